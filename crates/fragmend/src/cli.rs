@@ -1,0 +1,43 @@
+//! The verbs, and the options that all of them share.
+
+use crate::commands;
+use clap::{Args, Parser, Subcommand};
+
+/// Finds the fragmentation that costs I/O on this device, and mends just what pays, on a live
+/// file system.
+#[derive(Debug, Parser)]
+#[command(name = "fragmend", version, max_term_width = 100, after_help = crate::exit::HELP)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Options of every verb.
+    #[command(flatten)]
+    pub global: Global,
+}
+
+/// Options that every verb understands.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Global {
+    /// Print one JSON document (JSON Lines for long-running verbs) instead of text
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// No progress and no hints; results and errors only
+    #[arg(short, long, global = true)]
+    pub quiet: bool,
+}
+
+/// One variant per verb; each verb's options are in its own file.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// How fragmented files are, where, and what it costs
+    Scan(commands::scan::Args),
+    /// Trace who reads and writes what, into a Parquet file
+    Record(commands::record::Args),
+    /// Choose what is worth moving, and explain it
+    Plan(commands::plan::Args),
+    /// Move what a plan says, with a receipt for every range
+    Apply(commands::apply::Args),
+    /// Record, plan and apply in one go
+    Auto(commands::auto::Args),
+}

@@ -1,0 +1,7 @@
+//! One file per verb: its options and its `run`.
+
+pub mod apply;
+pub mod auto;
+pub mod plan;
+pub mod record;
+pub mod scan;

@@ -1,0 +1,13 @@
+//! `fragmend record`.
+
+use crate::exit::Exit;
+use crate::ui::Ui;
+
+/// Options of `fragmend record`.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// Runs the verb.
+pub fn run(_args: &Args, _ui: &Ui) -> anyhow::Result<Exit> {
+    anyhow::bail!("record is not built yet")
+}

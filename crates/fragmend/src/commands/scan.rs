@@ -1,0 +1,13 @@
+//! `fragmend scan`.
+
+use crate::exit::Exit;
+use crate::ui::Ui;
+
+/// Options of `fragmend scan`.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// Runs the verb.
+pub fn run(_args: &Args, _ui: &Ui) -> anyhow::Result<Exit> {
+    anyhow::bail!("scan is not built yet")
+}

@@ -1,0 +1,46 @@
+//! The command line of fragmend as a library, so that man pages, completions and tests use the
+//! definitions that the binary runs.
+//!
+//! | module | its job |
+//! |---|---|
+//! | [`cli`] | the verbs and the options that all of them share |
+//! | [`commands`] | one file per verb |
+//! | [`exit`] | the exit code's bits |
+//! | [`ui`] | progress, colour, messages, Ctrl-C |
+
+pub mod cli;
+pub mod commands;
+pub mod exit;
+pub mod ui;
+
+use cli::{Cli, Command};
+use exit::{Exit, Usage};
+use std::process::ExitCode;
+
+/// Runs a parsed command line, prints what went wrong in one line, and gives the exit code.
+pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            return if e.use_stderr() { Exit::USAGE } else { Exit::DONE }.into();
+        }
+    };
+    let ui = ui::Ui::new(&cli.global);
+    let result = match cli.command {
+        Command::Scan(args) => commands::scan::run(&args, &ui),
+        Command::Record(args) => commands::record::run(&args, &ui),
+        Command::Plan(args) => commands::plan::run(&args, &ui),
+        Command::Apply(args) => commands::apply::run(&args, &ui),
+        Command::Auto(args) => commands::auto::run(&args, &ui),
+    };
+    match result {
+        Ok(exit) => exit.into(),
+        Err(e) if ui::is_broken_pipe(&e) => Exit::DONE.into(),
+        Err(e) => {
+            ui.error(&e);
+            let exit = if e.is::<Usage>() { Exit::USAGE } else { Exit::FAILED };
+            exit.into()
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What a person sees beside the results: progress, hints and errors, all on stderr; and Ctrl-C.
+//!
+//! Results go to stdout and are the verbs' own business. Progress shows on a terminal only,
+//! `--quiet` and `--json` silence it, and indicatif honours `NO_COLOR`.
+
+use crate::cli::Global;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::{self, IsTerminal};
+
+/// How to talk, decided once from the command line and the terminal.
+pub struct Ui {
+    /// Results as JSON.
+    pub json: bool,
+    quiet: bool,
+}
+
+impl Ui {
+    /// From the shared options.
+    pub fn new(global: &Global) -> Self {
+        Self { json: global.json, quiet: global.quiet }
+    }
+
+    /// A progress bar over `total` units shown by `template` (indicatif's language); hidden off
+    /// a terminal. With no total it is a spinner.
+    pub fn progress(&self, total: Option<u64>, template: &str) -> ProgressBar {
+        let shown = !self.quiet && io::stderr().is_terminal();
+        let target = if shown {
+            ProgressDrawTarget::stderr_with_hz(10)
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        let bar = ProgressBar::with_draw_target(total, target);
+        let style = ProgressStyle::with_template(template).expect("template is a literal");
+        bar.set_style(style);
+        bar
+    }
+
+    /// A line for a person: what was done, what to do next.
+    pub fn note(&self, line: impl std::fmt::Display) {
+        if !self.quiet && !self.json {
+            eprintln!("{line}");
+        }
+    }
+
+    /// A line that must be seen even with `--quiet`.
+    pub fn warn(&self, line: impl std::fmt::Display) {
+        eprintln!("fragmend: warning: {line}");
+    }
+
+    /// An error and its causes in one line.
+    pub fn error(&self, error: &anyhow::Error) {
+        eprintln!("fragmend: {}", one_line(&format!("{error:#}")));
+    }
+}
+
+/// Folds line breaks, so that an error stays one line whatever a path or a parser puts in it.
+fn one_line(text: &str) -> String {
+    text.split(['\n', '\r']).map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether the reader of our output went away (`fragmend scan | head`): no error at all.
+pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+    })
+}

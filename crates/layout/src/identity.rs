@@ -1,0 +1,18 @@
+//! What names a file for good.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Device, inode and generation: a path can be renamed and an inode number reused, this triple
+/// cannot.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+pub struct FileId {
+    /// Device number as `stat(2)` gives it in `st_dev`.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Inode generation (`FS_IOC_GETVERSION`); 0 where the file system has none.
+    pub generation: u32,
+}

@@ -1,0 +1,190 @@
+//! Where a file's bytes lie.
+
+use crate::{ByteRange, FileId};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// What an extent holds. Only [`ExtentKind::Data`] and [`ExtentKind::Shared`] take part in
+/// fragmentation; the others are told apart so that nobody mistakes them for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ExtentKind {
+    /// Plain data of this file alone.
+    Data,
+    /// Data whose blocks other files use too (reflink, snapshot, deduplication).
+    Shared,
+    /// Allocated, never written: reads as zeroes without touching the device.
+    Unwritten,
+    /// Not allocated yet (delayed allocation) or at an unknown place.
+    Delayed,
+    /// Data kept in the inode or among metadata: it has no address of its own.
+    Inline,
+    /// The bytes on the device are not the file's bytes (compressed, encrypted by the file
+    /// system's own format).
+    Encoded,
+}
+
+impl ExtentKind {
+    /// Whether a read of it is a request at this extent's device address.
+    pub fn is_addressed(self) -> bool {
+        matches!(self, Self::Data | Self::Shared | Self::Encoded)
+    }
+}
+
+/// A stretch of a file and its place on the device. All figures are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+pub struct Extent {
+    /// Offset in the file.
+    pub logical: u64,
+    /// Offset on the file system's device; meaningless where nothing is addressed.
+    pub physical: u64,
+    /// Length.
+    pub length: u64,
+    /// What it holds.
+    pub kind: ExtentKind,
+}
+
+impl Extent {
+    /// The file bytes that it covers.
+    pub fn range(&self) -> ByteRange {
+        ByteRange::at(self.logical, self.length)
+    }
+
+    /// Whether `next` goes on exactly where this one ends, in the file and on the device.
+    pub fn continues_in(&self, next: &Extent) -> bool {
+        self.kind == next.kind
+            && self.logical + self.length == next.logical
+            && (!self.kind.is_addressed() || self.physical + self.length == next.physical)
+            && self.kind != ExtentKind::Encoded
+    }
+}
+
+/// One file's size and extents, in file order, holes left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Which file.
+    pub file: FileId,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Extents in ascending file order, without overlap.
+    extents: Vec<Extent>,
+}
+
+impl Layout {
+    /// A layout without extents yet.
+    pub fn new(file: FileId, size: u64) -> Self {
+        Self { file, size, extents: Vec::new() }
+    }
+
+    /// Adds the next extent; one that continues the last is joined to it, one that runs
+    /// backwards (the file changed while it was read) is dropped.
+    pub fn push(&mut self, extent: Extent) {
+        if let Some(last) = self.extents.last_mut() {
+            if extent.logical < last.logical + last.length {
+                return;
+            }
+            if last.continues_in(&extent) {
+                last.length += extent.length;
+                return;
+            }
+        }
+        self.extents.push(extent);
+    }
+
+    /// The extents, adjacent ones joined.
+    pub fn extents(&self) -> &[Extent] {
+        &self.extents
+    }
+
+    /// The parts of the extents that lie in `range`.
+    pub fn within(&self, range: ByteRange) -> impl Iterator<Item = Extent> + '_ {
+        let first = self.extents.partition_point(|e| e.logical + e.length <= range.start);
+        self.extents[first..].iter().take_while(move |e| e.logical < range.end).map(move |e| {
+            let part = e.range().intersect(range);
+            let physical = e.physical.wrapping_add(part.start - e.logical);
+            Extent { logical: part.start, physical, length: part.len(), kind: e.kind }
+        })
+    }
+
+    /// How many addressed pieces `range` lies in: the requests that a read of it costs when no
+    /// request limit cuts further.
+    pub fn pieces(&self, range: ByteRange) -> u64 {
+        self.within(range).filter(|e| e.kind.is_addressed()).count() as u64
+    }
+
+    /// Requests that one read of `range` costs, each at most `max_request` bytes long.
+    pub fn requests(&self, range: ByteRange, max_request: u64) -> u64 {
+        self.within(range)
+            .filter(|e| e.kind.is_addressed())
+            .map(|e| e.length.div_ceil(max_request))
+            .sum()
+    }
+
+    /// Offsets where data goes on in the file but not on the device, in ascending order.
+    pub fn breaks(&self) -> impl Iterator<Item = u64> + '_ {
+        self.extents.windows(2).filter_map(|pair| {
+            let (a, b) = (&pair[0], &pair[1]);
+            let adjoin = a.logical + a.length == b.logical;
+            (adjoin && a.kind.is_addressed() && b.kind.is_addressed()).then_some(b.logical)
+        })
+    }
+
+    /// The runs: maximal stretches of addressed data without a hole.
+    pub fn runs(&self) -> impl Iterator<Item = ByteRange> + '_ {
+        let mut addressed = self.extents.iter().filter(|e| e.kind.is_addressed()).peekable();
+        std::iter::from_fn(move || {
+            let mut run = addressed.next()?.range();
+            while let Some(next) = addressed.next_if(|e| e.logical == run.end) {
+                run.end = next.range().end;
+            }
+            Some(run)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(logical: u64, physical: u64, length: u64) -> Extent {
+        Extent { logical, physical, length, kind: ExtentKind::Data }
+    }
+
+    fn layout(extents: &[Extent]) -> Layout {
+        let id = FileId { device: 1, inode: 2, generation: 3 };
+        let mut l = Layout::new(id, extents.last().map_or(0, |e| e.range().end));
+        extents.iter().for_each(|e| l.push(*e));
+        l
+    }
+
+    #[test]
+    fn adjacent_extents_are_one() {
+        let l = layout(&[data(0, 4096, 4096), data(4096, 8192, 4096), data(8192, 0, 4096)]);
+        assert_eq!(l.extents().len(), 2);
+        assert_eq!(l.breaks().collect::<Vec<_>>(), [8192]);
+        assert_eq!(l.pieces(ByteRange { start: 4096, end: 8192 }), 1);
+        assert_eq!(l.pieces(ByteRange { start: 4096, end: 8193 }), 2);
+    }
+
+    #[test]
+    fn a_hole_is_no_break() {
+        let l = layout(&[data(0, 0, 4096), data(8192, 8192, 4096)]);
+        assert_eq!(l.breaks().count(), 0);
+        assert_eq!(l.runs().count(), 2);
+    }
+
+    #[test]
+    fn unwritten_space_is_no_fragment() {
+        let mut middle = data(4096, 4096, 4096);
+        middle.kind = ExtentKind::Unwritten;
+        let l = layout(&[data(0, 0, 4096), middle, data(8192, 8192, 4096)]);
+        assert_eq!(l.pieces(ByteRange { start: 0, end: 12288 }), 2);
+        assert_eq!(l.breaks().count(), 0);
+    }
+
+    #[test]
+    fn requests_are_cut_at_the_limit() {
+        let l = layout(&[data(0, 0, 10 << 20)]);
+        assert_eq!(l.requests(ByteRange::at(0, 10 << 20), 1 << 20), 10);
+    }
+}

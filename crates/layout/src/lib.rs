@@ -1,0 +1,23 @@
+//! Extents, layouts, file identity, and the measures of fragmentation over them.
+//!
+//! Pure data and arithmetic: nothing here touches a disk. Neighbours: `scan` and `apply` fill a
+//! [`Layout`] from the kernel, `plan` reasons over it, `report` shows the [`Measures`].
+//!
+//! Vocabulary. A *run* is a stretch of a file that holds data without a hole in between. An
+//! *extent* is a stretch that is contiguous in the file and on the device; physically adjacent
+//! extents count as one, up to the file system's largest. A *break* is the offset where one
+//! extent of a run ends and the next begins: a request that reads across it is split.
+
+mod histogram;
+mod identity;
+mod layout;
+mod measures;
+mod range;
+mod volume;
+
+pub use histogram::Log2Histogram;
+pub use identity::FileId;
+pub use layout::{Extent, ExtentKind, Layout};
+pub use measures::{DeviceLimits, Measures};
+pub use range::ByteRange;
+pub use volume::{FsKind, Geometry};

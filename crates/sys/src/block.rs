@@ -1,0 +1,120 @@
+//! A block device as the kernel sees it: queue settings and I/O counters from sysfs
+//! (Documentation/ABI/stable/sysfs-block).
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A disk, found by the device number of a file system on it (a partition leads to its disk).
+#[derive(Clone, Debug)]
+pub struct BlockDevice {
+    /// The node that the file system lives on (partition or whole disk).
+    node: PathBuf,
+    /// The whole disk, which owns the queue.
+    disk: PathBuf,
+}
+
+/// Limits and hints of the request queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// Readahead window in bytes.
+    pub read_ahead_bytes: u64,
+    /// Largest request that the kernel will build, in bytes.
+    pub max_request_bytes: u64,
+    /// Smallest addressable unit in bytes.
+    pub logical_block_bytes: u64,
+    /// Whether the device seeks.
+    pub rotational: bool,
+}
+
+/// Counters since boot (Documentation/block/stat.rst).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Read requests completed.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Milliseconds that reads waited, summed over requests.
+    pub read_wait_ms: u64,
+    /// Write requests completed.
+    pub writes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// Milliseconds that writes waited, summed over requests.
+    pub write_wait_ms: u64,
+    /// Requests in flight now.
+    pub in_flight: u64,
+}
+
+impl std::ops::Sub for Counters {
+    type Output = Counters;
+    fn sub(self, earlier: Counters) -> Counters {
+        Counters {
+            reads: self.reads.saturating_sub(earlier.reads),
+            read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
+            read_wait_ms: self.read_wait_ms.saturating_sub(earlier.read_wait_ms),
+            writes: self.writes.saturating_sub(earlier.writes),
+            written_bytes: self.written_bytes.saturating_sub(earlier.written_bytes),
+            write_wait_ms: self.write_wait_ms.saturating_sub(earlier.write_wait_ms),
+            in_flight: self.in_flight,
+        }
+    }
+}
+
+impl BlockDevice {
+    /// The device with this number (`st_dev` of a file on it, or `st_rdev` of its node).
+    ///
+    /// # Errors
+    /// `NotFound` when the number is not a block device: tmpfs, overlay, Btrfs, network.
+    pub fn from_dev(dev: u64) -> io::Result<Self> {
+        let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+        let node = Path::new("/sys/dev/block").join(format!("{major}:{minor}")).canonicalize()?;
+        let disk = if node.join("queue").is_dir() {
+            node.clone()
+        } else {
+            node.parent().map(Path::to_owned).unwrap_or_else(|| node.clone())
+        };
+        Ok(Self { node, disk })
+    }
+
+    /// Kernel name of the node, for example `sda1` or `loop0`.
+    pub fn name(&self) -> String {
+        self.node.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+
+    /// The queue's settings as they are now.
+    pub fn queue(&self) -> io::Result<Queue> {
+        let read = |name: &str| read_number(&self.disk.join("queue").join(name));
+        Ok(Queue {
+            read_ahead_bytes: read("read_ahead_kb")? * 1024,
+            max_request_bytes: read("max_sectors_kb")? * 1024,
+            logical_block_bytes: read("logical_block_size")?,
+            rotational: read("rotational")? != 0,
+        })
+    }
+
+    /// The node's I/O counters as they are now.
+    pub fn counters(&self) -> io::Result<Counters> {
+        const SECTOR: u64 = 512; // the unit of these counters on every device
+        let text = std::fs::read_to_string(self.node.join("stat"))?;
+        let n: Vec<u64> = text.split_whitespace().filter_map(|w| w.parse().ok()).collect();
+        if n.len() < 9 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "short block stat line"));
+        }
+        Ok(Counters {
+            reads: n[0],
+            read_bytes: n[2] * SECTOR,
+            read_wait_ms: n[3],
+            writes: n[4],
+            written_bytes: n[6] * SECTOR,
+            write_wait_ms: n[7],
+            in_flight: n[8],
+        })
+    }
+}
+
+fn read_number(path: &Path) -> io::Result<u64> {
+    let text = std::fs::read_to_string(path)?;
+    text.trim().parse().map_err(|_| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("{} is not a number", path.display()))
+    })
+}

@@ -1,0 +1,49 @@
+//! Inode attributes that `stat` does not carry: generation and attribute flags (linux/fs.h).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Attribute flags as `lsattr` shows them (`FS_*_FL` of linux/fs.h).
+pub mod flags {
+    /// `i`: may not be modified.
+    pub const IMMUTABLE: u32 = 0x10;
+    /// `a`: may only be appended to.
+    pub const APPEND: u32 = 0x20;
+    /// `c`: compressed.
+    pub const COMPRESSED: u32 = 0x4;
+    /// `E`: encrypted.
+    pub const ENCRYPTED: u32 = 0x800;
+    /// `j`: data goes through the journal.
+    pub const JOURNAL_DATA: u32 = 0x4000;
+    /// `e`: mapped by extents.
+    pub const EXTENTS: u32 = 0x8_0000;
+    /// `V`: fs-verity.
+    pub const VERITY: u32 = 0x10_0000;
+    /// `C`: no copy on write (Btrfs).
+    pub const NOCOW: u32 = 0x80_0000;
+    /// `x`: direct access to persistent memory.
+    pub const DAX: u32 = 0x200_0000;
+    /// `N`: data lives in the inode.
+    pub const INLINE_DATA: u32 = 0x1000_0000;
+}
+
+const FS_IOC_GETFLAGS: libc::c_ulong = 0x8008_6601;
+const FS_IOC_GETVERSION: libc::c_ulong = 0x8008_7601;
+
+/// The inode's generation: with device and inode number it names a file for good.
+pub fn generation(file: impl AsFd) -> io::Result<u32> {
+    get_u32(file, FS_IOC_GETVERSION)
+}
+
+/// The inode's attribute flags; see [`flags`].
+pub fn attributes(file: impl AsFd) -> io::Result<u32> {
+    get_u32(file, FS_IOC_GETFLAGS)
+}
+
+fn get_u32(file: impl AsFd, request: libc::c_ulong) -> io::Result<u32> {
+    // The request number says long, the kernel writes an int: give it room for either.
+    let mut value: u64 = 0;
+    // SAFETY: both requests write at most eight bytes to the pointer, which is a live u64.
+    let rc = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), request, &raw mut value) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(value as u32) }
+}

@@ -1,0 +1,25 @@
+//! The one crate that talks to the kernel.
+//!
+//! Every system call wrapper, ioctl and `unsafe` line of fragmend is here, one module per kernel
+//! interface, each typed so that a call site cannot pair the wrong request with the wrong
+//! structure. Nothing here decides anything: policy is for the crates above.
+//!
+//! | module | interface |
+//! |---|---|
+//! | [`fiemap`] | where a file's bytes lie (`FS_IOC_FIEMAP`) |
+//! | [`move_ext`] | swapping blocks between two ext4 files (`EXT4_IOC_MOVE_EXT`) |
+//! | [`inode`] | generation and attribute flags (`FS_IOC_GETVERSION`, `FS_IOC_GETFLAGS`) |
+//! | [`handle`] | a file by inode number, without its path (`open_by_handle_at`) |
+//! | [`mounts`] | what is mounted where (`/proc/self/mountinfo`) |
+//! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
+//! | [`cache`] | writing back and dropping page cache |
+//! | [`process`] | this process's own I/O account, priority and pressure |
+
+pub mod block;
+pub mod cache;
+pub mod fiemap;
+pub mod handle;
+pub mod inode;
+pub mod mounts;
+pub mod move_ext;
+pub mod process;

@@ -1,0 +1,127 @@
+//! What is mounted where: `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// One mounted file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mount {
+    /// Device number as `stat` gives it in `st_dev`.
+    pub dev: u64,
+    /// The directory of the file system that is shown at `point` (`/` unless bind-mounted).
+    pub root: PathBuf,
+    /// Where it is mounted.
+    pub point: PathBuf,
+    /// File system type, for example `ext4`.
+    pub fs_type: String,
+    /// What was mounted, for example `/dev/sda1`.
+    pub source: OsString,
+    /// Options of the mount and of the super block.
+    pub options: Vec<String>,
+}
+
+impl Mount {
+    /// Whether an option is set, for example `ro` or `data=writeback`.
+    pub fn has_option(&self, option: &str) -> bool {
+        self.options.iter().any(|o| o == option)
+    }
+}
+
+/// All mounts that this process sees, in mount order.
+pub fn all() -> io::Result<Vec<Mount>> {
+    let text = std::fs::read("/proc/self/mountinfo")?;
+    Ok(text.split(|b| *b == b'\n').filter_map(parse_line).collect())
+}
+
+/// The mount that `path` lies on: the longest mount point above it with the path's own device.
+pub fn of_path(path: &Path) -> io::Result<Mount> {
+    let path = path.canonicalize()?;
+    let dev = path.metadata()?.dev();
+    let mounts = all()?;
+    // Btrfs gives each subvolume a device of its own that mountinfo does not show: fall back
+    // on the path alone.
+    let above = |m: &&Mount| path.starts_with(&m.point);
+    let depth = |m: &&Mount| m.point.components().count();
+    mounts
+        .iter()
+        .rev()
+        .filter(|m| m.dev == dev)
+        .filter(above)
+        .max_by_key(depth)
+        .or_else(|| mounts.iter().rev().filter(above).max_by_key(depth))
+        .cloned()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no mount holds this path"))
+}
+
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    // 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
+    let mut fields = line.split(|b| *b == b' ');
+    let dev = std::str::from_utf8(fields.nth(2)?).ok()?;
+    let (major, minor) = dev.split_once(':')?;
+    let root = unescape(fields.next()?);
+    let point = unescape(fields.next()?);
+    let own_options = fields.next()?;
+    let mut fields = fields.skip_while(|f| *f != b"-").skip(1);
+    let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
+    let source = unescape(fields.next()?);
+    let super_options = fields.next().unwrap_or_default();
+    let options = [own_options, super_options]
+        .iter()
+        .flat_map(|o| o.split(|b| *b == b','))
+        .map(|o| String::from_utf8_lossy(o).into_owned())
+        .collect();
+    Some(Mount {
+        dev: rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?),
+        root: root.into(),
+        point: point.into(),
+        fs_type,
+        source,
+        options,
+    })
+}
+
+/// Undoes the octal escapes for space, tab, newline and backslash.
+fn unescape(field: &[u8]) -> OsString {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        let code = tail.get(..3).filter(|_| first == b'\\').and_then(|d| {
+            let text = std::str::from_utf8(d).ok()?;
+            u8::from_str_radix(text, 8).ok()
+        });
+        match code {
+            Some(byte) => {
+                out.push(byte);
+                rest = &tail[3..];
+            }
+            None => {
+                out.push(first);
+                rest = tail;
+            }
+        }
+    }
+    OsString::from_vec(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_with_optional_fields_and_escapes() {
+        let line = br"36 35 7:3 / /mnt/a\040b rw,noatime master:1 shared:2 - ext4 /dev/loop3 rw,data=writeback";
+        let m = parse_line(line).unwrap();
+        assert_eq!(m.dev, rustix::fs::makedev(7, 3));
+        assert_eq!(m.point, Path::new("/mnt/a b"));
+        assert_eq!(m.fs_type, "ext4");
+        assert!(m.has_option("data=writeback") && m.has_option("noatime"));
+    }
+
+    #[test]
+    fn the_root_mount_is_found() {
+        assert!(of_path(Path::new("/")).unwrap().point.is_absolute());
+    }
+}

@@ -1,0 +1,31 @@
+//! This process as the kernel accounts for it, and how hard the machine's disks are pressed.
+
+use std::io;
+
+/// Bytes that the kernel charged to this process (`/proc/self/io`, proc_pid_io(5)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IoAccount {
+    /// Bytes fetched from storage.
+    pub read_bytes: u64,
+    /// Bytes dirtied or written towards storage.
+    pub write_bytes: u64,
+}
+
+/// This process's account so far.
+pub fn io_account() -> io::Result<IoAccount> {
+    let text = std::fs::read_to_string("/proc/self/io")?;
+    let field = |name: &str| {
+        text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0)
+    };
+    Ok(IoAccount { read_bytes: field("read_bytes:"), write_bytes: field("write_bytes:") })
+}
+
+/// Puts this thread's I/O in the idle class (`ioprio_set(2)`): schedulers that know priorities
+/// serve everybody else first.
+pub fn set_idle_io_priority() -> io::Result<()> {
+    const WHO_PROCESS: i32 = 1;
+    const CLASS_IDLE: i32 = 3 << 13;
+    // SAFETY: no pointers are passed.
+    let rc = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}

@@ -1,0 +1,84 @@
+//! Files that are truly fragmented, made as the papers make them: by writing through the file
+//! system while another file takes the blocks in between.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// Writes `bytes` of deterministic content to `path` in the given piece sizes (bytes, repeated
+/// in turn), each allocated and synced while `path` + `.dummy` takes the block behind it. The
+/// dummy is left in place unless `keep_dummy` is false.
+///
+/// FragPicker's file (SOSP'21, section 5.2) is [`FRAGPICKER_PIECES`].
+pub fn interleaved(path: &Path, bytes: u64, pieces: &[u64], keep_dummy: bool) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    let dummy_path = {
+        let mut name = path.as_os_str().to_owned();
+        name.push(".dummy");
+        std::path::PathBuf::from(name)
+    };
+    let file = OpenOptions::new().create_new(true).read(true).write(true).open(path)?;
+    let dummy = File::create_new(&dummy_path)?;
+    let (mut at, mut dummy_at) = (0, 0);
+    for piece in pieces.iter().cycle() {
+        if at >= bytes {
+            break;
+        }
+        let len = (*piece).min(bytes - at);
+        fallocate(&file, FallocateFlags::empty(), at, len)?;
+        fallocate(&dummy, FallocateFlags::empty(), dummy_at, 4096)?;
+        at += len;
+        dummy_at += 4096;
+    }
+    let mut buffer = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < bytes {
+        let len = (bytes - at).min(buffer.len() as u64) as usize;
+        content(at, &mut buffer[..len]);
+        file.write_all_at(&buffer[..len], at)?;
+        at += len as u64;
+    }
+    file.sync_all()?;
+    dummy.sync_all()?;
+    if !keep_dummy {
+        std::fs::remove_file(&dummy_path)?;
+    }
+    Ok(())
+}
+
+/// Thirty-two 4 KiB blocks and one of 128 KiB (FragPicker, SOSP'21, section 5.2).
+pub const FRAGPICKER_PIECES: [u64; 33] = {
+    let mut pieces = [4096; 33];
+    pieces[32] = 128 * 1024;
+    pieces
+};
+
+/// Fills `buffer` with the content that [`interleaved`] gives a file at `offset` (bytes): every
+/// eight bytes hold a mix of their own offset, so that a misplaced block cannot go unnoticed.
+pub fn content(offset: u64, buffer: &mut [u8]) {
+    for (i, chunk) in buffer.chunks_mut(8).enumerate() {
+        let word = (offset / 8 + i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+        chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+    }
+}
+
+/// Whether a file holds exactly what [`interleaved`] put there.
+pub fn is_intact(path: &Path, bytes: u64) -> io::Result<bool> {
+    let file = File::open(path)?;
+    if file.metadata()?.len() != bytes {
+        return Ok(false);
+    }
+    let (mut got, mut want) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    let mut at = 0;
+    while at < bytes {
+        let len = (bytes - at).min(got.len() as u64) as usize;
+        file.read_exact_at(&mut got[..len], at)?;
+        content(at, &mut want[..len]);
+        if got[..len] != want[..len] {
+            return Ok(false);
+        }
+        at += len as u64;
+    }
+    Ok(true)
+}
