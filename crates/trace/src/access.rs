@@ -1,0 +1,55 @@
+//! One observed access, and the accesses of one file: what planning starts from.
+
+use fragmend_layout::{ByteRange, FileId};
+
+/// What was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Op {
+    /// read, pread64, readv, preadv, preadv2, sendfile and their kin, libaio, io_uring.
+    Read = 0,
+    /// write, pwrite64, writev, pwritev, pwritev2, libaio, io_uring.
+    Write = 1,
+    /// A page fault on a mapping of the file.
+    Fault = 2,
+    /// Pages that missed the cache and were read from the device (miss level).
+    Miss = 3,
+}
+
+/// One access, or many equal ones folded into one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// First byte in the file.
+    pub offset: u64,
+    /// Bytes really transferred.
+    pub length: u32,
+    /// How many times it was seen; more than one only in folded traces.
+    pub count: u32,
+    /// The thread that did it: sequential streams are told apart by it.
+    pub thread: u32,
+    /// What was done.
+    pub op: Op,
+    /// Past the page cache (`O_DIRECT`).
+    pub direct: bool,
+    /// Already widened to the readahead window by the recorder, which saw the order (folded
+    /// traces only).
+    pub windowed: bool,
+}
+
+impl Access {
+    /// The file bytes that it touched.
+    pub fn range(&self) -> ByteRange {
+        ByteRange::at(self.offset, u64::from(self.length))
+    }
+}
+
+/// Everything seen on one file, in the order it was seen.
+#[derive(Clone, Debug)]
+pub struct FileAccesses {
+    /// Which file.
+    pub file: FileId,
+    /// Where it was when it was seen; a hint, the identity counts. `None` once deleted.
+    pub path: Option<std::path::PathBuf>,
+    /// In order of completion.
+    pub accesses: Vec<Access>,
+}
