@@ -1,0 +1,84 @@
+//! From a structure to its figures: name, unit and help come from its JSON schema, the value
+//! from its serialized form, so that no renderer repeats a definition.
+
+use crate::unit::{Unit, human};
+use comfy_table::{CellAlignment, Table, presets};
+use schemars::{JsonSchema, schema_for};
+use serde::Serialize;
+use serde_json::Value;
+
+/// One named number.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// As in JSON, for example `bytes_to_move`.
+    pub name: String,
+    /// What it counts.
+    pub unit: Unit,
+    /// One sentence.
+    pub help: String,
+    /// Its value.
+    pub value: f64,
+}
+
+/// The numeric fields of `source` in the order of their definition. A field names its unit with
+/// `#[schemars(extend("x-unit" = "bytes"))]`; without one it is a count.
+pub fn figures<T: JsonSchema + Serialize>(source: &T) -> Vec<Figure> {
+    let schema = schema_for!(T);
+    let values = serde_json::to_value(source).unwrap_or(Value::Null);
+    let Some(properties) = schema.get("properties").and_then(Value::as_object) else {
+        return Vec::new();
+    };
+    properties
+        .iter()
+        .filter_map(|(name, property)| {
+            let value = values.get(name)?.as_f64()?;
+            let text = |key: &str| property.get(key).and_then(Value::as_str).unwrap_or_default();
+            Some(Figure {
+                name: name.clone(),
+                unit: Unit::from_name(text("x-unit")),
+                help: text("description").to_owned(),
+                value,
+            })
+        })
+        .collect()
+}
+
+/// Two columns, name and value, for a terminal.
+pub fn table(figures: &[Figure]) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    for f in figures {
+        table.add_row([f.name.replace('_', " "), human(f.value, f.unit)]);
+    }
+    if let Some(column) = table.column_mut(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A structure with a figure of every kind that renders differently.
+    #[derive(Serialize, JsonSchema)]
+    struct Sample {
+        /// Bytes that would move.
+        #[schemars(extend("x-unit" = "bytes"))]
+        bytes_to_move: u64,
+        /// Requests before.
+        requests: u64,
+        /// Not a number.
+        label: String,
+    }
+
+    #[test]
+    fn a_field_is_defined_once() {
+        let s = Sample { bytes_to_move: 3 << 20, requests: 7, label: "x".into() };
+        let f = figures(&s);
+        assert_eq!(f.len(), 2);
+        assert_eq!((f[0].name.as_str(), f[0].unit), ("bytes_to_move", Unit::Bytes));
+        assert_eq!(f[0].help, "Bytes that would move.");
+        assert!(table(&f).contains("3.0 MiB"), "{}", table(&f));
+    }
+}

@@ -1,0 +1,82 @@
+//! How a value is written for a person.
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Plain count.
+    Count,
+    /// Bytes.
+    Bytes,
+    /// Seconds.
+    Seconds,
+    /// A ratio without unit.
+    Ratio,
+    /// A share of one, shown as per cent.
+    Share,
+    /// Bytes per second.
+    BytesPerSecond,
+}
+
+impl Unit {
+    /// From the name in a schema's `x-unit`; anything else is a count.
+    pub fn from_name(name: &str) -> Self {
+        match name {
+            "bytes" => Self::Bytes,
+            "seconds" => Self::Seconds,
+            "ratio" => Self::Ratio,
+            "share" => Self::Share,
+            "bytes/second" => Self::BytesPerSecond,
+            _ => Self::Count,
+        }
+    }
+}
+
+/// A value with its unit, short enough for a table.
+pub fn human(value: f64, unit: Unit) -> String {
+    match unit {
+        Unit::Count => grouped(value.round() as i64),
+        Unit::Bytes => bytes(value),
+        Unit::BytesPerSecond => format!("{}/s", bytes(value)),
+        Unit::Seconds if value < 60.0 => format!("{value:.1} s"),
+        Unit::Seconds => format!("{}m {:02}s", value as u64 / 60, value as u64 % 60),
+        Unit::Ratio => format!("{value:.2}"),
+        Unit::Share => format!("{:.1} %", value * 100.0),
+    }
+}
+
+fn bytes(value: f64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let (mut value, mut unit) = (value, 0);
+    while value.abs() >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{value:.0} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// Groups thousands with a thin gap, so that long counts can be read.
+fn grouped(value: i64) -> String {
+    let digits = value.unsigned_abs().to_string();
+    let mut out = String::from(if value < 0 { "-" } else { "" });
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(' ');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_short() {
+        assert_eq!(human(1234567.0, Unit::Count), "1 234 567");
+        assert_eq!(human(1536.0, Unit::Bytes), "1.5 KiB");
+        assert_eq!(human(0.5, Unit::Share), "50.0 %");
+        assert_eq!(human(75.0, Unit::Seconds), "1m 15s");
+        assert_eq!(human(-1000.0, Unit::Count), "-1 000");
+    }
+}
