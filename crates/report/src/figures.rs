@@ -46,7 +46,7 @@ pub fn figures<T: JsonSchema + Serialize>(source: &T) -> Vec<Figure> {
 /// Two columns, name and value, for a terminal.
 pub fn table(figures: &[Figure]) -> String {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING);
+    table.load_style(presets::NOTHING);
     for f in figures {
         table.add_row([f.name.replace('_', " "), human(f.value, f.unit)]);
     }
