@@ -6,11 +6,13 @@
 //! | [`cli`] | the verbs and the options that all of them share |
 //! | [`commands`] | one file per verb |
 //! | [`exit`] | the exit code's bits |
+//! | [`interrupt`] | Ctrl-C and SIGTERM |
 //! | [`ui`] | progress, colour, messages, Ctrl-C |
 
 pub mod cli;
 pub mod commands;
 pub mod exit;
+pub mod interrupt;
 pub mod ui;
 
 use cli::{Cli, Command};

@@ -1,0 +1,79 @@
+//! What can go wrong with a trace file or a recording, each with what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a trace could not be read, written or recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum TraceError {
+    /// The file could not be opened, read or written.
+    #[error("{}: {what}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was being done.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Some other kind of file.
+    #[error("{} is not a trace made by `fragmend record`{}", path.display(), detail(reason))]
+    NotATrace {
+        /// The file.
+        path: PathBuf,
+        /// What gave it away; may be empty.
+        reason: String,
+    },
+    /// A trace once, but damaged.
+    #[error("{} is damaged or cut short ({reason}): record it again", path.display())]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        reason: String,
+    },
+    /// A trace that another version wrote.
+    #[error(
+        "{} has trace format {found}, this fragmend reads format {known}: use the version that \
+         recorded it", path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
+    /// The output exists and is something else.
+    #[error("{} exists and is not a trace: choose another output or use --force", path.display())]
+    WouldOverwrite {
+        /// The output.
+        path: PathBuf,
+    },
+    /// Parquet encoding failed for a reason other than I/O.
+    #[error("{}: cannot encode the trace ({reason})", path.display())]
+    Encode {
+        /// The output.
+        path: PathBuf,
+        /// What the encoder said.
+        reason: String,
+    },
+    /// A filter or option that cannot be met.
+    #[error("{0}")]
+    Request(String),
+    /// The kernel refused or lacks what recording needs.
+    #[error("{0}")]
+    Kernel(String),
+}
+
+fn detail(reason: &str) -> String {
+    if reason.is_empty() { String::new() } else { format!(" ({reason})") }
+}
+
+impl TraceError {
+    pub(crate) fn io(path: &std::path::Path, what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::Io { path, what, source }
+    }
+}

@@ -1,0 +1,59 @@
+//! One row of a trace: who did what to which bytes of which file, and when.
+
+use crate::Op;
+use fragmend_layout::FileId;
+
+/// An access with everything that was seen of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Nanoseconds from the start of the recording to the end of the access; of the first one
+    /// where `count` is more than one.
+    pub time_ns: u64,
+    /// Which file.
+    pub file: FileId,
+    /// First byte in the file.
+    pub offset: u64,
+    /// Bytes really transferred.
+    pub length: u32,
+    /// How many times; more than one only in folded traces.
+    pub count: u32,
+    /// Process (thread group); 0 in folded traces.
+    pub pid: u32,
+    /// Thread; 0 in folded traces.
+    pub thread: u32,
+    /// Real user of the thread; 0 in folded traces.
+    pub uid: u32,
+    /// Command name, padded with zero bytes; empty in folded traces.
+    pub comm: [u8; 16],
+    /// What was done.
+    pub op: Op,
+    /// Past the page cache (`O_DIRECT`).
+    pub direct: bool,
+    /// Widened to the readahead window by the recorder (folded traces only).
+    pub windowed: bool,
+}
+
+impl Op {
+    /// Every operation, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Fault, Self::Miss];
+
+    /// The name in the trace file and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Fault => "fault",
+            Self::Miss => "miss",
+        }
+    }
+
+    /// The operation with this name.
+    pub fn from_name(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|op| op.name().as_bytes() == name)
+    }
+
+    /// The operation with this number, as the kernel side writes it.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|op| *op as u8 == number)
+    }
+}

@@ -1,0 +1,15 @@
+//! The Parquet trace file: one row per access (`docs/trace-format.md`).
+//!
+//! | module | its job |
+//! |---|---|
+//! | [`schema`] | the columns, their types and encodings |
+//! | [`writer`] | rows to a file that appears under its name only when complete |
+//! | [`reader`] | a file to accesses per file, in parallel |
+//! | [`source`] | positioned reads, so that threads can share one descriptor |
+//! | [`text`] | bytes that may not be UTF-8 as text |
+
+pub mod reader;
+pub mod schema;
+mod source;
+pub mod text;
+pub mod writer;

@@ -1,0 +1,310 @@
+//! A trace file to accesses per file.
+//!
+//! Only the columns that planning needs are read; row groups are decoded in parallel and joined
+//! in file order, so that the accesses of one file stay in the order in which they were seen.
+//!
+//! A damaged file must be an error, never a crash. The parquet crate panics on some damaged
+//! pages, so decoding runs behind [`guarded`], which turns a panic into an error and keeps the
+//! panic message off the terminal.
+
+use super::schema::{self, column};
+use super::source::Source;
+use super::text;
+use crate::meta::{KEY, Meta, SCHEMA_VERSION};
+use crate::{Access, FileAccesses, Op, TraceError};
+use fragmend_layout::FileId;
+use parquet::column::reader::get_typed_column_reader;
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::file::metadata::ParquetMetaData;
+use parquet::file::reader::{FileReader, RowGroupReader};
+use parquet::file::serialized_reader::SerializedFileReader;
+use rayon::prelude::*;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Once;
+
+/// A trace, grouped by file.
+#[derive(Clone, Debug)]
+pub struct Trace {
+    /// One entry per file, in the order in which the files were first seen.
+    pub files: Vec<FileAccesses>,
+    /// How it was recorded.
+    pub meta: Meta,
+}
+
+/// Which accesses to keep; the default keeps all.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Device numbers (`st_dev`); empty means any.
+    pub devices: Vec<u64>,
+    /// Operations; empty means any.
+    pub ops: Vec<Op>,
+}
+
+/// Reads a trace.
+///
+/// # Errors
+/// [`TraceError::NotATrace`], [`TraceError::Version`] or [`TraceError::Corrupt`] for files that
+/// are not what they should be, [`TraceError::Io`] when the file cannot be read.
+pub fn read(path: &Path, filter: &Filter) -> Result<Trace, TraceError> {
+    let (reader, meta) = open(path)?;
+    let groups = (0..reader.num_row_groups())
+        .into_par_iter()
+        .map(|group| guarded(|| read_group(reader.get_row_group(group)?.as_ref(), filter)))
+        .collect::<Result<Vec<_>, Reason>>()
+        .map_err(|e| corrupt(path, e))?;
+    Ok(Trace { files: join(groups), meta })
+}
+
+/// Reads only what a trace says about itself.
+///
+/// # Errors
+/// As [`read`], as far as the footer shows it.
+pub fn read_meta(path: &Path) -> Result<Meta, TraceError> {
+    open(path).map(|(_, meta)| meta)
+}
+
+/// Whether a file is a trace of ours, of any version, by its footer.
+pub fn is_trace(path: &Path) -> bool {
+    !matches!(
+        read_meta(path),
+        Err(TraceError::NotATrace { .. } | TraceError::Io { .. } | TraceError::Corrupt { .. })
+    )
+}
+
+fn open(path: &Path) -> Result<(SerializedFileReader<Source>, Meta), TraceError> {
+    let io = |what| TraceError::io(path, what);
+    let file = File::open(path).map_err(io("cannot open the trace"))?;
+    let kind = file.metadata().map_err(io("cannot open the trace"))?;
+    let foreign = |reason: &str| TraceError::NotATrace { path: path.into(), reason: reason.into() };
+    if !kind.is_file() {
+        return Err(foreign("not a regular file"));
+    }
+    let source = Source::new(file).map_err(io("cannot open the trace"))?;
+    if !starts_as_parquet(&source).map_err(io("cannot read the trace"))? {
+        return Err(foreign("no Parquet file"));
+    }
+    let reader =
+        guarded(|| Ok(SerializedFileReader::new(source)?)).map_err(|e| corrupt(path, e))?;
+    let meta = {
+        let json = key_value(reader.metadata(), KEY)
+            .ok_or_else(|| foreign("a Parquet file of something else"))?;
+        let version: Versioned = serde_json::from_str(json).map_err(|e| corrupt(path, e.into()))?;
+        let (found, known) = (version.schema_version, SCHEMA_VERSION);
+        if found != known {
+            return Err(TraceError::Version { path: path.to_owned(), found, known });
+        }
+        serde_json::from_str(json).map_err(|e| corrupt(path, e.into()))?
+    };
+    schema::check(reader.metadata().file_metadata().schema())
+        .map_err(|e| corrupt(path, e.into()))?;
+    Ok((reader, meta))
+}
+
+#[derive(serde::Deserialize)]
+struct Versioned {
+    schema_version: u32,
+}
+
+fn starts_as_parquet(source: &Source) -> std::io::Result<bool> {
+    use parquet::file::reader::{ChunkReader, Length};
+    const MAGIC: &[u8] = b"PAR1";
+    if source.len() < MAGIC.len() as u64 {
+        return Ok(false);
+    }
+    let start = source.get_bytes(0, MAGIC.len()).map_err(std::io::Error::other)?;
+    Ok(start == MAGIC)
+}
+
+fn key_value<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
+    let pairs = metadata.file_metadata().key_value_metadata()?;
+    pairs.iter().find(|pair| pair.key == key)?.value.as_deref()
+}
+
+/// Why decoding failed; the caller adds the file's name.
+type Reason = Box<dyn std::error::Error + Send + Sync>;
+
+fn corrupt(path: &Path, reason: Reason) -> TraceError {
+    TraceError::Corrupt { path: path.to_owned(), reason: reason.to_string() }
+}
+
+/// The accesses of one row group, files in order of first appearance.
+struct Group {
+    files: Vec<(FileId, Option<ByteArray>, Vec<Access>)>,
+}
+
+fn read_group(group: &dyn RowGroupReader, filter: &Filter) -> Result<Group, Reason> {
+    let rows = usize::try_from(group.metadata().num_rows())?;
+    let device = values::<Int64Type>(group, column::DEVICE, rows)?;
+    let inode = values::<Int64Type>(group, column::INODE, rows)?;
+    let generation = values::<Int32Type>(group, column::GENERATION, rows)?;
+
+    // Number the files first: rows then carry a small index instead of a long key.
+    let mut index_of: HashMap<FileId, u32> = HashMap::new();
+    let mut ids: Vec<(FileId, usize, usize)> = Vec::new(); // file, first row, rows
+    let mut file_of: Vec<u32> = Vec::with_capacity(rows);
+    let mut last: Option<(FileId, u32)> = None;
+    for row in 0..rows {
+        let file = FileId {
+            device: device[row] as u64,
+            inode: inode[row] as u64,
+            generation: generation[row] as u32,
+        };
+        let index = match last {
+            Some((known, index)) if known == file => index,
+            _ => *index_of.entry(file).or_insert_with(|| {
+                ids.push((file, row, 0));
+                (ids.len() - 1) as u32
+            }),
+        };
+        last = Some((file, index));
+        ids[index as usize].2 += 1;
+        file_of.push(index);
+    }
+    drop((device, inode, generation));
+
+    let keep_file: Vec<bool> = ids
+        .iter()
+        .map(|(file, ..)| filter.devices.is_empty() || filter.devices.contains(&file.device))
+        .collect();
+    let paths = first_paths(group, rows, &ids)?;
+    let mut files: Vec<_> = ids
+        .iter()
+        .zip(paths)
+        .zip(&keep_file)
+        .map(|((id, path), keep)| (id.0, path, Vec::with_capacity(if *keep { id.2 } else { 0 })))
+        .collect();
+
+    let ops = values::<ByteArrayType>(group, column::OP, rows)?;
+    let direct = values::<BoolType>(group, column::DIRECT, rows)?;
+    let windowed = values::<BoolType>(group, column::WINDOWED, rows)?;
+    let offset = values::<Int64Type>(group, column::OFFSET, rows)?;
+    let length = values::<Int32Type>(group, column::LENGTH, rows)?;
+    let count = values::<Int32Type>(group, column::COUNT, rows)?;
+    let thread = values::<Int32Type>(group, column::THREAD, rows)?;
+    for row in 0..rows {
+        let op = Op::from_name(ops[row].data()).ok_or("unknown operation")?;
+        let access = Access {
+            offset: offset[row] as u64,
+            length: length[row] as u32,
+            count: count[row] as u32,
+            thread: thread[row] as u32,
+            op,
+            direct: direct[row],
+            windowed: windowed[row],
+        };
+        if access.offset.checked_add(access.length.into()).is_none_or(|end| end > i64::MAX as u64) {
+            return Err("an access beyond the largest file".into());
+        }
+        let file = file_of[row] as usize;
+        if keep_file[file] && (filter.ops.is_empty() || filter.ops.contains(&op)) {
+            files[file].2.push(access);
+        }
+    }
+    files.retain(|(_, _, accesses)| !accesses.is_empty());
+    Ok(Group { files })
+}
+
+/// All values of one required column.
+fn values<T: DataType>(
+    group: &dyn RowGroupReader,
+    index: usize,
+    rows: usize,
+) -> Result<Vec<T::T>, Reason> {
+    // A damaged footer may announce any number of rows: let the room grow with what is there.
+    let mut values = Vec::with_capacity(rows.min(schema::ROW_GROUP_ROWS));
+    let mut reader = get_typed_column_reader::<T>(group.get_column_reader(index)?);
+    while values.len() < rows {
+        let (got, ..) = reader.read_records(rows - values.len(), None, None, &mut values)?;
+        if got == 0 {
+            return Err("fewer values than rows".into());
+        }
+    }
+    Ok(values)
+}
+
+/// The path of each file, from the row where it first appears.
+fn first_paths(
+    group: &dyn RowGroupReader,
+    rows: usize,
+    ids: &[(FileId, usize, usize)],
+) -> Result<Vec<Option<ByteArray>>, Reason> {
+    let mut reader =
+        get_typed_column_reader::<ByteArrayType>(group.get_column_reader(column::PATH)?);
+    let mut at = 0;
+    let mut paths = Vec::with_capacity(ids.len());
+    for (_, first_row, _) in ids {
+        while at < *first_row {
+            match reader.skip_records(first_row - at)? {
+                0 => return Err("fewer paths than rows".into()),
+                skipped => at += skipped,
+            }
+        }
+        let (mut value, mut present) = (Vec::new(), Vec::new());
+        let (got, ..) = reader.read_records(1, Some(&mut present), None, &mut value)?;
+        if got != 1 || at >= rows {
+            return Err("fewer paths than rows".into());
+        }
+        at += 1;
+        paths.push(value.pop());
+    }
+    Ok(paths)
+}
+
+/// Joins the row groups in file order, giving back each group's memory as it is taken over.
+fn join(groups: Vec<Group>) -> Vec<FileAccesses> {
+    let mut index_of: HashMap<FileId, usize> = HashMap::new();
+    let mut sizes: Vec<usize> = Vec::new();
+    let mut files: Vec<FileAccesses> = Vec::new();
+    for (id, path, accesses) in groups.iter().flat_map(|group| &group.files) {
+        let index = *index_of.entry(*id).or_insert_with(|| {
+            sizes.push(0);
+            files.push(FileAccesses { file: *id, path: None, accesses: Vec::new() });
+            files.len() - 1
+        });
+        sizes[index] += accesses.len();
+        if let (None, Some(path)) = (&files[index].path, path) {
+            files[index].path = Some(unescaped(path));
+        }
+    }
+    for (id, _, mut accesses) in groups.into_iter().flat_map(|group| group.files) {
+        let index = index_of[&id];
+        let all = &mut files[index].accesses;
+        if all.is_empty() && accesses.len() == sizes[index] {
+            *all = accesses;
+        } else {
+            all.reserve_exact(sizes[index] - all.len());
+            all.append(&mut accesses);
+        }
+    }
+    files
+}
+
+fn unescaped(path: &ByteArray) -> PathBuf {
+    text::unescape_path(path.data())
+}
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a decoder that may panic on damaged input; the panic becomes the error.
+fn guarded<R>(decode: impl FnOnce() -> Result<R, Reason>) -> Result<R, Reason> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                usual(info);
+            }
+        }));
+    });
+    QUIET.set(true);
+    // The state that a panic could leave half-changed is dropped with the decoder.
+    let result = catch_unwind(AssertUnwindSafe(decode));
+    QUIET.set(false);
+    result.unwrap_or_else(|_| Err("its pages do not decode".into()))
+}

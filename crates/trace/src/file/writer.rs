@@ -1,0 +1,282 @@
+//! Rows to a Parquet file that appears under its name only when it is complete.
+//!
+//! Rows collect in columns and leave as a row group when there are enough of them, so memory is
+//! bounded. Until [`TraceWriter::finish`] the file has a temporary name beside the target; a
+//! writer that is dropped removes it.
+
+use super::{schema, text};
+use crate::meta::{KEY, Meta};
+use crate::{Event, Op, TraceError};
+use fragmend_layout::FileId;
+use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tempfile::NamedTempFile;
+
+/// Finds the present path of a file; asked once per file.
+pub type FindPath = Box<dyn FnMut(FileId) -> Option<PathBuf>>;
+
+/// What to do when the output exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Existing {
+    /// Replace an older trace, refuse anything else.
+    ReplaceTrace,
+    /// Replace whatever is there.
+    Replace,
+}
+
+/// Writes one trace.
+pub struct TraceWriter {
+    target: PathBuf,
+    temporary: NamedTempFile,
+    parquet: SerializedFileWriter<BufWriter<File>>,
+    rows: Rows,
+    names: Names,
+}
+
+impl TraceWriter {
+    /// Starts a trace that will be called `target`.
+    ///
+    /// # Errors
+    /// When the directory cannot be written, or `existing` forbids replacing what is there.
+    pub fn create(
+        target: &Path,
+        existing: Existing,
+        find_path: FindPath,
+    ) -> Result<Self, TraceError> {
+        let io = |what| TraceError::io(target, what);
+        match target.symlink_metadata() {
+            Ok(m) if m.is_dir() => return Err(io("cannot write the trace")(is_a_directory())),
+            Ok(_) if existing == Existing::ReplaceTrace && !super::reader::is_trace(target) => {
+                return Err(TraceError::WouldOverwrite { path: target.to_owned() });
+            }
+            _ => {}
+        }
+        let parent = match target.parent() {
+            Some(p) if !p.as_os_str().is_empty() => p,
+            _ => Path::new("."),
+        };
+        let temporary = tempfile::Builder::new()
+            .prefix(".fragmend-record-")
+            .suffix(".partial")
+            .permissions(std::fs::Permissions::from_mode(0o666)) // less the umask, like any file
+            .tempfile_in(parent)
+            .map_err(io("cannot create the trace here"))?;
+        let file = temporary.as_file().try_clone().map_err(io("cannot create the trace"))?;
+        let parquet = SerializedFileWriter::new(
+            BufWriter::with_capacity(1 << 20, file),
+            schema::message(),
+            Arc::new(schema::properties()),
+        )
+        .map_err(|e| encode(target, e))?;
+        let target = target.to_owned();
+        let names = Names::new(find_path);
+        Ok(Self { target, temporary, parquet, rows: Rows::default(), names })
+    }
+
+    /// Adds accesses, in the order in which they were seen.
+    ///
+    /// # Errors
+    /// When the disk does not take them; the trace is then lost.
+    pub fn append(&mut self, events: &[Event]) -> Result<(), TraceError> {
+        for event in events {
+            self.rows.push(event, &mut self.names);
+            if self.rows.time.len() >= schema::ROW_GROUP_ROWS {
+                self.flush_rows()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Different files seen so far.
+    pub fn files(&self) -> usize {
+        self.names.paths.len()
+    }
+
+    /// Completes the trace, makes it durable and gives it its name. The size in bytes is returned.
+    ///
+    /// # Errors
+    /// When the disk does not take it; nothing then stands under the name.
+    pub fn finish(mut self, meta: &Meta) -> Result<u64, TraceError> {
+        self.flush_rows()?;
+        let json = serde_json::to_string(meta).expect("metadata is plain data");
+        self.parquet.append_key_value_metadata(KeyValue::new(KEY.to_owned(), json));
+        self.parquet.finish().map_err(|e| encode(&self.target, e))?;
+        let io = |what| TraceError::io(&self.target, what);
+        let file = self.temporary.as_file();
+        file.sync_all().map_err(io("cannot complete the trace"))?;
+        let bytes = file.metadata().map_err(io("cannot complete the trace"))?.len();
+        self.temporary
+            .persist(&self.target)
+            .map_err(|e| io("cannot give the trace its name")(e.error))?;
+        Ok(bytes)
+    }
+
+    fn flush_rows(&mut self) -> Result<(), TraceError> {
+        if self.rows.time.is_empty() {
+            return Ok(());
+        }
+        let mut group = self.parquet.next_row_group().map_err(|e| encode(&self.target, e))?;
+        self.rows.write(&mut group).map_err(|e| encode(&self.target, e))?;
+        group.close().map_err(|e| encode(&self.target, e))?;
+        self.rows.clear();
+        Ok(())
+    }
+}
+
+fn is_a_directory() -> io::Error {
+    io::Error::from(io::ErrorKind::IsADirectory)
+}
+
+/// Parquet wraps I/O errors; a full disk should read as one.
+fn encode(target: &Path, error: ParquetError) -> TraceError {
+    let path = target.to_owned();
+    match error {
+        ParquetError::External(inner) => match inner.downcast::<io::Error>() {
+            Ok(io) => TraceError::Io { path, what: "cannot write the trace", source: *io },
+            Err(other) => TraceError::Encode { path, reason: other.to_string() },
+        },
+        other => TraceError::Encode { path, reason: other.to_string() },
+    }
+}
+
+/// Text values, made once and shared by all rows that show them.
+struct Names {
+    find_path: FindPath,
+    paths: HashMap<FileId, Option<ByteArray>>,
+    comms: HashMap<[u8; 16], ByteArray>,
+    ops: [ByteArray; Op::ALL.len()],
+    last: Option<(FileId, Option<ByteArray>)>,
+}
+
+impl Names {
+    fn new(find_path: FindPath) -> Self {
+        let ops = Op::ALL.map(|op| ByteArray::from(op.name()));
+        Self { find_path, paths: HashMap::new(), comms: HashMap::new(), ops, last: None }
+    }
+
+    fn path(&mut self, file: FileId) -> Option<ByteArray> {
+        if let Some((last, path)) = &self.last
+            && *last == file
+        {
+            return path.clone();
+        }
+        let path = self.paths.entry(file).or_insert_with(|| {
+            let path = (self.find_path)(file)?;
+            Some(text::escape(path.as_os_str().as_bytes()).into_bytes().into())
+        });
+        self.last = Some((file, path.clone()));
+        path.clone()
+    }
+
+    fn comm(&mut self, comm: [u8; 16]) -> ByteArray {
+        let name = || {
+            let end = comm.iter().position(|b| *b == 0).unwrap_or(comm.len());
+            text::escape(&comm[..end]).into_bytes().into()
+        };
+        self.comms.entry(comm).or_insert_with(name).clone()
+    }
+}
+
+/// The rows of one row group, column by column. Unsigned numbers keep their bits: Parquet stores
+/// them as signed and marks the column.
+#[derive(Default)]
+struct Rows {
+    time: Vec<i64>,
+    device: Vec<i64>,
+    inode: Vec<i64>,
+    generation: Vec<i32>,
+    op: Vec<ByteArray>,
+    direct: Vec<bool>,
+    windowed: Vec<bool>,
+    offset: Vec<i64>,
+    length: Vec<i32>,
+    count: Vec<i32>,
+    pid: Vec<i32>,
+    thread: Vec<i32>,
+    uid: Vec<i32>,
+    comm: Vec<ByteArray>,
+    path: Vec<ByteArray>,
+    path_present: Vec<i16>,
+}
+
+impl Rows {
+    fn push(&mut self, event: &Event, names: &mut Names) {
+        self.time.push(event.time_ns as i64);
+        self.device.push(event.file.device as i64);
+        self.inode.push(event.file.inode as i64);
+        self.generation.push(event.file.generation as i32);
+        self.op.push(names.ops[event.op as usize].clone());
+        self.direct.push(event.direct);
+        self.windowed.push(event.windowed);
+        self.offset.push(event.offset as i64);
+        self.length.push(event.length as i32);
+        self.count.push(event.count as i32);
+        self.pid.push(event.pid as i32);
+        self.thread.push(event.thread as i32);
+        self.uid.push(event.uid as i32);
+        self.comm.push(names.comm(event.comm));
+        let path = names.path(event.file);
+        self.path_present.push(i16::from(path.is_some()));
+        self.path.extend(path);
+    }
+
+    /// Writes the columns in the order of [`schema::MESSAGE`].
+    fn write(&self, group: &mut Group<'_>) -> Result<(), ParquetError> {
+        column::<Int64Type>(group, &self.time, None)?;
+        column::<Int64Type>(group, &self.device, None)?;
+        column::<Int64Type>(group, &self.inode, None)?;
+        column::<Int32Type>(group, &self.generation, None)?;
+        column::<ByteArrayType>(group, &self.op, None)?;
+        column::<BoolType>(group, &self.direct, None)?;
+        column::<BoolType>(group, &self.windowed, None)?;
+        column::<Int64Type>(group, &self.offset, None)?;
+        column::<Int32Type>(group, &self.length, None)?;
+        column::<Int32Type>(group, &self.count, None)?;
+        column::<Int32Type>(group, &self.pid, None)?;
+        column::<Int32Type>(group, &self.thread, None)?;
+        column::<Int32Type>(group, &self.uid, None)?;
+        column::<ByteArrayType>(group, &self.comm, None)?;
+        column::<ByteArrayType>(group, &self.path, Some(&self.path_present))
+    }
+
+    /// Empties the columns but keeps their room.
+    fn clear(&mut self) {
+        self.time.clear();
+        self.device.clear();
+        self.inode.clear();
+        self.generation.clear();
+        self.op.clear();
+        self.direct.clear();
+        self.windowed.clear();
+        self.offset.clear();
+        self.length.clear();
+        self.count.clear();
+        self.pid.clear();
+        self.thread.clear();
+        self.uid.clear();
+        self.comm.clear();
+        self.path.clear();
+        self.path_present.clear();
+    }
+}
+
+type Group<'a> = SerializedRowGroupWriter<'a, BufWriter<File>>;
+
+fn column<T: DataType>(
+    group: &mut Group<'_>,
+    values: &[T::T],
+    present: Option<&[i16]>,
+) -> Result<(), ParquetError> {
+    let mut column = group.next_column()?.expect("one call per column of the schema");
+    column.typed::<T>().write_batch(values, present, None)?;
+    column.close()
+}

@@ -1,0 +1,78 @@
+//! What a trace file says about itself: how, when and how completely it was recorded.
+//!
+//! Stored as one JSON value under [`KEY`] in the Parquet footer's key-value metadata; described
+//! for other readers in `docs/trace-format.md`. Nothing in it names the machine.
+
+use serde::{Deserialize, Serialize};
+
+/// Key of the metadata in the Parquet footer; a Parquet file without it is not a trace of ours.
+pub const KEY: &str = "fragmend.trace";
+
+/// Version of columns and metadata together; a reader refuses what it does not know.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// At which level accesses were watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Reads, writes and faults as programs ask for them.
+    #[default]
+    Syscall,
+    /// What the page cache had to fetch from the device, and direct I/O.
+    Miss,
+}
+
+/// Readahead of one traced file system's device at the time of recording.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceMeta {
+    /// Device number as in the column `device`.
+    pub device: u64,
+    /// Where it was mounted; shown for orientation only.
+    pub mount: String,
+    /// Readahead window in bytes; `None` where the file system has no block device of its own.
+    pub readahead_bytes: Option<u64>,
+}
+
+/// How a trace came to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// [`SCHEMA_VERSION`] of the writer.
+    pub schema_version: u32,
+    /// Wall clock at the start, nanoseconds since 1970 UTC; `time_ns` counts from here.
+    pub started_unix_ns: u64,
+    /// Length of the recording in nanoseconds.
+    pub duration_ns: u64,
+    /// What was watched.
+    pub level: Level,
+    /// Whether the kernel folded accesses into counts.
+    pub folded: bool,
+    /// Accesses seen but not stored, for want of buffer space.
+    pub lost: u64,
+    /// System calls of 32-bit programs, which are not looked into.
+    pub unseen_compat: u64,
+    /// Sources of events that the running kernel lacks, each named as a person would.
+    #[serde(default)]
+    pub unseen_sources: Vec<String>,
+    /// The paths that were asked for, escaped as in the column `path`.
+    pub paths: Vec<String>,
+    /// The file systems they lie on.
+    pub devices: Vec<DeviceMeta>,
+}
+
+impl Meta {
+    /// A complete, empty recording that starts at the given wall-clock time.
+    pub fn new(level: Level, started_unix_ns: u64) -> Self {
+        Self {
+            schema_version: SCHEMA_VERSION,
+            started_unix_ns,
+            duration_ns: 0,
+            level,
+            folded: false,
+            lost: 0,
+            unseen_compat: 0,
+            unseen_sources: Vec::new(),
+            paths: Vec::new(),
+            devices: Vec::new(),
+        }
+    }
+}

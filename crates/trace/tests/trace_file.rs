@@ -1,0 +1,219 @@
+//! The trace file: what goes in comes out, in order; what is no trace is one clear error.
+
+use fragmend_layout::FileId;
+use fragmend_trace::{
+    Access, Event, Existing, Filter, Level, Meta, Op, TraceError, TraceWriter, read, read_meta,
+};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+const FILES: u64 = 7;
+/// More than two row groups.
+const EVENTS: u64 = 600_000;
+
+fn event(i: u64) -> Event {
+    Event {
+        time_ns: i * 1000,
+        file: file(i % FILES),
+        offset: (5 << 32) + i * 4096,
+        length: 4096,
+        count: 1 + (i % 3) as u32,
+        pid: u32::MAX - 1,
+        thread: (i % 5) as u32,
+        uid: u32::MAX,
+        comm: *b"reader\xff\0\0\0\0\0\0\0\0\0",
+        op: Op::ALL[(i % 4) as usize],
+        direct: i.is_multiple_of(2),
+        windowed: i.is_multiple_of(11),
+    }
+}
+
+fn file(n: u64) -> FileId {
+    FileId { device: 0x700 + (n & 1), inode: u64::MAX - n, generation: u32::MAX - n as u32 }
+}
+
+fn path_of(file: FileId) -> Option<PathBuf> {
+    let odd = Path::new("/srv").join(OsStr::from_bytes(b"na\xffme\\x41\n"));
+    (file.inode != u64::MAX - 3).then(|| odd.join(file.inode.to_string()))
+}
+
+fn write(target: &Path, events: impl Iterator<Item = Event>) -> Meta {
+    let mut writer =
+        TraceWriter::create(target, Existing::ReplaceTrace, Box::new(path_of)).unwrap();
+    let mut batch = Vec::new();
+    for event in events {
+        batch.push(event);
+        if batch.len() == 1000 {
+            writer.append(&batch).unwrap();
+            batch.clear();
+        }
+    }
+    writer.append(&batch).unwrap();
+    let mut meta = Meta::new(Level::Syscall, 1_700_000_000_000_000_000);
+    meta.lost = 3;
+    meta.duration_ns = 17;
+    writer.finish(&meta).unwrap();
+    meta
+}
+
+fn entries(dir: &Path) -> usize {
+    std::fs::read_dir(dir).unwrap().count()
+}
+
+#[test]
+fn what_goes_in_comes_out_in_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("t.parquet");
+    let meta = write(&target, (0..EVENTS).map(event));
+    let trace = read(&target, &Filter::default()).unwrap();
+    assert_eq!(trace.meta, meta);
+    assert_eq!(trace.files.len() as u64, FILES);
+    for (n, found) in (0..).zip(&trace.files) {
+        assert_eq!(found.file, file(n), "in order of first appearance");
+        assert_eq!(found.path, path_of(file(n)));
+        let expected: Vec<Access> = (0..EVENTS)
+            .filter(|i| i % FILES == n)
+            .map(event)
+            .map(|e| Access {
+                offset: e.offset,
+                length: e.length,
+                count: e.count,
+                thread: e.thread,
+                op: e.op,
+                direct: e.direct,
+                windowed: e.windowed,
+            })
+            .collect();
+        assert!(found.accesses == expected, "file {n} differs");
+    }
+    assert_eq!(entries(dir.path()), 1, "no temporary file stays behind");
+}
+
+#[test]
+fn a_filter_keeps_what_it_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("t.parquet");
+    write(&target, (0..1000).map(event));
+    let filter = Filter { devices: vec![0x701], ops: vec![Op::Read, Op::Fault] };
+    let trace = read(&target, &filter).unwrap();
+    let kept = |i: &u64| i % FILES % 2 == 1 && i.is_multiple_of(2);
+    let expected = (0..1000).filter(kept).count();
+    assert_eq!(trace.files.iter().map(|f| f.accesses.len()).sum::<usize>(), expected);
+    assert!(trace.files.iter().all(|f| f.file.device == 0x701));
+}
+
+#[test]
+fn an_empty_recording_is_a_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("t.parquet");
+    let meta = write(&target, std::iter::empty());
+    assert_eq!(read_meta(&target).unwrap(), meta);
+    assert!(read(&target, &Filter::default()).unwrap().files.is_empty());
+}
+
+#[test]
+fn an_unfinished_trace_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("t.parquet");
+    let mut writer =
+        TraceWriter::create(&target, Existing::ReplaceTrace, Box::new(path_of)).unwrap();
+    writer.append(&[event(1)]).unwrap();
+    drop(writer);
+    assert_eq!(entries(dir.path()), 0);
+}
+
+#[test]
+fn only_a_trace_is_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("t.parquet");
+    write(&target, (0..10).map(event));
+    write(&target, (0..20).map(event));
+    let rows: usize =
+        read(&target, &Filter::default()).unwrap().files.iter().map(|f| f.accesses.len()).sum();
+    assert_eq!(rows, 20);
+
+    let precious = dir.path().join("thesis.txt");
+    std::fs::write(&precious, "do not lose this").unwrap();
+    let create = |existing| TraceWriter::create(&precious, existing, Box::new(path_of));
+    assert!(matches!(
+        create(Existing::ReplaceTrace).err(),
+        Some(TraceError::WouldOverwrite { .. })
+    ));
+    assert_eq!(std::fs::read(&precious).unwrap(), b"do not lose this");
+    create(Existing::Replace).unwrap().finish(&Meta::new(Level::Miss, 0)).unwrap();
+    assert_eq!(read_meta(&precious).unwrap().level, Level::Miss);
+}
+
+#[test]
+fn foreign_files_are_named_as_such() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("x");
+    for content in [&b""[..], b"P", b"hello, I am a text file", b"{\"schema_version\": 1}"] {
+        std::fs::write(&path, content).unwrap();
+        assert!(matches!(read(&path, &Filter::default()), Err(TraceError::NotATrace { .. })));
+    }
+    assert!(matches!(read(dir.path(), &Filter::default()), Err(TraceError::NotATrace { .. })));
+    let absent = dir.path().join("absent");
+    assert!(matches!(read(&absent, &Filter::default()), Err(TraceError::Io { .. })));
+}
+
+#[test]
+fn another_version_is_refused_by_its_number() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("t.parquet");
+    let writer = TraceWriter::create(&target, Existing::Replace, Box::new(path_of)).unwrap();
+    let mut meta = Meta::new(Level::Syscall, 0);
+    meta.schema_version = 99;
+    writer.finish(&meta).unwrap();
+    let error = read(&target, &Filter::default()).unwrap_err();
+    assert!(matches!(error, TraceError::Version { found: 99, .. }), "{error}");
+}
+
+#[test]
+fn every_truncation_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("t.parquet");
+    write(&target, (0..100).map(event));
+    let whole = std::fs::read(&target).unwrap();
+    let cut = dir.path().join("cut.parquet");
+    for length in 0..whole.len() {
+        std::fs::write(&cut, &whole[..length]).unwrap();
+        assert!(read(&cut, &Filter::default()).is_err(), "{length} of {} bytes", whole.len());
+    }
+}
+
+/// Whatever bytes are flipped, reading ends with a trace or an error: no panic, no abort. Values
+/// carry no checksum, so a flip inside one may go unnoticed; a flip of the structure may not.
+#[test]
+fn flipped_bytes_never_crash_the_reader() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("t.parquet");
+    write(&target, (0..300).map(event));
+    let whole = std::fs::read(&target).unwrap();
+    let bad = dir.path().join("bad.parquet");
+    let mut state = 0x2545_F491_4F6C_DD1D_u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut errors = 0;
+    for _ in 0..3000 {
+        let mut bytes = whole.clone();
+        for _ in 0..1 + random() % 4 {
+            let at = (random() % bytes.len() as u64) as usize;
+            bytes[at] ^= (random() as u8).max(1);
+        }
+        std::fs::write(&bad, &bytes).unwrap();
+        match read(&bad, &Filter::default()) {
+            Ok(_) => {}
+            Err(e) => {
+                errors += 1;
+                assert!(!e.to_string().contains('\n'), "{e}");
+            }
+        }
+    }
+    assert!(errors > 1000, "only {errors} of 3000 damaged files were noticed");
+}
