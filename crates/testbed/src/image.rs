@@ -1,16 +1,20 @@
 //! A file system in a sparse file, mounted through a loop device.
 
+use crate::cleanup::{self, Ticket, Undo};
 use fragmend_sys::block::{BlockDevice, Counters};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A mounted image; unmounted, detached and deleted when dropped.
+/// A mounted image; unmounted, detached and deleted when dropped, or when a signal ends the
+/// process.
 pub struct Image {
-    dir: tempfile::TempDir,
     mount: PathBuf,
     loop_device: String,
+    /// In the order in which a signal undoes them backwards.
+    _tickets: [Ticket; 3],
+    dir: tempfile::TempDir,
 }
 
 impl Image {
@@ -21,25 +25,45 @@ impl Image {
 
     /// A fresh ext4 with further `mkfs.ext4` arguments and comma-separated mount options.
     pub fn ext4_with(bytes: u64, mkfs: &[&str], options: &str) -> Self {
-        let dir = tempfile::Builder::new()
-            .prefix("fragmend-test-")
-            .tempdir()
-            .expect("a temporary directory");
-        let file = dir.path().join("disk.img");
+        let dir = directory();
+        let file = disk(&dir);
         std::fs::File::create(&file).and_then(|f| f.set_len(bytes)).expect("a sparse image");
         let mut make =
             vec!["-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
         make.extend(mkfs);
         run("mkfs.ext4", make.iter().map(OsStr::new).chain([file.as_os_str()]));
-        // Direct I/O to the backing file: what the loop device counts is what a disk would see,
-        // and the image is not cached twice.
-        let args = ["--find", "--show", "--direct-io=on"];
-        let loop_device = run("losetup", args.iter().map(OsStr::new).chain([file.as_os_str()]));
-        let mount = dir.path().join("mnt");
-        std::fs::create_dir(&mount).expect("a mount point");
-        let image = Self { dir, mount, loop_device: loop_device.trim().to_owned() };
+        let image = Self::attach(dir);
         image.mount_with(options);
         image
+    }
+
+    /// Another image with the very same content and layout, on a device of its own. This one is
+    /// unmounted while it is copied, and both end up mounted with default options.
+    pub fn copy(&self) -> Self {
+        let dir = directory();
+        self.unmount();
+        let args = ["--sparse=always", "--reflink=auto"].map(OsString::from);
+        run("cp", args.into_iter().chain([disk(&self.dir).into(), disk(&dir).into()]));
+        self.mount_with("");
+        let copy = Self::attach(dir);
+        copy.mount_with("");
+        // The copy itself must not disturb what is measured next.
+        rustix::fs::sync();
+        copy
+    }
+
+    /// Puts the disk in `dir` behind a loop device; not mounted yet.
+    fn attach(dir: tempfile::TempDir) -> Self {
+        let tree = cleanup::register(Undo::Tree(dir.path().to_owned()));
+        // Direct I/O to the backing file: what the loop device counts is what a disk would see,
+        // and the image is not cached twice.
+        let args = ["--find", "--show", "--direct-io=on"].map(OsString::from);
+        let node = run("losetup", args.into_iter().chain([disk(&dir).into()])).trim().to_owned();
+        let device = cleanup::register(Undo::Loop(node.clone()));
+        let mount = dir.path().join("mnt");
+        std::fs::create_dir(&mount).expect("a mount point");
+        let mounted = cleanup::register(Undo::Mount(mount.clone()));
+        Self { mount, loop_device: node, _tickets: [tree, device, mounted], dir }
     }
 
     /// Where it is mounted.
@@ -57,10 +81,21 @@ impl Image {
         self.dir.path()
     }
 
+    /// The device's queue and counters.
+    pub fn block_device(&self) -> BlockDevice {
+        let dev = std::fs::metadata(&self.loop_device).expect("the loop node").rdev();
+        BlockDevice::from_dev(dev).expect("the loop device in sysfs")
+    }
+
     /// What the kernel has counted on the device so far.
     pub fn counters(&self) -> Counters {
-        let dev = std::fs::metadata(&self.loop_device).expect("the loop node").rdev();
-        BlockDevice::from_dev(dev).and_then(|d| d.counters()).expect("the loop device's counters")
+        self.block_device().counters().expect("the loop device's counters")
+    }
+
+    /// Writes everything dirty of this file system, and commits its journal (`syncfs(2)`).
+    pub fn sync(&self) {
+        let root = std::fs::File::open(&self.mount).expect("the mount's root");
+        rustix::fs::syncfs(root).expect("the file system can be synced");
     }
 
     /// Mounts with comma-separated options.
@@ -101,16 +136,17 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        let quiet = |program: &str, args: &[&OsStr]| {
-            let _ = Command::new(program)
-                .args(args)
-                .stderr(Stdio::null())
-                .stdout(Stdio::null())
-                .status();
-        };
-        quiet("umount", &[self.mount.as_os_str()]);
-        quiet("losetup", &[OsStr::new("-d"), OsStr::new(&self.loop_device)]);
+        Undo::Mount(self.mount.clone()).run();
+        Undo::Loop(self.loop_device.clone()).run();
     }
+}
+
+fn directory() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("fragmend-test-").tempdir().expect("a temporary directory")
+}
+
+fn disk(dir: &tempfile::TempDir) -> PathBuf {
+    dir.path().join("disk.img")
 }
 
 /// Runs a tool to its end and gives its standard output.

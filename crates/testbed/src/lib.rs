@@ -1,10 +1,31 @@
 //! Test support: real file systems on loop devices, fragmented files, and what the kernel counts
-//! while they are used. Everything cleans up after itself when dropped, also when a test fails.
+//! while they are used. Everything cleans up after itself when dropped, also when a test fails,
+//! and when a signal ends the process.
 //!
 //! | module | its job |
 //! |---|---|
 //! | [`image`] | a file system in a sparse file on a loop device |
 //! | [`fragment`] | files that are truly fragmented, as the papers make them |
+//! | [`aging`] | a file system that is full of small files, some of which go away |
+//! | [`database`] | a real SQLite database that grows on an aged file system, and its queries |
+//! | [`measure`] | device counters and time around a piece of work, from a cold cache |
+//! | [`replay`] | fixed lists of requests, direct or buffered |
+//! | [`reader`] | a reader beside the work, with its latencies |
+//! | [`fio`] | fio, typed |
+//! | [`tools`] | fragmend itself, e4defrag, filefrag, as they are installed |
+//! | [`process`] | programs that run beside us and are never left behind |
+//! | [`cleanup`] | what a signal undoes |
+//! | [`random`] | one seed, one sequence |
 
+pub mod aging;
+pub mod cleanup;
+pub mod database;
+pub mod fio;
 pub mod fragment;
 pub mod image;
+pub mod measure;
+pub mod process;
+pub mod random;
+pub mod reader;
+pub mod replay;
+pub mod tools;

@@ -1,0 +1,46 @@
+# Entry points. `make demo` and `make test` need nothing but a clean clone, Debian or Ubuntu,
+# and Rust: they install what is missing, as root or through sudo.
+
+CARGO ?= cargo
+target := $(or $(CARGO_TARGET_DIR),target)
+binaries := $(target)/release
+
+.DEFAULT_GOAL := help
+.PHONY: help build demo test bench generate check-generated fmt clippy clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
+
+build: ## Build the release binary, target/release/fragmend
+	@scripts/prerequisites build
+	$(CARGO) build --release --bin fragmend
+
+demo: ## See it work: a database fragments on a loop device, is mended, and is measured
+	@scripts/prerequisites demo
+	$(CARGO) build --release --bin fragmend --bin demo
+	@scripts/as-root $(binaries)/demo
+
+test: ## Run every test; most need root and loop devices
+	@scripts/prerequisites test
+	scripts/test
+
+bench: ## Print the comparison tables (QUICK=1 for small files)
+	@scripts/prerequisites bench
+	$(CARGO) build --release --bin fragmend --bin bench
+	@scripts/as-root $(binaries)/bench $(if $(QUICK),--quick)
+	scripts/bench $(if $(QUICK),--quick)
+
+generate: ## Write man pages, completions and JSON schemas from the binary's definitions
+	$(CARGO) run --quiet -p xtask -- generate
+
+check-generated: ## Fail if a generated file is stale
+	$(CARGO) run --quiet -p xtask -- generate --check
+
+fmt: ## Format the code
+	$(CARGO) fmt --all
+
+clippy: ## Lint everything, warnings are errors
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+clean: ## Remove what was built
+	$(CARGO) clean

@@ -1,0 +1,112 @@
+//! What must be undone when the process is told to end: processes, mounts, loop devices, files.
+//!
+//! Each owner ([`crate::image::Image`], [`crate::process::Running`]) tidies up in its own `Drop`,
+//! which also runs when a test panics. A signal runs no destructors; so each owner also holds a
+//! [`Ticket`] here, and the first SIGINT, SIGTERM or SIGHUP undoes whatever has a ticket, newest
+//! first, and then ends the process as the signal would have.
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+/// One thing to undo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Undo {
+    /// A child of ours that still runs, by its id.
+    Process(u32),
+    /// A mount point.
+    Mount(PathBuf),
+    /// A loop device's node.
+    Loop(String),
+    /// A directory with all that is in it.
+    Tree(PathBuf),
+}
+
+/// Held by the owner of what is to be undone; dropping it says that the owner has done so.
+#[derive(Debug)]
+pub struct Ticket(u64);
+
+/// Tickets and their undoing, oldest first.
+static OPEN: Mutex<(u64, Vec<(u64, Undo)>)> = Mutex::new((0, Vec::new()));
+
+/// A poisoned lock is no reason to leave a mount behind.
+fn open() -> MutexGuard<'static, (u64, Vec<(u64, Undo)>)> {
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes something to undo if a signal ends the process before the ticket is dropped.
+pub fn register(undo: Undo) -> Ticket {
+    listen();
+    let mut open = open();
+    open.0 += 1;
+    let id = open.0;
+    open.1.push((id, undo));
+    Ticket(id)
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        open().1.retain(|(id, _)| *id != self.0);
+    }
+}
+
+impl Undo {
+    /// Does it, without complaint if there is nothing left to do.
+    pub fn run(&self) {
+        match self {
+            Self::Process(pid) => end_process(*pid),
+            Self::Mount(path) => {
+                // A process that was just ended may hold the mount for a moment longer.
+                if !quietly("umount", &[path.as_os_str()]) {
+                    quietly("umount", &[OsStr::new("-l"), path.as_os_str()]);
+                }
+            }
+            Self::Loop(node) => {
+                quietly("losetup", &[OsStr::new("-d"), OsStr::new(node)]);
+            }
+            Self::Tree(path) => {
+                let _ = std::fs::remove_dir_all(path);
+            }
+        }
+    }
+}
+
+fn end_process(pid: u32) {
+    use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+    let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+    if kill_process(pid, Signal::KILL).is_ok() {
+        let _ = waitpid(Some(pid), WaitOptions::empty());
+    }
+}
+
+fn quietly(program: &str, args: &[&OsStr]) -> bool {
+    Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|s| s.success())
+}
+
+/// Starts the thread that waits for a signal, once.
+fn listen() {
+    static STARTED: Once = Once::new();
+    STARTED.call_once(|| {
+        let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
+        std::thread::spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                // Held to the end: nothing new may start while the process goes down.
+                let open = open();
+                for (_, undo) in open.1.iter().rev() {
+                    undo.run();
+                }
+                let _ = emulate_default_handler(signal);
+            }
+        });
+    });
+}

@@ -1,0 +1,203 @@
+//! A real SQLite database, driven through the sqlite3 command-line program: it grows in small
+//! commits on a full, aged file system, and is then queried from a cold cache.
+//!
+//! The tables hold rows of about a kilobyte with an index each. `events` is what the queries
+//! read; `archive` grows between its batches and is not read, so that only a part of the file
+//! matters. Every value is a function of its row number: the same seed gives the same database.
+
+use crate::aging::{self, Cache};
+use crate::image::Image;
+use crate::measure::drop_caches;
+use crate::process::{Running, finish};
+use crate::random::{Random, Zipf};
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Rows written by one commit.
+const ROWS_PER_COMMIT: u64 = 64;
+
+/// Bytes of one row's payload.
+const PAYLOAD_BYTES: u64 = 1000;
+
+/// How the database comes to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Growth {
+    /// Commits, each of [`ROWS_PER_COMMIT`] rows into one table.
+    pub commits: u64,
+    /// Cache entries that go away per commit, leaving the holes that the database fills.
+    pub evictions: usize,
+    /// Bytes kept in one piece meanwhile and free afterwards: the room that mending needs.
+    pub archive_bytes: u64,
+    /// Decides sizes and order of everything.
+    pub seed: u64,
+}
+
+/// A database file.
+pub struct Database {
+    path: PathBuf,
+    commits: u64,
+}
+
+impl Database {
+    /// Fills `image` with a cache, lets the database grow in it beside the cache's evictions,
+    /// then retires the cache.
+    ///
+    /// # Panics
+    /// When sqlite3 or the disk refuses.
+    pub fn grow(image: &Image, growth: Growth) -> Self {
+        let path = image.path().join("service.db");
+        let archive = image.path().join("archive.tar");
+        aging::reserve(&archive, growth.archive_bytes);
+        let mut cache = Cache::fill(&image.path().join("cache"), 32 << 10, growth.seed);
+        // Room for the first commits and their journal.
+        cache.evict(growth.evictions * 16);
+        image.sync();
+        let mut shell = Shell::open(&path);
+        shell.run(SCHEMA);
+        for commit in 0..growth.commits {
+            shell.run(&insert(commit));
+            cache.evict(growth.evictions);
+        }
+        shell.close();
+        cache.retire();
+        std::fs::remove_file(archive).expect("the archive can be removed");
+        image.sync();
+        Self { path, commits: growth.commits }
+    }
+
+    /// A database with the same history at another place: that of a copied image.
+    pub fn at(&self, image: &Image) -> Self {
+        let name = self.path.file_name().expect("a database has a name");
+        Self { path: image.path().join(name), commits: self.commits }
+    }
+
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of its file.
+    pub fn bytes(&self) -> u64 {
+        std::fs::metadata(&self.path).map_or(0, |m| m.len())
+    }
+
+    /// A fixed load over the newest 60 % of `events`: sums over windows of consecutive rows, the
+    /// windows chosen after Zipf, then one scan of the newest tenth.
+    pub fn queries(&self, count: usize, seed: u64) -> Queries {
+        let rows = self.commits.div_ceil(2) * ROWS_PER_COMMIT;
+        let first = rows * 2 / 5;
+        let windows = (rows - first) / WINDOW_ROWS;
+        let mut random = Random::new(seed);
+        let mut order: Vec<u64> = (0..windows).collect();
+        random.shuffle(&mut order);
+        let zipf = Zipf::new(order.len(), Zipf::YCSB);
+        let mut sql = String::new();
+        for _ in 0..count {
+            let from = first + order[zipf.draw(&mut random)] * WINDOW_ROWS;
+            let to = from + WINDOW_ROWS - 1;
+            // The payload itself is read, not just its row.
+            let _ = writeln!(
+                sql,
+                "SELECT count(*), sum(unicode(substr(payload, 990))) FROM events \
+                 WHERE id BETWEEN {from} AND {to};"
+            );
+        }
+        let tenth = rows - rows / 10;
+        let _ = writeln!(
+            sql,
+            "SELECT count(*), sum(length(hex(payload))) FROM events WHERE id > {tenth};"
+        );
+        Queries { sql }
+    }
+
+    /// Runs the queries in one session, from a cold cache, and gives their results.
+    ///
+    /// # Panics
+    /// When sqlite3 fails.
+    pub fn run(&self, queries: &Queries) -> String {
+        drop_caches();
+        // Without a page cache of its own SQLite asks the kernel for every page.
+        let mut command = Command::new("sqlite3");
+        command.args(["-batch", "-readonly"]).arg(&self.path);
+        command.arg(format!("PRAGMA cache_size=16;\n{}", queries.sql));
+        finish(&mut command).expect(&[0])
+    }
+
+    /// What SQLite itself thinks of the file: `ok`, or what is wrong.
+    pub fn integrity(&self) -> String {
+        let mut command = Command::new("sqlite3");
+        command.args(["-batch", "-readonly"]).arg(&self.path).arg("PRAGMA integrity_check;");
+        finish(&mut command).expect(&[0]).trim().to_owned()
+    }
+}
+
+/// Rows that one window query reads: about 128 KiB.
+const WINDOW_ROWS: u64 = 128;
+
+/// A list of queries.
+#[derive(Clone, Debug)]
+pub struct Queries {
+    sql: String,
+}
+
+impl Queries {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.sql.lines().count()
+    }
+}
+
+const SCHEMA: &str = "\
+PRAGMA page_size=4096; PRAGMA journal_mode=TRUNCATE; PRAGMA synchronous=FULL;
+CREATE TABLE events(id INTEGER PRIMARY KEY, kind INTEGER, payload TEXT);
+CREATE TABLE archive(id INTEGER PRIMARY KEY, kind INTEGER, payload TEXT);";
+
+/// One commit: rows whose every value follows from the row's number.
+fn insert(commit: u64) -> String {
+    let table = if commit.is_multiple_of(2) { "events" } else { "archive" };
+    let from = commit / 2 * ROWS_PER_COMMIT;
+    let to = from + ROWS_PER_COMMIT - 1;
+    let copies = PAYLOAD_BYTES / 10 + 1;
+    format!(
+        "BEGIN; INSERT INTO {table}(id, kind, payload) SELECT value, value * 40503 % 1009, \
+         substr(replace(hex(zeroblob({copies})), '00', printf('%010d', value * 2654435761 % \
+         9999999967)), 1, {PAYLOAD_BYTES}) FROM generate_series({from}, {to}); COMMIT;"
+    )
+}
+
+/// A sqlite3 session that is told one batch at a time.
+struct Shell {
+    running: Running,
+    answers: BufReader<std::process::ChildStdout>,
+}
+
+impl Shell {
+    fn open(path: &Path) -> Self {
+        let mut command = Command::new("sqlite3");
+        command.args(["-batch", "-bail"]).arg(path);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut running = Running::start(&mut command);
+        let answers = BufReader::new(running.child().stdout.take().expect("its output is piped"));
+        Self { running, answers }
+    }
+
+    /// Runs a batch and waits until it is done.
+    fn run(&mut self, sql: &str) {
+        const DONE: &str = "batch done";
+        let input = self.running.child().stdin.as_mut().expect("its input is piped");
+        writeln!(input, "{sql}\nSELECT '{DONE}';").expect("sqlite3 takes statements");
+        let mut line = String::new();
+        while line.trim_end() != DONE {
+            line.clear();
+            let n = self.answers.read_line(&mut line).expect("sqlite3 answers");
+            assert!(n > 0, "sqlite3 gave up on: {sql}");
+        }
+    }
+
+    fn close(mut self) {
+        drop(self.running.child().stdin.take());
+        self.running.wait().expect(&[0]);
+    }
+}

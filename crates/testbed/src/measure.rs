@@ -1,0 +1,41 @@
+//! What the kernel counts on the device while something runs, from a cold cache if wished.
+
+use crate::image::Image;
+use fragmend_sys::block::Counters;
+use std::time::{Duration, Instant};
+
+/// The cost of one piece of work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
+    /// Requests and bytes on the image's device, journal and metadata included.
+    pub device: Counters,
+    /// From start to end, the final sync included.
+    pub elapsed: Duration,
+}
+
+/// Runs `work` and gives its result with what the device saw of it. Everything dirty is written
+/// before it starts and again before the count ends.
+pub fn measured<T>(image: &Image, work: impl FnOnce() -> T) -> (T, Cost) {
+    image.sync();
+    let (before, start) = (image.counters(), Instant::now());
+    let result = work();
+    image.sync();
+    let elapsed = start.elapsed();
+    (result, Cost { device: image.counters() - before, elapsed })
+}
+
+/// The same from a cold cache.
+pub fn measured_cold<T>(image: &Image, work: impl FnOnce() -> T) -> (T, Cost) {
+    drop_caches();
+    measured(image, work)
+}
+
+/// Writes everything back and empties the page, dentry and inode caches of the whole machine.
+///
+/// # Panics
+/// Without the privilege to do so.
+pub fn drop_caches() {
+    rustix::fs::sync();
+    std::fs::write("/proc/sys/vm/drop_caches", "3")
+        .expect("the page cache can be dropped: /proc/sys/vm/drop_caches needs root");
+}

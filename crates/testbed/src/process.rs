@@ -1,0 +1,123 @@
+//! Programs that run beside us: started, asked to end, and never left behind.
+
+use crate::cleanup::{self, Ticket, Undo};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// A running child; killed by its id when dropped.
+pub struct Running {
+    child: Child,
+    name: String,
+    _ticket: Ticket,
+}
+
+impl Running {
+    /// Starts it. Standard input is closed unless the caller pipes it.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start(command: &mut Command) -> Self {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let child = command
+            .spawn()
+            .unwrap_or_else(|e| panic!("{name} cannot be started ({e}): is it installed?"));
+        let ticket = cleanup::register(Undo::Process(child.id()));
+        Self { child, name, _ticket: ticket }
+    }
+
+    /// The process, for its pipes.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Its process id.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Waits for its end and gives what it printed on the pipes that nobody has taken.
+    pub fn wait(mut self) -> Finished {
+        // Both pipes are drained at once: a full one would stop the child.
+        let err = self.child.stderr.take();
+        let drain = std::thread::spawn(move || read_all(err));
+        let stdout = read_all(self.child.stdout.take());
+        let stderr = drain.join().unwrap_or_default();
+        let status = self.child.wait().expect("a child can be waited for");
+        Finished { name: self.name.clone(), status, stdout, stderr }
+    }
+
+    /// Waits until a line of its standard error contains `text`. The rest of standard error is
+    /// read and thrown away.
+    ///
+    /// # Panics
+    /// When it ends before, with what it said.
+    pub fn wait_for_stderr(&mut self, text: &str) {
+        let err = self.child.stderr.take().expect("standard error is piped");
+        let mut said = String::new();
+        let mut lines = BufReader::new(err);
+        loop {
+            let start = said.len();
+            if lines.read_line(&mut said).unwrap_or(0) == 0 {
+                panic!("{} ended before it said '{text}': {said}", self.name);
+            }
+            if said[start..].contains(text) {
+                break;
+            }
+        }
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// A program that has ended.
+pub struct Finished {
+    name: String,
+    /// How.
+    pub status: ExitStatus,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained about.
+    pub stderr: String,
+}
+
+impl Finished {
+    /// Its standard output.
+    ///
+    /// # Panics
+    /// When its exit code is none of `codes`, with what it said.
+    pub fn expect(self, codes: &[i32]) -> String {
+        let ended_well = self.status.code().is_some_and(|c| codes.contains(&c));
+        assert!(ended_well, "{} failed ({}): {}", self.name, self.status, self.stderr.trim());
+        self.stdout
+    }
+}
+
+/// Runs a program to its end with both outputs kept.
+pub fn finish(command: &mut Command) -> Finished {
+    let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::start(command).wait()
+}
+
+fn read_all(pipe: Option<impl Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut pipe) = pipe {
+        let _ = pipe.read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

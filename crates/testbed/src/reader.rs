@@ -1,0 +1,75 @@
+//! A reader that runs beside something else and notes how long it waits: `O_DIRECT`, one request
+//! at a time, at random aligned offsets of a file of its own.
+
+use crate::random::Random;
+use crate::replay::{Aligned, Mode, open};
+use hdrhistogram::Histogram;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// A reader at work; stopped when dropped.
+pub struct Reader {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Histogram<u64>>>,
+}
+
+impl Reader {
+    /// Reads `request_bytes` at a time from `path`, a new request every `interval` at most.
+    ///
+    /// # Panics
+    /// When the file cannot be opened, or is shorter than one request.
+    pub fn start(path: &Path, request_bytes: u64, interval: Duration, seed: u64) -> Self {
+        let file = open(path, Mode::Direct).expect("the reader's file");
+        let slots = file.metadata().expect("its size").len() / request_bytes;
+        assert!(slots > 0, "the reader's file holds less than one request");
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let mut waits = Histogram::new(3).expect("three digits are a valid precision");
+            let mut buffer = Aligned::new(request_bytes as usize);
+            let mut random = Random::new(seed);
+            while !stopped.load(Ordering::Relaxed) {
+                let start = Instant::now();
+                let at = random.below(slots) * request_bytes;
+                file.read_exact_at(buffer.bytes(), at).expect("the reader's file can be read");
+                let wait = start.elapsed();
+                waits.saturating_record(wait.as_nanos() as u64);
+                std::thread::sleep(interval.saturating_sub(wait));
+            }
+            waits
+        });
+        Self { stop, thread: Some(thread) }
+    }
+
+    /// Ends it and gives what it saw.
+    pub fn finish(mut self) -> Waits {
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().expect("a reader finishes once");
+        let waits = thread.join().expect("the reader did not panic");
+        let at = |q| Duration::from_nanos(waits.value_at_quantile(q));
+        Waits { requests: waits.len(), p50: at(0.5), p99: at(0.99), max: at(1.0) }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How long a reader waited for its requests.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Waits {
+    /// Requests issued.
+    pub requests: u64,
+    /// Half waited no longer.
+    pub p50: Duration,
+    /// 99 of 100 waited no longer.
+    pub p99: Duration,
+    /// The longest.
+    pub max: Duration,
+}

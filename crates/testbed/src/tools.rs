@@ -1,0 +1,97 @@
+//! The programs that are compared: fragmend as it was built, and the file system's own tools.
+
+use crate::process::{Finished, Running, finish};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The `fragmend` binary: `$FRAGMEND`, or the one built beside the running program.
+///
+/// # Panics
+/// When there is none, with how to get it.
+pub fn fragmend() -> PathBuf {
+    if let Some(path) = std::env::var_os("FRAGMEND") {
+        return path.into();
+    }
+    let this = std::env::current_exe().expect("the running program's path");
+    let found = this.ancestors().skip(1).take(2).map(|d| d.join("fragmend")).find(|p| p.is_file());
+    found.unwrap_or_else(|| {
+        panic!("no fragmend beside {}: build it first (make build)", this.display())
+    })
+}
+
+/// Runs fragmend with these arguments and `--json`, and gives its document; its exit code may say
+/// "could be better" (2).
+///
+/// # Panics
+/// When it fails, with what it said.
+pub fn fragmend_json<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Value {
+    let text = fragmend_text(args);
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("fragmend's JSON ({e}): {text}"))
+}
+
+/// The same for verbs that print JSON Lines: the event named `event`, which must be there.
+///
+/// # Panics
+/// When it fails or has no such event.
+pub fn fragmend_event<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>, event: &str) -> Value {
+    let text = fragmend_text(args);
+    let parse = |line: &str| serde_json::from_str::<Value>(line).ok();
+    let found = text.lines().rev().filter_map(parse).find(|v| v["event"] == event);
+    found.unwrap_or_else(|| panic!("fragmend printed no '{event}' event: {text}"))
+}
+
+fn fragmend_text<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> String {
+    finish(Command::new(fragmend()).args(args).arg("--json")).expect(&[0, 2])
+}
+
+/// A recording that runs beside its load.
+pub struct Recording {
+    running: Running,
+}
+
+impl Recording {
+    /// Starts `fragmend record` on `paths` into `trace` and waits until it watches.
+    ///
+    /// # Panics
+    /// When it cannot start, with what it said.
+    pub fn start(trace: &Path, paths: &[&Path]) -> Self {
+        let mut command = Command::new(fragmend());
+        command.arg("record").arg("-o").arg(trace).args(["--duration", "3600s"]).args(paths);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut running = Running::start(&mut command);
+        running.wait_for_stderr("recording");
+        Self { running }
+    }
+
+    /// Ends it as Ctrl-C does, which writes the trace file.
+    ///
+    /// # Panics
+    /// When it failed.
+    pub fn finish(self) {
+        self.running.signal(rustix::process::Signal::INT);
+        self.running.wait().expect(&[0, 2, 16]);
+    }
+}
+
+/// Runs e4defrag on a file.
+///
+/// # Panics
+/// When it does not succeed.
+pub fn e4defrag(path: &Path) -> Finished {
+    finish(Command::new("e4defrag").arg(path))
+}
+
+/// Extents of a file as filefrag counts them.
+pub fn extents(path: &Path) -> u64 {
+    let text = finish(Command::new("filefrag").arg(path)).expect(&[0]);
+    let count = text.rsplit(": ").next().and_then(|t| t.split_whitespace().next());
+    count.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("filefrag's count in: {text}"))
+}
+
+/// SHA-256 of a file's content, in hex.
+pub fn sha256(path: &Path) -> String {
+    let text = finish(Command::new("sha256sum").arg(path)).expect(&[0]);
+    text.split_whitespace().next().unwrap_or_default().trim_start_matches('\\').to_owned()
+}

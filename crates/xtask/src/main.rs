@@ -1,0 +1,2 @@
+//! Chores of the workspace: `cargo run -p xtask -- generate [--check]`.
+fn main() {}
