@@ -1,5 +1,39 @@
-//! Layouts off live file systems.
+//! Reads layouts off live file systems, many files at a time.
+//!
+//! Two phases. [`files`] walks the given paths and gives a [`Tree`]: names and inode numbers,
+//! compact, no file opened. [`measure`] (or [`in_batches`], for layouts themselves) then takes
+//! the files in inode order, gets each one's layout from the fastest source that can be trusted,
+//! and hands on what it found, batch by batch. Nothing here is ever written, and whatever cannot
+//! be read is counted with its [`Reason`], never dropped in silence.
+//!
+//! | module | its job |
+//! |---|---|
+//! | [`walk`] | the parallel walk |
+//! | [`tree`] | what it found, compact: a million files in some 50 MB |
+//! | [`filesystem`] | what lies under a device number: kind, block size, queue limits |
+//! | [`fiemap`] | source 1: open each file and ask |
+//! | [`ext4`] | source 2: read ext4's own inode tables from the block device |
+//! | [`engine`] | batches over the sources, in parallel, results in order |
+//! | [`mod@measure`] | figures per file and in total |
+//!
+//! Neighbours: `layout` defines extents and measures, `sys` the kernel's interfaces; `plan` uses
+//! [`layout_of`] and [`files`], the `scan` verb uses [`measure`].
 
+pub mod engine;
+pub mod error;
+pub mod ext4;
 pub mod fiemap;
+pub mod filesystem;
+pub mod measure;
+mod open;
+pub mod quantiles;
+pub mod tree;
+pub mod walk;
 
+pub use engine::{Source, in_batches};
+pub use error::{Reason, ScanError};
 pub use fiemap::layout_of;
+pub use filesystem::FileSystem;
+pub use measure::{FileMeasures, MeasuredBatch, Totals, measure};
+pub use tree::{Entry, Skip, Tree};
+pub use walk::{WalkOptions, files};

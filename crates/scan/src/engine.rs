@@ -1,0 +1,186 @@
+//! Batches of files over the sources of layouts: in parallel, results handed on in order.
+//!
+//! A batch is a run of files of one file system, in inode order. While the receiver takes the
+//! results of one group of batches, the next group is being read; no more than two groups are
+//! held at any time, however many files there are.
+
+use crate::ext4::{Bulk, Worker};
+use crate::fiemap;
+use crate::open::Opener;
+use crate::{Entry, FileSystem, Reason, ScanError, Tree};
+use fragmend_layout::Layout;
+use fragmend_sys::fiemap::Fiemap;
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+const BATCH: usize = 2048;
+
+/// Where layouts come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// The inode tables where that is possible, FIEMAP elsewhere.
+    #[default]
+    Auto,
+    /// FIEMAP only.
+    Fiemap,
+    /// The inode tables; an error where they cannot be read. Files that only the kernel can
+    /// interpret still go through FIEMAP.
+    Bulk,
+}
+
+/// Gets the layout of every file of `tree` and lets `each` fold it, or why there is none, into
+/// its batch's `B`. `sink` gets the batches in the order of [`Tree::entries`].
+///
+/// # Errors
+/// [`ScanError::NoBulk`] before anything was read; [`ScanError::Sink`] as soon as `sink` fails.
+pub fn in_batches<B: Default + Send>(
+    tree: &Tree,
+    source: Source,
+    each: impl Fn(&mut B, &FileSystem, &Entry, Result<&Layout, Reason>) + Sync,
+    mut sink: impl FnMut(B) -> io::Result<()> + Send,
+) -> Result<(), ScanError> {
+    let mut mounted = Vec::new();
+    for fs in tree.file_systems() {
+        mounted.push(Mounted::new(fs, source)?);
+    }
+    let batches = batches(tree);
+    let group = rayon::current_num_threads().max(2) * 4;
+    let mut ready: Vec<B> = Vec::new();
+    for group in batches.chunks(group) {
+        let (sunk, next) = rayon::join(
+            || std::mem::take(&mut ready).into_iter().try_for_each(&mut sink),
+            || {
+                let read = |(fs, range): &(usize, Range<usize>)| {
+                    let job = Job {
+                        tree,
+                        mounted: &mounted[*fs],
+                        entries: &tree.entries()[range.clone()],
+                    };
+                    job.run(&each)
+                };
+                group.into_par_iter().map(read).collect::<Vec<B>>()
+            },
+        );
+        sunk?;
+        ready = next;
+    }
+    Ok(ready.into_iter().try_for_each(sink)?)
+}
+
+/// Cuts the entries into runs of one file system, at most [`BATCH`] long.
+fn batches(tree: &Tree) -> Vec<(usize, Range<usize>)> {
+    let mut out = Vec::new();
+    let mut start = 0;
+    for run in tree.entries().chunk_by(|a, b| tree.fs_index(a) == tree.fs_index(b)) {
+        let fs = tree.fs_index(&run[0]);
+        for from in (0..run.len()).step_by(BATCH) {
+            out.push((fs, start + from..start + (from + BATCH).min(run.len())));
+        }
+        start += run.len();
+    }
+    out
+}
+
+/// A file system with its source of layouts.
+struct Mounted<'a> {
+    fs: &'a FileSystem,
+    bulk: Option<Bulk>,
+    /// Files that had no FIEMAP, as long as none had: after a few, the others are not opened.
+    refused: AtomicU32,
+}
+
+const ENOUGH_REFUSED: u32 = 8;
+const SUPPORTED: u32 = u32::MAX;
+
+impl<'a> Mounted<'a> {
+    fn new(fs: &'a FileSystem, source: Source) -> Result<Self, ScanError> {
+        let bulk = match source {
+            Source::Fiemap => None,
+            Source::Auto => Bulk::open(fs).ok(),
+            Source::Bulk => Some(
+                Bulk::open(fs)
+                    .map_err(|why| ScanError::NoBulk { path: fs.label().to_owned(), why })?,
+            ),
+        };
+        // Delayed allocation is in no inode table. That it cannot be flushed is no error: the
+        // layouts are then as they are on the device.
+        if let (Some(_), Some(point)) = (&bulk, &fs.mount_point)
+            && let Ok(dir) = std::fs::File::open(point)
+        {
+            let _ = rustix::fs::syncfs(&dir);
+        }
+        Ok(Self { fs, bulk, refused: AtomicU32::new(0) })
+    }
+
+    fn without_fiemap(&self) -> bool {
+        (ENOUGH_REFUSED..SUPPORTED).contains(&self.refused.load(Relaxed))
+    }
+
+    fn saw(&self, supported: bool) {
+        if supported {
+            self.refused.store(SUPPORTED, Relaxed);
+        } else if self.refused.load(Relaxed) < ENOUGH_REFUSED {
+            self.refused.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// One batch.
+struct Job<'a> {
+    tree: &'a Tree,
+    mounted: &'a Mounted<'a>,
+    entries: &'a [Entry],
+}
+
+impl Job<'_> {
+    fn run<B: Default>(
+        &self,
+        each: impl Fn(&mut B, &FileSystem, &Entry, Result<&Layout, Reason>),
+    ) -> B {
+        let fs = self.mounted.fs;
+        let mut out = B::default();
+        let mut layouts: Vec<Option<Layout>> = vec![None; self.entries.len()];
+        if let Some(bulk) = &self.mounted.bulk {
+            let mut worker: Worker = bulk.worker();
+            let inodes = self.entries.iter().map(|e| e.inode);
+            bulk.layouts(&mut worker, inodes, |i, layout| layouts[i] = layout);
+        }
+        let mut opener = Opener::default();
+        let mut space = Fiemap::default();
+        for (entry, layout) in self.entries.iter().zip(layouts) {
+            match layout {
+                Some(layout) => each(&mut out, fs, entry, Ok(&layout)),
+                None => {
+                    let layout = self.ask(&mut opener, &mut space, entry);
+                    each(&mut out, fs, entry, layout.as_ref().map_err(|r| *r));
+                }
+            }
+        }
+        out
+    }
+
+    fn ask(
+        &self,
+        opener: &mut Opener,
+        space: &mut Fiemap,
+        entry: &Entry,
+    ) -> Result<Layout, Reason> {
+        if self.mounted.without_fiemap() {
+            return Err(Reason::NoLayout);
+        }
+        let (file, stat) = opener.open(self.tree, entry).map_err(|e| Reason::from(&e))?;
+        // A single file can be mounted over another.
+        if stat.st_dev != self.mounted.fs.dev {
+            return Err(Reason::OtherFileSystem);
+        }
+        let layout = fiemap::layout_with(space, &file).map_err(|e| Reason::from(&e));
+        match layout {
+            Ok(_) => self.mounted.saw(true),
+            Err(Reason::NoLayout) => self.mounted.saw(false),
+            Err(_) => {}
+        }
+        layout
+    }
+}

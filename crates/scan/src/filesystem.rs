@@ -1,0 +1,106 @@
+//! What lies under a device number: the kind of file system, its block size, and what the queue
+//! of its device allows.
+
+use fragmend_device::DeviceProfile;
+use fragmend_layout::{DeviceLimits, FsKind};
+use fragmend_sys::mounts::{self, Mount};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// One mounted file system that files were found on.
+#[derive(Clone, Debug)]
+pub struct FileSystem {
+    /// Device number as `stat(2)` gives it in `st_dev`.
+    pub dev: u64,
+    /// Which.
+    pub kind: FsKind,
+    /// Its type as the kernel names it; `unknown` where no mount shows the device.
+    pub type_name: String,
+    /// Allocation block in bytes.
+    pub block_bytes: u64,
+    /// The device's queue, or the kernel's defaults.
+    pub device: DeviceProfile,
+    /// Where it is mounted, if a mount shows it.
+    pub mount_point: Option<PathBuf>,
+    /// The node it was mounted from.
+    source: Option<PathBuf>,
+}
+
+impl FileSystem {
+    /// The file system of an open file or directory whose `st_dev` is `dev`.
+    pub(crate) fn of(file: impl AsFd, dev: u64) -> io::Result<Self> {
+        let stat = rustix::fs::fstatfs(file)?;
+        let mount = mounts::all()?.into_iter().rev().find(|m: &Mount| m.dev == dev);
+        // Btrfs subvolumes have device numbers that no mount shows: ask for the magic number
+        // (linux/magic.h).
+        const BTRFS_MAGIC: u64 = 0x9123_683E;
+        let type_name = match &mount {
+            Some(m) => m.fs_type.clone(),
+            None if stat.f_type as u64 == BTRFS_MAGIC => "btrfs".into(),
+            None => "unknown".into(),
+        };
+        Ok(Self {
+            dev,
+            kind: FsKind::from_name(&type_name),
+            type_name,
+            block_bytes: u64::try_from(stat.f_bsize).unwrap_or(0).max(512),
+            device: DeviceProfile::of_dev(dev).unwrap_or_else(|_| DeviceProfile::unknown()),
+            mount_point: mount.as_ref().map(|m| m.point.clone()),
+            source: mount.map(|m| m.source.into()),
+        })
+    }
+
+    /// What its extents and requests are measured against.
+    pub fn limits(&self) -> DeviceLimits {
+        DeviceLimits {
+            largest_extent: self.kind.largest_extent(self.block_bytes),
+            readahead: self.device.readahead_bytes,
+            max_request: self.device.max_request_bytes,
+        }
+    }
+
+    /// Where it is mounted, for messages.
+    pub fn label(&self) -> &Path {
+        self.mount_point.as_deref().unwrap_or(Path::new("(file system)"))
+    }
+
+    /// Whether inode numbers in directories are those of the files.
+    pub(crate) fn inode_numbers_hold(&self) -> bool {
+        self.kind != FsKind::Other
+    }
+
+    /// Opens the block device under it for reading; it is the right one for certain, by number.
+    pub(crate) fn open_device(&self) -> io::Result<File> {
+        let (major, minor) = (rustix::fs::major(self.dev), rustix::fs::minor(self.dev));
+        let by_number = PathBuf::from(format!("/dev/block/{major}:{minor}"));
+        let by_name = fragmend_sys::block::BlockDevice::from_dev(self.dev)
+            .map(|d| Path::new("/dev").join(d.name().replace('!', "/")));
+        let candidates = self.source.clone().into_iter().chain(by_name.ok()).chain([by_number]);
+        let mut error = io::Error::new(io::ErrorKind::NotFound, "its device has no node in /dev");
+        for path in candidates.filter(|p| p.is_absolute()) {
+            let is_it = |m: std::fs::Metadata| {
+                use std::os::unix::fs::FileTypeExt;
+                m.file_type().is_block_device() && m.rdev() == self.dev
+            };
+            match std::fs::metadata(&path).map(&is_it) {
+                Ok(true) => {}
+                Ok(false) => continue,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => {
+                    error = e;
+                    continue;
+                }
+            }
+            match File::open(&path) {
+                // Looked at again once it is open: a node can be swapped in between.
+                Ok(file) if file.metadata().is_ok_and(&is_it) => return Ok(file),
+                Ok(_) => {}
+                Err(e) => error = e,
+            }
+        }
+        Err(error)
+    }
+}

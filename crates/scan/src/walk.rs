@@ -1,0 +1,288 @@
+//! The parallel walk: directories only are opened, files are known by what their directory says.
+//!
+//! Workers share one stack of directories, deepest first, so that few of them are open at once.
+//! Each child is opened relative to its parent and never through a symlink: a tree that changes
+//! under the walk cannot lead it elsewhere. Symlinks given on the command line are followed.
+
+use crate::tree::{self, Dir, Entry, NONE, Skip};
+use crate::{FileSystem, Reason, ScanError, Tree};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+/// How to walk.
+#[derive(Clone, Debug, Default)]
+pub struct WalkOptions {
+    /// Go on into other file systems that are mounted below a given path.
+    pub across: bool,
+}
+
+/// Walks `paths` (files or directories) and gives every regular file once. `found` is told of
+/// each further number of files, from any thread.
+///
+/// Paths that cannot be scanned at all are in [`Tree::failed`], the others are walked
+/// nevertheless; what could not be read below them is in [`Tree::skips`].
+///
+/// # Errors
+/// [`ScanError::TooManyNames`].
+pub fn files(
+    paths: &[PathBuf],
+    options: &WalkOptions,
+    found: &(dyn Fn(u64) + Sync),
+) -> Result<Tree, ScanError> {
+    let mut state = State::default();
+    for path in paths {
+        if let Err(error) = add_root(&mut state, path) {
+            if matches!(error, ScanError::TooManyNames) {
+                return Err(error);
+            }
+            state.tree.failed.push(error);
+        }
+    }
+    found(state.tree.entries.len() as u64);
+    let walk =
+        Walk { state: Mutex::new(state), changed: Condvar::new(), across: options.across, found };
+    // Reading directories waits for the disk more than it computes: more workers than cores.
+    let workers = std::thread::available_parallelism().map_or(2, |n| n.get()).clamp(2, 16) * 2;
+    std::thread::scope(|s| {
+        (0..workers).for_each(|_| {
+            s.spawn(|| walk.work());
+        });
+    });
+    let state = walk.state.into_inner().unwrap_or_else(|e| e.into_inner());
+    if let Some(error) = state.fatal {
+        return Err(error);
+    }
+    let mut tree = state.tree;
+    tree.settle();
+    Ok(tree)
+}
+
+#[derive(Default)]
+struct State {
+    tree: Tree,
+    stack: Vec<Task>,
+    busy: usize,
+    fatal: Option<ScanError>,
+}
+
+/// A directory to read: already open if it was given, else a name in its parent.
+struct Task {
+    dir: u32,
+    parent: Arc<OwnedFd>,
+    name: Option<u32>,
+}
+
+struct Walk<'a> {
+    state: Mutex<State>,
+    changed: Condvar,
+    across: bool,
+    found: &'a (dyn Fn(u64) + Sync),
+}
+
+/// What was read from one directory and is not in the tree yet.
+#[derive(Default)]
+struct Read {
+    names: Vec<u8>,
+    files: Vec<(u64, u32)>,
+    dirs: Vec<(u64, u32)>,
+    skips: Vec<(u32, Reason)>,
+}
+
+/// Prepares one given path: a directory goes on the stack, a file straight into the tree.
+fn add_root(state: &mut State, path: &Path) -> Result<(), ScanError> {
+    let failed = |source| ScanError::Path { path: path.to_owned(), source };
+    let meta = std::fs::metadata(path).map_err(failed)?;
+    if meta.is_dir() {
+        let fd = open_dir(path).map_err(failed)?;
+        let fs = fs_index(&mut state.tree, &fd, meta.dev()).map_err(failed)?;
+        let name = state.tree.add_names(&tree::as_name(path.as_os_str()))?;
+        let dir = state.tree.add_dir(Dir { parent: NONE, name, fs });
+        state.stack.push(Task { dir, parent: Arc::new(fd), name: None });
+        return Ok(());
+    }
+    if !meta.is_file() {
+        return Err(ScanError::NotAFile { path: path.to_owned() });
+    }
+    // A symlink that was given leads to its file, under that file's own name.
+    let is_link = path.symlink_metadata().is_ok_and(|m| m.is_symlink());
+    let real = if is_link { path.canonicalize().map_err(failed)? } else { path.to_owned() };
+    let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else {
+        return Err(ScanError::NotAFile { path: path.to_owned() });
+    };
+    let fd = std::fs::File::open(&real).map_err(failed)?;
+    let fs = fs_index(&mut state.tree, &fd, meta.dev()).map_err(failed)?;
+    let parent = state.tree.add_names(&tree::as_name(parent.as_os_str()))?;
+    let name = state.tree.add_names(&tree::as_name(name))?;
+    let dir = state.tree.add_dir(Dir { parent: NONE, name: parent, fs });
+    state.tree.entries.push(Entry { inode: meta.ino(), dir, name });
+    Ok(())
+}
+
+fn open_dir(path: &Path) -> std::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// The index of the file system with this device number; met for the first time, it is added.
+fn fs_index(tree: &mut Tree, file: impl AsFd, dev: u64) -> std::io::Result<u16> {
+    if let Some(at) = tree.file_systems.iter().position(|f| f.dev == dev) {
+        return Ok(at as u16);
+    }
+    let at = u16::try_from(tree.file_systems.len())
+        .map_err(|_| std::io::Error::other("more than 65536 file systems"))?;
+    tree.file_systems.push(FileSystem::of(file, dev)?);
+    Ok(at)
+}
+
+impl Walk<'_> {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Takes directories until none is left and nobody can add one.
+    fn work(&self) {
+        let mut buffer = Vec::with_capacity(64 * 1024);
+        loop {
+            let mut state = self.lock();
+            let task = loop {
+                if state.fatal.is_some() {
+                    return;
+                }
+                if let Some(task) = state.stack.pop() {
+                    break task;
+                }
+                if state.busy == 0 {
+                    return;
+                }
+                state = self.changed.wait(state).unwrap_or_else(|e| e.into_inner());
+            };
+            state.busy += 1;
+            let name = task.name.map(|at| state.tree.name(at).to_owned());
+            let dev = {
+                let fs = state.tree.dirs[task.dir as usize].fs;
+                state.tree.file_systems[usize::from(fs)].dev
+            };
+            drop(state);
+            let read = self.directory(&task, name.as_deref(), dev, &mut buffer);
+            let mut state = self.lock();
+            if let Err(reason) = read {
+                state.tree.skips.push(Skip::dir(task.dir, reason));
+            }
+            state.busy -= 1;
+            if state.busy == 0 {
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    fn directory(
+        &self,
+        task: &Task,
+        name: Option<&CStr>,
+        dev: u64,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), Reason> {
+        let fd = match name {
+            None => Arc::clone(&task.parent),
+            Some(name) => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let fd = rustix::fs::openat(&task.parent, name, flags, Mode::empty())?;
+                let here = rustix::fs::fstat(&fd)?.st_dev;
+                if here != dev {
+                    if !self.across {
+                        return Err(Reason::OtherFileSystem);
+                    }
+                    let mut state = self.lock();
+                    let fs = fs_index(&mut state.tree, &fd, here).map_err(|e| Reason::from(&e))?;
+                    state.tree.dirs[task.dir as usize].fs = fs;
+                }
+                Arc::new(fd)
+            }
+        };
+        let mut read = Read::default();
+        let mut entries = RawDir::new(&fd, buffer.spare_capacity_mut());
+        loop {
+            // A directory may hold a million files: hand on what there is now and then.
+            if read.names.len() > 1 << 20 {
+                self.hand_on(task.dir, &fd, &mut read);
+            }
+            let entry = match entries.next() {
+                None => break,
+                Some(Ok(entry)) => entry,
+                Some(Err(errno)) => {
+                    self.hand_on(task.dir, &fd, &mut read);
+                    return Err(errno.into());
+                }
+            };
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let kind = match entry.file_type() {
+                FileType::Unknown => kind_of(&fd, name),
+                known => Ok(known),
+            };
+            let at = read.names.len() as u32;
+            match kind {
+                Ok(FileType::RegularFile) => read.files.push((entry.ino(), at)),
+                Ok(FileType::Directory) => read.dirs.push((entry.ino(), at)),
+                Ok(_) => continue,
+                Err(errno) => read.skips.push((at, errno.into())),
+            }
+            read.names.extend_from_slice(name.to_bytes_with_nul());
+        }
+        self.hand_on(task.dir, &fd, &mut read);
+        Ok(())
+    }
+
+    /// Moves what was read into the tree and wakes those who wait for directories.
+    fn hand_on(&self, dir: u32, fd: &Arc<OwnedFd>, read: &mut Read) {
+        // The stack gives the last one first: leave the lowest inode on top.
+        read.dirs.sort_unstable_by(|a, b| b.cmp(a));
+        let mut state = self.lock();
+        let State { tree, stack, fatal, .. } = &mut *state;
+        match tree.add_names(&read.names) {
+            Err(error) => *fatal = Some(error),
+            Ok(base) => {
+                let fs = tree.dirs[dir as usize].fs;
+                let files = read.files.iter();
+                tree.entries.extend(files.map(|(inode, at)| Entry {
+                    inode: *inode,
+                    dir,
+                    name: base + at,
+                }));
+                for (_, at) in &read.dirs {
+                    let child = tree.add_dir(Dir { parent: dir, name: base + at, fs });
+                    let parent = Arc::clone(fd);
+                    stack.push(Task { dir: child, parent, name: Some(base + at) });
+                }
+                let skips = read.skips.iter();
+                tree.skips.extend(skips.map(|(at, reason)| Skip {
+                    dir,
+                    name: base + at,
+                    reason: *reason,
+                }));
+            }
+        }
+        if !read.dirs.is_empty() || fatal.is_some() {
+            self.changed.notify_all();
+        }
+        drop(state);
+        (self.found)(read.files.len() as u64);
+        read.names.clear();
+        read.files.clear();
+        read.dirs.clear();
+        read.skips.clear();
+    }
+}
+
+/// For file systems whose directories do not tell.
+fn kind_of(dir: &OwnedFd, name: &CStr) -> Result<FileType, Errno> {
+    let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(FileType::from_raw_mode(stat.st_mode))
+}
