@@ -12,6 +12,7 @@ mod histogram;
 mod identity;
 mod layout;
 mod measures;
+mod path_text;
 mod range;
 mod volume;
 
@@ -19,5 +20,6 @@ pub use histogram::Log2Histogram;
 pub use identity::FileId;
 pub use layout::{Extent, ExtentKind, Layout};
 pub use measures::{DeviceLimits, Measures};
+pub use path_text::PathText;
 pub use range::ByteRange;
-pub use volume::{FsKind, Geometry};
+pub use volume::{FsKind, Movable, Partial, Skip, SkipReason, Volume};

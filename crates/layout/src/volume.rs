@@ -1,7 +1,10 @@
-//! What a mounted file system is, to those who plan and move.
+//! A mounted file system, real or simulated, to those who plan and move: the one place where
+//! the two differ.
 
+use crate::{ByteRange, FileId, Layout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// The file systems that fragmend knows by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -46,13 +49,120 @@ impl FsKind {
     }
 }
 
-/// A mounted file system's fixed measures. All figures are bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
-    /// Which file system.
-    pub kind: FsKind,
-    /// Allocation block.
-    pub block_bytes: u64,
-    /// Size of the whole file system.
-    pub total_bytes: u64,
+/// Why a file or a range is left alone. The name in JSON is part of the public contract.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum SkipReason {
+    /// It lies in one piece already.
+    AlreadyContiguous,
+    /// No free space would hold it in fewer pieces.
+    NoBetterPlace,
+    /// Another file is at this path now, or the file was replaced.
+    IdentityChanged,
+    /// The file is gone.
+    Vanished,
+    /// The range lies beyond the end of the file now.
+    SizeChanged,
+    /// The range holds a hole or unwritten space now.
+    LayoutChanged,
+    /// Kept dirty through a mapping, or otherwise in use at every try.
+    Busy,
+    /// The file system is full.
+    NoSpace,
+    /// The owner's quota is used up.
+    Quota,
+    /// Moving it would take the free space below the floor.
+    FreeSpaceFloor,
+    /// An active swap file.
+    SwapFile,
+    /// A program that is running.
+    Executing,
+    /// Marked immutable (`chattr +i`).
+    Immutable,
+    /// Marked append-only (`chattr +a`).
+    AppendOnly,
+    /// Encrypted by the file system.
+    Encrypted,
+    /// Protected by fs-verity.
+    Verity,
+    /// Its data goes through the journal (`chattr +j`).
+    JournalledData,
+    /// Its data lies in the inode.
+    InlineData,
+    /// Mapped by indirect blocks, not by extents.
+    NoExtents,
+    /// Direct access to persistent memory.
+    Dax,
+    /// Blocks shared with other files.
+    Shared,
+    /// Stored compressed.
+    Encoded,
+    /// Not a regular file.
+    NotRegular,
+    /// Another process holds a lease on it.
+    Leased,
+    /// The file system is mounted read-only.
+    ReadOnly,
+    /// We may not write to it.
+    PermissionDenied,
+    /// The file system says that it cannot be done for this file.
+    Unsupported,
+    /// An I/O error.
+    Failed,
+}
+
+/// A reason with what the system said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skip {
+    /// Why.
+    pub reason: SkipReason,
+    /// In words; may be empty where the reason says it all.
+    pub detail: String,
+}
+
+impl Skip {
+    /// A reason and its detail.
+    pub fn new(reason: SkipReason, detail: impl Into<String>) -> Self {
+        Self { reason, detail: detail.into() }
+    }
+}
+
+/// Something that holds files and can relocate their ranges.
+pub trait Volume {
+    /// Bytes that may still be allocated.
+    fn free_bytes(&self) -> Result<u64, Skip>;
+    /// Size of the whole volume in bytes.
+    fn total_bytes(&self) -> u64;
+    /// Opens a file for relocation. `hint` is where it was; only the identity counts.
+    fn open(&self, file: FileId, hint: &Path) -> Result<Box<dyn Movable + '_>, Skip>;
+}
+
+/// A file that can be relocated range by range.
+///
+/// Order of calls: `stage` some ranges, `relocate` parts of them in any order, `settle`. A crash
+/// or a drop at any instant leaves every byte readable as it was.
+pub trait Movable {
+    /// Size now, in bytes.
+    fn size(&self) -> Result<u64, Skip>;
+    /// Where `range` lies now.
+    fn layout(&mut self, range: ByteRange) -> Result<Layout, Skip>;
+    /// Finds new space for all of `ranges` at once, and says in how many pieces each would lie
+    /// there. Nothing has moved yet; what was staged before is given back.
+    fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;
+    /// Exchanges `part` of the staged range `index` with its new space. Called once more on the
+    /// same part, it moves back. `Ok` means all of it; an error carries how far it came.
+    fn relocate(&mut self, index: usize, part: ByteRange) -> Result<(), Partial>;
+    /// Makes what was relocated durable and frees the space that it left, or that was not used.
+    fn settle(&mut self) -> Result<(), Skip>;
+}
+
+/// A relocation that ended early.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partial {
+    /// Bytes from the start of the part that did move.
+    pub moved: u64,
+    /// Why no more.
+    pub skip: Skip,
 }

@@ -1,1 +1,26 @@
+//! What is worth moving: a pure function of (accesses, layouts, profile, policy, budget).
+//!
+//! No clock, no system call, no randomness: the same input gives the same plan, byte for byte.
+//!
+//! | module | its step |
+//! |---|---|
+//! | [`input`] | what a plan is made from |
+//! | [`requests`] | accesses to device requests: alignment, end of file, readahead |
+//! | [`merge`] | overlapping requests to windows (FragPicker's algorithm 1) |
+//! | [`pieces`] | what a request costs, now and after a move |
+//! | [`select`] | the policies |
+//! | [`make`] | from chosen ranges to a [`Plan`] with its reasons and its verdict |
+//! | [`file`] | the plan as a file: read, check, write |
 
+pub mod file;
+pub mod input;
+pub mod make;
+pub mod merge;
+pub mod pieces;
+pub mod requests;
+pub mod select;
+
+pub use file::{Device, Plan, PlanError, PlannedFile, PlannedRange, Summary};
+pub use input::{FileInput, Policy, Settings};
+pub use make::make;
+pub use requests::Request;

@@ -36,3 +36,24 @@ fn sync_range(file: impl AsFd, range: Range<u64>, flags: u32) -> io::Result<()> 
     };
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+/// Pages of `range` (bytes) that are in the page cache now (`cachestat(2)`, Linux 6.5).
+///
+/// # Errors
+/// `ENOSYS` on older kernels.
+pub fn cached_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
+    const SYS_CACHESTAT: libc::c_long = 451; // the same on every architecture
+    let span = [range.start, range.end.saturating_sub(range.start)];
+    let mut stat = [0u64; 5];
+    // SAFETY: cachestat reads two u64 (offset, length) and writes five u64.
+    let rc = unsafe {
+        libc::syscall(
+            SYS_CACHESTAT,
+            file.as_fd().as_raw_fd(),
+            span.as_ptr(),
+            stat.as_mut_ptr(),
+            0u32,
+        )
+    };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(stat[0]) }
+}

@@ -14,6 +14,7 @@
 //! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
 //! | [`cache`] | writing back and dropping page cache |
 //! | [`process`] | this process's own I/O account, priority and pressure |
+//! | [`shutdown`] | cutting the power of a file system, for tests |
 
 pub mod block;
 pub mod cache;
@@ -23,3 +24,4 @@ pub mod inode;
 pub mod mounts;
 pub mod move_ext;
 pub mod process;
+pub mod shutdown;

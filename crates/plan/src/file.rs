@@ -1,0 +1,367 @@
+//! The plan as a file: JSON that a person can read, keep, edit and apply later.
+//!
+//! Nothing in it is believed when it is applied; here it is only checked for sense, so that a
+//! damaged, foreign or badly edited plan is refused before anything is touched.
+
+use crate::input::Settings;
+use fragmend_device::DeviceProfile;
+use fragmend_layout::{ByteRange, FileId, FsKind, PathText};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::io::{self, Read, Write};
+use std::path::Path;
+
+/// Marks the file as ours.
+pub const FORMAT: &str = "fragmend-plan";
+/// Version of the plan's structure; it rises when a field changes meaning or goes away.
+pub const SCHEMA_VERSION: u32 = 1;
+/// More than any real plan; a larger file is not read into memory.
+const LARGEST_FILE: u64 = 2 << 30;
+
+/// What to move, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Plan {
+    /// Always "fragmend-plan".
+    pub format: String,
+    /// Version of this structure.
+    pub schema_version: u32,
+    /// How the ranges were chosen.
+    pub settings: Settings,
+    /// The devices that the files are on.
+    pub devices: Vec<Device>,
+    /// What it comes to. Predicted, not measured; informative only.
+    pub summary: Summary,
+    /// The files to mend, in the order in which to mend them.
+    pub files: Vec<PlannedFile>,
+    /// Files that were seen and could not be considered.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_alone: Vec<LeftAlone>,
+}
+
+/// A file system and the device under it, as they were when the plan was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Device {
+    /// Device number, as in the files' identities.
+    pub device: u64,
+    /// Where it was mounted.
+    #[serde(flatten)]
+    pub mount: PathText,
+    /// Which file system.
+    pub file_system: FsKind,
+    /// Its size in bytes.
+    pub total_bytes: u64,
+    /// Its allocation block in bytes.
+    pub block_bytes: u64,
+    /// What the device costs.
+    pub profile: DeviceProfile,
+}
+
+/// A file that is not in the plan, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LeftAlone {
+    /// Which file, as far as it is known.
+    #[serde(flatten)]
+    pub path: PathText,
+    /// Why.
+    pub reason: String,
+}
+
+/// One file's ranges.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedFile {
+    /// Where it was; its identity counts, not its path.
+    #[serde(flatten)]
+    pub path: PathText,
+    /// Device, inode and generation.
+    #[serde(flatten)]
+    pub file: FileId,
+    /// Size in bytes when the plan was made.
+    pub size: u64,
+    /// What to move, in file order.
+    pub ranges: Vec<PlannedRange>,
+}
+
+/// One range to be made contiguous. Offsets and lengths are bytes, in whole blocks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedRange {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Pieces that it lay in when the plan was made.
+    pub extents: u64,
+    /// Accesses seen that touch it.
+    pub seen: u64,
+    /// Device requests of one replay that touch it, as it lies (predicted).
+    pub requests_before: u64,
+    /// The same once it is contiguous (predicted).
+    pub requests_after: u64,
+    /// Why it is here, for people.
+    pub reason: String,
+}
+
+impl PlannedRange {
+    /// As a range; ends at `u64::MAX` rather than wrap.
+    pub fn range(&self) -> ByteRange {
+        ByteRange::at(self.offset, self.length)
+    }
+}
+
+/// What a plan comes to. Requests are predictions for one replay of the trace from a cold cache
+/// (or, without a trace, for one sequential read of every file).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Summary {
+    /// Bytes that would be moved (read once and written once).
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub bytes_to_move: u64,
+    /// Ranges to be made contiguous.
+    pub ranges: u64,
+    /// Files that they are in.
+    pub files: u64,
+    /// Files that were considered.
+    pub files_considered: u64,
+    /// Accesses in the trace.
+    pub accesses: u64,
+    /// Device requests per replay as the files lie.
+    pub requests_before: u64,
+    /// Device requests per replay once the ranges are contiguous.
+    pub requests_after: u64,
+    /// Share of the requests that is saved, 0 to 1.
+    #[schemars(extend("x-unit" = "share"))]
+    pub saved_share: f64,
+    /// Bytes that whole-file defragmentation of the same files would move.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub whole_file_bytes: u64,
+    /// Bytes to move as a share of the file systems' size, 0 to 1.
+    #[schemars(extend("x-unit" = "share"))]
+    pub file_system_share: f64,
+    /// Bytes of ranges that the policy wanted and the budget left out.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub over_budget_bytes: u64,
+    /// Whether mending is worth it.
+    pub worth: bool,
+    /// The same in a sentence.
+    pub verdict: String,
+}
+
+/// Why a plan file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// It cannot be read or written.
+    #[error("{path}: {source}")]
+    Io {
+        /// Which file.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is no plan, or a damaged one.
+    #[error("{path} is not a fragmend plan ({why}); make one with `fragmend plan`")]
+    Foreign {
+        /// Which file.
+        path: String,
+        /// What is wrong, with line and column where they are known.
+        why: String,
+    },
+    /// A newer fragmend wrote it.
+    #[error(
+        "{path} is a plan of version {found}, this fragmend reads version {SCHEMA_VERSION}; make a new one with `fragmend plan`"
+    )]
+    Version {
+        /// Which file.
+        path: String,
+        /// Its version.
+        found: u64,
+    },
+    /// It contradicts itself.
+    #[error(
+        "{path}: {what}; nothing was touched; correct it or make a new plan with `fragmend plan`"
+    )]
+    Senseless {
+        /// Which file.
+        path: String,
+        /// What does not fit.
+        what: String,
+    },
+}
+
+impl Plan {
+    /// Reads and checks a plan file.
+    ///
+    /// # Errors
+    /// Every kind of [`PlanError`]; never a panic, whatever the file holds.
+    pub fn read(path: &Path) -> Result<Self, PlanError> {
+        let name = path.display().to_string();
+        let io_error = |source| PlanError::Io { path: name.clone(), source };
+        let foreign = |why: String| PlanError::Foreign { path: name.clone(), why };
+        let file = std::fs::File::open(path).map_err(io_error)?;
+        let mut text = Vec::new();
+        file.take(LARGEST_FILE + 1).read_to_end(&mut text).map_err(io_error)?;
+        if text.len() as u64 > LARGEST_FILE {
+            return Err(foreign("too large".into()));
+        }
+        let value: serde_json::Value =
+            serde_json::from_slice(&text).map_err(|e| foreign(e.to_string()))?;
+        if value.get("format").and_then(|f| f.as_str()) != Some(FORMAT) {
+            return Err(foreign(format!("no \"format\": \"{FORMAT}\"")));
+        }
+        let version = value.get("schema_version").and_then(|v| v.as_u64());
+        match version {
+            Some(v) if v == u64::from(SCHEMA_VERSION) => {}
+            Some(found) => return Err(PlanError::Version { path: name, found }),
+            None => return Err(foreign("no schema_version".into())),
+        }
+        // Parsed again from the text, so that an error names its line.
+        let plan: Self = serde_json::from_slice(&text).map_err(|e| foreign(e.to_string()))?;
+        plan.check().map_err(|what| PlanError::Senseless { path: name, what })?;
+        Ok(plan)
+    }
+
+    /// Writes it beside `path` and renames it into place: a plan is there whole or not at all.
+    pub fn write(&self, path: &Path) -> Result<(), PlanError> {
+        let io_error = |source| PlanError::Io { path: path.display().to_string(), source };
+        let mut beside = path.as_os_str().to_owned();
+        beside.push(format!(".{}.tmp", std::process::id()));
+        let write = || -> io::Result<()> {
+            let mut file = io::BufWriter::new(std::fs::File::create(&beside)?);
+            serde_json::to_writer_pretty(&mut file, self)?;
+            file.write_all(b"\n")?;
+            file.into_inner().map_err(|e| e.into_error())?.sync_all()?;
+            std::fs::rename(&beside, path)
+        };
+        write().map_err(|e| {
+            let _ = std::fs::remove_file(&beside);
+            io_error(e)
+        })
+    }
+
+    /// Whether it makes sense in itself: known devices, whole blocks, order, no overlap.
+    fn check(&self) -> Result<(), String> {
+        let blocks: std::collections::HashMap<u64, u64> =
+            self.devices.iter().map(|d| (d.device, d.block_bytes)).collect();
+        for (device, block) in &blocks {
+            if !block.is_power_of_two() || !(512..=1 << 20).contains(block) {
+                return Err(format!(
+                    "device {device} has an impossible block size of {block} bytes"
+                ));
+            }
+        }
+        let mut seen = std::collections::HashSet::new();
+        for f in &self.files {
+            let path = &f.path.path;
+            let Some(block) = blocks.get(&f.file.device) else {
+                return Err(format!("{path:?} is on device {} that is not listed", f.file.device));
+            };
+            if f.path.to_path().is_none_or(|p| !p.is_absolute()) {
+                return Err(format!("{path:?} is not an absolute path"));
+            }
+            if !seen.insert(f.file) {
+                return Err(format!("{path:?} is listed twice"));
+            }
+            let mut end = 0;
+            for r in &f.ranges {
+                let at = format!("{path:?}: the range at {} of {} bytes", r.offset, r.length);
+                if r.length == 0 || r.offset % block != 0 || r.length % block != 0 {
+                    return Err(format!("{at} is not in whole blocks of {block} bytes"));
+                }
+                if r.offset < end {
+                    return Err(format!("{at} overlaps the one before it or is out of order"));
+                }
+                end = r.offset.checked_add(r.length).ok_or(format!("{at} has no end"))?;
+                if end > f.size.next_multiple_of(*block) {
+                    return Err(format!("{at} lies beyond the file's size of {} bytes", f.size));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that the listed ranges hold, whatever the summary says.
+    pub fn bytes_to_move(&self) -> u64 {
+        let ranges = self.files.iter().flat_map(|f| &f.ranges);
+        ranges.fold(0, |sum, r| sum.saturating_add(r.length))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan() -> Plan {
+        let range = |offset| PlannedRange {
+            offset,
+            length: 8192,
+            extents: 2,
+            seen: 1,
+            requests_before: 2,
+            requests_after: 1,
+            reason: "seen".into(),
+        };
+        Plan {
+            format: FORMAT.into(),
+            schema_version: SCHEMA_VERSION,
+            settings: Settings::default(),
+            devices: vec![Device {
+                device: 7,
+                mount: Path::new("/mnt").into(),
+                file_system: FsKind::Ext4,
+                total_bytes: 1 << 30,
+                block_bytes: 4096,
+                profile: DeviceProfile::unknown(),
+            }],
+            summary: Summary::default(),
+            files: vec![PlannedFile {
+                path: Path::new("/mnt/a").into(),
+                file: FileId { device: 7, inode: 12, generation: 1 },
+                size: 20_000,
+                ranges: vec![range(0), range(8192)],
+            }],
+            left_alone: Vec::new(),
+        }
+    }
+
+    fn spoiled(spoil: impl FnOnce(&mut Plan)) -> String {
+        let mut p = plan();
+        spoil(&mut p);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plan.json");
+        p.write(&path).unwrap();
+        Plan::read(&path).map(|_| String::new()).unwrap_or_else(|e| e.to_string())
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        assert_eq!(spoiled(|_| {}), "");
+    }
+
+    #[test]
+    fn senseless_plans_are_refused() {
+        let first = |p: &mut Plan| p.files[0].ranges[0].clone();
+        assert!(spoiled(|p| p.files[0].ranges[0].offset = 5).contains("whole blocks"));
+        assert!(spoiled(|p| p.files[0].ranges[1] = first(p)).contains("overlaps"));
+        assert!(spoiled(|p| p.files[0].ranges[1].offset = u64::MAX - 4095).contains("no end"));
+        assert!(spoiled(|p| p.files[0].ranges[1].offset = 40960).contains("beyond"));
+        assert!(spoiled(|p| p.files[0].ranges[0].length = 0).contains("whole blocks"));
+        assert!(spoiled(|p| p.files.push(p.files[0].clone())).contains("twice"));
+        assert!(spoiled(|p| p.devices[0].block_bytes = 0).contains("impossible"));
+        assert!(spoiled(|p| p.devices.clear()).contains("not listed"));
+        assert!(spoiled(|p| p.files[0].path.path = "a".into()).contains("absolute"));
+        assert!(spoiled(|p| p.format = "x".into()).contains("not a fragmend plan"));
+        assert!(spoiled(|p| p.schema_version = 9).contains("version 9"));
+        assert!(!spoiled(|p| p.files[0].ranges.truncate(1)).contains("error"));
+    }
+
+    #[test]
+    fn damaged_files_are_refused_in_one_line() {
+        let whole = serde_json::to_string_pretty(&plan()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plan.json");
+        for cut in [0, 1, whole.len() / 2, whole.len() - 2] {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let message = Plan::read(&path).unwrap_err().to_string();
+            assert!(message.contains("fragmend plan") && !message.contains('\n'), "{message}");
+        }
+        std::fs::write(&path, b"PAR1\xff\xfe\0\0").unwrap();
+        assert!(matches!(Plan::read(&path), Err(PlanError::Foreign { .. })));
+    }
+}

@@ -1,0 +1,110 @@
+//! What requests cost on a layout, now and after ranges have moved.
+
+use crate::requests::Request;
+use fragmend_layout::{ByteRange, Layout};
+
+/// The addressed pieces of a file in file order; holes and unwritten space are left out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pieces {
+    pieces: Vec<ByteRange>,
+}
+
+impl Pieces {
+    /// The pieces as the file lies now.
+    pub fn of(layout: &Layout) -> Self {
+        let addressed = layout.extents().iter().filter(|e| e.kind.is_addressed());
+        Self { pieces: addressed.map(|e| e.range()).collect() }
+    }
+
+    /// Number of pieces that `range` touches.
+    pub fn count(&self, range: ByteRange) -> u64 {
+        let first = self.pieces.partition_point(|p| p.end <= range.start);
+        let end = self.pieces.partition_point(|p| p.start < range.end);
+        end.saturating_sub(first) as u64
+    }
+
+    /// Device requests that one request for `range` becomes, each at most `max_request` bytes.
+    pub fn cost(&self, range: ByteRange, max_request: u64) -> u64 {
+        if range.len() <= max_request {
+            return self.count(range);
+        }
+        let first = self.pieces.partition_point(|p| p.end <= range.start);
+        self.pieces[first..]
+            .iter()
+            .take_while(|p| p.start < range.end)
+            .map(|p| p.intersect(range).len().div_ceil(max_request))
+            .sum()
+    }
+
+    /// Device requests of one replay of the trace from a cold cache.
+    pub fn replay_cost(&self, requests: &[Request], max_request: u64) -> u64 {
+        let cost = |r: &Request| r.fetches * self.cost(r.range, max_request);
+        requests.iter().filter(|r| r.fetches > 0).map(cost).sum()
+    }
+
+    /// The pieces once each of `moves` (sorted, disjoint, each within one run) is contiguous.
+    pub fn after(&self, moves: &[ByteRange]) -> Self {
+        let mut out: Vec<ByteRange> = Vec::with_capacity(self.pieces.len());
+        let mut moves = moves.iter().copied().peekable();
+        for piece in &self.pieces {
+            let mut rest = *piece;
+            while !rest.is_empty() {
+                while moves.next_if(|m| m.end <= rest.start).is_some() {}
+                match moves.peek().copied() {
+                    Some(m) if m.start <= rest.start => {
+                        let end = m.end.min(rest.end);
+                        match out.last_mut() {
+                            // A later part of a move that has already begun joins it.
+                            Some(last) if last.start == m.start && last.end == rest.start => {
+                                last.end = end;
+                            }
+                            _ => out.push(ByteRange { start: rest.start, end }),
+                        }
+                        rest.start = end;
+                    }
+                    next => {
+                        let end = next.map_or(rest.end, |m| m.start.min(rest.end));
+                        out.push(ByteRange { start: rest.start, end });
+                        rest.start = end;
+                    }
+                }
+            }
+        }
+        Self { pieces: out }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(ranges: &[(u64, u64)]) -> Pieces {
+        Pieces {
+            pieces: ranges
+                .iter()
+                .map(|(start, end)| ByteRange { start: *start, end: *end })
+                .collect(),
+        }
+    }
+
+    fn r(start: u64, end: u64) -> ByteRange {
+        ByteRange { start, end }
+    }
+
+    #[test]
+    fn a_move_joins_what_it_covers_and_tears_at_its_ends() {
+        let p = pieces(&[(0, 4), (4, 8), (8, 20)]);
+        assert_eq!(p.after(&[r(0, 8)]), pieces(&[(0, 8), (8, 20)]));
+        assert_eq!(p.after(&[r(4, 12)]), pieces(&[(0, 4), (4, 12), (12, 20)]));
+        assert_eq!(p.after(&[r(0, 8), r(8, 20)]), pieces(&[(0, 8), (8, 20)]));
+        assert_eq!(p.after(&[]), p);
+    }
+
+    #[test]
+    fn cost_counts_pieces_and_the_request_limit() {
+        let p = pieces(&[(0, 4), (4, 8), (100, 200)]);
+        assert_eq!(p.count(r(2, 6)), 2);
+        assert_eq!(p.count(r(8, 100)), 0);
+        assert_eq!(p.cost(r(0, 200), 50), 1 + 1 + 2);
+    }
+}

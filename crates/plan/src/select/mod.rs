@@ -1,0 +1,61 @@
+//! The policies: each chooses ranges, none knows of the others.
+//!
+//! A policy gives candidates in the order in which it wants them moved; the budget takes them
+//! in that order. [`gain`] solves the budget itself.
+
+pub mod bypass;
+pub mod fragpicker;
+pub mod gain;
+pub mod whole_file;
+
+use crate::merge::Window;
+use crate::pieces::Pieces;
+use crate::requests::Request;
+use fragmend_layout::{ByteRange, DeviceLimits};
+
+/// One file, analysed: what every policy chooses from.
+#[derive(Debug)]
+pub struct Analysed {
+    /// Distinct requests in ascending order; those that are not hot enough are left out.
+    pub requests: Vec<Request>,
+    /// Their overlap windows.
+    pub windows: Vec<Window>,
+    /// Where the file's data lies.
+    pub pieces: Pieces,
+    /// Maximal stretches of data without a hole, in ascending order.
+    pub runs: Vec<ByteRange>,
+    /// Offsets where a run goes on elsewhere on the device, in ascending order.
+    pub breaks: Vec<u64>,
+    /// What the device and file system allow.
+    pub limits: DeviceLimits,
+}
+
+/// A range that a policy wants contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Index of its file.
+    pub file: usize,
+    /// Whole blocks, within one run.
+    pub range: ByteRange,
+}
+
+/// The part of each run that lies in `range`, where that part is in more than one piece.
+fn fragmented_parts(file: &Analysed, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
+    let first = file.runs.partition_point(|run| run.end <= range.start);
+    file.runs[first..]
+        .iter()
+        .take_while(move |run| run.start < range.end)
+        .map(move |run| run.intersect(range))
+        .filter(|part| file.pieces.count(*part) > 1)
+}
+
+/// Takes candidates in order while they fit; later, smaller ones may still fill the rest.
+pub fn within_budget(candidates: Vec<Candidate>, budget: Option<u64>) -> Vec<Candidate> {
+    let mut left = budget.unwrap_or(u64::MAX);
+    let mut fits = |c: &Candidate| {
+        let fits = c.range.len() <= left;
+        left -= if fits { c.range.len() } else { 0 };
+        fits
+    };
+    candidates.into_iter().filter(|c| fits(c)).collect()
+}

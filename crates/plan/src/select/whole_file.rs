@@ -1,0 +1,25 @@
+//! Every fragmented file, whole, the most fragmented first: what e4defrag and its kin do.
+
+use super::{Analysed, Candidate};
+use fragmend_layout::ByteRange;
+use std::cmp::Reverse;
+
+/// Every run of every file that has more pieces than its runs need, cut at the largest extent,
+/// which costs nothing and keeps each range a step that can be resumed.
+pub fn choose(files: &[Analysed]) -> Vec<Candidate> {
+    let mut order: Vec<_> = (0..files.len()).filter(|i| !files[*i].breaks.is_empty()).collect();
+    order.sort_by_key(|i| Reverse(files[*i].breaks.len()));
+    let pieces_of = |i: usize| {
+        let file = &files[i];
+        let cuts = file.runs.iter().flat_map(|run| split(*run, file.limits.largest_extent));
+        cuts.filter(|range| file.pieces.count(*range) > 1)
+            .map(move |range| Candidate { file: i, range })
+            .collect::<Vec<_>>()
+    };
+    order.into_iter().flat_map(pieces_of).collect()
+}
+
+fn split(run: ByteRange, largest: u64) -> impl Iterator<Item = ByteRange> {
+    (0..run.len().div_ceil(largest))
+        .map(move |i| ByteRange::at(run.start + i * largest, largest).intersect(run))
+}
