@@ -1,1 +1,21 @@
+//! Moves what a plan says, safely, on a live file system.
+//!
+//! Nothing in the plan is believed: identity, size and layout of every file are looked at again
+//! just before it is touched, and any surprise is a skip with its reason.
+//!
+//! | module | its job |
+//! |---|---|
+//! | [`engine`] | one module per file system: how blocks are exchanged, and why that is safe |
+//! | [`run`] | the plan, file by file, batch by batch, step by step |
+//! | [`pace`] | how fast, and when to yield to others |
+//! | [`receipt`] | what was done: events, receipts, the summary |
 
+pub mod engine;
+pub mod pace;
+pub mod receipt;
+pub mod run;
+
+pub use engine::Refused;
+pub use pace::Rate;
+pub use receipt::{Event, Outcome, Receipt, Skipped, Summary};
+pub use run::{ApplyError, Options, apply};

@@ -135,6 +135,8 @@ pub trait Volume {
     fn free_bytes(&self) -> Result<u64, Skip>;
     /// Size of the whole volume in bytes.
     fn total_bytes(&self) -> u64;
+    /// Allocation block in bytes.
+    fn block_bytes(&self) -> u64;
     /// Opens a file for relocation. `hint` is where it was; only the identity counts.
     fn open(&self, file: FileId, hint: &Path) -> Result<Box<dyn Movable + '_>, Skip>;
 }

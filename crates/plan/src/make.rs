@@ -11,7 +11,6 @@ use crate::select::{self, Analysed, Candidate, gain::Crossings};
 use fragmend_layout::ByteRange;
 use rayon::prelude::*;
 use std::cmp::Reverse;
-use std::path::Path;
 
 /// Below this share of requests saved, mending is not worth it.
 pub const WORTH_SHARE: f64 = 0.01;
@@ -35,8 +34,7 @@ pub fn make(
     }
     cold.resize_with(files.len(), Vec::new);
 
-    let wanted = choose(&analysed, settings);
-    let (chosen, over_budget_bytes) = wanted;
+    let (chosen, over_budget_bytes) = choose(&analysed, settings);
     let mut moves: Vec<Vec<ByteRange>> = vec![Vec::new(); files.len()];
     chosen.iter().for_each(|c| moves[c.file].push(c.range));
     moves.par_iter_mut().for_each(|m| m.sort_unstable());
@@ -272,9 +270,4 @@ fn judge(summary: &mut Summary, devices: &[Device], settings: &Settings, traced:
         };
         format!("worth it: {what} costs {before} requests now and {after} afterwards{seeks}")
     };
-}
-
-/// For error messages and tests: the plan's entry for a path.
-pub fn entry<'a>(plan: &'a Plan, path: &Path) -> Option<&'a PlannedFile> {
-    plan.files.iter().find(|f| f.path.to_path().as_deref() == Some(path))
 }

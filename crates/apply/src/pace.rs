@@ -1,0 +1,113 @@
+//! How fast to go, and when to let others go first.
+//!
+//! At the default pace the mending watches its device: bytes that were read there and not by
+//! this process are somebody else's. While others read, each step is followed by a pause many
+//! times its length, so that at any instant the device is most likely free of us; while nobody
+//! does, there are no pauses.
+
+use fragmend_sys::block::BlockDevice;
+use fragmend_sys::process;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How fast data may be moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rate {
+    /// As fast as it goes while nobody else reads from the device, and yielding when they do.
+    #[default]
+    Yielding,
+    /// At most so many bytes per second, whatever others do.
+    BytesPerSecond(u64),
+    /// As fast as it goes.
+    Unlimited,
+}
+
+/// While others read, a step is followed by a pause of so many times its length.
+const YIELD: u32 = 15;
+/// How long after somebody else's last read the mending stays on its toes.
+const WARY: Duration = Duration::from_millis(500);
+/// How much of other people's reading is noise: metadata, a stray page.
+const NOISE_BYTES: u64 = 16 * 1024;
+/// The longest pause without a look at Ctrl-C.
+const NAP: Duration = Duration::from_millis(50);
+
+/// Keeps the pace of one run on one device.
+pub struct Pacer {
+    rate: Rate,
+    device: Option<BlockDevice>,
+    started: Instant,
+    bytes: u64,
+    /// Bytes read on the device by others, as last seen.
+    foreign: u64,
+    pressed: Option<Instant>,
+    /// Time spent in pauses.
+    pub paused: Duration,
+}
+
+impl Pacer {
+    /// A pacer for the device with this number.
+    pub fn new(rate: Rate, dev: u64) -> Self {
+        let device = BlockDevice::from_dev(dev).ok();
+        let mut pacer = Self {
+            rate,
+            device,
+            started: Instant::now(),
+            bytes: 0,
+            foreign: 0,
+            pressed: None,
+            paused: Duration::ZERO,
+        };
+        pacer.foreign = pacer.read_by_others();
+        pacer
+    }
+
+    /// Called after each step of `bytes` that took `busy`; waits as long as the pace demands, or
+    /// until `stop`.
+    pub fn after_step(&mut self, bytes: u64, busy: Duration, stop: &AtomicBool) {
+        self.bytes += bytes;
+        let pause = match self.rate {
+            Rate::Unlimited => Duration::ZERO,
+            Rate::BytesPerSecond(rate) => {
+                let due = Duration::from_secs_f64(self.bytes as f64 / rate.max(1) as f64);
+                due.saturating_sub(self.started.elapsed())
+            }
+            Rate::Yielding => {
+                if self.others_read() {
+                    busy * YIELD
+                } else {
+                    Duration::ZERO
+                }
+            }
+        };
+        self.pause(pause, stop);
+    }
+
+    fn pause(&mut self, pause: Duration, stop: &AtomicBool) {
+        let since = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            let left = pause.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            std::thread::sleep(left.min(NAP));
+        }
+        self.paused += since.elapsed();
+    }
+
+    /// Whether somebody else read from the device a moment ago.
+    fn others_read(&mut self) -> bool {
+        let foreign = self.read_by_others();
+        if foreign > self.foreign + NOISE_BYTES {
+            self.pressed = Some(Instant::now());
+        }
+        self.foreign = self.foreign.max(foreign);
+        self.pressed.is_some_and(|at| at.elapsed() < WARY)
+    }
+
+    /// Bytes that the device has read so far and this process has not asked for.
+    fn read_by_others(&self) -> u64 {
+        let device = self.device.as_ref().and_then(|d| d.counters().ok()).unwrap_or_default();
+        let own = process::io_account().unwrap_or_default();
+        device.read_bytes.saturating_sub(own.read_bytes)
+    }
+}

@@ -1,0 +1,165 @@
+//! What was done, as it is told: events while it goes on, a receipt per range, a summary.
+
+use fragmend_layout::{PathText, SkipReason};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// One line of `apply --json`.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum Event {
+    /// What is about to be done.
+    Start(Start),
+    /// One range, done or left alone.
+    Range(Receipt),
+    /// The end, always the last line.
+    Summary(Summary),
+}
+
+/// What a plan asks for.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct Start {
+    /// Version of these events.
+    pub schema_version: u32,
+    /// Bytes in all ranges of the plan.
+    pub bytes_to_move: u64,
+    /// Ranges in the plan.
+    pub ranges: u64,
+    /// Files in the plan.
+    pub files: u64,
+}
+
+/// How a range ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was moved, and lies in fewer pieces.
+    Moved,
+    /// It was left as it was, or put back.
+    Skipped,
+    /// It was to be moved, and `--dry-run` said not to.
+    WouldMove,
+    /// Stopped in the middle; what has moved is safe, and applying the plan again goes on.
+    Interrupted,
+}
+
+/// One range: as it was, as it is, and what that took. Sizes are bytes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Receipt {
+    /// Which file.
+    #[serde(flatten)]
+    pub path: PathText,
+    /// First byte of the range.
+    pub offset: u64,
+    /// Its length.
+    pub length: u64,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Pieces before, as the kernel reported them; absent where nobody looked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents_before: Option<u64>,
+    /// Pieces after.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extents_after: Option<u64>,
+    /// Bytes exchanged.
+    pub moved_bytes: u64,
+    /// Time it took, pauses included.
+    pub seconds: f64,
+    /// Longest time that one step held the file, in seconds.
+    pub longest_step_seconds: f64,
+    /// Why it was left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<SkipReason>,
+    /// The reason in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// The ranges of one file that were left alone for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Skipped {
+    /// Which file.
+    #[serde(flatten)]
+    pub path: PathText,
+    /// Why.
+    pub reason: SkipReason,
+    /// In words.
+    pub detail: String,
+    /// How many ranges.
+    pub ranges: u64,
+    /// Bytes in them.
+    pub bytes: u64,
+}
+
+/// What it came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Summary {
+    /// Version of these events.
+    pub schema_version: u32,
+    /// Bytes exchanged, undone moves included.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub moved_bytes: u64,
+    /// Bytes that the kernel charged to this process as written (`/proc/self/io`).
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub written_bytes: u64,
+    /// Bytes that the kernel charged to this process as read.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub read_bytes: u64,
+    /// Ranges that lie in fewer pieces now.
+    pub ranges_moved: u64,
+    /// Ranges left alone.
+    pub ranges_skipped: u64,
+    /// Ranges that were not reached.
+    pub ranges_left: u64,
+    /// Pieces of the moved ranges before.
+    pub extents_before: u64,
+    /// Pieces of the moved ranges after.
+    pub extents_after: u64,
+    /// Time it took.
+    #[schemars(extend("x-unit" = "seconds"))]
+    pub seconds: f64,
+    /// Time spent waiting, to keep the pace or to let others go first.
+    #[schemars(extend("x-unit" = "seconds"))]
+    pub paused_seconds: f64,
+    /// Longest time that one step held a file.
+    #[schemars(extend("x-unit" = "seconds"))]
+    pub longest_step_seconds: f64,
+    /// Whether it was stopped before the end.
+    pub interrupted: bool,
+    /// Whether nothing was to be moved (`--dry-run`).
+    pub dry_run: bool,
+    /// What was left alone, by file and reason.
+    pub skipped: Vec<Skipped>,
+}
+
+impl Summary {
+    /// Adds a range that was left alone.
+    pub(crate) fn skip(&mut self, receipt: &Receipt) {
+        let Some(reason) = receipt.reason else { return };
+        self.ranges_skipped += 1;
+        if let Some(last) =
+            self.skipped.iter_mut().rev().find(|s| s.path == receipt.path && s.reason == reason)
+        {
+            last.ranges += 1;
+            last.bytes += receipt.length;
+            return;
+        }
+        self.skipped.push(Skipped {
+            path: receipt.path.clone(),
+            reason,
+            detail: receipt.detail.clone().unwrap_or_default(),
+            ranges: 1,
+            bytes: receipt.length,
+        });
+    }
+
+    /// Whether anything failed that need not have: I/O errors, not circumstances.
+    pub fn failed(&self) -> bool {
+        self.skipped.iter().any(|s| s.reason == SkipReason::Failed)
+    }
+
+    /// Whether something that could be better was left as it is.
+    pub fn improvable(&self) -> bool {
+        self.skipped.iter().any(|s| s.reason != SkipReason::AlreadyContiguous)
+    }
+}

@@ -1,0 +1,408 @@
+//! The plan, file by file, batch by batch, step by step. Knows nothing of file systems: that is
+//! the engine's part, behind [`Volume`].
+
+use crate::engine::{Refused, volume_for};
+use crate::pace::{Pacer, Rate};
+use crate::receipt::{Event, Outcome, Receipt, Start, Summary};
+use fragmend_layout::{ByteRange, Movable, Skip, SkipReason, Volume};
+use fragmend_plan::{Plan, PlannedFile, PlannedRange};
+use fragmend_sys::{mounts, process};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Version of the events.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// How to apply.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How fast.
+    pub rate: Rate,
+    /// Leave at least so many bytes free on the file system; `None` is a twentieth of it.
+    pub free_floor_bytes: Option<u64>,
+    /// Take file systems that promise no order after a crash.
+    pub force: bool,
+    /// Look and tell, move nothing.
+    pub dry_run: bool,
+    /// Bytes exchanged in one step: as long as a step takes, writers of the file wait.
+    pub step_bytes: u64,
+    /// Bytes staged at once: so much free space is needed beside the data.
+    pub batch_bytes: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            rate: Rate::Yielding,
+            free_floor_bytes: None,
+            force: false,
+            dry_run: false,
+            step_bytes: 256 << 10,
+            batch_bytes: 32 << 20,
+        }
+    }
+}
+
+/// Why nothing was touched at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// A file system of the plan cannot be mended.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// A file system of the plan is not mounted here.
+    #[error("{0}: the file system of this plan is not mounted; mount it, or make a new plan")]
+    NotMounted(String),
+    /// The mount table cannot be read.
+    #[error("cannot read the mount table: {0}")]
+    Mounts(std::io::Error),
+}
+
+/// Applies `plan`, telling `tell` everything as it happens, until the end or until `stop`.
+///
+/// # Errors
+/// [`ApplyError`] before anything was touched. What goes wrong later is in the receipts.
+pub fn apply(
+    plan: &Plan,
+    options: &Options,
+    stop: &AtomicBool,
+    mut tell: impl FnMut(Event),
+) -> Result<Summary, ApplyError> {
+    let volumes = volumes(plan, options)?;
+    let ranges: usize = plan.files.iter().map(|f| f.ranges.len()).sum();
+    tell(Event::Start(Start {
+        schema_version: SCHEMA_VERSION,
+        bytes_to_move: plan.bytes_to_move(),
+        ranges: ranges as u64,
+        files: plan.files.len() as u64,
+    }));
+    // Where an I/O scheduler knows priorities, everybody else comes first.
+    let _ = process::set_idle_io_priority();
+    let started = Instant::now();
+    let account = process::io_account().unwrap_or_default();
+    let mut run = Run {
+        options,
+        stop,
+        tell: &mut tell,
+        pacers: HashMap::new(),
+        summary: Summary {
+            schema_version: SCHEMA_VERSION,
+            dry_run: options.dry_run,
+            ..Summary::default()
+        },
+    };
+    for file in &plan.files {
+        run.file(&*volumes[&file.file.device], file);
+    }
+    let paused = run.pacers.values().map(|p| p.paused).sum::<Duration>();
+    let mut summary = run.summary;
+    summary.paused_seconds = paused.as_secs_f64();
+    summary.seconds = started.elapsed().as_secs_f64();
+    summary.interrupted = stop.load(Ordering::Relaxed) && summary.ranges_left > 0;
+    let now = process::io_account().unwrap_or_default();
+    summary.written_bytes = now.write_bytes - account.write_bytes;
+    summary.read_bytes = now.read_bytes - account.read_bytes;
+    tell(Event::Summary(summary.clone()));
+    Ok(summary)
+}
+
+/// The engines for all devices of the plan: all of them, or an error before anything is touched.
+fn volumes(plan: &Plan, options: &Options) -> Result<HashMap<u64, Box<dyn Volume>>, ApplyError> {
+    let mounts = mounts::all().map_err(ApplyError::Mounts)?;
+    let mut volumes = HashMap::new();
+    for device in &plan.devices {
+        if !plan.files.iter().any(|f| f.file.device == device.device) {
+            continue;
+        }
+        let on_it = mounts.iter().filter(|m| m.dev == device.device);
+        // A device may be mounted several times, read-only in places: prefer where the plan
+        // saw it, then anywhere it can be written to.
+        let recorded = device.mount.to_path();
+        let mount = on_it
+            .max_by_key(|m| (!m.has_option("ro"), Some(&m.point) == recorded.as_ref()))
+            .ok_or_else(|| ApplyError::NotMounted(device.mount.path.clone()))?;
+        volumes.insert(device.device, volume_for(mount, options.force)?);
+    }
+    Ok(volumes)
+}
+
+struct Run<'a> {
+    options: &'a Options,
+    stop: &'a AtomicBool,
+    tell: &'a mut dyn FnMut(Event),
+    pacers: HashMap<u64, Pacer>,
+    summary: Summary,
+}
+
+/// A range that was looked at again and is still worth moving.
+struct Ready<'a> {
+    planned: &'a PlannedRange,
+    pieces: u64,
+}
+
+impl Run<'_> {
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn file(&mut self, volume: &dyn Volume, planned: &PlannedFile) {
+        if self.stopped() {
+            self.summary.ranges_left += planned.ranges.len() as u64;
+            return;
+        }
+        let path = planned.path.to_path().unwrap_or_default();
+        let mut file = match volume.open(planned.file, &path) {
+            Ok(file) => file,
+            Err(skip) => {
+                planned.ranges.iter().for_each(|r| self.skip(planned, r, None, &skip));
+                return;
+            }
+        };
+        let mut rest = planned.ranges.iter().peekable();
+        while rest.peek().is_some() {
+            if self.stopped() {
+                self.summary.ranges_left += rest.count() as u64;
+                return;
+            }
+            let mut batch: Vec<Ready> = Vec::new();
+            let mut bytes = 0;
+            while let Some(range) =
+                rest.next_if(|r| batch.is_empty() || bytes + r.length <= self.options.batch_bytes)
+            {
+                match look(&mut *file, range, volume.block_bytes()) {
+                    Ok(pieces) => {
+                        bytes += range.length;
+                        batch.push(Ready { planned: range, pieces });
+                    }
+                    Err((pieces, skip)) => self.skip(planned, range, pieces, &skip),
+                }
+            }
+            self.batch(volume, &mut *file, planned, &batch);
+        }
+    }
+
+    /// Stages all of the batch, or halves of it where there is no room for all.
+    fn batch(
+        &mut self,
+        volume: &dyn Volume,
+        file: &mut dyn Movable,
+        planned: &PlannedFile,
+        batch: &[Ready],
+    ) {
+        if batch.is_empty() {
+            return;
+        }
+        if self.options.dry_run {
+            batch.iter().for_each(|ready| self.would_move(planned, ready));
+            return;
+        }
+        let ranges: Vec<ByteRange> = batch.iter().map(|r| r.planned.range()).collect();
+        let staged = self.room_for(volume, &ranges).and_then(|()| file.stage(&ranges));
+        match staged {
+            Ok(pieces) => {
+                for (index, (ready, staged)) in batch.iter().zip(pieces).enumerate() {
+                    if self.stopped() {
+                        self.summary.ranges_left += 1;
+                    } else {
+                        self.range(file, planned, ready, index, staged);
+                    }
+                }
+                if let Err(skip) = file.settle() {
+                    // The data is where it was or where it went, both intact; what cannot be
+                    // promised is that the move survives a power cut.
+                    self.note_failure(planned, &skip);
+                }
+            }
+            Err(skip) if batch.len() > 1 && is_about_space(&skip) => {
+                let (first, second) = batch.split_at(batch.len() / 2);
+                self.batch(volume, file, planned, first);
+                self.batch(volume, file, planned, second);
+            }
+            Err(skip) => {
+                batch.iter().for_each(|r| self.skip(planned, r.planned, Some(r.pieces), &skip));
+            }
+        }
+    }
+
+    /// Whether staging leaves the free space above the floor.
+    fn room_for(&self, volume: &dyn Volume, ranges: &[ByteRange]) -> Result<(), Skip> {
+        let floor = self.options.free_floor_bytes.unwrap_or(volume.total_bytes() / 20);
+        let need: u64 = ranges.iter().map(|r| r.len()).sum();
+        let free = volume.free_bytes()?;
+        if free < need.saturating_add(floor) {
+            let detail = format!("{free} bytes free, {need} needed above the floor of {floor}");
+            return Err(Skip::new(SkipReason::FreeSpaceFloor, detail));
+        }
+        Ok(())
+    }
+
+    fn range(
+        &mut self,
+        file: &mut dyn Movable,
+        planned: &PlannedFile,
+        ready: &Ready,
+        index: usize,
+        staged: u64,
+    ) {
+        if staged >= ready.pieces {
+            let detail = format!("{} pieces now, {staged} at best", ready.pieces);
+            let skip = Skip::new(SkipReason::NoBetterPlace, detail);
+            return self.skip(planned, ready.planned, Some(ready.pieces), &skip);
+        }
+        let started = Instant::now();
+        let range = ready.planned.range();
+        let mut receipt = blank(planned, ready.planned, Outcome::Moved, Some(ready.pieces));
+        let mut problem = None;
+        while receipt.moved_bytes < range.len() {
+            if self.stopped() {
+                receipt.outcome = Outcome::Interrupted;
+                break;
+            }
+            let at = range.start + receipt.moved_bytes;
+            let part = ByteRange::at(at, self.options.step_bytes).intersect(range);
+            let step = Instant::now();
+            let moved = match file.relocate(index, part) {
+                Ok(()) => part.len(),
+                Err(partial) => {
+                    problem = Some(partial.skip);
+                    partial.moved
+                }
+            };
+            let busy = step.elapsed();
+            receipt.longest_step_seconds = receipt.longest_step_seconds.max(busy.as_secs_f64());
+            receipt.moved_bytes += moved;
+            if problem.is_some() {
+                break;
+            }
+            let (rate, device) = (self.options.rate, planned.file.device);
+            let pacer = self.pacers.entry(device).or_insert_with(|| Pacer::new(rate, device));
+            pacer.after_step(moved, busy, self.stop);
+        }
+        let pieces = |file: &mut dyn Movable| file.layout(range).map(|l| l.pieces(range)).ok();
+        if pieces(file).is_some_and(|after| after > ready.pieces) {
+            // Never make it worse: what did move moves back.
+            let moved = ByteRange::at(range.start, receipt.moved_bytes);
+            if file.relocate(index, moved).is_ok() {
+                receipt.moved_bytes *= 2;
+            }
+        }
+        receipt.extents_after = pieces(file);
+        let better = receipt.extents_after.is_some_and(|after| after < ready.pieces);
+        if receipt.outcome == Outcome::Moved && !better {
+            receipt.outcome = Outcome::Skipped;
+            let skip = problem.unwrap_or_else(|| {
+                Skip::new(SkipReason::NoBetterPlace, "it would not lie in fewer pieces")
+            });
+            (receipt.reason, receipt.detail) = (Some(skip.reason), Some(skip.detail));
+        } else if let Some(skip) = problem {
+            receipt.detail = Some(format!("in part: {}", skip.detail));
+        }
+        receipt.seconds = started.elapsed().as_secs_f64();
+        self.receive(receipt);
+    }
+
+    fn would_move(&mut self, planned: &PlannedFile, ready: &Ready) {
+        self.summary.ranges_left += 1;
+        let receipt = blank(planned, ready.planned, Outcome::WouldMove, Some(ready.pieces));
+        (self.tell)(Event::Range(receipt));
+    }
+
+    fn skip(
+        &mut self,
+        planned: &PlannedFile,
+        range: &PlannedRange,
+        pieces: Option<u64>,
+        skip: &Skip,
+    ) {
+        let mut receipt = blank(planned, range, Outcome::Skipped, pieces);
+        receipt.extents_after = pieces;
+        receipt.reason = Some(skip.reason);
+        receipt.detail = (!skip.detail.is_empty()).then(|| skip.detail.clone());
+        self.receive(receipt);
+    }
+
+    fn receive(&mut self, receipt: Receipt) {
+        let s = &mut self.summary;
+        s.moved_bytes += receipt.moved_bytes;
+        s.longest_step_seconds = s.longest_step_seconds.max(receipt.longest_step_seconds);
+        match receipt.outcome {
+            Outcome::Moved => {
+                s.ranges_moved += 1;
+                s.extents_before += receipt.extents_before.unwrap_or(0);
+                s.extents_after += receipt.extents_after.unwrap_or(0);
+            }
+            Outcome::Interrupted => s.ranges_left += 1,
+            Outcome::Skipped | Outcome::WouldMove => s.skip(&receipt),
+        }
+        (self.tell)(Event::Range(receipt));
+    }
+
+    /// Something went wrong with a file as a whole, after its ranges had their receipts.
+    fn note_failure(&mut self, planned: &PlannedFile, skip: &Skip) {
+        self.summary.skipped.push(crate::receipt::Skipped {
+            path: planned.path.clone(),
+            reason: SkipReason::Failed,
+            detail: format!("{} ({:?})", skip.detail, skip.reason),
+            ranges: 0,
+            bytes: 0,
+        });
+    }
+}
+
+/// Looks at a range again: in how many pieces it lies, or why it is to be left alone.
+fn look(
+    file: &mut dyn Movable,
+    planned: &PlannedRange,
+    block: u64,
+) -> Result<u64, (Option<u64>, Skip)> {
+    let range = planned.range();
+    let size = file.size().map_err(|skip| (None, skip))?;
+    // The last block may be partly behind the end of the file, but not all of it.
+    if range.start >= size || range.end > size.next_multiple_of(block) {
+        return Err((
+            None,
+            Skip::new(SkipReason::SizeChanged, format!("the file has {size} bytes now")),
+        ));
+    }
+    let layout = file.layout(range).map_err(|skip| (None, skip))?;
+    let pieces = layout.pieces(range);
+    let data: u64 = layout.within(range).filter(|e| e.kind.is_addressed()).map(|e| e.length).sum();
+    if data != range.len() {
+        let skip = Skip::new(SkipReason::LayoutChanged, "part of the range holds no data now");
+        return Err((Some(pieces), skip));
+    }
+    use fragmend_layout::ExtentKind::{Encoded, Shared};
+    if let Some(e) = layout.within(range).find(|e| matches!(e.kind, Shared | Encoded)) {
+        let reason = if e.kind == Shared { SkipReason::Shared } else { SkipReason::Encoded };
+        return Err((Some(pieces), Skip::new(reason, "")));
+    }
+    if pieces <= 1 {
+        return Err((Some(pieces), Skip::new(SkipReason::AlreadyContiguous, "")));
+    }
+    Ok(pieces)
+}
+
+fn is_about_space(skip: &Skip) -> bool {
+    matches!(skip.reason, SkipReason::NoSpace | SkipReason::Quota | SkipReason::FreeSpaceFloor)
+}
+
+fn blank(
+    planned: &PlannedFile,
+    range: &PlannedRange,
+    outcome: Outcome,
+    extents_before: Option<u64>,
+) -> Receipt {
+    Receipt {
+        path: planned.path.clone(),
+        offset: range.offset,
+        length: range.length,
+        outcome,
+        extents_before,
+        extents_after: None,
+        moved_bytes: 0,
+        seconds: 0.0,
+        longest_step_seconds: 0.0,
+        reason: None,
+        detail: None,
+    }
+}
