@@ -5,9 +5,12 @@
 //! | module | its job |
 //! |---|---|
 //! | [`figures`] | from a structure to figures, and figures as a table |
+//! | [`scan`] | what `fragmend scan` says |
 //! | [`unit`] | how a value of a unit is written for a person |
 
 pub mod figures;
+pub mod record;
+pub mod scan;
 pub mod unit;
 
 pub use figures::{Figure, figures, table};

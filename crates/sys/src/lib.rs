@@ -14,6 +14,7 @@
 //! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
 //! | [`cache`] | writing back and dropping page cache |
 //! | [`process`] | this process's own I/O account, priority and pressure |
+//! | [`users`] | user names (`getpwnam_r`) |
 //! | [`shutdown`] | cutting the power of a file system, for tests |
 
 pub mod block;
@@ -25,3 +26,4 @@ pub mod mounts;
 pub mod move_ext;
 pub mod process;
 pub mod shutdown;
+pub mod users;

@@ -5,6 +5,7 @@
 //! | [`access`](Access) | what an access is: the input of planning |
 //! | [`event`](Event) | an access with time, process and user: a row of the trace |
 //! | [`meta`](Meta) | how a trace was recorded |
+//! | [`record`] | the eBPF recorder |
 //! | [`file`] | the Parquet file: [`TraceWriter`], [`read()`] |
 
 mod access;
@@ -12,6 +13,7 @@ mod error;
 mod event;
 pub mod file;
 mod meta;
+pub mod record;
 
 pub use access::{Access, FileAccesses, Op};
 pub use error::TraceError;

@@ -48,6 +48,10 @@ pub struct Meta {
     pub folded: bool,
     /// Accesses seen but not stored, for want of buffer space.
     pub lost: u64,
+    /// Accesses of a folded trace that found no room of their own and were counted with their
+    /// whole aligned 128 KiB.
+    #[serde(default)]
+    pub coarsened: u64,
     /// System calls of 32-bit programs, which are not looked into.
     pub unseen_compat: u64,
     /// Sources of events that the running kernel lacks, each named as a person would.
@@ -69,6 +73,7 @@ impl Meta {
             level,
             folded: false,
             lost: 0,
+            coarsened: 0,
             unseen_compat: 0,
             unseen_sources: Vec::new(),
             paths: Vec::new(),

@@ -1,13 +1,241 @@
-//! `fragmend record`.
+//! `fragmend record`: watch who reads and writes what, into a trace file.
+//!
+//! The recording is the `trace` crate's; here are the options, the progress and the summary.
 
-use crate::exit::Exit;
+use crate::exit::{Exit, Usage};
+use crate::interrupt;
 use crate::ui::Ui;
+use fragmend_report::record::{RecordOperation, RecordReport, RecordTotals};
+use fragmend_report::{SCHEMA_VERSION, Unit, figures, human, table};
+use fragmend_trace::record::{
+    DEFAULT_BUFFER_BYTES, DEFAULT_MAX_RANGES, OpTotal, Options, Progress, Summary, record,
+};
+use fragmend_trace::{Existing, Level, Op};
+use indicatif::ProgressBar;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
 
 /// Options of `fragmend record`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// The trace file to write (Parquet); an older trace of this name is replaced at the end
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// How long, for example 90s, 5m or 1h 30m; until Ctrl-C if not given
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<Duration>,
+    /// What to watch
+    #[arg(long, value_enum, default_value_t = LevelArg::Syscall)]
+    level: LevelArg,
+    /// Only this process and its children; may be repeated
+    #[arg(long, value_name = "PID")]
+    pid: Vec<u32>,
+    /// Only threads of this command name
+    #[arg(long, value_name = "NAME")]
+    comm: Option<String>,
+    /// Only processes of this user
+    #[arg(long, value_name = "NAME|UID")]
+    user: Option<String>,
+    /// Only processes in this cgroup v2 directory and below
+    #[arg(long, value_name = "DIR")]
+    cgroup: Option<PathBuf>,
+    /// Count equal accesses in the kernel instead of storing each: bounded memory for long
+    /// recordings
+    #[arg(long)]
+    fold: bool,
+    /// Ranges that --fold tells apart; some 100 bytes of kernel memory each
+    #[arg(long, value_name = "N", requires = "fold", default_value_t = DEFAULT_MAX_RANGES,
+          value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
+    max_ranges: u32,
+    /// Size of the buffer between kernel and recorder, for example 64M
+    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_BUFFER_BYTES, value_parser = bytes)]
+    buffer: u32,
+    /// Replace the output even if it is not a trace
+    #[arg(long)]
+    force: bool,
+    /// Directories, files or mount points to watch, each within its own file system
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+}
+
+/// Values of `--level`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum LevelArg {
+    /// Reads, writes and page faults as programs ask for them
+    Syscall,
+    /// What the page cache fetches from the device, and direct I/O
+    Miss,
+}
 
 /// Runs the verb.
-pub fn run(_args: &Args, _ui: &Ui) -> anyhow::Result<Exit> {
-    anyhow::bail!("record is not built yet")
+pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
+    let options = options(args)?;
+    let stop = interrupt::install()?;
+    let bar = progress_bar(ui, options.duration);
+    let result = record(&options, stop, &mut |progress| show(&bar, &options, progress));
+    bar.finish_and_clear();
+    let summary = result?;
+    print_summary(args, &summary, ui)?;
+    for source in &summary.meta.unseen_sources {
+        ui.warn(format!("not seen: {source}"));
+    }
+    if summary.meta.unseen_compat > 0 {
+        let calls = summary.meta.unseen_compat;
+        ui.warn(format!("{calls} calls of 32-bit programs were not looked into"));
+    }
+    if summary.meta.lost > 0 {
+        let remedy = if args.fold { "a larger --max-ranges" } else { "a larger --buffer, or --fold" };
+        let (lost, seen) = (summary.meta.lost, summary.events());
+        ui.warn(format!("{lost} of {seen} accesses were LOST: record again with {remedy}"));
+    }
+    if summary.meta.coarsened > 0 {
+        ui.warn(format!(
+            "{} accesses were counted by whole 128 KiB for want of ranges: see --max-ranges",
+            summary.meta.coarsened
+        ));
+    }
+    suggest(args, &summary, ui);
+    Ok(Exit::INCOMPLETE.when(summary.meta.lost > 0))
+}
+
+fn options(args: &Args) -> anyhow::Result<Options> {
+    let mut options = Options::new(&args.output, args.paths.clone());
+    options.existing = if args.force { Existing::Replace } else { Existing::ReplaceTrace };
+    options.duration = args.duration;
+    options.level = match args.level {
+        LevelArg::Syscall => Level::Syscall,
+        LevelArg::Miss => Level::Miss,
+    };
+    options.pids.clone_from(&args.pid);
+    options.comm.clone_from(&args.comm);
+    options.uid = args.user.as_deref().map(uid).transpose()?;
+    options.cgroup.clone_from(&args.cgroup);
+    options.max_ranges = args.fold.then_some(args.max_ranges);
+    options.buffer_bytes = args.buffer;
+    Ok(options)
+}
+
+fn uid(user: &str) -> anyhow::Result<u32> {
+    if let Ok(number) = user.parse() {
+        return Ok(number);
+    }
+    match fragmend_sys::users::uid_of(user)? {
+        Some(uid) => Ok(uid),
+        None => Err(Usage(format!("--user {user}: there is no such user")).into()),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(d) if d.is_zero() => Err("a recording of no length sees nothing".to_owned()),
+        Ok(d) => Ok(d),
+        Err(e) => Err(format!("{e}; say for example 90s, 5m or 1h 30m")),
+    }
+}
+
+/// A size with an optional binary suffix, as dd and truncate take it.
+fn bytes(text: &str) -> Result<u32, String> {
+    let (digits, shift) = match text.trim_end_matches("iB").trim_end_matches('B') {
+        t if t.ends_with(['k', 'K']) => (&t[..t.len() - 1], 10),
+        t if t.ends_with('M') => (&t[..t.len() - 1], 20),
+        t if t.ends_with('G') => (&t[..t.len() - 1], 30),
+        t => (t, 0),
+    };
+    let number: u64 = digits.parse().map_err(|_| "say for example 65536, 512K or 64M")?;
+    match number.checked_mul(1 << shift) {
+        Some(bytes @ 1..=0x4000_0000) => Ok(bytes as u32),
+        _ => Err("between 1 byte and 1G".to_owned()),
+    }
+}
+
+fn progress_bar(ui: &Ui, duration: Option<Duration>) -> ProgressBar {
+    match duration {
+        Some(d) => {
+            let ms = u64::try_from(d.as_millis()).unwrap_or(u64::MAX);
+            ui.progress(Some(ms), "{bar:30} {msg}")
+        }
+        None => ui.progress(None, "{spinner} {elapsed} recorded, {msg}, Ctrl-C ends"),
+    }
+}
+
+fn show(bar: &ProgressBar, options: &Options, progress: &Progress) {
+    let seconds = progress.elapsed.as_secs_f64().max(0.001);
+    let rate = (progress.events as f64 / seconds) as u64;
+    let mut message = format!("{} accesses, {rate}/s, {} lost", progress.events, progress.lost);
+    match options.duration {
+        Some(total) => {
+            let left = total.saturating_sub(progress.elapsed).as_secs();
+            message = format!("{left} s left, {message}");
+            bar.set_position(u64::try_from(progress.elapsed.as_millis()).unwrap_or(u64::MAX));
+        }
+        None => bar.tick(),
+    }
+    bar.set_message(message);
+}
+
+fn print_summary(args: &Args, summary: &Summary, ui: &Ui) -> anyhow::Result<()> {
+    let report = report_of(args, summary);
+    let mut out = std::io::stdout().lock();
+    if ui.json {
+        serde_json::to_writer(&mut out, &report)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    write!(out, "{}", table(&figures(&report.totals)))?;
+    for operation in report.operations.iter().filter(|o| o.accesses > 0) {
+        let count = human(operation.accesses as f64, Unit::Count);
+        let bytes = human(operation.bytes as f64, Unit::Bytes);
+        writeln!(out, "{:>5}: {count} accesses, {bytes}", operation.op)?;
+    }
+    Ok(())
+}
+
+fn report_of(args: &Args, summary: &Summary) -> RecordReport {
+    let meta = &summary.meta;
+    let totals = RecordTotals {
+        seconds: meta.duration_ns as f64 / 1e9,
+        accesses: summary.events(),
+        rows: summary.rows,
+        files: summary.files,
+        read_bytes: summary.bytes(Op::Read),
+        written_bytes: summary.bytes(Op::Write),
+        faulted_bytes: summary.bytes(Op::Fault),
+        missed_bytes: summary.bytes(Op::Miss),
+        lost: meta.lost,
+        coarsened: meta.coarsened,
+        unseen_compat: meta.unseen_compat,
+        trace_bytes: summary.trace_bytes,
+    };
+    let operation = |t: &OpTotal| RecordOperation {
+        op: t.op.name().to_owned(),
+        accesses: t.events,
+        bytes: t.bytes,
+    };
+    RecordReport {
+        schema_version: SCHEMA_VERSION,
+        command: "record".to_owned(),
+        trace: args.output.to_string_lossy().into_owned(),
+        level: match meta.level {
+            Level::Syscall => "syscall",
+            Level::Miss => "miss",
+        }
+        .to_owned(),
+        totals,
+        operations: summary.totals.iter().map(operation).collect(),
+        unseen_sources: meta.unseen_sources.clone(),
+    }
+}
+
+fn suggest(args: &Args, summary: &Summary, ui: &Ui) {
+    if summary.events() == 0 {
+        ui.note("Nothing was seen: is anything at work below this path, and do the filters fit?");
+        return;
+    }
+    let paths: Vec<_> = args.paths.iter().map(|p| p.display().to_string()).collect();
+    ui.note(format!(
+        "Next: fragmend plan -t {} -o plan.json {}",
+        args.output.display(),
+        paths.join(" ")
+    ));
 }

@@ -1,0 +1,70 @@
+//! What `fragmend record` says at its end.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The document of `fragmend record --json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RecordReport {
+    /// Version of this document's format.
+    pub schema_version: u32,
+    /// Always `record`.
+    pub command: String,
+    /// The trace file, as it was given.
+    pub trace: String,
+    /// `syscall` or `miss`.
+    pub level: String,
+    /// The figures.
+    pub totals: RecordTotals,
+    /// Accesses by operation.
+    pub operations: Vec<RecordOperation>,
+    /// Sources of accesses that the running kernel cannot show.
+    pub unseen_sources: Vec<String>,
+}
+
+/// The figures of a recording.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RecordTotals {
+    /// Length of the recording.
+    #[schemars(extend("x-unit" = "seconds"))]
+    pub seconds: f64,
+    /// Accesses that passed the filters, lost ones included.
+    pub accesses: u64,
+    /// Rows in the trace: accesses, or distinct ranges of a folded recording.
+    pub rows: u64,
+    /// Different files.
+    pub files: u64,
+    /// Read through system calls and io_uring.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub read_bytes: u64,
+    /// Written through system calls and io_uring.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub written_bytes: u64,
+    /// Mapped by page faults.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub faulted_bytes: u64,
+    /// Fetched into the page cache (miss level).
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub missed_bytes: u64,
+    /// Accesses seen but not stored, for want of room.
+    pub lost: u64,
+    /// Accesses of a folded recording that were counted by whole 128 KiB.
+    pub coarsened: u64,
+    /// Calls of 32-bit programs, which are not looked into.
+    pub unseen_compat: u64,
+    /// Size of the trace file.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub trace_bytes: u64,
+}
+
+/// One operation's share.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RecordOperation {
+    /// `read`, `write`, `fault` or `miss`.
+    pub op: String,
+    /// How often.
+    pub accesses: u64,
+    /// Bytes transferred.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub bytes: u64,
+}

@@ -1,0 +1,160 @@
+/* What becomes of a wanted access: an event for user space, or one more on a counter. */
+#ifndef FRAGMEND_EMIT_H
+#define FRAGMEND_EMIT_H
+
+#define COARSE (128 * 1024ULL)
+
+static __always_inline int add_one(void *map, struct fold_key *key)
+{
+	struct fold_value *value = bpf_map_lookup_elem(map, key);
+	struct fold_value first = { .count = 1 };
+
+	if (value) {
+		__sync_fetch_and_add(&value->count, 1);
+		return 1;
+	}
+	first.first_ns = bpf_ktime_get_ns() - config.start_ns;
+	if (!bpf_map_update_elem(map, key, &first, BPF_NOEXIST))
+		return 1;
+	/* Full, or another processor was quicker. */
+	value = bpf_map_lookup_elem(map, key);
+	if (!value)
+		return 0;
+	__sync_fetch_and_add(&value->count, 1);
+	return 1;
+}
+
+static __always_inline __u64 least(__u64 a, __u64 b)
+{
+	return a < b ? a : b;
+}
+
+/* Counts the access, exactly while there is room, by aligned COARSE pieces afterwards. */
+static __noinline int count_folded(struct fold_key *key, __u64 size)
+{
+	__u64 end = key->offset + key->length;
+	struct stats *s;
+
+	if (add_one(&folded, key))
+		return done();
+	key->offset -= key->offset % COARSE;
+	if (size < end)
+		size = end;
+	key->length = least((end + COARSE - 1) / COARSE * COARSE, size) - key->offset;
+	s = my_stats();
+	if (!s)
+		return done();
+	if (add_one(&coarse, key))
+		s->coarsened++;
+	else
+		s->lost++;
+	return done();
+}
+
+/* A buffered read that goes on where the last one ended makes the kernel read ahead: count the
+ * windows that it enters, each once, instead of the pieces in which it was asked for. True when
+ * that was done, or when the access added no new window. */
+static __always_inline int fold_stream(struct fold_key *key, __u64 reader, __u64 size, __u32 window)
+{
+	struct stream_key at = { .reader = reader, .file = key->file };
+	struct stream *stream = bpf_map_lookup_elem(&streams, &at);
+	__u64 offset = key->offset, end = offset + key->length;
+	__u64 from, to;
+
+	if (!stream || stream->end != offset) {
+		struct stream fresh = { .end = end };
+
+		bpf_map_update_elem(&streams, &at, &fresh, BPF_ANY);
+		return 0;
+	}
+	stream->end = end;
+	if (end <= stream->counted)
+		return 1;
+	from = offset < stream->counted ? stream->counted : offset - offset % window;
+	to = (end + window - 1) / window * window;
+	stream->counted = to;
+	if (size < end)
+		size = end;
+	key->offset = from;
+	key->length = least(to, size) - from;
+	key->kind |= KIND_WINDOWED;
+	return 1 + count_folded(key, size);
+}
+
+static __noinline int fold(struct file_key *file, struct file *opened, struct inode *inode,
+			   struct device *device, struct fold_key *key)
+{
+	__u64 size = BPF_CORE_READ(inode, i_size);
+	__u64 reader = opened ? (__u64)opened : (__u32)bpf_get_current_pid_tgid();
+
+	key->file = *file;
+	if (key->kind == OP_READ && device->readahead_bytes &&
+	    fold_stream(key, reader, size, device->readahead_bytes))
+		return done();
+	return count_folded(key, size);
+}
+
+static __always_inline void send(struct task_struct *task, struct file_key *file, __u64 offset,
+				 __u32 length, __u32 kind)
+{
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+
+	if (!event) {
+		count_lost(1);
+		return;
+	}
+	event->time_ns = bpf_ktime_get_ns() - config.start_ns;
+	event->inode = file->inode;
+	event->offset = offset;
+	event->device = file->device;
+	event->generation = file->generation;
+	event->length = length;
+	event->kind = kind;
+	event->pid = pid_tgid >> 32;
+	event->thread = (__u32)pid_tgid;
+	event->uid = bpf_get_current_uid_gid();
+	event->pad = 0;
+	name_of(task, event->comm);
+	/* User space looks often enough by itself: waking it for each event would cost more than
+	 * the event. */
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+}
+
+/* Records an access if it is wanted. `opened` may be null. */
+static __noinline int record(struct file *opened, struct inode *inode, __u64 offset, __u64 length,
+			     __u32 kind)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct file_key file = {};
+	struct device *device;
+	struct stats *s;
+	__u32 op = kind & KIND_OP_MASK;
+
+	if (!length || op >= OP_COUNT)
+		return done();
+	if ((BPF_CORE_READ(inode, i_mode) & S_IFMT) != S_IFREG)
+		return done();
+	file.device = BPF_CORE_READ(inode, i_sb, s_dev);
+	device = bpf_map_lookup_elem(&devices, &file.device);
+	if (!device || !wanted_task(task))
+		return done();
+	file.inode = BPF_CORE_READ(inode, i_ino);
+	file.generation = BPF_CORE_READ(inode, i_generation);
+	if (device->below_roots && !wanted_file(opened, inode, &file))
+		return done();
+	s = my_stats();
+	if (!s)
+		return done();
+	s->events[op]++;
+	s->bytes[op] += length;
+	if (config.fold) {
+		struct fold_key key = { .offset = offset, .length = length, .kind = kind };
+
+		return fold(&file, opened, inode, device, &key);
+	}
+	send(task, &file, offset, length, kind);
+	return done();
+}
+
+#endif

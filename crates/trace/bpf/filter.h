@@ -1,0 +1,94 @@
+/* Which accesses are wanted: by file and by who does them. */
+#ifndef FRAGMEND_FILTER_H
+#define FRAGMEND_FILTER_H
+
+#define MAX_DEPTH 128 /* directories above a file; deeper files count as outside */
+
+/* Walks up from a directory entry and compares each inode with the roots, which user space enters
+ * with generation 0: not every file system tells it. */
+static __noinline int below_a_root(struct dentry *dentry, __u32 device)
+{
+	struct file_key key = { .device = device };
+	struct dentry *parent;
+	struct inode *inode;
+	int depth;
+
+	for (depth = 0; depth < MAX_DEPTH; depth++) {
+		if (!dentry)
+			return 0;
+		inode = BPF_CORE_READ(dentry, d_inode);
+		key.inode = BPF_CORE_READ(inode, i_ino);
+		if (bpf_map_lookup_elem(&roots, &key))
+			return 1;
+		parent = BPF_CORE_READ(dentry, d_parent);
+		if (parent == dentry)
+			return 0;
+		dentry = parent;
+	}
+	return 0;
+}
+
+/* Some name of an inode, where no open file says which one was used. */
+static __always_inline struct dentry *any_name(struct inode *inode)
+{
+	struct hlist_node *node = BPF_CORE_READ(inode, i_dentry.first);
+
+	if (!node)
+		return 0;
+	return (void *)node - bpf_core_field_offset(struct dentry, d_u.d_alias);
+}
+
+static __always_inline int wanted_file(struct file *file, struct inode *inode, struct file_key *key)
+{
+	__u8 *known, verdict;
+	struct dentry *dentry;
+
+	known = bpf_map_lookup_elem(&verdicts, key);
+	if (known)
+		return *known;
+	dentry = file ? BPF_CORE_READ(file, f_path.dentry) : any_name(inode);
+	verdict = below_a_root(dentry, key->device);
+	/* Another of its names may lie below a root: a "no" for one name says nothing then. */
+	if (verdict || BPF_CORE_READ(inode, i_nlink) <= 1)
+		bpf_map_update_elem(&verdicts, key, &verdict, BPF_ANY);
+	return verdict;
+}
+
+static __always_inline void name_of(struct task_struct *task, char comm[16])
+{
+	/* Kernel threads that work for a process's io_uring go by the process's name. */
+	if (task->flags & PF_IO_WORKER)
+		BPF_CORE_READ_STR_INTO((char(*)[16])comm, task, group_leader, comm);
+	else
+		bpf_get_current_comm(comm, 16);
+}
+
+/* Fills `comm` when it must be compared; the caller fills it otherwise. */
+static __always_inline int wanted_task(struct task_struct *task)
+{
+	__u32 pid = bpf_get_current_pid_tgid() >> 32;
+
+	if (pid == config.self_pid)
+		return 0;
+	if (config.by_pid && !bpf_map_lookup_elem(&processes, &pid))
+		return 0;
+	if (config.by_uid && (__u32)bpf_get_current_uid_gid() != config.uid)
+		return 0;
+	if (config.by_cgroup && bpf_current_task_under_cgroup(&cgroup, 0) != 1)
+		return 0;
+	if (config.by_comm) {
+		char comm[16] = {};
+		int i;
+
+		name_of(task, comm);
+		for (i = 0; i < 16; i++) {
+			if (comm[i] != config.comm[i])
+				return 0;
+			if (!comm[i])
+				break;
+		}
+	}
+	return 1;
+}
+
+#endif

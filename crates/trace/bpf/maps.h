@@ -1,0 +1,132 @@
+/* The recorder's settings and its maps. Sizes marked so are set by user space before loading. */
+#ifndef FRAGMEND_MAPS_H
+#define FRAGMEND_MAPS_H
+
+const volatile struct config config = {};
+
+/* Events on their way to user space; sized by user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 25);
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct stats);
+} stats SEC(".maps");
+
+/* The file systems that are watched, by the kernel's device number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u32);
+	__type(value, struct device);
+} devices SEC(".maps");
+
+/* Directories (or files) that were asked for on devices with `below_roots`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct file_key);
+	__type(value, __u8);
+} roots SEC(".maps");
+
+/* Whether a file lies below one of the roots, so that the walk is done once. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct file_key);
+	__type(value, __u8);
+} verdicts SEC(".maps");
+
+/* Processes that are watched; fork and exit keep it true. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u32);
+	__type(value, __u8);
+} processes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_CGROUP_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} cgroup SEC(".maps");
+
+/* Folded accesses; sized by user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct fold_key);
+	__type(value, struct fold_value);
+} folded SEC(".maps");
+
+/* Where accesses go, rounded to COARSE bytes, once `folded` is full; sized by user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct fold_key);
+	__type(value, struct fold_value);
+} coarse SEC(".maps");
+
+/* Sequential streams: an open file, or a thread where there is none, on one inode. */
+struct stream_key {
+	__u64 reader;
+	struct file_key file;
+};
+
+struct stream {
+	__u64 end; /* of the last access */
+	__u64 counted; /* end of the last readahead window counted */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct stream_key);
+	__type(value, struct stream);
+} streams SEC(".maps");
+
+/* Miss level: the pages that `page_cache_ra_order` just announced in this thread. */
+struct announced {
+	struct file_key file;
+	__u64 index;
+	__u64 end;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, struct announced);
+} announcements SEC(".maps");
+
+/* Zero, but the compiler does not know: it would drop a constant result of a function that is not
+ * inlined, and the verifier then sees what happens to be in the result's register. */
+static __always_inline int done(void)
+{
+	int zero = 0;
+
+	asm volatile("" : "+r"(zero));
+	return zero;
+}
+
+static __always_inline struct stats *my_stats(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&stats, &zero);
+}
+
+static __always_inline void count_lost(__u64 accesses)
+{
+	struct stats *s = my_stats();
+
+	if (s)
+		s->lost += accesses;
+}
+
+#endif

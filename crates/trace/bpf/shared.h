@@ -1,0 +1,87 @@
+/* What passes between the kernel side and user space; src/record/shared.rs is its mirror, field
+ * by field. Every structure has explicit padding, so that both compilers agree. */
+#ifndef FRAGMEND_SHARED_H
+#define FRAGMEND_SHARED_H
+
+enum op { OP_READ, OP_WRITE, OP_FAULT, OP_MISS, OP_COUNT };
+
+/* Beside the operation in `kind`. */
+#define KIND_OP_MASK 0xffu
+#define KIND_DIRECT 0x100u
+#define KIND_WINDOWED 0x200u
+
+struct event {
+	__u64 time_ns;
+	__u64 inode;
+	__u64 offset;
+	__u32 device; /* as the kernel numbers it */
+	__u32 generation;
+	__u32 length;
+	__u32 kind;
+	__u32 pid;
+	__u32 thread;
+	__u32 uid;
+	__u32 pad;
+	char comm[16];
+};
+
+/* Fixed for one recording; the verifier prunes what is switched off. */
+struct config {
+	__u32 self_pid;
+	__u32 page_shift;
+	__u32 o_direct;
+	__u32 o_append;
+	__u32 uid;
+	__u8 level_miss;
+	__u8 fold;
+	__u8 by_pid;
+	__u8 by_uid;
+	__u8 by_comm;
+	__u8 by_cgroup;
+	__u8 pad[2];
+	char comm[16];
+	__u32 pad_start;
+	__u64 start_ns;
+};
+
+struct device {
+	__u32 readahead_bytes; /* 0: unknown, nothing is widened */
+	__u32 below_roots; /* only files below the directories in `roots` */
+};
+
+struct file_key {
+	__u64 inode;
+	__u32 device;
+	__u32 generation;
+};
+
+struct fold_key {
+	struct file_key file;
+	__u64 offset;
+	__u32 length;
+	__u32 kind;
+};
+
+struct fold_value {
+	__u64 count;
+	__u64 first_ns;
+};
+
+/* Per processor, summed by user space. */
+struct stats {
+	__u64 events[OP_COUNT];
+	__u64 bytes[OP_COUNT];
+	__u64 lost;
+	__u64 compat;
+	__u64 coarsened;
+};
+
+_Static_assert(sizeof(struct event) == 72, "as in shared.rs");
+_Static_assert(sizeof(struct config) == 56, "as in shared.rs");
+_Static_assert(sizeof(struct device) == 8, "as in shared.rs");
+_Static_assert(sizeof(struct file_key) == 16, "as in shared.rs");
+_Static_assert(sizeof(struct fold_key) == 32, "as in shared.rs");
+_Static_assert(sizeof(struct fold_value) == 16, "as in shared.rs");
+_Static_assert(sizeof(struct stats) == 88, "as in shared.rs");
+
+#endif

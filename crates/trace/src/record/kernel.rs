@@ -1,0 +1,296 @@
+//! Loading the kernel side: what the running kernel offers is looked up in its BTF first, so that
+//! a lack becomes a sentence and not a verifier log.
+
+use super::request::{Request, with_descendants};
+use super::shared::{FoldKey, FoldValue, Stats};
+use super::Options;
+use crate::{Level, TraceError};
+use libbpf_rs::btf::types::{FuncProto, Ptr, Typedef};
+use libbpf_rs::btf::{Btf, BtfKind};
+use libbpf_rs::{
+    Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
+    ReferencesType,
+};
+use std::os::fd::AsRawFd;
+use std::sync::Mutex;
+use zerocopy::{FromBytes, IntoBytes};
+
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.bpf.o"));
+
+/// The loaded and attached kernel side; dropping it detaches and unloads everything.
+pub(super) struct Kernel {
+    links: Vec<Link>,
+    events: MapHandle,
+    stats: MapHandle,
+    folded: MapHandle,
+    coarse: MapHandle,
+    /// Sources of events that this kernel lacks.
+    pub unseen_sources: Vec<String>,
+    _object: Object,
+}
+
+/// Loads and attaches.
+pub(super) fn start(options: &Options, request: &Request) -> Result<Kernel, TraceError> {
+    check_capabilities()?;
+    if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        return Err(TraceError::Kernel(
+            "this kernel carries no BTF type information, which recording needs: use a kernel \
+             built with CONFIG_DEBUG_INFO_BTF=y"
+                .into(),
+        ));
+    }
+    let btf = Btf::from_vmlinux().map_err(|e| kernel("cannot read the kernel's BTF", &e))?;
+    let (programs, unseen_sources) = choose(options, &btf)?;
+    libbpf_rs::set_print(Some((PrintLevel::Warn, keep_warning)));
+    let mut open = ObjectBuilder::default()
+        .open_memory(OBJECT)
+        .map_err(|e| kernel("cannot open the recorder's kernel side", &e))?;
+    tune(&mut open, options, request, &programs)?;
+    let object =
+        open.load().map_err(|e| kernel("the kernel refuses the recorder's kernel side", &e))?;
+    fill(&object, request)?;
+    let mut started = Kernel {
+        links: Vec::new(),
+        events: map(&object, "events")?,
+        stats: map(&object, "stats")?,
+        folded: map(&object, "folded")?,
+        coarse: map(&object, "coarse")?,
+        unseen_sources,
+        _object: object,
+    };
+    // Births first: a child born between the look at /proc and the attaching would be missed.
+    started.attach(&["on_fork", "on_exit"])?;
+    if !options.pids.is_empty() {
+        let processes = map(&started._object, "processes")?;
+        for pid in with_descendants(&options.pids) {
+            put(&processes, &pid.to_ne_bytes(), &[1])?;
+        }
+    }
+    started.attach(&programs)?;
+    Ok(started)
+}
+
+impl Kernel {
+    fn attach(&mut self, names: &[&str]) -> Result<(), TraceError> {
+        for program in self._object.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            if names.contains(&name.as_str()) && program.autoload() {
+                let link =
+                    program.attach().map_err(|e| kernel(&format!("cannot attach {name}"), &e))?;
+                self.links.push(link);
+            }
+        }
+        Ok(())
+    }
+
+    /// The ring buffer.
+    pub fn events(&self) -> Result<MapHandle, TraceError> {
+        MapHandle::try_from(&self.events).map_err(|e| kernel("cannot open the event buffer", &e))
+    }
+
+    /// No more events from here on; those in the buffer stay.
+    pub fn detach(&mut self) {
+        self.links.clear();
+    }
+
+    /// The counters, summed over the processors.
+    pub fn stats(&self) -> Result<Stats, TraceError> {
+        let per_cpu = self
+            .stats
+            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| kernel("cannot read the recorder's counters", &e))?
+            .unwrap_or_default();
+        let mut sum = Stats::default();
+        for bytes in &per_cpu {
+            let Ok((one, _)) = Stats::read_from_prefix(bytes) else { continue };
+            for (total, part) in sum.events.iter_mut().zip(one.events) {
+                *total += part;
+            }
+            for (total, part) in sum.bytes.iter_mut().zip(one.bytes) {
+                *total += part;
+            }
+            sum.lost += one.lost;
+            sum.compat += one.compat;
+            sum.coarsened += one.coarsened;
+        }
+        Ok(sum)
+    }
+
+    /// Distinct ranges and their counts, in no order.
+    pub fn folded(&self) -> impl Iterator<Item = (FoldKey, FoldValue)> {
+        [&self.folded, &self.coarse].into_iter().flat_map(|map| {
+            map.keys().filter_map(|key| {
+                let value = map.lookup(&key, MapFlags::ANY).ok()??;
+                Some((FoldKey::read_from_bytes(&key).ok()?, FoldValue::read_from_bytes(&value).ok()?))
+            })
+        })
+    }
+}
+
+/// Which programs to run, and what the kernel cannot show.
+fn choose(
+    options: &Options,
+    btf: &Btf<'_>,
+) -> Result<(Vec<&'static str>, Vec<String>), TraceError> {
+    let has = |tracepoint: &str| {
+        btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{tracepoint}")).is_some()
+    };
+    let mut programs = vec!["on_sys_exit"];
+    let mut unseen = Vec::new();
+    let mut optional = |tracepoint: &str, program, usable: bool, what: &str| {
+        if usable {
+            programs.push(program);
+        } else {
+            unseen.push(format!("{what}: this kernel has no usable tracepoint {tracepoint}"));
+        }
+    };
+    let io_uring = uring_passes_request(btf);
+    optional("io_uring_complete", "on_io_uring_complete", io_uring, "io_uring");
+    match options.level {
+        Level::Syscall => {
+            for (tracepoint, program, what) in [
+                ("mm_filemap_fault", "on_fault", "page faults on mapped files"),
+                ("mm_filemap_map_pages", "on_map_pages", "faults on cached pages of mapped files"),
+            ] {
+                optional(tracepoint, program, has(tracepoint), what);
+            }
+        }
+        Level::Miss => {
+            if !has("page_cache_ra_unbounded") || !has("page_cache_ra_order") {
+                return Err(TraceError::Kernel(
+                    "this kernel has no readahead tracepoints, which --level miss needs: record \
+                     with --level syscall"
+                        .into(),
+                ));
+            }
+            programs.extend(["on_ra_order", "on_ra_unbounded"]);
+        }
+    }
+    Ok((programs, unseen))
+}
+
+/// Whether `io_uring_complete` passes the request second; before Linux 5.18 it did not.
+fn uring_passes_request(btf: &Btf<'_>) -> bool {
+    let parameter = || {
+        let typedef = btf.type_by_name::<Typedef<'_>>("btf_trace_io_uring_complete")?;
+        let pointer = Ptr::try_from(typedef.referenced_type()).ok()?;
+        let function = FuncProto::try_from(pointer.referenced_type()).ok()?;
+        // First comes the tracepoint's private pointer, then the ring.
+        let parameter = function.get(2)?;
+        btf.type_by_id::<libbpf_rs::btf::BtfType<'_>>(parameter.ty)
+    };
+    parameter().is_some_and(|ty| ty.kind() == BtfKind::Ptr)
+}
+
+/// Settings and sizes, before loading.
+fn tune(
+    open: &mut OpenObject,
+    options: &Options,
+    request: &Request,
+    programs: &[&str],
+) -> Result<(), TraceError> {
+    let failed = |e: libbpf_rs::Error| kernel("cannot set up the recorder's kernel side", &e);
+    for mut program in open.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        let lineage = ["on_fork", "on_exit"].contains(&name.as_str());
+        let wanted = programs.contains(&name.as_str()) || (lineage && !options.pids.is_empty());
+        program.set_autoload(wanted);
+    }
+    let mut config = request.config;
+    config.start_ns = super::monotonic_ns();
+    let ranges = options.max_ranges.unwrap_or(1).max(1);
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        match name.as_str() {
+            "events" => map.set_max_entries(buffer_bytes(options)?).map_err(failed)?,
+            "folded" => map.set_max_entries(ranges).map_err(failed)?,
+            "coarse" => map.set_max_entries((ranges / 4).max(1)).map_err(failed)?,
+            name if name.ends_with(".rodata") => {
+                map.set_initial_value(config.as_bytes()).map_err(failed)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The ring buffer wants a power of two of at least a page; folding needs none.
+fn buffer_bytes(options: &Options) -> Result<u32, TraceError> {
+    let page = rustix::param::page_size() as u32;
+    if options.max_ranges.is_some() {
+        return Ok(page);
+    }
+    let wanted = options.buffer_bytes.max(page);
+    wanted.checked_next_power_of_two().filter(|bytes| *bytes <= 1 << 30).ok_or_else(|| {
+        TraceError::Request(format!("--buffer {wanted}: at most 1 GiB can be had"))
+    })
+}
+
+/// The tables, after loading.
+fn fill(object: &Object, request: &Request) -> Result<(), TraceError> {
+    let devices = map(object, "devices")?;
+    for (number, device) in &request.devices {
+        put(&devices, &number.to_ne_bytes(), device.as_bytes())?;
+    }
+    let roots = map(object, "roots")?;
+    for root in &request.roots {
+        put(&roots, root.as_bytes(), &[1])?;
+    }
+    if let Some(directory) = &request.cgroup {
+        let fd = directory.as_raw_fd() as u32;
+        put(&map(object, "cgroup")?, &0u32.to_ne_bytes(), &fd.to_ne_bytes())?;
+    }
+    Ok(())
+}
+
+fn map(object: &Object, name: &str) -> Result<MapHandle, TraceError> {
+    let found = object.maps().find(|m| m.name() == name);
+    let found = found.ok_or_else(|| TraceError::Kernel(format!("no map {name} was loaded")))?;
+    MapHandle::try_from(&found).map_err(|e| kernel(&format!("cannot open the map {name}"), &e))
+}
+
+fn put(map: &MapHandle, key: &[u8], value: &[u8]) -> Result<(), TraceError> {
+    map.update(key, value, MapFlags::ANY)
+        .map_err(|e| kernel(&format!("cannot fill the table {}", map.name().to_string_lossy()), &e))
+}
+
+/// The last thing libbpf complained about; it would go to stderr otherwise.
+static WARNING: Mutex<String> = Mutex::new(String::new());
+
+fn keep_warning(_: PrintLevel, text: String) {
+    if let Ok(mut warning) = WARNING.lock() {
+        *warning = text.lines().last().unwrap_or_default().trim().to_owned();
+    }
+}
+
+fn kernel(what: &str, error: &libbpf_rs::Error) -> TraceError {
+    let warning = WARNING.lock().map(|w| w.clone()).unwrap_or_default();
+    let sep = if warning.is_empty() { "" } else { "; " };
+    TraceError::Kernel(format!("{what}: {error}{sep}{warning}"))
+}
+
+/// Says which capabilities are missing, all at once, instead of failing at the first.
+fn check_capabilities() -> Result<(), TraceError> {
+    const SYS_ADMIN: u32 = 21;
+    const NEEDED: [(u32, &str); 3] =
+        [(2, "CAP_DAC_READ_SEARCH"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
+    let effective = effective_capabilities().unwrap_or(0);
+    let has = |bit: u32| effective >> bit & 1 == 1;
+    let lacks = |bit: u32| !(has(bit) || bit > SYS_ADMIN && has(SYS_ADMIN));
+    let missing: Vec<_> =
+        NEEDED.iter().filter(|(bit, _)| lacks(*bit)).map(|(_, name)| *name).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(TraceError::Kernel(format!(
+        "recording needs the privilege {}: run it as root (sudo), or give these capabilities",
+        missing.join(", ")
+    )))
+}
+
+fn effective_capabilities() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let hex = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(hex.trim(), 16).ok()
+}
+

@@ -1,0 +1,297 @@
+//! The recorder: loads the kernel side, carries events from its buffer to the trace file, and
+//! says at the end what was seen and what was not.
+//!
+//! | module | its job |
+//! |---|---|
+//! | `request` | checks what was asked for and turns it into the kernel's terms |
+//! | `kernel` | loads, attaches and reads the kernel side (`bpf/`) |
+//! | `shared` | the structures that both sides know |
+//! | `paths` | from inodes back to paths |
+//!
+//! What must hold: every access that passed the filters is in the file or counted as lost; the
+//! recorder's own I/O is never recorded; an error leaves nothing behind.
+
+mod kernel;
+mod paths;
+mod request;
+mod shared;
+
+use crate::meta::Meta;
+use crate::{Event, Existing, Level, Op, TraceError, TraceWriter};
+use fragmend_layout::FileId;
+use libbpf_rs::RingBufferBuilder;
+use paths::Mounts;
+use shared::{FoldKey, FoldValue, RawEvent, Stats};
+use std::cell::RefCell;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+use zerocopy::FromBytes;
+
+/// Size of the ring buffer unless told otherwise: two seconds at 200,000 events a second.
+pub const DEFAULT_BUFFER_BYTES: u32 = 32 << 20;
+
+/// Ranges that a folding recording tells apart unless told otherwise.
+pub const DEFAULT_MAX_RANGES: u32 = 1_000_000;
+
+/// How often the buffer is emptied. Looking costs less than being woken for each event.
+const INTERVAL: Duration = Duration::from_millis(10);
+
+/// How often progress is told.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Events taken from the buffer before they are written.
+const BATCH: usize = 32 * 1024;
+
+/// What to record, of whom, and where to.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The trace file.
+    pub output: PathBuf,
+    /// What to do when it exists.
+    pub existing: Existing,
+    /// Directories, files or mount points to watch; one file system each.
+    pub paths: Vec<PathBuf>,
+    /// How long; `None` until stopped.
+    pub duration: Option<Duration>,
+    /// System calls, or what missed the page cache.
+    pub level: Level,
+    /// Only these processes and their descendants; empty means all.
+    pub pids: Vec<u32>,
+    /// Only threads of this name (the kernel keeps 15 bytes).
+    pub comm: Option<String>,
+    /// Only this real user.
+    pub uid: Option<u32>,
+    /// Only below this cgroup v2 directory.
+    pub cgroup: Option<PathBuf>,
+    /// Fold accesses into at most so many counted ranges in the kernel.
+    pub max_ranges: Option<u32>,
+    /// Size of the ring buffer; rounded up to a power of two.
+    pub buffer_bytes: u32,
+}
+
+impl Options {
+    /// Everything below `paths`, by system call, until stopped.
+    pub fn new(output: impl Into<PathBuf>, paths: Vec<PathBuf>) -> Self {
+        Self {
+            output: output.into(),
+            existing: Existing::ReplaceTrace,
+            paths,
+            duration: None,
+            level: Level::Syscall,
+            pids: Vec::new(),
+            comm: None,
+            uid: None,
+            cgroup: None,
+            max_ranges: None,
+            buffer_bytes: DEFAULT_BUFFER_BYTES,
+        }
+    }
+}
+
+/// How a recording stands.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Since the start.
+    pub elapsed: Duration,
+    /// Accesses seen so far.
+    pub events: u64,
+    /// Of these, lost.
+    pub lost: u64,
+}
+
+/// Accesses of one operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpTotal {
+    /// Which.
+    pub op: Op,
+    /// How many were seen.
+    pub events: u64,
+    /// Bytes they transferred.
+    pub bytes: u64,
+}
+
+/// What a recording saw.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// How it was recorded; what was lost or not looked into is in here.
+    pub meta: Meta,
+    /// Per operation, also those that were not seen at all.
+    pub totals: [OpTotal; Op::ALL.len()],
+    /// Rows in the file: events, or distinct ranges when folded.
+    pub rows: u64,
+    /// Different files.
+    pub files: u64,
+    /// Size of the trace file.
+    pub trace_bytes: u64,
+}
+
+impl Summary {
+    /// All accesses seen, lost ones included.
+    pub fn events(&self) -> u64 {
+        self.totals.iter().map(|t| t.events).sum()
+    }
+
+    /// Bytes of one operation.
+    pub fn bytes(&self, op: Op) -> u64 {
+        self.totals[op as usize].bytes
+    }
+}
+
+/// Records until the duration is over or `stop` is set, whichever comes first.
+///
+/// `on_progress` is called about ten times a second; the first call says that recording has
+/// begun.
+///
+/// # Errors
+/// When a filter cannot be met, privilege or kernel support is missing, or the output cannot be
+/// written. No file is left then.
+pub fn record(
+    options: &Options,
+    stop: &AtomicBool,
+    on_progress: &mut dyn FnMut(&Progress),
+) -> Result<Summary, TraceError> {
+    let request = request::resolve(options)?;
+    let mounts = request.mounts.clone();
+    let find_path = Box::new(move |file| mounts.path_of(file));
+    let mut writer = TraceWriter::create(&options.output, options.existing, find_path)?;
+    let mut kernel = kernel::start(options, &request)?;
+    let started = Instant::now();
+    let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut meta = Meta::new(options.level, u64::try_from(wall.as_nanos()).unwrap_or(0));
+    let mut rows = 0;
+
+    let batch = RefCell::new(Vec::with_capacity(BATCH));
+    let events = kernel.events()?;
+    let take = |bytes: &[u8]| {
+        batch.borrow_mut().extend(event_of(bytes, &request.mounts));
+        0
+    };
+    let mut builder = RingBufferBuilder::new();
+    let ring_failed =
+        |e: libbpf_rs::Error| TraceError::Kernel(format!("cannot map the event buffer: {e}"));
+    builder.add(&events, take).map_err(ring_failed)?;
+    let ring = builder.build().map_err(ring_failed)?;
+    let mut drain = |writer: &mut TraceWriter| -> Result<(), TraceError> {
+        loop {
+            let taken = ring.consume_raw_n(BATCH);
+            let mut batch = batch.borrow_mut();
+            rows += batch.len() as u64;
+            writer.append(&batch)?;
+            batch.clear();
+            if usize::try_from(taken).is_ok_and(|n| n >= BATCH) {
+                continue;
+            }
+            return match taken {
+                ..0 => Err(TraceError::Kernel(format!(
+                    "cannot read the event buffer: {}",
+                    std::io::Error::from_raw_os_error(-taken)
+                ))),
+                _ => Ok(()),
+            };
+        }
+    };
+
+    let mut told = None;
+    loop {
+        drain(&mut writer)?;
+        let elapsed = started.elapsed();
+        if told.is_none_or(|at| elapsed - at >= PROGRESS_INTERVAL) {
+            let stats = kernel.stats()?;
+            on_progress(&Progress { elapsed, events: stats.events.iter().sum(), lost: stats.lost });
+            told = Some(elapsed);
+        }
+        let left = options.duration.map_or(INTERVAL, |d| d.saturating_sub(elapsed));
+        if left.is_zero() || stop.load(Ordering::Relaxed) {
+            break;
+        }
+        std::thread::sleep(left.min(INTERVAL));
+    }
+    kernel.detach();
+    let duration = started.elapsed();
+    drain(&mut writer)?;
+    let stats = kernel.stats()?;
+    if options.max_ranges.is_some() {
+        let folded = folded_events(&kernel, &request.mounts);
+        rows += folded.len() as u64;
+        writer.append(&folded)?;
+    }
+
+    meta.duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    meta.folded = options.max_ranges.is_some();
+    meta.lost = stats.lost;
+    meta.unseen_compat = stats.compat;
+    meta.coarsened = stats.coarsened;
+    meta.unseen_sources = kernel.unseen_sources.clone();
+    meta.paths =
+        options.paths.iter().map(|p| crate::file::text::escape(p.as_os_str().as_bytes())).collect();
+    meta.devices = request.device_meta;
+    let files = writer.files() as u64;
+    let trace_bytes = writer.finish(&meta)?;
+    Ok(Summary { meta, totals: totals(&stats), rows, files, trace_bytes })
+}
+
+fn totals(stats: &Stats) -> [OpTotal; Op::ALL.len()] {
+    Op::ALL.map(|op| {
+        let i = op as usize;
+        OpTotal { op, events: stats.events[i], bytes: stats.bytes[i] }
+    })
+}
+
+/// `CLOCK_MONOTONIC`, the clock of `bpf_ktime_get_ns`.
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+fn event_of(bytes: &[u8], mounts: &Mounts) -> Option<Event> {
+    let raw = RawEvent::read_from_bytes(bytes).ok()?;
+    Some(Event {
+        time_ns: raw.time_ns,
+        file: FileId {
+            device: mounts.st_dev(raw.device),
+            inode: raw.inode,
+            generation: raw.generation,
+        },
+        offset: raw.offset,
+        length: raw.length,
+        count: 1,
+        pid: raw.pid,
+        thread: raw.thread,
+        uid: raw.uid,
+        comm: raw.comm,
+        op: Op::from_number((raw.kind & shared::KIND_OP_MASK) as u8)?,
+        direct: raw.kind & shared::KIND_DIRECT != 0,
+        windowed: raw.kind & shared::KIND_WINDOWED != 0,
+    })
+}
+
+/// The counted ranges in the order in which each was first seen.
+fn folded_events(kernel: &kernel::Kernel, mounts: &Mounts) -> Vec<Event> {
+    let mut events: Vec<Event> =
+        kernel.folded().filter_map(|(key, value)| folded_event(key, value, mounts)).collect();
+    events.sort_by_key(|e| (e.time_ns, e.file, e.offset, e.length));
+    events
+}
+
+fn folded_event(key: FoldKey, value: FoldValue, mounts: &Mounts) -> Option<Event> {
+    Some(Event {
+        time_ns: value.first_ns,
+        file: FileId {
+            device: mounts.st_dev(key.file.device),
+            inode: key.file.inode,
+            generation: key.file.generation,
+        },
+        offset: key.offset,
+        length: key.length,
+        count: u32::try_from(value.count).unwrap_or(u32::MAX),
+        pid: 0,
+        thread: 0,
+        uid: 0,
+        comm: [0; 16],
+        op: Op::from_number((key.kind & shared::KIND_OP_MASK) as u8)?,
+        direct: key.kind & shared::KIND_DIRECT != 0,
+        windowed: key.kind & shared::KIND_WINDOWED != 0,
+    })
+}

@@ -1,0 +1,152 @@
+//! From what a person asks for to what the kernel side compares with: each filter is checked
+//! here, before anything is loaded or written.
+
+use super::shared::{Config, Device, FileKey};
+use super::{Options, paths::Mounts};
+use crate::{DeviceMeta, Level, TraceError};
+use fragmend_sys::block::BlockDevice;
+use fragmend_sys::mounts;
+use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// The kernel side's settings and tables.
+pub(super) struct Request {
+    pub config: Config,
+    pub devices: BTreeMap<u32, Device>,
+    pub roots: Vec<FileKey>,
+    pub cgroup: Option<std::fs::File>,
+    pub mounts: Mounts,
+    pub device_meta: Vec<DeviceMeta>,
+}
+
+/// A device number as the kernel keeps it in `s_dev`.
+pub(super) fn kernel_device(dev: u64) -> u32 {
+    rustix::fs::major(dev) << 20 | rustix::fs::minor(dev)
+}
+
+/// Checks the options.
+pub(super) fn resolve(options: &Options) -> Result<Request, TraceError> {
+    if options.paths.is_empty() {
+        return Err(TraceError::Request("name at least one path to record".into()));
+    }
+    let page = rustix::param::page_size();
+    let mut request = Request {
+        config: Config {
+            self_pid: std::process::id(),
+            page_shift: page.trailing_zeros(),
+            o_direct: libc::O_DIRECT as u32,
+            o_append: libc::O_APPEND as u32,
+            level_miss: (options.level == Level::Miss).into(),
+            fold: options.max_ranges.is_some().into(),
+            ..Config::default()
+        },
+        devices: BTreeMap::new(),
+        roots: Vec::new(),
+        cgroup: None,
+        mounts: Mounts::default(),
+        device_meta: Vec::new(),
+    };
+    for path in &options.paths {
+        add_path(&mut request, path)?;
+    }
+    let config = &mut request.config;
+    if !options.pids.is_empty() {
+        for pid in &options.pids {
+            if !Path::new("/proc").join(pid.to_string()).is_dir() {
+                return Err(TraceError::Request(format!("--pid {pid}: there is no such process")));
+            }
+        }
+        config.by_pid = 1;
+    }
+    if let Some(uid) = options.uid {
+        config.by_uid = 1;
+        config.uid = uid;
+    }
+    if let Some(comm) = &options.comm {
+        config.by_comm = 1;
+        // The kernel keeps 15 bytes of a command's name and a zero.
+        let kept = &comm.as_bytes()[..comm.len().min(15)];
+        config.comm[..kept.len()].copy_from_slice(kept);
+    }
+    if let Some(path) = &options.cgroup {
+        config.by_cgroup = 1;
+        request.cgroup = Some(open_cgroup(path)?);
+    }
+    Ok(request)
+}
+
+fn add_path(request: &mut Request, path: &Path) -> Result<(), TraceError> {
+    let io = |what| TraceError::io(path, what);
+    let real = path.canonicalize().map_err(io("cannot be recorded"))?;
+    let stat = real.metadata().map_err(io("cannot be recorded"))?;
+    if !stat.is_dir() && !stat.is_file() {
+        return Err(TraceError::Request(format!(
+            "{} is neither a directory nor a regular file: name the directory or file to watch",
+            path.display()
+        )));
+    }
+    let mount = mounts::of_path(&real).map_err(io("cannot find its file system"))?;
+    let kernel = kernel_device(mount.dev);
+    let whole = real == mount.point && mount.root == Path::new("/");
+    let readahead =
+        BlockDevice::from_dev(mount.dev).and_then(|d| d.queue()).ok().map(|q| q.read_ahead_bytes);
+    let device = request.devices.entry(kernel).or_insert_with(|| {
+        request.device_meta.push(DeviceMeta {
+            device: stat.dev(),
+            mount: crate::file::text::escape(mount.point.as_os_str().as_bytes()),
+            readahead_bytes: readahead,
+        });
+        let readahead_bytes = u32::try_from(readahead.unwrap_or(0)).unwrap_or(0);
+        Device { readahead_bytes, below_roots: 1 }
+    });
+    if whole {
+        device.below_roots = 0;
+    }
+    request.roots.push(FileKey { inode: stat.ino(), device: kernel, generation: 0 });
+    request.mounts.add(kernel, stat.dev(), mount.point);
+    Ok(())
+}
+
+fn open_cgroup(path: &Path) -> Result<std::fs::File, TraceError> {
+    const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
+    let directory = std::fs::File::open(path).map_err(TraceError::io(path, "--cgroup"))?;
+    let kind = rustix::fs::fstatfs(&directory)
+        .map_err(|e| TraceError::io(path, "--cgroup")(e.into()))?
+        .f_type;
+    if kind as u64 != CGROUP2_SUPER_MAGIC {
+        return Err(TraceError::Request(format!(
+            "--cgroup {}: not a cgroup v2 directory (see `mount -t cgroup2`)",
+            path.display()
+        )));
+    }
+    Ok(directory)
+}
+
+/// The given processes and all that descend from them, from `/proc/*/stat`.
+pub(super) fn with_descendants(pids: &[u32]) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> = std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(|pid| Some((pid, parent_of(pid)?)))
+        .collect();
+    let mut found = pids.to_vec();
+    let mut next = 0;
+    while let Some(&parent) = found.get(next) {
+        let children = parents.iter().filter(|(_, p)| *p == parent).map(|(pid, _)| *pid);
+        let fresh: Vec<u32> = children.filter(|pid| !found.contains(pid)).collect();
+        found.extend(fresh);
+        next += 1;
+    }
+    found
+}
+
+/// The fourth field of `/proc/PID/stat`; the second, the name, may hold anything.
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let after_name = stat.iter().rposition(|b| *b == b')')?;
+    let rest = std::str::from_utf8(&stat[after_name + 1..]).ok()?;
+    rest.split_whitespace().nth(1)?.parse().ok()
+}

@@ -1,0 +1,96 @@
+//! What passes between user space and the kernel side: the mirror of `bpf/shared.h`, field by
+//! field and byte by byte.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+pub const KIND_OP_MASK: u32 = 0xff;
+pub const KIND_DIRECT: u32 = 0x100;
+pub const KIND_WINDOWED: u32 = 0x200;
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RawEvent {
+    pub time_ns: u64,
+    pub inode: u64,
+    pub offset: u64,
+    pub device: u32,
+    pub generation: u32,
+    pub length: u32,
+    pub kind: u32,
+    pub pid: u32,
+    pub thread: u32,
+    pub uid: u32,
+    pub pad: u32,
+    pub comm: [u8; 16],
+}
+
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Config {
+    pub self_pid: u32,
+    pub page_shift: u32,
+    pub o_direct: u32,
+    pub o_append: u32,
+    pub uid: u32,
+    pub level_miss: u8,
+    pub fold: u8,
+    pub by_pid: u8,
+    pub by_uid: u8,
+    pub by_comm: u8,
+    pub by_cgroup: u8,
+    pub pad: [u8; 2],
+    pub comm: [u8; 16],
+    pub pad_start: u32,
+    pub start_ns: u64,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Device {
+    pub readahead_bytes: u32,
+    pub below_roots: u32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct FileKey {
+    pub inode: u64,
+    pub device: u32,
+    pub generation: u32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct FoldKey {
+    pub file: FileKey,
+    pub offset: u64,
+    pub length: u32,
+    pub kind: u32,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct FoldValue {
+    pub count: u64,
+    pub first_ns: u64,
+}
+
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Stats {
+    pub events: [u64; 4],
+    pub bytes: [u64; 4],
+    pub lost: u64,
+    pub compat: u64,
+    pub coarsened: u64,
+}
+
+const _: () = {
+    assert!(size_of::<RawEvent>() == 72);
+    assert!(size_of::<Config>() == 56);
+    assert!(size_of::<Device>() == 8);
+    assert!(size_of::<FileKey>() == 16);
+    assert!(size_of::<FoldKey>() == 32);
+    assert!(size_of::<FoldValue>() == 16);
+    assert!(size_of::<Stats>() == 88);
+};
