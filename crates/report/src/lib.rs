@@ -5,10 +5,12 @@
 //! | module | its job |
 //! |---|---|
 //! | [`figures`] | from a structure to figures, and figures as a table |
+//! | [`plan`] | what `fragmend plan` says |
 //! | [`scan`] | what `fragmend scan` says |
 //! | [`unit`] | how a value of a unit is written for a person |
 
 pub mod figures;
+pub mod plan;
 pub mod record;
 pub mod scan;
 pub mod unit;

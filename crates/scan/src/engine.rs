@@ -144,7 +144,9 @@ impl Job<'_> {
         let mut layouts: Vec<Option<Layout>> = vec![None; self.entries.len()];
         if let Some(bulk) = &self.mounted.bulk {
             let mut worker: Worker = bulk.worker();
-            let inodes = self.entries.iter().map(|e| e.inode);
+            // Inode 0 does not exist: what is covered by a mount is asked for by its path.
+            let covered = |e: &Entry| self.tree.covered.contains(&(fs.dev, e.inode));
+            let inodes = self.entries.iter().map(|e| if covered(e) { 0 } else { e.inode });
             bulk.layouts(&mut worker, inodes, |i, layout| layouts[i] = layout);
         }
         let mut opener = Opener::default();

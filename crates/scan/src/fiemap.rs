@@ -5,7 +5,7 @@
 //! for reports, never for correctness. Neighbours: [`crate::ext4`] reads the same facts in bulk
 //! and must agree extent by extent; `plan` and `apply` call [`layout_of`].
 
-use fragmend_layout::{Extent, ExtentKind, FileId, Layout};
+use fragmend_layout::{ByteRange, Extent, ExtentKind, FileId, Layout};
 use fragmend_sys::fiemap::{Fiemap, Mapped, flags};
 use std::io;
 use std::os::fd::AsFd;
@@ -24,13 +24,27 @@ pub fn layout_of(file: impl AsFd) -> io::Result<Layout> {
 /// # Errors
 /// As [`layout_of`].
 pub fn layout_with(space: &mut Fiemap, file: impl AsFd) -> io::Result<Layout> {
+    // To the end of all offsets: space preallocated behind the end of the file counts too.
+    let everything = ByteRange { start: 0, end: u64::MAX };
+    layout_within(space, file, everything, true)
+}
+
+/// The extents that overlap `range`, whole; delayed allocation is flushed first if `sync`.
+///
+/// # Errors
+/// As [`layout_of`].
+pub fn layout_within(
+    space: &mut Fiemap,
+    file: impl AsFd,
+    range: ByteRange,
+    sync: bool,
+) -> io::Result<Layout> {
     let file = file.as_fd();
     let stat = rustix::fs::fstat(file)?;
     let generation = fragmend_sys::inode::generation(file).unwrap_or(0);
     let id = FileId { device: stat.st_dev, inode: stat.st_ino, generation };
     let mut layout = Layout::new(id, stat.st_size.try_into().unwrap_or(0));
-    // To the end of all offsets: space preallocated behind the end of the file counts too.
-    space.for_each(file, 0..u64::MAX, true, |mapped| layout.push(extent(&mapped)))?;
+    space.for_each(file, range.start..range.end, sync, |mapped| layout.push(extent(&mapped)))?;
     Ok(layout)
 }
 

@@ -31,7 +31,7 @@ pub struct FileSystem {
 
 impl FileSystem {
     /// The file system of an open file or directory whose `st_dev` is `dev`.
-    pub(crate) fn of(file: impl AsFd, dev: u64) -> io::Result<Self> {
+    pub fn of(file: impl AsFd, dev: u64) -> io::Result<Self> {
         let stat = rustix::fs::fstatfs(file)?;
         let mount = mounts::all()?.into_iter().rev().find(|m: &Mount| m.dev == dev);
         // Btrfs subvolumes have device numbers that no mount shows: ask for the magic number

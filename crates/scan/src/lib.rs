@@ -19,6 +19,7 @@
 //! Neighbours: `layout` defines extents and measures, `sys` the kernel's interfaces; `plan` uses
 //! [`layout_of`] and [`files`], the `scan` verb uses [`measure`].
 
+mod covered;
 pub mod engine;
 pub mod error;
 pub mod ext4;

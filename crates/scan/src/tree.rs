@@ -5,6 +5,7 @@
 //! who ask. That keeps a million files within some tens of megabytes.
 
 use crate::{FileSystem, Reason, ScanError};
+use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -59,6 +60,8 @@ pub struct Tree {
     pub(crate) skips: Vec<Skip>,
     pub(crate) failed: Vec<ScanError>,
     pub(crate) further_names: u64,
+    /// Files whose number in their directory is not that of the file their path leads to.
+    pub(crate) covered: BTreeSet<(u64, u64)>,
 }
 
 impl Tree {
@@ -101,6 +104,11 @@ impl Tree {
     /// The path of something that was left out.
     pub fn skipped_path(&self, skip: &Skip) -> PathBuf {
         self.join(skip.dir, skip.name)
+    }
+
+    /// The file system of something that was left out.
+    pub fn skipped_on(&self, skip: &Skip) -> &FileSystem {
+        &self.file_systems[usize::from(self.dirs[skip.dir as usize].fs)]
     }
 
     pub(crate) fn fs_index(&self, entry: &Entry) -> usize {

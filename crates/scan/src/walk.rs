@@ -58,6 +58,7 @@ pub fn files(
         return Err(error);
     }
     let mut tree = state.tree;
+    tree.covered = crate::covered::files_below(paths);
     tree.settle();
     Ok(tree)
 }

@@ -1,13 +1,378 @@
-//! `fragmend scan`.
+//! `fragmend scan`: how fragmented files are, where, and whether it matters.
+//!
+//! Read-only. The walk and the measuring are the `scan` crate's; here are the options, and the
+//! two renderings: a page of text, or a JSON document written file by file.
 
 use crate::exit::Exit;
 use crate::ui::Ui;
+use clap::ValueEnum;
+use fragmend_layout::{Log2Histogram, PathText};
+use fragmend_report::scan::{ScanFile, ScanTotals, Skipped, Step};
+use fragmend_report::{SCHEMA_VERSION, Unit, figures, human, table};
+use fragmend_scan::{
+    FileMeasures, MeasuredBatch, Reason, Skip, Source, Totals, Tree, WalkOptions, files, measure,
+};
+use std::collections::BTreeSet;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 /// Options of `fragmend scan`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// Files or directories; symbolic links below them are not followed
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// How many of the worst files to list
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    top: usize,
+    /// Go on into other file systems mounted below a path
+    #[arg(long)]
+    cross_file_systems: bool,
+    /// Where layouts come from
+    #[arg(long, value_enum, default_value_t = SourceArg::Auto)]
+    source: SourceArg,
+}
+
+/// Values of `--source`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum SourceArg {
+    /// The inode tables where possible, FIEMAP elsewhere
+    Auto,
+    /// Open every file and ask the kernel (FIEMAP)
+    Fiemap,
+    /// Read ext4's inode tables from the block device; needs root
+    Bulk,
+}
+
+impl From<SourceArg> for Source {
+    fn from(arg: SourceArg) -> Self {
+        match arg {
+            SourceArg::Auto => Self::Auto,
+            SourceArg::Fiemap => Self::Fiemap,
+            SourceArg::Bulk => Self::Bulk,
+        }
+    }
+}
 
 /// Runs the verb.
-pub fn run(_args: &Args, _ui: &Ui) -> anyhow::Result<Exit> {
-    anyhow::bail!("scan is not built yet")
+pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
+    let bar = ui.progress(None, "{spinner} {pos} files found");
+    let options = WalkOptions { across: args.cross_file_systems };
+    let tree = files(&args.paths, &options, &|n| bar.inc(n))?;
+    bar.finish_and_clear();
+    let mut errors: Vec<String> = tree.failed().iter().map(one_line).collect();
+    errors.iter().for_each(|e| ui.warn(e));
+
+    let bar = ui.progress(Some(tree.entries().len() as u64), "{bar:30} {pos}/{len} files {eta}");
+    let mut found = Found { top: args.top, ..Found::default() };
+    let mut out = BufWriter::with_capacity(1 << 16, io::stdout());
+    if ui.json {
+        write!(out, "{{\"schema_version\":{SCHEMA_VERSION},\"command\":\"scan\",\"files\":[")?;
+    }
+    let mut first = true;
+    let totals = measure(&tree, args.source.into(), |batch| {
+        bar.inc((batch.files.len() + batch.skips.len()) as u64);
+        found.take(&tree, batch);
+        if ui.json {
+            for file in &batch.files {
+                out.write_all(if std::mem::take(&mut first) { b"\n" } else { b",\n" })?;
+                serde_json::to_writer(&mut out, &scan_file(&tree, file))?;
+            }
+        }
+        Ok(())
+    })
+    .map_err(unwrap_sink)?;
+    bar.finish_and_clear();
+
+    for name in found.without_layouts() {
+        let error = format!(
+            "{name} cannot say where files lie (no FIEMAP): scan a path on ext4, XFS, Btrfs or F2FS"
+        );
+        ui.warn(&error);
+        errors.push(error);
+    }
+    if totals.files == 0 && totals.skipped.contains_key(&Reason::Denied) {
+        let error = "none of the files may be read by this user: run as root".to_owned();
+        ui.warn(&error);
+        errors.push(error);
+    }
+    if ui.json {
+        finish_json(&mut out, &tree, &totals, &found, &errors)?;
+    } else if tree.failed().len() < args.paths.len() {
+        write_text(&mut out, &tree, &totals, &mut found)?;
+    }
+    out.flush()?;
+    if errors.is_empty() || totals.files > 0 {
+        suggest(ui, args, &totals);
+    }
+    Ok(Exit::IMPROVABLE.when(totals.fragmented_files > 0) | Exit::FAILED.when(!errors.is_empty()))
+}
+
+/// A closed pipe is to be known as one.
+fn unwrap_sink(error: fragmend_scan::ScanError) -> anyhow::Error {
+    match error {
+        fragmend_scan::ScanError::Sink(io) => io.into(),
+        other => other.into(),
+    }
+}
+
+/// What is kept besides the totals while the batches pass.
+#[derive(Default)]
+struct Found {
+    top: usize,
+    worst: Vec<FileMeasures>,
+    skips: Vec<Skip>,
+    /// Names of the file systems that some file was measured on, and that some had no FIEMAP on.
+    measured: BTreeSet<String>,
+    refused: BTreeSet<String>,
+}
+
+impl Found {
+    fn take(&mut self, tree: &Tree, batch: &MeasuredBatch) {
+        if let Some(file) = batch.files.first() {
+            self.measured.insert(fs_name(tree, file));
+        }
+        for skip in &batch.skips {
+            if skip.reason == Reason::NoLayout {
+                let fs = tree.skipped_on(skip);
+                let name = format!("{} ({})", fs.label().display(), fs.type_name);
+                if !self.refused.contains(&name) {
+                    self.refused.insert(name);
+                }
+            }
+        }
+        self.skips.extend(&batch.skips);
+        let fragmented =
+            batch.files.iter().filter(|f| f.measures.extents > f.measures.ideal_extents);
+        self.worst.extend(fragmented);
+        if self.worst.len() > 4096 + 2 * self.top {
+            self.settle();
+        }
+    }
+
+    /// Keeps the worst: most requests to save, then most extents too many.
+    fn settle(&mut self) {
+        self.worst.sort_by_key(|f| {
+            let m = &f.measures;
+            std::cmp::Reverse((m.requests_now - m.requests_best.min(m.requests_now), m.extents))
+        });
+        self.worst.truncate(self.top);
+    }
+
+    fn without_layouts(&self) -> impl Iterator<Item = &String> {
+        self.refused.difference(&self.measured)
+    }
+}
+
+fn fs_name(tree: &Tree, file: &FileMeasures) -> String {
+    let fs = tree.file_system(&file.entry);
+    format!("{} ({})", fs.label().display(), fs.type_name)
+}
+
+fn scan_file(tree: &Tree, file: &FileMeasures) -> ScanFile {
+    let m = &file.measures;
+    ScanFile {
+        path: PathText::from(tree.path(&file.entry).as_path()),
+        bytes: file.bytes,
+        extents: m.extents,
+        ideal_extents: m.ideal_extents,
+        dof: m.dof(),
+        requests_now: m.requests_now,
+        requests_best: m.requests_best,
+        median_frag_size_bytes: m.median_frag_size,
+        median_frag_distance_bytes: m.median_frag_distance,
+        data_bytes: m.data_bytes,
+        unwritten_bytes: m.unwritten_bytes,
+        shared_bytes: m.shared_bytes,
+        encoded_bytes: m.encoded_bytes,
+        inline_bytes: m.inline_bytes,
+    }
+}
+
+fn scan_totals(totals: &Totals) -> ScanTotals {
+    let m = &totals.measures;
+    ScanTotals {
+        files: totals.files,
+        fragmented_files: totals.fragmented_files,
+        bytes: totals.bytes,
+        extents: m.extents,
+        ideal_extents: m.ideal_extents,
+        dof: m.dof(),
+        requests_now: m.requests_now,
+        requests_best: m.requests_best,
+        median_frag_size_bytes: m.median_frag_size,
+        median_frag_distance_bytes: m.median_frag_distance,
+        data_bytes: m.data_bytes,
+        unwritten_bytes: m.unwritten_bytes,
+        shared_bytes: m.shared_bytes,
+        encoded_bytes: m.encoded_bytes,
+        inline_bytes: m.inline_bytes,
+        further_names: totals.further_names,
+        skipped: totals.skipped.values().sum(),
+    }
+}
+
+fn steps(histogram: &Log2Histogram) -> Vec<Step> {
+    histogram.steps().map(|(from_bytes, count)| Step { from_bytes, count }).collect()
+}
+
+/// The rest of the document, after the files.
+fn finish_json(
+    out: &mut impl Write,
+    tree: &Tree,
+    totals: &Totals,
+    found: &Found,
+    errors: &[String],
+) -> io::Result<()> {
+    write!(out, "\n],\n\"totals\":")?;
+    serde_json::to_writer(&mut *out, &scan_totals(totals))?;
+    write!(out, ",\n\"frag_size_distribution\":")?;
+    serde_json::to_writer(&mut *out, &steps(&totals.frag_sizes))?;
+    write!(out, ",\n\"frag_distance_distribution\":")?;
+    serde_json::to_writer(&mut *out, &steps(&totals.frag_distances))?;
+    write!(out, ",\n\"skipped\":[")?;
+    for (i, skip) in tree.skips().iter().chain(&found.skips).enumerate() {
+        out.write_all(if i == 0 { b"\n" } else { b",\n" })?;
+        let path = PathText::from(tree.skipped_path(skip).as_path());
+        let skipped = Skipped { path, reason: skip.reason.to_string() };
+        serde_json::to_writer(&mut *out, &skipped)?;
+    }
+    write!(out, "],\n\"errors\":")?;
+    serde_json::to_writer(&mut *out, errors)?;
+    writeln!(out, "}}")
+}
+
+fn write_text(
+    out: &mut impl Write,
+    tree: &Tree,
+    totals: &Totals,
+    found: &mut Found,
+) -> io::Result<()> {
+    found.settle();
+    if !found.worst.is_empty() {
+        writeln!(out, "Worst files, by the requests that a sequential read could save:\n")?;
+        writeln!(out, "{}\n", worst_table(tree, &found.worst))?;
+    }
+    writeln!(out, "All files:\n")?;
+    writeln!(out, "{}", table(&figures(&scan_totals(totals))))?;
+    for (reason, count) in &totals.skipped {
+        writeln!(out, "   skipped: {count}, {reason}")?;
+    }
+    if totals.fragmented_files > 0 {
+        write_histogram(out, "Fragments by length", &totals.frag_sizes)?;
+        write_histogram(out, "Fragments by distance from the one before", &totals.frag_distances)?;
+    }
+    writeln!(out, "\n{}", verdict(totals))
+}
+
+fn worst_table(tree: &Tree, worst: &[FileMeasures]) -> comfy_table::Table {
+    use comfy_table::{Cell, CellAlignment::Right, Table, presets};
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    let heads = ["size", "extents", "fewest", "DoF", "frag size", "distance", "reads now", "best"];
+    let right = |text: String| Cell::new(text).set_alignment(Right);
+    table.set_header(heads.map(|h| right(h.into())).into_iter().chain([Cell::new("file")]));
+    for file in worst {
+        let m = &file.measures;
+        let row = [
+            human(file.bytes as f64, Unit::Bytes),
+            human(m.extents as f64, Unit::Count),
+            human(m.ideal_extents as f64, Unit::Count),
+            human(m.dof(), Unit::Ratio),
+            human(m.median_frag_size as f64, Unit::Bytes),
+            human(m.median_frag_distance as f64, Unit::Bytes),
+            human(m.requests_now as f64, Unit::Count),
+            human(m.requests_best as f64, Unit::Count),
+        ];
+        let path = printable(&tree.path(&file.entry));
+        table.add_row(row.map(right).into_iter().chain([Cell::new(path)]));
+    }
+    table
+}
+
+fn write_histogram(out: &mut impl Write, title: &str, histogram: &Log2Histogram) -> io::Result<()> {
+    const WIDTH: u64 = 40;
+    writeln!(out, "\n{title}:\n")?;
+    let most = histogram.steps().map(|(_, count)| count).max().unwrap_or(1);
+    for (from, count) in histogram.steps() {
+        let bar = "#".repeat((count * WIDTH).div_ceil(most) as usize);
+        let (from, count) = (human(from as f64, Unit::Bytes), human(count as f64, Unit::Count));
+        writeln!(out, "{from:>12}+  {bar:<40}  {count}")?;
+    }
+    Ok(())
+}
+
+/// Below this share of requests, fragmentation is not worth anybody's time.
+const NEGLIGIBLE: f64 = 0.01;
+
+fn saved(totals: &Totals) -> (u64, f64) {
+    let m = &totals.measures;
+    let saved = m.requests_now.saturating_sub(m.requests_best);
+    (saved, saved as f64 / m.requests_now.max(1) as f64)
+}
+
+fn verdict(totals: &Totals) -> String {
+    let (requests, share) = saved(totals);
+    let amount = human(requests as f64, Unit::Count);
+    let of = human(totals.measures.requests_now as f64, Unit::Count);
+    let per_cent = human(share, Unit::Share);
+    match (totals.fragmented_files, requests) {
+        (0, _) => "Nothing is fragmented.".into(),
+        (_, 0) => "Fragmentation costs nothing here: no sequential read would take fewer \
+                   requests."
+            .into(),
+        _ if share < NEGLIGIBLE => format!(
+            "Fragmentation hardly matters here: mending every file would save {amount} of {of} \
+             requests ({per_cent}) of reading them all once."
+        ),
+        _ => format!(
+            "Mending every file would save {amount} of {of} requests ({per_cent}) of reading \
+             them all once, sequentially."
+        ),
+    }
+}
+
+fn suggest(ui: &Ui, args: &Args, totals: &Totals) {
+    if totals.skipped.contains_key(&Reason::Denied) {
+        ui.note("Some files may not be read by this user; root sees them all.");
+    }
+    let path = args.paths.first().map(|p| quoted(p)).unwrap_or_default();
+    let (requests, share) = saved(totals);
+    if totals.fragmented_files == 0 || requests == 0 {
+        ui.note("Nothing needs doing.");
+    } else if share < NEGLIGIBLE {
+        ui.note(format_args!(
+            "Leave it, unless one hot file is among the worst: \
+             fragmend record -o trace.parquet {path}"
+        ));
+    } else {
+        ui.note(format_args!(
+            "Next, while the service runs, see what it really reads: \
+             fragmend record -o trace.parquet {path}"
+        ));
+    }
+}
+
+fn one_line(error: &impl std::fmt::Display) -> String {
+    escape(&error.to_string())
+}
+
+/// A path on one line, whatever is in it.
+fn printable(path: &Path) -> String {
+    escape(&path.to_string_lossy())
+}
+
+fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
+/// A path as a shell takes it.
+fn quoted(path: &Path) -> String {
+    let text = printable(path);
+    let plain = |c: char| c.is_alphanumeric() || "/._-+:@,".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }

@@ -1,0 +1,140 @@
+//! What `fragmend scan` says: one structure per file, one for all, one for the whole document.
+//!
+//! The verb writes [`ScanReport`] as a stream, file by file, because there may be millions; the
+//! structure here is what the stream adds up to, and what its schema is made from.
+
+use fragmend_layout::PathText;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The document of `fragmend scan --json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ScanReport {
+    /// Version of this document's format.
+    pub schema_version: u32,
+    /// Always `scan`.
+    pub command: String,
+    /// Every file that was measured, in order of file system and inode number.
+    pub files: Vec<ScanFile>,
+    /// All files together.
+    pub totals: ScanTotals,
+    /// Fragments by length: powers of two.
+    pub frag_size_distribution: Vec<Step>,
+    /// Fragments by their distance from the one before in the same run of data: powers of two.
+    pub frag_distance_distribution: Vec<Step>,
+    /// What was left out.
+    pub skipped: Vec<Skipped>,
+    /// Given paths that could not be scanned at all, and why.
+    pub errors: Vec<String>,
+}
+
+/// One file's figures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ScanFile {
+    /// Where it is, below the path that was given.
+    #[serde(flatten)]
+    pub path: PathText,
+    /// Its size.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub bytes: u64,
+    /// Extents of data; physically adjacent ones count as one.
+    pub extents: u64,
+    /// The fewest extents that could hold the same data.
+    pub ideal_extents: u64,
+    /// Degree of fragmentation: extents over the fewest possible.
+    #[schemars(extend("x-unit" = "ratio"))]
+    pub dof: f64,
+    /// Device requests that one sequential read costs at the device's readahead.
+    pub requests_now: u64,
+    /// The same if every run of data were contiguous.
+    pub requests_best: u64,
+    /// Median length of a fragment.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub median_frag_size_bytes: u64,
+    /// Median distance on the device from a fragment to the next one of the same run.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub median_frag_distance_bytes: u64,
+    /// Data that has an address on the device.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub data_bytes: u64,
+    /// Allocated and never written.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub unwritten_bytes: u64,
+    /// Shared with other files.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub shared_bytes: u64,
+    /// Stored encoded: compressed or encrypted.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub encoded_bytes: u64,
+    /// Kept in the inode.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub inline_bytes: u64,
+}
+
+/// The figures of all files together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ScanTotals {
+    /// Files measured, hard links once.
+    pub files: u64,
+    /// Files with more extents than need be.
+    pub fragmented_files: u64,
+    /// Sizes added up.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub bytes: u64,
+    /// Extents of data; physically adjacent ones count as one.
+    pub extents: u64,
+    /// The fewest extents that could hold the same data.
+    pub ideal_extents: u64,
+    /// Degree of fragmentation: extents over the fewest possible.
+    #[schemars(extend("x-unit" = "ratio"))]
+    pub dof: f64,
+    /// Device requests of reading every file once, sequentially, at the device's readahead.
+    pub requests_now: u64,
+    /// The same if every run of data were contiguous.
+    pub requests_best: u64,
+    /// Median length of all fragments, to six significant bits.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub median_frag_size_bytes: u64,
+    /// Median distance between neighbouring fragments of a run, to six significant bits.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub median_frag_distance_bytes: u64,
+    /// Data that has an address on the device.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub data_bytes: u64,
+    /// Allocated and never written.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub unwritten_bytes: u64,
+    /// Shared with other files.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub shared_bytes: u64,
+    /// Stored encoded: compressed or encrypted.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub encoded_bytes: u64,
+    /// Kept in the inode.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub inline_bytes: u64,
+    /// Further names of files that are counted once: hard links, overlapping paths.
+    pub further_names: u64,
+    /// Files and directories left out.
+    pub skipped: u64,
+}
+
+/// A step of a distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Step {
+    /// Lowest value of the step; it ends below twice that.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub from_bytes: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// A file or directory that was left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Skipped {
+    /// Where it is.
+    #[serde(flatten)]
+    pub path: PathText,
+    /// Why.
+    pub reason: String,
+}
