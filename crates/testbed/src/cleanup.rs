@@ -11,7 +11,9 @@ use signal_hook::low_level::emulate_default_handler;
 use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::time::Duration;
 
 /// One thing to undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,10 +78,24 @@ impl Undo {
 }
 
 fn end_process(pid: u32) {
-    use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+    use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
     if kill_process(pid, Signal::KILL).is_ok() {
-        let _ = waitpid(Some(pid), WaitOptions::empty());
+        // Until it holds no files any more; its owner may still want its exit code.
+        let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+    }
+}
+
+/// Whether a signal is ending this process.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Stops the calling thread for good if a signal is ending this process: a program that failed
+/// now failed because of that, and needs no complaint.
+pub fn pause_if_ending() {
+    // Ctrl-C reaches our children first or us first.
+    std::thread::sleep(Duration::from_millis(100));
+    while ENDING.load(Ordering::SeqCst) {
+        std::thread::park();
     }
 }
 
@@ -100,6 +116,7 @@ fn listen() {
         let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
         std::thread::spawn(move || {
             if let Some(signal) = signals.forever().next() {
+                ENDING.store(true, Ordering::SeqCst);
                 // Held to the end: nothing new may start while the process goes down.
                 let open = open();
                 for (_, undo) in open.1.iter().rev() {

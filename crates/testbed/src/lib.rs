@@ -16,10 +16,14 @@
 //! | [`process`] | programs that run beside us and are never left behind |
 //! | [`cleanup`] | what a signal undoes |
 //! | [`random`] | one seed, one sequence |
+//! | [`bench`] | the comparison tables |
+//! | [`demo`] | the whole path on a database that one can watch |
 
 pub mod aging;
+pub mod bench;
 pub mod cleanup;
 pub mod database;
+pub mod demo;
 pub mod fio;
 pub mod fragment;
 pub mod image;

@@ -2,8 +2,9 @@
 
 use crate::cleanup::{self, Ticket, Undo};
 use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 /// A running child; killed by its id when dropped.
 pub struct Running {
@@ -54,25 +55,22 @@ impl Running {
         Finished { name: self.name.clone(), status, stdout, stderr }
     }
 
-    /// Waits until a line of its standard error contains `text`. The rest of standard error is
-    /// read and thrown away.
+    /// Waits until `condition` holds for its process id.
     ///
     /// # Panics
-    /// When it ends before, with what it said.
-    pub fn wait_for_stderr(&mut self, text: &str) {
-        let err = self.child.stderr.take().expect("standard error is piped");
-        let mut said = String::new();
-        let mut lines = BufReader::new(err);
-        loop {
-            let start = said.len();
-            if lines.read_line(&mut said).unwrap_or(0) == 0 {
-                panic!("{} ended before it said '{text}': {said}", self.name);
+    /// When it ends before, with what it said, or takes longer than half a minute.
+    pub fn wait_until(mut self, condition: impl Fn(u32) -> bool) -> Self {
+        let start = Instant::now();
+        while !condition(self.id()) {
+            if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
+                let name = self.name.clone();
+                let said = self.wait().stderr;
+                panic!("{name} ended early: {}", said.trim());
             }
-            if said[start..].contains(text) {
-                break;
-            }
+            assert!(start.elapsed() < Duration::from_secs(30), "{} is not ready", self.name);
+            std::thread::sleep(Duration::from_millis(10));
         }
-        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
+        self
     }
 }
 
@@ -103,6 +101,9 @@ impl Finished {
     /// When its exit code is none of `codes`, with what it said.
     pub fn expect(self, codes: &[i32]) -> String {
         let ended_well = self.status.code().is_some_and(|c| codes.contains(&c));
+        if !ended_well {
+            cleanup::pause_if_ending();
+        }
         assert!(ended_well, "{} failed ({}): {}", self.name, self.status, self.stderr.trim());
         self.stdout
     }

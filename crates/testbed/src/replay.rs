@@ -41,13 +41,13 @@ pub fn sequential(file_bytes: u64) -> Vec<Request> {
 ///
 /// The paper says "we set the stride size as 288KB". Only as the gap between two requests does it
 /// give the paper's own figures: 128 of every 416 KiB are read, 7 of 8 of those cross a break,
-/// 26.9 % of the file. From start to start it would be 38.9 %; see [`stride_overlapping_phase`].
+/// 26.9 % of the file. From start to start it would be 38.9 %; see [`stride_start_to_start`].
 pub fn stride(file_bytes: u64) -> Vec<Request> {
     every(file_bytes, REQUEST_BYTES + STRIDE_BYTES)
 }
 
 /// The other reading of the paper's stride: 288 KiB from the start of one request to the next.
-pub fn stride_overlapping_phase(file_bytes: u64) -> Vec<Request> {
+pub fn stride_start_to_start(file_bytes: u64) -> Vec<Request> {
     every(file_bytes, STRIDE_BYTES)
 }
 

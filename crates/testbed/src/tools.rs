@@ -5,6 +5,7 @@ use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// The `fragmend` binary: `$FRAGMEND`, or the one built beside the running program.
 ///
@@ -60,8 +61,9 @@ impl Recording {
         let mut command = Command::new(fragmend());
         command.arg("record").arg("-o").arg(trace).args(["--duration", "3600s"]).args(paths);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut running = Running::start(&mut command);
-        running.wait_for_stderr("recording");
+        let running = Running::start(&mut command).wait_until(is_attached);
+        // Its programs are attached one after another.
+        std::thread::sleep(Duration::from_millis(300));
         Self { running }
     }
 
@@ -73,6 +75,15 @@ impl Recording {
         self.running.signal(rustix::process::Signal::INT);
         self.running.wait().expect(&[0, 2, 16]);
     }
+}
+
+/// Whether a process holds BPF programs that are attached to something.
+fn is_attached(pid: u32) -> bool {
+    let Ok(fds) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    fds.flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|target| {
+        let target = target.to_string_lossy().into_owned();
+        target.contains("bpf") && (target.contains("link") || target.contains("tracepoint"))
+    })
 }
 
 /// Runs e4defrag on a file.
@@ -94,4 +105,28 @@ pub fn extents(path: &Path) -> u64 {
 pub fn sha256(path: &Path) -> String {
     let text = finish(Command::new("sha256sum").arg(path)).expect(&[0]);
     text.split_whitespace().next().unwrap_or_default().trim_start_matches('\\').to_owned()
+}
+
+/// Whether everything is there that a run on loop devices needs.
+///
+/// # Errors
+/// One line that says what to do.
+pub fn require(programs: &[&str]) -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err("loop devices and mounts need root: run it through sudo".into());
+    }
+    if !Path::new("/dev/loop-control").exists() {
+        return Err(
+            "no loop devices here (/dev/loop-control): use a machine or VM that has them, \
+                    or a privileged container"
+                .into(),
+        );
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there =
+        |program: &&&str| std::env::split_paths(&path).any(|d| d.join(program).is_file());
+    match programs.iter().find(|p| !is_there(p)) {
+        Some(missing) => Err(format!("{missing} is not installed: run scripts/prerequisites")),
+        None => Ok(()),
+    }
 }

@@ -1,0 +1,96 @@
+//! Table 3: how long a reader of another file waits while others mend, each at its own pace as
+//! it comes: e4defrag knows none, fragmend uses its default.
+
+use super::contender::{Contender, GAIN, apply};
+use super::limits::Limits;
+use super::loads::{file_in, fragmented};
+use super::{Sizes, markdown, note};
+use crate::fragment;
+use crate::image::Image;
+use crate::measure::{Cost, drop_caches, measured};
+use crate::reader::{Reader, Waits};
+use crate::replay::{self, Mode};
+use crate::tools;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Size of the file that the reader reads.
+const OTHER_BYTES: u64 = 128 << 20;
+
+/// Time between two requests of the reader: busy, but not all there is.
+const INTERVAL: Duration = Duration::from_micros(250);
+
+/// How long the undisturbed reader is watched.
+const UNDISTURBED: Duration = Duration::from_secs(5);
+
+/// Measures and prints the table.
+pub fn run(sizes: Sizes, limits: &mut Limits) {
+    let master = fragmented(sizes.file_bytes);
+    fragment::interleaved(&other_in(&master), OTHER_BYTES, &[OTHER_BYTES], false)
+        .expect("the reader's file can be written");
+    let mut rows = Vec::new();
+    for request_bytes in [4 << 10, 128 << 10] {
+        note(format_args!("a reader of {} KiB beside each contender", request_bytes >> 10));
+        let wait_for = |contender: Contender| beside(&master, sizes, contender, request_bytes);
+        let (alone, _) = wait_for(Contender::None);
+        let (e4defrag, e4defrag_cost) = wait_for(Contender::E4defrag);
+        let (gain, gain_cost) = wait_for(GAIN);
+        let mut row = |name: &str, waits: Waits, cost: Cost| {
+            rows.push(vec![
+                format!("{} KiB", request_bytes >> 10),
+                name.to_owned(),
+                waits.requests.to_string(),
+                micros(waits.p50),
+                micros(waits.p99),
+                micros(waits.max),
+                format!("{:.2}", times(waits.p99, alone.p99)),
+                format!("{:.2}", cost.elapsed.as_secs_f64()),
+            ]);
+        };
+        row("undisturbed", alone, Cost::default());
+        row("beside e4defrag", e4defrag, e4defrag_cost);
+        row("beside fragmend gain", gain, gain_cost);
+        let what = format!("{} KiB reader beside fragmend: p99", request_bytes >> 10);
+        limits.at_most(what, times(gain.p99, alone.p99), 1.5);
+    }
+    let columns = [
+        "reader",
+        "",
+        "requests",
+        "p50 us",
+        "p99 us",
+        "longest us",
+        "p99 to undisturbed",
+        "mending s",
+    ];
+    println!("### A reader beside the mending ({} MiB file)\n", sizes.file_bytes >> 20);
+    println!("{}\n", markdown::table(&columns, 2, rows));
+}
+
+fn beside(master: &Image, sizes: Sizes, contender: Contender, bytes: u64) -> (Waits, Cost) {
+    let image = master.copy();
+    let file = file_in(&image);
+    let load = replay::sequential(sizes.file_bytes);
+    let play = || replay::replay(&file, &load, Mode::Direct).expect("the load can be replayed");
+    let plan = (contender == GAIN).then(|| contender.plan(&image, &file, play));
+    drop_caches();
+    let reader = Reader::start(&other_in(&image), bytes, INTERVAL, 11);
+    let ((), cost) = measured(&image, || match &plan {
+        Some(plan) => drop(apply(plan, &[])),
+        None if contender == Contender::E4defrag => drop(tools::e4defrag(&file)),
+        None => std::thread::sleep(UNDISTURBED),
+    });
+    (reader.finish(), cost)
+}
+
+fn other_in(image: &Image) -> PathBuf {
+    image.path().join("other")
+}
+
+fn micros(d: Duration) -> String {
+    d.as_micros().to_string()
+}
+
+fn times(d: Duration, of: Duration) -> f64 {
+    d.as_secs_f64() / of.as_secs_f64()
+}

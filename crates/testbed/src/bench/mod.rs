@@ -1,0 +1,61 @@
+//! The comparison: contenders side by side on copies of one image, in one run, as the device
+//! counted it. Prints Markdown, so that the tables can go into the README as they are.
+//!
+//! A figure means little on its own machine and nothing on another; the ratios are what counts.
+//! So every contender starts from the very same layout, reads the very same list of requests
+//! before and after, and is charged for every byte the device wrote on its behalf, the journal
+//! and a final sync included.
+//!
+//! | module | its job |
+//! |---|---|
+//! | [`contender`] | who mends, and how it is told to |
+//! | [`loads`] | table 1: three loads over FragPicker's file, direct and buffered |
+//! | [`database`] | table 2: zipfian reads of a real database |
+//! | [`beside`] | table 3: how long a reader waits while others mend |
+//! | [`limits`] | what must be reached, and whether it was |
+//! | [`markdown`] | tables as text |
+
+pub mod beside;
+pub mod contender;
+pub mod database;
+pub mod limits;
+pub mod loads;
+pub mod markdown;
+
+use limits::Limits;
+
+/// Sizes of everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// FragPicker's file, in bytes.
+    pub file_bytes: u64,
+    /// Commits that the database grows by.
+    pub commits: u64,
+    /// Queries on the database.
+    pub queries: usize,
+}
+
+impl Sizes {
+    /// FragPicker's own size.
+    pub const FULL: Self = Self { file_bytes: 1 << 30, commits: 3000, queries: 1500 };
+    /// A quick look; the ratios are about the same.
+    pub const QUICK: Self = Self { file_bytes: 128 << 20, commits: 600, queries: 300 };
+}
+
+/// Runs every table and prints it; gives what was reached.
+///
+/// # Panics
+/// When a tool fails or a file comes out changed: then no figure means anything.
+pub fn run(sizes: Sizes) -> Limits {
+    let mut limits = Limits::default();
+    loads::run(sizes, &mut limits);
+    database::run(sizes, &mut limits);
+    beside::run(sizes, &mut limits);
+    println!("{}", limits.table());
+    limits
+}
+
+/// Progress, for a person; the tables go to standard output.
+pub(crate) fn note(line: impl std::fmt::Display) {
+    eprintln!("bench: {line}");
+}

@@ -1,0 +1,126 @@
+//! The whole path on a database that one can watch: it fragments, is recorded, planned for,
+//! mended, and gives the same answers with fewer requests. Every figure is what the kernel
+//! counted on the image's device.
+//!
+//! | module | its job |
+//! |---|---|
+//! | [`verdict`] | the figures side by side, and whether the demo shows what it says |
+
+pub mod verdict;
+
+use crate::database::{Database, Growth, Queries};
+use crate::image::Image;
+use crate::measure::{Cost, measured};
+use crate::tools::{self, Recording, fragmend_event, fragmend_json};
+use std::ffi::OsStr;
+use std::path::Path;
+use std::time::Instant;
+use verdict::{State, Verdict};
+
+/// How the demo's database grows: some 130 MB in thousands of pieces.
+const GROWTH: Growth =
+    Growth { commits: 2000, evictions: 12, archive_bytes: 256 << 20, seed: 2021 };
+
+/// Window queries in the load.
+const QUERIES: usize = 300;
+
+/// Runs it, telling each step in a line, and gives what came out.
+///
+/// # Panics
+/// When a tool fails; everything is cleaned up all the same.
+pub fn run() -> Verdict {
+    let start = Instant::now();
+    let step = |line: &str| println!("[{:>4.1} s] {line}", start.elapsed().as_secs_f64());
+
+    step("making an ext4 file system in a 1 GiB image, mounted through a loop device");
+    let image = Image::ext4_with(1 << 30, &["-m", "0", "-N", "98304"], "");
+    step("a cache fills the disk and throws entries out; a SQLite database grows in the holes");
+    let database = Database::grow(&image, GROWTH);
+    let file = database.path().to_owned();
+    let hash = tools::sha256(&file);
+    step(&format!(
+        "the database has {} MiB in {} extents; sha256 {}...",
+        database.bytes() >> 20,
+        tools::extents(&file),
+        &hash[..16]
+    ));
+
+    let queries = database.queries(QUERIES, 7);
+    step(&format!("{} queries on a part of one of its two tables, cold cache", queries.count()));
+    let (answers, before) = asked(&image, &database, &queries);
+    let before = State::new(tools::extents(&file), before);
+
+    step("fragmend record: the same queries, watched");
+    let trace = image.scratch().join("trace.parquet");
+    let recording = Recording::start(&trace, &[&file]);
+    let _ = database.run(&queries);
+    recording.finish();
+
+    step("fragmend plan: what is worth moving");
+    let plan = image.scratch().join("plan.json");
+    let summary = planned(&plan, Some(&trace), "gain", &file);
+    let whole = planned(&image.scratch().join("whole.json"), None, "whole-file", &file);
+    step(&format!(
+        "the plan moves {:.1} MiB in {} ranges; moving every fragmented file whole, {:.1} MiB",
+        mib(summary.bytes_to_move),
+        summary.ranges,
+        mib(whole.bytes_to_move),
+    ));
+
+    step("fragmend apply: moving it");
+    let (done, mending) =
+        measured(&image, || fragmend_event([OsStr::new("apply"), plan.as_os_str()], "summary"));
+    step(&format!("{} ranges moved, {} left alone", done["ranges_moved"], done["ranges_skipped"]));
+
+    step("the same queries again");
+    let (answers_after, after) = asked(&image, &database, &queries);
+    let after = State::new(tools::extents(&file), after);
+
+    step("checking the database and the file system");
+    let verdict = Verdict {
+        before,
+        after,
+        mending,
+        whole_file_bytes: whole.bytes_to_move,
+        same_content: tools::sha256(&file) == hash,
+        same_answers: answers == answers_after,
+        integrity: database.integrity(),
+    };
+    image.fsck();
+    drop(image);
+    step("cleaned up");
+    verdict
+}
+
+/// Runs the queries with nothing in memory.
+fn asked(image: &Image, database: &Database, queries: &Queries) -> (String, Cost) {
+    image.remount();
+    crate::measure::drop_caches();
+    measured(image, || database.run(queries))
+}
+
+/// What a plan says of itself.
+struct Planned {
+    bytes_to_move: u64,
+    ranges: u64,
+}
+
+fn planned(plan: &Path, trace: Option<&Path>, policy: &str, file: &Path) -> Planned {
+    let mut args: Vec<&OsStr> = ["plan", "--policy", policy, "-o"].map(OsStr::new).to_vec();
+    args.push(plan.as_os_str());
+    if let Some(trace) = trace {
+        args.extend([OsStr::new("-t"), trace.as_os_str()]);
+    }
+    args.push(file.as_os_str());
+    let document = fragmend_json(args);
+    let figure = |name: &str| {
+        let found =
+            [&document["summary"][name], &document[name]].into_iter().find_map(|v| v.as_u64());
+        found.unwrap_or_else(|| panic!("fragmend plan printed no {name}: {document}"))
+    };
+    Planned { bytes_to_move: figure("bytes_to_move"), ranges: figure("ranges") }
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
