@@ -6,13 +6,17 @@
 //! | [`cli`] | the verbs and the options that all of them share |
 //! | [`commands`] | one file per verb |
 //! | [`exit`] | the exit code's bits |
+//! | [`gather`] | what planning starts from, off the live system |
 //! | [`interrupt`] | Ctrl-C and SIGTERM |
-//! | [`ui`] | progress, colour, messages, Ctrl-C |
+//! | [`size`] | sizes on the command line |
+//! | [`ui`] | progress, colour, messages |
 
 pub mod cli;
 pub mod commands;
 pub mod exit;
+pub mod gather;
 pub mod interrupt;
+pub mod size;
 pub mod ui;
 
 use cli::{Cli, Command};

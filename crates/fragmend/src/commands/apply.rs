@@ -1,13 +1,165 @@
-//! `fragmend apply`.
+//! `fragmend apply`: move what a plan says, with a receipt for every range.
 
 use crate::exit::Exit;
 use crate::ui::Ui;
+use crate::{interrupt, size};
+use fragmend_apply::{Event, Options, Outcome, Rate, Summary};
+use fragmend_plan::Plan;
+use fragmend_report::{Unit, figures, human, table};
+use indicatif::ProgressBar;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 /// Options of `fragmend apply`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// How to move
+    #[command(flatten)]
+    pace: Pace,
+    /// Look and tell, move nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// A plan that `fragmend plan` wrote
+    #[arg(value_name = "PLAN")]
+    plan: PathBuf,
+}
+
+/// The options that decide how data is moved; `auto` has them too.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Pace {
+    /// Bytes per second, for example 20M; `max`; or `auto`, which yields while others read
+    #[arg(long, value_name = "RATE", default_value = "auto", value_parser = rate)]
+    rate: Rate,
+    /// Leave at least so many bytes free [default: a twentieth of the file system]
+    #[arg(long, value_name = "BYTES", value_parser = size::bytes)]
+    free_floor: Option<u64>,
+    /// Also where nothing orders data before the journal (no journal, data=writeback)
+    #[arg(long)]
+    force: bool,
+}
+
+impl Pace {
+    /// As the migration engine wants it.
+    pub fn options(&self, dry_run: bool) -> Options {
+        Options {
+            rate: self.rate,
+            free_floor_bytes: self.free_floor,
+            force: self.force,
+            dry_run,
+            ..Options::default()
+        }
+    }
+}
+
+fn rate(text: &str) -> Result<Rate, String> {
+    match text {
+        "auto" => Ok(Rate::Yielding),
+        "max" => Ok(Rate::Unlimited),
+        number => match size::bytes(number)? {
+            0 => Err("nothing moves at rate 0".into()),
+            bytes => Ok(Rate::BytesPerSecond(bytes)),
+        },
+    }
+}
 
 /// Runs the verb.
-pub fn run(_args: &Args, _ui: &Ui) -> anyhow::Result<Exit> {
-    anyhow::bail!("apply is not built yet")
+pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
+    let plan = Plan::read(&args.plan)?;
+    let summary = carry_out(&plan, &args.pace.options(args.dry_run), ui)?;
+    if summary.interrupted {
+        ui.note(format!("stopped; go on with: fragmend apply {}", args.plan.display()));
+    } else if args.dry_run {
+        ui.note("nothing was moved (--dry-run)");
+    } else if summary.ranges_moved > 0 {
+        let root = common_root(&plan);
+        ui.note(format!("next: fragmend scan {}", root.display()));
+    }
+    Ok(exit_of(&summary))
+}
+
+/// Applies a plan with progress, events and a closing table.
+///
+/// # Errors
+/// Before anything was touched: a file system that cannot be mended. Or: our output went away.
+pub fn carry_out(plan: &Plan, options: &Options, ui: &Ui) -> anyhow::Result<Summary> {
+    let stop = interrupt::install()?;
+    let bar = ui.progress(
+        Some(plan.bytes_to_move()),
+        "{wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left, {msg}",
+    );
+    let mut broken: Option<anyhow::Error> = None;
+    let summary = fragmend_apply::apply(plan, options, stop, |event| {
+        if broken.is_none() {
+            broken = tell(&event, &bar, ui).err();
+        }
+        if broken.is_some() {
+            // Nobody listens any more: end at the next safe point.
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    })?;
+    bar.finish_and_clear();
+    match broken {
+        Some(error) => Err(error),
+        None => Ok(summary),
+    }
+}
+
+fn tell(event: &Event, bar: &ProgressBar, ui: &Ui) -> anyhow::Result<()> {
+    if let Event::Range(receipt) = event {
+        bar.inc(receipt.length);
+        if receipt.outcome == Outcome::Moved {
+            bar.set_message(receipt.path.path.escape_default().to_string());
+        }
+    }
+    let mut out = std::io::stdout().lock();
+    if ui.json {
+        writeln!(out, "{}", serde_json::to_string(event)?)?;
+    } else if let Event::Summary(summary) = event {
+        bar.suspend(|| -> std::io::Result<()> {
+            writeln!(out, "{}", table(&figures(summary)))?;
+            for s in summary.skipped.iter().take(20) {
+                let detail =
+                    if s.detail.is_empty() { String::new() } else { format!(" ({})", s.detail) };
+                writeln!(
+                    out,
+                    "left alone: {}: {} ranges, {}: {}{detail}",
+                    s.path.path.escape_default(),
+                    s.ranges,
+                    human(s.bytes as f64, Unit::Bytes),
+                    name(s.reason),
+                )?;
+            }
+            if summary.skipped.len() > 20 {
+                writeln!(out, "left alone: {} more, see --json", summary.skipped.len() - 20)?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+/// A reason as in JSON, with spaces.
+fn name(reason: fragmend_layout::SkipReason) -> String {
+    serde_json::to_value(reason)
+        .ok()
+        .and_then(|v| v.as_str().map(|s| s.replace('_', " ")))
+        .unwrap_or_default()
+}
+
+/// The exit code that a summary deserves.
+pub fn exit_of(summary: &Summary) -> Exit {
+    Exit::FAILED.when(summary.failed())
+        | Exit::IMPROVABLE.when(summary.improvable() || summary.dry_run && summary.ranges_left > 0)
+        | Exit::INCOMPLETE.when(summary.interrupted)
+}
+
+/// The deepest directory that holds all of the plan's files.
+fn common_root(plan: &Plan) -> PathBuf {
+    let mut paths = plan.files.iter().filter_map(|f| f.path.to_path());
+    let first = paths.next().unwrap_or_else(|| "/".into());
+    let mut root = first.parent().unwrap_or(Path::new("/")).to_owned();
+    for path in paths {
+        while !path.starts_with(&root) && root.pop() {}
+    }
+    root
 }

@@ -1,13 +1,113 @@
-//! `fragmend auto`.
+//! `fragmend auto`: record, plan and apply in one go, asking before anything is written.
 
-use crate::exit::Exit;
+use super::{apply, plan};
+use crate::exit::{Exit, Usage};
+use crate::interrupt;
 use crate::ui::Ui;
+use anyhow::Context;
+use fragmend_report::{Unit, human};
+use fragmend_trace::record::{Options as RecordOptions, record};
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Options of `fragmend auto`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// How long to watch, for example 60s or 5m
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = super::record::duration)]
+    duration: Duration,
+    /// How ranges are chosen, and how many
+    #[command(flatten)]
+    choice: plan::Choice,
+    /// How to move
+    #[command(flatten)]
+    pace: apply::Pace,
+    /// Do not ask before writing
+    #[arg(short, long)]
+    yes: bool,
+    /// Record and plan, move nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Keep the trace and the plan in this directory
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Directories, files or mount points of the service
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+}
 
 /// Runs the verb.
-pub fn run(_args: &Args, _ui: &Ui) -> anyhow::Result<Exit> {
-    anyhow::bail!("auto is not built yet")
+pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
+    let may_ask = std::io::stdin().is_terminal() && !ui.json;
+    if !args.yes && !args.dry_run && !may_ask {
+        return Err(Usage("nobody to ask: use --yes to move data, or --dry-run".into()).into());
+    }
+    let scratch = tempfile::tempdir().context("a temporary directory")?;
+    let dir = args.keep.as_deref().unwrap_or(scratch.path());
+    std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    let (trace, plan_file) = (dir.join("trace.parquet"), dir.join("plan.json"));
+
+    let stop = interrupt::install()?;
+    let mut options = RecordOptions::new(&trace, args.paths.clone());
+    options.duration = Some(args.duration);
+    ui.note(format!("watching for {}", humantime::format_duration(args.duration)));
+    let bar = ui.progress(Some(args.duration.as_secs()), "{wide_bar} {eta} left, {msg}");
+    let seen = record(&options, stop, &mut |p| {
+        bar.set_position(p.elapsed.as_secs());
+        bar.set_message(format!("{} accesses", human(p.events as f64, Unit::Count)));
+    });
+    bar.finish_and_clear();
+    let seen = seen?;
+    if seen.meta.lost > 0 {
+        ui.warn(format!("{} accesses were lost: the plan knows nothing of them", seen.meta.lost));
+    }
+    if stop.load(Ordering::Relaxed) {
+        ui.note("stopped while watching; nothing was moved");
+        return Ok(Exit::INCOMPLETE);
+    }
+
+    let settings = args.choice.settings();
+    let planned = plan::make(Some(&trace), &args.paths, &settings, ui)?;
+    plan::show(&planned, args.keep.as_ref().map(|_| plan_file.as_path()), 10, ui)?;
+    if args.keep.is_some() {
+        planned.write(&plan_file)?;
+    }
+    if planned.summary.ranges == 0 {
+        return Ok(Exit::DONE);
+    }
+    if !planned.summary.worth && !args.dry_run {
+        ui.note("nothing was moved; `fragmend plan` and `fragmend apply` do it all the same");
+        return Ok(Exit::DONE);
+    }
+    if args.dry_run {
+        ui.note("nothing was moved (--dry-run)");
+        return Ok(Exit::IMPROVABLE);
+    }
+    if !args.yes && !ask(&planned.summary)? {
+        ui.note("nothing was moved");
+        return Ok(Exit::IMPROVABLE);
+    }
+
+    let summary = apply::carry_out(&planned, &args.pace.options(false), ui)?;
+    // The same accesses on the layout as it is now: not a promise any more.
+    let after = plan::make(Some(&trace), &args.paths, &settings, ui)?;
+    ui.note(format!(
+        "the same accesses cost {} requests before, {} on the layout as it is now ({} were predicted)",
+        planned.summary.requests_before, after.summary.requests_before, planned.summary.requests_after,
+    ));
+    if summary.interrupted {
+        ui.note("stopped; what has moved is safe and stays");
+    }
+    Ok(apply::exit_of(&summary))
+}
+
+fn ask(summary: &fragmend_plan::Summary) -> anyhow::Result<bool> {
+    let bytes = human(summary.bytes_to_move as f64, Unit::Bytes);
+    eprint!("Move {bytes} in {} ranges? [y/N] ", summary.ranges);
+    std::io::stderr().flush()?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

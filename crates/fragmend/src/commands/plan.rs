@@ -1,13 +1,175 @@
-//! `fragmend plan`.
+//! `fragmend plan`: choose what is worth moving, and explain it. Touches no data.
 
-use crate::exit::Exit;
+use crate::exit::{Exit, Usage};
 use crate::ui::Ui;
+use crate::{gather, size};
+use fragmend_plan::{Plan, Policy, Settings};
+use fragmend_report::plan::{PlanReport, text};
+use fragmend_trace::Filter;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 /// Options of `fragmend plan`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// What was recorded; needed by the policies `fragpicker` and `gain`
+    #[arg(short, long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// The plan file to write (JSON); without it, only the summary is printed
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// How ranges are chosen, and how many
+    #[command(flatten)]
+    choice: Choice,
+    /// Show so many files
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    top: usize,
+    /// Consider only files below these; with a trace, all that it saw if none is given
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+}
+
+/// The options that decide what is chosen; `auto` has them too.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Choice {
+    /// How ranges are chosen
+    #[arg(long, value_enum, default_value_t = PolicyArg::Gain)]
+    policy: PolicyArg,
+    /// Move at most so many bytes, for example 500M
+    #[arg(long, value_name = "BYTES", value_parser = size::bytes)]
+    budget: Option<u64>,
+    /// Consider only the hottest fraction of what was accessed, for example 0.5
+    #[arg(long, value_name = "FRACTION", default_value_t = 1.0, value_parser = fraction)]
+    hot: f64,
+    /// Requests that a move must save per replay of the trace and per MiB moved
+    #[arg(long, value_name = "REQUESTS", default_value_t = Settings::default().min_gain_per_mib,
+          value_parser = not_negative)]
+    min_gain: f64,
+}
+
+/// Values of `--policy`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum PolicyArg {
+    /// Fewest bytes for the most requests saved
+    Gain,
+    /// Accessed, hot, fragmented windows, as FragPicker chooses them
+    Fragpicker,
+    /// Every fragmented readahead window; needs no trace
+    Bypass,
+    /// Every fragmented file, whole; needs no trace
+    WholeFile,
+}
+
+impl Choice {
+    /// As the planner wants it.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            policy: match self.policy {
+                PolicyArg::Gain => Policy::Gain,
+                PolicyArg::Fragpicker => Policy::Fragpicker,
+                PolicyArg::Bypass => Policy::Bypass,
+                PolicyArg::WholeFile => Policy::WholeFile,
+            },
+            budget_bytes: self.budget,
+            hot_fraction: self.hot,
+            min_gain_per_mib: self.min_gain,
+        }
+    }
+}
+
+fn fraction(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|f| *f > 0.0 && *f <= 1.0);
+    value.ok_or_else(|| "a fraction above 0 and up to 1".into())
+}
+
+fn not_negative(text: &str) -> Result<f64, String> {
+    let value = text.parse().ok().filter(|f: &f64| *f >= 0.0 && f.is_finite());
+    value.ok_or_else(|| "a number that is not negative".into())
+}
 
 /// Runs the verb.
-pub fn run(_args: &Args, _ui: &Ui) -> anyhow::Result<Exit> {
-    anyhow::bail!("plan is not built yet")
+pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
+    let settings = args.choice.settings();
+    match &args.trace {
+        None if settings.policy.needs_trace() => {
+            return Err(Usage(
+                "this policy chooses from what was seen: give a trace with -t (`fragmend record` makes one), or use --policy bypass or whole-file".into(),
+            )
+            .into());
+        }
+        None if args.paths.is_empty() => {
+            return Err(Usage("give a trace with -t, or the paths to plan for".into()).into());
+        }
+        None if settings.hot_fraction < 1.0 => {
+            return Err(Usage("--hot needs a trace: without one nothing is hot".into()).into());
+        }
+        _ => {}
+    }
+    let plan = make(args.trace.as_deref(), &args.paths, &settings, ui)?;
+    if let Some(output) = &args.output {
+        refuse_to_overwrite(output)?;
+        plan.write(output)?;
+    }
+    show(&plan, args.output.as_deref(), args.top, ui)?;
+    match &args.output {
+        Some(output) if plan.summary.ranges > 0 => {
+            ui.note(format!("next: fragmend apply {}", output.display()));
+        }
+        None if plan.summary.ranges > 0 => ui.note("next: the same with -o PLAN, to apply it"),
+        _ => {}
+    }
+    Ok(Exit::IMPROVABLE.when(plan.summary.worth))
+}
+
+/// Reads the trace, looks at the files, and plans.
+///
+/// # Errors
+/// A trace that cannot be read, or a path that does not exist.
+pub fn make(
+    trace: Option<&Path>,
+    paths: &[PathBuf],
+    settings: &Settings,
+    ui: &Ui,
+) -> anyhow::Result<Plan> {
+    let bar = ui.progress(None, "{spinner} looking at files: {human_pos}");
+    let found = match trace {
+        Some(trace) => {
+            let trace = fragmend_trace::read(trace, &Filter::default())?;
+            if trace.meta.lost > 0 {
+                ui.warn(format!("the recording lost {} accesses", trace.meta.lost));
+            }
+            gather::traced(trace, paths, &bar)?
+        }
+        None => gather::walked(paths, &bar)?,
+    };
+    bar.finish_and_clear();
+    Ok(fragmend_plan::make(found.files, found.devices, found.left_alone, settings))
+}
+
+/// Prints what the plan comes to.
+pub fn show(plan: &Plan, file: Option<&Path>, top: usize, ui: &Ui) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if ui.json {
+        let report = PlanReport::of(plan, file.map(|f| f.display().to_string()));
+        writeln!(out, "{}", serde_json::to_string(&report)?)?;
+        return Ok(());
+    }
+    writeln!(out, "{}", text(plan, top))?;
+    for left in plan.left_alone.iter().take(top) {
+        ui.note(format!("left alone: {}: {}", left.path.path.escape_default(), left.reason));
+    }
+    if plan.left_alone.len() > top {
+        ui.note(format!("left alone: {} more files", plan.left_alone.len() - top));
+    }
+    Ok(())
+}
+
+/// An old plan may be replaced, anything else may not: `-o` is easily given the wrong name.
+fn refuse_to_overwrite(path: &Path) -> anyhow::Result<()> {
+    let exists = path.symlink_metadata().is_ok_and(|m| m.len() > 0 || !m.is_file());
+    let ours = !matches!(Plan::read(path), Err(fragmend_plan::PlanError::Foreign { .. }));
+    if exists && !ours {
+        anyhow::bail!("{} exists and is no plan; choose another name or remove it", path.display());
+    }
+    Ok(())
 }

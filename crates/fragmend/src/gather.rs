@@ -1,0 +1,207 @@
+//! What planning starts from, gathered from the live system: the files of a trace, or of a
+//! walk, each with its layout as it is now, and the devices that they are on.
+
+use anyhow::Context;
+use fragmend_layout::{FileId, Layout, PathText};
+use fragmend_plan::file::LeftAlone;
+use fragmend_plan::{Device, FileInput};
+use fragmend_scan::{FileSystem, Source, WalkOptions, fiemap};
+use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::{handle, mounts};
+use fragmend_trace::{FileAccesses, Trace};
+use indicatif::ProgressBar;
+use rustix::fs::{Mode, OFlags};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// The input of a plan.
+#[derive(Default)]
+pub struct Gathered {
+    /// Files with their layouts.
+    pub files: Vec<FileInput>,
+    /// Every device that they are on.
+    pub devices: Vec<Device>,
+    /// Files that could not be considered.
+    pub left_alone: Vec<LeftAlone>,
+}
+
+impl Gathered {
+    fn leave(&mut self, path: &Path, reason: impl Into<String>) {
+        self.left_alone.push(LeftAlone { path: path.into(), reason: reason.into() });
+    }
+}
+
+/// The traced files below `roots` (all of them if there are none), as they lie now.
+///
+/// # Errors
+/// A root that does not exist.
+pub fn traced(trace: Trace, roots: &[PathBuf], bar: &ProgressBar) -> anyhow::Result<Gathered> {
+    let roots = absolute(roots)?;
+    let mut found = Gathered::default();
+    let mut mounted: HashMap<u64, Option<Mounted>> = HashMap::new();
+    let mut space = Fiemap::default();
+    for file in trace.files {
+        bar.inc(1);
+        let device = file.file.device;
+        let mount = mounted.entry(device).or_insert_with(|| Mounted::find(device));
+        let named =
+            file.path.clone().unwrap_or_else(|| format!("inode {}", file.file.inode).into());
+        let below = |path: &Path| roots.is_empty() || roots.iter().any(|r| path.starts_with(r));
+        let Some(mount) = mount else {
+            if below(&named) {
+                found.leave(&named, "its file system is not mounted now");
+            }
+            continue;
+        };
+        match mount.open(&file) {
+            Ok((fd, path)) if below(&path) => match fiemap::layout_with(&mut space, &fd) {
+                Ok(layout) => mount.add(&mut found, path, layout, file.accesses),
+                Err(e) => found.leave(&path, no_layout(&e)),
+            },
+            Ok(_) => {}
+            Err(reason) if below(&named) => found.leave(&named, reason),
+            Err(_) => {}
+        }
+    }
+    found.devices = mounted.into_values().flatten().map(|m| m.device).collect();
+    found.devices.sort_by_key(|d| d.device);
+    Ok(found)
+}
+
+/// Every fragmented file below `paths`, for policies without a trace.
+///
+/// # Errors
+/// A path that cannot be walked.
+pub fn walked(paths: &[PathBuf], bar: &ProgressBar) -> anyhow::Result<Gathered> {
+    let paths = absolute(paths)?;
+    let tree = fragmend_scan::files(&paths, &WalkOptions::default(), &|_| {})?;
+    if let Some(error) = tree.failed().first() {
+        anyhow::bail!("{error}");
+    }
+    let mut found = Gathered::default();
+    let mut mounted: HashMap<u64, Option<Mounted>> = HashMap::new();
+    type Batch = Vec<(PathBuf, Result<Layout, String>)>;
+    bar.set_length(tree.entries().len() as u64);
+    fragmend_scan::in_batches(
+        &tree,
+        Source::Auto,
+        |batch: &mut Batch, _, entry, layout| {
+            bar.inc(1);
+            match layout {
+                Ok(l) if l.breaks().next().is_none() => {}
+                Ok(l) => batch.push((tree.path(entry), Ok(l.clone()))),
+                Err(reason) => batch.push((tree.path(entry), Err(reason.to_string()))),
+            }
+        },
+        |batch| {
+            for (path, layout) in batch {
+                match layout {
+                    Ok(layout) => {
+                        let device = layout.file.device;
+                        let mount = mounted.entry(device).or_insert_with(|| Mounted::find(device));
+                        match mount {
+                            Some(mount) => mount.add(&mut found, path, layout, Vec::new()),
+                            None => found.leave(&path, "its mount is not visible"),
+                        }
+                    }
+                    Err(reason) => found.leave(&path, reason),
+                }
+            }
+            Ok(())
+        },
+    )?;
+    found.devices = mounted.into_values().flatten().map(|m| m.device).collect();
+    found.devices.sort_by_key(|d| d.device);
+    Ok(found)
+}
+
+/// Paths as the kernel will report them.
+fn absolute(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+    let full = |p: &PathBuf| p.canonicalize().with_context(|| p.display().to_string());
+    paths.iter().map(full).collect()
+}
+
+fn no_layout(error: &io::Error) -> String {
+    if fiemap::is_unsupported(error) {
+        "its file system does not tell where files lie (no FIEMAP)".into()
+    } else {
+        format!("its layout cannot be read: {error}")
+    }
+}
+
+/// A mounted file system, open, so that files on it can be found by inode number.
+struct Mounted {
+    root: File,
+    system: FileSystem,
+    device: Device,
+}
+
+impl Mounted {
+    fn find(dev: u64) -> Option<Self> {
+        let mounts = mounts::all().ok()?;
+        // The mount that shows the most of it: its root rather than a bind-mounted directory.
+        let mount = mounts
+            .into_iter()
+            .filter(|m| m.dev == dev)
+            .min_by_key(|m| (m.root.components().count(), m.has_option("ro")))?;
+        let root = File::open(&mount.point).ok()?;
+        let system = FileSystem::of(&root, dev).ok()?;
+        let size = rustix::fs::fstatvfs(&root).ok()?;
+        let device = Device {
+            device: dev,
+            mount: PathText::from(mount.point.as_path()),
+            file_system: system.kind,
+            total_bytes: size.f_blocks * size.f_frsize,
+            block_bytes: system.block_bytes,
+            profile: system.device.clone(),
+        };
+        Some(Self { root, system, device })
+    }
+
+    /// Opens a traced file: at its path if it is still there, else by its inode number. Gives
+    /// the path where it is now.
+    fn open(&self, file: &FileAccesses) -> Result<(OwnedFd, PathBuf), String> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let at_path = file.path.as_ref().and_then(|path| {
+            let fd = rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty()).ok()?;
+            is_file(&fd, &file.file).then(|| (fd, path.clone()))
+        });
+        if let Some(found) = at_path {
+            return Ok(found);
+        }
+        let id = file.file;
+        let fd = handle::open_by_inode(&self.root, id.inode, id.generation, flags.bits() as i32)
+            .map_err(|e| match e.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    "moved or deleted since, and finding it again takes root".to_owned()
+                }
+                _ => "deleted since it was traced".to_owned(),
+            })?;
+        let path = handle::path_of(&fd).ok_or("deleted, but still open somewhere")?;
+        Ok((fd, path))
+    }
+
+    fn add(
+        &self,
+        found: &mut Gathered,
+        path: PathBuf,
+        layout: Layout,
+        accesses: Vec<fragmend_trace::Access>,
+    ) {
+        found.files.push(FileInput {
+            path,
+            layout,
+            accesses,
+            block_bytes: self.system.block_bytes,
+            limits: self.system.limits(),
+        });
+    }
+}
+
+fn is_file(fd: &OwnedFd, id: &FileId) -> bool {
+    let same = rustix::fs::fstat(fd).is_ok_and(|s| s.st_dev == id.device && s.st_ino == id.inode);
+    same && fragmend_sys::inode::generation(fd).unwrap_or(0) == id.generation
+}

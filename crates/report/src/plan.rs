@@ -1,0 +1,80 @@
+//! What `fragmend plan` says.
+
+use crate::{figures, table};
+use fragmend_plan::{Plan, PlannedFile, Summary};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The document that `fragmend plan --json` prints. The ranges themselves are in the plan file.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct PlanReport {
+    /// Version of this document.
+    pub schema_version: u32,
+    /// Always "plan".
+    pub command: String,
+    /// The plan file that was written, if one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_file: Option<String>,
+    /// What the plan comes to.
+    #[serde(flatten)]
+    pub summary: Summary,
+    /// Files that were seen and could not be considered.
+    pub files_left_alone: u64,
+}
+
+impl PlanReport {
+    /// Of a plan, written to `plan_file`.
+    pub fn of(plan: &Plan, plan_file: Option<String>) -> Self {
+        Self {
+            schema_version: crate::SCHEMA_VERSION,
+            command: "plan".into(),
+            plan_file,
+            summary: plan.summary.clone(),
+            files_left_alone: plan.left_alone.len() as u64,
+        }
+    }
+}
+
+/// The plan for a terminal: the `top` files with most to gain, the figures, the verdict.
+pub fn text(plan: &Plan, top: usize) -> String {
+    let mut out = String::new();
+    if !plan.files.is_empty() && top > 0 {
+        out.push_str(&files(&plan.files, top));
+        out.push_str("\n\n");
+    }
+    // The version is for programs.
+    out.push_str(&table(&figures(&plan.summary)));
+    out.push_str("\n\n(requests are predictions)\n");
+    out.push_str(&plan.summary.verdict);
+    out
+}
+
+fn files(files: &[PlannedFile], top: usize) -> String {
+    use comfy_table::{CellAlignment, Table, presets};
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["file", "ranges", "to move", "pieces", "requests", "then"]);
+    for f in files.iter().take(top) {
+        let sum = |of: fn(&fragmend_plan::PlannedRange) -> u64| {
+            f.ranges.iter().map(of).sum::<u64>() as f64
+        };
+        let count = |n: f64| crate::human(n, crate::Unit::Count);
+        table.add_row([
+            f.path.path.escape_default().to_string(),
+            count(f.ranges.len() as f64),
+            crate::human(sum(|r| r.length), crate::Unit::Bytes),
+            count(sum(|r| r.extents)),
+            count(sum(|r| r.requests_before)),
+            count(sum(|r| r.requests_after)),
+        ]);
+    }
+    table
+        .column_iter_mut()
+        .skip(1)
+        .for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    let mut text = table.to_string();
+    if files.len() > top {
+        text.push_str(&format!("\n ... and {} more files", files.len() - top));
+    }
+    text
+}
