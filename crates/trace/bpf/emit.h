@@ -81,80 +81,86 @@ static __always_inline int fold_stream(struct fold_key *key, __u64 reader, __u64
 	return 1 + count_folded(key, size);
 }
 
-static __noinline int fold(struct file_key *file, struct file *opened, struct inode *inode,
-			   struct device *device, struct fold_key *key)
+static __noinline int fold(struct fold_key *key, struct file *opened, __u64 size,
+			   struct device *device)
 {
-	__u64 size = BPF_CORE_READ(inode, i_size);
 	__u64 reader = opened ? (__u64)opened : (__u32)bpf_get_current_pid_tgid();
 
-	key->file = *file;
-	if (key->kind == OP_READ && device->readahead_bytes &&
+	if (key->kind == OP_READ && device && device->readahead_bytes &&
 	    fold_stream(key, reader, size, device->readahead_bytes))
 		return done();
 	return count_folded(key, size);
 }
 
-static __always_inline void send(struct task_struct *task, struct file_key *file, __u64 offset,
-				 __u32 length, __u32 kind)
+/* An event or a counter for an access that passed all filters. `opened` tells streams apart when
+ * folding and may be null; `size` is the file's. */
+static __noinline int emit(struct event *event, struct file *opened, __u64 size)
 {
-	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	__u32 op = event->kind & KIND_OP_MASK;
+	struct stats *s = my_stats();
 
-	if (!event) {
-		count_lost(1);
-		return;
+	if (!s || op >= OP_COUNT)
+		return done();
+	s->events[op]++;
+	s->bytes[op] += event->length;
+	if (config.fold) {
+		struct device *device = bpf_map_lookup_elem(&devices, &event->device);
+		struct fold_key key = {
+			.file = { event->inode, event->device, event->generation },
+			.offset = event->offset,
+			.length = event->length,
+			.kind = event->kind,
+		};
+
+		return fold(&key, opened, size, device);
 	}
+	/* User space looks often enough by itself: waking it for each event would cost more than
+	 * the event. */
+	if (bpf_ringbuf_output(&events, event, sizeof(*event), BPF_RB_NO_WAKEUP))
+		s->lost++;
+	return done();
+}
+
+/* Fills in everything but the range if the access is wanted. `opened` may be null. */
+static __noinline int admit(struct file *opened, struct inode *inode, struct event *event)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct file_key file = {};
+	struct device *device;
+	__u64 pid_tgid;
+
+	if ((BPF_CORE_READ(inode, i_mode) & S_IFMT) != S_IFREG)
+		return 0;
+	file.device = BPF_CORE_READ(inode, i_sb, s_dev);
+	device = bpf_map_lookup_elem(&devices, &file.device);
+	if (!device || !wanted_task(task))
+		return 0;
+	file.inode = BPF_CORE_READ(inode, i_ino);
+	file.generation = BPF_CORE_READ(inode, i_generation);
+	if (device->below_roots && !wanted_file(opened, inode, &file))
+		return 0;
+	pid_tgid = bpf_get_current_pid_tgid();
 	event->time_ns = bpf_ktime_get_ns() - config.start_ns;
-	event->inode = file->inode;
-	event->offset = offset;
-	event->device = file->device;
-	event->generation = file->generation;
-	event->length = length;
-	event->kind = kind;
+	event->inode = file.inode;
+	event->device = file.device;
+	event->generation = file.generation;
 	event->pid = pid_tgid >> 32;
 	event->thread = (__u32)pid_tgid;
 	event->uid = bpf_get_current_uid_gid();
 	event->pad = 0;
 	name_of(task, event->comm);
-	/* User space looks often enough by itself: waking it for each event would cost more than
-	 * the event. */
-	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	return 1;
 }
 
 /* Records an access if it is wanted. `opened` may be null. */
 static __noinline int record(struct file *opened, struct inode *inode, __u64 offset, __u64 length,
 			     __u32 kind)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct file_key file = {};
-	struct device *device;
-	struct stats *s;
-	__u32 op = kind & KIND_OP_MASK;
+	struct event event = { .offset = offset, .length = length, .kind = kind };
 
-	if (!length || op >= OP_COUNT)
+	if (!length || !admit(opened, inode, &event))
 		return done();
-	if ((BPF_CORE_READ(inode, i_mode) & S_IFMT) != S_IFREG)
-		return done();
-	file.device = BPF_CORE_READ(inode, i_sb, s_dev);
-	device = bpf_map_lookup_elem(&devices, &file.device);
-	if (!device || !wanted_task(task))
-		return done();
-	file.inode = BPF_CORE_READ(inode, i_ino);
-	file.generation = BPF_CORE_READ(inode, i_generation);
-	if (device->below_roots && !wanted_file(opened, inode, &file))
-		return done();
-	s = my_stats();
-	if (!s)
-		return done();
-	s->events[op]++;
-	s->bytes[op] += length;
-	if (config.fold) {
-		struct fold_key key = { .offset = offset, .length = length, .kind = kind };
-
-		return fold(&file, opened, inode, device, &key);
-	}
-	send(task, &file, offset, length, kind);
-	return done();
+	return emit(&event, opened, config.fold ? BPF_CORE_READ(inode, i_size) : 0);
 }
 
 #endif

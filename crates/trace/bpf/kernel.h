@@ -134,6 +134,11 @@ struct address_space {
 	struct inode *host;
 };
 
+struct folio {
+	struct address_space *mapping;
+	unsigned long index;
+};
+
 struct file_ra_state {
 	unsigned int size;
 };

@@ -100,9 +100,30 @@ struct announced {
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
-	__type(key, __u64);
+	__type(key, __u32);
 	__type(value, struct announced);
 } announcements SEC(".maps");
+
+/* By thread; what is left at the end is taken from here by user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct held);
+} faults SEC(".maps");
+
+/* Miss level: the page that a thread's fault asked for and no readahead has brought. */
+struct missing {
+	struct file_key file;
+	__u64 index;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct missing);
+} missing SEC(".maps");
 
 /* Zero, but the compiler does not know: it would drop a constant result of a function that is not
  * inlined, and the verifier then sees what happens to be in the result's register. */

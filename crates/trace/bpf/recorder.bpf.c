@@ -16,6 +16,7 @@
  * | maps.h | settings and maps |
  * | filter.h | which accesses are wanted |
  * | emit.h | events and counters |
+ * | pagecache.h | faults on mappings, and readahead |
  * | syscalls.h | the numbers of the system calls, and where their arguments lie |
  */
 #include "kernel.h"
@@ -29,6 +30,7 @@
 #include "maps.h"
 #include "filter.h"
 #include "emit.h"
+#include "pagecache.h"
 #include "syscalls.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -264,79 +266,6 @@ int on_io_uring_complete(struct bpf_raw_tracepoint_args *ctx)
 	else if (config.level_miss)
 		return 0;
 	return record(file, inode, BPF_CORE_READ(kiocb, ki_pos) - result, result, kind);
-}
-
-static __always_inline int record_pages(struct inode *inode, __u64 index, __u64 end, __u32 kind)
-{
-	__u64 offset = index << config.page_shift, to = end << config.page_shift, size;
-
-	if (!inode)
-		return 0;
-	size = BPF_CORE_READ(inode, i_size);
-	to = least(to, size);
-	if (offset >= to)
-		return 0;
-	return record(0, inode, offset, to - offset, kind);
-}
-
-/* A fault on a page that is not mapped because it is not in the cache, or is the one that starts
- * the next readahead. */
-SEC("raw_tp/mm_filemap_fault")
-int on_fault(struct bpf_raw_tracepoint_args *ctx)
-{
-	struct address_space *mapping = (void *)ctx->args[0];
-	__u64 index = ctx->args[1];
-
-	return record_pages(BPF_CORE_READ(mapping, host), index, index + 1, OP_FAULT);
-}
-
-/* A fault that maps cached pages, with those around the page that was touched. */
-SEC("raw_tp/mm_filemap_map_pages")
-int on_map_pages(struct bpf_raw_tracepoint_args *ctx)
-{
-	struct address_space *mapping = (void *)ctx->args[0];
-
-	return record_pages(BPF_CORE_READ(mapping, host), ctx->args[1], ctx->args[2] + 1, OP_FAULT);
-}
-
-/* Readahead in large folios, announced before it is known whether the file system can do that:
- * if not, or for what is left over, page_cache_ra_unbounded follows in the same thread. */
-SEC("raw_tp/page_cache_ra_order")
-int on_ra_order(struct bpf_raw_tracepoint_args *ctx)
-{
-	struct inode *inode = (void *)ctx->args[0];
-	__u64 index = ctx->args[1];
-	struct file_ra_state *ra = (void *)ctx->args[2];
-	__u64 thread = (__u32)bpf_get_current_pid_tgid();
-	struct announced announced = { .index = index };
-
-	if (!inode)
-		return 0;
-	announced.end = index + BPF_CORE_READ(ra, size);
-	announced.file.inode = BPF_CORE_READ(inode, i_ino);
-	announced.file.device = BPF_CORE_READ(inode, i_sb, s_dev);
-	bpf_map_update_elem(&announcements, &thread, &announced, BPF_ANY);
-	return record_pages(inode, index, announced.end, OP_MISS);
-}
-
-SEC("raw_tp/page_cache_ra_unbounded")
-int on_ra_unbounded(struct bpf_raw_tracepoint_args *ctx)
-{
-	struct inode *inode = (void *)ctx->args[0];
-	__u64 index = ctx->args[1], end = index + ctx->args[2];
-	__u64 thread = (__u32)bpf_get_current_pid_tgid();
-	struct announced *announced;
-
-	if (!inode)
-		return 0;
-	announced = bpf_map_lookup_elem(&announcements, &thread);
-	if (announced && announced->file.inode == BPF_CORE_READ(inode, i_ino) &&
-	    announced->file.device == BPF_CORE_READ(inode, i_sb, s_dev) &&
-	    index >= announced->index && end <= announced->end) {
-		bpf_map_delete_elem(&announcements, &thread);
-		return 0;
-	}
-	return record_pages(inode, index, end, OP_MISS);
 }
 
 SEC("raw_tp/sched_process_fork")

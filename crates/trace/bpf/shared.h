@@ -38,7 +38,8 @@ struct config {
 	__u8 by_uid;
 	__u8 by_comm;
 	__u8 by_cgroup;
-	__u8 pad[2];
+	__u8 readahead_seen; /* the kernel has the tracepoints of readahead */
+	__u8 pad;
 	char comm[16];
 	__u32 pad_start;
 	__u64 start_ns;
@@ -67,6 +68,20 @@ struct fold_value {
 	__u64 first_ns;
 };
 
+/* The last page fault of a thread, held back until it is known how much it mapped. */
+struct held {
+	struct event event;
+	__u64 size; /* of the file */
+	__u64 page; /* that the fault asked for */
+	/* Pages of the last two neighbouring readaheads: start, start of the second, end. */
+	__u64 start, second, end;
+	__u32 state;
+	__u32 pad;
+};
+#define HELD_ANY 1 /* there is one */
+#define HELD_FAULT 2 /* it is a page that was not mapped because it was not in the cache */
+#define HELD_READAHEAD 4 /* and readahead followed */
+
 /* Per processor, summed by user space. */
 struct stats {
 	__u64 events[OP_COUNT];
@@ -82,6 +97,7 @@ _Static_assert(sizeof(struct device) == 8, "as in shared.rs");
 _Static_assert(sizeof(struct file_key) == 16, "as in shared.rs");
 _Static_assert(sizeof(struct fold_key) == 32, "as in shared.rs");
 _Static_assert(sizeof(struct fold_value) == 16, "as in shared.rs");
+_Static_assert(sizeof(struct held) == 120, "as in shared.rs");
 _Static_assert(sizeof(struct stats) == 88, "as in shared.rs");
 
 #endif

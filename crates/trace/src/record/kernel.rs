@@ -1,9 +1,9 @@
 //! Loading the kernel side: what the running kernel offers is looked up in its BTF first, so that
 //! a lack becomes a sentence and not a verifier log.
 
-use super::request::{Request, with_descendants};
-use super::shared::{FoldKey, FoldValue, Stats};
 use super::Options;
+use super::request::{Request, with_descendants};
+use super::shared::{FoldKey, FoldValue, Held, RawEvent, Stats};
 use crate::{Level, TraceError};
 use libbpf_rs::btf::types::{FuncProto, Ptr, Typedef};
 use libbpf_rs::btf::{Btf, BtfKind};
@@ -24,6 +24,7 @@ pub(super) struct Kernel {
     stats: MapHandle,
     folded: MapHandle,
     coarse: MapHandle,
+    faults: MapHandle,
     /// Sources of events that this kernel lacks.
     pub unseen_sources: Vec<String>,
     _object: Object,
@@ -55,6 +56,7 @@ pub(super) fn start(options: &Options, request: &Request) -> Result<Kernel, Trac
         stats: map(&object, "stats")?,
         folded: map(&object, "folded")?,
         coarse: map(&object, "coarse")?,
+        faults: map(&object, "faults")?,
         unseen_sources,
         _object: object,
     };
@@ -116,16 +118,32 @@ impl Kernel {
         Ok(sum)
     }
 
+    /// Page faults still held back, one a thread at most; call once, after detaching.
+    pub fn held(&self) -> impl Iterator<Item = RawEvent> {
+        self.faults.keys().filter_map(|thread| {
+            let value = self.faults.lookup(&thread, MapFlags::ANY).ok()??;
+            let held = Held::read_from_bytes(&value).ok()?;
+            (held.state != 0).then_some(held.event)
+        })
+    }
+
     /// Distinct ranges and their counts, in no order.
     pub fn folded(&self) -> impl Iterator<Item = (FoldKey, FoldValue)> {
         [&self.folded, &self.coarse].into_iter().flat_map(|map| {
             map.keys().filter_map(|key| {
                 let value = map.lookup(&key, MapFlags::ANY).ok()??;
-                Some((FoldKey::read_from_bytes(&key).ok()?, FoldValue::read_from_bytes(&value).ok()?))
+                Some((
+                    FoldKey::read_from_bytes(&key).ok()?,
+                    FoldValue::read_from_bytes(&value).ok()?,
+                ))
             })
         })
     }
 }
+
+const RA_ORDER: &str = "page_cache_ra_order";
+const RA_UNBOUNDED: &str = "page_cache_ra_unbounded";
+const READAHEAD: [&str; 2] = ["on_ra_order", "on_ra_unbounded"];
 
 /// Which programs to run, and what the kernel cannot show.
 fn choose(
@@ -137,7 +155,7 @@ fn choose(
     };
     let mut programs = vec!["on_sys_exit"];
     let mut unseen = Vec::new();
-    let mut optional = |tracepoint: &str, program, usable: bool, what: &str| {
+    let mut optional = |programs: &mut Vec<_>, tracepoint: &str, program, usable, what: &str| {
         if usable {
             programs.push(program);
         } else {
@@ -145,25 +163,39 @@ fn choose(
         }
     };
     let io_uring = uring_passes_request(btf);
-    optional("io_uring_complete", "on_io_uring_complete", io_uring, "io_uring");
+    optional(&mut programs, "io_uring_complete", "on_io_uring_complete", io_uring, "io_uring");
     match options.level {
         Level::Syscall => {
             for (tracepoint, program, what) in [
                 ("mm_filemap_fault", "on_fault", "page faults on mapped files"),
                 ("mm_filemap_map_pages", "on_map_pages", "faults on cached pages of mapped files"),
             ] {
-                optional(tracepoint, program, has(tracepoint), what);
+                optional(&mut programs, tracepoint, program, has(tracepoint), what);
+            }
+            if has(RA_ORDER) && has(RA_UNBOUNDED) {
+                programs.extend(READAHEAD);
             }
         }
         Level::Miss => {
-            if !has("page_cache_ra_unbounded") || !has("page_cache_ra_order") {
+            if !has(RA_ORDER) || !has(RA_UNBOUNDED) {
                 return Err(TraceError::Kernel(
                     "this kernel has no readahead tracepoints, which --level miss needs: record \
                      with --level syscall"
                         .into(),
                 ));
             }
-            programs.extend(["on_ra_order", "on_ra_unbounded"]);
+            programs.extend(READAHEAD);
+            let faults = has("mm_filemap_fault") && has("mm_filemap_add_to_page_cache");
+            optional(
+                &mut programs,
+                "mm_filemap_fault",
+                "on_fault",
+                faults,
+                "faults without readahead",
+            );
+            if faults {
+                programs.push("on_add_page");
+            }
         }
     }
     Ok((programs, unseen))
@@ -197,6 +229,7 @@ fn tune(
         program.set_autoload(wanted);
     }
     let mut config = request.config;
+    config.readahead_seen = READAHEAD.iter().all(|p| programs.contains(p)).into();
     config.start_ns = super::monotonic_ns();
     let ranges = options.max_ranges.unwrap_or(1).max(1);
     for mut map in open.maps_mut() {
@@ -221,9 +254,10 @@ fn buffer_bytes(options: &Options) -> Result<u32, TraceError> {
         return Ok(page);
     }
     let wanted = options.buffer_bytes.max(page);
-    wanted.checked_next_power_of_two().filter(|bytes| *bytes <= 1 << 30).ok_or_else(|| {
-        TraceError::Request(format!("--buffer {wanted}: at most 1 GiB can be had"))
-    })
+    wanted
+        .checked_next_power_of_two()
+        .filter(|bytes| *bytes <= 1 << 30)
+        .ok_or_else(|| TraceError::Request(format!("--buffer {wanted}: at most 1 GiB can be had")))
 }
 
 /// The tables, after loading.
@@ -293,4 +327,3 @@ fn effective_capabilities() -> Option<u64> {
     let hex = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
     u64::from_str_radix(hex.trim(), 16).ok()
 }
-

@@ -165,7 +165,8 @@ pub fn record(
     let batch = RefCell::new(Vec::with_capacity(BATCH));
     let events = kernel.events()?;
     let take = |bytes: &[u8]| {
-        batch.borrow_mut().extend(event_of(bytes, &request.mounts));
+        let raw = RawEvent::read_from_bytes(bytes).ok();
+        batch.borrow_mut().extend(raw.and_then(|raw| event_of(&raw, &request.mounts)));
         0
     };
     let mut builder = RingBufferBuilder::new();
@@ -211,7 +212,17 @@ pub fn record(
     kernel.detach();
     let duration = started.elapsed();
     drain(&mut writer)?;
-    let stats = kernel.stats()?;
+    let mut stats = kernel.stats()?;
+    let held: Vec<Event> = kernel
+        .held()
+        .inspect(|raw| {
+            stats.events[Op::Fault as usize] += 1;
+            stats.bytes[Op::Fault as usize] += u64::from(raw.length);
+        })
+        .filter_map(|raw| event_of(&raw, &request.mounts))
+        .collect();
+    rows += held.len() as u64;
+    writer.append(&held)?;
     if options.max_ranges.is_some() {
         let folded = folded_events(&kernel, &request.mounts);
         rows += folded.len() as u64;
@@ -245,8 +256,7 @@ fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-fn event_of(bytes: &[u8], mounts: &Mounts) -> Option<Event> {
-    let raw = RawEvent::read_from_bytes(bytes).ok()?;
+fn event_of(raw: &RawEvent, mounts: &Mounts) -> Option<Event> {
     Some(Event {
         time_ns: raw.time_ns,
         file: FileId {

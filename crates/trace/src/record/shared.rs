@@ -38,7 +38,8 @@ pub struct Config {
     pub by_uid: u8,
     pub by_comm: u8,
     pub by_cgroup: u8,
-    pub pad: [u8; 2],
+    pub readahead_seen: u8,
+    pub pad: u8,
     pub comm: [u8; 16],
     pub pad_start: u32,
     pub start_ns: u64,
@@ -75,6 +76,19 @@ pub struct FoldValue {
     pub first_ns: u64,
 }
 
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Held {
+    pub event: RawEvent,
+    pub size: u64,
+    pub page: u64,
+    pub start: u64,
+    pub second: u64,
+    pub end: u64,
+    pub state: u32,
+    pub pad: u32,
+}
+
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Stats {
@@ -92,5 +106,6 @@ const _: () = {
     assert!(size_of::<FileKey>() == 16);
     assert!(size_of::<FoldKey>() == 32);
     assert!(size_of::<FoldValue>() == 16);
+    assert!(size_of::<Held>() == 120);
     assert!(size_of::<Stats>() == 88);
 };
