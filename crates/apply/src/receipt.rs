@@ -65,7 +65,7 @@ pub struct Receipt {
     pub moved_bytes: u64,
     /// Time it took, pauses included.
     pub seconds: f64,
-    /// Longest time that one step held the file, in seconds.
+    /// Longest time that one step locked the file, in seconds.
     pub longest_step_seconds: f64,
     /// Why it was left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ pub struct Summary {
     /// Time spent waiting, to keep the pace or to let others go first.
     #[schemars(extend("x-unit" = "seconds"))]
     pub paused_seconds: f64,
-    /// Longest time that one step held a file.
+    /// Longest time that one step locked a file against its writers.
     #[schemars(extend("x-unit" = "seconds"))]
     pub longest_step_seconds: f64,
     /// Whether it was stopped before the end.

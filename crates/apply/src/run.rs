@@ -261,30 +261,23 @@ impl Run<'_> {
             let at = range.start + receipt.moved_bytes;
             let part = ByteRange::at(at, self.options.step_bytes).intersect(range);
             let step = Instant::now();
-            let moved = match file.relocate(index, part) {
-                Ok(()) => part.len(),
-                Err(partial) => {
-                    problem = Some(partial.skip);
-                    partial.moved
-                }
-            };
-            let busy = step.elapsed();
-            receipt.longest_step_seconds = receipt.longest_step_seconds.max(busy.as_secs_f64());
-            receipt.moved_bytes += moved;
+            let done = file.relocate(index, part);
+            let held = done.held.as_secs_f64();
+            receipt.longest_step_seconds = receipt.longest_step_seconds.max(held);
+            receipt.moved_bytes += done.moved;
+            problem = done.skip;
             if problem.is_some() {
                 break;
             }
             let (rate, device) = (self.options.rate, planned.file.device);
             let pacer = self.pacers.entry(device).or_insert_with(|| Pacer::new(rate, device));
-            pacer.after_step(moved, busy, self.stop);
+            pacer.after_step(done.moved, step.elapsed(), self.stop);
         }
         let pieces = |file: &mut dyn Movable| file.layout(range).map(|l| l.pieces(range)).ok();
         if pieces(file).is_some_and(|after| after > ready.pieces) {
             // Never make it worse: what did move moves back.
             let moved = ByteRange::at(range.start, receipt.moved_bytes);
-            if file.relocate(index, moved).is_ok() {
-                receipt.moved_bytes *= 2;
-            }
+            receipt.moved_bytes += file.relocate(index, moved).moved;
         }
         receipt.extents_after = pieces(file);
         let better = receipt.extents_after.is_some_and(|after| after < ready.pieces);

@@ -22,4 +22,4 @@ pub use layout::{Extent, ExtentKind, Layout};
 pub use measures::{DeviceLimits, Measures};
 pub use path_text::PathText;
 pub use range::ByteRange;
-pub use volume::{FsKind, Movable, Partial, Skip, SkipReason, Volume};
+pub use volume::{FsKind, Movable, Relocated, Skip, SkipReason, Volume};

@@ -5,6 +5,7 @@ use crate::{ByteRange, FileId, Layout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
+use std::time::Duration;
 
 /// The file systems that fragmend knows by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
@@ -154,17 +155,19 @@ pub trait Movable {
     /// there. Nothing has moved yet; what was staged before is given back.
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;
     /// Exchanges `part` of the staged range `index` with its new space. Called once more on the
-    /// same part, it moves back. `Ok` means all of it; an error carries how far it came.
-    fn relocate(&mut self, index: usize, part: ByteRange) -> Result<(), Partial>;
+    /// same part, it moves back.
+    fn relocate(&mut self, index: usize, part: ByteRange) -> Relocated;
     /// Makes what was relocated durable and frees the space that it left, or that was not used.
     fn settle(&mut self) -> Result<(), Skip>;
 }
 
-/// A relocation that ended early.
+/// How far one relocation came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Partial {
+pub struct Relocated {
     /// Bytes from the start of the part that did move.
     pub moved: u64,
-    /// Why no more.
-    pub skip: Skip,
+    /// Longest time for which the file was locked against its writers.
+    pub held: Duration,
+    /// Why it ended before the end of the part, if it did.
+    pub skip: Option<Skip>,
 }

@@ -30,6 +30,7 @@ pub fn figures<T: JsonSchema + Serialize>(source: &T) -> Vec<Figure> {
     };
     properties
         .iter()
+        .filter(|(name, _)| *name != "schema_version") // for programs
         .filter_map(|(name, property)| {
             let value = values.get(name)?.as_f64()?;
             let text = |key: &str| property.get(key).and_then(Value::as_str).unwrap_or_default();

@@ -42,7 +42,6 @@ pub fn text(plan: &Plan, top: usize) -> String {
         out.push_str(&files(&plan.files, top));
         out.push_str("\n\n");
     }
-    // The version is for programs.
     out.push_str(&table(&figures(&plan.summary)));
     out.push_str("\n\n(requests are predictions)\n");
     out.push_str(&plan.summary.verdict);

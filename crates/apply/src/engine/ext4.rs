@@ -18,12 +18,13 @@
 //! mapping: such a file system is refused unless forced. `data=journal` the kernel refuses.
 //!
 //! The kernel holds both inodes' locks for a step, and reads what it copies while it does. So
-//! the pages are read *before*, without locks; and through `POSIX_FADV_WILLNEED`, which fills
-//! the cache with single pages: on 6.16 to 6.19 an exchange under a large folio dirties all of
-//! it, and each further block of it waits for a flush. Measured for 128 KiB in 32 pieces: 0.3 ms
-//! under the locks instead of 4 ms.
+//! the pages are read *before*, without locks. They must be single pages: on 6.16 to 6.19 an
+//! exchange under a large folio dirties all of it, and each further block of it waits for a
+//! flush. `POSIX_FADV_WILLNEED` fills the cache with single pages; what was cached before is
+//! dropped first, see `Ext4File::make_room`. Measured for 128 KiB in 32 pieces: 0.3 ms under the locks instead of
+//! 4 ms.
 
-use fragmend_layout::{ByteRange, FileId, Layout, Movable, Partial, Skip, SkipReason, Volume};
+use fragmend_layout::{ByteRange, FileId, Layout, Movable, Relocated, Skip, SkipReason, Volume};
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::{self, flags};
@@ -35,11 +36,13 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a step that met a busy page is tried, and how long the first wait is.
 const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
+/// No page-cache folio of a file is larger (a PMD's worth, mm/huge_memory.c).
+const LARGEST_FOLIO: u64 = 2 << 20;
 
 /// A mounted ext4.
 pub struct Ext4 {
@@ -149,6 +152,8 @@ impl Volume for Ext4 {
             Errno::AGAIN => Skip::new(SkipReason::Leased, ""),
             e => skip_of(e.into()),
         })?;
+        // No readahead beyond what is asked for: it would come in large folios.
+        let _ = rustix::fs::fadvise(&fd, 0, None, Advice::Random);
         let beside = hint.parent().filter(|_| stat.st_nlink > 0).map(Path::to_owned);
         Ok(Box::new(Ext4File {
             volume: self,
@@ -202,8 +207,8 @@ struct Slot {
     range: ByteRange,
     /// Where in the donor the range's new space begins.
     donor_start: u64,
-    /// Whether the service had some of it in the page cache: then it stays there.
-    was_cached: bool,
+    /// What the service had in the page cache here and close by: it comes back afterwards.
+    warm: Vec<ByteRange>,
     moved: bool,
 }
 
@@ -224,11 +229,34 @@ impl Ext4File<'_> {
         unnamed(&self.volume.mount).map_err(|e| skip_of(e.into()))
     }
 
+    /// Whether at least half of a range is in the page cache.
+    fn is_cached(&self, range: ByteRange) -> bool {
+        let page = rustix::param::page_size() as u64;
+        let pages = cache::cached_pages(&self.fd, range.start..range.end);
+        !range.is_empty() && pages.is_ok_and(|n| n * 2 >= range.len() / page)
+    }
+
+    /// Drops what the page cache holds of `part`. A folio that reaches beyond the part stays on
+    /// the first try; then everything in its way goes.
+    fn make_room(&mut self, part: ByteRange) {
+        let cached = |range: ByteRange| cache::cached_pages(&self.fd, range.start..range.end);
+        let drop = |range: ByteRange| {
+            let _ = cache::drop_clean(&self.fd, range.start..range.end);
+        };
+        // An old kernel that cannot tell has no large folios either.
+        if cached(part).unwrap_or(0) > 0 {
+            drop(part);
+            if cached(part).unwrap_or(0) > 0 {
+                drop(part.align_outward(LARGEST_FOLIO));
+            }
+        }
+    }
+
     /// Reads a part into the page cache, and waits for it.
     fn prefetch(&mut self, part: ByteRange) {
-        let len = std::num::NonZeroU64::new(part.len());
+        self.make_room(part);
         // Best effort: if it fails, the exchange reads for itself.
-        let _ = rustix::fs::fadvise(&self.fd, part.start, len, Advice::WillNeed);
+        self.will_need(part);
         self.scratch.resize(part.len() as usize, 0);
         let mut at = 0;
         while let Ok(n @ 1..) =
@@ -236,6 +264,42 @@ impl Ext4File<'_> {
         {
             at += n;
         }
+    }
+
+    /// One call to the kernel; adds what it did to `done`.
+    fn exchange(
+        &mut self,
+        index: usize,
+        rest: ByteRange,
+        done: &mut Relocated,
+    ) -> Result<(), Skip> {
+        let block = self.volume.block;
+        let nothing_staged = || Skip::new(SkipReason::Failed, "nothing is staged");
+        let stage = self.stage.as_mut().ok_or_else(nothing_staged)?;
+        let slot = stage.slots.get_mut(index).ok_or_else(nothing_staged)?;
+        slot.moved = true;
+        let blocks = Blocks {
+            orig: rest.start / block,
+            donor: (slot.donor_start + rest.start - slot.range.start) / block,
+            len: rest.len() / block,
+        };
+        let started = Instant::now();
+        // Safe to crash before, in and after this line: see the head of this file.
+        let outcome = move_extents(&self.fd, &stage.donor, blocks);
+        done.held = done.held.max(started.elapsed());
+        done.moved += (outcome.blocks * block).min(rest.len());
+        match outcome.error {
+            Some(e) => Err(skip_of(e)),
+            None if outcome.blocks < blocks.len => {
+                Err(Skip::new(SkipReason::SizeChanged, "the kernel moved less than the range"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn will_need(&self, range: ByteRange) {
+        let len = std::num::NonZeroU64::new(range.len());
+        let _ = rustix::fs::fadvise(&self.fd, range.start, len, Advice::WillNeed);
     }
 }
 
@@ -268,52 +332,41 @@ impl Movable for Ext4File<'_> {
         for range in ranges {
             let place = ByteRange::at(donor_start, range.len());
             pieces.push(lies.within(place).count() as u64);
-            let span = range.start..range.end;
-            let was_cached = cache::cached_pages(&self.fd, span.clone()).map_or(true, |n| n > 0);
-            // Pages in large folios go; they come back as single ones. Mapped pages stay.
-            let _ = cache::drop_clean(&self.fd, span);
-            slots.push(Slot { range: *range, donor_start, was_cached, moved: false });
+            let wide = range.align_outward(LARGEST_FOLIO);
+            let warm = [
+                ByteRange { start: wide.start, end: range.start },
+                *range,
+                ByteRange { start: range.end, end: wide.end },
+            ];
+            let warm = warm.into_iter().filter(|w| self.is_cached(*w)).collect();
+            self.make_room(*range);
+            slots.push(Slot { range: *range, donor_start, warm, moved: false });
             donor_start = place.end;
         }
         self.stage = Some(Stage { donor, slots });
         Ok(pieces)
     }
 
-    fn relocate(&mut self, index: usize, part: ByteRange) -> Result<(), Partial> {
-        let block = self.volume.block;
-        let mut rest = part;
+    fn relocate(&mut self, index: usize, part: ByteRange) -> Relocated {
+        let mut done = Relocated { moved: 0, held: Duration::ZERO, skip: None };
         let mut wait = FIRST_WAIT;
-        for attempt in 1.. {
+        for attempt in 1..=TRIES {
+            let rest = ByteRange { start: part.start + done.moved, end: part.end };
             self.prefetch(rest);
-            let Some(stage) = &mut self.stage else { break };
-            let slot = &mut stage.slots[index];
-            slot.moved = true;
-            let blocks = Blocks {
-                orig: rest.start / block,
-                donor: (slot.donor_start + rest.start - slot.range.start) / block,
-                len: rest.len() / block,
-            };
-            // Safe to crash before, in and after this line: see the head of this file.
-            let outcome = move_extents(&self.fd, &stage.donor, blocks);
-            rest.start = (rest.start + outcome.blocks * block).min(rest.end);
-            let error = match outcome.error {
-                None if rest.is_empty() => break,
-                None => Skip::new(SkipReason::SizeChanged, "the kernel moved less than the range"),
-                Some(e) => skip_of(e),
-            };
-            let moved = rest.start - part.start;
-            if error.reason != SkipReason::Busy || attempt >= TRIES {
-                return Err(Partial { moved, skip: error });
+            let exchanged = self.exchange(index, rest, &mut done);
+            let Err(skip) = exchanged else { break };
+            if skip.reason != SkipReason::Busy || attempt == TRIES {
+                done.skip = Some(skip);
+                break;
             }
-            // Somebody dirtied a page or holds it: write back, drop, and try what is left.
+            // Somebody dirtied a page or holds it: write back, and try what is left.
             let _ = cache::write_and_wait(&self.fd, rest.start..rest.end);
-            let _ = cache::drop_clean(&self.fd, rest.start..rest.end);
             std::thread::sleep(wait);
             wait *= 2;
         }
         // The sooner the copies are on their way, the shorter the journal's next commit.
         let _ = cache::start_writeback(&self.fd, part.start..part.end);
-        Ok(())
+        done
     }
 
     fn settle(&mut self) -> Result<(), Skip> {
@@ -323,8 +376,9 @@ impl Movable for Ext4File<'_> {
         }
         // Commits the exchanges; only then does closing the donor free the old blocks.
         rustix::fs::fdatasync(&self.fd).map_err(|e| skip_of(e.into()))?;
-        for slot in stage.slots.iter().filter(|s| s.moved && !s.was_cached) {
+        for slot in stage.slots.iter().filter(|s| s.moved) {
             let _ = cache::drop_clean(&self.fd, slot.range.start..slot.range.end);
+            slot.warm.iter().for_each(|w| self.will_need(*w));
         }
         Ok(())
     }
