@@ -1,0 +1,60 @@
+//! Recording what other programs do on an image: the recorder never sees its own process.
+
+use fragmend_testbed::image::{Image, run};
+use fragmend_trace::record::{Options, Summary, record};
+use fragmend_trace::{Access, FileAccesses, Filter, Op, Trace, read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+
+/// A recording of what `work` does, read back.
+pub fn traced(
+    image: &Image,
+    configure: impl FnOnce(&mut Options),
+    work: impl FnOnce(),
+) -> (Summary, Trace) {
+    let output = image.scratch().join("trace.parquet");
+    let mut options = Options::new(&output, vec![image.path().to_owned()]);
+    configure(&mut options);
+    let output = options.output.clone();
+    let stop = AtomicBool::new(false);
+    let (begun, begins) = mpsc::channel();
+    let summary = std::thread::scope(|scope| {
+        let recorder = scope.spawn(|| {
+            record(&options, &stop, &mut |_| {
+                let _ = begun.send(());
+            })
+        });
+        if begins.recv().is_ok() {
+            work();
+        }
+        stop.store(true, Ordering::Relaxed);
+        recorder.join().expect("the recorder does not panic").expect("it records")
+    });
+    (summary, read(&output, &Filter::default()).expect("the trace is readable"))
+}
+
+/// Runs Python with `f` and further arguments in `sys.argv`.
+pub fn python(code: &str, args: &[&Path]) {
+    let mut all: Vec<PathBuf> = vec!["-c".into(), code.into()];
+    all.extend(args.iter().map(|p| p.to_path_buf()));
+    run("python3", all);
+}
+
+/// What was seen of the file called `name`.
+pub fn of<'a>(trace: &'a Trace, name: &str) -> &'a FileAccesses {
+    let named = |f: &&FileAccesses| f.path.as_ref().is_some_and(|p| p.ends_with(name));
+    trace.files.iter().find(named).unwrap_or_else(|| panic!("{name} is not in the trace"))
+}
+
+/// Operation, offset and length of each access, in order.
+pub fn ranges(file: &FileAccesses) -> Vec<(Op, u64, u32)> {
+    file.accesses.iter().map(|a| (a.op, a.offset, a.length)).collect()
+}
+
+/// Accesses and bytes, counts included.
+pub fn volume(accesses: &[Access]) -> (u64, u64) {
+    accesses.iter().fold((0, 0), |(n, bytes), a| {
+        (n + u64::from(a.count), bytes + u64::from(a.count) * u64::from(a.length))
+    })
+}
