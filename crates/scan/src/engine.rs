@@ -173,8 +173,15 @@ impl Job<'_> {
             return Err(Reason::NoLayout);
         }
         let (file, stat) = opener.open(self.tree, entry).map_err(|e| Reason::from(&e))?;
-        // A single file can be mounted over another.
-        if stat.st_dev != self.mounted.fs.dev {
+        // A single file can be mounted over another. An overlay's files have many device numbers;
+        // there only the mount tells.
+        let fs = self.mounted.fs;
+        let elsewhere = if fs.inode_numbers_hold() {
+            stat.st_dev != fs.dev
+        } else {
+            !opener.is_on_mount_of(&file, entry.dir)
+        };
+        if elsewhere {
             return Err(Reason::OtherFileSystem);
         }
         let layout = fiemap::layout_with(space, &file).map_err(|e| Reason::from(&e));

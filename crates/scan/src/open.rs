@@ -3,7 +3,7 @@
 
 use crate::Tree;
 use crate::tree::Entry;
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -30,6 +30,16 @@ impl Opener {
             return Err(Errno::NOENT.into());
         }
         Ok((file, stat))
+    }
+
+    /// Whether a file that was just opened is on the mount of its directory; also true where the
+    /// kernel cannot tell (before 5.8).
+    pub fn is_on_mount_of(&self, file: &OwnedFd, dir: u32) -> bool {
+        let dir = self.dirs.iter().find(|(d, _)| *d == dir).map(|(_, fd)| fd);
+        match (mount_id(file), dir.and_then(mount_id)) {
+            (Some(a), Some(b)) => a == b,
+            _ => true,
+        }
     }
 
     fn dir(&mut self, tree: &Tree, dir: u32) -> io::Result<&OwnedFd> {
@@ -64,4 +74,10 @@ fn open_dir(tree: &Tree, dir: u32) -> io::Result<OwnedFd> {
         fd = rustix::fs::openat(&fd, tree.name(*name), flags | OFlags::NOFOLLOW, Mode::empty())?;
     }
     Ok(fd)
+}
+
+fn mount_id(file: &OwnedFd) -> Option<u64> {
+    let wanted = StatxFlags::MNT_ID;
+    let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted).ok()?;
+    (found.stx_mask & wanted.bits() != 0).then_some(found.stx_mnt_id)
 }

@@ -22,7 +22,7 @@ pub struct Args {
     /// Files or directories; symbolic links below them are not followed
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
-    /// How many of the worst files to list
+    /// How many of the worst files the text lists; JSON has them all
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
     /// Go on into other file systems mounted below a path
@@ -102,7 +102,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         write_text(&mut out, &tree, &totals, &mut found)?;
     }
     out.flush()?;
-    if errors.is_empty() || totals.files > 0 {
+    if totals.files > 0 {
         suggest(ui, args, &totals);
     }
     Ok(Exit::IMPROVABLE.when(totals.fragmented_files > 0) | Exit::FAILED.when(!errors.is_empty()))
@@ -317,6 +317,8 @@ fn verdict(totals: &Totals) -> String {
     let of = human(totals.measures.requests_now as f64, Unit::Count);
     let per_cent = human(share, Unit::Share);
     match (totals.fragmented_files, requests) {
+        _ if totals.files == 0 && totals.skipped.is_empty() => "There are no files.".into(),
+        _ if totals.files == 0 => "No file could be measured.".into(),
         (0, _) => "Nothing is fragmented.".into(),
         (_, 0) => "Fragmentation costs nothing here: no sequential read would take fewer \
                    requests."

@@ -143,3 +143,140 @@ impl<'a> TreeWalk<'a> {
         Some(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fragmend_layout::FileId;
+    use std::collections::BTreeMap;
+
+    const BLOCK: usize = 1024;
+    const SEED: u32 = 77;
+
+    /// Blocks in memory.
+    struct Memory(BTreeMap<u64, Vec<u8>>);
+
+    impl Nodes for Memory {
+        fn node(&mut self, block: u64, _depth: u16) -> Option<&[u8]> {
+            self.0.get(&block).map(Vec::as_slice)
+        }
+        fn expect(&mut self, _blocks: &mut Vec<u64>) {}
+    }
+
+    fn superblock() -> Superblock {
+        let mut bytes = [0u8; 1024];
+        let mut put = |at: usize, v: u32| bytes[at..at + 4].copy_from_slice(&v.to_le_bytes());
+        put(0x0, 2048);
+        put(0x4, 16384);
+        put(0x14, 1);
+        put(0x20, 8192);
+        put(0x28, 1024);
+        put(0x38, 0xEF53);
+        Superblock::parse(&bytes).unwrap()
+    }
+
+    /// A node with entries (first file block, length or 0 for an index, block).
+    fn node(bytes: usize, depth: u16, entries: &[(u32, u16, u32)]) -> Vec<u8> {
+        let mut out = vec![0; bytes];
+        let room = ((bytes - HEADER - 4) / ENTRY) as u16;
+        let mut put16 = |at: usize, v: u16| out[at..at + 2].copy_from_slice(&v.to_le_bytes());
+        put16(0, MAGIC);
+        put16(2, entries.len() as u16);
+        put16(4, room);
+        put16(6, depth);
+        for (i, (first, length, block)) in entries.iter().enumerate() {
+            let at = HEADER + i * ENTRY;
+            out[at..at + 4].copy_from_slice(&first.to_le_bytes());
+            if depth == 0 {
+                out[at + 4..at + 6].copy_from_slice(&length.to_le_bytes());
+                out[at + 8..at + 12].copy_from_slice(&block.to_le_bytes());
+            } else {
+                out[at + 4..at + 8].copy_from_slice(&block.to_le_bytes());
+            }
+        }
+        let end = HEADER + usize::from(room) * ENTRY;
+        let sum = crc32c(SEED, &out[..end]);
+        out[end..end + 4].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    fn walk(root: &[u8], blocks: &BTreeMap<u64, Vec<u8>>, seed: Option<u32>) -> Option<Layout> {
+        let sb = superblock();
+        let mut layout = Layout::new(FileId { device: 0, inode: 0, generation: 0 }, 0);
+        TreeWalk::new(&sb, seed, &mut layout).run(root, &mut Memory(blocks.clone()))?;
+        Some(layout)
+    }
+
+    fn two_levels() -> (Vec<u8>, BTreeMap<u64, Vec<u8>>) {
+        let root = node(60, 2, &[(0, 0, 100)]);
+        let blocks = BTreeMap::from([
+            (100, node(BLOCK, 1, &[(0, 0, 101), (50, 0, 102)])),
+            (101, node(BLOCK, 0, &[(0, 10, 1000), (20, 32768 + 5, 2000)])),
+            (102, node(BLOCK, 0, &[(50, 1, 3000), (51, 1, 3001)])),
+        ]);
+        (root, blocks)
+    }
+
+    #[test]
+    fn a_deep_tree_is_read_in_file_order() {
+        let (root, blocks) = two_levels();
+        let layout = walk(&root, &blocks, Some(SEED)).unwrap();
+        let found: Vec<_> =
+            layout.extents().iter().map(|e| (e.logical, e.physical, e.length, e.kind)).collect();
+        let kib = |n: u64| n * 1024;
+        assert_eq!(
+            found,
+            [
+                (0, kib(1000), kib(10), ExtentKind::Data),
+                (kib(20), kib(2000), kib(5), ExtentKind::Unwritten),
+                (kib(50), kib(3000), kib(2), ExtentKind::Data),
+            ]
+        );
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_block_is_noticed() {
+        let (root, blocks) = two_levels();
+        for at in 0..BLOCK - 4 {
+            for bit in 0..8 {
+                let mut bad = blocks.clone();
+                bad.get_mut(&101).unwrap()[at] ^= 1 << bit;
+                let last = HEADER + (BLOCK - HEADER - 4) / ENTRY * ENTRY + 4;
+                assert!(at >= last || walk(&root, &bad, Some(SEED)).is_none(), "{at} {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_checksums_damage_ends_the_walk_and_never_the_program() {
+        let (root, blocks) = two_levels();
+        let mut state = 0x9E37_79B9_7F4A_7C15u64;
+        let mut random = move |below: usize| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % below as u64) as usize
+        };
+        for _ in 0..20_000 {
+            let (mut root, mut blocks) = (root.clone(), blocks.clone());
+            for _ in 0..=random(4) {
+                let value = random(256) as u8;
+                match random(4) {
+                    0 => root[random(60)] = value,
+                    n => blocks.get_mut(&(99 + n as u64)).unwrap()[random(64)] = value,
+                }
+            }
+            if let Some(layout) = walk(&root, &blocks, None) {
+                let forward = |w: &[Extent]| w[0].range().end <= w[1].logical;
+                assert!(layout.extents().windows(2).all(forward));
+            }
+        }
+    }
+
+    #[test]
+    fn a_tree_that_leads_back_to_itself_ends() {
+        let root = node(60, 5, &[(0, 0, 100)]);
+        let blocks = BTreeMap::from([(100, node(BLOCK, 4, &[(0, 0, 100), (1, 0, 100)]))]);
+        assert_eq!(walk(&root, &blocks, None), None);
+    }
+}

@@ -68,7 +68,7 @@ impl<'a> Inode<'a> {
 /// The checksum covers the whole inode with its own two halves as zeroes; the upper half exists
 /// only where the inode has room for it.
 fn checksum_holds(seed: u32, bytes: &[u8]) -> Option<bool> {
-    let mut sum = crc32c(seed, &bytes[..CHECKSUM_LOW]);
+    let mut sum = crc32c(seed, bytes.get(..CHECKSUM_LOW)?);
     sum = crc32c(sum, &[0; 2]);
     sum = crc32c(sum, bytes.get(CHECKSUM_LOW + 2..OLD_SIZE)?);
     let mut stored = u32::from(le16(bytes, CHECKSUM_LOW)?);
