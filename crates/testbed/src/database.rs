@@ -18,6 +18,9 @@ use std::process::{Command, Stdio};
 /// Rows written by one commit.
 const ROWS_PER_COMMIT: u64 = 64;
 
+/// Commits to one table before the other has its turn: about a megabyte.
+const COMMITS_PER_TURN: u64 = 16;
+
 /// Bytes of one row's payload.
 const PAYLOAD_BYTES: u64 = 1000;
 
@@ -86,7 +89,9 @@ impl Database {
     /// A fixed load over the newest 60 % of `events`: sums over windows of consecutive rows, the
     /// windows chosen after Zipf, then one scan of the newest tenth.
     pub fn queries(&self, count: usize, seed: u64) -> Queries {
-        let rows = self.commits.div_ceil(2) * ROWS_PER_COMMIT;
+        let both = 2 * COMMITS_PER_TURN;
+        let rest = (self.commits % both).min(COMMITS_PER_TURN);
+        let rows = (self.commits / both * COMMITS_PER_TURN + rest) * ROWS_PER_COMMIT;
         let first = rows * 2 / 5;
         let windows = (rows - first) / WINDOW_ROWS;
         let mut random = Random::new(seed);
@@ -156,8 +161,9 @@ CREATE TABLE archive(id INTEGER PRIMARY KEY, kind INTEGER, payload TEXT);";
 
 /// One commit: rows whose every value follows from the row's number.
 fn insert(commit: u64) -> String {
-    let table = if commit.is_multiple_of(2) { "events" } else { "archive" };
-    let from = commit / 2 * ROWS_PER_COMMIT;
+    let (turn, in_turn) = (commit / COMMITS_PER_TURN, commit % COMMITS_PER_TURN);
+    let table = if turn.is_multiple_of(2) { "events" } else { "archive" };
+    let from = (turn / 2 * COMMITS_PER_TURN + in_turn) * ROWS_PER_COMMIT;
     let to = from + ROWS_PER_COMMIT - 1;
     let copies = PAYLOAD_BYTES / 10 + 1;
     format!(
@@ -199,5 +205,40 @@ impl Shell {
     fn close(mut self) {
         drop(self.running.child().stdin.take());
         self.running.wait().expect(&[0]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_take_turns_and_leave_no_gap_in_their_row_numbers() {
+        let numbers = |table: &str| -> Vec<u64> {
+            let into = format!("INTO {table}(");
+            let inserts = (0..100).map(insert).filter(|sql| sql.contains(&into));
+            let starts = inserts.filter_map(|sql| {
+                let (from, _) = sql.split_once("generate_series(")?.1.split_once(',')?;
+                from.parse().ok()
+            });
+            starts.collect()
+        };
+        let (events, archive) = (numbers("events"), numbers("archive"));
+        assert_eq!(events.len() + archive.len(), 100);
+        for table in [events, archive] {
+            assert!(table.iter().zip(0..).all(|(from, n)| *from == n * ROWS_PER_COMMIT));
+        }
+    }
+
+    #[test]
+    fn queries_ask_for_rows_that_are_there() {
+        let database = Database { path: "db".into(), commits: 100 };
+        let queries = database.queries(40, 1);
+        // 52 commits into `events`: turns of 16, 16, 16 and 4.
+        let rows = 52 * ROWS_PER_COMMIT;
+        let last = queries.sql.lines().filter_map(|q| q.rsplit_once("AND ")?.1.strip_suffix(';'));
+        let last: Vec<u64> = last.filter_map(|n| n.parse().ok()).collect();
+        assert_eq!(last.len(), 40);
+        assert!(last.iter().all(|n| *n < rows), "{last:?}");
     }
 }

@@ -1,0 +1,131 @@
+//! Man pages, shell completions and JSON schemas.
+//!
+//! They are kept in the repository, so that packagers need not run anything; `--check` in the
+//! continuous integration keeps them true. A file that is no longer made is stale too.
+
+use anyhow::{Context, bail};
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use fragmend::cli::Cli;
+use schemars::{JsonSchema, Schema, schema_for};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Directories that hold nothing but generated files.
+const DIRECTORIES: [&str; 3] = ["man", "completions", "schemas"];
+
+/// Content by path, relative to the workspace.
+pub type Files = BTreeMap<PathBuf, Vec<u8>>;
+
+/// Makes every file.
+///
+/// # Errors
+/// When a generator fails, which is a mistake in the definitions.
+pub fn files() -> anyhow::Result<Files> {
+    let mut files = Files::new();
+    let mut command = Cli::command();
+    command.build();
+    man(&command, &mut files)?;
+    for (shell, name) in [
+        (Shell::Bash, "fragmend.bash"),
+        (Shell::Zsh, "_fragmend"),
+        (Shell::Fish, "fragmend.fish"),
+    ] {
+        let mut text = Vec::new();
+        clap_complete::generate(shell, &mut Cli::command(), "fragmend", &mut text);
+        files.insert(Path::new("completions").join(name), text);
+    }
+    for (name, schema) in schemas() {
+        let mut text = serde_json::to_vec_pretty(&schema)?;
+        text.push(b'\n');
+        files.insert(Path::new("schemas").join(format!("{name}.schema.json")), text);
+    }
+    Ok(files)
+}
+
+/// One page for the program and one for each verb.
+fn man(command: &Command, files: &mut Files) -> anyhow::Result<()> {
+    let verbs = command.get_subcommands().filter(|c| c.get_name() != "help");
+    for page in std::iter::once(command).chain(verbs) {
+        let name = page.get_display_name().unwrap_or(page.get_name()).to_owned();
+        // A date would make every day's file another.
+        let page = clap_mangen::Man::new(page.clone())
+            .source(concat!("fragmend ", env!("CARGO_PKG_VERSION")))
+            .manual("fragmend manual")
+            .date("");
+        let mut text = Vec::new();
+        page.render(&mut text)?;
+        files.insert(Path::new("man").join(format!("{name}.1")), text);
+    }
+    Ok(())
+}
+
+/// What programs read and write of ours.
+fn schemas() -> Vec<(&'static str, Schema)> {
+    fn of<T: JsonSchema>() -> Schema {
+        schema_for!(T)
+    }
+    vec![
+        ("scan", of::<fragmend_report::scan::ScanReport>()),
+        ("record", of::<fragmend_report::record::RecordReport>()),
+        ("plan", of::<fragmend_report::plan::PlanReport>()),
+        ("plan-file", of::<fragmend_plan::Plan>()),
+        ("apply-event", of::<fragmend_apply::Event>()),
+    ]
+}
+
+/// Writes every file, and removes what is no longer made.
+///
+/// # Errors
+/// When a file cannot be written.
+pub fn write(root: &Path, files: &Files) -> anyhow::Result<()> {
+    for stale in strangers(root, files)? {
+        std::fs::remove_file(&stale).with_context(|| stale.display().to_string())?;
+    }
+    for (path, content) in files {
+        let path = root.join(path);
+        let written = match path.parent() {
+            Some(dir) => std::fs::create_dir_all(dir),
+            None => Ok(()),
+        };
+        written
+            .and_then(|()| std::fs::write(&path, content))
+            .with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Compares every file with what is there.
+///
+/// # Errors
+/// When one differs, is missing or should not be there; the error names all of them.
+pub fn check(root: &Path, files: &Files) -> anyhow::Result<()> {
+    let is_stale = |(path, content): &(&PathBuf, &Vec<u8>)| {
+        std::fs::read(root.join(path)).map_or(true, |found| found != **content)
+    };
+    let mut stale: Vec<String> =
+        files.iter().filter(is_stale).map(|(path, _)| path.display().to_string()).collect();
+    for path in strangers(root, files)? {
+        stale.push(path.strip_prefix(root).unwrap_or(&path).display().to_string());
+    }
+    if !stale.is_empty() {
+        bail!("stale: {}; run 'make generate' and commit the result", stale.join(", "));
+    }
+    Ok(())
+}
+
+/// Files in our directories that are not made any more.
+fn strangers(root: &Path, files: &Files) -> anyhow::Result<Vec<PathBuf>> {
+    let mut strangers = Vec::new();
+    for directory in DIRECTORIES {
+        let Ok(entries) = std::fs::read_dir(root.join(directory)) else { continue };
+        for entry in entries {
+            let name = entry?.file_name();
+            if !files.contains_key(&Path::new(directory).join(&name)) {
+                strangers.push(root.join(directory).join(name));
+            }
+        }
+    }
+    strangers.sort();
+    Ok(strangers)
+}
