@@ -85,7 +85,8 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         ui.warn(format!("{calls} calls of 32-bit programs were not looked into"));
     }
     if summary.meta.lost > 0 {
-        let remedy = if args.fold { "a larger --max-ranges" } else { "a larger --buffer, or --fold" };
+        let remedy =
+            if args.fold { "a larger --max-ranges" } else { "a larger --buffer, or --fold" };
         let (lost, seen) = (summary.meta.lost, summary.events());
         ui.warn(format!("{lost} of {seen} accesses were LOST: record again with {remedy}"));
     }
@@ -126,7 +127,8 @@ fn uid(user: &str) -> anyhow::Result<u32> {
     }
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+/// Parses a length of time, for clap.
+pub fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(d) if d.is_zero() => Err("a recording of no length sees nothing".to_owned()),
         Ok(d) => Ok(d),
