@@ -119,8 +119,9 @@ fn loop_without_root_what_can_be_read_is_scanned() {
     assert_eq!(found.totals.skipped, 3, "{:?}", found.skipped);
     assert!(found.skipped.iter().all(|s| s.reason == "permission denied"));
 
-    let bulk = as_nobody(&[image.path().as_os_str(), "--source".as_ref(), "bulk".as_ref()]);
-    assert_eq!(bulk.status.code(), Some(4));
+    let demand = ["--json", "--source", "bulk"].map(OsStr::new);
+    let bulk = as_nobody(&[&[image.path().as_os_str()], &demand[..]].concat());
+    assert_eq!((bulk.status.code(), text(&bulk.stdout)), (Some(4), String::new()));
     assert!(text(&bulk.stderr).contains("cannot be read"), "{}", text(&bulk.stderr));
 
     let closed = as_nobody(&[image.path().join("whole").as_os_str()]);

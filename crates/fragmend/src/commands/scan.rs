@@ -1,14 +1,16 @@
 //! `fragmend scan`: how fragmented files are, where, and whether it matters.
 //!
 //! Read-only. The walk and the measuring are the `scan` crate's; here are the options, and the
-//! two renderings: a page of text, or a JSON document written file by file.
+//! two renderings: a page of text ([`text`]), or a JSON document written file by file.
+
+mod text;
 
 use crate::exit::Exit;
 use crate::ui::Ui;
 use clap::ValueEnum;
 use fragmend_layout::{Log2Histogram, PathText};
+use fragmend_report::SCHEMA_VERSION;
 use fragmend_report::scan::{ScanFile, ScanTotals, Skipped, Step};
-use fragmend_report::{SCHEMA_VERSION, Unit, figures, human, table};
 use fragmend_scan::{
     FileMeasures, MeasuredBatch, Reason, Skip, Source, Totals, Tree, WalkOptions, files, measure,
 };
@@ -70,7 +72,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         write!(out, "{{\"schema_version\":{SCHEMA_VERSION},\"command\":\"scan\",\"files\":[")?;
     }
     let mut first = true;
-    let totals = measure(&tree, args.source.into(), |batch| {
+    let measured = measure(&tree, args.source.into(), |batch| {
         bar.inc((batch.files.len() + batch.skips.len()) as u64);
         found.take(&tree, batch);
         if ui.json {
@@ -80,8 +82,15 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
             }
         }
         Ok(())
-    })
-    .map_err(unwrap_sink)?;
+    });
+    let totals = match measured {
+        Ok(totals) => totals,
+        Err(error) => {
+            // No half document: what is still in the buffer is thrown away.
+            drop(out.into_parts());
+            return Err(unwrap_sink(error));
+        }
+    };
     bar.finish_and_clear();
 
     for name in found.without_layouts() {
@@ -99,7 +108,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if ui.json {
         finish_json(&mut out, &tree, &totals, &found, &errors)?;
     } else if tree.failed().len() < args.paths.len() {
-        write_text(&mut out, &tree, &totals, &mut found)?;
+        text::write(&mut out, &tree, &totals, &mut found)?;
     }
     out.flush()?;
     if totals.files > 0 {
@@ -242,107 +251,15 @@ fn finish_json(
     writeln!(out, "}}")
 }
 
-fn write_text(
-    out: &mut impl Write,
-    tree: &Tree,
-    totals: &Totals,
-    found: &mut Found,
-) -> io::Result<()> {
-    found.settle();
-    if !found.worst.is_empty() {
-        writeln!(out, "Worst files, by the requests that a sequential read could save:\n")?;
-        writeln!(out, "{}\n", worst_table(tree, &found.worst))?;
-    }
-    writeln!(out, "All files:\n")?;
-    writeln!(out, "{}", table(&figures(&scan_totals(totals))))?;
-    for (reason, count) in &totals.skipped {
-        writeln!(out, "   skipped: {count}, {reason}")?;
-    }
-    if totals.fragmented_files > 0 {
-        write_histogram(out, "Fragments by length", &totals.frag_sizes)?;
-        write_histogram(out, "Fragments by distance from the one before", &totals.frag_distances)?;
-    }
-    writeln!(out, "\n{}", verdict(totals))
-}
-
-fn worst_table(tree: &Tree, worst: &[FileMeasures]) -> comfy_table::Table {
-    use comfy_table::{Cell, CellAlignment::Right, Table, presets};
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    let heads = ["size", "extents", "fewest", "DoF", "frag size", "distance", "reads now", "best"];
-    let right = |text: String| Cell::new(text).set_alignment(Right);
-    table.set_header(heads.map(|h| right(h.into())).into_iter().chain([Cell::new("file")]));
-    for file in worst {
-        let m = &file.measures;
-        let row = [
-            human(file.bytes as f64, Unit::Bytes),
-            human(m.extents as f64, Unit::Count),
-            human(m.ideal_extents as f64, Unit::Count),
-            human(m.dof(), Unit::Ratio),
-            human(m.median_frag_size as f64, Unit::Bytes),
-            human(m.median_frag_distance as f64, Unit::Bytes),
-            human(m.requests_now as f64, Unit::Count),
-            human(m.requests_best as f64, Unit::Count),
-        ];
-        let path = printable(&tree.path(&file.entry));
-        table.add_row(row.map(right).into_iter().chain([Cell::new(path)]));
-    }
-    table
-}
-
-fn write_histogram(out: &mut impl Write, title: &str, histogram: &Log2Histogram) -> io::Result<()> {
-    const WIDTH: u64 = 40;
-    writeln!(out, "\n{title}:\n")?;
-    let most = histogram.steps().map(|(_, count)| count).max().unwrap_or(1);
-    for (from, count) in histogram.steps() {
-        let bar = "#".repeat((count * WIDTH).div_ceil(most) as usize);
-        let (from, count) = (human(from as f64, Unit::Bytes), human(count as f64, Unit::Count));
-        writeln!(out, "{from:>12}+  {bar:<40}  {count}")?;
-    }
-    Ok(())
-}
-
-/// Below this share of requests, fragmentation is not worth anybody's time.
-const NEGLIGIBLE: f64 = 0.01;
-
-fn saved(totals: &Totals) -> (u64, f64) {
-    let m = &totals.measures;
-    let saved = m.requests_now.saturating_sub(m.requests_best);
-    (saved, saved as f64 / m.requests_now.max(1) as f64)
-}
-
-fn verdict(totals: &Totals) -> String {
-    let (requests, share) = saved(totals);
-    let amount = human(requests as f64, Unit::Count);
-    let of = human(totals.measures.requests_now as f64, Unit::Count);
-    let per_cent = human(share, Unit::Share);
-    match (totals.fragmented_files, requests) {
-        _ if totals.files == 0 && totals.skipped.is_empty() => "There are no files.".into(),
-        _ if totals.files == 0 => "No file could be measured.".into(),
-        (0, _) => "Nothing is fragmented.".into(),
-        (_, 0) => "Fragmentation costs nothing here: no sequential read would take fewer \
-                   requests."
-            .into(),
-        _ if share < NEGLIGIBLE => format!(
-            "Fragmentation hardly matters here: mending every file would save {amount} of {of} \
-             requests ({per_cent}) of reading them all once."
-        ),
-        _ => format!(
-            "Mending every file would save {amount} of {of} requests ({per_cent}) of reading \
-             them all once, sequentially."
-        ),
-    }
-}
-
 fn suggest(ui: &Ui, args: &Args, totals: &Totals) {
     if totals.skipped.contains_key(&Reason::Denied) {
         ui.note("Some files may not be read by this user; root sees them all.");
     }
     let path = args.paths.first().map(|p| quoted(p)).unwrap_or_default();
-    let (requests, share) = saved(totals);
+    let (requests, share) = text::saved(totals);
     if totals.fragmented_files == 0 || requests == 0 {
         ui.note("Nothing needs doing.");
-    } else if share < NEGLIGIBLE {
+    } else if share < text::NEGLIGIBLE {
         ui.note(format_args!(
             "Leave it, unless one hot file is among the worst: \
              fragmend record -o trace.parquet {path}"
@@ -356,25 +273,12 @@ fn suggest(ui: &Ui, args: &Args, totals: &Totals) {
 }
 
 fn one_line(error: &impl std::fmt::Display) -> String {
-    escape(&error.to_string())
-}
-
-/// A path on one line, whatever is in it.
-fn printable(path: &Path) -> String {
-    escape(&path.to_string_lossy())
-}
-
-fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
-    }
-    out
+    text::escape(&error.to_string())
 }
 
 /// A path as a shell takes it.
 fn quoted(path: &Path) -> String {
-    let text = printable(path);
+    let text = text::printable(path);
     let plain = |c: char| c.is_alphanumeric() || "/._-+:@,".contains(c);
     if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
