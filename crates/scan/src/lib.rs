@@ -1,7 +1,7 @@
 //! Reads layouts off live file systems, many files at a time.
 //!
 //! Two phases. [`files`] walks the given paths and gives a [`Tree`]: names and inode numbers,
-//! compact, no file opened. [`measure`] (or [`in_batches`], for layouts themselves) then takes
+//! compact, no file opened. [`measure()`] (or [`in_batches`], for layouts themselves) then takes
 //! the files in inode order, gets each one's layout from the fastest source that can be trusted,
 //! and hands on what it found, batch by batch. Nothing here is ever written, and whatever cannot
 //! be read is counted with its [`Reason`], never dropped in silence.
@@ -17,7 +17,7 @@
 //! | [`mod@measure`] | figures per file and in total |
 //!
 //! Neighbours: `layout` defines extents and measures, `sys` the kernel's interfaces; `plan` uses
-//! [`layout_of`] and [`files`], the `scan` verb uses [`measure`].
+//! [`layout_of`] and [`files`], the `scan` verb uses [`measure()`].
 
 mod covered;
 pub mod engine;
