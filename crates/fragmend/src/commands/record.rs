@@ -184,7 +184,7 @@ fn print_summary(args: &Args, summary: &Summary, ui: &Ui) -> anyhow::Result<()> 
         writeln!(out)?;
         return Ok(());
     }
-    write!(out, "{}", table(&figures(&report.totals)))?;
+    writeln!(out, "{}", table(&figures(&report.totals)).trim_end())?;
     for operation in report.operations.iter().filter(|o| o.accesses > 0) {
         let count = human(operation.accesses as f64, Unit::Count);
         let bytes = human(operation.bytes as f64, Unit::Bytes);
