@@ -26,11 +26,9 @@ pub fn files() -> anyhow::Result<Files> {
     let mut command = Cli::command();
     command.build();
     man(&command, &mut files)?;
-    for (shell, name) in [
-        (Shell::Bash, "fragmend.bash"),
-        (Shell::Zsh, "_fragmend"),
-        (Shell::Fish, "fragmend.fish"),
-    ] {
+    for (shell, name) in
+        [(Shell::Bash, "fragmend.bash"), (Shell::Zsh, "_fragmend"), (Shell::Fish, "fragmend.fish")]
+    {
         let mut text = Vec::new();
         clap_complete::generate(shell, &mut Cli::command(), "fragmend", &mut text);
         files.insert(Path::new("completions").join(name), text);
@@ -43,21 +41,40 @@ pub fn files() -> anyhow::Result<Files> {
     Ok(files)
 }
 
-/// One page for the program and one for each verb.
+/// One page for the program and one for each verb, each with the exit codes at its end.
 fn man(command: &Command, files: &mut Files) -> anyhow::Result<()> {
     let verbs = command.get_subcommands().filter(|c| c.get_name() != "help");
-    for page in std::iter::once(command).chain(verbs) {
-        let name = page.get_display_name().unwrap_or(page.get_name()).to_owned();
+    let pages: Vec<&Command> = std::iter::once(command).chain(verbs).collect();
+    let names: Vec<String> = pages.iter().map(|page| page_name(page)).collect();
+    for page in pages {
+        let name = page_name(page);
+        let source = concat!("fragmend ", env!("CARGO_PKG_VERSION"));
         // A date would make every day's file another.
-        let page = clap_mangen::Man::new(page.clone())
-            .source(concat!("fragmend ", env!("CARGO_PKG_VERSION")))
+        let page = clap_mangen::Man::new(page.clone().after_help(None::<&str>))
+            .source(source)
             .manual("fragmend manual")
             .date("");
         let mut text = Vec::new();
         page.render(&mut text)?;
-        files.insert(Path::new("man").join(format!("{name}.1")), text);
+        // The empty date is left out unquoted, which would shift what follows it.
+        let text = String::from_utf8(text)?
+            .replace(&format!("1  \"{source}"), &format!("1 \"\" \"{source}"));
+        let others: Vec<String> =
+            names.iter().filter(|n| **n != name).map(|n| format!("\\fB{n}\\fR(1)")).collect();
+        let exit = fragmend::exit::HELP.lines().collect::<Vec<_>>();
+        let (title, codes) = exit.split_first().context("exit codes have a title")?;
+        let text = format!(
+            "{text}.SH \"EXIT STATUS\"\n{title}\n.nf\n{}\n.fi\n.SH \"SEE ALSO\"\n{}\n",
+            codes.join("\n"),
+            others.join(", "),
+        );
+        files.insert(Path::new("man").join(format!("{name}.1")), text.into_bytes());
     }
     Ok(())
+}
+
+fn page_name(command: &Command) -> String {
+    command.get_display_name().unwrap_or(command.get_name()).to_owned()
 }
 
 /// What programs read and write of ours.

@@ -1,0 +1,102 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_fragmend_global_optspecs
+    string join \n json q/quiet h/help V/version
+end
+
+function __fish_fragmend_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_fragmend_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_fragmend_using_subcommand
+    set -l cmd (__fish_fragmend_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c fragmend -n "__fish_fragmend_needs_command" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
+complete -c fragmend -n "__fish_fragmend_needs_command" -s q -l quiet -d 'No progress and no hints; results and errors only'
+complete -c fragmend -n "__fish_fragmend_needs_command" -s h -l help -d 'Print help'
+complete -c fragmend -n "__fish_fragmend_needs_command" -s V -l version -d 'Print version'
+complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "scan" -d 'How fragmented files are, where, and what it costs'
+complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "record" -d 'Trace who reads and writes what, into a Parquet file'
+complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "plan" -d 'Choose what is worth moving, and explain it'
+complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "apply" -d 'Move what a plan says, with a receipt for every range'
+complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "auto" -d 'Record, plan and apply in one go'
+complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l top -d 'How many of the worst files the text lists; JSON has them all' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l source -d 'Where layouts come from' -r -f -a "auto\t'The inode tables where possible, FIEMAP elsewhere'
+fiemap\t'Open every file and ask the kernel (FIEMAP)'
+bulk\t'Read ext4\'s inode tables from the block device; needs root'"
+complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l cross-file-systems -d 'Go on into other file systems mounted below a path'
+complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
+complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -s q -l quiet -d 'No progress and no hints; results and errors only'
+complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -s o -l output -d 'The trace file to write (Parquet); an older trace of this name is replaced at the end' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l duration -d 'How long, for example 90s, 5m or 1h 30m; until Ctrl-C if not given' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l level -d 'What to watch' -r -f -a "syscall\t'Reads, writes and page faults as programs ask for them'
+miss\t'What the page cache fetches from the device, and direct I/O'"
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l pid -d 'Only this process and its children; may be repeated' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l comm -d 'Only threads of this command name' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l user -d 'Only processes of this user' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l cgroup -d 'Only processes in this cgroup v2 directory and below' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l max-ranges -d 'Ranges that --fold tells apart; some 100 bytes of kernel memory each' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l buffer -d 'Size of the buffer between kernel and recorder, for example 64M' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l fold -d 'Count equal accesses in the kernel instead of storing each: bounded memory for long recordings'
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l force -d 'Replace the output even if it is not a trace'
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -s q -l quiet -d 'No progress and no hints; results and errors only'
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s t -l trace -d 'What was recorded; needed by the policies `fragpicker` and `gain`' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s o -l output -d 'The plan file to write (JSON); without it, only the summary is printed' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l policy -d 'How ranges are chosen' -r -f -a "gain\t'Fewest bytes for the most requests saved'
+fragpicker\t'Accessed, hot, fragmented windows, as FragPicker chooses them'
+bypass\t'Every fragmented readahead window; needs no trace'
+whole-file\t'Every fragmented file, whole; needs no trace'"
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l budget -d 'Move at most so many bytes, for example 500M' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l hot -d 'Consider only the hottest fraction of what was accessed, for example 0.5' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l min-gain -d 'Requests that a move must save per replay of the trace and per MiB moved' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l top -d 'Show so many files' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s q -l quiet -d 'No progress and no hints; results and errors only'
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l rate -d 'Bytes per second, for example 20M; `max`; or `auto`, which yields while others read' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l free-floor -d 'Leave at least so many bytes free [default: a twentieth of the file system]' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l force -d 'Also where nothing orders data before the journal (no journal, data=writeback)'
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l dry-run -d 'Look and tell, move nothing'
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -s q -l quiet -d 'No progress and no hints; results and errors only'
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -s h -l help -d 'Print help'
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l duration -d 'How long to watch, for example 60s or 5m' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l policy -d 'How ranges are chosen' -r -f -a "gain\t'Fewest bytes for the most requests saved'
+fragpicker\t'Accessed, hot, fragmented windows, as FragPicker chooses them'
+bypass\t'Every fragmented readahead window; needs no trace'
+whole-file\t'Every fragmented file, whole; needs no trace'"
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l budget -d 'Move at most so many bytes, for example 500M' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l hot -d 'Consider only the hottest fraction of what was accessed, for example 0.5' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l min-gain -d 'Requests that a move must save per replay of the trace and per MiB moved' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l rate -d 'Bytes per second, for example 20M; `max`; or `auto`, which yields while others read' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l free-floor -d 'Leave at least so many bytes free [default: a twentieth of the file system]' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l keep -d 'Keep the trace and the plan in this directory' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l force -d 'Also where nothing orders data before the journal (no journal, data=writeback)'
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s y -l yes -d 'Do not ask before writing'
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l dry-run -d 'Record and plan, move nothing'
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s q -l quiet -d 'No progress and no hints; results and errors only'
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto help" -f -a "scan" -d 'How fragmented files are, where, and what it costs'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto help" -f -a "record" -d 'Trace who reads and writes what, into a Parquet file'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto help" -f -a "plan" -d 'Choose what is worth moving, and explain it'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto help" -f -a "apply" -d 'Move what a plan says, with a receipt for every range'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto help" -f -a "auto" -d 'Record, plan and apply in one go'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
