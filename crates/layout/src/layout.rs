@@ -50,11 +50,16 @@ impl Extent {
         ByteRange::at(self.logical, self.length)
     }
 
+    /// Whether it lies somewhere on the device, read from there or not.
+    fn is_placed(&self) -> bool {
+        self.kind.is_addressed() || self.kind == ExtentKind::Unwritten
+    }
+
     /// Whether `next` goes on exactly where this one ends, in the file and on the device.
     pub fn continues_in(&self, next: &Extent) -> bool {
         self.kind == next.kind
             && self.logical + self.length == next.logical
-            && (!self.kind.is_addressed() || self.physical + self.length == next.physical)
+            && (!self.is_placed() || self.physical + self.length == next.physical)
             && self.kind != ExtentKind::Encoded
     }
 }
@@ -180,6 +185,16 @@ mod tests {
         let l = layout(&[data(0, 0, 4096), middle, data(8192, 8192, 4096)]);
         assert_eq!(l.pieces(ByteRange { start: 0, end: 12288 }), 2);
         assert_eq!(l.breaks().count(), 0);
+    }
+
+    #[test]
+    fn scattered_unwritten_space_stays_apart() {
+        let unwritten = |logical, physical| Extent {
+            kind: ExtentKind::Unwritten,
+            ..data(logical, physical, 4096)
+        };
+        let l = layout(&[unwritten(0, 0), unwritten(4096, 4096), unwritten(8192, 40960)]);
+        assert_eq!(l.extents().len(), 2);
     }
 
     #[test]

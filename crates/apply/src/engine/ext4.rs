@@ -41,6 +41,8 @@ use std::time::{Duration, Instant};
 /// How often a step that met a busy page is tried, and how long the first wait is.
 const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
+/// How many places are compared before the best of them is taken.
+const DONORS: usize = 3;
 /// No page-cache folio of a file is larger (a PMD's worth, mm/huge_memory.c).
 const LARGEST_FOLIO: u64 = 2 << 20;
 
@@ -136,22 +138,23 @@ impl Volume for Ext4 {
         let name = format!("/proc/self/fd/{}", found.as_raw_fd());
         let open = |how: OFlags| {
             let how = how | OFlags::CLOEXEC | OFlags::NONBLOCK;
-            match rustix::fs::open(&name, how | OFlags::NOATIME, Mode::empty()) {
+            let opened = match rustix::fs::open(&name, how | OFlags::NOATIME, Mode::empty()) {
                 // Only the owner may ask for that.
                 Err(Errno::PERM) => rustix::fs::open(&name, how, Mode::empty()),
                 other => other,
-            }
+            };
+            opened.map_err(|e| match e {
+                Errno::TXTBSY => Skip::new(SkipReason::Executing, ""),
+                Errno::AGAIN => Skip::new(SkipReason::Leased, ""),
+                e => skip_of(e.into()),
+            })
         };
-        let reader = open(OFlags::RDONLY).map_err(|e| skip_of(e.into()))?;
+        let reader = open(OFlags::RDONLY)?;
         refuse_by_attributes(&reader)?;
         if inode::generation(&reader).map_err(skip_of)? != file.generation {
             return Err(Skip::new(SkipReason::IdentityChanged, "the inode was reused"));
         }
-        let fd = open(OFlags::RDWR).map_err(|e| match e {
-            Errno::TXTBSY => Skip::new(SkipReason::Executing, ""),
-            Errno::AGAIN => Skip::new(SkipReason::Leased, ""),
-            e => skip_of(e.into()),
-        })?;
+        let fd = open(OFlags::RDWR)?;
         // No readahead beyond what is asked for: it would come in large folios.
         let _ = rustix::fs::fadvise(&fd, 0, None, Advice::Random);
         let beside = hint.parent().filter(|_| stat.st_nlink > 0).map(Path::to_owned);
@@ -227,6 +230,43 @@ impl Ext4File<'_> {
             return Ok(fd);
         }
         unnamed(&self.volume.mount).map_err(|e| skip_of(e.into()))
+    }
+
+    /// Allocates space for all ranges at once, back to back: the allocator sees the whole need,
+    /// and ranges that follow each other in the file lie so on the device. While an attempt
+    /// lies in more pieces than it must, it is held, so that the next one has to go elsewhere.
+    /// Gives the best, and the pieces of each range in it.
+    fn best_donor(&mut self, ranges: &[ByteRange]) -> Result<(OwnedFd, Vec<u64>), Skip> {
+        let total: u64 = ranges.iter().map(|r| r.len()).sum();
+        let mut tried: Vec<(u64, OwnedFd, Vec<u64>)> = Vec::new();
+        while tried.len() < DONORS {
+            let donor = self.donor()?;
+            let how = rustix::fs::FallocateFlags::empty();
+            match rustix::fs::fallocate(&donor, how, 0, total) {
+                Ok(()) => {}
+                // Held attempts may be what fills the disk: the best of them must do.
+                Err(Errno::NOSPC | Errno::DQUOT) if !tried.is_empty() => break,
+                Err(e) => return Err(skip_of(e.into())),
+            }
+            let all = ByteRange { start: 0, end: total };
+            let lies =
+                fiemap::layout_within(&mut self.space, &donor, all, false).map_err(skip_of)?;
+            let mut start = 0;
+            let count = |range: &ByteRange| {
+                let place = ByteRange::at(start, range.len());
+                start = place.end;
+                lies.within(place).count() as u64
+            };
+            let pieces: Vec<u64> = ranges.iter().map(count).collect();
+            let worst = pieces.iter().sum();
+            tried.push((worst, donor, pieces));
+            if worst <= ranges.len() as u64 {
+                break;
+            }
+        }
+        let best = tried.into_iter().min_by_key(|(pieces, ..)| *pieces);
+        let (_, donor, pieces) = best.ok_or_else(|| Skip::new(SkipReason::NoSpace, ""))?;
+        Ok((donor, pieces))
     }
 
     /// Whether at least half of a range is in the page cache.
@@ -315,23 +355,12 @@ impl Movable for Ext4File<'_> {
 
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         self.stage = None;
-        let donor = self.donor()?;
-        let total: u64 = ranges.iter().map(|r| r.len()).sum();
-        let how = rustix::fs::FallocateFlags::empty();
-        // One allocation for all ranges, back to back: the allocator sees the whole need at
-        // once, and ranges that follow each other in the file lie so on the device.
-        rustix::fs::fallocate(&donor, how, 0, total).map_err(|e| skip_of(e.into()))?;
-        let all = ByteRange { start: 0, end: total };
-        let lies = fiemap::layout_within(&mut self.space, &donor, all, false).map_err(skip_of)?;
         // Data that is still on its way must be on the disk before its blocks are exchanged, or
-        // the exchange meets dirty pages.
+        // the exchange meets dirty pages. And the commit makes freed space free.
         rustix::fs::fsync(&self.fd).map_err(|e| skip_of(e.into()))?;
-        let mut slots = Vec::with_capacity(ranges.len());
-        let mut pieces = Vec::with_capacity(ranges.len());
+        let (donor, pieces) = self.best_donor(ranges)?;
         let mut donor_start = 0;
-        for range in ranges {
-            let place = ByteRange::at(donor_start, range.len());
-            pieces.push(lies.within(place).count() as u64);
+        let slot = |range: &ByteRange| {
             let wide = range.align_outward(LARGEST_FOLIO);
             let warm = [
                 ByteRange { start: wide.start, end: range.start },
@@ -339,10 +368,12 @@ impl Movable for Ext4File<'_> {
                 ByteRange { start: range.end, end: wide.end },
             ];
             let warm = warm.into_iter().filter(|w| self.is_cached(*w)).collect();
-            self.make_room(*range);
-            slots.push(Slot { range: *range, donor_start, warm, moved: false });
-            donor_start = place.end;
-        }
+            let slot = Slot { range: *range, donor_start, warm, moved: false };
+            donor_start += range.len();
+            slot
+        };
+        let slots = ranges.iter().map(slot).collect();
+        ranges.iter().for_each(|range| self.make_room(*range));
         self.stage = Some(Stage { donor, slots });
         Ok(pieces)
     }

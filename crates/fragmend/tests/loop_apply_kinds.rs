@@ -1,0 +1,425 @@
+//! Every kind of file to treat with care: handled with its bytes intact, or left alone with its
+//! reason. One image per group, real attributes, real holders of the files.
+
+mod support;
+
+use fragmend_layout::{FileId, SkipReason};
+use fragmend_plan::{Plan, PlannedFile, Policy};
+use fragmend_testbed::fragment::{interleaved, is_intact};
+use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::process::Running;
+use fragmend_testbed::tools::extents;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use support::{apply, plan, reasons};
+
+const SIZE: u64 = 1 << 20;
+
+/// A file of 1 MiB in pieces of 4 KiB.
+fn fragmented(image: &Image, name: &str) -> PathBuf {
+    let path = image.path().join(name);
+    interleaved(&path, SIZE, &[4096], true).expect("a fragmented file");
+    assert!(extents(&path) > 100, "{}", extents(&path));
+    path
+}
+
+/// Makes a file and its plan, lets `spoil` do something to it, applies, and wants it left alone
+/// for `reason` with its bytes and its extents as they were.
+fn left_alone(image: &Image, name: &str, reason: SkipReason, spoil: impl FnOnce(&Path)) -> PathBuf {
+    let path = fragmented(image, name);
+    let plan = plan(&[&path], Policy::WholeFile);
+    assert_eq!(plan.files.len(), 1, "{name}");
+    spoil(&path);
+    let lies = |path: &Path| path.is_file().then(|| extents(path));
+    let before = lies(&path);
+    let (summary, _) = apply(&plan);
+    assert_eq!(reasons(&summary, &path), [reason], "{name}: {summary:?}");
+    assert_eq!((summary.ranges_moved, summary.moved_bytes), (0, 0), "{name}");
+    assert_eq!(lies(&path), before, "{name}");
+    path
+}
+
+/// A program that holds a file in some way until it is dropped; `script` gets the path.
+fn holder(path: &Path, script: &str) -> Running {
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut running = Running::start(&mut command);
+    let mut ready = [0];
+    let out = running.child().stdout.as_mut().expect("its output");
+    std::io::Read::read_exact(out, &mut ready).expect("the holder is ready");
+    running
+}
+
+#[test]
+fn loop_attributes_are_respected() {
+    let image = Image::ext4(128 << 20);
+    let chattr = |flag: &'static str| {
+        move |path: &Path| {
+            run("chattr", [flag.as_ref(), path.as_os_str()]);
+        }
+    };
+    left_alone(&image, "immutable", SkipReason::Immutable, chattr("+i"));
+    left_alone(&image, "append-only", SkipReason::AppendOnly, chattr("+a"));
+    for name in ["immutable", "append-only"] {
+        run("chattr", ["-ia".as_ref(), image.path().join(name).as_os_str()]);
+    }
+    // Data journalling takes a capability that a test may lack: set on the unmounted disk.
+    left_alone(&image, "journalled", SkipReason::JournalledData, |_| {
+        image.unmount();
+        run("debugfs", ["-w", "-R", "set_inode_field /journalled flags 0x84000", image.device()]);
+        image.mount_with("");
+    });
+    // As ext3 left them: mapped by blocks.
+    let template = plan(&[&fragmented(&image, "template")], Policy::WholeFile);
+    let blocks = image.path().join("no-extents");
+    File::create(&blocks).unwrap();
+    run("chattr", ["-e".as_ref(), blocks.as_os_str()]);
+    fs::write(&blocks, vec![7; SIZE as usize]).unwrap();
+    image.sync();
+    let (summary, _) = apply(&redirected(&template, &blocks));
+    assert_eq!(reasons(&summary, &blocks), [SkipReason::NoExtents], "{summary:?}");
+    image.fsck();
+    for name in ["immutable", "append-only", "journalled"] {
+        assert!(is_intact(&image.path().join(name), SIZE).unwrap(), "{name}");
+    }
+    assert_eq!(fs::read(&blocks).unwrap(), vec![7; SIZE as usize]);
+}
+
+#[test]
+fn loop_files_in_use_are_left_alone_where_they_must_be() {
+    let image = Image::ext4(128 << 20);
+    let swap = fragmented(&image, "swap");
+    let swap_plan = plan(&[&swap], Policy::WholeFile);
+    fs::set_permissions(&swap, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    run("mkswap", [&swap]);
+    run("swapon", [&swap]);
+    let swapped = apply(&swap_plan).0;
+    run("swapoff", [&swap]);
+    assert_eq!(reasons(&swapped, &swap), [SkipReason::SwapFile], "{swapped:?}");
+
+    // A program that is running: a real one, copied in pieces.
+    let program = image.path().join("program");
+    let bytes = fs::read("/bin/sleep").unwrap();
+    interleaved(&program, bytes.len() as u64, &[4096], true).unwrap();
+    File::options().write(true).open(&program).unwrap().write_all_at(&bytes, 0).unwrap();
+    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    image.sync();
+    let program_plan = plan(&[&program], Policy::WholeFile);
+    let running = Running::start(Command::new(&program).arg("60"));
+    let (summary, _) = apply(&program_plan);
+    drop(running);
+    assert_eq!(reasons(&summary, &program), [SkipReason::Executing], "{summary:?}");
+    assert_eq!(fs::read(&program).unwrap(), bytes);
+
+    let leased = fragmented(&image, "leased");
+    let leased_plan = plan(&[&leased], Policy::WholeFile);
+    let lease = holder(
+        &leased,
+        "import fcntl,os,sys,signal\nsignal.signal(signal.SIGIO, signal.SIG_IGN)\n\
+         f=os.open(sys.argv[1],os.O_RDWR)\nfcntl.fcntl(f,fcntl.F_SETLEASE,fcntl.F_WRLCK)\n\
+         os.write(1,b'r')\nsys.stdin.read()",
+    );
+    let (summary, _) = apply(&leased_plan);
+    drop(lease);
+    assert_eq!(reasons(&summary, &leased), [SkipReason::Leased], "{summary:?}");
+    image.fsck();
+    assert!(is_intact(&leased, SIZE).unwrap());
+}
+
+#[test]
+fn loop_what_changed_since_the_plan_is_left_alone() {
+    let image = Image::ext4(128 << 20);
+    left_alone(&image, "vanished", SkipReason::Vanished, |path| fs::remove_file(path).unwrap());
+    left_alone(&image, "replaced", SkipReason::IdentityChanged, |path| {
+        let other = path.with_extension("other");
+        interleaved(&other, SIZE, &[4096], true).unwrap();
+        fs::rename(&other, path).unwrap();
+    });
+    left_alone(&image, "truncated", SkipReason::SizeChanged, |path| {
+        OpenOptions::new().write(true).open(path).unwrap().set_len(100).unwrap();
+    });
+    left_alone(&image, "punched", SkipReason::LayoutChanged, |path| {
+        run(
+            "fallocate",
+            [
+                "-p".as_ref(),
+                "-o".as_ref(),
+                "65536".as_ref(),
+                "-l".as_ref(),
+                "4096".as_ref(),
+                path.as_os_str(),
+            ],
+        );
+    });
+    left_alone(&image, "became-a-directory", SkipReason::IdentityChanged, |path| {
+        // Made elsewhere first, so that it cannot get the file's inode number.
+        let dir = path.with_extension("dir");
+        fs::create_dir(&dir).unwrap();
+        fs::remove_file(path).unwrap();
+        fs::rename(&dir, path).unwrap();
+    });
+    left_alone(&image, "became-a-symlink", SkipReason::IdentityChanged, |path| {
+        fs::remove_file(path).unwrap();
+        std::os::unix::fs::symlink("vanished", path).unwrap();
+    });
+    // The same content written anew, all in one piece by now: nothing to do.
+    left_alone(&image, "rewritten", SkipReason::AlreadyContiguous, |path| {
+        let bytes = fs::read(path).unwrap();
+        let new = fs::write(path.with_extension("new"), &bytes).and_then(|()| {
+            OpenOptions::new().write(true).truncate(true).open(path)?.write_all_at(&bytes, 0)
+        });
+        new.unwrap();
+        image.sync();
+    });
+    image.fsck();
+}
+
+#[test]
+fn loop_things_that_are_no_regular_files() {
+    let image = Image::ext4(64 << 20);
+    let file = fragmented(&image, "file");
+    let template = plan(&[&file], Policy::WholeFile);
+    let dir = image.path().join("dir");
+    fs::create_dir(&dir).unwrap();
+    let device = image.path().join("device");
+    run("mknod", [device.as_os_str(), "b".as_ref(), "7".as_ref(), "250".as_ref()]);
+    let pipe = image.path().join("pipe");
+    run("mkfifo", [&pipe]);
+    for path in [&dir, &device, &pipe] {
+        let (summary, _) = apply(&redirected(&template, path));
+        assert_eq!(reasons(&summary, path), [SkipReason::NotRegular], "{path:?}");
+    }
+    // The file's right place with the wrong generation: the inode was reused.
+    let mut reused = template.clone();
+    reused.files[0].file.generation ^= 1;
+    let (summary, _) = apply(&reused);
+    assert_eq!(reasons(&summary, &file), [SkipReason::IdentityChanged]);
+    assert!(is_intact(&file, SIZE).unwrap());
+}
+
+/// The plan's one file, made to name something else.
+fn redirected(plan: &Plan, path: &Path) -> Plan {
+    let meta = path.symlink_metadata().unwrap();
+    let generation = match meta.is_file() {
+        true => fragmend_sys::inode::generation(File::open(path).unwrap()).unwrap(),
+        false => 0,
+    };
+    let file = FileId { device: meta.dev(), inode: meta.ino(), generation };
+    let entry = PlannedFile { path: path.into(), file, ..plan.files[0].clone() };
+    Plan { files: vec![entry], ..plan.clone() }
+}
+
+#[test]
+fn loop_names_links_and_places() {
+    use std::os::unix::ffi::OsStrExt;
+    let image = Image::ext4(128 << 20);
+    let odd = std::ffi::OsStr::from_bytes(b"new\nline \xff\xfe \"quoted\"");
+    let odd = image.path().join(odd);
+    interleaved(&odd, SIZE, &[4096], true).unwrap();
+    let linked = fragmented(&image, "linked");
+    let second = image.path().join("second-name");
+    fs::hard_link(&linked, &second).unwrap();
+    let renamed = fragmented(&image, "renamed");
+    let deleted = fragmented(&image, "deleted");
+    let held = File::open(&deleted).unwrap();
+
+    let made = plan(&[image.path()], Policy::WholeFile);
+    assert_eq!(made.files.len(), 4, "a file with two names is one file");
+    // Through a plan file, as a user would.
+    let plan_file = image.scratch().join("plan.json");
+    made.write(&plan_file).unwrap();
+    let made = Plan::read(&plan_file).unwrap();
+    let moved_to = image.path().join("moved");
+    fs::rename(&renamed, &moved_to).unwrap();
+    fs::remove_file(&deleted).unwrap();
+
+    let (summary, receipts) = apply(&made);
+    {
+        let l = fragmend_scan::layout_of(&held).unwrap();
+        eprintln!("HELD {} {:?}", l.extents().len(), &l.extents()[..4.min(l.extents().len())]);
+        let mut b = vec![0; SIZE as usize];
+        held.read_exact_at(&mut b, 0).unwrap();
+        let mut w = b.clone();
+        fragmend_testbed::fragment::content(0, &mut w);
+        eprintln!("same {}", b == w);
+    }
+    assert_eq!(summary.skipped, [], "{summary:?}");
+    assert_eq!(summary.ranges_moved, 4);
+    assert!(receipts.iter().all(|r| r.extents_after == Some(1)), "{receipts:?}");
+    for path in [&odd, &linked, &second, &moved_to] {
+        assert!(is_intact(path, SIZE).unwrap(), "{path:?}");
+        assert_eq!(extents(path), 1);
+    }
+    // Deleted, still open: mended all the same, and still readable.
+    let mut byte = [0; 8];
+    held.read_exact_at(&mut byte, SIZE - 8).unwrap();
+    let mut want = [0; 8];
+    fragmend_testbed::fragment::content(SIZE - 8, &mut want);
+    assert_eq!(byte, want);
+    drop(held);
+    image.fsck();
+}
+
+#[test]
+fn loop_holes_stay_holes_and_the_end_stays_the_end() {
+    let image = Image::ext4(128 << 20);
+    // 10,000 bytes: the last block is partial.
+    let odd_size = image.path().join("odd-size");
+    interleaved(&odd_size, 10_000, &[4096], true).unwrap();
+    let sparse = fragmented(&image, "sparse");
+    let punch = |offset: u64, length: u64, mode: &str| {
+        let (o, l) = (offset.to_string(), length.to_string());
+        run(
+            "fallocate",
+            [
+                mode.as_ref(),
+                "-o".as_ref(),
+                o.as_ref(),
+                "-l".as_ref(),
+                l.as_ref(),
+                sparse.as_os_str(),
+            ],
+        );
+    };
+    punch(128 << 10, 64 << 10, "-p"); // a hole
+    punch(512 << 10, 64 << 10, "-z"); // unwritten space
+    punch(SIZE, 256 << 10, "-n"); // preallocated beyond the end
+    image.sync();
+    let before = fs::read(&sparse).unwrap();
+    let (blocks, map) = (sparse.metadata().unwrap().blocks(), kinds_of(&sparse));
+    let stamps = |path: &Path| {
+        let m = path.metadata().unwrap();
+        (m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec())
+    };
+    let stamp = stamps(&sparse);
+
+    let (summary, _) = apply(&plan(&[image.path()], Policy::WholeFile));
+    assert!(summary.ranges_moved >= 4, "{summary:?}");
+    assert_eq!(fs::read(&sparse).unwrap(), before);
+    assert_eq!(sparse.metadata().unwrap().blocks(), blocks);
+    assert_eq!(kinds_of(&sparse), map);
+    assert_eq!(stamps(&sparse), stamp, "moving is not modifying");
+    assert!(is_intact(&odd_size, 10_000).unwrap());
+    assert_eq!(extents(&odd_size), 1);
+    image.fsck();
+    assert_eq!(fs::read(&sparse).unwrap(), before);
+    assert!(is_intact(&odd_size, 10_000).unwrap());
+}
+
+/// Which byte ranges hold data, and which are allocated and unwritten.
+fn kinds_of(path: &Path) -> Vec<(u64, u64, bool)> {
+    use fragmend_layout::ExtentKind;
+    let layout = fragmend_scan::layout_of(File::open(path).unwrap()).unwrap();
+    let mut out: Vec<(u64, u64, bool)> = Vec::new();
+    for e in layout.extents() {
+        let unwritten = e.kind == ExtentKind::Unwritten;
+        match out.last_mut() {
+            Some(last) if last.1 == e.logical && last.2 == unwritten => last.1 += e.length,
+            _ => out.push((e.logical, e.logical + e.length, unwritten)),
+        }
+    }
+    out
+}
+
+#[test]
+fn loop_inline_and_empty_files() {
+    let image = Image::ext4_with(64 << 20, &["-O", "inline_data", "-I", "256"], "");
+    let file = fragmented(&image, "file");
+    let template = plan(&[&file], Policy::WholeFile);
+    let inline = image.path().join("inline");
+    fs::write(&inline, b"tiny").unwrap();
+    image.sync();
+    let made = redirected(&template, &inline);
+    let (summary, _) = apply(&made);
+    assert_eq!(reasons(&summary, &inline), [SkipReason::InlineData], "{summary:?}");
+    assert_eq!(fs::read(&inline).unwrap(), b"tiny");
+    fs::write(image.path().join("empty"), b"").unwrap();
+    let made = plan(&[image.path()], Policy::WholeFile);
+    assert_eq!(made.files.len(), 1, "only the fragmented one");
+    assert!(apply(&made).0.ranges_moved >= 1);
+    image.fsck();
+    assert!(is_intact(&file, SIZE).unwrap());
+}
+
+#[test]
+fn loop_mapped_files_move_under_their_mappings() {
+    let image = Image::ext4(128 << 20);
+    // Read-only, and written through a shared mapping all the while.
+    let clean = fragmented(&image, "clean");
+    let dirty = fragmented(&image, "dirty");
+    let made = plan(&[&clean, &dirty], Policy::WholeFile);
+    let reader = holder(
+        &clean,
+        "import mmap,os,sys\nf=os.open(sys.argv[1],os.O_RDONLY)\n\
+         m=mmap.mmap(f,0,prot=mmap.PROT_READ)\nsum(m[::4096])\nos.write(1,b'r')\nsys.stdin.read()",
+    );
+    let mut writer = holder(
+        &dirty,
+        "import mmap,os,sys,select\nf=os.open(sys.argv[1],os.O_RDWR)\nm=mmap.mmap(f,0)\n\
+         os.write(1,b'r')\nn=0\n\
+         while not select.select([0],[],[],0)[0]:\n n+=1\n \
+         for p in range(0,len(m),4096): m[p:p+8]=n.to_bytes(8,'little')\n\
+         os.write(1,n.to_bytes(8,'little'))",
+    );
+    let (summary, _) = apply(&made);
+    // Whether the dirty one moved depends on who was faster; that its bytes are right does not.
+    drop(writer.child().stdin.take());
+    let mut rounds = [0; 8];
+    let out = writer.child().stdout.as_mut().unwrap();
+    std::io::Read::read_exact(out, &mut rounds).unwrap();
+    drop((reader, writer));
+    assert_eq!(reasons(&summary, &clean), [], "{summary:?}");
+    let other = reasons(&summary, &dirty);
+    assert!(other.is_empty() || other == [SkipReason::Busy], "{other:?}");
+    let check = |bytes: Vec<u8>| {
+        for (page, chunk) in bytes.chunks(4096).enumerate() {
+            assert_eq!(chunk[..8], rounds, "page {page}");
+            let mut want = [0; 4096];
+            fragmend_testbed::fragment::content(page as u64 * 4096, &mut want);
+            assert_eq!(chunk[8..], want[8..], "page {page}");
+        }
+    };
+    check(fs::read(&dirty).unwrap());
+    image.fsck();
+    check(fs::read(&dirty).unwrap());
+    assert!(is_intact(&clean, SIZE).unwrap());
+    assert_eq!(extents(&clean), 1);
+}
+
+#[test]
+fn loop_beyond_four_gibibytes() {
+    // Sparse: data at both ends of a file of 5 GiB and beyond 4 GiB of offset.
+    let image = Image::ext4(256 << 20);
+    let path = image.path().join("huge");
+    let dummy = File::create(image.path().join("dummy")).unwrap();
+    let file = OpenOptions::new().create_new(true).read(true).write(true).open(&path).unwrap();
+    let block = |at: u64| {
+        let mut bytes = [0; 4096];
+        fragmend_testbed::fragment::content(at, &mut bytes);
+        bytes
+    };
+    let offsets: Vec<u64> =
+        (0..64).map(|i| i * 4096).chain((0..64).map(|i| (5 << 30) + i * 4096)).collect();
+    for (i, at) in offsets.iter().enumerate() {
+        let how = rustix::fs::FallocateFlags::empty();
+        rustix::fs::fallocate(&file, how, *at, 4096).unwrap();
+        rustix::fs::fallocate(&dummy, how, i as u64 * 4096, 4096).unwrap();
+        file.write_all_at(&block(*at), *at).unwrap();
+    }
+    file.sync_all().unwrap();
+    let before = extents(&path);
+    assert!(before > 60, "{before}");
+    let (summary, receipts) = apply(&plan(&[&path], Policy::WholeFile));
+    assert_eq!(summary.ranges_moved, 2, "{receipts:?}");
+    assert_eq!(extents(&path), 2);
+    image.fsck();
+    let file = File::open(&path).unwrap();
+    let mut got = [0; 4096];
+    for at in offsets {
+        file.read_exact_at(&mut got, at).unwrap();
+        assert_eq!(got, block(at), "{at}");
+    }
+    assert_eq!(file.metadata().unwrap().len(), (5 << 30) + 64 * 4096);
+}
