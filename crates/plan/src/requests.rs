@@ -89,8 +89,8 @@ impl Builder {
             }
             _ if access.windowed => self.emit(range, count),
             Op::Read => self.buffered_read(access, range, count),
-            Op::Fault => self.fault(range, count),
-            Op::Write | Op::Miss => self.emit(range, count),
+            // A fault that started readahead carries the window that it fetched.
+            Op::Fault | Op::Write | Op::Miss => self.emit(range, count),
         }
     }
 
@@ -129,19 +129,6 @@ impl Builder {
             let fetched = ByteRange { start, end: range.end }.align_outward(window);
             stream.window_end = fetched.end;
             self.emit_cut(fetched, count, true);
-        }
-    }
-
-    /// A fault reads the window around its page (`do_sync_mmap_readahead`, mm/filemap.c).
-    fn fault(&mut self, page: ByteRange, count: u64) {
-        let half = self.shape.readahead / 2;
-        let start = page.start.saturating_sub(half);
-        let around = ByteRange::at(start - start % self.shape.block, self.shape.readahead);
-        let Some(around) = self.clamp(around) else { return };
-        if self.cache.holds(page, self.shape.block) {
-            self.out.push(Request { range: page, seen: count, fetches: 0 });
-        } else {
-            self.emit(around, count);
         }
     }
 
@@ -207,11 +194,6 @@ impl Cache {
             *held |= mask;
         }
         missed
-    }
-
-    fn holds(&self, range: ByteRange, block: u64) -> bool {
-        words(range, block)
-            .all(|(word, mask)| self.words.get(&word).is_some_and(|w| w & mask == mask))
     }
 }
 
@@ -306,19 +288,18 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_fetches_around_itself() {
-        let fault = Access { op: Op::Fault, ..read(400 * KIB, 4 * KIB) };
-        assert_eq!(ranges(&[fault]), [(336, 464, 1, 1)]);
+    fn a_fault_is_taken_as_it_was_seen() {
+        let fault = Access { op: Op::Fault, ..read(336 * KIB, 128 * KIB) };
+        assert_eq!(ranges(&[fault, fault]), [(336, 464, 2, 1)]);
     }
 
     #[test]
     fn the_cache_knows_its_blocks() {
         let mut cache = Cache::default();
         let range = ByteRange { start: 60 * 4096, end: 130 * 4096 };
-        assert!(!cache.holds(range, 4096));
         assert!(cache.fill(range, 4096));
         assert!(!cache.fill(range, 4096));
-        assert!(cache.holds(ByteRange { start: 64 * 4096, end: 128 * 4096 }, 4096));
-        assert!(!cache.holds(ByteRange { start: 59 * 4096, end: 61 * 4096 }, 4096));
+        assert!(!cache.fill(ByteRange { start: 64 * 4096, end: 128 * 4096 }, 4096));
+        assert!(cache.fill(ByteRange { start: 59 * 4096, end: 61 * 4096 }, 4096));
     }
 }

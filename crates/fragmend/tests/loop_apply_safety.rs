@@ -1,0 +1,265 @@
+//! No byte is lost: not by a power cut, a kill -9, writers on the same file, or a full disk.
+
+mod support;
+
+use fragmend_apply::{Options, Rate};
+use fragmend_layout::SkipReason;
+use fragmend_plan::Policy;
+use fragmend_sys::shutdown::cut_power;
+use fragmend_testbed::fragment::{interleaved, is_intact};
+use fragmend_testbed::image::Image;
+use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::tools::extents;
+use fragmend_testbed::{fio, random::Random};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use support::{apply, apply_with, plan, reasons};
+
+const MIB: u64 = 1 << 20;
+const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
+
+/// Random instants repeat with this seed; a failure names its round.
+const SEED: u64 = 0x00F2_A63D;
+
+/// Starts `fragmend apply` on a plan file.
+fn start_apply(plan: &Path, extra: &[&str]) -> Running {
+    let mut command = Command::new(FRAGMEND);
+    command.arg("apply").arg(plan).arg("--quiet").args(extra);
+    Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()))
+}
+
+#[test]
+fn loop_200_kills_lose_nothing_and_leave_nothing() {
+    const SIZE: u64 = 16 * MIB;
+    let image = Image::ext4(256 * MIB);
+    let mut random = Random::new(SEED);
+    let path = image.path().join("file");
+    let plan_file = image.scratch().join("plan.json");
+    let (mut kills, mut round, mut ended) = (0, 0, 0);
+    let free = || rustix::fs::statvfs(image.path()).unwrap().f_bfree;
+    while kills < 200 {
+        // A fresh fragmented file whenever the last one is mended.
+        let _ = fs::remove_file(&path);
+        let _ = fs::remove_file(path.with_extension("dummy"));
+        let _ = fs::remove_file(image.path().join("file.dummy"));
+        interleaved(&path, SIZE, &[4096], true).unwrap();
+        image.sync();
+        let before = free();
+        plan(&[&path], Policy::Bypass).write(&plan_file).unwrap();
+        loop {
+            let apply = start_apply(&plan_file, &["--rate", "max"]);
+            std::thread::sleep(Duration::from_micros(random.below(60_000)));
+            apply.signal(rustix::process::Signal::KILL);
+            let finished = apply.wait();
+            round += 1;
+            if finished.status.code().is_some() {
+                ended += 1;
+                break;
+            }
+            kills += 1;
+            if kills % 10 == 0 {
+                assert!(is_intact(&path, SIZE).unwrap(), "seed {SEED:#x}, round {round}");
+            }
+            if kills == 200 {
+                break;
+            }
+        }
+        assert!(is_intact(&path, SIZE).unwrap(), "seed {SEED:#x}, round {round}");
+        // No donor stays behind: what it held is free again, and no name was left.
+        image.sync();
+        let slack = 64; // blocks of the extent tree
+        assert!(free() + slack >= before, "{} of {before} blocks free", free());
+        let names: Vec<_> =
+            fs::read_dir(image.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(names.len(), 3, "{names:?}"); // lost+found, the file, its dummy
+    }
+    println!("{kills} kills in {round} runs, {ended} of which ended first");
+    image.fsck();
+    assert!(is_intact(&path, SIZE).unwrap());
+}
+
+#[test]
+fn loop_power_cuts_lose_nothing() {
+    const SIZE: u64 = 24 * MIB;
+    let mut random = Random::new(SEED ^ 1);
+    let image = Image::ext4(256 * MIB);
+    let path = image.path().join("file");
+    let plan_file = image.scratch().join("plan.json");
+    let mut in_the_middle = 0;
+    for cut in 0..25 {
+        let _ = fs::remove_file(&path);
+        let _ = fs::remove_file(image.path().join("file.dummy"));
+        interleaved(&path, SIZE, &[4096], true).unwrap();
+        image.sync();
+        let before = extents(&path);
+        plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+        let apply = start_apply(&plan_file, &["--rate", "max"]);
+        // Somebody else's fsync commits the journal whenever it likes, moves half done included.
+        let other = File::create(image.path().join("other")).unwrap();
+        let committed = std::thread::spawn(move || {
+            while (&other).write_all(b"x").and_then(|()| other.sync_all()).is_ok() {
+                std::thread::sleep(Duration::from_millis(3));
+            }
+        });
+        std::thread::sleep(Duration::from_micros(5_000 + random.below(150_000)));
+        cut_power(File::open(image.path()).unwrap()).unwrap();
+        let _ = (apply.wait(), committed.join());
+        // The journal is replayed, and the file system is whole.
+        image.remount();
+        image.fsck();
+        assert!(is_intact(&path, SIZE).unwrap(), "seed {SEED:#x}, cut {cut}");
+        let after = extents(&path);
+        assert!(after <= before, "seed {SEED:#x}, cut {cut}: {before} pieces, then {after}");
+        in_the_middle += u32::from(after < before && after > 10);
+        let _ = fs::remove_file(image.path().join("other"));
+    }
+    println!("25 power cuts, {in_the_middle} with the file half moved on the disk");
+    assert!(in_the_middle > 5, "only {in_the_middle} cuts hit the middle of a move");
+}
+
+#[test]
+fn loop_writers_on_the_same_file_see_their_own_bytes() {
+    const SIZE: u64 = 32 * MIB;
+    for (engine, direct) in [("psync", 0), ("psync", 1), ("mmap", 0), ("io_uring", 1)] {
+        let image = Image::ext4(256 * MIB);
+        let path = image.path().join("file");
+        interleaved(&path, SIZE, &[4096], true).unwrap();
+        let plan = plan(&[&path], Policy::WholeFile);
+        let size = format!("size={SIZE}");
+        let mut command = fio::command(
+            &path,
+            &[
+                &size,
+                &format!("ioengine={engine}"),
+                &format!("direct={direct}"),
+                "rw=randwrite",
+                "bs=4k",
+                "verify=crc32c",
+                "verify_backlog=256",
+                "verify_fatal=1",
+                "loops=3",
+                "overwrite=1",
+                "randseed=7",
+            ],
+        );
+        let writer = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+        std::thread::sleep(Duration::from_millis(300));
+        let (summary, _) = apply(&plan);
+        let written = fio::parse(&writer.wait().expect(&[0])).write;
+        assert!(written.bytes >= SIZE, "fio wrote {} bytes", written.bytes);
+        println!(
+            "{engine} direct={direct}: {} bytes moved, {} left alone, longest step {:.1} ms",
+            summary.moved_bytes,
+            summary.ranges_skipped,
+            summary.longest_step_seconds * 1e3
+        );
+        // What fio wrote last is what a cold cache shows.
+        image.fsck();
+        fio::run(
+            &path,
+            &[
+                &size,
+                "rw=randwrite",
+                "bs=4k",
+                "verify=crc32c",
+                "verify_only=1",
+                "randseed=7",
+                "loops=3",
+            ],
+        );
+    }
+}
+
+#[test]
+fn loop_an_appending_and_a_truncating_program_go_on() {
+    let image = Image::ext4(256 * MIB);
+    let log = image.path().join("log");
+    let shrinking = image.path().join("shrinking");
+    interleaved(&log, 8 * MIB, &[4096], true).unwrap();
+    interleaved(&shrinking, 8 * MIB, &[4096], true).unwrap();
+    let made = plan(&[&log, &shrinking], Policy::Bypass);
+    let script = "import os,sys,time\n\
+        a=os.open(sys.argv[1],os.O_WRONLY|os.O_APPEND);t=os.open(sys.argv[2],os.O_WRONLY)\n\
+        end=time.time()+2;n=0\n\
+        while time.time()<end:\n os.write(a,n.to_bytes(8,'little')*64);n+=1\n \
+        os.ftruncate(t,max(4<<20,(8<<20)-n*1000)) if n%8==0 else None\nprint(n)";
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).args([&log, &shrinking]).stdout(Stdio::piped());
+    let program = Running::start(&mut command);
+    std::thread::sleep(Duration::from_millis(200));
+    let (summary, _) = apply(&made);
+    let rounds: u64 = program.wait().expect(&[0]).trim().parse().unwrap();
+    assert!(summary.ranges_moved > 0, "{summary:?}");
+    image.fsck();
+    let bytes = fs::read(&log).unwrap();
+    assert_eq!(bytes.len() as u64, 8 * MIB + rounds * 512);
+    let mut want = vec![0; 8 << 20];
+    fragmend_testbed::fragment::content(0, &mut want);
+    assert_eq!(bytes[..8 << 20], want);
+    for (n, record) in bytes[8 << 20..].chunks(8).enumerate() {
+        assert_eq!(record, (n as u64 / 64).to_le_bytes(), "record {n}");
+    }
+    let left = fs::read(&shrinking).unwrap();
+    assert_eq!(left[..4 << 20], want[..4 << 20]);
+    let intact = left.iter().zip(&want).all(|(a, b)| a == b);
+    assert!(intact, "what truncation left is as it was");
+}
+
+#[test]
+fn loop_a_full_disk_loses_nothing() {
+    let image = Image::ext4(64 * MIB);
+    let path = image.path().join("file");
+    interleaved(&path, 8 * MIB, &[4096], true).unwrap();
+    let made = plan(&[&path], Policy::WholeFile);
+    // Full to the last block, also of what is kept for root.
+    let filler = File::create(image.path().join("filler")).unwrap();
+    let mut at = 0;
+    for piece in [4 * MIB, 256 << 10, 4096] {
+        while rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), at, piece).is_ok()
+        {
+            at += piece;
+        }
+    }
+    let default = apply(&made).0;
+    assert_eq!(reasons(&default, &path), [SkipReason::FreeSpaceFloor], "{default:?}");
+    let no_floor =
+        Options { free_floor_bytes: Some(0), rate: Rate::Unlimited, ..Options::default() };
+    let (summary, _) = apply_with(&made, &no_floor);
+    let why = reasons(&summary, &path);
+    assert!(why == [SkipReason::FreeSpaceFloor] || why == [SkipReason::NoSpace], "{summary:?}");
+    assert_eq!(summary.moved_bytes, 0);
+    drop(filler);
+    image.fsck();
+    assert!(is_intact(&path, 8 * MIB).unwrap());
+}
+
+#[test]
+fn loop_an_owner_needs_no_privilege() {
+    let image = Image::ext4(128 * MIB);
+    let dir = image.path().join("dir");
+    fs::create_dir(&dir).unwrap();
+    let (path, foreign) = (dir.join("file"), dir.join("foreign"));
+    for file in [&path, &foreign] {
+        interleaved(file, 4 * MIB, &[4096], true).unwrap();
+    }
+    for own in [&dir, &path] {
+        std::os::unix::fs::chown(own, Some(65534), Some(65534)).unwrap();
+    }
+    image.sync();
+    let plan_file = image.scratch().join("plan.json");
+    plan(&[&dir], Policy::WholeFile).write(&plan_file).unwrap();
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(image.scratch(), readable).unwrap();
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", FRAGMEND, "apply", "--json"])
+        .arg(&plan_file);
+    let text = finish(&mut command).expect(&[2]);
+    assert!(text.contains("\"reason\":\"permission_denied\""), "{text}");
+    let (own, other) = (extents(&path), extents(&foreign));
+    assert!(own <= 2 && other > 100, "own {own}, foreign {other}");
+    assert!(is_intact(&path, 4 * MIB).unwrap() && is_intact(&foreign, 4 * MIB).unwrap());
+}
