@@ -1,4 +1,5 @@
-//! What must be undone when the process is told to end: processes, mounts, loop devices, files.
+//! What must be undone when the process is told to end: processes, mounts, loop devices, files,
+//! settings.
 //!
 //! Each owner ([`crate::image::Image`], [`crate::process::Running`]) tidies up in its own `Drop`,
 //! which also runs when a test panics. A signal runs no destructors; so each owner also holds a
@@ -26,6 +27,8 @@ pub enum Undo {
     Loop(String),
     /// A directory with all that is in it.
     Tree(PathBuf),
+    /// A setting of the kernel's, and its old value.
+    Setting(PathBuf, String),
 }
 
 /// Held by the owner of what is to be undone; dropping it says that the owner has done so.
@@ -73,6 +76,9 @@ impl Undo {
             Self::Tree(path) => {
                 let _ = std::fs::remove_dir_all(path);
             }
+            Self::Setting(path, old) => {
+                let _ = std::fs::write(path, old.trim());
+            }
         }
     }
 }
@@ -107,6 +113,16 @@ fn quietly(program: &str, args: &[&OsStr]) -> bool {
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|s| s.success())
+}
+
+/// From now on a panic is one line on standard error that begins with `program`; for programs
+/// that people run. A panic that comes of being ended by a signal says nothing.
+pub fn panics_in_one_line(program: &'static str) {
+    std::panic::set_hook(Box::new(move |panic| {
+        pause_if_ending();
+        let text = panic.payload_as_str().unwrap_or("something went wrong");
+        eprintln!("{program}: {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
+    }));
 }
 
 /// Starts the thread that waits for a signal, once.

@@ -2,6 +2,7 @@
 
 use crate::cleanup::{self, Ticket, Undo};
 use fragmend_sys::block::{BlockDevice, Counters};
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,8 @@ use std::process::{Command, Stdio};
 pub struct Image {
     mount: PathBuf,
     loop_device: String,
+    /// Queue settings that were changed, as they were.
+    queue: RefCell<Vec<(Undo, Ticket)>>,
     /// In the order in which a signal undoes them backwards.
     _tickets: [Ticket; 3],
     dir: tempfile::TempDir,
@@ -63,7 +66,8 @@ impl Image {
         let mount = dir.path().join("mnt");
         std::fs::create_dir(&mount).expect("a mount point");
         let mounted = cleanup::register(Undo::Mount(mount.clone()));
-        Self { mount, loop_device: node, _tickets: [tree, device, mounted], dir }
+        let queue = RefCell::default();
+        Self { mount, loop_device: node, queue, _tickets: [tree, device, mounted], dir }
     }
 
     /// Where it is mounted.
@@ -90,6 +94,18 @@ impl Image {
     /// What the kernel has counted on the device so far.
     pub fn counters(&self) -> Counters {
         self.block_device().counters().expect("the loop device's counters")
+    }
+
+    /// Changes a setting of the device's queue, for example `read_ahead_kb`; the old value comes
+    /// back when the image is dropped.
+    pub fn set_queue(&self, setting: &str, value: &str) {
+        let path =
+            Path::new("/sys/block").join(self.block_device().name()).join("queue").join(setting);
+        let old = std::fs::read_to_string(&path).expect("the queue's setting can be read");
+        let undo = Undo::Setting(path.clone(), old);
+        let ticket = cleanup::register(undo.clone());
+        self.queue.borrow_mut().push((undo, ticket));
+        std::fs::write(&path, value).expect("the queue's setting can be changed");
     }
 
     /// Writes everything dirty of this file system, and commits its journal (`syncfs(2)`).
@@ -137,6 +153,9 @@ impl Image {
 impl Drop for Image {
     fn drop(&mut self) {
         Undo::Mount(self.mount.clone()).run();
+        for (undo, _) in self.queue.take().into_iter().rev() {
+            undo.run();
+        }
         Undo::Loop(self.loop_device.clone()).run();
     }
 }

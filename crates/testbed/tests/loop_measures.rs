@@ -71,7 +71,7 @@ fn loop_a_database_truly_fragments_and_answers_the_same_from_a_cold_cache() {
     let (first, cost) = measured(&image, || database.run(&queries));
     assert!(cost.device.reads > 100, "{cost:?}");
     assert_eq!(first.lines().count(), 51);
-    assert!(first.starts_with("128|"), "{first}");
+    assert!(first.starts_with("256|"), "{first}");
     assert_eq!(first, database.run(&queries));
     image.fsck();
 }

@@ -37,9 +37,9 @@ pub struct Sizes {
 
 impl Sizes {
     /// FragPicker's own size.
-    pub const FULL: Self = Self { file_bytes: 1 << 30, commits: 3000, queries: 1500 };
+    pub const FULL: Self = Self { file_bytes: 1 << 30, commits: 3000, queries: 1000 };
     /// A quick look; the ratios are about the same.
-    pub const QUICK: Self = Self { file_bytes: 128 << 20, commits: 600, queries: 300 };
+    pub const QUICK: Self = Self { file_bytes: 128 << 20, commits: 600, queries: 200 };
 }
 
 /// Runs every table and prints it; gives what was reached.

@@ -1,9 +1,11 @@
 //! `bench [--quick | --file-mib N]`: prints the comparison tables; see [`fragmend_testbed::bench`].
 
 use fragmend_testbed::bench::{self, Sizes};
+use fragmend_testbed::cleanup;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    cleanup::panics_in_one_line("bench");
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let sizes = match words[..] {

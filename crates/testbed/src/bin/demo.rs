@@ -1,9 +1,10 @@
 //! `make demo`; the story is told in [`fragmend_testbed::demo`].
 
-use fragmend_testbed::{demo, tools};
+use fragmend_testbed::{cleanup, demo, tools};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    cleanup::panics_in_one_line("demo");
     if std::env::args_os().len() > 1 {
         eprintln!("demo: it takes no options; run it as root");
         return ExitCode::from(8);

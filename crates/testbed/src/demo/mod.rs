@@ -10,7 +10,7 @@ pub mod verdict;
 
 use crate::database::{Database, Growth, Queries};
 use crate::image::Image;
-use crate::measure::{Cost, measured};
+use crate::measure::{Cost, drop_caches, measured};
 use crate::tools::{self, Recording, fragmend_event, fragmend_json};
 use std::ffi::OsStr;
 use std::path::Path;
@@ -22,7 +22,7 @@ const GROWTH: Growth =
     Growth { commits: 2000, evictions: 12, archive_bytes: 256 << 20, seed: 2021 };
 
 /// Window queries in the load.
-const QUERIES: usize = 300;
+const QUERIES: usize = 120;
 
 /// Runs it, telling each step in a line, and gives what came out.
 ///
@@ -32,8 +32,13 @@ pub fn run() -> Verdict {
     let start = Instant::now();
     let step = |line: &str| println!("[{:>4.1} s] {line}", start.elapsed().as_secs_f64());
 
-    step("making an ext4 file system in a 1 GiB image, mounted through a loop device");
+    step(
+        "an ext4 file system in a 1 GiB image on a loop device, readahead 128 KiB as on most disks",
+    );
     let image = Image::ext4_with(1 << 30, &["-m", "0", "-N", "98304"], "");
+    // As most SSDs are; a loop device passes for a disk that seeks, with a window of megabytes.
+    image.set_queue("read_ahead_kb", "128");
+    image.set_queue("rotational", "0");
     step("a cache fills the disk and throws entries out; a SQLite database grows in the holes");
     let database = Database::grow(&image, GROWTH);
     let file = database.path().to_owned();
@@ -61,10 +66,13 @@ pub fn run() -> Verdict {
     let summary = planned(&plan, Some(&trace), "gain", &file);
     let whole = planned(&image.scratch().join("whole.json"), None, "whole-file", &file);
     step(&format!(
-        "the plan moves {:.1} MiB in {} ranges; moving every fragmented file whole, {:.1} MiB",
+        "the plan moves {:.1} MiB in {} ranges (the whole file would be {:.1} MiB) and foresees \
+         {} requests instead of {}",
         mib(summary.bytes_to_move),
         summary.ranges,
         mib(whole.bytes_to_move),
+        summary.requests_after,
+        summary.requests_before,
     ));
 
     step("fragmend apply: moving it");
@@ -92,17 +100,26 @@ pub fn run() -> Verdict {
     verdict
 }
 
-/// Runs the queries with nothing in memory.
+/// Runs the queries three times, each with nothing in memory, and gives the cost of the run that
+/// took the middle time: others use this machine's disk too.
 fn asked(image: &Image, database: &Database, queries: &Queries) -> (String, Cost) {
-    image.remount();
-    crate::measure::drop_caches();
-    measured(image, || database.run(queries))
+    let mut runs: Vec<(String, Cost)> = (0..3)
+        .map(|_| {
+            image.remount();
+            drop_caches();
+            measured(image, || database.ask(queries))
+        })
+        .collect();
+    runs.sort_by_key(|(_, cost)| cost.elapsed);
+    runs.swap_remove(1)
 }
 
 /// What a plan says of itself.
 struct Planned {
     bytes_to_move: u64,
     ranges: u64,
+    requests_before: u64,
+    requests_after: u64,
 }
 
 fn planned(plan: &Path, trace: Option<&Path>, policy: &str, file: &Path) -> Planned {
@@ -114,11 +131,15 @@ fn planned(plan: &Path, trace: Option<&Path>, policy: &str, file: &Path) -> Plan
     args.push(file.as_os_str());
     let document = fragmend_json(args);
     let figure = |name: &str| {
-        let found =
-            [&document["summary"][name], &document[name]].into_iter().find_map(|v| v.as_u64());
+        let found = document[name].as_u64();
         found.unwrap_or_else(|| panic!("fragmend plan printed no {name}: {document}"))
     };
-    Planned { bytes_to_move: figure("bytes_to_move"), ranges: figure("ranges") }
+    Planned {
+        bytes_to_move: figure("bytes_to_move"),
+        ranges: figure("ranges"),
+        requests_before: figure("requests_before"),
+        requests_after: figure("requests_after"),
+    }
 }
 
 fn mib(bytes: u64) -> f64 {
