@@ -120,7 +120,9 @@ fn quietly(program: &str, args: &[&OsStr]) -> bool {
 pub fn panics_in_one_line(program: &'static str) {
     std::panic::set_hook(Box::new(move |panic| {
         pause_if_ending();
-        let text = panic.payload_as_str().unwrap_or("something went wrong");
+        let payload = panic.payload();
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("it failed");
         eprintln!("{program}: {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
     }));
 }
