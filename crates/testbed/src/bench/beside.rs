@@ -4,7 +4,7 @@
 use super::contender::{Contender, GAIN, apply};
 use super::limits::Limits;
 use super::loads::{file_in, fragmented};
-use super::{Sizes, markdown, note};
+use super::{markdown, note};
 use crate::fragment;
 use crate::image::Image;
 use crate::measure::{Cost, drop_caches, measured};
@@ -13,6 +13,9 @@ use crate::replay::{self, Mode};
 use crate::tools;
 use std::path::PathBuf;
 use std::time::Duration;
+
+/// Size of the file that is mended: enough for thousands of the reader's requests.
+const MENDED_BYTES: u64 = 128 << 20;
 
 /// Size of the file that the reader reads.
 const OTHER_BYTES: u64 = 128 << 20;
@@ -24,14 +27,14 @@ const INTERVAL: Duration = Duration::from_micros(250);
 const UNDISTURBED: Duration = Duration::from_secs(5);
 
 /// Measures and prints the table.
-pub fn run(sizes: Sizes, limits: &mut Limits) {
-    let master = fragmented(sizes.file_bytes);
+pub fn run(limits: &mut Limits) {
+    let master = fragmented(MENDED_BYTES);
     fragment::interleaved(&other_in(&master), OTHER_BYTES, &[OTHER_BYTES], false)
         .expect("the reader's file can be written");
     let mut rows = Vec::new();
     for request_bytes in [4 << 10, 128 << 10] {
         note(format_args!("a reader of {} KiB beside each contender", request_bytes >> 10));
-        let wait_for = |contender: Contender| beside(&master, sizes, contender, request_bytes);
+        let wait_for = |contender: Contender| beside(&master, contender, request_bytes);
         let (alone, _) = wait_for(Contender::None);
         let (e4defrag, e4defrag_cost) = wait_for(Contender::E4defrag);
         let (gain, gain_cost) = wait_for(GAIN);
@@ -63,14 +66,14 @@ pub fn run(sizes: Sizes, limits: &mut Limits) {
         "p99 to undisturbed",
         "mending s",
     ];
-    println!("### A reader beside the mending ({} MiB file)\n", sizes.file_bytes >> 20);
+    println!("### A reader beside the mending ({} MiB file)\n", MENDED_BYTES >> 20);
     println!("{}\n", markdown::table(&columns, 2, rows));
 }
 
-fn beside(master: &Image, sizes: Sizes, contender: Contender, bytes: u64) -> (Waits, Cost) {
+fn beside(master: &Image, contender: Contender, bytes: u64) -> (Waits, Cost) {
     let image = master.copy();
     let file = file_in(&image);
-    let load = replay::sequential(sizes.file_bytes);
+    let load = replay::sequential(MENDED_BYTES);
     let play = || replay::replay(&file, &load, Mode::Direct).expect("the load can be replayed");
     let plan = (contender == GAIN).then(|| contender.plan(&image, &file, play));
     drop_caches();

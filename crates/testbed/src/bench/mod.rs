@@ -50,7 +50,7 @@ pub fn run(sizes: Sizes) -> Limits {
     let mut limits = Limits::default();
     loads::run(sizes, &mut limits);
     database::run(sizes, &mut limits);
-    beside::run(sizes, &mut limits);
+    beside::run(&mut limits);
     println!("{}", limits.table());
     limits
 }
