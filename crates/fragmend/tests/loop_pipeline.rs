@@ -1,0 +1,267 @@
+//! Record, plan and apply as a user runs them: the predictions come true on the device, a stop
+//! can be gone on from, and bad input ends in one line with nothing touched.
+
+use fragmend_testbed::fragment::{FRAGPICKER_PIECES, interleaved, is_intact};
+use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::process::{Finished, Running, finish};
+use fragmend_testbed::replay::{self, Mode};
+use fragmend_testbed::tools::extents;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
+
+fn fragmend(args: &[&str]) -> Finished {
+    finish(Command::new(FRAGMEND).args(args))
+}
+
+fn json(text: &str) -> Value {
+    let parse = |line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+    text.lines().map(parse).next_back().expect("a line of JSON")
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a test's own path")
+}
+
+/// An image with FragPicker's file on it.
+fn bed(bytes: u64) -> (Image, PathBuf) {
+    let image = Image::ext4(512 * MIB);
+    let path = image.path().join("file");
+    interleaved(&path, bytes, &FRAGPICKER_PIECES, true).unwrap();
+    image.sync();
+    (image, path)
+}
+
+/// Records `requests` as they are replayed on `path`.
+fn record(image: &Image, path: &Path, requests: &[replay::Request], mode: Mode) -> PathBuf {
+    let trace = image.scratch().join("trace.parquet");
+    let mut command = Command::new(FRAGMEND);
+    command.args(["record", "--json", "-o"]).arg(&trace).arg(image.path());
+    let recorder = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    std::thread::sleep(Duration::from_millis(1500));
+    replay::replay(path, requests, mode).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    recorder.signal(rustix::process::Signal::INT);
+    let said = json(&recorder.wait().expect(&[0]));
+    assert_eq!(said["schema_version"], 1, "{said}");
+    trace
+}
+
+/// Requests that the device saw for a direct replay, the file's own metadata read before.
+fn requests_issued(image: &Image, path: &Path, requests: &[replay::Request]) -> u64 {
+    image.remount();
+    extents(path);
+    let before = image.counters();
+    replay::replay(path, requests, Mode::Direct).unwrap();
+    (image.counters() - before).reads
+}
+
+#[test]
+fn loop_predictions_come_true() {
+    let (image, path) = bed(64 * MIB);
+    let requests = replay::stride(64 * MIB);
+    let trace = record(&image, &path, &requests, Mode::Direct);
+    let measured_before = requests_issued(&image, &path, &requests);
+    let plan_file = image.scratch().join("plan.json");
+    let planned = fragmend(&[
+        "plan",
+        "--json",
+        "-t",
+        text(&trace),
+        "-o",
+        text(&plan_file),
+        text(image.path()),
+    ]);
+    let planned = json(&planned.expect(&[2]));
+    let figure = |v: &Value, name: &str| v[name].as_u64().unwrap_or_else(|| panic!("{name}: {v}"));
+    let (before, after) = (figure(&planned, "requests_before"), figure(&planned, "requests_after"));
+    assert!(figure(&planned, "bytes_to_move") < 64 * MIB / 3, "{planned}");
+    // To the request, but for a stray one of the file system's own.
+    let close = |measured: u64, predicted: u64| (predicted..predicted + 4).contains(&measured);
+    assert!(close(measured_before, before), "{measured_before} requests, {before} predicted");
+
+    let written = image.counters().written_bytes;
+    let applied = fragmend(&["apply", "--json", text(&plan_file)]).expect(&[0]);
+    image.sync();
+    let written = image.counters().written_bytes - written;
+    let summary = json(&applied);
+    assert_eq!(summary["event"], "summary");
+    assert_eq!(figure(&summary, "moved_bytes"), figure(&planned, "bytes_to_move"));
+    assert_eq!(figure(&summary, "ranges_moved"), figure(&planned, "ranges"));
+    assert!(figure(&summary, "written_bytes") >= figure(&summary, "moved_bytes"));
+    assert_eq!(summary["skipped"], Value::Array(Vec::new()));
+    let moved = figure(&summary, "moved_bytes");
+    assert!(written >= moved && written < moved + moved / 20 + MIB, "{written} for {moved}");
+
+    let measured_after = requests_issued(&image, &path, &requests);
+    assert!(close(measured_after, after), "{measured_after} requests, {after} predicted");
+    assert_eq!(after, requests.len() as u64, "one request each");
+    image.fsck();
+    assert!(is_intact(&path, 64 * MIB).unwrap());
+
+    // Nothing is left to do, and fragmend says so.
+    let again =
+        json(&fragmend(&["plan", "--json", "-t", text(&trace), text(image.path())]).expect(&[0]));
+    assert_eq!(again["worth"], false);
+    assert!(again["verdict"].as_str().unwrap().starts_with("not worth it"), "{again}");
+}
+
+#[test]
+fn loop_a_stopped_apply_goes_on() {
+    let (image, path) = bed(48 * MIB);
+    let plan_file = image.scratch().join("plan.json");
+    fragmend(&["plan", "--policy", "bypass", "-o", text(&plan_file), text(image.path())])
+        .expect(&[2]);
+    let before = extents(&path);
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let mut command = Command::new(FRAGMEND);
+        command.args(["apply", "--json", "--rate", "8M"]).arg(&plan_file);
+        let apply = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+        std::thread::sleep(Duration::from_millis(1500));
+        apply.signal(signal);
+        let summary = json(&apply.wait().expect(&[16, 18]));
+        assert_eq!(summary["interrupted"], true, "{summary}");
+        assert!(summary["ranges_left"].as_u64().unwrap() > 0, "{summary}");
+        let moved = summary["moved_bytes"].as_u64().unwrap();
+        // 8 MB/s for a second and a half, and no more than a step beyond.
+        assert!(moved > 4 * MIB && moved < 16 * MIB, "{moved}");
+        assert!(extents(&path) < before);
+        assert!(is_intact(&path, 48 * MIB).unwrap());
+    }
+    let summary = json(&fragmend(&["apply", "--json", text(&plan_file)]).expect(&[0]));
+    assert!(summary["skipped"].to_string().contains("already_contiguous"), "{summary}");
+    let left =
+        json(&fragmend(&["plan", "--json", "--policy", "bypass", text(image.path())]).expect(&[0]));
+    assert_eq!(left["ranges"], 0, "{left}");
+    image.fsck();
+    assert!(is_intact(&path, 48 * MIB).unwrap());
+}
+
+#[test]
+fn loop_auto_does_it_all_and_asks_first() {
+    let (image, path) = bed(32 * MIB);
+    let requests = replay::sequential(32 * MIB);
+    let auto = |extra: &[&str]| {
+        let mut command = Command::new(FRAGMEND);
+        command.args(["auto", "--duration", "4s"]).args(extra).arg(image.path());
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let running = Running::start(command);
+        std::thread::sleep(Duration::from_millis(1500));
+        replay::replay(&path, &requests, Mode::Direct).unwrap();
+        running.wait()
+    };
+    let before = extents(&path);
+    let asked = fragmend(&["auto", "--duration", "1s", text(image.path())]);
+    assert_eq!(asked.status.code(), Some(8));
+    assert!(asked.stderr.contains("--yes"), "{}", asked.stderr);
+    auto(&["--dry-run"]).expect(&[2]);
+    assert_eq!(extents(&path), before, "a dry run moves nothing");
+    let out = auto(&["--yes", "--json"]).expect(&[0]);
+    let events: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let summary = events.iter().find(|e| e["event"] == "summary").expect("a summary");
+    assert!(summary["ranges_moved"].as_u64().unwrap() > 0, "{summary}");
+    assert!(extents(&path) < before / 10, "{} of {before}", extents(&path));
+    image.fsck();
+    assert!(is_intact(&path, 32 * MIB).unwrap());
+}
+
+/// Runs a command that must fail with `code`, in one line that holds `what`.
+fn refused(args: &[&str], code: i32, what: &str) {
+    let finished = fragmend(args);
+    let said = finished.stderr.trim();
+    assert_eq!(finished.status.code(), Some(code), "{args:?}: {said}");
+    assert!(said.contains(what), "{args:?}: {said}");
+    assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+    assert_eq!(finished.stdout, "", "{args:?}");
+}
+
+#[test]
+fn loop_bad_plans_and_traces_touch_nothing() {
+    let (image, path) = bed(8 * MIB);
+    let scratch = image.scratch();
+    let good = scratch.join("good.json");
+    fragmend(&["plan", "--policy", "whole-file", "-o", text(&good), text(image.path())])
+        .expect(&[2]);
+    let whole = fs::read_to_string(&good).unwrap();
+    let bad = scratch.join("bad.json");
+    let before = extents(&path);
+    let mut with = |content: &[u8], what: &str| {
+        fs::write(&bad, content).unwrap();
+        refused(&["apply", text(&bad)], 4, what);
+    };
+    with(b"", "not a fragmend plan");
+    with(b"{}", "not a fragmend plan");
+    with(b"PAR1\0\xff", "not a fragmend plan");
+    with(&whole.as_bytes()[..whole.len() / 2], "not a fragmend plan");
+    with(whole.replace("\"schema_version\": 1", "\"schema_version\": 7").as_bytes(), "version 7");
+    with(whole.replace("\"offset\": 0", "\"offset\": 1").as_bytes(), "whole blocks");
+    with(whole.replace("\"offset\": 0", "\"offset\": -4096").as_bytes(), "line");
+    with(whole.replace("\"offset\": 0", "\"offset\": 1073741824").as_bytes(), "beyond");
+    with(whole.replace("\"ranges\": [", "\"rangs\": [").as_bytes(), "ranges");
+    refused(&["apply", text(&scratch.join("missing.json"))], 4, "missing.json");
+    refused(&["apply", text(image.path())], 4, "directory");
+
+    let trace = scratch.join("trace.parquet");
+    fs::write(&trace, b"PAR1 but not really").unwrap();
+    refused(&["plan", "-t", text(&trace), text(image.path())], 4, "trace.parquet");
+    refused(&["plan", "-t", text(&good)], 4, "not a trace");
+    refused(&["plan", "--policy", "bypass", text(&scratch.join("nowhere"))], 4, "nowhere");
+    refused(&["plan", text(image.path())], 8, "record");
+    // The output is somebody's file: it stays.
+    fs::write(&bad, b"precious").unwrap();
+    refused(&["plan", "--policy", "bypass", "-o", text(&bad), text(image.path())], 4, "is no plan");
+    assert_eq!(fs::read(&bad).unwrap(), b"precious");
+    assert_eq!(extents(&path), before);
+    assert!(is_intact(&path, 8 * MIB).unwrap());
+}
+
+#[test]
+fn loop_file_systems_that_must_not_be_mended() {
+    let (image, path) = bed(8 * MIB);
+    let plan_file = image.scratch().join("plan.json");
+    let before = extents(&path);
+    fragmend(&["plan", "--policy", "whole-file", "-o", text(&plan_file), text(image.path())])
+        .expect(&[2]);
+    let remounted = |options: &str| {
+        image.unmount();
+        image.mount_with(options);
+    };
+    remounted("data=writeback");
+    refused(&["apply", text(&plan_file)], 4, "data=writeback");
+    remounted("data=journal");
+    refused(&["apply", "--force", text(&plan_file)], 4, "data=journal");
+    remounted("ro");
+    refused(&["apply", text(&plan_file)], 4, "read-only");
+    image.unmount();
+    refused(&["apply", text(&plan_file)], 4, "not mounted");
+    run("tune2fs", ["-O", "^has_journal", image.device()]);
+    image.mount_with("");
+    refused(&["apply", text(&plan_file)], 4, "no journal");
+    assert_eq!(extents(&path), before);
+    // Forced, it is done all the same.
+    fragmend(&["apply", "--force", "--quiet", text(&plan_file)]).expect(&[0]);
+    assert!(extents(&path) < 3);
+    image.fsck();
+    assert!(is_intact(&path, 8 * MIB).unwrap());
+}
+
+#[test]
+fn loop_an_unsupported_file_system_is_refused_by_name() {
+    let (image, _) = bed(MIB);
+    let plan_file = image.scratch().join("plan.json");
+    fragmend(&["plan", "--policy", "whole-file", "-o", text(&plan_file), text(image.path())])
+        .expect(&[2]);
+    // The same plan, made to say that the file is on the tmpfs of /dev/shm.
+    use std::os::unix::fs::MetadataExt;
+    let here = fs::metadata(image.path()).unwrap().dev().to_string();
+    let there = fs::metadata("/dev/shm").unwrap().dev().to_string();
+    let plan = fs::read_to_string(&plan_file).unwrap();
+    let plan = plan.replace(&format!("\"device\": {here}"), &format!("\"device\": {there}"));
+    fs::write(&plan_file, plan).unwrap();
+    refused(&["apply", text(&plan_file)], 4, "tmpfs");
+}
