@@ -27,8 +27,10 @@ test: ## Run every test; most need root and loop devices
 bench: ## Print the comparison tables (QUICK=1 for small files)
 	@scripts/prerequisites bench
 	$(CARGO) build --release --bin fragmend --bin bench
-	@scripts/as-root $(binaries)/bench $(if $(QUICK),--quick)
-	scripts/bench $(if $(QUICK),--quick)
+	@status=0; \
+	scripts/as-root $(binaries)/bench $(if $(QUICK),--quick) || status=1; \
+	scripts/bench || status=1; \
+	exit $$status
 
 generate: ## Write man pages, completions and JSON schemas from the binary's definitions
 	$(CARGO) run --quiet -p xtask -- generate
