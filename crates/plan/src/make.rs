@@ -4,10 +4,10 @@ use crate::file::{
     Device, FORMAT, LeftAlone, Plan, PlannedFile, PlannedRange, SCHEMA_VERSION, Summary,
 };
 use crate::input::{FileInput, Policy, Settings};
-use crate::merge::{self, Window};
+use crate::merge;
 use crate::pieces::Pieces;
 use crate::requests::{self, Request, Shape};
-use crate::select::{self, Analysed, Candidate, gain::Crossings};
+use crate::select::{self, Analysed, Candidate};
 use fragmend_layout::ByteRange;
 use rayon::prelude::*;
 use std::cmp::Reverse;
@@ -104,14 +104,7 @@ fn analyse(file: &mut FileInput, traced: bool) -> Analysed {
     let accesses = std::mem::take(&mut file.accesses);
     let requests =
         if traced { requests::of(&accesses, shape) } else { requests::sequential(shape) };
-    Analysed {
-        windows: merge::windows(&requests),
-        requests,
-        pieces: Pieces::of(&file.layout),
-        runs: file.layout.runs().map(|r| r.align_outward(file.block_bytes)).collect(),
-        breaks: file.layout.breaks().collect(),
-        limits: file.limits,
-    }
+    Analysed::of(requests, &file.layout, file.limits, file.block_bytes)
 }
 
 /// Keeps the hottest fraction of all windows (FragPicker section 4.1.3) and gives back, per
@@ -193,17 +186,16 @@ impl Outcome {
 /// Each range with its own figures and its reason.
 fn explain(file: &Analysed, moves: &[ByteRange], traced: bool) -> Vec<PlannedRange> {
     let after = file.pieces.after(moves);
-    let crossings = Crossings::of(file);
     moves
         .iter()
         .map(|range| {
             let extents = file.pieces.count(*range);
-            let touching = touching(file, *range);
-            let seen: u64 = touching.iter().map(|r| r.seen).sum();
+            let requests = || touching(file, *range);
+            let seen: u64 = requests().map(|r| r.seen).sum();
             let limit = file.limits.max_request;
             let (before, now) =
-                (file.pieces.replay_cost(&touching, limit), after.replay_cost(&touching, limit));
-            let saved = crossings.gain(*range).max(0) as f64;
+                (file.pieces.replay_cost(requests(), limit), after.replay_cost(requests(), limit));
+            let saved = file.crossings().gain(*range).max(0) as f64;
             let per_mib = saved / (range.len() as f64 / f64::from(1 << 20));
             let reason = if traced {
                 format!(
@@ -225,14 +217,14 @@ fn explain(file: &Analysed, moves: &[ByteRange], traced: bool) -> Vec<PlannedRan
         .collect()
 }
 
-/// The requests that touch `range`: those of the windows that overlap it.
-fn touching(file: &Analysed, range: ByteRange) -> Vec<Request> {
+/// The requests that touch `range`, found through the windows that do.
+fn touching(file: &Analysed, range: ByteRange) -> impl Iterator<Item = &Request> {
     let first = file.windows.partition_point(|w| w.range.end <= range.start);
-    let windows: Vec<&Window> =
-        file.windows[first..].iter().take_while(|w| w.range.start < range.end).collect();
-    let (Some(from), Some(to)) = (windows.first(), windows.last()) else { return Vec::new() };
-    let requests = &file.requests[from.requests.start..to.requests.end];
-    requests.iter().filter(|r| r.range.overlaps(range)).copied().collect()
+    let end = file.windows.partition_point(|w| w.range.start < range.end).max(first);
+    let windows = file.windows[first..end].iter();
+    windows
+        .flat_map(|w| &file.requests[w.requests.clone()])
+        .filter(move |r| r.range.overlaps(range))
 }
 
 /// Fills in the shares, and says whether it pays.

@@ -18,28 +18,52 @@ impl Pieces {
 
     /// Number of pieces that `range` touches.
     pub fn count(&self, range: ByteRange) -> u64 {
-        let first = self.pieces.partition_point(|p| p.end <= range.start);
-        let end = self.pieces.partition_point(|p| p.start < range.end);
-        end.saturating_sub(first) as u64
+        self.touched(self.first_behind(range.start), range).len() as u64
     }
 
     /// Device requests that one request for `range` becomes, each at most `max_request` bytes.
     pub fn cost(&self, range: ByteRange, max_request: u64) -> u64 {
-        if range.len() <= max_request {
-            return self.count(range);
-        }
-        let first = self.pieces.partition_point(|p| p.end <= range.start);
-        self.pieces[first..]
-            .iter()
-            .take_while(|p| p.start < range.end)
-            .map(|p| p.intersect(range).len().div_ceil(max_request))
-            .sum()
+        self.cost_from(self.first_behind(range.start), range, max_request)
     }
 
-    /// Device requests of one replay of the trace from a cold cache.
-    pub fn replay_cost(&self, requests: &[Request], max_request: u64) -> u64 {
-        let cost = |r: &Request| r.fetches * self.cost(r.range, max_request);
-        requests.iter().filter(|r| r.fetches > 0).map(cost).sum()
+    /// Device requests of one replay of the trace from a cold cache. `requests` must be sorted:
+    /// that lets one pass over the pieces serve them all.
+    pub fn replay_cost<'a>(
+        &self,
+        requests: impl IntoIterator<Item = &'a Request>,
+        max_request: u64,
+    ) -> u64 {
+        let mut first = 0;
+        let mut cost = |r: &'a Request| {
+            while self.pieces.get(first).is_some_and(|p| p.end <= r.range.start) {
+                first += 1;
+            }
+            r.fetches * self.cost_from(first, r.range, max_request)
+        };
+        requests.into_iter().filter(|r| r.fetches > 0).map(&mut cost).sum()
+    }
+
+    /// Index of the first piece that ends behind `start`.
+    fn first_behind(&self, start: u64) -> usize {
+        self.pieces.partition_point(|p| p.end <= start)
+    }
+
+    /// The pieces from `first` on that begin before `range` ends. Most requests touch a few, so
+    /// it looks there before it searches.
+    fn touched(&self, first: usize, range: ByteRange) -> &[ByteRange] {
+        const FEW: usize = 8;
+        let rest = &self.pieces[first..];
+        let near = rest.iter().take(FEW).take_while(|p| p.start < range.end).count();
+        let end = if near < FEW { near } else { rest.partition_point(|p| p.start < range.end) };
+        &rest[..end]
+    }
+
+    fn cost_from(&self, first: usize, range: ByteRange, max_request: u64) -> u64 {
+        let touched = self.touched(first, range);
+        if range.len() <= max_request {
+            return touched.len() as u64;
+        }
+        touched.iter().map(|p| p.intersect(range).len().div_ceil(max_request)).sum()
     }
 
     /// The pieces once each of `moves` (sorted, disjoint, each within one run) is contiguous.

@@ -11,7 +11,8 @@
 
 use fragmend_layout::ByteRange;
 use fragmend_trace::{Access, Op};
-use std::collections::HashMap;
+use rayon::slice::ParallelSliceMut;
+use rustc_hash::FxHashMap;
 
 /// A distinct request of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +40,7 @@ pub struct Shape {
 pub fn of(accesses: &[Access], shape: Shape) -> Vec<Request> {
     let mut builder = Builder {
         shape: Shape { readahead: shape.readahead.next_multiple_of(shape.block), ..shape },
-        streams: HashMap::new(),
+        streams: FxHashMap::default(),
         cache: Cache::default(),
         out: Vec::with_capacity(accesses.len()),
     };
@@ -74,7 +75,7 @@ struct Stream {
 
 struct Builder {
     shape: Shape,
-    streams: HashMap<u32, Stream>,
+    streams: FxHashMap<u32, Stream>,
     cache: Cache,
     out: Vec<Request>,
 }
@@ -166,7 +167,7 @@ fn cut(range: ByteRange, window: u64) -> impl Iterator<Item = ByteRange> {
 
 /// Sorts, and folds equal ranges into one request.
 fn fold(mut requests: Vec<Request>) -> Vec<Request> {
-    requests.sort_unstable_by_key(|r| r.range);
+    requests.par_sort_unstable_by_key(|r| r.range);
     requests.dedup_by(|next, kept| {
         let same = next.range == kept.range;
         if same {
@@ -181,7 +182,7 @@ fn fold(mut requests: Vec<Request>) -> Vec<Request> {
 /// Which blocks the page cache would hold: bitmaps of 64 blocks, only where something is.
 #[derive(Default)]
 struct Cache {
-    words: HashMap<u64, u64>,
+    words: FxHashMap<u64, u64>,
 }
 
 impl Cache {

@@ -41,9 +41,9 @@ impl Price {
 
 /// The ranges worth their price, within the budget if there is one.
 pub fn choose(files: &[Analysed], price: Price, budget: Option<u64>) -> Vec<Candidate> {
-    let profiles: Vec<_> = files.par_iter().map(Crossings::of).collect();
+    let profiles: Vec<&Crossings> = files.par_iter().map(Analysed::crossings).collect();
     let at = |price: Price| -> Vec<Candidate> {
-        let ranges = |(i, crossings): (usize, &Crossings)| {
+        let ranges = |(i, crossings): (usize, &&Crossings)| {
             let chosen = crossings.best(&files[i].runs, price);
             chosen.into_iter().map(move |range| Candidate { file: i, range }).collect::<Vec<_>>()
         };
@@ -80,7 +80,7 @@ fn bytes(candidates: &[Candidate]) -> u64 {
 fn fill(
     mut chosen: Vec<Candidate>,
     more: Vec<Candidate>,
-    profiles: &[Crossings],
+    profiles: &[&Crossings],
     budget: u64,
 ) -> Vec<Candidate> {
     let mut left = budget - bytes(&chosen);
@@ -132,7 +132,7 @@ impl Crossings {
         // At each offset: accesses that end, accesses that begin, and whether it is a break.
         let mut ends: Vec<(u64, u64)> =
             file.requests.iter().map(|r| (r.range.end, r.seen)).collect();
-        ends.sort_unstable();
+        ends.par_sort_unstable();
         let (mut begin, mut end, mut brk) = (0, 0, 0);
         let (starts, breaks) = (&file.requests, &file.breaks);
         let mut points = Vec::with_capacity(ends.len() + breaks.len());
@@ -225,8 +225,6 @@ impl Crossings {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::merge;
-    use crate::pieces::Pieces;
     use crate::requests::Request;
     use fragmend_layout::{DeviceLimits, Extent, ExtentKind, FileId, Layout};
     use proptest::prelude::*;
@@ -252,14 +250,7 @@ mod tests {
             })
             .collect();
         requests.sort();
-        Analysed {
-            windows: merge::windows(&requests),
-            requests,
-            pieces: Pieces::of(&layout),
-            runs: layout.runs().collect(),
-            breaks: layout.breaks().collect(),
-            limits: LIMITS,
-        }
+        Analysed::of(requests, &layout, LIMITS, 1)
     }
 
     fn ranges(chosen: &[Candidate]) -> Vec<(u64, u64)> {

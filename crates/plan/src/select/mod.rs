@@ -8,10 +8,12 @@ pub mod fragpicker;
 pub mod gain;
 pub mod whole_file;
 
-use crate::merge::Window;
+use crate::merge::{self, Window};
 use crate::pieces::Pieces;
 use crate::requests::Request;
-use fragmend_layout::{ByteRange, DeviceLimits};
+use fragmend_layout::{ByteRange, DeviceLimits, Layout};
+use gain::Crossings;
+use std::sync::OnceLock;
 
 /// One file, analysed: what every policy chooses from.
 #[derive(Debug)]
@@ -28,6 +30,28 @@ pub struct Analysed {
     pub breaks: Vec<u64>,
     /// What the device and file system allow.
     pub limits: DeviceLimits,
+    crossings: OnceLock<Crossings>,
+}
+
+impl Analysed {
+    /// From the file's sorted, distinct requests and its layout; `block` is its allocation
+    /// block in bytes.
+    pub fn of(requests: Vec<Request>, layout: &Layout, limits: DeviceLimits, block: u64) -> Self {
+        Self {
+            windows: merge::windows(&requests),
+            requests,
+            pieces: Pieces::of(layout),
+            runs: layout.runs().map(|r| r.align_outward(block)).collect(),
+            breaks: layout.breaks().collect(),
+            limits,
+            crossings: OnceLock::new(),
+        }
+    }
+
+    /// What crosses where; worked out once.
+    pub fn crossings(&self) -> &Crossings {
+        self.crossings.get_or_init(|| Crossings::of(self))
+    }
 }
 
 /// A range that a policy wants contiguous.

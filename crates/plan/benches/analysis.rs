@@ -1,0 +1,126 @@
+//! From a trace file of 10 million accesses to a plan: time and peak memory, for the worst case
+//! of random accesses (every request distinct) and for one hot file.
+//!
+//! `cargo bench -p fragmend-plan --bench analysis`. Exits with 1 beyond 5 s or 1 GB.
+
+use fragmend_device::DeviceProfile;
+use fragmend_layout::{DeviceLimits, Extent, ExtentKind, FileId, FsKind, Layout};
+use fragmend_plan::{Device, FileInput, Settings};
+use fragmend_trace::{Event, Existing, Filter, Level, Meta, Op, TraceWriter, read};
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+const EVENTS: u64 = 10_000_000;
+const DEVICE: u64 = 0x800;
+/// All files together, in pieces of 32 KiB.
+const TOTAL_BYTES: u64 = 16 << 30;
+const PIECE: u64 = 32 << 10;
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    if args.next().as_deref() == Some("--analyse") {
+        return analyse(Path::new(&args.next().expect("a trace")));
+    }
+    println!("| trace | accesses | seconds | accesses/s | peak MiB | ranges |");
+    println!("|---|---:|---:|---:|---:|---:|");
+    let mut failed = false;
+    for (name, files) in [("random, 200 files", 200), ("random, one file", 1)] {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("trace.parquet");
+        write(&path, files);
+        // In a process of its own, so that the peak is the analysis's.
+        let this = std::env::current_exe().expect("this program");
+        let out = Command::new(this).arg("--analyse").arg(&path).output().expect("the analysis");
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        eprint!("{name}: {}", String::from_utf8_lossy(&out.stderr));
+        let text = String::from_utf8_lossy(&out.stdout);
+        let figures: Vec<f64> =
+            text.split_whitespace().map(|w| w.parse().expect("a number")).collect();
+        let (seconds, peak) = (figures[0], figures[1]);
+        let rate = EVENTS as f64 / seconds;
+        println!("| {name} | {EVENTS} | {seconds:.2} | {rate:.0} | {peak:.0} | {} |", figures[2]);
+        failed |= seconds > 5.0 || peak > 1000.0;
+    }
+    println!("\nat most 5 s and 1 GB: {}", if failed { "NOT reached" } else { "reached" });
+    std::process::exit(i32::from(failed));
+}
+
+fn write(path: &Path, files: u64) {
+    let mut writer =
+        TraceWriter::create(path, Existing::Replace, Box::new(|_| None)).expect("create");
+    let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    let event = |i: u64, random: u64| Event {
+        time_ns: i * 5000,
+        file: FileId { device: DEVICE, inode: 12 + random % files, generation: 7 },
+        offset: (random >> 20) % (TOTAL_BYTES / files / 4096) * 4096,
+        length: 4096 << (random % 5),
+        count: 1,
+        pid: 1000,
+        thread: 1000 + (random % 8) as u32,
+        uid: 0,
+        comm: *b"postgres\0\0\0\0\0\0\0\0",
+        op: if random.is_multiple_of(5) { Op::Write } else { Op::Read },
+        direct: random.is_multiple_of(3),
+        windowed: false,
+    };
+    let mut batch = Vec::new();
+    for i in 0..EVENTS {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        batch.push(event(i, random));
+        if batch.len() == 32 * 1024 {
+            writer.append(&batch).expect("append");
+            batch.clear();
+        }
+    }
+    writer.append(&batch).expect("append");
+    writer.finish(&Meta::new(Level::Syscall, 0)).expect("finish");
+}
+
+fn analyse(path: &Path) {
+    let start = Instant::now();
+    let trace = read(path, &Filter::default()).expect("read");
+    let read_seconds = start.elapsed().as_secs_f64();
+    let bytes = TOTAL_BYTES / trace.files.len() as u64;
+    let files = trace.files.into_iter().map(|f| FileInput {
+        path: format!("/srv/{}", f.file.inode).into(),
+        layout: layout(f.file, bytes),
+        accesses: f.accesses,
+        block_bytes: 4096,
+        limits: DeviceLimits {
+            largest_extent: 128 << 20,
+            readahead: 128 << 10,
+            max_request: 1280 << 10,
+        },
+    });
+    let device = Device {
+        device: DEVICE,
+        mount: Path::new("/srv").into(),
+        file_system: FsKind::Ext4,
+        total_bytes: 1 << 40,
+        block_bytes: 4096,
+        profile: DeviceProfile::unknown(),
+    };
+    let plan = fragmend_plan::make(files.collect(), vec![device], Vec::new(), &Settings::default());
+    let seconds = start.elapsed().as_secs_f64();
+    eprintln!("read {read_seconds:.2} s, plan {:.2} s", seconds - read_seconds);
+    println!("{seconds} {} {}", peak_kib() as f64 / 1024.0, plan.summary.ranges);
+}
+
+fn layout(file: FileId, bytes: u64) -> Layout {
+    let mut layout = Layout::new(file, bytes);
+    for i in 0..bytes / PIECE {
+        let physical = (i * 2 + 1) * PIECE;
+        layout.push(Extent { logical: i * PIECE, physical, length: PIECE, kind: ExtentKind::Data });
+    }
+    layout
+}
+
+/// Peak resident memory of this process.
+fn peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc");
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).expect("VmHWM");
+    line.trim().trim_end_matches(" kB").parse().expect("a number")
+}
