@@ -19,6 +19,8 @@ pub struct DeviceProfile {
     pub max_request_bytes: u64,
     /// Whether the device seeks.
     pub rotational: bool,
+    /// Whether the kernel ends readahead windows on the boundary of a large folio.
+    pub aligned_windows: bool,
 }
 
 impl DeviceProfile {
@@ -38,6 +40,7 @@ impl DeviceProfile {
             readahead_bytes: queue.read_ahead_bytes.max(4096),
             max_request_bytes: queue.max_request_bytes.max(4096),
             rotational: queue.rotational,
+            aligned_windows: kernel_aligns_windows(),
         })
     }
 
@@ -48,6 +51,12 @@ impl DeviceProfile {
             readahead_bytes: Self::DEFAULT_READAHEAD_BYTES,
             max_request_bytes: 1280 * 1024,
             rotational: false,
+            aligned_windows: kernel_aligns_windows(),
         }
     }
+}
+
+/// Linux 6.16 and later do. There is nothing to probe, and only predictions depend on it.
+fn kernel_aligns_windows() -> bool {
+    fragmend_sys::process::kernel_release().is_some_and(|release| release >= (6, 16))
 }

@@ -197,6 +197,7 @@ impl Mounted {
             accesses,
             block_bytes: self.system.block_bytes,
             limits: self.system.limits(),
+            aligned_windows: self.system.device.aligned_windows,
         });
     }
 }

@@ -94,6 +94,7 @@ fn analyse(path: &Path) {
             readahead: 128 << 10,
             max_request: 1280 << 10,
         },
+        aligned_windows: true,
     });
     let device = Device {
         device: DEVICE,

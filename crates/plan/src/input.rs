@@ -19,6 +19,8 @@ pub struct FileInput {
     pub block_bytes: u64,
     /// What its device and file system allow.
     pub limits: DeviceLimits,
+    /// Whether the kernel ends readahead windows on large folios.
+    pub aligned_windows: bool,
 }
 
 /// How ranges are chosen.

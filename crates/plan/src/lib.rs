@@ -5,7 +5,8 @@
 //! | module | its step |
 //! |---|---|
 //! | [`input`] | what a plan is made from |
-//! | [`requests`] | accesses to device requests: alignment, end of file, readahead |
+//! | [`requests`] | accesses to device requests: alignment, end of file |
+//! | [`readahead`] | what the page cache fetches for buffered reads |
 //! | [`merge`] | overlapping requests to windows (FragPicker's algorithm 1) |
 //! | [`pieces`] | what a request costs, now and after a move |
 //! | [`select`] | the policies |
@@ -17,6 +18,7 @@ pub mod input;
 pub mod make;
 pub mod merge;
 pub mod pieces;
+pub mod readahead;
 pub mod requests;
 pub mod select;
 

@@ -29,3 +29,10 @@ pub fn set_idle_io_priority() -> io::Result<()> {
     let rc = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE) };
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
+
+/// Major and minor number of the running kernel (`uname(2)`); `None` if they cannot be read.
+pub fn kernel_release() -> Option<(u32, u32)> {
+    let uname = rustix::system::uname();
+    let mut numbers = uname.release().to_str().ok()?.split(['.', '-']);
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}

@@ -1,0 +1,126 @@
+//! The imitated page cache against the kernel's: the same reads, from a cold cache, on a real
+//! file; what the kernel fetched is recorded at the miss level.
+
+use fragmend_device::DeviceProfile;
+use fragmend_layout::ByteRange;
+use fragmend_plan::readahead::{PageCache, Window};
+use fragmend_testbed::fragment::interleaved;
+use fragmend_testbed::image::Image;
+use fragmend_testbed::process::Running;
+use fragmend_testbed::random::{Random, Zipf};
+use fragmend_testbed::replay::{self, Mode, Request};
+use fragmend_trace::Filter;
+use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+const KIB: u64 = 1024;
+const SIZE: u64 = 64 << 20;
+
+/// What the kernel fetched for these reads, in order.
+fn kernel(image: &Image, path: &Path, requests: &[Request]) -> Vec<ByteRange> {
+    let trace = image.scratch().join("trace.parquet");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    command.args(["record", "--quiet", "--level", "miss", "-o"]).arg(&trace).arg(image.path());
+    image.remount();
+    let recorder = Running::start(command.stdout(Stdio::null()).stderr(Stdio::piped()));
+    std::thread::sleep(Duration::from_millis(1500));
+    replay::replay(path, requests, Mode::Buffered).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    recorder.signal(rustix::process::Signal::INT);
+    recorder.wait().expect(&[0]);
+    let trace = fragmend_trace::read(&trace, &Filter::default()).unwrap();
+    let windows = trace.files.iter().flat_map(|f| &f.accesses).map(|a| a.range());
+    without_repeats(windows)
+}
+
+/// A recorded window may reach over pages that were cached already: those were not fetched.
+fn without_repeats(windows: impl Iterator<Item = ByteRange>) -> Vec<ByteRange> {
+    let mut seen = HashSet::new();
+    let mut out: Vec<ByteRange> = Vec::new();
+    for window in windows {
+        let mut run: Option<ByteRange> = None;
+        for page in (window.start..window.end).step_by(4096) {
+            let new = seen.insert(page);
+            match &mut run {
+                Some(run) if new => run.end = page + 4096,
+                None if new => run = Some(ByteRange { start: page, end: page + 4096 }),
+                _ => out.extend(run.take()),
+            }
+        }
+        out.extend(run);
+    }
+    out
+}
+
+/// What the planner thinks that it fetches.
+fn imitated(window: Window, requests: &[Request]) -> Vec<ByteRange> {
+    let mut cache = PageCache::new(SIZE, window);
+    let mut out = Vec::new();
+    for r in requests {
+        cache.read(1, ByteRange::at(r.offset, r.len), |fetched| out.push(fetched));
+    }
+    out
+}
+
+fn loads() -> Vec<(&'static str, Vec<Request>)> {
+    let request = |offset, len| Request { offset, len };
+    let mut random = Random::new(11);
+    let mut scattered = |len: u64, count: u64| -> Vec<Request> {
+        (0..count).map(|_| request(random.below((SIZE - len) / 4096) * 4096, len)).collect()
+    };
+    let zipf = {
+        let (mut draw, zipf) = (Random::new(12), Zipf::new(512, 0.99));
+        (0..400).map(|_| request(zipf.draw(&mut draw) as u64 * 128 * KIB, 128 * KIB)).collect()
+    };
+    vec![
+        ("sequential 4 KiB", (0..1024).map(|i| request(i * 4096, 4096)).collect()),
+        ("sequential 1000 B", (0..4096).map(|i| request(i * 1000, 1000)).collect()),
+        ("sequential 128 KiB", replay::sequential(16 << 20)),
+        ("sequential 1 MiB", (0..16).map(|i| request(i << 20, 1 << 20)).collect()),
+        ("stride 128 KiB", replay::stride(SIZE)),
+        ("random 4 KiB", scattered(4096, 800)),
+        ("random 32 KiB", scattered(32 * KIB, 400)),
+        ("zipfian 128 KiB", zipf),
+        ("backwards 4 KiB", (0..512).rev().map(|i| request(i * 4096, 4096)).collect()),
+    ]
+}
+
+#[test]
+fn loop_the_page_cache_is_imitated() {
+    let image = Image::ext4(256 << 20);
+    let path = image.path().join("file");
+    interleaved(&path, SIZE, &[SIZE], true).unwrap();
+    for readahead in [128 * KIB, 2560 * KIB] {
+        image.set_queue("read_ahead_kb", &(readahead / KIB).to_string());
+        let profile = DeviceProfile::of_dev(path.metadata().unwrap().dev()).unwrap();
+        assert_eq!(profile.readahead_bytes, readahead);
+        let window = Window {
+            readahead,
+            max_request: profile.max_request_bytes,
+            aligned: profile.aligned_windows,
+        };
+        for (name, requests) in loads() {
+            let kernel = kernel(&image, &path, &requests);
+            let ours = imitated(window, &requests);
+            let bytes = |ranges: &[ByteRange]| ranges.iter().map(|r| r.len()).sum::<u64>() / KIB;
+            let same = ours.iter().filter(|r| kernel.contains(r)).count();
+            println!(
+                "{name}, window {} KiB: {} fetches and {} KiB in the kernel, {} and {} KiB imitated, {same} the same",
+                readahead / KIB,
+                kernel.len(),
+                bytes(&kernel),
+                ours.len(),
+                bytes(&ours),
+            );
+            let close = |a: u64, b: u64| a.abs_diff(b) * 100 <= 5 * a.max(b) + 100;
+            assert!(
+                close(kernel.len() as u64, ours.len() as u64)
+                    && close(bytes(&kernel), bytes(&ours)),
+                "{name}: kernel {kernel:?}\nimitated {ours:?}"
+            );
+        }
+    }
+}

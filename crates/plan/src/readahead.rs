@@ -1,0 +1,355 @@
+//! What buffered reads fetch from the device: the page cache and its readahead, imitated.
+//!
+//! FragPicker (SOSP'21, section 4.1.2) widens sequential reads to the readahead window. What the
+//! kernel does is richer, and prediction depends on it: the window starts small and doubles,
+//! a window is begun *ahead* of the reader at a marked page, and a random read that lands
+//! behind cached pages counts as sequential. The rules here are those of mm/readahead.c
+//! (`page_cache_sync_ra`, `page_cache_async_ra`, `get_init_ra_size`, `get_next_ra_size`), the
+//! same in substance since 2.6.23; since 6.16 windows that are begun ahead end on the boundary
+//! of a large folio, which [`Window::aligned`] tells. The cache is cold at first and keeps what
+//! it has read; each thread's reading of the file has its own state, as each open file has in
+//! the kernel. `loop_the_page_cache_is_imitated` holds all this against a real kernel.
+
+use fragmend_layout::ByteRange;
+use rustc_hash::FxHashMap;
+
+/// Unit of the page cache, in bytes.
+pub const PAGE: u64 = 4096;
+/// Windows begun ahead end on multiples of at most 512 KiB, as tried on ext4 of Linux 6.18.
+const LARGEST_ORDER: u32 = 7;
+
+/// How far readahead goes. Sizes are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The readahead window.
+    pub readahead: u64,
+    /// The largest request: a single read beyond the window is fetched in pieces of this.
+    pub max_request: u64,
+    /// Whether windows begun ahead end on large folios (Linux 6.16 and later).
+    pub aligned: bool,
+}
+
+/// The page cache of one file. All positions are page numbers.
+#[derive(Debug)]
+pub struct PageCache {
+    /// Largest window.
+    window: u64,
+    /// Largest window for a read that is longer than `window`.
+    largest: u64,
+    aligned: bool,
+    /// Pages of the file.
+    end: u64,
+    pages: FxHashMap<u64, Word>,
+    streams: FxHashMap<u32, Stream>,
+}
+
+/// 64 pages: which are cached, and which start the next window when they are read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Word {
+    cached: u64,
+    marked: u64,
+}
+
+/// `struct file_ra_state`.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stream {
+    start: u64,
+    size: u64,
+    ahead: u64,
+    /// Order of the folios that the last window was made of.
+    order: u32,
+    /// Page of the last byte that was read; `None` before the first read.
+    previous: Option<u64>,
+}
+
+impl PageCache {
+    /// An empty cache for a file of `file_size` bytes.
+    pub fn new(file_size: u64, window: Window) -> Self {
+        Self {
+            window: (window.readahead / PAGE).max(1),
+            largest: (window.max_request / PAGE).max(1),
+            aligned: window.aligned,
+            end: file_size.div_ceil(PAGE),
+            pages: FxHashMap::default(),
+            streams: FxHashMap::default(),
+        }
+    }
+
+    /// One read of `range` (bytes) by `thread`; `fetch` gets each stretch (bytes, whole pages)
+    /// that goes to the device for it, in order.
+    pub fn read(&mut self, thread: u32, range: ByteRange, mut fetch: impl FnMut(ByteRange)) {
+        let last = range.end.div_ceil(PAGE).min(self.end);
+        let mut at = range.start / PAGE;
+        if at >= last {
+            return;
+        }
+        let mut stream = self.streams.get(&thread).copied().unwrap_or_default();
+        while let Some((page, cached)) = self.next_event(at, last) {
+            let wanted = last - page;
+            let window = if cached {
+                self.word(page).marked &= !bit(page);
+                self.ahead_of(&mut stream, page, wanted)
+            } else {
+                Some(self.missed(&mut stream, page, wanted))
+            };
+            if let Some((start, size, mark)) = window {
+                self.fill(start, size, mark, &mut fetch);
+            }
+            // A page that was to be fetched is there now, whatever the window was.
+            at = page + 1;
+            if !cached && !self.is_cached(page) {
+                self.fill(page, 1, None, &mut fetch);
+            }
+        }
+        stream.previous = Some(last - 1);
+        self.streams.insert(thread, stream);
+    }
+
+    /// Marks `range` (bytes) as cached; whether any of it was not.
+    pub fn add(&mut self, range: ByteRange) -> bool {
+        let (start, end) = (range.start / PAGE, range.end.div_ceil(PAGE).min(self.end));
+        let mut missed = false;
+        self.fill(start, end.saturating_sub(start), None, &mut |_| missed = true);
+        missed
+    }
+
+    /// A page was not there. Gives the window: start, size, marked page.
+    fn missed(&self, s: &mut Stream, page: u64, wanted: u64) -> (u64, u64, Option<u64>) {
+        let window = self.window_for(wanted);
+        let follows = s.previous.is_some_and(|p| page.wrapping_sub(p) <= 1);
+        s.order = 0;
+        if page == 0 || wanted > window || follows {
+            s.start = page;
+            s.size = first_size(wanted, window);
+            s.ahead = if s.size > wanted { s.size - wanted } else { s.size >> 1 };
+        } else {
+            let behind = self.cached_before(page, window);
+            if behind <= wanted {
+                // A lone random read: as it is, and nothing is learnt from it.
+                return (page, wanted, None);
+            }
+            let from_the_start = behind == page;
+            s.start = page;
+            s.size = (if from_the_start { behind * 2 } else { behind } + wanted).min(window);
+            s.ahead = 1;
+        }
+        (s.start, s.size, Some(s.start + s.size - s.ahead))
+    }
+
+    /// A marked page was read: the next window, if there is one to begin.
+    fn ahead_of(&self, s: &mut Stream, page: u64, wanted: u64) -> Option<(u64, u64, Option<u64>)> {
+        let window = self.window_for(wanted);
+        let expected = (s.start + s.size).saturating_sub(s.ahead);
+        if s.size > 0 && page == expected {
+            s.start += s.size;
+            s.size = s.size.max(next_size(s.size, window));
+        } else {
+            let start = (page + 1..=page + window).find(|p| !self.is_cached(*p))?;
+            s.start = start;
+            s.size = next_size(start - page + wanted, window);
+        }
+        if self.aligned {
+            s.order = (s.order + 2).min(LARGEST_ORDER);
+            let end = s.start + s.size;
+            let aligned = end >> s.order << s.order;
+            s.size = if aligned > s.start { aligned - s.start } else { s.size };
+            s.order = s.order.min(s.size.ilog2());
+        }
+        s.ahead = s.size;
+        Some((s.start, s.size, Some(s.start)))
+    }
+
+    /// The largest window for a read of which `wanted` pages are left.
+    fn window_for(&self, wanted: u64) -> u64 {
+        if wanted > self.window && self.largest > self.window {
+            wanted.min(self.largest)
+        } else {
+            self.window
+        }
+    }
+
+    /// Cached pages right before `page`, as far back as one window.
+    fn cached_before(&self, page: u64, window: u64) -> u64 {
+        (1..=window.min(page)).take_while(|back| self.is_cached(page - back)).count() as u64
+    }
+
+    /// The first page of `at..last` that is not cached or is marked, and whether it is cached.
+    fn next_event(&self, at: u64, last: u64) -> Option<(u64, bool)> {
+        let mut at = at;
+        while at < last {
+            let word = self.pages.get(&(at / 64)).copied().unwrap_or_default();
+            let events = (!word.cached | word.marked) & (u64::MAX << (at % 64));
+            if events != 0 {
+                let page = at / 64 * 64 + u64::from(events.trailing_zeros());
+                return (page < last).then_some((page, word.cached & bit(page) != 0));
+            }
+            at = (at / 64 + 1) * 64;
+        }
+        None
+    }
+
+    /// Caches a window, and gives the stretches of it that were not there.
+    fn fill(
+        &mut self,
+        start: u64,
+        size: u64,
+        mark: Option<u64>,
+        fetch: &mut impl FnMut(ByteRange),
+    ) {
+        let end = start.saturating_add(size).min(self.end);
+        let mut stretch: Option<ByteRange> = None;
+        let mut at = start;
+        while at < end {
+            let base = at / 64 * 64;
+            let upto = end.min(base + 64);
+            let mask = span(at - base, upto - base);
+            let word = self.word(at);
+            let mut missing = mask & !word.cached;
+            word.cached |= mask;
+            while missing != 0 {
+                let low = u64::from(missing.trailing_zeros());
+                let run = u64::from((missing >> low).trailing_ones());
+                missing &= !span(low, low + run);
+                let part = ByteRange { start: (base + low) * PAGE, end: (base + low + run) * PAGE };
+                match &mut stretch {
+                    Some(s) if s.end == part.start => s.end = part.end,
+                    other => {
+                        if let Some(done) = other.replace(part) {
+                            fetch(done);
+                        }
+                    }
+                }
+            }
+            at = upto;
+        }
+        if let Some(last) = stretch {
+            fetch(last);
+            // Only a page that was fetched carries the mark.
+            if let Some(mark) = mark.filter(|m| (start..end).contains(m)) {
+                self.word(mark).marked |= bit(mark);
+            }
+        }
+    }
+
+    fn is_cached(&self, page: u64) -> bool {
+        self.pages.get(&(page / 64)).is_some_and(|w| w.cached & bit(page) != 0)
+    }
+
+    fn word(&mut self, page: u64) -> &mut Word {
+        self.pages.entry(page / 64).or_default()
+    }
+}
+
+/// `get_init_ra_size`.
+fn first_size(wanted: u64, window: u64) -> u64 {
+    let size = wanted.next_power_of_two();
+    match size {
+        s if s <= window / 32 => s * 4,
+        s if s <= window / 4 => s * 2,
+        _ => window,
+    }
+}
+
+/// `get_next_ra_size`.
+fn next_size(size: u64, window: u64) -> u64 {
+    match size {
+        s if s < window / 16 => s * 4,
+        s if s <= window / 2 => s * 2,
+        _ => window,
+    }
+}
+
+fn bit(page: u64) -> u64 {
+    1 << (page % 64)
+}
+
+/// Bits `low..high` of a word; `high` is at most 64.
+fn span(low: u64, high: u64) -> u64 {
+    let below = if high == 64 { u64::MAX } else { (1 << high) - 1 };
+    below & (u64::MAX << low)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: u64 = 4 << 20;
+    const WINDOW: Window = Window { readahead: 128 << 10, max_request: 1280 << 10, aligned: false };
+
+    /// Offsets and lengths in KiB of what a list of reads (KiB) fetches.
+    fn fetched(reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
+        fetched_by(WINDOW, reads)
+    }
+
+    fn fetched_by(window: Window, reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
+        let mut cache = PageCache::new(FILE, window);
+        let mut out = Vec::new();
+        for (offset, len) in reads {
+            let range = ByteRange::at(offset * 1024, len * 1024);
+            cache.read(1, range, |f| out.push((f.start / 1024, f.len() / 1024)));
+        }
+        out
+    }
+
+    #[test]
+    fn a_stream_of_small_reads_ramps_up() {
+        let reads: Vec<_> = (0..64).map(|i| (i * 4, 4)).collect();
+        assert_eq!(
+            fetched(&reads),
+            [(0, 16), (16, 32), (48, 64), (112, 128), (240, 128), (368, 128)]
+        );
+    }
+
+    #[test]
+    fn newer_kernels_end_windows_on_large_folios() {
+        let reads: Vec<_> = (0..64).map(|i| (i * 4, 4)).collect();
+        let got = fetched_by(Window { aligned: true, ..WINDOW }, &reads);
+        let want = [(0, 16), (16, 32), (48, 16), (64, 32), (96, 32), (128, 64), (192, 64)];
+        assert_eq!(got[..7], want, "{got:?}");
+    }
+
+    #[test]
+    fn a_read_beyond_the_window_is_fetched_as_one_request() {
+        assert_eq!(fetched(&[(512, 1024)]), [(512, 1024)]);
+        // Half way through the second a third is begun ahead.
+        let got = fetched(&[(512, 2048)]);
+        assert_eq!(got, [(512, 1280), (1792, 1280), (3072, 1024)]);
+    }
+
+    #[test]
+    fn large_reads_from_the_start_come_in_windows() {
+        let reads: Vec<_> = (0..4).map(|i| (i * 128, 128)).collect();
+        assert_eq!(fetched(&reads), [(0, 128), (128, 128), (256, 128), (384, 128), (512, 128)]);
+    }
+
+    #[test]
+    fn random_reads_are_fetched_as_they_are_and_once() {
+        assert_eq!(fetched(&[(400, 8), (1000, 4), (400, 8)]), [(400, 8), (1000, 4)]);
+        // The second goes on where the first one ended: a stream begins.
+        assert_eq!(fetched(&[(400, 8), (404, 8)]), [(400, 8), (408, 16)]);
+    }
+
+    #[test]
+    fn what_lies_behind_cached_pages_counts_as_sequential() {
+        // Thirteen pages right behind 16 cached ones: more history than is asked for.
+        let got = fetched(&[(1024, 64), (2048, 4), (1088, 8)]);
+        assert_eq!(got, [(1024, 64), (2048, 4), (1088, 72)]);
+    }
+
+    #[test]
+    fn the_end_of_the_file_ends_a_window() {
+        let mut cache = PageCache::new(10_000, WINDOW);
+        let mut out = Vec::new();
+        cache.read(1, ByteRange::at(0, 4096), |f| out.push(f));
+        assert_eq!(out, [ByteRange { start: 0, end: 12288 }]);
+        cache.read(1, ByteRange::at(20_000, 4096), |_| panic!("there is nothing there"));
+    }
+
+    #[test]
+    fn what_is_added_is_not_fetched() {
+        let mut cache = PageCache::new(FILE, WINDOW);
+        assert!(cache.add(ByteRange::at(250 * PAGE, 80 * PAGE)));
+        assert!(!cache.add(ByteRange::at(256 * PAGE, 64 * PAGE)));
+        cache.read(1, ByteRange::at(250 * PAGE, 80 * PAGE), |f| panic!("{f:?}"));
+    }
+}
