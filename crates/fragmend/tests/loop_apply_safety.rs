@@ -121,6 +121,23 @@ fn loop_power_cuts_lose_nothing() {
 }
 
 #[test]
+fn loop_what_a_receipt_says_survives_a_power_cut() {
+    const SIZE: u64 = 48 * MIB;
+    let image = Image::ext4(256 * MIB);
+    let path = image.path().join("file");
+    interleaved(&path, SIZE, &[4096], true).unwrap();
+    image.sync();
+    let plan = plan(&[&path], Policy::WholeFile);
+    let (summary, _) = apply(&plan);
+    cut_power(File::open(image.path()).unwrap()).unwrap();
+    assert_eq!(summary.ranges_moved, 1, "{summary:?}");
+    image.remount();
+    image.fsck();
+    assert!(is_intact(&path, SIZE).unwrap());
+    assert!(extents(&path) <= 2, "{} pieces", extents(&path));
+}
+
+#[test]
 fn loop_writers_on_the_same_file_see_their_own_bytes() {
     const SIZE: u64 = 32 * MIB;
     for (engine, direct) in [("psync", 0), ("psync", 1), ("mmap", 0), ("io_uring", 1)] {

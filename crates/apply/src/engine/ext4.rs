@@ -11,8 +11,9 @@
 //!   commit, so F has the new blocks with the same bytes. The old ones belong to D, which is on
 //!   the orphan list, and are freed by recovery.
 //! - in the middle of a range: each block is in one of the two states above.
-//! - after D is closed: its blocks are freed in a transaction later than T, so they cannot be
-//!   handed out while F could still come back to them.
+//! - after D is closed: its blocks are freed in T or in a later transaction. Freed blocks are not
+//!   handed out before the transaction that freed them has committed, so not while F could
+//!   still come back to them.
 //!
 //! Without a journal, or with `data=writeback`, nothing orders the copied pages before the new
 //! mapping: such a file system is refused unless forced. `data=journal` the kernel refuses.
@@ -401,13 +402,16 @@ impl Movable for Ext4File<'_> {
     }
 
     fn settle(&mut self) -> Result<(), Skip> {
-        let Some(stage) = self.stage.take() else { return Ok(()) };
-        if stage.slots.iter().all(|s| !s.moved) {
+        let Some(Stage { donor, slots }) = self.stage.take() else { return Ok(()) };
+        // Before the commit, so that the donor's own mapping of the old blocks, which nobody
+        // will ever read, mostly never reaches the journal.
+        drop(donor);
+        if slots.iter().all(|s| !s.moved) {
             return Ok(());
         }
-        // Commits the exchanges; only then does closing the donor free the old blocks.
-        rustix::fs::fdatasync(&self.fd).map_err(|e| skip_of(e.into()))?;
-        for slot in stage.slots.iter().filter(|s| s.moved) {
+        // Not fdatasync: to ext4 a file whose blocks were exchanged has no data to commit.
+        rustix::fs::fsync(&self.fd).map_err(|e| skip_of(e.into()))?;
+        for slot in slots.iter().filter(|s| s.moved) {
             let _ = cache::drop_clean(&self.fd, slot.range.start..slot.range.end);
             slot.warm.iter().for_each(|w| self.will_need(*w));
         }

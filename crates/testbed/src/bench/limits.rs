@@ -6,7 +6,6 @@ use super::markdown;
 #[derive(Clone, Debug)]
 struct Limit {
     what: String,
-    /// As it is compared: writes of the paper's loads are rounded to whole per cent.
     measured: f64,
     at_most: f64,
 }
