@@ -1,9 +1,9 @@
 //! How fast to go, and when to let others go first.
 //!
 //! At the default pace the mending watches its device: bytes that were read there and not by
-//! this process are somebody else's. While others read, each step is followed by a pause many
-//! times its length, so that at any instant the device is most likely free of us; while nobody
-//! does, there are no pauses.
+//! this process are somebody else's. While others read, steps are short, so that whoever comes
+//! in between waits for little, and each is followed by a pause many times its length, so that
+//! at any instant the device is most likely free of us. While nobody reads, there are no pauses.
 
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::process;
@@ -23,7 +23,9 @@ pub enum Rate {
 }
 
 /// While others read, a step is followed by a pause of so many times its length.
-const YIELD: u32 = 15;
+const YIELD: u32 = 4;
+/// While others read, a step moves no more than this.
+const SHORT_STEP_BYTES: u64 = 64 * 1024;
 /// How long after somebody else's last read the mending stays on its toes.
 const WARY: Duration = Duration::from_millis(500);
 /// How much of other people's reading is noise: metadata, a stray page.
@@ -82,6 +84,11 @@ impl Pacer {
         self.pause(pause, stop);
     }
 
+    /// How much to move in the next step, of at most `full` bytes.
+    pub fn step(&self, full: u64) -> u64 {
+        if self.is_pressed() { full.min(SHORT_STEP_BYTES) } else { full }
+    }
+
     fn pause(&mut self, pause: Duration, stop: &AtomicBool) {
         let since = Instant::now();
         while !stop.load(Ordering::Relaxed) {
@@ -101,7 +108,11 @@ impl Pacer {
             self.pressed = Some(Instant::now());
         }
         self.foreign = self.foreign.max(foreign);
-        self.pressed.is_some_and(|at| at.elapsed() < WARY)
+        self.is_pressed()
+    }
+
+    fn is_pressed(&self) -> bool {
+        self.rate == Rate::Yielding && self.pressed.is_some_and(|at| at.elapsed() < WARY)
     }
 
     /// Bytes that the device has read so far and this process has not asked for.

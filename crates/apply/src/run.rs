@@ -39,7 +39,7 @@ impl Default for Options {
             force: false,
             dry_run: false,
             step_bytes: 256 << 10,
-            batch_bytes: 32 << 20,
+            batch_bytes: 64 << 20,
         }
     }
 }
@@ -259,7 +259,9 @@ impl Run<'_> {
                 break;
             }
             let at = range.start + receipt.moved_bytes;
-            let part = ByteRange::at(at, self.options.step_bytes).intersect(range);
+            let (rate, device) = (self.options.rate, planned.file.device);
+            let pacer = self.pacers.entry(device).or_insert_with(|| Pacer::new(rate, device));
+            let part = ByteRange::at(at, pacer.step(self.options.step_bytes)).intersect(range);
             let step = Instant::now();
             let done = file.relocate(index, part);
             let held = done.held.as_secs_f64();
@@ -269,8 +271,6 @@ impl Run<'_> {
             if problem.is_some() {
                 break;
             }
-            let (rate, device) = (self.options.rate, planned.file.device);
-            let pacer = self.pacers.entry(device).or_insert_with(|| Pacer::new(rate, device));
             pacer.after_step(done.moved, step.elapsed(), self.stop);
         }
         let pieces = |file: &mut dyn Movable| file.layout(range).map(|l| l.pieces(range)).ok();

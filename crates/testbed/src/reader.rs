@@ -49,9 +49,7 @@ impl Reader {
     pub fn finish(mut self) -> Waits {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().expect("a reader finishes once");
-        let waits = thread.join().expect("the reader did not panic");
-        let at = |q| Duration::from_nanos(waits.value_at_quantile(q));
-        Waits { requests: waits.len(), p50: at(0.5), p99: at(0.99), max: at(1.0) }
+        Waits(thread.join().expect("the reader did not panic"))
     }
 }
 
@@ -61,15 +59,29 @@ impl Drop for Reader {
     }
 }
 
-/// How long a reader waited for its requests.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Waits {
+/// How long a reader waited for its requests, in one round or several.
+#[derive(Clone, Debug)]
+pub struct Waits(Histogram<u64>);
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self(Histogram::new(3).expect("three digits are a valid precision"))
+    }
+}
+
+impl Waits {
+    /// Adds another round.
+    pub fn add(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("the histogram grows by itself");
+    }
+
     /// Requests issued.
-    pub requests: u64,
-    /// Half waited no longer.
-    pub p50: Duration,
-    /// 99 of 100 waited no longer.
-    pub p99: Duration,
-    /// The longest.
-    pub max: Duration,
+    pub fn requests(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// So many of them, from 0 to 1, waited no longer.
+    pub fn quantile(&self, share: f64) -> Duration {
+        Duration::from_nanos(self.0.value_at_quantile(share))
+    }
 }

