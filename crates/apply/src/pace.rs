@@ -24,8 +24,10 @@ pub enum Rate {
 
 /// While others read, a step is followed by a pause of so many times its length.
 const YIELD: u32 = 4;
+/// However slow the device has become under others: never pause longer than this for them.
+const LONGEST_YIELD: Duration = Duration::from_millis(10);
 /// While others read, a step moves no more than this.
-const SHORT_STEP_BYTES: u64 = 64 * 1024;
+const SHORT_STEP_BYTES: u64 = 16 * 1024;
 /// How long after somebody else's last read the mending stays on its toes.
 const WARY: Duration = Duration::from_millis(500);
 /// How much of other people's reading is noise: metadata, a stray page.
