@@ -77,7 +77,7 @@ impl Pacer {
             }
             Rate::Yielding => {
                 if self.others_read() {
-                    busy * YIELD
+                    (busy * YIELD).min(LONGEST_YIELD)
                 } else {
                     Duration::ZERO
                 }

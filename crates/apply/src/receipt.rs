@@ -160,6 +160,7 @@ impl Summary {
 
     /// Whether something that could be better was left as it is.
     pub fn improvable(&self) -> bool {
-        self.skipped.iter().any(|s| s.reason != SkipReason::AlreadyContiguous)
+        self.extents_after > self.ranges_moved
+            || self.skipped.iter().any(|s| s.reason != SkipReason::AlreadyContiguous)
     }
 }

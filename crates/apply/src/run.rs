@@ -53,6 +53,24 @@ pub enum ApplyError {
     /// A file system of the plan is not mounted here.
     #[error("{0}: the file system of this plan is not mounted; mount it, or make a new plan")]
     NotMounted(String),
+    /// Something else is mounted where the plan's file system was.
+    #[error("{0}: its device number has changed since the plan was made; make a new plan")]
+    Renumbered(String),
+    /// The plan's block size is not the file system's.
+    #[error(
+        "{mount}: the plan says blocks of {planned} bytes, the file system has {found}; nothing was touched; make a new plan"
+    )]
+    BlockSize {
+        /// Where it is mounted.
+        mount: String,
+        /// As the plan says, in bytes.
+        planned: u64,
+        /// As it is, in bytes.
+        found: u64,
+    },
+    /// Another process is mending this file system.
+    #[error("{0}: another fragmend is at work there; wait for it to end")]
+    AtWork(String),
     /// The mount table cannot be read.
     #[error("cannot read the mount table: {0}")]
     Mounts(std::io::Error),
@@ -69,6 +87,7 @@ pub fn apply(
     mut tell: impl FnMut(Event),
 ) -> Result<Summary, ApplyError> {
     let volumes = volumes(plan, options)?;
+    let _locks = lock(plan, options)?;
     let ranges: usize = plan.files.iter().map(|f| f.ranges.len()).sum();
     tell(Event::Start(Start {
         schema_version: SCHEMA_VERSION,
@@ -120,10 +139,42 @@ fn volumes(plan: &Plan, options: &Options) -> Result<HashMap<u64, Box<dyn Volume
         let recorded = device.mount.to_path();
         let mount = on_it
             .max_by_key(|m| (!m.has_option("ro"), Some(&m.point) == recorded.as_ref()))
-            .ok_or_else(|| ApplyError::NotMounted(device.mount.path.clone()))?;
-        volumes.insert(device.device, volume_for(mount, options.force)?);
+            .ok_or_else(|| {
+                let there = mounts.iter().any(|m| Some(&m.point) == recorded.as_ref());
+                let name = device.mount.path.clone();
+                if there { ApplyError::Renumbered(name) } else { ApplyError::NotMounted(name) }
+            })?;
+        let volume = volume_for(mount, options.force)?;
+        let (planned, found) = (device.block_bytes, volume.block_bytes());
+        if planned != found {
+            let mount = mount.point.display().to_string();
+            return Err(ApplyError::BlockSize { mount, planned, found });
+        }
+        volumes.insert(device.device, volume);
     }
     Ok(volumes)
+}
+
+/// One mending at a time per file system: two would undo each other's choices and move the same
+/// data twice. The lock is on the root directory, and goes with the process.
+fn lock(plan: &Plan, options: &Options) -> Result<Vec<std::fs::File>, ApplyError> {
+    let mut locks = Vec::new();
+    if options.dry_run {
+        return Ok(locks);
+    }
+    for device in &plan.devices {
+        let Some(root) = device.mount.to_path().and_then(|p| std::fs::File::open(p).ok()) else {
+            continue;
+        };
+        match rustix::fs::flock(&root, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(ApplyError::AtWork(device.mount.path.clone()));
+            }
+            // A file system without locks is no reason not to mend it.
+            _ => locks.push(root),
+        }
+    }
+    Ok(locks)
 }
 
 struct Run<'a> {
@@ -151,7 +202,12 @@ impl Run<'_> {
             return;
         }
         let path = planned.path.to_path().unwrap_or_default();
-        let mut file = match volume.open(planned.file, &path) {
+        let opened = volume.open(planned.file, &path);
+        // Renamed since the plan was made, perhaps: receipts name the file as it is called now.
+        let found = opened.as_ref().ok().and_then(|file| file.path()).filter(|p| *p != path);
+        let renamed = found.map(|p| PlannedFile { path: p.as_path().into(), ..planned.clone() });
+        let planned = renamed.as_ref().unwrap_or(planned);
+        let mut file = match opened {
             Ok(file) => file,
             Err(skip) => {
                 planned.ranges.iter().for_each(|r| self.skip(planned, r, None, &skip));

@@ -2,7 +2,7 @@
 //! walk, each with its layout as it is now, and the devices that they are on.
 
 use anyhow::Context;
-use fragmend_layout::{FileId, Layout, PathText};
+use fragmend_layout::{FileId, FsKind, Layout, PathText};
 use fragmend_plan::file::LeftAlone;
 use fragmend_plan::{Device, FileInput};
 use fragmend_scan::{FileSystem, Source, WalkOptions, fiemap};
@@ -26,6 +26,8 @@ pub struct Gathered {
     pub devices: Vec<Device>,
     /// Files that could not be considered.
     pub left_alone: Vec<LeftAlone>,
+    /// Files on file systems where nothing can be moved.
+    pub unsupported: Vec<LeftAlone>,
 }
 
 impl Gathered {
@@ -46,7 +48,8 @@ pub fn traced(trace: Trace, roots: &[PathBuf], bar: &ProgressBar) -> anyhow::Res
     for file in trace.files {
         bar.inc(1);
         let device = file.file.device;
-        let mount = mounted.entry(device).or_insert_with(|| Mounted::find(device));
+        let mount =
+            mounted.entry(device).or_insert_with(|| Mounted::find(device, file.path.as_deref()));
         let named =
             file.path.clone().unwrap_or_else(|| format!("inode {}", file.file.inode).into());
         let below = |path: &Path| roots.is_empty() || roots.iter().any(|r| path.starts_with(r));
@@ -59,7 +62,11 @@ pub fn traced(trace: Trace, roots: &[PathBuf], bar: &ProgressBar) -> anyhow::Res
         match mount.open(&file) {
             Ok((fd, path)) if below(&path) => match fiemap::layout_with(&mut space, &fd) {
                 Ok(layout) => mount.add(&mut found, path, layout, file.accesses),
-                Err(e) => found.leave(&path, no_layout(&e)),
+                Err(e) if fiemap::is_unsupported(&e) => {
+                    let reason = NO_FIEMAP.to_owned();
+                    found.unsupported.push(LeftAlone { path: path.as_path().into(), reason });
+                }
+                Err(e) => found.leave(&path, format!("its layout cannot be read: {e}")),
             },
             Ok(_) => {}
             Err(reason) if below(&named) => found.leave(&named, reason),
@@ -101,7 +108,9 @@ pub fn walked(paths: &[PathBuf], bar: &ProgressBar) -> anyhow::Result<Gathered> 
                 match layout {
                     Ok(layout) => {
                         let device = layout.file.device;
-                        let mount = mounted.entry(device).or_insert_with(|| Mounted::find(device));
+                        let mount = mounted
+                            .entry(device)
+                            .or_insert_with(|| Mounted::find(device, Some(&path)));
                         match mount {
                             Some(mount) => mount.add(&mut found, path, layout, Vec::new()),
                             None => found.leave(&path, "its mount is not visible"),
@@ -124,13 +133,7 @@ fn absolute(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     paths.iter().map(full).collect()
 }
 
-fn no_layout(error: &io::Error) -> String {
-    if fiemap::is_unsupported(error) {
-        "its file system does not tell where files lie (no FIEMAP)".into()
-    } else {
-        format!("its layout cannot be read: {error}")
-    }
-}
+const NO_FIEMAP: &str = "its file system does not tell where files lie (no FIEMAP)";
 
 /// A mounted file system, open, so that files on it can be found by inode number.
 struct Mounted {
@@ -140,13 +143,15 @@ struct Mounted {
 }
 
 impl Mounted {
-    fn find(dev: u64) -> Option<Self> {
+    fn find(dev: u64, hint: Option<&Path>) -> Option<Self> {
         let mounts = mounts::all().ok()?;
         // The mount that shows the most of it: its root rather than a bind-mounted directory.
         let mount = mounts
             .into_iter()
             .filter(|m| m.dev == dev)
-            .min_by_key(|m| (m.root.components().count(), m.has_option("ro")))?;
+            .min_by_key(|m| (m.root.components().count(), m.has_option("ro")))
+            // A Btrfs subvolume has a device number that no mount shows.
+            .or_else(|| mounts::of_path(hint?).ok())?;
         let root = File::open(&mount.point).ok()?;
         let system = FileSystem::of(&root, dev).ok()?;
         let size = rustix::fs::fstatvfs(&root).ok()?;
@@ -191,6 +196,11 @@ impl Mounted {
         layout: Layout,
         accesses: Vec<fragmend_trace::Access>,
     ) {
+        if self.system.kind != FsKind::Ext4 {
+            let reason = fragmend_apply::engine::unsupported(&self.system.type_name);
+            found.unsupported.push(LeftAlone { path: path.as_path().into(), reason });
+            return;
+        }
         found.files.push(FileInput {
             path,
             layout,

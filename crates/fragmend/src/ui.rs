@@ -49,7 +49,9 @@ impl Ui {
 
     /// An error and its causes in one line.
     pub fn error(&self, error: &anyhow::Error) {
-        eprintln!("fragmend: {}", one_line(&format!("{error:#}")));
+        // Only our own output fails without saying what it was about.
+        let what = if error.is::<io::Error>() { "cannot write the output: " } else { "" };
+        eprintln!("fragmend: {what}{}", one_line(&format!("{error:#}")));
     }
 }
 

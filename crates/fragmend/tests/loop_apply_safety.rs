@@ -130,11 +130,11 @@ fn loop_what_a_receipt_says_survives_a_power_cut() {
     let plan = plan(&[&path], Policy::WholeFile);
     let (summary, _) = apply(&plan);
     cut_power(File::open(image.path()).unwrap()).unwrap();
-    assert_eq!(summary.ranges_moved, 1, "{summary:?}");
+    assert_eq!(summary.moved_bytes, SIZE, "{summary:?}");
     image.remount();
     image.fsck();
     assert!(is_intact(&path, SIZE).unwrap());
-    assert!(extents(&path) <= 2, "{} pieces", extents(&path));
+    assert!(extents(&path) <= 6, "{} pieces", extents(&path)); // one for each range
 }
 
 #[test]
@@ -160,6 +160,7 @@ fn loop_writers_on_the_same_file_see_their_own_bytes() {
                 "loops=3",
                 "overwrite=1",
                 "randseed=7",
+                "verify_state_save=0",
             ],
         );
         let writer = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));

@@ -190,7 +190,7 @@ fn loop_bad_plans_and_traces_touch_nothing() {
     let whole = fs::read_to_string(&good).unwrap();
     let bad = scratch.join("bad.json");
     let before = extents(&path);
-    let mut with = |content: &[u8], what: &str| {
+    let with = |content: &[u8], what: &str| {
         fs::write(&bad, content).unwrap();
         refused(&["apply", text(&bad)], 4, what);
     };
@@ -204,7 +204,7 @@ fn loop_bad_plans_and_traces_touch_nothing() {
     with(whole.replace("\"offset\": 0", "\"offset\": 1073741824").as_bytes(), "beyond");
     with(whole.replace("\"ranges\": [", "\"rangs\": [").as_bytes(), "ranges");
     refused(&["apply", text(&scratch.join("missing.json"))], 4, "missing.json");
-    refused(&["apply", text(image.path())], 4, "directory");
+    refused(&["apply", text(image.path())], 4, "not a regular file");
 
     let trace = scratch.join("trace.parquet");
     fs::write(&trace, b"PAR1 but not really").unwrap();

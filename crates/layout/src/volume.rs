@@ -4,7 +4,7 @@
 use crate::{ByteRange, FileId, Layout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The file systems that fragmend knows by name.
@@ -147,6 +147,8 @@ pub trait Volume {
 /// Order of calls: `stage` some ranges, `relocate` parts of them in any order, `settle`. A crash
 /// or a drop at any instant leaves every byte readable as it was.
 pub trait Movable {
+    /// Where the file is now, if it has a name that can be found.
+    fn path(&self) -> Option<PathBuf>;
     /// Size now, in bytes.
     fn size(&self) -> Result<u64, Skip>;
     /// Where `range` lies now.

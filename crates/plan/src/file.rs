@@ -148,7 +148,7 @@ pub struct Summary {
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     /// It cannot be read or written.
-    #[error("{path}: {source}")]
+    #[error("{path}")]
     Io {
         /// Which file.
         path: String,
@@ -194,6 +194,11 @@ impl Plan {
         let name = path.display().to_string();
         let io_error = |source| PlanError::Io { path: name.clone(), source };
         let foreign = |why: String| PlanError::Foreign { path: name.clone(), why };
+        // Looked at before it is opened: a pipe would wait for a writer.
+        let kind = std::fs::metadata(path).map_err(io_error)?;
+        if !kind.is_file() {
+            return Err(foreign("not a regular file".into()));
+        }
         let file = std::fs::File::open(path).map_err(io_error)?;
         let mut text = Vec::new();
         file.take(LARGEST_FILE + 1).read_to_end(&mut text).map_err(io_error)?;
@@ -268,7 +273,7 @@ impl Plan {
                     return Err(format!("{at} overlaps the one before it or is out of order"));
                 }
                 end = r.offset.checked_add(r.length).ok_or(format!("{at} has no end"))?;
-                if end > f.size.next_multiple_of(*block) {
+                if f.size.checked_next_multiple_of(*block).is_none_or(|size| end > size) {
                     return Err(format!("{at} lies beyond the file's size of {} bytes", f.size));
                 }
             }

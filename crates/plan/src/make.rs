@@ -15,6 +15,8 @@ use std::cmp::Reverse;
 
 /// Below this share of requests saved, mending is not worth it.
 pub const WORTH_SHARE: f64 = 0.01;
+/// No planned range is longer, in bytes.
+const LONGEST_RANGE: u64 = 8 << 20;
 
 /// Makes the plan. `devices` must list every device that `files` are on; `left_alone` is passed
 /// through. Deterministic: files are planned in the order of their identity.
@@ -37,7 +39,7 @@ pub fn make(
 
     let (chosen, over_budget_bytes) = choose(&analysed, settings);
     let mut moves: Vec<Vec<ByteRange>> = vec![Vec::new(); files.len()];
-    chosen.iter().for_each(|c| moves[c.file].push(c.range));
+    chosen.iter().for_each(|c| moves[c.file].extend(short(c.range)));
     moves.par_iter_mut().for_each(|m| m.sort_unstable());
 
     let outcome: Vec<Outcome> = (0..files.len())
@@ -47,7 +49,7 @@ pub fn make(
     let total = |of: fn(&Outcome) -> u64| outcome.iter().map(of).sum::<u64>();
     let mut summary = Summary {
         bytes_to_move: moves.iter().flatten().map(|m| m.len()).sum(),
-        ranges: chosen.len() as u64,
+        ranges: moves.iter().map(|m| m.len() as u64).sum(),
         files: moves.iter().filter(|m| !m.is_empty()).count() as u64,
         files_considered: files.len() as u64,
         accesses,
@@ -93,6 +95,15 @@ pub fn make(
         files: planned.into_iter().map(|(_, file)| file).collect(),
         left_alone,
     }
+}
+
+/// Cuts a range into steps that can each be done, or left, for itself: what an interrupted apply
+/// has to do again is at most one of them, and so is the space that it must find in one piece.
+fn short(range: ByteRange) -> impl Iterator<Item = ByteRange> {
+    let parts = range.len().div_ceil(LONGEST_RANGE);
+    (0..parts).map(move |i| {
+        ByteRange::at(range.start + i * LONGEST_RANGE, LONGEST_RANGE).intersect(range)
+    })
 }
 
 fn analyse(file: &mut FileInput, traced: bool) -> Analysed {
@@ -243,7 +254,12 @@ fn judge(summary: &mut Summary, devices: &[Device], settings: &Settings, traced:
     let what = if traced { "a replay of the trace" } else { "a sequential read of every file" };
     let (before, after) = (summary.requests_before, summary.requests_after);
     let rotational = devices.iter().any(|d| d.profile.rotational);
-    summary.verdict = if summary.files_considered == 0 {
+    summary.verdict = if summary.ranges == 0 && summary.over_budget_bytes > 0 {
+        format!(
+            "the budget fits nothing: {} bytes would be worth moving, range by range; raise --budget",
+            summary.over_budget_bytes
+        )
+    } else if summary.files_considered == 0 {
         "not worth it: no file was considered".into()
     } else if summary.ranges == 0 && before == 0 {
         format!("not worth it: {what} costs no device request at all")

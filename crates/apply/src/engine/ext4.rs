@@ -44,6 +44,8 @@ const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
 /// How many places are compared before the best of them is taken.
 const DONORS: usize = 3;
+/// How much more than is needed is asked for, to choose from, in bytes.
+const SLACK: u64 = 8 << 20;
 /// No page-cache folio of a file is larger (a PMD's worth, mm/huge_memory.c).
 const LARGEST_FOLIO: u64 = 2 << 20;
 
@@ -234,40 +236,36 @@ impl Ext4File<'_> {
     }
 
     /// Allocates space for all ranges at once, back to back: the allocator sees the whole need,
-    /// and ranges that follow each other in the file lie so on the device. While an attempt
-    /// lies in more pieces than it must, it is held, so that the next one has to go elsewhere.
-    /// Gives the best, and the pieces of each range in it.
-    fn best_donor(&mut self, ranges: &[ByteRange]) -> Result<(OwnedFd, Vec<u64>), Skip> {
+    /// and ranges that follow each other in the file lie so on the device. ext4 may fill a small
+    /// need from scattered holes although there is room in one piece, so more is asked for where
+    /// there is plenty, and the best stretch of it is used; and while an attempt lies in more
+    /// pieces than it must, it is held, so that the next one has to go elsewhere.
+    fn best_donor(&mut self, ranges: &[ByteRange]) -> Result<Place, Skip> {
         let total: u64 = ranges.iter().map(|r| r.len()).sum();
-        let mut tried: Vec<(u64, OwnedFd, Vec<u64>)> = Vec::new();
+        let plenty = self.volume.free_bytes()? / 4 > total + SLACK;
+        let want = if plenty { total + SLACK } else { total };
+        let mut tried: Vec<Place> = Vec::new();
         while tried.len() < DONORS {
             let donor = self.donor()?;
             let how = rustix::fs::FallocateFlags::empty();
-            match rustix::fs::fallocate(&donor, how, 0, total) {
+            match rustix::fs::fallocate(&donor, how, 0, want) {
                 Ok(()) => {}
                 // Held attempts may be what fills the disk: the best of them must do.
                 Err(Errno::NOSPC | Errno::DQUOT) if !tried.is_empty() => break,
                 Err(e) => return Err(skip_of(e.into())),
             }
-            let all = ByteRange { start: 0, end: total };
+            let all = ByteRange { start: 0, end: want };
             let lies =
                 fiemap::layout_within(&mut self.space, &donor, all, false).map_err(skip_of)?;
-            let mut start = 0;
-            let count = |range: &ByteRange| {
-                let place = ByteRange::at(start, range.len());
-                start = place.end;
-                lies.within(place).count() as u64
-            };
-            let pieces: Vec<u64> = ranges.iter().map(count).collect();
-            let worst = pieces.iter().sum();
-            tried.push((worst, donor, pieces));
-            if worst <= ranges.len() as u64 {
+            let (start, pieces) = best_start(&lies, ranges, want - total);
+            let total: u64 = pieces.iter().sum();
+            tried.push(Place { donor, start, pieces, total });
+            if total <= ranges.len() as u64 {
                 break;
             }
         }
-        let best = tried.into_iter().min_by_key(|(pieces, ..)| *pieces);
-        let (_, donor, pieces) = best.ok_or_else(|| Skip::new(SkipReason::NoSpace, ""))?;
-        Ok((donor, pieces))
+        let best = tried.into_iter().min_by_key(|place| place.total);
+        best.ok_or_else(|| Skip::new(SkipReason::NoSpace, ""))
     }
 
     /// Whether at least half of a range is in the page cache.
@@ -345,6 +343,10 @@ impl Ext4File<'_> {
 }
 
 impl Movable for Ext4File<'_> {
+    fn path(&self) -> Option<PathBuf> {
+        handle::path_of(&self.fd)
+    }
+
     fn size(&self) -> Result<u64, Skip> {
         let stat = rustix::fs::fstat(&self.fd).map_err(|e| skip_of(e.into()))?;
         Ok(stat.st_size.try_into().unwrap_or(0))
@@ -359,8 +361,8 @@ impl Movable for Ext4File<'_> {
         // Data that is still on its way must be on the disk before its blocks are exchanged, or
         // the exchange meets dirty pages. And the commit makes freed space free.
         rustix::fs::fsync(&self.fd).map_err(|e| skip_of(e.into()))?;
-        let (donor, pieces) = self.best_donor(ranges)?;
-        let mut donor_start = 0;
+        let Place { donor, start, pieces, .. } = self.best_donor(ranges)?;
+        let mut donor_start = start;
         let slot = |range: &ByteRange| {
             let wide = range.align_outward(LARGEST_FOLIO);
             let warm = [
@@ -417,6 +419,37 @@ impl Movable for Ext4File<'_> {
         }
         Ok(())
     }
+}
+
+/// A donor, where in it the ranges begin, and in how many pieces each would lie.
+struct Place {
+    donor: OwnedFd,
+    start: u64,
+    pieces: Vec<u64>,
+    total: u64,
+}
+
+/// Where in a donor the ranges lie in the fewest pieces when they are laid back to back, no
+/// later than `latest`. Only the starts of its longer extents can be better than its beginning.
+fn best_start(donor: &Layout, ranges: &[ByteRange], latest: u64) -> (u64, Vec<u64>) {
+    const STARTS: usize = 16;
+    let mut starts: Vec<_> = donor.extents().iter().filter(|e| e.logical <= latest).collect();
+    starts.sort_by_key(|e| std::cmp::Reverse(e.length));
+    let pieces_from = |start: u64| -> Vec<u64> {
+        let mut at = start;
+        let count = |range: &ByteRange| {
+            let place = ByteRange::at(at, range.len());
+            at = place.end;
+            donor.within(place).count() as u64
+        };
+        ranges.iter().map(count).collect()
+    };
+    let longest = starts.iter().take(STARTS).map(|e| e.logical);
+    std::iter::once(0)
+        .chain(longest)
+        .map(|start| (start, pieces_from(start)))
+        .min_by_key(|(_, pieces)| pieces.iter().sum::<u64>())
+        .unwrap_or_default()
 }
 
 /// What an error of the system means for a file.

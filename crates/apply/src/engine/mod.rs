@@ -31,9 +31,13 @@ pub fn volume_for(mount: &Mount, force: bool) -> Result<Box<dyn Volume>, Refused
             Ok(volume) => Ok(Box::new(volume)),
             Err(why) => refuse(why),
         },
-        _ => refuse(format!(
-            "moving data on {} is not supported yet, only on ext4; `fragmend scan` works on it",
-            mount.fs_type
-        )),
+        _ => refuse(unsupported(&mount.fs_type)),
     }
+}
+
+/// What to say of a file system without an engine.
+pub fn unsupported(fs_type: &str) -> String {
+    format!(
+        "moving data on {fs_type} is not supported yet, only on ext4; `fragmend scan` works on it"
+    )
 }

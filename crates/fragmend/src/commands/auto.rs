@@ -6,6 +6,7 @@ use crate::interrupt;
 use crate::ui::Ui;
 use anyhow::Context;
 use fragmend_report::{Unit, human};
+use fragmend_sys::mounts;
 use fragmend_trace::record::{Options as RecordOptions, record};
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
@@ -43,6 +44,11 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let may_ask = std::io::stdin().is_terminal() && !ui.json;
     if !args.yes && !args.dry_run && !may_ask {
         return Err(Usage("nobody to ask: use --yes to move data, or --dry-run".into()).into());
+    }
+    // Refuse before watching for a minute, not after.
+    for path in &args.paths {
+        let mount = mounts::of_path(path).with_context(|| path.display().to_string())?;
+        fragmend_apply::engine::volume_for(&mount, args.pace.options(false).force)?;
     }
     let scratch = tempfile::tempdir().context("a temporary directory")?;
     let dir = args.keep.as_deref().unwrap_or(scratch.path());

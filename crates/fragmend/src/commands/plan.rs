@@ -118,7 +118,8 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         None if plan.summary.ranges > 0 => ui.note("next: the same with -o PLAN, to apply it"),
         _ => {}
     }
-    Ok(Exit::IMPROVABLE.when(plan.summary.worth))
+    let spent = plan.summary.over_budget_bytes > 0;
+    Ok(Exit::IMPROVABLE.when(plan.summary.worth) | Exit::INCOMPLETE.when(spent))
 }
 
 /// Reads the trace, looks at the files, and plans.
@@ -132,7 +133,7 @@ pub fn make(
     ui: &Ui,
 ) -> anyhow::Result<Plan> {
     let bar = ui.progress(None, "{spinner} looking at files: {human_pos}");
-    let found = match trace {
+    let mut found = match trace {
         Some(trace) => {
             let trace = fragmend_trace::read(trace, &Filter::default())?;
             if trace.meta.lost > 0 {
@@ -143,6 +144,10 @@ pub fn make(
         None => gather::walked(paths, &bar)?,
     };
     bar.finish_and_clear();
+    if let (true, Some(first)) = (found.files.is_empty(), found.unsupported.first()) {
+        anyhow::bail!("{}: {}", first.path.path, first.reason);
+    }
+    found.left_alone.append(&mut found.unsupported);
     Ok(fragmend_plan::make(found.files, found.devices, found.left_alone, settings))
 }
 

@@ -5,7 +5,7 @@ use fragmend_layout::ByteRange;
 use std::cmp::Reverse;
 
 /// Every run of every file that has more pieces than its runs need, cut at the largest extent,
-/// which costs nothing and keeps each range a step that can be resumed.
+/// which costs nothing.
 pub fn choose(files: &[Analysed]) -> Vec<Candidate> {
     let mut order: Vec<_> = (0..files.len()).filter(|i| !files[*i].breaks.is_empty()).collect();
     order.sort_by_key(|i| Reverse(files[*i].breaks.len()));
