@@ -65,13 +65,22 @@ fn loop_a_signal_ends_a_recording_with_everything_kept() {
 }
 
 #[test]
-fn loop_a_killed_recorder_leaves_no_trace_under_the_name() {
+fn loop_a_killed_recorder_leaves_no_trace_and_the_next_tidies_up() {
     let image = image();
     let output = image.scratch().join("t.parquet");
     let mut recorder = begin(&image, &output, &[]);
     recorder.kill().unwrap();
     recorder.wait().unwrap();
     assert!(!output.exists());
+    let partials = || {
+        let names = std::fs::read_dir(image.scratch()).unwrap().map(|e| e.unwrap().file_name());
+        names.filter(|n| n.to_string_lossy().ends_with(".partial")).count()
+    };
+    assert_eq!(partials(), 1);
+    let next = begin(&image, &output, &["--duration", "1s"]).wait_with_output().unwrap();
+    assert_eq!(next.status.code(), Some(0), "{}", String::from_utf8_lossy(&next.stderr));
+    assert_eq!(partials(), 0);
+    assert!(output.exists());
 }
 
 #[test]
@@ -85,6 +94,8 @@ fn loop_a_recording_of_a_given_length_sums_up_and_suggests_the_plan() {
     let (stdout, stderr) =
         (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     assert!(stdout.contains("1.0 MiB"), "{stdout}");
+    let watching = format!("watching {} for 2s\n", image.path().display());
+    assert!(stderr.starts_with(&watching), "{stderr}");
     assert!(stderr.contains("fragmend plan -t "), "{stderr}");
 }
 
@@ -134,6 +145,8 @@ fn loop_bad_input_is_one_line_and_leaves_nothing() {
     refused(&["record", "-o", t, "--cgroup", "/tmp", mount], 4, "cgroup v2");
     refused(&["record", "-o", t, "--duration", "soon", mount], 8, "90s");
     refused(&["record", "-o", t, "--duration", "0s", mount], 8, "no length");
+    refused(&["record", "-o", t, "--duration", "11years", mount], 8, "ten years");
+    refused(&["record", "-o", t, "--comm", "sixteen-bytes-no", mount], 8, "15 bytes");
     refused(&["record", "-o", t, "--buffer", "lots", mount], 8, "64M");
     refused(&["record", "-o", t], 8, "PATH");
 

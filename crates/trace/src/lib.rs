@@ -20,4 +20,4 @@ pub use error::TraceError;
 pub use event::Event;
 pub use file::reader::{Filter, Trace, is_trace, read, read_meta};
 pub use file::writer::{Existing, FindPath, TraceWriter};
-pub use meta::{DeviceMeta, KEY as META_KEY, Level, Meta, SCHEMA_VERSION};
+pub use meta::{DataSum, DeviceMeta, KEY as META_KEY, Level, Meta, SCHEMA_VERSION};

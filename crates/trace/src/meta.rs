@@ -33,6 +33,15 @@ pub struct DeviceMeta {
     pub readahead_bytes: Option<u64>,
 }
 
+/// Size and checksum of a trace's data: the bytes from the start of the file to the footer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataSum {
+    /// How many bytes.
+    pub bytes: u64,
+    /// CRC-32C (Castagnoli) of these bytes.
+    pub crc32c: u32,
+}
+
 /// How a trace came to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
@@ -61,6 +70,10 @@ pub struct Meta {
     pub paths: Vec<String>,
     /// The file systems they lie on.
     pub devices: Vec<DeviceMeta>,
+    /// What the reader verifies the data against. The writer fills it in; `None` before the
+    /// trace is written, and in older traces, which are read unverified.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<DataSum>,
 }
 
 impl Meta {
@@ -78,6 +91,7 @@ impl Meta {
             unseen_sources: Vec::new(),
             paths: Vec::new(),
             devices: Vec::new(),
+            data: None,
         }
     }
 }

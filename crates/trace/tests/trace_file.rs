@@ -67,7 +67,7 @@ fn what_goes_in_comes_out_in_order() {
     let target = dir.path().join("t.parquet");
     let meta = write(&target, (0..EVENTS).map(event));
     let trace = read(&target, &Filter::default()).unwrap();
-    assert_eq!(trace.meta, meta);
+    assert_eq!(Meta { data: None, ..trace.meta }, meta);
     assert_eq!(trace.files.len() as u64, FILES);
     for (n, found) in (0..).zip(&trace.files) {
         assert_eq!(found.file, file(n), "in order of first appearance");
@@ -108,7 +108,7 @@ fn an_empty_recording_is_a_trace() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("t.parquet");
     let meta = write(&target, std::iter::empty());
-    assert_eq!(read_meta(&target).unwrap(), meta);
+    assert_eq!(Meta { data: None, ..read_meta(&target).unwrap() }, meta);
     assert!(read(&target, &Filter::default()).unwrap().files.is_empty());
 }
 
@@ -121,6 +121,30 @@ fn an_unfinished_trace_leaves_nothing() {
     writer.append(&[event(1)]).unwrap();
     drop(writer);
     assert_eq!(entries(dir.path()), 0);
+}
+
+#[test]
+fn what_a_killed_writer_left_goes_and_a_living_one_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("t.parquet");
+    let create =
+        |name: &Path| TraceWriter::create(name, Existing::ReplaceTrace, Box::new(path_of)).unwrap();
+    let living = create(&target);
+    let partial = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    // A file that no process holds, as a kill leaves it.
+    let stale = partial.with_extension("x.partial");
+    std::fs::copy(&partial, &stale).unwrap();
+
+    let other = create(&dir.path().join("other.parquet"));
+    assert!(stale.exists(), "another trace's leftovers are not ours to remove");
+    drop(other);
+    let second = create(&target);
+    assert!(!stale.exists());
+    assert!(partial.exists());
+    second.finish(&Meta::new(Level::Syscall, 1)).unwrap();
+    living.finish(&Meta::new(Level::Syscall, 2)).unwrap();
+    assert_eq!(read_meta(&target).unwrap().started_unix_ns, 2);
+    assert_eq!(entries(dir.path()), 1);
 }
 
 #[test]
@@ -183,14 +207,78 @@ fn every_truncation_is_an_error() {
     }
 }
 
-/// Whatever bytes are flipped, reading ends with a trace or an error: no panic, no abort. Values
-/// carry no checksum, so a flip inside one may go unnoticed; a flip of the structure may not.
+/// Where the Parquet footer begins: its length stands before the magic at the end.
+fn footer_start(trace: &[u8]) -> usize {
+    let tail = trace.len() - 8;
+    tail - u32::from_le_bytes(trace[tail..tail + 4].try_into().unwrap()) as usize
+}
+
+#[test]
+fn a_flip_anywhere_in_the_data_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("t.parquet");
+    write(&target, (0..300).map(event));
+    let whole = std::fs::read(&target).unwrap();
+    let data = footer_start(&whole);
+    assert_eq!(read_meta(&target).unwrap().data.unwrap().bytes, data as u64);
+    let bad = dir.path().join("bad.parquet");
+    for at in 0..data {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 8);
+        std::fs::write(&bad, &bytes).unwrap();
+        match read(&bad, &Filter::default()) {
+            Err(TraceError::Corrupt { .. }) => {}
+            // The first four bytes are what a Parquet file is known by.
+            Err(TraceError::NotATrace { .. }) if at < 4 => {}
+            other => panic!("byte {at} of {data}: {other:?}"),
+        }
+    }
+}
+
+/// Of a trace long enough to be summed up in several pieces, and by several threads.
+#[test]
+fn a_flip_in_a_long_trace_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("t.parquet");
+    write(&target, (0..EVENTS).map(event));
+    let mut bytes = std::fs::read(&target).unwrap();
+    let data = footer_start(&bytes);
+    assert!(data > 2 << 20, "{data} bytes");
+    for at in [4, (1 << 20) - 1, 1 << 20, data / 2, data - 1] {
+        bytes[at] ^= 1;
+        std::fs::write(&target, &bytes).unwrap();
+        let error = read(&target, &Filter::default()).unwrap_err();
+        assert!(error.to_string().contains("checksum"), "byte {at}: {error}");
+        bytes[at] ^= 1;
+    }
+    std::fs::write(&target, &bytes).unwrap();
+    read(&target, &Filter::default()).unwrap();
+}
+
+#[test]
+fn a_trace_from_before_the_checksum_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("t.parquet");
+    write(&target, (0..300).map(event));
+    let mut bytes = std::fs::read(&target).unwrap();
+    let key = b"\"data\":{";
+    let at = bytes.windows(key.len()).rposition(|w| w == key).unwrap();
+    bytes[at..at + key.len()].copy_from_slice(b"\"none\":{"); // a key that readers do not know
+    std::fs::write(&target, &bytes).unwrap();
+    let trace = read(&target, &Filter::default()).unwrap();
+    assert_eq!(trace.meta.data, None);
+    assert_eq!(trace.files.iter().map(|f| f.accesses.len()).sum::<usize>(), 300);
+}
+
+/// Whatever bytes are flipped, footer included, reading ends with a trace or an error: no panic,
+/// no abort. Where any of them lies in the data and the footer is whole, it is an error.
 #[test]
 fn flipped_bytes_never_crash_the_reader() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("t.parquet");
     write(&target, (0..300).map(event));
     let whole = std::fs::read(&target).unwrap();
+    let data = footer_start(&whole);
     let bad = dir.path().join("bad.parquet");
     let mut state = 0x2545_F491_4F6C_DD1D_u64;
     let mut random = move || {
@@ -199,7 +287,7 @@ fn flipped_bytes_never_crash_the_reader() {
         state ^= state << 17;
         state
     };
-    let mut errors = 0;
+    let (mut in_data, mut in_footer) = (0, 0);
     for _ in 0..3000 {
         let mut bytes = whole.clone();
         for _ in 0..1 + random() % 4 {
@@ -207,13 +295,16 @@ fn flipped_bytes_never_crash_the_reader() {
             bytes[at] ^= (random() as u8).max(1);
         }
         std::fs::write(&bad, &bytes).unwrap();
+        let footer_whole = bytes[data..] == whole[data..];
+        in_data += usize::from(footer_whole);
         match read(&bad, &Filter::default()) {
-            Ok(_) => {}
+            Ok(_) => assert!(!footer_whole || bytes == whole, "a flip in the data went unnoticed"),
             Err(e) => {
-                errors += 1;
+                in_footer += usize::from(!footer_whole);
                 assert!(!e.to_string().contains('\n'), "{e}");
             }
         }
     }
-    assert!(errors > 1000, "only {errors} of 3000 damaged files were noticed");
+    assert!(in_data > 300, "only {in_data} of 3000 files had an undamaged footer");
+    assert!(in_footer > 1000, "only {in_footer} files with a damaged footer were noticed");
 }

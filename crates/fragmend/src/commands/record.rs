@@ -8,7 +8,8 @@ use crate::ui::Ui;
 use fragmend_report::record::{RecordOperation, RecordReport, RecordTotals};
 use fragmend_report::{SCHEMA_VERSION, Unit, figures, human, table};
 use fragmend_trace::record::{
-    DEFAULT_BUFFER_BYTES, DEFAULT_MAX_RANGES, OpTotal, Options, Progress, Summary, record,
+    COMM_BYTES, DEFAULT_BUFFER_BYTES, DEFAULT_MAX_RANGES, OpTotal, Options, Progress, Summary,
+    record,
 };
 use fragmend_trace::{Existing, Level, Op};
 use indicatif::ProgressBar;
@@ -32,7 +33,7 @@ pub struct Args {
     #[arg(long, value_name = "PID")]
     pid: Vec<u32>,
     /// Only threads of this command name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = comm)]
     comm: Option<String>,
     /// Only processes of this user
     #[arg(long, value_name = "NAME|UID")]
@@ -73,7 +74,13 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let options = options(args)?;
     let stop = interrupt::install()?;
     let bar = progress_bar(ui, options.duration);
-    let result = record(&options, stop, &mut |progress| show(&bar, &options, progress));
+    let mut begun = false;
+    let result = record(&options, stop, &mut |progress| {
+        if !std::mem::replace(&mut begun, true) {
+            bar.suspend(|| ui.note(watching(args)));
+        }
+        show(&bar, &options, progress);
+    });
     bar.finish_and_clear();
     let summary = result?;
     print_summary(args, &summary, ui)?;
@@ -127,10 +134,22 @@ fn uid(user: &str) -> anyhow::Result<u32> {
     }
 }
 
+/// Checks a command name, for clap: a longer one would match nothing.
+fn comm(name: &str) -> Result<String, String> {
+    if name.len() > COMM_BYTES {
+        return Err(format!("the kernel keeps {COMM_BYTES} bytes of a name: give only those"));
+    }
+    Ok(name.to_owned())
+}
+
+/// Longer is a slip of the keyboard, and near the limits of clocks.
+const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+
 /// Parses a length of time, for clap.
 pub fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(d) if d.is_zero() => Err("a recording of no length sees nothing".to_owned()),
+        Ok(d) if d > LONGEST => Err("longer than ten years, give less".to_owned()),
         Ok(d) => Ok(d),
         Err(e) => Err(format!("{e}; say for example 90s, 5m or 1h 30m")),
     }
@@ -229,15 +248,25 @@ fn report_of(args: &Args, summary: &Summary) -> RecordReport {
     }
 }
 
+/// What is said once recording has begun.
+fn watching(args: &Args) -> String {
+    let paths = paths(args);
+    match args.duration {
+        Some(d) => format!("watching {paths} for {}", humantime::format_duration(d)),
+        None => format!("watching {paths}; Ctrl-C ends it"),
+    }
+}
+
+fn paths(args: &Args) -> String {
+    let paths: Vec<_> = args.paths.iter().map(|p| p.display().to_string()).collect();
+    paths.join(" ")
+}
+
 fn suggest(args: &Args, summary: &Summary, ui: &Ui) {
     if summary.events() == 0 {
         ui.note("Nothing was seen: is anything at work below this path, and do the filters fit?");
         return;
     }
-    let paths: Vec<_> = args.paths.iter().map(|p| p.display().to_string()).collect();
-    ui.note(format!(
-        "Next: fragmend plan -t {} -o plan.json {}",
-        args.output.display(),
-        paths.join(" ")
-    ));
+    let (output, paths) = (args.output.display(), paths(args));
+    ui.note(format!("Next: fragmend plan -t {output} -o plan.json {paths}"));
 }

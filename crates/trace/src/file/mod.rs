@@ -5,9 +5,13 @@
 //! | [`schema`] | the columns, their types and encodings |
 //! | [`writer`] | rows to a file that appears under its name only when complete |
 //! | [`reader`] | a file to accesses per file, in parallel |
+//! | [`checksum`] | of all bytes before the footer, made and verified |
+//! | [`partial`] | the temporary file, and those that killed writers left |
 //! | [`source`] | positioned reads, so that threads can share one descriptor |
 //! | [`text`] | bytes that may not be UTF-8 as text |
 
+mod checksum;
+mod partial;
 pub mod reader;
 pub mod schema;
 mod source;

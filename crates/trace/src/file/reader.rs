@@ -3,10 +3,12 @@
 //! Only the columns that planning needs are read; row groups are decoded in parallel and joined
 //! in file order, so that the accesses of one file stay in the order in which they were seen.
 //!
-//! A damaged file must be an error, never a crash. The parquet crate panics on some damaged
+//! A damaged file must be an error, never a crash. The data is compared with its checksum before
+//! it is decoded. A trace may be older than the checksum, or damaged in its footer: the parquet crate panics on some damaged
 //! pages, so decoding runs behind [`guarded`], which turns a panic into an error and keeps the
 //! panic message off the terminal.
 
+use super::checksum;
 use super::schema::{self, column};
 use super::source::Source;
 use super::text;
@@ -50,7 +52,13 @@ pub struct Filter {
 /// [`TraceError::NotATrace`], [`TraceError::Version`] or [`TraceError::Corrupt`] for files that
 /// are not what they should be, [`TraceError::Io`] when the file cannot be read.
 pub fn read(path: &Path, filter: &Filter) -> Result<Trace, TraceError> {
-    let (reader, meta) = open(path)?;
+    let (reader, source, meta) = open(path)?;
+    if let Some(sum) = meta.data
+        && !checksum::verify(source.file(), sum)
+            .map_err(TraceError::io(path, "cannot read the trace"))?
+    {
+        return Err(corrupt(path, "its data do not match their checksum".into()));
+    }
     let groups = (0..reader.num_row_groups())
         .into_par_iter()
         .map(|group| guarded(|| read_group(reader.get_row_group(group)?.as_ref(), filter)))
@@ -64,7 +72,7 @@ pub fn read(path: &Path, filter: &Filter) -> Result<Trace, TraceError> {
 /// # Errors
 /// As [`read`], as far as the footer shows it.
 pub fn read_meta(path: &Path) -> Result<Meta, TraceError> {
-    open(path).map(|(_, meta)| meta)
+    open(path).map(|(_, _, meta)| meta)
 }
 
 /// Whether a file is a trace of ours, of any version, by its footer.
@@ -75,7 +83,7 @@ pub fn is_trace(path: &Path) -> bool {
     )
 }
 
-fn open(path: &Path) -> Result<(SerializedFileReader<Source>, Meta), TraceError> {
+fn open(path: &Path) -> Result<(SerializedFileReader<Source>, Source, Meta), TraceError> {
     let io = |what| TraceError::io(path, what);
     let file = File::open(path).map_err(io("cannot open the trace"))?;
     let kind = file.metadata().map_err(io("cannot open the trace"))?;
@@ -88,7 +96,7 @@ fn open(path: &Path) -> Result<(SerializedFileReader<Source>, Meta), TraceError>
         return Err(foreign("no Parquet file"));
     }
     let reader =
-        guarded(|| Ok(SerializedFileReader::new(source)?)).map_err(|e| corrupt(path, e))?;
+        guarded(|| Ok(SerializedFileReader::new(source.clone())?)).map_err(|e| corrupt(path, e))?;
     let meta = {
         let json = key_value(reader.metadata(), KEY)
             .ok_or_else(|| foreign("a Parquet file of something else"))?;
@@ -101,7 +109,7 @@ fn open(path: &Path) -> Result<(SerializedFileReader<Source>, Meta), TraceError>
     };
     schema::check(reader.metadata().file_metadata().schema())
         .map_err(|e| corrupt(path, e.into()))?;
-    Ok((reader, meta))
+    Ok((reader, source, meta))
 }
 
 #[derive(serde::Deserialize)]

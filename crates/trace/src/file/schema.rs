@@ -75,6 +75,8 @@ pub fn properties() -> WriterProperties {
         .set_created_by(format!("fragmend {}", env!("CARGO_PKG_VERSION")))
         .set_compression(Compression::SNAPPY)
         .set_statistics_enabled(EnabledStatistics::Chunk)
+        // Page offsets would be written after the sum of the data is known.
+        .set_offset_index_disabled(true)
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_column_dictionary_enabled(path("time_ns"), false)
         .set_column_encoding(path("time_ns"), Encoding::DELTA_BINARY_PACKED)

@@ -21,6 +21,10 @@ impl Source {
         let length = file.metadata()?.len();
         Ok(Self { file: Arc::new(file), length })
     }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
 }
 
 impl Length for Source {

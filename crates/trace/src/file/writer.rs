@@ -4,7 +4,8 @@
 //! bounded. Until [`TraceWriter::finish`] the file has a temporary name beside the target; a
 //! writer that is dropped removes it.
 
-use super::{schema, text};
+use super::checksum::Summed;
+use super::{partial, schema, text};
 use crate::meta::{KEY, Meta};
 use crate::{Event, Op, TraceError};
 use fragmend_layout::FileId;
@@ -16,7 +17,6 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::NamedTempFile;
@@ -33,11 +33,13 @@ pub enum Existing {
     Replace,
 }
 
+type Sink = Summed<BufWriter<File>>;
+
 /// Writes one trace.
 pub struct TraceWriter {
     target: PathBuf,
     temporary: NamedTempFile,
-    parquet: SerializedFileWriter<BufWriter<File>>,
+    parquet: SerializedFileWriter<Sink>,
     rows: Rows,
     names: Names,
 }
@@ -60,19 +62,10 @@ impl TraceWriter {
             }
             _ => {}
         }
-        let parent = match target.parent() {
-            Some(p) if !p.as_os_str().is_empty() => p,
-            _ => Path::new("."),
-        };
-        let temporary = tempfile::Builder::new()
-            .prefix(".fragmend-record-")
-            .suffix(".partial")
-            .permissions(std::fs::Permissions::from_mode(0o666)) // less the umask, like any file
-            .tempfile_in(parent)
-            .map_err(io("cannot create the trace here"))?;
+        let temporary = partial::create(target).map_err(io("cannot create the trace here"))?;
         let file = temporary.as_file().try_clone().map_err(io("cannot create the trace"))?;
         let parquet = SerializedFileWriter::new(
-            BufWriter::with_capacity(1 << 20, file),
+            Summed::new(BufWriter::with_capacity(1 << 20, file)),
             schema::message(),
             Arc::new(schema::properties()),
         )
@@ -102,12 +95,15 @@ impl TraceWriter {
     }
 
     /// Completes the trace, makes it durable and gives it its name. The size in bytes is returned.
+    /// [`Meta::data`] is filled in here.
     ///
     /// # Errors
     /// When the disk does not take it; nothing then stands under the name.
     pub fn finish(mut self, meta: &Meta) -> Result<u64, TraceError> {
         self.flush_rows()?;
-        let json = serde_json::to_string(meta).expect("metadata is plain data");
+        self.parquet.flush().map_err(|e| encode(&self.target, e.into()))?;
+        let meta = Meta { data: Some(self.parquet.inner().sum()), ..meta.clone() };
+        let json = serde_json::to_string(&meta).expect("metadata is plain data");
         self.parquet.append_key_value_metadata(KeyValue::new(KEY.to_owned(), json));
         self.parquet.finish().map_err(|e| encode(&self.target, e))?;
         let io = |what| TraceError::io(&self.target, what);
@@ -269,7 +265,7 @@ impl Rows {
     }
 }
 
-type Group<'a> = SerializedRowGroupWriter<'a, BufWriter<File>>;
+type Group<'a> = SerializedRowGroupWriter<'a, Sink>;
 
 fn column<T: DataType>(
     group: &mut Group<'_>,

@@ -35,6 +35,9 @@ pub const DEFAULT_BUFFER_BYTES: u32 = 32 << 20;
 /// Ranges that a folding recording tells apart unless told otherwise.
 pub const DEFAULT_MAX_RANGES: u32 = 1_000_000;
 
+/// What the kernel keeps of a command's name, the zero at its end not counted.
+pub const COMM_BYTES: usize = 15;
+
 /// How often the buffer is emptied. Looking costs less than being woken for each event.
 const INTERVAL: Duration = Duration::from_millis(10);
 
@@ -59,7 +62,7 @@ pub struct Options {
     pub level: Level,
     /// Only these processes and their descendants; empty means all.
     pub pids: Vec<u32>,
-    /// Only threads of this name (the kernel keeps 15 bytes).
+    /// Only threads of this name (at most [`COMM_BYTES`]).
     pub comm: Option<String>,
     /// Only this real user.
     pub uid: Option<u32>,

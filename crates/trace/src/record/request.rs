@@ -2,7 +2,7 @@
 //! here, before anything is loaded or written.
 
 use super::shared::{Config, Device, FileKey};
-use super::{Options, paths::Mounts};
+use super::{COMM_BYTES, Options, paths::Mounts};
 use crate::{DeviceMeta, Level, TraceError};
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::mounts;
@@ -65,10 +65,13 @@ pub(super) fn resolve(options: &Options) -> Result<Request, TraceError> {
         config.uid = uid;
     }
     if let Some(comm) = &options.comm {
+        if comm.len() > COMM_BYTES {
+            return Err(TraceError::Request(format!(
+                "--comm {comm}: the kernel keeps {COMM_BYTES} bytes of a name, give only those"
+            )));
+        }
         config.by_comm = 1;
-        // The kernel keeps 15 bytes of a command's name and a zero.
-        let kept = &comm.as_bytes()[..comm.len().min(15)];
-        config.comm[..kept.len()].copy_from_slice(kept);
+        config.comm[..comm.len()].copy_from_slice(comm.as_bytes());
     }
     if let Some(path) = &options.cgroup {
         config.by_cgroup = 1;
