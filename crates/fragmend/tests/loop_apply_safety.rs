@@ -160,7 +160,6 @@ fn loop_writers_on_the_same_file_see_their_own_bytes() {
                 "loops=3",
                 "overwrite=1",
                 "randseed=7",
-                "verify_state_save=0",
             ],
         );
         let writer = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));

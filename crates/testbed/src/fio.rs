@@ -42,7 +42,9 @@ pub fn command(file: &Path, options: &[&str]) -> Command {
     let mut command = Command::new("fio");
     let mut name = std::ffi::OsString::from("--filename=");
     name.push(file);
+    // No state file in whatever directory we are in.
     command.args(["--name=job", "--output-format=json", "--ioengine=psync"]).arg(name);
+    command.arg("--verify_state_save=0");
     command.args(options.iter().map(|o| format!("--{o}")));
     command
 }
