@@ -23,7 +23,7 @@ pub enum Rate {
 }
 
 /// While others read, a step is followed by a pause of so many times its length.
-const YIELD: u32 = 4;
+const YIELD: u32 = 8;
 /// However slow the device has become under others: never pause longer than this for them.
 const LONGEST_YIELD: Duration = Duration::from_millis(10);
 /// While others read, a step moves no more than this.
