@@ -22,8 +22,8 @@
 //! the pages are read *before*, without locks. They must be single pages: on 6.16 to 6.19 an
 //! exchange under a large folio dirties all of it, and each further block of it waits for a
 //! flush. `POSIX_FADV_WILLNEED` fills the cache with single pages; what was cached before is
-//! dropped first, see `Ext4File::make_room`. Measured for 128 KiB in 32 pieces: 0.3 ms under the locks instead of
-//! 4 ms.
+//! dropped first, see `Ext4File::make_room`. Measured for 128 KiB in 32 pieces: 0.3 ms under the
+//! locks instead of 4 ms.
 
 use fragmend_layout::{ByteRange, FileId, Layout, Movable, Relocated, Skip, SkipReason, Volume};
 use fragmend_scan::fiemap;

@@ -4,6 +4,7 @@
 
 use crate::exit::{Exit, Usage};
 use crate::interrupt;
+use crate::size;
 use crate::ui::Ui;
 use fragmend_report::record::{RecordOperation, RecordReport, RecordTotals};
 use fragmend_report::{SCHEMA_VERSION, Unit, figures, human, table};
@@ -50,7 +51,7 @@ pub struct Args {
           value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     max_ranges: u32,
     /// Size of the buffer between kernel and recorder, for example 64M
-    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_BUFFER_BYTES, value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_BUFFER_BYTES, value_parser = buffer_bytes)]
     buffer: u32,
     /// Replace the output even if it is not a trace
     #[arg(long)]
@@ -155,17 +156,10 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A size with an optional binary suffix, as dd and truncate take it.
-fn bytes(text: &str) -> Result<u32, String> {
-    let (digits, shift) = match text.trim_end_matches("iB").trim_end_matches('B') {
-        t if t.ends_with(['k', 'K']) => (&t[..t.len() - 1], 10),
-        t if t.ends_with('M') => (&t[..t.len() - 1], 20),
-        t if t.ends_with('G') => (&t[..t.len() - 1], 30),
-        t => (t, 0),
-    };
-    let number: u64 = digits.parse().map_err(|_| "say for example 65536, 512K or 64M")?;
-    match number.checked_mul(1 << shift) {
-        Some(bytes @ 1..=0x4000_0000) => Ok(bytes as u32),
+/// The size of the buffer between kernel and recorder.
+fn buffer_bytes(text: &str) -> Result<u32, String> {
+    match size::bytes(text)? {
+        bytes @ 1..=0x4000_0000 => Ok(bytes as u32),
         _ => Err("between 1 byte and 1G".to_owned()),
     }
 }

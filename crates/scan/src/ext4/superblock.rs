@@ -204,9 +204,8 @@ mod tests {
         assert!(Superblock::parse(&bytes).unwrap_err().contains("features"));
     }
 
-    #[test]
-    fn every_single_byte_may_be_wrong() {
-        // A small valid block first: 1 KiB blocks, two groups, no features at all.
+    /// A small valid block: 1 KiB blocks, two groups, no features at all.
+    fn small() -> [u8; 1024] {
         let mut good = [0u8; 1024];
         let mut put = |at: usize, v: u32| good[at..at + 4].copy_from_slice(&v.to_le_bytes());
         put(0x0, 2048);
@@ -215,6 +214,12 @@ mod tests {
         put(0x20, 8192);
         put(0x28, 1024);
         put(0x38, 0xEF53);
+        good
+    }
+
+    #[test]
+    fn every_single_byte_may_be_wrong() {
+        let good = small();
         let sb = Superblock::parse(&good).unwrap();
         assert_eq!((sb.block_bytes, sb.groups(), sb.inode_bytes), (1024, 2, 128));
         for at in 0..good.len() {
@@ -228,15 +233,8 @@ mod tests {
 
     #[test]
     fn sparse_backups_are_powers_of_three_five_and_seven() {
-        let mut good = [0u8; 1024];
-        let mut put = |at: usize, v: u32| good[at..at + 4].copy_from_slice(&v.to_le_bytes());
-        put(0x0, 2048);
-        put(0x4, 16384);
-        put(0x14, 1);
-        put(0x20, 8192);
-        put(0x28, 1024);
-        put(0x38, 0xEF53);
-        put(0x64, RO_COMPAT_SPARSE_SUPER);
+        let mut good = small();
+        good[0x64..0x68].copy_from_slice(&RO_COMPAT_SPARSE_SUPER.to_le_bytes());
         let sb = Superblock::parse(&good).unwrap();
         let with: Vec<u32> = (0..82).filter(|g| sb.has_super(*g)).collect();
         assert_eq!(with, [0, 1, 3, 5, 7, 9, 25, 27, 49, 81]);
