@@ -7,7 +7,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     Config::new()
         .with_binary()
         .parse_size(text)
-        .map_err(|e| format!("{e}; say for example 65536, 512K or 1.5G"))
+        .map_err(|e| format!("{e}; say for example 65536, 512K or 64M"))
 }
 
 #[cfg(test)]
