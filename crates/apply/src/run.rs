@@ -104,6 +104,7 @@ pub fn apply(
         stop,
         tell: &mut tell,
         pacers: HashMap::new(),
+        block: 1,
         summary: Summary {
             schema_version: SCHEMA_VERSION,
             dry_run: options.dry_run,
@@ -182,6 +183,8 @@ struct Run<'a> {
     stop: &'a AtomicBool,
     tell: &'a mut dyn FnMut(Event),
     pacers: HashMap<u64, Pacer>,
+    /// Allocation block of the file in hand, in bytes: no step is shorter.
+    block: u64,
     summary: Summary,
 }
 
@@ -201,6 +204,7 @@ impl Run<'_> {
             self.summary.ranges_left += planned.ranges.len() as u64;
             return;
         }
+        self.block = volume.block_bytes();
         let path = planned.path.to_path().unwrap_or_default();
         let opened = volume.open(planned.file, &path);
         // Renamed since the plan was made, perhaps: receipts name the file as it is called now.
@@ -225,7 +229,7 @@ impl Run<'_> {
             while let Some(range) =
                 rest.next_if(|r| batch.is_empty() || bytes + r.length <= self.options.batch_bytes)
             {
-                match look(&mut *file, range, volume.block_bytes()) {
+                match look(&mut *file, range, self.block) {
                     Ok(pieces) => {
                         bytes += range.length;
                         batch.push(Ready { planned: range, pieces });
@@ -317,7 +321,8 @@ impl Run<'_> {
             let at = range.start + receipt.moved_bytes;
             let (rate, device) = (self.options.rate, planned.file.device);
             let pacer = self.pacers.entry(device).or_insert_with(|| Pacer::new(rate, device));
-            let part = ByteRange::at(at, pacer.step(self.options.step_bytes)).intersect(range);
+            let part = ByteRange::at(at, pacer.step(self.options.step_bytes).max(self.block))
+                .intersect(range);
             let step = Instant::now();
             let done = file.relocate(index, part);
             let held = done.held.as_secs_f64();
