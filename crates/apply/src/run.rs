@@ -87,7 +87,7 @@ pub fn apply(
     mut tell: impl FnMut(Event),
 ) -> Result<Summary, ApplyError> {
     let volumes = volumes(plan, options)?;
-    let _locks = lock(plan, options)?;
+    let _locks = if options.dry_run { Vec::new() } else { lock(volumes.values())? };
     let ranges: usize = plan.files.iter().map(|f| f.ranges.len()).sum();
     tell(Event::Start(Start {
         schema_version: SCHEMA_VERSION,
@@ -134,17 +134,12 @@ fn volumes(plan: &Plan, options: &Options) -> Result<HashMap<u64, Box<dyn Volume
         if !plan.files.iter().any(|f| f.file.device == device.device) {
             continue;
         }
-        let on_it = mounts.iter().filter(|m| m.dev == device.device);
-        // A device may be mounted several times, read-only in places: prefer where the plan
-        // saw it, then anywhere it can be written to.
-        let recorded = device.mount.to_path();
-        let mount = on_it
-            .max_by_key(|m| (!m.has_option("ro"), Some(&m.point) == recorded.as_ref()))
-            .ok_or_else(|| {
-                let there = mounts.iter().any(|m| Some(&m.point) == recorded.as_ref());
-                let name = device.mount.path.clone();
-                if there { ApplyError::Renumbered(name) } else { ApplyError::NotMounted(name) }
-            })?;
+        let mount = mounts::best(&mounts, device.device).ok_or_else(|| {
+            let recorded = device.mount.to_path();
+            let there = mounts.iter().any(|m| Some(&m.point) == recorded.as_ref());
+            let name = device.mount.path.clone();
+            if there { ApplyError::Renumbered(name) } else { ApplyError::NotMounted(name) }
+        })?;
         let volume = volume_for(mount, options.force)?;
         let (planned, found) = (device.block_bytes, volume.block_bytes());
         if planned != found {
@@ -158,18 +153,15 @@ fn volumes(plan: &Plan, options: &Options) -> Result<HashMap<u64, Box<dyn Volume
 
 /// One mending at a time per file system: two would undo each other's choices and move the same
 /// data twice. The lock is on the root directory, and goes with the process.
-fn lock(plan: &Plan, options: &Options) -> Result<Vec<std::fs::File>, ApplyError> {
+fn lock<'a>(
+    volumes: impl Iterator<Item = &'a Box<dyn Volume>>,
+) -> Result<Vec<std::fs::File>, ApplyError> {
     let mut locks = Vec::new();
-    if options.dry_run {
-        return Ok(locks);
-    }
-    for device in &plan.devices {
-        let Some(root) = device.mount.to_path().and_then(|p| std::fs::File::open(p).ok()) else {
-            continue;
-        };
+    for volume in volumes {
+        let Ok(root) = std::fs::File::open(volume.root()) else { continue };
         match rustix::fs::flock(&root, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(ApplyError::AtWork(device.mount.path.clone()));
+                return Err(ApplyError::AtWork(volume.root().display().to_string()));
             }
             // A file system without locks is no reason not to mend it.
             _ => locks.push(root),

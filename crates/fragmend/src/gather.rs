@@ -7,12 +7,12 @@ use fragmend_plan::file::LeftAlone;
 use fragmend_plan::{Device, FileInput};
 use fragmend_scan::{FileSystem, Source, WalkOptions, fiemap};
 use fragmend_sys::fiemap::Fiemap;
-use fragmend_sys::{handle, mounts};
-use fragmend_trace::{FileAccesses, Trace};
+use fragmend_sys::handle;
+use fragmend_sys::mounts::{self, Mount};
+use fragmend_trace::Trace;
 use indicatif::ProgressBar;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -59,9 +59,9 @@ pub fn traced(trace: Trace, roots: &[PathBuf], bar: &ProgressBar) -> anyhow::Res
             }
             continue;
         };
-        match mount.open(&file) {
+        match mount.open(file.file, file.path.as_deref()) {
             Ok((fd, path)) if below(&path) => match fiemap::layout_with(&mut space, &fd) {
-                Ok(layout) => mount.add(&mut found, path, layout, file.accesses),
+                Ok(layout) => mount.add(&mut found, path, &fd, layout, file.accesses),
                 Err(e) if fiemap::is_unsupported(&e) => {
                     let reason = NO_FIEMAP.to_owned();
                     found.unsupported.push(LeftAlone { path: path.as_path().into(), reason });
@@ -111,9 +111,13 @@ pub fn walked(paths: &[PathBuf], bar: &ProgressBar) -> anyhow::Result<Gathered> 
                         let mount = mounted
                             .entry(device)
                             .or_insert_with(|| Mounted::find(device, Some(&path)));
-                        match mount {
-                            Some(mount) => mount.add(&mut found, path, layout, Vec::new()),
-                            None => found.leave(&path, "its mount is not visible"),
+                        let Some(mount) = mount else {
+                            found.leave(&path, "its mount is not visible");
+                            continue;
+                        };
+                        match mount.open(layout.file, Some(&path)) {
+                            Ok((fd, _)) => mount.add(&mut found, path, &fd, layout, Vec::new()),
+                            Err(reason) => found.leave(&path, reason),
                         }
                     }
                     Err(reason) => found.leave(&path, reason),
@@ -135,9 +139,9 @@ fn absolute(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
 
 const NO_FIEMAP: &str = "its file system does not tell where files lie (no FIEMAP)";
 
-/// A mounted file system, open, so that files on it can be found by inode number.
+/// A mounted file system, so that files on it can be found by inode number.
 struct Mounted {
-    root: File,
+    mount: Mount,
     system: FileSystem,
     device: Device,
 }
@@ -145,14 +149,11 @@ struct Mounted {
 impl Mounted {
     fn find(dev: u64, hint: Option<&Path>) -> Option<Self> {
         let mounts = mounts::all().ok()?;
-        // The mount that shows the most of it: its root rather than a bind-mounted directory.
-        let mount = mounts
-            .into_iter()
-            .filter(|m| m.dev == dev)
-            .min_by_key(|m| (m.root.components().count(), m.has_option("ro")))
+        let mount = mounts::best(&mounts, dev)
+            .cloned()
             // A Btrfs subvolume has a device number that no mount shows.
             .or_else(|| mounts::of_path(hint?).ok())?;
-        let root = File::open(&mount.point).ok()?;
+        let root = std::fs::File::open(&mount.point).ok()?;
         let system = FileSystem::of(&root, dev).ok()?;
         let size = rustix::fs::fstatvfs(&root).ok()?;
         let device = Device {
@@ -163,28 +164,29 @@ impl Mounted {
             block_bytes: system.block_bytes,
             profile: system.device.clone(),
         };
-        Some(Self { root, system, device })
+        Some(Self { mount, system, device })
     }
 
-    /// Opens a traced file: at its path if it is still there, else by its inode number. Gives
-    /// the path where it is now.
-    fn open(&self, file: &FileAccesses) -> Result<(OwnedFd, PathBuf), String> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let at_path = file.path.as_ref().and_then(|path| {
-            let fd = rustix::fs::open(path, flags | OFlags::NOFOLLOW, Mode::empty()).ok()?;
-            is_file(&fd, &file.file).then(|| (fd, path.clone()))
-        });
-        if let Some(found) = at_path {
-            return Ok(found);
-        }
-        let id = file.file;
-        let fd = handle::open_by_inode(&self.root, id.inode, id.generation, flags.bits() as i32)
-            .map_err(|e| match e.kind() {
+    /// Opens a file that was seen: at its path if it is still there, else by its inode number.
+    /// Gives the path where it is now.
+    fn open(&self, file: FileId, path: Option<&Path>) -> Result<(OwnedFd, PathBuf), String> {
+        let FileId { device, inode, generation } = file;
+        let path = path.unwrap_or(Path::new(""));
+        let gone = "deleted since it was seen";
+        let named =
+            handle::find(&self.mount.point, path, handle::Identity { device, inode, generation })
+                .map_err(|missing| match missing.by_inode.kind() {
                 io::ErrorKind::PermissionDenied => {
-                    "moved or deleted since, and finding it again takes root".to_owned()
+                    "moved or deleted since, and finding it again takes root"
                 }
-                _ => "deleted since it was traced".to_owned(),
+                _ => gone,
             })?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = handle::reopen(named, flags).map_err(|e| format!("it cannot be opened: {e}"))?;
+        // File systems without generations have 0 in the trace.
+        if fragmend_sys::inode::generation(&fd).unwrap_or(0) != generation {
+            return Err(gone.into());
+        }
         let path = handle::path_of(&fd).ok_or("deleted, but still open somewhere")?;
         Ok((fd, path))
     }
@@ -193,12 +195,17 @@ impl Mounted {
         &self,
         found: &mut Gathered,
         path: PathBuf,
+        file: &OwnedFd,
         layout: Layout,
         accesses: Vec<fragmend_trace::Access>,
     ) {
         if self.system.kind != FsKind::Ext4 {
-            let reason = fragmend_apply::engine::unsupported(&self.system.type_name);
+            let reason = fragmend_apply::engine::unsupported(&self.mount);
             found.unsupported.push(LeftAlone { path: path.as_path().into(), reason });
+            return;
+        }
+        if let Err(skip) = fragmend_apply::engine::may_move(self.system.kind, file) {
+            found.leave(&path, skip.reason.to_string());
             return;
         }
         found.files.push(FileInput {
@@ -210,9 +217,4 @@ impl Mounted {
             aligned_windows: self.system.device.aligned_windows,
         });
     }
-}
-
-fn is_file(fd: &OwnedFd, id: &FileId) -> bool {
-    let same = rustix::fs::fstat(fd).is_ok_and(|s| s.st_dev == id.device && s.st_ino == id.inode);
-    same && fragmend_sys::inode::generation(fd).unwrap_or(0) == id.generation
 }

@@ -3,8 +3,8 @@
 
 mod support;
 
-use fragmend_layout::{FileId, SkipReason};
-use fragmend_plan::{Plan, PlannedFile, Policy};
+use fragmend_layout::SkipReason;
+use fragmend_plan::{Plan, Policy};
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::Running;
@@ -13,17 +13,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use support::{apply, plan, reasons};
-
-const SIZE: u64 = 1 << 20;
-
-/// A file of 1 MiB in pieces of 4 KiB.
-fn fragmented(image: &Image, name: &str) -> PathBuf {
-    let path = image.path().join(name);
-    interleaved(&path, SIZE, &[4096], true).expect("a fragmented file");
-    assert!(extents(&path) > 100, "{}", extents(&path));
-    path
-}
+use support::{SIZE, apply, fragmented, plan, reasons, redirected};
 
 /// Makes a file and its plan, lets `spoil` do something to it, applies, and wants it left alone
 /// for `reason` with its bytes and its extents as they were.
@@ -194,18 +184,6 @@ fn loop_things_that_are_no_regular_files() {
     let (summary, _) = apply(&reused);
     assert_eq!(reasons(&summary, &file), [SkipReason::IdentityChanged]);
     assert!(is_intact(&file, SIZE).unwrap());
-}
-
-/// The plan's one file, made to name something else.
-fn redirected(plan: &Plan, path: &Path) -> Plan {
-    let meta = path.symlink_metadata().unwrap();
-    let generation = match meta.is_file() {
-        true => fragmend_sys::inode::generation(File::open(path).unwrap()).unwrap(),
-        false => 0,
-    };
-    let file = FileId { device: meta.dev(), inode: meta.ino(), generation };
-    let entry = PlannedFile { path: path.into(), file, ..plan.files[0].clone() };
-    Plan { files: vec![entry], ..plan.clone() }
 }
 
 #[test]

@@ -56,12 +56,15 @@ fn loop_every_source_counts_what_filefrag_counts() {
         assert_eq!(report.files.len(), 3, "hard links count once");
         assert_eq!(report.totals.further_names, 1);
         let file = report.files.iter().find(|f| f.path.path.ends_with("pieces")).unwrap();
-        assert_eq!(file.extents, extents, "{source}");
-        assert_eq!(file.ideal_extents, 1);
-        assert_eq!(file.bytes, 4 << 20);
-        assert_eq!(file.median_frag_size_bytes, 4096);
-        assert!(file.requests_now > 10 * file.requests_best, "{file:?}");
-        assert_eq!(report.totals.extents, report.files.iter().map(|f| f.extents).sum::<u64>());
+        assert_eq!(file.figures.extents, extents, "{source}");
+        assert_eq!(file.figures.ideal_extents, 1);
+        assert_eq!(file.figures.bytes, 4 << 20);
+        assert_eq!(file.figures.median_frag_size_bytes, 4096);
+        assert!(file.figures.requests_now > 10 * file.figures.requests_best, "{file:?}");
+        assert_eq!(
+            report.totals.figures.extents,
+            report.files.iter().map(|f| f.figures.extents).sum::<u64>()
+        );
         let fragments: u64 = report.frag_size_distribution.iter().map(|s| s.count).sum();
         assert!(fragments >= extents);
     }
@@ -114,7 +117,9 @@ fn loop_without_root_what_can_be_read_is_scanned() {
     let output = as_nobody(&[image.path().as_os_str(), OsStr::new("--json")]);
     let found = report(&output);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    assert!(found.files.iter().any(|f| Path::new(&f.path.path) == pieces && f.extents > 400));
+    assert!(
+        found.files.iter().any(|f| Path::new(&f.path.path) == pieces && f.figures.extents > 400)
+    );
     // The file, lost+found and the closed directory.
     assert_eq!(found.totals.skipped, 3, "{:?}", found.skipped);
     assert!(found.skipped.iter().all(|s| s.reason == "permission denied"));
@@ -159,7 +164,7 @@ fn loop_overlapping_paths_and_single_files_count_once() {
     let (once, _) = json(&[root]);
     let (thrice, _) = json(&[root, pieces.as_os_str(), root]);
     assert_eq!(thrice.totals.files, once.totals.files);
-    assert_eq!(thrice.totals.extents, once.totals.extents);
+    assert_eq!(thrice.totals.figures.extents, once.totals.figures.extents);
     let (single, code) = json(&[pieces.as_os_str()]);
     assert_eq!((single.files.len(), code), (1, 2));
     assert_eq!(single.files[0].path.path, pieces.to_str().unwrap());

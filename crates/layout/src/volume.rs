@@ -114,6 +114,19 @@ pub enum SkipReason {
     Failed,
 }
 
+/// As in JSON, with spaces.
+impl std::fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        struct Name<'a>(&'a SkipReason);
+        impl std::fmt::Display for Name<'_> {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.0.serialize(f)
+            }
+        }
+        f.write_str(&Name(self).to_string().replace('_', " "))
+    }
+}
+
 /// A reason with what the system said.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skip {
@@ -132,6 +145,8 @@ impl Skip {
 
 /// Something that holds files and can relocate their ranges.
 pub trait Volume {
+    /// A directory on it: where it is mounted.
+    fn root(&self) -> &Path;
     /// Bytes that may still be allocated.
     fn free_bytes(&self) -> Result<u64, Skip>;
     /// Size of the whole volume in bytes.

@@ -3,7 +3,7 @@
 //! The verb writes [`ScanReport`] as a stream, file by file, because there may be millions; the
 //! structure here is what the stream adds up to, and what its schema is made from.
 
-use fragmend_layout::PathText;
+use fragmend_layout::{Measures, PathText};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -34,7 +34,15 @@ pub struct ScanFile {
     /// Where it is, below the path that was given.
     #[serde(flatten)]
     pub path: PathText,
-    /// Its size.
+    /// Its figures.
+    #[serde(flatten)]
+    pub figures: ScanFigures,
+}
+
+/// The figures of one file, and of all files together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ScanFigures {
+    /// Size, or sizes added up.
     #[schemars(extend("x-unit" = "bytes"))]
     pub bytes: u64,
     /// Extents of data; physically adjacent ones count as one.
@@ -44,14 +52,15 @@ pub struct ScanFile {
     /// Degree of fragmentation: extents over the fewest possible.
     #[schemars(extend("x-unit" = "ratio"))]
     pub dof: f64,
-    /// Device requests that one sequential read costs at the device's readahead.
+    /// Device requests of reading everything once, sequentially, at the device's readahead.
     pub requests_now: u64,
     /// The same if every run of data were contiguous.
     pub requests_best: u64,
-    /// Median length of a fragment.
+    /// Median length of a fragment; in totals to six significant bits.
     #[schemars(extend("x-unit" = "bytes"))]
     pub median_frag_size_bytes: u64,
-    /// Median distance on the device from a fragment to the next one of the same run.
+    /// Median distance on the device from a fragment to the next one of the same run; in totals to
+    /// six significant bits.
     #[schemars(extend("x-unit" = "bytes"))]
     pub median_frag_distance_bytes: u64,
     /// Data that has an address on the device.
@@ -71,48 +80,37 @@ pub struct ScanFile {
     pub inline_bytes: u64,
 }
 
-/// The figures of all files together.
+impl ScanFigures {
+    /// The figures of `bytes` of files with these measures.
+    pub fn new(bytes: u64, m: &Measures) -> Self {
+        Self {
+            bytes,
+            extents: m.extents,
+            ideal_extents: m.ideal_extents,
+            dof: m.dof(),
+            requests_now: m.requests_now,
+            requests_best: m.requests_best,
+            median_frag_size_bytes: m.median_frag_size,
+            median_frag_distance_bytes: m.median_frag_distance,
+            data_bytes: m.data_bytes,
+            unwritten_bytes: m.unwritten_bytes,
+            shared_bytes: m.shared_bytes,
+            encoded_bytes: m.encoded_bytes,
+            inline_bytes: m.inline_bytes,
+        }
+    }
+}
+
+/// All files together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScanTotals {
     /// Files measured, hard links once.
     pub files: u64,
     /// Files with more extents than need be.
     pub fragmented_files: u64,
-    /// Sizes added up.
-    #[schemars(extend("x-unit" = "bytes"))]
-    pub bytes: u64,
-    /// Extents of data; physically adjacent ones count as one.
-    pub extents: u64,
-    /// The fewest extents that could hold the same data.
-    pub ideal_extents: u64,
-    /// Degree of fragmentation: extents over the fewest possible.
-    #[schemars(extend("x-unit" = "ratio"))]
-    pub dof: f64,
-    /// Device requests of reading every file once, sequentially, at the device's readahead.
-    pub requests_now: u64,
-    /// The same if every run of data were contiguous.
-    pub requests_best: u64,
-    /// Median length of all fragments, to six significant bits.
-    #[schemars(extend("x-unit" = "bytes"))]
-    pub median_frag_size_bytes: u64,
-    /// Median distance between neighbouring fragments of a run, to six significant bits.
-    #[schemars(extend("x-unit" = "bytes"))]
-    pub median_frag_distance_bytes: u64,
-    /// Data that has an address on the device.
-    #[schemars(extend("x-unit" = "bytes"))]
-    pub data_bytes: u64,
-    /// Allocated and never written.
-    #[schemars(extend("x-unit" = "bytes"))]
-    pub unwritten_bytes: u64,
-    /// Shared with other files.
-    #[schemars(extend("x-unit" = "bytes"))]
-    pub shared_bytes: u64,
-    /// Stored encoded: compressed or encrypted.
-    #[schemars(extend("x-unit" = "bytes"))]
-    pub encoded_bytes: u64,
-    /// Kept in the inode.
-    #[schemars(extend("x-unit" = "bytes"))]
-    pub inline_bytes: u64,
+    /// Their figures.
+    #[serde(flatten)]
+    pub figures: ScanFigures,
     /// Further names of files that are counted once: hard links, overlapping paths.
     pub further_names: u64,
     /// Files and directories left out.

@@ -1,9 +1,65 @@
-//! Opening a file by inode number and generation (`open_by_handle_at(2)`): no path walk, and a
-//! reused inode number is refused by the kernel. Needs `CAP_DAC_READ_SEARCH`.
+//! Finding a file again by its identity: at the path where it was seen, or by inode number and
+//! generation (`open_by_handle_at(2)`), which needs no path walk but `CAP_DAC_READ_SEARCH`; a
+//! reused inode number is refused by the kernel.
 
+use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// Which file to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Device number of its file system, as `stat` tells.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Generation of the inode number (`FS_IOC_GETVERSION`).
+    pub generation: u32,
+}
+
+/// Why a file was not found.
+#[derive(Debug)]
+pub struct Missing {
+    /// What happened at the path; `None` when another file is there now.
+    pub at_path: Option<io::Error>,
+    /// What happened by inode number: as of [`open_by_inode`].
+    pub by_inode: io::Error,
+}
+
+/// A descriptor that only names the file (`O_PATH`), found at `path` or else by its inode number
+/// on the file system of the directory `root`. At the path the generation is not compared.
+///
+/// # Errors
+/// [`Missing`] says what happened on both ways.
+pub fn find(root: &Path, path: &Path, file: Identity) -> Result<OwnedFd, Missing> {
+    let names = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let is_it = |fd: &OwnedFd| {
+        rustix::fs::fstat(fd).is_ok_and(|s| s.st_dev == file.device && s.st_ino == file.inode)
+    };
+    let at_path = match rustix::fs::open(path, names, Mode::empty()) {
+        Ok(fd) if is_it(&fd) => return Ok(fd),
+        Ok(_) => None,
+        Err(e) => Some(e.into()),
+    };
+    rustix::fs::open(root, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .map_err(io::Error::from)
+        .and_then(|root| open_by_inode(root, file.inode, file.generation, names.bits() as i32))
+        .and_then(|fd| match is_it(&fd) {
+            true => Ok(fd),
+            false => Err(io::Error::from_raw_os_error(libc::ESTALE)),
+        })
+        .map_err(|by_inode| Missing { at_path, by_inode })
+}
+
+/// Opens for reading or writing what `named` names: that very inode, whatever its path is now.
+///
+/// # Errors
+/// Those of `open(2)`.
+pub fn reopen(named: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
+    let name = format!("/proc/self/fd/{}", named.as_fd().as_raw_fd());
+    Ok(rustix::fs::open(name, flags | OFlags::CLOEXEC, Mode::empty())?)
+}
 
 #[repr(C)]
 struct InoGenHandle {

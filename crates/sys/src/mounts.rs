@@ -28,12 +28,27 @@ impl Mount {
     pub fn has_option(&self, option: &str) -> bool {
         self.options.iter().any(|o| o == option)
     }
+
+    /// The directories that an overlay shows as one, as its options name them, for messages;
+    /// `None` for any other file system.
+    pub fn overlay_layers(&self) -> Option<String> {
+        let is_layer = |o: &&String| o.starts_with("upperdir") || o.starts_with("lowerdir");
+        let layers: Vec<_> = self.options.iter().filter(is_layer).map(String::as_str).collect();
+        (self.fs_type == "overlay").then(|| layers.join(" "))
+    }
 }
 
 /// All mounts that this process sees, in mount order.
 pub fn all() -> io::Result<Vec<Mount>> {
     let text = std::fs::read("/proc/self/mountinfo")?;
     Ok(text.split(|b| *b == b'\n').filter_map(parse_line).collect())
+}
+
+/// Of the mounts of a device the one to work through: writable before read-only, then the one
+/// that shows the most, its root rather than a bind-mounted directory, then the first.
+pub fn best(mounts: &[Mount], dev: u64) -> Option<&Mount> {
+    let rank = |m: &&Mount| (m.has_option("ro"), m.root.components().count());
+    mounts.iter().filter(|m| m.dev == dev).min_by_key(rank)
 }
 
 /// The mount that `path` lies on: the longest mount point above it with the path's own device.

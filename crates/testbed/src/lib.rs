@@ -5,6 +5,7 @@
 //! | module | its job |
 //! |---|---|
 //! | [`image`] | a file system in a sparse file on a loop device |
+//! | [`overlay`] | an overlay over directories of an image |
 //! | [`fragment`] | files that are truly fragmented, as the papers make them |
 //! | [`aging`] | a file system that is full of small files, some of which go away |
 //! | [`database`] | a real SQLite database that grows on an aged file system, and its queries |
@@ -28,6 +29,7 @@ pub mod fio;
 pub mod fragment;
 pub mod image;
 pub mod measure;
+pub mod overlay;
 pub mod process;
 pub mod random;
 pub mod reader;

@@ -84,6 +84,7 @@ impl Drop for Running {
 }
 
 /// A program that has ended.
+#[derive(Debug)]
 pub struct Finished {
     name: String,
     /// How.

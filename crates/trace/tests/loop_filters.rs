@@ -3,8 +3,9 @@
 mod support;
 
 use fragmend_testbed::image::{Image, run};
-use fragmend_trace::record::record;
-use fragmend_trace::{Access, Existing, Op, TraceError};
+use fragmend_testbed::overlay::Overlay;
+use fragmend_trace::record::{Options, record};
+use fragmend_trace::{Access, Existing, Level, Op, TraceError};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -58,6 +59,30 @@ fn loop_only_what_lies_below_the_path_is_seen() {
     assert!(trace.files.iter().all(|f| f.file.device == device));
     let file = std::fs::File::open(at("in/a")).unwrap();
     assert_eq!(of(&trace, "in/a").file.generation, fragmend_sys::inode::generation(&file).unwrap());
+}
+
+/// An overlay's files have inodes of their own, which lie nowhere; the layers below see the misses.
+#[test]
+fn loop_reads_through_an_overlay_are_misses_below_it() {
+    let image = image();
+    let overlay = Overlay::over(&image);
+    std::fs::write(overlay.lower.join("f"), vec![1; 1 << 20]).unwrap();
+    let output = image.scratch().join("overlay.parquet");
+    let stop = AtomicBool::new(false);
+    let options = Options::new(&output, vec![overlay.merged.clone()]);
+    let refused = record(&options, &stop, &mut |_| ()).unwrap_err().to_string();
+    assert!(refused.contains("--level miss") && refused.contains("lowerdir="), "{refused}");
+    assert!(!output.exists());
+
+    image.sync();
+    std::fs::write("/proc/sys/vm/drop_caches", "1").unwrap();
+    let through = overlay.merged.join("f");
+    let below = |o: &mut Options| {
+        o.paths = vec![overlay.lower.clone()];
+        o.level = Level::Miss;
+    };
+    let (_, trace) = traced(&image, below, || drop(run("cat", [&through])));
+    assert_eq!(volume(&of(&trace, "lower/f").accesses).1, 1 << 20);
 }
 
 #[test]

@@ -35,7 +35,7 @@ use fragmend_sys::{block::BlockDevice, cache, handle};
 use rustix::fs::{Advice, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -79,30 +79,18 @@ impl Ext4 {
         })
     }
 
-    /// A descriptor that only names the file, found by its path or else by its inode number.
+    /// A descriptor that only names the file, found by its path or else by its inode number:
+    /// renamed, perhaps.
     fn find(&self, file: FileId, hint: &Path) -> Result<OwnedFd, Skip> {
-        let is_it = |fd: &OwnedFd| {
-            rustix::fs::fstat(fd).is_ok_and(|s| s.st_dev == file.device && s.st_ino == file.inode)
-        };
-        let by_path = rustix::fs::open(
-            hint,
-            OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            Mode::empty(),
-        );
-        let path_error = match by_path {
-            Ok(fd) if is_it(&fd) => return Ok(fd),
-            Ok(_) => Skip::new(SkipReason::IdentityChanged, "another file is at this path"),
-            Err(Errno::NOENT | Errno::NOTDIR) => Skip::new(SkipReason::Vanished, ""),
-            Err(e) => skip_of(e.into()),
-        };
-        // Renamed, perhaps: the inode number and generation still lead to it.
-        let root =
-            rustix::fs::open(&self.mount, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        let by_inode = root.map_err(io::Error::from).and_then(|root| {
-            let flags = (OFlags::PATH | OFlags::NOFOLLOW).bits() as i32;
-            handle::open_by_inode(root, file.inode, file.generation, flags)
-        });
-        by_inode.ok().filter(is_it).ok_or(path_error)
+        let FileId { device, inode, generation } = file;
+        let identity = handle::Identity { device, inode, generation };
+        handle::find(&self.mount, hint, identity).map_err(|missing| match missing.at_path {
+            None => Skip::new(SkipReason::IdentityChanged, "another file is at this path"),
+            Some(e) if e.kind() == io::ErrorKind::NotADirectory => {
+                Skip::new(SkipReason::Vanished, "")
+            }
+            Some(e) => skip_of(e),
+        })
     }
 }
 
@@ -117,6 +105,10 @@ fn data_mode(dev: u64) -> Result<String, String> {
 }
 
 impl Volume for Ext4 {
+    fn root(&self) -> &Path {
+        &self.mount
+    }
+
     fn free_bytes(&self) -> Result<u64, Skip> {
         let stat = rustix::fs::statvfs(&self.mount).map_err(|e| skip_of(e.into()))?;
         Ok(stat.f_bavail * stat.f_frsize)
@@ -136,24 +128,20 @@ impl Volume for Ext4 {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Skip::new(SkipReason::NotRegular, ""));
         }
-        // Through /proc, so that it is the very inode just looked at. Never waits: not for a
-        // lease holder.
-        let name = format!("/proc/self/fd/{}", found.as_raw_fd());
+        // The very inode just looked at. Never waits: not for a lease holder.
         let open = |how: OFlags| {
-            let how = how | OFlags::CLOEXEC | OFlags::NONBLOCK;
-            let opened = match rustix::fs::open(&name, how | OFlags::NOATIME, Mode::empty()) {
-                // Only the owner may ask for that.
-                Err(Errno::PERM) => rustix::fs::open(&name, how, Mode::empty()),
-                other => other,
-            };
-            opened.map_err(|e| match e {
-                Errno::TXTBSY => Skip::new(SkipReason::Executing, ""),
-                Errno::AGAIN => Skip::new(SkipReason::Leased, ""),
-                e => skip_of(e.into()),
+            let how = how | OFlags::NONBLOCK;
+            // Only the owner may ask for that; if it is something else, the second try tells.
+            let opened = handle::reopen(&found, how | OFlags::NOATIME)
+                .or_else(|_| handle::reopen(&found, how));
+            opened.map_err(|e| match e.raw_os_error().map(Errno::from_raw_os_error) {
+                Some(Errno::TXTBSY) => Skip::new(SkipReason::Executing, ""),
+                Some(Errno::AGAIN) => Skip::new(SkipReason::Leased, ""),
+                _ => skip_of(e),
             })
         };
         let reader = open(OFlags::RDONLY)?;
-        refuse_by_attributes(&reader)?;
+        may_move(&reader)?;
         if inode::generation(&reader).map_err(skip_of)? != file.generation {
             return Err(Skip::new(SkipReason::IdentityChanged, "the inode was reused"));
         }
@@ -172,7 +160,8 @@ impl Volume for Ext4 {
     }
 }
 
-fn refuse_by_attributes(file: &OwnedFd) -> Result<(), Skip> {
+/// See [`super::may_move`].
+pub(super) fn may_move(file: impl AsFd) -> Result<(), Skip> {
     let set = inode::attributes(file).map_err(skip_of)?;
     let reasons = [
         (flags::IMMUTABLE, SkipReason::Immutable),

@@ -2,8 +2,9 @@
 
 pub mod ext4;
 
-use fragmend_layout::{FsKind, Volume};
+use fragmend_layout::{FsKind, Skip, Volume};
 use fragmend_sys::mounts::Mount;
+use std::os::fd::AsFd;
 
 /// Why a whole file system is left alone; one line that says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,13 +32,28 @@ pub fn volume_for(mount: &Mount, force: bool) -> Result<Box<dyn Volume>, Refused
             Ok(volume) => Ok(Box::new(volume)),
             Err(why) => refuse(why),
         },
-        _ => refuse(unsupported(&mount.fs_type)),
+        _ => refuse(unsupported(mount)),
     }
 }
 
 /// What to say of a file system without an engine.
-pub fn unsupported(fs_type: &str) -> String {
-    format!(
-        "moving data on {fs_type} is not supported yet, only on ext4; `fragmend scan` works on it"
-    )
+pub fn unsupported(mount: &Mount) -> String {
+    match mount.overlay_layers() {
+        Some(layers) => format!("an overlay; name the directories that hold its files: {layers}"),
+        None => format!(
+            "moving data on {} is not supported yet, only on ext4; `fragmend scan` works on it",
+            mount.fs_type
+        ),
+    }
+}
+
+/// Whether a file's attributes allow it to be moved on this kind of file system.
+///
+/// # Errors
+/// The attribute that forbids it, or that they cannot be read.
+pub fn may_move(kind: FsKind, file: impl AsFd) -> Result<(), Skip> {
+    match kind {
+        FsKind::Ext4 => ext4::may_move(file),
+        _ => Ok(()),
+    }
 }

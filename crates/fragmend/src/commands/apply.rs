@@ -126,7 +126,7 @@ fn tell(event: &Event, bar: &ProgressBar, ui: &Ui) -> anyhow::Result<()> {
                     s.path.path.escape_default(),
                     s.ranges,
                     human(s.bytes as f64, Unit::Bytes),
-                    name(s.reason),
+                    s.reason,
                 )?;
             }
             if summary.skipped.len() > 20 {
@@ -136,14 +136,6 @@ fn tell(event: &Event, bar: &ProgressBar, ui: &Ui) -> anyhow::Result<()> {
         })?;
     }
     Ok(())
-}
-
-/// A reason as in JSON, with spaces.
-fn name(reason: fragmend_layout::SkipReason) -> String {
-    serde_json::to_value(reason)
-        .ok()
-        .and_then(|v| v.as_str().map(|s| s.replace('_', " ")))
-        .unwrap_or_default()
 }
 
 /// The exit code that a summary deserves.

@@ -10,7 +10,7 @@ use crate::ui::Ui;
 use clap::ValueEnum;
 use fragmend_layout::{Log2Histogram, PathText};
 use fragmend_report::SCHEMA_VERSION;
-use fragmend_report::scan::{ScanFile, ScanTotals, Skipped, Step};
+use fragmend_report::scan::{ScanFigures, ScanFile, ScanTotals, Skipped, Step};
 use fragmend_scan::{
     FileMeasures, MeasuredBatch, Reason, Skip, Source, Totals, Tree, WalkOptions, files, measure,
 };
@@ -179,43 +179,17 @@ fn fs_name(tree: &Tree, file: &FileMeasures) -> String {
 }
 
 fn scan_file(tree: &Tree, file: &FileMeasures) -> ScanFile {
-    let m = &file.measures;
     ScanFile {
         path: PathText::from(tree.path(&file.entry).as_path()),
-        bytes: file.bytes,
-        extents: m.extents,
-        ideal_extents: m.ideal_extents,
-        dof: m.dof(),
-        requests_now: m.requests_now,
-        requests_best: m.requests_best,
-        median_frag_size_bytes: m.median_frag_size,
-        median_frag_distance_bytes: m.median_frag_distance,
-        data_bytes: m.data_bytes,
-        unwritten_bytes: m.unwritten_bytes,
-        shared_bytes: m.shared_bytes,
-        encoded_bytes: m.encoded_bytes,
-        inline_bytes: m.inline_bytes,
+        figures: ScanFigures::new(file.bytes, &file.measures),
     }
 }
 
 fn scan_totals(totals: &Totals) -> ScanTotals {
-    let m = &totals.measures;
     ScanTotals {
         files: totals.files,
         fragmented_files: totals.fragmented_files,
-        bytes: totals.bytes,
-        extents: m.extents,
-        ideal_extents: m.ideal_extents,
-        dof: m.dof(),
-        requests_now: m.requests_now,
-        requests_best: m.requests_best,
-        median_frag_size_bytes: m.median_frag_size,
-        median_frag_distance_bytes: m.median_frag_distance,
-        data_bytes: m.data_bytes,
-        unwritten_bytes: m.unwritten_bytes,
-        shared_bytes: m.shared_bytes,
-        encoded_bytes: m.encoded_bytes,
-        inline_bytes: m.inline_bytes,
+        figures: ScanFigures::new(totals.bytes, &totals.measures),
         further_names: totals.further_names,
         skipped: totals.skipped.values().sum(),
     }

@@ -4,11 +4,39 @@
 
 use fragmend::gather;
 use fragmend_apply::{Event, Options, Receipt, Summary};
-use fragmend_layout::SkipReason;
-use fragmend_plan::{Plan, Policy, Settings};
+use fragmend_layout::{FileId, SkipReason};
+use fragmend_plan::{Plan, PlannedFile, Policy, Settings};
+use fragmend_testbed::fragment::interleaved;
+use fragmend_testbed::image::Image;
+use fragmend_testbed::tools::extents;
 use indicatif::ProgressBar;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+
+/// Size of the files that [`fragmented`] makes.
+pub const SIZE: u64 = 1 << 20;
+
+/// A file of [`SIZE`] in pieces of 4 KiB.
+pub fn fragmented(image: &Image, name: &str) -> PathBuf {
+    let path = image.path().join(name);
+    interleaved(&path, SIZE, &[4096], true).expect("a fragmented file");
+    assert!(extents(&path) > 100, "{}", extents(&path));
+    path
+}
+
+/// The plan's one file, made to name something else.
+pub fn redirected(plan: &Plan, path: &Path) -> Plan {
+    let meta = path.symlink_metadata().unwrap();
+    let generation = match meta.is_file() {
+        true => fragmend_sys::inode::generation(File::open(path).unwrap()).unwrap(),
+        false => 0,
+    };
+    let file = FileId { device: meta.dev(), inode: meta.ino(), generation };
+    let entry = PlannedFile { path: path.into(), file, ..plan.files[0].clone() };
+    Plan { files: vec![entry], ..plan.clone() }
+}
 
 /// A plan for everything fragmented below `paths`, without a trace.
 pub fn plan(paths: &[&Path], policy: Policy) -> Plan {

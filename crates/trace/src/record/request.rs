@@ -91,6 +91,12 @@ fn add_path(request: &mut Request, path: &Path) -> Result<(), TraceError> {
         )));
     }
     let mount = mounts::of_path(&real).map_err(io("cannot find its file system"))?;
+    if let Some(layers) = mount.overlay_layers() {
+        return Err(TraceError::Request(format!(
+            "{} is an overlay; its files lie in other directories, where reads through it are              seen as page-cache misses: record those with --level miss: {layers}",
+            path.display()
+        )));
+    }
     let kernel = kernel_device(mount.dev);
     let whole = real == mount.point && mount.root == Path::new("/");
     let readahead =
