@@ -29,6 +29,9 @@ pub struct Window {
     pub aligned: bool,
 }
 
+/// Pages in a node of the kernel's tree of them (`XA_CHUNK_SIZE`).
+const NODE: u64 = 64;
+
 /// The page cache of one file. All positions are page numbers.
 #[derive(Debug)]
 pub struct PageCache {
@@ -40,6 +43,8 @@ pub struct PageCache {
     /// Pages of the file.
     end: u64,
     pages: FxHashMap<u64, Word>,
+    /// Marked folios of more than one page: first page and number of pages.
+    folios: FxHashMap<u64, u64>,
     streams: FxHashMap<u32, Stream>,
 }
 
@@ -71,6 +76,7 @@ impl PageCache {
             aligned: window.aligned,
             end: file_size.div_ceil(PAGE),
             pages: FxHashMap::default(),
+            folios: FxHashMap::default(),
             streams: FxHashMap::default(),
         }
     }
@@ -87,13 +93,13 @@ impl PageCache {
         while let Some((page, cached)) = self.next_event(at, last) {
             let wanted = last - page;
             let window = if cached {
-                self.word(page).marked &= !bit(page);
-                self.ahead_of(&mut stream, page, wanted)
+                let (first, pages) = self.unmark(page);
+                self.ahead_of(&mut stream, first, pages, last - first)
             } else {
                 Some(self.missed(&mut stream, page, wanted))
             };
             if let Some((start, size, mark)) = window {
-                self.fill(start, size, mark, &mut fetch);
+                self.fill(start, size, mark.map(|m| (m, stream.order)), &mut fetch);
             }
             // A page that was to be fetched is there now, whatever the window was.
             at = page + 1;
@@ -117,7 +123,6 @@ impl PageCache {
     fn missed(&self, s: &mut Stream, page: u64, wanted: u64) -> (u64, u64, Option<u64>) {
         let window = self.window_for(wanted);
         let follows = s.previous.is_some_and(|p| page.wrapping_sub(p) <= 1);
-        s.order = 0;
         if page == 0 || wanted > window || follows {
             s.start = page;
             s.size = first_size(wanted, window);
@@ -133,23 +138,30 @@ impl PageCache {
             s.size = (if from_the_start { behind * 2 } else { behind } + wanted).min(window);
             s.ahead = 1;
         }
+        s.order = 0;
         (s.start, s.size, Some(s.start + s.size - s.ahead))
     }
 
-    /// A marked page was read: the next window, if there is one to begin.
-    fn ahead_of(&self, s: &mut Stream, page: u64, wanted: u64) -> Option<(u64, u64, Option<u64>)> {
+    /// A marked folio of `pages` from `page` on was read: the next window, if there is one to begin.
+    fn ahead_of(
+        &self,
+        s: &mut Stream,
+        page: u64,
+        pages: u64,
+        wanted: u64,
+    ) -> Option<(u64, u64, Option<u64>)> {
         let window = self.window_for(wanted);
         let expected = (s.start + s.size).saturating_sub(s.ahead);
         if s.size > 0 && page == expected {
             s.start += s.size;
             s.size = s.size.max(next_size(s.size, window));
         } else {
-            let start = (page + 1..=page + window).find(|p| !self.is_cached(*p))?;
+            let start = self.next_miss(page + 1, window, (2..NODE).contains(&pages))?;
             s.start = start;
             s.size = next_size(start - page + wanted, window);
         }
         if self.aligned {
-            s.order = (s.order + 2).min(LARGEST_ORDER);
+            s.order = (s.order + 2).min(LARGEST_ORDER).min(window.ilog2());
             let end = s.start + s.size;
             let aligned = end >> s.order << s.order;
             s.size = if aligned > s.start { aligned - s.start } else { s.size };
@@ -157,6 +169,16 @@ impl PageCache {
         }
         s.ahead = s.size;
         Some((s.start, s.size, Some(s.start)))
+    }
+
+    /// The first page of `window` from `page` on that is not cached (`page_cache_next_miss`). When
+    /// the scan starts inside a folio that is smaller than a node of the kernel's tree, its finger
+    /// in that node stays one page behind the index that it reports, and skips the first page of
+    /// the next node.
+    fn next_miss(&self, page: u64, window: u64, inside: bool) -> Option<u64> {
+        let node = |page: u64| page / NODE;
+        let finger = |p: u64| if inside && node(p - 1) == node(page - 1) { p - 1 } else { p };
+        (page..page + window).find(|p| !self.is_cached(finger(*p)))
     }
 
     /// The largest window for a read of which `wanted` pages are left.
@@ -188,15 +210,19 @@ impl PageCache {
         None
     }
 
-    /// Caches a window, and gives the stretches of it that were not there.
+    /// Caches a window, and gives the stretches of it that were not there. The mark is a page and
+    /// the largest order of the folio that begins there.
     fn fill(
         &mut self,
         start: u64,
         size: u64,
-        mark: Option<u64>,
+        mark: Option<(u64, u32)>,
         fetch: &mut impl FnMut(ByteRange),
     ) {
         let end = start.saturating_add(size).min(self.end);
+        // Only a folio that is fetched now can carry the mark.
+        let mark = mark.filter(|(m, _)| (start..end).contains(m) && !self.is_cached(*m));
+        let mark = mark.map(|(page, order)| (page, self.folio_pages(page, order, end)));
         let mut stretch: Option<ByteRange> = None;
         let mut at = start;
         while at < end {
@@ -224,11 +250,33 @@ impl PageCache {
         }
         if let Some(last) = stretch {
             fetch(last);
-            // Only a page that was fetched carries the mark.
-            if let Some(mark) = mark.filter(|m| (start..end).contains(m)) {
-                self.word(mark).marked |= bit(mark);
+        }
+        if let Some((first, pages)) = mark {
+            (first..first + pages).for_each(|page| self.word(page).marked |= bit(page));
+            if pages > 1 {
+                self.folios.insert(first, pages);
             }
         }
+    }
+
+    /// Pages of the folio that is made at `page` in a window that ends at `end`: as many as its
+    /// alignment allows, unless some of them are cached already (`page_cache_ra_order`).
+    fn folio_pages(&self, page: u64, order: u32, end: u64) -> u64 {
+        let mut order = order.min(page.trailing_zeros());
+        while page + (1 << order) > end {
+            order -= 1;
+        }
+        if (page..page + (1 << order)).any(|p| self.is_cached(p)) { 1 } else { 1 << order }
+    }
+
+    /// Takes the mark off the folio that holds a marked page; gives the folio's first page and its length.
+    fn unmark(&mut self, page: u64) -> (u64, u64) {
+        let holds = |first: &u64| self.folios.get(first).is_some_and(|n| page - first < *n);
+        let first = (page.saturating_sub((1 << LARGEST_ORDER) - 1)..=page).rev().find(holds);
+        let first = first.unwrap_or(page);
+        let pages = self.folios.remove(&first).unwrap_or(1);
+        (first..first + pages).for_each(|p| self.word(p).marked &= !bit(p));
+        (first, pages)
     }
 
     fn is_cached(&self, page: u64) -> bool {
@@ -306,6 +354,26 @@ mod tests {
         let got = fetched_by(Window { aligned: true, ..WINDOW }, &reads);
         let want = [(0, 16), (16, 32), (48, 16), (64, 32), (96, 32), (128, 64), (192, 64)];
         assert_eq!(got[..7], want, "{got:?}");
+    }
+
+    #[test]
+    fn a_cached_page_takes_no_mark() {
+        // A lone page in the middle of what becomes the first window of a stream: the window's
+        // mark would be on it. Reading on meets the end of the window, not the mark.
+        let reads = [(404, 4), (1000, 4), (396, 4), (400, 4), (404, 4), (408, 4), (412, 4)];
+        assert_eq!(fetched(&reads), [(404, 4), (1000, 4), (396, 4), (400, 4), (408, 8)]);
+    }
+
+    #[test]
+    fn any_page_of_a_marked_folio_begins_the_next_window() {
+        let aligned = Window { aligned: true, ..WINDOW };
+        let mut reads: Vec<_> = (0..12).map(|i| (i * 4, 4)).collect();
+        let before = fetched_by(aligned, &reads);
+        assert_eq!(before.last(), Some(&(48, 16)), "{before:?}");
+        // Its first folio is all of it. Older kernels have single pages, and a mark on the first.
+        reads.push((56, 4));
+        assert_eq!(fetched_by(aligned, &reads).len(), before.len() + 1);
+        assert_eq!(fetched_by(WINDOW, &reads), fetched_by(WINDOW, &reads[..12]));
     }
 
     #[test]
