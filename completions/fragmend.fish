@@ -35,7 +35,7 @@ complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "apply" -d 'Move w
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "auto" -d 'Record, plan and apply in one go'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l top -d 'How many of the worst files the text lists; JSON has them all' -r
-complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l source -d 'Where layouts come from' -r -f -a "auto\t'The inode tables where possible, FIEMAP elsewhere'
+complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l source -d 'Where layouts come from' -r -f -a "auto\t'The inode tables where possible, after one sync of the file system; FIEMAP elsewhere'
 fiemap\t'Open every file and ask the kernel (FIEMAP)'
 bulk\t'Read ext4\'s inode tables from the block device; needs root'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l cross-file-systems -d 'Go on into other file systems mounted below a path'

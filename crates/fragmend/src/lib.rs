@@ -21,6 +21,7 @@ pub mod ui;
 
 use cli::{Cli, Command};
 use exit::{Exit, Usage};
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 /// Runs a parsed command line, prints what went wrong in one line, and gives the exit code.
@@ -28,8 +29,8 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(e) => {
-            let _ = e.print();
-            return if e.use_stderr() { Exit::USAGE } else { Exit::DONE }.into();
+            let unsaid = e.print().is_err_and(|io| io.kind() != ErrorKind::BrokenPipe);
+            return (Exit::USAGE.when(e.use_stderr()) | Exit::FAILED.when(unsaid)).into();
         }
     };
     let ui = ui::Ui::new(&cli.global);

@@ -239,6 +239,18 @@ fn wrong_usage_is_exit_eight() {
 }
 
 #[test]
+fn help_that_cannot_be_printed_fails() {
+    let help = |to: std::fs::File| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_fragmend"));
+        command.arg("--help").stdout(to).stderr(std::process::Stdio::null()).status().unwrap()
+    };
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    assert_eq!(help(full).code(), Some(4));
+    let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
+    assert_eq!(help(null).code(), Some(0));
+}
+
+#[test]
 fn neither_file_nor_directory_is_refused() {
     let output = scan(["/dev/null"]);
     assert_eq!(output.status.code(), Some(4));

@@ -38,7 +38,7 @@ pub struct Args {
 /// Values of `--source`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum SourceArg {
-    /// The inode tables where possible, FIEMAP elsewhere
+    /// The inode tables where possible, after one sync of the file system; FIEMAP elsewhere
     Auto,
     /// Open every file and ask the kernel (FIEMAP)
     Fiemap,
