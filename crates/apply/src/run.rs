@@ -134,13 +134,13 @@ fn volumes(plan: &Plan, options: &Options) -> Result<HashMap<u64, Box<dyn Volume
         if !plan.files.iter().any(|f| f.file.device == device.device) {
             continue;
         }
-        let mount = mounts::best(&mounts, device.device).ok_or_else(|| {
-            let recorded = device.mount.to_path();
-            let there = mounts.iter().any(|m| Some(&m.point) == recorded.as_ref());
+        let recorded = device.mount.to_path().unwrap_or_default();
+        let mount = mounts::of_root(&mounts, device.device, &recorded).ok_or_else(|| {
+            let there = mounts.iter().any(|m| m.point == recorded);
             let name = device.mount.path.clone();
             if there { ApplyError::Renumbered(name) } else { ApplyError::NotMounted(name) }
         })?;
-        let volume = volume_for(mount, options.force)?;
+        let volume = volume_for(&mount, options.force)?;
         let (planned, found) = (device.block_bytes, volume.block_bytes());
         if planned != found {
             let mount = mount.point.display().to_string();
@@ -304,30 +304,43 @@ impl Run<'_> {
         let started = Instant::now();
         let range = ready.planned.range();
         let mut receipt = blank(planned, ready.planned, Outcome::Moved, Some(ready.pieces));
+        let (rate, device) = (self.options.rate, planned.file.device);
+        let pacer = self.pacers.entry(device).or_insert_with(|| Pacer::new(rate, device));
+        let (step_bytes, block, stop) = (self.options.step_bytes, self.block, self.stop);
+        let part_at = |pacer: &Pacer, at: u64| {
+            ByteRange::at(at, pacer.step(step_bytes).max(block)).intersect(range)
+        };
+        let whole = file.moves_whole_ranges();
         let mut problem = None;
-        while receipt.moved_bytes < range.len() {
-            if self.stopped() {
+        let mut prepared = range.start;
+        while whole && prepared < range.end && problem.is_none() && !stop.load(Ordering::Relaxed) {
+            let part = part_at(pacer, prepared);
+            let step = Instant::now();
+            problem = file.prepare(index, part).err();
+            pacer.after_step(part.len(), step.elapsed(), stop);
+            prepared = part.end;
+        }
+        while receipt.moved_bytes < range.len() && problem.is_none() {
+            if stop.load(Ordering::Relaxed) {
                 receipt.outcome = Outcome::Interrupted;
                 break;
             }
-            let at = range.start + receipt.moved_bytes;
-            let (rate, device) = (self.options.rate, planned.file.device);
-            let pacer = self.pacers.entry(device).or_insert_with(|| Pacer::new(rate, device));
-            let part = ByteRange::at(at, pacer.step(self.options.step_bytes).max(self.block))
-                .intersect(range);
+            let part = match whole {
+                true => range,
+                false => part_at(pacer, range.start + receipt.moved_bytes),
+            };
             let step = Instant::now();
             let done = file.relocate(index, part);
             let held = done.held.as_secs_f64();
             receipt.longest_step_seconds = receipt.longest_step_seconds.max(held);
             receipt.moved_bytes += done.moved;
             problem = done.skip;
-            if problem.is_some() {
-                break;
+            if problem.is_none() && !whole {
+                pacer.after_step(done.moved, step.elapsed(), stop);
             }
-            pacer.after_step(done.moved, step.elapsed(), self.stop);
         }
         let pieces = |file: &mut dyn Movable| file.layout(range).map(|l| l.pieces(range)).ok();
-        if pieces(file).is_some_and(|after| after > ready.pieces) {
+        if !whole && pieces(file).is_some_and(|after| after > ready.pieces) {
             // Never make it worse: what did move moves back.
             let moved = ByteRange::at(range.start, receipt.moved_bytes);
             receipt.moved_bytes += file.relocate(index, moved).moved;

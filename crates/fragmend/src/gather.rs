@@ -149,10 +149,8 @@ struct Mounted {
 impl Mounted {
     fn find(dev: u64, hint: Option<&Path>) -> Option<Self> {
         let mounts = mounts::all().ok()?;
-        let mount = mounts::best(&mounts, dev)
-            .cloned()
-            // A Btrfs subvolume has a device number that no mount shows.
-            .or_else(|| mounts::of_path(hint?).ok())?;
+        let root = hint.and_then(|path| mounts::root_of(path).ok()).unwrap_or_default();
+        let mount = mounts::of_root(&mounts, dev, &root)?;
         let root = std::fs::File::open(&mount.point).ok()?;
         let system = FileSystem::of(&root, dev).ok()?;
         let size = rustix::fs::fstatvfs(&root).ok()?;
@@ -199,7 +197,7 @@ impl Mounted {
         layout: Layout,
         accesses: Vec<fragmend_trace::Access>,
     ) {
-        if self.system.kind != FsKind::Ext4 {
+        if matches!(self.system.kind, FsKind::F2fs | FsKind::Other) {
             let reason = fragmend_apply::engine::unsupported(&self.mount);
             found.unsupported.push(LeftAlone { path: path.as_path().into(), reason });
             return;

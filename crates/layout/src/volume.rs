@@ -84,6 +84,8 @@ pub enum SkipReason {
     Immutable,
     /// Marked append-only (`chattr +a`).
     AppendOnly,
+    /// Marked as not to be defragmented (XFS).
+    NoDefrag,
     /// Encrypted by the file system.
     Encrypted,
     /// Protected by fs-verity.
@@ -171,8 +173,13 @@ pub trait Movable {
     /// Finds new space for all of `ranges` at once, and says in how many pieces each would lie
     /// there. Nothing has moved yet; what was staged before is given back.
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;
-    /// Exchanges `part` of the staged range `index` with its new space. Called once more on the
-    /// same part, it moves back.
+    /// Whether a staged range moves as a whole or not at all: then it is [`prepare`](Self::prepare)d
+    /// part by part, and relocated by one call.
+    fn moves_whole_ranges(&self) -> bool;
+    /// Does what can be done for `part` of the staged range `index` without locking anybody out.
+    fn prepare(&mut self, index: usize, part: ByteRange) -> Result<(), Skip>;
+    /// Exchanges `part` of the staged range `index` with its new space. Unless ranges move as a
+    /// whole, it moves back when it is called once more on the same part.
     fn relocate(&mut self, index: usize, part: ByteRange) -> Relocated;
     /// Makes what was relocated durable and frees the space that it left, or that was not used.
     fn settle(&mut self) -> Result<(), Skip>;

@@ -233,14 +233,13 @@ fn explain(file: &Analysed, moves: &[ByteRange], traced: bool) -> Vec<PlannedRan
         .collect()
 }
 
-/// The requests that touch `range`, found through the windows that do.
+/// The requests that touch `range`: they are sorted by their start, and none is longer than the
+/// longest.
 fn touching(file: &Analysed, range: ByteRange) -> impl Iterator<Item = &Request> {
-    let first = file.windows.partition_point(|w| w.range.end <= range.start);
-    let end = file.windows.partition_point(|w| w.range.start < range.end).max(first);
-    let windows = file.windows[first..end].iter();
-    windows
-        .flat_map(|w| &file.requests[w.requests.clone()])
-        .filter(move |r| r.range.overlaps(range))
+    let longest = file.longest_request;
+    let first = file.requests.partition_point(|r| r.range.start + longest <= range.start);
+    let rest = file.requests[first..].iter();
+    rest.take_while(move |r| r.range.start < range.end).filter(move |r| r.range.overlaps(range))
 }
 
 /// Fills in the shares, and says whether it pays.

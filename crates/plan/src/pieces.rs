@@ -33,12 +33,13 @@ impl Pieces {
         requests: impl IntoIterator<Item = &'a Request>,
         max_request: u64,
     ) -> u64 {
-        let mut first = 0;
+        let mut first = None;
         let mut cost = |r: &'a Request| {
-            while self.pieces.get(first).is_some_and(|p| p.end <= r.range.start) {
-                first += 1;
+            let first = first.get_or_insert_with(|| self.first_behind(r.range.start));
+            while self.pieces.get(*first).is_some_and(|p| p.end <= r.range.start) {
+                *first += 1;
             }
-            r.fetches * self.cost_from(first, r.range, max_request)
+            r.fetches * self.cost_from(*first, r.range, max_request)
         };
         requests.into_iter().filter(|r| r.fetches > 0).map(&mut cost).sum()
     }

@@ -43,16 +43,16 @@ pub struct PageCache {
     /// Pages of the file.
     end: u64,
     pages: FxHashMap<u64, Word>,
-    /// Marked folios of more than one page: first page and number of pages.
-    folios: FxHashMap<u64, u64>,
     streams: FxHashMap<u32, Stream>,
 }
 
-/// 64 pages: which are cached, and which start the next window when they are read.
+/// 64 pages: which are cached, which start the next window when they are read, and which of those
+/// are the first of their folio.
 #[derive(Clone, Copy, Debug, Default)]
 struct Word {
     cached: u64,
     marked: u64,
+    first: u64,
 }
 
 /// `struct file_ra_state`.
@@ -76,7 +76,6 @@ impl PageCache {
             aligned: window.aligned,
             end: file_size.div_ceil(PAGE),
             pages: FxHashMap::default(),
-            folios: FxHashMap::default(),
             streams: FxHashMap::default(),
         }
     }
@@ -253,9 +252,7 @@ impl PageCache {
         }
         if let Some((first, pages)) = mark {
             (first..first + pages).for_each(|page| self.word(page).marked |= bit(page));
-            if pages > 1 {
-                self.folios.insert(first, pages);
-            }
+            self.word(first).first |= bit(first);
         }
     }
 
@@ -269,14 +266,20 @@ impl PageCache {
         if (page..page + (1 << order)).any(|p| self.is_cached(p)) { 1 } else { 1 << order }
     }
 
-    /// Takes the mark off the folio that holds a marked page; gives the folio's first page and its length.
+    /// Takes the mark off the folio that holds a marked page; gives the folio's first page and its
+    /// length.
     fn unmark(&mut self, page: u64) -> (u64, u64) {
-        let holds = |first: &u64| self.folios.get(first).is_some_and(|n| page - first < *n);
-        let first = (page.saturating_sub((1 << LARGEST_ORDER) - 1)..=page).rev().find(holds);
-        let first = first.unwrap_or(page);
-        let pages = self.folios.remove(&first).unwrap_or(1);
-        (first..first + pages).for_each(|p| self.word(p).marked &= !bit(p));
-        (first, pages)
+        let mut first = page;
+        while self.word(first).first & bit(first) == 0 {
+            first -= 1;
+        }
+        self.word(first).first &= !bit(first);
+        let mut end = first;
+        while self.word(end).marked & bit(end) != 0 && self.word(end).first & bit(end) == 0 {
+            self.word(end).marked &= !bit(end);
+            end += 1;
+        }
+        (first, end - first)
     }
 
     fn is_cached(&self, page: u64) -> bool {

@@ -28,6 +28,7 @@ pub mod flags {
 }
 
 const FS_IOC_GETFLAGS: libc::c_ulong = 0x8008_6601;
+const FS_IOC_SETFLAGS: libc::c_ulong = 0x4008_6602;
 const FS_IOC_GETVERSION: libc::c_ulong = 0x8008_7601;
 
 /// The inode's generation: with device and inode number it names a file for good.
@@ -38,6 +39,19 @@ pub fn generation(file: impl AsFd) -> io::Result<u32> {
 /// The inode's attribute flags; see [`flags`].
 pub fn attributes(file: impl AsFd) -> io::Result<u32> {
     get_u32(file, FS_IOC_GETFLAGS)
+}
+
+/// Sets the inode's attribute flags.
+///
+/// # Errors
+/// `EPERM` for flags that the caller may not set, `EINVAL` or `EOPNOTSUPP` for those that this
+/// file cannot have.
+pub fn set_attributes(file: impl AsFd, attributes: u32) -> io::Result<()> {
+    // The request number says long, the kernel reads an int.
+    let value = u64::from(attributes);
+    // SAFETY: FS_IOC_SETFLAGS reads at most eight bytes from the pointer, which is a live u64.
+    let rc = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FS_IOC_SETFLAGS, &raw const value) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn get_u32(file: impl AsFd, request: libc::c_ulong) -> io::Result<u32> {

@@ -8,6 +8,8 @@
 //! |---|---|
 //! | [`fiemap`] | where a file's bytes lie (`FS_IOC_FIEMAP`) |
 //! | [`move_ext`] | swapping blocks between two ext4 files (`EXT4_IOC_MOVE_EXT`) |
+//! | [`dedupe`] | sharing equal bytes between two files (`FIDEDUPERANGE`) |
+//! | [`xfs`] | XFS: features, exchanging ranges (`XFS_IOC_COMMIT_RANGE`) |
 //! | [`inode`] | generation and attribute flags (`FS_IOC_GETVERSION`, `FS_IOC_GETFLAGS`) |
 //! | [`handle`] | a file by inode number, without its path (`open_by_handle_at`) |
 //! | [`mounts`] | what is mounted where (`/proc/self/mountinfo`) |
@@ -19,6 +21,7 @@
 
 pub mod block;
 pub mod cache;
+pub mod dedupe;
 pub mod fiemap;
 pub mod handle;
 pub mod inode;
@@ -27,3 +30,4 @@ pub mod move_ext;
 pub mod process;
 pub mod shutdown;
 pub mod users;
+pub mod xfs;

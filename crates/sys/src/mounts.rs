@@ -51,6 +51,23 @@ pub fn best(mounts: &[Mount], dev: u64) -> Option<&Mount> {
     mounts.iter().filter(|m| m.dev == dev).min_by_key(rank)
 }
 
+/// The mount to work through for the file system whose directory `root` has this device number:
+/// as [`best`], or the one that `root` lies on where no mount shows the number, as on subvolumes
+/// of Btrfs.
+pub fn of_root(mounts: &[Mount], dev: u64, root: &Path) -> Option<Mount> {
+    let there = || root.metadata().is_ok_and(|m| m.dev() == dev);
+    let on_it = || of_path(root).ok().map(|m| Mount { dev, point: root.to_owned(), ..m });
+    best(mounts, dev).cloned().or_else(|| there().then(on_it).flatten())
+}
+
+/// The highest directory above `path` that has its device number: a mount point, or the root of
+/// a subvolume.
+pub fn root_of(path: &Path) -> io::Result<PathBuf> {
+    let dev = path.metadata()?.dev();
+    let same = |p: &&Path| p.metadata().is_ok_and(|m| m.dev() == dev);
+    Ok(path.ancestors().take_while(same).last().unwrap_or(path).to_owned())
+}
+
 /// The mount that `path` lies on: the longest mount point above it with the path's own device.
 pub fn of_path(path: &Path) -> io::Result<Mount> {
     let path = path.canonicalize()?;

@@ -1,6 +1,7 @@
 //! A file system in a sparse file, mounted through a loop device.
 
 use crate::cleanup::{self, Ticket, Undo};
+use crate::file_system::{EXT4, FileSystem};
 use fragmend_sys::block::{BlockDevice, Counters};
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -11,6 +12,7 @@ use std::process::{Command, Stdio};
 /// A mounted image; unmounted, detached and deleted when dropped, or when a signal ends the
 /// process.
 pub struct Image {
+    file_system: &'static FileSystem,
     mount: PathBuf,
     loop_device: String,
     /// Queue settings that were changed, as they were.
@@ -28,14 +30,20 @@ impl Image {
 
     /// A fresh ext4 with further `mkfs.ext4` arguments and comma-separated mount options.
     pub fn ext4_with(bytes: u64, mkfs: &[&str], options: &str) -> Self {
+        Self::made(&EXT4, bytes, mkfs, options)
+    }
+
+    /// A fresh file system of `bytes` (XFS wants 300 MiB), mounted.
+    pub fn of(file_system: &'static FileSystem, bytes: u64) -> Self {
+        Self::made(file_system, bytes, &[], "")
+    }
+
+    fn made(file_system: &'static FileSystem, bytes: u64, mkfs: &[&str], options: &str) -> Self {
         let dir = directory();
         let file = disk(&dir);
         std::fs::File::create(&file).and_then(|f| f.set_len(bytes)).expect("a sparse image");
-        let mut make =
-            vec!["-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
-        make.extend(mkfs);
-        run("mkfs.ext4", make.iter().map(OsStr::new).chain([file.as_os_str()]));
-        let image = Self::attach(dir);
+        file_system.make(&file, mkfs);
+        let image = Self::attach(file_system, dir);
         image.mount_with(options);
         image
     }
@@ -48,7 +56,7 @@ impl Image {
         let args = ["--sparse=always", "--reflink=auto"].map(OsString::from);
         run("cp", args.into_iter().chain([disk(&self.dir).into(), disk(&dir).into()]));
         self.mount_with("");
-        let copy = Self::attach(dir);
+        let copy = Self::attach(self.file_system, dir);
         copy.mount_with("");
         // The copy itself must not disturb what is measured next.
         rustix::fs::sync();
@@ -56,7 +64,7 @@ impl Image {
     }
 
     /// Puts the disk in `dir` behind a loop device; not mounted yet.
-    fn attach(dir: tempfile::TempDir) -> Self {
+    fn attach(file_system: &'static FileSystem, dir: tempfile::TempDir) -> Self {
         let tree = cleanup::register(Undo::Tree(dir.path().to_owned()));
         // Direct I/O to the backing file: what the loop device counts is what a disk would see,
         // and the image is not cached twice.
@@ -67,7 +75,14 @@ impl Image {
         std::fs::create_dir(&mount).expect("a mount point");
         let mounted = cleanup::register(Undo::Mount(mount.clone()));
         let queue = RefCell::default();
-        Self { mount, loop_device: node, queue, _tickets: [tree, device, mounted], dir }
+        Self {
+            file_system,
+            mount,
+            loop_device: node,
+            queue,
+            _tickets: [tree, device, mounted],
+            dir,
+        }
     }
 
     /// Where it is mounted.
@@ -114,14 +129,15 @@ impl Image {
         rustix::fs::syncfs(root).expect("the file system can be synced");
     }
 
-    /// Mounts with comma-separated options.
+    /// Mounts with comma-separated options, besides those of the kind of file system.
     pub fn mount_with(&self, options: &str) {
-        let options = if options.is_empty() { "defaults" } else { options };
+        let options = ["defaults", self.file_system.options, options].map(str::to_owned);
+        let options = options.into_iter().filter(|o| !o.is_empty()).collect::<Vec<_>>().join(",");
         run(
             "mount",
             [
                 OsStr::new("-o"),
-                OsStr::new(options),
+                OsStr::new(&options),
                 OsStr::new(&self.loop_device),
                 self.mount.as_os_str(),
             ],
@@ -139,13 +155,13 @@ impl Image {
         self.mount_with("");
     }
 
-    /// Unmounts, checks with `e2fsck -fn`, and mounts again.
+    /// Unmounts, checks with the file system's own tool, and mounts again.
     ///
     /// # Panics
     /// When the check finds anything.
     pub fn fsck(&self) {
         self.unmount();
-        run("e2fsck", ["-fn", &self.loop_device].map(OsStr::new));
+        self.file_system.check(Path::new(&self.loop_device));
         self.mount_with("");
     }
 }

@@ -5,6 +5,7 @@
 //! | module | its job |
 //! |---|---|
 //! | [`image`] | a file system in a sparse file on a loop device |
+//! | [`file_system`] | how each kind is made, mounted and checked |
 //! | [`overlay`] | an overlay over directories of an image |
 //! | [`fragment`] | files that are truly fragmented, as the papers make them |
 //! | [`aging`] | a file system that is full of small files, some of which go away |
@@ -25,6 +26,7 @@ pub mod bench;
 pub mod cleanup;
 pub mod database;
 pub mod demo;
+pub mod file_system;
 pub mod fio;
 pub mod fragment;
 pub mod image;

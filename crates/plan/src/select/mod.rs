@@ -20,6 +20,8 @@ use std::sync::OnceLock;
 pub struct Analysed {
     /// Distinct requests in ascending order; those that are not hot enough are left out.
     pub requests: Vec<Request>,
+    /// Length of the longest of them in bytes.
+    pub longest_request: u64,
     /// Their overlap windows.
     pub windows: Vec<Window>,
     /// Where the file's data lies.
@@ -38,6 +40,7 @@ impl Analysed {
     /// block in bytes.
     pub fn of(requests: Vec<Request>, layout: &Layout, limits: DeviceLimits, block: u64) -> Self {
         Self {
+            longest_request: requests.iter().map(|r| r.range.len()).max().unwrap_or(0),
             windows: merge::windows(&requests),
             requests,
             pieces: Pieces::of(layout),

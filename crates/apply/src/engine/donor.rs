@@ -1,0 +1,219 @@
+//! New space for ranges of a file: an unnamed file beside it, allocated at once and compared
+//! before a byte is written to it.
+//!
+//! The donor has no name, so whatever happens to this process it goes with its last descriptor,
+//! and after a crash with the file system's own recovery of orphans.
+
+use super::errno::skip_of;
+use super::mounted::OpenFile;
+use super::warm::Warm;
+use fragmend_layout::{ByteRange, Layout, Skip, SkipReason};
+use fragmend_scan::fiemap;
+use fragmend_sys::fiemap::Fiemap;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+/// How many places are compared before the best of them is taken.
+const DONORS: usize = 3;
+/// How much more than is needed is asked for, to choose from, in bytes.
+const SLACK: u64 = 8 << 20;
+
+/// How a donor's space is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Space {
+    /// All at once, and some more to choose from where there is plenty.
+    Choice,
+    /// Range by range and no more, for file systems that cannot free a part of an extent.
+    Exact,
+}
+
+/// A donor and what lies where in it.
+pub(super) struct Stage {
+    donor: OwnedFd,
+    slots: Vec<Slot>,
+}
+
+struct Slot {
+    range: ByteRange,
+    /// Where in the donor the range's new space begins.
+    donor_start: u64,
+    warm: Warm,
+    moved: bool,
+}
+
+impl Stage {
+    /// Finds new space for `ranges`; also gives the pieces in which each would lie there.
+    /// `prepare` sees each donor while it is empty, to give it attributes.
+    ///
+    /// # Errors
+    /// No space, or whatever the system says.
+    pub fn new(
+        file: &OpenFile,
+        ranges: &[ByteRange],
+        space: Space,
+        prepare: impl FnMut(&OwnedFd) -> Result<(), Skip>,
+    ) -> Result<(Self, Vec<u64>), Skip> {
+        let Place { donor, start, pieces, .. } = best_place(file, ranges, space, prepare)?;
+        let mut donor_start = start;
+        let slot = |range: &ByteRange| {
+            let warm = Warm::of(file, *range);
+            let slot = Slot { range: *range, donor_start, warm, moved: false };
+            donor_start += range.len();
+            slot
+        };
+        Ok((Self { donor, slots: ranges.iter().map(slot).collect() }, pieces))
+    }
+
+    /// The donor and the offset in it where `part` of range `index` is to lie.
+    ///
+    /// # Errors
+    /// When nothing is staged.
+    pub fn place(
+        stage: &Option<Self>,
+        index: usize,
+        part: ByteRange,
+    ) -> Result<(&OwnedFd, u64), Skip> {
+        let nothing_staged = || Skip::new(SkipReason::Failed, "nothing is staged");
+        let Self { donor, slots } = stage.as_ref().ok_or_else(nothing_staged)?;
+        let slot = slots.get(index).ok_or_else(nothing_staged)?;
+        Ok((donor, slot.donor_start + part.start - slot.range.start))
+    }
+
+    /// Notes that some of range `index` has moved.
+    pub fn moved(stage: &mut Option<Self>, index: usize) {
+        if let Some(slot) = stage.as_mut().and_then(|s| s.slots.get_mut(index)) {
+            slot.moved = true;
+        }
+    }
+
+    /// Gives the donor back; what was moved is left to be made durable, if there is any.
+    pub fn close(self) -> Option<Closed> {
+        let mut moved = self.slots;
+        moved.retain(|slot| slot.moved);
+        (!moved.is_empty()).then_some(Closed(moved))
+    }
+}
+
+/// What was moved, after its donor is gone.
+pub(super) struct Closed(Vec<Slot>);
+
+impl Closed {
+    /// Puts the page cache back as it was.
+    pub fn restore_cache(&self, file: &OpenFile) {
+        self.0.iter().for_each(|slot| slot.warm.restore(file, slot.range));
+    }
+}
+
+/// A donor, where in it the ranges begin, and in how many pieces each would lie.
+struct Place {
+    donor: OwnedFd,
+    start: u64,
+    pieces: Vec<u64>,
+    /// Pieces of all runs of neighbouring ranges: a reader does not stop where a range ends.
+    in_all: u64,
+}
+
+/// Allocates space for all ranges at once, back to back: the allocator sees the whole need,
+/// and ranges that follow each other in the file lie so on the device. ext4 may fill a small
+/// need from scattered holes although there is room in one piece, so more is asked for where
+/// there is plenty, and the best stretch of it is used; and while an attempt lies in more
+/// pieces than it must, it is held, so that the next one has to go elsewhere.
+fn best_place(
+    file: &OpenFile,
+    ranges: &[ByteRange],
+    space: Space,
+    mut prepare: impl FnMut(&OwnedFd) -> Result<(), Skip>,
+) -> Result<Place, Skip> {
+    let total: u64 = ranges.iter().map(|r| r.len()).sum();
+    let plenty = space == Space::Choice && file.free_bytes()? / 4 > total + SLACK;
+    let want = if plenty { total + SLACK } else { total };
+    let runs = runs(ranges);
+    let mut maps = Fiemap::default();
+    let mut tried: Vec<Place> = Vec::new();
+    while tried.len() < DONORS {
+        let donor = unnamed(file)?;
+        prepare(&donor)?;
+        let allocate =
+            |at, length| rustix::fs::fallocate(&donor, FallocateFlags::empty(), at, length);
+        let allocated = match space {
+            Space::Choice => allocate(0, want),
+            Space::Exact => {
+                let mut at = 0;
+                ranges.iter().try_for_each(|range| {
+                    at += range.len();
+                    allocate(at - range.len(), range.len())
+                })
+            }
+        };
+        match allocated {
+            Ok(()) => {}
+            // Held attempts may be what fills the disk: the best of them must do.
+            Err(Errno::NOSPC | Errno::DQUOT) if !tried.is_empty() => break,
+            Err(e) => return Err(skip_of(e.into())),
+        }
+        let all = ByteRange { start: 0, end: want };
+        let lies = fiemap::layout_within(&mut maps, &donor, all, false).map_err(skip_of)?;
+        let start = best_start(&lies, &runs, want - total);
+        let in_all = pieces(&lies, &runs, start).iter().sum();
+        tried.push(Place { donor, start, pieces: pieces(&lies, ranges, start), in_all });
+        if in_all <= runs.len() as u64 {
+            break;
+        }
+    }
+    let best = tried.into_iter().min_by_key(|place| place.in_all);
+    best.ok_or_else(|| Skip::new(SkipReason::NoSpace, ""))
+}
+
+/// An empty unnamed file on the same file system, beside the file if that can be: most file
+/// systems allocate near the directory.
+fn unnamed(file: &OpenFile) -> Result<OwnedFd, Skip> {
+    let open = |dir: &Path| {
+        let how = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        rustix::fs::open(dir, how, Mode::RUSR | Mode::WUSR)
+    };
+    let same = |fd: &OwnedFd| match (rustix::fs::fstat(fd), rustix::fs::fstat(&file.fd)) {
+        (Ok(a), Ok(b)) => a.st_dev == b.st_dev,
+        _ => false,
+    };
+    if let Some(fd) = file.beside.as_deref().and_then(|d| open(d).ok()).filter(same) {
+        return Ok(fd);
+    }
+    open(&file.root).map_err(|e| skip_of(e.into()))
+}
+
+/// Ranges that follow each other in the file, joined.
+fn runs(ranges: &[ByteRange]) -> Vec<ByteRange> {
+    let mut runs: Vec<ByteRange> = Vec::new();
+    for range in ranges {
+        match runs.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => runs.push(*range),
+        }
+    }
+    runs
+}
+
+/// In how many pieces each of `ranges` lies in a donor, when they are laid back to back from
+/// `start` on.
+fn pieces(donor: &Layout, ranges: &[ByteRange], start: u64) -> Vec<u64> {
+    let mut at = start;
+    let count = |range: &ByteRange| {
+        let place = ByteRange::at(at, range.len());
+        at = place.end;
+        donor.within(place).count() as u64
+    };
+    ranges.iter().map(count).collect()
+}
+
+/// Where in a donor the runs lie in the fewest pieces, no later than `latest`. Only the starts of
+/// its longer extents can be better than its beginning.
+fn best_start(donor: &Layout, runs: &[ByteRange], latest: u64) -> u64 {
+    const STARTS: usize = 16;
+    let mut starts: Vec<_> = donor.extents().iter().filter(|e| e.logical <= latest).collect();
+    starts.sort_by_key(|e| std::cmp::Reverse(e.length));
+    let longest = starts.iter().take(STARTS).map(|e| e.logical);
+    let in_all = |start: &u64| pieces(donor, runs, *start).iter().sum::<u64>();
+    std::iter::once(0).chain(longest).min_by_key(in_all).unwrap_or(0)
+}

@@ -1,0 +1,21 @@
+//! What an error of the system means for a file that was to be moved.
+
+use fragmend_layout::{Skip, SkipReason};
+use rustix::io::Errno;
+use std::io;
+
+/// The reason, with the system's words.
+pub(super) fn skip_of(error: io::Error) -> Skip {
+    let reason = match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::BUSY | Errno::AGAIN) => SkipReason::Busy,
+        Some(Errno::TXTBSY) => SkipReason::SwapFile,
+        Some(Errno::NOSPC) => SkipReason::NoSpace,
+        Some(Errno::DQUOT) => SkipReason::Quota,
+        Some(Errno::ROFS) => SkipReason::ReadOnly,
+        Some(Errno::ACCESS | Errno::PERM) => SkipReason::PermissionDenied,
+        Some(Errno::NOENT | Errno::STALE) => SkipReason::Vanished,
+        Some(Errno::OPNOTSUPP) => SkipReason::Unsupported,
+        _ => SkipReason::Failed,
+    };
+    Skip::new(reason, error.to_string())
+}

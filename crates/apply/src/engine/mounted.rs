@@ -1,0 +1,174 @@
+//! A mounted file system of the running kernel as a [`Volume`]: finding files, looking at their
+//! attributes, opening them. How their data moves is the [`Engine`]'s part.
+
+use super::errno::skip_of;
+use super::{Engine, Mover, may_move};
+use fragmend_layout::{
+    ByteRange, FileId, FsKind, Layout, Movable, Relocated, Skip, SkipReason, Volume,
+};
+use fragmend_scan::fiemap;
+use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::mounts::Mount;
+use fragmend_sys::{handle, inode};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// A mounted file system and what moves data on it.
+pub struct Mounted {
+    root: PathBuf,
+    kind: FsKind,
+    block: u64,
+    total: u64,
+    engine: Box<dyn Engine>,
+}
+
+impl Mounted {
+    /// The file system at this mount.
+    ///
+    /// # Errors
+    /// What `statvfs(2)` says.
+    pub(super) fn new(mount: &Mount, engine: Box<dyn Engine>) -> io::Result<Self> {
+        let stat = rustix::fs::statvfs(&mount.point)?;
+        Ok(Self {
+            root: mount.point.clone(),
+            kind: FsKind::from_name(&mount.fs_type),
+            block: stat.f_bsize,
+            total: stat.f_blocks * stat.f_frsize,
+            engine,
+        })
+    }
+
+    /// A descriptor that only names the file, found by its path or else by its inode number:
+    /// renamed, perhaps.
+    fn find(&self, file: FileId, hint: &Path) -> Result<OwnedFd, Skip> {
+        let FileId { device, inode, generation } = file;
+        let identity = handle::Identity { device, inode, generation };
+        handle::find(&self.root, hint, identity).map_err(|missing| match missing.at_path {
+            None => Skip::new(SkipReason::IdentityChanged, "another file is at this path"),
+            Some(e) if e.kind() == io::ErrorKind::NotADirectory => {
+                Skip::new(SkipReason::Vanished, "")
+            }
+            Some(e) => skip_of(e),
+        })
+    }
+}
+
+impl Volume for Mounted {
+    fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn free_bytes(&self) -> Result<u64, Skip> {
+        free_bytes(&self.root)
+    }
+
+    fn total_bytes(&self) -> u64 {
+        self.total
+    }
+
+    fn block_bytes(&self) -> u64 {
+        self.block
+    }
+
+    fn open(&self, file: FileId, hint: &Path) -> Result<Box<dyn Movable + '_>, Skip> {
+        let found = self.find(file, hint)?;
+        let stat = rustix::fs::fstat(&found).map_err(|e| skip_of(e.into()))?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(Skip::new(SkipReason::NotRegular, ""));
+        }
+        // The very inode just looked at. Never waits: not for a lease holder.
+        let open = |how: OFlags| {
+            let how = how | OFlags::NONBLOCK;
+            // Only the owner may ask for that; if it is something else, the second try tells.
+            let opened = handle::reopen(&found, how | OFlags::NOATIME)
+                .or_else(|_| handle::reopen(&found, how));
+            opened.map_err(|e| match e.raw_os_error().map(Errno::from_raw_os_error) {
+                Some(Errno::TXTBSY) => Skip::new(SkipReason::Executing, ""),
+                Some(Errno::AGAIN) => Skip::new(SkipReason::Leased, ""),
+                _ => skip_of(e),
+            })
+        };
+        let reader = open(OFlags::RDONLY)?;
+        may_move(self.kind, &reader)?;
+        if inode::generation(&reader).map_err(skip_of)? != file.generation {
+            return Err(Skip::new(SkipReason::IdentityChanged, "the inode was reused"));
+        }
+        let mut file = OpenFile {
+            fd: open(OFlags::RDWR)?,
+            root: self.root.clone(),
+            beside: hint.parent().filter(|_| stat.st_nlink > 0).map(Path::to_owned),
+            block: self.block,
+        };
+        let mover = self.engine.mover(&mut file)?;
+        Ok(Box::new(Open { file, mover, space: Fiemap::default() }))
+    }
+}
+
+/// One file, open for reading and writing.
+pub(super) struct OpenFile {
+    /// The file.
+    pub fd: OwnedFd,
+    /// Where its file system is mounted.
+    pub root: PathBuf,
+    /// Its directory, while it has a name.
+    pub beside: Option<PathBuf>,
+    /// Allocation block in bytes.
+    pub block: u64,
+}
+
+impl OpenFile {
+    /// Bytes that may still be allocated on its file system.
+    pub fn free_bytes(&self) -> Result<u64, Skip> {
+        free_bytes(&self.root)
+    }
+}
+
+fn free_bytes(root: &Path) -> Result<u64, Skip> {
+    let stat = rustix::fs::statvfs(root).map_err(|e| skip_of(e.into()))?;
+    Ok(stat.f_bavail * stat.f_frsize)
+}
+
+/// A file with what moves it.
+struct Open {
+    file: OpenFile,
+    mover: Box<dyn Mover>,
+    space: Fiemap,
+}
+
+impl Movable for Open {
+    fn path(&self) -> Option<PathBuf> {
+        handle::path_of(&self.file.fd)
+    }
+
+    fn size(&self) -> Result<u64, Skip> {
+        let stat = rustix::fs::fstat(&self.file.fd).map_err(|e| skip_of(e.into()))?;
+        Ok(stat.st_size.try_into().unwrap_or(0))
+    }
+
+    fn layout(&mut self, range: ByteRange) -> Result<Layout, Skip> {
+        fiemap::layout_within(&mut self.space, &self.file.fd, range, false).map_err(skip_of)
+    }
+
+    fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
+        self.mover.stage(&self.file, ranges)
+    }
+
+    fn moves_whole_ranges(&self) -> bool {
+        self.mover.moves_whole_ranges()
+    }
+
+    fn prepare(&mut self, index: usize, part: ByteRange) -> Result<(), Skip> {
+        self.mover.prepare(&self.file, index, part)
+    }
+
+    fn relocate(&mut self, index: usize, part: ByteRange) -> Relocated {
+        self.mover.relocate(&self.file, index, part)
+    }
+
+    fn settle(&mut self) -> Result<(), Skip> {
+        self.mover.settle(&self.file)
+    }
+}

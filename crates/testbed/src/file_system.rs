@@ -1,0 +1,136 @@
+//! The file systems that the tests make: how each is made, mounted and checked.
+
+use crate::image::run;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// One kind of file system, made in one way.
+#[derive(Debug)]
+pub struct FileSystem {
+    /// As in messages and tables.
+    pub name: &'static str,
+    /// Program and arguments that make it; the disk comes last.
+    make: &'static [&'static str],
+    /// Mount options, comma-separated.
+    pub options: &'static str,
+    /// Program and arguments that check it, unmounted, and change nothing; the disk comes last.
+    check: &'static [&'static str],
+    /// Features that the installed tools are too old to know.
+    later: Option<LaterFeature>,
+}
+
+/// A feature of XFS that a bit in every super block turns on (`sb_features_incompat`, xfs_format.h).
+#[derive(Debug)]
+struct LaterFeature {
+    bit: u32,
+}
+
+/// ext4 as `mkfs.ext4` makes it, with 4 KiB blocks.
+pub static EXT4: FileSystem = FileSystem {
+    name: "ext4",
+    make: &["mkfs.ext4", "-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+    options: "",
+    check: &["e2fsck", "-fn"],
+    later: None,
+};
+
+/// XFS as `mkfs.xfs` makes it: with reflink.
+pub static XFS: FileSystem = FileSystem {
+    name: "xfs",
+    make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=1"],
+    options: "",
+    check: &["xfs_repair", "-n"],
+    later: None,
+};
+
+/// XFS whose ranges may be exchanged (`mkfs.xfs -i exchange=1` of xfsprogs 6.10).
+pub static XFS_EXCHANGE: FileSystem = FileSystem {
+    name: "xfs-exchange",
+    make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=1,rmapbt=1"],
+    options: "",
+    check: &["xfs_repair", "-n"],
+    later: Some(LaterFeature { bit: 1 << 6 }),
+};
+
+/// XFS without reflink.
+pub static XFS_PLAIN: FileSystem = FileSystem {
+    name: "xfs-plain",
+    make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=0,rmapbt=0"],
+    options: "",
+    check: &["xfs_repair", "-n"],
+    later: None,
+};
+
+/// Btrfs as `mkfs.btrfs` makes it on one device.
+pub static BTRFS: FileSystem = FileSystem {
+    name: "btrfs",
+    make: &["mkfs.btrfs", "-q", "-f"],
+    options: "",
+    check: &["btrfs", "check", "--readonly"],
+    later: None,
+};
+
+/// Btrfs that compresses.
+pub static BTRFS_ZSTD: FileSystem = FileSystem {
+    name: "btrfs-zstd",
+    make: &["mkfs.btrfs", "-q", "-f"],
+    options: "compress=zstd",
+    check: &["btrfs", "check", "--readonly"],
+    later: None,
+};
+
+impl FileSystem {
+    /// Makes it on `disk`, a file or a device, with further arguments for the program.
+    ///
+    /// # Panics
+    /// When the program fails.
+    pub fn make(&self, disk: &Path, further: &[&str]) {
+        let args = self.make[1..].iter().chain(further).map(OsStr::new);
+        run(self.make[0], args.chain([disk.as_os_str()]));
+        self.turn(disk, true);
+    }
+
+    /// Checks it, unmounted.
+    ///
+    /// # Panics
+    /// When the check finds anything.
+    pub fn check(&self, disk: &Path) {
+        // The tools refuse a feature that they do not know.
+        self.turn(disk, false);
+        let args = self.check[1..].iter().map(OsStr::new);
+        run(self.check[0], args.chain([disk.as_os_str()]));
+        self.turn(disk, true);
+    }
+
+    /// Turns the later feature on or off in every super block of an XFS (xfs_format.h,
+    /// `struct xfs_dsb`: big-endian, with a CRC-32C of the sector in little-endian at 224).
+    fn turn(&self, disk: &Path, on: bool) {
+        const SUPER_BLOCK: usize = 512;
+        let Some(LaterFeature { bit }) = self.later else { return };
+        let file = File::options().read(true).write(true).open(disk).expect("the disk");
+        let read = |at: u64| {
+            let mut block = [0; SUPER_BLOCK];
+            file.read_exact_at(&mut block, at).expect("a super block");
+            assert_eq!(&block[..4], b"XFSB");
+            block
+        };
+        let number = |block: &[u8], at: usize| {
+            u32::from_be_bytes(block[at..at + 4].try_into().expect("four bytes"))
+        };
+        let first = read(0);
+        let group = u64::from(number(&first, 84)) * u64::from(number(&first, 4));
+        for n in 0..u64::from(number(&first, 88)) {
+            let mut block = read(n * group);
+            let features = number(&block, 216);
+            let features = if on { features | bit } else { features & !bit };
+            block[216..220].copy_from_slice(&features.to_be_bytes());
+            block[224..228].fill(0);
+            let sum = crc32c::crc32c(&block);
+            block[224..228].copy_from_slice(&sum.to_le_bytes());
+            file.write_all_at(&block, n * group).expect("a super block");
+        }
+        file.sync_all().expect("the disk");
+    }
+}
