@@ -61,49 +61,117 @@ pub fn reopen(named: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(name, flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
+/// `struct file_handle` with room for the longest (`MAX_HANDLE_SZ`).
 #[repr(C)]
-struct InoGenHandle {
-    handle_bytes: u32,
-    handle_type: i32,
-    inode: u32,
-    generation: u32,
+#[derive(Clone, Copy)]
+struct Handle {
+    bytes: u32,
+    kind: i32,
+    id: [u8; 128],
 }
 
-/// `FILEID_INO32_GEN` (linux/exportfs.h): the handle of ext4, and of most others with 32-bit
-/// inode numbers.
+/// Kinds of handles (linux/exportfs.h): that of ext4, F2FS and most others, inode number and
+/// generation in 32 bits each; XFS's with 64 bits for the number; and Btrfs's, which names the
+/// subvolume between them.
 const FILEID_INO32_GEN: i32 = 1;
+const FILEID_INO64_GEN_XFS: i32 = 0x81;
+const FILEID_BTRFS_WITHOUT_PARENT: i32 = 0x4d;
 
-/// Opens the inode on the file system that `mount` (any open file or directory on it) lives on.
+impl Handle {
+    /// The handle of an open file or directory (`name_to_handle_at(2)`).
+    fn of(file: impl AsFd) -> io::Result<Self> {
+        let mut handle = Self { bytes: 128, kind: 0, id: [0; 128] };
+        let mut mount = 0i32;
+        // SAFETY: the path is an empty C string; the kernel writes a handle of at most `bytes`
+        // into `handle`, and an int.
+        let rc = unsafe {
+            libc::syscall(
+                libc::SYS_name_to_handle_at,
+                file.as_fd().as_raw_fd(),
+                c"".as_ptr(),
+                &raw mut handle,
+                &raw mut mount,
+                libc::AT_EMPTY_PATH,
+            )
+        };
+        if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(handle) }
+    }
+
+    /// The handle of another inode on the same file system, or in the same subvolume, as `self`.
+    fn with_inode(mut self, inode: u64, generation: u32) -> io::Result<Self> {
+        match self.kind {
+            FILEID_BTRFS_WITHOUT_PARENT => {
+                self.id[..8].copy_from_slice(&inode.to_ne_bytes());
+                self.id[16..20].copy_from_slice(&generation.to_ne_bytes());
+            }
+            FILEID_INO64_GEN_XFS => {
+                self.bytes = 12;
+                self.id[..8].copy_from_slice(&inode.to_ne_bytes());
+                self.id[8..12].copy_from_slice(&generation.to_ne_bytes());
+            }
+            _ => {
+                let too_large = |_| io::Error::from_raw_os_error(libc::EOVERFLOW);
+                let inode = u32::try_from(inode).map_err(too_large)?;
+                (self.bytes, self.kind) = (8, FILEID_INO32_GEN);
+                self.id[..4].copy_from_slice(&inode.to_ne_bytes());
+                self.id[4..8].copy_from_slice(&generation.to_ne_bytes());
+            }
+        }
+        Ok(self)
+    }
+
+    /// Opens what it names, on the file system of `mount` (`open_by_handle_at(2)`).
+    fn open(mut self, mount: impl AsFd, flags: i32) -> io::Result<OwnedFd> {
+        // SAFETY: `self` is a `struct file_handle` header followed by more than the `bytes` that
+        // it announces; the kernel only reads it.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_open_by_handle_at,
+                mount.as_fd().as_raw_fd(),
+                &raw mut self,
+                flags | libc::O_CLOEXEC,
+            )
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just gave us this descriptor and nobody else holds it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    }
+}
+
+/// Opens the inode on the file system that `mount` (any open file or directory on it) lives on;
+/// on Btrfs, in its subvolume.
 ///
 /// `flags` are those of `open(2)`.
 ///
 /// # Errors
 /// `ESTALE` when no such inode exists any more, `EPERM` without the capability, `EOVERFLOW` when
-/// the inode number needs more than 32 bits.
+/// the inode number needs more than 32 bits and the file system has no more.
 pub fn open_by_inode(
     mount: impl AsFd,
     inode: u64,
     generation: u32,
     flags: i32,
 ) -> io::Result<OwnedFd> {
-    let inode = u32::try_from(inode).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
-    let mut handle =
-        InoGenHandle { handle_bytes: 8, handle_type: FILEID_INO32_GEN, inode, generation };
-    // SAFETY: `handle` is a `struct file_handle` header followed by the `handle_bytes` = 8 bytes
-    // it announces; the kernel only reads it.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_open_by_handle_at,
-            mount.as_fd().as_raw_fd(),
-            &raw mut handle,
-            flags | libc::O_CLOEXEC,
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
+    // File systems without handles of their own (`EOPNOTSUPP`) have none of others either.
+    Handle::of(&mount)?.with_inode(inode, generation)?.open(mount, flags)
+}
+
+/// Opens the root directory of a subvolume of the Btrfs that `mount` lives on.
+///
+/// # Errors
+/// `ESTALE` when there is no such subvolume, `EPERM` without the capability, `EINVAL` elsewhere.
+pub fn open_subvolume(mount: impl AsFd, subvolume: u64) -> io::Result<OwnedFd> {
+    /// `BTRFS_FIRST_FREE_OBJECTID`: the inode number of every subvolume's root.
+    const ROOT: u64 = 256;
+    let mut handle = Handle::of(&mount)?;
+    if handle.kind != FILEID_BTRFS_WITHOUT_PARENT {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    // SAFETY: the kernel just gave us this descriptor and nobody else holds it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    handle.id[8..16].copy_from_slice(&subvolume.to_ne_bytes());
+    // Generation 0 asks for no comparison.
+    handle.with_inode(ROOT, 0)?.open(mount, libc::O_RDONLY | libc::O_DIRECTORY)
 }
 
 /// The path by which the kernel knows an open file; `None` once it is deleted or out of reach.

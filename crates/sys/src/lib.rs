@@ -9,6 +9,7 @@
 //! | [`fiemap`] | where a file's bytes lie (`FS_IOC_FIEMAP`) |
 //! | [`move_ext`] | swapping blocks between two ext4 files (`EXT4_IOC_MOVE_EXT`) |
 //! | [`dedupe`] | sharing equal bytes between two files (`FIDEDUPERANGE`) |
+//! | [`btrfs`] | Btrfs: subvolumes |
 //! | [`xfs`] | XFS: features, exchanging ranges (`XFS_IOC_COMMIT_RANGE`) |
 //! | [`inode`] | generation and attribute flags (`FS_IOC_GETVERSION`, `FS_IOC_GETFLAGS`) |
 //! | [`handle`] | a file by inode number, without its path (`open_by_handle_at`) |
@@ -20,6 +21,7 @@
 //! | [`shutdown`] | cutting the power of a file system, for tests |
 
 pub mod block;
+pub mod btrfs;
 pub mod cache;
 pub mod dedupe;
 pub mod fiemap;

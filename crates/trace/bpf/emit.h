@@ -135,6 +135,11 @@ static __noinline int admit(struct file *opened, struct inode *inode, struct eve
 	device = bpf_map_lookup_elem(&devices, &file.device);
 	if (!device || !wanted_task(task))
 		return 0;
+	if (config.btrfs) {
+		file.device = device_of(inode);
+		/* A subvolume that was not asked for by name is like the file system it is in. */
+		bpf_map_update_elem(&devices, &file.device, device, BPF_NOEXIST);
+	}
 	file.inode = BPF_CORE_READ(inode, i_ino);
 	file.generation = BPF_CORE_READ(inode, i_generation);
 	if (device->below_roots && !wanted_file(opened, inode, &file))

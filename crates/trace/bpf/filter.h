@@ -4,11 +4,25 @@
 
 #define MAX_DEPTH 128 /* directories above a file; deeper files count as outside */
 
+/* The device that `stat` names. Each subvolume of Btrfs has one of its own, and inode numbers are
+ * unique only there. */
+static __always_inline __u32 device_of(struct inode *inode)
+{
+	struct btrfs_inode *btrfs;
+
+	if (config.btrfs && bpf_core_type_exists(struct btrfs_inode) &&
+	    BPF_CORE_READ(inode, i_sb, s_magic) == BTRFS_SUPER_MAGIC) {
+		btrfs = (void *)inode - bpf_core_field_offset(struct btrfs_inode, vfs_inode);
+		return BPF_CORE_READ(btrfs, root, anon_dev);
+	}
+	return BPF_CORE_READ(inode, i_sb, s_dev);
+}
+
 /* Walks up from a directory entry and compares each inode with the roots, which user space enters
  * with generation 0: not every file system tells it. */
-static __noinline int below_a_root(struct dentry *dentry, __u32 device)
+static __noinline int below_a_root(struct dentry *dentry)
 {
-	struct file_key key = { .device = device };
+	struct file_key key = {};
 	struct dentry *parent;
 	struct inode *inode;
 	int depth;
@@ -18,6 +32,7 @@ static __noinline int below_a_root(struct dentry *dentry, __u32 device)
 			return 0;
 		inode = BPF_CORE_READ(dentry, d_inode);
 		key.inode = BPF_CORE_READ(inode, i_ino);
+		key.device = device_of(inode);
 		if (bpf_map_lookup_elem(&roots, &key))
 			return 1;
 		parent = BPF_CORE_READ(dentry, d_parent);
@@ -47,7 +62,7 @@ static __always_inline int wanted_file(struct file *file, struct inode *inode, s
 	if (known)
 		return *known;
 	dentry = file ? BPF_CORE_READ(file, f_path.dentry) : any_name(inode);
-	verdict = below_a_root(dentry, key->device);
+	verdict = below_a_root(dentry);
 	/* Another of its names may lie below a root: a "no" for one name says nothing then. */
 	if (verdict || BPF_CORE_READ(inode, i_nlink) <= 1)
 		bpf_map_update_elem(&verdicts, key, &verdict, BPF_ANY);

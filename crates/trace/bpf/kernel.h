@@ -34,6 +34,7 @@ struct bpf_raw_tracepoint_args {
 	__u64 args[0];
 };
 
+#define BTRFS_SUPER_MAGIC 0x9123683e
 #define S_IFMT 0170000
 #define S_IFREG 0100000
 #define PF_IO_WORKER 0x10
@@ -75,6 +76,7 @@ struct hlist_head {
 
 struct super_block {
 	__u32 s_dev;
+	unsigned long s_magic;
 };
 
 struct inode {
@@ -85,6 +87,15 @@ struct inode {
 	__s64 i_size;
 	struct super_block *i_sb;
 	struct hlist_head i_dentry;
+};
+
+struct btrfs_root {
+	__u32 anon_dev;
+};
+
+struct btrfs_inode {
+	struct btrfs_root *root;
+	struct inode vfs_inode;
 };
 
 struct dentry {

@@ -36,7 +36,7 @@ static __always_inline int record_pages(struct inode *inode, __u64 index, __u64 
 static __always_inline int same_file(struct file_key *file, struct inode *inode)
 {
 	return file->inode == BPF_CORE_READ(inode, i_ino) &&
-	       file->device == BPF_CORE_READ(inode, i_sb, s_dev);
+	       file->device == device_of(inode);
 }
 
 static __always_inline int settle(struct held *held)
@@ -107,7 +107,7 @@ int on_fault(struct bpf_raw_tracepoint_args *ctx)
 		struct missing page = { .index = index };
 
 		page.file.inode = BPF_CORE_READ(inode, i_ino);
-		page.file.device = BPF_CORE_READ(inode, i_sb, s_dev);
+		page.file.device = device_of(inode);
 		bpf_map_update_elem(&missing, &thread, &page, BPF_ANY);
 		return 0;
 	}
@@ -182,7 +182,7 @@ int on_ra_order(struct bpf_raw_tracepoint_args *ctx)
 	if (!config.level_miss)
 		return 0;
 	announced.file.inode = BPF_CORE_READ(inode, i_ino);
-	announced.file.device = BPF_CORE_READ(inode, i_sb, s_dev);
+	announced.file.device = device_of(inode);
 	bpf_map_update_elem(&announcements, &thread, &announced, BPF_ANY);
 	return record_pages(inode, announced.index, announced.end);
 }

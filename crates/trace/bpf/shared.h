@@ -39,7 +39,7 @@ struct config {
 	__u8 by_comm;
 	__u8 by_cgroup;
 	__u8 readahead_seen; /* the kernel has the tracepoints of readahead */
-	__u8 pad;
+	__u8 btrfs; /* some file system is one */
 	char comm[16];
 	__u32 pad_start;
 	__u64 start_ns;

@@ -2,6 +2,7 @@
 
 mod support;
 
+use fragmend_testbed::file_system::{BTRFS, XFS};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::overlay::Overlay;
 use fragmend_trace::record::{Options, record};
@@ -83,6 +84,41 @@ fn loop_reads_through_an_overlay_are_misses_below_it() {
     };
     let (_, trace) = traced(&image, below, || drop(run("cat", [&through])));
     assert_eq!(volume(&of(&trace, "lower/f").accesses).1, 1 << 20);
+}
+
+/// Subvolumes of Btrfs repeat inode numbers, and each has a device number of its own.
+#[test]
+fn loop_other_file_systems_are_seen_by_identity() {
+    for file_system in [&XFS, &BTRFS] {
+        let image = Image::of(file_system, 320 << 20);
+        let at = |name: &str| image.path().join(name);
+        for directory in ["one", "two"] {
+            match file_system.name {
+                "btrfs" => {
+                    let args = ["subvolume", "create"].map(AsRef::as_ref);
+                    drop(run("btrfs", args.into_iter().chain([at(directory).as_os_str()])));
+                }
+                _ => std::fs::create_dir(at(directory)).unwrap(),
+            }
+            std::fs::write(at(directory).join("f"), vec![1; 1 << 20]).unwrap();
+        }
+        let (one, two) = (at("one/f"), at("two/f"));
+        let read = || python(READ_EACH, &[&one, &two, &two]);
+        let (_, trace) = traced(&image, |_| {}, read);
+        let seen: BTreeMap<_, _> =
+            trace.files.iter().map(|f| (f.path.clone().unwrap(), f.accesses.len())).collect();
+        let want = BTreeMap::from([(one.clone(), 1), (two.clone(), 2)]);
+        assert_eq!(seen, want, "{}", file_system.name);
+        for file in &trace.files {
+            let stat = file.path.as_ref().unwrap().metadata().unwrap();
+            assert_eq!((file.file.device, file.file.inode), (stat.dev(), stat.ino()));
+        }
+        let (_, trace) = traced(&image, |o| o.paths = vec![at("two")], read);
+        assert_eq!(trace.files.len(), 1, "{}", file_system.name);
+        assert_eq!(trace.files[0].path, Some(two.clone()));
+        let (_, trace) = traced(&image, |o| o.paths = vec![one.clone()], read);
+        assert_eq!((trace.files.len(), trace.files[0].path.clone()), (1, Some(one.clone())));
+    }
 }
 
 #[test]

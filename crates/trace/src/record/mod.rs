@@ -169,7 +169,7 @@ pub fn record(
     let events = kernel.events()?;
     let take = |bytes: &[u8]| {
         let raw = RawEvent::read_from_bytes(bytes).ok();
-        batch.borrow_mut().extend(raw.and_then(|raw| event_of(&raw, &request.mounts)));
+        batch.borrow_mut().extend(raw.and_then(|raw| event_of(&raw)));
         0
     };
     let mut builder = RingBufferBuilder::new();
@@ -222,12 +222,12 @@ pub fn record(
             stats.events[Op::Fault as usize] += 1;
             stats.bytes[Op::Fault as usize] += u64::from(raw.length);
         })
-        .filter_map(|raw| event_of(&raw, &request.mounts))
+        .filter_map(|raw| event_of(&raw))
         .collect();
     rows += held.len() as u64;
     writer.append(&held)?;
     if options.max_ranges.is_some() {
-        let folded = folded_events(&kernel, &request.mounts);
+        let folded = folded_events(&kernel);
         rows += folded.len() as u64;
         writer.append(&folded)?;
     }
@@ -259,11 +259,11 @@ fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-fn event_of(raw: &RawEvent, mounts: &Mounts) -> Option<Event> {
+fn event_of(raw: &RawEvent) -> Option<Event> {
     Some(Event {
         time_ns: raw.time_ns,
         file: FileId {
-            device: mounts.st_dev(raw.device),
+            device: Mounts::st_dev(raw.device),
             inode: raw.inode,
             generation: raw.generation,
         },
@@ -281,18 +281,18 @@ fn event_of(raw: &RawEvent, mounts: &Mounts) -> Option<Event> {
 }
 
 /// The counted ranges in the order in which each was first seen.
-fn folded_events(kernel: &kernel::Kernel, mounts: &Mounts) -> Vec<Event> {
+fn folded_events(kernel: &kernel::Kernel) -> Vec<Event> {
     let mut events: Vec<Event> =
-        kernel.folded().filter_map(|(key, value)| folded_event(key, value, mounts)).collect();
+        kernel.folded().filter_map(|(key, value)| folded_event(key, value)).collect();
     events.sort_by_key(|e| (e.time_ns, e.file, e.offset, e.length));
     events
 }
 
-fn folded_event(key: FoldKey, value: FoldValue, mounts: &Mounts) -> Option<Event> {
+fn folded_event(key: FoldKey, value: FoldValue) -> Option<Event> {
     Some(Event {
         time_ns: value.first_ns,
         file: FileId {
-            device: mounts.st_dev(key.file.device),
+            device: Mounts::st_dev(key.file.device),
             inode: key.file.inode,
             generation: key.file.generation,
         },

@@ -4,34 +4,61 @@
 //! keep a file system from being unmounted.
 
 use fragmend_layout::FileId;
-use fragmend_sys::handle;
+use fragmend_sys::{btrfs, handle};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 
-/// The watched file systems: the kernel's device number, `st_dev`, and where each is mounted.
+/// The watched file systems, by `st_dev`.
 #[derive(Clone, Default)]
 pub(super) struct Mounts {
-    by_kernel: BTreeMap<u32, u64>,
-    points: BTreeMap<u64, PathBuf>,
+    places: BTreeMap<u64, Place>,
+}
+
+/// Where files are found by inode number.
+#[derive(Clone)]
+enum Place {
+    /// On the file system of this directory.
+    Directory(PathBuf),
+    /// In this subvolume of the Btrfs of that directory.
+    Subvolume(PathBuf, u64),
 }
 
 impl Mounts {
-    pub fn add(&mut self, kernel_device: u32, st_dev: u64, point: PathBuf) {
-        let st_dev = *self.by_kernel.entry(kernel_device).or_insert(st_dev);
-        self.points.entry(st_dev).or_insert(point);
+    /// The file system, or subvolume, `st_dev` of which `directory` is some directory.
+    pub fn add(&mut self, st_dev: u64, directory: PathBuf) {
+        self.places.entry(st_dev).or_insert(Place::Directory(directory));
     }
 
-    /// `st_dev` of the file system that the kernel numbers so.
-    pub fn st_dev(&self, kernel_device: u32) -> u64 {
-        let plain = || u64::from(kernel_device);
-        self.by_kernel.get(&kernel_device).copied().unwrap_or_else(plain)
+    /// All subvolumes of the Btrfs that `directory` lies on. Where they cannot be listed, their
+    /// files are recorded without paths.
+    pub fn add_subvolumes(&mut self, directory: &Path) {
+        let Ok(mount) = File::open(directory) else { return };
+        for number in btrfs::subvolumes(&mount).unwrap_or_default() {
+            let root = handle::open_subvolume(&mount, number);
+            if let Ok(stat) = root.and_then(|root| Ok(rustix::fs::fstat(root)?)) {
+                let place = Place::Subvolume(directory.to_owned(), number);
+                self.places.entry(stat.st_dev).or_insert(place);
+            }
+        }
+    }
+
+    /// `st_dev` of what the kernel numbers so.
+    pub fn st_dev(kernel_device: u32) -> u64 {
+        rustix::fs::makedev(kernel_device >> 20, kernel_device & 0xF_FFFF)
     }
 
     /// Where a file is now; `None` when it is deleted or its file system does not tell.
     pub fn path_of(&self, file: FileId) -> Option<PathBuf> {
-        let mount = std::fs::File::open(self.points.get(&file.device)?).ok()?;
-        let opened =
-            handle::open_by_inode(mount, file.inode, file.generation, libc::O_PATH).ok()?;
+        let root: OwnedFd = match self.places.get(&file.device)? {
+            Place::Directory(path) => File::open(path).ok()?.into(),
+            Place::Subvolume(path, number) => {
+                handle::open_subvolume(File::open(path).ok()?, *number).ok()?
+            }
+        };
+        let flags = libc::O_PATH;
+        let opened = handle::open_by_inode(root, file.inode, file.generation, flags).ok()?;
         handle::path_of(opened)
     }
 }

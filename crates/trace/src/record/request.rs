@@ -113,8 +113,15 @@ fn add_path(request: &mut Request, path: &Path) -> Result<(), TraceError> {
     if whole {
         device.below_roots = 0;
     }
-    request.roots.push(FileKey { inode: stat.ino(), device: kernel, generation: 0 });
-    request.mounts.add(kernel, stat.dev(), mount.point);
+    // A subvolume of Btrfs has a number of its own.
+    let named = kernel_device(stat.dev());
+    request.config.btrfs |= u8::from(mount.fs_type == "btrfs");
+    request.roots.push(FileKey { inode: stat.ino(), device: named, generation: 0 });
+    let root = mounts::root_of(&real).map_err(io("cannot find its file system"))?;
+    request.mounts.add(stat.dev(), root);
+    if mount.fs_type == "btrfs" {
+        request.mounts.add_subvolumes(&mount.point);
+    }
     Ok(())
 }
 

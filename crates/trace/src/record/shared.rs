@@ -39,7 +39,7 @@ pub struct Config {
     pub by_comm: u8,
     pub by_cgroup: u8,
     pub readahead_seen: u8,
-    pub pad: u8,
+    pub btrfs: u8,
     pub comm: [u8; 16],
     pub pad_start: u32,
     pub start_ns: u64,
