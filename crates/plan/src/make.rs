@@ -39,7 +39,9 @@ pub fn make(
 
     let (chosen, over_budget_bytes) = choose(&analysed, settings);
     let mut moves: Vec<Vec<ByteRange>> = vec![Vec::new(); files.len()];
-    chosen.iter().for_each(|c| moves[c.file].extend(short(c.range)));
+    for c in &chosen {
+        moves[c.file].extend(short(c.range, &analysed[c.file], files[c.file].block_bytes));
+    }
     moves.par_iter_mut().for_each(|m| m.sort_unstable());
 
     let outcome: Vec<Outcome> = (0..files.len())
@@ -99,11 +101,19 @@ pub fn make(
 
 /// Cuts a range into steps that can each be done, or left, for itself: what an interrupted apply
 /// has to do again is at most one of them, and so is the space that it must find in one piece.
-fn short(range: ByteRange) -> impl Iterator<Item = ByteRange> {
-    let parts = range.len().div_ceil(LONGEST_RANGE);
-    (0..parts).map(move |i| {
-        ByteRange::at(range.start + i * LONGEST_RANGE, LONGEST_RANGE).intersect(range)
-    })
+/// Where two steps meet may become a break, so they meet where fewest accesses cross.
+fn short(range: ByteRange, file: &Analysed, block: u64) -> Vec<ByteRange> {
+    let mut rest = range;
+    let mut steps = Vec::new();
+    while rest.len() > LONGEST_RANGE {
+        let latest = rest.start + LONGEST_RANGE;
+        let half = ByteRange { start: rest.start + LONGEST_RANGE / 2, end: latest };
+        let cut = file.crossings().quietest(half, block).unwrap_or(latest);
+        steps.push(ByteRange { start: rest.start, end: cut });
+        rest.start = cut;
+    }
+    steps.push(rest);
+    steps
 }
 
 fn analyse(file: &mut FileInput, traced: bool) -> Analysed {

@@ -161,6 +161,15 @@ impl Crossings {
         Self { points }
     }
 
+    /// Where behind the start of `within`, up to its end, fewest accesses cross: the last such
+    /// multiple of `block` at which some request begins or ends, or the data breaks.
+    pub fn quietest(&self, within: ByteRange, block: u64) -> Option<u64> {
+        let first = self.points.partition_point(|p| p.offset <= within.start);
+        let inside = self.points[first..].iter().take_while(|p| p.offset <= within.end);
+        let aligned = inside.filter(|p| p.offset.is_multiple_of(block));
+        aligned.min_by_key(|p| (p.weight, std::cmp::Reverse(p.offset))).map(|p| p.offset)
+    }
+
     /// Accesses' requests saved by making `range` contiguous, for one replay of what was seen.
     pub fn gain(&self, range: ByteRange) -> i64 {
         let first = self.points.partition_point(|p| p.offset < range.start);
@@ -255,6 +264,18 @@ mod tests {
 
     fn ranges(chosen: &[Candidate]) -> Vec<(u64, u64)> {
         chosen.iter().map(|c| (c.range.start, c.range.end)).collect()
+    }
+
+    #[test]
+    fn long_ranges_are_cut_between_requests() {
+        // Pieces of 4, requests of 10 and one across the boundary at 20.
+        let f = file(&[4; 10], &[(0, 10, 1), (10, 20, 1), (15, 25, 3), (20, 30, 1), (30, 40, 1)]);
+        let within = |start, end| ByteRange { start, end };
+        assert_eq!(f.crossings().quietest(within(0, 40), 1), Some(40));
+        assert_eq!(f.crossings().quietest(within(5, 19), 1), Some(10), "nothing crosses there");
+        assert_eq!(f.crossings().quietest(within(10, 24), 1), Some(15), "one, not three or four");
+        assert_eq!(f.crossings().quietest(within(10, 24), 4), Some(12));
+        assert_eq!(f.crossings().quietest(within(4, 7), 1), None);
     }
 
     #[test]
