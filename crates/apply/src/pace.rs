@@ -7,6 +7,7 @@
 
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::process;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -49,9 +50,9 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// A pacer for the device with this number.
-    pub fn new(rate: Rate, dev: u64) -> Self {
-        let device = BlockDevice::from_dev(dev).ok();
+    /// A pacer for the device under the directory `root`, whose `st_dev` is `dev`.
+    pub fn new(rate: Rate, root: &Path, dev: u64) -> Self {
+        let device = BlockDevice::under(root, dev).ok();
         let mut pacer = Self {
             rate,
             device,

@@ -8,6 +8,7 @@ use fragmend_layout::{ByteRange, Movable, Skip, SkipReason, Volume};
 use fragmend_plan::{Plan, PlannedFile, PlannedRange};
 use fragmend_sys::{mounts, process};
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -105,6 +106,7 @@ pub fn apply(
         tell: &mut tell,
         pacers: HashMap::new(),
         block: 1,
+        root: PathBuf::new(),
         summary: Summary {
             schema_version: SCHEMA_VERSION,
             dry_run: options.dry_run,
@@ -175,6 +177,8 @@ struct Run<'a> {
     stop: &'a AtomicBool,
     tell: &'a mut dyn FnMut(Event),
     pacers: HashMap<u64, Pacer>,
+    /// Where the file system of the file in hand is mounted.
+    root: PathBuf,
     /// Allocation block of the file in hand, in bytes: no step is shorter.
     block: u64,
     summary: Summary,
@@ -197,6 +201,7 @@ impl Run<'_> {
             return;
         }
         self.block = volume.block_bytes();
+        self.root = volume.root().to_owned();
         let path = planned.path.to_path().unwrap_or_default();
         let opened = volume.open(planned.file, &path);
         // Renamed since the plan was made, perhaps: receipts name the file as it is called now.
@@ -305,7 +310,8 @@ impl Run<'_> {
         let range = ready.planned.range();
         let mut receipt = blank(planned, ready.planned, Outcome::Moved, Some(ready.pieces));
         let (rate, device) = (self.options.rate, planned.file.device);
-        let pacer = self.pacers.entry(device).or_insert_with(|| Pacer::new(rate, device));
+        let pacer =
+            self.pacers.entry(device).or_insert_with(|| Pacer::new(rate, &self.root, device));
         let (step_bytes, block, stop) = (self.options.step_bytes, self.block, self.stop);
         let part_at = |pacer: &Pacer, at: u64| {
             ByteRange::at(at, pacer.step(step_bytes).max(block)).intersect(range)

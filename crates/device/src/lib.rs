@@ -7,6 +7,7 @@ use fragmend_sys::block::BlockDevice;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::path::Path;
 
 /// What planning needs to know of a device. All sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -27,12 +28,12 @@ impl DeviceProfile {
     /// Linux's default readahead, used where there is no queue to ask (network, overlay).
     pub const DEFAULT_READAHEAD_BYTES: u64 = 128 * 1024;
 
-    /// The profile of the device with this number, as its queue is set now.
+    /// The profile of the device under `path`, whose `st_dev` is `dev`, as its queue is set now.
     ///
     /// # Errors
-    /// When the number is no block device (tmpfs, network, Btrfs subvolume).
-    pub fn of_dev(dev: u64) -> io::Result<Self> {
-        let device = BlockDevice::from_dev(dev)?;
+    /// When there is no block device (tmpfs, network).
+    pub fn under(path: &Path, dev: u64) -> io::Result<Self> {
+        let device = BlockDevice::under(path, dev)?;
         let queue = device.queue()?;
         // Readahead 0 means none: every read stands alone, and a page is the least it can be.
         Ok(Self {

@@ -109,7 +109,7 @@ fn loop_the_page_cache_is_imitated() {
     interleaved(&path, SIZE, &[SIZE], true).unwrap();
     for readahead in [128 * KIB, 2560 * KIB] {
         image.set_queue("read_ahead_kb", &(readahead / KIB).to_string());
-        let profile = DeviceProfile::of_dev(path.metadata().unwrap().dev()).unwrap();
+        let profile = DeviceProfile::under(&path, path.metadata().unwrap().dev()).unwrap();
         assert_eq!(profile.readahead_bytes, readahead);
         let window = Window {
             readahead,

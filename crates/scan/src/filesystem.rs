@@ -6,7 +6,7 @@ use fragmend_layout::{DeviceLimits, FsKind};
 use fragmend_sys::mounts::{self, Mount};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -32,7 +32,8 @@ pub struct FileSystem {
 impl FileSystem {
     /// The file system of an open file or directory whose `st_dev` is `dev`.
     pub fn of(file: impl AsFd, dev: u64) -> io::Result<Self> {
-        let stat = rustix::fs::fstatfs(file)?;
+        let stat = rustix::fs::fstatfs(&file)?;
+        let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
         let mount = mounts::all()?.into_iter().rev().find(|m: &Mount| m.dev == dev);
         // Btrfs subvolumes have device numbers that no mount shows: ask for the magic number
         // (linux/magic.h).
@@ -47,7 +48,8 @@ impl FileSystem {
             kind: FsKind::from_name(&type_name),
             type_name,
             block_bytes: u64::try_from(stat.f_bsize).unwrap_or(0).max(512),
-            device: DeviceProfile::of_dev(dev).unwrap_or_else(|_| DeviceProfile::unknown()),
+            device: DeviceProfile::under(Path::new(&path), dev)
+                .unwrap_or_else(|_| DeviceProfile::unknown()),
             mount_point: mount.as_ref().map(|m| m.point.clone()),
             source: mount.map(|m| m.source.into()),
         })

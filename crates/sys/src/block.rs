@@ -1,7 +1,9 @@
 //! A block device as the kernel sees it: queue settings and I/O counters from sysfs
 //! (Documentation/ABI/stable/sysfs-block).
 
+use crate::mounts;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A disk, found by the device number of a file system on it (a partition leads to its disk).
@@ -11,6 +13,8 @@ pub struct BlockDevice {
     node: PathBuf,
     /// The whole disk, which owns the queue.
     disk: PathBuf,
+    /// Btrfs reads ahead by a setting of its own, not the disk's.
+    bdi: Option<PathBuf>,
 }
 
 /// Limits and hints of the request queue.
@@ -64,7 +68,7 @@ impl BlockDevice {
     /// The device with this number (`st_dev` of a file on it, or `st_rdev` of its node).
     ///
     /// # Errors
-    /// `NotFound` when the number is not a block device: tmpfs, overlay, Btrfs, network.
+    /// `NotFound` when the number is not a block device: see [`under`](Self::under).
     pub fn from_dev(dev: u64) -> io::Result<Self> {
         let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
         let node = Path::new("/sys/dev/block").join(format!("{major}:{minor}")).canonicalize()?;
@@ -73,7 +77,27 @@ impl BlockDevice {
         } else {
             node.parent().map(Path::to_owned).unwrap_or_else(|| node.clone())
         };
-        Ok(Self { node, disk })
+        Ok(Self { node, disk, bdi: None })
+    }
+
+    /// The device under the file or directory `path`, whose `st_dev` is `dev`: that of this
+    /// number, or on Btrfs, whose numbers are no devices, the one that was mounted (of several, the
+    /// first).
+    ///
+    /// # Errors
+    /// `NotFound` where there is none: tmpfs, overlay, network.
+    pub fn under(path: &Path, dev: u64) -> io::Result<Self> {
+        Self::from_dev(dev).or_else(|error| {
+            let mount = mounts::of_path(path)?;
+            if mount.fs_type != "btrfs" {
+                return Err(error);
+            }
+            let device = Self::from_dev(Path::new(&mount.source).metadata()?.rdev())?;
+            let holds = |fs: &PathBuf| fs.join("devices").join(device.name()).exists();
+            let systems = std::fs::read_dir("/sys/fs/btrfs")?;
+            let of_it = systems.flatten().map(|fs| fs.path()).find(holds);
+            Ok(Self { bdi: of_it.map(|fs| fs.join("bdi")), ..device })
+        })
     }
 
     /// Kernel name of the node, for example `sda1` or `loop0`.
@@ -85,7 +109,10 @@ impl BlockDevice {
     pub fn queue(&self) -> io::Result<Queue> {
         let read = |name: &str| read_number(&self.disk.join("queue").join(name));
         Ok(Queue {
-            read_ahead_bytes: read("read_ahead_kb")? * 1024,
+            read_ahead_bytes: match &self.bdi {
+                Some(bdi) => read_number(&bdi.join("read_ahead_kb"))?,
+                None => read("read_ahead_kb")?,
+            } * 1024,
             max_request_bytes: read("max_sectors_kb")? * 1024,
             logical_block_bytes: read("logical_block_size")?,
             rotational: read("rotational")? != 0,

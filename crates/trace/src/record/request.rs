@@ -99,8 +99,10 @@ fn add_path(request: &mut Request, path: &Path) -> Result<(), TraceError> {
     }
     let kernel = kernel_device(mount.dev);
     let whole = real == mount.point && mount.root == Path::new("/");
-    let readahead =
-        BlockDevice::from_dev(mount.dev).and_then(|d| d.queue()).ok().map(|q| q.read_ahead_bytes);
+    let readahead = BlockDevice::under(&real, stat.dev())
+        .and_then(|d| d.queue())
+        .ok()
+        .map(|q| q.read_ahead_bytes);
     let device = request.devices.entry(kernel).or_insert_with(|| {
         request.device_meta.push(DeviceMeta {
             device: stat.dev(),
