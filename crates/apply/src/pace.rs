@@ -5,6 +5,7 @@
 //! in between waits for little, and each is followed by a pause many times its length, so that
 //! at any instant the device is most likely free of us. While nobody reads, there are no pauses.
 
+use fragmend_layout::ByteRange;
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::process;
 use std::path::Path;
@@ -87,9 +88,10 @@ impl Pacer {
         self.pause(pause, stop);
     }
 
-    /// How much to move in the next step, of at most `full` bytes.
-    pub fn step(&self, full: u64) -> u64 {
-        if self.is_pressed() { full.min(SHORT_STEP_BYTES) } else { full }
+    /// What to move in the next step: from `at` on, at most `full` bytes, at least `least`.
+    pub fn part(&self, at: u64, full: u64, least: u64) -> ByteRange {
+        let bytes = if self.is_pressed() { full.min(SHORT_STEP_BYTES) } else { full };
+        ByteRange::at(at, bytes.max(least))
     }
 
     fn pause(&mut self, pause: Duration, stop: &AtomicBool) {

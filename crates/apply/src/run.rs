@@ -257,11 +257,17 @@ impl Run<'_> {
         let staged = self.room_for(volume, &ranges).and_then(|()| file.stage(&ranges));
         match staged {
             Ok(pieces) => {
-                for (index, (ready, staged)) in batch.iter().zip(pieces).enumerate() {
+                let better = |index: usize| pieces[index] < batch[index].pieces;
+                let mut problems: Vec<Option<Skip>> = vec![None; batch.len()];
+                let whole = file.moves_whole_ranges();
+                for index in (0..batch.len()).filter(|i| whole && better(*i)) {
+                    problems[index] = self.prepare(file, planned, ranges[index], index).err();
+                }
+                for (index, (ready, problem)) in batch.iter().zip(problems).enumerate() {
                     if self.stopped() {
                         self.summary.ranges_left += 1;
                     } else {
-                        self.range(file, planned, ready, index, staged);
+                        self.range(file, planned, ready, index, pieces[index], problem);
                     }
                 }
                 if let Err(skip) = file.settle() {
@@ -293,6 +299,33 @@ impl Run<'_> {
         Ok(())
     }
 
+    fn pacer(&mut self, planned: &PlannedFile) -> &mut Pacer {
+        let (rate, device) = (self.options.rate, planned.file.device);
+        self.pacers.entry(device).or_insert_with(|| Pacer::new(rate, &self.root, device))
+    }
+
+    /// Prepares a range that moves as a whole, part by part.
+    fn prepare(
+        &mut self,
+        file: &mut dyn Movable,
+        planned: &PlannedFile,
+        range: ByteRange,
+        index: usize,
+    ) -> Result<(), Skip> {
+        let (step_bytes, block, stop) = (self.options.step_bytes, self.block, self.stop);
+        let pacer = self.pacer(planned);
+        let mut at = range.start;
+        while at < range.end && !stop.load(Ordering::Relaxed) {
+            let part = pacer.part(at, step_bytes.max(block), block).intersect(range);
+            let step = Instant::now();
+            file.prepare(index, part)?;
+            pacer.after_step(part.len(), step.elapsed(), stop);
+            at = part.end;
+        }
+        Ok(())
+    }
+
+    /// Relocates a staged range, unless it has met a problem already, and gives its receipt.
     fn range(
         &mut self,
         file: &mut dyn Movable,
@@ -300,6 +333,7 @@ impl Run<'_> {
         ready: &Ready,
         index: usize,
         staged: u64,
+        mut problem: Option<Skip>,
     ) {
         if staged >= ready.pieces {
             let detail = format!("{} pieces now, {staged} at best", ready.pieces);
@@ -309,31 +343,18 @@ impl Run<'_> {
         let started = Instant::now();
         let range = ready.planned.range();
         let mut receipt = blank(planned, ready.planned, Outcome::Moved, Some(ready.pieces));
-        let (rate, device) = (self.options.rate, planned.file.device);
-        let pacer =
-            self.pacers.entry(device).or_insert_with(|| Pacer::new(rate, &self.root, device));
-        let (step_bytes, block, stop) = (self.options.step_bytes, self.block, self.stop);
-        let part_at = |pacer: &Pacer, at: u64| {
-            ByteRange::at(at, pacer.step(step_bytes).max(block)).intersect(range)
-        };
         let whole = file.moves_whole_ranges();
-        let mut problem = None;
-        let mut prepared = range.start;
-        while whole && prepared < range.end && problem.is_none() && !stop.load(Ordering::Relaxed) {
-            let part = part_at(pacer, prepared);
-            let step = Instant::now();
-            problem = file.prepare(index, part).err();
-            pacer.after_step(part.len(), step.elapsed(), stop);
-            prepared = part.end;
-        }
+        let (step_bytes, block, stop) = (self.options.step_bytes, self.block, self.stop);
+        let pacer = self.pacer(planned);
         while receipt.moved_bytes < range.len() && problem.is_none() {
             if stop.load(Ordering::Relaxed) {
                 receipt.outcome = Outcome::Interrupted;
                 break;
             }
+            let at = range.start + receipt.moved_bytes;
             let part = match whole {
                 true => range,
-                false => part_at(pacer, range.start + receipt.moved_bytes),
+                false => pacer.part(at, step_bytes.max(block), block).intersect(range),
             };
             let step = Instant::now();
             let done = file.relocate(index, part);

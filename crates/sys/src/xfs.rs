@@ -122,7 +122,10 @@ pub fn open_without_times(file: impl AsFd, flags: rustix::fs::OFlags) -> io::Res
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the kernel just gave us this descriptor and nobody else holds it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    let file = unsafe { OwnedFd::from_raw_fd(fd) };
+    // It takes no O_CLOEXEC.
+    rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::CLOEXEC)?;
+    Ok(file)
 }
 
 /// `struct xfs_commit_range`.

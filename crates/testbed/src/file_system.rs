@@ -36,11 +36,12 @@ pub static EXT4: FileSystem = FileSystem {
     later: None,
 };
 
-/// XFS as `mkfs.xfs` makes it: with reflink.
+/// XFS as `mkfs.xfs` makes it: with reflink. Copies of an image are mounted beside it, hence
+/// `nouuid`.
 pub static XFS: FileSystem = FileSystem {
     name: "xfs",
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=1"],
-    options: "",
+    options: "nouuid",
     check: &["xfs_repair", "-n"],
     later: None,
 };
@@ -49,7 +50,7 @@ pub static XFS: FileSystem = FileSystem {
 pub static XFS_EXCHANGE: FileSystem = FileSystem {
     name: "xfs-exchange",
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=1,rmapbt=1"],
-    options: "",
+    options: "nouuid",
     check: &["xfs_repair", "-n"],
     later: Some(LaterFeature { bit: 1 << 6 }),
 };
@@ -58,7 +59,7 @@ pub static XFS_EXCHANGE: FileSystem = FileSystem {
 pub static XFS_PLAIN: FileSystem = FileSystem {
     name: "xfs-plain",
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=0,rmapbt=0"],
-    options: "",
+    options: "nouuid",
     check: &["xfs_repair", "-n"],
     later: None,
 };

@@ -1,6 +1,6 @@
 //! The programs that are compared: fragmend as it was built, and the file system's own tools.
 
-use crate::process::{Finished, Running, finish};
+use crate::process::{Running, finish};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -84,14 +84,6 @@ fn is_attached(pid: u32) -> bool {
         let target = target.to_string_lossy().into_owned();
         target.contains("bpf") && (target.contains("link") || target.contains("tracepoint"))
     })
-}
-
-/// Runs e4defrag on a file.
-///
-/// # Panics
-/// When it does not succeed.
-pub fn e4defrag(path: &Path) -> Finished {
-    finish(Command::new("e4defrag").arg(path))
 }
 
 /// Extents of a file as filefrag counts them.

@@ -19,8 +19,8 @@
 //! - after: F has D's blocks. Their bytes were written before the remapping began, and the commit
 //!   that makes it durable (XFS: the log write, preceded by a flush; Btrfs: the super block,
 //!   preceded by a flush) makes them durable first.
-//! - in the middle of a range: it is in one of the two states where space is shared, and its parts
-//!   up to some step are in the second and the rest in the first where it is exchanged.
+//! - in the middle of a range: an exchange is one logged operation, so the range is in one of the
+//!   two states as a whole; sharing goes stretch by stretch, so each stretch is.
 //! - after D is closed: the old blocks are free, and reused only once that is durable.
 
 use super::Mover;
@@ -33,26 +33,35 @@ use fragmend_sys::{cache, xfs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// How often a part that changed under the copy is tried, and how long the first wait is.
+/// How often a range that changed under its copy is tried, and how long the first wait is.
 const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
+
+/// Times of files may be as coarse as the slowest kernel's tick (100 Hz): a change in the tick of
+/// the sample would not show.
+const TICK: Duration = Duration::from_millis(11);
 
 /// How the donor's space becomes the file's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TakeOver {
-    /// `FIDEDUPERANGE`.
+    /// `FIDEDUPERANGE`: fails only if the range itself is written to.
     Share,
-    /// `XFS_IOC_COMMIT_RANGE`.
-    Exchange,
+    /// `XFS_IOC_COMMIT_RANGE`: fails if the file is written to anywhere.
+    Exchange {
+        /// Then share it, where the file system can do that.
+        or_share: bool,
+    },
 }
 
-/// Copies parts of one file.
+/// Copies ranges of one file.
 pub(super) struct Copying {
     how: TakeOver,
     /// Gives an empty donor what it needs to be the file's equal.
     prepare: Prepare,
     space: Space,
     stage: Option<Stage>,
+    /// What the file was like before any of it was copied.
+    sample: Option<xfs::Sample>,
     buffer: Vec<u8>,
 }
 
@@ -62,52 +71,37 @@ pub(super) type Prepare = fn(&OpenFile, &OwnedFd) -> Result<(), Skip>;
 impl Copying {
     /// One that takes space over in this way from donors that are made in that way.
     pub fn new(how: TakeOver, space: Space, prepare: Prepare) -> Self {
-        Self { how, prepare, space, stage: None, buffer: Vec::new() }
+        Self { how, prepare, space, stage: None, sample: None, buffer: Vec::new() }
     }
 
-    /// Copies a part into its place in the donor, and waits until it is on the device. Gives the
-    /// donor, the offset there, and what there was to copy: less than the part where the file ends.
-    fn copy(
-        &mut self,
-        file: &OpenFile,
-        index: usize,
-        part: ByteRange,
-    ) -> Result<(&OwnedFd, u64, ByteRange), Skip> {
+    /// Samples the file, so that every change from now on shows.
+    fn sample(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        if let TakeOver::Exchange { .. } = self.how {
+            self.sample = Some(xfs::start_commit(&file.fd).map_err(skip_of)?);
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// Copies a part to its place in the donor, and sends it on its way to the device.
+    fn copy(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip> {
         let (donor, at) = Stage::place(&self.stage, index, part)?;
         cache::write_and_wait(&file.fd, part.start..part.end).map_err(skip_of)?;
         self.buffer.resize(part.len() as usize, 0);
         let read = read_at(&file.fd, &mut self.buffer, part.start).map_err(skip_of)?;
         write_at(donor, &self.buffer[..read], at).map_err(skip_of)?;
-        let copied = ByteRange::at(part.start, read as u64);
-        if copied.len() < part.len() {
+        let end = at + read as u64;
+        if end < at + part.len() {
             // Where the file ends inside a block, the kernel wants the donor to end with it. No
             // other range's space lies behind this one's.
-            rustix::fs::ftruncate(donor, at + copied.len()).map_err(|e| skip_of(e.into()))?;
+            rustix::fs::ftruncate(donor, end).map_err(|e| skip_of(e.into()))?;
         }
-        cache::write_and_wait(donor, at..at + copied.len()).map_err(skip_of)?;
-        Ok((donor, at, copied))
+        cache::start_writeback(donor, at..end).map_err(skip_of)
     }
 
-    /// Copies a part and exchanges it.
-    fn exchange(
-        &mut self,
-        file: &OpenFile,
-        index: usize,
-        part: ByteRange,
-        held: &mut Duration,
-    ) -> Result<(), Skip> {
-        let sample = xfs::start_commit(&file.fd).map_err(skip_of)?;
-        let (donor, at, copied) = self.copy(file, index, part)?;
-        let started = Instant::now();
-        // Safe to crash before, in and after this call: see the head of this file.
-        let done = xfs::commit_range(&file.fd, copied.start, donor, at, copied.len(), sample);
-        *held = (*held).max(started.elapsed());
-        done.map_err(skip_of)
-    }
-
-    /// Shares a range that was copied.
-    fn share(
-        &mut self,
+    /// Has the kernel take a copied range over.
+    fn take_over(
+        &self,
         file: &OpenFile,
         index: usize,
         range: ByteRange,
@@ -116,18 +110,34 @@ impl Copying {
         let (donor, at) = Stage::place(&self.stage, index, range)?;
         let size = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?.st_size as u64;
         let length = range.end.min(size).saturating_sub(range.start);
+        // Before anybody is locked out.
+        cache::write_and_wait(donor, at..at + length).map_err(skip_of)?;
         let started = Instant::now();
-        // Safe to crash before, in and after this call: see the head of this file.
-        let done = dedupe::share(donor, at, &file.fd, range.start, length);
-        *held = (*held).max(started.elapsed());
-        match done.map_err(skip_of)? {
-            Shared::Bytes(bytes) if bytes == length => Ok(()),
-            Shared::Bytes(bytes) => {
-                let detail = format!("the kernel took over {bytes} of {length} bytes");
-                Err(Skip::new(SkipReason::Failed, detail))
+        let changed = Err(Skip::new(SkipReason::Busy, "written to under the copy"));
+        // Safe to crash before, in and after either call: see the head of this file.
+        let exchanged = match (self.how, self.sample) {
+            (TakeOver::Exchange { or_share }, Some(sample)) => {
+                let done = xfs::commit_range(&file.fd, range.start, donor, at, length, sample);
+                match done.map_err(skip_of) {
+                    Err(skip) if skip.reason == SkipReason::Busy && or_share => None,
+                    Err(skip) if skip.reason == SkipReason::Busy => Some(changed.clone()),
+                    other => Some(other),
+                }
             }
-            Shared::Differs => Err(Skip::new(SkipReason::Busy, "written to under the copy")),
-        }
+            _ => None,
+        };
+        let done = exchanged.unwrap_or_else(|| {
+            match dedupe::share(donor, at, &file.fd, range.start, length).map_err(skip_of)? {
+                Shared::Bytes(bytes) if bytes == length => Ok(()),
+                Shared::Bytes(bytes) => {
+                    let detail = format!("the kernel took over {bytes} of {length} bytes");
+                    Err(Skip::new(SkipReason::Failed, detail))
+                }
+                Shared::Differs => changed,
+            }
+        });
+        *held = (*held).max(started.elapsed());
+        done
     }
 }
 
@@ -139,43 +149,35 @@ impl Mover for Copying {
         let prepare = self.prepare;
         let (stage, pieces) = Stage::new(file, ranges, self.space, |donor| prepare(file, donor))?;
         self.stage = Some(stage);
+        self.sample(file)?;
         Ok(pieces)
     }
 
     /// A file system may share a whole extent or none: Btrfs would write what is copied after the
-    /// first part is shared elsewhere.
+    /// first part is shared elsewhere. And a range that changes under its copy stays as it was.
     fn moves_whole_ranges(&self) -> bool {
-        self.how == TakeOver::Share
+        true
     }
 
     fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip> {
-        self.copy(file, index, part).map(drop)
+        self.copy(file, index, part)
     }
 
     fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated {
         let mut done = Relocated { moved: 0, held: Duration::ZERO, skip: None };
         let mut wait = FIRST_WAIT;
         for attempt in 1..=TRIES {
-            let moved = match self.how {
-                TakeOver::Exchange => self.exchange(file, index, part, &mut done.held),
-                TakeOver::Share => self.share(file, index, part, &mut done.held),
-            };
-            let Err(skip) = moved else {
+            let Err(skip) = self.take_over(file, index, part, &mut done.held) else {
                 Stage::moved(&mut self.stage, index);
-                done.moved = part.len();
-                break;
+                return Relocated { moved: part.len(), ..done };
             };
             if skip.reason != SkipReason::Busy || attempt == TRIES {
-                done.skip = Some(skip);
-                break;
+                return Relocated { skip: Some(skip), ..done };
             }
             std::thread::sleep(wait);
             wait *= 2;
-            if self.how == TakeOver::Share
-                && let Err(skip) = self.copy(file, index, part)
-            {
-                done.skip = Some(skip);
-                break;
+            if let Err(skip) = self.sample(file).and_then(|()| self.copy(file, index, part)) {
+                return Relocated { skip: Some(skip), ..done };
             }
         }
         done

@@ -15,7 +15,6 @@ use std::os::fd::AsFd;
 /// The engine of one XFS.
 pub(super) struct Xfs {
     how: TakeOver,
-    reflink: bool,
 }
 
 impl Xfs {
@@ -27,24 +26,24 @@ impl Xfs {
         let features = std::fs::File::open(&mount.point).and_then(xfs::features);
         let features = features.map_err(|e| format!("cannot tell what it can do: {e}"))?;
         let how = match features {
-            _ if features.exchange => TakeOver::Exchange,
+            _ if features.exchange => TakeOver::Exchange { or_share: features.reflink },
             _ if features.reflink => TakeOver::Share,
             _ => {
                 return Err("made without reflink and without exchange, so that no part of a file can be moved; a new one has reflink by default".into());
             }
         };
-        Ok(Self { how, reflink: features.reflink })
+        Ok(Self { how })
     }
 }
 
 impl Engine for Xfs {
     fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
         let mut how = self.how;
-        if how == TakeOver::Exchange {
+        if let TakeOver::Exchange { or_share } = how {
             // Exchanging counts as writing, unless the file was opened so. Sharing does not.
             match xfs::open_without_times(&file.fd, OFlags::RDWR | OFlags::NONBLOCK) {
                 Ok(fd) => file.fd = fd,
-                Err(_) if self.reflink => how = TakeOver::Share,
+                Err(_) if or_share => how = TakeOver::Share,
                 Err(e) => return Err(skip_of(e)),
             }
         }

@@ -1,7 +1,7 @@
 //! Table 3: how long a reader of another file waits while others mend, each at its own pace as
 //! it comes: e4defrag knows none, fragmend uses its default.
 
-use super::contender::{Contender, GAIN, apply};
+use super::contender::{Contender, E4DEFRAG, GAIN, apply, native};
 use super::limits::Limits;
 use super::loads::{file_in, fragmented};
 use super::{markdown, note};
@@ -10,7 +10,6 @@ use crate::image::Image;
 use crate::measure::{Cost, drop_caches, measured};
 use crate::reader::{Reader, Waits};
 use crate::replay::{self, Mode};
-use crate::tools;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,7 +37,7 @@ pub fn run(limits: &mut Limits) {
     for request_bytes in [4 << 10, 128 << 10] {
         note(format_args!("a reader of {} KiB beside each contender", request_bytes >> 10));
         // In turn, several times: the machine's own noise falls on all of them alike.
-        let contenders = [Contender::None, Contender::E4defrag, GAIN];
+        let contenders = [Contender::None, E4DEFRAG, GAIN];
         let mut seen = contenders.map(|_| (Waits::default(), Duration::ZERO));
         for _ in 0..ROUNDS {
             for (contender, (waits, elapsed)) in contenders.iter().zip(&mut seen) {
@@ -89,8 +88,10 @@ fn beside(master: &Image, contender: Contender, bytes: u64) -> (Waits, Cost) {
     let reader = Reader::start(&other_in(&image), bytes, INTERVAL, 11);
     let ((), cost) = measured(&image, || match &plan {
         Some(plan) => drop(apply(plan, &[])),
-        None if contender == Contender::E4defrag => drop(tools::e4defrag(&file)),
-        None => std::thread::sleep(UNDISTURBED),
+        None => match contender {
+            Contender::Native(tool) => native(tool, &file),
+            _ => std::thread::sleep(UNDISTURBED),
+        },
     });
     (reader.finish(), cost)
 }

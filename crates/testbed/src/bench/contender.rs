@@ -2,18 +2,20 @@
 
 use crate::image::Image;
 use crate::measure::{Cost, measured_cold};
-use crate::tools::{self, Recording, fragmend_event, fragmend_json};
+use crate::process::finish;
+use crate::tools::{Recording, fragmend_event, fragmend_json};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// One way to mend a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contender {
     /// Leave it as it is.
     None,
-    /// `e4defrag FILE`.
-    E4defrag,
+    /// The file system's own tool: program and arguments, then the file.
+    Native(&'static [&'static str]),
     /// `fragmend plan --policy ...` and `fragmend apply`.
     Fragmend {
         /// The policy's name on the command line.
@@ -22,6 +24,16 @@ pub enum Contender {
         hot_percent: Option<u32>,
     },
 }
+
+/// ext4's own tool.
+pub const E4DEFRAG: Contender = Contender::Native(&["e4defrag"]);
+/// XFS's own tool.
+pub const XFS_FSR: Contender = Contender::Native(&["xfs_fsr"]);
+/// Btrfs's own tool.
+pub const BTRFS_DEFRAGMENT: Contender = Contender::Native(&["btrfs", "filesystem", "defragment"]);
+/// The same, told to leave extents of 128 KiB and more alone, as FragPicker compares (SOSP'21, 5.4).
+pub const BTRFS_DEFRAGMENT_128K: Contender =
+    Contender::Native(&["btrfs", "filesystem", "defragment", "-t", "128K"]);
 
 /// The bypass policy: no trace, the file in steps of a request.
 pub const BYPASS: Contender = Contender::Fragmend { policy: "bypass", hot_percent: None };
@@ -38,7 +50,7 @@ impl Contender {
     pub fn name(self) -> String {
         match self {
             Self::None => "as it is".into(),
-            Self::E4defrag => "e4defrag".into(),
+            Self::Native(tool) => tool.join(" "),
             Self::Fragmend { policy, hot_percent: None } => format!("fragmend {policy}"),
             Self::Fragmend { policy, hot_percent: Some(hot) } => {
                 format!("fragmend {policy}, hot {hot} %")
@@ -58,10 +70,8 @@ impl Contender {
     pub fn mend(self, image: &Image, file: &Path, load: impl FnOnce()) -> Cost {
         match self {
             Self::None => Cost::default(),
-            Self::E4defrag => {
-                // Its exit code is 0 also when a file failed; the counters tell.
-                measured_cold(image, || tools::e4defrag(file).expect(&[0, 1])).1
-            }
+            // Exit codes say little of a file that failed; the counters tell.
+            Self::Native(tool) => measured_cold(image, || native(tool, file)).1,
             Self::Fragmend { .. } => {
                 let plan = self.plan(image, file, load);
                 measured_cold(image, || apply(&plan, &[])).1
@@ -98,6 +108,14 @@ impl Contender {
         fragmend_json(args);
         plan
     }
+}
+
+/// Runs a file system's own tool on a file.
+///
+/// # Panics
+/// When it cannot be started, or fails.
+pub fn native(tool: &[&str], file: &Path) {
+    finish(Command::new(tool[0]).args(&tool[1..]).arg(file)).expect(&[0, 1]);
 }
 
 /// Applies a plan as fast as the disk goes, or as further options say, and gives the summary.

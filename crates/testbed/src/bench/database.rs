@@ -1,7 +1,7 @@
 //! Table 2: zipfian reads of a real SQLite database that fragmented as databases do, through the
 //! page cache, as SQLite reads.
 
-use super::contender::{Contender, FRAGPICKER, FRAGPICKER_HALF, GAIN};
+use super::contender::{Contender, E4DEFRAG, FRAGPICKER, FRAGPICKER_HALF, GAIN};
 use super::limits::Limits;
 use super::{Sizes, markdown, note};
 use crate::database::{Database, Growth, Queries};
@@ -9,8 +9,7 @@ use crate::image::Image;
 use crate::measure::{Cost, drop_caches, measured};
 use crate::tools;
 
-const CONTENDERS: [Contender; 5] =
-    [Contender::None, Contender::E4defrag, FRAGPICKER, FRAGPICKER_HALF, GAIN];
+const CONTENDERS: [Contender; 5] = [Contender::None, E4DEFRAG, FRAGPICKER, FRAGPICKER_HALF, GAIN];
 
 /// Readahead windows that the table is made for. FragPicker's figures, and so the limit on
 /// writes, are for Linux's default of 128 KiB. A loop device has its own, of megabytes: there a
@@ -74,7 +73,7 @@ fn compare(
         let after = requests(&image, &database, queries, &answers);
         assert_eq!(database.integrity(), "ok", "the database was damaged");
         let extents = tools::extents(database.path());
-        if contender == Contender::E4defrag {
+        if contender == E4DEFRAG {
             reference = (cost, after);
         }
         let (written, e4written) = (cost.device.written_bytes, reference.0.device.written_bytes);

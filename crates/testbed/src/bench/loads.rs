@@ -6,7 +6,7 @@
 //! which here is far larger than the paper's 128 KiB: every break in the file then costs, and
 //! whoever matches e4defrag's requests must move what e4defrag moves. The rows say so.
 
-use super::contender::{BYPASS, Contender, FRAGPICKER, FRAGPICKER_HALF, GAIN};
+use super::contender::{BYPASS, Contender, E4DEFRAG, FRAGPICKER, FRAGPICKER_HALF, GAIN};
 use super::limits::Limits;
 use super::{Sizes, markdown, note};
 use crate::fragment;
@@ -48,7 +48,7 @@ pub fn run(sizes: Sizes, limits: &mut Limits) {
     let master = fragmented(sizes.file_bytes);
     let loads = loads(sizes.file_bytes);
     // These mend the same whatever is read, so one copy serves every load.
-    let fixed = [Contender::None, Contender::E4defrag, BYPASS].map(|contender| {
+    let fixed = [Contender::None, E4DEFRAG, BYPASS].map(|contender| {
         note(format_args!("{} mends", contender.name()));
         let image = master.copy();
         let mending = contender.mend(&image, &file_in(&image), || ());

@@ -12,12 +12,14 @@
 //! | [`loads`] | table 1: three loads over FragPicker's file, direct and buffered |
 //! | [`database`] | table 2: zipfian reads of a real database |
 //! | [`beside`] | table 3: how long a reader waits while others mend |
+//! | [`elsewhere`] | table 4: the loads on XFS and Btrfs, against their own tools |
 //! | [`limits`] | what must be reached, and whether it was |
 //! | [`markdown`] | tables as text |
 
 pub mod beside;
 pub mod contender;
 pub mod database;
+pub mod elsewhere;
 pub mod limits;
 pub mod loads;
 pub mod markdown;
@@ -43,7 +45,7 @@ impl Sizes {
 }
 
 /// The tables by name, in the order in which they are printed.
-pub const TABLES: [&str; 3] = ["loads", "database", "beside"];
+pub const TABLES: [&str; 4] = ["loads", "database", "beside", "elsewhere"];
 
 /// Runs the tables of these names and prints them; gives what was reached.
 ///
@@ -56,6 +58,7 @@ pub fn run(sizes: Sizes, tables: &[&str]) -> Limits {
             "loads" => loads::run(sizes, &mut limits),
             "database" => database::run(sizes, &mut limits),
             "beside" => beside::run(&mut limits),
+            "elsewhere" => elsewhere::run(sizes, &mut limits),
             other => panic!("there is no table {other}"),
         }
     }

@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     if tables.is_empty() {
         tables = TABLES.to_vec();
     }
-    if let Err(why) = tools::require(&["e4defrag", "sqlite3", "losetup"]) {
+    if let Err(why) = tools::require(&["e4defrag", "xfs_fsr", "btrfs", "sqlite3", "losetup"]) {
         return refuse(&why);
     }
     if bench::run(sizes, &tables).all_reached() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
