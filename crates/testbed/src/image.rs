@@ -145,7 +145,20 @@ impl Image {
     }
 
     /// Unmounts; the device stays attached.
+    ///
+    /// A child that another thread has just forked holds our open files until it runs its own
+    /// program: a busy mount is tried again for a second.
     pub fn unmount(&self) {
+        let quietly = || {
+            let mut umount = Command::new("umount");
+            umount.arg(&self.mount).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+        };
+        for _ in 0..20 {
+            if quietly() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
         run("umount", [self.mount.as_os_str()]);
     }
 
