@@ -259,8 +259,8 @@ impl Run<'_> {
             Ok(pieces) => {
                 let better = |index: usize| pieces[index] < batch[index].pieces;
                 let mut problems: Vec<Option<Skip>> = vec![None; batch.len()];
-                let whole = file.moves_whole_ranges();
-                for index in (0..batch.len()).filter(|i| whole && better(*i)) {
+                let ahead = file.prepares_ahead();
+                for index in (0..batch.len()).filter(|i| ahead && better(*i)) {
                     problems[index] = self.prepare(file, planned, ranges[index], index).err();
                 }
                 for (index, (ready, problem)) in batch.iter().zip(problems).enumerate() {
@@ -344,6 +344,9 @@ impl Run<'_> {
         let range = ready.planned.range();
         let mut receipt = blank(planned, ready.planned, Outcome::Moved, Some(ready.pieces));
         let whole = file.moves_whole_ranges();
+        if whole && !file.prepares_ahead() {
+            problem = self.prepare(file, planned, range, index).err();
+        }
         let (step_bytes, block, stop) = (self.options.step_bytes, self.block, self.stop);
         let pacer = self.pacer(planned);
         while receipt.moved_bytes < range.len() && problem.is_none() {

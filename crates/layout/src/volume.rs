@@ -176,6 +176,9 @@ pub trait Movable {
     /// Whether a staged range moves as a whole or not at all: then it is [`prepare`](Self::prepare)d
     /// part by part, and relocated by one call.
     fn moves_whole_ranges(&self) -> bool;
+    /// Whether all staged ranges are prepared before the first is relocated, rather than each just
+    /// before.
+    fn prepares_ahead(&self) -> bool;
     /// Does what can be done for `part` of the staged range `index` without locking anybody out.
     fn prepare(&mut self, index: usize, part: ByteRange) -> Result<(), Skip>;
     /// Exchanges `part` of the staged range `index` with its new space. Unless ranges move as a

@@ -159,6 +159,11 @@ impl Mover for Copying {
         true
     }
 
+    /// So that the device works while the next is copied.
+    fn prepares_ahead(&self) -> bool {
+        true
+    }
+
     fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip> {
         self.copy(file, index, part)
     }

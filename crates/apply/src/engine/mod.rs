@@ -31,6 +31,9 @@ trait Mover {
     fn moves_whole_ranges(&self) -> bool {
         false
     }
+    fn prepares_ahead(&self) -> bool {
+        false
+    }
     fn prepare(&mut self, _: &OpenFile, _index: usize, _: ByteRange) -> Result<(), Skip> {
         Ok(())
     }

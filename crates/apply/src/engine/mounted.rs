@@ -160,6 +160,10 @@ impl Movable for Open {
         self.mover.moves_whole_ranges()
     }
 
+    fn prepares_ahead(&self) -> bool {
+        self.mover.prepares_ahead()
+    }
+
     fn prepare(&mut self, index: usize, part: ByteRange) -> Result<(), Skip> {
         self.mover.prepare(&self.file, index, part)
     }
