@@ -1,0 +1,202 @@
+//! The disk after a power cut.
+//!
+//! The fault model: what was written before the last flush is there. Of what came after it any
+//! part may be there: each write whole, not at all, or in any set of its 512-byte sectors, whatever
+//! became of the others; where writes overlap, a sector has the bytes of any of them, or its old
+//! ones. A sector itself is never torn. Which part, a seed decides.
+
+use crate::log::{Entry, Log};
+use crate::sectors::{Origins, SECTOR, Sectors, Source};
+use crate::serve::Store;
+use fragmend_testbed::random::Random;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+/// A power cut: after so many entries of the log, with this luck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Cut {
+    /// Entries that had arrived.
+    pub position: usize,
+    /// Decides what survives of those that were not flushed.
+    pub seed: u64,
+    /// Whether the device keeps what it flushed. A control turns it off.
+    pub honest: bool,
+}
+
+/// What survives of the writes that were not flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Luck {
+    None,
+    All,
+    OnlyLast,
+    AllButOne(usize),
+    /// All before one, and part of that one.
+    TornAt(usize),
+    /// Each whole write with this chance in 256.
+    Whole(u64),
+    /// Each sector of each write with this chance in 256.
+    Sectors(u64),
+    /// A head, a tail, all or nothing of each write.
+    Ends,
+}
+
+impl Luck {
+    /// One for `writes` unflushed writes.
+    fn draw(writes: usize, random: &mut Random) -> Self {
+        let one = random.below(writes.max(1) as u64) as usize;
+        let chance = 1 + random.below(254);
+        match random.below(10) {
+            0 => Self::None,
+            1 => Self::All,
+            2 => Self::OnlyLast,
+            3 => Self::AllButOne(one),
+            4 => Self::TornAt(one),
+            5..=6 => Self::Whole(chance),
+            7 => Self::Sectors(chance),
+            _ => Self::Ends,
+        }
+    }
+
+    /// Calls `keep` with the sectors (from, to) of write `n` of `writes` that survive, of `len`.
+    fn keep(
+        self,
+        n: usize,
+        writes: usize,
+        len: u64,
+        random: &mut Random,
+        mut keep: impl FnMut(u64, u64),
+    ) {
+        let mut whole = |survives: bool| keep(0, if survives { len } else { 0 });
+        match self {
+            Self::None => {}
+            Self::All => whole(true),
+            Self::OnlyLast => whole(n + 1 == writes),
+            Self::AllButOne(one) => whole(n != one),
+            Self::TornAt(one) if n != one => whole(n < one),
+            Self::Whole(chance) => whole(random.below(256) < chance),
+            Self::Ends => match random.below(4) {
+                0 => whole(true),
+                1 => keep(0, random.below(len + 1)),
+                2 => keep(random.below(len + 1), len),
+                _ => {}
+            },
+            Self::TornAt(_) => {
+                (0..len).filter(|_| random.below(2) == 0).for_each(|s| keep(s, s + 1));
+            }
+            Self::Sectors(chance) => {
+                (0..len).filter(|_| random.below(256) < chance).for_each(|s| keep(s, s + 1));
+            }
+        }
+    }
+}
+
+/// The disk as it is after a cut, and as it is written to from then on; the recording stays as
+/// it is.
+pub struct View {
+    base: File,
+    log: Arc<Log>,
+    /// The disk after the first `flushed` entries, all of them.
+    durable: Sectors,
+    flushed: usize,
+    now: Sectors,
+    scratch: Vec<u8>,
+}
+
+impl View {
+    /// The disk when recording began.
+    pub fn new(base: File, log: Arc<Log>) -> io::Result<Self> {
+        let durable = Sectors::all_base(base.metadata()?.len());
+        Ok(Self { base, log, now: durable.clone(), durable, flushed: 0, scratch: Vec::new() })
+    }
+
+    /// The disk after this cut; quick when cuts come in order of their positions.
+    ///
+    /// # Errors
+    /// When the log does not fit the disk.
+    pub fn set(&mut self, cut: Cut) -> io::Result<()> {
+        let log = Arc::clone(&self.log);
+        let entries = &log.entries()[..cut.position.min(log.entries().len())];
+        let is_flush = |entry: &Entry| *entry == Entry::Flush;
+        let flushed = match cut.honest {
+            true => entries.iter().rposition(is_flush).map_or(0, |last| last + 1),
+            false => entries.len().saturating_sub(UNRELIABLE),
+        };
+        if flushed < self.flushed {
+            self.durable = Sectors::all_base(self.durable.bytes());
+            self.flushed = 0;
+        }
+        for entry in &entries[self.flushed..flushed] {
+            apply(&mut self.durable, entry, 0, u64::MAX)?;
+        }
+        self.flushed = flushed;
+        self.now.copy_from(&self.durable);
+        self.scratch.clear();
+        let length = |entry: &&Entry| sectors_of(entry) > 0;
+        let writes: Vec<&Entry> = entries[flushed..].iter().filter(length).collect();
+        let mut random = Random::new(cut.seed);
+        let luck = Luck::draw(writes.len(), &mut random);
+        for (n, entry) in writes.iter().enumerate() {
+            let mut done = Ok(());
+            luck.keep(n, writes.len(), sectors_of(entry), &mut random, |from, to| {
+                if done.is_ok() {
+                    done = apply(&mut self.now, entry, from, to);
+                }
+            });
+            done?;
+        }
+        Ok(())
+    }
+}
+
+/// How many entries a device that lies about flushes may lose the order of.
+const UNRELIABLE: usize = 200;
+
+/// Sectors that an entry changes.
+fn sectors_of(entry: &Entry) -> u64 {
+    match *entry {
+        Entry::Write { len, .. } | Entry::Zero { len, .. } => len / SECTOR,
+        Entry::Flush | Entry::Mark { .. } => 0,
+    }
+}
+
+/// The sectors `from..to` of an entry reach the disk.
+fn apply(sectors: &mut Sectors, entry: &Entry, from: u64, to: u64) -> io::Result<()> {
+    let count = to.min(sectors_of(entry)).saturating_sub(from);
+    match *entry {
+        Entry::Write { offset, at, .. } => {
+            let skip = from * SECTOR;
+            sectors.set(offset + skip, count * SECTOR, Source::Log(at + skip))
+        }
+        Entry::Zero { offset, .. } => {
+            sectors.set(offset + from * SECTOR, count * SECTOR, Source::Zero)
+        }
+        Entry::Flush | Entry::Mark { .. } => Ok(()),
+    }
+}
+
+impl Store for View {
+    fn bytes(&self) -> u64 {
+        self.now.bytes()
+    }
+
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let log = Some(self.log.file());
+        self.now.read(offset, buffer, &Origins { base: &self.base, log, scratch: &self.scratch })
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let at = self.scratch.len() as u64;
+        self.scratch.extend_from_slice(bytes);
+        self.now.set(offset, bytes.len() as u64, Source::Scratch(at))
+    }
+
+    fn zero(&mut self, offset: u64, len: u64) -> io::Result<()> {
+        self.now.set(offset, len, Source::Zero)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
