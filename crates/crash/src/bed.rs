@@ -13,20 +13,32 @@ pub struct Bed {
     pub file_system: &'static FileSystem,
     /// Size of the disk in bytes.
     pub bytes: u64,
-    /// Whether `fragmend` moves files, and with which further options.
-    pub apply: Option<&'static [&'static str]>,
+    /// Who moves files.
+    pub mover: Mover,
     /// Whether the disk keeps what it flushed.
     pub honest: bool,
+}
+
+/// Who moves files while the load runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mover {
+    /// Nobody.
+    Nobody,
+    /// `fragmend apply`, with these further options.
+    Fragmend(&'static [&'static str]),
+    /// A control: reads a range, punches a hole, writes it again. Whoever is cut off in between
+    /// has lost it.
+    Careless,
 }
 
 const MIB: u64 = 1 << 20;
 
 const fn engine(name: &'static str, file_system: &'static FileSystem, bytes: u64) -> Bed {
-    Bed { name, file_system, bytes, apply: Some(&[]), honest: true }
+    Bed { name, file_system, bytes, mover: Mover::Fragmend(&[]), honest: true }
 }
 
 const fn alone(name: &'static str, file_system: &'static FileSystem, bytes: u64) -> Bed {
-    Bed { name, file_system, bytes, apply: None, honest: true }
+    Bed { name, file_system, bytes, mover: Mover::Nobody, honest: true }
 }
 
 /// The engines: not a byte may be lost.
@@ -46,13 +58,20 @@ pub static ALONE: [Bed; 3] = [
     alone("btrfs-alone", &BTRFS, 320 * MIB),
 ];
 
-/// What must be caught: moves on a file system that orders nothing, and a disk that lies.
+/// What must be caught: a mover that takes no care, and a disk that lies.
 pub static BROKEN: [Bed; 2] = [
-    Bed { apply: Some(&["--force"]), ..engine("ext4-writeback", &EXT4_WRITEBACK, 160 * MIB) },
+    Bed { mover: Mover::Careless, ..engine("ext4-careless", &EXT4, 160 * MIB) },
     Bed { honest: false, ..engine("ext4-lying-disk", &EXT4, 160 * MIB) },
 ];
 
+/// Where the kernel promises too little, and `--force` is needed: that anything is lost is
+/// likely, but luck.
+pub static FORCED: [Bed; 1] = [Bed {
+    mover: Mover::Fragmend(&["--force"]),
+    ..engine("ext4-writeback", &EXT4_WRITEBACK, 160 * MIB)
+}];
+
 /// The row with this name.
 pub fn named(name: &str) -> Option<&'static Bed> {
-    ENGINES.iter().chain(&ALONE).chain(&BROKEN).find(|bed| bed.name == name)
+    ENGINES.iter().chain(&ALONE).chain(&BROKEN).chain(&FORCED).find(|bed| bed.name == name)
 }

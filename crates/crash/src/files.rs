@@ -92,7 +92,7 @@ pub fn make(root: &Path, still: u32, bytes: u64) -> Vec<FileOf> {
             fill(tag, at, 0, buffer);
         })
         .expect("a fragmented file");
-        let mode = 0o600 | tag % 8;
+        let mode = 0o600 | (tag % 8);
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("its mode");
         let dummy = dir.join(format!("{name}.dummy"));
         if dummy.exists() {

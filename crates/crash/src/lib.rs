@@ -15,11 +15,14 @@
 //! | [`marks`] | what is known to be durable, and since when |
 //! | [`check`] | whether the files are what they must be |
 //! | [`bed`] | one row per engine |
+//! | [`careless`] | mending as it must not be done, a control |
+//! | [`mounted`] | a mount that is over when it must be |
 //! | [`record`] | one recording |
 //! | [`replay`] | the cuts of a recording |
 //! | [`soak`] | many recordings, one table |
 
 pub mod bed;
+pub mod careless;
 pub mod check;
 pub mod content;
 pub mod cut;
@@ -28,6 +31,7 @@ pub mod files;
 pub mod load;
 pub mod log;
 pub mod marks;
+pub mod mounted;
 pub mod record;
 pub mod replay;
 pub mod sectors;

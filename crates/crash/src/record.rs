@@ -1,20 +1,21 @@
 //! One recording: a fresh file system, fragmented files, the load and `fragmend apply` beside each
 //! other, and everything that reached the disk meanwhile.
 
-use crate::bed::{self, Bed};
+use crate::bed::{self, Bed, Mover};
+use crate::careless;
 use crate::disk::Disk;
 use crate::files::{self, FileOf, MENDED, Role};
 use crate::log::{Entry, Log};
 use crate::marks::Mark;
+use crate::mounted::Mounted;
 use crate::serve::{Served, lock};
-use fragmend_testbed::cleanup::{self, Ticket, Undo};
-use fragmend_testbed::file_system::FileSystem;
 use fragmend_testbed::loop_device::LoopDevice;
 use fragmend_testbed::process::{Running, finish};
 use fragmend_testbed::tools;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -26,6 +27,8 @@ const STILL_FILES: u32 = 12;
 const FILE_BYTES: u64 = 1 << 20;
 /// So many bytes are moved a second, so that moves go on for a few seconds.
 const RATE: &str = "5M";
+/// Bytes of a planned range.
+const RANGE: u64 = 128 << 10;
 /// How long the load runs where nothing is moved.
 const ALONE: Duration = Duration::from_secs(3);
 
@@ -40,10 +43,19 @@ pub struct Run {
     pub files: Vec<FileOf>,
     /// First entry of the log while files were moved, and the one behind the last.
     pub moving: (usize, usize),
+    /// What was moved meanwhile.
+    pub moves: Moves,
+}
+
+/// What the receipts come to.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Moves {
     /// Ranges that were moved.
-    pub moves: u64,
+    pub ranges: u64,
     /// Bytes in them.
-    pub moved_bytes: u64,
+    pub bytes: u64,
+    /// Ranges at which the kernel or the tool failed.
+    pub failed: u64,
 }
 
 /// A recording that can be cut.
@@ -87,34 +99,6 @@ impl Recording {
     }
 }
 
-/// A mounted device; unmounted when dropped.
-pub struct Mounted {
-    dir: PathBuf,
-    _ticket: Ticket,
-}
-
-impl Mounted {
-    /// Mounts a device at a directory.
-    ///
-    /// # Errors
-    /// What mount said.
-    pub fn new(
-        file_system: &FileSystem,
-        device: &LoopDevice,
-        dir: &Path,
-        options: &str,
-    ) -> Result<Self, String> {
-        file_system.mount(Path::new(device.node()), dir, options)?;
-        Ok(Self { dir: dir.to_owned(), _ticket: cleanup::register(Undo::Mount(dir.to_owned())) })
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        Undo::Mount(self.dir.clone()).run();
-    }
-}
-
 /// Makes a recording in `dir`, an empty directory. `soak` is the program whose `load` is the load.
 ///
 /// # Panics
@@ -134,7 +118,8 @@ pub fn record(bed: &'static Bed, seed: u64, dir: &Path, soak: &Path) -> Recordin
     let mut files = files::make(&root, STILL_FILES, FILE_BYTES);
     fs::write(inside("files.json"), serde_json::to_vec(&files).expect("JSON")).expect("a file");
     rustix::fs::syncfs(File::open(&root).expect("the root")).expect("syncfs");
-    let plan = bed.apply.map(|_| plan(&root.join(MENDED), &inside("plan.json")));
+    let fragmend = matches!(bed.mover, Mover::Fragmend(_));
+    let plan = fragmend.then(|| plan(&root.join(MENDED), &inside("plan.json")));
     served.store().record(&inside("log")).expect("a log");
 
     let mut load = Command::new(soak);
@@ -149,11 +134,12 @@ pub fn record(bed: &'static Bed, seed: u64, dir: &Path, soak: &Path) -> Recordin
     });
     std::thread::sleep(Duration::from_millis(200));
     let from = served.store().position();
-    let (moves, moved_bytes) = match (&plan, bed.apply) {
-        (Some(plan), Some(options)) => apply(plan, options, &served.shared()),
+    let moves = match (bed.mover, &plan) {
+        (Mover::Fragmend(options), Some(plan)) => apply(plan, options, &served.shared()),
+        (Mover::Careless, _) => careless::rewrite(&root, &files),
         _ => {
             std::thread::sleep(ALONE);
-            (0, 0)
+            Moves::default()
         }
     };
     let to = served.store().position();
@@ -164,9 +150,10 @@ pub fn record(bed: &'static Bed, seed: u64, dir: &Path, soak: &Path) -> Recordin
     for file in files.iter_mut().filter(|f| f.role == Role::Still) {
         file.pieces_after = files::pieces(&root.join(MENDED).join(&file.name));
     }
-    drop((mounted, device, served));
+    mounted.unmount();
+    drop((device, served));
     let name = bed.name.to_owned();
-    let run = Run { bed: name, seed, files, moving: (from, to), moves, moved_bytes };
+    let run = Run { bed: name, seed, files, moving: (from, to), moves };
     fs::write(inside("run.json"), serde_json::to_vec(&run).expect("JSON")).expect("a file");
     Recording::open(dir).expect("the recording just made")
 }
@@ -179,32 +166,59 @@ fn assert_volatile(device: &LoopDevice) {
     assert_eq!(cache.trim(), "write back");
 }
 
-/// Plans to mend every fragmented readahead window.
+/// Plans to mend every fragmented file, in short ranges: where a range moves as a whole, a file is
+/// half moved only between two of them.
 fn plan(dir: &Path, plan: &Path) -> PathBuf {
     let mut command = Command::new(tools::fragmend());
-    command.args(["plan", "--quiet", "--policy", "bypass", "-o"]).arg(plan).arg(dir);
+    command.args(["plan", "--quiet", "--policy", "whole-file", "-o"]).arg(plan).arg(dir);
     finish(&mut command).expect(&[0, 2]);
+    let mut made: Value = serde_json::from_slice(&fs::read(plan).expect("a plan")).expect("JSON");
+    for file in made["files"].as_array_mut().expect("its files") {
+        let ranges = file["ranges"].as_array().expect("its ranges").iter().flat_map(shorter);
+        file["ranges"] = ranges.collect();
+    }
+    fs::write(plan, made.to_string()).expect("a plan");
     plan.to_owned()
 }
 
-/// Applies a plan; each receipt becomes a mark. Gives ranges and bytes that were moved.
-fn apply(plan: &Path, options: &[&str], disk: &Arc<Mutex<Disk>>) -> (u64, u64) {
+/// The range of a plan in parts of [`RANGE`].
+fn shorter(range: &Value) -> Vec<Value> {
+    let number = |name: &str| range[name].as_u64().expect("a number");
+    let (from, to) = (number("offset"), number("offset") + number("length"));
+    let part = |at: u64| {
+        let mut part = range.clone();
+        part["offset"] = at.into();
+        part["length"] = RANGE.min(to - at).into();
+        part
+    };
+    (from..to).step_by(RANGE as usize).map(part).collect()
+}
+
+/// Applies a plan; each receipt becomes a mark.
+fn apply(plan: &Path, options: &[&str], disk: &Arc<Mutex<Disk>>) -> Moves {
     let mut command = Command::new(tools::fragmend());
     command.arg("apply").arg(plan).args(["--json", "--rate", RATE]).args(options);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = Running::start(&mut command);
     let receipts = running.child().stdout.take().expect("its output");
-    let (mut moves, mut bytes) = (0, 0);
+    let mut kept = File::create(plan.with_file_name("receipts.jsonl")).expect("a file");
+    let mut moves = Moves::default();
     for line in BufReader::new(receipts).lines() {
         let line = line.expect("its output");
-        let event: serde_json::Value = serde_json::from_str(&line).expect("its JSON");
-        if event["event"] == "range" && event["outcome"] == "moved" {
-            let moved = event["moved_bytes"].as_u64().unwrap_or(0);
-            (moves, bytes) = (moves + 1, bytes + moved);
-            let mark = serde_json::to_string(&Mark::Moved { bytes: moved }).expect("JSON");
+        writeln!(kept, "{line}").expect("room for receipts");
+        let event: Value = serde_json::from_str(&line).expect("its JSON");
+        if event["event"] != "range" {
+            continue;
+        }
+        if event["outcome"] == "moved" {
+            let bytes = event["moved_bytes"].as_u64().unwrap_or(0);
+            (moves.ranges, moves.bytes) = (moves.ranges + 1, moves.bytes + bytes);
+            let mark = serde_json::to_string(&Mark::Moved { bytes }).expect("JSON");
             lock(disk).mark(&mark).expect("the log");
         }
+        moves.failed += u64::from(event["reason"] == "failed");
     }
-    running.wait().expect(&[0, 2]);
-    (moves, bytes)
+    // That a range cannot be moved is counted, and no matter of lost bytes.
+    running.wait().expect(&[0, 2, 4, 6]);
+    moves
 }

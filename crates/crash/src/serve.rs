@@ -33,6 +33,7 @@ pub trait Store: Send + 'static {
 /// A store that is being served; unmounted when dropped.
 pub struct Served<S> {
     store: Arc<Mutex<S>>,
+    dir: PathBuf,
     path: PathBuf,
     session: Option<BackgroundSession>,
     _ticket: Ticket,
@@ -53,7 +54,8 @@ impl<S: Store> Served<S> {
         config.mount_options = vec![MountOption::FSName("fragmend-crash".into())];
         let session = fuser::spawn_mount(OneFile(Arc::clone(&store)), dir, &config)?;
         let ticket = cleanup::register(Undo::Mount(dir.to_owned()));
-        Ok(Self { store, path: dir.join(NAME), session: Some(session), _ticket: ticket })
+        let (dir, path) = (dir.to_owned(), dir.join(NAME));
+        Ok(Self { store, dir, path, session: Some(session), _ticket: ticket })
     }
 
     /// The file.
@@ -75,7 +77,10 @@ impl<S: Store> Served<S> {
 impl<S> Drop for Served<S> {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
-            let _ = session.umount_and_join();
+            // The file may be held for a moment by a process that was just started, or by a loop
+            // device that is on its way out: the session ends with the last of them.
+            Undo::Mount(self.dir.clone()).run();
+            let _ = session.join();
         }
     }
 }

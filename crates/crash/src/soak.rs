@@ -2,7 +2,7 @@
 
 use crate::bed::Bed;
 use crate::cut::Cut;
-use crate::record::{Recording, record};
+use crate::record::{Moves, Recording, record};
 use crate::replay::{self, Loss, Outcome};
 use fragmend_testbed::bench::markdown;
 use fragmend_testbed::cleanup::{self, Undo};
@@ -25,10 +25,8 @@ pub struct Row {
     pub operations: u64,
     /// Flushes among them.
     pub flushes: u64,
-    /// Ranges moved.
-    pub moves: u64,
-    /// Bytes in them.
-    pub moved_bytes: u64,
+    /// What was moved.
+    pub moves: Moves,
     /// What the cuts came to.
     pub outcome: Outcome,
     /// Time for recording, and for looking at cuts.
@@ -62,8 +60,10 @@ impl Row {
         self.recordings += 1;
         self.operations += operations as u64;
         self.flushes += flushes as u64;
-        self.moves += recording.run.moves;
-        self.moved_bytes += recording.run.moved_bytes;
+        let Moves { ranges, bytes, failed } = recording.run.moves;
+        self.moves.ranges += ranges;
+        self.moves.bytes += bytes;
+        self.moves.failed += failed;
         if let Some(loss) = outcome.losses.first() {
             tell(&keep(&recording, loss, soak));
         }
@@ -71,13 +71,14 @@ impl Row {
     }
 
     /// Names of the columns.
-    pub const COLUMNS: [&str; 13] = [
+    pub const COLUMNS: [&str; 14] = [
         "engine",
         "recordings",
         "operations",
         "flushes",
         "moves",
         "MiB moved",
+        "failed moves",
         "cuts",
         "mid-move",
         "files",
@@ -89,11 +90,11 @@ impl Row {
 
     /// Its cells.
     pub fn cells(&self) -> Vec<String> {
-        let numbers = [self.recordings, self.operations, self.flushes, self.moves];
+        let numbers = [self.recordings, self.operations, self.flushes, self.moves.ranges];
         let mut cells = vec![self.name.clone()];
         cells.extend(numbers.map(|n| n.to_string()));
         let Outcome { cuts, mid_move, files, bytes, losses } = &self.outcome;
-        cells.push(markdown::mib(self.moved_bytes));
+        cells.extend([markdown::mib(self.moves.bytes), self.moves.failed.to_string()]);
         cells.extend([cuts, mid_move, files].map(u64::to_string));
         cells.push(markdown::mib(*bytes));
         cells.extend([self.outcome.wrong_bytes(), losses.len() as u64].map(|n| n.to_string()));
@@ -109,20 +110,25 @@ fn keep(recording: &Recording, loss: &Loss, soak: &Path) -> String {
     let kept = kept_in(soak).join(name);
     let _ = std::fs::remove_dir_all(&kept);
     std::fs::create_dir_all(&kept).expect("a place for what failed");
-    for file in ["base.img", "log", "run.json"] {
+    for file in ["base.img", "log", "run.json", "receipts.jsonl"] {
         let from = recording.dir.join(file);
+        if !from.exists() {
+            continue; // nothing was moved, so there are no receipts
+        }
         run("cp", [OsStr::new("--sparse=always"), from.as_os_str(), kept.as_os_str()]);
     }
     let Cut { position, seed, .. } = loss.cut;
     let wrong: Vec<String> = loss.wrong.iter().take(5).map(|w| format!("\n  {w}")).collect();
-    format!(
+    let said = format!(
         "{}, seed {}, cut {position}, its seed {seed}:{}\n  again: {} --replay {} --cut {position} --cut-seed {seed}",
         recording.run.bed,
         recording.run.seed,
         wrong.concat(),
         soak.display(),
         kept.display()
-    )
+    );
+    std::fs::write(kept.join("loss.txt"), &said).expect("room for what failed");
+    said
 }
 
 /// `target/crash`, of the program that runs.
