@@ -1,9 +1,10 @@
 //! The disk after a power cut.
 //!
 //! The fault model: what was written before the last flush is there. Of what came after it any
-//! part may be there: each write whole, not at all, or in any set of its 512-byte sectors, whatever
-//! became of the others; where writes overlap, a sector has the bytes of any of them, or its old
-//! ones. A sector itself is never torn. Which part, a seed decides.
+//! part may be there: each write whole, not at all, or in any set of its atoms, whatever became of
+//! the others; where writes overlap, an atom has the bytes of any of them, or its old ones. An atom
+//! is never torn: a sector of 512 bytes, or more where the file system needs more (see
+//! [`crate::bed`]). Which part, a seed decides.
 
 use crate::log::{Entry, Log};
 use crate::sectors::{Origins, SECTOR, Sectors, Source};
@@ -36,8 +37,8 @@ enum Luck {
     TornAt(usize),
     /// Each whole write with this chance in 256.
     Whole(u64),
-    /// Each sector of each write with this chance in 256.
-    Sectors(u64),
+    /// Each atom of each write with this chance in 256.
+    Atoms(u64),
     /// A head, a tail, all or nothing of each write.
     Ends,
 }
@@ -54,12 +55,12 @@ impl Luck {
             3 => Self::AllButOne(one),
             4 => Self::TornAt(one),
             5..=6 => Self::Whole(chance),
-            7 => Self::Sectors(chance),
+            7 => Self::Atoms(chance),
             _ => Self::Ends,
         }
     }
 
-    /// Calls `keep` with the sectors (from, to) of write `n` of `writes` that survive, of `len`.
+    /// Calls `keep` with the atoms (from, to) of write `n` of `writes` that survive, of `len`.
     fn keep(
         self,
         n: usize,
@@ -85,7 +86,7 @@ impl Luck {
             Self::TornAt(_) => {
                 (0..len).filter(|_| random.below(2) == 0).for_each(|s| keep(s, s + 1));
             }
-            Self::Sectors(chance) => {
+            Self::Atoms(chance) => {
                 (0..len).filter(|_| random.below(256) < chance).for_each(|s| keep(s, s + 1));
             }
         }
@@ -97,6 +98,8 @@ impl Luck {
 pub struct View {
     base: File,
     log: Arc<Log>,
+    /// Sectors in what the disk writes whole or not at all.
+    atom: u64,
     /// The disk after the first `flushed` entries, all of them.
     durable: Sectors,
     flushed: usize,
@@ -105,10 +108,11 @@ pub struct View {
 }
 
 impl View {
-    /// The disk when recording began.
-    pub fn new(base: File, log: Arc<Log>) -> io::Result<Self> {
+    /// The disk when recording began, which writes `atom_bytes` whole or not at all.
+    pub fn new(base: File, log: Arc<Log>, atom_bytes: u64) -> io::Result<Self> {
         let durable = Sectors::all_base(base.metadata()?.len());
-        Ok(Self { base, log, now: durable.clone(), durable, flushed: 0, scratch: Vec::new() })
+        let (atom, now, scratch) = (atom_bytes / SECTOR, durable.clone(), Vec::new());
+        Ok(Self { base, log, atom, now, durable, flushed: 0, scratch })
     }
 
     /// The disk after this cut; quick when cuts come in order of their positions.
@@ -139,9 +143,10 @@ impl View {
         let luck = Luck::draw(writes.len(), &mut random);
         for (n, entry) in writes.iter().enumerate() {
             let mut done = Ok(());
-            luck.keep(n, writes.len(), sectors_of(entry), &mut random, |from, to| {
+            let (atom, atoms) = (self.atom, sectors_of(entry).div_ceil(self.atom));
+            luck.keep(n, writes.len(), atoms, &mut random, |from, to| {
                 if done.is_ok() {
-                    done = apply(&mut self.now, entry, from, to);
+                    done = apply(&mut self.now, entry, from * atom, to * atom);
                 }
             });
             done?;

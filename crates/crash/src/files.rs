@@ -70,6 +70,16 @@ pub fn pieces(path: &Path) -> u64 {
     layout.extents().len() as u64
 }
 
+/// Takes space until so many bytes are free: what is freed is then taken again soon.
+///
+/// # Panics
+/// When the disk refuses.
+pub fn leave_free(root: &Path, bytes: u64) {
+    let stat = rustix::fs::statvfs(root).expect("the file system's size");
+    let take = (stat.f_bavail * stat.f_frsize).saturating_sub(bytes);
+    fragmend_testbed::aging::reserve(&root.join("filler"), take);
+}
+
 /// Makes the files of a run below `root`, each in many pieces.
 ///
 /// # Panics
@@ -87,8 +97,7 @@ pub fn make(root: &Path, still: u32, bytes: u64) -> Vec<FileOf> {
         let name = format!("{tag:03}-{role:?}").to_lowercase();
         let path = dir.join(&name);
         // Space between the pieces stays taken beside every other file.
-        let piece = [4096, 16384, 8192, 4096][tag as usize % 4];
-        interleaved_with(&path, bytes, &[piece], tag % 2 == 0, |at, buffer| {
+        interleaved_with(&path, bytes, &[4096], tag % 2 == 0, |at, buffer| {
             fill(tag, at, 0, buffer);
         })
         .expect("a fragmented file");

@@ -28,12 +28,14 @@ const LARGEST: u64 = 12 << 20;
 /// When the file system refuses anything.
 pub fn run(root: &Path, files: &[FileOf], seed: u64) {
     let stop = AtomicBool::new(false);
+    // Where little is synced, much is under way when the power goes.
+    let calm = [1, 4, 16][(seed % 3) as usize];
     std::thread::scope(|scope| {
         for file in files.iter().filter(|f| f.role != Role::Still) {
             let (stop, out) = (&stop, io::stdout());
             let random = Random::new(seed ^ u64::from(file.tag));
             let path = root.join(MENDED).join(&file.name);
-            let mut worker = Worker { file, random, stop, marks: Box::new(out) };
+            let mut worker = Worker { file, random, stop, calm, marks: Box::new(out) };
             scope.spawn(move || match file.role {
                 Role::Still => {}
                 Role::Buffered | Role::Direct | Role::Mapped => worker.overwrite(&path),
@@ -42,9 +44,9 @@ pub fn run(root: &Path, files: &[FileOf], seed: u64) {
             });
         }
         let (stop_churn, random) = (&stop, Random::new(seed ^ u64::from(CHURN_TAGS)));
-        scope.spawn(move || churn(&root.join(CHURN), random, stop_churn));
+        scope.spawn(move || churn(&root.join(CHURN), random, calm, stop_churn));
         let stop_commits = &stop;
-        scope.spawn(move || commits(root, stop_commits));
+        scope.spawn(move || commits(root, calm, stop_commits));
         let _ = io::stdin().read(&mut [0]);
         stop.store(true, Ordering::Relaxed);
     });
@@ -54,6 +56,8 @@ struct Worker<'a> {
     file: &'a FileOf,
     random: Random,
     stop: &'a AtomicBool,
+    /// How many times more rarely than it might it syncs.
+    calm: u64,
     marks: Box<dyn Marks + Send>,
 }
 
@@ -140,7 +144,7 @@ impl Worker<'_> {
             way.write(tag, offset, len, version).expect("a write");
             written.push(Mark::Synced { tag, from: offset, to: offset + len, version });
             let ends = !self.goes_on();
-            if ends || self.random.below(12) == 0 {
+            if ends || self.random.below(12 * self.calm) == 0 {
                 way.sync().expect("fsync");
                 written.drain(..).for_each(|mark| self.say(mark));
             }
@@ -160,7 +164,7 @@ impl Worker<'_> {
             file.write_all(&record).expect("an append");
             size += record.len() as u64;
             let ends = !self.goes_on();
-            if ends || self.random.below(6) == 0 {
+            if ends || self.random.below(6 * self.calm) == 0 {
                 file.sync_all().expect("fsync");
                 self.say(Mark::Grown { tag, bytes: size });
             }
@@ -182,7 +186,7 @@ impl Worker<'_> {
             let mut more = vec![0; words(&mut self.random, (bytes - size).min(64 << 10)) as usize];
             fill(tag, size, version, &mut more);
             file.write_all_at(&more, size).expect("a write");
-            if self.random.below(10) == 0 {
+            if self.random.below(10 * self.calm) == 0 {
                 file.sync_all().expect("fsync");
             }
             if !self.goes_on() {
@@ -197,16 +201,16 @@ impl Worker<'_> {
 }
 
 /// Has the file system commit everything now and then, whatever is under way.
-fn commits(root: &Path, stop: &AtomicBool) {
+fn commits(root: &Path, calm: u64, stop: &AtomicBool) {
     let root = File::open(root).expect("the root");
     while !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(150));
+        std::thread::sleep(Duration::from_millis(100 + 50 * calm));
         rustix::fs::syncfs(&root).expect("syncfs");
     }
 }
 
 /// Files come, are renamed over others, and go, so that space is taken as soon as it is free.
-fn churn(dir: &Path, mut random: Random, stop: &AtomicBool) {
+fn churn(dir: &Path, mut random: Random, calm: u64, stop: &AtomicBool) {
     const FILES: u32 = 40;
     let mut tag = CHURN_TAGS;
     let mut there: Vec<u32> = Vec::new();
@@ -218,7 +222,7 @@ fn churn(dir: &Path, mut random: Random, stop: &AtomicBool) {
         let new = path.with_extension("new");
         let mut file = File::create(&new).expect("a file");
         file.write_all(&bytes).expect("a write");
-        if random.below(3) == 0 {
+        if random.below(3 * calm) == 0 {
             file.sync_all().expect("fsync");
         }
         fs::rename(&new, &path).expect("a rename");

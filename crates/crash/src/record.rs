@@ -116,6 +116,7 @@ pub fn record(bed: &'static Bed, seed: u64, dir: &Path, soak: &Path) -> Recordin
     let root = inside("mnt");
     let mounted = Mounted::new(bed.file_system, &device, &root, "").expect("it can be mounted");
     let mut files = files::make(&root, STILL_FILES, FILE_BYTES);
+    files::leave_free(&root, bed.free);
     fs::write(inside("files.json"), serde_json::to_vec(&files).expect("JSON")).expect("a file");
     rustix::fs::syncfs(File::open(&root).expect("the root")).expect("syncfs");
     let fragmend = matches!(bed.mover, Mover::Fragmend(_));

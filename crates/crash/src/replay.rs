@@ -54,18 +54,29 @@ impl Outcome {
     }
 }
 
-/// Chooses `count` cuts: two in five just before or just after a flush, the rest anywhere; nearly
-/// all while files were moved. In the order of their positions.
+/// Chooses `count` cuts, nearly all while files were moved: a third just before or just after a
+/// flush, half between one receipt and the next, the rest anywhere. In the order of their positions.
 pub fn choose(recording: &Recording, count: usize, seed: u64) -> Vec<Cut> {
     let mut random = Random::new(seed);
     let entries = recording.log.entries();
     let (from, to) = recording.run.moving;
     let flush = |i: &usize| entries[*i] == Entry::Flush;
     let flushes: Vec<usize> = (from..to).filter(flush).collect();
+    let is_receipt = |text: &str| matches!(serde_json::from_str(text), Ok(Mark::Moved { .. }));
+    let receipts = recording.log.marks(to).filter_map(|mark| {
+        let (place, text) = mark.expect("a mark");
+        is_receipt(&text).then_some(place)
+    });
+    let receipts: Vec<usize> = std::iter::once(from).chain(receipts).collect();
     let honest = recording.bed.honest;
     let one = |_| {
         let position = match random.below(20) {
-            0..8 if !flushes.is_empty() => {
+            0..10 if receipts.len() > 1 => {
+                let n = 1 + random.below(receipts.len() as u64 - 1) as usize;
+                let (from, to) = (receipts[n - 1], receipts[n]);
+                from + random.below((to - from) as u64 + 1) as usize
+            }
+            10..17 if !flushes.is_empty() => {
                 let flush = flushes[random.below(flushes.len() as u64) as usize];
                 flush + random.below(2) as usize
             }
@@ -104,7 +115,8 @@ fn check_in_order(recording: &Recording, cuts: &[Cut]) -> Outcome {
     let (served, mnt) = (dir.path().join("served"), dir.path().join("mnt"));
     fs::create_dir(&served).and_then(|()| fs::create_dir(&mnt)).expect("directories");
     let base = recording.base().expect("the recording's image");
-    let view = View::new(base, Arc::clone(&recording.log)).expect("a view of the image");
+    let view = View::new(base, Arc::clone(&recording.log), recording.bed.atom)
+        .expect("a view of the image");
     let served = Served::start(view, &served).expect("a view through FUSE");
     let mut marks = recording.log.marks(usize::MAX).map(|m| m.expect("a mark")).peekable();
     let mut expected = Expected::at_first(&recording.run.files);
