@@ -217,3 +217,93 @@ fn compare(
     }
     wrong
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    const BYTES: u64 = 8192;
+
+    /// A directory with one file of each role, and one that came meanwhile.
+    fn files(root: &Path) -> Vec<FileOf> {
+        fs::create_dir_all(root.join(MENDED)).unwrap();
+        fs::create_dir_all(root.join(CHURN)).unwrap();
+        let roles = [Role::Still, Role::Buffered, Role::Appended, Role::Truncated];
+        let make = |(tag, role): (u32, Role)| {
+            let (name, mut bytes) = (format!("{role:?}"), vec![0; BYTES as usize]);
+            content::fill(tag, 0, 0, &mut bytes);
+            let path = root.join(MENDED).join(&name);
+            fs::write(&path, bytes).unwrap();
+            let meta = path.metadata().unwrap();
+            let modified = (meta.mtime(), meta.mtime_nsec());
+            let (mode, pieces, pieces_after) = (meta.mode(), 1, 1);
+            FileOf { name, tag, role, bytes: BYTES, mode, modified, pieces, pieces_after }
+        };
+        let mut bytes = vec![0; 600];
+        content::fill(1234, 0, 0, &mut bytes);
+        fs::write(root.join(CHURN).join("1234"), bytes).unwrap();
+        (1..).zip(roles).map(make).collect()
+    }
+
+    fn put(path: PathBuf, offset: usize, what: &[u8]) {
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.resize(bytes.len().max(offset + what.len()), 0);
+        bytes[offset..offset + what.len()].copy_from_slice(what);
+        fs::write(path, bytes).unwrap();
+    }
+
+    fn of(tag: u32, offset: u64, version: u16) -> [u8; 512] {
+        let mut bytes = [0; 512];
+        content::fill(tag, offset, version, &mut bytes);
+        bytes
+    }
+
+    /// What is wrong after `change`, given what was durable.
+    fn wrong(marks: &[Mark], change: impl Fn(&Path)) -> Vec<String> {
+        let dir = tempfile::tempdir().unwrap();
+        let made = files(dir.path());
+        change(dir.path());
+        let mut expected = Expected::at_first(&made);
+        marks.iter().for_each(|mark| expected.learn(*mark));
+        let checked = expected.check(dir.path()).unwrap();
+        assert_eq!(checked.files, 5);
+        checked.wrong.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_may_be_there_is_let_be() {
+        let mended = |root: &Path, name: &str| root.join(MENDED).join(name);
+        assert_eq!(wrong(&[], |_| ()), Vec::<String>::new());
+        // Not synced yet: new, in part new, or old.
+        assert!(wrong(&[], |root| put(mended(root, "Buffered"), 512, &of(2, 512, 3))).is_empty());
+        assert!(wrong(&[], |root| put(mended(root, "Buffered"), 8, &of(2, 8, 3))).is_empty());
+        assert!(wrong(&[], |root| put(mended(root, "Appended"), 8192, &of(3, 8192, 0))).is_empty());
+        assert!(wrong(&[], |root| put(mended(root, "Appended"), 8192, &[0; 512])).is_empty());
+        assert!(wrong(&[], |root| put(mended(root, "Truncated"), 4096, &[0; 512])).is_empty());
+        assert!(wrong(&[], |root| put(root.join(CHURN).join("1234"), 0, &[0; 64])).is_empty());
+    }
+
+    #[test]
+    fn what_must_not_be_there_is_found() {
+        let mended = |root: &Path, name: &str| root.join(MENDED).join(name);
+        let synced = [Mark::Synced { tag: 2, from: 512, to: 1024, version: 3 }];
+        let grown = [Mark::Grown { tag: 3, bytes: BYTES + 512 }];
+        type Change<'a> = &'a dyn Fn(&Path);
+        let cases: [(&[Mark], Change, &str); 9] = [
+            (&[], &|root| put(mended(root, "Still"), 512, &of(9, 512, 0)), "file 9"),
+            (&[], &|root| put(mended(root, "Still"), 512, &of(1, 1024, 0)), "its byte 1024"),
+            (&[], &|root| put(mended(root, "Still"), 4096, &[0; 512]), "found zeroes (512 bytes"),
+            (&[], &|root| put(mended(root, "Still"), 8192, &[0; 1]), "size"),
+            (&synced, &|root| put(mended(root, "Buffered"), 512, &of(2, 512, 2)), "3 or newer"),
+            (&synced, &|_| (), "found version 0"),
+            (&grown, &|_| (), "size"),
+            (&grown, &|root| put(mended(root, "Appended"), 8192, &[0; 512]), "zeroes"),
+            (&[], &|root| put(mended(root, "Truncated"), 512, &[0; 8]), "zeroes"),
+        ];
+        for (n, (marks, change, said)) in cases.into_iter().enumerate() {
+            let wrong = wrong(marks, change).join("\n");
+            assert!(wrong.contains(said), "case {n}: {wrong}");
+        }
+    }
+}

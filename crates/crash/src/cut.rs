@@ -205,3 +205,85 @@ impl Store for View {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// A disk of 16 KiB: a flushed write of 1s, then 2s, 3s over half of them, and zeroes.
+    fn view(dir: &std::path::Path, atom: u64) -> View {
+        let base = dir.join("base");
+        std::fs::write(&base, vec![9; 16384]).unwrap();
+        let mut log = Log::create(&dir.join("log")).unwrap();
+        log.write(0, &[1; 4096]).unwrap();
+        log.flush().unwrap();
+        log.write(4096, &[2; 4096]).unwrap();
+        log.write(6144, &[3; 4096]).unwrap();
+        log.mark("a mark is no write").unwrap();
+        log.zero(12288, 4096).unwrap();
+        View::new(File::open(base).unwrap(), Arc::new(log), atom).unwrap()
+    }
+
+    fn sectors_after(view: &mut View, cut: Cut) -> Vec<u8> {
+        view.set(cut).unwrap();
+        let mut bytes = vec![0; 16384];
+        view.read(0, &mut bytes).unwrap();
+        let whole = |s: &[u8]| s.iter().all(|b| *b == s[0]);
+        assert!(bytes.chunks(512).all(whole), "a torn sector");
+        bytes.chunks(512).map(|s| s[0]).collect()
+    }
+
+    #[test]
+    fn what_was_flushed_is_there_and_of_the_rest_any_part() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut view = view(dir.path(), SECTOR);
+        let mut seen = HashSet::new();
+        for seed in 0..2000 {
+            let now = sectors_after(&mut view, Cut { position: 6, seed, honest: true });
+            assert_eq!(now[..8], [1; 8]);
+            assert!(now[8..12].iter().all(|s| [9, 2].contains(s)));
+            assert!(now[12..16].iter().all(|s| [9, 2, 3].contains(s)));
+            assert!(now[16..20].iter().all(|s| [9, 3].contains(s)));
+            assert!(now[20..24].iter().all(|s| *s == 9));
+            assert!(now[24..].iter().all(|s| [9, 0].contains(s)));
+            seen.insert(now);
+        }
+        let disk = |parts: [(u8, usize); 6]| -> Vec<u8> {
+            parts.into_iter().flat_map(|(byte, n)| vec![byte; n]).collect()
+        };
+        let none = disk([(1, 8), (9, 4), (9, 4), (9, 4), (9, 4), (9, 8)]);
+        let all = disk([(1, 8), (2, 4), (3, 4), (3, 4), (9, 4), (0, 8)]);
+        let only_last = disk([(1, 8), (9, 4), (9, 4), (9, 4), (9, 4), (0, 8)]);
+        let older_on_top = disk([(1, 8), (2, 4), (2, 4), (9, 4), (9, 4), (0, 8)]);
+        for extreme in [none, all, only_last, older_on_top] {
+            assert!(seen.contains(&extreme), "{extreme:?}");
+        }
+        assert!(seen.len() > 500, "{}", seen.len());
+    }
+
+    #[test]
+    fn an_atom_is_whole_and_a_view_forgets_what_was_written_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut view = view(dir.path(), 2048);
+        for seed in 0..500 {
+            let now = sectors_after(&mut view, Cut { position: 6, seed, honest: true });
+            assert!(now.chunks(4).all(|atom| atom.iter().all(|s| *s == atom[0])), "{now:?}");
+            view.write(0, &[7; 8192]).unwrap();
+            view.zero(8192, 512).unwrap();
+        }
+        // Backwards, too, and before anything was flushed.
+        let now = sectors_after(&mut view, Cut { position: 0, seed: 1, honest: true });
+        assert_eq!(now, [9; 32]);
+    }
+
+    #[test]
+    fn a_disk_that_lies_loses_what_it_flushed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut view = view(dir.path(), SECTOR);
+        let lost = |seed| {
+            sectors_after(&mut view, Cut { position: 2, seed, honest: false })[..8] != [1; 8]
+        };
+        assert!((0..50).any(lost));
+    }
+}
