@@ -29,11 +29,11 @@ impl Mounted {
         Ok(Self { dir: dir.to_owned(), _ticket: cleanup::register(Undo::Mount(dir.to_owned())) })
     }
 
-    /// Unmounts it, and has waited for that.
+    /// Unmounts it, and waits until nothing of it is left on the device.
     ///
     /// # Panics
     /// When it is in use for many seconds.
-    pub fn unmount(self) {
+    pub fn unmount(self, device: &LoopDevice) {
         const TRIES: u32 = 500;
         for attempt in 1.. {
             // A process that another thread has just started holds all our files for a moment.
@@ -43,6 +43,7 @@ impl Mounted {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+        device.wait_until_free();
     }
 }
 

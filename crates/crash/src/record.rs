@@ -151,8 +151,9 @@ pub fn record(bed: &'static Bed, seed: u64, dir: &Path, soak: &Path) -> Recordin
     for file in files.iter_mut().filter(|f| f.role == Role::Still) {
         file.pieces_after = files::pieces(&root.join(MENDED).join(&file.name));
     }
-    mounted.unmount();
-    drop((device, served));
+    mounted.unmount(&device);
+    device.detach();
+    drop(served);
     let name = bed.name.to_owned();
     let run = Run { bed: name, seed, files, moving: (from, to), moves };
     fs::write(inside("run.json"), serde_json::to_vec(&run).expect("JSON")).expect("a file");

@@ -156,7 +156,7 @@ fn check_one(
         found,
     };
     let mut checked = match Mounted::new(file_system, &device, mnt, file_system.beside_copy) {
-        Err(why) => return Checked { wrong: vec![of_all("mount", why)], ..Checked::default() },
+        Err(why) => Checked { wrong: vec![of_all("mount", why)], ..Checked::default() },
         Ok(_mounted) => expected
             .check(mnt)
             .unwrap_or_else(|wrong| Checked { wrong: vec![wrong], ..Checked::default() }),
@@ -164,5 +164,7 @@ fn check_one(
     if let Err(why) = file_system.check(Path::new(device.node())) {
         checked.wrong.push(of_all("the file system's check", why));
     }
+    // The next cut must find nobody who still writes to this one.
+    device.detach();
     checked
 }

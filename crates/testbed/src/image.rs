@@ -129,6 +129,7 @@ impl Image {
     /// Unmounts; the device stays attached.
     pub fn unmount(&self) {
         run("umount", [self.mount.as_os_str()]);
+        self.loop_device.wait_until_free();
     }
 
     /// Unmounts and mounts again: nothing stays in the page cache.
