@@ -6,7 +6,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 binaries := $(target)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench generate check-generated fmt clippy clean
+.PHONY: help build demo test bench soak generate check-generated fmt clippy clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -31,6 +31,12 @@ bench: ## Print the comparison tables (QUICK=1 for small files)
 	scripts/as-root $(binaries)/bench $(if $(QUICK),--quick) || status=1; \
 	scripts/bench || status=1; \
 	exit $$status
+
+soak: ## Cut the power 10,000 times while files move, and compare every byte (CUTS=, SEED=, BED=)
+	@scripts/prerequisites soak
+	$(CARGO) build --release --bin fragmend --bin soak
+	@scripts/as-root $(binaries)/soak $(if $(CUTS),--cuts $(CUTS)) $(if $(SEED),--seed $(SEED)) \
+		$(foreach bed,$(BED),--bed $(bed))
 
 generate: ## Write man pages, completions and JSON schemas from the binary's definitions
 	$(CARGO) run --quiet -p xtask -- generate

@@ -16,6 +16,7 @@
 //! | [`mounts`] | what is mounted where (`/proc/self/mountinfo`) |
 //! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
 //! | [`cache`] | writing back and dropping page cache |
+//! | [`mapping`] | storing to a file through a shared mapping, for tests (`mmap(2)`) |
 //! | [`process`] | this process's own I/O account, priority and pressure |
 //! | [`users`] | user names (`getpwnam_r`) |
 //! | [`shutdown`] | cutting the power of a file system, for tests |
@@ -27,6 +28,7 @@ pub mod dedupe;
 pub mod fiemap;
 pub mod handle;
 pub mod inode;
+pub mod mapping;
 pub mod mounts;
 pub mod move_ext;
 pub mod process;

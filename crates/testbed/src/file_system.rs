@@ -1,6 +1,6 @@
 //! The file systems that the tests make: how each is made, mounted and checked.
 
-use crate::image::run;
+use crate::process::{run, try_run};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -15,6 +15,8 @@ pub struct FileSystem {
     make: &'static [&'static str],
     /// Mount options, comma-separated.
     pub options: &'static str,
+    /// Mount options without which the kernel refuses it beside a copy of itself.
+    pub beside_copy: &'static str,
     /// Program and arguments that check it, unmounted, and change nothing; the disk comes last.
     check: &'static [&'static str],
     /// Features that the installed tools are too old to know.
@@ -32,6 +34,27 @@ pub static EXT4: FileSystem = FileSystem {
     name: "ext4",
     make: &["mkfs.ext4", "-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
     options: "",
+    beside_copy: "",
+    check: &["e2fsck", "-fn"],
+    later: None,
+};
+
+/// ext4 with 1 KiB blocks, that discards what is freed.
+pub static EXT4_1K: FileSystem = FileSystem {
+    name: "ext4-1k",
+    make: &["mkfs.ext4", "-q", "-F", "-b", "1024", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
+    options: "discard",
+    beside_copy: "",
+    check: &["e2fsck", "-fn"],
+    later: None,
+};
+
+/// ext4 that does not order data before the mappings that lead to it.
+pub static EXT4_WRITEBACK: FileSystem = FileSystem {
+    name: "ext4-writeback",
+    make: EXT4.make,
+    options: "data=writeback",
+    beside_copy: "",
     check: &["e2fsck", "-fn"],
     later: None,
 };
@@ -41,7 +64,8 @@ pub static EXT4: FileSystem = FileSystem {
 pub static XFS: FileSystem = FileSystem {
     name: "xfs",
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=1"],
-    options: "nouuid",
+    options: "",
+    beside_copy: "nouuid",
     check: &["xfs_repair", "-n"],
     later: None,
 };
@@ -50,7 +74,8 @@ pub static XFS: FileSystem = FileSystem {
 pub static XFS_EXCHANGE: FileSystem = FileSystem {
     name: "xfs-exchange",
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=1,rmapbt=1"],
-    options: "nouuid",
+    options: "",
+    beside_copy: "nouuid",
     check: &["xfs_repair", "-n"],
     later: Some(LaterFeature { bit: 1 << 6 }),
 };
@@ -59,7 +84,8 @@ pub static XFS_EXCHANGE: FileSystem = FileSystem {
 pub static XFS_PLAIN: FileSystem = FileSystem {
     name: "xfs-plain",
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=0,rmapbt=0"],
-    options: "nouuid",
+    options: "",
+    beside_copy: "nouuid",
     check: &["xfs_repair", "-n"],
     later: None,
 };
@@ -69,6 +95,7 @@ pub static BTRFS: FileSystem = FileSystem {
     name: "btrfs",
     make: &["mkfs.btrfs", "-q", "-f"],
     options: "",
+    beside_copy: "",
     check: &["btrfs", "check", "--readonly"],
     later: None,
 };
@@ -78,6 +105,7 @@ pub static BTRFS_ZSTD: FileSystem = FileSystem {
     name: "btrfs-zstd",
     make: &["mkfs.btrfs", "-q", "-f"],
     options: "compress=zstd",
+    beside_copy: "",
     check: &["btrfs", "check", "--readonly"],
     later: None,
 };
@@ -93,16 +121,29 @@ impl FileSystem {
         self.turn(disk, true);
     }
 
+    /// Mounts `device` at a directory, with further comma-separated options.
+    ///
+    /// # Errors
+    /// What mount said.
+    pub fn mount(&self, device: &Path, at: &Path, options: &str) -> Result<(), String> {
+        let options = ["defaults", self.options, options];
+        let options: Vec<&str> = options.into_iter().filter(|o| !o.is_empty()).collect();
+        let options = options.join(",");
+        let args = ["-o".as_ref(), OsStr::new(&options), device.as_os_str(), at.as_os_str()];
+        try_run("mount", args).map(drop)
+    }
+
     /// Checks it, unmounted.
     ///
-    /// # Panics
-    /// When the check finds anything.
-    pub fn check(&self, disk: &Path) {
+    /// # Errors
+    /// What the check found.
+    pub fn check(&self, disk: &Path) -> Result<(), String> {
         // The tools refuse a feature that they do not know.
         self.turn(disk, false);
         let args = self.check[1..].iter().map(OsStr::new);
-        run(self.check[0], args.chain([disk.as_os_str()]));
+        let found = try_run(self.check[0], args.chain([disk.as_os_str()]));
         self.turn(disk, true);
+        found.map(drop)
     }
 
     /// Turns the later feature on or off in every super block of an XFS (xfs_format.h,

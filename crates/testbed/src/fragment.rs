@@ -12,6 +12,17 @@ use std::path::Path;
 ///
 /// FragPicker's file (SOSP'21, section 5.2) is [`FRAGPICKER_PIECES`].
 pub fn interleaved(path: &Path, bytes: u64, pieces: &[u64], keep_dummy: bool) -> io::Result<()> {
+    interleaved_with(path, bytes, pieces, keep_dummy, content)
+}
+
+/// The same with a content of one's own: `content(offset, buffer)` fills the buffer.
+pub fn interleaved_with(
+    path: &Path,
+    bytes: u64,
+    pieces: &[u64],
+    keep_dummy: bool,
+    content: impl Fn(u64, &mut [u8]),
+) -> io::Result<()> {
     use rustix::fs::{FallocateFlags, fallocate};
     let dummy_path = {
         let mut name = path.as_os_str().to_owned();

@@ -2,9 +2,11 @@
 
 use crate::cleanup::{self, Ticket, Undo};
 use crate::file_system::{EXT4, FileSystem};
+use crate::loop_device::LoopDevice;
+pub use crate::process::run;
 use fragmend_sys::block::{BlockDevice, Counters};
 use std::cell::RefCell;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,11 +16,12 @@ use std::process::{Command, Stdio};
 pub struct Image {
     file_system: &'static FileSystem,
     mount: PathBuf,
-    loop_device: String,
     /// Queue settings that were changed, as they were.
     queue: RefCell<Vec<(Undo, Ticket)>>,
-    /// In the order in which a signal undoes them backwards.
-    _tickets: [Ticket; 3],
+    // A signal undoes in the order in which these were made, backwards; so does dropping.
+    _mounted: Ticket,
+    loop_device: LoopDevice,
+    _tree: Ticket,
     dir: tempfile::TempDir,
 }
 
@@ -66,23 +69,12 @@ impl Image {
     /// Puts the disk in `dir` behind a loop device; not mounted yet.
     fn attach(file_system: &'static FileSystem, dir: tempfile::TempDir) -> Self {
         let tree = cleanup::register(Undo::Tree(dir.path().to_owned()));
-        // Direct I/O to the backing file: what the loop device counts is what a disk would see,
-        // and the image is not cached twice.
-        let args = ["--find", "--show", "--direct-io=on"].map(OsString::from);
-        let node = run("losetup", args.into_iter().chain([disk(&dir).into()])).trim().to_owned();
-        let device = cleanup::register(Undo::Loop(node.clone()));
+        let loop_device = LoopDevice::attach(&disk(&dir));
         let mount = dir.path().join("mnt");
         std::fs::create_dir(&mount).expect("a mount point");
         let mounted = cleanup::register(Undo::Mount(mount.clone()));
         let queue = RefCell::default();
-        Self {
-            file_system,
-            mount,
-            loop_device: node,
-            queue,
-            _tickets: [tree, device, mounted],
-            dir,
-        }
+        Self { file_system, mount, queue, _mounted: mounted, loop_device, _tree: tree, dir }
     }
 
     /// Where it is mounted.
@@ -92,7 +84,7 @@ impl Image {
 
     /// The loop device's node, for example `/dev/loop3`.
     pub fn device(&self) -> &str {
-        &self.loop_device
+        self.loop_device.node()
     }
 
     /// A directory beside the mount, outside the file system under test.
@@ -102,7 +94,7 @@ impl Image {
 
     /// The device's queue and counters.
     pub fn block_device(&self) -> BlockDevice {
-        let dev = std::fs::metadata(&self.loop_device).expect("the loop node").rdev();
+        let dev = std::fs::metadata(self.device()).expect("the loop node").rdev();
         BlockDevice::from_dev(dev).expect("the loop device in sysfs")
     }
 
@@ -131,17 +123,11 @@ impl Image {
 
     /// Mounts with comma-separated options, besides those of the kind of file system.
     pub fn mount_with(&self, options: &str) {
-        let options = ["defaults", self.file_system.options, options].map(str::to_owned);
-        let options = options.into_iter().filter(|o| !o.is_empty()).collect::<Vec<_>>().join(",");
-        run(
-            "mount",
-            [
-                OsStr::new("-o"),
-                OsStr::new(&options),
-                OsStr::new(&self.loop_device),
-                self.mount.as_os_str(),
-            ],
-        );
+        // A copy of it may be mounted as well.
+        let options = [self.file_system.beside_copy, options].join(",");
+        let options = options.trim_matches(',');
+        let mounted = self.file_system.mount(Path::new(self.device()), &self.mount, options);
+        mounted.unwrap_or_else(|e| panic!("{e}"));
     }
 
     /// Unmounts; the device stays attached.
@@ -153,13 +139,15 @@ impl Image {
             let mut umount = Command::new("umount");
             umount.arg(&self.mount).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
         };
-        for _ in 0..20 {
-            if quietly() {
-                return;
+        let mut tries = 0..20;
+        while !quietly() {
+            if tries.next().is_none() {
+                run("umount", [self.mount.as_os_str()]);
+                break;
             }
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
-        run("umount", [self.mount.as_os_str()]);
+        self.loop_device.wait_until_free();
     }
 
     /// Unmounts and mounts again: nothing stays in the page cache.
@@ -174,7 +162,7 @@ impl Image {
     /// When the check finds anything.
     pub fn fsck(&self) {
         self.unmount();
-        self.file_system.check(Path::new(&self.loop_device));
+        self.file_system.check(Path::new(self.device())).unwrap_or_else(|e| panic!("{e}"));
         self.mount_with("");
     }
 }
@@ -185,7 +173,6 @@ impl Drop for Image {
         for (undo, _) in self.queue.take().into_iter().rev() {
             undo.run();
         }
-        Undo::Loop(self.loop_device.clone()).run();
     }
 }
 
@@ -195,21 +182,4 @@ fn directory() -> tempfile::TempDir {
 
 fn disk(dir: &tempfile::TempDir) -> PathBuf {
     dir.path().join("disk.img")
-}
-
-/// Runs a tool to its end and gives its standard output.
-///
-/// # Panics
-/// When it cannot be started or fails, with what it said.
-pub fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> String {
-    let out = Command::new(program).args(args).stdin(Stdio::null()).output().unwrap_or_else(|e| {
-        panic!("{program} cannot be started ({e}): is it installed, are we root?")
-    });
-    assert!(
-        out.status.success(),
-        "{program} failed: {}{}",
-        String::from_utf8_lossy(&out.stdout),
-        String::from_utf8_lossy(&out.stderr)
-    );
-    String::from_utf8_lossy(&out.stdout).into_owned()
 }

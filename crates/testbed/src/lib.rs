@@ -5,6 +5,7 @@
 //! | module | its job |
 //! |---|---|
 //! | [`image`] | a file system in a sparse file on a loop device |
+//! | [`loop_device`] | a file as a block device |
 //! | [`file_system`] | how each kind is made, mounted and checked |
 //! | [`overlay`] | an overlay over directories of an image |
 //! | [`fragment`] | files that are truly fragmented, as the papers make them |
@@ -30,6 +31,7 @@ pub mod file_system;
 pub mod fio;
 pub mod fragment;
 pub mod image;
+pub mod loop_device;
 pub mod measure;
 pub mod overlay;
 pub mod process;

@@ -2,6 +2,7 @@
 
 use crate::cleanup::{self, Ticket, Undo};
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -114,6 +115,35 @@ impl Finished {
 pub fn finish(command: &mut Command) -> Finished {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     Running::start(command).wait()
+}
+
+/// Runs a tool to its end and gives its standard output.
+///
+/// # Errors
+/// What it said when it failed.
+///
+/// # Panics
+/// When it cannot be started.
+pub fn try_run<S: AsRef<OsStr>>(
+    program: &str,
+    args: impl IntoIterator<Item = S>,
+) -> Result<String, String> {
+    let out = Command::new(program).args(args).stdin(Stdio::null()).output().unwrap_or_else(|e| {
+        panic!("{program} cannot be started ({e}): is it installed, are we root?")
+    });
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match out.status.success() {
+        true => Ok(text(&out.stdout)),
+        false => Err(format!("{program} failed: {}{}", text(&out.stdout), text(&out.stderr))),
+    }
+}
+
+/// As [`try_run`], for tools that must succeed.
+///
+/// # Panics
+/// When it cannot be started or fails, with what it said.
+pub fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> String {
+    try_run(program, args).unwrap_or_else(|e| panic!("{e}"))
 }
 
 fn read_all(pipe: Option<impl Read>) -> String {

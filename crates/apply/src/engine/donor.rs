@@ -208,10 +208,13 @@ fn pieces(donor: &Layout, ranges: &[ByteRange], start: u64) -> Vec<u64> {
 }
 
 /// Where in a donor the runs lie in the fewest pieces, no later than `latest`. Only the starts of
-/// its longer extents can be better than its beginning.
+/// its longer extents can be better than its beginning. Of those only the ones on a page: where
+/// blocks are smaller, ext4 exchanges nothing that lies differently in its page (EINVAL).
 fn best_start(donor: &Layout, runs: &[ByteRange], latest: u64) -> u64 {
     const STARTS: usize = 16;
-    let mut starts: Vec<_> = donor.extents().iter().filter(|e| e.logical <= latest).collect();
+    let page = rustix::param::page_size() as u64;
+    let may_start = |at: u64| at <= latest && at.is_multiple_of(page);
+    let mut starts: Vec<_> = donor.extents().iter().filter(|e| may_start(e.logical)).collect();
     starts.sort_by_key(|e| std::cmp::Reverse(e.length));
     let longest = starts.iter().take(STARTS).map(|e| e.logical);
     let in_all = |start: &u64| pieces(donor, runs, *start).iter().sum::<u64>();

@@ -1,0 +1,98 @@
+//! One row per engine, and the controls.
+
+use crate::sectors::SECTOR;
+use fragmend_testbed::file_system::{
+    BTRFS, BTRFS_ZSTD, EXT4, EXT4_1K, EXT4_WRITEBACK, FileSystem, XFS, XFS_EXCHANGE,
+};
+
+/// A file system, and what is done on it.
+#[derive(Debug)]
+pub struct Bed {
+    /// As in the table.
+    pub name: &'static str,
+    /// How it is made.
+    pub file_system: &'static FileSystem,
+    /// Size of the disk in bytes.
+    pub bytes: u64,
+    /// So much of it is free when recording begins.
+    pub free: u64,
+    /// Who moves files.
+    pub mover: Mover,
+    /// Bytes that the disk writes whole or not at all. Btrfs needs its super block of 4 KiB so: it
+    /// refuses to mount with a torn one, whoever was at work, although there are copies.
+    pub atom: u64,
+    /// Whether the disk keeps what it flushed.
+    pub honest: bool,
+}
+
+/// Who moves files while the load runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mover {
+    /// Nobody.
+    Nobody,
+    /// `fragmend apply`, with these further options.
+    Fragmend(&'static [&'static str]),
+    /// A control: reads a range, punches a hole, writes it again. Whoever is cut off in between
+    /// has lost it.
+    Careless,
+}
+
+const MIB: u64 = 1 << 20;
+
+#[derive(Clone, Copy)]
+struct Size {
+    bytes: u64,
+    free: u64,
+    atom: u64,
+}
+
+/// ext4: quick to check.
+const SMALL: Size = Size { bytes: 160 * MIB, free: 48 * MIB, atom: SECTOR };
+/// `mkfs.xfs` makes nothing smaller than 300 MiB.
+const OF_XFS: Size = Size { bytes: 320 * MIB, free: 48 * MIB, atom: SECTOR };
+/// Btrfs keeps old data until it commits, and needs room for that.
+const OF_BTRFS: Size = Size { bytes: 320 * MIB, free: 96 * MIB, atom: 4096 };
+
+const fn engine(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {
+    let Size { bytes, free, atom } = size;
+    Bed { name, file_system, bytes, free, atom, mover: Mover::Fragmend(&[]), honest: true }
+}
+
+const fn alone(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {
+    Bed { mover: Mover::Nobody, ..engine(name, file_system, size) }
+}
+
+/// The engines: not a byte may be lost.
+pub static ENGINES: [Bed; 6] = [
+    engine("ext4", &EXT4, SMALL),
+    engine("ext4-1k", &EXT4_1K, SMALL),
+    engine("xfs", &XFS, OF_XFS),
+    engine("xfs-exchange", &XFS_EXCHANGE, OF_XFS),
+    engine("btrfs", &BTRFS, OF_BTRFS),
+    engine("btrfs-zstd", &BTRFS_ZSTD, OF_BTRFS),
+];
+
+/// The same load with nothing moved: if these lose anything, the machine is wrong.
+pub static ALONE: [Bed; 3] = [
+    alone("ext4-alone", &EXT4, SMALL),
+    alone("xfs-alone", &XFS, OF_XFS),
+    alone("btrfs-alone", &BTRFS, OF_BTRFS),
+];
+
+/// What must be caught: a mover that takes no care, and a disk that lies.
+pub static BROKEN: [Bed; 2] = [
+    Bed { mover: Mover::Careless, ..engine("ext4-careless", &EXT4, SMALL) },
+    Bed { honest: false, ..engine("ext4-lying-disk", &EXT4, SMALL) },
+];
+
+/// Where the kernel promises too little, and `--force` is needed: that anything is lost is
+/// likely, but luck.
+pub static FORCED: [Bed; 1] = [Bed {
+    mover: Mover::Fragmend(&["--force"]),
+    ..engine("ext4-writeback", &EXT4_WRITEBACK, SMALL)
+}];
+
+/// The row with this name.
+pub fn named(name: &str) -> Option<&'static Bed> {
+    ENGINES.iter().chain(&ALONE).chain(&BROKEN).chain(&FORCED).find(|bed| bed.name == name)
+}

@@ -1,0 +1,116 @@
+//! Cuts the power, thousands of times, and prints what it came to.
+
+use clap::{Args, Parser, Subcommand};
+use fragmend_crash::bed::{self, Bed};
+use fragmend_crash::cut::Cut;
+use fragmend_crash::record::Recording;
+use fragmend_crash::replay;
+use fragmend_crash::soak::Row;
+use fragmend_crash::{files::FileOf, load};
+use fragmend_testbed::bench::markdown;
+use fragmend_testbed::{cleanup, tools};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Records disks while fragmend moves files on them, cuts the power anywhere, compares every byte
+#[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Verb>,
+    #[command(flatten)]
+    soak: Soak,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// The load beside the moves; started by a recording
+    #[command(hide = true)]
+    Load { root: PathBuf, files: PathBuf, seed: u64 },
+}
+
+#[derive(Args)]
+struct Soak {
+    /// Only these rows; all engines and controls without losses otherwise
+    #[arg(long, value_parser = row)]
+    bed: Vec<&'static Bed>,
+    /// Cuts in all
+    #[arg(long, default_value_t = 10_000)]
+    cuts: usize,
+    /// Cuts of one recording
+    #[arg(long, default_value_t = 250)]
+    per_recording: usize,
+    /// Decides the load and the cuts; the next recording has the next one
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Looks at one cut of a recording that was kept
+    #[arg(long, value_name = "DIR", requires = "cut", requires = "cut_seed")]
+    replay: Option<PathBuf>,
+    /// Entries of its log before the cut
+    #[arg(long)]
+    cut: Option<usize>,
+    /// Decides what survives
+    #[arg(long)]
+    cut_seed: Option<u64>,
+}
+
+fn row(name: &str) -> Result<&'static Bed, String> {
+    bed::named(name).ok_or_else(|| "no row has this name".into())
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if let Some(Verb::Load { root, files, seed }) = cli.command {
+        let files: Vec<FileOf> = std::fs::read(files)
+            .map(|text| serde_json::from_slice(&text).expect("the list of files"))
+            .expect("the list of files");
+        load::run(&root, &files, seed);
+        return ExitCode::SUCCESS;
+    }
+    cleanup::panics_in_one_line("soak");
+    if let Err(why) = tools::require(&["losetup", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"]) {
+        eprintln!("soak: {why}");
+        return ExitCode::FAILURE;
+    }
+    let Soak { replay, cut, cut_seed, .. } = &cli.soak;
+    let lost = match (replay, cut, cut_seed) {
+        (Some(dir), Some(position), Some(seed)) => again(dir, *position, *seed),
+        _ => soak(&cli.soak),
+    };
+    if lost { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+/// Looks at one cut again; gives whether anything was lost.
+fn again(dir: &Path, position: usize, seed: u64) -> bool {
+    let recording = Recording::open(dir).expect("a recording that was kept");
+    let cut = Cut { position, seed, honest: recording.bed.honest };
+    let outcome = replay::check(&recording, &[cut], 1);
+    let wrong = outcome.losses.iter().flat_map(|loss| &loss.wrong);
+    wrong.for_each(|wrong| println!("{wrong}"));
+    println!("{} files, {} bytes compared", outcome.files, outcome.bytes);
+    !outcome.losses.is_empty()
+}
+
+fn soak(options: &Soak) -> bool {
+    let this = std::env::current_exe().expect("the running program's path");
+    let all: Vec<&Bed> = bed::ENGINES.iter().chain(&bed::ALONE).collect();
+    let beds = if options.bed.is_empty() { all } else { options.bed.clone() };
+    let share = options.cuts.div_ceil(beds.len());
+    let mut rows = Vec::new();
+    let mut lost = false;
+    for bed in beds {
+        let mut row = Row::default();
+        let mut seed = options.seed;
+        while row.outcome.cuts < share as u64 {
+            let left = share - row.outcome.cuts as usize;
+            let tell = |what: &str| eprintln!("soak: {what}");
+            row.more(bed, seed, left.min(options.per_recording), &this, tell);
+            eprintln!("soak: {}", row.cells().join(" | "));
+            seed += 1;
+        }
+        lost |= !row.outcome.losses.is_empty();
+        rows.push(row.cells());
+    }
+    println!("{}", markdown::table(&Row::COLUMNS, 1, rows));
+    lost
+}

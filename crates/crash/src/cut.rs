@@ -1,0 +1,289 @@
+//! The disk after a power cut.
+//!
+//! The fault model: what was written before the last flush is there. Of what came after it any
+//! part may be there: each write whole, not at all, or in any set of its atoms, whatever became of
+//! the others; where writes overlap, an atom has the bytes of any of them, or its old ones. An atom
+//! is never torn: a sector of 512 bytes, or more where the file system needs more (see
+//! [`crate::bed`]). Which part, a seed decides.
+
+use crate::log::{Entry, Log};
+use crate::sectors::{Origins, SECTOR, Sectors, Source};
+use crate::serve::Store;
+use fragmend_testbed::random::Random;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+/// A power cut: after so many entries of the log, with this luck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Cut {
+    /// Entries that had arrived.
+    pub position: usize,
+    /// Decides what survives of those that were not flushed.
+    pub seed: u64,
+    /// Whether the device keeps what it flushed. A control turns it off.
+    pub honest: bool,
+}
+
+/// What survives of the writes that were not flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Luck {
+    None,
+    All,
+    OnlyLast,
+    AllButOne(usize),
+    /// All before one, and part of that one.
+    TornAt(usize),
+    /// Each whole write with this chance in 256.
+    Whole(u64),
+    /// Each atom of each write with this chance in 256.
+    Atoms(u64),
+    /// A head, a tail, all or nothing of each write.
+    Ends,
+}
+
+impl Luck {
+    /// One for `writes` unflushed writes.
+    fn draw(writes: usize, random: &mut Random) -> Self {
+        let one = random.below(writes.max(1) as u64) as usize;
+        let chance = 1 + random.below(254);
+        match random.below(10) {
+            0 => Self::None,
+            1 => Self::All,
+            2 => Self::OnlyLast,
+            3 => Self::AllButOne(one),
+            4 => Self::TornAt(one),
+            5..=6 => Self::Whole(chance),
+            7 => Self::Atoms(chance),
+            _ => Self::Ends,
+        }
+    }
+
+    /// Calls `keep` with the atoms (from, to) of write `n` of `writes` that survive, of `len`.
+    fn keep(
+        self,
+        n: usize,
+        writes: usize,
+        len: u64,
+        random: &mut Random,
+        mut keep: impl FnMut(u64, u64),
+    ) {
+        let mut whole = |survives: bool| keep(0, if survives { len } else { 0 });
+        match self {
+            Self::None => {}
+            Self::All => whole(true),
+            Self::OnlyLast => whole(n + 1 == writes),
+            Self::AllButOne(one) => whole(n != one),
+            Self::TornAt(one) if n != one => whole(n < one),
+            Self::Whole(chance) => whole(random.below(256) < chance),
+            Self::Ends => match random.below(4) {
+                0 => whole(true),
+                1 => keep(0, random.below(len + 1)),
+                2 => keep(random.below(len + 1), len),
+                _ => {}
+            },
+            Self::TornAt(_) => {
+                (0..len).filter(|_| random.below(2) == 0).for_each(|s| keep(s, s + 1));
+            }
+            Self::Atoms(chance) => {
+                (0..len).filter(|_| random.below(256) < chance).for_each(|s| keep(s, s + 1));
+            }
+        }
+    }
+}
+
+/// The disk as it is after a cut, and as it is written to from then on; the recording stays as
+/// it is.
+pub struct View {
+    base: File,
+    log: Arc<Log>,
+    /// Sectors in what the disk writes whole or not at all.
+    atom: u64,
+    /// The disk after the first `flushed` entries, all of them.
+    durable: Sectors,
+    flushed: usize,
+    now: Sectors,
+    scratch: Vec<u8>,
+}
+
+impl View {
+    /// The disk when recording began, which writes `atom_bytes` whole or not at all.
+    pub fn new(base: File, log: Arc<Log>, atom_bytes: u64) -> io::Result<Self> {
+        let durable = Sectors::all_base(base.metadata()?.len());
+        let (atom, now, scratch) = (atom_bytes / SECTOR, durable.clone(), Vec::new());
+        Ok(Self { base, log, atom, now, durable, flushed: 0, scratch })
+    }
+
+    /// The disk after this cut; quick when cuts come in order of their positions.
+    ///
+    /// # Errors
+    /// When the log does not fit the disk.
+    pub fn set(&mut self, cut: Cut) -> io::Result<()> {
+        let log = Arc::clone(&self.log);
+        let entries = &log.entries()[..cut.position.min(log.entries().len())];
+        let is_flush = |entry: &Entry| *entry == Entry::Flush;
+        let flushed = match cut.honest {
+            true => entries.iter().rposition(is_flush).map_or(0, |last| last + 1),
+            false => entries.len().saturating_sub(UNRELIABLE),
+        };
+        if flushed < self.flushed {
+            self.durable = Sectors::all_base(self.durable.bytes());
+            self.flushed = 0;
+        }
+        for entry in &entries[self.flushed..flushed] {
+            apply(&mut self.durable, entry, 0, u64::MAX)?;
+        }
+        self.flushed = flushed;
+        self.now.copy_from(&self.durable);
+        self.scratch.clear();
+        let length = |entry: &&Entry| sectors_of(entry) > 0;
+        let writes: Vec<&Entry> = entries[flushed..].iter().filter(length).collect();
+        let mut random = Random::new(cut.seed);
+        let luck = Luck::draw(writes.len(), &mut random);
+        for (n, entry) in writes.iter().enumerate() {
+            let mut done = Ok(());
+            let (atom, atoms) = (self.atom, sectors_of(entry).div_ceil(self.atom));
+            luck.keep(n, writes.len(), atoms, &mut random, |from, to| {
+                if done.is_ok() {
+                    done = apply(&mut self.now, entry, from * atom, to * atom);
+                }
+            });
+            done?;
+        }
+        Ok(())
+    }
+}
+
+/// How many entries a device that lies about flushes may lose the order of.
+const UNRELIABLE: usize = 200;
+
+/// Sectors that an entry changes.
+fn sectors_of(entry: &Entry) -> u64 {
+    match *entry {
+        Entry::Write { len, .. } | Entry::Zero { len, .. } => len / SECTOR,
+        Entry::Flush | Entry::Mark { .. } => 0,
+    }
+}
+
+/// The sectors `from..to` of an entry reach the disk.
+fn apply(sectors: &mut Sectors, entry: &Entry, from: u64, to: u64) -> io::Result<()> {
+    let count = to.min(sectors_of(entry)).saturating_sub(from);
+    match *entry {
+        Entry::Write { offset, at, .. } => {
+            let skip = from * SECTOR;
+            sectors.set(offset + skip, count * SECTOR, Source::Log(at + skip))
+        }
+        Entry::Zero { offset, .. } => {
+            sectors.set(offset + from * SECTOR, count * SECTOR, Source::Zero)
+        }
+        Entry::Flush | Entry::Mark { .. } => Ok(()),
+    }
+}
+
+impl Store for View {
+    fn bytes(&self) -> u64 {
+        self.now.bytes()
+    }
+
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let log = Some(self.log.file());
+        self.now.read(offset, buffer, &Origins { base: &self.base, log, scratch: &self.scratch })
+    }
+
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let at = self.scratch.len() as u64;
+        self.scratch.extend_from_slice(bytes);
+        self.now.set(offset, bytes.len() as u64, Source::Scratch(at))
+    }
+
+    fn zero(&mut self, offset: u64, len: u64) -> io::Result<()> {
+        self.now.set(offset, len, Source::Zero)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// A disk of 16 KiB: a flushed write of 1s, then 2s, 3s over half of them, and zeroes.
+    fn view(dir: &std::path::Path, atom: u64) -> View {
+        let base = dir.join("base");
+        std::fs::write(&base, vec![9; 16384]).unwrap();
+        let mut log = Log::create(&dir.join("log")).unwrap();
+        log.write(0, &[1; 4096]).unwrap();
+        log.flush().unwrap();
+        log.write(4096, &[2; 4096]).unwrap();
+        log.write(6144, &[3; 4096]).unwrap();
+        log.mark("a mark is no write").unwrap();
+        log.zero(12288, 4096).unwrap();
+        View::new(File::open(base).unwrap(), Arc::new(log), atom).unwrap()
+    }
+
+    fn sectors_after(view: &mut View, cut: Cut) -> Vec<u8> {
+        view.set(cut).unwrap();
+        let mut bytes = vec![0; 16384];
+        view.read(0, &mut bytes).unwrap();
+        let whole = |s: &[u8]| s.iter().all(|b| *b == s[0]);
+        assert!(bytes.chunks(512).all(whole), "a torn sector");
+        bytes.chunks(512).map(|s| s[0]).collect()
+    }
+
+    #[test]
+    fn what_was_flushed_is_there_and_of_the_rest_any_part() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut view = view(dir.path(), SECTOR);
+        let mut seen = HashSet::new();
+        for seed in 0..2000 {
+            let now = sectors_after(&mut view, Cut { position: 6, seed, honest: true });
+            assert_eq!(now[..8], [1; 8]);
+            assert!(now[8..12].iter().all(|s| [9, 2].contains(s)));
+            assert!(now[12..16].iter().all(|s| [9, 2, 3].contains(s)));
+            assert!(now[16..20].iter().all(|s| [9, 3].contains(s)));
+            assert!(now[20..24].iter().all(|s| *s == 9));
+            assert!(now[24..].iter().all(|s| [9, 0].contains(s)));
+            seen.insert(now);
+        }
+        let disk = |parts: [(u8, usize); 6]| -> Vec<u8> {
+            parts.into_iter().flat_map(|(byte, n)| vec![byte; n]).collect()
+        };
+        let none = disk([(1, 8), (9, 4), (9, 4), (9, 4), (9, 4), (9, 8)]);
+        let all = disk([(1, 8), (2, 4), (3, 4), (3, 4), (9, 4), (0, 8)]);
+        let only_last = disk([(1, 8), (9, 4), (9, 4), (9, 4), (9, 4), (0, 8)]);
+        let older_on_top = disk([(1, 8), (2, 4), (2, 4), (9, 4), (9, 4), (0, 8)]);
+        for extreme in [none, all, only_last, older_on_top] {
+            assert!(seen.contains(&extreme), "{extreme:?}");
+        }
+        assert!(seen.len() > 500, "{}", seen.len());
+    }
+
+    #[test]
+    fn an_atom_is_whole_and_a_view_forgets_what_was_written_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut view = view(dir.path(), 2048);
+        for seed in 0..500 {
+            let now = sectors_after(&mut view, Cut { position: 6, seed, honest: true });
+            assert!(now.chunks(4).all(|atom| atom.iter().all(|s| *s == atom[0])), "{now:?}");
+            view.write(0, &[7; 8192]).unwrap();
+            view.zero(8192, 512).unwrap();
+        }
+        // Backwards, too, and before anything was flushed.
+        let now = sectors_after(&mut view, Cut { position: 0, seed: 1, honest: true });
+        assert_eq!(now, [9; 32]);
+    }
+
+    #[test]
+    fn a_disk_that_lies_loses_what_it_flushed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut view = view(dir.path(), SECTOR);
+        let lost = |seed| {
+            sectors_after(&mut view, Cut { position: 2, seed, honest: false })[..8] != [1; 8]
+        };
+        assert!((0..50).any(lost));
+    }
+}

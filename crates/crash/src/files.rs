@@ -1,0 +1,123 @@
+//! The files of one run: what each is for, and what is promised of it after any cut.
+
+use crate::content::fill;
+use fragmend_testbed::fragment::interleaved_with;
+use serde::{Deserialize, Serialize};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+/// What happens to a file while others move it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// Nobody writes it: after any cut it is as it was, with size, mode and modification time.
+    Still,
+    /// Overwritten through the page cache: each byte has a version not older than what was
+    /// last synced, and never anything else.
+    Buffered,
+    /// The same with `O_DIRECT`.
+    Direct,
+    /// The same through a shared mapping.
+    Mapped,
+    /// Grows: what was synced is there. What lies behind may be missing or zero.
+    Appended,
+    /// Cut down to its floor, and written anew above it: below the floor it is as it was, above
+    /// may be zeroes, and nothing but its own bytes.
+    Truncated,
+}
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileOf {
+    /// Its name in the directory of all.
+    pub name: String,
+    /// What its bytes say; see [`crate::content`].
+    pub tag: u32,
+    /// What happens to it.
+    pub role: Role,
+    /// Size at first, in bytes.
+    pub bytes: u64,
+    /// Mode at first.
+    pub mode: u32,
+    /// Modification time at first: seconds, nanoseconds.
+    pub modified: (i64, i64),
+    /// Pieces that it lay in at first.
+    pub pieces: u64,
+    /// Pieces that it lay in when recording ended.
+    pub pieces_after: u64,
+}
+
+/// The directory in which other files come, are renamed, and go; their tags are in their names.
+pub const CHURN: &str = "churn";
+
+/// The first tag of files there.
+pub const CHURN_TAGS: u32 = 1000;
+
+/// The directory that `fragmend` is told to mend.
+pub const MENDED: &str = "mended";
+
+/// Below this, a [`Role::Truncated`] file of so many bytes stays as it is.
+pub fn floor(bytes: u64) -> u64 {
+    bytes / 2 / 4096 * 4096
+}
+
+/// How many pieces a file lies in.
+///
+/// # Panics
+/// When it cannot be read.
+pub fn pieces(path: &Path) -> u64 {
+    let file = std::fs::File::open(path).expect("a file of the run");
+    let layout = fragmend_scan::layout_of(&file).expect("its layout");
+    layout.extents().len() as u64
+}
+
+/// Takes space until so many bytes are free: what is freed is then taken again soon.
+///
+/// # Panics
+/// When the disk refuses.
+pub fn leave_free(root: &Path, bytes: u64) {
+    let stat = rustix::fs::statvfs(root).expect("the file system's size");
+    let take = (stat.f_bavail * stat.f_frsize).saturating_sub(bytes);
+    fragmend_testbed::aging::reserve(&root.join("filler"), take);
+}
+
+/// Makes the files of a run below `root`, each in many pieces.
+///
+/// # Panics
+/// When the disk refuses.
+pub fn make(root: &Path, still: u32, bytes: u64) -> Vec<FileOf> {
+    let dir = root.join(MENDED);
+    std::fs::create_dir_all(&dir).expect("a directory");
+    std::fs::create_dir_all(root.join(CHURN)).expect("a directory");
+    let written = [Role::Buffered, Role::Direct, Role::Mapped, Role::Appended, Role::Truncated];
+    let roles = written.into_iter().chain((0..still).map(|_| Role::Still));
+    let mut files = Vec::new();
+    for (tag, role) in (1..).zip(roles) {
+        // Some end inside a block, and inside a sector.
+        let bytes = if role == Role::Still { bytes - u64::from(tag % 3) * 1001 } else { bytes };
+        let name = format!("{tag:03}-{role:?}").to_lowercase();
+        let path = dir.join(&name);
+        // Space between the pieces stays taken beside every other file.
+        interleaved_with(&path, bytes, &[4096], tag % 2 == 0, |at, buffer| {
+            fill(tag, at, 0, buffer);
+        })
+        .expect("a fragmented file");
+        let mode = 0o600 | (tag % 8);
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("its mode");
+        let dummy = dir.join(format!("{name}.dummy"));
+        if dummy.exists() {
+            std::fs::rename(dummy, root.join(format!("{name}.dummy"))).expect("a rename");
+        }
+        let meta = path.metadata().expect("a file just made");
+        files.push(FileOf {
+            name,
+            tag,
+            role,
+            bytes,
+            mode: meta.mode(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            pieces: pieces(&path),
+            pieces_after: 0,
+        });
+    }
+    files
+}

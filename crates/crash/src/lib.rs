@@ -1,0 +1,39 @@
+//! The crash machine: a disk whose every write is recorded while real files on a real file system
+//! are moved by the real `fragmend` under load, and then that disk as a power cut at any instant
+//! would have left it, mounted and compared byte for byte.
+//!
+//! | module | its job |
+//! |---|---|
+//! | [`serve`] | a disk in our hands as a file that the kernel uses (FUSE) |
+//! | [`disk`] | the disk under test, recording |
+//! | [`log`] | what was recorded |
+//! | [`sectors`] | where each sector of a disk comes from |
+//! | [`cut`] | the fault model, and the disk after a cut |
+//! | [`content`] | bytes that say where they belong |
+//! | [`files`] | the files of a run, and what is promised of each |
+//! | [`load`] | what others do to them meanwhile |
+//! | [`marks`] | what is known to be durable, and since when |
+//! | [`check`] | whether the files are what they must be |
+//! | [`bed`] | one row per engine |
+//! | [`careless`] | mending as it must not be done, a control |
+//! | [`mounted`] | a mount that is over when it must be |
+//! | [`record`] | one recording |
+//! | [`replay`] | the cuts of a recording |
+//! | [`soak`] | many recordings, one table |
+
+pub mod bed;
+pub mod careless;
+pub mod check;
+pub mod content;
+pub mod cut;
+pub mod disk;
+pub mod files;
+pub mod load;
+pub mod log;
+pub mod marks;
+pub mod mounted;
+pub mod record;
+pub mod replay;
+pub mod sectors;
+pub mod serve;
+pub mod soak;

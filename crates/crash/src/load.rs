@@ -1,0 +1,239 @@
+//! What others do to the files while they are moved. Runs as a program of its own (`soak load`),
+//! beside the disk's server or in a guest, and knows nothing of either: it writes, syncs, and says
+//! on its standard output what is durable. It ends when its standard input does.
+
+use crate::content::{Word, fill};
+use crate::files::{CHURN, CHURN_TAGS, FileOf, MENDED, Role, floor};
+use crate::marks::{Mark, Marks};
+use fragmend_sys::mapping::Mapping;
+use fragmend_testbed::random::Random;
+use fragmend_testbed::replay::Aligned;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Between two operations of one writer: others have their turn, and the log stays small.
+const PAUSE: Duration = Duration::from_micros(700);
+/// No writer issues more versions.
+const LAST_VERSION: u16 = u16::MAX;
+/// A file that grows stops at this size.
+const LARGEST: u64 = 12 << 20;
+
+/// Works on the files below `root` until standard input ends.
+///
+/// # Panics
+/// When the file system refuses anything.
+pub fn run(root: &Path, files: &[FileOf], seed: u64) {
+    let stop = AtomicBool::new(false);
+    // Where little is synced, much is under way when the power goes.
+    let calm = [1, 4, 16][(seed % 3) as usize];
+    std::thread::scope(|scope| {
+        for file in files.iter().filter(|f| f.role != Role::Still) {
+            let (stop, out) = (&stop, io::stdout());
+            let random = Random::new(seed ^ u64::from(file.tag));
+            let path = root.join(MENDED).join(&file.name);
+            let mut worker = Worker { file, random, stop, calm, marks: Box::new(out) };
+            scope.spawn(move || match file.role {
+                Role::Still => {}
+                Role::Buffered | Role::Direct | Role::Mapped => worker.overwrite(&path),
+                Role::Appended => worker.append(&path),
+                Role::Truncated => worker.truncate(&path),
+            });
+        }
+        let (stop_churn, random) = (&stop, Random::new(seed ^ u64::from(CHURN_TAGS)));
+        scope.spawn(move || churn(&root.join(CHURN), random, calm, stop_churn));
+        let stop_commits = &stop;
+        scope.spawn(move || commits(root, calm, stop_commits));
+        let _ = io::stdin().read(&mut [0]);
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+struct Worker<'a> {
+    file: &'a FileOf,
+    random: Random,
+    stop: &'a AtomicBool,
+    /// How many times more rarely than it might it syncs.
+    calm: u64,
+    marks: Box<dyn Marks + Send>,
+}
+
+/// How the bytes of a write get into a file.
+enum Way {
+    Call(File),
+    Direct(File, Aligned),
+    Stores(File, Mapping),
+}
+
+impl Way {
+    fn open(path: &Path, role: Role, bytes: u64) -> io::Result<Self> {
+        let mut how = File::options();
+        how.read(true).write(true);
+        Ok(match role {
+            Role::Direct => {
+                how.custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed());
+                Self::Direct(how.open(path)?, Aligned::new(LONGEST as usize))
+            }
+            Role::Mapped => {
+                let file = how.open(path)?;
+                let mapping = Mapping::new(&file, bytes as usize)?;
+                Self::Stores(file, mapping)
+            }
+            _ => Self::Call(how.open(path)?),
+        })
+    }
+
+    /// The unit of its offsets and lengths.
+    fn unit(&self) -> u64 {
+        match self {
+            Self::Direct(..) => 4096,
+            Self::Call(_) | Self::Stores(..) => 512,
+        }
+    }
+
+    fn write(&mut self, tag: u32, offset: u64, len: u64, version: u16) -> io::Result<()> {
+        match self {
+            Self::Call(file) => {
+                let mut bytes = vec![0; len as usize];
+                fill(tag, offset, version, &mut bytes);
+                file.write_all_at(&bytes, offset)
+            }
+            Self::Direct(file, buffer) => {
+                let bytes = &mut buffer.bytes()[..len as usize];
+                fill(tag, offset, version, bytes);
+                file.write_all_at(bytes, offset)
+            }
+            Self::Stores(_, mapping) => {
+                let places = (0..len / 8).map(|n| offset + n * 8);
+                let words: Vec<u64> =
+                    places.map(|at| Word::at(tag, at, version).encode().to_le()).collect();
+                mapping.store(offset as usize, &words);
+                Ok(())
+            }
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let (Self::Call(file) | Self::Direct(file, _) | Self::Stores(file, _)) = self;
+        file.sync_all()
+    }
+}
+
+/// The longest write, in bytes.
+const LONGEST: u64 = 32 << 10;
+
+impl Worker<'_> {
+    fn goes_on(&self) -> bool {
+        std::thread::sleep(PAUSE);
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Writes anywhere in a file whose size stays, syncing now and then.
+    fn overwrite(&mut self, path: &Path) {
+        let (tag, bytes) = (self.file.tag, self.file.bytes);
+        let mut way = Way::open(path, self.file.role, bytes).expect("a file to write to");
+        let mut written = Vec::new();
+        for version in 1..=LAST_VERSION {
+            let unit = way.unit();
+            let offset = self.random.below(bytes / unit) * unit;
+            let longest = LONGEST.min(bytes - offset) / unit;
+            let len = (1 + self.random.below(longest)) * unit;
+            way.write(tag, offset, len, version).expect("a write");
+            written.push(Mark::Synced { tag, from: offset, to: offset + len, version });
+            let ends = !self.goes_on();
+            if ends || self.random.below(12 * self.calm) == 0 {
+                way.sync().expect("fsync");
+                written.drain(..).for_each(|mark| self.say(mark));
+            }
+            if ends {
+                break;
+            }
+        }
+    }
+
+    /// Appends records of any number of words, syncing now and then.
+    fn append(&mut self, path: &Path) {
+        let mut file = File::options().append(true).open(path).expect("a file to append to");
+        let (tag, mut size) = (self.file.tag, self.file.bytes);
+        while size < LARGEST {
+            let mut record = vec![0; 8 * (1 + self.random.below(1200) as usize)];
+            fill(tag, size, 0, &mut record);
+            file.write_all(&record).expect("an append");
+            size += record.len() as u64;
+            let ends = !self.goes_on();
+            if ends || self.random.below(6 * self.calm) == 0 {
+                file.sync_all().expect("fsync");
+                self.say(Mark::Grown { tag, bytes: size });
+            }
+            if ends {
+                break;
+            }
+        }
+    }
+
+    /// Cuts a file down, and writes it anew.
+    fn truncate(&mut self, path: &Path) {
+        let file = File::options().write(true).open(path).expect("a file to truncate");
+        let (tag, bytes) = (self.file.tag, self.file.bytes);
+        let floor = floor(bytes);
+        for version in 1..=LAST_VERSION {
+            let words = |random: &mut Random, bytes: u64| random.below(bytes / 8 + 1) * 8;
+            let size = floor + words(&mut self.random, bytes - floor);
+            file.set_len(size).expect("truncation");
+            let mut more = vec![0; words(&mut self.random, (bytes - size).min(64 << 10)) as usize];
+            fill(tag, size, version, &mut more);
+            file.write_all_at(&more, size).expect("a write");
+            if self.random.below(10 * self.calm) == 0 {
+                file.sync_all().expect("fsync");
+            }
+            if !self.goes_on() {
+                break;
+            }
+        }
+    }
+
+    fn say(&mut self, mark: Mark) {
+        self.marks.mark(mark).expect("somebody listens");
+    }
+}
+
+/// Has the file system commit everything now and then, whatever is under way.
+fn commits(root: &Path, calm: u64, stop: &AtomicBool) {
+    let root = File::open(root).expect("the root");
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(100 + 50 * calm));
+        rustix::fs::syncfs(&root).expect("syncfs");
+    }
+}
+
+/// Files come, are renamed over others, and go, so that space is taken as soon as it is free.
+fn churn(dir: &Path, mut random: Random, calm: u64, stop: &AtomicBool) {
+    const FILES: u32 = 40;
+    let mut tag = CHURN_TAGS;
+    let mut there: Vec<u32> = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(PAUSE * 2);
+        let path = dir.join(tag.to_string());
+        let mut bytes = vec![0; 512 + random.below(160 << 10) as usize];
+        fill(tag, 0, 0, &mut bytes);
+        let new = path.with_extension("new");
+        let mut file = File::create(&new).expect("a file");
+        file.write_all(&bytes).expect("a write");
+        if random.below(3 * calm) == 0 {
+            file.sync_all().expect("fsync");
+        }
+        fs::rename(&new, &path).expect("a rename");
+        there.push(tag);
+        if there.len() as u32 > FILES {
+            let gone = there.swap_remove(random.below(u64::from(FILES)) as usize);
+            fs::remove_file(dir.join(gone.to_string())).expect("a removal");
+        }
+        tag = CHURN_TAGS + (tag - CHURN_TAGS + 1) % (crate::content::TAGS - CHURN_TAGS);
+        if there.contains(&tag) {
+            there.retain(|t| *t != tag); // about to be replaced
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! A [`Store`] as a file that the kernel can use: a FUSE file system of one file, served by a
+//! thread of ours. With `losetup --direct-io=on` it becomes a block device with a volatile cache.
+//!
+//! One request is taken, carried out and answered before the next: what a store has seen before a
+//! flush was answered before it.
+
+use fragmend_testbed::cleanup::{self, Ticket, Undo};
+use fuser::{
+    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
+    Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty,
+    ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
+};
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Something that keeps the bytes of a disk.
+pub trait Store: Send + 'static {
+    /// Its size.
+    fn bytes(&self) -> u64;
+    /// Reads whole sectors.
+    fn read(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+    /// Writes whole sectors.
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+    /// From now on `len` bytes from `offset` on read as zeroes.
+    fn zero(&mut self, offset: u64, len: u64) -> io::Result<()>;
+    /// All that was written is to survive.
+    fn flush(&mut self) -> io::Result<()>;
+}
+
+/// A store that is being served; unmounted when dropped.
+pub struct Served<S> {
+    store: Arc<Mutex<S>>,
+    dir: PathBuf,
+    path: PathBuf,
+    session: Option<BackgroundSession>,
+    _ticket: Ticket,
+}
+
+const NAME: &str = "disk";
+const FILE: INodeNo = INodeNo(2);
+const TTL: Duration = Duration::from_secs(3600);
+
+impl<S: Store> Served<S> {
+    /// Serves it as a file in `dir`, an empty directory.
+    ///
+    /// # Errors
+    /// When FUSE cannot be mounted there.
+    pub fn start(store: S, dir: &Path) -> io::Result<Self> {
+        let store = Arc::new(Mutex::new(store));
+        let mut config = Config::default();
+        config.mount_options = vec![MountOption::FSName("fragmend-crash".into())];
+        let session = fuser::spawn_mount(OneFile(Arc::clone(&store)), dir, &config)?;
+        let ticket = cleanup::register(Undo::Mount(dir.to_owned()));
+        let (dir, path) = (dir.to_owned(), dir.join(NAME));
+        Ok(Self { store, dir, path, session: Some(session), _ticket: ticket })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The store, while the kernel waits.
+    pub fn store(&self) -> MutexGuard<'_, S> {
+        lock(&self.store)
+    }
+
+    /// The store, for other threads.
+    pub fn shared(&self) -> Arc<Mutex<S>> {
+        Arc::clone(&self.store)
+    }
+}
+
+impl<S> Drop for Served<S> {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            // The file may be held for a moment by a process that was just started, or by a loop
+            // device that is on its way out: the session ends with the last of them.
+            Undo::Mount(self.dir.clone()).run();
+            let _ = session.join();
+        }
+    }
+}
+
+/// Takes a store; what was under way when a thread panicked is the panic's to report.
+pub fn lock<S>(store: &Mutex<S>) -> MutexGuard<'_, S> {
+    store.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct OneFile<S>(Arc<Mutex<S>>);
+
+impl<S: Store> OneFile<S> {
+    fn attributes(&self, inode: INodeNo) -> FileAttr {
+        let (kind, size) = match inode {
+            FILE => (FileType::RegularFile, lock(&self.0).bytes()),
+            _ => (FileType::Directory, 0),
+        };
+        FileAttr {
+            ino: inode,
+            size,
+            blocks: size / 512,
+            atime: UNIX_EPOCH,
+            mtime: UNIX_EPOCH,
+            ctime: UNIX_EPOCH,
+            crtime: UNIX_EPOCH,
+            kind,
+            perm: 0o700,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+}
+
+fn answer(reply: ReplyEmpty, result: io::Result<()>) {
+    match result {
+        Ok(()) => reply.ok(),
+        Err(e) => reply.error(e.into()),
+    }
+}
+
+impl<S: Store> Filesystem for OneFile<S> {
+    fn lookup(&self, _: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        match name == NAME {
+            true => reply.entry(&TTL, &self.attributes(FILE), Generation(0)),
+            false => reply.error(Errno::ENOENT),
+        }
+    }
+
+    fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        reply.attr(&TTL, &self.attributes(inode));
+    }
+
+    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        // No page cache of the file itself: what the block layer asks for arrives here.
+        reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
+    }
+
+    fn read(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let mut store = lock(&self.0);
+        let len = u64::from(size).min(store.bytes().saturating_sub(offset));
+        let mut buffer = vec![0; len as usize];
+        match store.read(offset, &mut buffer) {
+            Ok(()) => reply.data(&buffer),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+
+    fn write(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _: WriteFlags,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match lock(&self.0).write(offset, data) {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(e) => reply.error(e.into()),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        reply.ok(); // of a descriptor that is closed
+    }
+
+    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        answer(reply, lock(&self.0).flush());
+    }
+
+    /// Discarding and zeroing arrive as punched holes and zeroed ranges.
+    fn fallocate(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        use rustix::fs::FallocateFlags as Flags;
+        let mode = Flags::from_bits_retain(mode.cast_unsigned());
+        if !mode.intersects(Flags::PUNCH_HOLE | Flags::ZERO_RANGE) {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        answer(reply, lock(&self.0).zero(offset, length));
+    }
+}

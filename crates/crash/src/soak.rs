@@ -1,0 +1,138 @@
+//! Many recordings, many cuts, one table.
+
+use crate::bed::Bed;
+use crate::cut::Cut;
+use crate::record::{Moves, Recording, record};
+use crate::replay::{self, Loss, Outcome};
+use fragmend_testbed::bench::markdown;
+use fragmend_testbed::cleanup::{self, Undo};
+use fragmend_testbed::process::run;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Cuts are looked at in so many threads.
+pub const THREADS: usize = 2;
+
+/// What all recordings of a row came to.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    /// Name of the row.
+    pub name: String,
+    /// How many recordings.
+    pub recordings: u64,
+    /// Writes, zeroings and flushes recorded.
+    pub operations: u64,
+    /// Flushes among them.
+    pub flushes: u64,
+    /// What was moved.
+    pub moves: Moves,
+    /// What the cuts came to.
+    pub outcome: Outcome,
+    /// Time for recording, and for looking at cuts.
+    pub time: [Duration; 2],
+}
+
+impl Row {
+    /// Makes one recording and looks at so many cuts of it. What lost anything is kept; `tell`
+    /// hears where, and how to see it again.
+    ///
+    /// # Panics
+    /// When anything but the files' content goes wrong.
+    pub fn more(
+        &mut self,
+        bed: &'static Bed,
+        seed: u64,
+        cuts: usize,
+        soak: &Path,
+        tell: impl FnOnce(&str),
+    ) {
+        let dir = tempfile::Builder::new().prefix("fragmend-crash-").tempdir().expect("space");
+        let _tree = cleanup::register(Undo::Tree(dir.path().to_owned()));
+        let started = Instant::now();
+        let recording = record(bed, seed, dir.path(), soak);
+        let recorded = Instant::now();
+        let outcome = replay::check(&recording, &replay::choose(&recording, cuts, seed), THREADS);
+        self.time[0] += recorded - started;
+        self.time[1] += recorded.elapsed();
+        let (operations, flushes) = recording.operations();
+        self.name = bed.name.to_owned();
+        self.recordings += 1;
+        self.operations += operations as u64;
+        self.flushes += flushes as u64;
+        let Moves { ranges, bytes, failed } = recording.run.moves;
+        self.moves.ranges += ranges;
+        self.moves.bytes += bytes;
+        self.moves.failed += failed;
+        if let Some(loss) = outcome.losses.first() {
+            tell(&keep(&recording, loss, soak));
+        }
+        self.outcome.add(outcome);
+    }
+
+    /// Names of the columns.
+    pub const COLUMNS: [&str; 14] = [
+        "engine",
+        "recordings",
+        "operations",
+        "flushes",
+        "moves",
+        "MiB moved",
+        "failed moves",
+        "cuts",
+        "mid-move",
+        "files",
+        "MiB compared",
+        "wrong bytes",
+        "cuts with loss",
+        "seconds",
+    ];
+
+    /// Its cells.
+    pub fn cells(&self) -> Vec<String> {
+        let numbers = [self.recordings, self.operations, self.flushes, self.moves.ranges];
+        let mut cells = vec![self.name.clone()];
+        cells.extend(numbers.map(|n| n.to_string()));
+        let Outcome { cuts, mid_move, files, bytes, losses } = &self.outcome;
+        cells.extend([markdown::mib(self.moves.bytes), self.moves.failed.to_string()]);
+        cells.extend([cuts, mid_move, files].map(u64::to_string));
+        cells.push(markdown::mib(*bytes));
+        cells.extend([self.outcome.wrong_bytes(), losses.len() as u64].map(|n| n.to_string()));
+        let [recording, cutting] = self.time.map(|t| t.as_secs_f64());
+        cells.push(format!("{recording:.0} + {cutting:.0}"));
+        cells
+    }
+}
+
+/// Copies a recording to where it stays, and says what was lost and how to see it again.
+fn keep(recording: &Recording, loss: &Loss, soak: &Path) -> String {
+    let name = format!("{}-{}", recording.run.bed, recording.run.seed);
+    let kept = kept_in(soak).join(name);
+    let _ = std::fs::remove_dir_all(&kept);
+    std::fs::create_dir_all(&kept).expect("a place for what failed");
+    for file in ["base.img", "log", "run.json", "receipts.jsonl"] {
+        let from = recording.dir.join(file);
+        if !from.exists() {
+            continue; // nothing was moved, so there are no receipts
+        }
+        run("cp", [OsStr::new("--sparse=always"), from.as_os_str(), kept.as_os_str()]);
+    }
+    let Cut { position, seed, .. } = loss.cut;
+    let wrong: Vec<String> = loss.wrong.iter().take(5).map(|w| format!("\n  {w}")).collect();
+    let said = format!(
+        "{}, seed {}, cut {position}, its seed {seed}:{}\n  again: {} --replay {} --cut {position} --cut-seed {seed}",
+        recording.run.bed,
+        recording.run.seed,
+        wrong.concat(),
+        soak.display(),
+        kept.display()
+    );
+    std::fs::write(kept.join("loss.txt"), &said).expect("room for what failed");
+    said
+}
+
+/// `target/crash`, of the program that runs.
+fn kept_in(soak: &Path) -> PathBuf {
+    let built = soak.ancestors().find(|dir| dir.join("deps").is_dir()).and_then(Path::parent);
+    built.unwrap_or(Path::new("target")).join("crash")
+}

@@ -1,0 +1,117 @@
+//! Power cuts while files are moved under load: not a byte is lost, on any engine; and where
+//! something must be lost, it is found.
+
+use fragmend_crash::bed::{self, Bed};
+use fragmend_crash::disk::Disk;
+use fragmend_crash::log::{Entry, Log};
+use fragmend_crash::serve::Served;
+use fragmend_crash::soak::Row;
+use fragmend_testbed::loop_device::LoopDevice;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+const SOAK: &str = env!("CARGO_BIN_EXE_soak");
+
+fn row(name: &str) -> &'static Bed {
+    bed::named(name).unwrap_or_else(|| panic!("no row {name}"))
+}
+
+/// One recording of a row, and so many cuts of it.
+fn cut(name: &str, cuts: usize) -> (Row, String) {
+    let (mut of_row, mut said) = (Row::default(), String::new());
+    of_row.more(row(name), 1, cuts, Path::new(SOAK), |what| what.clone_into(&mut said));
+    println!("{}", Row::COLUMNS.join(" | "));
+    println!("{}\n{said}", of_row.cells().join(" | "));
+    (of_row, said)
+}
+
+/// Nothing is lost, although moves were under way.
+fn loses_nothing(name: &str, cuts: usize) {
+    let (row, said) = cut(name, cuts);
+    assert_eq!((row.outcome.losses.len(), row.outcome.cuts), (0, cuts as u64), "{said}");
+    assert!(row.moves.ranges >= 30, "only {} ranges were moved", row.moves.ranges);
+    assert!(row.flushes >= 200 && row.operations > row.flushes, "{row:?}");
+    let mid_move = row.outcome.mid_move;
+    assert!(mid_move >= cuts as u64 / 50, "only {mid_move} cuts met a file half moved");
+    assert!(row.outcome.files >= row.outcome.cuts * 17, "{row:?}");
+}
+
+#[test]
+fn loop_300_cuts_of_ext4_lose_nothing() {
+    loses_nothing("ext4", 300);
+}
+
+#[test]
+fn loop_cuts_of_the_other_engines_lose_nothing() {
+    for bed in bed::ENGINES.iter().filter(|bed| bed.name != "ext4") {
+        loses_nothing(bed.name, 50);
+    }
+}
+
+#[test]
+fn loop_cuts_lose_nothing_where_nothing_is_moved() {
+    for bed in &bed::ALONE {
+        let (row, said) = cut(bed.name, 30);
+        assert!(row.outcome.losses.is_empty(), "{said}");
+        assert_eq!((row.moves.ranges, row.outcome.mid_move), (0, 0));
+    }
+}
+
+#[test]
+fn loop_what_must_be_lost_is_found() {
+    for bed in &bed::BROKEN {
+        let (row, said) = cut(bed.name, 60);
+        assert!(row.outcome.losses.len() >= 6 && row.outcome.wrong_bytes() > 0, "{row:?}");
+        assert!(said.contains("--replay"), "{said}");
+        // The command that it names shows the same again.
+        let args: Vec<&str> = said.split("soak --replay ").nth(1).unwrap().split(' ').collect();
+        let replay = || std::process::Command::new(SOAK).arg("--replay").args(&args).output();
+        let again = replay().unwrap();
+        let text = String::from_utf8_lossy(&again.stdout).into_owned();
+        assert_eq!(again.status.code(), Some(1), "{text}");
+        let wrong = said.lines().nth(1).unwrap().trim();
+        assert!(text.lines().any(|line| line == wrong), "{wrong}\n{text}");
+        std::fs::remove_dir_all(args[0]).unwrap();
+    }
+}
+
+#[test]
+fn loop_the_disk_records_in_order_and_quickly() {
+    const BYTES: u64 = 256 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().join("served");
+    std::fs::create_dir(&at).unwrap();
+    let disk = Disk::create(&dir.path().join("base.img"), BYTES).unwrap();
+    let served = Served::start(disk, &at).unwrap();
+    served.store().record(&dir.path().join("log")).unwrap();
+    let device = LoopDevice::attach(served.path());
+    let node = File::options().read(true).write(true).open(device.node()).unwrap();
+    let started = std::time::Instant::now();
+    for n in 0..BYTES >> 20 {
+        node.write_all_at(&vec![n as u8 | 1; 1 << 20], n << 20).unwrap();
+    }
+    node.sync_all().unwrap();
+    let rate = BYTES as f64 / started.elapsed().as_secs_f64() / f64::from(1 << 20);
+    println!("{rate:.0} MiB/s through the loop device");
+    served.store().mark("behind the flush").unwrap();
+    node.write_all_at(&[0xEE; 512], 1024).unwrap();
+    node.sync_all().unwrap();
+    let mut read = [0; 2048];
+    node.read_exact_at(&mut read, 0).unwrap();
+    assert_eq!((read[1023], read[1024], read[1535], read[1536]), (1, 0xEE, 0xEE, 1));
+    drop((node, device, served));
+    let log = Log::open(&dir.path().join("log")).unwrap();
+    let entries = log.entries();
+    let mark = entries.iter().position(|e| matches!(e, Entry::Mark { .. })).unwrap();
+    let written = |entries: &[Entry]| -> u64 {
+        let len = |e: &Entry| if let Entry::Write { len, .. } = e { *len } else { 0 };
+        entries.iter().map(len).sum()
+    };
+    assert_eq!(entries[mark - 1], Entry::Flush);
+    assert_eq!(written(&entries[..mark]), BYTES);
+    // The block layer reads and writes whole pages.
+    assert!(matches!(entries[mark + 1], Entry::Write { offset: 0 | 1024, .. }), "{entries:?}");
+    assert!(entries[mark..].contains(&Entry::Flush));
+    assert!(rate > 100.0, "{rate:.0} MiB/s");
+}

@@ -1,0 +1,60 @@
+//! A file written to through a shared mapping: stores that no system call announces. For tests.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::{self, NonNull};
+
+/// A shared, writable mapping of a file from its beginning on; unmapped when dropped.
+///
+/// Storing beyond the end of a file that was truncated meanwhile ends the process (SIGBUS).
+#[derive(Debug)]
+pub struct Mapping {
+    start: NonNull<libc::c_void>,
+    len: usize,
+}
+
+// SAFETY: the mapping is memory that any thread may use; nothing in it belongs to a thread.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of a file that is open for reading and writing.
+    ///
+    /// # Errors
+    /// What `mmap(2)` says.
+    pub fn new(file: impl AsFd, len: usize) -> io::Result<Self> {
+        let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_fd().as_raw_fd());
+        // SAFETY: the kernel chooses the place, so no memory of ours is touched.
+        let start = unsafe { libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, fd, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(Self { start, len })
+    }
+
+    /// Stores words from byte `offset` on, each at once.
+    ///
+    /// # Panics
+    /// When `offset` is not on a word, or they reach beyond the mapping.
+    pub fn store(&mut self, offset: usize, words: &[u64]) {
+        let end = words.len().checked_mul(8).and_then(|len| offset.checked_add(len));
+        assert!(offset.is_multiple_of(8) && end.is_some_and(|end| end <= self.len));
+        // SAFETY: within the mapping, and aligned as it starts on a page; volatile because the
+        // kernel and other processes look at this memory too.
+        let mut at = unsafe { self.start.as_ptr().cast::<u8>().add(offset).cast::<u64>() };
+        for word in words {
+            // SAFETY: as above; checked to end within the mapping.
+            unsafe {
+                at.write_volatile(*word);
+                at = at.add(1);
+            }
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly what was mapped, and nobody has a reference into it.
+        unsafe { libc::munmap(self.start.as_ptr(), self.len) };
+    }
+}

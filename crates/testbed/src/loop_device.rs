@@ -1,0 +1,82 @@
+//! A file as a block device.
+
+use crate::cleanup::{self, Ticket, Undo};
+use crate::process::run;
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// A loop device; detached when dropped, or when a signal ends the process.
+#[derive(Debug)]
+pub struct LoopDevice {
+    node: String,
+    file: PathBuf,
+    detached: bool,
+    _ticket: Ticket,
+}
+
+impl LoopDevice {
+    /// Puts `file` behind a loop device.
+    ///
+    /// # Panics
+    /// When losetup fails.
+    pub fn attach(file: &Path) -> Self {
+        // Direct I/O to the file: what the loop device counts is what a disk would see, and the
+        // file is not cached twice.
+        let args = ["--find", "--show", "--direct-io=on"].map(OsString::from);
+        let node = run("losetup", args.into_iter().chain([file.into()])).trim().to_owned();
+        let ticket = cleanup::register(Undo::Loop(node.clone()));
+        Self { node, file: file.to_owned(), detached: false, _ticket: ticket }
+    }
+
+    /// Its node, for example `/dev/loop3`.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// Waits until no file system holds it. One that was unmounted here may be mounted elsewhere
+    /// for a while: a new mount namespace takes a copy of every mount along.
+    ///
+    /// # Panics
+    /// When that takes longer than half a minute.
+    pub fn wait_until_free(&self) {
+        let alone = rustix::fs::OFlags::EXCL.bits().cast_signed();
+        let free = || File::options().read(true).custom_flags(alone).open(&self.node).is_ok();
+        wait_until(&format!("{} to be free", self.node), free);
+    }
+
+    /// Detaches it, and waits until nothing can be read or written through it any more.
+    ///
+    /// # Panics
+    /// When that takes longer than half a minute.
+    pub fn detach(mut self) {
+        // Not twice: by then the node may be somebody else's.
+        self.detached = true;
+        let Self { node, file, .. } = &self;
+        let name = Path::new(node).file_name().unwrap_or_default();
+        let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
+        let is_ours = |text: String| Path::new(text.trim_end()) == file;
+        Undo::Loop(node.clone()).run();
+        wait_until(&format!("{node} to be detached"), || {
+            !std::fs::read_to_string(&backing).is_ok_and(is_ours)
+        });
+    }
+}
+
+fn wait_until(what: &str, done: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < Duration::from_secs(30), "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        if !self.detached {
+            Undo::Loop(self.node.clone()).run();
+        }
+    }
+}
