@@ -85,14 +85,18 @@ pub static BROKEN: [Bed; 2] = [
     Bed { honest: false, ..engine("ext4-lying-disk", &EXT4, SMALL) },
 ];
 
-/// Where the kernel promises too little, and `--force` is needed: that anything is lost is
-/// likely, but luck.
-pub static FORCED: [Bed; 1] = [Bed {
-    mover: Mover::Fragmend(&["--force"]),
-    ..engine("ext4-writeback", &EXT4_WRITEBACK, SMALL)
-}];
+/// Where the kernel promises too little, so that `fragmend` wants `--force`; and what that file
+/// system loses by itself. Measured: without a move, too, files that were made a moment before a
+/// cut hold bytes of files that are gone.
+pub static LOOSE: [Bed; 2] = [
+    Bed {
+        mover: Mover::Fragmend(&["--force"]),
+        ..engine("ext4-writeback", &EXT4_WRITEBACK, SMALL)
+    },
+    alone("ext4-writeback-alone", &EXT4_WRITEBACK, SMALL),
+];
 
 /// The row with this name.
 pub fn named(name: &str) -> Option<&'static Bed> {
-    ENGINES.iter().chain(&ALONE).chain(&BROKEN).chain(&FORCED).find(|bed| bed.name == name)
+    ENGINES.iter().chain(&ALONE).chain(&BROKEN).chain(&LOOSE).find(|bed| bed.name == name)
 }

@@ -2,7 +2,8 @@
 //! thread of ours. With `losetup --direct-io=on` it becomes a block device with a volatile cache.
 //!
 //! One request is taken, carried out and answered before the next: what a store has seen before a
-//! flush was answered before it.
+//! flush was answered before it. A write that was still on its way when the flush was sent counts
+//! as flushed if it came in first; a real disk might not have it, but nobody could rely on it.
 
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fuser::{
@@ -52,8 +53,8 @@ impl<S: Store> Served<S> {
         let store = Arc::new(Mutex::new(store));
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("fragmend-crash".into())];
-        let session = fuser::spawn_mount(OneFile(Arc::clone(&store)), dir, &config)?;
         let ticket = cleanup::register(Undo::Mount(dir.to_owned()));
+        let session = fuser::spawn_mount(OneFile(Arc::clone(&store)), dir, &config)?;
         let (dir, path) = (dir.to_owned(), dir.join(NAME));
         Ok(Self { store, dir, path, session: Some(session), _ticket: ticket })
     }

@@ -64,8 +64,8 @@ impl Row {
         self.moves.ranges += ranges;
         self.moves.bytes += bytes;
         self.moves.failed += failed;
-        if let Some(loss) = outcome.losses.first() {
-            tell(&keep(&recording, loss, soak));
+        if !outcome.losses.is_empty() {
+            tell(&keep(&recording, &outcome.losses, soak));
         }
         self.outcome.add(outcome);
     }
@@ -104,8 +104,9 @@ impl Row {
     }
 }
 
-/// Copies a recording to where it stays, and says what was lost and how to see it again.
-fn keep(recording: &Recording, loss: &Loss, soak: &Path) -> String {
+/// Copies a recording to where it stays, with what was lost after each cut; says so of the first,
+/// and how to see it again.
+fn keep(recording: &Recording, losses: &[Loss], soak: &Path) -> String {
     let name = format!("{}-{}", recording.run.bed, recording.run.seed);
     let kept = kept_in(soak).join(name);
     let _ = std::fs::remove_dir_all(&kept);
@@ -117,18 +118,21 @@ fn keep(recording: &Recording, loss: &Loss, soak: &Path) -> String {
         }
         run("cp", [OsStr::new("--sparse=always"), from.as_os_str(), kept.as_os_str()]);
     }
-    let Cut { position, seed, .. } = loss.cut;
-    let wrong: Vec<String> = loss.wrong.iter().take(5).map(|w| format!("\n  {w}")).collect();
-    let said = format!(
-        "{}, seed {}, cut {position}, its seed {seed}:{}\n  again: {} --replay {} --cut {position} --cut-seed {seed}",
-        recording.run.bed,
-        recording.run.seed,
-        wrong.concat(),
-        soak.display(),
-        kept.display()
-    );
-    std::fs::write(kept.join("loss.txt"), &said).expect("room for what failed");
-    said
+    let say = |loss: &Loss| {
+        let Cut { position, seed, .. } = loss.cut;
+        let wrong: Vec<String> = loss.wrong.iter().map(|w| format!("\n  {w}")).collect();
+        format!(
+            "{}, seed {}, cut {position}, its seed {seed}:{}\n  again: {} --replay {} --cut {position} --cut-seed {seed}",
+            recording.run.bed,
+            recording.run.seed,
+            wrong.concat(),
+            soak.display(),
+            kept.display()
+        )
+    };
+    let all: Vec<String> = losses.iter().map(say).collect();
+    std::fs::write(kept.join("losses.txt"), all.join("\n")).expect("room for what failed");
+    all.into_iter().next().unwrap_or_default()
 }
 
 /// `target/crash`, of the program that runs.
