@@ -68,7 +68,10 @@ impl Image {
         let tree = cleanup::register(Undo::Tree(dir.path().to_owned()));
         // Direct I/O to the backing file: what the loop device counts is what a disk would see,
         // and the image is not cached twice.
-        let args = ["--find", "--show", "--direct-io=on"].map(OsString::from);
+        // A guest's view of the host's files has no direct I/O.
+        let direct = crate::replay::open(&disk(&dir), crate::replay::Mode::Direct).is_ok();
+        let direct = if direct { "--direct-io=on" } else { "--direct-io=off" };
+        let args = ["--find", "--show", direct].map(OsString::from);
         let node = run("losetup", args.into_iter().chain([disk(&dir).into()])).trim().to_owned();
         let device = cleanup::register(Undo::Loop(node.clone()));
         let mount = dir.path().join("mnt");
