@@ -13,34 +13,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use support::{SIZE, apply, fragmented, plan, reasons, redirected};
-
-/// Makes a file and its plan, lets `spoil` do something to it, applies, and wants it left alone
-/// for `reason` with its bytes and its extents as they were.
-fn left_alone(image: &Image, name: &str, reason: SkipReason, spoil: impl FnOnce(&Path)) -> PathBuf {
-    let path = fragmented(image, name);
-    let plan = plan(&[&path], Policy::WholeFile);
-    assert_eq!(plan.files.len(), 1, "{name}");
-    spoil(&path);
-    let lies = |path: &Path| path.is_file().then(|| extents(path));
-    let before = lies(&path);
-    let (summary, _) = apply(&plan);
-    assert_eq!(reasons(&summary, &path), [reason], "{name}: {summary:?}");
-    assert_eq!((summary.ranges_moved, summary.moved_bytes), (0, 0), "{name}");
-    assert_eq!(lies(&path), before, "{name}");
-    path
-}
-
-/// A program that holds a file in some way until it is dropped; `script` gets the path.
-fn holder(path: &Path, script: &str) -> Running {
-    let mut command = Command::new("python3");
-    command.args(["-c", script]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut running = Running::start(&mut command);
-    let mut ready = [0];
-    let out = running.child().stdout.as_mut().expect("its output");
-    std::io::Read::read_exact(out, &mut ready).expect("the holder is ready");
-    running
-}
+use support::{SIZE, apply, fragmented, holder, left_alone, plan, reasons, redirected};
 
 #[test]
 fn loop_attributes_are_respected() {

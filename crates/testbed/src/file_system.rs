@@ -90,15 +90,6 @@ pub static F2FS: FileSystem = FileSystem {
     later: None,
 };
 
-/// F2FS whose files may be compressed.
-pub static F2FS_COMPRESSION: FileSystem = FileSystem {
-    name: "f2fs-compression",
-    make: &["mkfs.f2fs", "-q", "-f", "-O", "extra_attr,compression"],
-    options: "",
-    check: &["fsck.f2fs", "--dry-run"],
-    later: None,
-};
-
 impl FileSystem {
     /// Makes it on `disk`, a file or a device, with further arguments for the program.
     ///

@@ -247,6 +247,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn files_with_a_place_of_their_own_are_left_alone() {
+        let reason = |set| may_move(set).err().map(|skip| skip.reason);
+        assert_eq!(reason(flags::COMPRESSED), Some(SkipReason::Encoded));
+        assert_eq!(reason(flags::NOCOW), Some(SkipReason::Pinned));
+        assert_eq!(reason(flags::INLINE_DATA), Some(SkipReason::InlineData));
+        assert_eq!(reason(0), None);
+    }
+
+    #[test]
     fn kernels_are_told_apart_by_their_release() {
         for release in ["5.19.0", "6.1.176", "6.18.5-amd64", "10.0-rc1"] {
             assert!(orders_moved_data(release), "{release}");
