@@ -1,6 +1,7 @@
 //! Files that are truly fragmented, made as the papers make them: by writing through the file
 //! system while another file takes the blocks in between.
 
+use fragmend_sys::cache;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -46,9 +47,9 @@ pub fn interleave(
         let len = (*piece).min(end - at);
         if by_writing {
             write_content(file, at, len)?;
-            file.sync_data()?;
+            cache::write_and_wait(file, at..at + len)?;
             dummy.write_all_at(&[1; 4096], dummy_at)?;
-            dummy.sync_data()?;
+            cache::write_and_wait(dummy, dummy_at..dummy_at + 4096)?;
         } else {
             fallocate(file, FallocateFlags::empty(), at, len)?;
             fallocate(dummy, FallocateFlags::empty(), dummy_at, 4096)?;

@@ -245,6 +245,7 @@ impl Mover for Log {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fragmend_layout::{Extent, ExtentKind, FileId};
 
     #[test]
     fn files_with_a_place_of_their_own_are_left_alone() {
@@ -253,6 +254,25 @@ mod tests {
         assert_eq!(reason(flags::NOCOW), Some(SkipReason::Pinned));
         assert_eq!(reason(flags::INLINE_DATA), Some(SkipReason::InlineData));
         assert_eq!(reason(0), None);
+    }
+
+    #[test]
+    fn no_step_lies_in_one_piece() {
+        let file = FileId { device: 0, inode: 0, generation: 0 };
+        for seed in 1..100 {
+            let mut layout = Layout::new(file, 4 << 20);
+            let mut at = 0;
+            for n in 1..40 {
+                let length = (1 + n * seed * 37 % 300) * 4096;
+                let kind = ExtentKind::Data;
+                layout.push(Extent { logical: at, physical: at + n * 4096, length, kind });
+                at += length;
+            }
+            let steps = steps(&layout, ByteRange { start: 0, end: at });
+            assert_eq!((steps[0].start, steps.iter().map(|s| s.len()).sum()), (0, at));
+            assert!(steps.windows(2).all(|s| s[0].end == s[1].start));
+            assert!(steps.iter().all(|s| layout.pieces(*s) > 1), "seed {seed}: {steps:?}");
+        }
     }
 
     #[test]
