@@ -6,15 +6,19 @@ mod support;
 use fragmend_apply::{Options, Rate};
 use fragmend_layout::SkipReason;
 use fragmend_plan::Policy;
+use fragmend_sys::cache;
 use fragmend_sys::shutdown::cut_power;
+use fragmend_testbed::file_system::F2FS;
 use fragmend_testbed::fio;
 use fragmend_testbed::fragment::{interleaved, is_intact};
-use fragmend_testbed::image::Image;
+use fragmend_testbed::guest::{self, Guest};
+use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::Running;
 use fragmend_testbed::random::Random;
 use fragmend_testbed::tools::extents;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::TryRecvError;
@@ -45,10 +49,10 @@ fn start_apply(plan: &Path, rate: &str) -> Running {
 }
 
 /// A fresh fragmented file in place of the last.
-fn fresh(image: &Image, path: &Path, bytes: u64) {
+fn fresh(path: &Path, bytes: u64) {
     let _ = fs::remove_file(path);
     interleaved(path, bytes, &[4096], false).unwrap();
-    image.sync();
+    rustix::fs::sync();
 }
 
 fn kills_lose_nothing(image: &Image) {
@@ -58,7 +62,7 @@ fn kills_lose_nothing(image: &Image) {
     let plan_file = image.scratch().join("plan.json");
     let (mut kills, mut round) = (0, 0);
     while kills < 50 {
-        fresh(image, &path, SIZE);
+        fresh(&path, SIZE);
         plan(&[&path], Policy::Bypass).write(&plan_file).unwrap();
         loop {
             let apply = start_apply(&plan_file, "max");
@@ -87,7 +91,7 @@ fn power_cuts_lose_nothing(image: &Image) {
     let plan_file = image.scratch().join("plan.json");
     let mut in_the_middle = 0;
     for cut in 0..10 {
-        fresh(image, &path, SIZE);
+        fresh(&path, SIZE);
         let before = extents(&path);
         plan(&[&path], Policy::Bypass).write(&plan_file).unwrap();
         let apply = start_apply(&plan_file, "40MiB");
@@ -118,7 +122,7 @@ fn power_cuts_lose_nothing(image: &Image) {
 fn what_a_receipt_says_survives_a_power_cut(image: &Image) {
     const SIZE: u64 = 12 * MIB;
     let path = image.path().join("file");
-    fresh(image, &path, SIZE);
+    fresh(&path, SIZE);
     let (summary, receipts) = apply(&plan(&[&path], Policy::WholeFile));
     let promised: u64 = receipts.iter().filter_map(|r| r.extents_after).sum();
     cut_power(File::open(image.path()).unwrap()).unwrap();
@@ -134,7 +138,7 @@ fn writers_on_the_same_file_see_their_own_bytes(image: &Image) {
     const SIZE: u64 = 4 * MIB;
     let path = image.path().join("file");
     for (engine, direct) in [("psync", 0), ("psync", 1), ("mmap", 0)] {
-        fresh(image, &path, SIZE);
+        fresh(&path, SIZE);
         let plan = plan(&[&path], Policy::WholeFile);
         let size = format!("size={SIZE}");
         let what = [&size, "rw=randwrite", "bs=4k", "verify=crc32c", "randseed=7", "loops=3"];
@@ -190,23 +194,92 @@ fn writers_of_other_files_do_not_scatter_it(image: &Image) {
 fn a_nearly_full_disk_is_left_alone(image: &Image) {
     const SIZE: u64 = 4 * MIB;
     let path = image.path().join("file");
-    fresh(image, &path, SIZE);
+    fresh(&path, SIZE);
     let made = plan(&[&path], Policy::WholeFile);
     let before = extents(&path);
-    let mut filler = File::create(image.path().join("filler")).unwrap();
-    while filler.write_all(&[9; 1 << 20]).and_then(|()| filler.sync_data()).is_ok() {}
-    let default = apply(&made).0;
-    assert_eq!(reasons(&default, &path), [SkipReason::FreeSpaceFloor], "{default:?}");
-    // Room for the file, and not for the log.
-    let no_floor =
-        Options { free_floor_bytes: Some(0), rate: Rate::Unlimited, ..Options::default() };
-    filler.set_len(filler.metadata().unwrap().len() - 3 * SIZE).unwrap();
+    // Two files fill the disk in turns, until the log would go on in holes; then one goes.
+    let names = ["stays", "goes"].map(|name| image.path().join(name));
+    let fillers = names.each_ref().map(|path| File::create(path).unwrap());
+    let device = image.block_device();
+    let segments = || fragmend_sys::f2fs::segments(&device.name()).unwrap();
+    let chunk = [9; 64 << 10];
+    for at in (0..).map(|n| n * chunk.len() as u64) {
+        if segments().free + 20 < segments().scattering_below {
+            break;
+        }
+        for file in &fillers {
+            file.write_all_at(&chunk, at).unwrap();
+            cache::write_and_wait(file, at..at + chunk.len() as u64).unwrap();
+        }
+    }
+    fs::remove_file(&names[1]).unwrap();
     image.sync();
-    let (summary, _) = apply_with(&made, &no_floor);
-    println!("{summary:?}");
+    drop(fillers);
+    assert!(segments().free > 40, "{:?}", segments());
+    let free = rustix::fs::statvfs(image.path()).unwrap();
+    assert!(free.f_bavail * free.f_frsize > 16 * SIZE);
+    let (summary, _) = apply(&made);
     assert_eq!(reasons(&summary, &path), [SkipReason::NoSpace], "{summary:?}");
     assert_eq!((summary.moved_bytes, extents(&path)), (0, before));
-    drop(filler);
     image.fsck();
     assert!(is_intact(&path, SIZE).unwrap());
+}
+
+/// Names the file that says when to cut, to the guest whose power is cut.
+const SIGN: &str = "FRAGMEND_SIGN";
+
+/// The whole machine stops at once: its processes, its page cache, its file system.
+#[test]
+fn uml_a_machine_that_stops_loses_nothing() {
+    if guest::inside() {
+        return a_machine_that_stops();
+    }
+    let mut random = Random::new(SEED ^ 2);
+    let scratch = tempfile::tempdir().unwrap();
+    let disk = scratch.path().join("disk.img");
+    File::create(&disk).unwrap().set_len(320 * MIB).unwrap();
+    F2FS.make(&disk, &[]);
+    let test = || support::guest::test("uml_a_machine_that_stops_loses_nothing");
+    let mut in_the_middle = 0;
+    for stop in 0..3 {
+        let sign = scratch.path().join(format!("sign-{stop}"));
+        let guest = Guest::new().disk(&disk).start(test().env(SIGN, &sign)).wait_for(&sign);
+        std::thread::sleep(Duration::from_micros(20_000 + random.below(250_000)));
+        drop(guest);
+        F2FS.check(&disk);
+        let finished = Guest::new().disk(&disk).run(&test()).unwrap();
+        println!("seed {:#x}, stop {stop}: {}", SEED ^ 2, finished.stdout);
+        let text = finished.expect(&[0]);
+        let pieces = text.split(" pieces").next().and_then(|t| t.split_whitespace().last());
+        in_the_middle += u32::from((10..2000).contains(&pieces.unwrap().parse::<u64>().unwrap()));
+    }
+    F2FS.check(&disk);
+    assert!(in_the_middle > 0, "no stop hit the middle of a move");
+}
+
+/// The inside of it: moves a file until it stops, or looks at what was left.
+fn a_machine_that_stops() {
+    const SIZE: u64 = 8 * MIB;
+    let mount = std::env::temp_dir().join("mount");
+    fs::create_dir(&mount).unwrap();
+    run("mount", ["-t".as_ref(), "f2fs".as_ref(), "/dev/ubda".as_ref(), mount.as_os_str()]);
+    let path = mount.join("file");
+    let Some(sign) = std::env::var_os(SIGN) else {
+        assert!(is_intact(&path, SIZE).unwrap());
+        println!("{} pieces", extents(&path));
+        run("umount", [&mount]);
+        return;
+    };
+    fresh(&path, SIZE);
+    let made = plan(&[&path], Policy::Bypass);
+    let root = File::open(&mount).unwrap();
+    std::thread::spawn(move || {
+        while rustix::fs::syncfs(&root).is_ok() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    File::create(sign).unwrap();
+    let slowly = Options { rate: Rate::BytesPerSecond(32 * MIB), ..Options::default() };
+    apply_with(&made, &slowly);
+    std::thread::sleep(Duration::from_secs(60));
 }

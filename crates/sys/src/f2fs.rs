@@ -40,8 +40,8 @@ pub fn defragment(file: impl AsFd, start: u64, length: u64) -> io::Result<u64> {
 pub struct Segments {
     /// Without a single valid block.
     pub free: u64,
-    /// With so few or fewer free, the log goes on in holes of used segments (slack space
-    /// recycling), which scatters what is written.
+    /// With fewer free, the log may go on in holes of used segments (slack space recycling), which
+    /// scatters what is written.
     pub scattering_below: u64,
 }
 

@@ -18,7 +18,7 @@
 //!
 //! There is no donor whose place could be compared before, and no way back. What is looked at
 //! before is whether there are free segments enough for the log to go on in whole ones; where
-//! there are not, F2FS fills holes, and nothing is moved. A receipt says how it lies afterwards.
+//! there are not, F2FS may fill holes instead, and nothing is moved. A receipt says how it lies afterwards.
 
 use super::errno::skip_of;
 use super::mounted::OpenFile;
@@ -61,7 +61,7 @@ impl F2fs {
             ));
         }
         let device = BlockDevice::from_dev(mount.dev).map_err(|e| format!("its device: {e}"))?;
-        Ok(Self { device: device.name().to_owned() })
+        Ok(Self { device: device.name() })
     }
 }
 
@@ -132,7 +132,7 @@ impl Log {
         let need = bytes.div_ceil(SEGMENT) + 1;
         if free < need + scattering_below {
             let detail = format!(
-                "{free} free segments, {need} needed above the {scattering_below} below which F2FS fills holes"
+                "{free} free segments, {need} needed above the {scattering_below} below which F2FS may fill holes"
             );
             return Err(Skip::new(SkipReason::NoSpace, detail));
         }
