@@ -48,3 +48,8 @@ fn loop_marked_files_are_left_alone() {
 fn loop_what_is_shared_stays_shared() {
     each(&SHARING, conformance::what_is_shared_stays_shared);
 }
+
+#[test]
+fn loop_what_changed_since_the_plan_is_left_alone() {
+    each(&ENGINES, conformance::what_changed_since_the_plan_is_left_alone);
+}

@@ -1,6 +1,7 @@
 //! F2FS, in a guest whose kernel has it: the conformance suite, the kinds of file that are F2FS's
 //! own, and the command line.
 
+mod inside;
 mod support;
 
 use fragmend_layout::SkipReason;
@@ -9,12 +10,12 @@ use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Finished, finish};
 use fragmend_testbed::tools::extents;
+use inside::{f2fs, guest_tests};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use support::guest::{f2fs, guest_tests};
 use support::{SIZE, apply, conformance, fragmented, holder, left_alone, plan, reasons};
 
 guest_tests! {
@@ -24,6 +25,8 @@ guest_tests! {
         conformance::holes_unwritten_space_and_the_end_stay(&f2fs());
     uml_five_gibibytes_and_mostly_holes => conformance::five_gibibytes_and_mostly_holes(&f2fs());
     uml_marked_files_are_left_alone => conformance::marked_files_are_left_alone(&f2fs());
+    uml_what_changed_since_the_plan_is_left_alone =>
+        conformance::what_changed_since_the_plan_is_left_alone(&f2fs());
     uml_what_must_stay_in_place_is_left_alone => what_must_stay_in_place_is_left_alone(&f2fs());
     uml_another_user_is_told_what_it_takes => another_user_is_told_what_it_takes(&f2fs());
     uml_from_scan_to_receipt => from_scan_to_receipt(&f2fs());

@@ -1,6 +1,7 @@
 //! No byte is lost on F2FS: not by a power cut, a kill -9, writers on the same file, or a full
 //! disk.
 
+mod inside;
 mod support;
 
 use fragmend_apply::{Options, Rate};
@@ -16,6 +17,7 @@ use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::Running;
 use fragmend_testbed::random::Random;
 use fragmend_testbed::tools::extents;
+use inside::{f2fs, guest_tests};
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
@@ -23,7 +25,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::TryRecvError;
 use std::time::Duration;
-use support::guest::{f2fs, guest_tests};
 use support::{apply, apply_with, plan, reasons};
 
 const MIB: u64 = 1 << 20;
@@ -239,7 +240,7 @@ fn uml_a_machine_that_stops_loses_nothing() {
     let disk = scratch.path().join("disk.img");
     File::create(&disk).unwrap().set_len(320 * MIB).unwrap();
     F2FS.make(&disk, &[]);
-    let test = || support::guest::test("uml_a_machine_that_stops_loses_nothing");
+    let test = || inside::test("uml_a_machine_that_stops_loses_nothing");
     let mut in_the_middle = 0;
     for stop in 0..3 {
         let sign = scratch.path().join(format!("sign-{stop}"));

@@ -1,16 +1,17 @@
 //! The conformance suite: the same cases for every engine. A case makes real files on a fresh file
 //! system, plans, applies, and holds the result against what was there before.
 
-use super::{SIZE, apply, fragmented, plan, reasons, redirected};
+use super::{SIZE, apply, fragmented, left_alone, plan, reasons, redirected};
 use fragmend_apply::{Receipt, Summary};
 use fragmend_layout::{ByteRange, ExtentKind, SkipReason};
 use fragmend_plan::{Plan, Policy};
 use fragmend_testbed::fragment::{content, interleave, interleaved, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::tools::extents;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Applies to everything below the image and wants it all moved.
 fn mend(image: &Image) -> (Summary, Vec<Receipt>) {
@@ -150,18 +151,57 @@ pub fn what_is_shared_stays_shared(image: &Image) {
     let args = ["--reflink=always"].map(AsRef::as_ref);
     run("cp", args.into_iter().chain([file.as_os_str(), clone.as_os_str()]));
     image.sync();
-    let shared = |path: &Path| -> u64 {
-        let layout = fragmend_scan::layout_of(File::open(path).unwrap()).unwrap();
-        let shared = layout.extents().iter().filter(|e| e.kind == ExtentKind::Shared);
-        shared.map(|e| e.length).sum()
-    };
     let free = || rustix::fs::statvfs(image.path()).unwrap().f_bfree;
     let (free_before, pieces) = (free(), extents(&file));
-    assert_eq!(shared(&file), SIZE);
+    assert_eq!(shared_bytes(&file), SIZE);
     let made: Plan = plan(&[image.path()], Policy::WholeFile);
     let (summary, _) = apply(&made);
     image.sync();
     assert_eq!(summary.moved_bytes, 0, "{summary:?}");
-    assert_eq!((shared(&file), shared(&clone)), (SIZE, SIZE));
+    assert_eq!((shared_bytes(&file), shared_bytes(&clone)), (SIZE, SIZE));
     assert_eq!((free(), extents(&file)), (free_before, pieces));
+}
+
+fn shared_bytes(path: &Path) -> u64 {
+    let layout = fragmend_scan::layout_of(File::open(path).unwrap()).unwrap();
+    layout.extents().iter().filter(|e| e.kind == ExtentKind::Shared).map(|e| e.length).sum()
+}
+
+pub fn what_changed_since_the_plan_is_left_alone(image: &Image) {
+    left_alone(image, "vanished", SkipReason::Vanished, |path| fs::remove_file(path).unwrap());
+    left_alone(image, "replaced", SkipReason::IdentityChanged, |path| {
+        let other = path.with_extension("other");
+        interleaved(&other, SIZE, &[4096], true).unwrap();
+        fs::rename(&other, path).unwrap();
+    });
+    left_alone(image, "truncated", SkipReason::SizeChanged, |path| {
+        OpenOptions::new().write(true).open(path).unwrap().set_len(100).unwrap();
+    });
+    left_alone(image, "punched", SkipReason::LayoutChanged, |path| {
+        let args = ["-p", "-o", "65536", "-l", "4096"].map(AsRef::as_ref);
+        run("fallocate", args.into_iter().chain([path.as_os_str()]));
+    });
+    left_alone(image, "became-a-directory", SkipReason::IdentityChanged, |path| {
+        // Made elsewhere first, so that it cannot get the file's inode number.
+        let dir = path.with_extension("dir");
+        fs::create_dir(&dir).unwrap();
+        fs::remove_file(path).unwrap();
+        fs::rename(&dir, path).unwrap();
+    });
+    left_alone(image, "became-a-symlink", SkipReason::IdentityChanged, |path| {
+        let link = path.with_extension("link");
+        std::os::unix::fs::symlink("vanished", &link).unwrap();
+        fs::rename(&link, path).unwrap();
+    });
+    // Somebody else has mended it in the meantime.
+    left_alone(image, "mended", SkipReason::AlreadyContiguous, |path| {
+        let (summary, _) = apply(&plan(&[path], Policy::WholeFile));
+        assert_eq!(summary.ranges_moved, 1, "{summary:?}");
+        // XFS takes the donor apart a moment after it is closed.
+        let patience = Instant::now() + Duration::from_secs(10);
+        while shared_bytes(path) > 0 && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    });
+    image.fsck();
 }

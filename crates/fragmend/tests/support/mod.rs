@@ -3,7 +3,6 @@
 #![allow(dead_code)] // each test file uses its part
 
 pub mod conformance;
-pub mod guest;
 
 use fragmend::gather;
 use fragmend_apply::{Event, Options, Receipt, Summary};

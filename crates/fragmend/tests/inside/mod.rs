@@ -31,7 +31,7 @@ pub fn f2fs() -> Image {
 /// One test per line: its name, and what it does in the guest.
 macro_rules! guest_tests {
     ($($name:ident => $body:expr;)*) => {
-        $(#[test] fn $name() { support::guest::in_guest(stringify!($name), || $body) })*
+        $(#[test] fn $name() { inside::in_guest(stringify!($name), || $body) })*
     };
 }
 pub(crate) use guest_tests;
