@@ -28,6 +28,8 @@ guest_tests! {
     uml_what_changed_since_the_plan_is_left_alone =>
         conformance::what_changed_since_the_plan_is_left_alone(&f2fs());
     uml_what_must_stay_in_place_is_left_alone => what_must_stay_in_place_is_left_alone(&f2fs());
+    uml_a_mount_that_frees_nothing_is_refused =>
+        a_mount_that_frees_nothing_is_refused(&f2fs());
     uml_another_user_is_told_what_it_takes => another_user_is_told_what_it_takes(&f2fs());
     uml_from_scan_to_receipt => from_scan_to_receipt(&f2fs());
     uml_without_tracing_there_is_one_clear_line => without_tracing_there_is_one_clear_line(&f2fs());
@@ -46,6 +48,11 @@ fn what_must_stay_in_place_is_left_alone(image: &Image) {
         ));
     });
     drop(writer);
+    let policy = Path::new("/sys/fs/f2fs").join(image.block_device().name()).join("ipu_policy");
+    let as_it_was = fs::read_to_string(&policy).unwrap();
+    // Always in place (`F2FS_IPU_FORCE`).
+    left_alone(image, "in-place", SkipReason::Unsupported, |_| fs::write(&policy, "1").unwrap());
+    fs::write(&policy, as_it_was.trim()).unwrap();
     let swap = fragmented(image, "swap");
     let made = plan(&[&swap], Policy::WholeFile);
     fs::set_permissions(&swap, fs::Permissions::from_mode(0o600)).unwrap();
@@ -58,6 +65,17 @@ fn what_must_stay_in_place_is_left_alone(image: &Image) {
     image.fsck();
     assert!(is_intact(&pinned, SIZE).unwrap());
     assert!(is_intact(&image.path().join("atomic"), SIZE).unwrap());
+}
+
+fn a_mount_that_frees_nothing_is_refused(image: &Image) {
+    let file = fragmented(image, "file");
+    image.unmount();
+    image.mount_with("checkpoint=disable");
+    let plan_file = image.scratch().join("plan.json");
+    plan(&[&file], Policy::WholeFile).write(&plan_file).unwrap();
+    let finished = fragmend(&["apply", plan_file.to_str().unwrap()]);
+    assert_eq!(finished.status.code(), Some(4), "{finished:?}");
+    assert!(finished.stderr.contains("checkpoint=enable"), "{finished:?}");
 }
 
 fn fragmend(args: &[&str]) -> Finished {

@@ -138,12 +138,18 @@ fn what_a_receipt_says_survives_a_power_cut(image: &Image) {
 fn writers_on_the_same_file_see_their_own_bytes(image: &Image) {
     const SIZE: u64 = 4 * MIB;
     let path = image.path().join("file");
-    for (engine, direct) in [("psync", 0), ("psync", 1), ("mmap", 0)] {
+    // As large file systems have it: in place while a file is synced (`F2FS_IPU_FSYNC`).
+    let policy = Path::new("/sys/fs/f2fs").join(image.block_device().name()).join("ipu_policy");
+    for (engine, direct, sync) in
+        [("psync", 0, 0), ("psync", 1, 0), ("mmap", 0, 0), ("psync", 0, 1)]
+    {
+        fs::write(&policy, "16").unwrap();
         fresh(&path, SIZE);
         let plan = plan(&[&path], Policy::WholeFile);
         let size = format!("size={SIZE}");
         let what = [&size, "rw=randwrite", "bs=4k", "verify=crc32c", "randseed=7", "loops=3"];
         let how = [format!("ioengine={engine}"), format!("direct={direct}")];
+        let how = how.into_iter().chain([format!("fdatasync={sync}")]).collect::<Vec<_>>();
         let checked = ["verify_backlog=256", "verify_fatal=1", "overwrite=1"];
         let all = what.into_iter().chain(how.iter().map(String::as_str)).chain(checked);
         let mut command = fio::command(&path, &all.collect::<Vec<_>>());
@@ -153,7 +159,7 @@ fn writers_on_the_same_file_see_their_own_bytes(image: &Image) {
         let written = fio::parse(&writer.wait().expect(&[0])).write;
         assert!(written.bytes >= SIZE, "fio wrote {} bytes", written.bytes);
         println!(
-            "{engine} direct={direct}: {} bytes moved, {} ranges left alone, longest step {:.1} ms",
+            "{engine} direct={direct} fdatasync={sync}: {} bytes moved, {} ranges left alone, longest step {:.1} ms",
             summary.moved_bytes,
             summary.ranges_skipped,
             summary.longest_step_seconds * 1e3

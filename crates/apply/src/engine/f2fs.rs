@@ -16,17 +16,23 @@
 //!   rolls forward from.
 //! - in the middle of a range: each block is in one of its two places, with the same bytes.
 //!
+//! Not promised: a program that syncs parts of this very file (`O_DSYNC`, `msync`) makes F2FS write
+//! all of the file's node blocks and wait for its own part of the data only (`f2fs_do_sync_file()`
+//! in fs/f2fs/file.c). If power fails in the instant in which they are on the disk and moved data
+//! is still on its way, that data is lost. It is sent off at once, so such an instant is short.
+//!
 //! There is no donor whose place could be compared before, and no way back. What is looked at
 //! before is whether there are free segments enough for the log to go on in whole ones; where
-//! there are not, F2FS may fill holes instead, and nothing is moved. A receipt says how it lies afterwards.
+//! there are not, F2FS may fill holes instead, and nothing is moved. A receipt says how a range
+//! lies afterwards.
 
 use super::errno::skip_of;
 use super::mounted::OpenFile;
-use super::warm::Warm;
 use super::{Engine, Mover};
 use fragmend_layout::{ByteRange, Layout, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::block::BlockDevice;
+use fragmend_sys::cache;
 use fragmend_sys::f2fs::{SEGMENT, Segments, defragment, segments};
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::flags;
@@ -51,8 +57,11 @@ impl F2fs {
     /// Looks at the kernel's version; `force` takes it whatever it is.
     ///
     /// # Errors
-    /// Why it cannot promise what it must.
+    /// Why it cannot promise what it must, or would only take up space.
     pub fn new(mount: &Mount, force: bool) -> Result<Self, String> {
+        if mount.options.iter().any(|o| o.starts_with("checkpoint=disable")) {
+            return Err("mounted with checkpoint=disable, where what is left behind stays occupied; remount it with checkpoint=enable".into());
+        }
         let system = rustix::system::uname();
         let release = system.release().to_string_lossy();
         if !force && !orders_moved_data(&release) {
@@ -118,7 +127,8 @@ struct Log {
 
 struct Staged {
     range: ByteRange,
-    warm: Warm,
+    /// Nobody had it in the page cache.
+    cold: bool,
     moved: bool,
 }
 
@@ -190,10 +200,9 @@ impl Mover for Log {
         // What is still delayed gets its place, and the kernel has nothing to wait for later.
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
         self.room_for(ranges.iter().map(|r| r.len()).sum())?;
-        let staged = |range: &ByteRange| Staged {
-            range: *range,
-            warm: Warm::of(file, *range),
-            moved: false,
+        let staged = |range: &ByteRange| {
+            let cached = cache::cached_pages(&file.fd, range.start..range.end);
+            Staged { range: *range, cold: cached.is_ok_and(|pages| pages == 0), moved: false }
         };
         self.staged = ranges.iter().map(staged).collect();
         // The log may go on elsewhere after each segment.
@@ -237,7 +246,10 @@ impl Mover for Log {
             return Ok(());
         }
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
-        staged.iter().for_each(|s| s.warm.restore(file, s.range));
+        // Its pages stay good when it moves; only what we brought in goes.
+        for Staged { range, .. } in staged.iter().filter(|s| s.cold) {
+            let _ = cache::drop_clean(&file.fd, range.start..range.end);
+        }
         Ok(())
     }
 }

@@ -10,7 +10,6 @@ modules=/usr/lib/uml/modules/$(uname -r)/kernel
 for module in drivers/block/loop crypto/crc32_generic fs/f2fs/f2fs; do
     insmod "$modules/$module.ko"
 done
-echo booted >"$here/booted"
 /bin/sh "$here/command" >"$here/stdout" 2>"$here/stderr"
 echo $? >"$here/code.new"
 mv "$here/code.new" "$here/code"
