@@ -380,7 +380,11 @@ impl Run<'_> {
         if receipt.outcome == Outcome::Moved && !better {
             receipt.outcome = Outcome::Skipped;
             let skip = problem.unwrap_or_else(|| {
-                Skip::new(SkipReason::NoBetterPlace, "it would not lie in fewer pieces")
+                let detail = match whole {
+                    true => "it moved, and does not lie in fewer pieces",
+                    false => "it would not lie in fewer pieces",
+                };
+                Skip::new(SkipReason::NoBetterPlace, detail)
             });
             (receipt.reason, receipt.detail) = (Some(skip.reason), Some(skip.detail));
         } else if let Some(skip) = problem {

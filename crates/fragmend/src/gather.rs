@@ -2,7 +2,7 @@
 //! walk, each with its layout as it is now, and the devices that they are on.
 
 use anyhow::Context;
-use fragmend_layout::{FileId, FsKind, Layout, PathText};
+use fragmend_layout::{FileId, Layout, PathText};
 use fragmend_plan::file::LeftAlone;
 use fragmend_plan::{Device, FileInput};
 use fragmend_scan::{FileSystem, Source, WalkOptions, fiemap};
@@ -197,8 +197,7 @@ impl Mounted {
         layout: Layout,
         accesses: Vec<fragmend_trace::Access>,
     ) {
-        if matches!(self.system.kind, FsKind::F2fs | FsKind::Other) {
-            let reason = fragmend_apply::engine::unsupported(&self.mount);
+        if let Err(reason) = fragmend_apply::engine::supports(&self.mount) {
             found.unsupported.push(LeftAlone { path: path.as_path().into(), reason });
             return;
         }

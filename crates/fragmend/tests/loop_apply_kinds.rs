@@ -11,36 +11,9 @@ use fragmend_testbed::process::Running;
 use fragmend_testbed::tools::extents;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use support::{SIZE, apply, fragmented, plan, reasons, redirected};
-
-/// Makes a file and its plan, lets `spoil` do something to it, applies, and wants it left alone
-/// for `reason` with its bytes and its extents as they were.
-fn left_alone(image: &Image, name: &str, reason: SkipReason, spoil: impl FnOnce(&Path)) -> PathBuf {
-    let path = fragmented(image, name);
-    let plan = plan(&[&path], Policy::WholeFile);
-    assert_eq!(plan.files.len(), 1, "{name}");
-    spoil(&path);
-    let lies = |path: &Path| path.is_file().then(|| extents(path));
-    let before = lies(&path);
-    let (summary, _) = apply(&plan);
-    assert_eq!(reasons(&summary, &path), [reason], "{name}: {summary:?}");
-    assert_eq!((summary.ranges_moved, summary.moved_bytes), (0, 0), "{name}");
-    assert_eq!(lies(&path), before, "{name}");
-    path
-}
-
-/// A program that holds a file in some way until it is dropped; `script` gets the path.
-fn holder(path: &Path, script: &str) -> Running {
-    let mut command = Command::new("python3");
-    command.args(["-c", script]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut running = Running::start(&mut command);
-    let mut ready = [0];
-    let out = running.child().stdout.as_mut().expect("its output");
-    std::io::Read::read_exact(out, &mut ready).expect("the holder is ready");
-    running
-}
+use std::path::Path;
+use std::process::Command;
+use support::{SIZE, apply, fragmented, holder, left_alone, plan, reasons, redirected};
 
 #[test]
 fn loop_attributes_are_respected() {
@@ -116,51 +89,6 @@ fn loop_files_in_use_are_left_alone_where_they_must_be() {
     assert_eq!(reasons(&summary, &leased), [SkipReason::Leased], "{summary:?}");
     image.fsck();
     assert!(is_intact(&leased, SIZE).unwrap());
-}
-
-#[test]
-fn loop_what_changed_since_the_plan_is_left_alone() {
-    let image = Image::ext4(128 << 20);
-    left_alone(&image, "vanished", SkipReason::Vanished, |path| fs::remove_file(path).unwrap());
-    left_alone(&image, "replaced", SkipReason::IdentityChanged, |path| {
-        let other = path.with_extension("other");
-        interleaved(&other, SIZE, &[4096], true).unwrap();
-        fs::rename(&other, path).unwrap();
-    });
-    left_alone(&image, "truncated", SkipReason::SizeChanged, |path| {
-        OpenOptions::new().write(true).open(path).unwrap().set_len(100).unwrap();
-    });
-    left_alone(&image, "punched", SkipReason::LayoutChanged, |path| {
-        run(
-            "fallocate",
-            [
-                "-p".as_ref(),
-                "-o".as_ref(),
-                "65536".as_ref(),
-                "-l".as_ref(),
-                "4096".as_ref(),
-                path.as_os_str(),
-            ],
-        );
-    });
-    left_alone(&image, "became-a-directory", SkipReason::IdentityChanged, |path| {
-        // Made elsewhere first, so that it cannot get the file's inode number.
-        let dir = path.with_extension("dir");
-        fs::create_dir(&dir).unwrap();
-        fs::remove_file(path).unwrap();
-        fs::rename(&dir, path).unwrap();
-    });
-    left_alone(&image, "became-a-symlink", SkipReason::IdentityChanged, |path| {
-        let link = path.with_extension("link");
-        std::os::unix::fs::symlink("vanished", &link).unwrap();
-        fs::rename(&link, path).unwrap();
-    });
-    // Somebody else has mended it in the meantime.
-    left_alone(&image, "mended", SkipReason::AlreadyContiguous, |path| {
-        let (summary, _) = apply(&plan(&[path], Policy::WholeFile));
-        assert_eq!(summary.ranges_moved, 1, "{summary:?}");
-    });
-    image.fsck();
 }
 
 #[test]

@@ -1,290 +1,55 @@
-//! The conformance suite: the same cases for every engine, one row each. A case makes real files
-//! on a fresh file system, plans, applies, and holds the result against what was there before.
+//! The engines of the host's kernel, one row each, through the conformance suite.
 
 mod support;
 
-use fragmend_apply::{Receipt, Summary};
-use fragmend_layout::{ExtentKind, SkipReason};
-use fragmend_plan::{Plan, Policy};
 use fragmend_testbed::file_system::{BTRFS, BTRFS_ZSTD, EXT4, FileSystem, XFS, XFS_EXCHANGE};
-use fragmend_testbed::fragment::{interleaved, is_intact};
-use fragmend_testbed::image::{Image, run};
-use fragmend_testbed::tools::extents;
-use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::Path;
-use support::{SIZE, apply, fragmented, plan, reasons, redirected};
+use fragmend_testbed::image::Image;
+use support::conformance;
 
 /// One row per engine.
 static ENGINES: [&FileSystem; 5] = [&EXT4, &XFS, &XFS_EXCHANGE, &BTRFS, &BTRFS_ZSTD];
 
-fn each(case: impl Fn(&Image)) {
-    for engine in ENGINES {
+/// Those that can share extents.
+static SHARING: [&FileSystem; 4] = [&XFS, &XFS_EXCHANGE, &BTRFS, &BTRFS_ZSTD];
+
+fn each(engines: &[&'static FileSystem], case: fn(&Image)) {
+    for engine in engines {
         println!("on {}", engine.name);
         case(&Image::of(engine, 320 << 20));
     }
 }
 
-/// Applies to everything below the image and wants it all moved.
-fn mend(image: &Image) -> (Summary, Vec<Receipt>) {
-    let (summary, receipts) = apply(&plan(&[image.path()], Policy::WholeFile));
-    assert_eq!(summary.skipped, [], "{summary:?}");
-    assert!(summary.ranges_moved > 0, "{summary:?}");
-    (summary, receipts)
-}
-
-/// What moving must not change about a file.
-fn looks(path: &Path) -> impl PartialEq + std::fmt::Debug {
-    let m = path.metadata().unwrap();
-    (m.len(), m.mode(), m.nlink(), (m.uid(), m.gid()), (m.mtime(), m.mtime_nsec()))
-}
-
 #[test]
 fn loop_pieces_become_one() {
-    each(|image| {
-        let file = fragmented(image, "file");
-        let odd = image.path().join("odd-size");
-        interleaved(&odd, 10_000, &[4096], true).unwrap();
-        let block = image.path().join("block");
-        interleaved(&block, 4096, &[4096], true).unwrap();
-        image.sync();
-        let before = [looks(&file), looks(&odd), looks(&block)];
-        let (summary, receipts) = mend(image);
-        assert_eq!(summary.ranges_moved, 2, "one block lies in one piece: {receipts:?}");
-        assert!(receipts.iter().all(|r| r.extents_after == Some(1)), "{receipts:?}");
-        let sizes = [(&file, SIZE), (&odd, 10_000), (&block, 4096)];
-        for round in ["warm", "cold"] {
-            for (path, size) in sizes {
-                assert!(is_intact(path, size).unwrap(), "{round} {path:?}");
-                assert_eq!(extents(path), 1, "{round} {path:?}");
-            }
-            assert_eq!([looks(&file), looks(&odd), looks(&block)], before, "{round}");
-            image.fsck();
-        }
-        // Again: there is nothing left to do.
-        assert_eq!(plan(&[image.path()], Policy::WholeFile).files.len(), 0);
-    });
+    each(&ENGINES, conformance::pieces_become_one);
 }
 
 #[test]
 fn loop_a_part_moves_and_the_rest_stays() {
-    each(|image| {
-        let file = fragmented(image, "file");
-        let lies = |from: u64, to: u64| -> Vec<(u64, u64)> {
-            let layout = fragmend_scan::layout_of(File::open(&file).unwrap()).unwrap();
-            let within = layout.within(fragmend_layout::ByteRange { start: from, end: to });
-            within.map(|e| (e.logical, e.physical)).collect()
-        };
-        let (head, tail) = (lies(0, SIZE / 4), lies(SIZE / 2, SIZE));
-        let mut made = plan(&[&file], Policy::WholeFile);
-        let range = &mut made.files[0].ranges[0];
-        (range.offset, range.length) = (SIZE / 4, SIZE / 4);
-        let (summary, receipts) = apply(&made);
-        assert_eq!((summary.ranges_moved, receipts[0].extents_after), (1, Some(1)), "{summary:?}");
-        assert_eq!((lies(0, SIZE / 4), lies(SIZE / 2, SIZE)), (head, tail));
-        image.fsck();
-        assert!(is_intact(&file, SIZE).unwrap());
-    });
+    each(&ENGINES, conformance::a_part_moves_and_the_rest_stays);
 }
 
 #[test]
 fn loop_holes_unwritten_space_and_the_end_stay() {
-    each(|image| {
-        let sparse = fragmented(image, "sparse");
-        let punch = |offset: u64, length: u64, mode: &str| {
-            let (offset, length) = (offset.to_string(), length.to_string());
-            let args = [mode, "-o", &offset, "-l", &length].map(AsRef::as_ref);
-            run("fallocate", args.into_iter().chain([sparse.as_os_str()]));
-        };
-        punch(128 << 10, 64 << 10, "-p"); // a hole
-        punch(512 << 10, 64 << 10, "-z"); // unwritten space
-        punch(SIZE, 256 << 10, "-n"); // preallocated behind the end
-        image.sync();
-        let (bytes, map) = (fs::read(&sparse).unwrap(), kinds(&sparse));
-        let before = looks(&sparse);
-        let (summary, _) = mend(image);
-        assert!(summary.ranges_moved >= 3, "{summary:?}");
-        for _ in 0..2 {
-            assert_eq!(fs::read(&sparse).unwrap(), bytes);
-            assert_eq!(kinds(&sparse), map);
-            assert_eq!(looks(&sparse), before);
-            image.fsck();
-        }
-    });
-}
-
-/// Which byte ranges hold data, and which are allocated and unwritten.
-fn kinds(path: &Path) -> Vec<(u64, u64, bool)> {
-    let layout = fragmend_scan::layout_of(File::open(path).unwrap()).unwrap();
-    let mut out: Vec<(u64, u64, bool)> = Vec::new();
-    for e in layout.extents() {
-        let unwritten = e.kind == ExtentKind::Unwritten;
-        match out.last_mut() {
-            Some(last) if last.1 == e.logical && last.2 == unwritten => last.1 += e.length,
-            _ => out.push((e.logical, e.logical + e.length, unwritten)),
-        }
-    }
-    out
+    each(&ENGINES, conformance::holes_unwritten_space_and_the_end_stay);
 }
 
 #[test]
 fn loop_five_gibibytes_and_mostly_holes() {
-    each(|image| {
-        const FAR: u64 = 5 << 30;
-        let file = fragmented(image, "file");
-        let far = File::options().write(true).open(&file).unwrap();
-        let other = File::create(image.path().join("between")).unwrap();
-        for n in 0..64u64 {
-            let mut piece = [0; 4096];
-            fragmend_testbed::fragment::content(FAR + n * 4096, &mut piece);
-            for (file, at) in [(&far, FAR + n * 4096), (&other, n * 4096)] {
-                let how = rustix::fs::FallocateFlags::empty();
-                rustix::fs::fallocate(file, how, at, 4096).unwrap();
-            }
-            far.write_all_at(&piece, FAR + n * 4096).unwrap();
-        }
-        far.sync_all().unwrap();
-        drop((far, other));
-        let before = extents(&file);
-        assert!(before > 250, "{before}");
-        let (_, receipts) = mend(image);
-        assert!(receipts.iter().any(|r| r.offset >= FAR && r.extents_after == Some(1)));
-        image.fsck();
-        assert!(extents(&file) <= 2);
-        let mut got = vec![0; 64 * 4096];
-        let mut want = got.clone();
-        File::open(&file).unwrap().read_exact_at(&mut got, FAR).unwrap();
-        fragmend_testbed::fragment::content(FAR, &mut want);
-        assert_eq!(got, want);
-        assert_eq!(file.metadata().unwrap().len(), FAR + 64 * 4096);
-    });
+    each(&ENGINES, conformance::five_gibibytes_and_mostly_holes);
 }
 
 #[test]
 fn loop_marked_files_are_left_alone() {
-    each(|image| {
-        let chattr = |flag: &str, path: &Path| {
-            run("chattr", [flag.as_ref(), path.as_os_str()]);
-        };
-        let template = plan(&[&fragmented(image, "template")], Policy::WholeFile);
-        for (flag, reason) in [("i", SkipReason::Immutable), ("a", SkipReason::AppendOnly)] {
-            let path = fragmented(image, flag);
-            let made = redirected(&template, &path);
-            chattr(&format!("+{flag}"), &path);
-            let (pieces, (summary, _)) = (extents(&path), apply(&made));
-            chattr(&format!("-{flag}"), &path);
-            assert_eq!(reasons(&summary, &path), [reason], "{summary:?}");
-            assert_eq!((summary.moved_bytes, extents(&path)), (0, pieces));
-        }
-    });
+    each(&ENGINES, conformance::marked_files_are_left_alone);
 }
 
 #[test]
 fn loop_what_is_shared_stays_shared() {
-    for engine in [&XFS, &XFS_EXCHANGE, &BTRFS, &BTRFS_ZSTD] {
-        println!("on {}", engine.name);
-        let image = &Image::of(engine, 320 << 20);
-        let file = fragmented(image, "file");
-        let clone = image.path().join("clone");
-        let args = ["--reflink=always"].map(AsRef::as_ref);
-        run("cp", args.into_iter().chain([file.as_os_str(), clone.as_os_str()]));
-        image.sync();
-        let shared = |path: &Path| -> u64 {
-            let layout = fragmend_scan::layout_of(File::open(path).unwrap()).unwrap();
-            let shared = layout.extents().iter().filter(|e| e.kind == ExtentKind::Shared);
-            shared.map(|e| e.length).sum()
-        };
-        let free = || rustix::fs::statvfs(image.path()).unwrap().f_bfree;
-        let (free_before, pieces) = (free(), extents(&file));
-        assert_eq!(shared(&file), SIZE);
-        let made: Plan = plan(&[image.path()], Policy::WholeFile);
-        let (summary, _) = apply(&made);
-        image.sync();
-        assert_eq!(summary.moved_bytes, 0, "{summary:?}");
-        assert_eq!((shared(&file), shared(&clone)), (SIZE, SIZE));
-        assert_eq!((free(), extents(&file)), (free_before, pieces));
-    }
+    each(&SHARING, conformance::what_is_shared_stays_shared);
 }
 
 #[test]
-fn loop_btrfs_has_files_without_checksums_subvolumes_and_compression() {
-    let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
-    let at = |name: &str| image.path().join(name);
-    let btrfs = |args: &[&str], path: &Path| {
-        run("btrfs", args.iter().map(AsRef::as_ref).chain([path.as_os_str()]));
-    };
-    // A file without checksums keeps being one, and is mended.
-    fs::create_dir(at("nocow")).unwrap();
-    run("chattr", ["+C".as_ref(), at("nocow").as_os_str()]);
-    let nocow = fragmented(image, "nocow/file");
-    // A subvolume has a device number of its own, which no mount shows.
-    btrfs(&["subvolume", "create"], &at("volume"));
-    let inside = fragmented(image, "volume/file");
-    // What a snapshot shares stays shared.
-    btrfs(&["subvolume", "create"], &at("source"));
-    let source = fragmented(image, "source/file");
-    image.sync();
-    run(
-        "btrfs",
-        [
-            "subvolume".as_ref(),
-            "snapshot".as_ref(),
-            at("source").as_os_str(),
-            at("snap").as_os_str(),
-        ],
-    );
-    // What is compressed is left alone, and stays as small as it is.
-    let squeezed = at("squeezed");
-    let other = at("other");
-    for n in 0..64u64 {
-        for path in [&squeezed, &other] {
-            let file = File::options().create(true).append(true).open(path).unwrap();
-            file.write_all_at(&vec![n as u8; 32 << 10], n * (32 << 10)).unwrap();
-            file.sync_all().unwrap();
-        }
-    }
-    image.sync();
-    let encoded = |path: &Path| {
-        let layout = fragmend_scan::layout_of(File::open(path).unwrap()).unwrap();
-        layout.extents().iter().filter(|e| e.kind == ExtentKind::Encoded).count()
-    };
-    assert_eq!(encoded(&squeezed), 64);
-
-    for (path, moves) in [(&nocow, true), (&inside, true), (&source, false), (&squeezed, false)] {
-        let before = (looks(path), fs::read(path).unwrap(), extents(path));
-        let (summary, _) = apply(&plan(&[path], Policy::WholeFile));
-        assert_eq!(summary.ranges_moved > 0, moves, "{path:?}: {summary:?}");
-        if moves {
-            assert_eq!(extents(path), 1, "{path:?}");
-        } else {
-            assert_eq!((summary.moved_bytes, extents(path)), (0, before.2), "{path:?}");
-        }
-        assert_eq!((looks(path), fs::read(path).unwrap()), (before.0, before.1), "{path:?}");
-    }
-    let flags = fragmend_sys::inode::attributes(File::open(&nocow).unwrap()).unwrap();
-    assert_ne!(flags & fragmend_sys::inode::flags::NOCOW, 0);
-    assert_eq!(encoded(&squeezed), 64);
-    image.fsck();
-}
-
-#[test]
-fn loop_xfs_that_cannot_move_a_part_is_refused() {
-    let image = Image::of(&fragmend_testbed::file_system::XFS_PLAIN, 320 << 20);
-    let file = fragmented(&image, "file");
-    let made = plan(&[&file], Policy::WholeFile);
-    let refused = fragmend_apply::apply(
-        &made,
-        &fragmend_apply::Options::default(),
-        &std::sync::atomic::AtomicBool::new(false),
-        |_| {},
-    );
-    let said = refused.unwrap_err().to_string();
-    assert!(said.contains("reflink") && said.lines().count() == 1, "{said}");
-    // Marked as not to be touched, on an XFS that could.
-    let image = Image::of(&XFS, 320 << 20);
-    let file = fragmented(&image, "file");
-    let made = plan(&[&file], Policy::WholeFile);
-    run("xfs_io", ["-c".as_ref(), "chattr +f".as_ref(), file.as_os_str()]);
-    let (summary, _) = apply(&made);
-    assert_eq!(reasons(&summary, &file), [SkipReason::NoDefrag], "{summary:?}");
+fn loop_what_changed_since_the_plan_is_left_alone() {
+    each(&ENGINES, conformance::what_changed_since_the_plan_is_left_alone);
 }

@@ -86,6 +86,8 @@ pub enum SkipReason {
     AppendOnly,
     /// Marked as not to be defragmented (XFS).
     NoDefrag,
+    /// Pinned to its place (F2FS).
+    Pinned,
     /// Encrypted by the file system.
     Encrypted,
     /// Protected by fs-verity.

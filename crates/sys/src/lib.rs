@@ -11,6 +11,7 @@
 //! | [`dedupe`] | sharing equal bytes between two files (`FIDEDUPERANGE`) |
 //! | [`btrfs`] | Btrfs: subvolumes |
 //! | [`xfs`] | XFS: features, exchanging ranges (`XFS_IOC_COMMIT_RANGE`) |
+//! | [`f2fs`] | F2FS: writing ranges out of place (`F2FS_IOC_DEFRAGMENT`), free segments |
 //! | [`inode`] | generation and attribute flags (`FS_IOC_GETVERSION`, `FS_IOC_GETFLAGS`) |
 //! | [`handle`] | a file by inode number, without its path (`open_by_handle_at`) |
 //! | [`mounts`] | what is mounted where (`/proc/self/mountinfo`) |
@@ -25,6 +26,7 @@ pub mod block;
 pub mod btrfs;
 pub mod cache;
 pub mod dedupe;
+pub mod f2fs;
 pub mod fiemap;
 pub mod handle;
 pub mod inode;

@@ -110,6 +110,16 @@ pub static BTRFS_ZSTD: FileSystem = FileSystem {
     later: None,
 };
 
+/// F2FS as `mkfs.f2fs` makes it.
+pub static F2FS: FileSystem = FileSystem {
+    name: "f2fs",
+    make: &["mkfs.f2fs", "-q", "-f"],
+    options: "",
+    beside_copy: "",
+    check: &["fsck.f2fs", "--dry-run"],
+    later: None,
+};
+
 impl FileSystem {
     /// Makes it on `disk`, a file or a device, with further arguments for the program.
     ///

@@ -1,6 +1,8 @@
 //! Files that are truly fragmented, made as the papers make them: by writing through the file
 //! system while another file takes the blocks in between.
 
+use fragmend_sys::cache;
+use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -23,7 +25,6 @@ pub fn interleaved_with(
     keep_dummy: bool,
     content: impl Fn(u64, &mut [u8]),
 ) -> io::Result<()> {
-    use rustix::fs::{FallocateFlags, fallocate};
     let dummy_path = {
         let mut name = path.as_os_str().to_owned();
         name.push(".dummy");
@@ -31,29 +32,71 @@ pub fn interleaved_with(
     };
     let file = OpenOptions::new().create_new(true).read(true).write(true).open(path)?;
     let dummy = File::create_new(&dummy_path)?;
-    let (mut at, mut dummy_at) = (0, 0);
+    place(&file, &dummy, 0..bytes, pieces, &content)?;
+    if !keep_dummy {
+        std::fs::remove_file(&dummy_path)?;
+    }
+    Ok(())
+}
+
+/// The same for `bytes` at `start` of a file that there is, with `dummy` between the pieces.
+pub fn interleave(
+    file: &File,
+    dummy: &File,
+    start: u64,
+    bytes: u64,
+    pieces: &[u64],
+) -> io::Result<()> {
+    place(file, dummy, start..start + bytes, pieces, &content)
+}
+
+fn place(
+    file: &File,
+    dummy: &File,
+    range: std::ops::Range<u64>,
+    pieces: &[u64],
+    content: &impl Fn(u64, &mut [u8]),
+) -> io::Result<()> {
+    // `F2FS_SUPER_MAGIC` (linux/magic.h): the log gives out blocks when data is written.
+    let by_writing = rustix::fs::fstatfs(file)?.f_type as u64 == 0xF2F5_2010;
+    let mut dummy_at = dummy.metadata()?.len();
+    let mut at = range.start;
     for piece in pieces.iter().cycle() {
-        if at >= bytes {
+        if at >= range.end {
             break;
         }
-        let len = (*piece).min(bytes - at);
-        fallocate(&file, FallocateFlags::empty(), at, len)?;
-        fallocate(&dummy, FallocateFlags::empty(), dummy_at, 4096)?;
+        let len = (*piece).min(range.end - at);
+        if by_writing {
+            write_content(file, at..at + len, content)?;
+            cache::write_and_wait(file, at..at + len)?;
+            dummy.write_all_at(&[1; 4096], dummy_at)?;
+            cache::write_and_wait(dummy, dummy_at..dummy_at + 4096)?;
+        } else {
+            fallocate(file, FallocateFlags::empty(), at, len)?;
+            fallocate(dummy, FallocateFlags::empty(), dummy_at, 4096)?;
+        }
         at += len;
         dummy_at += 4096;
     }
+    if !by_writing {
+        write_content(file, range, content)?;
+    }
+    file.sync_all()?;
+    dummy.sync_all()
+}
+
+fn write_content(
+    file: &File,
+    range: std::ops::Range<u64>,
+    content: &impl Fn(u64, &mut [u8]),
+) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 20];
-    let mut at = 0;
-    while at < bytes {
-        let len = (bytes - at).min(buffer.len() as u64) as usize;
+    let mut at = range.start;
+    while at < range.end {
+        let len = (range.end - at).min(buffer.len() as u64) as usize;
         content(at, &mut buffer[..len]);
         file.write_all_at(&buffer[..len], at)?;
         at += len as u64;
-    }
-    file.sync_all()?;
-    dummy.sync_all()?;
-    if !keep_dummy {
-        std::fs::remove_file(&dummy_path)?;
     }
     Ok(())
 }

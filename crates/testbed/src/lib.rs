@@ -7,6 +7,7 @@
 //! | [`image`] | a file system in a sparse file on a loop device |
 //! | [`loop_device`] | a file as a block device |
 //! | [`file_system`] | how each kind is made, mounted and checked |
+//! | [`guest`] | a User Mode Linux guest, for file systems that the host's kernel lacks |
 //! | [`overlay`] | an overlay over directories of an image |
 //! | [`fragment`] | files that are truly fragmented, as the papers make them |
 //! | [`aging`] | a file system that is full of small files, some of which go away |
@@ -30,6 +31,7 @@ pub mod demo;
 pub mod file_system;
 pub mod fio;
 pub mod fragment;
+pub mod guest;
 pub mod image;
 pub mod loop_device;
 pub mod measure;

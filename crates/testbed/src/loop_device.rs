@@ -25,7 +25,10 @@ impl LoopDevice {
     pub fn attach(file: &Path) -> Self {
         // Direct I/O to the file: what the loop device counts is what a disk would see, and the
         // file is not cached twice.
-        let args = ["--find", "--show", "--direct-io=on"].map(OsString::from);
+        // A guest's view of the host's files has no direct I/O.
+        let direct = crate::replay::open(file, crate::replay::Mode::Direct).is_ok();
+        let direct = if direct { "--direct-io=on" } else { "--direct-io=off" };
+        let args = ["--find", "--show", direct].map(OsString::from);
         let node = run("losetup", args.into_iter().chain([file.into()])).trim().to_owned();
         let ticket = cleanup::register(Undo::Loop(node.clone()));
         Self { node, file: file.to_owned(), detached: false, _ticket: ticket }

@@ -97,6 +97,11 @@ pub struct Finished {
 }
 
 impl Finished {
+    /// One that ended in this way, wherever it ran.
+    pub fn of(name: &str, status: ExitStatus, stdout: String, stderr: String) -> Self {
+        Self { name: name.to_owned(), status, stdout, stderr }
+    }
+
     /// Its standard output.
     ///
     /// # Panics

@@ -5,6 +5,7 @@ mod copying;
 mod donor;
 mod errno;
 mod ext4;
+mod f2fs;
 mod mounted;
 mod warm;
 mod xfs;
@@ -66,7 +67,8 @@ pub fn volume_for(mount: &Mount, force: bool) -> Result<Box<dyn Volume>, Refused
         FsKind::Ext4 => ext4::Ext4::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
         FsKind::Xfs => xfs::Xfs::new(mount).map(|e| Box::new(e) as Box<dyn Engine>),
         FsKind::Btrfs => Ok(Box::new(btrfs::Btrfs)),
-        FsKind::F2fs | FsKind::Other => Err(unsupported(mount)),
+        FsKind::F2fs => f2fs::F2fs::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
+        FsKind::Other => Err(unsupported(mount)),
     };
     let volume = engine.and_then(|e| Mounted::new(mount, e).map_err(|e| e.to_string()));
     match volume {
@@ -75,12 +77,22 @@ pub fn volume_for(mount: &Mount, force: bool) -> Result<Box<dyn Volume>, Refused
     }
 }
 
+/// Whether files on this kind of file system can be moved at all.
+///
+/// # Errors
 /// What to say of a file system without an engine.
-pub fn unsupported(mount: &Mount) -> String {
+pub fn supports(mount: &Mount) -> Result<(), String> {
+    match FsKind::from_name(&mount.fs_type) {
+        FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs | FsKind::F2fs => Ok(()),
+        FsKind::Other => Err(unsupported(mount)),
+    }
+}
+
+fn unsupported(mount: &Mount) -> String {
     match mount.overlay_layers() {
         Some(layers) => format!("an overlay; name the directories that hold its files: {layers}"),
         None => format!(
-            "moving data on {} is not supported yet, only on ext4, XFS and Btrfs; `fragmend scan` works on it",
+            "moving data on {} is not supported yet, only on ext4, XFS, Btrfs and F2FS; `fragmend scan` works on it",
             mount.fs_type
         ),
     }
@@ -105,6 +117,7 @@ pub fn may_move(kind: FsKind, file: impl AsFd) -> Result<(), Skip> {
     match kind {
         FsKind::Ext4 => ext4::may_move(set),
         FsKind::Xfs => xfs::may_move(file),
-        FsKind::Btrfs | FsKind::F2fs | FsKind::Other => Ok(()),
+        FsKind::F2fs => f2fs::may_move(set),
+        FsKind::Btrfs | FsKind::Other => Ok(()),
     }
 }

@@ -2,17 +2,21 @@
 
 #![allow(dead_code)] // each test file uses its part
 
+pub mod conformance;
+
 use fragmend::gather;
 use fragmend_apply::{Event, Options, Receipt, Summary};
 use fragmend_layout::{FileId, SkipReason};
 use fragmend_plan::{Plan, PlannedFile, Policy, Settings};
 use fragmend_testbed::fragment::interleaved;
 use fragmend_testbed::image::Image;
+use fragmend_testbed::process::Running;
 use fragmend_testbed::tools::extents;
 use indicatif::ProgressBar;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
 /// Size of the files that [`fragmented`] makes.
@@ -66,4 +70,36 @@ pub fn apply_with(plan: &Plan, options: &Options) -> (Summary, Vec<Receipt>) {
 pub fn reasons(summary: &Summary, path: &Path) -> Vec<SkipReason> {
     let of_path = |s: &&fragmend_apply::Skipped| s.path.to_path().as_deref() == Some(path);
     summary.skipped.iter().filter(of_path).map(|s| s.reason).collect()
+}
+
+/// Makes a file and its plan, lets `spoil` do something to it, applies, and wants it left alone
+/// for `reason` with its bytes and its extents as they were.
+pub fn left_alone(
+    image: &Image,
+    name: &str,
+    reason: SkipReason,
+    spoil: impl FnOnce(&Path),
+) -> PathBuf {
+    let path = fragmented(image, name);
+    let plan = plan(&[&path], Policy::WholeFile);
+    assert_eq!(plan.files.len(), 1, "{name}");
+    spoil(&path);
+    let lies = |path: &Path| path.is_file().then(|| extents(path));
+    let before = lies(&path);
+    let (summary, _) = apply(&plan);
+    assert_eq!(reasons(&summary, &path), [reason], "{name}: {summary:?}");
+    assert_eq!((summary.ranges_moved, summary.moved_bytes), (0, 0), "{name}");
+    assert_eq!(lies(&path), before, "{name}");
+    path
+}
+
+/// A program that holds a file in some way until it is dropped; `script` gets the path.
+pub fn holder(path: &Path, script: &str) -> Running {
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut running = Running::start(&mut command);
+    let mut ready = [0];
+    let out = running.child().stdout.as_mut().expect("its output");
+    std::io::Read::read_exact(out, &mut ready).expect("the holder is ready");
+    running
 }

@@ -1,0 +1,148 @@
+//! F2FS, in a guest whose kernel has it: the conformance suite, the kinds of file that are F2FS's
+//! own, and the command line.
+
+mod inside;
+mod support;
+
+use fragmend_layout::SkipReason;
+use fragmend_plan::Policy;
+use fragmend_testbed::fragment::{interleaved, is_intact};
+use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::process::{Finished, finish};
+use fragmend_testbed::tools::extents;
+use inside::{f2fs, guest_tests};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+use support::{SIZE, apply, conformance, fragmented, holder, left_alone, plan, reasons};
+
+guest_tests! {
+    uml_pieces_become_one => conformance::pieces_become_one(&f2fs());
+    uml_a_part_moves_and_the_rest_stays => conformance::a_part_moves_and_the_rest_stays(&f2fs());
+    uml_holes_unwritten_space_and_the_end_stay =>
+        conformance::holes_unwritten_space_and_the_end_stay(&f2fs());
+    uml_five_gibibytes_and_mostly_holes => conformance::five_gibibytes_and_mostly_holes(&f2fs());
+    uml_marked_files_are_left_alone => conformance::marked_files_are_left_alone(&f2fs());
+    uml_what_changed_since_the_plan_is_left_alone =>
+        conformance::what_changed_since_the_plan_is_left_alone(&f2fs());
+    uml_what_must_stay_in_place_is_left_alone => what_must_stay_in_place_is_left_alone(&f2fs());
+    uml_a_mount_that_frees_nothing_is_refused =>
+        a_mount_that_frees_nothing_is_refused(&f2fs());
+    uml_another_user_is_told_what_it_takes => another_user_is_told_what_it_takes(&f2fs());
+    uml_from_scan_to_receipt => from_scan_to_receipt(&f2fs());
+    uml_without_tracing_there_is_one_clear_line => without_tracing_there_is_one_clear_line(&f2fs());
+}
+
+fn what_must_stay_in_place_is_left_alone(image: &Image) {
+    let pinned = left_alone(image, "pinned", SkipReason::Pinned, |path| {
+        run("f2fs_io", ["pinfile".as_ref(), "set".as_ref(), path.as_os_str()]);
+    });
+    let mut writer = None;
+    left_alone(image, "atomic", SkipReason::Unsupported, |path| {
+        writer = Some(holder(
+            path,
+            "import fcntl,os,sys\nf=os.open(sys.argv[1],os.O_RDWR)\n\
+             fcntl.ioctl(f,0xf501)\nos.write(1,b'r')\nsys.stdin.read()",
+        ));
+    });
+    drop(writer);
+    let policy = Path::new("/sys/fs/f2fs").join(image.block_device().name()).join("ipu_policy");
+    let as_it_was = fs::read_to_string(&policy).unwrap();
+    // Always in place (`F2FS_IPU_FORCE`).
+    left_alone(image, "in-place", SkipReason::Unsupported, |_| fs::write(&policy, "1").unwrap());
+    fs::write(&policy, as_it_was.trim()).unwrap();
+    let swap = fragmented(image, "swap");
+    let made = plan(&[&swap], Policy::WholeFile);
+    fs::set_permissions(&swap, fs::Permissions::from_mode(0o600)).unwrap();
+    run("mkswap", [&swap]);
+    run("swapon", [&swap]);
+    let (summary, _) = apply(&made);
+    run("swapoff", [&swap]);
+    assert_eq!(summary.ranges_moved, 0, "{summary:?}");
+    println!("a swap file: {:?}", reasons(&summary, &swap));
+    image.fsck();
+    assert!(is_intact(&pinned, SIZE).unwrap());
+    assert!(is_intact(&image.path().join("atomic"), SIZE).unwrap());
+}
+
+fn a_mount_that_frees_nothing_is_refused(image: &Image) {
+    let file = fragmented(image, "file");
+    image.unmount();
+    image.mount_with("checkpoint=disable");
+    let plan_file = image.scratch().join("plan.json");
+    plan(&[&file], Policy::WholeFile).write(&plan_file).unwrap();
+    let finished = fragmend(&["apply", plan_file.to_str().unwrap()]);
+    assert_eq!(finished.status.code(), Some(4), "{finished:?}");
+    assert!(finished.stderr.contains("checkpoint=enable"), "{finished:?}");
+}
+
+fn fragmend(args: &[&str]) -> Finished {
+    finish(Command::new(env!("CARGO_BIN_EXE_fragmend")).args(args))
+}
+
+fn another_user_is_told_what_it_takes(image: &Image) {
+    let dir = image.path().join("dir");
+    fs::create_dir(&dir).unwrap();
+    let path = dir.join("file");
+    interleaved(&path, SIZE, &[4096], false).unwrap();
+    for own in [&dir, &path] {
+        std::os::unix::fs::chown(own, Some(65534), Some(65534)).unwrap();
+    }
+    image.sync();
+    let before = extents(&path);
+    let plan_file = dir.join("plan.json");
+    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    for above in image.path().ancestors().take(4) {
+        let _ = fs::set_permissions(above, fs::Permissions::from_mode(0o755));
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.args([env!("CARGO_BIN_EXE_fragmend"), "apply", "--json"]).arg(&plan_file);
+    let text = finish(&mut command).expect(&[2]);
+    assert!(text.contains("\"reason\":\"permission_denied\""), "{text}");
+    assert!(text.contains("CAP_SYS_ADMIN"), "{text}");
+    assert_eq!(extents(&path), before);
+}
+
+fn from_scan_to_receipt(image: &Image) {
+    let file = fragmented(image, "file");
+    let whole = image.path().join("whole");
+    interleaved(&whole, SIZE, &[SIZE], false).unwrap();
+    image.sync();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let scan = |path: &Path| -> Value {
+        let printed = fragmend(&["scan", "--json", &text(path)]).expect(&[0, 2]);
+        serde_json::from_str(&printed).unwrap()
+    };
+    let (scattered, contiguous) = (scan(&file), scan(&whole));
+    assert_eq!(scattered["files"][0]["extents"], 256, "{scattered}");
+    assert_eq!(scattered["files"][0]["dof"], 256.0, "{scattered}");
+    assert_eq!(contiguous["files"][0]["extents"], 1, "{contiguous}");
+    assert_eq!(contiguous["files"][0]["dof"], 1.0, "{contiguous}");
+
+    let plan_file = text(&image.scratch().join("plan.json"));
+    let args = ["plan", "--policy", "whole-file", "-o", &plan_file, &text(&file)];
+    fragmend(&args).expect(&[2]);
+    let events = fragmend(&["apply", "--json", &plan_file]).expect(&[0]);
+    let last: Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["event"], &last["ranges_moved"]), (&"summary".into(), &1.into()), "{last}");
+    assert_eq!(last["moved_bytes"], SIZE, "{last}");
+    assert_eq!(scan(&file)["files"][0]["extents"], 1);
+    fragmend(&args).expect(&[0]);
+    image.fsck();
+    assert!(is_intact(&file, SIZE).unwrap());
+}
+
+fn without_tracing_there_is_one_clear_line(image: &Image) {
+    let trace = image.scratch().join("trace.parquet");
+    let (trace, path) = (trace.to_str().unwrap(), image.path().to_str().unwrap());
+    let finished = fragmend(&["record", "-o", trace, "--duration", "1s", path]);
+    assert_eq!(finished.status.code(), Some(4), "{finished:?}");
+    let lines: Vec<&str> = finished.stderr.lines().collect();
+    assert_eq!(lines.len(), 1, "{finished:?}");
+    assert!(lines[0].starts_with("fragmend: "), "{finished:?}");
+    println!("{}", lines[0]);
+    assert!(!Path::new(trace).exists());
+}

@@ -1,0 +1,292 @@
+//! No byte is lost on F2FS: not by a power cut, a kill -9, writers on the same file, or a full
+//! disk.
+
+mod inside;
+mod support;
+
+use fragmend_apply::{Options, Rate};
+use fragmend_layout::SkipReason;
+use fragmend_plan::Policy;
+use fragmend_sys::cache;
+use fragmend_sys::shutdown::cut_power;
+use fragmend_testbed::file_system::F2FS;
+use fragmend_testbed::fio;
+use fragmend_testbed::fragment::{interleaved, is_intact};
+use fragmend_testbed::guest::{self, Guest};
+use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::process::Running;
+use fragmend_testbed::random::Random;
+use fragmend_testbed::tools::extents;
+use inside::{f2fs, guest_tests};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::TryRecvError;
+use std::time::Duration;
+use support::{apply, apply_with, plan, reasons};
+
+const MIB: u64 = 1 << 20;
+
+/// Random instants repeat with this seed; a failure names its round.
+const SEED: u64 = 0x00F2_F5ED;
+
+guest_tests! {
+    uml_50_kills_lose_nothing => kills_lose_nothing(&f2fs());
+    uml_10_power_cuts_lose_nothing => power_cuts_lose_nothing(&f2fs());
+    uml_what_a_receipt_says_survives_a_power_cut =>
+        what_a_receipt_says_survives_a_power_cut(&f2fs());
+    uml_writers_on_the_same_file_see_their_own_bytes =>
+        writers_on_the_same_file_see_their_own_bytes(&f2fs());
+    uml_writers_of_other_files_do_not_scatter_it => writers_of_other_files_do_not_scatter_it(&f2fs());
+    uml_a_nearly_full_disk_is_left_alone => a_nearly_full_disk_is_left_alone(&f2fs());
+}
+
+fn start_apply(plan: &Path, rate: &str) -> Running {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    command.arg("apply").arg(plan).args(["--quiet", "--rate", rate]);
+    Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()))
+}
+
+/// A fresh fragmented file in place of the last.
+fn fresh(path: &Path, bytes: u64) {
+    let _ = fs::remove_file(path);
+    interleaved(path, bytes, &[4096], false).unwrap();
+    rustix::fs::sync();
+}
+
+fn kills_lose_nothing(image: &Image) {
+    const SIZE: u64 = 4 * MIB;
+    let mut random = Random::new(SEED);
+    let path = image.path().join("file");
+    let plan_file = image.scratch().join("plan.json");
+    let (mut kills, mut round) = (0, 0);
+    while kills < 50 {
+        fresh(&path, SIZE);
+        plan(&[&path], Policy::Bypass).write(&plan_file).unwrap();
+        loop {
+            let apply = start_apply(&plan_file, "max");
+            std::thread::sleep(Duration::from_micros(random.below(60_000)));
+            apply.signal(rustix::process::Signal::KILL);
+            round += 1;
+            if apply.wait().status.code().is_some() {
+                break;
+            }
+            kills += 1;
+            if kills == 50 {
+                break;
+            }
+        }
+        assert!(is_intact(&path, SIZE).unwrap(), "seed {SEED:#x}, round {round}");
+    }
+    println!("{kills} kills in {round} runs");
+    image.fsck();
+    assert!(is_intact(&path, SIZE).unwrap());
+}
+
+fn power_cuts_lose_nothing(image: &Image) {
+    const SIZE: u64 = 6 * MIB;
+    let mut random = Random::new(SEED ^ 1);
+    let path = image.path().join("file");
+    let plan_file = image.scratch().join("plan.json");
+    let mut in_the_middle = 0;
+    for cut in 0..10 {
+        fresh(&path, SIZE);
+        let before = extents(&path);
+        plan(&[&path], Policy::Bypass).write(&plan_file).unwrap();
+        let apply = start_apply(&plan_file, "40MiB");
+        // Somebody else's checkpoint comes whenever it likes.
+        let root = File::open(image.path()).unwrap();
+        let (on, off) = std::sync::mpsc::channel::<()>();
+        let checkpoints = std::thread::spawn(move || {
+            while off.try_recv() == Err(TryRecvError::Empty) {
+                let _ = rustix::fs::syncfs(&root);
+                std::thread::sleep(Duration::from_millis(3));
+            }
+        });
+        std::thread::sleep(Duration::from_micros(60_000 + random.below(150_000)));
+        cut_power(File::open(image.path()).unwrap()).unwrap();
+        drop(on);
+        let _ = (apply.wait(), checkpoints.join());
+        image.remount();
+        image.fsck();
+        assert!(is_intact(&path, SIZE).unwrap(), "seed {SEED:#x}, cut {cut}");
+        let after = extents(&path);
+        assert!(after <= before, "seed {SEED:#x}, cut {cut}: {before} pieces, then {after}");
+        in_the_middle += u32::from(after < before && after > 10);
+    }
+    println!("10 power cuts, {in_the_middle} with the file half moved on the disk");
+    assert!(in_the_middle > 3, "only {in_the_middle} cuts hit the middle of a move");
+}
+
+fn what_a_receipt_says_survives_a_power_cut(image: &Image) {
+    const SIZE: u64 = 12 * MIB;
+    let path = image.path().join("file");
+    fresh(&path, SIZE);
+    let (summary, receipts) = apply(&plan(&[&path], Policy::WholeFile));
+    let promised: u64 = receipts.iter().filter_map(|r| r.extents_after).sum();
+    cut_power(File::open(image.path()).unwrap()).unwrap();
+    assert_eq!(summary.moved_bytes, SIZE, "{summary:?}");
+    image.remount();
+    image.fsck();
+    assert!(is_intact(&path, SIZE).unwrap());
+    println!("{promised} pieces promised, longest step {:?}", summary.longest_step_seconds);
+    assert!(extents(&path) <= promised, "{} pieces, {promised} promised", extents(&path));
+}
+
+fn writers_on_the_same_file_see_their_own_bytes(image: &Image) {
+    const SIZE: u64 = 4 * MIB;
+    let path = image.path().join("file");
+    // As large file systems have it: in place while a file is synced (`F2FS_IPU_FSYNC`).
+    let policy = Path::new("/sys/fs/f2fs").join(image.block_device().name()).join("ipu_policy");
+    for (engine, direct, sync) in
+        [("psync", 0, 0), ("psync", 1, 0), ("mmap", 0, 0), ("psync", 0, 1)]
+    {
+        fs::write(&policy, "16").unwrap();
+        fresh(&path, SIZE);
+        let plan = plan(&[&path], Policy::WholeFile);
+        let size = format!("size={SIZE}");
+        let what = [&size, "rw=randwrite", "bs=4k", "verify=crc32c", "randseed=7", "loops=3"];
+        let how = [format!("ioengine={engine}"), format!("direct={direct}")];
+        let how = how.into_iter().chain([format!("fdatasync={sync}")]).collect::<Vec<_>>();
+        let checked = ["verify_backlog=256", "verify_fatal=1", "overwrite=1"];
+        let all = what.into_iter().chain(how.iter().map(String::as_str)).chain(checked);
+        let mut command = fio::command(&path, &all.collect::<Vec<_>>());
+        let writer = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+        std::thread::sleep(Duration::from_millis(300));
+        let (summary, _) = apply(&plan);
+        let written = fio::parse(&writer.wait().expect(&[0])).write;
+        assert!(written.bytes >= SIZE, "fio wrote {} bytes", written.bytes);
+        println!(
+            "{engine} direct={direct} fdatasync={sync}: {} bytes moved, {} ranges left alone, longest step {:.1} ms",
+            summary.moved_bytes,
+            summary.ranges_skipped,
+            summary.longest_step_seconds * 1e3
+        );
+        // What fio wrote last is what a cold cache shows.
+        image.fsck();
+        fio::run(&path, &[&what[..], &["verify_only=1"]].concat());
+    }
+}
+
+fn writers_of_other_files_do_not_scatter_it(image: &Image) {
+    const SIZE: u64 = 8 * MIB;
+    let path = image.path().join("file");
+    // Some pieces are longer than a step.
+    interleaved(&path, SIZE, &[640 << 10, 4096], false).unwrap();
+    image.sync();
+    let other = File::create(image.path().join("other")).unwrap();
+    let (on, off) = std::sync::mpsc::channel::<()>();
+    let writer = std::thread::spawn(move || {
+        let mut blocks = 0;
+        while off.try_recv() == Err(TryRecvError::Empty) {
+            (&other).write_all(&[7; 4096]).and_then(|()| other.sync_data()).unwrap();
+            blocks += 1;
+        }
+        blocks
+    });
+    let (summary, receipts) = apply(&plan(&[&path], Policy::WholeFile));
+    drop(on);
+    let blocks = writer.join().unwrap();
+    let pieces: u64 = receipts.iter().filter_map(|r| r.extents_after).sum();
+    println!("{blocks} blocks written beside it, {pieces} pieces, {summary:?}");
+    assert!(blocks > 0 && summary.moved_bytes == SIZE, "{blocks}, {summary:?}");
+    // One for each segment that the log went through.
+    assert!(pieces <= SIZE / (2 * MIB) + 1, "{receipts:?}");
+    image.fsck();
+    assert!(is_intact(&path, SIZE).unwrap());
+}
+
+fn a_nearly_full_disk_is_left_alone(image: &Image) {
+    const SIZE: u64 = 4 * MIB;
+    let path = image.path().join("file");
+    fresh(&path, SIZE);
+    let made = plan(&[&path], Policy::WholeFile);
+    let before = extents(&path);
+    // Two files fill the disk in turns, until the log would go on in holes; then one goes.
+    let names = ["stays", "goes"].map(|name| image.path().join(name));
+    let fillers = names.each_ref().map(|path| File::create(path).unwrap());
+    let device = image.block_device();
+    let segments = || fragmend_sys::f2fs::segments(&device.name()).unwrap();
+    let chunk = [9; 64 << 10];
+    for at in (0..).map(|n| n * chunk.len() as u64) {
+        if segments().free + 20 < segments().scattering_below {
+            break;
+        }
+        for file in &fillers {
+            file.write_all_at(&chunk, at).unwrap();
+            cache::write_and_wait(file, at..at + chunk.len() as u64).unwrap();
+        }
+    }
+    fs::remove_file(&names[1]).unwrap();
+    image.sync();
+    drop(fillers);
+    assert!(segments().free > 40, "{:?}", segments());
+    let free = rustix::fs::statvfs(image.path()).unwrap();
+    assert!(free.f_bavail * free.f_frsize > 16 * SIZE);
+    let (summary, _) = apply(&made);
+    assert_eq!(reasons(&summary, &path), [SkipReason::NoSpace], "{summary:?}");
+    assert_eq!((summary.moved_bytes, extents(&path)), (0, before));
+    image.fsck();
+    assert!(is_intact(&path, SIZE).unwrap());
+}
+
+/// Names the file that says when to cut, to the guest whose power is cut.
+const SIGN: &str = "FRAGMEND_SIGN";
+
+/// The whole machine stops at once: its processes, its page cache, its file system.
+#[test]
+fn uml_a_machine_that_stops_loses_nothing() {
+    if guest::inside() {
+        return a_machine_that_stops();
+    }
+    let mut random = Random::new(SEED ^ 2);
+    let scratch = tempfile::tempdir().unwrap();
+    let disk = scratch.path().join("disk.img");
+    File::create(&disk).unwrap().set_len(320 * MIB).unwrap();
+    F2FS.make(&disk, &[]);
+    let test = || inside::test("uml_a_machine_that_stops_loses_nothing");
+    let mut in_the_middle = 0;
+    for stop in 0..3 {
+        let sign = scratch.path().join(format!("sign-{stop}"));
+        let guest = Guest::new().disk(&disk).start(test().env(SIGN, &sign)).wait_for(&sign);
+        std::thread::sleep(Duration::from_micros(20_000 + random.below(250_000)));
+        drop(guest);
+        F2FS.check(&disk).unwrap();
+        let finished = Guest::new().disk(&disk).run(&test()).unwrap();
+        println!("seed {:#x}, stop {stop}: {}", SEED ^ 2, finished.stdout);
+        let text = finished.expect(&[0]);
+        let pieces = text.split(" pieces").next().and_then(|t| t.split_whitespace().last());
+        in_the_middle += u32::from((10..2000).contains(&pieces.unwrap().parse::<u64>().unwrap()));
+    }
+    F2FS.check(&disk).unwrap();
+    assert!(in_the_middle > 0, "no stop hit the middle of a move");
+}
+
+/// The inside of it: moves a file until it stops, or looks at what was left.
+fn a_machine_that_stops() {
+    const SIZE: u64 = 8 * MIB;
+    let mount = std::env::temp_dir().join("mount");
+    fs::create_dir(&mount).unwrap();
+    run("mount", ["-t".as_ref(), "f2fs".as_ref(), "/dev/ubda".as_ref(), mount.as_os_str()]);
+    let path = mount.join("file");
+    let Some(sign) = std::env::var_os(SIGN) else {
+        assert!(is_intact(&path, SIZE).unwrap());
+        println!("{} pieces", extents(&path));
+        run("umount", [&mount]);
+        return;
+    };
+    fresh(&path, SIZE);
+    let made = plan(&[&path], Policy::Bypass);
+    let root = File::open(&mount).unwrap();
+    std::thread::spawn(move || {
+        while rustix::fs::syncfs(&root).is_ok() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    File::create(sign).unwrap();
+    let slowly = Options { rate: Rate::BytesPerSecond(32 * MIB), ..Options::default() };
+    apply_with(&made, &slowly);
+    std::thread::sleep(Duration::from_secs(60));
+}
