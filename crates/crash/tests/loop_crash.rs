@@ -113,5 +113,6 @@ fn loop_the_disk_records_in_order_and_quickly() {
     // The block layer reads and writes whole pages.
     assert!(matches!(entries[mark + 1], Entry::Write { offset: 0 | 1024, .. }), "{entries:?}");
     assert!(entries[mark..].contains(&Entry::Flush));
-    assert!(rate > 100.0, "{rate:.0} MiB/s");
+    // Far below what an idle machine does: tests run beside each other.
+    assert!(rate > 30.0, "{rate:.0} MiB/s");
 }
