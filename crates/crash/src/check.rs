@@ -23,6 +23,9 @@ struct OfFile<'a> {
     bytes: u64,
 }
 
+/// What may be where nothing was synced.
+const OWN: &str = "its own bytes or zeroes";
+
 /// Versions rise in units of so many bytes.
 const UNIT: u64 = 512;
 
@@ -120,7 +123,7 @@ impl<'a> Expected<'a> {
                 &format!("{CHURN}/{name}"),
                 tag,
                 &read,
-                &|_| "its own bytes or zeroes".to_owned(),
+                &|_| OWN.to_owned(),
                 fine,
             ));
         }
@@ -153,7 +156,9 @@ impl OfFile<'_> {
             Role::Buffered | Role::Direct | Role::Mapped => {
                 format!("version {} or newer", oldest(at))
             }
-            _ => "version 0".to_owned(),
+            Role::Truncated if at >= floor => OWN.to_owned(),
+            Role::Appended if at + WORD > self.bytes => OWN.to_owned(),
+            Role::Still | Role::Appended | Role::Truncated => "version 0".to_owned(),
         };
         let mut wrong: Vec<Wrong> =
             compare(name, *tag, read, &expected, fine).into_iter().collect();

@@ -46,7 +46,7 @@ fn uml_a_guest_runs_and_reports_exactly() {
     let finished = Guest::new().disk(&disk).run(&command).unwrap();
     assert_eq!((finished.status.code(), finished.stdout.as_str()), (Some(0), odd), "{finished:?}");
     assert_eq!(finished.stderr, odd);
-    F2FS.check(&disk);
+    F2FS.check(&disk).unwrap();
 
     let finished = Guest::new().run(&shell("exit 42")).unwrap();
     assert_eq!(finished.status.code(), Some(42));
