@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::TryRecvError;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{apply, apply_with, plan, reasons};
 
 const MIB: u64 = 1 << 20;
@@ -105,7 +105,12 @@ fn power_cuts_lose_nothing(image: &Image) {
                 std::thread::sleep(Duration::from_millis(3));
             }
         });
-        std::thread::sleep(Duration::from_micros(60_000 + random.below(150_000)));
+        let lies_in = || fragmend_scan::layout_of(File::open(&path).unwrap()).unwrap();
+        let started = Instant::now();
+        while lies_in().extents().len() as u64 == before && started.elapsed().as_secs() < 5 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        std::thread::sleep(Duration::from_micros(random.below(120_000)));
         cut_power(File::open(image.path()).unwrap()).unwrap();
         drop(on);
         let _ = (apply.wait(), checkpoints.join());
@@ -186,6 +191,7 @@ fn writers_of_other_files_do_not_scatter_it(image: &Image) {
         }
         blocks
     });
+    std::thread::sleep(Duration::from_millis(100));
     let (summary, receipts) = apply(&plan(&[&path], Policy::WholeFile));
     drop(on);
     let blocks = writer.join().unwrap();
