@@ -2,7 +2,7 @@
 //! walk, each with its layout as it is now, and the devices that they are on.
 
 use anyhow::Context;
-use fragmend_layout::{FileId, FsKind, Layout, PathText};
+use fragmend_layout::{FileId, Layout, PathText};
 use fragmend_plan::file::LeftAlone;
 use fragmend_plan::{Device, FileInput};
 use fragmend_scan::{FileSystem, Source, WalkOptions, fiemap};
@@ -132,7 +132,10 @@ pub fn walked(paths: &[PathBuf], bar: &ProgressBar) -> anyhow::Result<Gathered> 
 }
 
 /// Paths as the kernel will report them.
-fn absolute(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+///
+/// # Errors
+/// A path that does not exist.
+pub fn absolute(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let full = |p: &PathBuf| p.canonicalize().with_context(|| p.display().to_string());
     paths.iter().map(full).collect()
 }
@@ -197,8 +200,9 @@ impl Mounted {
         layout: Layout,
         accesses: Vec<fragmend_trace::Access>,
     ) {
-        if matches!(self.system.kind, FsKind::F2fs | FsKind::Other) {
-            let reason = fragmend_apply::engine::unsupported(&self.mount);
+        // Without an engine of its own, a file system's files are planned for all the same:
+        // layouts are known, planning moves nothing, and `--engine rewrite` may be asked for.
+        if let Err(reason) = fragmend_apply::engine::local(&self.mount) {
             found.unsupported.push(LeftAlone { path: path.as_path().into(), reason });
             return;
         }

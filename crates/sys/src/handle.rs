@@ -106,10 +106,95 @@ pub fn open_by_inode(
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
-/// The path by which the kernel knows an open file; `None` once it is deleted or out of reach.
+/// The file system's own name for a file (`name_to_handle_at(2)`): it outlives renames, reboots
+/// and remounts, and no other file ever has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handle {
+    /// The file system's kind of handle.
+    pub kind: i32,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// `MAX_HANDLE_SZ` (linux/exportfs.h).
+const LONGEST_HANDLE: usize = 128;
+
+#[repr(C)]
+struct FileHandle {
+    handle_bytes: u32,
+    handle_type: i32,
+    bytes: [u8; LONGEST_HANDLE],
+}
+
+impl Handle {
+    /// Of an open file.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` where the file system has no handles.
+    pub fn of(file: impl AsFd) -> io::Result<Self> {
+        let mut handle = FileHandle {
+            handle_bytes: LONGEST_HANDLE as u32,
+            handle_type: 0,
+            bytes: [0; LONGEST_HANDLE],
+        };
+        let mut mount_id = 0i32;
+        // SAFETY: `handle` has room for the `handle_bytes` that it announces, the path is an
+        // empty C string, and the mount's number goes to a live int.
+        let rc = unsafe {
+            libc::syscall(
+                libc::SYS_name_to_handle_at,
+                file.as_fd().as_raw_fd(),
+                c"".as_ptr(),
+                &raw mut handle,
+                &raw mut mount_id,
+                libc::AT_EMPTY_PATH,
+            )
+        };
+        if rc < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let length = (handle.handle_bytes as usize).min(LONGEST_HANDLE);
+        Ok(Self { kind: handle.handle_type, bytes: handle.bytes[..length].to_vec() })
+    }
+
+    /// A descriptor that only names the file (`O_PATH`), on the file system that `mount` lies on.
+    /// Needs `CAP_DAC_READ_SEARCH`.
+    ///
+    /// # Errors
+    /// `ESTALE` when the file is gone, `EINVAL` for a handle that is too long.
+    pub fn open(&self, mount: impl AsFd) -> io::Result<OwnedFd> {
+        let mut handle = FileHandle {
+            handle_bytes: self.bytes.len() as u32,
+            handle_type: self.kind,
+            bytes: [0; LONGEST_HANDLE],
+        };
+        let Some(room) = handle.bytes.get_mut(..self.bytes.len()) else {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        };
+        room.copy_from_slice(&self.bytes);
+        // SAFETY: `handle` holds the `handle_bytes` that it announces; the kernel only reads it.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_open_by_handle_at,
+                mount.as_fd().as_raw_fd(),
+                &raw mut handle,
+                libc::O_PATH | libc::O_CLOEXEC,
+            )
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just gave us this descriptor and nobody else holds it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    }
+}
+
+/// The path by which the kernel knows an open file; `None` once it is deleted or out of reach, or
+/// while its directory is unknown, as after opening it by inode number or handle.
 pub fn path_of(file: impl AsFd) -> Option<PathBuf> {
     let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let path = std::fs::read_link(link).ok()?;
-    // The kernel appends " (deleted)"; a name may end so too, so ask whether it still resolves.
-    path.symlink_metadata().is_ok().then_some(path)
+    // The kernel appends " (deleted)"; a name may end so too, so ask what is there.
+    let (there, here) = (rustix::fs::lstat(&path).ok()?, rustix::fs::fstat(file).ok()?);
+    ((there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)).then_some(path)
 }

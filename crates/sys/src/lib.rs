@@ -12,6 +12,8 @@
 //! | [`xfs`] | XFS: features, exchanging ranges (`XFS_IOC_COMMIT_RANGE`) |
 //! | [`inode`] | generation and attribute flags (`FS_IOC_GETVERSION`, `FS_IOC_GETFLAGS`) |
 //! | [`handle`] | a file by inode number, without its path (`open_by_handle_at`) |
+//! | [`fs_id`] | which file system this is (`FS_IOC_GETFSUUID`, `fstatfs`) |
+//! | [`lease`] | keeping others from opening a file (`F_SETLEASE`) |
 //! | [`mounts`] | what is mounted where (`/proc/self/mountinfo`) |
 //! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
 //! | [`cache`] | writing back and dropping page cache |
@@ -23,8 +25,10 @@ pub mod block;
 pub mod cache;
 pub mod dedupe;
 pub mod fiemap;
+pub mod fs_id;
 pub mod handle;
 pub mod inode;
+pub mod lease;
 pub mod mounts;
 pub mod move_ext;
 pub mod process;

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // each test file uses its part
 
+pub mod rewrite;
+
 use fragmend::gather;
 use fragmend_apply::{Event, Options, Receipt, Summary};
 use fragmend_layout::{FileId, SkipReason};
