@@ -349,7 +349,9 @@ impl Run<'_> {
             receipt.moved_bytes += file.relocate(index, moved).moved;
         }
         receipt.extents_after = pieces(file);
-        let better = receipt.extents_after.is_some_and(|after| after < ready.pieces);
+        // A range that moves as a whole and could not be put back is no hole for the better.
+        let there = !whole || problem.is_none();
+        let better = there && receipt.extents_after.is_some_and(|after| after < ready.pieces);
         if receipt.outcome == Outcome::Moved && !better {
             receipt.outcome = Outcome::Skipped;
             let skip = problem.unwrap_or_else(|| {

@@ -101,6 +101,12 @@ impl Stage {
         Ok(rustix::fs::fsync(&self.donor)?)
     }
 
+    /// Frees all that the donor still has, best place or not; whether there was any.
+    pub fn release_all(&self) -> bool {
+        let holds = rustix::fs::fstat(&self.donor).is_ok_and(|stat| stat.st_blocks > 0);
+        holds && rustix::fs::ftruncate(&self.donor, 0).is_ok()
+    }
+
     /// Notes that some of range `index` has moved.
     pub fn moved(stage: &mut Option<Self>, index: usize) {
         if let Some(slot) = stage.as_mut().and_then(|s| s.slots.get_mut(index)) {

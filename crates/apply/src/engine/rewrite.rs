@@ -22,8 +22,9 @@
 //!
 //! Space. Between punch and allocation others may take what was freed. Therefore the donor's space
 //! for the range is freed just before, so that at least twice what is needed is free, and a
-//! reserve of the same size is given up only when that was not enough. If all of it is gone, the
-//! record stays, and `recover` can do its work as soon as there is space again.
+//! reserve of the same size, and then all that the donor has left, are given up only when that was
+//! not enough. If others take all of it, the record stays, and `recover` can do its work as soon
+//! as there is space again.
 //!
 //! Who is kept out. The write lease is granted only while nobody else has F open: no reader, no
 //! writer, no mapping, no swap file, no running program. Who opens or truncates F during steps 3
@@ -310,9 +311,10 @@ impl Rewriting {
             return discard(sealed, skip_of(e.into()));
         }
         reached(Point::Punched);
-        let reserve = &mut self.reserve;
-        let mut put =
-            || put(&file.fd, range, &sealed.data, &settle_mtime, &mut || reserve.take().is_some());
+        let (reserve, stage) = (&mut self.reserve, &self.stage);
+        let mut make_room =
+            || reserve.take().is_some() || stage.as_ref().is_some_and(Stage::release_all);
+        let mut put = || put(&file.fd, range, &sealed.data, &settle_mtime, &mut make_room);
         // Once more where the device refused or answered wrongly.
         if let Err(e) = put().or_else(|_| put()) {
             return Err(self.shared.needs_recovery(format!("it could not be written back: {e}")));

@@ -4,6 +4,7 @@ use crate::exit::{Exit, Usage};
 use crate::ui::Ui;
 use crate::{interrupt, size};
 use fragmend_apply::{Choice, Event, Options, Outcome, Rate, Summary};
+use fragmend_layout::SkipReason;
 use fragmend_plan::Plan;
 use fragmend_report::{Unit, figures, human, table};
 use indicatif::ProgressBar;
@@ -99,8 +100,9 @@ fn rate(text: &str) -> Result<Rate, String> {
 
 /// Runs the verb.
 pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
+    let options = args.pace.options(args.dry_run)?;
     let plan = Plan::read(&args.plan)?;
-    let summary = carry_out(&plan, &args.pace.options(args.dry_run)?, ui)?;
+    let summary = carry_out(&plan, &options, ui)?;
     if summary.interrupted {
         ui.note(format!("stopped; go on with: fragmend apply {}", args.plan.display()));
     } else if args.dry_run {
@@ -133,6 +135,9 @@ pub fn carry_out(plan: &Plan, options: &Options, ui: &Ui) -> anyhow::Result<Summ
         }
     })?;
     bar.finish_and_clear();
+    if summary.skipped.iter().any(|s| s.reason == SkipReason::NeedsRecovery) {
+        ui.warn("a range could not be written back; its bytes are safe: run fragmend recover");
+    }
     match broken {
         Some(error) => Err(error),
         None => Ok(summary),
