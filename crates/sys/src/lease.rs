@@ -9,13 +9,17 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const F_SETSIG: i32 = 10;
 
 /// A write lease; given back when dropped, and by the kernel with the last descriptor.
 #[derive(Debug)]
-pub struct Lease<'a>(BorrowedFd<'a>);
+pub struct Lease<'a> {
+    file: BorrowedFd<'a>,
+    taken: Instant,
+    break_time: Option<Duration>,
+}
 
 impl<'a> Lease<'a> {
     /// Takes one on an open file.
@@ -32,21 +36,29 @@ impl<'a> Lease<'a> {
         if rc < 0 {
             return Err(io::Error::last_os_error());
         }
+        let (taken, break_time) = (Instant::now(), break_time()?);
         set(file, libc::F_WRLCK)?;
-        Ok(Self(file))
+        Ok(Self { file, taken, break_time })
     }
 
     /// Whether somebody waits for it, or it was taken away.
     pub fn is_wanted(&self) -> bool {
         // SAFETY: no pointers are passed.
-        let held = unsafe { libc::fcntl(self.0.as_raw_fd(), libc::F_GETLEASE) };
+        let held = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_GETLEASE) };
         held != libc::F_WRLCK
+    }
+
+    /// Whether the file is still the holder's alone: nobody waits, or nobody can have waited long
+    /// enough for the kernel to take it away.
+    pub fn is_held(&self) -> bool {
+        let safe = |time: Duration| self.taken.elapsed() < time * 3 / 4;
+        !self.is_wanted() || self.break_time.is_none_or(safe)
     }
 }
 
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
-        let _ = set(self.0, libc::F_UNLCK);
+        let _ = set(self.file, libc::F_UNLCK);
     }
 }
 
@@ -78,7 +90,7 @@ mod tests {
         assert_eq!(refused.raw_os_error(), Some(libc::EAGAIN), "{refused}");
         drop(other);
         let lease = Lease::take(&file).unwrap();
-        assert!(!lease.is_wanted());
+        assert!(!lease.is_wanted() && lease.is_held());
         let opener = std::thread::spawn({
             let path = path.clone();
             move || std::fs::File::open(path).map(drop)
@@ -86,7 +98,7 @@ mod tests {
         while !lease.is_wanted() {
             std::thread::yield_now();
         }
-        assert!(!opener.is_finished(), "it waits");
+        assert!(lease.is_held() && !opener.is_finished(), "it waits");
         drop(lease);
         opener.join().unwrap().unwrap();
         std::fs::remove_file(path).unwrap();

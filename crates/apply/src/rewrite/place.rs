@@ -7,6 +7,7 @@ use fragmend_layout::{ByteRange, ExtentKind, Layout};
 use fragmend_scan::fiemap;
 use fragmend_sys::cache;
 use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::lease::Lease;
 use rustix::fs::{FallocateFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::io;
@@ -86,19 +87,28 @@ pub(crate) fn set_mtime(file: &OwnedFd, (seconds, nanoseconds): (i64, u32)) -> i
     Ok(rustix::fs::futimens(file, &times)?)
 }
 
+/// Who puts bytes into a leased file.
+pub(crate) trait Holder {
+    /// The lease.
+    fn lease(&self) -> &Lease<'_>;
+    /// Sets the time of modification as it is to be, once the bytes are written.
+    fn settle_mtime(&self) -> io::Result<()>;
+    /// Frees space; `false` when there is nothing more to give up.
+    fn make_room(&mut self) -> bool {
+        false
+    }
+}
+
 /// Puts `data` into `range` of the file: new space in one call, the bytes, the time of
 /// modification, all of it durable, and read back from the device.
 ///
-/// Without space, `make_room` is called until it has nothing more to give.
-///
 /// # Errors
-/// Whatever keeps one byte from being there for certain.
+/// Whatever keeps one byte from being there for certain; also that others may have got in.
 pub(crate) fn put(
     file: &OwnedFd,
     range: ByteRange,
     data: &[u8],
-    settle_mtime: &dyn Fn() -> io::Result<()>,
-    make_room: &mut dyn FnMut() -> bool,
+    holder: &mut dyn Holder,
 ) -> io::Result<()> {
     let allocate =
         || rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.len());
@@ -106,7 +116,7 @@ pub(crate) fn put(
         match allocate() {
             Ok(()) => break,
             Err(Errno::INTR) => {}
-            Err(Errno::NOSPC | Errno::DQUOT) if make_room() => {
+            Err(Errno::NOSPC | Errno::DQUOT) if holder.make_room() => {
                 // What was freed becomes free with the next commit.
                 let _ = rustix::fs::fsync(file);
                 reached(Point::RoomMade);
@@ -115,11 +125,15 @@ pub(crate) fn put(
         }
     }
     reached(Point::Allocated);
+    let write = |bytes: &[u8], at: u64| match holder.lease().is_held() {
+        true => write_at(file, bytes, at),
+        false => Err(io::Error::other("it took too long, and others may have the file open")),
+    };
     let half = data.len() / 2;
-    write_at(file, &data[..half], range.start)?;
+    write(&data[..half], range.start)?;
     reached(Point::HalfWritten);
-    write_at(file, &data[half..], range.start + half as u64)?;
-    settle_mtime()?;
+    write(&data[half..], range.start + half as u64)?;
+    holder.settle_mtime()?;
     reached(Point::Written);
     rustix::fs::fsync(file)?;
     reached(Point::Synced);

@@ -9,8 +9,8 @@
 //! record is touched, so that what it does to the file's time of modification is not mistaken for
 //! somebody else's doing next time.
 
-use super::journal::{Journal, JournalError, read_data};
-use super::place::{Verdict, judge, mtime, put, set_mtime};
+use super::journal::{DIRECTORY, Journal, JournalError, read_data};
+use super::place::{Holder, Verdict, judge, mtime, put, set_mtime};
 use super::record::{BadRecord, Record};
 use fragmend_layout::{ByteRange, PathText};
 use fragmend_sys::fs_id::FsId;
@@ -173,7 +173,7 @@ fn one(journal: &Journal, name: &OsStr, mounts: &[Mount], options: &Options) -> 
         }
         Err(bad) => return nobody.ended(Outcome::Foreign, bad.to_string()),
     };
-    let Some(mount) = mounts.iter().find(|m| is_of(&record, m)) else {
+    let Some(mount) = mounts.iter().find(|m| is_of(&record, m, journal)) else {
         let what = "its file system is not mounted here; mount it, then recover again";
         return blank(journal, name, Some(&record), &record.path).ended(Outcome::Foreign, what);
     };
@@ -204,10 +204,12 @@ fn one(journal: &Journal, name: &OsStr, mounts: &[Mount], options: &Options) -> 
     mending.mend(&file, options, told)
 }
 
-/// Whether the record's file is on this file system.
-fn is_of(record: &Record, mount: &Mount) -> bool {
+/// Whether the record's file is on this file system. Where the kernel cannot tell one from another,
+/// a journal at the top of a file system is that file system's.
+fn is_of(record: &Record, mount: &Mount, journal: &Journal) -> bool {
     let id = std::fs::File::open(&mount.point).and_then(FsId::of);
-    id.is_ok_and(|id| record.fs.is(&id) == Some(true))
+    let home = || journal.path() == mount.point.join(DIRECTORY);
+    id.is_ok_and(|id| record.fs.is(&id).unwrap_or_else(home))
 }
 
 /// The file; `None` when it is deleted for certain.
@@ -299,9 +301,9 @@ impl Mending<'_> {
             missing.iter().map(|part| part.intersect(self.with_data())).collect();
         let bytes = missing.iter().map(|part| part.len()).sum();
         let told = Recovered { restored_bytes: bytes, ..told };
-        match lease {
+        let lease = match lease {
             None => return told.ended(Outcome::WouldRestore, ""),
-            Some(Ok(_)) => {}
+            Some(Ok(lease)) => lease,
             Some(Err(e)) if e.raw_os_error() == Some(rustix::io::Errno::AGAIN.raw_os_error()) => {
                 let what = "another program has it open; end that program, then recover again";
                 return Recovered { restored_bytes: 0, ..told }.ended(Outcome::Unreachable, what);
@@ -310,8 +312,8 @@ impl Mending<'_> {
                 return Recovered { restored_bytes: 0, ..told }
                     .ended(Outcome::Unreachable, format!("cannot be leased: {e}"));
             }
-        }
-        match self.put_back(file, &missing) {
+        };
+        match self.put_back(file, &missing, lease) {
             Ok(()) => remove(self.journal, self.name, options, told, Outcome::Restored),
             Err(e) => {
                 let what = format!("{e}; the record stays, recover again");
@@ -331,20 +333,36 @@ impl Mending<'_> {
         Ok(modified != self.record.mtime && modified > (touched.0 + WINDOW_SECONDS, touched.1))
     }
 
-    fn put_back(&self, file: &OwnedFd, parts: &[ByteRange]) -> io::Result<()> {
+    fn put_back(&self, file: &OwnedFd, parts: &[ByteRange], lease: Lease) -> io::Result<()> {
         let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
         rustix::fs::futimens(file, &Timestamps { last_access: now, last_modification: now })?;
         rustix::fs::fsync(file)?;
         // As it is found: who moved it last cannot be known.
-        let modified = mtime(self.target)?;
-        let settle_mtime = || set_mtime(self.target, modified);
+        let mut holder = Found { file: self.target, mtime: mtime(self.target)?, lease };
         for part in parts {
             let from = (part.start - self.record.range.start) as usize;
             let data = &self.data[from..from + part.len() as usize];
             let block = u64::from(self.record.block.max(1));
             let whole = part.align_outward(block);
-            put(self.target, whole, data, &settle_mtime, &mut || false)?;
+            put(self.target, whole, data, &mut holder)?;
         }
         Ok(())
+    }
+}
+
+/// Leaves the time of modification as it was found.
+struct Found<'a> {
+    file: &'a OwnedFd,
+    mtime: (i64, u32),
+    lease: Lease<'a>,
+}
+
+impl Holder for Found<'_> {
+    fn lease(&self) -> &Lease<'_> {
+        &self.lease
+    }
+
+    fn settle_mtime(&self) -> io::Result<()> {
+        set_mtime(self.file, self.mtime)
     }
 }

@@ -10,6 +10,7 @@ use fragmend_apply::rewrite::recover::{Options, Outcome, Prefer, Recovered, reco
 use fragmend_report::recover::RecoverReport;
 use fragmend_report::{Unit, human};
 use fragmend_sys::mounts::{self, Mount};
+use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -89,15 +90,15 @@ fn local_mounts(paths: &[PathBuf]) -> anyhow::Result<Vec<Mount>> {
         return Err(Usage(why).into());
     }
     found.retain(|mount| engine::local(mount).is_ok());
+    let mut seen = HashSet::new();
+    found.retain(|mount| seen.insert((mount.dev, mount.root.clone())));
     found.sort_by_key(|mount| (mount.has_option("ro"), mount.root.components().count()));
     Ok(found)
 }
 
 fn journals(args: &Args, mounts: &[Mount]) -> anyhow::Result<Vec<PathBuf>> {
     let Some(dir) = &args.journal else {
-        let mut journals: Vec<_> = mounts.iter().map(|m| m.point.join(DIRECTORY)).collect();
-        journals.dedup();
-        return Ok(journals);
+        return Ok(mounts.iter().map(|m| m.point.join(DIRECTORY)).collect());
     };
     let entries = std::fs::read_dir(dir).with_context(|| dir.display().to_string())?;
     let names =

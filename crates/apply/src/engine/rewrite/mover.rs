@@ -1,65 +1,26 @@
-//! Rewriting in place, with a durable copy first: for file systems that have FIEMAP and can punch
-//! holes, but have no way of their own to move data. Only where it is asked for.
-//!
-//! A range of the file (F) is copied into a record (R) in the journal; then F is leased, compared
-//! with R, punched, allocated anew, written, read back; then R goes. What is on the disk if power
-//! fails or the process is killed after step
-//!
-//! 1. *copied*: F as it was; an unfinished `.part`. `recover` removes it.
-//! 2. *sealed* (R written, synced, read back, renamed, directory synced): F as it was, and R.
-//!    `recover` finds F whole and removes R. So it does after
-//! 3. *leased*: nobody else has F open, and F still is what R says.
-//! 4. *punched*, 5. *allocated*, 6. *half written*, 7. *written*: each block of the range holds
-//!    its old bytes where it was, or is a hole, or unwritten, or holds the same bytes in its new
-//!    place, whatever of that has reached the disk. `recover` writes the holes and the unwritten
-//!    blocks from R, makes them durable, compares, and removes R. Anything else in the range was
-//!    put there by somebody else, and is not touched.
-//! 8. *synced*, 9. *compared*: F has every byte for good, and R. `recover` removes R.
-//! 10. *removed*: F alone.
-//!
-//! R outlives every instant at which F may lack a byte: it is durable before the punch, and its
-//! removal begins after F was synced and read back.
-//!
-//! Space. Between punch and allocation others may take what was freed. Therefore the donor's space
-//! for the range is freed just before, so that at least twice what is needed is free, and a
-//! reserve of the same size, and then all that the donor has left, are given up only when that was
-//! not enough. If others take all of it, the record stays, and `recover` can do its work as soon
-//! as there is space again.
-//!
-//! Who is kept out. The write lease is granted only while nobody else has F open: no reader, no
-//! writer, no mapping, no swap file, no running program. Who opens or truncates F during steps 3
-//! to 10, also as root, waits until they are done; who opens it with `O_NONBLOCK` is turned away.
-//! The kernel ends such waiting after `lease-break-time`; a system where that is short is refused,
-//! but a device that hangs for so long would let a waiting program see zeroes. If this process is
-//! killed, its lease goes: until `recover` has run, the range may read as zeroes.
-//!
-//! The time of modification is put back if it lies between the first step and now: somebody who
-//! sets it by path in just that moment, without opening the file, is not noticed.
+//! The steps of a rewrite, as the head of [`super`] numbers them.
 
-use super::donor::{Space, Stage, unnamed};
-use super::errno::skip_of;
-use super::mounted::OpenFile;
-use super::{Engine, Mover};
+use super::super::Mover;
+use super::super::donor::{Space, Stage, unnamed};
+use super::super::errno::skip_of;
+use super::super::mounted::OpenFile;
+use super::Shared;
 use crate::bytes::read_at;
-use crate::rewrite::journal::{DIRECTORY, Draft, Journal, Sealed};
-use crate::rewrite::place::{mtime, put, set_mtime};
+use crate::rewrite::journal::{Draft, Sealed};
+use crate::rewrite::place::{Holder, mtime, put, set_mtime};
 use crate::rewrite::point::{Point, reached};
 use crate::rewrite::record::Record;
 use fragmend_layout::{ByteRange, ExtentKind, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
-use fragmend_sys::fs_id::FsId;
 use fragmend_sys::handle::{self, Handle};
 use fragmend_sys::inode;
-use fragmend_sys::lease::{self, Lease};
-use fragmend_sys::mounts::Mount;
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use fragmend_sys::lease::Lease;
+use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -67,132 +28,8 @@ use std::time::{Duration, Instant};
 const LONGEST: u64 = 64 << 20;
 /// What new space may need besides the data: blocks of the extent tree.
 const METADATA: u64 = 256 << 10;
-/// A lease that the kernel takes away sooner would not outlast a slow device.
-const SHORTEST_BREAK: Duration = Duration::from_secs(10);
-
-/// The engine of any local file system that passes the probe.
-pub(super) struct Rewrite {
-    shared: Rc<Shared>,
-}
-
-/// What all files of one file system have in common.
-struct Shared {
-    root: PathBuf,
-    fs: FsId,
-    journal_path: PathBuf,
-    journal: RefCell<Option<Rc<Journal>>>,
-    /// A range could not be put back: nothing more is punched until it was.
-    broken: Cell<bool>,
-}
-
-impl Rewrite {
-    /// Tries on an unnamed file what rewriting needs, and looks for records that were left.
-    ///
-    /// # Errors
-    /// What is missing, or what to do first.
-    pub fn new(mount: &Mount, journal: Option<&Path>) -> Result<Self, String> {
-        super::local(mount)?;
-        probe(&mount.point)?;
-        let root = std::fs::File::open(&mount.point).map_err(|e| e.to_string())?;
-        let fs = FsId::of(&root).map_err(|e| e.to_string())?;
-        let journal_path = match journal {
-            Some(dir) => dir.join(format!("fragmend-rewrite-{}", fs.name())),
-            None => mount.point.join(DIRECTORY),
-        };
-        let journal = Journal::open(&journal_path).map_err(|e| e.to_string())?;
-        let open = journal.as_ref().map(Journal::records).transpose();
-        let open = open.map_err(|e| format!("{}: {e}", journal_path.display()))?;
-        if let Some(open) = open.filter(|records| !records.is_empty()) {
-            let elsewhere = journal_path.parent().filter(|p| *p != mount.point);
-            let where_to = match elsewhere {
-                Some(dir) => format!("--journal {}", dir.display()),
-                None => mount.point.display().to_string(),
-            };
-            return Err(format!(
-                "{} ranges of an interrupted rewrite are not recovered yet; run: fragmend recover {where_to}",
-                open.len()
-            ));
-        }
-        let shared = Shared {
-            root: mount.point.clone(),
-            fs,
-            journal_path,
-            journal: RefCell::new(journal.map(Rc::new)),
-            broken: Cell::new(false),
-        };
-        Ok(Self { shared: Rc::new(shared) })
-    }
-}
-
-/// Whether an unnamed file at `root` can be mapped, punched, allocated and leased.
-fn probe(root: &Path) -> Result<(), String> {
-    let lacks = |what: &str, e: io::Error| {
-        format!("cannot be rewritten: {what} ({e}); `fragmend scan` works on it")
-    };
-    let how = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-    let file = rustix::fs::open(root, how, Mode::RUSR | Mode::WUSR);
-    let file = file.map_err(|e| lacks("no unnamed file can be made at its top", e.into()))?;
-    let length = rustix::fs::fstatvfs(&file).map_or(4096, |s| s.f_bsize);
-    let allocate = |how| rustix::fs::fallocate(&file, how, 0, length).map_err(io::Error::from);
-    allocate(FallocateFlags::empty()).map_err(|e| lacks("no space can be allocated", e))?;
-    fiemap::layout_of(&file).map_err(|e| lacks("it does not tell where files lie", e))?;
-    allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
-        .map_err(|e| lacks("it cannot punch holes", e))?;
-    drop(Lease::take(&file).map_err(|e| lacks("it has no leases, to keep others out", e))?);
-    match lease::break_time() {
-        Ok(None) => Ok(()),
-        Ok(Some(time)) if time >= SHORTEST_BREAK => Ok(()),
-        Ok(Some(time)) => Err(format!(
-            "/proc/sys/fs/lease-break-time is {} s, too short to keep others out; set it to {} or more",
-            time.as_secs(),
-            SHORTEST_BREAK.as_secs()
-        )),
-        Err(e) => Err(lacks("lease-break-time cannot be read", e)),
-    }
-}
-
-impl Shared {
-    fn journal(&self) -> Result<Rc<Journal>, Skip> {
-        let mut journal = self.journal.borrow_mut();
-        if journal.is_none() {
-            let made = Journal::create(&self.journal_path);
-            let made = made.map_err(|e| Skip::new(SkipReason::Failed, format!("journal: {e}")))?;
-            *journal = Some(Rc::new(made));
-        }
-        let journal = Rc::clone(journal.as_ref().expect("made above"));
-        // Nobody else is at work here, so these were left by a process that died.
-        for name in journal.drafts().map_err(skip_of)? {
-            journal.remove(&name).map_err(skip_of)?;
-        }
-        Ok(journal)
-    }
-
-    /// What to say once a range could not be put back.
-    fn needs_recovery(&self, why: impl std::fmt::Display) -> Skip {
-        self.broken.set(true);
-        let detail = format!("{why}; its bytes are safe in {}", self.journal_path.display());
-        Skip::new(SkipReason::NeedsRecovery, detail)
-    }
-}
-
-impl Engine for Rewrite {
-    fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
-        if self.shared.broken.get() {
-            return Err(Skip::new(SkipReason::NeedsRecovery, "first run: fragmend recover"));
-        }
-        let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
-        let capability = rustix::fs::fgetxattr(&file.fd, "security.capability", &mut [0; 64]);
-        if stat.st_mode & 0o6000 != 0 || capability.is_ok() {
-            let why = "set-user-ID, set-group-ID or file capabilities, which writing takes away";
-            return Err(Skip::new(SkipReason::Unsupported, why));
-        }
-        let shared = Rc::clone(&self.shared);
-        Ok(Box::new(Rewriting { shared, stage: None, draft: None, reserve: None, given_up: false }))
-    }
-}
-
 /// Rewrites ranges of one file.
-struct Rewriting {
+pub(super) struct Rewriting {
     shared: Rc<Shared>,
     stage: Option<Stage>,
     /// The copy of the range in hand, and its place among the staged ones.
@@ -203,6 +40,11 @@ struct Rewriting {
 }
 
 impl Rewriting {
+    /// Nothing staged yet.
+    pub fn new(shared: Rc<Shared>) -> Self {
+        Self { shared, stage: None, draft: None, reserve: None, given_up: false }
+    }
+
     /// # Errors
     /// Why this file may not be touched any more.
     fn go_on(&self) -> Result<(), Skip> {
@@ -283,22 +125,20 @@ impl Rewriting {
             false => Ok(()),
         });
         let began = clock_gettime(ClockId::RealtimeCoarse);
-        let began = (began.tv_sec, began.tv_nsec as u32);
-        let settle_mtime = || -> io::Result<()> {
-            let now = clock_gettime(ClockId::Realtime);
-            let ours = began..=(now.tv_sec, now.tv_nsec as u32);
-            if ours.contains(&mtime(&file.fd)?) {
-                set_mtime(&file.fd, record.mtime)
-            } else {
-                Ok(())
-            }
+        let mut holder = Rewriter {
+            file: &file.fd,
+            lease,
+            began: (began.tv_sec, began.tv_nsec as u32),
+            mtime: record.mtime,
+            reserve: &mut self.reserve,
+            stage: &self.stage,
         };
         let fallocate =
             |how| rustix::fs::fallocate(&file.fd, how, range.start, range.end - range.start);
         // Nothing to allocate yet: whether the file can be allocated at all.
         let able = untouched.and_then(|()| {
             let can = fallocate(FallocateFlags::KEEP_SIZE).map_err(|e| skip_of(e.into()));
-            let _ = settle_mtime();
+            let _ = holder.settle_mtime();
             can
         });
         if let Err(skip) = able {
@@ -311,10 +151,7 @@ impl Rewriting {
             return discard(sealed, skip_of(e.into()));
         }
         reached(Point::Punched);
-        let (reserve, stage) = (&mut self.reserve, &self.stage);
-        let mut make_room =
-            || reserve.take().is_some() || stage.as_ref().is_some_and(Stage::release_all);
-        let mut put = || put(&file.fd, range, &sealed.data, &settle_mtime, &mut make_room);
+        let mut put = || put(&file.fd, range, &sealed.data, &mut holder);
         // Once more where the device refused or answered wrongly.
         if let Err(e) = put().or_else(|_| put()) {
             return Err(self.shared.needs_recovery(format!("it could not be written back: {e}")));
@@ -326,6 +163,34 @@ impl Rewriting {
             }
             Err(e) => Err(self.shared.needs_recovery(format!("its record stays: {e}"))),
         }
+    }
+}
+
+/// Who writes a range again.
+struct Rewriter<'a> {
+    file: &'a OwnedFd,
+    lease: &'a Lease<'a>,
+    /// When the first step began, on the clock that files have.
+    began: (i64, u32),
+    /// What the time of modification was.
+    mtime: (i64, u32),
+    reserve: &'a mut Option<OwnedFd>,
+    stage: &'a Option<Stage>,
+}
+
+impl Holder for Rewriter<'_> {
+    fn lease(&self) -> &Lease<'_> {
+        self.lease
+    }
+
+    fn settle_mtime(&self) -> io::Result<()> {
+        let now = clock_gettime(ClockId::Realtime);
+        let ours = self.began..=(now.tv_sec, now.tv_nsec as u32);
+        if ours.contains(&mtime(self.file)?) { set_mtime(self.file, self.mtime) } else { Ok(()) }
+    }
+
+    fn make_room(&mut self) -> bool {
+        self.reserve.take().is_some() || self.stage.as_ref().is_some_and(Stage::release_all)
     }
 }
 
