@@ -7,7 +7,7 @@ mod support;
 use fragmend_apply::{ApplyError, Choice, Options, Rate};
 use fragmend_layout::SkipReason;
 use fragmend_plan::Policy;
-use fragmend_testbed::file_system::{EXT4, XFS};
+use fragmend_testbed::file_system::{EXT3, EXT4, XFS};
 use fragmend_testbed::fragment::is_intact;
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::overlay::Overlay;
@@ -221,6 +221,40 @@ fn loop_refusals_say_why() {
     let mut command = Command::new(FRAGMEND);
     let usage = finish(command.args(["apply", "--journal", "/tmp", "plan.json"]));
     assert!(usage.stderr.contains("--engine rewrite"), "{usage:?}");
+}
+
+/// Planning moves nothing, so it needs no engine; applying says what it takes.
+#[test]
+fn loop_a_file_system_without_an_engine_is_planned_for() {
+    let image = Image::of(&EXT3, 128 << 20);
+    let (path, between) = (image.path().join("file"), image.path().join("between"));
+    let files = [File::create(&path).unwrap(), File::create(&between).unwrap()];
+    for _ in 0..64 {
+        for mut file in &files {
+            std::io::Write::write_all(&mut file, &[9; 4096]).unwrap();
+            file.sync_all().unwrap();
+        }
+    }
+    drop(files);
+    let plan_file = image.scratch().join("plan.json");
+    let planned = finish(
+        Command::new(FRAGMEND)
+            .args(["plan", "--policy", "whole-file", "-o"])
+            .args([&plan_file, &path]),
+    );
+    assert!(planned.stderr.contains("fragmend apply --engine rewrite"), "{planned:?}");
+    planned.expect(&[2]);
+    let apply = |args: &[&str]| {
+        let ended = finish(Command::new(FRAGMEND).arg("apply").args(args).arg(&plan_file));
+        assert_eq!(ended.status.code(), Some(4), "{ended:?}");
+        ended.stderr
+    };
+    let native = apply(&[]);
+    assert!(native.contains("ext3") && native.contains("--engine rewrite"), "{native}");
+    // This one cannot allocate ahead: tried, not guessed.
+    let tried = apply(&["--engine", "rewrite"]);
+    assert!(tried.contains("no space can be allocated"), "{tried}");
+    assert!(!image.path().join(".fragmend-rewrite").exists());
 }
 
 #[test]

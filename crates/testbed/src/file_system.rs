@@ -36,6 +36,15 @@ pub static EXT4: FileSystem = FileSystem {
     later: None,
 };
 
+/// ext3: its files have block maps, no extents, and nothing of its own moves them.
+pub static EXT3: FileSystem = FileSystem {
+    name: "ext3",
+    make: &["mkfs.ext3", "-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0"],
+    options: "",
+    check: &["e2fsck", "-fn"],
+    later: None,
+};
+
 /// XFS as `mkfs.xfs` makes it: with reflink.
 pub static XFS: FileSystem = FileSystem {
     name: "xfs",

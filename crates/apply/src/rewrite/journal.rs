@@ -19,6 +19,9 @@ use std::rc::Rc;
 /// Its name at the top of a mounted file system.
 pub const DIRECTORY: &str = ".fragmend-rewrite";
 
+/// How its name begins anywhere else; the file system's identity follows.
+pub const ELSEWHERE: &str = "fragmend-rewrite-";
+
 /// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {

@@ -5,7 +5,7 @@ use crate::gather::absolute;
 use crate::ui::Ui;
 use anyhow::Context;
 use fragmend_apply::engine;
-use fragmend_apply::rewrite::journal::DIRECTORY;
+use fragmend_apply::rewrite::journal::{DIRECTORY, ELSEWHERE};
 use fragmend_apply::rewrite::recover::{Options, Outcome, Prefer, Recovered, recover};
 use fragmend_report::recover::RecoverReport;
 use fragmend_report::{Unit, human};
@@ -100,14 +100,18 @@ fn journals(args: &Args, mounts: &[Mount]) -> anyhow::Result<Vec<PathBuf>> {
     let Some(dir) = &args.journal else {
         return Ok(mounts.iter().map(|m| m.point.join(DIRECTORY)).collect());
     };
+    let is_journal = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(ELSEWHERE) || name == DIRECTORY
+    };
+    if is_journal(dir) {
+        return Ok(vec![dir.clone()]);
+    }
     let entries = std::fs::read_dir(dir).with_context(|| dir.display().to_string())?;
     let names =
         entries.collect::<Result<Vec<_>, _>>().with_context(|| dir.display().to_string())?;
-    let ours = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("fragmend-rewrite-")
-    };
-    let mut journals: Vec<_> = names.iter().map(|entry| entry.path()).filter(ours).collect();
+    let mut journals: Vec<_> =
+        names.iter().map(|entry| entry.path()).filter(|p| is_journal(p)).collect();
     journals.sort();
     Ok(journals)
 }

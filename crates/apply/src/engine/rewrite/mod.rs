@@ -43,7 +43,7 @@ mod probe;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::{Engine, Mover};
-use crate::rewrite::journal::{DIRECTORY, Journal};
+use crate::rewrite::journal::{DIRECTORY, ELSEWHERE, Journal};
 use fragmend_layout::{Skip, SkipReason};
 use fragmend_sys::fs_id::FsId;
 use fragmend_sys::mounts::Mount;
@@ -78,7 +78,7 @@ impl Rewrite {
         let root = std::fs::File::open(&mount.point).map_err(|e| e.to_string())?;
         let fs = FsId::of(&root).map_err(|e| e.to_string())?;
         let journal_path = match journal {
-            Some(dir) => dir.join(format!("fragmend-rewrite-{}", fs.name())),
+            Some(dir) => dir.join(format!("{ELSEWHERE}{}", fs.name())),
             None => mount.point.join(DIRECTORY),
         };
         let journal = Journal::open(&journal_path).map_err(|e| e.to_string())?;
