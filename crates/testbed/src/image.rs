@@ -8,6 +8,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// A mounted image; unmounted, detached and deleted when dropped, or when a signal ends the
 /// process.
@@ -144,8 +145,17 @@ impl Image {
         );
     }
 
-    /// Unmounts; the device stays attached.
+    /// Unmounts; the device stays attached. A program that another test is starting has our open
+    /// files for as long as that takes, so it may be busy for a moment.
     pub fn unmount(&self) {
+        for _ in 0..50 {
+            let how = rustix::mount::UnmountFlags::empty();
+            match rustix::mount::unmount(&self.mount, how) {
+                Ok(()) => return,
+                Err(rustix::io::Errno::BUSY) => std::thread::sleep(Duration::from_millis(20)),
+                Err(_) => break,
+            }
+        }
         run("umount", [self.mount.as_os_str()]);
     }
 

@@ -12,6 +12,7 @@ use rustix::fs::{FallocateFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 /// How a file's range compares with its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +86,28 @@ pub(crate) fn set_mtime(file: &OwnedFd, (seconds, nanoseconds): (i64, u32)) -> i
         last_modification: Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() },
     };
     Ok(rustix::fs::futimens(file, &times)?)
+}
+
+/// How often a file that somebody has open is tried, and how long the first wait is: most look at
+/// a file for a moment, and a program that is being started has all its parent's files until then.
+const TRIES: u32 = 6;
+const FIRST_WAIT: Duration = Duration::from_millis(2);
+
+/// Leases a file, if need be after a moment.
+///
+/// # Errors
+/// As [`Lease::take`].
+pub(crate) fn lease(file: &OwnedFd) -> io::Result<Lease<'_>> {
+    let mut wait = FIRST_WAIT;
+    for _ in 1..TRIES {
+        match Lease::take(file) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            taken => return taken,
+        }
+        std::thread::sleep(wait);
+        wait *= 2;
+    }
+    Lease::take(file)
 }
 
 /// Who puts bytes into a leased file.

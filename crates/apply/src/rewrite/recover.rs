@@ -10,7 +10,7 @@
 //! somebody else's doing next time.
 
 use super::journal::{DIRECTORY, Journal, JournalError, read_data};
-use super::place::{Holder, Verdict, judge, mtime, put, set_mtime};
+use super::place::{Holder, Verdict, judge, lease, mtime, put, set_mtime};
 use super::record::{BadRecord, Record};
 use fragmend_layout::{ByteRange, PathText};
 use fragmend_sys::fs_id::FsId;
@@ -265,7 +265,7 @@ struct Mending<'a> {
 impl Mending<'_> {
     fn mend(&self, file: &OwnedFd, options: &Options, told: Recovered) -> Recovered {
         // Others are kept out from the first look to the last.
-        let lease = if options.dry_run { None } else { Some(Lease::take(self.target)) };
+        let leased = if options.dry_run { None } else { Some(lease(self.target)) };
         let verdict = judge(self.target, self.record, self.data);
         let (missing, changed) = match verdict {
             Ok(Verdict::Whole) => {
@@ -301,10 +301,10 @@ impl Mending<'_> {
             missing.iter().map(|part| part.intersect(self.with_data())).collect();
         let bytes = missing.iter().map(|part| part.len()).sum();
         let told = Recovered { restored_bytes: bytes, ..told };
-        let lease = match lease {
+        let lease = match leased {
             None => return told.ended(Outcome::WouldRestore, ""),
             Some(Ok(lease)) => lease,
-            Some(Err(e)) if e.raw_os_error() == Some(rustix::io::Errno::AGAIN.raw_os_error()) => {
+            Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => {
                 let what = "another program has it open; end that program, then recover again";
                 return Recovered { restored_bytes: 0, ..told }.ended(Outcome::Unreachable, what);
             }

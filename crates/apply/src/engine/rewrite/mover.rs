@@ -7,7 +7,7 @@ use super::super::mounted::OpenFile;
 use super::Shared;
 use crate::bytes::read_at;
 use crate::rewrite::journal::{Draft, Sealed};
-use crate::rewrite::place::{Holder, mtime, put, set_mtime};
+use crate::rewrite::place::{Holder, lease, mtime, put, set_mtime};
 use crate::rewrite::point::{Point, reached};
 use crate::rewrite::record::Record;
 use fragmend_layout::{ByteRange, ExtentKind, Relocated, Skip, SkipReason};
@@ -203,7 +203,7 @@ fn discard(sealed: Sealed, skip: Skip) -> Result<(), Skip> {
 }
 
 fn take(file: &OwnedFd) -> Result<Lease<'_>, Skip> {
-    Lease::take(file).map_err(|e| match e.raw_os_error().map(Errno::from_raw_os_error) {
+    lease(file).map_err(|e| match e.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::AGAIN) => Skip::new(SkipReason::Busy, "another program has it open"),
         Some(Errno::INVAL) => Skip::new(SkipReason::Unsupported, "it cannot be leased"),
         _ => skip_of(e),
