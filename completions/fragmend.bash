@@ -31,6 +31,9 @@ _fragmend() {
             fragmend,record)
                 cmd="fragmend__subcmd__record"
                 ;;
+            fragmend,recover)
+                cmd="fragmend__subcmd__recover"
+                ;;
             fragmend,scan)
                 cmd="fragmend__subcmd__scan"
                 ;;
@@ -49,6 +52,9 @@ _fragmend() {
             fragmend__subcmd__help,record)
                 cmd="fragmend__subcmd__help__subcmd__record"
                 ;;
+            fragmend__subcmd__help,recover)
+                cmd="fragmend__subcmd__help__subcmd__recover"
+                ;;
             fragmend__subcmd__help,scan)
                 cmd="fragmend__subcmd__help__subcmd__scan"
                 ;;
@@ -59,7 +65,7 @@ _fragmend() {
 
     case "${cmd}" in
         fragmend)
-            opts="-q -h -V --json --quiet --help --version scan record plan apply auto help"
+            opts="-q -h -V --json --quiet --help --version scan record plan apply auto recover help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -73,7 +79,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__apply)
-            opts="-q -h --rate --free-floor --force --dry-run --json --quiet --help"
+            opts="-q -h --rate --free-floor --engine --journal --force --dry-run --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -87,6 +93,14 @@ _fragmend() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --engine)
+                    COMPREPLY=($(compgen -W "native rewrite" -- "${cur}"))
+                    return 0
+                    ;;
+                --journal)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -95,7 +109,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__auto)
-            opts="-y -q -h --duration --policy --budget --hot --min-gain --rate --free-floor --force --yes --dry-run --keep --json --quiet --help"
+            opts="-y -q -h --duration --policy --budget --hot --min-gain --rate --free-floor --engine --journal --force --yes --dry-run --keep --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -129,6 +143,14 @@ _fragmend() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --engine)
+                    COMPREPLY=($(compgen -W "native rewrite" -- "${cur}"))
+                    return 0
+                    ;;
+                --journal)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --keep)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -141,7 +163,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__help)
-            opts="scan record plan apply auto help"
+            opts="scan record plan apply auto recover help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -211,6 +233,20 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__help__subcmd__record)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__help__subcmd__recover)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -333,6 +369,28 @@ _fragmend() {
                     ;;
                 --buffer)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__recover)
+            opts="-q -h --journal --dry-run --prefer --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --journal)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --prefer)
+                    COMPREPLY=($(compgen -W "file record" -- "${cur}"))
                     return 0
                     ;;
                 *)

@@ -33,6 +33,7 @@ complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "record" -d 'Trace
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "plan" -d 'Choose what is worth moving, and explain it'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "apply" -d 'Move what a plan says, with a receipt for every range'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "auto" -d 'Record, plan and apply in one go'
+complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "recover" -d 'Put back what an interrupted `--engine rewrite` left unfinished'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l top -d 'How many of the worst files the text lists; JSON has them all' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l source -d 'Where layouts come from' -r -f -a "auto\t'The inode tables where possible, after one sync of the file system; FIEMAP elsewhere'
@@ -72,11 +73,14 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s q -l quiet -d
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l rate -d 'Bytes per second, for example 20M; `max`; or `auto`, which yields while others read' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l free-floor -d 'Leave at least so many bytes free [default: a twentieth of the file system]' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l engine -d 'What moves the data' -r -f -a "native\t'The file system\'s own way, safe beside whoever uses the files'
+rewrite\t'Copy, punch, allocate, write again: for file systems without a way of their own, and for files that nobody has open; keeps a durable copy until all is done, from which `fragmend recover` goes on after a crash'"
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l journal -d 'Keep the records of a rewrite in this directory, not at the top of the file system' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l force -d 'Also where nothing orders data before the journal (no journal, data=writeback)'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l dry-run -d 'Look and tell, move nothing'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -s q -l quiet -d 'No progress and no hints; results and errors only'
-complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -s h -l help -d 'Print help'
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l duration -d 'How long to watch, for example 60s or 5m' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l policy -d 'How ranges are chosen' -r -f -a "gain\t'Fewest bytes for the most requests saved'
 fragpicker\t'Accessed, hot, fragmented windows, as FragPicker chooses them'
@@ -87,6 +91,9 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l hot -d 'Consi
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l min-gain -d 'Requests that a move must save per replay of the trace and per MiB moved' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l rate -d 'Bytes per second, for example 20M; `max`; or `auto`, which yields while others read' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l free-floor -d 'Leave at least so many bytes free [default: a twentieth of the file system]' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l engine -d 'What moves the data' -r -f -a "native\t'The file system\'s own way, safe beside whoever uses the files'
+rewrite\t'Copy, punch, allocate, write again: for file systems without a way of their own, and for files that nobody has open; keeps a durable copy until all is done, from which `fragmend recover` goes on after a crash'"
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l journal -d 'Keep the records of a rewrite in this directory, not at the top of the file system' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l keep -d 'Keep the trace and the plan in this directory' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l force -d 'Also where nothing orders data before the journal (no journal, data=writeback)'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s y -l yes -d 'Do not ask before writing'
@@ -94,9 +101,17 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l dry-run -d 'R
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto help" -f -a "scan" -d 'How fragmented files are, where, and what it costs'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto help" -f -a "record" -d 'Trace who reads and writes what, into a Parquet file'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto help" -f -a "plan" -d 'Choose what is worth moving, and explain it'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto help" -f -a "apply" -d 'Move what a plan says, with a receipt for every range'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto help" -f -a "auto" -d 'Record, plan and apply in one go'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l journal -d 'The directory that was given to `apply --journal`' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l prefer -d 'What to do where a file at or below the given paths was changed after its record was made' -r -f -a "file\t'The file as it is now: remove the record'
+record\t'The recorded bytes: put them back over what is there'"
+complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l dry-run -d 'Look and tell, change nothing'
+complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
+complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -s q -l quiet -d 'No progress and no hints; results and errors only'
+complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover help" -f -a "scan" -d 'How fragmented files are, where, and what it costs'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover help" -f -a "record" -d 'Trace who reads and writes what, into a Parquet file'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover help" -f -a "plan" -d 'Choose what is worth moving, and explain it'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover help" -f -a "apply" -d 'Move what a plan says, with a receipt for every range'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover help" -f -a "auto" -d 'Record, plan and apply in one go'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover help" -f -a "recover" -d 'Put back what an interrupted `--engine rewrite` left unfinished'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'

@@ -6,16 +6,19 @@
 //! | module | its job |
 //! |---|---|
 //! | [`engine`] | one module per file system: how blocks are exchanged, and why that is safe |
+//! | [`rewrite`] | the copies that make rewriting in place safe, and recovering from them |
 //! | [`run`] | the plan, file by file, batch by batch, step by step |
 //! | [`pace`] | how fast, and when to yield to others |
 //! | [`receipt`] | what was done: events, receipts, the summary |
 
+mod bytes;
 pub mod engine;
 pub mod pace;
 pub mod receipt;
+pub mod rewrite;
 pub mod run;
 
-pub use engine::Refused;
+pub use engine::{Choice, Refused};
 pub use pace::Rate;
 pub use receipt::{Event, Outcome, Receipt, Skipped, Summary};
 pub use run::{ApplyError, Options, apply};

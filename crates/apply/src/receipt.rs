@@ -155,7 +155,9 @@ impl Summary {
 
     /// Whether anything failed that need not have: I/O errors, not circumstances.
     pub fn failed(&self) -> bool {
-        self.skipped.iter().any(|s| s.reason == SkipReason::Failed)
+        self.skipped
+            .iter()
+            .any(|s| matches!(s.reason, SkipReason::Failed | SkipReason::NeedsRecovery))
     }
 
     /// Whether something that could be better was left as it is.

@@ -1,7 +1,7 @@
 //! The plan, file by file, batch by batch, step by step. Knows nothing of file systems: that is
 //! the engine's part, behind [`Volume`].
 
-use crate::engine::{Refused, volume_for};
+use crate::engine::{Choice, Refused, volume_for};
 use crate::pace::{Pacer, Rate};
 use crate::receipt::{Event, Outcome, Receipt, Start, Summary};
 use fragmend_layout::{ByteRange, Movable, Skip, SkipReason, Volume};
@@ -22,6 +22,8 @@ pub struct Options {
     pub rate: Rate,
     /// Leave at least so many bytes free on the file system; `None` is a twentieth of it.
     pub free_floor_bytes: Option<u64>,
+    /// Which engine moves the data.
+    pub engine: Choice,
     /// Take file systems that promise no order after a crash.
     pub force: bool,
     /// Look and tell, move nothing.
@@ -37,6 +39,7 @@ impl Default for Options {
         Self {
             rate: Rate::Yielding,
             free_floor_bytes: None,
+            engine: Choice::Native,
             force: false,
             dry_run: false,
             step_bytes: 256 << 10,
@@ -142,7 +145,7 @@ fn volumes(plan: &Plan, options: &Options) -> Result<HashMap<u64, Box<dyn Volume
             let name = device.mount.path.clone();
             if there { ApplyError::Renumbered(name) } else { ApplyError::NotMounted(name) }
         })?;
-        let volume = volume_for(&mount, options.force)?;
+        let volume = volume_for(&mount, &options.engine, options.force)?;
         let (planned, found) = (device.block_bytes, volume.block_bytes());
         if planned != found {
             let mount = mount.point.display().to_string();
@@ -376,15 +379,20 @@ impl Run<'_> {
             receipt.moved_bytes += file.relocate(index, moved).moved;
         }
         receipt.extents_after = pieces(file);
-        let better = receipt.extents_after.is_some_and(|after| after < ready.pieces);
+        // A range that moves as a whole and could not be put back is no hole for the better.
+        let there = !whole || problem.is_none();
+        let better = there && receipt.extents_after.is_some_and(|after| after < ready.pieces);
         if receipt.outcome == Outcome::Moved && !better {
             receipt.outcome = Outcome::Skipped;
             let skip = problem.unwrap_or_else(|| {
-                let detail = match whole {
-                    true => "it moved, and does not lie in fewer pieces",
-                    false => "it would not lie in fewer pieces",
+                let lies = match receipt.extents_after {
+                    // It moved as a whole, and stays there.
+                    Some(after) if whole => {
+                        format!("it moved, and lies in {after} pieces after {}", ready.pieces)
+                    }
+                    _ => "it would not lie in fewer pieces".into(),
                 };
-                Skip::new(SkipReason::NoBetterPlace, detail)
+                Skip::new(SkipReason::NoBetterPlace, lies)
             });
             (receipt.reason, receipt.detail) = (Some(skip.reason), Some(skip.detail));
         } else if let Some(skip) = problem {

@@ -40,4 +40,6 @@ pub enum Command {
     Apply(commands::apply::Args),
     /// Record, plan and apply in one go
     Auto(commands::auto::Args),
+    /// Put back what an interrupted `--engine rewrite` left unfinished
+    Recover(commands::recover::Args),
 }

@@ -132,7 +132,10 @@ pub fn walked(paths: &[PathBuf], bar: &ProgressBar) -> anyhow::Result<Gathered> 
 }
 
 /// Paths as the kernel will report them.
-fn absolute(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
+///
+/// # Errors
+/// A path that does not exist.
+pub fn absolute(paths: &[PathBuf]) -> anyhow::Result<Vec<PathBuf>> {
     let full = |p: &PathBuf| p.canonicalize().with_context(|| p.display().to_string());
     paths.iter().map(full).collect()
 }
@@ -197,7 +200,9 @@ impl Mounted {
         layout: Layout,
         accesses: Vec<fragmend_trace::Access>,
     ) {
-        if let Err(reason) = fragmend_apply::engine::supports(&self.mount) {
+        // Without an engine of its own, a file system's files are planned for all the same:
+        // layouts are known, planning moves nothing, and `--engine rewrite` may be asked for.
+        if let Err(reason) = fragmend_apply::engine::local(&self.mount) {
             found.unsupported.push(LeftAlone { path: path.as_path().into(), reason });
             return;
         }

@@ -40,6 +40,7 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
         Command::Plan(args) => commands::plan::run(&args, &ui),
         Command::Apply(args) => commands::apply::run(&args, &ui),
         Command::Auto(args) => commands::auto::run(&args, &ui),
+        Command::Recover(args) => commands::recover::run(&args, &ui),
     };
     match result {
         Ok(exit) => exit.into(),

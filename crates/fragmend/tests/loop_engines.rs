@@ -2,12 +2,18 @@
 
 mod support;
 
-use fragmend_testbed::file_system::{BTRFS, BTRFS_ZSTD, EXT4, FileSystem, XFS, XFS_EXCHANGE};
+use fragmend_apply::Choice;
+use fragmend_testbed::file_system::{
+    BTRFS, BTRFS_ZSTD, EXT4, FileSystem, XFS, XFS_EXCHANGE, XFS_PLAIN,
+};
 use fragmend_testbed::image::Image;
 use support::conformance;
 
-/// One row per engine.
+/// The file systems with engines of their own.
 static ENGINES: [&FileSystem; 5] = [&EXT4, &XFS, &XFS_EXCHANGE, &BTRFS, &BTRFS_ZSTD];
+
+/// Those that rewriting is tried on.
+static REWRITTEN: [&FileSystem; 4] = [&EXT4, &XFS, &XFS_PLAIN, &BTRFS];
 
 /// Those that can share extents.
 static SHARING: [&FileSystem; 4] = [&XFS, &XFS_EXCHANGE, &BTRFS, &BTRFS_ZSTD];
@@ -17,6 +23,17 @@ fn each(engines: &[&'static FileSystem], case: fn(&Image)) {
         println!("on {}", engine.name);
         case(&Image::of(engine, 320 << 20));
     }
+}
+
+#[test]
+fn loop_rewriting_does_the_same() {
+    support::with_engine(Choice::Rewrite { journal: None }, || {
+        each(&REWRITTEN, conformance::pieces_become_one);
+        each(&REWRITTEN, conformance::a_part_moves_and_the_rest_stays);
+        each(&REWRITTEN, conformance::holes_unwritten_space_and_the_end_stay);
+        each(&REWRITTEN, conformance::five_gibibytes_and_mostly_holes);
+        each(&REWRITTEN, conformance::marked_files_are_left_alone);
+    });
 }
 
 #[test]

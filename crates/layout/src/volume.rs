@@ -114,6 +114,9 @@ pub enum SkipReason {
     PermissionDenied,
     /// The file system says that it cannot be done for this file.
     Unsupported,
+    /// A rewrite could not be finished: the bytes are safe in its record, and `fragmend recover`
+    /// puts them back.
+    NeedsRecovery,
     /// An I/O error.
     Failed,
 }

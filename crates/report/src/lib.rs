@@ -6,12 +6,14 @@
 //! |---|---|
 //! | [`figures`] | from a structure to figures, and figures as a table |
 //! | [`plan`] | what `fragmend plan` says |
+//! | [`recover`] | what `fragmend recover` says |
 //! | [`scan`] | what `fragmend scan` says |
 //! | [`unit`] | how a value of a unit is written for a person |
 
 pub mod figures;
 pub mod plan;
 pub mod record;
+pub mod recover;
 pub mod scan;
 pub mod unit;
 

@@ -64,7 +64,7 @@ pub fn reopen(named: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
 /// `struct file_handle` with room for the longest (`MAX_HANDLE_SZ`).
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Handle {
+struct RawHandle {
     bytes: u32,
     kind: i32,
     id: [u8; 128],
@@ -77,7 +77,7 @@ const FILEID_INO32_GEN: i32 = 1;
 const FILEID_INO64_GEN_XFS: i32 = 0x81;
 const FILEID_BTRFS_WITHOUT_PARENT: i32 = 0x4d;
 
-impl Handle {
+impl RawHandle {
     /// The handle of an open file or directory (`name_to_handle_at(2)`).
     fn of(file: impl AsFd) -> io::Result<Self> {
         let mut handle = Self { bytes: 128, kind: 0, id: [0; 128] };
@@ -155,7 +155,7 @@ pub fn open_by_inode(
     flags: i32,
 ) -> io::Result<OwnedFd> {
     // File systems without handles of their own (`EOPNOTSUPP`) have none of others either.
-    Handle::of(&mount)?.with_inode(inode, generation)?.open(mount, flags)
+    RawHandle::of(&mount)?.with_inode(inode, generation)?.open(mount, flags)
 }
 
 /// Opens the root directory of a subvolume of the Btrfs that `mount` lives on.
@@ -165,7 +165,7 @@ pub fn open_by_inode(
 pub fn open_subvolume(mount: impl AsFd, subvolume: u64) -> io::Result<OwnedFd> {
     /// `BTRFS_FIRST_FREE_OBJECTID`: the inode number of every subvolume's root.
     const ROOT: u64 = 256;
-    let mut handle = Handle::of(&mount)?;
+    let mut handle = RawHandle::of(&mount)?;
     if handle.kind != FILEID_BTRFS_WITHOUT_PARENT {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
@@ -174,10 +174,95 @@ pub fn open_subvolume(mount: impl AsFd, subvolume: u64) -> io::Result<OwnedFd> {
     handle.with_inode(ROOT, 0)?.open(mount, libc::O_RDONLY | libc::O_DIRECTORY)
 }
 
-/// The path by which the kernel knows an open file; `None` once it is deleted or out of reach.
+/// The file system's own name for a file (`name_to_handle_at(2)`): it outlives renames, reboots
+/// and remounts, and no other file ever has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handle {
+    /// The file system's kind of handle.
+    pub kind: i32,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// `MAX_HANDLE_SZ` (linux/exportfs.h).
+const LONGEST_HANDLE: usize = 128;
+
+#[repr(C)]
+struct FileHandle {
+    handle_bytes: u32,
+    handle_type: i32,
+    bytes: [u8; LONGEST_HANDLE],
+}
+
+impl Handle {
+    /// Of an open file.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` where the file system has no handles.
+    pub fn of(file: impl AsFd) -> io::Result<Self> {
+        let mut handle = FileHandle {
+            handle_bytes: LONGEST_HANDLE as u32,
+            handle_type: 0,
+            bytes: [0; LONGEST_HANDLE],
+        };
+        let mut mount_id = 0i32;
+        // SAFETY: `handle` has room for the `handle_bytes` that it announces, the path is an
+        // empty C string, and the mount's number goes to a live int.
+        let rc = unsafe {
+            libc::syscall(
+                libc::SYS_name_to_handle_at,
+                file.as_fd().as_raw_fd(),
+                c"".as_ptr(),
+                &raw mut handle,
+                &raw mut mount_id,
+                libc::AT_EMPTY_PATH,
+            )
+        };
+        if rc < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let length = (handle.handle_bytes as usize).min(LONGEST_HANDLE);
+        Ok(Self { kind: handle.handle_type, bytes: handle.bytes[..length].to_vec() })
+    }
+
+    /// A descriptor that only names the file (`O_PATH`), on the file system that `mount` lies on.
+    /// Needs `CAP_DAC_READ_SEARCH`.
+    ///
+    /// # Errors
+    /// `ESTALE` when the file is gone, `EINVAL` for a handle that is too long.
+    pub fn open(&self, mount: impl AsFd) -> io::Result<OwnedFd> {
+        let mut handle = FileHandle {
+            handle_bytes: self.bytes.len() as u32,
+            handle_type: self.kind,
+            bytes: [0; LONGEST_HANDLE],
+        };
+        let Some(room) = handle.bytes.get_mut(..self.bytes.len()) else {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        };
+        room.copy_from_slice(&self.bytes);
+        // SAFETY: `handle` holds the `handle_bytes` that it announces; the kernel only reads it.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_open_by_handle_at,
+                mount.as_fd().as_raw_fd(),
+                &raw mut handle,
+                libc::O_PATH | libc::O_CLOEXEC,
+            )
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel just gave us this descriptor and nobody else holds it.
+        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+    }
+}
+
+/// The path by which the kernel knows an open file; `None` once it is deleted or out of reach, or
+/// while its directory is unknown, as after opening it by inode number or handle.
 pub fn path_of(file: impl AsFd) -> Option<PathBuf> {
     let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     let path = std::fs::read_link(link).ok()?;
-    // The kernel appends " (deleted)"; a name may end so too, so ask whether it still resolves.
-    path.symlink_metadata().is_ok().then_some(path)
+    // The kernel appends " (deleted)"; a name may end so too, so ask what is there.
+    let (there, here) = (rustix::fs::lstat(&path).ok()?, rustix::fs::fstat(file).ok()?);
+    ((there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)).then_some(path)
 }

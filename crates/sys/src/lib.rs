@@ -14,6 +14,8 @@
 //! | [`f2fs`] | F2FS: writing ranges out of place (`F2FS_IOC_DEFRAGMENT`), free segments |
 //! | [`inode`] | generation and attribute flags (`FS_IOC_GETVERSION`, `FS_IOC_GETFLAGS`) |
 //! | [`handle`] | a file by inode number, without its path (`open_by_handle_at`) |
+//! | [`fs_id`] | which file system this is (`FS_IOC_GETFSUUID`, `fstatfs`) |
+//! | [`lease`] | keeping others from opening a file (`F_SETLEASE`) |
 //! | [`mounts`] | what is mounted where (`/proc/self/mountinfo`) |
 //! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
 //! | [`cache`] | writing back and dropping page cache |
@@ -28,8 +30,10 @@ pub mod cache;
 pub mod dedupe;
 pub mod f2fs;
 pub mod fiemap;
+pub mod fs_id;
 pub mod handle;
 pub mod inode;
+pub mod lease;
 pub mod mapping;
 pub mod mounts;
 pub mod move_ext;

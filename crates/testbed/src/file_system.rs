@@ -39,6 +39,16 @@ pub static EXT4: FileSystem = FileSystem {
     later: None,
 };
 
+/// ext3: its files have block maps, no extents, and nothing of its own moves them.
+pub static EXT3: FileSystem = FileSystem {
+    name: "ext3",
+    make: &["mkfs.ext3", "-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0"],
+    options: "",
+    beside_copy: "",
+    check: &["e2fsck", "-fn"],
+    later: None,
+};
+
 /// ext4 with 1 KiB blocks, that discards what is freed.
 pub static EXT4_1K: FileSystem = FileSystem {
     name: "ext4-1k",

@@ -88,6 +88,7 @@ fn schemas() -> Vec<(&'static str, Schema)> {
         ("plan", of::<fragmend_report::plan::PlanReport>()),
         ("plan-file", of::<fragmend_plan::Plan>()),
         ("apply-event", of::<fragmend_apply::Event>()),
+        ("recover", of::<fragmend_report::recover::RecoverReport>()),
     ]
 }
 

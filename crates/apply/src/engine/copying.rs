@@ -27,10 +27,11 @@ use super::Mover;
 use super::donor::{Space, Stage};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
+use crate::bytes::{read_at, write_at};
 use fragmend_layout::{ByteRange, Relocated, Skip, SkipReason};
 use fragmend_sys::dedupe::{self, Shared};
 use fragmend_sys::{cache, xfs};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// How often a range that changed under its copy is tried, and how long the first wait is.
@@ -194,30 +195,4 @@ impl Mover for Copying {
         moved.restore_cache(file);
         Ok(())
     }
-}
-
-/// Reads until the buffer is full or the file ends; gives how much there was.
-fn read_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
-    let mut done = 0;
-    while done < buffer.len() {
-        match rustix::io::pread(&file, &mut buffer[done..], offset + done as u64) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(done)
-}
-
-fn write_at(file: impl AsFd, buffer: &[u8], offset: u64) -> std::io::Result<()> {
-    let mut done = 0;
-    while done < buffer.len() {
-        match rustix::io::pwrite(&file, &buffer[done..], offset + done as u64) {
-            Ok(n) => done += n,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(())
 }

@@ -81,6 +81,32 @@ impl Stage {
         Ok((donor, slot.donor_start + part.start - slot.range.start))
     }
 
+    /// The staged range `index`.
+    ///
+    /// # Errors
+    /// When nothing is staged.
+    pub fn range(stage: &Option<Self>, index: usize) -> Result<ByteRange, Skip> {
+        let slot = stage.as_ref().and_then(|s| s.slots.get(index));
+        slot.map(|s| s.range).ok_or_else(|| Skip::new(SkipReason::Failed, "nothing is staged"))
+    }
+
+    /// Frees the space of range `index` for good, so that the file itself may have it.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn release(&self, index: usize) -> std::io::Result<()> {
+        let Some(slot) = self.slots.get(index) else { return Ok(()) };
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&self.donor, how, slot.donor_start, slot.range.len())?;
+        Ok(rustix::fs::fsync(&self.donor)?)
+    }
+
+    /// Frees all that the donor still has, best place or not; whether there was any.
+    pub fn release_all(&self) -> bool {
+        let holds = rustix::fs::fstat(&self.donor).is_ok_and(|stat| stat.st_blocks > 0);
+        holds && rustix::fs::ftruncate(&self.donor, 0).is_ok()
+    }
+
     /// Notes that some of range `index` has moved.
     pub fn moved(stage: &mut Option<Self>, index: usize) {
         if let Some(slot) = stage.as_mut().and_then(|s| s.slots.get_mut(index)) {
@@ -168,7 +194,7 @@ fn best_place(
 
 /// An empty unnamed file on the same file system, beside the file if that can be: most file
 /// systems allocate near the directory.
-fn unnamed(file: &OpenFile) -> Result<OwnedFd, Skip> {
+pub(super) fn unnamed(file: &OpenFile) -> Result<OwnedFd, Skip> {
     let open = |dir: &Path| {
         let how = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
         rustix::fs::open(dir, how, Mode::RUSR | Mode::WUSR)

@@ -7,15 +7,19 @@ mod errno;
 mod ext4;
 mod f2fs;
 mod mounted;
+mod rewrite;
 mod warm;
 mod xfs;
 
 use errno::skip_of;
 use fragmend_layout::{ByteRange, FsKind, Relocated, Skip, SkipReason, Volume};
+use fragmend_sys::block::BlockDevice;
 use fragmend_sys::inode::{self, flags};
 use fragmend_sys::mounts::Mount;
 use mounted::{Mounted, OpenFile};
+use rustix::io::Errno;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
 /// One way to move data on one kind of file system.
 trait Engine {
@@ -52,23 +56,40 @@ pub struct Refused {
     pub why: String,
 }
 
+/// Which engine is to serve.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The file system's own.
+    #[default]
+    Native,
+    /// Rewriting in place.
+    Rewrite {
+        /// Where records are kept instead of at the top of the file system.
+        journal: Option<PathBuf>,
+    },
+}
+
 /// The engine for a mounted file system.
 ///
 /// With `force`, a file system that cannot promise order after a crash is taken all the same.
 ///
 /// # Errors
 /// [`Refused`] for a read-only mount, an unsupported file system, or a missing promise.
-pub fn volume_for(mount: &Mount, force: bool) -> Result<Box<dyn Volume>, Refused> {
+pub fn volume_for(mount: &Mount, choice: &Choice, force: bool) -> Result<Box<dyn Volume>, Refused> {
     let refuse = |why: String| Err(Refused { mount: mount.point.display().to_string(), why });
     if mount.has_option("ro") {
         return refuse("mounted read-only; remount it read-write to mend it".into());
     }
-    let engine: Result<Box<dyn Engine>, String> = match FsKind::from_name(&mount.fs_type) {
-        FsKind::Ext4 => ext4::Ext4::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
-        FsKind::Xfs => xfs::Xfs::new(mount).map(|e| Box::new(e) as Box<dyn Engine>),
-        FsKind::Btrfs => Ok(Box::new(btrfs::Btrfs)),
-        FsKind::F2fs => f2fs::F2fs::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
-        FsKind::Other => Err(unsupported(mount)),
+    let engine: Result<Box<dyn Engine>, String> = match (choice, FsKind::from_name(&mount.fs_type))
+    {
+        (Choice::Rewrite { journal }, _) => {
+            rewrite::Rewrite::new(mount, journal.as_deref()).map(|e| Box::new(e) as Box<dyn Engine>)
+        }
+        (_, FsKind::Ext4) => ext4::Ext4::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
+        (_, FsKind::Xfs) => xfs::Xfs::new(mount).map(|e| Box::new(e) as Box<dyn Engine>),
+        (_, FsKind::Btrfs) => Ok(Box::new(btrfs::Btrfs)),
+        (_, FsKind::F2fs) => f2fs::F2fs::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
+        (_, FsKind::Other) => Err(no_engine(mount)),
     };
     let volume = engine.and_then(|e| Mounted::new(mount, e).map_err(|e| e.to_string()));
     match volume {
@@ -77,25 +98,49 @@ pub fn volume_for(mount: &Mount, force: bool) -> Result<Box<dyn Volume>, Refused
     }
 }
 
-/// Whether files on this kind of file system can be moved at all.
-///
-/// # Errors
-/// What to say of a file system without an engine.
-pub fn supports(mount: &Mount) -> Result<(), String> {
-    match FsKind::from_name(&mount.fs_type) {
-        FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs | FsKind::F2fs => Ok(()),
-        FsKind::Other => Err(unsupported(mount)),
-    }
+/// Whether the file system has an engine of its own.
+pub fn is_native(kind: FsKind) -> bool {
+    matches!(kind, FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs | FsKind::F2fs)
 }
 
-fn unsupported(mount: &Mount) -> String {
-    match mount.overlay_layers() {
-        Some(layers) => format!("an overlay; name the directories that hold its files: {layers}"),
-        None => format!(
-            "moving data on {} is not supported yet, only on ext4, XFS, Btrfs and F2FS; `fragmend scan` works on it",
+fn no_engine(mount: &Mount) -> String {
+    match local(mount) {
+        Err(why) => why,
+        Ok(()) => format!(
+            "{} has no safe way of its own to move data; --engine rewrite copies, punches and writes again, see fragmend-apply(1)",
             mount.fs_type
         ),
     }
+}
+
+/// Whether the blocks of a file system are this machine's alone, so that it makes sense to move
+/// data on it.
+///
+/// # Errors
+/// Why not, and what to do.
+pub fn local(mount: &Mount) -> Result<(), String> {
+    if let Some(layers) = mount.overlay_layers() {
+        return Err(format!("an overlay; name the directories that hold its files: {layers}"));
+    }
+    let kind = mount.fs_type.as_str();
+    let why = match kind {
+        "tmpfs" | "ramfs" | "hugetlbfs" => "its files lie in memory",
+        "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "afs" | "ceph" | "virtiofs" | "coda" => {
+            "its files lie on a server; mend them there"
+        }
+        "gfs2" | "ocfs2" | "lustre" => "other machines may have its files open",
+        _ if kind.starts_with("fuse") => "a program serves its files; mend them where they lie",
+        _ if is_on_a_disk(mount) => return Ok(()),
+        _ => "it lies on no block device",
+    };
+    Err(format!("{kind}: {why}"))
+}
+
+/// By number, or by the node that was mounted where the number is nobody's, as on Btrfs.
+fn is_on_a_disk(mount: &Mount) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    let node = |m: std::fs::Metadata| m.file_type().is_block_device();
+    BlockDevice::from_dev(mount.dev).is_ok() || std::fs::metadata(&mount.source).is_ok_and(node)
 }
 
 /// Whether a file's attributes allow it to be moved on this kind of file system.
@@ -103,7 +148,11 @@ fn unsupported(mount: &Mount) -> String {
 /// # Errors
 /// The attribute that forbids it, or that they cannot be read.
 pub fn may_move(kind: FsKind, file: impl AsFd) -> Result<(), Skip> {
-    let set = inode::attributes(&file).map_err(skip_of)?;
+    let set = match inode::attributes(&file) {
+        // A file system without such attributes.
+        Err(e) if kind == FsKind::Other && is_unknown_request(&e) => 0,
+        read => read.map_err(skip_of)?,
+    };
     let reasons = [
         (flags::IMMUTABLE, SkipReason::Immutable),
         (flags::APPEND, SkipReason::AppendOnly),
@@ -120,4 +169,10 @@ pub fn may_move(kind: FsKind, file: impl AsFd) -> Result<(), Skip> {
         FsKind::F2fs => f2fs::may_move(set),
         FsKind::Btrfs | FsKind::Other => Ok(()),
     }
+}
+
+/// Whether an ioctl failed because the file system has no such thing.
+fn is_unknown_request(error: &std::io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::NOTTY | Errno::OPNOTSUPP | Errno::NOSYS))
 }

@@ -2,7 +2,7 @@
 //! attributes, opening them. How their data moves is the [`Engine`]'s part.
 
 use super::errno::skip_of;
-use super::{Engine, Mover, may_move};
+use super::{Engine, Mover, is_unknown_request, may_move};
 use fragmend_layout::{
     ByteRange, FileId, FsKind, Layout, Movable, Relocated, Skip, SkipReason, Volume,
 };
@@ -93,7 +93,12 @@ impl Volume for Mounted {
         };
         let reader = open(OFlags::RDONLY)?;
         may_move(self.kind, &reader)?;
-        if inode::generation(&reader).map_err(skip_of)? != file.generation {
+        let generation = match inode::generation(&reader) {
+            // As plans have it where there are no generations.
+            Err(e) if is_unknown_request(&e) => 0,
+            read => read.map_err(skip_of)?,
+        };
+        if generation != file.generation {
             return Err(Skip::new(SkipReason::IdentityChanged, "the inode was reused"));
         }
         let mut file = OpenFile {

@@ -1,9 +1,10 @@
 //! `fragmend apply`: move what a plan says, with a receipt for every range.
 
-use crate::exit::Exit;
+use crate::exit::{Exit, Usage};
 use crate::ui::Ui;
 use crate::{interrupt, size};
-use fragmend_apply::{Event, Options, Outcome, Rate, Summary};
+use fragmend_apply::{Choice, Event, Options, Outcome, Rate, Summary};
+use fragmend_layout::SkipReason;
 use fragmend_plan::Plan;
 use fragmend_report::{Unit, figures, human, table};
 use indicatif::ProgressBar;
@@ -33,21 +34,56 @@ pub struct Pace {
     /// Leave at least so many bytes free [default: a twentieth of the file system]
     #[arg(long, value_name = "BYTES", value_parser = size::bytes)]
     free_floor: Option<u64>,
+    /// What moves the data
+    #[arg(long, value_enum, default_value_t = EngineArg::Native)]
+    engine: EngineArg,
+    /// Keep the records of a rewrite in this directory, not at the top of the file system
+    #[arg(long, value_name = "DIR")]
+    journal: Option<PathBuf>,
     /// Also where nothing orders data before the journal (no journal, data=writeback)
     #[arg(long)]
     force: bool,
 }
 
+/// Values of `--engine`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum EngineArg {
+    /// The file system's own way, safe beside whoever uses the files
+    Native,
+    /// Copy, punch, allocate, write again: for file systems without a way of their own, and for
+    /// files that nobody has open; keeps a durable copy until all is done, from which
+    /// `fragmend recover` goes on after a crash
+    Rewrite,
+}
+
 impl Pace {
+    /// Which engine.
+    ///
+    /// # Errors
+    /// When an option goes with another engine.
+    pub fn engine(&self) -> Result<Choice, Usage> {
+        match (self.engine, self.journal.clone()) {
+            (EngineArg::Rewrite, journal) => Ok(Choice::Rewrite { journal }),
+            (EngineArg::Native, None) => Ok(Choice::Native),
+            (EngineArg::Native, Some(_)) => {
+                Err(Usage("--journal goes with --engine rewrite".into()))
+            }
+        }
+    }
+
     /// As the migration engine wants it.
-    pub fn options(&self, dry_run: bool) -> Options {
-        Options {
+    ///
+    /// # Errors
+    /// As [`Self::engine`].
+    pub fn options(&self, dry_run: bool) -> Result<Options, Usage> {
+        Ok(Options {
             rate: self.rate,
+            engine: self.engine()?,
             free_floor_bytes: self.free_floor,
             force: self.force,
             dry_run,
             ..Options::default()
-        }
+        })
     }
 }
 
@@ -64,8 +100,9 @@ fn rate(text: &str) -> Result<Rate, String> {
 
 /// Runs the verb.
 pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
+    let options = args.pace.options(args.dry_run)?;
     let plan = Plan::read(&args.plan)?;
-    let summary = carry_out(&plan, &args.pace.options(args.dry_run), ui)?;
+    let summary = carry_out(&plan, &options, ui)?;
     if summary.interrupted {
         ui.note(format!("stopped; go on with: fragmend apply {}", args.plan.display()));
     } else if args.dry_run {
@@ -98,6 +135,9 @@ pub fn carry_out(plan: &Plan, options: &Options, ui: &Ui) -> anyhow::Result<Summ
         }
     })?;
     bar.finish_and_clear();
+    if summary.skipped.iter().any(|s| s.reason == SkipReason::NeedsRecovery) {
+        ui.warn("a range could not be written back; its bytes are safe: run fragmend recover");
+    }
     match broken {
         Some(error) => Err(error),
         None => Ok(summary),

@@ -46,9 +46,10 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         return Err(Usage("nobody to ask: use --yes to move data, or --dry-run".into()).into());
     }
     // Refuse before watching for a minute, not after.
+    let options = args.pace.options(false)?;
     for path in &args.paths {
         let mount = mounts::of_path(path).with_context(|| path.display().to_string())?;
-        fragmend_apply::engine::volume_for(&mount, args.pace.options(false).force)?;
+        fragmend_apply::engine::volume_for(&mount, &options.engine, options.force)?;
     }
     let scratch = tempfile::tempdir().context("a temporary directory")?;
     let dir = args.keep.as_deref().unwrap_or(scratch.path());
@@ -96,7 +97,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         return Ok(Exit::IMPROVABLE);
     }
 
-    let summary = apply::carry_out(&planned, &args.pace.options(false), ui)?;
+    let summary = apply::carry_out(&planned, &args.pace.options(false)?, ui)?;
     // The same accesses on the layout as it is now: not a promise any more.
     let after = plan::make(Some(&trace), &args.paths, &settings, ui)?;
     ui.note(format!(

@@ -4,4 +4,5 @@ pub mod apply;
 pub mod auto;
 pub mod plan;
 pub mod record;
+pub mod recover;
 pub mod scan;

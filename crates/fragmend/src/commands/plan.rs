@@ -3,6 +3,7 @@
 use crate::exit::{Exit, Usage};
 use crate::ui::Ui;
 use crate::{gather, size};
+use fragmend_apply::engine;
 use fragmend_plan::{Plan, Policy, Settings};
 use fragmend_report::plan::{PlanReport, text};
 use fragmend_trace::Filter;
@@ -113,7 +114,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     show(&plan, args.output.as_deref(), args.top, ui)?;
     match &args.output {
         Some(output) if plan.summary.ranges > 0 => {
-            ui.note(format!("next: fragmend apply {}", output.display()));
+            let native = |d: &fragmend_plan::Device| engine::is_native(d.file_system);
+            let how = if plan.devices.iter().all(native) { "" } else { "--engine rewrite " };
+            ui.note(format!("next: fragmend apply {how}{}", output.display()));
         }
         None if plan.summary.ranges > 0 => ui.note("next: the same with -o PLAN, to apply it"),
         _ => {}

@@ -3,9 +3,10 @@
 #![allow(dead_code)] // each test file uses its part
 
 pub mod conformance;
+pub mod rewrite;
 
 use fragmend::gather;
-use fragmend_apply::{Event, Options, Receipt, Summary};
+use fragmend_apply::{Choice, Event, Options, Receipt, Summary};
 use fragmend_layout::{FileId, SkipReason};
 use fragmend_plan::{Plan, PlannedFile, Policy, Settings};
 use fragmend_testbed::fragment::interleaved;
@@ -13,6 +14,7 @@ use fragmend_testbed::image::Image;
 use fragmend_testbed::process::Running;
 use fragmend_testbed::tools::extents;
 use indicatif::ProgressBar;
+use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -57,9 +59,23 @@ pub fn plan(paths: &[&Path], policy: Policy) -> Plan {
     fragmend_plan::make(found.files, found.devices, found.left_alone, &settings)
 }
 
+thread_local! {
+    /// What [`apply`] uses on this thread.
+    static ENGINE: RefCell<Choice> = const { RefCell::new(Choice::Native) };
+}
+
+/// Runs `cases` with another engine.
+pub fn with_engine(engine: Choice, cases: impl FnOnce()) {
+    let before = ENGINE.replace(engine);
+    cases();
+    ENGINE.set(before);
+}
+
 /// Applies without pacing; gives the summary and every receipt.
 pub fn apply(plan: &Plan) -> (Summary, Vec<Receipt>) {
-    apply_with(plan, &Options { rate: fragmend_apply::Rate::Unlimited, ..Options::default() })
+    let engine = ENGINE.with_borrow(Clone::clone);
+    let rate = fragmend_apply::Rate::Unlimited;
+    apply_with(plan, &Options { rate, engine, ..Options::default() })
 }
 
 /// The same with other options.

@@ -1,0 +1,147 @@
+//! Rewriting in place, with a durable copy first: for file systems that have FIEMAP and can punch
+//! holes, but have no way of their own to move data. Only where it is asked for.
+//!
+//! A range of the file (F) is copied into a record (R) in the journal; then F is leased, compared
+//! with R, punched, allocated anew, written, read back; then R goes. What is on the disk if power
+//! fails or the process is killed after step
+//!
+//! 1. *copied*: F as it was; an unfinished `.part`. `recover` removes it.
+//! 2. *sealed* (R written, synced, read back, renamed, directory synced): F as it was, and R.
+//!    `recover` finds F whole and removes R. So it does after
+//! 3. *leased*: nobody else has F open, and F still is what R says.
+//! 4. *punched*, 5. *allocated*, 6. *half written*, 7. *written*: each block of the range holds
+//!    its old bytes where it was, or is a hole, or unwritten, or holds the same bytes in its new
+//!    place, whatever of that has reached the disk. `recover` writes the holes and the unwritten
+//!    blocks from R, makes them durable, compares, and removes R. Anything else in the range was
+//!    put there by somebody else, and is not touched.
+//! 8. *synced*, 9. *compared*: F has every byte for good, and R. `recover` removes R.
+//! 10. *removed*: F alone.
+//!
+//! R outlives every instant at which F may lack a byte: it is durable before the punch, and its
+//! removal begins after F was synced and read back.
+//!
+//! Space. Between punch and allocation others may take what was freed. Therefore the donor's space
+//! for the range is freed just before, so that at least twice what is needed is free, and a
+//! reserve of the same size, and then all that the donor has left, are given up only when that was
+//! not enough. If others take all of it, the record stays, and `recover` can do its work as soon
+//! as there is space again.
+//!
+//! Who is kept out. The write lease is granted only while nobody else has F open: no reader, no
+//! writer, no mapping, no swap file, no running program. Who opens or truncates F during steps 3
+//! to 10, also as root, waits until they are done; who opens it with `O_NONBLOCK` is turned away.
+//! The kernel ends such waiting after `lease-break-time`; a system where that is short is refused.
+//! If a device hangs for so long, who waited may see zeroes, but what it writes then stays: before
+//! each write the lease is asked for, and without it the record stays for `recover` to look into.
+//! If this process is killed, its lease goes: until `recover` has run, the range may read as zeroes.
+//!
+//! The time of modification is put back if it lies between the first step and now: somebody who
+//! sets it by path in just that moment, without opening the file, is not noticed.
+
+mod mover;
+mod probe;
+
+use super::errno::skip_of;
+use super::mounted::OpenFile;
+use super::{Engine, Mover};
+use crate::rewrite::journal::{DIRECTORY, ELSEWHERE, Journal};
+use fragmend_layout::{Skip, SkipReason};
+use fragmend_sys::fs_id::FsId;
+use fragmend_sys::mounts::Mount;
+use mover::Rewriting;
+use std::cell::{Cell, RefCell};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// The engine of any local file system that passes the probe.
+pub(super) struct Rewrite {
+    shared: Rc<Shared>,
+}
+
+/// What all files of one file system have in common.
+struct Shared {
+    root: PathBuf,
+    fs: FsId,
+    journal_path: PathBuf,
+    journal: RefCell<Option<Rc<Journal>>>,
+    /// A range could not be put back: nothing more is punched until it was.
+    broken: Cell<bool>,
+}
+
+impl Rewrite {
+    /// Tries on an unnamed file what rewriting needs, and looks for records that were left.
+    ///
+    /// # Errors
+    /// What is missing, or what to do first.
+    pub fn new(mount: &Mount, journal: Option<&Path>) -> Result<Self, String> {
+        super::local(mount)?;
+        probe::probe(&mount.point)?;
+        let root = std::fs::File::open(&mount.point).map_err(|e| e.to_string())?;
+        let fs = FsId::of(&root).map_err(|e| e.to_string())?;
+        let journal_path = match journal {
+            Some(dir) => dir.join(format!("{ELSEWHERE}{}", fs.name())),
+            None => mount.point.join(DIRECTORY),
+        };
+        let journal = Journal::open(&journal_path).map_err(|e| e.to_string())?;
+        let open = journal.as_ref().map(Journal::records).transpose();
+        let open = open.map_err(|e| format!("{}: {e}", journal_path.display()))?;
+        if let Some(open) = open.filter(|records| !records.is_empty()) {
+            let elsewhere = journal_path.parent().filter(|p| *p != mount.point);
+            let where_to = match elsewhere {
+                Some(dir) => format!("--journal {}", dir.display()),
+                None => mount.point.display().to_string(),
+            };
+            return Err(format!(
+                "{} ranges of an interrupted rewrite are not recovered yet; run: fragmend recover {where_to}",
+                open.len()
+            ));
+        }
+        let shared = Shared {
+            root: mount.point.clone(),
+            fs,
+            journal_path,
+            journal: RefCell::new(journal.map(Rc::new)),
+            broken: Cell::new(false),
+        };
+        Ok(Self { shared: Rc::new(shared) })
+    }
+}
+
+impl Shared {
+    fn journal(&self) -> Result<Rc<Journal>, Skip> {
+        let mut journal = self.journal.borrow_mut();
+        if journal.is_none() {
+            let made = Journal::create(&self.journal_path);
+            let made = made.map_err(|e| Skip::new(SkipReason::Failed, format!("journal: {e}")))?;
+            *journal = Some(Rc::new(made));
+        }
+        let journal = Rc::clone(journal.as_ref().expect("made above"));
+        // Nobody else is at work here, so these were left by a process that died.
+        for name in journal.drafts().map_err(skip_of)? {
+            journal.remove(&name).map_err(skip_of)?;
+        }
+        Ok(journal)
+    }
+
+    /// What to say once a range could not be put back.
+    fn needs_recovery(&self, why: impl std::fmt::Display) -> Skip {
+        self.broken.set(true);
+        let detail = format!("{why}; its bytes are safe in {}", self.journal_path.display());
+        Skip::new(SkipReason::NeedsRecovery, detail)
+    }
+}
+
+impl Engine for Rewrite {
+    fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
+        if self.shared.broken.get() {
+            return Err(Skip::new(SkipReason::NeedsRecovery, "first run: fragmend recover"));
+        }
+        let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
+        let capability = rustix::fs::fgetxattr(&file.fd, "security.capability", &mut [0; 64]);
+        if stat.st_mode & 0o6000 != 0 || capability.is_ok() {
+            let why = "set-user-ID, set-group-ID or file capabilities, which writing takes away";
+            return Err(Skip::new(SkipReason::Unsupported, why));
+        }
+        let shared = Rc::clone(&self.shared);
+        Ok(Box::new(Rewriting::new(shared)))
+    }
+}

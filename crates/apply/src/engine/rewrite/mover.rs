@@ -1,0 +1,305 @@
+//! The steps of a rewrite, as the head of [`super`] numbers them.
+
+use super::super::Mover;
+use super::super::donor::{Space, Stage, unnamed};
+use super::super::errno::skip_of;
+use super::super::mounted::OpenFile;
+use super::Shared;
+use crate::bytes::read_at;
+use crate::rewrite::journal::{Draft, Sealed};
+use crate::rewrite::place::{Holder, lease, mtime, put, set_mtime};
+use crate::rewrite::point::{Point, reached};
+use crate::rewrite::record::Record;
+use fragmend_layout::{ByteRange, ExtentKind, Relocated, Skip, SkipReason};
+use fragmend_scan::fiemap;
+use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::handle::{self, Handle};
+use fragmend_sys::inode;
+use fragmend_sys::lease::Lease;
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// Longest range that is rewritten at once: its copy is held in memory, too.
+const LONGEST: u64 = 64 << 20;
+/// What new space may need besides the data: blocks of the extent tree.
+const METADATA: u64 = 256 << 10;
+/// Rewrites ranges of one file.
+pub(super) struct Rewriting {
+    shared: Rc<Shared>,
+    stage: Option<Stage>,
+    /// The copy of the range in hand, and its place among the staged ones.
+    draft: Option<(usize, Draft)>,
+    reserve: Option<OwnedFd>,
+    /// Somebody else wanted the file.
+    given_up: bool,
+}
+
+impl Rewriting {
+    /// Nothing staged yet.
+    pub fn new(shared: Rc<Shared>) -> Self {
+        Self { shared, stage: None, draft: None, reserve: None, given_up: false }
+    }
+
+    /// # Errors
+    /// Why this file may not be touched any more.
+    fn go_on(&self) -> Result<(), Skip> {
+        match () {
+            () if self.shared.broken.get() => {
+                Err(Skip::new(SkipReason::NeedsRecovery, "first run: fragmend recover"))
+            }
+            () if self.given_up => Err(Skip::new(SkipReason::Busy, "another program opened it")),
+            () => Ok(()),
+        }
+    }
+
+    fn draft(&self, file: &OpenFile, range: ByteRange) -> Result<Draft, Skip> {
+        if range.len() > LONGEST {
+            let why = format!("a range of {} bytes, at most {LONGEST} are rewritten", range.len());
+            return Err(Skip::new(SkipReason::Unsupported, why));
+        }
+        let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
+        let path = handle::path_of(&file.fd).unwrap_or_default();
+        let record = Record {
+            fs: self.shared.fs,
+            inode: stat.st_ino,
+            generation: inode::generation(&file.fd).unwrap_or(0),
+            // A file system without handles: the path must do.
+            handle: Handle::of(&file.fd).unwrap_or(Handle { kind: 0, bytes: Vec::new() }),
+            path: path.strip_prefix(&self.shared.root).unwrap_or(&path).to_owned(),
+            size: stat.st_size as u64,
+            mtime: mtime(&file.fd).map_err(skip_of)?,
+            block: file.block as u32,
+            range,
+            data_checksum: 0,
+        };
+        if record.data_len() == 0 {
+            return Err(Skip::new(SkipReason::SizeChanged, ""));
+        }
+        self.shared.journal()?.begin(record).map_err(skip_of)
+    }
+
+    /// Steps 2 to 10.
+    fn rewrite(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        range: ByteRange,
+        held: &mut Duration,
+    ) -> Result<(), Skip> {
+        let copied = self.draft.take().filter(|(of, draft)| {
+            *of == index && draft.record().range == range && draft.rest() == 0
+        });
+        let Some((_, draft)) = copied else {
+            return Err(Skip::new(SkipReason::Failed, "the range was not copied"));
+        };
+        reached(Point::Copied);
+        // The copy was made while the donor held the best place, which goes free now.
+        if let Some(stage) = &self.stage {
+            stage.release(index).map_err(skip_of)?;
+        }
+        let sealed = draft.seal().map_err(skip_of)?;
+        reached(Point::Sealed);
+        let started = Instant::now();
+        let lease = match take(&file.fd) {
+            Ok(lease) => lease,
+            Err(skip) => return discard(sealed, skip),
+        };
+        let done = self.under_lease(file, sealed, &lease);
+        self.given_up |= lease.is_wanted();
+        drop(lease);
+        *held = (*held).max(started.elapsed());
+        done
+    }
+
+    /// Steps 3 to 10.
+    fn under_lease(&mut self, file: &OpenFile, sealed: Sealed, lease: &Lease) -> Result<(), Skip> {
+        let record = &sealed.record;
+        let range = record.range;
+        let untouched = unchanged(file, &sealed).and_then(|()| match lease.is_wanted() {
+            true => Err(Skip::new(SkipReason::Busy, "another program opened it")),
+            false => Ok(()),
+        });
+        let began = clock_gettime(ClockId::RealtimeCoarse);
+        let mut holder = Rewriter {
+            file: &file.fd,
+            lease,
+            began: (began.tv_sec, began.tv_nsec as u32),
+            mtime: record.mtime,
+            reserve: &mut self.reserve,
+            stage: &self.stage,
+        };
+        let fallocate =
+            |how| rustix::fs::fallocate(&file.fd, how, range.start, range.end - range.start);
+        // Nothing to allocate yet: whether the file can be allocated at all.
+        let able = untouched.and_then(|()| {
+            let can = fallocate(FallocateFlags::KEEP_SIZE).map_err(|e| skip_of(e.into()));
+            let _ = holder.settle_mtime();
+            can
+        });
+        if let Err(skip) = able {
+            return discard(sealed, skip);
+        }
+        reached(Point::Leased);
+        if let Err(e) = fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
+            && unchanged(file, &sealed).is_ok()
+        {
+            return discard(sealed, skip_of(e.into()));
+        }
+        reached(Point::Punched);
+        let mut put = || put(&file.fd, range, &sealed.data, &mut holder);
+        // Once more where the device refused or answered wrongly.
+        if let Err(e) = put().or_else(|_| put()) {
+            return Err(self.shared.needs_recovery(format!("it could not be written back: {e}")));
+        }
+        match sealed.remove() {
+            Ok(()) => {
+                reached(Point::Removed);
+                Ok(())
+            }
+            Err(e) => Err(self.shared.needs_recovery(format!("its record stays: {e}"))),
+        }
+    }
+}
+
+/// Who writes a range again.
+struct Rewriter<'a> {
+    file: &'a OwnedFd,
+    lease: &'a Lease<'a>,
+    /// When the first step began, on the clock that files have.
+    began: (i64, u32),
+    /// What the time of modification was.
+    mtime: (i64, u32),
+    reserve: &'a mut Option<OwnedFd>,
+    stage: &'a Option<Stage>,
+}
+
+impl Holder for Rewriter<'_> {
+    fn lease(&self) -> &Lease<'_> {
+        self.lease
+    }
+
+    fn settle_mtime(&self) -> io::Result<()> {
+        let now = clock_gettime(ClockId::Realtime);
+        let ours = self.began..=(now.tv_sec, now.tv_nsec as u32);
+        if ours.contains(&mtime(self.file)?) { set_mtime(self.file, self.mtime) } else { Ok(()) }
+    }
+
+    fn make_room(&mut self) -> bool {
+        self.reserve.take().is_some() || self.stage.as_ref().is_some_and(Stage::release_all)
+    }
+}
+
+/// Leaves a file that was not touched alone, and removes the record.
+fn discard(sealed: Sealed, skip: Skip) -> Result<(), Skip> {
+    match sealed.remove() {
+        Ok(()) => Err(skip),
+        Err(e) => Err(Skip::new(SkipReason::Failed, format!("a needless record stays: {e}"))),
+    }
+}
+
+fn take(file: &OwnedFd) -> Result<Lease<'_>, Skip> {
+    lease(file).map_err(|e| match e.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::AGAIN) => Skip::new(SkipReason::Busy, "another program has it open"),
+        Some(Errno::INVAL) => Skip::new(SkipReason::Unsupported, "it cannot be leased"),
+        _ => skip_of(e),
+    })
+}
+
+/// Whether the range is data of this file alone, and the file what its record says.
+fn unchanged(file: &OpenFile, sealed: &Sealed) -> Result<(), Skip> {
+    let Sealed { record, data, .. } = sealed;
+    let changed = |what: &str| Err(Skip::new(SkipReason::Busy, what));
+    let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
+    if stat.st_size as u64 != record.size || mtime(&file.fd).map_err(skip_of)? != record.mtime {
+        return changed("it was written to while it was copied");
+    }
+    let mut now = vec![0; data.len()];
+    let read = read_at(&file.fd, &mut now, record.range.start).map_err(skip_of)?;
+    if read < data.len() || now != *data {
+        return changed("it was written to while it was copied");
+    }
+    // A punch may reach to the end of the page that the file ends in.
+    let page = rustix::param::page_size() as u64;
+    let wide = ByteRange { end: record.range.end.next_multiple_of(page), ..record.range };
+    let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, wide, true);
+    let layout = layout.map_err(skip_of)?;
+    let kinds = |range: ByteRange, of: fn(ExtentKind) -> bool| -> u64 {
+        layout.within(range).filter(|e| of(e.kind)).map(|e| e.length).sum()
+    };
+    let behind = ByteRange { start: record.range.end, end: wide.end };
+    if record.range.end > record.size && kinds(behind, |_| true) > 0 {
+        return Err(Skip::new(SkipReason::Unsupported, "space is preallocated behind its end"));
+    }
+    match kinds(record.range, |kind| kind == ExtentKind::Data) == record.range.len() {
+        true => Ok(()),
+        false => Err(Skip::new(SkipReason::LayoutChanged, "not all of it is data of its own")),
+    }
+}
+
+impl Mover for Rewriting {
+    fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
+        (self.stage, self.draft, self.reserve) = (None, None, None);
+        self.go_on()?;
+        // Before anything is copied in vain.
+        drop(take(&file.fd)?);
+        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        let (stage, pieces) = Stage::new(file, ranges, Space::Choice, |_| Ok(()))?;
+        let longest = ranges.iter().map(|r| r.len()).max().unwrap_or(0);
+        let reserve = unnamed(file)?;
+        rustix::fs::fallocate(&reserve, FallocateFlags::empty(), 0, longest + METADATA)
+            .map_err(|e| skip_of(e.into()))?;
+        (self.stage, self.reserve) = (Some(stage), Some(reserve));
+        Ok(pieces)
+    }
+
+    fn moves_whole_ranges(&self) -> bool {
+        true
+    }
+
+    fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip> {
+        self.go_on()?;
+        let whole = Stage::range(&self.stage, index)?;
+        let (_, draft) = match &mut self.draft {
+            Some(copy) if copy.0 == index => copy,
+            _ => {
+                self.draft = None;
+                let draft = self.draft(file, whole)?;
+                self.draft.insert((index, draft))
+            }
+        };
+        let mut bytes = vec![0; part.len().min(draft.rest()) as usize];
+        let read = read_at(&file.fd, &mut bytes, part.start).map_err(skip_of)?;
+        if read < bytes.len() {
+            return Err(Skip::new(SkipReason::SizeChanged, "it was cut while it was copied"));
+        }
+        draft.append(&bytes).map_err(skip_of)
+    }
+
+    fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated {
+        let mut done = Relocated { moved: 0, held: Duration::ZERO, skip: self.go_on().err() };
+        if done.skip.is_none() {
+            match self.rewrite(file, index, part, &mut done.held) {
+                Ok(()) => {
+                    Stage::moved(&mut self.stage, index);
+                    done.moved = part.len();
+                }
+                Err(skip) => done.skip = Some(skip),
+            }
+        }
+        done
+    }
+
+    fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        (self.draft, self.reserve) = (None, None);
+        // Each range was made durable for itself.
+        if let Some(moved) = self.stage.take().and_then(Stage::close) {
+            moved.restore_cache(file);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,170 @@
+//! The bytes of a range in its file: which are missing, and putting them there for good.
+
+use super::point::{Point, reached};
+use super::record::Record;
+use crate::bytes::{read_at, write_at};
+use fragmend_layout::{ByteRange, ExtentKind, Layout};
+use fragmend_scan::fiemap;
+use fragmend_sys::cache;
+use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::lease::Lease;
+use rustix::fs::{FallocateFlags, Timespec, Timestamps, UTIME_OMIT};
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// How a file's range compares with its record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Every byte is there.
+    Whole,
+    /// These parts, whole blocks, are holes or unwritten; every other byte is there.
+    Missing(Vec<ByteRange>),
+    /// The file has another size.
+    Resized(u64),
+    /// Other data begins here.
+    Differs(u64),
+}
+
+/// Compares block by block, after writing back what is dirty. Only what a rewrite leaves behind
+/// counts as missing: holes and unwritten space, which read as zeroes, and one block before them
+/// that was being written when it ended. Written zeroes are data.
+///
+/// # Errors
+/// When the file cannot be read.
+pub(crate) fn judge(file: &OwnedFd, record: &Record, data: &[u8]) -> io::Result<Verdict> {
+    let size = rustix::fs::fstat(file)?.st_size as u64;
+    if size != record.size {
+        return Ok(Verdict::Resized(size));
+    }
+    let range = record.range;
+    let layout = fiemap::layout_within(&mut Fiemap::default(), file, range, true)?;
+    let mut now = vec![0; data.len()];
+    if read_at(file, &mut now, range.start)? < data.len() {
+        return Ok(Verdict::Resized(rustix::fs::fstat(file)?.st_size as u64));
+    }
+    let block = record.block.max(1) as usize;
+    let mut missing: Vec<ByteRange> = Vec::new();
+    for (index, (now, then)) in now.chunks(block).zip(data.chunks(block)).enumerate() {
+        let at = ByteRange::at(range.start + (index * block) as u64, block as u64);
+        let next = ByteRange::at(at.end, block as u64).intersect(range);
+        let zeroes = now.iter().all(|b| *b == 0);
+        if zeroes && is_unwritten(&layout, at) || is_cut(now, then) && is_unwritten(&layout, next) {
+            match missing.last_mut() {
+                Some(last) if last.end == at.start => last.end = at.end,
+                _ => missing.push(at),
+            }
+        } else if now != then {
+            return Ok(Verdict::Differs(at.start));
+        }
+    }
+    Ok(if missing.is_empty() { Verdict::Whole } else { Verdict::Missing(missing) })
+}
+
+/// Whether nothing was ever written there; nothing was behind the end of a range.
+fn is_unwritten(layout: &Layout, blocks: ByteRange) -> bool {
+    blocks.is_empty() || layout.within(blocks).all(|e| e.kind == ExtentKind::Unwritten)
+}
+
+/// Whether a block begins as it should and ends in zeroes instead.
+fn is_cut(now: &[u8], then: &[u8]) -> bool {
+    let same = now.iter().zip(then).take_while(|(a, b)| a == b).count();
+    same > 0 && same < then.len() && now[same..].iter().all(|b| *b == 0)
+}
+
+/// A file's time of modification, as records keep it.
+pub(crate) fn mtime(file: &OwnedFd) -> io::Result<(i64, u32)> {
+    let stat = rustix::fs::fstat(file)?;
+    Ok((stat.st_mtime, stat.st_mtime_nsec as u32))
+}
+
+/// Sets it; the time of access stays.
+pub(crate) fn set_mtime(file: &OwnedFd, (seconds, nanoseconds): (i64, u32)) -> io::Result<()> {
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() },
+    };
+    Ok(rustix::fs::futimens(file, &times)?)
+}
+
+/// How often a file that somebody has open is tried, and how long the first wait is: most look at
+/// a file for a moment, and a program that is being started has all its parent's files until then.
+const TRIES: u32 = 6;
+const FIRST_WAIT: Duration = Duration::from_millis(2);
+
+/// Leases a file, if need be after a moment.
+///
+/// # Errors
+/// As [`Lease::take`].
+pub(crate) fn lease(file: &OwnedFd) -> io::Result<Lease<'_>> {
+    let mut wait = FIRST_WAIT;
+    for _ in 1..TRIES {
+        match Lease::take(file) {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            taken => return taken,
+        }
+        std::thread::sleep(wait);
+        wait *= 2;
+    }
+    Lease::take(file)
+}
+
+/// Who puts bytes into a leased file.
+pub(crate) trait Holder {
+    /// The lease.
+    fn lease(&self) -> &Lease<'_>;
+    /// Sets the time of modification as it is to be, once the bytes are written.
+    fn settle_mtime(&self) -> io::Result<()>;
+    /// Frees space; `false` when there is nothing more to give up.
+    fn make_room(&mut self) -> bool {
+        false
+    }
+}
+
+/// Puts `data` into `range` of the file: new space in one call, the bytes, the time of
+/// modification, all of it durable, and read back from the device.
+///
+/// # Errors
+/// Whatever keeps one byte from being there for certain; also that others may have got in.
+pub(crate) fn put(
+    file: &OwnedFd,
+    range: ByteRange,
+    data: &[u8],
+    holder: &mut dyn Holder,
+) -> io::Result<()> {
+    let allocate =
+        || rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.len());
+    loop {
+        match allocate() {
+            Ok(()) => break,
+            Err(Errno::INTR) => {}
+            Err(Errno::NOSPC | Errno::DQUOT) if holder.make_room() => {
+                // What was freed becomes free with the next commit.
+                let _ = rustix::fs::fsync(file);
+                reached(Point::RoomMade);
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    reached(Point::Allocated);
+    let write = |bytes: &[u8], at: u64| match holder.lease().is_held() {
+        true => write_at(file, bytes, at),
+        false => Err(io::Error::other("it took too long, and others may have the file open")),
+    };
+    let half = data.len() / 2;
+    write(&data[..half], range.start)?;
+    reached(Point::HalfWritten);
+    write(&data[half..], range.start + half as u64)?;
+    holder.settle_mtime()?;
+    reached(Point::Written);
+    rustix::fs::fsync(file)?;
+    reached(Point::Synced);
+    cache::drop_clean(file, range.start..range.end)?;
+    let mut now = vec![0; data.len()];
+    if read_at(file, &mut now, range.start)? < data.len() || now != data {
+        return Err(io::Error::other("what was read back is not what was written"));
+    }
+    reached(Point::Compared);
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! Instants of a rewrite at which a test stops the process, numbered as in the crash argument at
+//! the head of `engine/rewrite.rs`. Builds without debug assertions have none.
+
+/// Right after which step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Point {
+    /// 1: the range is copied, the copy is no record yet.
+    Copied,
+    /// 2: the record is durable.
+    Sealed,
+    /// 3: the file is leased and is what was copied.
+    Leased,
+    /// 4: the range is a hole.
+    Punched,
+    /// No space; the reserve was given up, and the next try follows.
+    RoomMade,
+    /// 5: new space is allocated.
+    Allocated,
+    /// 6: half of the bytes are back.
+    HalfWritten,
+    /// 7: all are, in the page cache.
+    Written,
+    /// 8: they are durable.
+    Synced,
+    /// 9: they were read back.
+    Compared,
+    /// 10: the record is gone.
+    Removed,
+}
+
+/// Ends (`kill`) or stops (`stop`) this process here if `FRAGMEND_STOP_AT` says so, for example
+/// `punched=kill` or `punched=stop,room-made=kill`.
+#[cfg(debug_assertions)]
+pub(crate) fn reached(point: Point) {
+    use rustix::process::{Signal, getpid, kill_process};
+    let Ok(wanted) = std::env::var("FRAGMEND_STOP_AT") else { return };
+    let name = match point {
+        Point::Copied => "copied",
+        Point::Sealed => "sealed",
+        Point::Leased => "leased",
+        Point::Punched => "punched",
+        Point::RoomMade => "room-made",
+        Point::Allocated => "allocated",
+        Point::HalfWritten => "half-written",
+        Point::Written => "written",
+        Point::Synced => "synced",
+        Point::Compared => "compared",
+        Point::Removed => "removed",
+    };
+    let how = wanted.split(',').filter_map(|w| w.split_once('=')).find(|(at, _)| *at == name);
+    if let Some((_, how)) = how {
+        let signal = if how == "stop" { Signal::STOP } else { Signal::KILL };
+        let _ = kill_process(getpid(), signal);
+    }
+}
+
+#[cfg(not(debug_assertions))]
+pub(crate) fn reached(_: Point) {}

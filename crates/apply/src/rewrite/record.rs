@@ -1,0 +1,182 @@
+//! A record: everything that it takes to put a range back, in one file.
+//!
+//! Version 1, little-endian: the [`Header`], the file's handle, its path, zeroes up to a multiple
+//! of 4096, then the bytes of the range as far as the file reached. The header's checksum covers
+//! header, handle and path; the bytes have one of their own. Both are CRC-32C.
+//!
+//! The header is written last, so that a record without one was never finished. A later version
+//! keeps the magic number and the place of the version.
+
+use fragmend_layout::ByteRange;
+use fragmend_sys::fs_id::FsId;
+use fragmend_sys::handle::Handle;
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+use zerocopy::little_endian::{I32, I64, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Version of the format.
+pub const VERSION: u32 = 1;
+
+/// The first bytes of every record, of any version.
+pub const MAGIC: [u8; 8] = *b"FRAGMRW\n";
+
+/// The bytes of the range begin on a multiple of this.
+const DATA_ALIGN: u64 = 4096;
+
+/// No path or handle is longer (`PATH_MAX`, `MAX_HANDLE_SZ`): what claims to be is damaged.
+const LONGEST_NAMES: u64 = 8192;
+
+/// The fixed beginning of a record.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Header {
+    magic: [u8; 8],
+    version: U32,
+    /// CRC-32C of header, handle and path, with zeroes in this field's place.
+    checksum: U32,
+    fs_uuid: [u8; 16],
+    fs_id: U64,
+    inode: U64,
+    generation: U32,
+    handle_kind: I32,
+    handle_bytes: U32,
+    path_bytes: U32,
+    size: U64,
+    mtime_seconds: I64,
+    mtime_nanoseconds: U32,
+    block: U32,
+    start: U64,
+    end: U64,
+    data_checksum: U32,
+    reserved: U32,
+}
+
+const _: () = assert!(size_of::<Header>() == 112);
+
+/// Whose range it is, as the file was before it was touched. The copy itself follows in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The file's file system.
+    pub fs: FsId,
+    /// The file's inode number.
+    pub inode: u64,
+    /// Its generation; 0 where the file system has none.
+    pub generation: u32,
+    /// The file system's own name for it; empty where there is none.
+    pub handle: Handle,
+    /// Where it was last seen, below the mount point.
+    pub path: PathBuf,
+    /// Its size in bytes.
+    pub size: u64,
+    /// When it was last modified: seconds and nanoseconds.
+    pub mtime: (i64, u32),
+    /// Its allocation block in bytes.
+    pub block: u32,
+    /// The range: whole blocks, the last of which may reach beyond the end of the file.
+    pub range: ByteRange,
+    /// CRC-32C of its bytes.
+    pub data_checksum: u32,
+}
+
+/// Why bytes are no record that can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadRecord {
+    /// Something else.
+    #[error("not a record of a rewrite")]
+    Foreign,
+    /// Another version of this program wrote it.
+    #[error("a record of format {0}; this fragmend knows format {VERSION}")]
+    Version(u32),
+    /// Cut off, or not as it was written.
+    #[error("damaged")]
+    Damaged,
+}
+
+impl Record {
+    /// Bytes of the range that the file had: less than the range where it ends in it.
+    pub fn data_len(&self) -> u64 {
+        self.range.end.min(self.size).saturating_sub(self.range.start)
+    }
+
+    /// Where in the record's file they begin.
+    pub fn data_start(&self) -> u64 {
+        let names = self.handle.bytes.len() + self.path.as_os_str().len();
+        (size_of::<Header>() as u64 + names as u64).next_multiple_of(DATA_ALIGN)
+    }
+
+    /// Everything before the bytes of the range.
+    pub fn encode(&self) -> Vec<u8> {
+        let path = self.path.as_os_str().as_bytes();
+        let header = Header {
+            magic: MAGIC,
+            version: VERSION.into(),
+            checksum: 0.into(),
+            fs_uuid: self.fs.uuid,
+            fs_id: self.fs.fsid.into(),
+            inode: self.inode.into(),
+            generation: self.generation.into(),
+            handle_kind: self.handle.kind.into(),
+            handle_bytes: (self.handle.bytes.len() as u32).into(),
+            path_bytes: (path.len() as u32).into(),
+            size: self.size.into(),
+            mtime_seconds: self.mtime.0.into(),
+            mtime_nanoseconds: self.mtime.1.into(),
+            block: self.block.into(),
+            start: self.range.start.into(),
+            end: self.range.end.into(),
+            data_checksum: self.data_checksum.into(),
+            reserved: 0.into(),
+        };
+        let checksum = checksum(&header, &self.handle.bytes, path);
+        let header = Header { checksum: checksum.into(), ..header };
+        let mut bytes = [header.as_bytes(), &self.handle.bytes, path].concat();
+        bytes.resize(self.data_start() as usize, 0);
+        bytes
+    }
+
+    /// From the beginning of a record's file, of which [`Self::LONGEST`] bytes are enough.
+    ///
+    /// # Errors
+    /// [`BadRecord`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadRecord> {
+        if !bytes.starts_with(&MAGIC) {
+            return Err(BadRecord::Foreign);
+        }
+        let version = bytes.get(8..12).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
+        match version {
+            Some(VERSION) => {}
+            Some(other) => return Err(BadRecord::Version(other)),
+            None => return Err(BadRecord::Damaged),
+        }
+        let (header, rest) = Header::read_from_prefix(bytes).map_err(|_| BadRecord::Damaged)?;
+        let handle = rest.get(..header.handle_bytes.get() as usize).ok_or(BadRecord::Damaged)?;
+        let path = rest[handle.len()..].get(..header.path_bytes.get() as usize);
+        let path = path.ok_or(BadRecord::Damaged)?;
+        let unsummed = Header { checksum: 0.into(), ..header };
+        if header.checksum.get() != checksum(&unsummed, handle, path) {
+            return Err(BadRecord::Damaged);
+        }
+        Ok(Self {
+            fs: FsId { uuid: header.fs_uuid, fsid: header.fs_id.get() },
+            inode: header.inode.get(),
+            generation: header.generation.get(),
+            handle: Handle { kind: header.handle_kind.get(), bytes: handle.to_vec() },
+            path: OsString::from_vec(path.to_vec()).into(),
+            size: header.size.get(),
+            mtime: (header.mtime_seconds.get(), header.mtime_nanoseconds.get()),
+            block: header.block.get(),
+            range: ByteRange { start: header.start.get(), end: header.end.get() },
+            data_checksum: header.data_checksum.get(),
+        })
+    }
+
+    /// No header with handle and path is longer, in bytes.
+    pub const LONGEST: u64 = size_of::<Header>() as u64 + LONGEST_NAMES;
+}
+
+fn checksum(header: &Header, handle: &[u8], path: &[u8]) -> u32 {
+    let sum = crc32c::crc32c(header.as_bytes());
+    crc32c::crc32c_append(crc32c::crc32c_append(sum, handle), path)
+}

@@ -1,0 +1,143 @@
+//! `fragmend recover`: put back what an interrupted rewrite left unfinished.
+
+use crate::exit::{Exit, Usage};
+use crate::gather::absolute;
+use crate::ui::Ui;
+use anyhow::Context;
+use fragmend_apply::engine;
+use fragmend_apply::rewrite::journal::{DIRECTORY, ELSEWHERE};
+use fragmend_apply::rewrite::recover::{Options, Outcome, Prefer, Recovered, recover};
+use fragmend_report::recover::RecoverReport;
+use fragmend_report::{Unit, human};
+use fragmend_sys::mounts::{self, Mount};
+use std::collections::HashSet;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Options of `fragmend recover`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The directory that was given to `apply --journal`
+    #[arg(long, value_name = "DIR")]
+    journal: Option<PathBuf>,
+    /// Look and tell, change nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// What to do where a file at or below the given paths was changed after its record was made
+    #[arg(long, value_enum, requires = "paths")]
+    prefer: Option<PreferArg>,
+    /// Only these file systems, by any path on them; all mounted ones if none is given
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+}
+
+/// Values of `--prefer`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum PreferArg {
+    /// The file as it is now: remove the record
+    File,
+    /// The recorded bytes: put them back over what is there
+    Record,
+}
+
+/// Runs the verb.
+pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
+    let mounts = local_mounts(&args.paths)?;
+    let options = Options {
+        dry_run: args.dry_run,
+        prefer: match args.prefer {
+            None => None,
+            Some(PreferArg::File) => Some((Prefer::File, absolute(&args.paths)?)),
+            Some(PreferArg::Record) => Some((Prefer::Record, absolute(&args.paths)?)),
+        },
+    };
+    let (mut records, mut errors) = (Vec::new(), Vec::new());
+    for journal in journals(args, &mounts)? {
+        let done = recover(&journal, &mounts, &options, &mut |record| {
+            if !ui.json {
+                let _ = writeln!(std::io::stdout(), "{}", line(&record));
+            }
+            records.push(record);
+        });
+        errors.extend(done.err().map(|e| e.to_string()));
+    }
+    let report = RecoverReport::new(args.dry_run, records, errors);
+    if ui.json {
+        writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?)?;
+    } else if report.records.is_empty() && report.errors.is_empty() {
+        writeln!(std::io::stdout(), "nothing to recover")?;
+    }
+    report.errors.iter().for_each(|e| ui.warn(e));
+    let failed =
+        report.records.iter().any(|r| matches!(r.outcome, Outcome::Failed | Outcome::Unreachable));
+    Ok(Exit::INTEGRITY.when(report.totals.at_risk > 0)
+        | Exit::FAILED.when(failed || !report.errors.is_empty()))
+}
+
+/// The mounted file systems that rewriting is for, those that show the most first.
+fn local_mounts(paths: &[PathBuf]) -> anyhow::Result<Vec<Mount>> {
+    let mut found: Vec<Mount> = match paths {
+        [] => mounts::all().context("the mount table")?,
+        paths => {
+            let of =
+                |path: &PathBuf| mounts::of_path(path).with_context(|| path.display().to_string());
+            paths.iter().map(of).collect::<anyhow::Result<_>>()?
+        }
+    };
+    if let (false, Some(why)) =
+        (paths.is_empty(), found.iter().find_map(|m| engine::local(m).err()))
+    {
+        return Err(Usage(why).into());
+    }
+    found.retain(|mount| engine::local(mount).is_ok());
+    let mut seen = HashSet::new();
+    found.retain(|mount| seen.insert((mount.dev, mount.root.clone())));
+    found.sort_by_key(|mount| (mount.has_option("ro"), mount.root.components().count()));
+    Ok(found)
+}
+
+fn journals(args: &Args, mounts: &[Mount]) -> anyhow::Result<Vec<PathBuf>> {
+    let Some(dir) = &args.journal else {
+        return Ok(mounts.iter().map(|m| m.point.join(DIRECTORY)).collect());
+    };
+    let is_journal = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(ELSEWHERE) || name == DIRECTORY
+    };
+    if is_journal(dir) {
+        return Ok(vec![dir.clone()]);
+    }
+    let entries = std::fs::read_dir(dir).with_context(|| dir.display().to_string())?;
+    let names =
+        entries.collect::<Result<Vec<_>, _>>().with_context(|| dir.display().to_string())?;
+    let mut journals: Vec<_> =
+        names.iter().map(|entry| entry.path()).filter(|p| is_journal(p)).collect();
+    journals.sort();
+    Ok(journals)
+}
+
+fn line(record: &Recovered) -> String {
+    let path = Path::new(&record.path.path);
+    let name = match path.as_os_str().is_empty() {
+        true => record.record.escape_default().to_string(),
+        false => record.path.path.escape_default().to_string(),
+    };
+    let bytes = human(record.restored_bytes as f64, Unit::Bytes);
+    let what = match record.outcome {
+        Outcome::Whole => "whole; its record was removed".into(),
+        Outcome::Restored => format!("{bytes} put back at {}", record.offset),
+        Outcome::WouldRestore => format!("{bytes} would be put back at {}", record.offset),
+        Outcome::NeverBegun => "an unfinished copy, removed".into(),
+        Outcome::FileGone => "deleted meanwhile; its record was removed".into(),
+        Outcome::Discarded => "left as it is; its record was removed".into(),
+        Outcome::Changed => "CHANGED MEANWHILE, nothing was done".into(),
+        Outcome::Damaged => "RECORD DAMAGED, nothing was done".into(),
+        Outcome::Foreign => "a foreign record, nothing was done".into(),
+        Outcome::Unreachable => "OUT OF REACH, nothing was done".into(),
+        Outcome::Failed => "FAILED".into(),
+    };
+    match &record.detail {
+        Some(detail) => format!("{name}: {what} ({detail})"),
+        None => format!("{name}: {what}"),
+    }
+}

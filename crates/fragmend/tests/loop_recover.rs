@@ -1,0 +1,261 @@
+//! `fragmend recover` on whatever it may find: it never overwrites what somebody else wrote, says
+//! what it did, and may itself be ended at any instant.
+
+mod support;
+
+use fragmend_testbed::file_system::{EXT4, XFS};
+use fragmend_testbed::fragment::{content, is_intact};
+use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::process::{Running, finish};
+use serde_json::Value;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use support::rewrite::{FRAGMEND, killed_at, outcomes, recover};
+use support::{SIZE, fragmented};
+
+/// A file whose bytes are a hole, and a record.
+fn punched(image: &Image) -> PathBuf {
+    let file = fragmented(image, "file");
+    killed_at(image, &file, "punched");
+    image.sync();
+    assert_eq!(fs::read(&file).unwrap(), vec![0; SIZE as usize]);
+    file
+}
+
+fn record(image: &Image) -> PathBuf {
+    let journal = fs::read_dir(image.path().join(".fragmend-rewrite")).unwrap();
+    let paths: Vec<PathBuf> = journal.map(|e| e.unwrap().path()).collect();
+    assert_eq!(paths.len(), 1, "{paths:?}");
+    paths[0].clone()
+}
+
+/// Recovers, and wants this one outcome and exit code.
+fn told(image: &Image, outcome: &str, code: i32) -> Value {
+    let (told, got) = recover(&[&image.path()]);
+    assert_eq!((outcomes(&told), got), (vec![outcome.to_owned()], code), "{told}");
+    told
+}
+
+fn nothing_left(image: &Image) {
+    assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0);
+    assert!(!image.path().join(".fragmend-rewrite").exists());
+}
+
+#[test]
+fn loop_nothing_to_recover_is_said() {
+    let image = Image::ext4(64 << 20);
+    let mut command = Command::new(FRAGMEND);
+    let text = finish(command.arg("recover").arg(image.path())).expect(&[0]);
+    assert_eq!(text, "nothing to recover\n");
+    let tmpfs = finish(Command::new(FRAGMEND).args(["recover", "/dev/shm"]));
+    assert_eq!(tmpfs.status.code(), Some(8), "{tmpfs:?}");
+}
+
+#[test]
+fn loop_a_dry_run_changes_nothing() {
+    let image = Image::ext4(320 << 20);
+    let file = punched(&image);
+    for _ in 0..2 {
+        let (told, code) = recover(&[&"--dry-run", &image.path()]);
+        assert_eq!((outcomes(&told), code), (vec!["would_restore".to_owned()], 1), "{told}");
+        assert_eq!(told["totals"]["restored_bytes"], SIZE);
+    }
+    assert_eq!(fs::read(&file).unwrap(), vec![0; SIZE as usize]);
+    told(&image, "restored", 0);
+    assert!(is_intact(&file, SIZE).unwrap());
+    nothing_left(&image);
+}
+
+#[test]
+fn loop_a_renamed_file_is_found_and_a_deleted_one_let_go() {
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        let file = punched(&image);
+        fs::create_dir(image.path().join("dir")).unwrap();
+        let moved = image.path().join("dir/moved");
+        fs::rename(&file, &moved).unwrap();
+        // Somebody else has the old name now.
+        fs::write(&file, "another").unwrap();
+        image.remount();
+        told(&image, "restored", 0);
+        assert!(is_intact(&moved, SIZE).unwrap());
+        assert_eq!(fs::read(&file).unwrap(), b"another");
+        fs::remove_file(&file).unwrap();
+        fs::remove_file(image.path().join("file.dummy")).unwrap();
+        let file = punched(&image);
+        fs::remove_file(&file).unwrap();
+        // A new file may get the inode number.
+        fs::write(&file, vec![0; SIZE as usize]).unwrap();
+        told(&image, "file_gone", 0);
+        assert_eq!(fs::read(&file).unwrap(), vec![0; SIZE as usize]);
+        nothing_left(&image);
+        image.fsck();
+    }
+}
+
+/// Changes a punched file; what is there then must stay until it is decided.
+fn changed(change: impl Fn(&Path), why: &str) {
+    let image = Image::ext4(320 << 20);
+    let file = punched(&image);
+    change(&file);
+    image.remount();
+    let now = fs::read(&file).unwrap();
+    let found = told(&image, "changed", 1);
+    let detail = found["records"][0]["detail"].as_str().unwrap();
+    assert!(detail.contains(why) && detail.contains("--prefer"), "{detail}");
+    assert_eq!(fs::read(&file).unwrap(), now);
+    // A decision about something else is none.
+    let elsewhere = image.path().join("lost+found");
+    let (again, code) = recover(&[&"--prefer=record", &elsewhere]);
+    assert_eq!((outcomes(&again), code), (vec!["changed".to_owned()], 1), "{again}");
+    // Kept as it is, or put back.
+    let copy = fs::read(record(&image)).unwrap();
+    let (kept, code) = recover(&[&"--prefer=file", &file]);
+    assert_eq!((outcomes(&kept), code), (vec!["discarded".to_owned()], 0), "{kept}");
+    assert_eq!(fs::read(&file).unwrap(), now);
+    nothing_left(&image);
+    let journal = image.path().join(".fragmend-rewrite");
+    run("mkdir", [OsStr::new("-m700"), journal.as_os_str()]);
+    fs::write(journal.join("again.record"), copy).unwrap();
+    let (back, code) = recover(&[&"--prefer=record", &file]);
+    assert_eq!((outcomes(&back), code), (vec!["restored".to_owned()], 0), "{back}");
+    let mut want = vec![0; SIZE as usize];
+    content(0, &mut want);
+    assert_eq!(fs::read(&file).unwrap()[..want.len()], want);
+}
+
+fn write(file: &Path, bytes: &[u8], at: u64) {
+    let file = File::options().write(true).open(file).unwrap();
+    file.write_all_at(bytes, at).unwrap();
+    file.sync_all().unwrap();
+}
+
+#[test]
+fn loop_newer_data_is_not_overwritten() {
+    changed(|file| write(file, &[7; 100], 40_960), "other data at 40960");
+}
+
+#[test]
+fn loop_written_zeroes_are_data() {
+    changed(|file| write(file, &[0; 4096], 8192), "other data at 8192");
+}
+
+#[test]
+fn loop_a_file_of_another_size_is_not_touched() {
+    changed(|file| write(file, b"more", SIZE), "1048580 bytes now");
+    changed(
+        |file| File::options().write(true).open(file).unwrap().set_len(SIZE / 2).unwrap(),
+        "524288 bytes now",
+    );
+}
+
+#[test]
+fn loop_a_file_that_was_modified_much_later_is_not_touched() {
+    let later = |file: &Path| {
+        run("touch", [OsStr::new("-d"), OsStr::new("+5 minutes"), file.as_os_str()]);
+    };
+    changed(later, "modified after");
+}
+
+#[test]
+fn loop_a_file_in_use_waits_for_another_time() {
+    let image = Image::ext4(320 << 20);
+    let file = punched(&image);
+    let held = File::open(&file).unwrap();
+    let found = told(&image, "unreachable", 5);
+    assert!(found["records"][0]["detail"].as_str().unwrap().contains("has it open"), "{found}");
+    drop(held);
+    told(&image, "restored", 0);
+    assert!(is_intact(&file, SIZE).unwrap());
+}
+
+#[test]
+fn loop_damaged_and_foreign_records_are_kept() {
+    let image = Image::ext4(320 << 20);
+    let file = punched(&image);
+    let path = record(&image);
+    let sound = fs::read(&path).unwrap();
+    let flipped = |at: usize| {
+        let mut bytes = sound.clone();
+        bytes[at] ^= 1;
+        bytes
+    };
+    for (bytes, outcome) in [
+        (flipped(5000), "damaged"), // the copy
+        (flipped(50), "damaged"),   // the header
+        (flipped(115), "damaged"),  // the handle
+        (flipped(8), "foreign"),    // the version
+        (flipped(0), "foreign"),    // the magic number
+        (flipped(20), "damaged"),   // the file system
+        (sound[..50].to_vec(), "damaged"),
+        (sound[..9000].to_vec(), "damaged"),
+        (Vec::new(), "foreign"),
+    ] {
+        fs::write(&path, &bytes).unwrap();
+        told(&image, outcome, 1);
+        assert_eq!(fs::read(&path).unwrap(), bytes, "it is kept");
+        assert_eq!(fs::read(&file).unwrap(), vec![0; SIZE as usize]);
+    }
+    // A record of another file system, copied here.
+    let other = Image::ext4(64 << 20);
+    let journal = other.path().join(".fragmend-rewrite");
+    run("mkdir", [OsStr::new("-m700"), journal.as_os_str()]);
+    fs::write(journal.join("1-0.record"), &sound).unwrap();
+    told(&other, "foreign", 1);
+    fs::write(&path, &sound).unwrap();
+    told(&image, "restored", 0);
+    assert!(is_intact(&file, SIZE).unwrap());
+    nothing_left(&image);
+}
+
+#[test]
+fn loop_recovery_may_end_at_any_instant() {
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        let file = punched(&image);
+        for step in ["allocated", "half-written", "written", "synced", "compared"] {
+            // Once it is written it is whole, and each further try begins with a hole again.
+            let mut command = Command::new(FRAGMEND);
+            command.arg("recover").arg(image.path());
+            command.env("FRAGMEND_STOP_AT", format!("{step}=kill"));
+            let ended = finish(&mut command);
+            assert_eq!(ended.status.signal(), Some(9), "{step}: {ended:?}");
+            let outcome = match step {
+                "allocated" | "half-written" => "would_restore",
+                _ => "whole",
+            };
+            let (told, _) = recover(&[&"--dry-run", &image.path()]);
+            assert_eq!(outcomes(&told), [outcome], "{step}: {told}");
+            if outcome == "whole" {
+                assert!(is_intact(&file, SIZE).unwrap());
+                run("fallocate", [OsStr::new("-pl"), OsStr::new("1M"), file.as_os_str()]);
+            }
+        }
+        image.remount();
+        told(&image, "restored", 0);
+        assert!(is_intact(&file, SIZE).unwrap());
+        nothing_left(&image);
+        image.fsck();
+    }
+}
+
+#[test]
+fn loop_who_opens_while_it_is_recovered_waits() {
+    let image = Image::ext4(320 << 20);
+    let file = punched(&image);
+    let mut command = Command::new(FRAGMEND);
+    command.args(["recover", "--json"]).arg(image.path()).stdout(Stdio::piped());
+    command.env("FRAGMEND_STOP_AT", "half-written=stop");
+    let stopped = Running::start(&mut command).wait_until(support::rewrite::is_stopped);
+    let mut sum = Command::new("sha256sum");
+    let reader = Running::start(sum.arg(&file).stdout(Stdio::piped()));
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    support::rewrite::go_on(stopped).expect(&[0]);
+    let read = reader.wait().expect(&[0]);
+    assert!(is_intact(&file, SIZE).unwrap());
+    assert!(read.starts_with(&fragmend_testbed::tools::sha256(&file)), "{read}");
+}

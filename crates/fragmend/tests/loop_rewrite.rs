@@ -1,0 +1,351 @@
+//! `--engine rewrite` beside others: who is kept out, what is refused and left alone, what a full
+//! disk does. What every engine must do is in `loop_engines.rs`, crashes are in
+//! `loop_rewrite_crash.rs` and `loop_rewrite_random.rs`.
+
+mod support;
+
+use fragmend_apply::{ApplyError, Choice, Options, Rate};
+use fragmend_layout::SkipReason;
+use fragmend_plan::Policy;
+use fragmend_testbed::file_system::{EXT3, EXT4, XFS};
+use fragmend_testbed::fragment::is_intact;
+use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::overlay::Overlay;
+use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::tools::extents;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use support::rewrite::{
+    FRAGMEND, go_on, is_stopped, killed_at, outcomes, recover, rewrite, stopped_at,
+};
+use support::{SIZE, apply_with, fragmented, plan, reasons};
+
+fn rewriting() -> Options {
+    let engine = Choice::Rewrite { journal: None };
+    Options { rate: Rate::Unlimited, engine, ..Options::default() }
+}
+
+#[test]
+fn loop_an_open_file_is_left_alone() {
+    let image = Image::ext4(320 << 20);
+    let file = fragmented(&image, "file");
+    let made = plan(&[&file], Policy::WholeFile);
+    let program = "import mmap,sys\nf=open(sys.argv[1],sys.argv[2])\n\
+        m=mmap.mmap(f.fileno(),0,prot=mmap.PROT_READ) if sys.argv[3]=='map' else 0\n\
+        f.close() if m else 0\nprint('there',flush=True)\nsys.stdin.read()";
+    for how in [["rb", "hold"], ["r+b", "hold"], ["rb", "map"]] {
+        let mut command = Command::new("python3");
+        command.args(["-c", program]).arg(&file).args(how).stdin(Stdio::piped());
+        let mut user = Running::start(command.stdout(Stdio::piped()));
+        let mut line = [0; 6];
+        let stdout = user.child().stdout.as_mut().unwrap();
+        std::io::Read::read_exact(stdout, &mut line).unwrap();
+        let (summary, _) = apply_with(&made, &rewriting());
+        assert_eq!(reasons(&summary, &file), [SkipReason::Busy], "{how:?}: {summary:?}");
+        assert_eq!(summary.moved_bytes, 0);
+        drop(user.child().stdin.take());
+        user.wait().expect(&[0]);
+    }
+    assert!(extents(&file) > 100 && is_intact(&file, SIZE).unwrap());
+    let (summary, _) = apply_with(&made, &rewriting());
+    assert_eq!((summary.ranges_moved, extents(&file)), (1, 1), "{summary:?}");
+}
+
+#[test]
+fn loop_who_opens_in_the_middle_waits_and_reads_right() {
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        let file = fragmented(&image, "file");
+        let (bytes, modified) = (fs::read(&file).unwrap(), file.metadata().unwrap().mtime_nsec());
+        // A hole where the bytes were, and the process stopped.
+        let stopped = stopped_at(&image, &file, "punched");
+        let mut sum = Command::new("sha256sum");
+        let reader = Running::start(sum.arg(&file).stdout(Stdio::piped()));
+        let mut cut = Command::new("python3");
+        let program = "import os,sys;os.truncate(sys.argv[1],os.stat(sys.argv[1]).st_size+1)";
+        let writer = Running::start(cut.args(["-c", program]).arg(&file));
+        let direct = ["if=/dev/null", "oflag=nonblock", "conv=notrunc", "status=none"];
+        let mut dd = Command::new("dd");
+        dd.args(direct).arg(format!("of={}", file.display()));
+        assert!(!finish(&mut dd).status.success(), "who does not wait is turned away");
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let waits = |id: u32| fs::read_to_string(format!("/proc/{id}/wchan")).unwrap();
+        assert!(waits(reader.id()).contains("break_lease"), "{}", waits(reader.id()));
+        let told = go_on(stopped).expect(&[0, 2]);
+        assert!(told.contains("\"outcome\":\"moved\""), "{told}");
+        let read = reader.wait().expect(&[0]);
+        writer.wait().expect(&[0]);
+        // The one who waited to append may come before or after the one who waited to read.
+        let grown = [&bytes[..], &[0]].concat();
+        let sums = [&bytes, &grown].map(|bytes| {
+            let copy = image.scratch().join("copy");
+            fs::write(&copy, bytes).unwrap();
+            fragmend_testbed::tools::sha256(&copy)
+        });
+        assert!(sums.iter().any(|sum| read.starts_with(sum.as_str())), "{read}");
+        assert_eq!(fs::read(&file).unwrap(), grown);
+        assert_ne!(file.metadata().unwrap().mtime_nsec(), modified, "the writer's time stays");
+        image.fsck();
+    }
+}
+
+#[test]
+fn loop_a_write_between_copy_and_lease_is_kept() {
+    let image = Image::ext4(320 << 20);
+    let file = fragmented(&image, "file");
+    let stopped = stopped_at(&image, &file, "sealed");
+    let changed = vec![7; 4096];
+    std::os::unix::fs::FileExt::write_all_at(
+        &File::options().write(true).open(&file).unwrap(),
+        &changed,
+        8192,
+    )
+    .unwrap();
+    let told = go_on(stopped).expect(&[2]);
+    assert!(told.contains("\"reason\":\"busy\""), "{told}");
+    assert_eq!(fs::read(&file).unwrap()[8192..12288], changed);
+    assert!(extents(&file) > 100);
+    assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0);
+}
+
+#[test]
+fn loop_links_names_owners_and_times_stay() {
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        let name = OsStr::from_bytes(b"new\nline \xff\\ (deleted)");
+        let file = image.path().join(name);
+        fs::rename(fragmented(&image, "file"), &file).unwrap();
+        let link = image.path().join("link");
+        fs::hard_link(&file, &link).unwrap();
+        std::os::unix::fs::chown(&file, Some(1234), Some(5678)).unwrap();
+        run(
+            "setfattr",
+            ["-n", "user.note", "-v", "kept"].map(OsStr::new).into_iter().chain([file.as_os_str()]),
+        );
+        run(
+            "touch",
+            ["-d", "2001-02-03 04:05:06.789"].map(OsStr::new).into_iter().chain([file.as_os_str()]),
+        );
+        let looks = || {
+            let m = link.metadata().unwrap();
+            let owner = (m.uid(), m.gid(), m.mode(), m.nlink());
+            (owner, m.mtime(), m.mtime_nsec(), m.ino(), m.len())
+        };
+        let before = looks();
+        let (summary, receipts) = apply_with(&plan(&[&file], Policy::WholeFile), &rewriting());
+        assert_eq!((summary.ranges_moved, extents(&link)), (1, 1), "{summary:?}");
+        assert_eq!(receipts[0].path.to_path().unwrap(), file);
+        image.fsck();
+        assert_eq!(looks(), before);
+        assert!(is_intact(&link, SIZE).unwrap());
+        let note = run(
+            "getfattr",
+            ["--only-values", "-n", "user.note"]
+                .map(OsStr::new)
+                .into_iter()
+                .chain([link.as_os_str()]),
+        );
+        assert_eq!(note, "kept");
+    }
+}
+
+#[test]
+fn loop_what_writing_would_spoil_is_left_alone() {
+    let image = Image::ext4(320 << 20);
+    let (suid, capable) = (fragmented(&image, "suid"), fragmented(&image, "capable"));
+    run("chmod", [OsStr::new("u+s"), suid.as_os_str()]);
+    // cap_net_raw=ep, as setcap writes it (struct vfs_cap_data, revision 2).
+    let raw = "0x0100000200200000000000000000000000000000";
+    run(
+        "setfattr",
+        ["-n", "security.capability", "-v", raw]
+            .map(OsStr::new)
+            .into_iter()
+            .chain([capable.as_os_str()]),
+    );
+    let (summary, _) = apply_with(&plan(&[image.path()], Policy::WholeFile), &rewriting());
+    for file in [&suid, &capable] {
+        assert_eq!(reasons(&summary, file), [SkipReason::Unsupported], "{summary:?}");
+    }
+    assert_eq!(summary.moved_bytes, 0);
+}
+
+#[test]
+fn loop_refusals_say_why() {
+    let image = Image::ext4(320 << 20);
+    let file = fragmented(&image, "file");
+    let made = plan(&[&file], Policy::WholeFile);
+    // As if the file system were one that has no engine of its own.
+    let refused = |plan: &fragmend_plan::Plan, options: &Options| -> String {
+        match fragmend_apply::apply(plan, options, &AtomicBool::new(false), |_| {}) {
+            Err(e @ ApplyError::Refused(_)) => e.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let elsewhere = |dir: &Path| {
+        let mut other = made.clone();
+        other.devices[0].device = dir.metadata().unwrap().dev();
+        other.devices[0].mount = dir.into();
+        other.files[0].file.device = other.devices[0].device;
+        other
+    };
+    let shm = refused(&elsewhere(Path::new("/dev/shm")), &rewriting());
+    assert!(shm.contains("tmpfs") && shm.contains("memory"), "{shm}");
+    let overlay = Overlay::over(&image);
+    let layers = refused(&elsewhere(&overlay.merged), &rewriting());
+    assert!(layers.contains("an overlay") && layers.contains("upperdir"), "{layers}");
+    drop(overlay);
+    // Somebody else's directory where the journal is to be.
+    let journal = image.path().join(".fragmend-rewrite");
+    fs::create_dir(&journal).unwrap();
+    std::os::unix::fs::chown(&journal, Some(65534), None).unwrap();
+    let foreign = refused(&made, &rewriting());
+    assert!(foreign.contains("not a directory of ours alone"), "{foreign}");
+    fs::remove_dir(&journal).unwrap();
+    std::os::unix::fs::symlink("/tmp", &journal).unwrap();
+    assert!(refused(&made, &rewriting()).contains("not a directory of ours alone"));
+    fs::remove_file(&journal).unwrap();
+    // Records that were left.
+    killed_at(&image, &fragmented(&image, "other"), "punched");
+    let open = refused(&made, &rewriting());
+    let what = format!("fragmend recover {}", image.path().display());
+    assert!(open.contains(&what), "{open}");
+    assert_eq!(recover(&[&image.path()]).1, 0);
+    assert_eq!(apply_with(&made, &rewriting()).0.ranges_moved, 1);
+    // Options that do not go together.
+    let mut command = Command::new(FRAGMEND);
+    let usage = finish(command.args(["apply", "--journal", "/tmp", "plan.json"]));
+    assert!(usage.stderr.contains("--engine rewrite"), "{usage:?}");
+}
+
+/// Planning moves nothing, so it needs no engine; applying says what it takes.
+#[test]
+fn loop_a_file_system_without_an_engine_is_planned_for() {
+    let image = Image::of(&EXT3, 128 << 20);
+    let (path, between) = (image.path().join("file"), image.path().join("between"));
+    let files = [File::create(&path).unwrap(), File::create(&between).unwrap()];
+    for _ in 0..64 {
+        for mut file in &files {
+            std::io::Write::write_all(&mut file, &[9; 4096]).unwrap();
+            file.sync_all().unwrap();
+        }
+    }
+    drop(files);
+    let plan_file = image.scratch().join("plan.json");
+    let planned = finish(
+        Command::new(FRAGMEND)
+            .args(["plan", "--policy", "whole-file", "-o"])
+            .args([&plan_file, &path]),
+    );
+    assert!(planned.stderr.contains("fragmend apply --engine rewrite"), "{planned:?}");
+    planned.expect(&[2]);
+    let apply = |args: &[&str]| {
+        let ended = finish(Command::new(FRAGMEND).arg("apply").args(args).arg(&plan_file));
+        assert_eq!(ended.status.code(), Some(4), "{ended:?}");
+        ended.stderr
+    };
+    let native = apply(&[]);
+    assert!(native.contains("ext3") && native.contains("--engine rewrite"), "{native}");
+    // This one cannot allocate ahead: tried, not guessed.
+    let tried = apply(&["--engine", "rewrite"]);
+    assert!(tried.contains("no space can be allocated"), "{tried}");
+    assert!(!image.path().join(".fragmend-rewrite").exists());
+}
+
+#[test]
+fn loop_two_at_once_do_not_meet() {
+    let image = Image::ext4(320 << 20);
+    let (file, other) = (fragmented(&image, "file"), fragmented(&image, "other"));
+    let stopped = stopped_at(&image, &file, "punched");
+    let second = finish(&mut rewrite(&image, &other, ""));
+    assert_eq!(second.status.code(), Some(4), "{second:?}");
+    assert!(second.stderr.contains("at work"), "{second:?}");
+    let (told, code) = recover(&[&image.path()]);
+    assert!(code == 4 && told["errors"][0].as_str().unwrap().contains("at work"), "{told}");
+    go_on(stopped).expect(&[0, 2]);
+    assert!(is_intact(&file, SIZE).unwrap() && extents(&file) == 1);
+}
+
+#[test]
+fn loop_records_may_lie_elsewhere() {
+    let image = Image::of(&XFS, 320 << 20);
+    let file = fragmented(&image, "file");
+    let journal = image.scratch().join("journal");
+    fs::create_dir(&journal).unwrap();
+    let mut command = rewrite(&image, &file, "punched=kill");
+    command.arg("--journal").arg(&journal);
+    assert_eq!(finish(&mut command).status.code(), None);
+    assert!(!image.path().join(".fragmend-rewrite").exists());
+    // Another number for the device would not matter, nor another place to mount it.
+    image.remount();
+    assert!(!is_intact(&file, SIZE).unwrap());
+    let other = fragmented(&image, "other");
+    let again = finish(rewrite(&image, &other, "").arg("--journal").arg(&journal));
+    assert!(again.stderr.contains("fragmend recover --journal"), "{again:?}");
+    let (told, code) = recover(&[&"--journal", &journal]);
+    assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
+    assert!(is_intact(&file, SIZE).unwrap());
+    assert_eq!(fs::read_dir(&journal).unwrap().count(), 0);
+}
+
+/// Takes every block, also of what is kept for root.
+fn fill(image: &Image, name: &str) -> File {
+    let filler = File::create(image.path().join(name)).unwrap();
+    let mut at = 0;
+    for piece in [4 << 20, 256 << 10, 4096] {
+        while rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), at, piece).is_ok()
+        {
+            at += piece;
+        }
+    }
+    image.sync();
+    filler
+}
+
+#[test]
+fn loop_a_disk_that_fills_up_in_the_middle() {
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        // Punched, then everything that is free is taken: the reserve must do.
+        let file = fragmented(&image, "file");
+        let stopped = stopped_at(&image, &file, "punched");
+        // What was punched becomes free.
+        image.sync();
+        let filler = fill(&image, "filler");
+        go_on(stopped).expect(&[0, 2]);
+        assert!(is_intact(&file, SIZE).unwrap(), "{}: the reserve was there", file_system.name);
+        assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0);
+        fs::remove_file(image.path().join("filler")).unwrap();
+        drop(filler);
+        // What it gives up is taken, too, each time: the record stays, until there is room.
+        let file = fragmented(&image, "other");
+        let mut running =
+            Running::start(&mut rewrite(&image, &file, "punched=stop,room-made=stop"));
+        let mut fillers = Vec::new();
+        for name in ["all", "reserve", "donor"] {
+            running = running.wait_until(is_stopped);
+            image.sync();
+            fillers.push(fill(&image, name));
+            running.signal(rustix::process::Signal::CONT);
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        let ended = running.wait();
+        assert_eq!(ended.status.code(), Some(6), "{ended:?}");
+        assert!(ended.stdout.contains("\"reason\":\"needs_recovery\""), "{ended:?}");
+        let (told, code) = recover(&[&image.path()]);
+        assert_eq!((outcomes(&told), code), (vec!["failed".to_owned()], 5), "{told}");
+        for name in ["all", "reserve", "donor"] {
+            fs::remove_file(image.path().join(name)).unwrap();
+        }
+        drop(fillers);
+        let (told, code) = recover(&[&image.path()]);
+        assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
+        assert!(is_intact(&file, SIZE).unwrap());
+        image.fsck();
+    }
+}

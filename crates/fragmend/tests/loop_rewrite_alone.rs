@@ -1,0 +1,90 @@
+//! Rewriting and recovering where the whole machine is concerned: one test at a time, in a program
+//! of their own.
+
+mod support;
+
+use fragmend_testbed::cleanup::{self, Ticket, Undo};
+use fragmend_testbed::file_system::{EXT4, XFS};
+use fragmend_testbed::image::Image;
+use fragmend_testbed::process::{Running, finish};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use support::fragmented;
+use support::rewrite::{go_on, killed_at, outcomes, recover, rewrite, stopped_at};
+
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// How long others wait for a lease; as it was when dropped.
+struct BreakTime(Undo, #[allow(dead_code)] Ticket);
+
+impl BreakTime {
+    fn set(seconds: &str) -> Self {
+        let path = PathBuf::from("/proc/sys/fs/lease-break-time");
+        let undo = Undo::Setting(path.clone(), fs::read_to_string(&path).unwrap());
+        let ticket = cleanup::register(undo.clone());
+        fs::write(path, seconds).unwrap();
+        Self(undo, ticket)
+    }
+}
+
+impl Drop for BreakTime {
+    fn drop(&mut self) {
+        self.0.run();
+    }
+}
+
+#[test]
+fn loop_records_are_found_without_being_told_where() {
+    let _alone = alone();
+    // Recovering holds every mounted file system for a moment: others could not unmount theirs.
+    let images = [&EXT4, &XFS].map(|file_system| Image::of(file_system, 320 << 20));
+    let files = images.each_ref().map(|image| {
+        let file = fragmented(image, "file");
+        killed_at(image, &file, "punched");
+        file
+    });
+    // Whatever else is mounted here is not ours to mend.
+    let (told, code) = recover(&[&"--dry-run"]);
+    for file in &files {
+        let is_it = |r: &&serde_json::Value| r["path"].as_str() == file.to_str();
+        let found = told["records"].as_array().unwrap().iter().find(is_it).unwrap();
+        assert_eq!((found["outcome"].as_str(), code & 1), (Some("would_restore"), 1), "{told}");
+    }
+}
+
+#[test]
+fn loop_a_short_break_time_is_refused() {
+    let _alone = alone();
+    let image = Image::ext4(128 << 20);
+    let file = fragmented(&image, "file");
+    let _short = BreakTime::set("5");
+    let refused = finish(&mut rewrite(&image, &file, ""));
+    assert_eq!(refused.status.code(), Some(4), "{refused:?}");
+    assert!(refused.stderr.contains("lease-break-time is 5 s"), "{refused:?}");
+}
+
+#[test]
+fn loop_what_is_written_after_the_lease_was_lost_stays() {
+    let _alone = alone();
+    let image = Image::ext4(320 << 20);
+    let file = fragmented(&image, "file");
+    let _time = BreakTime::set("10");
+    // As if the device had hung in the middle for longer than others wait.
+    let stopped = stopped_at(&image, &file, "punched");
+    let program = "import sys\nf=open(sys.argv[1],'r+b')\nf.seek(40960)\nf.write(b'newer'*2000)";
+    let mut command = Command::new("python3");
+    Running::start(command.args(["-c", program]).arg(&file)).wait().expect(&[0]);
+    let ended = go_on(stopped);
+    assert_eq!(ended.status.code(), Some(6), "{ended:?}");
+    assert!(ended.stdout.contains("it took too long"), "{ended:?}");
+    let newer = |file| fs::read(file).unwrap()[40_960..50_960] == *b"newer".repeat(2000);
+    assert!(newer(&file));
+    let (told, code) = recover(&[&image.path()]);
+    assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{told}");
+    assert!(newer(&file));
+}

@@ -1,0 +1,99 @@
+//! `--engine rewrite` loses no byte, at whatever instant it ends: every step of the crash argument
+//! (`apply/src/engine/rewrite.rs`) is visited by a kill and by a power cut, and recovered from.
+
+mod support;
+
+use fragmend_sys::shutdown::cut_power;
+use fragmend_testbed::file_system::{EXT4, FileSystem, XFS};
+use fragmend_testbed::fragment::{interleaved, is_intact};
+use fragmend_testbed::image::Image;
+use fragmend_testbed::tools::extents;
+use rustix::process::Signal;
+use std::fs::File;
+use std::path::PathBuf;
+use support::rewrite::{STEPS, killed_at, outcomes, recover, stopped_at};
+
+const KIB: u64 = 1 << 10;
+const BYTES: u64 = 1024 * KIB + 1808; // the last block is partial
+
+static ENGINES: [&FileSystem; 2] = [&EXT4, &XFS];
+
+/// A fragmented file of its own for each step: XFS mends what is made anew in its place.
+fn fresh(image: &Image, name: &str) -> PathBuf {
+    let path = image.path().join(name);
+    interleaved(&path, BYTES, &[4096], true).unwrap();
+    image.sync();
+    assert!(extents(&path) > 100, "{}", extents(&path));
+    path
+}
+
+/// What `recover` has to say after a process ended right after this step.
+fn expected(step: &str) -> &'static [&'static str] {
+    match step {
+        "copied" => &["never_begun"],
+        "punched" | "allocated" | "half-written" => &["restored"],
+        "removed" => &[],
+        _ => &["whole"],
+    }
+}
+
+#[test]
+fn loop_a_kill_after_every_step_is_recovered_from() {
+    for engine in ENGINES {
+        let image = Image::of(engine, 320 << 20);
+        for step in STEPS {
+            println!("{}: {step}", engine.name);
+            let file = fresh(&image, step);
+            killed_at(&image, &file, step);
+            assert_eq!(is_intact(&file, BYTES).unwrap(), expected(step) != ["restored"]);
+            let (told, code) = recover(&[&"--dry-run", &image.path()]);
+            assert_eq!(code, i32::from(expected(step) == ["restored"]), "{told}");
+            let (told, code) = recover(&[&image.path()]);
+            assert_eq!(
+                (outcomes(&told).iter().map(String::as_str).collect(), code),
+                (expected(step).to_vec(), 0),
+                "{step}: {told}"
+            );
+            assert!(is_intact(&file, BYTES).unwrap(), "{step}");
+            // Again: there is nothing left.
+            let (told, code) = recover(&[&image.path()]);
+            assert_eq!((outcomes(&told).len(), code), (0, 0), "{step}: {told}");
+            assert!(!image.path().join(".fragmend-rewrite").exists());
+            image.fsck();
+            assert!(is_intact(&file, BYTES).unwrap(), "{step}, cold");
+        }
+    }
+}
+
+#[test]
+fn loop_a_power_cut_after_every_step_is_recovered_from() {
+    for engine in ENGINES {
+        let image = Image::of(engine, 320 << 20);
+        // What has reached the disk by then: as little as may be, or everything.
+        for committed in [false, true] {
+            for step in STEPS {
+                let file = fresh(&image, &format!("{step}-{committed}"));
+                let stopped = stopped_at(&image, &file, step);
+                if committed {
+                    image.sync();
+                }
+                cut_power(File::open(image.path()).unwrap()).unwrap();
+                stopped.signal(Signal::KILL);
+                stopped.wait();
+                image.remount();
+                let (told, code) = recover(&[&image.path()]);
+                let found = outcomes(&told);
+                println!("{}: {step}, committed {committed}: {found:?}", engine.name);
+                assert_eq!(code, 0, "{step}: {told}");
+                if committed {
+                    assert_eq!(found, expected(step), "{step}: {told}");
+                } else if step != "copied" && step != "removed" {
+                    assert_eq!(found.len(), 1, "the record was durable: {step}: {told}");
+                }
+                image.fsck();
+                assert!(is_intact(&file, BYTES).unwrap(), "{step}");
+                assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0, "{step}");
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What the tests of rewriting share: a process that is stopped at a given step, and `recover`.
+
+use super::plan;
+use fragmend_plan::Policy;
+use fragmend_testbed::image::Image;
+use fragmend_testbed::process::{Finished, Running, finish};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+pub const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
+
+/// Every step of a rewrite, as the head of `engine/rewrite.rs` numbers them.
+pub const STEPS: [&str; 10] = [
+    "copied",
+    "sealed",
+    "leased",
+    "punched",
+    "allocated",
+    "half-written",
+    "written",
+    "synced",
+    "compared",
+    "removed",
+];
+
+/// `fragmend apply --engine rewrite` on a fresh plan for `file`, stopped as `at` says, for example
+/// `punched=kill`.
+pub fn rewrite(image: &Image, file: &Path, at: &str) -> Command {
+    let plan_file = image.scratch().join("plan.json");
+    plan(&[file], Policy::WholeFile).write(&plan_file).unwrap();
+    let mut command = Command::new(FRAGMEND);
+    command.args(["apply", "--engine", "rewrite", "--rate", "max", "--json"]).arg(plan_file);
+    command.env("FRAGMEND_STOP_AT", at).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Runs it until it ends itself at `step`.
+pub fn killed_at(image: &Image, file: &Path, step: &str) {
+    let ended = finish(&mut rewrite(image, file, &format!("{step}=kill")));
+    use std::os::unix::process::ExitStatusExt;
+    assert_eq!(ended.status.signal(), Some(9), "{step}: {}{}", ended.stdout, ended.stderr);
+}
+
+/// Runs it until it stops itself at `step`.
+pub fn stopped_at(image: &Image, file: &Path, step: &str) -> Running {
+    let running = Running::start(&mut rewrite(image, file, &format!("{step}=stop")));
+    running.wait_until(is_stopped)
+}
+
+/// Whether a process is stopped by a signal.
+pub fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+}
+
+/// Lets it go on, to its end.
+pub fn go_on(stopped: Running) -> Finished {
+    stopped.signal(Signal::CONT);
+    stopped.wait()
+}
+
+/// `fragmend recover` with these arguments: its document and its exit code.
+pub fn recover(args: &[&dyn AsRef<std::ffi::OsStr>]) -> (Value, i32) {
+    let mut command = Command::new(FRAGMEND);
+    command.args(["recover", "--json"]).args(args.iter().map(AsRef::as_ref));
+    let ended = finish(&mut command);
+    let code = ended.status.code().unwrap_or_else(|| panic!("{ended:?}"));
+    let value = serde_json::from_str(&ended.stdout).unwrap_or_else(|e| panic!("{e}: {ended:?}"));
+    (value, code)
+}
+
+/// The outcomes in a document of `recover`.
+pub fn outcomes(document: &Value) -> Vec<String> {
+    let records = document["records"].as_array().expect("records");
+    records.iter().map(|r| r["outcome"].as_str().expect("an outcome").to_owned()).collect()
+}

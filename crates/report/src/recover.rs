@@ -1,0 +1,52 @@
+//! What `fragmend recover` says.
+
+use fragmend_apply::rewrite::recover::{Outcome, Recovered};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The document of `fragmend recover --json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RecoverReport {
+    /// Version of this document's format.
+    pub schema_version: u32,
+    /// Always `recover`.
+    pub command: String,
+    /// Whether nothing was to be changed (`--dry-run`).
+    pub dry_run: bool,
+    /// The figures.
+    pub totals: RecoverTotals,
+    /// Every record that was found.
+    pub records: Vec<Recovered>,
+    /// Journals that could not be used, and why.
+    pub errors: Vec<String>,
+}
+
+/// The figures of a recovery.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RecoverTotals {
+    /// Records and unfinished copies that were found.
+    pub records: u64,
+    /// Of them, those whose range was put back.
+    pub restored: u64,
+    /// Of them, those that are still there and whose file may lack bytes.
+    pub at_risk: u64,
+    /// Put back, or to be put back.
+    #[schemars(extend("x-unit" = "bytes"))]
+    pub restored_bytes: u64,
+}
+
+impl RecoverReport {
+    /// Of what was found.
+    pub fn new(dry_run: bool, records: Vec<Recovered>, errors: Vec<String>) -> Self {
+        let count =
+            |of: &dyn Fn(Outcome) -> bool| records.iter().filter(|r| of(r.outcome)).count() as u64;
+        let totals = RecoverTotals {
+            records: records.len() as u64,
+            restored: count(&|outcome| outcome == Outcome::Restored),
+            at_risk: count(&Outcome::at_risk),
+            restored_bytes: records.iter().map(|r| r.restored_bytes).sum(),
+        };
+        let (schema_version, command) = (crate::SCHEMA_VERSION, "recover".into());
+        Self { schema_version, command, dry_run, totals, records, errors }
+    }
+}

@@ -1,0 +1,66 @@
+//! Which file system this is, across reboots and renumbered devices.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+/// `FS_IOC_GETFSUUID` (linux/fs.h, Linux 6.9).
+const FS_IOC_GETFSUUID: libc::c_ulong = 0x8011_1500;
+
+/// `struct fsuuid2`.
+#[repr(C)]
+#[derive(Default)]
+struct FsUuid {
+    len: u8,
+    uuid: [u8; 16],
+}
+
+/// What the kernel tells about a file system's identity.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FsId {
+    /// Its UUID; zero where the kernel does not tell.
+    pub uuid: [u8; 16],
+    /// `f_fsid` of statfs(2): made of the UUID on ext4 and Btrfs, of the device number on XFS.
+    pub fsid: u64,
+}
+
+impl FsId {
+    /// Of the file system that `file` lies on.
+    ///
+    /// # Errors
+    /// Those of `fstatfs(2)`.
+    pub fn of(file: impl AsFd) -> io::Result<Self> {
+        let fd = file.as_fd().as_raw_fd();
+        let mut uuid = FsUuid::default();
+        // SAFETY: the ioctl writes one `struct fsuuid2`, 17 bytes, which this is.
+        let rc = unsafe { libc::ioctl(fd, FS_IOC_GETFSUUID, &raw mut uuid) };
+        let known = rc == 0 && usize::from(uuid.len) == uuid.uuid.len();
+        // SAFETY: all-zero is a valid `struct statfs`.
+        let mut stat: libc::statfs = unsafe { std::mem::zeroed() };
+        // SAFETY: fstatfs writes one `struct statfs` to the live pointer.
+        if unsafe { libc::fstatfs(fd, &raw mut stat) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: `fsid_t` is two ints, whose fields libc keeps to itself.
+        let fsid: u64 = unsafe { std::mem::transmute(stat.f_fsid) };
+        Ok(Self { uuid: if known { uuid.uuid } else { [0; 16] }, fsid })
+    }
+
+    /// As text, for file names.
+    pub fn name(&self) -> String {
+        if self.uuid == [0; 16] {
+            return format!("{:016x}", self.fsid);
+        }
+        self.uuid.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    /// Whether both name the same file system; `None` where the kernel does not tell enough to
+    /// be sure.
+    pub fn is(&self, other: &Self) -> Option<bool> {
+        let known = |id: &Self| id.uuid != [0; 16];
+        match (known(self), known(other)) {
+            (true, true) => Some(self.uuid == other.uuid),
+            _ if self.fsid == other.fsid && self.fsid != 0 => Some(true),
+            _ => None,
+        }
+    }
+}

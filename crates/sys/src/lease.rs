@@ -1,0 +1,106 @@
+//! Write leases (fcntl(2), `F_SETLEASE`): for as long as one is held, nobody else has the file
+//! open, and whoever opens or truncates it waits.
+//!
+//! The kernel grants one only while the holder's is the sole open file description: a mapping, a
+//! swap file, a loop device and a running program each hold one of their own. Who comes later
+//! waits until the lease is given back, but no longer than [`break_time`]; then the kernel takes
+//! it away. `O_NONBLOCK` openers get `EWOULDBLOCK` at once. The holder must not open the file
+//! again: it would wait for itself.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+const F_SETSIG: i32 = 10;
+
+/// A write lease; given back when dropped, and by the kernel with the last descriptor.
+#[derive(Debug)]
+pub struct Lease<'a> {
+    file: BorrowedFd<'a>,
+    taken: Instant,
+    break_time: Option<Duration>,
+}
+
+impl<'a> Lease<'a> {
+    /// Takes one on an open file.
+    ///
+    /// # Errors
+    /// `EAGAIN` while the file is open anywhere else, `EACCES` for who neither owns the file nor
+    /// has `CAP_LEASE`, `EINVAL` where the file system or the system has no leases.
+    pub fn take(file: &'a impl AsFd) -> io::Result<Self> {
+        let file = file.as_fd();
+        // Whoever waits is announced by a signal, by default one that ends the process. This one
+        // is ignored by default; the lease is asked instead, see `is_wanted`.
+        // SAFETY: no pointers are passed.
+        let rc = unsafe { libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) };
+        if rc < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let (taken, break_time) = (Instant::now(), break_time()?);
+        set(file, libc::F_WRLCK)?;
+        Ok(Self { file, taken, break_time })
+    }
+
+    /// Whether somebody waits for it, or it was taken away.
+    pub fn is_wanted(&self) -> bool {
+        // SAFETY: no pointers are passed.
+        let held = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_GETLEASE) };
+        held != libc::F_WRLCK
+    }
+
+    /// Whether the file is still the holder's alone: nobody waits, or nobody can have waited long
+    /// enough for the kernel to take it away.
+    pub fn is_held(&self) -> bool {
+        let safe = |time: Duration| self.taken.elapsed() < time * 3 / 4;
+        !self.is_wanted() || self.break_time.is_none_or(safe)
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        let _ = set(self.file, libc::F_UNLCK);
+    }
+}
+
+/// How long others wait before the kernel takes the lease away; `None` for ever.
+pub fn break_time() -> io::Result<Option<Duration>> {
+    let text = std::fs::read_to_string("/proc/sys/fs/lease-break-time")?;
+    let seconds = text.trim().parse().map_err(|_| {
+        io::Error::new(io::ErrorKind::InvalidData, "lease-break-time is not a number")
+    })?;
+    Ok((seconds > 0).then(|| Duration::from_secs(seconds)))
+}
+
+fn set(file: BorrowedFd, kind: i32) -> io::Result<()> {
+    // SAFETY: no pointers are passed.
+    let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_wanted_once_somebody_opens() {
+        let path = std::env::temp_dir().join(format!("fragmend-lease-{}", std::process::id()));
+        let file = std::fs::File::create(&path).unwrap();
+        let other = std::fs::File::open(&path).unwrap();
+        let refused = Lease::take(&file).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EAGAIN), "{refused}");
+        drop(other);
+        let lease = Lease::take(&file).unwrap();
+        assert!(!lease.is_wanted() && lease.is_held());
+        let opener = std::thread::spawn({
+            let path = path.clone();
+            move || std::fs::File::open(path).map(drop)
+        });
+        while !lease.is_wanted() {
+            std::thread::yield_now();
+        }
+        assert!(lease.is_held() && !opener.is_finished(), "it waits");
+        drop(lease);
+        opener.join().unwrap().unwrap();
+        std::fs::remove_file(path).unwrap();
+    }
+}
