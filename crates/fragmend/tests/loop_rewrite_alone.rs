@@ -74,17 +74,27 @@ fn loop_what_is_written_after_the_lease_was_lost_stays() {
     let image = Image::ext4(320 << 20);
     let file = fragmented(&image, "file");
     let _time = BreakTime::set("10");
-    // As if the device had hung in the middle for longer than others wait.
+    let holds =
+        |word: &str| fs::read(&file).unwrap()[40_960..50_960] == *word.repeat(2000).as_bytes();
+    let write = |word: &str| {
+        let program = "import sys\nf=open(sys.argv[1],'r+b')\nf.seek(40960)\nf.write(sys.argv[2].encode()*2000)";
+        let mut command = Command::new("python3");
+        Running::start(command.args(["-c", program]).arg(&file).arg(word)).wait().expect(&[0]);
+    };
+    // As if the device had hung for longer than others wait: before the punch
+    let stopped = stopped_at(&image, &file, "leased");
+    write("newer");
+    let ended = go_on(stopped);
+    assert_eq!(ended.status.code(), Some(2), "{ended:?}");
+    assert!(ended.stdout.contains("\"reason\":\"busy\"") && holds("newer"), "{ended:?}");
+    assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0);
+    // and after it.
     let stopped = stopped_at(&image, &file, "punched");
-    let program = "import sys\nf=open(sys.argv[1],'r+b')\nf.seek(40960)\nf.write(b'newer'*2000)";
-    let mut command = Command::new("python3");
-    Running::start(command.args(["-c", program]).arg(&file)).wait().expect(&[0]);
+    write("later");
     let ended = go_on(stopped);
     assert_eq!(ended.status.code(), Some(6), "{ended:?}");
-    assert!(ended.stdout.contains("it took too long"), "{ended:?}");
-    let newer = |file| fs::read(file).unwrap()[40_960..50_960] == *b"newer".repeat(2000);
-    assert!(newer(&file));
+    assert!(ended.stdout.contains("it took too long") && holds("later"), "{ended:?}");
     let (told, code) = recover(&[&image.path()]);
     assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{told}");
-    assert!(newer(&file));
+    assert!(holds("later"));
 }

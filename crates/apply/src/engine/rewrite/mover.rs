@@ -120,10 +120,7 @@ impl Rewriting {
     fn under_lease(&mut self, file: &OpenFile, sealed: Sealed, lease: &Lease) -> Result<(), Skip> {
         let record = &sealed.record;
         let range = record.range;
-        let untouched = unchanged(file, &sealed).and_then(|()| match lease.is_wanted() {
-            true => Err(Skip::new(SkipReason::Busy, "another program opened it")),
-            false => Ok(()),
-        });
+        let untouched = unchanged(file, &sealed);
         let began = clock_gettime(ClockId::RealtimeCoarse);
         let mut holder = Rewriter {
             file: &file.fd,
@@ -145,6 +142,10 @@ impl Rewriting {
             return discard(sealed, skip);
         }
         reached(Point::Leased);
+        // From here on nobody gets in for as long as others wait, however slow we were until now.
+        if lease.is_wanted() {
+            return discard(sealed, Skip::new(SkipReason::Busy, "another program opened it"));
+        }
         if let Err(e) = fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
             && unchanged(file, &sealed).is_ok()
         {
