@@ -164,7 +164,16 @@ fn lock<'a>(
     let mut locks = Vec::new();
     for volume in volumes {
         let Ok(root) = std::fs::File::open(volume.root()) else { continue };
-        match rustix::fs::flock(&root, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        let take =
+            || rustix::fs::flock(&root, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+        // One that has just ended may be held for a moment by a child that it started.
+        let mut tries = 0..10;
+        let mut taken = take();
+        while taken == Err(rustix::io::Errno::WOULDBLOCK) && tries.next().is_some() {
+            std::thread::sleep(Duration::from_millis(20));
+            taken = take();
+        }
+        match taken {
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 return Err(ApplyError::AtWork(volume.root().display().to_string()));
             }
