@@ -31,6 +31,7 @@ fn loses_nothing(name: &str, cuts: usize) {
     let (row, said) = cut(name, cuts);
     assert_eq!((row.outcome.losses.len(), row.outcome.cuts), (0, cuts as u64), "{said}");
     assert!(row.moves.ranges >= 30, "only {} ranges were moved", row.moves.ranges);
+    assert_eq!(row.moves.failed, 0, "what cannot be moved has a better reason than failure");
     assert!(row.flushes >= 200 && row.operations > row.flushes, "{row:?}");
     let mid_move = row.outcome.mid_move;
     assert!(mid_move >= cuts as u64 / 50, "only {mid_move} cuts met a file half moved");
