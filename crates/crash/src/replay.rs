@@ -90,12 +90,14 @@ pub fn choose(recording: &Recording, count: usize, seed: u64) -> Vec<Cut> {
     cuts
 }
 
-/// Looks at the disk after each of the cuts, in so many threads.
+/// Looks at the disk after each of the cuts, in so many threads, or in one where the file system
+/// does not bear copies of itself.
 ///
 /// # Panics
 /// When something fails that has nothing to do with the disk's content.
 pub fn check(recording: &Recording, cuts: &[Cut], threads: usize) -> Outcome {
     let mut outcome = Outcome::default();
+    let threads = recording.bed.file_system.beside_copy.map_or(1, |_| threads);
     let share = cuts.len().div_ceil(threads).max(1);
     std::thread::scope(|scope| {
         let parts: Vec<_> = cuts
@@ -155,7 +157,12 @@ fn check_one(
         expected: "nothing to complain of".to_owned(),
         found,
     };
-    let mut checked = match Mounted::new(file_system, &device, mnt, file_system.beside_copy) {
+    let mut checked = match Mounted::new(
+        file_system,
+        &device,
+        mnt,
+        file_system.beside_copy.unwrap_or_default(),
+    ) {
         Err(why) => Checked { wrong: vec![of_all("mount", why)], ..Checked::default() },
         Ok(_mounted) => expected
             .check(mnt)

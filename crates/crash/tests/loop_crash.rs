@@ -31,6 +31,7 @@ fn loses_nothing(name: &str, cuts: usize) {
     let (row, said) = cut(name, cuts);
     assert_eq!((row.outcome.losses.len(), row.outcome.cuts), (0, cuts as u64), "{said}");
     assert!(row.moves.ranges >= 30, "only {} ranges were moved", row.moves.ranges);
+    assert_eq!(row.moves.failed, 0, "what cannot be moved has a better reason than failure");
     assert!(row.flushes >= 200 && row.operations > row.flushes, "{row:?}");
     // Where ranges are taken over one after the other in an instant, few cuts can meet a file
     // between two of them.

@@ -15,8 +15,9 @@ pub struct FileSystem {
     make: &'static [&'static str],
     /// Mount options, comma-separated.
     pub options: &'static str,
-    /// Mount options without which the kernel refuses it beside a copy of itself.
-    pub beside_copy: &'static str,
+    /// Mount options without which the kernel refuses it beside a copy of itself; `None` where
+    /// copies get into each other's way (Btrfs opens the devices of all that it takes for one).
+    pub beside_copy: Option<&'static str>,
     /// Program and arguments that check it, unmounted, and change nothing; the disk comes last.
     check: &'static [&'static str],
     /// Features that the installed tools are too old to know.
@@ -34,7 +35,7 @@ pub static EXT4: FileSystem = FileSystem {
     name: "ext4",
     make: &["mkfs.ext4", "-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
     options: "",
-    beside_copy: "",
+    beside_copy: Some(""),
     check: &["e2fsck", "-fn"],
     later: None,
 };
@@ -54,7 +55,7 @@ pub static EXT4_1K: FileSystem = FileSystem {
     name: "ext4-1k",
     make: &["mkfs.ext4", "-q", "-F", "-b", "1024", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
     options: "discard",
-    beside_copy: "",
+    beside_copy: Some(""),
     check: &["e2fsck", "-fn"],
     later: None,
 };
@@ -64,7 +65,7 @@ pub static EXT4_WRITEBACK: FileSystem = FileSystem {
     name: "ext4-writeback",
     make: EXT4.make,
     options: "data=writeback",
-    beside_copy: "",
+    beside_copy: Some(""),
     check: &["e2fsck", "-fn"],
     later: None,
 };
@@ -75,7 +76,7 @@ pub static XFS: FileSystem = FileSystem {
     name: "xfs",
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=1"],
     options: "",
-    beside_copy: "nouuid",
+    beside_copy: Some("nouuid"),
     check: &["xfs_repair", "-n"],
     later: None,
 };
@@ -85,7 +86,7 @@ pub static XFS_EXCHANGE: FileSystem = FileSystem {
     name: "xfs-exchange",
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=1,rmapbt=1"],
     options: "",
-    beside_copy: "nouuid",
+    beside_copy: Some("nouuid"),
     check: &["xfs_repair", "-n"],
     later: Some(LaterFeature { bit: 1 << 6 }),
 };
@@ -95,7 +96,7 @@ pub static XFS_PLAIN: FileSystem = FileSystem {
     name: "xfs-plain",
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=0,rmapbt=0"],
     options: "",
-    beside_copy: "nouuid",
+    beside_copy: Some("nouuid"),
     check: &["xfs_repair", "-n"],
     later: None,
 };
@@ -105,7 +106,7 @@ pub static BTRFS: FileSystem = FileSystem {
     name: "btrfs",
     make: &["mkfs.btrfs", "-q", "-f"],
     options: "",
-    beside_copy: "",
+    beside_copy: None,
     check: &["btrfs", "check", "--readonly"],
     later: None,
 };
@@ -115,7 +116,7 @@ pub static BTRFS_ZSTD: FileSystem = FileSystem {
     name: "btrfs-zstd",
     make: &["mkfs.btrfs", "-q", "-f"],
     options: "compress=zstd",
-    beside_copy: "",
+    beside_copy: None,
     check: &["btrfs", "check", "--readonly"],
     later: None,
 };
