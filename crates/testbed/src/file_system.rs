@@ -45,7 +45,7 @@ pub static EXT3: FileSystem = FileSystem {
     name: "ext3",
     make: &["mkfs.ext3", "-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0"],
     options: "",
-    beside_copy: "",
+    beside_copy: Some(""),
     check: &["e2fsck", "-fn"],
     later: None,
 };
@@ -126,7 +126,7 @@ pub static F2FS: FileSystem = FileSystem {
     name: "f2fs",
     make: &["mkfs.f2fs", "-q", "-f"],
     options: "",
-    beside_copy: "",
+    beside_copy: Some(""),
     check: &["fsck.f2fs", "--dry-run"],
     later: None,
 };

@@ -124,7 +124,7 @@ impl Image {
     /// Mounts with comma-separated options, besides those of the kind of file system.
     pub fn mount_with(&self, options: &str) {
         // A copy of it may be mounted as well.
-        let options = [self.file_system.beside_copy, options].join(",");
+        let options = [self.file_system.beside_copy.unwrap_or_default(), options].join(",");
         let options = options.trim_matches(',');
         let mounted = self.file_system.mount(Path::new(self.device()), &self.mount, options);
         mounted.unwrap_or_else(|e| panic!("{e}"));
