@@ -53,7 +53,7 @@ impl<S: Store> Served<S> {
         let store = Arc::new(Mutex::new(store));
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("fragmend-crash".into())];
-        let ticket = cleanup::register(Undo::Mount(dir.to_owned()));
+        let ticket = cleanup::register(Undo::Served(dir.to_owned()));
         let session = fuser::spawn_mount(OneFile(Arc::clone(&store)), dir, &config)?;
         let (dir, path) = (dir.to_owned(), dir.join(NAME));
         Ok(Self { store, dir, path, session: Some(session), _ticket: ticket })

@@ -23,6 +23,8 @@ pub enum Undo {
     Process(u32),
     /// A mount point.
     Mount(PathBuf),
+    /// The mount point of a FUSE file system that this process serves.
+    Served(PathBuf),
     /// A loop device's node.
     Loop(String),
     /// A directory with all that is in it.
@@ -69,6 +71,12 @@ impl Undo {
                 if !quietly("umount", &[path.as_os_str()]) {
                     quietly("umount", &[OsStr::new("-l"), path.as_os_str()]);
                 }
+            }
+            Self::Served(path) => {
+                // By force, which ends its connection: whoever waits for an answer would wait for
+                // ever, and keep this process from ending.
+                quietly("umount", &[OsStr::new("-f"), path.as_os_str()]);
+                quietly("umount", &[OsStr::new("-l"), path.as_os_str()]);
             }
             Self::Loop(node) => {
                 quietly("losetup", &[OsStr::new("-d"), OsStr::new(node)]);
