@@ -4,9 +4,7 @@
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fragmend_testbed::file_system::FileSystem;
 use fragmend_testbed::loop_device::LoopDevice;
-use fragmend_testbed::process::try_run;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 /// A mounted device; unmounted when dropped.
 pub struct Mounted {
@@ -34,16 +32,7 @@ impl Mounted {
     /// # Panics
     /// When it is in use for many seconds.
     pub fn unmount(self, device: &LoopDevice) {
-        const TRIES: u32 = 500;
-        for attempt in 1.. {
-            // A process that another thread has just started holds all our files for a moment.
-            match try_run("umount", [&self.dir]) {
-                Ok(_) => break,
-                Err(why) => assert!(attempt < TRIES, "{why}"),
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        device.wait_until_free();
+        device.unmount(&self.dir);
     }
 }
 

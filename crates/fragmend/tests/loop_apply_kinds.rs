@@ -13,6 +13,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
+use support::conformance::kinds;
 use support::{SIZE, apply, fragmented, holder, left_alone, plan, reasons, redirected};
 
 #[test]
@@ -182,7 +183,7 @@ fn loop_holes_stay_holes_and_the_end_stays_the_end() {
     punch(SIZE, 256 << 10, "-n"); // preallocated beyond the end
     image.sync();
     let before = fs::read(&sparse).unwrap();
-    let (blocks, map) = (sparse.metadata().unwrap().blocks(), kinds_of(&sparse));
+    let (blocks, map) = (sparse.metadata().unwrap().blocks(), kinds(&sparse));
     let stamps = |path: &Path| {
         let m = path.metadata().unwrap();
         (m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec())
@@ -193,28 +194,13 @@ fn loop_holes_stay_holes_and_the_end_stays_the_end() {
     assert!(summary.ranges_moved >= 4, "{summary:?}");
     assert_eq!(fs::read(&sparse).unwrap(), before);
     assert_eq!(sparse.metadata().unwrap().blocks(), blocks);
-    assert_eq!(kinds_of(&sparse), map);
+    assert_eq!(kinds(&sparse), map);
     assert_eq!(stamps(&sparse), stamp, "moving is not modifying");
     assert!(is_intact(&odd_size, 10_000).unwrap());
     assert_eq!(extents(&odd_size), 1);
     image.fsck();
     assert_eq!(fs::read(&sparse).unwrap(), before);
     assert!(is_intact(&odd_size, 10_000).unwrap());
-}
-
-/// Which byte ranges hold data, and which are allocated and unwritten.
-fn kinds_of(path: &Path) -> Vec<(u64, u64, bool)> {
-    use fragmend_layout::ExtentKind;
-    let layout = fragmend_scan::layout_of(File::open(path).unwrap()).unwrap();
-    let mut out: Vec<(u64, u64, bool)> = Vec::new();
-    for e in layout.extents() {
-        let unwritten = e.kind == ExtentKind::Unwritten;
-        match out.last_mut() {
-            Some(last) if last.1 == e.logical && last.2 == unwritten => last.1 += e.length,
-            _ => out.push((e.logical, e.logical + e.length, unwritten)),
-        }
-    }
-    out
 }
 
 #[test]

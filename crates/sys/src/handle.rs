@@ -61,13 +61,16 @@ pub fn reopen(named: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(name, flags | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// `struct file_handle` with room for the longest (`MAX_HANDLE_SZ`).
+/// `MAX_HANDLE_SZ` (linux/exportfs.h).
+const LONGEST_HANDLE: usize = 128;
+
+/// `struct file_handle` with room for the longest.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct RawHandle {
     bytes: u32,
     kind: i32,
-    id: [u8; 128],
+    id: [u8; LONGEST_HANDLE],
 }
 
 /// Kinds of handles (linux/exportfs.h): that of ext4, F2FS and most others, inode number and
@@ -80,7 +83,7 @@ const FILEID_BTRFS_WITHOUT_PARENT: i32 = 0x4d;
 impl RawHandle {
     /// The handle of an open file or directory (`name_to_handle_at(2)`).
     fn of(file: impl AsFd) -> io::Result<Self> {
-        let mut handle = Self { bytes: 128, kind: 0, id: [0; 128] };
+        let mut handle = Self { bytes: LONGEST_HANDLE as u32, kind: 0, id: [0; LONGEST_HANDLE] };
         let mut mount = 0i32;
         // SAFETY: the path is an empty C string; the kernel writes a handle of at most `bytes`
         // into `handle`, and an int.
@@ -184,45 +187,15 @@ pub struct Handle {
     pub bytes: Vec<u8>,
 }
 
-/// `MAX_HANDLE_SZ` (linux/exportfs.h).
-const LONGEST_HANDLE: usize = 128;
-
-#[repr(C)]
-struct FileHandle {
-    handle_bytes: u32,
-    handle_type: i32,
-    bytes: [u8; LONGEST_HANDLE],
-}
-
 impl Handle {
     /// Of an open file.
     ///
     /// # Errors
     /// `EOPNOTSUPP` where the file system has no handles.
     pub fn of(file: impl AsFd) -> io::Result<Self> {
-        let mut handle = FileHandle {
-            handle_bytes: LONGEST_HANDLE as u32,
-            handle_type: 0,
-            bytes: [0; LONGEST_HANDLE],
-        };
-        let mut mount_id = 0i32;
-        // SAFETY: `handle` has room for the `handle_bytes` that it announces, the path is an
-        // empty C string, and the mount's number goes to a live int.
-        let rc = unsafe {
-            libc::syscall(
-                libc::SYS_name_to_handle_at,
-                file.as_fd().as_raw_fd(),
-                c"".as_ptr(),
-                &raw mut handle,
-                &raw mut mount_id,
-                libc::AT_EMPTY_PATH,
-            )
-        };
-        if rc < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let length = (handle.handle_bytes as usize).min(LONGEST_HANDLE);
-        Ok(Self { kind: handle.handle_type, bytes: handle.bytes[..length].to_vec() })
+        let RawHandle { bytes, kind, id } = RawHandle::of(file)?;
+        let length = (bytes as usize).min(LONGEST_HANDLE);
+        Ok(Self { kind, bytes: id[..length].to_vec() })
     }
 
     /// A descriptor that only names the file (`O_PATH`), on the file system that `mount` lies on.
@@ -231,29 +204,12 @@ impl Handle {
     /// # Errors
     /// `ESTALE` when the file is gone, `EINVAL` for a handle that is too long.
     pub fn open(&self, mount: impl AsFd) -> io::Result<OwnedFd> {
-        let mut handle = FileHandle {
-            handle_bytes: self.bytes.len() as u32,
-            handle_type: self.kind,
-            bytes: [0; LONGEST_HANDLE],
-        };
-        let Some(room) = handle.bytes.get_mut(..self.bytes.len()) else {
+        let mut id = [0; LONGEST_HANDLE];
+        let Some(room) = id.get_mut(..self.bytes.len()) else {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         };
         room.copy_from_slice(&self.bytes);
-        // SAFETY: `handle` holds the `handle_bytes` that it announces; the kernel only reads it.
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_open_by_handle_at,
-                mount.as_fd().as_raw_fd(),
-                &raw mut handle,
-                libc::O_PATH | libc::O_CLOEXEC,
-            )
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel just gave us this descriptor and nobody else holds it.
-        Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+        RawHandle { bytes: self.bytes.len() as u32, kind: self.kind, id }.open(mount, libc::O_PATH)
     }
 }
 

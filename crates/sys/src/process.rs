@@ -32,7 +32,11 @@ pub fn set_idle_io_priority() -> io::Result<()> {
 
 /// Major and minor number of the running kernel (`uname(2)`); `None` if they cannot be read.
 pub fn kernel_release() -> Option<(u32, u32)> {
-    let uname = rustix::system::uname();
-    let mut numbers = uname.release().to_str().ok()?.split(['.', '-']);
+    version(rustix::system::uname().release().to_str().ok()?)
+}
+
+/// Major and minor number in a kernel's release, as `uname -r` prints it.
+pub fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }

@@ -9,7 +9,6 @@ use std::cell::RefCell;
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 /// A mounted image; unmounted, detached and deleted when dropped, or when a signal ends the
 /// process.
@@ -131,23 +130,8 @@ impl Image {
     }
 
     /// Unmounts; the device stays attached.
-    ///
-    /// A child that another thread has just forked holds our open files until it runs its own
-    /// program: a busy mount is tried again for a second.
     pub fn unmount(&self) {
-        let quietly = || {
-            let mut umount = Command::new("umount");
-            umount.arg(&self.mount).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
-        };
-        let mut tries = 0..20;
-        while !quietly() {
-            if tries.next().is_none() {
-                run("umount", [self.mount.as_os_str()]);
-                break;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
-        self.loop_device.wait_until_free();
+        self.loop_device.unmount(&self.mount);
     }
 
     /// Unmounts and mounts again: nothing stays in the page cache.

@@ -1,7 +1,7 @@
 //! A file as a block device.
 
 use crate::cleanup::{self, Ticket, Undo};
-use crate::process::run;
+use crate::process::{run, try_run};
 use std::ffi::OsString;
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -39,6 +39,20 @@ impl LoopDevice {
         &self.node
     }
 
+    /// Unmounts it from `dir`, and waits until nothing of the mount is left.
+    ///
+    /// A child that another thread has just started holds all our open files until it runs its
+    /// own program: a busy mount is tried again.
+    ///
+    /// # Panics
+    /// When it is in use for half a minute.
+    pub fn unmount(&self, dir: &Path) {
+        wait_until(&format!("{} to be left by all", dir.display()), || {
+            try_run("umount", [dir]).is_ok()
+        });
+        self.wait_until_free();
+    }
+
     /// Waits until no file system holds it. One that was unmounted here may be mounted elsewhere
     /// for a while: a new mount namespace takes a copy of every mount along.
     ///
@@ -68,7 +82,7 @@ impl LoopDevice {
     }
 }
 
-fn wait_until(what: &str, done: impl Fn() -> bool) {
+fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     let started = Instant::now();
     while !done() {
         assert!(started.elapsed() < Duration::from_secs(30), "waited too long for {what}");

@@ -1,7 +1,9 @@
 //! What the kernel counts on the device while something runs, from a cold cache if wished.
 
 use crate::image::Image;
+use crate::tools;
 use fragmend_sys::block::Counters;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The cost of one piece of work.
@@ -27,6 +29,15 @@ pub fn measured<T>(image: &Image, work: impl FnOnce() -> T) -> (T, Cost) {
 /// The same from a cold cache.
 pub fn measured_cold<T>(image: &Image, work: impl FnOnce() -> T) -> (T, Cost) {
     drop_caches();
+    measured(image, work)
+}
+
+/// The same with the file's map in memory and none of its data: as for any service after its first
+/// minutes.
+pub fn measured_map_warm<T>(image: &Image, file: &Path, work: impl FnOnce() -> T) -> (T, Cost) {
+    image.remount();
+    drop_caches();
+    tools::extents(file);
     measured(image, work)
 }
 

@@ -30,6 +30,7 @@ use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::warm::{LARGEST_FOLIO, will_need};
 use super::{Engine, Mover};
+use crate::bytes::read_at;
 use fragmend_layout::{ByteRange, Relocated, Skip, SkipReason};
 use fragmend_sys::inode::flags;
 use fragmend_sys::mounts::Mount;
@@ -129,12 +130,7 @@ impl Exchange {
         // Best effort: if it fails, the exchange reads for itself.
         will_need(file, part);
         self.scratch.resize(part.len() as usize, 0);
-        let mut at = 0;
-        while let Ok(n @ 1..) =
-            rustix::io::pread(&file.fd, &mut self.scratch[at..], part.start + at as u64)
-        {
-            at += n;
-        }
+        let _ = read_at(&file.fd, &mut self.scratch, part.start);
     }
 
     /// One call to the kernel; adds what it did to `done`.

@@ -29,6 +29,7 @@
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::{Engine, Mover};
+use crate::bytes::read_at;
 use fragmend_layout::{ByteRange, Layout, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::block::BlockDevice;
@@ -37,6 +38,7 @@ use fragmend_sys::f2fs::{SEGMENT, Segments, defragment, segments};
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::flags;
 use fragmend_sys::mounts::Mount;
+use fragmend_sys::process::version;
 use rustix::io::Errno;
 use std::io;
 use std::time::{Duration, Instant};
@@ -76,9 +78,7 @@ impl F2fs {
 
 /// Whether this release of Linux is 5.19 or newer; see the head of this file.
 fn orders_moved_data(release: &str) -> bool {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|n| n.parse().ok());
-    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    version >= (5, 19)
+    version(release).is_some_and(|version| version >= (5, 19))
 }
 
 impl Engine for F2fs {
@@ -217,12 +217,8 @@ impl Mover for Log {
     /// Reads into the page cache what the kernel would otherwise read under the file's lock.
     fn prepare(&mut self, file: &OpenFile, _: usize, part: ByteRange) -> Result<(), Skip> {
         self.buffer.resize(part.len() as usize, 0);
-        let mut at = 0;
-        while let Ok(n @ 1..) =
-            rustix::io::pread(&file.fd, &mut self.buffer[at..], part.start + at as u64)
-        {
-            at += n;
-        }
+        // Best effort: if it fails, the kernel reads for itself.
+        let _ = read_at(&file.fd, &mut self.buffer, part.start);
         Ok(())
     }
 

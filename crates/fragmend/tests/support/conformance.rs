@@ -94,7 +94,7 @@ pub fn holes_unwritten_space_and_the_end_stay(image: &Image) {
 }
 
 /// Which byte ranges hold data, and which are allocated and unwritten.
-fn kinds(path: &Path) -> Vec<(u64, u64, bool)> {
+pub fn kinds(path: &Path) -> Vec<(u64, u64, bool)> {
     let layout = fragmend_scan::layout_of(File::open(path).unwrap()).unwrap();
     let mut out: Vec<(u64, u64, bool)> = Vec::new();
     for e in layout.extents() {

@@ -6,7 +6,7 @@ use super::limits::Limits;
 use super::{Sizes, markdown, note};
 use crate::database::{Database, Growth, Queries};
 use crate::image::Image;
-use crate::measure::{Cost, drop_caches, measured};
+use crate::measure::{Cost, measured_map_warm};
 use crate::tools;
 
 const CONTENDERS: [Contender; 5] = [Contender::None, E4DEFRAG, FRAGPICKER, FRAGPICKER_HALF, GAIN];
@@ -103,10 +103,7 @@ fn compare(
 /// Device read requests of the queries, with the file's map in memory and its data not, as in
 /// [`super::loads`]; the answers must be the same as ever.
 fn requests(image: &Image, database: &Database, queries: &Queries, answers: &str) -> u64 {
-    image.remount();
-    drop_caches();
-    tools::extents(database.path());
-    let (got, cost) = measured(image, || database.ask(queries));
+    let (got, cost) = measured_map_warm(image, database.path(), || database.ask(queries));
     assert_eq!(got, answers, "the database answers otherwise");
     cost.device.reads
 }

@@ -8,9 +8,8 @@ use super::{Sizes, markdown, note};
 use crate::file_system::{BTRFS, FileSystem, XFS, XFS_EXCHANGE};
 use crate::fragment;
 use crate::image::Image;
-use crate::measure::{Cost, drop_caches, measured};
+use crate::measure::{Cost, measured_map_warm};
 use crate::replay::{self, Mode, Request};
-use crate::tools;
 
 /// A file system with its own tools; the first is the measure of all others.
 struct Place {
@@ -48,10 +47,7 @@ pub fn run(sizes: Sizes, limits: &mut Limits) {
                 let file = file_in(&image);
                 let play = || replay::replay(&file, requests, Mode::Direct).expect("a replay");
                 let cost = contender.mend(&image, &file, play);
-                image.remount();
-                drop_caches();
-                tools::extents(&file);
-                let after = measured(&image, play).1.device.reads;
+                let after = measured_map_warm(&image, &file, play).1.device.reads;
                 let intact = fragment::is_intact(&file, bytes).expect("it can be read");
                 assert!(intact, "the file was damaged on {name}");
                 let (of, requests_of) = *reference.get_or_insert((cost, after));

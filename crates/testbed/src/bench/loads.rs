@@ -11,9 +11,8 @@ use super::limits::Limits;
 use super::{Sizes, markdown, note};
 use crate::fragment;
 use crate::image::Image;
-use crate::measure::{Cost, drop_caches, measured, measured_cold};
+use crate::measure::{Cost, measured_cold, measured_map_warm};
 use crate::replay::{self, Mode, Request};
-use crate::tools;
 use std::path::PathBuf;
 
 /// One of the paper's loads.
@@ -179,10 +178,8 @@ fn replayed(image: &Image, load: &Load) -> Replayed {
     let play = || measured_cold(image, || play(image, load)).1.device.reads;
     image.remount();
     let cold = play();
-    image.remount();
-    drop_caches();
-    tools::extents(&file_in(image));
-    let warm = measured(image, || self::play(image, load)).1.device.reads;
+    let (_, warm) = measured_map_warm(image, &file_in(image), || self::play(image, load));
+    let warm = warm.device.reads;
     Replayed { warm, cold }
 }
 
