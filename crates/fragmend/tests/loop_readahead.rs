@@ -108,7 +108,7 @@ fn loop_the_page_cache_is_imitated() {
     let path = image.path().join("file");
     interleaved(&path, SIZE, &[SIZE], true).unwrap();
     for readahead in [128 * KIB, 2560 * KIB] {
-        image.set_queue("read_ahead_kb", &(readahead / KIB).to_string());
+        image.set_readahead((readahead / KIB) as u32);
         let profile = DeviceProfile::under(&path, path.metadata().unwrap().dev()).unwrap();
         assert_eq!(profile.readahead_bytes, readahead);
         let window = Window {

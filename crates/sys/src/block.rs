@@ -105,14 +105,17 @@ impl BlockDevice {
         self.node.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
+    /// The file in sysfs that holds the readahead window, in KiB.
+    pub fn readahead_setting(&self) -> PathBuf {
+        let queue = || self.disk.join("queue");
+        self.bdi.clone().unwrap_or_else(queue).join("read_ahead_kb")
+    }
+
     /// The queue's settings as they are now.
     pub fn queue(&self) -> io::Result<Queue> {
         let read = |name: &str| read_number(&self.disk.join("queue").join(name));
         Ok(Queue {
-            read_ahead_bytes: match &self.bdi {
-                Some(bdi) => read_number(&bdi.join("read_ahead_kb"))?,
-                None => read("read_ahead_kb")?,
-            } * 1024,
+            read_ahead_bytes: read_number(&self.readahead_setting())? * 1024,
             max_request_bytes: read("max_sectors_kb")? * 1024,
             logical_block_bytes: read("logical_block_size")?,
             rotational: read("rotational")? != 0,

@@ -182,13 +182,14 @@ fn insert(commit: u64) -> String {
 }
 
 /// A sqlite3 session that is told one batch at a time.
-struct Shell {
+pub(crate) struct Shell {
     running: Running,
     answers: BufReader<std::process::ChildStdout>,
 }
 
 impl Shell {
-    fn open(path: &Path) -> Self {
+    /// Opens a database, or makes it.
+    pub fn open(path: &Path) -> Self {
         let mut command = Command::new("sqlite3");
         command.args(["-batch", "-bail"]).arg(path);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -198,7 +199,7 @@ impl Shell {
     }
 
     /// Runs a batch and waits until it is done.
-    fn run(&mut self, sql: &str) {
+    pub fn run(&mut self, sql: &str) {
         const DONE: &str = "batch done";
         let input = self.running.child().stdin.as_mut().expect("its input is piped");
         writeln!(input, "{sql}\nSELECT '{DONE}';").expect("sqlite3 takes statements");
@@ -210,7 +211,8 @@ impl Shell {
         }
     }
 
-    fn close(mut self) {
+    /// Ends it, which closes the database.
+    pub fn close(mut self) {
         drop(self.running.child().stdin.take());
         self.running.wait().expect(&[0]);
     }

@@ -5,7 +5,7 @@ use crate::file_system::{EXT4, FileSystem};
 use crate::loop_device::LoopDevice;
 pub use crate::process::run;
 use fragmend_sys::block::{BlockDevice, Counters};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 pub struct Image {
     file_system: &'static FileSystem,
     mount: PathBuf,
+    readahead_kib: Cell<Option<u32>>,
     /// Queue settings that were changed, as they were.
     queue: RefCell<Vec<(Undo, Ticket)>>,
     // A signal undoes in the order in which these were made, backwards; so does dropping.
@@ -72,8 +73,17 @@ impl Image {
         let mount = dir.path().join("mnt");
         std::fs::create_dir(&mount).expect("a mount point");
         let mounted = cleanup::register(Undo::Mount(mount.clone()));
-        let queue = RefCell::default();
-        Self { file_system, mount, queue, _mounted: mounted, loop_device, _tree: tree, dir }
+        let (readahead_kib, queue) = Default::default();
+        Self {
+            file_system,
+            mount,
+            readahead_kib,
+            queue,
+            _mounted: mounted,
+            loop_device,
+            _tree: tree,
+            dir,
+        }
     }
 
     /// Where it is mounted.
@@ -102,12 +112,25 @@ impl Image {
         self.block_device().counters().expect("the loop device's counters")
     }
 
-    /// Changes a setting of the device's queue, for example `read_ahead_kb`; the old value comes
-    /// back when the image is dropped.
+    /// Changes a setting of the device's queue; the old value comes back when the image is dropped.
     pub fn set_queue(&self, setting: &str, value: &str) {
-        let path =
-            Path::new("/sys/block").join(self.block_device().name()).join("queue").join(setting);
+        let name = self.block_device().name();
+        self.set(Path::new("/sys/block").join(name).join("queue").join(setting), value);
+    }
+
+    /// Changes how far the kernel reads ahead on this file system, in KiB.
+    pub fn set_readahead(&self, kib: u32) {
+        self.readahead_kib.set(Some(kib));
+        let dev = std::fs::metadata(&self.mount).expect("the mount's root").dev();
+        let device = BlockDevice::under(&self.mount, dev).expect("the device below");
+        self.set(device.readahead_setting(), &kib.to_string());
+    }
+
+    fn set(&self, path: PathBuf, value: &str) {
         let old = std::fs::read_to_string(&path).expect("the queue's setting can be read");
+        if old.trim() == value {
+            return;
+        }
         let undo = Undo::Setting(path.clone(), old);
         let ticket = cleanup::register(undo.clone());
         self.queue.borrow_mut().push((undo, ticket));
@@ -127,6 +150,8 @@ impl Image {
         let options = options.trim_matches(',');
         let mounted = self.file_system.mount(Path::new(self.device()), &self.mount, options);
         mounted.unwrap_or_else(|e| panic!("{e}"));
+        // Btrfs has a setting of its own, which goes with the mount.
+        self.readahead_kib.get().inspect(|kib| self.set_readahead(*kib));
     }
 
     /// Unmounts; the device stays attached.

@@ -12,8 +12,10 @@
 //! | [`fragment`] | files that are truly fragmented, as the papers make them |
 //! | [`aging`] | a file system that is full of small files, some of which go away |
 //! | [`database`] | a real SQLite database that grows on an aged file system, and its queries |
+//! | [`fileserver`] | many threads that create, append to, read and delete files |
 //! | [`measure`] | device counters and time around a piece of work, from a cold cache |
 //! | [`replay`] | fixed lists of requests, direct or buffered |
+//! | [`noted`] | a trace that the reader itself writes down |
 //! | [`reader`] | a reader beside the work, with its latencies |
 //! | [`fio`] | fio, typed |
 //! | [`tools`] | fragmend itself, e4defrag, filefrag, as they are installed |
@@ -29,12 +31,14 @@ pub mod cleanup;
 pub mod database;
 pub mod demo;
 pub mod file_system;
+pub mod fileserver;
 pub mod fio;
 pub mod fragment;
 pub mod guest;
 pub mod image;
 pub mod loop_device;
 pub mod measure;
+pub mod noted;
 pub mod overlay;
 pub mod process;
 pub mod random;

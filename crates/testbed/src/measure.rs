@@ -32,12 +32,18 @@ pub fn measured_cold<T>(image: &Image, work: impl FnOnce() -> T) -> (T, Cost) {
     measured(image, work)
 }
 
-/// The same with the file's map in memory and none of its data: as for any service after its first
+/// The same with the files' maps in memory and none of its data: as for any service after its first
 /// minutes.
-pub fn measured_map_warm<T>(image: &Image, file: &Path, work: impl FnOnce() -> T) -> (T, Cost) {
+pub fn measured_map_warm<T>(
+    image: &Image,
+    files: &[impl AsRef<Path>],
+    work: impl FnOnce() -> T,
+) -> (T, Cost) {
     image.remount();
     drop_caches();
-    tools::extents(file);
+    for file in files {
+        tools::extents(file.as_ref());
+    }
     measured(image, work)
 }
 

@@ -1,11 +1,13 @@
 //! Who mends: the file system's own tool, or fragmend with one of its policies.
 
 use crate::image::Image;
-use crate::measure::{Cost, measured_cold};
+use crate::measure::{Cost, drop_caches, measured_cold};
 use crate::process::finish;
 use crate::tools::{Recording, fragmend_event, fragmend_json};
+use fragmend_sys::f2fs;
 use serde_json::Value;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,6 +16,8 @@ use std::process::Command;
 pub enum Contender {
     /// Leave it as it is.
     None,
+    /// `F2FS_IOC_DEFRAGMENT` over the whole file, as `f2fs_io defrag_file` calls it.
+    F2fsWhole,
     /// The file system's own tool: program and arguments, then the file.
     Native(&'static [&'static str]),
     /// `fragmend plan --policy ...` and `fragmend apply`.
@@ -35,6 +39,9 @@ pub const BTRFS_DEFRAGMENT: Contender = Contender::Native(&["btrfs", "filesystem
 pub const BTRFS_DEFRAGMENT_128K: Contender =
     Contender::Native(&["btrfs", "filesystem", "defragment", "-t", "128K"]);
 
+/// F2FS's own way.
+pub const F2FS_WHOLE: Contender = Contender::F2fsWhole;
+
 /// The bypass policy: no trace, the file in steps of a request.
 pub const BYPASS: Contender = Contender::Fragmend { policy: "bypass", hot_percent: None };
 /// The paper's policy, everything that was read.
@@ -50,6 +57,7 @@ impl Contender {
     pub fn name(self) -> String {
         match self {
             Self::None => "as it is".into(),
+            Self::F2fsWhole => "F2FS_IOC_DEFRAGMENT".into(),
             Self::Native(tool) => tool.join(" "),
             Self::Fragmend { policy, hot_percent: None } => format!("fragmend {policy}"),
             Self::Fragmend { policy, hot_percent: Some(hot) } => {
@@ -68,12 +76,24 @@ impl Contender {
     /// # Panics
     /// When a tool fails.
     pub fn mend(self, image: &Image, file: &Path, load: impl FnOnce()) -> Cost {
+        let trace = self.needs_trace().then(|| record(image, file, load));
+        self.mend_as_noted(image, &[file], &trace.unwrap_or_default())
+    }
+
+    /// Mends `files` for a load whose trace there is. What is charged is the mending alone.
+    ///
+    /// # Panics
+    /// When a tool fails.
+    pub fn mend_as_noted(self, image: &Image, files: &[impl AsRef<Path>], trace: &Path) -> Cost {
         match self {
             Self::None => Cost::default(),
+            Self::F2fsWhole => measured_cold(image, || files.iter().for_each(f2fs_whole)).1,
             // Exit codes say little of a file that failed; the counters tell.
-            Self::Native(tool) => measured_cold(image, || native(tool, file)).1,
+            Self::Native(tool) => {
+                measured_cold(image, || files.iter().for_each(|f| native(tool, f.as_ref()))).1
+            }
             Self::Fragmend { .. } => {
-                let plan = self.plan(image, file, load);
+                let plan = self.plan_from(image, files, trace);
                 measured_cold(image, || apply(&plan, &[])).1
             }
         }
@@ -84,6 +104,11 @@ impl Contender {
     /// # Panics
     /// When fragmend fails, or this contender makes no plans.
     pub fn plan(self, image: &Image, file: &Path, load: impl FnOnce()) -> PathBuf {
+        let trace = self.needs_trace().then(|| record(image, file, load));
+        self.plan_from(image, &[file], &trace.unwrap_or_default())
+    }
+
+    fn plan_from(self, image: &Image, files: &[impl AsRef<Path>], trace: &Path) -> PathBuf {
         let Self::Fragmend { policy, hot_percent } = self else {
             panic!("{} makes no plan", self.name())
         };
@@ -91,23 +116,34 @@ impl Contender {
         let _ = std::fs::remove_file(&plan);
         let mut args: Vec<&OsStr> = ["plan", "--policy", policy, "-o"].map(OsStr::new).to_vec();
         args.push(plan.as_os_str());
-        let trace = image.scratch().join("trace.parquet");
         if self.needs_trace() {
-            let _ = std::fs::remove_file(&trace);
-            let recording = Recording::start(&trace, &[file]);
-            crate::measure::drop_caches();
-            load();
-            recording.finish();
             args.extend([OsStr::new("-t"), trace.as_os_str()]);
         }
         let hot = hot_percent.map(|h| format!("{}", f64::from(h) / 100.0));
         if let Some(hot) = &hot {
             args.extend(["--hot", hot].map(OsStr::new));
         }
-        args.push(file.as_os_str());
+        args.extend(files.iter().map(|file| file.as_ref().as_os_str()));
         fragmend_json(args);
         plan
     }
+}
+
+/// Records `load` into a trace beside the image.
+fn record(image: &Image, file: &Path, load: impl FnOnce()) -> PathBuf {
+    let trace = image.scratch().join("trace.parquet");
+    let _ = std::fs::remove_file(&trace);
+    let recording = Recording::start(&trace, &[file]);
+    drop_caches();
+    load();
+    recording.finish();
+    trace
+}
+
+fn f2fs_whole(file: &impl AsRef<Path>) {
+    let file = File::options().read(true).write(true).open(file).expect("a file to mend");
+    let bytes = file.metadata().expect("its size").len().next_multiple_of(4096);
+    f2fs::defragment(&file, 0, bytes).expect("F2FS_IOC_DEFRAGMENT");
 }
 
 /// Runs a file system's own tool on a file.

@@ -14,7 +14,7 @@ const CONTENDERS: [Contender; 5] = [Contender::None, E4DEFRAG, FRAGPICKER, FRAGP
 /// Readahead windows that the table is made for. FragPicker's figures, and so the limit on
 /// writes, are for Linux's default of 128 KiB. A loop device has its own, of megabytes: there a
 /// query reads far more than its rows, and nearly all of the file is worth moving.
-const READAHEADS: [Option<&str>; 2] = [Some("128"), None];
+pub(super) const READAHEADS: [Option<u32>; 2] = [Some(128), None];
 
 /// Measures and prints the table.
 pub fn run(sizes: Sizes, limits: &mut Limits) {
@@ -50,23 +50,28 @@ pub fn run(sizes: Sizes, limits: &mut Limits) {
     println!("{}\n", markdown::table(&columns, 2, rows));
 }
 
+/// As in the table.
+pub(super) fn title(readahead: Option<u32>) -> String {
+    readahead.map_or_else(|| "own".into(), |kib| format!("{kib} KiB"))
+}
+
 /// Every contender at one readahead, in KiB; `None` is the device's own.
 fn compare(
     master: &Image,
     grown: &Database,
     queries: &Queries,
-    readahead: Option<&str>,
+    readahead: Option<u32>,
     rows: &mut Vec<Vec<String>>,
     limits: &mut Limits,
 ) {
-    let title = readahead.map_or_else(|| "own".into(), |kib| format!("{kib} KiB"));
+    let title = title(readahead);
     let answers = grown.run(queries);
     let mut reference = (Cost::default(), 0);
     for contender in CONTENDERS {
         note(format_args!("{} mends the database, readahead {title}", contender.name()));
         let image = master.copy();
         if let Some(kib) = readahead {
-            image.set_queue("read_ahead_kb", kib);
+            image.set_readahead(kib);
         }
         let database = grown.at(&image);
         let cost = contender.mend(&image, database.path(), || drop(database.run(queries)));
@@ -103,7 +108,7 @@ fn compare(
 /// Device read requests of the queries, with the file's map in memory and its data not, as in
 /// [`super::loads`]; the answers must be the same as ever.
 fn requests(image: &Image, database: &Database, queries: &Queries, answers: &str) -> u64 {
-    let (got, cost) = measured_map_warm(image, database.path(), || database.ask(queries));
+    let (got, cost) = measured_map_warm(image, &[database.path()], || database.ask(queries));
     assert_eq!(got, answers, "the database answers otherwise");
     cost.device.reads
 }

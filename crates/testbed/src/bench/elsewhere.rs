@@ -47,7 +47,7 @@ pub fn run(sizes: Sizes, limits: &mut Limits) {
                 let file = file_in(&image);
                 let play = || replay::replay(&file, requests, Mode::Direct).expect("a replay");
                 let cost = contender.mend(&image, &file, play);
-                let after = measured_map_warm(&image, &file, play).1.device.reads;
+                let after = measured_map_warm(&image, &[&file], play).1.device.reads;
                 let intact = fragment::is_intact(&file, bytes).expect("it can be read");
                 assert!(intact, "the file was damaged on {name}");
                 let (of, requests_of) = *reference.get_or_insert((cost, after));

@@ -1,9 +1,10 @@
 //! What must be reached, next to what was.
 
 use super::markdown;
+use serde::{Deserialize, Serialize};
 
 /// One promise: a measured value and the most that it may be.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Limit {
     what: String,
     measured: f64,
@@ -11,13 +12,18 @@ struct Limit {
 }
 
 /// All promises that a run could check.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Limits(Vec<Limit>);
 
 impl Limits {
     /// Notes a value that may be `at_most` so large.
     pub fn at_most(&mut self, what: impl Into<String>, measured: f64, at_most: f64) {
         self.0.push(Limit { what: what.into(), measured, at_most });
+    }
+
+    /// Adds those that another process checked.
+    pub fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
     }
 
     /// Whether every promise was kept.

@@ -178,7 +178,7 @@ fn replayed(image: &Image, load: &Load) -> Replayed {
     let play = || measured_cold(image, || play(image, load)).1.device.reads;
     image.remount();
     let cold = play();
-    let (_, warm) = measured_map_warm(image, &file_in(image), || self::play(image, load));
+    let (_, warm) = measured_map_warm(image, &[file_in(image)], || self::play(image, load));
     let warm = warm.device.reads;
     Replayed { warm, cold }
 }

@@ -13,6 +13,8 @@
 //! | [`database`] | table 2: zipfian reads of a real database |
 //! | [`beside`] | table 3: how long a reader waits while others mend |
 //! | [`elsewhere`] | table 4: the loads on XFS and Btrfs, against their own tools |
+//! | [`insertions`] | table 5: a database on Btrfs that grew by synchronous insertions |
+//! | [`f2fs`] | table 6: the loads and a file server on F2FS, in a guest |
 //! | [`limits`] | what must be reached, and whether it was |
 //! | [`markdown`] | tables as text |
 
@@ -20,6 +22,8 @@ pub mod beside;
 pub mod contender;
 pub mod database;
 pub mod elsewhere;
+pub mod f2fs;
+pub mod insertions;
 pub mod limits;
 pub mod loads;
 pub mod markdown;
@@ -27,7 +31,7 @@ pub mod markdown;
 use limits::Limits;
 
 /// Sizes of everything.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
     /// FragPicker's file, in bytes.
     pub file_bytes: u64,
@@ -35,17 +39,21 @@ pub struct Sizes {
     pub commits: u64,
     /// Queries on the database.
     pub queries: usize,
+    /// Entries of the database that grows by synchronous insertions.
+    pub entries: u64,
 }
 
 impl Sizes {
     /// FragPicker's own size.
-    pub const FULL: Self = Self { file_bytes: 1 << 30, commits: 3000, queries: 1000 };
+    pub const FULL: Self =
+        Self { file_bytes: 1 << 30, commits: 3000, queries: 1000, entries: 25_000 };
     /// A quick look; the ratios are about the same.
-    pub const QUICK: Self = Self { file_bytes: 128 << 20, commits: 600, queries: 200 };
+    pub const QUICK: Self =
+        Self { file_bytes: 128 << 20, commits: 600, queries: 200, entries: 5_000 };
 }
 
 /// The tables by name, in the order in which they are printed.
-pub const TABLES: [&str; 4] = ["loads", "database", "beside", "elsewhere"];
+pub const TABLES: [&str; 6] = ["loads", "database", "beside", "elsewhere", "insertions", "f2fs"];
 
 /// Runs the tables of these names and prints them; gives what was reached.
 ///
@@ -59,6 +67,8 @@ pub fn run(sizes: Sizes, tables: &[&str]) -> Limits {
             "database" => database::run(sizes, &mut limits),
             "beside" => beside::run(&mut limits),
             "elsewhere" => elsewhere::run(sizes, &mut limits),
+            "insertions" => insertions::run(sizes, &mut limits),
+            "f2fs" => f2fs::run(sizes, &mut limits),
             other => panic!("there is no table {other}"),
         }
     }

@@ -37,7 +37,7 @@ pub fn run() -> Verdict {
     );
     let image = Image::ext4_with(1 << 30, &["-m", "0", "-N", "98304"], "");
     // As most SSDs are; a loop device passes for a disk that seeks, with a window of megabytes.
-    image.set_queue("read_ahead_kb", "128");
+    image.set_readahead(128);
     image.set_queue("rotational", "0");
     step("a cache fills the disk and throws entries out; a SQLite database grows in the holes");
     let database = Database::grow(&image, GROWTH);

@@ -76,6 +76,13 @@ impl Guest {
         self
     }
 
+    /// Gives it so much memory.
+    #[must_use]
+    pub fn memory_mib(mut self, mib: u32) -> Self {
+        self.memory_mib = mib;
+        self
+    }
+
     /// Ends it after so long, boot included.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {

@@ -1,0 +1,166 @@
+//! Table 6: F2FS, in a guest whose kernel has it: FragPicker's file and loads, and `grep` over what
+//! a file server leaves (SOSP'21, section 5.4: 44 to 52 % fewer writes), against F2FS's own ioctl
+//! over whole files. The guest's kernel cannot record, so the readers note what they read.
+
+use super::contender::{BYPASS, Contender, F2FS_WHOLE, FRAGPICKER, GAIN};
+use super::limits::Limits;
+use super::loads::file_in;
+use super::{Sizes, markdown, note};
+use crate::file_system::F2FS;
+use crate::fileserver::{Fileserver, grep};
+use crate::fragment::{self, is_intact};
+use crate::guest::{self, Guest};
+use crate::image::Image;
+use crate::measure::measured_map_warm;
+use crate::replay::{self, Mode, Request};
+use crate::{noted, tools};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// What the guest found.
+#[derive(Default, Serialize, Deserialize)]
+struct Found {
+    rows: Vec<Vec<String>>,
+    limits: Limits,
+    server: String,
+}
+
+/// One load: its reads, file after file.
+struct Load {
+    name: &'static str,
+    reads: Vec<(PathBuf, Vec<Request>)>,
+    mode: Mode,
+    /// The most of the tool's writes.
+    write_share: f64,
+}
+
+/// Where the file server's files lie.
+const SERVED: &str = "served";
+
+/// Boots the guest and prints the table that it measures.
+pub fn run(sizes: Sizes, limits: &mut Limits) {
+    note("booting a guest with F2FS");
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args((sizes == Sizes::QUICK).then_some("--quick")).arg("f2fs");
+    command.env("FRAGMEND", tools::fragmend());
+    let guest = Guest::new().memory_mib(1024).time_limit(Duration::from_secs(1800));
+    let finished = guest.run(&command).unwrap_or_else(|lost| panic!("{lost}"));
+    eprint!("{}", finished.stderr);
+    let found: Found = serde_json::from_str(&finished.expect(&[0])).expect("the guest's JSON");
+    limits.extend(found.limits);
+    let columns = [
+        "load",
+        "contender",
+        "extents",
+        "written MiB",
+        "of the tool's",
+        "elapsed s",
+        "of the tool's",
+        "requests after",
+        "of the tool's",
+    ];
+    let mib = file_bytes(sizes) >> 20;
+    println!("### F2FS: FragPicker's file ({mib} MiB), and a file server ({})\n", found.server);
+    println!("{}\n", markdown::table(&columns, 2, found.rows));
+}
+
+fn file_bytes(sizes: Sizes) -> u64 {
+    sizes.file_bytes / 4
+}
+
+/// In the guest: measures, and gives it as JSON.
+///
+/// # Panics
+/// Outside of a guest.
+pub fn measure(sizes: Sizes) -> String {
+    assert!(guest::inside(), "F2FS is measured in a guest");
+    let mut found = Found::default();
+    let bytes = file_bytes(sizes);
+    note("making FragPicker's file on f2fs");
+    let master = Image::of(&F2FS, bytes * 4 + (512 << 20));
+    fragment::interleaved(&file_in(&master), bytes, &fragment::FRAGPICKER_PIECES, true)
+        .expect("the fragmented file can be written");
+    let file = |requests| vec![(PathBuf::from("file"), requests)];
+    let direct = |name, requests, write_share| Load {
+        name,
+        reads: file(requests),
+        mode: Mode::Direct,
+        write_share,
+    };
+    for load in [
+        direct("sequential", replay::sequential(bytes), 0.51),
+        direct("stride", replay::stride(bytes), 0.28),
+        direct("zipfian", replay::zipfian(bytes, 42), 0.34),
+    ] {
+        compare(&master, &load, &mut found);
+    }
+    drop(master);
+
+    note("running a file server on f2fs");
+    let server = Fileserver { files: 64, mean_bytes: bytes / 64, threads: 2, rounds: 64, seed: 5 };
+    let master = Image::of(&F2FS, bytes * 4 + (512 << 20));
+    let files = server.run(&master.path().join(SERVED)).expect("the file server's files");
+    master.sync();
+    let pieces: u64 = files.iter().map(|(path, _)| tools::extents(path)).sum();
+    let total: u64 = files.iter().map(|(_, bytes)| bytes).sum();
+    found.server = format!(
+        "{} files, {} MiB, {:.1} pieces a file",
+        files.len(),
+        total >> 20,
+        pieces as f64 / files.len() as f64
+    );
+    let name = |path: PathBuf| PathBuf::from(SERVED).join(path.file_name().expect("a name"));
+    let reads = files.into_iter().map(|(path, bytes)| (name(path), grep(bytes))).collect();
+    let load = Load { name: "grep", reads, mode: Mode::Buffered, write_share: 0.56 };
+    compare(&master, &load, &mut found);
+    serde_json::to_string(&found).expect("plain data")
+}
+
+/// Every contender on one load; the first is the measure of all others.
+fn compare(master: &Image, load: &Load, found: &mut Found) {
+    let mut reference = None;
+    for contender in [F2FS_WHOLE, Contender::None, BYPASS, FRAGPICKER, GAIN] {
+        note(format_args!("{} mends for {} on f2fs", contender.name(), load.name));
+        let image = master.copy();
+        let reads: Vec<(PathBuf, Vec<Request>)> =
+            load.reads.iter().map(|(file, r)| (image.path().join(file), r.clone())).collect();
+        let files: Vec<PathBuf> = reads.iter().map(|(file, _)| file.clone()).collect();
+        let trace = image.scratch().join("trace.parquet");
+        noted::note(&trace, &reads, load.mode);
+        let cost = contender.mend_as_noted(&image, &files, &trace);
+        let play = || {
+            let play = |(file, r): &(PathBuf, Vec<Request>)| replay::replay(file, r, load.mode);
+            reads.iter().try_for_each(play).expect("the load can be replayed");
+        };
+        let after = measured_map_warm(&image, &files, play).1.device.reads;
+        let is_whole = |(file, requests): &(PathBuf, Vec<Request>)| {
+            let bytes = file.metadata().expect("a file").len();
+            let read = requests.last().map_or(0, |last| last.offset + last.len);
+            bytes >= read && is_intact(file, bytes).expect("it can be read")
+        };
+        assert!(reads.iter().all(is_whole), "a file was damaged on f2fs");
+        let extents: u64 = files.iter().map(|file| tools::extents(file)).sum();
+        let (of, requests) = *reference.get_or_insert((cost, after));
+        let (written, elapsed) = (cost.device.written_bytes, cost.elapsed.as_secs_f64());
+        found.rows.push(vec![
+            load.name.to_owned(),
+            contender.name(),
+            extents.to_string(),
+            markdown::mib(written),
+            markdown::percent(written, of.device.written_bytes),
+            format!("{elapsed:.2}"),
+            format!("{:.1} %", elapsed / of.elapsed.as_secs_f64() * 100.0),
+            after.to_string(),
+            markdown::percent(after, requests),
+        ]);
+        if contender == GAIN {
+            let of_tool = markdown::ratio(written, of.device.written_bytes);
+            let limits = &mut found.limits;
+            limits.at_most(format!("f2fs, {}: writes", load.name), of_tool, load.write_share);
+            let measured = markdown::ratio(after, requests);
+            limits.at_most(format!("f2fs, {}: requests", load.name), measured, 1.035);
+        }
+    }
+}
