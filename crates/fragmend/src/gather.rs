@@ -4,6 +4,7 @@
 use anyhow::Context;
 use fragmend_layout::{FileId, Layout, PathText};
 use fragmend_plan::file::LeftAlone;
+use fragmend_plan::readahead::Window;
 use fragmend_plan::{Device, FileInput};
 use fragmend_scan::{FileSystem, Source, WalkOptions, fiemap};
 use fragmend_sys::fiemap::Fiemap;
@@ -216,7 +217,7 @@ impl Mounted {
             accesses,
             block_bytes: self.system.block_bytes,
             limits: self.system.limits(),
-            aligned_windows: self.system.device.aligned_windows,
+            window: Window::of(&self.system.device),
         });
     }
 }

@@ -4,17 +4,16 @@
 use fragmend_device::DeviceProfile;
 use fragmend_layout::ByteRange;
 use fragmend_plan::readahead::{PageCache, Window};
+use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS};
 use fragmend_testbed::fragment::interleaved;
 use fragmend_testbed::image::Image;
-use fragmend_testbed::process::Running;
 use fragmend_testbed::random::{Random, Zipf};
 use fragmend_testbed::replay::{self, Mode, Request};
+use fragmend_testbed::tools::Recording;
 use fragmend_trace::Filter;
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 const KIB: u64 = 1024;
 const SIZE: u64 = 64 << 20;
@@ -22,15 +21,10 @@ const SIZE: u64 = 64 << 20;
 /// What the kernel fetched for these reads, in order.
 fn kernel(image: &Image, path: &Path, requests: &[Request]) -> Vec<ByteRange> {
     let trace = image.scratch().join("trace.parquet");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
-    command.args(["record", "--quiet", "--level", "miss", "-o"]).arg(&trace).arg(image.path());
     image.remount();
-    let recorder = Running::start(command.stdout(Stdio::null()).stderr(Stdio::piped()));
-    std::thread::sleep(Duration::from_millis(1500));
+    let recording = Recording::start_with(&["--level", "miss"], &trace, &[image.path()]);
     replay::replay(path, requests, Mode::Buffered).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
-    recorder.signal(rustix::process::Signal::INT);
-    recorder.wait().expect(&[0]);
+    recording.finish();
     let trace = fragmend_trace::read(&trace, &Filter::default()).unwrap();
     let windows = trace.files.iter().flat_map(|f| &f.accesses).map(|a| a.range());
     without_repeats(windows)
@@ -103,19 +97,30 @@ fn loads() -> Vec<(&'static str, Vec<Request>)> {
 }
 
 #[test]
-fn loop_the_page_cache_is_imitated() {
-    let image = Image::ext4(256 << 20);
+fn loop_the_page_cache_of_ext4_is_imitated() {
+    is_imitated(&EXT4, &[128, 2560, 4096]);
+}
+
+#[test]
+fn loop_the_page_cache_of_xfs_is_imitated() {
+    is_imitated(&XFS, &[128, 4096]);
+}
+
+#[test]
+fn loop_the_page_cache_of_btrfs_is_imitated() {
+    is_imitated(&BTRFS, &[128, 4096]);
+}
+
+fn is_imitated(file_system: &'static FileSystem, windows_kib: &[u32]) {
+    let image = Image::of(file_system, 320 << 20);
     let path = image.path().join("file");
     interleaved(&path, SIZE, &[SIZE], true).unwrap();
-    for readahead in [128 * KIB, 2560 * KIB] {
-        image.set_readahead((readahead / KIB) as u32);
+    for kib in windows_kib {
+        let readahead = u64::from(*kib) * KIB;
+        image.set_readahead(*kib);
         let profile = DeviceProfile::under(&path, path.metadata().unwrap().dev()).unwrap();
         assert_eq!(profile.readahead_bytes, readahead);
-        let window = Window {
-            readahead,
-            max_request: profile.max_request_bytes,
-            aligned: profile.aligned_windows,
-        };
+        let window = Window::of(&profile);
         for (name, requests) in loads() {
             let kernel = kernel(&image, &path, &requests);
             let ours = imitated(window, &requests);

@@ -5,6 +5,7 @@
 
 use fragmend_device::DeviceProfile;
 use fragmend_layout::{DeviceLimits, Extent, ExtentKind, FileId, FsKind, Layout};
+use fragmend_plan::readahead::Window;
 use fragmend_plan::{Device, FileInput, Settings};
 use fragmend_trace::{Event, Existing, Filter, Level, Meta, Op, TraceWriter, read};
 use std::path::Path;
@@ -94,7 +95,7 @@ fn analyse(path: &Path) {
             readahead: 128 << 10,
             max_request: 1280 << 10,
         },
-        aligned_windows: true,
+        window: Window::of(&DeviceProfile::unknown()),
     });
     let device = Device {
         device: DEVICE,

@@ -1,5 +1,6 @@
 //! What a plan is made from.
 
+use crate::readahead::Window;
 use fragmend_layout::{DeviceLimits, Layout};
 use fragmend_trace::Access;
 use schemars::JsonSchema;
@@ -19,8 +20,8 @@ pub struct FileInput {
     pub block_bytes: u64,
     /// What its device and file system allow.
     pub limits: DeviceLimits,
-    /// Whether the kernel ends readahead windows on large folios.
-    pub aligned_windows: bool,
+    /// How the kernel reads ahead there.
+    pub window: Window,
 }
 
 /// How ranges are chosen.

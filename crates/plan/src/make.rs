@@ -6,7 +6,6 @@ use crate::file::{
 use crate::input::{FileInput, Policy, Settings};
 use crate::merge;
 use crate::pieces::Pieces;
-use crate::readahead::Window;
 use crate::requests::{self, Request, Shape};
 use crate::select::{self, Analysed, Candidate};
 use fragmend_layout::ByteRange;
@@ -117,15 +116,7 @@ fn short(range: ByteRange, file: &Analysed, block: u64) -> Vec<ByteRange> {
 }
 
 fn analyse(file: &mut FileInput, traced: bool) -> Analysed {
-    let shape = Shape {
-        file_size: file.layout.size,
-        block: file.block_bytes,
-        window: Window {
-            readahead: file.limits.readahead,
-            max_request: file.limits.max_request,
-            aligned: file.aligned_windows,
-        },
-    };
+    let shape = Shape { file_size: file.layout.size, block: file.block_bytes, window: file.window };
     // The accesses are the largest thing in memory: let go of them file by file.
     let accesses = std::mem::take(&mut file.accesses);
     let requests =

@@ -5,28 +5,39 @@
 //! a window is begun *ahead* of the reader at a marked page, and a random read that lands
 //! behind cached pages counts as sequential. The rules here are those of mm/readahead.c
 //! (`page_cache_sync_ra`, `page_cache_async_ra`, `get_init_ra_size`, `get_next_ra_size`), the
-//! same in substance since 2.6.23; since 6.16 windows that are begun ahead end on the boundary
-//! of a large folio, which [`Window::aligned`] tells. The cache is cold at first and keeps what
+//! same in substance since 2.6.23; where windows end that are begun ahead, [`WindowEnds`] tells. The cache is cold at first and keeps what
 //! it has read; each thread's reading of the file has its own state, as each open file has in
-//! the kernel. `loop_the_page_cache_is_imitated` holds all this against a real kernel.
+//! the kernel. The tests in `loop_readahead.rs` hold all this against a real kernel.
 
+use fragmend_device::{DeviceProfile, WindowEnds};
 use fragmend_layout::ByteRange;
 use rustc_hash::FxHashMap;
 
 /// Unit of the page cache, in bytes.
 pub const PAGE: u64 = 4096;
-/// Windows begun ahead end on multiples of at most 512 KiB, as tried on ext4 of Linux 6.18.
-const LARGEST_ORDER: u32 = 7;
+/// The largest folios are of 8 MiB (`MAX_XAS_ORDER` in linux/pagemap.h).
+const LARGEST_ORDER: u32 = 11;
 
 /// How far readahead goes. Sizes are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The readahead window.
     pub readahead: u64,
-    /// The largest request: a single read beyond the window is fetched in pieces of this.
-    pub max_request: u64,
-    /// Whether windows begun ahead end on large folios (Linux 6.16 and later).
-    pub aligned: bool,
+    /// A single read beyond the window is fetched in windows of at most this.
+    pub longest: u64,
+    /// Where windows end that are begun ahead.
+    pub ends: WindowEnds,
+}
+
+impl Window {
+    /// As the kernel reads ahead on a device.
+    pub fn of(profile: &DeviceProfile) -> Self {
+        Self {
+            readahead: profile.readahead_bytes,
+            longest: profile.longest_window_bytes,
+            ends: profile.window_ends,
+        }
+    }
 }
 
 /// Pages in a node of the kernel's tree of them (`XA_CHUNK_SIZE`).
@@ -39,7 +50,7 @@ pub struct PageCache {
     window: u64,
     /// Largest window for a read that is longer than `window`.
     largest: u64,
-    aligned: bool,
+    ends: WindowEnds,
     /// Pages of the file.
     end: u64,
     pages: FxHashMap<u64, Word>,
@@ -72,8 +83,8 @@ impl PageCache {
     pub fn new(file_size: u64, window: Window) -> Self {
         Self {
             window: (window.readahead / PAGE).max(1),
-            largest: (window.max_request / PAGE).max(1),
-            aligned: window.aligned,
+            largest: (window.longest / PAGE).max(1),
+            ends: window.ends,
             end: file_size.div_ceil(PAGE),
             pages: FxHashMap::default(),
             streams: FxHashMap::default(),
@@ -159,12 +170,16 @@ impl PageCache {
             s.start = start;
             s.size = next_size(start - page + wanted, window);
         }
-        if self.aligned {
-            s.order = (s.order + 2).min(LARGEST_ORDER).min(window.ilog2());
+        if self.ends != WindowEnds::AnyPage {
+            // A window that no folio divides is not to end in the middle of one.
+            s.order = (s.order + 2).min(LARGEST_ORDER).min(window.trailing_zeros());
             let end = s.start + s.size;
             let aligned = end >> s.order << s.order;
             s.size = if aligned > s.start { aligned - s.start } else { s.size };
             s.order = s.order.min(s.size.ilog2());
+        }
+        if self.ends == WindowEnds::FourPages {
+            s.order = 0; // single pages after all
         }
         s.ahead = s.size;
         Some((s.start, s.size, Some(s.start)))
@@ -325,7 +340,8 @@ mod tests {
     use super::*;
 
     const FILE: u64 = 4 << 20;
-    const WINDOW: Window = Window { readahead: 128 << 10, max_request: 1280 << 10, aligned: false };
+    const WINDOW: Window =
+        Window { readahead: 128 << 10, longest: 1280 << 10, ends: WindowEnds::AnyPage };
 
     /// Offsets and lengths in KiB of what a list of reads (KiB) fetches.
     fn fetched(reads: &[(u64, u64)]) -> Vec<(u64, u64)> {
@@ -354,7 +370,7 @@ mod tests {
     #[test]
     fn newer_kernels_end_windows_on_large_folios() {
         let reads: Vec<_> = (0..64).map(|i| (i * 4, 4)).collect();
-        let got = fetched_by(Window { aligned: true, ..WINDOW }, &reads);
+        let got = fetched_by(Window { ends: WindowEnds::LargeFolios, ..WINDOW }, &reads);
         let want = [(0, 16), (16, 32), (48, 16), (64, 32), (96, 32), (128, 64), (192, 64)];
         assert_eq!(got[..7], want, "{got:?}");
     }
@@ -369,7 +385,7 @@ mod tests {
 
     #[test]
     fn any_page_of_a_marked_folio_begins_the_next_window() {
-        let aligned = Window { aligned: true, ..WINDOW };
+        let aligned = Window { ends: WindowEnds::LargeFolios, ..WINDOW };
         let mut reads: Vec<_> = (0..12).map(|i| (i * 4, 4)).collect();
         let before = fetched_by(aligned, &reads);
         assert_eq!(before.last(), Some(&(48, 16)), "{before:?}");

@@ -114,7 +114,10 @@ mod tests {
     use super::*;
 
     const KIB: u64 = 1024;
-    const WINDOW: Window = Window { readahead: 128 * KIB, max_request: 128 * KIB, aligned: false };
+    use fragmend_device::WindowEnds;
+
+    const WINDOW: Window =
+        Window { readahead: 128 * KIB, longest: 128 * KIB, ends: WindowEnds::AnyPage };
     const SHAPE: Shape = Shape { file_size: 1000 * KIB, block: 4 * KIB, window: WINDOW };
 
     fn read(offset: u64, length: u64) -> Access {

@@ -111,6 +111,11 @@ impl BlockDevice {
         self.bdi.clone().unwrap_or_else(queue).join("read_ahead_kb")
     }
 
+    /// Whether the file system reads ahead by a setting of its own instead of its disk's.
+    pub fn has_own_readahead(&self) -> bool {
+        self.bdi.is_some()
+    }
+
     /// The queue's settings as they are now.
     pub fn queue(&self) -> io::Result<Queue> {
         let read = |name: &str| read_number(&self.disk.join("queue").join(name));

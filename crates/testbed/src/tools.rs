@@ -58,8 +58,17 @@ impl Recording {
     /// # Panics
     /// When it cannot start, with what it said.
     pub fn start(trace: &Path, paths: &[&Path]) -> Self {
+        Self::start_with(&[], trace, paths)
+    }
+
+    /// The same with further options.
+    ///
+    /// # Panics
+    /// When it cannot start, with what it said.
+    pub fn start_with(options: &[&str], trace: &Path, paths: &[&Path]) -> Self {
         let mut command = Command::new(fragmend());
-        command.arg("record").arg("-o").arg(trace).args(["--duration", "3600s"]).args(paths);
+        command.arg("record").args(options).arg("-o").arg(trace);
+        command.args(["--duration", "3600s"]).args(paths);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let running = Running::start(&mut command).wait_until(is_attached);
         // Its programs are attached one after another.
