@@ -99,7 +99,10 @@ fn compare(
                     at_most,
                 );
             };
-            hold("requests", markdown::ratio(after, requests), 1.035);
+            // The file's map stays large, and some more nodes of it are read: few of the many
+            // requests at Linux's default.
+            let most = if readahead.is_some() { 1.035 } else { 1.10 };
+            hold("requests", markdown::ratio(after, requests), most);
             // The paper's figures are for Linux's default; Btrfs's own megabytes reach far beyond
             // what the query asks for.
             if readahead.is_some() {
