@@ -3,6 +3,7 @@
 use crate::content::{self, Found, WORD};
 use crate::files::{CHURN, FileOf, MENDED, Role, floor, pieces};
 use crate::marks::Mark;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -30,7 +31,7 @@ const OWN: &str = "its own bytes or zeroes";
 const UNIT: u64 = 512;
 
 /// Something that is not as it must be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wrong {
     /// Which file, or what else.
     pub what: String,
@@ -58,8 +59,8 @@ pub struct Checked {
     pub files: u64,
     /// Bytes compared.
     pub bytes: u64,
-    /// Files that lay half at their old place and half at their new one.
-    pub half_moved: u64,
+    /// Tags of files that lay half at their old place and half at their new one.
+    pub half_moved: Vec<u32>,
     /// What was not as it must be.
     pub wrong: Vec<Wrong>,
 }
@@ -87,7 +88,7 @@ impl<'a> Expected<'a> {
                 let Some(of) = self.files.iter_mut().find(|of| of.file.tag == tag) else { return };
                 of.bytes = of.bytes.max(bytes);
             }
-            Mark::Moved { .. } => {}
+            _ => {}
         }
     }
 
@@ -106,7 +107,9 @@ impl<'a> Expected<'a> {
             let (before, after) = (of.file.pieces, of.file.pieces_after);
             if of.file.role == Role::Still && after < before {
                 let now = pieces(&path);
-                checked.half_moved += u64::from(after < now && now < before);
+                if after < now && now < before {
+                    checked.half_moved.push(of.file.tag);
+                }
             }
         }
         let churn = root.join(CHURN);

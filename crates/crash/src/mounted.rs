@@ -3,13 +3,14 @@
 
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fragmend_testbed::file_system::FileSystem;
-use fragmend_testbed::loop_device::LoopDevice;
+use fragmend_testbed::loop_device::wait_until_free;
 use fragmend_testbed::process::try_run;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// A mounted device; unmounted when dropped.
 pub struct Mounted {
+    node: PathBuf,
     dir: PathBuf,
     _ticket: Ticket,
 }
@@ -21,19 +22,20 @@ impl Mounted {
     /// What mount said.
     pub fn new(
         file_system: &FileSystem,
-        device: &LoopDevice,
+        node: &Path,
         dir: &Path,
         options: &str,
     ) -> Result<Self, String> {
-        file_system.mount(Path::new(device.node()), dir, options)?;
-        Ok(Self { dir: dir.to_owned(), _ticket: cleanup::register(Undo::Mount(dir.to_owned())) })
+        file_system.mount(node, dir, options)?;
+        let _ticket = cleanup::register(Undo::Mount(dir.to_owned()));
+        Ok(Self { node: node.to_owned(), dir: dir.to_owned(), _ticket })
     }
 
     /// Unmounts it, and waits until nothing of it is left on the device.
     ///
     /// # Panics
     /// When it is in use for many seconds.
-    pub fn unmount(self, device: &LoopDevice) {
+    pub fn unmount(self) {
         const TRIES: u32 = 500;
         for attempt in 1.. {
             // A process that another thread has just started holds all our files for a moment.
@@ -43,7 +45,7 @@ impl Mounted {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        device.wait_until_free();
+        wait_until_free(&self.node);
     }
 }
 

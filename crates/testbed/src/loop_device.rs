@@ -39,15 +39,9 @@ impl LoopDevice {
         &self.node
     }
 
-    /// Waits until no file system holds it. One that was unmounted here may be mounted elsewhere
-    /// for a while: a new mount namespace takes a copy of every mount along.
-    ///
-    /// # Panics
-    /// When that takes longer than half a minute.
+    /// As the function of this name.
     pub fn wait_until_free(&self) {
-        let alone = rustix::fs::OFlags::EXCL.bits().cast_signed();
-        let free = || File::options().read(true).custom_flags(alone).open(&self.node).is_ok();
-        wait_until(&format!("{} to be free", self.node), free);
+        wait_until_free(Path::new(&self.node));
     }
 
     /// Detaches it, and waits until nothing can be read or written through it any more.
@@ -66,6 +60,17 @@ impl LoopDevice {
             !std::fs::read_to_string(&backing).is_ok_and(is_ours)
         });
     }
+}
+
+/// Waits until no file system holds a block device. One that was unmounted here may be mounted
+/// elsewhere for a while: a new mount namespace takes a copy of every mount along.
+///
+/// # Panics
+/// When that takes longer than half a minute.
+pub fn wait_until_free(node: &Path) {
+    let alone = rustix::fs::OFlags::EXCL.bits().cast_signed();
+    let free = || File::options().read(true).custom_flags(alone).open(node).is_ok();
+    wait_until(&format!("{} to be free", node.display()), free);
 }
 
 fn wait_until(what: &str, done: impl Fn() -> bool) {

@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 use fragmend_crash::bed::{self, Bed};
 use fragmend_crash::cut::Cut;
+use fragmend_crash::marks::Marks;
 use fragmend_crash::record::Recording;
 use fragmend_crash::replay;
 use fragmend_crash::soak::Row;
@@ -26,7 +27,7 @@ struct Cli {
 enum Verb {
     /// The load beside the moves; started by a recording
     #[command(hide = true)]
-    Load { root: PathBuf, files: PathBuf, seed: u64 },
+    Load { root: PathBuf, files: PathBuf, seed: u64, marks: PathBuf },
 }
 
 #[derive(Args)]
@@ -60,11 +61,12 @@ fn row(name: &str) -> Result<&'static Bed, String> {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Some(Verb::Load { root, files, seed }) = cli.command {
+    if let Some(Verb::Load { root, files, seed, marks }) = cli.command {
         let files: Vec<FileOf> = std::fs::read(files)
             .map(|text| serde_json::from_slice(&text).expect("the list of files"))
             .expect("the list of files");
-        load::run(&root, &files, seed);
+        let marks = Marks::open(&marks).expect("a place for marks");
+        load::run(&root, &files, seed, &marks);
         return ExitCode::SUCCESS;
     }
     cleanup::panics_in_one_line("soak");
