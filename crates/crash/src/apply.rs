@@ -21,9 +21,9 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// So many bytes are moved a second, so that moves go on for a few seconds.
-const RATE: &str = "5M";
+const RATE: &str = "3M";
 /// Bytes of a planned range.
-const RANGE: u64 = 128 << 10;
+const RANGE: u64 = 64 << 10;
 /// A file is held up after so many of its receipts: a file of the run has eight ranges.
 const HELD_AFTER: [usize; 2] = [2, 4];
 /// How long, so that others write meanwhile.

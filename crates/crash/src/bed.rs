@@ -2,7 +2,7 @@
 
 use crate::sectors::SECTOR;
 use fragmend_testbed::file_system::{
-    BTRFS, BTRFS_ZSTD, EXT4, EXT4_1K, EXT4_WRITEBACK, FileSystem, XFS, XFS_EXCHANGE,
+    BTRFS, BTRFS_ZSTD, EXT4, EXT4_1K, EXT4_WRITEBACK, FileSystem, XFS, XFS_EXCHANGE, XFS_PLAIN,
 };
 
 /// A file system, and what is done on it.
@@ -37,6 +37,16 @@ pub enum Mover {
     Careless,
 }
 
+/// Its records lie at the top of the file system that is cut.
+const REWRITING: &[&str] = &["--engine", "rewrite"];
+
+impl Bed {
+    /// Whether `fragmend recover` has to run before files are what they must be.
+    pub fn recovers(&self) -> bool {
+        self.mover == Mover::Fragmend(REWRITING)
+    }
+}
+
 const MIB: u64 = 1 << 20;
 
 #[derive(Clone, Copy)]
@@ -58,18 +68,24 @@ const fn engine(name: &'static str, file_system: &'static FileSystem, size: Size
     Bed { name, file_system, bytes, free, atom, mover: Mover::Fragmend(&[]), honest: true }
 }
 
+const fn rewriting(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {
+    Bed { mover: Mover::Fragmend(REWRITING), ..engine(name, file_system, size) }
+}
+
 const fn alone(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {
     Bed { mover: Mover::Nobody, ..engine(name, file_system, size) }
 }
 
 /// The engines: not a byte may be lost.
-pub static ENGINES: [Bed; 6] = [
+pub static ENGINES: [Bed; 8] = [
     engine("ext4", &EXT4, SMALL),
     engine("ext4-1k", &EXT4_1K, SMALL),
     engine("xfs", &XFS, OF_XFS),
     engine("xfs-exchange", &XFS_EXCHANGE, OF_XFS),
     engine("btrfs", &BTRFS, OF_BTRFS),
     engine("btrfs-zstd", &BTRFS_ZSTD, OF_BTRFS),
+    rewriting("rewrite-ext4", &EXT4, SMALL),
+    rewriting("rewrite-xfs-plain", &XFS_PLAIN, OF_XFS),
 ];
 
 /// The same load with nothing moved: if these lose anything, the machine is wrong.

@@ -9,9 +9,12 @@ use crate::mounted::Mounted;
 use crate::record::Recording;
 use crate::session::Nodes;
 use fragmend_sys::block::forget_buffers;
+use fragmend_testbed::process::finish;
+use fragmend_testbed::tools;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::Path;
+use std::process::Command;
 
 /// A cut after which something was wrong.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -98,28 +101,39 @@ pub fn look(recording: &Recording, cuts: &[Cut], nodes: Nodes, mnt: &Path) -> Ou
     outcome
 }
 
+/// What a program had to say.
+fn complaint(what: &str, found: String) -> Wrong {
+    let expected = "nothing to complain of".to_owned();
+    Wrong { what: what.to_owned(), offset: 0, bytes: 0, expected, found }
+}
+
+/// Has `fragmend recover` put back what a rewrite had not, which must be all.
+fn recover(recording: &Recording, mnt: &Path) -> Result<(), Wrong> {
+    if !recording.bed.recovers() {
+        return Ok(());
+    }
+    let done = finish(Command::new(tools::fragmend()).args(["recover", "--json"]).arg(mnt));
+    match done.status.success() {
+        true => Ok(()),
+        false => Err(complaint("fragmend recover", format!("{}{}", done.stdout, done.stderr))),
+    }
+}
+
 /// Mounts the disk as it is now, compares, unmounts, and has it checked.
 fn look_at(recording: &Recording, node: &Path, mnt: &Path, expected: &Expected) -> Checked {
     let file_system = recording.bed.file_system;
-    let of_all = |what: &str, found: String| Wrong {
-        what: what.to_owned(),
-        offset: 0,
-        bytes: 0,
-        expected: "nothing to complain of".to_owned(),
-        found,
-    };
     let beside = file_system.beside_copy.unwrap_or_default();
     let mut checked = match Mounted::new(file_system, node, mnt, beside) {
-        Err(why) => Checked { wrong: vec![of_all("mount", why)], ..Checked::default() },
+        Err(why) => Checked { wrong: vec![complaint("mount", why)], ..Checked::default() },
         Ok(mounted) => {
-            let found = expected.check(mnt);
+            let found = recover(recording, mnt).and_then(|()| expected.check(mnt));
             // What the check reads must be final.
             mounted.unmount();
             found.unwrap_or_else(|wrong| Checked { wrong: vec![wrong], ..Checked::default() })
         }
     };
     if let Err(why) = file_system.check(node) {
-        checked.wrong.push(of_all("the file system's check", why));
+        checked.wrong.push(complaint("the file system's check", why));
     }
     checked
 }

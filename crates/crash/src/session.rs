@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Files that nobody writes.
 const STILL_FILES: u32 = 12;
 /// Bytes of each file.
-const FILE_BYTES: u64 = 1 << 20;
+const FILE_BYTES: u64 = 512 << 10;
 /// How long the load runs where nothing is moved.
 const ALONE: Duration = Duration::from_secs(3);
 

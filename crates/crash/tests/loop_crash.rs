@@ -42,16 +42,28 @@ fn loses_nothing(name: &str, cuts: usize) {
     assert!(row.outcome.files >= row.outcome.cuts * 17, "{row:?}");
 }
 
-#[test]
-fn loop_300_cuts_of_ext4_lose_nothing() {
-    loses_nothing("ext4", 300);
+/// A test for each engine, so that a failure names it.
+macro_rules! engines {
+    ($($test:ident => $row:literal;)*) => {
+        $(#[test] fn $test() { loses_nothing($row, 300) })*
+
+        #[test]
+        fn every_engine_has_its_test() {
+            let tested = [$($row),*];
+            assert_eq!(bed::ENGINES.each_ref().map(|bed| bed.name), tested);
+        }
+    };
 }
 
-#[test]
-fn loop_cuts_of_the_other_engines_lose_nothing() {
-    for bed in bed::ENGINES.iter().filter(|bed| bed.name != "ext4") {
-        loses_nothing(bed.name, 50);
-    }
+engines! {
+    loop_300_cuts_of_ext4_lose_nothing => "ext4";
+    loop_300_cuts_of_ext4_1k_lose_nothing => "ext4-1k";
+    loop_300_cuts_of_xfs_lose_nothing => "xfs";
+    loop_300_cuts_of_xfs_exchange_lose_nothing => "xfs-exchange";
+    loop_300_cuts_of_btrfs_lose_nothing => "btrfs";
+    loop_300_cuts_of_btrfs_zstd_lose_nothing => "btrfs-zstd";
+    loop_300_cuts_of_rewrite_on_ext4_lose_nothing => "rewrite-ext4";
+    loop_300_cuts_of_rewrite_on_xfs_lose_nothing => "rewrite-xfs-plain";
 }
 
 #[test]
