@@ -58,6 +58,7 @@ pub fn choose(recording: &Recording, count: usize, seed: u64) -> Vec<Cut> {
             (1, _) if !under_way.is_empty() => within(&under_way, &mut random),
             (_, 0) => random.below(entries.len() as u64 + 1) as usize,
             (_, 1) => from + random.below((to - from) as u64 + 1) as usize,
+            _ if flushes.is_empty() => from,
             _ => flushes[random.below(flushes.len() as u64) as usize] + random.below(2) as usize,
         };
         Cut { position, seed: random.bits(), honest }

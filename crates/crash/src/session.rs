@@ -46,13 +46,6 @@ pub struct Nodes<'a> {
     pub marks: &'a Path,
 }
 
-impl Nodes<'static> {
-    /// As a guest finds them.
-    pub fn of_guest() -> Self {
-        Self { disk: Path::new("/dev/ubda"), marks: Path::new("/dev/ubdb") }
-    }
-}
-
 /// Makes the file system and the files, then has the load and the mover at work beside each other;
 /// leaves a [`Run`] in `dir`.
 ///
@@ -60,6 +53,7 @@ impl Nodes<'static> {
 /// When anything but the files' content goes wrong.
 pub fn run(bed: &Bed, seed: u64, dir: &Path, nodes: Nodes, soak: &Path) {
     let inside = |name: &str| dir.join(name);
+    assert_volatile(nodes.disk);
     let root = inside("mnt");
     fs::create_dir(&root).expect("a directory");
     bed.file_system.make(nodes.disk, &[]);
@@ -99,4 +93,12 @@ pub fn run(bed: &Bed, seed: u64, dir: &Path, nodes: Nodes, soak: &Path) {
     mounted.unmount();
     let run = Run { bed: bed.name.to_owned(), seed, files, moves };
     fs::write(inside(RUN), serde_json::to_vec(&run).expect("JSON")).expect("a file");
+}
+
+/// Without a volatile cache there are no flushes, and nothing would be proven.
+fn assert_volatile(disk: &Path) {
+    let name = disk.file_name().unwrap_or_default();
+    let path = Path::new("/sys/block").join(name).join("queue/write_cache");
+    let cache = fs::read_to_string(path).expect("the kind of cache");
+    assert_eq!(cache.trim(), "write back");
 }
