@@ -2,7 +2,8 @@
 
 use crate::sectors::SECTOR;
 use fragmend_testbed::file_system::{
-    BTRFS, BTRFS_ZSTD, EXT4, EXT4_1K, EXT4_WRITEBACK, FileSystem, XFS, XFS_EXCHANGE,
+    BTRFS, BTRFS_ZSTD, EXT4, EXT4_1K, EXT4_WRITEBACK, F2FS, FileSystem, XFS, XFS_EXCHANGE,
+    XFS_PLAIN,
 };
 
 /// A file system, and what is done on it.
@@ -23,6 +24,8 @@ pub struct Bed {
     pub atom: u64,
     /// Whether the disk keeps what it flushed.
     pub honest: bool,
+    /// Whether all is done in a guest, because this kernel need not have the file system.
+    pub in_guest: bool,
 }
 
 /// Who moves files while the load runs.
@@ -35,6 +38,16 @@ pub enum Mover {
     /// A control: reads a range, punches a hole, writes it again. Whoever is cut off in between
     /// has lost it.
     Careless,
+}
+
+/// Its records lie at the top of the file system that is cut.
+const REWRITING: &[&str] = &["--engine", "rewrite"];
+
+impl Bed {
+    /// Whether `fragmend recover` has to run before files are what they must be.
+    pub fn recovers(&self) -> bool {
+        self.mover == Mover::Fragmend(REWRITING)
+    }
 }
 
 const MIB: u64 = 1 << 20;
@@ -53,9 +66,18 @@ const OF_XFS: Size = Size { bytes: 320 * MIB, free: 48 * MIB, atom: SECTOR };
 /// Btrfs keeps old data until it commits, and needs room for that.
 const OF_BTRFS: Size = Size { bytes: 320 * MIB, free: 96 * MIB, atom: 4096 };
 
+/// F2FS gives out whole segments, and what is left behind is free only after a checkpoint. Its
+/// nodes have no checksum: it relies on whole blocks.
+const OF_F2FS: Size = Size { bytes: 320 * MIB, free: 128 * MIB, atom: 4096 };
+
 const fn engine(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {
     let Size { bytes, free, atom } = size;
-    Bed { name, file_system, bytes, free, atom, mover: Mover::Fragmend(&[]), honest: true }
+    let mover = Mover::Fragmend(&[]);
+    Bed { name, file_system, bytes, free, atom, mover, honest: true, in_guest: false }
+}
+
+const fn rewriting(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {
+    Bed { mover: Mover::Fragmend(REWRITING), ..engine(name, file_system, size) }
 }
 
 const fn alone(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {
@@ -63,20 +85,24 @@ const fn alone(name: &'static str, file_system: &'static FileSystem, size: Size)
 }
 
 /// The engines: not a byte may be lost.
-pub static ENGINES: [Bed; 6] = [
+pub static ENGINES: [Bed; 9] = [
     engine("ext4", &EXT4, SMALL),
     engine("ext4-1k", &EXT4_1K, SMALL),
     engine("xfs", &XFS, OF_XFS),
     engine("xfs-exchange", &XFS_EXCHANGE, OF_XFS),
     engine("btrfs", &BTRFS, OF_BTRFS),
     engine("btrfs-zstd", &BTRFS_ZSTD, OF_BTRFS),
+    Bed { in_guest: true, ..engine("f2fs", &F2FS, OF_F2FS) },
+    rewriting("rewrite-ext4", &EXT4, SMALL),
+    rewriting("rewrite-xfs-plain", &XFS_PLAIN, OF_XFS),
 ];
 
 /// The same load with nothing moved: if these lose anything, the machine is wrong.
-pub static ALONE: [Bed; 3] = [
+pub static ALONE: [Bed; 4] = [
     alone("ext4-alone", &EXT4, SMALL),
     alone("xfs-alone", &XFS, OF_XFS),
     alone("btrfs-alone", &BTRFS, OF_BTRFS),
+    Bed { in_guest: true, ..alone("f2fs-alone", &F2FS, OF_F2FS) },
 ];
 
 /// What must be caught: a mover that takes no care, and a disk that lies.

@@ -1,8 +1,9 @@
 //! Mending as it must not be done: read, punch, write again, as FragPicker's released script does
 //! (SOSP'21, section 4.3). A control that shows that the machine finds what is lost.
 
+use crate::apply::Moves;
 use crate::files::{FileOf, MENDED, Role};
-use crate::record::Moves;
+
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
 use std::os::unix::fs::FileExt;

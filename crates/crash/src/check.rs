@@ -3,6 +3,7 @@
 use crate::content::{self, Found, WORD};
 use crate::files::{CHURN, FileOf, MENDED, Role, floor, pieces};
 use crate::marks::Mark;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -21,6 +22,8 @@ struct OfFile<'a> {
     oldest: Vec<u16>,
     /// Smallest size.
     bytes: u64,
+    /// Whether its time of modification may be later than at first.
+    touched: bool,
 }
 
 /// What may be where nothing was synced.
@@ -30,7 +33,7 @@ const OWN: &str = "its own bytes or zeroes";
 const UNIT: u64 = 512;
 
 /// Something that is not as it must be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wrong {
     /// Which file, or what else.
     pub what: String,
@@ -58,8 +61,8 @@ pub struct Checked {
     pub files: u64,
     /// Bytes compared.
     pub bytes: u64,
-    /// Files that lay half at their old place and half at their new one.
-    pub half_moved: u64,
+    /// Tags of files that lay half at their old place and half at their new one.
+    pub half_moved: Vec<u32>,
     /// What was not as it must be.
     pub wrong: Vec<Wrong>,
 }
@@ -71,8 +74,17 @@ impl<'a> Expected<'a> {
             file,
             oldest: vec![0; file.bytes.div_ceil(UNIT) as usize],
             bytes: if file.role == Role::Truncated { floor(file.bytes) } else { file.bytes },
+            touched: false,
         };
         Self { files: files.iter().map(of).collect() }
+    }
+
+    /// The same where files are rewritten: one that was cut short leaves its own time, and whose
+    /// it is `fragmend recover` cannot know.
+    #[must_use]
+    pub fn but_times_may_be_later(mut self) -> Self {
+        self.files.iter_mut().for_each(|of| of.touched = true);
+        self
     }
 
     /// What holds behind a mark.
@@ -87,7 +99,7 @@ impl<'a> Expected<'a> {
                 let Some(of) = self.files.iter_mut().find(|of| of.file.tag == tag) else { return };
                 of.bytes = of.bytes.max(bytes);
             }
-            Mark::Moved { .. } => {}
+            _ => {}
         }
     }
 
@@ -106,7 +118,9 @@ impl<'a> Expected<'a> {
             let (before, after) = (of.file.pieces, of.file.pieces_after);
             if of.file.role == Role::Still && after < before {
                 let now = pieces(&path);
-                checked.half_moved += u64::from(after < now && now < before);
+                if after < now && now < before {
+                    checked.half_moved.push(of.file.tag);
+                }
             }
         }
         let churn = root.join(CHURN);
@@ -178,7 +192,8 @@ impl OfFile<'_> {
         if let (Role::Still, Ok(meta)) = (role, path.metadata()) {
             let now = (meta.mode(), (meta.mtime(), meta.mtime_nsec()));
             let then = (self.file.mode, self.file.modified);
-            if now != then {
+            let touched = self.touched && now.0 == then.0 && now.1 > then.1;
+            if now != then && !touched {
                 differs("mode and modification time", format!("{then:?}"), format!("{now:?}"));
             }
         }

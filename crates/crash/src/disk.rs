@@ -2,42 +2,33 @@
 //! happens to it goes into a log.
 
 use crate::log::Log;
+use crate::marks::Mark;
 use crate::sectors::{Origins, Sectors, Source};
 use crate::serve::Store;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// The image of a disk, in its directory.
+pub const IMAGE: &str = "base.img";
+/// The log of a disk, in its directory.
+pub const LOG: &str = "log";
 
 /// A disk.
 pub struct Disk {
+    dir: PathBuf,
     base: File,
     sectors: Sectors,
     log: Option<Log>,
 }
 
 impl Disk {
-    /// An empty one in a new, sparse file.
-    pub fn create(base: &Path, bytes: u64) -> io::Result<Self> {
-        let file = File::options().read(true).write(true).create_new(true).open(base)?;
+    /// An empty one, in new files in `dir`. It records once it is told [`Mark::Recording`].
+    pub fn create(dir: &Path, bytes: u64) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).create_new(true).open(dir.join(IMAGE))?;
         file.set_len(bytes)?;
-        Ok(Self { base: file, sectors: Sectors::all_base(bytes), log: None })
-    }
-
-    /// From now on the image stays as it is, and this new file records.
-    pub fn record(&mut self, log: &Path) -> io::Result<()> {
-        self.log = Some(Log::create(log)?);
-        Ok(())
-    }
-
-    /// How many entries the log has so far.
-    pub fn position(&self) -> usize {
-        self.log.as_ref().map_or(0, |log| log.entries().len())
-    }
-
-    /// Notes something between what was written before and what will be written after.
-    pub fn mark(&mut self, text: &str) -> io::Result<()> {
-        self.log.as_mut().map_or(Ok(()), |log| log.mark(text))
+        Ok(Self { dir: dir.to_owned(), base: file, sectors: Sectors::all_base(bytes), log: None })
     }
 }
 
@@ -69,5 +60,15 @@ impl Store for Disk {
 
     fn flush(&mut self) -> io::Result<()> {
         self.log.as_mut().map_or(Ok(()), Log::flush)
+    }
+
+    fn told(&mut self, text: &str) -> io::Result<()> {
+        if let Some(log) = &mut self.log {
+            return log.mark(text);
+        }
+        if serde_json::from_str::<Mark>(text)? == Mark::Recording {
+            self.log = Some(Log::create(&self.dir.join(LOG))?);
+        }
+        Ok(())
     }
 }

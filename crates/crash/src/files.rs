@@ -97,7 +97,7 @@ pub fn make(root: &Path, still: u32, bytes: u64) -> Vec<FileOf> {
         let name = format!("{tag:03}-{role:?}").to_lowercase();
         let path = dir.join(&name);
         // Space between the pieces stays taken beside every other file.
-        interleaved_with(&path, bytes, &[4096], tag % 2 == 0, |at, buffer| {
+        interleaved_with(&path, bytes, &[8192], tag % 2 == 0, |at, buffer| {
             fill(tag, at, 0, buffer);
         })
         .expect("a fragmented file");

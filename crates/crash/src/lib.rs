@@ -12,28 +12,36 @@
 //! | [`content`] | bytes that say where they belong |
 //! | [`files`] | the files of a run, and what is promised of each |
 //! | [`load`] | what others do to them meanwhile |
-//! | [`marks`] | what is known to be durable, and since when |
+//! | [`apply`] | `fragmend apply`, held up where a file lies half moved |
+//! | [`marks`] | what is known, and since when |
 //! | [`check`] | whether the files are what they must be |
 //! | [`bed`] | one row per engine |
 //! | [`careless`] | mending as it must not be done, a control |
 //! | [`mounted`] | a mount that is over when it must be |
+//! | [`session`] | what is done on the disk while it records |
 //! | [`record`] | one recording |
-//! | [`replay`] | the cuts of a recording |
+//! | [`choose`] | which cuts of it |
+//! | [`look`] | what is left after each |
+//! | [`replay`] | the same in several threads |
 //! | [`soak`] | many recordings, one table |
 
+pub mod apply;
 pub mod bed;
 pub mod careless;
 pub mod check;
+pub mod choose;
 pub mod content;
 pub mod cut;
 pub mod disk;
 pub mod files;
 pub mod load;
 pub mod log;
+pub mod look;
 pub mod marks;
 pub mod mounted;
 pub mod record;
 pub mod replay;
 pub mod sectors;
 pub mod serve;
+pub mod session;
 pub mod soak;

@@ -1,6 +1,6 @@
 //! What others do to the files while they are moved. Runs as a program of its own (`soak load`),
 //! beside the disk's server or in a guest, and knows nothing of either: it writes, syncs, and says
-//! on its standard output what is durable. It ends when its standard input does.
+//! what is durable. It ends when its standard input does.
 
 use crate::content::{Word, fill};
 use crate::files::{CHURN, CHURN_TAGS, FileOf, MENDED, Role, floor};
@@ -26,16 +26,16 @@ const LARGEST: u64 = 12 << 20;
 ///
 /// # Panics
 /// When the file system refuses anything.
-pub fn run(root: &Path, files: &[FileOf], seed: u64) {
+pub fn run(root: &Path, files: &[FileOf], seed: u64, marks: &Marks) {
     let stop = AtomicBool::new(false);
     // Where little is synced, much is under way when the power goes.
     let calm = [1, 4, 16][(seed % 3) as usize];
     std::thread::scope(|scope| {
         for file in files.iter().filter(|f| f.role != Role::Still) {
-            let (stop, out) = (&stop, io::stdout());
+            let stop = &stop;
             let random = Random::new(seed ^ u64::from(file.tag));
             let path = root.join(MENDED).join(&file.name);
-            let mut worker = Worker { file, random, stop, calm, marks: Box::new(out) };
+            let mut worker = Worker { file, random, stop, calm, marks };
             scope.spawn(move || match file.role {
                 Role::Still => {}
                 Role::Buffered | Role::Direct | Role::Mapped => worker.overwrite(&path),
@@ -58,7 +58,7 @@ struct Worker<'a> {
     stop: &'a AtomicBool,
     /// How many times more rarely than it might it syncs.
     calm: u64,
-    marks: Box<dyn Marks + Send>,
+    marks: &'a Marks,
 }
 
 /// How the bytes of a write get into a file.
@@ -196,7 +196,7 @@ impl Worker<'_> {
     }
 
     fn say(&mut self, mark: Mark) {
-        self.marks.mark(mark).expect("somebody listens");
+        self.marks.say(&mark).expect("somebody listens");
     }
 }
 

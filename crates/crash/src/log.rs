@@ -140,10 +140,9 @@ impl Log {
         &self.file
     }
 
-    /// The marks among the first `position` entries, with their places, oldest first.
-    pub fn marks(&self, position: usize) -> impl Iterator<Item = io::Result<(usize, String)>> {
-        let until = self.entries.iter().take(position).enumerate();
-        until.filter_map(|(index, entry)| {
+    /// The marks, with their places among the entries, oldest first.
+    pub fn marks(&self) -> impl Iterator<Item = io::Result<(usize, String)>> {
+        self.entries.iter().enumerate().filter_map(|(index, entry)| {
             let Entry::Mark { at, len } = *entry else { return None };
             let mut text = vec![0; len as usize];
             let read = self.file.read_exact_at(&mut text, at);
@@ -167,9 +166,8 @@ mod tests {
         log.zero(4096, 512).unwrap();
         let again = Log::open(&path).unwrap();
         assert_eq!(again.entries(), log.entries());
-        let marks: Vec<_> = again.marks(3).map(Result::unwrap).collect();
+        let marks: Vec<_> = again.marks().map(Result::unwrap).collect();
         assert_eq!(marks, [(2, "known".to_owned())]);
-        assert_eq!(again.marks(2).count(), 0);
         std::fs::write(&path, [9; 100]).unwrap();
         assert!(Log::open(&path).is_err());
     }

@@ -1,14 +1,27 @@
-//! What is known to be durable, said the moment it is known. A mark goes into the log behind the
-//! writes that it speaks of, so a cut behind the mark must find them.
+//! What is known, said the moment it is known. A mark goes into the log behind the writes that it
+//! speaks of, so a cut behind the mark must find them. Marks may come late, which promises less;
+//! they never come early.
 //!
-//! Marks may come late, which promises less; they never come early.
+//! Who says one writes it to a place that the disk's server offers beside the disk: a file, or in
+//! a guest a second disk. The writing ends when the mark is in the log, wherever the writer runs.
 
+use fragmend_testbed::replay::Aligned;
 use serde::{Deserialize, Serialize};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
-/// One thing that is durable from now on.
+/// One thing that holds from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mark {
+    /// What reaches the disk is recorded.
+    Recording,
+    /// Files are being moved.
+    Moving,
+    /// Nobody moves files any more.
+    AtRest,
     /// The bytes `from..to` of file `tag` have at least this version.
     Synced {
         /// Which file.
@@ -27,27 +40,58 @@ pub enum Mark {
         /// Its size.
         bytes: u64,
     },
-    /// So many bytes of a file were moved, says their receipt. Promises nothing.
+    /// So many bytes of file `tag` were moved, says their receipt. Promises nothing.
     Moved {
+        /// Which file.
+        tag: u32,
         /// How many.
         bytes: u64,
     },
+    /// All that was moved of file `tag` so far is durable, and its mover is held up: see
+    /// [`crate::apply`].
+    Halfway {
+        /// Which file.
+        tag: u32,
+    },
 }
 
+/// Bytes of a mark on its way: it is written as a sector, with zeroes behind it.
+pub const MARK_BYTES: usize = 512;
+
 /// Where marks go.
-pub trait Marks {
-    /// Takes one.
+pub struct Marks {
+    to: File,
+    sector: Mutex<Aligned>,
+}
+
+impl Marks {
+    /// Opens the place beside a disk.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let direct = rustix::fs::OFlags::DIRECT.bits().cast_signed();
+        let to = File::options().write(true).custom_flags(direct).open(path)?;
+        Ok(Self { to, sector: Mutex::new(Aligned::new(MARK_BYTES)) })
+    }
+
+    /// Says something to the disk's server, and waits until it has heard.
     ///
     /// # Errors
     /// When nobody listens any more.
-    fn mark(&mut self, mark: Mark) -> io::Result<()>;
+    pub fn say(&self, what: &impl Serialize) -> io::Result<()> {
+        let text = serde_json::to_vec(what)?;
+        let mut sector = self.sector.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = sector.bytes();
+        bytes.fill(0);
+        let room = bytes.get_mut(..text.len()).ok_or(io::ErrorKind::FileTooLarge)?;
+        room.copy_from_slice(&text);
+        self.to.write_all_at(bytes, 0)
+    }
 }
 
-/// A line of JSON for each.
-impl<W: Write> Marks for W {
-    fn mark(&mut self, mark: Mark) -> io::Result<()> {
-        // One write a line: several writers share the stream.
-        self.write_all(format!("{}\n", serde_json::to_string(&mark)?).as_bytes())?;
-        self.flush()
-    }
+/// The text in a sector that [`Marks::say`] wrote.
+pub fn text_in(sector: &[u8]) -> String {
+    let end = sector.iter().position(|b| *b == 0).unwrap_or(sector.len());
+    String::from_utf8_lossy(&sector[..end]).into_owned()
 }

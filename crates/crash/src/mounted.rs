@@ -3,11 +3,12 @@
 
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fragmend_testbed::file_system::FileSystem;
-use fragmend_testbed::loop_device::LoopDevice;
+use fragmend_testbed::loop_device::unmount;
 use std::path::{Path, PathBuf};
 
 /// A mounted device; unmounted when dropped.
 pub struct Mounted {
+    node: PathBuf,
     dir: PathBuf,
     _ticket: Ticket,
 }
@@ -19,20 +20,21 @@ impl Mounted {
     /// What mount said.
     pub fn new(
         file_system: &FileSystem,
-        device: &LoopDevice,
+        node: &Path,
         dir: &Path,
         options: &str,
     ) -> Result<Self, String> {
-        file_system.mount(Path::new(device.node()), dir, options)?;
-        Ok(Self { dir: dir.to_owned(), _ticket: cleanup::register(Undo::Mount(dir.to_owned())) })
+        file_system.mount(node, dir, options)?;
+        let _ticket = cleanup::register(Undo::Mount(dir.to_owned()));
+        Ok(Self { node: node.to_owned(), dir: dir.to_owned(), _ticket })
     }
 
     /// Unmounts it, and waits until nothing of it is left on the device.
     ///
     /// # Panics
     /// When it is in use for many seconds.
-    pub fn unmount(self, device: &LoopDevice) {
-        device.unmount(&self.dir);
+    pub fn unmount(self) {
+        unmount(&self.node, &self.dir);
     }
 }
 

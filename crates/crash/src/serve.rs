@@ -1,10 +1,12 @@
-//! A [`Store`] as a file that the kernel can use: a FUSE file system of one file, served by a
-//! thread of ours. With `losetup --direct-io=on` it becomes a block device with a volatile cache.
+//! A [`Store`] as a file that the kernel can use: a FUSE file system of two files, served by a
+//! thread of ours. With `losetup --direct-io=on`, or as a disk of a guest, the first becomes a
+//! block device with a volatile cache; what is written to the other is said to the store.
 //!
 //! One request is taken, carried out and answered before the next: what a store has seen before a
 //! flush was answered before it. A write that was still on its way when the flush was sent counts
 //! as flushed if it came in first; a real disk might not have it, but nobody could rely on it.
 
+use crate::marks::{MARK_BYTES, text_in};
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
@@ -13,8 +15,9 @@ use fuser::{
 };
 use std::ffi::OsStr;
 use std::io;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Something that keeps the bytes of a disk.
@@ -29,19 +32,21 @@ pub trait Store: Send + 'static {
     fn zero(&mut self, offset: u64, len: u64) -> io::Result<()>;
     /// All that was written is to survive.
     fn flush(&mut self) -> io::Result<()>;
+    /// Somebody who uses the disk says something: see [`crate::marks`].
+    fn told(&mut self, text: &str) -> io::Result<()>;
 }
 
 /// A store that is being served; unmounted when dropped.
 pub struct Served<S> {
-    store: Arc<Mutex<S>>,
     dir: PathBuf,
-    path: PathBuf,
     session: Option<BackgroundSession>,
     _ticket: Ticket,
+    _of: PhantomData<S>,
 }
 
-const NAME: &str = "disk";
-const FILE: INodeNo = INodeNo(2);
+const DISK: INodeNo = INodeNo(2);
+const MARKS: INodeNo = INodeNo(3);
+const FILES: [(&str, INodeNo); 2] = [("disk", DISK), ("marks", MARKS)];
 const TTL: Duration = Duration::from_secs(3600);
 
 impl<S: Store> Served<S> {
@@ -50,28 +55,22 @@ impl<S: Store> Served<S> {
     /// # Errors
     /// When FUSE cannot be mounted there.
     pub fn start(store: S, dir: &Path) -> io::Result<Self> {
-        let store = Arc::new(Mutex::new(store));
+        let store = Mutex::new(store);
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("fragmend-crash".into())];
         let ticket = cleanup::register(Undo::Served(dir.to_owned()));
-        let session = fuser::spawn_mount(OneFile(Arc::clone(&store)), dir, &config)?;
-        let (dir, path) = (dir.to_owned(), dir.join(NAME));
-        Ok(Self { store, dir, path, session: Some(session), _ticket: ticket })
+        let session = fuser::spawn_mount(Files(store), dir, &config)?;
+        Ok(Self { dir: dir.to_owned(), session: Some(session), _ticket: ticket, _of: PhantomData })
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
+    /// The disk.
+    pub fn disk(&self) -> PathBuf {
+        self.dir.join(FILES[0].0)
     }
 
-    /// The store, while the kernel waits.
-    pub fn store(&self) -> MutexGuard<'_, S> {
-        lock(&self.store)
-    }
-
-    /// The store, for other threads.
-    pub fn shared(&self) -> Arc<Mutex<S>> {
-        Arc::clone(&self.store)
+    /// Where marks are written to.
+    pub fn marks(&self) -> PathBuf {
+        self.dir.join(FILES[1].0)
     }
 }
 
@@ -86,17 +85,18 @@ impl<S> Drop for Served<S> {
     }
 }
 
-/// Takes a store; what was under way when a thread panicked is the panic's to report.
-pub fn lock<S>(store: &Mutex<S>) -> MutexGuard<'_, S> {
-    store.lock().unwrap_or_else(PoisonError::into_inner)
-}
+struct Files<S>(Mutex<S>);
 
-struct OneFile<S>(Arc<Mutex<S>>);
+impl<S: Store> Files<S> {
+    /// The store; what was under way when a thread panicked is the panic's to report.
+    fn store(&self) -> MutexGuard<'_, S> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-impl<S: Store> OneFile<S> {
     fn attributes(&self, inode: INodeNo) -> FileAttr {
         let (kind, size) = match inode {
-            FILE => (FileType::RegularFile, lock(&self.0).bytes()),
+            DISK => (FileType::RegularFile, self.store().bytes()),
+            MARKS => (FileType::RegularFile, MARK_BYTES as u64),
             _ => (FileType::Directory, 0),
         };
         FileAttr {
@@ -126,11 +126,11 @@ fn answer(reply: ReplyEmpty, result: io::Result<()>) {
     }
 }
 
-impl<S: Store> Filesystem for OneFile<S> {
+impl<S: Store> Filesystem for Files<S> {
     fn lookup(&self, _: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match name == NAME {
-            true => reply.entry(&TTL, &self.attributes(FILE), Generation(0)),
-            false => reply.error(Errno::ENOENT),
+        match FILES.iter().find(|(known, _)| name == *known) {
+            Some((_, inode)) => reply.entry(&TTL, &self.attributes(*inode), Generation(0)),
+            None => reply.error(Errno::ENOENT),
         }
     }
 
@@ -146,7 +146,7 @@ impl<S: Store> Filesystem for OneFile<S> {
     fn read(
         &self,
         _: &Request,
-        _: INodeNo,
+        inode: INodeNo,
         _: FileHandle,
         offset: u64,
         size: u32,
@@ -154,7 +154,10 @@ impl<S: Store> Filesystem for OneFile<S> {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let mut store = lock(&self.0);
+        if inode == MARKS {
+            return reply.data(&[0; MARK_BYTES]);
+        }
+        let mut store = self.store();
         let len = u64::from(size).min(store.bytes().saturating_sub(offset));
         let mut buffer = vec![0; len as usize];
         match store.read(offset, &mut buffer) {
@@ -166,7 +169,7 @@ impl<S: Store> Filesystem for OneFile<S> {
     fn write(
         &self,
         _: &Request,
-        _: INodeNo,
+        inode: INodeNo,
         _: FileHandle,
         offset: u64,
         data: &[u8],
@@ -175,7 +178,12 @@ impl<S: Store> Filesystem for OneFile<S> {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        match lock(&self.0).write(offset, data) {
+        let mut store = self.store();
+        let done = match inode {
+            MARKS => store.told(&text_in(data)),
+            _ => store.write(offset, data),
+        };
+        match done {
             Ok(()) => reply.written(data.len() as u32),
             Err(e) => reply.error(e.into()),
         }
@@ -185,15 +193,15 @@ impl<S: Store> Filesystem for OneFile<S> {
         reply.ok(); // of a descriptor that is closed
     }
 
-    fn fsync(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        answer(reply, lock(&self.0).flush());
+    fn fsync(&self, _: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        answer(reply, if inode == DISK { self.store().flush() } else { Ok(()) });
     }
 
     /// Discarding and zeroing arrive as punched holes and zeroed ranges.
     fn fallocate(
         &self,
         _: &Request,
-        _: INodeNo,
+        inode: INodeNo,
         _: FileHandle,
         offset: u64,
         length: u64,
@@ -202,9 +210,9 @@ impl<S: Store> Filesystem for OneFile<S> {
     ) {
         use rustix::fs::FallocateFlags as Flags;
         let mode = Flags::from_bits_retain(mode.cast_unsigned());
-        if !mode.intersects(Flags::PUNCH_HOLE | Flags::ZERO_RANGE) {
+        if inode != DISK || !mode.intersects(Flags::PUNCH_HOLE | Flags::ZERO_RANGE) {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        answer(reply, lock(&self.0).zero(offset, length));
+        answer(reply, self.store().zero(offset, length));
     }
 }

@@ -1,9 +1,12 @@
 //! Many recordings, many cuts, one table.
 
+use crate::apply::Moves;
 use crate::bed::Bed;
+use crate::choose::choose;
 use crate::cut::Cut;
-use crate::record::{Moves, Recording, record};
-use crate::replay::{self, Loss, Outcome};
+use crate::look::{Loss, Outcome};
+use crate::record::{Recording, record};
+use crate::replay;
 use fragmend_testbed::bench::markdown;
 use fragmend_testbed::cleanup::{self, Undo};
 use fragmend_testbed::process::run;
@@ -52,7 +55,7 @@ impl Row {
         let started = Instant::now();
         let recording = record(bed, seed, dir.path(), soak);
         let recorded = Instant::now();
-        let outcome = replay::check(&recording, &replay::choose(&recording, cuts, seed), THREADS);
+        let outcome = replay::check(&recording, &choose(&recording, cuts, seed), THREADS, soak);
         self.time[0] += recorded - started;
         self.time[1] += recorded.elapsed();
         let (operations, flushes) = recording.operations();
@@ -60,18 +63,15 @@ impl Row {
         self.recordings += 1;
         self.operations += operations as u64;
         self.flushes += flushes as u64;
-        let Moves { ranges, bytes, failed } = recording.run.moves;
-        self.moves.ranges += ranges;
-        self.moves.bytes += bytes;
-        self.moves.failed += failed;
-        if !outcome.losses.is_empty() {
+        self.moves.add(&recording.run.moves);
+        if !outcome.losses.is_empty() || std::env::var_os("KEEP").is_some() {
             tell(&keep(&recording, &outcome.losses, soak));
         }
         self.outcome.add(outcome);
     }
 
     /// Names of the columns.
-    pub const COLUMNS: [&str; 14] = [
+    pub const COLUMNS: [&str; 15] = [
         "engine",
         "recordings",
         "operations",
@@ -80,7 +80,8 @@ impl Row {
         "MiB moved",
         "failed moves",
         "cuts",
-        "mid-move",
+        "in a move",
+        "half moved",
         "files",
         "MiB compared",
         "wrong bytes",
@@ -93,9 +94,9 @@ impl Row {
         let numbers = [self.recordings, self.operations, self.flushes, self.moves.ranges];
         let mut cells = vec![self.name.clone()];
         cells.extend(numbers.map(|n| n.to_string()));
-        let Outcome { cuts, mid_move, files, bytes, losses } = &self.outcome;
-        cells.extend([markdown::mib(self.moves.bytes), self.moves.failed.to_string()]);
-        cells.extend([cuts, mid_move, files].map(u64::to_string));
+        let Outcome { cuts, under_way, half_moved, files, bytes, losses, .. } = &self.outcome;
+        cells.extend([markdown::mib(self.moves.bytes), self.moves.failed.len().to_string()]);
+        cells.extend([cuts, under_way, half_moved, files].map(u64::to_string));
         cells.push(markdown::mib(*bytes));
         cells.extend([self.outcome.wrong_bytes(), losses.len() as u64].map(|n| n.to_string()));
         let [recording, cutting] = self.time.map(|t| t.as_secs_f64());

@@ -3,6 +3,7 @@
 
 use crate::mounts;
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -152,4 +153,12 @@ fn read_number(path: &Path) -> io::Result<u64> {
     text.trim().parse().map_err(|_| {
         io::Error::new(io::ErrorKind::InvalidData, format!("{} is not a number", path.display()))
     })
+}
+/// Writes a block device's page cache out and forgets it (`BLKFLSBUF`, uapi/linux/fs.h): what is
+/// read next comes from the device. Needs `CAP_SYS_ADMIN`.
+pub fn forget_buffers(node: impl AsFd) -> io::Result<()> {
+    const BLKFLSBUF: libc::c_ulong = 0x1261;
+    // SAFETY: the ioctl takes no argument.
+    let rc = unsafe { libc::ioctl(node.as_fd().as_raw_fd(), BLKFLSBUF, 0) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -2,7 +2,7 @@
 
 use crate::cleanup::{self, Ticket, Undo};
 use crate::file_system::{EXT4, FileSystem};
-use crate::loop_device::LoopDevice;
+use crate::loop_device::{LoopDevice, unmount};
 pub use crate::process::run;
 use fragmend_sys::block::{BlockDevice, Counters};
 use std::cell::{Cell, RefCell};
@@ -156,7 +156,7 @@ impl Image {
 
     /// Unmounts; the device stays attached.
     pub fn unmount(&self) {
-        self.loop_device.unmount(&self.mount);
+        unmount(Path::new(self.device()), &self.mount);
     }
 
     /// Unmounts and mounts again: nothing stays in the page cache.

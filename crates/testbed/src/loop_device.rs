@@ -39,31 +39,6 @@ impl LoopDevice {
         &self.node
     }
 
-    /// Unmounts it from `dir`, and waits until nothing of the mount is left.
-    ///
-    /// A child that another thread has just started holds all our open files until it runs its
-    /// own program: a busy mount is tried again.
-    ///
-    /// # Panics
-    /// When it is in use for half a minute.
-    pub fn unmount(&self, dir: &Path) {
-        wait_until(&format!("{} to be left by all", dir.display()), || {
-            try_run("umount", [dir]).is_ok()
-        });
-        self.wait_until_free();
-    }
-
-    /// Waits until no file system holds it. One that was unmounted here may be mounted elsewhere
-    /// for a while: a new mount namespace takes a copy of every mount along.
-    ///
-    /// # Panics
-    /// When that takes longer than half a minute.
-    pub fn wait_until_free(&self) {
-        let alone = rustix::fs::OFlags::EXCL.bits().cast_signed();
-        let free = || File::options().read(true).custom_flags(alone).open(&self.node).is_ok();
-        wait_until(&format!("{} to be free", self.node), free);
-    }
-
     /// Detaches it, and waits until nothing can be read or written through it any more.
     ///
     /// # Panics
@@ -82,7 +57,24 @@ impl LoopDevice {
     }
 }
 
-fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+/// Unmounts a block device from `dir`, and waits until nothing of the mount is left. It may be
+/// mounted elsewhere for a while: a new mount namespace takes a copy of every mount along.
+///
+/// A child that another thread has just started holds all our open files until it runs its own
+/// program: a busy mount is tried again.
+///
+/// # Panics
+/// When it is in use for half a minute.
+pub fn unmount(node: &Path, dir: &Path) {
+    wait_until(&format!("{} to be left by all", dir.display()), || {
+        try_run("umount", [dir]).is_ok()
+    });
+    let alone = rustix::fs::OFlags::EXCL.bits().cast_signed();
+    let free = || File::options().read(true).custom_flags(alone).open(node).is_ok();
+    wait_until(&format!("{} to be free", node.display()), free);
+}
+
+fn wait_until(what: &str, done: impl Fn() -> bool) {
     let started = Instant::now();
     while !done() {
         assert!(started.elapsed() < Duration::from_secs(30), "waited too long for {what}");

@@ -63,6 +63,8 @@ pub(super) struct Copying {
     stage: Option<Stage>,
     /// What the file was like before any of it was copied.
     sample: Option<xfs::Sample>,
+    /// When it was last changed then, and its size in bytes.
+    state: State,
     buffer: Vec<u8>,
 }
 
@@ -72,11 +74,20 @@ pub(super) type Prepare = fn(&OpenFile, &OwnedFd) -> Result<(), Skip>;
 impl Copying {
     /// One that takes space over in this way from donors that are made in that way.
     pub fn new(how: TakeOver, space: Space, prepare: Prepare) -> Self {
-        Self { how, prepare, space, stage: None, sample: None, buffer: Vec::new() }
+        Self {
+            how,
+            prepare,
+            space,
+            stage: None,
+            sample: None,
+            state: State::default(),
+            buffer: Vec::new(),
+        }
     }
 
     /// Samples the file, so that every change from now on shows.
     fn sample(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        self.state = State::of(file)?;
         if let TakeOver::Exchange { .. } = self.how {
             self.sample = Some(xfs::start_commit(&file.fd).map_err(skip_of)?);
             std::thread::sleep(TICK);
@@ -109,8 +120,10 @@ impl Copying {
         held: &mut Duration,
     ) -> Result<(), Skip> {
         let (donor, at) = Stage::place(&self.stage, index, range)?;
-        let size = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?.st_size as u64;
-        let length = range.end.min(size).saturating_sub(range.start);
+        let length = range.end.min(State::of(file)?.bytes).saturating_sub(range.start);
+        if length == 0 {
+            return Err(Skip::new(SkipReason::SizeChanged, "cut off under the copy"));
+        }
         // Before anybody is locked out.
         cache::write_and_wait(donor, at..at + length).map_err(skip_of)?;
         let started = Instant::now();
@@ -134,11 +147,31 @@ impl Copying {
                     let detail = format!("the kernel took over {bytes} of {length} bytes");
                     Err(Skip::new(SkipReason::Failed, detail))
                 }
-                Shared::Differs => changed,
+                Shared::Differs => changed.clone(),
             }
         });
         *held = (*held).max(started.elapsed());
-        done
+        match done {
+            // A range that lies behind the end for a moment is an invalid argument.
+            Err(skip) if skip.reason == SkipReason::Failed && State::of(file)? != self.state => {
+                changed
+            }
+            done => done,
+        }
+    }
+}
+
+/// What shows that a file was cut off, also if it has grown again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct State {
+    bytes: u64,
+    changed: (i64, u64),
+}
+
+impl State {
+    fn of(file: &OpenFile) -> Result<Self, Skip> {
+        let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
+        Ok(Self { bytes: stat.st_size as u64, changed: (stat.st_ctime, stat.st_ctime_nsec) })
     }
 }
 

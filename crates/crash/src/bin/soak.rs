@@ -3,7 +3,8 @@
 use clap::{Args, Parser, Subcommand};
 use fragmend_crash::bed::{self, Bed};
 use fragmend_crash::cut::Cut;
-use fragmend_crash::record::Recording;
+use fragmend_crash::marks::Marks;
+use fragmend_crash::record::{Recording, record};
 use fragmend_crash::replay;
 use fragmend_crash::soak::Row;
 use fragmend_crash::{files::FileOf, load};
@@ -26,7 +27,18 @@ struct Cli {
 enum Verb {
     /// The load beside the moves; started by a recording
     #[command(hide = true)]
-    Load { root: PathBuf, files: PathBuf, seed: u64 },
+    Load { root: PathBuf, files: PathBuf, seed: u64, marks: PathBuf },
+    /// Makes a recording; in a guest
+    #[command(hide = true)]
+    Record {
+        #[arg(value_parser = row)]
+        bed: &'static Bed,
+        seed: u64,
+        dir: PathBuf,
+    },
+    /// Looks at cuts of a recording; in a guest
+    #[command(hide = true)]
+    Check { recording: PathBuf, cuts: PathBuf },
 }
 
 #[derive(Args)]
@@ -60,11 +72,9 @@ fn row(name: &str) -> Result<&'static Bed, String> {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if let Some(Verb::Load { root, files, seed }) = cli.command {
-        let files: Vec<FileOf> = std::fs::read(files)
-            .map(|text| serde_json::from_slice(&text).expect("the list of files"))
-            .expect("the list of files");
-        load::run(&root, &files, seed);
+    let this = std::env::current_exe().expect("the running program's path");
+    if let Some(verb) = cli.command {
+        carry_out(verb, &this);
         return ExitCode::SUCCESS;
     }
     cleanup::panics_in_one_line("soak");
@@ -74,25 +84,42 @@ fn main() -> ExitCode {
     }
     let Soak { replay, cut, cut_seed, .. } = &cli.soak;
     let lost = match (replay, cut, cut_seed) {
-        (Some(dir), Some(position), Some(seed)) => again(dir, *position, *seed),
-        _ => soak(&cli.soak),
+        (Some(dir), Some(position), Some(seed)) => again(dir, *position, *seed, &this),
+        _ => soak(&cli.soak, &this),
     };
     if lost { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
+/// Does what another of this program has asked for.
+fn carry_out(verb: Verb, this: &Path) {
+    let read = |path: &Path| std::fs::read(path).expect("a list of ours");
+    match verb {
+        Verb::Load { root, files, seed, marks } => {
+            let files: Vec<FileOf> = serde_json::from_slice(&read(&files)).expect("files");
+            load::run(&root, &files, seed, &Marks::open(&marks).expect("a place for marks"));
+        }
+        Verb::Record { bed, seed, dir } => drop(record(bed, seed, &dir, this)),
+        Verb::Check { recording, cuts } => {
+            let cuts: Vec<Cut> = serde_json::from_slice(&read(&cuts)).expect("cuts");
+            let recording = Recording::open(&recording).expect("a recording");
+            let outcome = replay::check(&recording, &cuts, 1, this);
+            println!("{}", serde_json::to_string(&outcome).expect("JSON"));
+        }
+    }
+}
+
 /// Looks at one cut again; gives whether anything was lost.
-fn again(dir: &Path, position: usize, seed: u64) -> bool {
+fn again(dir: &Path, position: usize, seed: u64, this: &Path) -> bool {
     let recording = Recording::open(dir).expect("a recording that was kept");
     let cut = Cut { position, seed, honest: recording.bed.honest };
-    let outcome = replay::check(&recording, &[cut], 1);
+    let outcome = replay::check(&recording, &[cut], 1, this);
     let wrong = outcome.losses.iter().flat_map(|loss| &loss.wrong);
     wrong.for_each(|wrong| println!("{wrong}"));
     println!("{} files, {} bytes compared", outcome.files, outcome.bytes);
     !outcome.losses.is_empty()
 }
 
-fn soak(options: &Soak) -> bool {
-    let this = std::env::current_exe().expect("the running program's path");
+fn soak(options: &Soak, this: &Path) -> bool {
     let all: Vec<&Bed> = bed::ENGINES.iter().chain(&bed::ALONE).collect();
     let beds = if options.bed.is_empty() { all } else { options.bed.clone() };
     let share = options.cuts.div_ceil(beds.len());
@@ -104,7 +131,7 @@ fn soak(options: &Soak) -> bool {
         while row.outcome.cuts < share as u64 {
             let left = share - row.outcome.cuts as usize;
             let tell = |what: &str| eprintln!("soak: {what}");
-            row.more(bed, seed, left.min(options.per_recording), &this, tell);
+            row.more(bed, seed, left.min(options.per_recording), this, tell);
             eprintln!("soak: {}", row.cells().join(" | "));
             seed += 1;
         }

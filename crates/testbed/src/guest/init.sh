@@ -7,7 +7,7 @@ export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 modules=/usr/lib/uml/modules/$(uname -r)/kernel
-for module in drivers/block/loop crypto/crc32_generic fs/f2fs/f2fs; do
+for module in drivers/block/loop fs/fuse/fuse crypto/crc32_generic fs/f2fs/f2fs; do
     insmod "$modules/$module.ko"
 done
 /bin/sh "$here/command" >"$here/stdout" 2>"$here/stderr"

@@ -1,0 +1,74 @@
+//! Which cuts of a recording to look at: nearly all while files were moved.
+
+use crate::apply::AHEAD;
+use crate::cut::Cut;
+use crate::log::Entry;
+use crate::marks::Mark;
+use crate::record::Recording;
+use fragmend_testbed::random::Random;
+use std::ops::RangeInclusive;
+
+/// The cuts after which a file must lie half moved: its mover was held up there (see
+/// [`crate::apply`]), what it had moved was synced, and more of it was to come than the mover was
+/// ahead. As positions, in order.
+pub fn halfway(recording: &Recording) -> Vec<(u32, RangeInclusive<usize>)> {
+    let marks = &recording.marks;
+    let still_to_come = |from: usize, tag: u32| {
+        let of = |mark: &Mark| matches!(mark, Mark::Moved { tag: t, .. } if *t == tag);
+        marks[from..].iter().filter(|(_, mark)| of(mark)).count()
+    };
+    let is_move = |mark: &Mark| matches!(mark, Mark::Moved { .. } | Mark::AtRest);
+    let stretch = |(n, (at, mark)): (usize, &(usize, Mark))| {
+        let Mark::Halfway { tag } = *mark else { return None };
+        let (end, _) = marks[n..].iter().find(|(_, mark)| is_move(mark))?;
+        (still_to_come(n, tag) > AHEAD).then_some((tag, at + 1..=*end))
+    };
+    marks.iter().enumerate().filter_map(stretch).collect()
+}
+
+/// Stretches between two receipts of one file: its move was under way.
+pub fn under_way(recording: &Recording) -> Vec<RangeInclusive<usize>> {
+    let moved = recording.marks.iter().filter_map(|(at, mark)| match mark {
+        Mark::Moved { tag, .. } => Some((*at, *tag)),
+        _ => None,
+    });
+    let moved: Vec<(usize, u32)> = moved.collect();
+    let of_one = moved.windows(2).filter(|pair| pair[0].1 == pair[1].1);
+    of_one.map(|pair| pair[0].0 + 1..=pair[1].0).collect()
+}
+
+/// Chooses `count` cuts, in the order of their positions: a quarter where a file must lie half
+/// moved, a quarter between two receipts of a file, nearly a half just before or just after a
+/// flush, the rest anywhere.
+pub fn choose(recording: &Recording, count: usize, seed: u64) -> Vec<Cut> {
+    let mut random = Random::new(seed);
+    let entries = recording.log.entries();
+    let place = |wanted: Mark| {
+        let mut marks = recording.marks.iter();
+        marks.find(|(_, mark)| *mark == wanted).expect("every recording has this mark").0
+    };
+    let (from, to) = (place(Mark::Moving), place(Mark::AtRest));
+    let flushes: Vec<usize> = (from..to).filter(|i| entries[*i] == Entry::Flush).collect();
+    let halfway: Vec<_> = halfway(recording).into_iter().map(|(_, stretch)| stretch).collect();
+    let under_way = under_way(recording);
+    let honest = recording.bed.honest;
+    let one = |n: usize| {
+        let position = match (n % 4, random.below(10)) {
+            (0, _) if !halfway.is_empty() => within(&halfway, &mut random),
+            (1, _) if !under_way.is_empty() => within(&under_way, &mut random),
+            (_, 0) => random.below(entries.len() as u64 + 1) as usize,
+            (_, 1) => from + random.below((to - from) as u64 + 1) as usize,
+            _ if flushes.is_empty() => from,
+            _ => flushes[random.below(flushes.len() as u64) as usize] + random.below(2) as usize,
+        };
+        Cut { position, seed: random.bits(), honest }
+    };
+    let mut cuts: Vec<Cut> = (0..count).map(one).collect();
+    cuts.sort();
+    cuts
+}
+
+fn within(stretches: &[RangeInclusive<usize>], random: &mut Random) -> usize {
+    let stretch = &stretches[random.below(stretches.len() as u64) as usize];
+    stretch.start() + random.below((stretch.end() - stretch.start()) as u64 + 1) as usize
+}
