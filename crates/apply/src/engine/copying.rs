@@ -63,6 +63,8 @@ pub(super) struct Copying {
     stage: Option<Stage>,
     /// What the file was like before any of it was copied.
     sample: Option<xfs::Sample>,
+    /// Per staged range, where in the file its copy ends.
+    ends: Vec<u64>,
     buffer: Vec<u8>,
 }
 
@@ -72,7 +74,15 @@ pub(super) type Prepare = fn(&OpenFile, &OwnedFd) -> Result<(), Skip>;
 impl Copying {
     /// One that takes space over in this way from donors that are made in that way.
     pub fn new(how: TakeOver, space: Space, prepare: Prepare) -> Self {
-        Self { how, prepare, space, stage: None, sample: None, buffer: Vec::new() }
+        Self {
+            how,
+            prepare,
+            space,
+            stage: None,
+            sample: None,
+            ends: Vec::new(),
+            buffer: Vec::new(),
+        }
     }
 
     /// Samples the file, so that every change from now on shows.
@@ -90,12 +100,18 @@ impl Copying {
         cache::write_and_wait(&file.fd, part.start..part.end).map_err(skip_of)?;
         self.buffer.resize(part.len() as usize, 0);
         let read = read_at(&file.fd, &mut self.buffer, part.start).map_err(skip_of)?;
+        if read == 0 {
+            return Ok(()); // the file ends before it now
+        }
         write_at(donor, &self.buffer[..read], at).map_err(skip_of)?;
         let end = at + read as u64;
         if end < at + part.len() {
             // Where the file ends inside a block, the kernel wants the donor to end with it. No
             // other range's space lies behind this one's.
             rustix::fs::ftruncate(donor, end).map_err(|e| skip_of(e.into()))?;
+        }
+        if let Some(copied) = self.ends.get_mut(index) {
+            *copied = part.start + read as u64;
         }
         cache::start_writeback(donor, at..end).map_err(skip_of)
     }
@@ -109,19 +125,26 @@ impl Copying {
         held: &mut Duration,
     ) -> Result<(), Skip> {
         let (donor, at) = Stage::place(&self.stage, index, range)?;
-        let size = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?.st_size as u64;
-        let length = range.end.min(size).saturating_sub(range.start);
+        let changed = || Err(Skip::new(SkipReason::Busy, "written to under the copy"));
+        let end = range.end.min(file.size()?);
+        if end <= range.start {
+            return Err(Skip::new(SkipReason::SizeChanged, "the file ends before it now"));
+        }
+        // The file is longer or shorter than its copy.
+        if self.ends.get(index) != Some(&end) {
+            return changed();
+        }
+        let length = end - range.start;
         // Before anybody is locked out.
         cache::write_and_wait(donor, at..at + length).map_err(skip_of)?;
         let started = Instant::now();
-        let changed = Err(Skip::new(SkipReason::Busy, "written to under the copy"));
         // Safe to crash before, in and after either call: see the head of this file.
         let exchanged = match (self.how, self.sample) {
             (TakeOver::Exchange { or_share }, Some(sample)) => {
                 let done = xfs::commit_range(&file.fd, range.start, donor, at, length, sample);
                 match done.map_err(skip_of) {
                     Err(skip) if skip.reason == SkipReason::Busy && or_share => None,
-                    Err(skip) if skip.reason == SkipReason::Busy => Some(changed.clone()),
+                    Err(skip) if skip.reason == SkipReason::Busy => Some(changed()),
                     other => Some(other),
                 }
             }
@@ -134,7 +157,7 @@ impl Copying {
                     let detail = format!("the kernel took over {bytes} of {length} bytes");
                     Err(Skip::new(SkipReason::Failed, detail))
                 }
-                Shared::Differs => changed,
+                Shared::Differs => changed(),
             }
         });
         *held = (*held).max(started.elapsed());
@@ -145,6 +168,7 @@ impl Copying {
 impl Mover for Copying {
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         self.stage = None;
+        self.ends = ranges.iter().map(|range| range.start).collect();
         // What is still delayed gets its place, and freed space becomes free.
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
         let prepare = self.prepare;
@@ -177,7 +201,9 @@ impl Mover for Copying {
                 Stage::moved(&mut self.stage, index);
                 return Relocated { moved: part.len(), ..done };
             };
-            if skip.reason != SkipReason::Busy || attempt == TRIES {
+            // Failed: a range that the file's new end has just cut is invalid to the kernel.
+            let may_pass = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
+            if !may_pass || attempt == TRIES {
                 return Relocated { skip: Some(skip), ..done };
             }
             std::thread::sleep(wait);
