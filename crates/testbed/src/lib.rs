@@ -12,6 +12,8 @@
 //! | [`fragment`] | files that are truly fragmented, as the papers make them |
 //! | [`aging`] | a file system that is full of small files, some of which go away |
 //! | [`database`] | a real SQLite database that grows on an aged file system, and its queries |
+//! | [`sqlite`] | a session of the sqlite3 program |
+//! | [`concurrency`] | programs at work on files that are being moved, and what they see of it |
 //! | [`measure`] | device counters and time around a piece of work, from a cold cache |
 //! | [`replay`] | fixed lists of requests, direct or buffered |
 //! | [`reader`] | a reader beside the work, with its latencies |
@@ -26,6 +28,7 @@
 pub mod aging;
 pub mod bench;
 pub mod cleanup;
+pub mod concurrency;
 pub mod database;
 pub mod demo;
 pub mod file_system;
@@ -40,4 +43,5 @@ pub mod process;
 pub mod random;
 pub mod reader;
 pub mod replay;
+pub mod sqlite;
 pub mod tools;
