@@ -63,6 +63,10 @@ fn range(line: &str) -> Option<Range> {
     let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
     let path = text("path");
     let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+    // What takes the blocks in between is nobody's.
+    if name.ends_with(".dummy") {
+        return None;
+    }
     let moved = event["outcome"] == "moved";
     Some(Range { name, moved, reason: text("reason"), detail: text("detail") })
 }
