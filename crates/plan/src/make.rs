@@ -39,7 +39,9 @@ pub fn make(
     let (chosen, over_budget_bytes) = choose(&analysed, settings);
     let mut moves: Vec<Vec<ByteRange>> = vec![Vec::new(); files.len()];
     for c in &chosen {
-        moves[c.file].extend(short(c.range, &analysed[c.file], files[c.file].block_bytes));
+        let (file, block) = (&analysed[c.file], files[c.file].block_bytes);
+        let range = c.range.intersect(within(&files[c.file]));
+        moves[c.file].extend(short(range, file, block).into_iter().filter(|r| !r.is_empty()));
     }
     moves.par_iter_mut().for_each(|m| m.sort_unstable());
 
@@ -96,6 +98,12 @@ pub fn make(
         files: planned.into_iter().map(|(_, file)| file).collect(),
         left_alone,
     }
+}
+
+/// The blocks that a file had when its size was looked at: it may have grown while its extents
+/// were read, or may have space behind its end.
+fn within(file: &FileInput) -> ByteRange {
+    ByteRange { start: 0, end: file.layout.size.next_multiple_of(file.block_bytes) }
 }
 
 /// Cuts a range into steps that can each be done, or left, for itself: what an interrupted apply
@@ -283,4 +291,48 @@ fn judge(summary: &mut Summary, devices: &[Device], settings: &Settings, traced:
         };
         format!("worth it: {what} costs {before} requests now and {after} afterwards{seeks}")
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fragmend_device::DeviceProfile;
+    use fragmend_layout::{DeviceLimits, Extent, ExtentKind, FileId, FsKind, Layout};
+    use std::path::Path;
+
+    #[test]
+    fn a_file_that_grew_while_it_was_looked_at_has_a_plan_that_can_be_read() {
+        for size in [1, 10_000, 12_288] {
+            let id = FileId { device: 7, inode: 12, generation: 1 };
+            let mut layout = Layout::new(id, size);
+            for n in 0..8 {
+                let (logical, physical) = (n * 4096, (100 - 2 * n) * 4096);
+                layout.push(Extent { logical, physical, length: 4096, kind: ExtentKind::Data });
+            }
+            let file = FileInput {
+                path: "/mnt/log".into(),
+                layout,
+                accesses: Vec::new(),
+                limits: DeviceLimits {
+                    largest_extent: 1 << 27,
+                    readahead: 1 << 17,
+                    max_request: 1 << 20,
+                },
+                block_bytes: 4096,
+                aligned_windows: true,
+            };
+            let device = Device {
+                device: 7,
+                mount: Path::new("/mnt").into(),
+                file_system: FsKind::Ext4,
+                total_bytes: 1 << 30,
+                block_bytes: 4096,
+                profile: DeviceProfile::unknown(),
+            };
+            let settings = Settings { policy: Policy::WholeFile, ..Settings::default() };
+            let plan = make(vec![file], vec![device], Vec::new(), &settings);
+            let ends: Vec<u64> = plan.files[0].ranges.iter().map(|r| r.offset + r.length).collect();
+            assert_eq!(ends, [size.next_multiple_of(4096)]);
+        }
+    }
 }

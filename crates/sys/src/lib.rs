@@ -9,6 +9,7 @@
 //! | [`fiemap`] | where a file's bytes lie (`FS_IOC_FIEMAP`) |
 //! | [`move_ext`] | swapping blocks between two ext4 files (`EXT4_IOC_MOVE_EXT`) |
 //! | [`dedupe`] | sharing equal bytes between two files (`FIDEDUPERANGE`) |
+//! | [`clone`] | sharing any bytes between two files, for tests (`FICLONERANGE`) |
 //! | [`btrfs`] | Btrfs: subvolumes |
 //! | [`xfs`] | XFS: features, exchanging ranges (`XFS_IOC_COMMIT_RANGE`) |
 //! | [`f2fs`] | F2FS: writing ranges out of place (`F2FS_IOC_DEFRAGMENT`), free segments |
@@ -19,7 +20,7 @@
 //! | [`mounts`] | what is mounted where (`/proc/self/mountinfo`) |
 //! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
 //! | [`cache`] | writing back and dropping page cache |
-//! | [`mapping`] | storing to a file through a shared mapping, for tests (`mmap(2)`) |
+//! | [`mapping`] | reading and storing to a file through a shared mapping, for tests (`mmap(2)`) |
 //! | [`process`] | this process's own I/O account, priority and pressure |
 //! | [`users`] | user names (`getpwnam_r`) |
 //! | [`shutdown`] | cutting the power of a file system, for tests |
@@ -27,6 +28,7 @@
 pub mod block;
 pub mod btrfs;
 pub mod cache;
+pub mod clone;
 pub mod dedupe;
 pub mod f2fs;
 pub mod fiemap;

@@ -1,4 +1,4 @@
-//! A file written to through a shared mapping: stores that no system call announces. For tests.
+//! A file read and written through a shared mapping: what no system call announces. For tests.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 
 /// A shared, writable mapping of a file from its beginning on; unmapped when dropped.
 ///
-/// Storing beyond the end of a file that was truncated meanwhile ends the process (SIGBUS).
+/// Loading or storing beyond the end of the file ends the process (SIGBUS).
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<libc::c_void>,
@@ -49,6 +49,47 @@ impl Mapping {
                 at = at.add(1);
             }
         }
+    }
+
+    /// Stores bytes from byte `offset` on, one by one.
+    ///
+    /// # Panics
+    /// When they reach beyond the mapping.
+    pub fn write(&mut self, offset: usize, bytes: &[u8]) {
+        let start = self.within(offset, bytes.len());
+        for (n, byte) in bytes.iter().enumerate() {
+            // SAFETY: checked to be within the mapping; volatile as in `store`.
+            unsafe { start.add(n).write_volatile(*byte) };
+        }
+    }
+
+    /// Loads bytes from byte `offset` on, one by one.
+    ///
+    /// # Panics
+    /// When they reach beyond the mapping.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) {
+        let start = self.within(offset, bytes.len());
+        for (n, byte) in bytes.iter_mut().enumerate() {
+            // SAFETY: checked to be within the mapping; volatile as in `store`.
+            *byte = unsafe { start.add(n).read_volatile() };
+        }
+    }
+
+    /// Writes what was stored to the device and waits for it (`msync(2)`, `MS_SYNC`).
+    ///
+    /// # Errors
+    /// `EIO` when that fails.
+    pub fn sync(&self) -> io::Result<()> {
+        // SAFETY: exactly what was mapped.
+        let rc = unsafe { libc::msync(self.start.as_ptr(), self.len, libc::MS_SYNC) };
+        if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    }
+
+    /// The address of byte `offset`, from which `len` bytes lie within the mapping.
+    fn within(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
+        // SAFETY: `offset` lies within the mapping, or at its end.
+        unsafe { self.start.as_ptr().cast::<u8>().add(offset) }
     }
 }
 

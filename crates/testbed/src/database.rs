@@ -8,12 +8,12 @@
 use crate::aging::{self, Cache};
 use crate::image::Image;
 use crate::measure::drop_caches;
-use crate::process::{Running, finish};
+use crate::process::finish;
 use crate::random::{Random, Zipf};
+use crate::sqlite::Shell;
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// Rows written by one commit.
 const ROWS_PER_COMMIT: u64 = 64;
@@ -57,10 +57,11 @@ impl Database {
         // Room for the first commits and their journal.
         cache.evict(growth.evictions * 16);
         image.sync();
-        let mut shell = Shell::open(&path);
-        shell.run(SCHEMA);
+        let mut shell = Shell::open(&path, &[]);
+        let mut run = |sql: &str| shell.run(sql).expect("sqlite3 takes its statements");
+        run(SCHEMA);
         for commit in 0..growth.commits {
-            shell.run(&insert(commit));
+            run(&insert(commit));
             cache.evict(growth.evictions);
         }
         shell.close();
@@ -179,43 +180,6 @@ fn insert(commit: u64) -> String {
          substr(replace(hex(zeroblob({copies})), '00', printf('%010d', value * 2654435761 % \
          9999999967)), 1, {PAYLOAD_BYTES}) FROM generate_series({from}, {to}); COMMIT;"
     )
-}
-
-/// A sqlite3 session that is told one batch at a time.
-pub(crate) struct Shell {
-    running: Running,
-    answers: BufReader<std::process::ChildStdout>,
-}
-
-impl Shell {
-    /// Opens a database, or makes it.
-    pub fn open(path: &Path) -> Self {
-        let mut command = Command::new("sqlite3");
-        command.args(["-batch", "-bail"]).arg(path);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let mut running = Running::start(&mut command);
-        let answers = BufReader::new(running.child().stdout.take().expect("its output is piped"));
-        Self { running, answers }
-    }
-
-    /// Runs a batch and waits until it is done.
-    pub fn run(&mut self, sql: &str) {
-        const DONE: &str = "batch done";
-        let input = self.running.child().stdin.as_mut().expect("its input is piped");
-        writeln!(input, "{sql}\nSELECT '{DONE}';").expect("sqlite3 takes statements");
-        let mut line = String::new();
-        while line.trim_end() != DONE {
-            line.clear();
-            let n = self.answers.read_line(&mut line).expect("sqlite3 answers");
-            assert!(n > 0, "sqlite3 gave up on: {sql}");
-        }
-    }
-
-    /// Ends it, which closes the database.
-    pub fn close(mut self) {
-        drop(self.running.child().stdin.take());
-        self.running.wait().expect(&[0]);
-    }
 }
 
 #[cfg(test)]

@@ -5,8 +5,9 @@ use fragmend_sys::cache;
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Writes `bytes` of deterministic content to `path` in the given piece sizes (bytes, repeated
 /// in turn), each allocated and synced while `path` + `.dummy` takes the block behind it. The
@@ -25,11 +26,7 @@ pub fn interleaved_with(
     keep_dummy: bool,
     content: impl Fn(u64, &mut [u8]),
 ) -> io::Result<()> {
-    let dummy_path = {
-        let mut name = path.as_os_str().to_owned();
-        name.push(".dummy");
-        std::path::PathBuf::from(name)
-    };
+    let dummy_path = dummy_of(path);
     let file = OpenOptions::new().create_new(true).read(true).write(true).open(path)?;
     let dummy = File::create_new(&dummy_path)?;
     place(&file, &dummy, 0..bytes, pieces, &content)?;
@@ -50,15 +47,80 @@ pub fn interleave(
     place(file, dummy, start..start + bytes, pieces, &content)
 }
 
+/// Gives a range of an open file new space in pieces of 4 KiB, in place of what it had, and fills
+/// it; `path` is the file's, and `path` + `.dummy` is there meanwhile.
+pub fn scatter(
+    file: &File,
+    path: &Path,
+    range: Range<u64>,
+    content: impl Fn(u64, &mut [u8]),
+) -> io::Result<()> {
+    let punched = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(file, punched, range.start, range.end - range.start)?;
+    beside_dummy(path, |dummy| place(file, dummy, range, &[4096], &content))
+}
+
+/// Preallocates a range behind the end of an open file in such pieces; the size stays. On F2FS,
+/// which gives out blocks when data is written, it writes what the file has: what comes next will
+/// lie elsewhere.
+pub fn reserve_scattered(file: &File, path: &Path, range: Range<u64>) -> io::Result<()> {
+    let by_writing = gives_out_by_writing(file)?;
+    let mut dummy_at = 0;
+    beside_dummy(path, |dummy| {
+        if by_writing {
+            file.sync_all()?;
+            dummy.write_all_at(&[1; 4096], 0)?;
+            return dummy.sync_all();
+        }
+        for at in range.step_by(4096) {
+            allocate(file, FallocateFlags::KEEP_SIZE, at, 4096, dummy, &mut dummy_at)?;
+        }
+        file.sync_all()
+    })
+}
+
+fn dummy_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".dummy");
+    PathBuf::from(name)
+}
+
+fn beside_dummy(path: &Path, work: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
+    let dummy_path = dummy_of(path);
+    let dummy = File::create(&dummy_path)?;
+    let done = work(&dummy);
+    std::fs::remove_file(dummy_path)?;
+    done
+}
+
+/// `F2FS_SUPER_MAGIC` (linux/magic.h): the log gives out blocks when data is written.
+fn gives_out_by_writing(file: &File) -> io::Result<bool> {
+    Ok(rustix::fs::fstatfs(file)?.f_type as u64 == 0xF2F5_2010)
+}
+
+/// Allocates a piece, and a block of the dummy behind it.
+fn allocate(
+    file: &File,
+    how: FallocateFlags,
+    at: u64,
+    len: u64,
+    dummy: &File,
+    dummy_at: &mut u64,
+) -> io::Result<()> {
+    fallocate(file, how, at, len)?;
+    fallocate(dummy, FallocateFlags::empty(), *dummy_at, 4096)?;
+    *dummy_at += 4096;
+    Ok(())
+}
+
 fn place(
     file: &File,
     dummy: &File,
-    range: std::ops::Range<u64>,
+    range: Range<u64>,
     pieces: &[u64],
     content: &impl Fn(u64, &mut [u8]),
 ) -> io::Result<()> {
-    // `F2FS_SUPER_MAGIC` (linux/magic.h): the log gives out blocks when data is written.
-    let by_writing = rustix::fs::fstatfs(file)?.f_type as u64 == 0xF2F5_2010;
+    let by_writing = gives_out_by_writing(file)?;
     let mut dummy_at = dummy.metadata()?.len();
     let mut at = range.start;
     for piece in pieces.iter().cycle() {
@@ -71,12 +133,11 @@ fn place(
             cache::write_and_wait(file, at..at + len)?;
             dummy.write_all_at(&[1; 4096], dummy_at)?;
             cache::write_and_wait(dummy, dummy_at..dummy_at + 4096)?;
+            dummy_at += 4096;
         } else {
-            fallocate(file, FallocateFlags::empty(), at, len)?;
-            fallocate(dummy, FallocateFlags::empty(), dummy_at, 4096)?;
+            allocate(file, FallocateFlags::empty(), at, len, dummy, &mut dummy_at)?;
         }
         at += len;
-        dummy_at += 4096;
     }
     if !by_writing {
         write_content(file, range, content)?;
@@ -87,7 +148,7 @@ fn place(
 
 fn write_content(
     file: &File,
-    range: std::ops::Range<u64>,
+    range: Range<u64>,
     content: &impl Fn(u64, &mut [u8]),
 ) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 20];

@@ -13,6 +13,8 @@
 //! | [`aging`] | a file system that is full of small files, some of which go away |
 //! | [`database`] | a real SQLite database that grows on an aged file system, and its queries |
 //! | [`fileserver`] | many threads that create, append to, read and delete files |
+//! | [`sqlite`] | a session of the sqlite3 program |
+//! | [`concurrency`] | programs at work on files that are being moved, and what they see of it |
 //! | [`measure`] | device counters and time around a piece of work, from a cold cache |
 //! | [`replay`] | fixed lists of requests, direct or buffered |
 //! | [`noted`] | a trace that the reader itself writes down |
@@ -28,6 +30,7 @@
 pub mod aging;
 pub mod bench;
 pub mod cleanup;
+pub mod concurrency;
 pub mod database;
 pub mod demo;
 pub mod file_system;
@@ -44,4 +47,5 @@ pub mod process;
 pub mod random;
 pub mod reader;
 pub mod replay;
+pub mod sqlite;
 pub mod tools;

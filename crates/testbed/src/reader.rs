@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// A reader at work; stopped when dropped.
 pub struct Reader {
     stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Histogram<u64>>>,
+    thread: Option<JoinHandle<Waits>>,
 }
 
 impl Reader {
@@ -29,7 +29,7 @@ impl Reader {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::spawn(move || {
-            let mut waits = Histogram::new(3).expect("three digits are a valid precision");
+            let mut waits = Waits::default();
             let mut buffer = Aligned::new(request_bytes as usize);
             let mut random = Random::new(seed);
             while !stopped.load(Ordering::Relaxed) {
@@ -37,7 +37,7 @@ impl Reader {
                 let at = random.below(slots) * request_bytes;
                 file.read_exact_at(buffer.bytes(), at).expect("the reader's file can be read");
                 let wait = start.elapsed();
-                waits.record(wait.as_nanos() as u64).expect("the histogram grows by itself");
+                waits.note(wait);
                 std::thread::sleep(interval.saturating_sub(wait));
             }
             waits
@@ -49,7 +49,7 @@ impl Reader {
     pub fn finish(mut self) -> Waits {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().expect("a reader finishes once");
-        Waits(thread.join().expect("the reader did not panic"))
+        thread.join().expect("the reader did not panic")
     }
 }
 
@@ -70,6 +70,11 @@ impl Default for Waits {
 }
 
 impl Waits {
+    /// Notes one wait.
+    pub fn note(&mut self, wait: Duration) {
+        self.0.record(wait.as_nanos() as u64).expect("the histogram grows by itself");
+    }
+
     /// Adds another round.
     pub fn add(&mut self, other: &Self) {
         self.0.add(&other.0).expect("the histogram grows by itself");

@@ -65,6 +65,8 @@ pub(super) struct Copying {
     sample: Option<xfs::Sample>,
     /// When it was last changed then, and its size in bytes.
     state: State,
+    /// Per staged range, where in the file its copy ends.
+    ends: Vec<u64>,
     buffer: Vec<u8>,
 }
 
@@ -81,6 +83,7 @@ impl Copying {
             stage: None,
             sample: None,
             state: State::default(),
+            ends: Vec::new(),
             buffer: Vec::new(),
         }
     }
@@ -101,12 +104,18 @@ impl Copying {
         cache::write_and_wait(&file.fd, part.start..part.end).map_err(skip_of)?;
         self.buffer.resize(part.len() as usize, 0);
         let read = read_at(&file.fd, &mut self.buffer, part.start).map_err(skip_of)?;
+        if read == 0 {
+            return Ok(()); // the file ends before it now
+        }
         write_at(donor, &self.buffer[..read], at).map_err(skip_of)?;
         let end = at + read as u64;
         if end < at + part.len() {
             // Where the file ends inside a block, the kernel wants the donor to end with it. No
             // other range's space lies behind this one's.
             rustix::fs::ftruncate(donor, end).map_err(|e| skip_of(e.into()))?;
+        }
+        if let Some(copied) = self.ends.get_mut(index) {
+            *copied = part.start + read as u64;
         }
         cache::start_writeback(donor, at..end).map_err(skip_of)
     }
@@ -120,21 +129,26 @@ impl Copying {
         held: &mut Duration,
     ) -> Result<(), Skip> {
         let (donor, at) = Stage::place(&self.stage, index, range)?;
-        let length = range.end.min(State::of(file)?.bytes).saturating_sub(range.start);
-        if length == 0 {
-            return Err(Skip::new(SkipReason::SizeChanged, "cut off under the copy"));
+        let changed = || Err(Skip::new(SkipReason::Busy, "written to under the copy"));
+        let end = range.end.min(file.size()?);
+        if end <= range.start {
+            return Err(Skip::new(SkipReason::SizeChanged, "the file ends before it now"));
         }
+        // The file is longer or shorter than its copy.
+        if self.ends.get(index) != Some(&end) {
+            return changed();
+        }
+        let length = end - range.start;
         // Before anybody is locked out.
         cache::write_and_wait(donor, at..at + length).map_err(skip_of)?;
         let started = Instant::now();
-        let changed = Err(Skip::new(SkipReason::Busy, "written to under the copy"));
         // Safe to crash before, in and after either call: see the head of this file.
         let exchanged = match (self.how, self.sample) {
             (TakeOver::Exchange { or_share }, Some(sample)) => {
                 let done = xfs::commit_range(&file.fd, range.start, donor, at, length, sample);
                 match done.map_err(skip_of) {
                     Err(skip) if skip.reason == SkipReason::Busy && or_share => None,
-                    Err(skip) if skip.reason == SkipReason::Busy => Some(changed.clone()),
+                    Err(skip) if skip.reason == SkipReason::Busy => Some(changed()),
                     other => Some(other),
                 }
             }
@@ -147,14 +161,14 @@ impl Copying {
                     let detail = format!("the kernel took over {bytes} of {length} bytes");
                     Err(Skip::new(SkipReason::Failed, detail))
                 }
-                Shared::Differs => changed.clone(),
+                Shared::Differs => changed(),
             }
         });
         *held = (*held).max(started.elapsed());
         match done {
             // A range that lies behind the end for a moment is an invalid argument.
             Err(skip) if skip.reason == SkipReason::Failed && State::of(file)? != self.state => {
-                changed
+                changed()
             }
             done => done,
         }
@@ -178,6 +192,7 @@ impl State {
 impl Mover for Copying {
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         self.stage = None;
+        self.ends = ranges.iter().map(|range| range.start).collect();
         // What is still delayed gets its place, and freed space becomes free.
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
         let prepare = self.prepare;
@@ -210,7 +225,9 @@ impl Mover for Copying {
                 Stage::moved(&mut self.stage, index);
                 return Relocated { moved: part.len(), ..done };
             };
-            if skip.reason != SkipReason::Busy || attempt == TRIES {
+            // Failed: a range that the file's new end has just cut is invalid to the kernel.
+            let may_pass = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
+            if !may_pass || attempt == TRIES {
                 return Relocated { skip: Some(skip), ..done };
             }
             std::thread::sleep(wait);

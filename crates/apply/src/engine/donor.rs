@@ -29,6 +29,18 @@ pub(super) enum Space {
     Exact,
 }
 
+impl Space {
+    /// Space for a range begins as far from a multiple of this as the range itself, in bytes:
+    /// where blocks are smaller than pages, ext4 exchanges nothing that lies differently in its
+    /// page (EINVAL).
+    fn unit(self) -> u64 {
+        match self {
+            Self::Choice => rustix::param::page_size() as u64,
+            Self::Exact => 1,
+        }
+    }
+}
+
 /// A donor and what lies where in it.
 pub(super) struct Stage {
     donor: OwnedFd,
@@ -56,14 +68,12 @@ impl Stage {
         prepare: impl FnMut(&OwnedFd) -> Result<(), Skip>,
     ) -> Result<(Self, Vec<u64>), Skip> {
         let Place { donor, start, pieces, .. } = best_place(file, ranges, space, prepare)?;
-        let mut donor_start = start;
-        let slot = |range: &ByteRange| {
-            let warm = Warm::of(file, *range);
-            let slot = Slot { range: *range, donor_start, warm, moved: false };
-            donor_start += range.len();
-            slot
+        let slot = |(range, place): (&ByteRange, ByteRange)| {
+            let (warm, donor_start) = (Warm::of(file, *range), place.start);
+            Slot { range: *range, donor_start, warm, moved: false }
         };
-        Ok((Self { donor, slots: ranges.iter().map(slot).collect() }, pieces))
+        let slots = ranges.iter().zip(places(ranges, start, space.unit()));
+        Ok((Self { donor, slots: slots.map(slot).collect() }, pieces))
     }
 
     /// The donor and the offset in it where `part` of range `index` is to lie.
@@ -152,7 +162,8 @@ fn best_place(
     space: Space,
     mut prepare: impl FnMut(&OwnedFd) -> Result<(), Skip>,
 ) -> Result<Place, Skip> {
-    let total: u64 = ranges.iter().map(|r| r.len()).sum();
+    let unit = space.unit();
+    let total = places(ranges, 0, unit).last().map_or(0, |place| place.end);
     let plenty = space == Space::Choice && file.free_bytes()? / 4 > total + SLACK;
     let want = if plenty { total + SLACK } else { total };
     let runs = runs(ranges);
@@ -181,9 +192,9 @@ fn best_place(
         }
         let all = ByteRange { start: 0, end: want };
         let lies = fiemap::layout_within(&mut maps, &donor, all, false).map_err(skip_of)?;
-        let start = best_start(&lies, &runs, want - total);
-        let in_all = pieces(&lies, &runs, start).iter().sum();
-        tried.push(Place { donor, start, pieces: pieces(&lies, ranges, start), in_all });
+        let start = best_start(&lies, &runs, want - total, unit);
+        let in_all = pieces(&lies, &runs, start, unit).iter().sum();
+        tried.push(Place { donor, start, pieces: pieces(&lies, ranges, start, unit), in_all });
         if in_all <= runs.len() as u64 {
             break;
         }
@@ -221,28 +232,45 @@ fn runs(ranges: &[ByteRange]) -> Vec<ByteRange> {
     runs
 }
 
-/// In how many pieces each of `ranges` lies in a donor, when they are laid back to back from
-/// `start` on.
-fn pieces(donor: &Layout, ranges: &[ByteRange], start: u64) -> Vec<u64> {
-    let mut at = start;
-    let count = |range: &ByteRange| {
-        let place = ByteRange::at(at, range.len());
-        at = place.end;
-        donor.within(place).count() as u64
-    };
-    ranges.iter().map(count).collect()
+/// Where in a donor `ranges` lie when they are laid one behind another from `start` on, see
+/// [`Space::unit`].
+fn places(ranges: &[ByteRange], start: u64, unit: u64) -> impl Iterator<Item = ByteRange> {
+    ranges.iter().scan(start, move |at, range| {
+        let place = ByteRange::at(*at + (range.start + unit - *at % unit) % unit, range.len());
+        *at = place.end;
+        Some(place)
+    })
+}
+
+/// In how many pieces each of `ranges` lies in a donor, from `start` on.
+fn pieces(donor: &Layout, ranges: &[ByteRange], start: u64, unit: u64) -> Vec<u64> {
+    places(ranges, start, unit).map(|place| donor.within(place).count() as u64).collect()
 }
 
 /// Where in a donor the runs lie in the fewest pieces, no later than `latest`. Only the starts of
-/// its longer extents can be better than its beginning. Of those only the ones on a page: where
-/// blocks are smaller, ext4 exchanges nothing that lies differently in its page (EINVAL).
-fn best_start(donor: &Layout, runs: &[ByteRange], latest: u64) -> u64 {
+/// its longer extents can be better than its beginning, and of those only multiples of `unit`.
+fn best_start(donor: &Layout, runs: &[ByteRange], latest: u64, unit: u64) -> u64 {
     const STARTS: usize = 16;
-    let page = rustix::param::page_size() as u64;
-    let may_start = |at: u64| at <= latest && at.is_multiple_of(page);
+    let may_start = |at: u64| at <= latest && at.is_multiple_of(unit);
     let mut starts: Vec<_> = donor.extents().iter().filter(|e| may_start(e.logical)).collect();
     starts.sort_by_key(|e| std::cmp::Reverse(e.length));
     let longest = starts.iter().take(STARTS).map(|e| e.logical);
-    let in_all = |start: &u64| pieces(donor, runs, *start).iter().sum::<u64>();
+    let in_all = |start: &u64| pieces(donor, runs, *start, unit).iter().sum::<u64>();
     std::iter::once(0).chain(longest).min_by_key(in_all).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_lies_in_its_page_as_its_range_does() {
+        let range = |start, end| ByteRange { start, end };
+        let of = |ranges: &[ByteRange], start, unit| -> Vec<(u64, u64)> {
+            places(ranges, start, unit).map(|place| (place.start, place.end)).collect()
+        };
+        let ranges = [range(5120, 9216), range(9216, 10240), range(16384, 17408)];
+        assert_eq!(of(&ranges, 8192, 4096), [(9216, 13312), (13312, 14336), (16384, 17408)]);
+        assert_eq!(of(&ranges, 8192, 1), [(8192, 12288), (12288, 13312), (13312, 14336)]);
+    }
 }

@@ -155,6 +155,9 @@ impl Exchange {
         done.held = done.held.max(started.elapsed());
         done.moved += (outcome.blocks * block).min(rest.len());
         match outcome.error {
+            Some(_) if file.size()? <= rest.start => {
+                Err(Skip::new(SkipReason::SizeChanged, "the file ends before it now"))
+            }
             Some(e) => Err(skip_of(e)),
             None if outcome.blocks < blocks.len => {
                 Err(Skip::new(SkipReason::SizeChanged, "the kernel moved less than the range"))
@@ -184,7 +187,9 @@ impl Mover for Exchange {
             self.prefetch(file, rest);
             let exchanged = self.exchange(file, index, rest, &mut done);
             let Err(skip) = exchanged else { break };
-            if skip.reason != SkipReason::Busy || attempt == TRIES {
+            // Failed: a range that the file's new end has just cut is invalid to the kernel.
+            let may_pass = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
+            if !may_pass || attempt == TRIES {
                 done.skip = Some(skip);
                 break;
             }

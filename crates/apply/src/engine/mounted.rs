@@ -125,6 +125,12 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
+    /// Size now, in bytes.
+    pub fn size(&self) -> Result<u64, Skip> {
+        let stat = rustix::fs::fstat(&self.fd).map_err(|e| skip_of(e.into()))?;
+        Ok(stat.st_size.try_into().unwrap_or(0))
+    }
+
     /// Bytes that may still be allocated on its file system.
     pub fn free_bytes(&self) -> Result<u64, Skip> {
         free_bytes(&self.root)
@@ -149,8 +155,7 @@ impl Movable for Open {
     }
 
     fn size(&self) -> Result<u64, Skip> {
-        let stat = rustix::fs::fstat(&self.file.fd).map_err(|e| skip_of(e.into()))?;
-        Ok(stat.st_size.try_into().unwrap_or(0))
+        self.file.size()
     }
 
     fn layout(&mut self, range: ByteRange) -> Result<Layout, Skip> {

@@ -1,17 +1,24 @@
 //! Tests that run in a guest. Each runs twice: on the host it boots a guest that runs this very
 //! program for that one test, and there it does its work.
 
+#![allow(dead_code)] // each test file uses its part
+
 use fragmend_testbed::file_system::F2FS;
 use fragmend_testbed::guest::{self, Guest};
 use fragmend_testbed::image::Image;
 use std::process::Command;
+use std::time::Duration;
+
+/// No test takes so long, boot included.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs `body` in a guest, as the test of this name.
 pub fn in_guest(name: &str, body: impl FnOnce()) {
     if guest::inside() {
         return body();
     }
-    let finished = Guest::new().run(&test(name)).unwrap_or_else(|lost| panic!("{lost}"));
+    let finished =
+        Guest::new().time_limit(LIMIT).run(&test(name)).unwrap_or_else(|lost| panic!("{lost}"));
     print!("{}", finished.stdout);
     assert!(finished.expect(&[0]).contains("1 passed"));
 }

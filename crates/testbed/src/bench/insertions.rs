@@ -6,11 +6,11 @@ use super::contender::{BTRFS_DEFRAGMENT, BTRFS_DEFRAGMENT_128K, Contender, FRAGP
 use super::database::{READAHEADS, title};
 use super::limits::Limits;
 use super::{Sizes, markdown, note};
-use crate::database::Shell;
 use crate::file_system::BTRFS;
 use crate::image::Image;
 use crate::measure::{Cost, drop_caches, measured_map_warm};
 use crate::process::finish;
+use crate::sqlite::Shell;
 use crate::tools;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -120,14 +120,13 @@ fn database_in(image: &Image) -> PathBuf {
 /// One entry a transaction, each on the disk before the next begins. Every value follows from its
 /// number.
 fn grow(path: &Path, entries: u64) {
-    let mut shell = Shell::open(path);
-    shell.run(
-        "PRAGMA page_size=4096; PRAGMA synchronous=FULL; \
-         CREATE TABLE entries(id INTEGER PRIMARY KEY, value TEXT);",
-    );
+    let mut shell = Shell::open(path, &[]);
+    let mut run = |sql: &str| drop(shell.run(sql).expect("sqlite3 takes its statements"));
+    run("PRAGMA page_size=4096; PRAGMA synchronous=FULL; \
+         CREATE TABLE entries(id INTEGER PRIMARY KEY, value TEXT);");
     for id in 0..entries {
         let seed = id * 2_654_435_761 % 9_999_999_967;
-        shell.run(&format!(
+        run(&format!(
             "INSERT INTO entries VALUES({id}, \
              substr(replace(hex(zeroblob(410)), '00', printf('%010d', {seed})), 1, 4096));"
         ));

@@ -1,0 +1,115 @@
+//! Programs at work on files while ranges of the same files are moved: nothing that they wrote is
+//! lost, nothing that they read is wrong, and how long they wait is measured.
+//!
+//! | module | its job |
+//! |---|---|
+//! | [`exercise`] | random operations on files, against a model in memory |
+//! | [`bank`] | a SQLite database whose books must balance |
+//! | [`log`] | a file that is appended to, and its reader |
+//! | [`load`] | what these have in common |
+//! | [`mover`] | `fragmend plan` and `apply`, over and over |
+//! | [`run`] | all of them at once, with and without the mover |
+//! | [`table`] | what they saw |
+
+pub mod bank;
+pub mod exercise;
+pub mod load;
+pub mod log;
+pub mod mover;
+pub mod run;
+pub mod table;
+
+use crate::file_system::{BTRFS, BTRFS_ZSTD, EXT4, EXT4_1K, F2FS, FileSystem};
+use crate::file_system::{XFS, XFS_EXCHANGE, XFS_PLAIN};
+use crate::guest;
+use crate::image::Image;
+use bank::{Bank, Journal};
+use exercise::Exerciser;
+use load::Load;
+use log::Log;
+pub use run::Goals;
+use run::Worker;
+use table::Row;
+
+impl Goals {
+    /// For a test: some seconds.
+    pub const TEST: Self = Self { operations: 150, moved: 4 };
+    /// For figures.
+    pub const FULL: Self = Self { operations: 3000, moved: 60 };
+}
+
+/// One engine on one file system.
+#[derive(Debug)]
+pub struct Engine {
+    /// As in the table.
+    pub name: &'static str,
+    file_system: &'static FileSystem,
+    /// The value of `--engine`.
+    engine: &'static str,
+}
+
+impl Engine {
+    const fn native(name: &'static str, file_system: &'static FileSystem) -> Self {
+        Self { name, file_system, engine: "native" }
+    }
+
+    /// Whether writers must be kept out.
+    fn is_exclusive(&self) -> bool {
+        self.engine == "rewrite"
+    }
+
+    /// Whether it needs a guest.
+    pub fn is_in_guest(&self) -> bool {
+        std::ptr::eq(self.file_system, &F2FS)
+    }
+}
+
+/// All of them.
+pub static ENGINES: [Engine; 8] = [
+    Engine::native("ext4", &EXT4),
+    Engine::native("ext4, 1 KiB", &EXT4_1K),
+    Engine::native("XFS", &XFS),
+    Engine::native("XFS, exchange", &XFS_EXCHANGE),
+    Engine::native("Btrfs", &BTRFS),
+    Engine::native("Btrfs, zstd", &BTRFS_ZSTD),
+    Engine { name: "rewrite, XFS", file_system: &XFS_PLAIN, engine: "rewrite" },
+    Engine::native("F2FS", &F2FS),
+];
+
+/// The engine of this name.
+pub fn engine(name: &str) -> Option<&'static Engine> {
+    ENGINES.iter().find(|e| e.name == name)
+}
+
+/// Has everybody work on a fresh file system of one engine; gives the rows of the table.
+///
+/// # Panics
+/// As [`run::run`].
+pub fn on(engine: &Engine, goals: Goals, seed: u64) -> Vec<Row> {
+    let bytes = if guest::inside() { 320 << 20 } else { 512 << 20 };
+    let image = Image::of(engine.file_system, bytes);
+    let dir = image.path().join("files");
+    std::fs::create_dir(&dir).expect("a directory");
+    let rests = engine.is_exclusive();
+    let worker = |load: Box<dyn Load>| Worker { load, rests, movable: true };
+    let mut workers = Vec::new();
+    for (n, name) in ["first", "second", "third"].into_iter().enumerate() {
+        let exerciser = Exerciser::new(&dir, name, seed + n as u64).expect("a pair of files");
+        workers.push(worker(Box::new(exerciser)));
+    }
+    let bank = |name: &str, journal, restored| {
+        Box::new(Bank::create(&dir, name, journal, restored, seed).expect("a database"))
+    };
+    workers.push(worker(bank("rollback.db", Journal::Rollback, bank::OFTEN)));
+    // Who never closes its file is never disturbed by an engine that keeps writers out.
+    let (movable, restored) =
+        if engine.is_exclusive() { (false, u64::MAX) } else { (true, bank::OFTEN) };
+    let load = bank("wal.db", Journal::Wal, restored);
+    workers.push(Worker { load, rests: false, movable });
+    for (name, syncs) in [("synced-log", true), ("log", false)] {
+        let log = Log::new(&dir, name, syncs, seed).expect("a file");
+        workers.push(worker(Box::new(log.reader(seed))));
+        workers.push(worker(Box::new(log)));
+    }
+    run::run(&image, &dir, engine.engine, workers, goals, seed)
+}

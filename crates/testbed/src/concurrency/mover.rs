@@ -1,0 +1,72 @@
+//! The mover: `fragmend plan` and `fragmend apply` at full speed, over and over, whole files and
+//! single windows in turn.
+
+use crate::process::finish;
+use crate::tools::fragmend;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Moves what is fragmented below one directory.
+pub struct Mover {
+    dir: PathBuf,
+    plan: PathBuf,
+    engine: &'static str,
+    rounds: u64,
+}
+
+/// What was done with one range.
+#[derive(Clone, Debug)]
+pub struct Range {
+    /// The file's name, without its directory.
+    pub name: String,
+    /// Whether it lies in fewer pieces now.
+    pub moved: bool,
+    /// Why not.
+    pub reason: String,
+    /// Why not, in words.
+    pub detail: String,
+}
+
+impl Mover {
+    /// For `dir`, with its plans in another directory and the engine of this name.
+    pub fn new(dir: &Path, scratch: &Path, engine: &'static str) -> Self {
+        Self { dir: dir.to_owned(), plan: scratch.join("plan.json"), engine, rounds: 0 }
+    }
+
+    /// Plans and applies once; gives every range that was planned.
+    ///
+    /// # Panics
+    /// When fragmend fails, with what it said.
+    pub fn round(&mut self) -> Vec<Range> {
+        self.rounds += 1;
+        let policy = if self.rounds.is_multiple_of(2) { "bypass" } else { "whole-file" };
+        let _ = std::fs::remove_file(&self.plan);
+        let mut plan = Command::new(fragmend());
+        plan.args(["plan", "--quiet", "--policy", policy, "-o"]).args([&self.plan, &self.dir]);
+        finish(&mut plan).expect(&[0, 2]);
+        let mut apply = Command::new(fragmend());
+        apply.args(["apply", "--quiet", "--json", "--rate", "max", "--engine", self.engine]);
+        // Something that could be better is left every time: others are at work there.
+        let ended = finish(apply.arg(&self.plan));
+        let ranges: Vec<Range> = ended.stdout.lines().filter_map(range).collect();
+        let failed = ranges.iter().find(|r| r.reason == "failed" || r.reason == "needs_recovery");
+        assert!(failed.is_none(), "a range could not be moved: {failed:?}");
+        ended.expect(&[0, 2]);
+        ranges
+    }
+}
+
+/// A line of `apply --json`, if it tells of a range.
+fn range(line: &str) -> Option<Range> {
+    let event: Value = serde_json::from_str(line).ok().filter(|e: &Value| e["event"] == "range")?;
+    let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
+    let path = text("path");
+    let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+    // What takes the blocks in between is nobody's.
+    if name.ends_with(".dummy") {
+        return None;
+    }
+    let moved = event["outcome"] == "moved";
+    Some(Range { name, moved, reason: text("reason"), detail: text("detail") })
+}

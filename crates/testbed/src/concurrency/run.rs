@@ -1,0 +1,226 @@
+//! Everybody at work at once: the loads alone first, for comparison, then beside the mover, until
+//! each has done so many operations and so many ranges of its files have moved. Then all that the
+//! files hold is compared, warm and cold, and the file system is checked.
+//!
+//! Nothing here depends on how fast the machine is, but for two limits that only a hang reaches.
+
+use super::load::{Failure, Load};
+use super::mover::{Mover, Range};
+use super::table::{Reasons, Row, Side};
+use crate::image::Image;
+use crate::random::Random;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Who waits longer for one operation waits for ever.
+const HANGS: Duration = Duration::from_secs(30);
+
+/// How long all of it may take before it counts as hanging.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+/// When it is enough.
+#[derive(Clone, Copy, Debug)]
+pub struct Goals {
+    /// Operations of each load while nothing moves, and as many at least beside the mover.
+    pub operations: u64,
+    /// Ranges that must have moved of the files of each load that has any.
+    pub moved: u64,
+}
+
+/// One load and how it is used.
+pub struct Worker {
+    /// What it does.
+    pub load: Box<dyn Load>,
+    /// Whether it closes its files now and then, and leaves them alone for a while.
+    pub rests: bool,
+    /// Whether the mover can move its files at all.
+    pub movable: bool,
+}
+
+const ALONE: u8 = 0;
+const BESIDE: u8 = 1;
+const OVER: u8 = 2;
+
+/// What everybody looks at.
+struct Board {
+    phase: AtomicU8,
+    /// Operations so far, per load and phase.
+    done: Vec<[AtomicU64; 2]>,
+}
+
+impl Board {
+    fn phase(&self) -> u8 {
+        self.phase.load(Ordering::Relaxed)
+    }
+}
+
+type Worked = Result<(Box<dyn Load>, [Side; 2]), Failure>;
+
+/// Runs `workers`, all of whose files are in `dir`, until `goals` are reached; gives a row for each
+/// kind of load.
+///
+/// # Panics
+/// When a byte is not what it must be, the system refuses something, or anything hangs.
+pub fn run(
+    image: &Image,
+    dir: &Path,
+    engine: &'static str,
+    workers: Vec<Worker>,
+    goals: Goals,
+    seed: u64,
+) -> Vec<Row> {
+    let mut crew = Crew::start(workers, seed);
+    crew.until("operations alone", |crew| crew.least(ALONE) >= goals.operations);
+    crew.board.phase.store(BESIDE, Ordering::Relaxed);
+    let mut mover = Mover::new(dir, image.scratch(), engine);
+    crew.until("operations and moved ranges", |crew| {
+        let ranges = mover.round();
+        if ranges.is_empty() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        ranges.into_iter().for_each(|range| crew.receive(range));
+        crew.least(BESIDE) >= goals.operations && crew.has_moved(goals.moved)
+    });
+    crew.board.phase.store(OVER, Ordering::Relaxed);
+    let (mut loads, rows) = crew.finish();
+    for round in ["warm", "cold"] {
+        for load in &mut loads {
+            let verified = load.verify();
+            verified.unwrap_or_else(|failure| panic!("{round}, in the end: {failure}"));
+        }
+        image.fsck();
+    }
+    rows
+}
+
+struct Crew {
+    board: Arc<Board>,
+    members: Vec<Member>,
+    started: Instant,
+}
+
+struct Member {
+    kind: &'static str,
+    prefix: String,
+    movable: bool,
+    moved: u64,
+    /// Ranges left alone, by reason.
+    left_alone: Reasons,
+    thread: JoinHandle<Worked>,
+}
+
+impl Crew {
+    fn start(workers: Vec<Worker>, seed: u64) -> Self {
+        let done = workers.iter().map(|_| Default::default()).collect();
+        let board = Arc::new(Board { phase: AtomicU8::new(ALONE), done });
+        let start = |(index, worker): (usize, Worker)| {
+            let (kind, prefix) = (worker.load.kind(), worker.load.prefix().to_owned());
+            let movable = worker.movable && !prefix.is_empty();
+            let (board, random) = (Arc::clone(&board), Random::new(seed ^ index as u64));
+            let thread = std::thread::spawn(move || work(worker, index, &board, random));
+            Member { kind, prefix, movable, moved: 0, left_alone: Reasons::new(), thread }
+        };
+        let members = workers.into_iter().enumerate().map(start).collect();
+        Self { board, members, started: Instant::now() }
+    }
+
+    /// Waits until something holds, or a member gives up.
+    fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
+        while !done(self) && !self.members.iter().any(|m| m.thread.is_finished()) {
+            assert!(self.started.elapsed() < PATIENCE, "too few {what}:{}", self.state());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The operations of the load that has done the fewest.
+    fn least(&self, phase: u8) -> u64 {
+        let done = |load: &[AtomicU64; 2]| load[usize::from(phase)].load(Ordering::Relaxed);
+        self.board.done.iter().map(done).min().unwrap_or(0)
+    }
+
+    fn receive(&mut self, range: Range) {
+        let of = |m: &&mut Member| !m.prefix.is_empty() && range.name.starts_with(&m.prefix);
+        match self.members.iter_mut().find(of) {
+            Some(member) if range.moved => member.moved += 1,
+            Some(member) => *member.left_alone.entry(range.reason).or_default() += 1,
+            None => {}
+        }
+    }
+
+    /// Of each member's files enough has moved, or has been tried where nothing can move.
+    fn has_moved(&self, goal: u64) -> bool {
+        let mut owners = self.members.iter().filter(|m| !m.prefix.is_empty());
+        let tried = |m: &Member| if m.movable { m.moved } else { m.left_alone.values().sum() };
+        owners.all(|m| tried(m) >= goal)
+    }
+
+    fn state(&self) -> String {
+        let of = |(m, done): (&Member, &[AtomicU64; 2])| {
+            let [alone, beside] = done.each_ref().map(|n| n.load(Ordering::Relaxed));
+            let Member { kind, prefix, moved, left_alone, .. } = m;
+            format!(
+                "\n  {kind} ({prefix}): {alone} operations alone and {beside} beside the mover, \
+                 {moved} ranges moved, left alone: {left_alone:?}"
+            )
+        };
+        self.members.iter().zip(&self.board.done).map(of).collect()
+    }
+
+    /// Ends all of them; one row for each kind of load.
+    fn finish(self) -> (Vec<Box<dyn Load>>, Vec<Row>) {
+        while self.members.iter().any(|m| !m.thread.is_finished()) {
+            assert!(self.started.elapsed() < PATIENCE, "somebody hangs:{}", self.state());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (mut loads, mut rows) = (Vec::new(), Vec::<Row>::new());
+        for member in self.members {
+            let worked = member.thread.join().unwrap_or_else(|e| std::panic::resume_unwind(e));
+            let (load, sides) = worked.unwrap_or_else(|failure| panic!("{failure}"));
+            for side in &sides {
+                let longest = side.waits.quantile(1.0);
+                assert!(longest < HANGS, "{} waited for {longest:?}", member.kind);
+            }
+            assert!(member.movable || member.moved == 0, "{} cannot move", member.prefix);
+            let row = Row::new(member.kind, sides, member.moved, member.left_alone);
+            match rows.iter_mut().find(|r| r.kind == row.kind) {
+                Some(same) => same.add(&row),
+                None => rows.push(row),
+            }
+            loads.push(load);
+        }
+        (loads, rows)
+    }
+}
+
+/// One load's own thread, until all is over.
+fn work(worker: Worker, index: usize, board: &Board, mut random: Random) -> Worked {
+    let Worker { mut load, rests, .. } = worker;
+    let mut sides = [Side::default(), Side::default()];
+    load.open()?;
+    while board.phase() != OVER {
+        let step = load.step()?;
+        let mut waited = step.waited;
+        if rests && random.below(24) == 0 {
+            load.close()?;
+            std::thread::sleep(Duration::from_millis(40 + random.below(80)));
+            let started = Instant::now();
+            load.open()?;
+            // Who opens a file that is leased waits as well.
+            waited = waited.max(Some(started.elapsed()));
+        }
+        // Whatever ended beside the mover may have waited for it.
+        let phase = usize::from(board.phase().min(BESIDE));
+        let side = &mut sides[phase];
+        side.compared += step.compared;
+        if let Some(waited) = waited {
+            side.waits.note(waited);
+            board.done[index][phase].fetch_add(1, Ordering::Relaxed);
+        }
+        std::thread::sleep(load.pause());
+    }
+    load.close()?;
+    Ok((load, sides))
+}

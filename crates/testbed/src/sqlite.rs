@@ -1,0 +1,58 @@
+//! A session of the sqlite3 command-line program, which is told one batch at a time.
+
+use crate::process::Running;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{ChildStdout, Command, Stdio};
+
+/// A session; its process ends with it.
+pub struct Shell {
+    running: Running,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Shell {
+    /// Opens a database, with further options of the program; what it complains about goes to our
+    /// standard error.
+    ///
+    /// # Panics
+    /// When sqlite3 cannot be started.
+    pub fn open(path: &Path, options: &[&str]) -> Self {
+        let mut command = Command::new("sqlite3");
+        command.args(["-batch", "-bail"]).args(options).arg(path);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let mut running = Running::start(&mut command);
+        let answers = BufReader::new(running.child().stdout.take().expect("its output is piped"));
+        Self { running, answers }
+    }
+
+    /// Runs a batch to its end and gives what it printed.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::BrokenPipe`] or [`io::ErrorKind::UnexpectedEof`] when sqlite3 gave up on it.
+    pub fn run(&mut self, sql: &str) -> io::Result<String> {
+        const DONE: &str = "batch done";
+        let input = self.running.child().stdin.as_mut().expect("its input is piped");
+        writeln!(input, "{sql}\nSELECT '{DONE}';")?;
+        let mut printed = String::new();
+        loop {
+            let before = printed.len();
+            if self.answers.read_line(&mut printed)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if printed[before..].trim_end() == DONE {
+                printed.truncate(before);
+                return Ok(printed);
+            }
+        }
+    }
+
+    /// Ends the session.
+    ///
+    /// # Panics
+    /// When sqlite3 fails.
+    pub fn close(mut self) {
+        drop(self.running.child().stdin.take());
+        self.running.wait().expect(&[0]);
+    }
+}
