@@ -1,12 +1,13 @@
 //! The plan, file by file, batch by batch, step by step. Knows nothing of file systems: that is
 //! the engine's part, behind [`Volume`].
 
-use crate::engine::{Choice, Refused, volume_for};
+use crate::begin::{lock, volumes};
+use crate::engine::{Choice, Refused};
 use crate::pace::{Pacer, Rate};
 use crate::receipt::{Event, Outcome, Receipt, Start, Summary};
 use fragmend_layout::{ByteRange, Movable, PathText, Skip, SkipReason, Volume};
-use fragmend_plan::{PlanSource, PlannedFile, PlannedRange, Totals};
-use fragmend_sys::{mounts, process};
+use fragmend_plan::{PlanSource, PlannedFile, PlannedRange};
+use fragmend_sys::process;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -142,60 +143,6 @@ pub fn apply(
     Ok(summary)
 }
 
-/// The engines for all devices of the plan: all of them, or an error before anything is touched.
-fn volumes(
-    plan: &dyn PlanSource,
-    totals: &Totals,
-    options: &Options,
-) -> Result<HashMap<u64, Box<dyn Volume>>, ApplyError> {
-    let mounts = mounts::all().map_err(ApplyError::Mounts)?;
-    let mut volumes = HashMap::new();
-    for device in plan.devices().iter().filter(|d| totals.devices.contains(&d.device)) {
-        let recorded = device.mount.to_path().unwrap_or_default();
-        let mount = mounts::of_root(&mounts, device.device, &recorded).ok_or_else(|| {
-            let there = mounts.iter().any(|m| m.point == recorded);
-            let name = device.mount.path.clone();
-            if there { ApplyError::Renumbered(name) } else { ApplyError::NotMounted(name) }
-        })?;
-        let volume = volume_for(&mount, &options.engine, options.force)?;
-        let (planned, found) = (device.block_bytes, volume.block_bytes());
-        if planned != found {
-            let mount = mount.point.display().to_string();
-            return Err(ApplyError::BlockSize { mount, planned, found });
-        }
-        volumes.insert(device.device, volume);
-    }
-    Ok(volumes)
-}
-
-/// One mending at a time per file system: two would undo each other's choices and move the same
-/// data twice. The lock is on the root directory, and goes with the process.
-fn lock<'a>(
-    volumes: impl Iterator<Item = &'a Box<dyn Volume>>,
-) -> Result<Vec<std::fs::File>, ApplyError> {
-    let mut locks = Vec::new();
-    for volume in volumes {
-        let Ok(root) = std::fs::File::open(volume.root()) else { continue };
-        let take =
-            || rustix::fs::flock(&root, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-        // One that has just ended may be held for a moment by a child that it started.
-        let mut tries = 0..10;
-        let mut taken = take();
-        while taken == Err(rustix::io::Errno::WOULDBLOCK) && tries.next().is_some() {
-            std::thread::sleep(Duration::from_millis(20));
-            taken = take();
-        }
-        match taken {
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(ApplyError::AtWork(volume.root().display().to_string()));
-            }
-            // A file system without locks is no reason not to mend it.
-            _ => locks.push(root),
-        }
-    }
-    Ok(locks)
-}
-
 struct Run<'a> {
     options: &'a Options,
     stop: &'a AtomicBool,
@@ -248,10 +195,16 @@ impl Run<'_> {
             }
             let mut batch: Vec<Ready> = Vec::new();
             let mut bytes = 0;
-            while let Some(range) =
-                rest.next_if(|r| batch.is_empty() || bytes + r.length <= self.options.batch_bytes)
-            {
+            let whole = file.moves_whole_files();
+            let fits = |bytes: u64| whole || bytes <= self.options.batch_bytes;
+            while let Some(range) = rest.next_if(|r| batch.is_empty() || fits(bytes + r.length)) {
                 match look(&mut *file, range, self.block) {
+                    // The rest of the file takes it along.
+                    Err((Some(pieces), skip))
+                        if whole && skip.reason == SkipReason::AlreadyContiguous =>
+                    {
+                        batch.push(Ready { planned: range, pieces });
+                    }
                     Ok(pieces) => {
                         bytes += range.length;
                         batch.push(Ready { planned: range, pieces });
@@ -271,18 +224,23 @@ impl Run<'_> {
         planned: &PlannedFile,
         batch: &[Ready],
     ) {
-        if batch.is_empty() {
-            return;
-        }
-        if self.options.dry_run {
-            batch.iter().for_each(|ready| self.would_move(ready));
+        if batch.iter().all(|ready| ready.pieces <= 1) {
+            let skip = Skip::new(SkipReason::AlreadyContiguous, "");
+            batch.iter().for_each(|r| self.skip(r.planned, Some(r.pieces), &skip));
             return;
         }
         let ranges: Vec<ByteRange> = batch.iter().map(|r| r.planned.range()).collect();
-        let staged = self.room_for(volume, &ranges).and_then(|()| file.stage(&ranges));
+        let need = file.need(&ranges);
+        if self.options.dry_run && need.is_ok() {
+            batch.iter().for_each(|ready| self.would_move(ready));
+            return;
+        }
+        let staged =
+            need.and_then(|need| self.room_for(volume, need)).and_then(|()| file.stage(&ranges));
         match staged {
             Ok(pieces) => {
-                let better = |index: usize| pieces[index] < batch[index].pieces;
+                let whole = file.moves_whole_files();
+                let better = |index: usize| whole || pieces[index] < batch[index].pieces;
                 let mut problems: Vec<Option<Skip>> = vec![None; batch.len()];
                 let ahead = file.prepares_ahead();
                 for index in (0..batch.len()).filter(|i| ahead && better(*i)) {
@@ -301,7 +259,7 @@ impl Run<'_> {
                     self.note_failure(&skip);
                 }
             }
-            Err(skip) if batch.len() > 1 && is_about_space(&skip) => {
+            Err(skip) if batch.len() > 1 && is_about_space(&skip) && !file.moves_whole_files() => {
                 let (first, second) = batch.split_at(batch.len() / 2);
                 self.batch(volume, file, planned, first);
                 self.batch(volume, file, planned, second);
@@ -313,9 +271,8 @@ impl Run<'_> {
     }
 
     /// Whether staging leaves the free space above the floor.
-    fn room_for(&self, volume: &dyn Volume, ranges: &[ByteRange]) -> Result<(), Skip> {
+    fn room_for(&self, volume: &dyn Volume, need: u64) -> Result<(), Skip> {
         let floor = self.options.free_floor_bytes.unwrap_or(volume.total_bytes() / 20);
-        let need: u64 = ranges.iter().map(|r| r.len()).sum();
         let free = volume.free_bytes()?;
         if free < need.saturating_add(floor) {
             let detail = format!("{free} bytes free, {need} needed above the floor of {floor}");
@@ -360,7 +317,7 @@ impl Run<'_> {
         staged: u64,
         mut problem: Option<Skip>,
     ) {
-        if staged >= ready.pieces {
+        if staged >= ready.pieces && !file.moves_whole_files() {
             let detail = format!("{} pieces now, {staged} at best", ready.pieces);
             let skip = Skip::new(SkipReason::NoBetterPlace, detail);
             return self.skip(ready.planned, Some(ready.pieces), &skip);
@@ -407,6 +364,9 @@ impl Run<'_> {
         if receipt.outcome == Outcome::Moved && !better {
             receipt.outcome = Outcome::Skipped;
             let skip = problem.unwrap_or_else(|| {
+                if ready.pieces <= 1 {
+                    return Skip::new(SkipReason::AlreadyContiguous, "it moved with the others");
+                }
                 let lies = match receipt.extents_after {
                     // It moved as a whole, and stays there.
                     Some(after) if whole => {

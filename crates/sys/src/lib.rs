@@ -11,6 +11,7 @@
 //! | [`dedupe`] | sharing equal bytes between two files (`FIDEDUPERANGE`) |
 //! | [`btrfs`] | Btrfs: subvolumes |
 //! | [`xfs`] | XFS: features, exchanging ranges (`XFS_IOC_COMMIT_RANGE`) |
+//! | [`swapext`] | XFS: exchanging whole files (`XFS_IOC_SWAPEXT`) |
 //! | [`f2fs`] | F2FS: writing ranges out of place (`F2FS_IOC_DEFRAGMENT`), free segments |
 //! | [`inode`] | generation and attribute flags (`FS_IOC_GETVERSION`, `FS_IOC_GETFLAGS`) |
 //! | [`handle`] | a file by inode number, without its path (`open_by_handle_at`) |
@@ -39,5 +40,6 @@ pub mod mounts;
 pub mod move_ext;
 pub mod process;
 pub mod shutdown;
+pub mod swapext;
 pub mod users;
 pub mod xfs;

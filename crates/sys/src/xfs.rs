@@ -189,7 +189,11 @@ pub fn commit_range(
 
 /// # Safety
 /// `arg` points to what `request` reads and writes.
-unsafe fn ioctl<T>(file: BorrowedFd, request: libc::c_ulong, arg: *mut T) -> io::Result<()> {
+pub(crate) unsafe fn ioctl<T>(
+    file: BorrowedFd,
+    request: libc::c_ulong,
+    arg: *mut T,
+) -> io::Result<()> {
     // SAFETY: as the caller promises.
     let rc = unsafe { libc::ioctl(file.as_raw_fd(), request, arg) };
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 /// How many places are compared before the best of them is taken.
-const DONORS: usize = 3;
+pub(super) const DONORS: usize = 3;
 /// How much more than is needed is asked for, to choose from, in bytes.
 const SLACK: u64 = 8 << 20;
 
