@@ -2,7 +2,7 @@
 
 use crate::sectors::SECTOR;
 use fragmend_testbed::file_system::{
-    BTRFS, BTRFS_ZSTD, EXT4, EXT4_1K, EXT4_WRITEBACK, FileSystem, XFS, XFS_EXCHANGE,
+    BTRFS, BTRFS_ZSTD, EXT4, EXT4_1K, EXT4_WRITEBACK, FileSystem, XFS, XFS_EXCHANGE, XFS_PLAIN,
 };
 
 /// A file system, and what is done on it.
@@ -63,11 +63,12 @@ const fn alone(name: &'static str, file_system: &'static FileSystem, size: Size)
 }
 
 /// The engines: not a byte may be lost.
-pub static ENGINES: [Bed; 6] = [
+pub static ENGINES: [Bed; 7] = [
     engine("ext4", &EXT4, SMALL),
     engine("ext4-1k", &EXT4_1K, SMALL),
     engine("xfs", &XFS, OF_XFS),
     engine("xfs-exchange", &XFS_EXCHANGE, OF_XFS),
+    engine("xfs-plain", &XFS_PLAIN, OF_XFS),
     engine("btrfs", &BTRFS, OF_BTRFS),
     engine("btrfs-zstd", &BTRFS_ZSTD, OF_BTRFS),
 ];
