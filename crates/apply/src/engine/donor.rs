@@ -56,14 +56,12 @@ impl Stage {
         prepare: impl FnMut(&OwnedFd) -> Result<(), Skip>,
     ) -> Result<(Self, Vec<u64>), Skip> {
         let Place { donor, start, pieces, .. } = best_place(file, ranges, space, prepare)?;
-        let mut donor_start = start;
-        let slot = |range: &ByteRange| {
+        let slot = |(range, place): (&ByteRange, ByteRange)| {
             let warm = Warm::of(file, *range);
-            let slot = Slot { range: *range, donor_start, warm, moved: false };
-            donor_start += range.len();
-            slot
+            Slot { range: *range, donor_start: place.start, warm, moved: false }
         };
-        Ok((Self { donor, slots: ranges.iter().map(slot).collect() }, pieces))
+        let slots = ranges.iter().zip(places(ranges, start)).map(slot).collect();
+        Ok((Self { donor, slots }, pieces))
     }
 
     /// The donor and the offset in it where `part` of range `index` is to lie.
@@ -152,7 +150,7 @@ fn best_place(
     space: Space,
     mut prepare: impl FnMut(&OwnedFd) -> Result<(), Skip>,
 ) -> Result<Place, Skip> {
-    let total: u64 = ranges.iter().map(|r| r.len()).sum();
+    let total = places(ranges, 0).last().map_or(0, |place| place.end);
     let plenty = space == Space::Choice && file.free_bytes()? / 4 > total + SLACK;
     let want = if plenty { total + SLACK } else { total };
     let runs = runs(ranges);
@@ -165,13 +163,7 @@ fn best_place(
             |at, length| rustix::fs::fallocate(&donor, FallocateFlags::empty(), at, length);
         let allocated = match space {
             Space::Choice => allocate(0, want),
-            Space::Exact => {
-                let mut at = 0;
-                ranges.iter().try_for_each(|range| {
-                    at += range.len();
-                    allocate(at - range.len(), range.len())
-                })
-            }
+            Space::Exact => places(ranges, 0).try_for_each(|p| allocate(p.start, p.len())),
         };
         match allocated {
             Ok(()) => {}
@@ -221,21 +213,26 @@ fn runs(ranges: &[ByteRange]) -> Vec<ByteRange> {
     runs
 }
 
-/// In how many pieces each of `ranges` lies in a donor, when they are laid back to back from
-/// `start` on.
-fn pieces(donor: &Layout, ranges: &[ByteRange], start: u64) -> Vec<u64> {
+/// Where in a donor `ranges` are laid from `start` on, which is on a page: back to back, but each
+/// at the same place in its page as in the file. Where blocks are smaller than pages, ext4
+/// exchanges nothing else (EINVAL).
+fn places(ranges: &[ByteRange], start: u64) -> impl Iterator<Item = ByteRange> {
+    let page = rustix::param::page_size() as u64;
     let mut at = start;
-    let count = |range: &ByteRange| {
-        let place = ByteRange::at(at, range.len());
+    ranges.iter().map(move |range| {
+        let place = ByteRange::at(at + range.start.wrapping_sub(at) % page, range.len());
         at = place.end;
-        donor.within(place).count() as u64
-    };
-    ranges.iter().map(count).collect()
+        place
+    })
+}
+
+/// In how many pieces each of `ranges` lies in a donor, when they are laid from `start` on.
+fn pieces(donor: &Layout, ranges: &[ByteRange], start: u64) -> Vec<u64> {
+    places(ranges, start).map(|place| donor.within(place).count() as u64).collect()
 }
 
 /// Where in a donor the runs lie in the fewest pieces, no later than `latest`. Only the starts of
-/// its longer extents can be better than its beginning. Of those only the ones on a page: where
-/// blocks are smaller, ext4 exchanges nothing that lies differently in its page (EINVAL).
+/// its longer extents, those on a page, can be better than its beginning.
 fn best_start(donor: &Layout, runs: &[ByteRange], latest: u64) -> u64 {
     const STARTS: usize = 16;
     let page = rustix::param::page_size() as u64;
