@@ -4,7 +4,7 @@
 mod support;
 
 use fragmend_plan::Policy;
-use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS, XFS_EXCHANGE, XFS_PLAIN};
+use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP};
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::Running;
@@ -135,7 +135,7 @@ fn loop_50_kills_leave_nothing_on_ext4() {
 fn loop_50_kills_leave_nothing_on_xfs() {
     killed(&XFS, &[]);
     killed(&XFS_EXCHANGE, &[]);
-    killed(&XFS_PLAIN, &[]);
+    killed(&XFS_RMAP, &[]);
 }
 
 #[test]

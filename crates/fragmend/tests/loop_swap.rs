@@ -4,12 +4,13 @@
 mod support;
 
 use fragmend_apply::engine::{Choice, volume_for};
-use fragmend_apply::{Options, Outcome};
+use fragmend_apply::{Options, Outcome, Rate, Receipt, Summary};
 use fragmend_layout::SkipReason;
 use fragmend_plan::{Plan, Policy};
 use fragmend_sys::mapping::Mapping;
 use fragmend_sys::mounts;
-use fragmend_testbed::file_system::XFS_PLAIN;
+use fragmend_sys::shutdown::cut_power;
+use fragmend_testbed::file_system::{XFS_PLAIN, XFS_RMAP};
 use fragmend_testbed::fragment::{interleave, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::tools::extents;
@@ -18,7 +19,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use support::{SIZE, apply, apply_with, fragmented, holder, plan, reasons};
+use support::{SIZE, apply_with, fragmented, holder, plan, reasons};
 
 /// As `mkfs.xfs` wants it.
 const DISK: u64 = 320 << 20;
@@ -26,6 +27,11 @@ const DISK: u64 = 320 << 20;
 /// What is written meanwhile, and where.
 const NEW: u64 = 0x6E65_7721;
 const AT: u64 = 5000;
+
+/// With `--force`, for the many pieces of [`fragmented`].
+fn apply(plan: &Plan) -> (Summary, Vec<Receipt>) {
+    apply_with(plan, &Options { force: true, rate: Rate::Unlimited, ..Options::default() })
+}
 
 fn stamps(path: &Path) -> [(i64, i64); 3] {
     let m = path.metadata().unwrap();
@@ -65,7 +71,8 @@ fn loop_less_than_the_whole_file_is_left_alone() {
     };
     let part = with(&|plan| plan.files[0].ranges[0].length = SIZE / 2);
     for dry_run in [false, true] {
-        let (summary, receipts) = apply_with(&part, &Options { dry_run, ..Options::default() });
+        let (summary, receipts) =
+            apply_with(&part, &Options { dry_run, force: true, ..Options::default() });
         assert_eq!(reasons(&summary, &file), [SkipReason::Unsupported], "{summary:?}");
         let said = receipts[0].detail.as_deref().unwrap();
         assert!(said.contains("--policy whole-file") && said.lines().count() == 1, "{said}");
@@ -103,7 +110,7 @@ fn swapped_after(image: &Image, name: &str, meanwhile: impl FnOnce(&Path)) -> Op
     let path = fragmented(image, name);
     let planned = plan(&[&path], Policy::WholeFile).files.remove(0);
     let mount = mounts::of_path(image.path()).unwrap();
-    let volume = volume_for(&mount, &Choice::Native, false).unwrap();
+    let volume = volume_for(&mount, &Choice::Native, true).unwrap();
     let mut file = volume.open(planned.file, &path).unwrap();
     let range = planned.ranges[0].range();
     let pieces = file.stage(&[range]).unwrap();
@@ -259,4 +266,40 @@ fn loop_attributes_are_not_in_the_way() {
         );
     }
     image.fsck();
+}
+
+/// A power cut right after a swap, so that it has to be replayed: of extents that fit in the inode,
+/// or of any where every block's owner is known. Other files are left alone.
+#[test]
+fn loop_a_swap_that_is_replayed_is_whole() {
+    for (file_system, pieces, moves) in
+        [(&XFS_PLAIN, 12, true), (&XFS_PLAIN, 13, false), (&XFS_RMAP, 256, true)]
+    {
+        let image = Image::of(file_system, DISK);
+        let size = pieces * 4096;
+        for round in 0..5 {
+            let path = image.path().join(format!("file-{round}"));
+            let (file, dummy) = (File::create(&path), File::create(path.with_extension("dummy")));
+            interleave(&file.unwrap(), &dummy.unwrap(), 0, size, &[4096]).unwrap();
+            image.sync();
+            let before = extents(&path);
+            let made = plan(&[&path], Policy::WholeFile);
+            let options = Options { rate: Rate::Unlimited, ..Options::default() };
+            let (summary, receipts) = apply_with(&made, &options);
+            if !moves {
+                assert_eq!(before, pieces, "one more than surely fit in an inode");
+                assert_eq!(reasons(&summary, &path), [SkipReason::Unsupported], "{summary:?}");
+                let said = receipts[0].detail.as_deref().unwrap();
+                assert!(said.contains("--force") && said.lines().count() == 1, "{said}");
+                assert_eq!(extents(&path), before);
+                break;
+            }
+            assert_eq!((summary.ranges_moved, extents(&path)), (1, 1), "{before}: {summary:?}");
+            cut_power(File::open(image.path()).unwrap()).unwrap();
+            image.remount();
+            assert_eq!(extents(&path), 1, "{} round {round}", file_system.name);
+            assert!(is_intact(&path, size).unwrap(), "{} round {round}", file_system.name);
+        }
+        image.fsck();
+    }
 }

@@ -11,6 +11,7 @@
 //! | [`dedupe`] | sharing equal bytes between two files (`FIDEDUPERANGE`) |
 //! | [`btrfs`] | Btrfs: subvolumes |
 //! | [`xfs`] | XFS: features, exchanging ranges (`XFS_IOC_COMMIT_RANGE`) |
+//! | [`bulkstat`] | XFS: inodes by their numbers (`XFS_IOC_BULKSTAT`) |
 //! | [`swapext`] | XFS: exchanging whole files (`XFS_IOC_SWAPEXT`) |
 //! | [`f2fs`] | F2FS: writing ranges out of place (`F2FS_IOC_DEFRAGMENT`), free segments |
 //! | [`inode`] | generation and attribute flags (`FS_IOC_GETVERSION`, `FS_IOC_GETFLAGS`) |
@@ -27,6 +28,7 @@
 
 pub mod block;
 pub mod btrfs;
+pub mod bulkstat;
 pub mod cache;
 pub mod dedupe;
 pub mod f2fs;

@@ -188,7 +188,7 @@ fn best_place(
 /// systems allocate near the directory.
 pub(super) fn unnamed(file: &OpenFile) -> Result<OwnedFd, Skip> {
     let open = |dir: &Path| {
-        let how = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let how = OFlags::RDWR | OFlags::TMPFILE | OFlags::EXCL | OFlags::CLOEXEC;
         rustix::fs::open(dir, how, Mode::RUSR | Mode::WUSR)
     };
     let same = |fd: &OwnedFd| match (rustix::fs::fstat(fd), rustix::fs::fstat(&file.fd)) {

@@ -93,7 +93,7 @@ pub fn volume_for(mount: &Mount, choice: &Choice, force: bool) -> Result<Box<dyn
             rewrite::Rewrite::new(mount, journal.as_deref()).map(|e| Box::new(e) as Box<dyn Engine>)
         }
         (_, FsKind::Ext4) => ext4::Ext4::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
-        (_, FsKind::Xfs) => xfs::Xfs::new(mount).map(|e| Box::new(e) as Box<dyn Engine>),
+        (_, FsKind::Xfs) => xfs::Xfs::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
         (_, FsKind::Btrfs) => Ok(Box::new(btrfs::Btrfs)),
         (_, FsKind::F2fs) => f2fs::F2fs::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
         (_, FsKind::Other) => Err(no_engine(mount)),

@@ -5,7 +5,7 @@ use super::copying::{Copying, TakeOver};
 use super::donor::Space;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
-use super::swap::WholeFile;
+use super::swap::{Swapped, WholeFile};
 use super::{Engine, Mover};
 use fragmend_layout::{Skip, SkipReason};
 use fragmend_sys::mounts::Mount;
@@ -24,15 +24,15 @@ enum How {
     /// Move any range.
     Ranges(TakeOver),
     /// Swap whole files.
-    Files,
+    Files(Swapped),
 }
 
 impl Xfs {
-    /// Asks the file system what it can do.
+    /// Asks the file system what it can do; `force` takes what a power cut may make unmountable.
     ///
     /// # Errors
     /// When it does not say.
-    pub fn new(mount: &Mount) -> Result<Self, String> {
+    pub fn new(mount: &Mount, force: bool) -> Result<Self, String> {
         let features = std::fs::File::open(&mount.point).and_then(xfs::features);
         let features = features.map_err(|e| format!("cannot tell what it can do: {e}"))?;
         let how = match features {
@@ -40,7 +40,8 @@ impl Xfs {
                 How::Ranges(TakeOver::Exchange { or_share: features.reflink })
             }
             _ if features.reflink => How::Ranges(TakeOver::Share),
-            _ => How::Files,
+            _ if features.rmap || !features.checksums || force => How::Files(Swapped::All),
+            _ => How::Files(Swapped::Short),
         };
         Ok(Self { how })
     }
@@ -48,7 +49,10 @@ impl Xfs {
 
 impl Engine for Xfs {
     fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
-        let How::Ranges(mut how) = self.how else { return Ok(Box::<WholeFile>::default()) };
+        let mut how = match self.how {
+            How::Ranges(how) => how,
+            How::Files(which) => return Ok(Box::new(WholeFile::new(which))),
+        };
         if let TakeOver::Exchange { or_share } = how {
             // Exchanging counts as writing, unless the file was opened so. Sharing does not.
             match xfs::open_without_times(&file.fd, OFlags::RDWR | OFlags::NONBLOCK) {
