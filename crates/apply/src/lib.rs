@@ -7,10 +7,12 @@
 //! |---|---|
 //! | [`engine`] | one module per file system: how blocks are exchanged, and why that is safe |
 //! | [`rewrite`] | the copies that make rewriting in place safe, and recovering from them |
+//! | `begin` | what must hold before anything is touched |
 //! | [`run`] | the plan, file by file, batch by batch, step by step |
 //! | [`pace`] | how fast, and when to yield to others |
 //! | [`receipt`] | what was done: events, receipts, the summary |
 
+mod begin;
 mod bytes;
 pub mod engine;
 pub mod pace;

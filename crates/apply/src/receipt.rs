@@ -3,6 +3,10 @@
 use fragmend_layout::{PathText, SkipReason};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// No summary lists more files: a plan may have millions.
+const MOST_LISTED: usize = 10_000;
 
 /// One line of `apply --json`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -128,7 +132,9 @@ pub struct Summary {
     pub interrupted: bool,
     /// Whether nothing was to be moved (`--dry-run`).
     pub dry_run: bool,
-    /// What was left alone, by file and reason.
+    /// Ranges left alone, by reason.
+    pub skipped_by_reason: BTreeMap<SkipReason, u64>,
+    /// What was left alone, by file and reason: the first 10,000; each range has a receipt besides.
     pub skipped: Vec<Skipped>,
 }
 
@@ -137,32 +143,38 @@ impl Summary {
     pub(crate) fn skip(&mut self, receipt: &Receipt) {
         let Some(reason) = receipt.reason else { return };
         self.ranges_skipped += 1;
-        if let Some(last) =
-            self.skipped.iter_mut().rev().find(|s| s.path == receipt.path && s.reason == reason)
-        {
-            last.ranges += 1;
-            last.bytes += receipt.length;
-            return;
+        self.leave(&receipt.path, reason, receipt.detail.as_deref(), 1, receipt.length);
+    }
+
+    /// Adds ranges of a file that were left alone for a reason. Files come one after the other.
+    pub(crate) fn leave(
+        &mut self,
+        path: &PathText,
+        reason: SkipReason,
+        detail: Option<&str>,
+        ranges: u64,
+        bytes: u64,
+    ) {
+        *self.skipped_by_reason.entry(reason).or_default() += ranges;
+        let of_file = self.skipped.iter_mut().rev().take_while(|s| s.path == *path);
+        if let Some(known) = of_file.into_iter().find(|s| s.reason == reason) {
+            known.ranges += ranges;
+            known.bytes += bytes;
+        } else if self.skipped.len() < MOST_LISTED {
+            let (path, detail) = (path.clone(), detail.unwrap_or_default().to_owned());
+            self.skipped.push(Skipped { path, reason, detail, ranges, bytes });
         }
-        self.skipped.push(Skipped {
-            path: receipt.path.clone(),
-            reason,
-            detail: receipt.detail.clone().unwrap_or_default(),
-            ranges: 1,
-            bytes: receipt.length,
-        });
     }
 
     /// Whether anything failed that need not have: I/O errors, not circumstances.
     pub fn failed(&self) -> bool {
-        self.skipped
-            .iter()
-            .any(|s| matches!(s.reason, SkipReason::Failed | SkipReason::NeedsRecovery))
+        let failures = [SkipReason::Failed, SkipReason::NeedsRecovery];
+        failures.iter().any(|reason| self.skipped_by_reason.contains_key(reason))
     }
 
     /// Whether something that could be better was left as it is.
     pub fn improvable(&self) -> bool {
         self.extents_after > self.ranges_moved
-            || self.skipped.iter().any(|s| s.reason != SkipReason::AlreadyContiguous)
+            || self.skipped_by_reason.keys().any(|r| *r != SkipReason::AlreadyContiguous)
     }
 }

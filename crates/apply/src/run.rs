@@ -1,14 +1,15 @@
 //! The plan, file by file, batch by batch, step by step. Knows nothing of file systems: that is
 //! the engine's part, behind [`Volume`].
 
-use crate::engine::{Choice, Refused, volume_for};
+use crate::begin::{lock, volumes};
+use crate::engine::{Choice, Refused};
 use crate::pace::{Pacer, Rate};
 use crate::receipt::{Event, Outcome, Receipt, Start, Summary};
-use fragmend_layout::{ByteRange, Movable, Skip, SkipReason, Volume};
-use fragmend_plan::{Plan, PlannedFile, PlannedRange};
-use fragmend_sys::{mounts, process};
+use fragmend_layout::{ByteRange, Movable, PathText, Skip, SkipReason, Volume};
+use fragmend_plan::{PlanSource, PlannedFile, PlannedRange};
+use fragmend_sys::process;
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -85,19 +86,19 @@ pub enum ApplyError {
 /// # Errors
 /// [`ApplyError`] before anything was touched. What goes wrong later is in the receipts.
 pub fn apply(
-    plan: &Plan,
+    plan: &dyn PlanSource,
     options: &Options,
     stop: &AtomicBool,
     mut tell: impl FnMut(Event),
 ) -> Result<Summary, ApplyError> {
-    let volumes = volumes(plan, options)?;
+    let totals = plan.totals();
+    let volumes = volumes(plan, &totals, options)?;
     let _locks = if options.dry_run { Vec::new() } else { lock(volumes.values())? };
-    let ranges: usize = plan.files.iter().map(|f| f.ranges.len()).sum();
     tell(Event::Start(Start {
         schema_version: SCHEMA_VERSION,
-        bytes_to_move: plan.bytes_to_move(),
-        ranges: ranges as u64,
-        files: plan.files.len() as u64,
+        bytes_to_move: totals.bytes,
+        ranges: totals.ranges,
+        files: totals.files,
     }));
     // Where an I/O scheduler knows priorities, everybody else comes first.
     let _ = process::set_idle_io_priority();
@@ -110,14 +111,25 @@ pub fn apply(
         pacers: HashMap::new(),
         block: 1,
         root: PathBuf::new(),
+        path: Path::new("").into(),
         summary: Summary {
             schema_version: SCHEMA_VERSION,
             dry_run: options.dry_run,
             ..Summary::default()
         },
     };
-    for file in &plan.files {
-        run.file(&*volumes[&file.file.device], file);
+    let mut done = 0;
+    let read = plan.each(&mut |file| {
+        done += file.ranges.len() as u64;
+        if let Some(volume) = volumes.get(&file.file.device) {
+            run.file(&**volume, file);
+        }
+    });
+    if let Err(error) = read {
+        // Somebody writes to the plan: what was done so far is whole, the rest is not to be trusted.
+        run.path = Path::new("").into();
+        run.note_failure(&Skip::new(SkipReason::Failed, format!("the plan has changed: {error}")));
+        run.summary.ranges_left += totals.ranges.saturating_sub(done);
     }
     let paused = run.pacers.values().map(|p| p.paused).sum::<Duration>();
     let mut summary = run.summary;
@@ -131,59 +143,6 @@ pub fn apply(
     Ok(summary)
 }
 
-/// The engines for all devices of the plan: all of them, or an error before anything is touched.
-fn volumes(plan: &Plan, options: &Options) -> Result<HashMap<u64, Box<dyn Volume>>, ApplyError> {
-    let mounts = mounts::all().map_err(ApplyError::Mounts)?;
-    let mut volumes = HashMap::new();
-    for device in &plan.devices {
-        if !plan.files.iter().any(|f| f.file.device == device.device) {
-            continue;
-        }
-        let recorded = device.mount.to_path().unwrap_or_default();
-        let mount = mounts::of_root(&mounts, device.device, &recorded).ok_or_else(|| {
-            let there = mounts.iter().any(|m| m.point == recorded);
-            let name = device.mount.path.clone();
-            if there { ApplyError::Renumbered(name) } else { ApplyError::NotMounted(name) }
-        })?;
-        let volume = volume_for(&mount, &options.engine, options.force)?;
-        let (planned, found) = (device.block_bytes, volume.block_bytes());
-        if planned != found {
-            let mount = mount.point.display().to_string();
-            return Err(ApplyError::BlockSize { mount, planned, found });
-        }
-        volumes.insert(device.device, volume);
-    }
-    Ok(volumes)
-}
-
-/// One mending at a time per file system: two would undo each other's choices and move the same
-/// data twice. The lock is on the root directory, and goes with the process.
-fn lock<'a>(
-    volumes: impl Iterator<Item = &'a Box<dyn Volume>>,
-) -> Result<Vec<std::fs::File>, ApplyError> {
-    let mut locks = Vec::new();
-    for volume in volumes {
-        let Ok(root) = std::fs::File::open(volume.root()) else { continue };
-        let take =
-            || rustix::fs::flock(&root, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-        // One that has just ended may be held for a moment by a child that it started.
-        let mut tries = 0..10;
-        let mut taken = take();
-        while taken == Err(rustix::io::Errno::WOULDBLOCK) && tries.next().is_some() {
-            std::thread::sleep(Duration::from_millis(20));
-            taken = take();
-        }
-        match taken {
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(ApplyError::AtWork(volume.root().display().to_string()));
-            }
-            // A file system without locks is no reason not to mend it.
-            _ => locks.push(root),
-        }
-    }
-    Ok(locks)
-}
-
 struct Run<'a> {
     options: &'a Options,
     stop: &'a AtomicBool,
@@ -191,6 +150,8 @@ struct Run<'a> {
     pacers: HashMap<u64, Pacer>,
     /// Where the file system of the file in hand is mounted.
     root: PathBuf,
+    /// What the file in hand is called now.
+    path: PathText,
     /// Allocation block of the file in hand, in bytes: no step is shorter.
     block: u64,
     summary: Summary,
@@ -218,12 +179,11 @@ impl Run<'_> {
         let opened = volume.open(planned.file, &path);
         // Renamed since the plan was made, perhaps: receipts name the file as it is called now.
         let found = opened.as_ref().ok().and_then(|file| file.path()).filter(|p| *p != path);
-        let renamed = found.map(|p| PlannedFile { path: p.as_path().into(), ..planned.clone() });
-        let planned = renamed.as_ref().unwrap_or(planned);
+        self.path = found.map_or_else(|| planned.path.clone(), |p| p.as_path().into());
         let mut file = match opened {
             Ok(file) => file,
             Err(skip) => {
-                planned.ranges.iter().for_each(|r| self.skip(planned, r, None, &skip));
+                planned.ranges.iter().for_each(|r| self.skip(r, None, &skip));
                 return;
             }
         };
@@ -235,15 +195,21 @@ impl Run<'_> {
             }
             let mut batch: Vec<Ready> = Vec::new();
             let mut bytes = 0;
-            while let Some(range) =
-                rest.next_if(|r| batch.is_empty() || bytes + r.length <= self.options.batch_bytes)
-            {
+            let whole = file.moves_whole_files();
+            let fits = |bytes: u64| whole || bytes <= self.options.batch_bytes;
+            while let Some(range) = rest.next_if(|r| batch.is_empty() || fits(bytes + r.length)) {
                 match look(&mut *file, range, self.block) {
+                    // The rest of the file takes it along.
+                    Err((Some(pieces), skip))
+                        if whole && skip.reason == SkipReason::AlreadyContiguous =>
+                    {
+                        batch.push(Ready { planned: range, pieces });
+                    }
                     Ok(pieces) => {
                         bytes += range.length;
                         batch.push(Ready { planned: range, pieces });
                     }
-                    Err((pieces, skip)) => self.skip(planned, range, pieces, &skip),
+                    Err((pieces, skip)) => self.skip(range, pieces, &skip),
                 }
             }
             self.batch(volume, &mut *file, planned, &batch);
@@ -258,18 +224,23 @@ impl Run<'_> {
         planned: &PlannedFile,
         batch: &[Ready],
     ) {
-        if batch.is_empty() {
-            return;
-        }
-        if self.options.dry_run {
-            batch.iter().for_each(|ready| self.would_move(planned, ready));
+        if batch.iter().all(|ready| ready.pieces <= 1) {
+            let skip = Skip::new(SkipReason::AlreadyContiguous, "");
+            batch.iter().for_each(|r| self.skip(r.planned, Some(r.pieces), &skip));
             return;
         }
         let ranges: Vec<ByteRange> = batch.iter().map(|r| r.planned.range()).collect();
-        let staged = self.room_for(volume, &ranges).and_then(|()| file.stage(&ranges));
+        let need = file.need(&ranges);
+        if self.options.dry_run && need.is_ok() {
+            batch.iter().for_each(|ready| self.would_move(ready));
+            return;
+        }
+        let staged =
+            need.and_then(|need| self.room_for(volume, need)).and_then(|()| file.stage(&ranges));
         match staged {
             Ok(pieces) => {
-                let better = |index: usize| pieces[index] < batch[index].pieces;
+                let whole = file.moves_whole_files();
+                let better = |index: usize| whole || pieces[index] < batch[index].pieces;
                 let mut problems: Vec<Option<Skip>> = vec![None; batch.len()];
                 let ahead = file.prepares_ahead();
                 for index in (0..batch.len()).filter(|i| ahead && better(*i)) {
@@ -285,24 +256,23 @@ impl Run<'_> {
                 if let Err(skip) = file.settle() {
                     // The data is where it was or where it went, both intact; what cannot be
                     // promised is that the move survives a power cut.
-                    self.note_failure(planned, &skip);
+                    self.note_failure(&skip);
                 }
             }
-            Err(skip) if batch.len() > 1 && is_about_space(&skip) => {
+            Err(skip) if batch.len() > 1 && is_about_space(&skip) && !file.moves_whole_files() => {
                 let (first, second) = batch.split_at(batch.len() / 2);
                 self.batch(volume, file, planned, first);
                 self.batch(volume, file, planned, second);
             }
             Err(skip) => {
-                batch.iter().for_each(|r| self.skip(planned, r.planned, Some(r.pieces), &skip));
+                batch.iter().for_each(|r| self.skip(r.planned, Some(r.pieces), &skip));
             }
         }
     }
 
     /// Whether staging leaves the free space above the floor.
-    fn room_for(&self, volume: &dyn Volume, ranges: &[ByteRange]) -> Result<(), Skip> {
+    fn room_for(&self, volume: &dyn Volume, need: u64) -> Result<(), Skip> {
         let floor = self.options.free_floor_bytes.unwrap_or(volume.total_bytes() / 20);
-        let need: u64 = ranges.iter().map(|r| r.len()).sum();
         let free = volume.free_bytes()?;
         if free < need.saturating_add(floor) {
             let detail = format!("{free} bytes free, {need} needed above the floor of {floor}");
@@ -347,14 +317,14 @@ impl Run<'_> {
         staged: u64,
         mut problem: Option<Skip>,
     ) {
-        if staged >= ready.pieces {
+        if staged >= ready.pieces && !file.moves_whole_files() {
             let detail = format!("{} pieces now, {staged} at best", ready.pieces);
             let skip = Skip::new(SkipReason::NoBetterPlace, detail);
-            return self.skip(planned, ready.planned, Some(ready.pieces), &skip);
+            return self.skip(ready.planned, Some(ready.pieces), &skip);
         }
         let started = Instant::now();
         let range = ready.planned.range();
-        let mut receipt = blank(planned, ready.planned, Outcome::Moved, Some(ready.pieces));
+        let mut receipt = self.blank(ready.planned, Outcome::Moved, Some(ready.pieces));
         let whole = file.moves_whole_ranges();
         if whole && !file.prepares_ahead() {
             problem = self.prepare(file, planned, range, index).err();
@@ -394,6 +364,9 @@ impl Run<'_> {
         if receipt.outcome == Outcome::Moved && !better {
             receipt.outcome = Outcome::Skipped;
             let skip = problem.unwrap_or_else(|| {
+                if ready.pieces <= 1 {
+                    return Skip::new(SkipReason::AlreadyContiguous, "it moved with the others");
+                }
                 let lies = match receipt.extents_after {
                     // It moved as a whole, and stays there.
                     Some(after) if whole => {
@@ -411,20 +384,14 @@ impl Run<'_> {
         self.receive(receipt);
     }
 
-    fn would_move(&mut self, planned: &PlannedFile, ready: &Ready) {
+    fn would_move(&mut self, ready: &Ready) {
         self.summary.ranges_left += 1;
-        let receipt = blank(planned, ready.planned, Outcome::WouldMove, Some(ready.pieces));
+        let receipt = self.blank(ready.planned, Outcome::WouldMove, Some(ready.pieces));
         (self.tell)(Event::Range(receipt));
     }
 
-    fn skip(
-        &mut self,
-        planned: &PlannedFile,
-        range: &PlannedRange,
-        pieces: Option<u64>,
-        skip: &Skip,
-    ) {
-        let mut receipt = blank(planned, range, Outcome::Skipped, pieces);
+    fn skip(&mut self, range: &PlannedRange, pieces: Option<u64>, skip: &Skip) {
+        let mut receipt = self.blank(range, Outcome::Skipped, pieces);
         receipt.extents_after = pieces;
         receipt.reason = Some(skip.reason);
         receipt.detail = (!skip.detail.is_empty()).then(|| skip.detail.clone());
@@ -448,14 +415,26 @@ impl Run<'_> {
     }
 
     /// Something went wrong with a file as a whole, after its ranges had their receipts.
-    fn note_failure(&mut self, planned: &PlannedFile, skip: &Skip) {
-        self.summary.skipped.push(crate::receipt::Skipped {
-            path: planned.path.clone(),
-            reason: SkipReason::Failed,
-            detail: format!("{} ({:?})", skip.detail, skip.reason),
-            ranges: 0,
-            bytes: 0,
-        });
+    fn note_failure(&mut self, skip: &Skip) {
+        let detail = format!("{} ({:?})", skip.detail, skip.reason);
+        self.summary.leave(&self.path, SkipReason::Failed, Some(&detail), 0, 0);
+    }
+
+    /// A receipt for a range of the file in hand, with nothing done yet.
+    fn blank(&self, range: &PlannedRange, outcome: Outcome, pieces: Option<u64>) -> Receipt {
+        Receipt {
+            path: self.path.clone(),
+            offset: range.offset,
+            length: range.length,
+            outcome,
+            extents_before: pieces,
+            extents_after: None,
+            moved_bytes: 0,
+            seconds: 0.0,
+            longest_step_seconds: 0.0,
+            reason: None,
+            detail: None,
+        }
     }
 }
 
@@ -494,25 +473,4 @@ fn look(
 
 fn is_about_space(skip: &Skip) -> bool {
     matches!(skip.reason, SkipReason::NoSpace | SkipReason::Quota | SkipReason::FreeSpaceFloor)
-}
-
-fn blank(
-    planned: &PlannedFile,
-    range: &PlannedRange,
-    outcome: Outcome,
-    extents_before: Option<u64>,
-) -> Receipt {
-    Receipt {
-        path: planned.path.clone(),
-        offset: range.offset,
-        length: range.length,
-        outcome,
-        extents_before,
-        extents_after: None,
-        moved_bytes: 0,
-        seconds: 0.0,
-        longest_step_seconds: 0.0,
-        reason: None,
-        detail: None,
-    }
 }

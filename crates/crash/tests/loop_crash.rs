@@ -60,6 +60,7 @@ engines! {
     loop_300_cuts_of_ext4_1k_lose_nothing => "ext4-1k";
     loop_300_cuts_of_xfs_lose_nothing => "xfs";
     loop_300_cuts_of_xfs_exchange_lose_nothing => "xfs-exchange";
+    loop_300_cuts_of_xfs_rmap_lose_nothing => "xfs-rmap";
     loop_300_cuts_of_btrfs_lose_nothing => "btrfs";
     loop_300_cuts_of_btrfs_zstd_lose_nothing => "btrfs-zstd";
     loop_300_cuts_of_rewrite_on_ext4_lose_nothing => "rewrite-ext4";

@@ -4,7 +4,7 @@
 mod support;
 
 use fragmend_layout::SkipReason;
-use fragmend_plan::{Plan, Policy};
+use fragmend_plan::{PlanFile, Policy};
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::Running;
@@ -134,7 +134,7 @@ fn loop_names_links_and_places() {
     // Through a plan file, as a user would.
     let plan_file = image.scratch().join("plan.json");
     made.write(&plan_file).unwrap();
-    let made = Plan::read(&plan_file).unwrap();
+    let made = PlanFile::open(&plan_file).unwrap();
     let moved_to = image.path().join("moved");
     fs::rename(&renamed, &moved_to).unwrap();
     fs::remove_file(&deleted).unwrap();

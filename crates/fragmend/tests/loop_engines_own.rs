@@ -4,7 +4,7 @@ mod support;
 
 use fragmend_layout::{ExtentKind, SkipReason};
 use fragmend_plan::Policy;
-use fragmend_testbed::file_system::{BTRFS_ZSTD, XFS};
+use fragmend_testbed::file_system::{BTRFS_ZSTD, XFS, XFS_PLAIN};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::tools::extents;
 use std::fs::{self, File};
@@ -75,23 +75,13 @@ fn loop_btrfs_has_files_without_checksums_subvolumes_and_compression() {
 }
 
 #[test]
-fn loop_xfs_that_cannot_move_a_part_is_refused() {
-    let image = Image::of(&fragmend_testbed::file_system::XFS_PLAIN, 320 << 20);
-    let file = fragmented(&image, "file");
-    let made = plan(&[&file], Policy::WholeFile);
-    let refused = fragmend_apply::apply(
-        &made,
-        &fragmend_apply::Options::default(),
-        &std::sync::atomic::AtomicBool::new(false),
-        |_| {},
-    );
-    let said = refused.unwrap_err().to_string();
-    assert!(said.contains("reflink") && said.lines().count() == 1, "{said}");
-    // Marked as not to be touched, on an XFS that could.
-    let image = Image::of(&XFS, 320 << 20);
-    let file = fragmented(&image, "file");
-    let made = plan(&[&file], Policy::WholeFile);
-    run("xfs_io", ["-c".as_ref(), "chattr +f".as_ref(), file.as_os_str()]);
-    let (summary, _) = apply(&made);
-    assert_eq!(reasons(&summary, &file), [SkipReason::NoDefrag], "{summary:?}");
+fn loop_xfs_files_that_are_not_to_be_touched() {
+    for file_system in [&XFS, &XFS_PLAIN] {
+        let image = Image::of(file_system, 320 << 20);
+        let file = fragmented(&image, "file");
+        let made = plan(&[&file], Policy::WholeFile);
+        run("xfs_io", ["-c".as_ref(), "chattr +f".as_ref(), file.as_os_str()]);
+        let (summary, _) = apply(&made);
+        assert_eq!(reasons(&summary, &file), [SkipReason::NoDefrag], "{summary:?}");
+    }
 }

@@ -175,6 +175,11 @@ pub trait Movable {
     fn size(&self) -> Result<u64, Skip>;
     /// Where `range` lies now.
     fn layout(&mut self, range: ByteRange) -> Result<Layout, Skip>;
+    /// Whether a file moves as a whole or not at all: then all ranges of a plan are staged at once,
+    /// and the first one that is relocated takes the others along.
+    fn moves_whole_files(&self) -> bool;
+    /// Bytes of new space that moving `ranges` together takes, or why they cannot be moved so.
+    fn need(&mut self, ranges: &[ByteRange]) -> Result<u64, Skip>;
     /// Finds new space for all of `ranges` at once, and says in how many pieces each would lie
     /// there. Nothing has moved yet; what was staged before is given back.
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;

@@ -1,22 +1,21 @@
 //! The plan as a file: JSON that a person can read, keep, edit and apply later.
 //!
-//! Nothing in it is believed when it is applied; here it is only checked for sense, so that a
-//! damaged, foreign or badly edited plan is refused before anything is touched.
+//! Nothing in it is believed when it is applied. Neighbours: [`crate::source`] reads it file by file,
+//! `check` looks whether it makes sense.
 
 use crate::input::Settings;
 use fragmend_device::DeviceProfile;
 use fragmend_layout::{ByteRange, FileId, FsKind, PathText};
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use std::io::{self, Read, Write};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::io::{self, Write};
 use std::path::Path;
 
 /// Marks the file as ours.
 pub const FORMAT: &str = "fragmend-plan";
 /// Version of the plan's structure; it rises when a field changes meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
-/// More than any real plan; a larger file is not read into memory.
-const LARGEST_FILE: u64 = 2 << 30;
 
 /// What to move, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -97,7 +96,13 @@ pub struct PlannedRange {
     /// The same once it is contiguous (predicted).
     pub requests_after: u64,
     /// Why it is here, for people.
+    #[serde(deserialize_with = "for_people")]
     pub reason: String,
+}
+
+/// Left empty: a million reasons would take more memory than all else that is read.
+fn for_people<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    IgnoredAny::deserialize(from).map(|_| String::new())
 }
 
 impl PlannedRange {
@@ -186,42 +191,6 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Reads and checks a plan file.
-    ///
-    /// # Errors
-    /// Every kind of [`PlanError`]; never a panic, whatever the file holds.
-    pub fn read(path: &Path) -> Result<Self, PlanError> {
-        let name = path.display().to_string();
-        let io_error = |source| PlanError::Io { path: name.clone(), source };
-        let foreign = |why: String| PlanError::Foreign { path: name.clone(), why };
-        // Looked at before it is opened: a pipe would wait for a writer.
-        let kind = std::fs::metadata(path).map_err(io_error)?;
-        if !kind.is_file() {
-            return Err(foreign("not a regular file".into()));
-        }
-        let file = std::fs::File::open(path).map_err(io_error)?;
-        let mut text = Vec::new();
-        file.take(LARGEST_FILE + 1).read_to_end(&mut text).map_err(io_error)?;
-        if text.len() as u64 > LARGEST_FILE {
-            return Err(foreign("too large".into()));
-        }
-        let value: serde_json::Value =
-            serde_json::from_slice(&text).map_err(|e| foreign(e.to_string()))?;
-        if value.get("format").and_then(|f| f.as_str()) != Some(FORMAT) {
-            return Err(foreign(format!("no \"format\": \"{FORMAT}\"")));
-        }
-        let version = value.get("schema_version").and_then(|v| v.as_u64());
-        match version {
-            Some(v) if v == u64::from(SCHEMA_VERSION) => {}
-            Some(found) => return Err(PlanError::Version { path: name, found }),
-            None => return Err(foreign("no schema_version".into())),
-        }
-        // Parsed again from the text, so that an error names its line.
-        let plan: Self = serde_json::from_slice(&text).map_err(|e| foreign(e.to_string()))?;
-        plan.check().map_err(|what| PlanError::Senseless { path: name, what })?;
-        Ok(plan)
-    }
-
     /// Writes it beside `path` and renames it into place: a plan is there whole or not at all.
     pub fn write(&self, path: &Path) -> Result<(), PlanError> {
         let io_error = |source| PlanError::Io { path: path.display().to_string(), source };
@@ -239,58 +208,12 @@ impl Plan {
             io_error(e)
         })
     }
-
-    /// Whether it makes sense in itself: known devices, whole blocks, order, no overlap.
-    fn check(&self) -> Result<(), String> {
-        let blocks: std::collections::HashMap<u64, u64> =
-            self.devices.iter().map(|d| (d.device, d.block_bytes)).collect();
-        for (device, block) in &blocks {
-            if !block.is_power_of_two() || !(512..=1 << 20).contains(block) {
-                return Err(format!(
-                    "device {device} has an impossible block size of {block} bytes"
-                ));
-            }
-        }
-        let mut seen = std::collections::HashSet::new();
-        for f in &self.files {
-            let path = &f.path.path;
-            let Some(block) = blocks.get(&f.file.device) else {
-                return Err(format!("{path:?} is on device {} that is not listed", f.file.device));
-            };
-            if f.path.to_path().is_none_or(|p| !p.is_absolute()) {
-                return Err(format!("{path:?} is not an absolute path"));
-            }
-            if !seen.insert(f.file) {
-                return Err(format!("{path:?} is listed twice"));
-            }
-            let mut end = 0;
-            for r in &f.ranges {
-                let at = format!("{path:?}: the range at {} of {} bytes", r.offset, r.length);
-                if r.length == 0 || r.offset % block != 0 || r.length % block != 0 {
-                    return Err(format!("{at} is not in whole blocks of {block} bytes"));
-                }
-                if r.offset < end {
-                    return Err(format!("{at} overlaps the one before it or is out of order"));
-                }
-                end = r.offset.checked_add(r.length).ok_or(format!("{at} has no end"))?;
-                if f.size.checked_next_multiple_of(*block).is_none_or(|size| end > size) {
-                    return Err(format!("{at} lies beyond the file's size of {} bytes", f.size));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Bytes that the listed ranges hold, whatever the summary says.
-    pub fn bytes_to_move(&self) -> u64 {
-        let ranges = self.files.iter().flat_map(|f| &f.ranges);
-        ranges.fold(0, |sum, r| sum.saturating_add(r.length))
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::{PlanFile, PlanSource};
 
     fn plan() -> Plan {
         let range = |offset| PlannedRange {
@@ -331,12 +254,55 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("plan.json");
         p.write(&path).unwrap();
-        Plan::read(&path).map(|_| String::new()).unwrap_or_else(|e| e.to_string())
+        PlanFile::open(&path).map(|_| String::new()).unwrap_or_else(|e| e.to_string())
     }
 
     #[test]
     fn what_is_written_is_read() {
         assert_eq!(spoiled(|_| {}), "");
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plan.json");
+        let mut wrote = plan();
+        wrote.write(&path).unwrap();
+        let read = PlanFile::open(&path).unwrap();
+        assert_eq!((read.devices(), read.totals()), (wrote.devices(), wrote.totals()));
+        wrote.files[0].ranges.iter_mut().for_each(|r| r.reason.clear());
+        let mut files = Vec::new();
+        for _ in 0..2 {
+            files.clear();
+            read.each(&mut |f| files.push(f.clone())).unwrap();
+            assert_eq!(files, wrote.files);
+        }
+        // What is found in it later is what was there when it was opened, or an error.
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("\"offset\": 8192", "\"offset\": 8193")).unwrap();
+        let changed = read.each(&mut |_| panic!("believed")).unwrap_err();
+        assert!(matches!(changed, PlanError::Senseless { .. }), "{changed}");
+    }
+
+    #[test]
+    fn keys_may_come_in_any_order() {
+        let value = serde_json::to_value(plan()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plan.json");
+        let keys = ["left_alone", "files", "summary", "unknown", "devices", "settings"];
+        let keys = keys.into_iter().chain(["schema_version", "format"]);
+        let text = |leave_out: &str| {
+            let pair = |key| match key {
+                "left_alone" => "\"left_alone\": []".into(),
+                key => format!("{key:?}: {}", value.get(key).unwrap_or(&"x".into())),
+            };
+            let pairs: Vec<String> =
+                keys.clone().filter(|key| *key != leave_out).map(pair).collect();
+            format!("{{{}}}", pairs.join(", "))
+        };
+        std::fs::write(&path, text("")).unwrap();
+        assert_eq!(PlanFile::open(&path).unwrap().totals(), plan().totals());
+        for needed in ["files", "summary", "devices", "settings", "schema_version", "format"] {
+            std::fs::write(&path, text(needed)).unwrap();
+            let error = PlanFile::open(&path).unwrap_err().to_string();
+            assert!(error.contains(needed) && !error.contains('\n'), "{error}");
+        }
     }
 
     #[test]
@@ -363,10 +329,10 @@ mod tests {
         let path = dir.path().join("plan.json");
         for cut in [0, 1, whole.len() / 2, whole.len() - 2] {
             std::fs::write(&path, &whole[..cut]).unwrap();
-            let message = Plan::read(&path).unwrap_err().to_string();
+            let message = PlanFile::open(&path).unwrap_err().to_string();
             assert!(message.contains("fragmend plan") && !message.contains('\n'), "{message}");
         }
         std::fs::write(&path, b"PAR1\xff\xfe\0\0").unwrap();
-        assert!(matches!(Plan::read(&path), Err(PlanError::Foreign { .. })));
+        assert!(matches!(PlanFile::open(&path), Err(PlanError::Foreign { .. })));
     }
 }

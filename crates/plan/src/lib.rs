@@ -11,8 +11,11 @@
 //! | [`pieces`] | what a request costs, now and after a move |
 //! | [`select`] | the policies |
 //! | [`make`] | from chosen ranges to a [`Plan`] with its reasons and its verdict |
-//! | [`file`] | the plan as a file: read, check, write |
+//! | [`file`] | the plan as a file: its structure, writing it |
+//! | [`source`] | the plan as it is carried out, file by file; reading it |
+//! | `check` | whether it makes sense |
 
+mod check;
 pub mod file;
 pub mod input;
 pub mod make;
@@ -21,8 +24,11 @@ pub mod pieces;
 pub mod readahead;
 pub mod requests;
 pub mod select;
+pub mod source;
 
+pub use check::Totals;
 pub use file::{Device, Plan, PlanError, PlannedFile, PlannedRange, Summary};
 pub use input::{FileInput, Policy, Settings};
 pub use make::make;
 pub use requests::Request;
+pub use source::{PlanFile, PlanSource};

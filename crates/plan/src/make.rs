@@ -8,7 +8,7 @@ use crate::merge;
 use crate::pieces::Pieces;
 use crate::requests::{self, Request, Shape};
 use crate::select::{self, Analysed, Candidate};
-use fragmend_layout::ByteRange;
+use fragmend_layout::{ByteRange, Layout};
 use rayon::prelude::*;
 use std::cmp::Reverse;
 
@@ -69,19 +69,20 @@ pub fn make(
         summary.requests_after = summary.requests_before;
         (summary.saved_share, summary.file_system_share) = (0.0, 0.0);
     }
-    let mut planned: Vec<(u64, PlannedFile)> = (0..files.len())
+    // File by file, what was worked out makes room for what is planned.
+    let mut planned: Vec<(u64, PlannedFile)> = (files, analysed, moves)
         .into_par_iter()
-        .filter(|i| !moves[*i].is_empty())
-        .map(|i| {
-            let ranges = explain(&analysed[i], &moves[i], traced);
+        .filter(|(_, _, moves)| !moves.is_empty())
+        .map(|(input, analysed, moves)| {
+            let ranges = explain(&analysed, &moves, traced);
             let saved = ranges
                 .iter()
                 .map(|r| r.requests_before - r.requests_after.min(r.requests_before))
                 .sum();
             let file = PlannedFile {
-                path: files[i].path.as_path().into(),
-                file: files[i].layout.file,
-                size: files[i].layout.size,
+                path: input.path.as_path().into(),
+                file: input.layout.file,
+                size: input.layout.size,
                 ranges,
             };
             (saved, file)
@@ -125,11 +126,13 @@ fn short(range: ByteRange, file: &Analysed, block: u64) -> Vec<ByteRange> {
 
 fn analyse(file: &mut FileInput, traced: bool) -> Analysed {
     let shape = Shape { file_size: file.layout.size, block: file.block_bytes, window: file.window };
-    // The accesses are the largest thing in memory: let go of them file by file.
+    // Accesses and extents are the largest things in memory: let go of them file by file.
     let accesses = std::mem::take(&mut file.accesses);
+    let without_extents = Layout::new(file.layout.file, file.layout.size);
+    let layout = std::mem::replace(&mut file.layout, without_extents);
     let requests =
         if traced { requests::of(&accesses, shape) } else { requests::sequential(shape) };
-    Analysed::of(requests, &file.layout, file.limits, file.block_bytes)
+    Analysed::of(requests, &layout, file.limits, file.block_bytes)
 }
 
 /// Keeps the hottest fraction of all windows (FragPicker section 4.1.3) and gives back, per

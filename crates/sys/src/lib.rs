@@ -12,6 +12,8 @@
 //! | [`clone`] | sharing any bytes between two files, for tests (`FICLONERANGE`) |
 //! | [`btrfs`] | Btrfs: subvolumes |
 //! | [`xfs`] | XFS: features, exchanging ranges (`XFS_IOC_COMMIT_RANGE`) |
+//! | [`bulkstat`] | XFS: inodes by their numbers (`XFS_IOC_BULKSTAT`) |
+//! | [`swapext`] | XFS: exchanging whole files (`XFS_IOC_SWAPEXT`) |
 //! | [`f2fs`] | F2FS: writing ranges out of place (`F2FS_IOC_DEFRAGMENT`), free segments |
 //! | [`inode`] | generation and attribute flags (`FS_IOC_GETVERSION`, `FS_IOC_GETFLAGS`) |
 //! | [`handle`] | a file by inode number, without its path (`open_by_handle_at`) |
@@ -27,6 +29,7 @@
 
 pub mod block;
 pub mod btrfs;
+pub mod bulkstat;
 pub mod cache;
 pub mod clone;
 pub mod dedupe;
@@ -41,5 +44,6 @@ pub mod mounts;
 pub mod move_ext;
 pub mod process;
 pub mod shutdown;
+pub mod swapext;
 pub mod users;
 pub mod xfs;

@@ -11,6 +11,7 @@ const XFS_IOC_START_COMMIT: libc::c_ulong = 0x8058_5882;
 const XFS_IOC_COMMIT_RANGE: libc::c_ulong = 0x4058_5883;
 const FS_IOC_FSGETXATTR: libc::c_ulong = 0x801C_581F;
 
+const GEOM_FLAGS_V5SB: u32 = 1 << 15;
 const GEOM_FLAGS_RMAPBT: u32 = 1 << 19;
 const GEOM_FLAGS_REFLINK: u32 = 1 << 20;
 const GEOM_FLAGS_EXCHANGE_RANGE: u32 = 1 << 24;
@@ -37,6 +38,8 @@ pub struct Features {
     pub reflink: bool,
     /// `exchange=1`: ranges may be exchanged.
     pub exchange: bool,
+    /// `crc=1`: metadata has checksums, and names its owner.
+    pub checksums: bool,
 }
 
 /// The features of the XFS that `file` lies on.
@@ -52,6 +55,7 @@ pub fn features(file: impl AsFd) -> io::Result<Features> {
         rmap: has(GEOM_FLAGS_RMAPBT),
         reflink: has(GEOM_FLAGS_REFLINK),
         exchange: has(GEOM_FLAGS_EXCHANGE_RANGE),
+        checksums: has(GEOM_FLAGS_V5SB),
     })
 }
 
@@ -62,6 +66,8 @@ pub struct Attributes {
     pub realtime: bool,
     /// It is not to be defragmented (`xfs_io -c 'chattr +f'`).
     pub no_defrag: bool,
+    /// Extents of its data, as XFS keeps them.
+    pub extents: u32,
 }
 
 /// The attributes of an open file.
@@ -74,7 +80,11 @@ pub fn attributes(file: impl AsFd) -> io::Result<Attributes> {
     // flags.
     unsafe { ioctl(file.as_fd(), FS_IOC_FSGETXATTR, &raw mut fsxattr) }?;
     let has = |flag| fsxattr[0] & flag != 0;
-    Ok(Attributes { realtime: has(FS_XFLAG_REALTIME), no_defrag: has(FS_XFLAG_NODEFRAG) })
+    Ok(Attributes {
+        realtime: has(FS_XFLAG_REALTIME),
+        no_defrag: has(FS_XFLAG_NODEFRAG),
+        extents: fsxattr[2],
+    })
 }
 
 /// `struct xfs_fsop_handlereq`.
@@ -189,7 +199,11 @@ pub fn commit_range(
 
 /// # Safety
 /// `arg` points to what `request` reads and writes.
-unsafe fn ioctl<T>(file: BorrowedFd, request: libc::c_ulong, arg: *mut T) -> io::Result<()> {
+pub(crate) unsafe fn ioctl<T>(
+    file: BorrowedFd,
+    request: libc::c_ulong,
+    arg: *mut T,
+) -> io::Result<()> {
     // SAFETY: as the caller promises.
     let rc = unsafe { libc::ioctl(file.as_raw_fd(), request, arg) };
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

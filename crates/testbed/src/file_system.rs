@@ -101,6 +101,16 @@ pub static XFS_PLAIN: FileSystem = FileSystem {
     later: None,
 };
 
+/// XFS without reflink, that knows every block's owner.
+pub static XFS_RMAP: FileSystem = FileSystem {
+    name: "xfs-rmap",
+    make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=0,rmapbt=1"],
+    options: "",
+    beside_copy: Some("nouuid"),
+    check: &["xfs_repair", "-n"],
+    later: None,
+};
+
 /// Btrfs as `mkfs.btrfs` makes it on one device.
 pub static BTRFS: FileSystem = FileSystem {
     name: "btrfs",

@@ -40,7 +40,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(2);
 
 /// Times of files may be as coarse as the slowest kernel's tick (100 Hz): a change in the tick of
 /// the sample would not show.
-const TICK: Duration = Duration::from_millis(11);
+pub(super) const TICK: Duration = Duration::from_millis(11);
 
 /// How the donor's space becomes the file's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 
 /// How many places are compared before the best of them is taken.
-const DONORS: usize = 3;
+pub(super) const DONORS: usize = 3;
 /// How much more than is needed is asked for, to choose from, in bytes.
 const SLACK: u64 = 8 << 20;
 
@@ -27,18 +27,6 @@ pub(super) enum Space {
     Choice,
     /// Range by range and no more, for file systems that cannot free a part of an extent.
     Exact,
-}
-
-impl Space {
-    /// Space for a range begins as far from a multiple of this as the range itself, in bytes:
-    /// where blocks are smaller than pages, ext4 exchanges nothing that lies differently in its
-    /// page (EINVAL).
-    fn unit(self) -> u64 {
-        match self {
-            Self::Choice => rustix::param::page_size() as u64,
-            Self::Exact => 1,
-        }
-    }
 }
 
 /// A donor and what lies where in it.
@@ -69,11 +57,11 @@ impl Stage {
     ) -> Result<(Self, Vec<u64>), Skip> {
         let Place { donor, start, pieces, .. } = best_place(file, ranges, space, prepare)?;
         let slot = |(range, place): (&ByteRange, ByteRange)| {
-            let (warm, donor_start) = (Warm::of(file, *range), place.start);
-            Slot { range: *range, donor_start, warm, moved: false }
+            let warm = Warm::of(file, *range);
+            Slot { range: *range, donor_start: place.start, warm, moved: false }
         };
-        let slots = ranges.iter().zip(places(ranges, start, space.unit()));
-        Ok((Self { donor, slots: slots.map(slot).collect() }, pieces))
+        let slots = ranges.iter().zip(places(ranges, start)).map(slot).collect();
+        Ok((Self { donor, slots }, pieces))
     }
 
     /// The donor and the offset in it where `part` of range `index` is to lie.
@@ -162,8 +150,7 @@ fn best_place(
     space: Space,
     mut prepare: impl FnMut(&OwnedFd) -> Result<(), Skip>,
 ) -> Result<Place, Skip> {
-    let unit = space.unit();
-    let total = places(ranges, 0, unit).last().map_or(0, |place| place.end);
+    let total = places(ranges, 0).last().map_or(0, |place| place.end);
     let plenty = space == Space::Choice && file.free_bytes()? / 4 > total + SLACK;
     let want = if plenty { total + SLACK } else { total };
     let runs = runs(ranges);
@@ -176,13 +163,7 @@ fn best_place(
             |at, length| rustix::fs::fallocate(&donor, FallocateFlags::empty(), at, length);
         let allocated = match space {
             Space::Choice => allocate(0, want),
-            Space::Exact => {
-                let mut at = 0;
-                ranges.iter().try_for_each(|range| {
-                    at += range.len();
-                    allocate(at - range.len(), range.len())
-                })
-            }
+            Space::Exact => places(ranges, 0).try_for_each(|p| allocate(p.start, p.len())),
         };
         match allocated {
             Ok(()) => {}
@@ -192,9 +173,9 @@ fn best_place(
         }
         let all = ByteRange { start: 0, end: want };
         let lies = fiemap::layout_within(&mut maps, &donor, all, false).map_err(skip_of)?;
-        let start = best_start(&lies, &runs, want - total, unit);
-        let in_all = pieces(&lies, &runs, start, unit).iter().sum();
-        tried.push(Place { donor, start, pieces: pieces(&lies, ranges, start, unit), in_all });
+        let start = best_start(&lies, &runs, want - total);
+        let in_all = pieces(&lies, &runs, start).iter().sum();
+        tried.push(Place { donor, start, pieces: pieces(&lies, ranges, start), in_all });
         if in_all <= runs.len() as u64 {
             break;
         }
@@ -207,7 +188,7 @@ fn best_place(
 /// systems allocate near the directory.
 pub(super) fn unnamed(file: &OpenFile) -> Result<OwnedFd, Skip> {
     let open = |dir: &Path| {
-        let how = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let how = OFlags::RDWR | OFlags::TMPFILE | OFlags::EXCL | OFlags::CLOEXEC;
         rustix::fs::open(dir, how, Mode::RUSR | Mode::WUSR)
     };
     let same = |fd: &OwnedFd| match (rustix::fs::fstat(fd), rustix::fs::fstat(&file.fd)) {
@@ -232,45 +213,33 @@ fn runs(ranges: &[ByteRange]) -> Vec<ByteRange> {
     runs
 }
 
-/// Where in a donor `ranges` lie when they are laid one behind another from `start` on, see
-/// [`Space::unit`].
-fn places(ranges: &[ByteRange], start: u64, unit: u64) -> impl Iterator<Item = ByteRange> {
-    ranges.iter().scan(start, move |at, range| {
-        let place = ByteRange::at(*at + (range.start + unit - *at % unit) % unit, range.len());
-        *at = place.end;
-        Some(place)
+/// Where in a donor `ranges` are laid from `start` on, which is on a page: back to back, but each
+/// at the same place in its page as in the file. Where blocks are smaller than pages, ext4
+/// exchanges nothing else (EINVAL).
+fn places(ranges: &[ByteRange], start: u64) -> impl Iterator<Item = ByteRange> {
+    let page = rustix::param::page_size() as u64;
+    let mut at = start;
+    ranges.iter().map(move |range| {
+        let place = ByteRange::at(at + range.start.wrapping_sub(at) % page, range.len());
+        at = place.end;
+        place
     })
 }
 
-/// In how many pieces each of `ranges` lies in a donor, from `start` on.
-fn pieces(donor: &Layout, ranges: &[ByteRange], start: u64, unit: u64) -> Vec<u64> {
-    places(ranges, start, unit).map(|place| donor.within(place).count() as u64).collect()
+/// In how many pieces each of `ranges` lies in a donor, when they are laid from `start` on.
+fn pieces(donor: &Layout, ranges: &[ByteRange], start: u64) -> Vec<u64> {
+    places(ranges, start).map(|place| donor.within(place).count() as u64).collect()
 }
 
 /// Where in a donor the runs lie in the fewest pieces, no later than `latest`. Only the starts of
-/// its longer extents can be better than its beginning, and of those only multiples of `unit`.
-fn best_start(donor: &Layout, runs: &[ByteRange], latest: u64, unit: u64) -> u64 {
+/// its longer extents, those on a page, can be better than its beginning.
+fn best_start(donor: &Layout, runs: &[ByteRange], latest: u64) -> u64 {
     const STARTS: usize = 16;
-    let may_start = |at: u64| at <= latest && at.is_multiple_of(unit);
+    let page = rustix::param::page_size() as u64;
+    let may_start = |at: u64| at <= latest && at.is_multiple_of(page);
     let mut starts: Vec<_> = donor.extents().iter().filter(|e| may_start(e.logical)).collect();
     starts.sort_by_key(|e| std::cmp::Reverse(e.length));
     let longest = starts.iter().take(STARTS).map(|e| e.logical);
-    let in_all = |start: &u64| pieces(donor, runs, *start, unit).iter().sum::<u64>();
+    let in_all = |start: &u64| pieces(donor, runs, *start).iter().sum::<u64>();
     std::iter::once(0).chain(longest).min_by_key(in_all).unwrap_or(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_place_lies_in_its_page_as_its_range_does() {
-        let range = |start, end| ByteRange { start, end };
-        let of = |ranges: &[ByteRange], start, unit| -> Vec<(u64, u64)> {
-            places(ranges, start, unit).map(|place| (place.start, place.end)).collect()
-        };
-        let ranges = [range(5120, 9216), range(9216, 10240), range(16384, 17408)];
-        assert_eq!(of(&ranges, 8192, 4096), [(9216, 13312), (13312, 14336), (16384, 17408)]);
-        assert_eq!(of(&ranges, 8192, 1), [(8192, 12288), (12288, 13312), (13312, 14336)]);
-    }
 }

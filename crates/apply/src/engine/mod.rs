@@ -8,6 +8,7 @@ mod ext4;
 mod f2fs;
 mod mounted;
 mod rewrite;
+mod swap;
 mod warm;
 mod xfs;
 
@@ -32,6 +33,12 @@ trait Engine {
 
 /// Moves ranges of one file; see [`fragmend_layout::Movable`], whose calls these are.
 trait Mover {
+    fn moves_whole_files(&self) -> bool {
+        false
+    }
+    fn need(&mut self, _: &OpenFile, ranges: &[ByteRange]) -> Result<u64, Skip> {
+        Ok(ranges.iter().map(|r| r.len()).sum())
+    }
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;
     fn moves_whole_ranges(&self) -> bool {
         false
@@ -86,7 +93,7 @@ pub fn volume_for(mount: &Mount, choice: &Choice, force: bool) -> Result<Box<dyn
             rewrite::Rewrite::new(mount, journal.as_deref()).map(|e| Box::new(e) as Box<dyn Engine>)
         }
         (_, FsKind::Ext4) => ext4::Ext4::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
-        (_, FsKind::Xfs) => xfs::Xfs::new(mount).map(|e| Box::new(e) as Box<dyn Engine>),
+        (_, FsKind::Xfs) => xfs::Xfs::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
         (_, FsKind::Btrfs) => Ok(Box::new(btrfs::Btrfs)),
         (_, FsKind::F2fs) => f2fs::F2fs::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
         (_, FsKind::Other) => Err(no_engine(mount)),

@@ -162,6 +162,14 @@ impl Movable for Open {
         fiemap::layout_within(&mut self.space, &self.file.fd, range, false).map_err(skip_of)
     }
 
+    fn moves_whole_files(&self) -> bool {
+        self.mover.moves_whole_files()
+    }
+
+    fn need(&mut self, ranges: &[ByteRange]) -> Result<u64, Skip> {
+        self.mover.need(&self.file, ranges)
+    }
+
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         self.mover.stage(&self.file, ranges)
     }

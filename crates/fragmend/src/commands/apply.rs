@@ -5,11 +5,11 @@ use crate::ui::Ui;
 use crate::{interrupt, size};
 use fragmend_apply::{Choice, Event, Options, Outcome, Rate, Summary};
 use fragmend_layout::SkipReason;
-use fragmend_plan::Plan;
+use fragmend_plan::{PlanFile, PlanSource};
 use fragmend_report::{Unit, figures, human, table};
 use indicatif::ProgressBar;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Options of `fragmend apply`.
 #[derive(Debug, clap::Args)]
@@ -101,15 +101,14 @@ fn rate(text: &str) -> Result<Rate, String> {
 /// Runs the verb.
 pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let options = args.pace.options(args.dry_run)?;
-    let plan = Plan::read(&args.plan)?;
+    let plan = PlanFile::open(&args.plan)?;
     let summary = carry_out(&plan, &options, ui)?;
     if summary.interrupted {
         ui.note(format!("stopped; go on with: fragmend apply {}", args.plan.display()));
     } else if args.dry_run {
         ui.note("nothing was moved (--dry-run)");
     } else if summary.ranges_moved > 0 {
-        let root = common_root(&plan);
-        ui.note(format!("next: fragmend scan {}", root.display()));
+        ui.note(format!("next: fragmend scan {}", plan.totals().root.display()));
     }
     Ok(exit_of(&summary))
 }
@@ -118,10 +117,10 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 ///
 /// # Errors
 /// Before anything was touched: a file system that cannot be mended. Or: our output went away.
-pub fn carry_out(plan: &Plan, options: &Options, ui: &Ui) -> anyhow::Result<Summary> {
+pub fn carry_out(plan: &dyn PlanSource, options: &Options, ui: &Ui) -> anyhow::Result<Summary> {
     let stop = interrupt::install()?;
     let bar = ui.progress(
-        Some(plan.bytes_to_move()),
+        Some(plan.totals().bytes),
         "{wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left, {msg}",
     );
     let mut broken: Option<anyhow::Error> = None;
@@ -135,7 +134,7 @@ pub fn carry_out(plan: &Plan, options: &Options, ui: &Ui) -> anyhow::Result<Summ
         }
     })?;
     bar.finish_and_clear();
-    if summary.skipped.iter().any(|s| s.reason == SkipReason::NeedsRecovery) {
+    if summary.skipped_by_reason.contains_key(&SkipReason::NeedsRecovery) {
         ui.warn("a range could not be written back; its bytes are safe: run fragmend recover");
     }
     match broken {
@@ -170,7 +169,7 @@ fn tell(event: &Event, bar: &ProgressBar, ui: &Ui) -> anyhow::Result<()> {
                 )?;
             }
             if summary.skipped.len() > 20 {
-                writeln!(out, "left alone: {} more, see --json", summary.skipped.len() - 20)?;
+                writeln!(out, "left alone: {} ranges in all, see --json", summary.ranges_skipped)?;
             }
             Ok(())
         })?;
@@ -183,15 +182,4 @@ pub fn exit_of(summary: &Summary) -> Exit {
     Exit::FAILED.when(summary.failed())
         | Exit::IMPROVABLE.when(summary.improvable() || summary.dry_run && summary.ranges_left > 0)
         | Exit::INCOMPLETE.when(summary.interrupted)
-}
-
-/// The deepest directory that holds all of the plan's files.
-fn common_root(plan: &Plan) -> PathBuf {
-    let mut paths = plan.files.iter().filter_map(|f| f.path.to_path());
-    let first = paths.next().unwrap_or_else(|| "/".into());
-    let mut root = first.parent().unwrap_or(Path::new("/")).to_owned();
-    for path in paths {
-        while !path.starts_with(&root) && root.pop() {}
-    }
-    root
 }

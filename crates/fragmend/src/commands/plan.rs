@@ -4,7 +4,7 @@ use crate::exit::{Exit, Usage};
 use crate::ui::Ui;
 use crate::{gather, size};
 use fragmend_apply::engine;
-use fragmend_plan::{Plan, Policy, Settings};
+use fragmend_plan::{Plan, PlanFile, Policy, Settings};
 use fragmend_report::plan::{PlanReport, text};
 use fragmend_trace::Filter;
 use std::io::Write;
@@ -175,8 +175,7 @@ pub fn show(plan: &Plan, file: Option<&Path>, top: usize, ui: &Ui) -> anyhow::Re
 /// An old plan may be replaced, anything else may not: `-o` is easily given the wrong name.
 fn refuse_to_overwrite(path: &Path) -> anyhow::Result<()> {
     let exists = path.symlink_metadata().is_ok_and(|m| m.len() > 0 || !m.is_file());
-    let ours = !matches!(Plan::read(path), Err(fragmend_plan::PlanError::Foreign { .. }));
-    if exists && !ours {
+    if exists && !PlanFile::is_at(path) {
         anyhow::bail!("{} exists and is no plan; choose another name or remove it", path.display());
     }
     Ok(())

@@ -8,7 +8,7 @@ pub mod rewrite;
 use fragmend::gather;
 use fragmend_apply::{Choice, Event, Options, Receipt, Summary};
 use fragmend_layout::{FileId, SkipReason};
-use fragmend_plan::{Plan, PlannedFile, Policy, Settings};
+use fragmend_plan::{Plan, PlanSource, PlannedFile, Policy, Settings};
 use fragmend_testbed::fragment::interleaved;
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::Running;
@@ -72,14 +72,14 @@ pub fn with_engine(engine: Choice, cases: impl FnOnce()) {
 }
 
 /// Applies without pacing; gives the summary and every receipt.
-pub fn apply(plan: &Plan) -> (Summary, Vec<Receipt>) {
+pub fn apply(plan: &dyn PlanSource) -> (Summary, Vec<Receipt>) {
     let engine = ENGINE.with_borrow(Clone::clone);
     let rate = fragmend_apply::Rate::Unlimited;
     apply_with(plan, &Options { rate, engine, ..Options::default() })
 }
 
 /// The same with other options.
-pub fn apply_with(plan: &Plan, options: &Options) -> (Summary, Vec<Receipt>) {
+pub fn apply_with(plan: &dyn PlanSource, options: &Options) -> (Summary, Vec<Receipt>) {
     let mut receipts = Vec::new();
     let summary = fragmend_apply::apply(plan, options, &AtomicBool::new(false), |event| {
         if let Event::Range(receipt) = event {

@@ -48,6 +48,7 @@ use fragmend_layout::{Skip, SkipReason};
 use fragmend_sys::fs_id::FsId;
 use fragmend_sys::mounts::Mount;
 use mover::Rewriting;
+pub(super) use mover::take as lease;
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;

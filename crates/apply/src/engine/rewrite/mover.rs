@@ -203,7 +203,8 @@ fn discard(sealed: Sealed, skip: Skip) -> Result<(), Skip> {
     }
 }
 
-fn take(file: &OwnedFd) -> Result<Lease<'_>, Skip> {
+/// A lease on a file that nobody else has open.
+pub(in crate::engine) fn take(file: &OwnedFd) -> Result<Lease<'_>, Skip> {
     lease(file).map_err(|e| match e.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::AGAIN) => Skip::new(SkipReason::Busy, "another program has it open"),
         Some(Errno::INVAL) => Skip::new(SkipReason::Unsupported, "it cannot be leased"),

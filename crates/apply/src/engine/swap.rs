@@ -1,0 +1,324 @@
+//! Swapping whole files, for an XFS that can neither share nor exchange ranges.
+//!
+//! A donor (D) gets the file's (F) size, holes and unwritten stretches, and new space for the rest,
+//! compared before a byte is copied. Once it holds a copy of all data, the kernel swaps what the
+//! two map, under both locks. So a plan must ask for all of a file's data, or nothing is moved.
+//!
+//! Writers. For the instant in which F's times are taken, and until the clock has gone on, F is
+//! leased: nobody else has it open, so no write is on its way. Whatever is written later has
+//! later times, stores through mappings included, since each part is written back before it is
+//! copied; and then the kernel refuses. Such a file is left as it is: to try again is to copy all
+//! of it again.
+//!
+//! Which files. Without a reverse mapping tree, a swap of extents that do not fit in the inode is
+//! replayed by giving their blocks to another owner, and there Linux (5.8 to 6.18 at least) wants a
+//! checksum of the inode that it has not worked out yet (`xfs_recover_inode_owner_change()` in
+//! fs/xfs/xfs_inode_item_recover.c): a power cut before the log has moved on leaves a file system
+//! that mounts only once `xfs_repair -L` has thrown its log away. Measured: 5 of 400 cuts. So files
+//! of more extents are left alone there, unless forced.
+//!
+//! Crash argument, for all others. If power fails
+//!
+//! - before the swap is durable: F has its old blocks, untouched. D was never linked, and recovery
+//!   frees what it held.
+//! - after: F has D's blocks. Their bytes, and that they are written, were durable (`fsync` of D)
+//!   before the swap began.
+//! - in between: the swap is one transaction; with a reverse mapping tree it is one for each
+//!   extent, and each stretch of F is in one of the two states.
+//! - after D is closed: the old blocks are free, and reused only once that is durable.
+
+use super::Mover;
+use super::copying::TICK;
+use super::donor::{DONORS, unnamed};
+use super::errno::skip_of;
+use super::mounted::OpenFile;
+use super::rewrite::lease;
+use super::warm::Warm;
+use crate::bytes::{read_at, write_at};
+use fragmend_layout::{ByteRange, ExtentKind, Layout, Relocated, Skip, SkipReason};
+use fragmend_scan::fiemap;
+use fragmend_sys::bulkstat;
+use fragmend_sys::cache;
+use fragmend_sys::swapext::{Times, swap_extents};
+use fragmend_sys::xfs;
+use rustix::fs::{FallocateFlags, XattrFlags};
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+/// Which files are swapped: see the head of this file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Swapped {
+    /// All.
+    All,
+    /// Those whose extents surely fit in their inode, and in that of an unnamed file.
+    Short,
+}
+
+/// So many extents fit in the inode of an unnamed file, however large the inode is
+/// (`xfs_default_attroffset()`, libxfs/xfs_bmap.c).
+const SHORT: u64 = 12;
+/// Bytes of an extent in an inode (`struct xfs_bmbt_rec`).
+const EXTENT: u64 = 16;
+/// So many fit beside any extended attributes (`MINDBTPTRS`, libxfs/xfs_inode_fork.h).
+const SHORTEST: u64 = 3;
+
+/// Moves one file as a whole.
+pub(super) struct WholeFile {
+    which: Swapped,
+    stage: Option<Stage>,
+    buffer: Vec<u8>,
+}
+
+struct Stage {
+    donor: OwnedFd,
+    /// What the file was like before any of it was copied.
+    size: u64,
+    times: Times,
+    ranges: Vec<(ByteRange, Warm)>,
+    /// Bytes of the ranges that the donor holds.
+    copied: u64,
+    swapped: bool,
+}
+
+impl Stage {
+    /// Makes the donor's bytes durable, and swaps.
+    fn swap(&mut self, file: &OpenFile, held: &mut Duration) -> Result<(), Skip> {
+        let all: u64 = self.ranges.iter().map(|(range, _)| range.len()).sum();
+        if self.copied != all {
+            return Err(Skip::new(SkipReason::Busy, "not all of the file could be copied"));
+        }
+        rustix::fs::fsync(&self.donor).map_err(|e| skip_of(e.into()))?;
+        let started = Instant::now();
+        // Safe to crash before, in and after this line: see the head of this file.
+        let done = swap_extents(&file.fd, &self.donor, self.size, self.times);
+        *held = started.elapsed();
+        self.swapped = done.is_ok();
+        done.map_err(|e| match e.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::BUSY | Errno::FAULT) => {
+                Skip::new(SkipReason::Busy, "it was written to while it was copied")
+            }
+            Some(Errno::INVAL) => Skip::new(
+                SkipReason::Unsupported,
+                "the kernel cannot swap it: there is other room for extents in its inode than in a new one",
+            ),
+            _ => skip_of(e),
+        })
+    }
+}
+
+impl WholeFile {
+    /// One for such files.
+    pub fn new(which: Swapped) -> Self {
+        Self { which, stage: None, buffer: Vec::new() }
+    }
+
+    /// # Errors
+    /// When a swap of this file could not be replayed.
+    fn can_be_replayed(&self, file: &OpenFile) -> Result<(), Skip> {
+        if self.which == Swapped::All {
+            return Ok(());
+        }
+        let extents = u64::from(xfs::attributes(&file.fd).map_err(skip_of)?.extents);
+        let number = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?.st_ino;
+        let most = match bulkstat::inode(&file.fd, number) {
+            Ok(bulkstat::Inode { extent_room: 0, .. }) => SHORT,
+            Ok(inode) => SHORT.min(u64::from(inode.extent_room) / EXTENT),
+            // Not root, or the file is deleted.
+            Err(_) => SHORTEST,
+        };
+        if extents <= most {
+            return Ok(());
+        }
+        let why = format!(
+            "it has {extents} extents; of more than {most} the kernel could not replay the swap after a power cut, and the file system would not mount; --force to accept that"
+        );
+        Err(Skip::new(SkipReason::Unsupported, why))
+    }
+}
+
+impl Mover for WholeFile {
+    fn moves_whole_files(&self) -> bool {
+        true
+    }
+
+    fn moves_whole_ranges(&self) -> bool {
+        true
+    }
+
+    fn prepares_ahead(&self) -> bool {
+        true
+    }
+
+    fn need(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<u64, Skip> {
+        let layout = fiemap::layout_of(&file.fd).map_err(skip_of)?;
+        let runs = layout.runs().collect::<Vec<_>>();
+        let asked =
+            |run: ByteRange| -> u64 { ranges.iter().map(|range| range.intersect(run).len()).sum() };
+        let left_out = |in_pieces: bool| -> u64 {
+            let of_kind = runs.iter().filter(|run| (layout.pieces(**run) > 1) == in_pieces);
+            of_kind.map(|run| run.len() - asked(*run)).sum()
+        };
+        let why = match (left_out(true), left_out(false)) {
+            (0, 0) => {
+                self.can_be_replayed(file)?;
+                return Ok(layout.extents().iter().map(|e| e.length).sum());
+            }
+            (0, whole) => format!(
+                "this XFS can only swap whole files, and {whole} bytes of this one, in one piece each, are not in the plan"
+            ),
+            _ => "this XFS can only swap whole files: plan with --policy whole-file".into(),
+        };
+        Err(Skip::new(SkipReason::Unsupported, why))
+    }
+
+    fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
+        self.stage = None;
+        // What is still delayed gets its place, and freed space becomes free.
+        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        let (size, times) = sample(file)?;
+        // Once more: from here on, only who writes can give it more extents.
+        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        self.can_be_replayed(file)?;
+        let layout = fiemap::layout_of(&file.fd).map_err(skip_of)?;
+        let (donor, lies) = best_donor(file, &layout)?;
+        let pieces = |lies: &Layout| -> Vec<u64> {
+            ranges.iter().map(|range| lies.within(*range).count() as u64).collect()
+        };
+        let (now, then) = (pieces(&layout), pieces(&lies));
+        let (in_all, at_best): (u64, u64) = (now.iter().sum(), then.iter().sum());
+        if at_best >= in_all {
+            let detail = format!("{in_all} pieces in all now, {at_best} at best");
+            return Err(Skip::new(SkipReason::NoBetterPlace, detail));
+        }
+        let ranges = ranges.iter().map(|range| (*range, Warm::of(file, *range))).collect();
+        self.stage = Some(Stage { donor, size, times, ranges, copied: 0, swapped: false });
+        Ok(then)
+    }
+
+    fn prepare(&mut self, file: &OpenFile, _: usize, part: ByteRange) -> Result<(), Skip> {
+        let stage = self.stage.as_mut().ok_or_else(nothing_staged)?;
+        // Clean from here on: who stores to a mapped page meets a fault, and that sets the times.
+        cache::write_and_wait(&file.fd, part.start..part.end).map_err(skip_of)?;
+        self.buffer.resize(part.len() as usize, 0);
+        let read = read_at(&file.fd, &mut self.buffer, part.start).map_err(skip_of)?;
+        write_at(&stage.donor, &self.buffer[..read], part.start).map_err(skip_of)?;
+        cache::start_writeback(&stage.donor, part.start..part.end).map_err(skip_of)?;
+        stage.copied += part.len();
+        Ok(())
+    }
+
+    fn relocate(&mut self, file: &OpenFile, _: usize, part: ByteRange) -> Relocated {
+        let mut held = Duration::ZERO;
+        let done = match &mut self.stage {
+            None => Err(nothing_staged()),
+            Some(stage) if stage.swapped => Ok(()),
+            Some(stage) => stage.swap(file, &mut held),
+        };
+        let moved = if done.is_ok() { part.len() } else { 0 };
+        Relocated { moved, held, skip: done.err() }
+    }
+
+    fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        let Some(Stage { donor, ranges, swapped: true, .. }) = self.stage.take() else {
+            return Ok(());
+        };
+        drop(donor);
+        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        ranges.iter().for_each(|(range, warm)| warm.restore(file, *range));
+        Ok(())
+    }
+}
+
+fn nothing_staged() -> Skip {
+    Skip::new(SkipReason::Failed, "nothing is staged")
+}
+
+/// Size and times of a file at an instant at which nobody else has it open.
+fn sample(file: &OpenFile) -> Result<(u64, Times), Skip> {
+    let alone = lease(&file.fd)?;
+    let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
+    let times = Times {
+        modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
+        changed: (stat.st_ctime, stat.st_ctime_nsec as u32),
+    };
+    // What is written from now on has another time.
+    std::thread::sleep(TICK);
+    drop(alone);
+    Ok((stat.st_size as u64, times))
+}
+
+/// The best of a few donors with the same holes, unwritten all over, and how it lies.
+fn best_donor(file: &OpenFile, layout: &Layout) -> Result<(OwnedFd, Layout), Skip> {
+    if layout.extents().iter().any(|e| e.kind == ExtentKind::Delayed) {
+        return Err(Skip::new(SkipReason::Busy, "it is being written to"));
+    }
+    let runs = allocated(layout);
+    let mut tried: Vec<(OwnedFd, Layout)> = Vec::new();
+    while tried.len() < DONORS {
+        match new_donor(file, layout.size, &runs) {
+            Ok(donor) => {
+                let lies = fiemap::layout_of(&donor).map_err(skip_of)?;
+                let best = lies.extents().len() <= runs.len();
+                tried.push((donor, lies));
+                if best {
+                    break;
+                }
+            }
+            // Held attempts may be what fills the disk: the best of them must do.
+            Err(skip) if tried.is_empty() => return Err(skip),
+            Err(_) => break,
+        }
+    }
+    let best = tried.into_iter().min_by_key(|(_, lies)| lies.extents().len());
+    best.ok_or_else(|| Skip::new(SkipReason::NoSpace, ""))
+}
+
+/// An unnamed file of this size with space for `runs`. It has the file's owner, whose quota the
+/// space counts against, and its extended attributes: the kernel swaps between equals only.
+fn new_donor(file: &OpenFile, size: u64, runs: &[ByteRange]) -> Result<OwnedFd, Skip> {
+    let donor = unnamed(file)?;
+    let stat = |fd: &OwnedFd| rustix::fs::fstat(fd).map_err(|e| skip_of(e.into()));
+    let (of_file, of_donor) = (stat(&file.fd)?, stat(&donor)?);
+    if (of_file.st_uid, of_file.st_gid) != (of_donor.st_uid, of_donor.st_gid) {
+        use rustix::fs::{Gid, Uid};
+        let (uid, gid) = (Uid::from_raw(of_file.st_uid), Gid::from_raw(of_file.st_gid));
+        // Who may not do this needs it only where there are quotas, and the kernel says so then.
+        let _ = rustix::fs::fchown(&donor, Some(uid), Some(gid));
+    }
+    // First of all: they decide how much room there is for extents in the inode.
+    copy_attributes(&file.fd, &donor);
+    rustix::fs::ftruncate(&donor, size).map_err(|e| skip_of(e.into()))?;
+    for run in runs {
+        rustix::fs::fallocate(&donor, FallocateFlags::KEEP_SIZE, run.start, run.len())
+            .map_err(|e| skip_of(e.into()))?;
+    }
+    Ok(donor)
+}
+
+/// As far as that is allowed: where it matters, the kernel says so.
+fn copy_attributes(from: &OwnedFd, to: &OwnedFd) {
+    /// `XATTR_LIST_MAX` and `XATTR_SIZE_MAX` (linux/limits.h).
+    const LONGEST: usize = 65536;
+    let (mut names, mut value) = (vec![0; LONGEST], vec![0; LONGEST]);
+    let length = rustix::fs::flistxattr(from, &mut names).unwrap_or(0);
+    for name in names[..length].split_inclusive(|byte| *byte == 0) {
+        let Ok(name) = CStr::from_bytes_with_nul(name) else { continue };
+        if let Ok(length) = rustix::fs::fgetxattr(from, name, &mut value) {
+            let _ = rustix::fs::fsetxattr(to, name, &value[..length], XattrFlags::empty());
+        }
+    }
+}
+
+/// The maximal stretches that have space, written or not.
+fn allocated(layout: &Layout) -> Vec<ByteRange> {
+    let mut runs: Vec<ByteRange> = Vec::new();
+    for extent in layout.extents() {
+        match runs.last_mut() {
+            Some(last) if last.end == extent.logical => last.end = extent.range().end,
+            _ => runs.push(extent.range()),
+        }
+    }
+    runs
+}
