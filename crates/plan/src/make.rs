@@ -9,7 +9,7 @@ use crate::pieces::Pieces;
 use crate::readahead::Window;
 use crate::requests::{self, Request, Shape};
 use crate::select::{self, Analysed, Candidate};
-use fragmend_layout::ByteRange;
+use fragmend_layout::{ByteRange, Layout};
 use rayon::prelude::*;
 use std::cmp::Reverse;
 
@@ -31,7 +31,7 @@ pub fn make(
     let accesses = files.iter().flat_map(|f| &f.accesses).map(|a| u64::from(a.count)).sum::<u64>();
     let mut cold: Vec<Vec<Request>> = Vec::new();
     let mut analysed: Vec<Analysed> =
-        files.par_iter_mut().map(|file| analyse(file, traced)).collect();
+        files.par_iter_mut().map(|file| analyse(file, traced, settings.unshare)).collect();
     if settings.hot_fraction < 1.0 {
         cold = cool(&mut analysed, settings.hot_fraction);
     }
@@ -49,7 +49,14 @@ pub fn make(
         .map(|i| Outcome::of(&analysed[i], &cold[i], &moves[i]))
         .collect();
     let total = |of: fn(&Outcome) -> u64| outcome.iter().map(of).sum::<u64>();
+    let shared = |of: fn(&FileInput, &[ByteRange]) -> u64| -> u64 {
+        files.iter().zip(&moves).map(|(file, moves)| of(file, moves)).sum()
+    };
     let mut summary = Summary {
+        space_cost_bytes: shared(|file, moves| {
+            moves.iter().map(|range| file.layout.shared_bytes(*range)).sum()
+        }),
+        left_shared_bytes: if settings.unshare { 0 } else { shared(|f, _| left_shared(f)) },
         bytes_to_move: moves.iter().flatten().map(|m| m.len()).sum(),
         ranges: moves.iter().map(|m| m.len() as u64).sum(),
         files: moves.iter().filter(|m| !m.is_empty()).count() as u64,
@@ -65,6 +72,7 @@ pub fn make(
     if !summary.worth && settings.policy == Policy::Gain {
         moves.iter_mut().for_each(Vec::clear);
         (summary.bytes_to_move, summary.ranges, summary.files) = (0, 0, 0);
+        summary.space_cost_bytes = 0;
         summary.requests_after = summary.requests_before;
         (summary.saved_share, summary.file_system_share) = (0.0, 0.0);
     }
@@ -72,7 +80,7 @@ pub fn make(
         .into_par_iter()
         .filter(|i| !moves[*i].is_empty())
         .map(|i| {
-            let ranges = explain(&analysed[i], &moves[i], traced);
+            let ranges = explain(&analysed[i], &files[i].layout, &moves[i], traced);
             let saved = ranges
                 .iter()
                 .map(|r| r.requests_before - r.requests_after.min(r.requests_before))
@@ -99,6 +107,13 @@ pub fn make(
     }
 }
 
+/// Bytes of a file that are shared, if it is fragmented.
+fn left_shared(file: &FileInput) -> u64 {
+    let everything = ByteRange { start: 0, end: u64::MAX };
+    let fragmented = file.layout.breaks().next().is_some();
+    if fragmented { file.layout.shared_bytes(everything) } else { 0 }
+}
+
 /// Cuts a range into steps that can each be done, or left, for itself: what an interrupted apply
 /// has to do again is at most one of them, and so is the space that it must find in one piece.
 /// Where two steps meet may become a break, so they meet where fewest accesses cross.
@@ -116,7 +131,7 @@ fn short(range: ByteRange, file: &Analysed, block: u64) -> Vec<ByteRange> {
     steps
 }
 
-fn analyse(file: &mut FileInput, traced: bool) -> Analysed {
+fn analyse(file: &mut FileInput, traced: bool, unshare: bool) -> Analysed {
     let shape = Shape {
         file_size: file.layout.size,
         block: file.block_bytes,
@@ -130,7 +145,7 @@ fn analyse(file: &mut FileInput, traced: bool) -> Analysed {
     let accesses = std::mem::take(&mut file.accesses);
     let requests =
         if traced { requests::of(&accesses, shape) } else { requests::sequential(shape) };
-    Analysed::of(requests, &file.layout, file.limits, file.block_bytes)
+    Analysed::of(requests, &file.layout, file.limits, file.block_bytes, unshare)
 }
 
 /// Keeps the hottest fraction of all windows (FragPicker section 4.1.3) and gives back, per
@@ -210,7 +225,12 @@ impl Outcome {
 }
 
 /// Each range with its own figures and its reason.
-fn explain(file: &Analysed, moves: &[ByteRange], traced: bool) -> Vec<PlannedRange> {
+fn explain(
+    file: &Analysed,
+    layout: &Layout,
+    moves: &[ByteRange],
+    traced: bool,
+) -> Vec<PlannedRange> {
     let after = file.pieces.after(moves);
     moves
         .iter()
@@ -237,6 +257,7 @@ fn explain(file: &Analysed, moves: &[ByteRange], traced: bool) -> Vec<PlannedRan
                 seen: if traced { seen } else { 0 },
                 requests_before: before,
                 requests_after: now,
+                space_cost_bytes: layout.shared_bytes(*range),
                 reason,
             }
         })
@@ -290,6 +311,12 @@ fn judge(summary: &mut Summary, devices: &[Device], settings: &Settings, traced:
         } else {
             ""
         };
-        format!("worth it: {what} costs {before} requests now and {after} afterwards{seeks}")
+        let unshares = match summary.space_cost_bytes {
+            0 => String::new(),
+            bytes => format!("; it would unshare {bytes} bytes, which takes as much space"),
+        };
+        format!(
+            "worth it: {what} costs {before} requests now and {after} afterwards{seeks}{unshares}"
+        )
     };
 }

@@ -9,7 +9,7 @@
 //! | [`fiemap`] | where a file's bytes lie (`FS_IOC_FIEMAP`) |
 //! | [`move_ext`] | swapping blocks between two ext4 files (`EXT4_IOC_MOVE_EXT`) |
 //! | [`dedupe`] | sharing equal bytes between two files (`FIDEDUPERANGE`) |
-//! | [`btrfs`] | Btrfs: subvolumes |
+//! | [`btrfs`] | Btrfs: subvolumes, extents of a file, compressing anew (`BTRFS_IOC_DEFRAG_RANGE`) |
 //! | [`xfs`] | XFS: features, exchanging ranges (`XFS_IOC_COMMIT_RANGE`) |
 //! | [`f2fs`] | F2FS: writing ranges out of place (`F2FS_IOC_DEFRAGMENT`), free segments |
 //! | [`inode`] | generation and attribute flags (`FS_IOC_GETVERSION`, `FS_IOC_GETFLAGS`) |

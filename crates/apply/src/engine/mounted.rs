@@ -4,7 +4,7 @@
 use super::errno::skip_of;
 use super::{Engine, Mover, is_unknown_request, may_move};
 use fragmend_layout::{
-    ByteRange, FileId, FsKind, Layout, Movable, Relocated, Skip, SkipReason, Volume,
+    ByteRange, Extent, FileId, FsKind, Layout, Movable, Relocated, Skip, SkipReason, Volume,
 };
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
@@ -155,6 +155,10 @@ impl Movable for Open {
 
     fn layout(&mut self, range: ByteRange) -> Result<Layout, Skip> {
         fiemap::layout_within(&mut self.space, &self.file.fd, range, false).map_err(skip_of)
+    }
+
+    fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
+        self.mover.takes(parts)
     }
 
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
