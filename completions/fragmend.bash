@@ -79,7 +79,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__apply)
-            opts="-q -h --rate --free-floor --engine --journal --force --dry-run --json --quiet --help"
+            opts="-q -h --rate --free-floor --engine --journal --force --unshare --dry-run --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -109,7 +109,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__auto)
-            opts="-y -q -h --duration --policy --budget --hot --min-gain --rate --free-floor --engine --journal --force --yes --dry-run --keep --json --quiet --help"
+            opts="-y -q -h --duration --policy --budget --hot --min-gain --rate --free-floor --engine --journal --force --unshare --yes --dry-run --keep --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -275,7 +275,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__plan)
-            opts="-t -o -q -h --trace --output --policy --budget --hot --min-gain --top --json --quiet --help"
+            opts="-t -o -q -h --trace --output --policy --budget --hot --min-gain --unshare --top --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

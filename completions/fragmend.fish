@@ -68,6 +68,7 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l budget -d 'Mo
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l hot -d 'Consider only the hottest fraction of what was accessed, for example 0.5' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l min-gain -d 'Requests that a move must save per replay of the trace and per MiB moved' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l top -d 'Show so many files' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l unshare -d 'Also move what is shared with snapshots or other files, which takes the space anew'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -77,6 +78,7 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l engine -d 'W
 rewrite\t'Copy, punch, allocate, write again: for file systems without a way of their own, and for files that nobody has open; keeps a durable copy until all is done, from which `fragmend recover` goes on after a crash'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l journal -d 'Keep the records of a rewrite in this directory, not at the top of the file system' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l force -d 'Also where nothing orders data before the journal (no journal, data=writeback)'
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l unshare -d 'Also move what is shared with snapshots or other files, which takes the space anew'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l dry-run -d 'Look and tell, move nothing'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -s q -l quiet -d 'No progress and no hints; results and errors only'
@@ -96,6 +98,7 @@ rewrite\t'Copy, punch, allocate, write again: for file systems without a way of 
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l journal -d 'Keep the records of a rewrite in this directory, not at the top of the file system' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l keep -d 'Keep the trace and the plan in this directory' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l force -d 'Also where nothing orders data before the journal (no journal, data=writeback)'
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l unshare -d 'Also move what is shared with snapshots or other files, which takes the space anew'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s y -l yes -d 'Do not ask before writing'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l dry-run -d 'Record and plan, move nothing'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'

@@ -67,6 +67,9 @@ pub struct Receipt {
     pub extents_after: Option<u64>,
     /// Bytes exchanged.
     pub moved_bytes: u64,
+    /// Bytes of space that it takes, or would take, for good: others keep what it shared with them.
+    #[serde(default)]
+    pub space_cost_bytes: u64,
     /// Time it took, pauses included.
     pub seconds: f64,
     /// Longest time that one step locked the file, in seconds.
@@ -109,6 +112,11 @@ pub struct Summary {
     /// Bytes that the kernel charged to this process as read.
     #[schemars(extend("x-unit" = "bytes"))]
     pub read_bytes: u64,
+    /// Space taken for good, because others keep what was shared with them; what it would be, if
+    /// nothing was to be moved.
+    #[schemars(extend("x-unit" = "bytes"))]
+    #[serde(default)]
+    pub space_cost_bytes: u64,
     /// Ranges that lie in fewer pieces now.
     pub ranges_moved: u64,
     /// Ranges left alone.

@@ -5,7 +5,7 @@ use crate::begin::{lock, volumes};
 use crate::engine::{Choice, Refused};
 use crate::pace::{Pacer, Rate};
 use crate::receipt::{Event, Outcome, Receipt, Start, Summary};
-use fragmend_layout::{ByteRange, Movable, PathText, Skip, SkipReason, Volume};
+use fragmend_layout::{ByteRange, Extent, Movable, PathText, Skip, SkipReason, Volume};
 use fragmend_plan::{PlanSource, PlannedFile, PlannedRange};
 use fragmend_sys::process;
 use std::collections::HashMap;
@@ -27,6 +27,8 @@ pub struct Options {
     pub engine: Choice,
     /// Take file systems that promise no order after a crash.
     pub force: bool,
+    /// Also move what is shared with other files or snapshots, which takes space.
+    pub unshare: bool,
     /// Look and tell, move nothing.
     pub dry_run: bool,
     /// Bytes exchanged in one step: as long as a step takes, writers of the file wait.
@@ -42,6 +44,7 @@ impl Default for Options {
             free_floor_bytes: None,
             engine: Choice::Native,
             force: false,
+            unshare: false,
             dry_run: false,
             step_bytes: 256 << 10,
             batch_bytes: 64 << 20,
@@ -161,6 +164,8 @@ struct Run<'a> {
 struct Ready<'a> {
     planned: &'a PlannedRange,
     pieces: u64,
+    /// Bytes of space that it takes for good.
+    space_cost: u64,
 }
 
 impl Run<'_> {
@@ -198,22 +203,52 @@ impl Run<'_> {
             let whole = file.moves_whole_files();
             let fits = |bytes: u64| whole || bytes <= self.options.batch_bytes;
             while let Some(range) = rest.next_if(|r| batch.is_empty() || fits(bytes + r.length)) {
-                match look(&mut *file, range, self.block) {
-                    // The rest of the file takes it along.
-                    Err((Some(pieces), skip))
-                        if whole && skip.reason == SkipReason::AlreadyContiguous =>
-                    {
-                        batch.push(Ready { planned: range, pieces });
-                    }
-                    Ok(pieces) => {
+                match self.look(&mut *file, range) {
+                    Ok(ready) => {
                         bytes += range.length;
-                        batch.push(Ready { planned: range, pieces });
+                        batch.push(ready);
                     }
                     Err((pieces, skip)) => self.skip(range, pieces, &skip),
                 }
             }
             self.batch(volume, &mut *file, planned, &batch);
         }
+    }
+
+    /// Looks at a range again: how it lies, or why it is to be left alone.
+    fn look<'a>(
+        &self,
+        file: &mut dyn Movable,
+        planned: &'a PlannedRange,
+    ) -> Result<Ready<'a>, (Option<u64>, Skip)> {
+        let range = planned.range();
+        let size = file.size().map_err(|skip| (None, skip))?;
+        // The last block may be partly behind the end of the file, but not all of it.
+        if range.start >= size || range.end > size.next_multiple_of(self.block) {
+            let now = format!("the file has {size} bytes now");
+            return Err((None, Skip::new(SkipReason::SizeChanged, now)));
+        }
+        let layout = file.layout(range).map_err(|skip| (None, skip))?;
+        let pieces = layout.pieces(range);
+        let leave = |skip| Err((Some(pieces), skip));
+        let parts: Vec<Extent> = layout.within(range).filter(|e| e.kind.is_addressed()).collect();
+        if parts.iter().map(|e| e.length).sum::<u64>() != range.len() {
+            let why = "part of the range holds no data now";
+            return leave(Skip::new(SkipReason::LayoutChanged, why));
+        }
+        let space_cost = layout.shared_bytes(range);
+        if space_cost > 0 && !self.options.unshare {
+            let how = format!("with --unshare it moves, for {space_cost} bytes of space");
+            return leave(Skip::new(SkipReason::Shared, how));
+        }
+        if let Err(skip) = file.takes(&parts) {
+            return leave(skip);
+        }
+        // Where a file moves as a whole, the rest of it takes the range along.
+        if pieces <= 1 && !file.moves_whole_files() {
+            return leave(Skip::new(SkipReason::AlreadyContiguous, ""));
+        }
+        Ok(Ready { planned, pieces, space_cost })
     }
 
     /// Stages all of the batch, or halves of it where there is no room for all.
@@ -347,7 +382,11 @@ impl Run<'_> {
             receipt.longest_step_seconds = receipt.longest_step_seconds.max(held);
             receipt.moved_bytes += done.moved;
             problem = done.skip;
-            if problem.is_none() && !whole {
+            if whole {
+                // What it leaves behind lies well enough.
+                break;
+            }
+            if problem.is_none() {
                 pacer.after_step(done.moved, step.elapsed(), stop);
             }
         }
@@ -380,13 +419,18 @@ impl Run<'_> {
         } else if let Some(skip) = problem {
             receipt.detail = Some(format!("in part: {}", skip.detail));
         }
+        if receipt.outcome == Outcome::Moved {
+            receipt.space_cost_bytes = ready.space_cost;
+        }
         receipt.seconds = started.elapsed().as_secs_f64();
         self.receive(receipt);
     }
 
     fn would_move(&mut self, ready: &Ready) {
         self.summary.ranges_left += 1;
-        let receipt = self.blank(ready.planned, Outcome::WouldMove, Some(ready.pieces));
+        let mut receipt = self.blank(ready.planned, Outcome::WouldMove, Some(ready.pieces));
+        receipt.space_cost_bytes = ready.space_cost;
+        self.summary.space_cost_bytes += ready.space_cost;
         (self.tell)(Event::Range(receipt));
     }
 
@@ -407,6 +451,7 @@ impl Run<'_> {
                 s.ranges_moved += 1;
                 s.extents_before += receipt.extents_before.unwrap_or(0);
                 s.extents_after += receipt.extents_after.unwrap_or(0);
+                s.space_cost_bytes += receipt.space_cost_bytes;
             }
             Outcome::Interrupted => s.ranges_left += 1,
             Outcome::Skipped | Outcome::WouldMove => s.skip(&receipt),
@@ -430,45 +475,13 @@ impl Run<'_> {
             extents_before: pieces,
             extents_after: None,
             moved_bytes: 0,
+            space_cost_bytes: 0,
             seconds: 0.0,
             longest_step_seconds: 0.0,
             reason: None,
             detail: None,
         }
     }
-}
-
-/// Looks at a range again: in how many pieces it lies, or why it is to be left alone.
-fn look(
-    file: &mut dyn Movable,
-    planned: &PlannedRange,
-    block: u64,
-) -> Result<u64, (Option<u64>, Skip)> {
-    let range = planned.range();
-    let size = file.size().map_err(|skip| (None, skip))?;
-    // The last block may be partly behind the end of the file, but not all of it.
-    if range.start >= size || range.end > size.next_multiple_of(block) {
-        return Err((
-            None,
-            Skip::new(SkipReason::SizeChanged, format!("the file has {size} bytes now")),
-        ));
-    }
-    let layout = file.layout(range).map_err(|skip| (None, skip))?;
-    let pieces = layout.pieces(range);
-    let data: u64 = layout.within(range).filter(|e| e.kind.is_addressed()).map(|e| e.length).sum();
-    if data != range.len() {
-        let skip = Skip::new(SkipReason::LayoutChanged, "part of the range holds no data now");
-        return Err((Some(pieces), skip));
-    }
-    use fragmend_layout::ExtentKind::{Encoded, Shared};
-    if let Some(e) = layout.within(range).find(|e| matches!(e.kind, Shared | Encoded)) {
-        let reason = if e.kind == Shared { SkipReason::Shared } else { SkipReason::Encoded };
-        return Err((Some(pieces), Skip::new(reason, "")));
-    }
-    if pieces <= 1 {
-        return Err((Some(pieces), Skip::new(SkipReason::AlreadyContiguous, "")));
-    }
-    Ok(pieces)
 }
 
 fn is_about_space(skip: &Skip) -> bool {

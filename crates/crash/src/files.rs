@@ -1,7 +1,7 @@
 //! The files of one run: what each is for, and what is promised of it after any cut.
 
 use crate::content::fill;
-use fragmend_testbed::fragment::interleaved_with;
+use fragmend_testbed::fragment::{alternating, interleaved_with};
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -80,11 +80,17 @@ pub fn leave_free(root: &Path, bytes: u64) {
     fragmend_testbed::aging::reserve(&root.join("filler"), take);
 }
 
-/// Makes the files of a run below `root`, each in many pieces.
+/// Pieces of a file that is written so that it is compressed, in bytes.
+const COMPRESSED_PIECE: u64 = 16 << 10;
+
+/// Makes the files of a run below `root`, each in many pieces. Where the file system compresses,
+/// half of those that nobody writes are compressed.
 ///
 /// # Panics
 /// When the disk refuses.
 pub fn make(root: &Path, still: u32, bytes: u64) -> Vec<FileOf> {
+    let mount = fragmend_sys::mounts::of_path(root).expect("its mount");
+    let compresses = mount.options.iter().any(|o| o.starts_with("compress"));
     let dir = root.join(MENDED);
     std::fs::create_dir_all(&dir).expect("a directory");
     std::fs::create_dir_all(root.join(CHURN)).expect("a directory");
@@ -96,11 +102,13 @@ pub fn make(root: &Path, still: u32, bytes: u64) -> Vec<FileOf> {
         let bytes = if role == Role::Still { bytes - u64::from(tag % 3) * 1001 } else { bytes };
         let name = format!("{tag:03}-{role:?}").to_lowercase();
         let path = dir.join(&name);
+        let content = |at: u64, buffer: &mut [u8]| fill(tag, at, 0, buffer);
         // Space between the pieces stays taken beside every other file.
-        interleaved_with(&path, bytes, &[8192], tag % 2 == 0, |at, buffer| {
-            fill(tag, at, 0, buffer);
-        })
-        .expect("a fragmented file");
+        let made = match role == Role::Still && tag % 2 == 0 && compresses {
+            true => alternating(&path, bytes, COMPRESSED_PIECE, content),
+            false => interleaved_with(&path, bytes, &[8192], tag % 2 == 0, content),
+        };
+        made.expect("a fragmented file");
         let mode = 0o600 | (tag % 8);
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("its mode");
         let dummy = dir.join(format!("{name}.dummy"));

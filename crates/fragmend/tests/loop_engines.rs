@@ -70,6 +70,11 @@ fn loop_what_is_shared_stays_shared() {
 }
 
 #[test]
+fn loop_what_is_shared_moves_where_that_is_asked_for() {
+    each(&SHARING, conformance::what_is_shared_moves_where_that_is_asked_for);
+}
+
+#[test]
 fn loop_what_changed_since_the_plan_is_left_alone() {
     each(&ENGINES, conformance::what_changed_since_the_plan_is_left_alone);
 }

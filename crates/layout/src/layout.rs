@@ -4,7 +4,7 @@ use crate::{ByteRange, FileId};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What an extent holds. Only [`ExtentKind::Data`] and [`ExtentKind::Shared`] take part in
+/// What an extent holds. Only what is [addressed](ExtentKind::is_addressed) takes part in
 /// fragmentation; the others are told apart so that nobody mistakes them for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -21,13 +21,28 @@ pub enum ExtentKind {
     Inline,
     /// The bytes on the device are not the file's bytes (compressed, encrypted by the file
     /// system's own format).
-    Encoded,
+    Encoded {
+        /// Bytes on the device; `length` where nobody tells.
+        stored: u64,
+        /// Whether other files use it too.
+        shared: bool,
+    },
 }
 
 impl ExtentKind {
     /// Whether a read of it is a request at this extent's device address.
     pub fn is_addressed(self) -> bool {
-        matches!(self, Self::Data | Self::Shared | Self::Encoded)
+        matches!(self, Self::Data | Self::Shared | Self::Encoded { .. })
+    }
+
+    /// Whether the bytes on the device are not the file's.
+    pub fn is_encoded(self) -> bool {
+        matches!(self, Self::Encoded { .. })
+    }
+
+    /// Whether other files use its blocks too.
+    pub fn is_shared(self) -> bool {
+        matches!(self, Self::Shared | Self::Encoded { shared: true, .. })
     }
 }
 
@@ -50,6 +65,15 @@ impl Extent {
         ByteRange::at(self.logical, self.length)
     }
 
+    /// Where it ends on the device.
+    pub fn physical_end(&self) -> u64 {
+        let stored = match self.kind {
+            ExtentKind::Encoded { stored, .. } => stored,
+            _ => self.length,
+        };
+        self.physical.saturating_add(stored)
+    }
+
     /// Whether it lies somewhere on the device, read from there or not.
     fn is_placed(&self) -> bool {
         self.kind.is_addressed() || self.kind == ExtentKind::Unwritten
@@ -60,7 +84,7 @@ impl Extent {
         self.kind == next.kind
             && self.logical + self.length == next.logical
             && (!self.is_placed() || self.physical + self.length == next.physical)
-            && self.kind != ExtentKind::Encoded
+            && !self.kind.is_encoded()
     }
 }
 
@@ -101,37 +125,40 @@ impl Layout {
         &self.extents
     }
 
-    /// The parts of the extents that lie in `range`.
+    /// Lets `stored` say how many bytes each encoded extent takes on the device; it sees the extent
+    /// and the one behind it.
+    pub fn set_stored(&mut self, mut stored: impl FnMut(&Extent, Option<&Extent>) -> u64) {
+        for at in 0..self.extents.len() {
+            let ExtentKind::Encoded { shared, .. } = self.extents[at].kind else { continue };
+            let stored = stored(&self.extents[at], self.extents.get(at + 1));
+            self.extents[at].kind = ExtentKind::Encoded { stored, shared };
+        }
+    }
+
+    /// The parts of the extents that lie in `range`. A part of an encoded extent lies where all of
+    /// it does.
     pub fn within(&self, range: ByteRange) -> impl Iterator<Item = Extent> + '_ {
         let first = self.extents.partition_point(|e| e.logical + e.length <= range.start);
         self.extents[first..].iter().take_while(move |e| e.logical < range.end).map(move |e| {
             let part = e.range().intersect(range);
-            let physical = e.physical.wrapping_add(part.start - e.logical);
+            let skipped = if e.kind.is_encoded() { 0 } else { part.start - e.logical };
+            let physical = e.physical.wrapping_add(skipped);
             Extent { logical: part.start, physical, length: part.len(), kind: e.kind }
         })
     }
 
-    /// How many addressed pieces `range` lies in: the requests that a read of it costs when no
-    /// request limit cuts further.
-    pub fn pieces(&self, range: ByteRange) -> u64 {
-        self.within(range).filter(|e| e.kind.is_addressed()).count() as u64
+    /// The part of it that is shared with others.
+    #[must_use]
+    pub fn shared(&self) -> Self {
+        let mut shared = Self::new(self.file, self.size);
+        self.extents.iter().filter(|e| e.kind.is_shared()).for_each(|e| shared.push(*e));
+        shared
     }
 
-    /// Requests that one read of `range` costs, each at most `max_request` bytes long.
-    pub fn requests(&self, range: ByteRange, max_request: u64) -> u64 {
-        self.within(range)
-            .filter(|e| e.kind.is_addressed())
-            .map(|e| e.length.div_ceil(max_request))
-            .sum()
-    }
-
-    /// Offsets where data goes on in the file but not on the device, in ascending order.
-    pub fn breaks(&self) -> impl Iterator<Item = u64> + '_ {
-        self.extents.windows(2).filter_map(|pair| {
-            let (a, b) = (&pair[0], &pair[1]);
-            let adjoin = a.logical + a.length == b.logical;
-            (adjoin && a.kind.is_addressed() && b.kind.is_addressed()).then_some(b.logical)
-        })
+    /// Bytes on the device of what `range` shares with others: what it costs to have it apart.
+    pub fn shared_bytes(&self, range: ByteRange) -> u64 {
+        let shared = self.within(range).filter(|e| e.kind.is_shared());
+        shared.map(|e| e.physical_end() - e.physical).sum()
     }
 
     /// The runs: maximal stretches of addressed data without a hole.
@@ -195,11 +222,5 @@ mod tests {
         };
         let l = layout(&[unwritten(0, 0), unwritten(4096, 4096), unwritten(8192, 40960)]);
         assert_eq!(l.extents().len(), 2);
-    }
-
-    #[test]
-    fn requests_are_cut_at_the_limit() {
-        let l = layout(&[data(0, 0, 10 << 20)]);
-        assert_eq!(l.requests(ByteRange::at(0, 10 << 20), 1 << 20), 10);
     }
 }

@@ -5,14 +5,16 @@
 //!
 //! Vocabulary. A *run* is a stretch of a file that holds data without a hole in between. An
 //! *extent* is a stretch that is contiguous in the file and on the device; physically adjacent
-//! extents count as one, up to the file system's largest. A *break* is the offset where one
-//! extent of a run ends and the next begins: a request that reads across it is split.
+//! extents count as one, up to the file system's largest. A *piece* is such a stretch of any
+//! length, also where some of it is shared or compressed. A *break* is the offset where one
+//! piece of a run ends and the next begins: a request that reads across it is split.
 
 mod histogram;
 mod identity;
 mod layout;
 mod measures;
 mod path_text;
+mod piece;
 mod range;
 mod volume;
 
@@ -21,5 +23,6 @@ pub use identity::FileId;
 pub use layout::{Extent, ExtentKind, Layout};
 pub use measures::{DeviceLimits, Measures};
 pub use path_text::PathText;
+pub use piece::{LONGEST_ENCODED, Piece, fewest_extents};
 pub use range::ByteRange;
 pub use volume::{FsKind, Movable, Relocated, Skip, SkipReason, Volume};

@@ -2,9 +2,9 @@
 //!
 //! DoF, frag size and frag distance follow FragPicker (SOSP'21, section 3 and figure 3). DoF is
 //! extents over the fewest possible (janusd, ATC'17, section 2), where the fewest is what the
-//! file system's largest extent allows for each run of data.
+//! file system's largest extent allows for each run of data, and compression for what is compressed.
 
-use crate::{ByteRange, Layout};
+use crate::{ByteRange, Layout, fewest_extents};
 
 /// What the file system and the device under it allow. All figures are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,38 +59,37 @@ impl Measures {
     ) -> Self {
         use crate::ExtentKind::*;
         let mut m = Self::default();
-        let mut sizes = Vec::new();
-        let mut distances = Vec::new();
-        let mut previous: Option<&crate::Extent> = None;
         for e in layout.extents() {
             match e.kind {
                 Unwritten => m.unwritten_bytes += e.length,
                 Inline => m.inline_bytes += e.length,
-                Shared => m.shared_bytes += e.length,
-                Encoded => m.encoded_bytes += e.length,
-                Data | Delayed => {}
+                Encoded { .. } => m.encoded_bytes += e.length,
+                Data | Shared | Delayed => {}
             }
-            if !e.kind.is_addressed() {
-                previous = None;
-                continue;
+            m.shared_bytes += if e.kind.is_shared() { e.length } else { 0 };
+        }
+        let mut sizes = Vec::new();
+        let mut distances = Vec::new();
+        let mut run = Run::default();
+        for piece in layout.all_pieces() {
+            let size = piece.range.len();
+            let goes_on = run.range.end == piece.range.start && !run.range.is_empty();
+            let distance = goes_on.then(|| run.physical_end.abs_diff(piece.physical));
+            if !goes_on {
+                run.count(&mut m, limits);
+                run = Run { range: piece.range, ..Run::default() };
             }
-            m.data_bytes += e.length;
-            m.extents += e.length.div_ceil(limits.largest_extent);
-            let distance = previous
-                .filter(|p| p.range().end == e.logical)
-                .map(|p| (p.physical + p.length).abs_diff(e.physical));
-            sizes.push(e.length);
+            run.range.end = piece.range.end;
+            run.encoded += piece.encoded;
+            run.physical_end = piece.physical_end;
+            m.data_bytes += size;
+            m.extents += fewest_extents(size, piece.encoded, limits.largest_extent);
+            m.requests_now += requests(piece.range, limits);
+            sizes.push(size);
             distances.extend(distance);
-            on_fragment(e.length, distance);
-            previous = Some(e);
+            on_fragment(size, distance);
         }
-        for run in layout.runs() {
-            m.ideal_extents += run.len().div_ceil(limits.largest_extent);
-            m.requests_best += windows(run, limits.readahead)
-                .map(|w| w.len().div_ceil(limits.max_request))
-                .sum::<u64>();
-        }
-        m.requests_now = requests_in_windows(layout, limits);
+        run.count(&mut m, limits);
         m.median_frag_size = median(&mut sizes);
         m.median_frag_distance = median(&mut distances);
         m
@@ -111,14 +110,25 @@ fn windows(range: ByteRange, window: u64) -> impl Iterator<Item = ByteRange> {
     })
 }
 
-fn requests_in_windows(layout: &Layout, limits: &DeviceLimits) -> u64 {
-    layout
-        .extents()
-        .iter()
-        .filter(|e| e.kind.is_addressed())
-        .flat_map(|e| windows(e.range(), limits.readahead))
-        .map(|w| w.len().div_ceil(limits.max_request))
-        .sum()
+/// Requests that reading `range` costs where it lies in one piece.
+fn requests(range: ByteRange, limits: &DeviceLimits) -> u64 {
+    windows(range, limits.readahead).map(|w| w.len().div_ceil(limits.max_request)).sum()
+}
+
+/// A maximal stretch of data without a hole, as far as it has been seen.
+#[derive(Default)]
+struct Run {
+    range: ByteRange,
+    encoded: u64,
+    physical_end: u64,
+}
+
+impl Run {
+    /// Adds what it would be at its best.
+    fn count(&self, m: &mut Measures, limits: &DeviceLimits) {
+        m.ideal_extents += fewest_extents(self.range.len(), self.encoded, limits.largest_extent);
+        m.requests_best += requests(self.range, limits);
+    }
 }
 
 /// The lower median; 0 for an empty list. Reorders its input.

@@ -5,7 +5,18 @@ use serde::{Deserialize, Serialize};
 
 /// Bytes `start..end` of a file; empty when `end <= start`.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    JsonSchema,
 )]
 pub struct ByteRange {
     /// First byte.

@@ -1,7 +1,7 @@
 //! A mounted file system, real or simulated, to those who plan and move: the one place where
 //! the two differ.
 
-use crate::{ByteRange, FileId, Layout};
+use crate::{ByteRange, Extent, FileId, Layout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -100,9 +100,9 @@ pub enum SkipReason {
     NoExtents,
     /// Direct access to persistent memory.
     Dax,
-    /// Blocks shared with other files.
+    /// Blocks shared with other files or snapshots.
     Shared,
-    /// Stored compressed.
+    /// Stored compressed, or partly so.
     Encoded,
     /// Not a regular file.
     NotRegular,
@@ -180,6 +180,11 @@ pub trait Movable {
     fn moves_whole_files(&self) -> bool;
     /// Bytes of new space that moving `ranges` together takes, or why they cannot be moved so.
     fn need(&mut self, ranges: &[ByteRange]) -> Result<u64, Skip>;
+    /// Whether data that is stored like this can be moved.
+    ///
+    /// # Errors
+    /// Why not.
+    fn takes(&self, parts: &[Extent]) -> Result<(), Skip>;
     /// Finds new space for all of `ranges` at once, and says in how many pieces each would lie
     /// there. Nothing has moved yet; what was staged before is given back.
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;
@@ -192,16 +197,17 @@ pub trait Movable {
     /// Does what can be done for `part` of the staged range `index` without locking anybody out.
     fn prepare(&mut self, index: usize, part: ByteRange) -> Result<(), Skip>;
     /// Exchanges `part` of the staged range `index` with its new space. Unless ranges move as a
-    /// whole, it moves back when it is called once more on the same part.
+    /// whole, it moves back when it is called once more on the same part; if they do, it is called
+    /// once, and may leave alone what lies well enough.
     fn relocate(&mut self, index: usize, part: ByteRange) -> Relocated;
     /// Makes what was relocated durable and frees the space that it left, or that was not used.
     fn settle(&mut self) -> Result<(), Skip>;
 }
 
 /// How far one relocation came.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Relocated {
-    /// Bytes from the start of the part that did move.
+    /// Bytes that did move: from the start of the part, unless ranges move as a whole.
     pub moved: u64,
     /// Longest time for which the file was locked against its writers.
     pub held: Duration,

@@ -95,6 +95,9 @@ pub struct PlannedRange {
     pub requests_before: u64,
     /// The same once it is contiguous (predicted).
     pub requests_after: u64,
+    /// Bytes of space that it takes besides, because others keep what it shares with them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub space_cost_bytes: u64,
     /// Why it is here, for people.
     #[serde(deserialize_with = "for_people")]
     pub reason: String,
@@ -103,6 +106,10 @@ pub struct PlannedRange {
 /// Left empty: a million reasons would take more memory than all else that is read.
 fn for_people<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     IgnoredAny::deserialize(from).map(|_| String::new())
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 impl PlannedRange {
@@ -119,6 +126,14 @@ pub struct Summary {
     /// Bytes that would be moved (read once and written once).
     #[schemars(extend("x-unit" = "bytes"))]
     pub bytes_to_move: u64,
+    /// Space that it takes for good, because others keep what is shared with them.
+    #[schemars(extend("x-unit" = "bytes"))]
+    #[serde(default)]
+    pub space_cost_bytes: u64,
+    /// Bytes of fragmented files that are left alone because they are shared.
+    #[schemars(extend("x-unit" = "bytes"))]
+    #[serde(default)]
+    pub left_shared_bytes: u64,
     /// Ranges to be made contiguous.
     pub ranges: u64,
     /// Files that they are in.
@@ -223,6 +238,7 @@ mod tests {
             seen: 1,
             requests_before: 2,
             requests_after: 1,
+            space_cost_bytes: 0,
             reason: "seen".into(),
         };
         Plan {

@@ -58,12 +58,21 @@ pub struct Settings {
     pub hot_fraction: f64,
     /// Requests that a move must save per replay of the trace and per MiB moved.
     pub min_gain_per_mib: f64,
+    /// Also move what is shared with other files or snapshots, which takes space.
+    #[serde(default)]
+    pub unshare: bool,
 }
 
 impl Default for Settings {
     /// Everything hot, no budget, and a gain of one request per MiB: a move of 1 MiB costs
     /// about sixteen requests of 128 KiB itself, so it pays for itself within sixteen replays.
     fn default() -> Self {
-        Self { policy: Policy::Gain, budget_bytes: None, hot_fraction: 1.0, min_gain_per_mib: 1.0 }
+        Self {
+            policy: Policy::Gain,
+            budget_bytes: None,
+            hot_fraction: 1.0,
+            min_gain_per_mib: 1.0,
+            unshare: false,
+        }
     }
 }

@@ -30,7 +30,7 @@ pub fn make(
     let accesses = files.iter().flat_map(|f| &f.accesses).map(|a| u64::from(a.count)).sum::<u64>();
     let mut cold: Vec<Vec<Request>> = Vec::new();
     let mut analysed: Vec<Analysed> =
-        files.par_iter_mut().map(|file| analyse(file, traced)).collect();
+        files.par_iter_mut().map(|file| analyse(file, traced, settings.unshare)).collect();
     if settings.hot_fraction < 1.0 {
         cold = cool(&mut analysed, settings.hot_fraction);
     }
@@ -50,7 +50,15 @@ pub fn make(
         .map(|i| Outcome::of(&analysed[i], &cold[i], &moves[i]))
         .collect();
     let total = |of: fn(&Outcome) -> u64| outcome.iter().map(of).sum::<u64>();
+    let space_cost = |(file, moves): (&FileInput, &Vec<ByteRange>)| -> u64 {
+        moves.iter().map(|range| file.layout.shared_bytes(*range)).sum()
+    };
     let mut summary = Summary {
+        space_cost_bytes: files.iter().zip(&moves).map(space_cost).sum(),
+        left_shared_bytes: match settings.unshare {
+            true => 0,
+            false => files.iter().zip(&analysed).map(|(f, a)| left_shared(f, a)).sum(),
+        },
         bytes_to_move: moves.iter().flatten().map(|m| m.len()).sum(),
         ranges: moves.iter().map(|m| m.len() as u64).sum(),
         files: moves.iter().filter(|m| !m.is_empty()).count() as u64,
@@ -66,6 +74,7 @@ pub fn make(
     if !summary.worth && settings.policy == Policy::Gain {
         moves.iter_mut().for_each(Vec::clear);
         (summary.bytes_to_move, summary.ranges, summary.files) = (0, 0, 0);
+        summary.space_cost_bytes = 0;
         summary.requests_after = summary.requests_before;
         (summary.saved_share, summary.file_system_share) = (0.0, 0.0);
     }
@@ -74,7 +83,7 @@ pub fn make(
         .into_par_iter()
         .filter(|(_, _, moves)| !moves.is_empty())
         .map(|(input, analysed, moves)| {
-            let ranges = explain(&analysed, &moves, traced);
+            let ranges = explain(&analysed, &input.layout, &moves, traced);
             let saved = ranges
                 .iter()
                 .map(|r| r.requests_before - r.requests_after.min(r.requests_before))
@@ -107,6 +116,12 @@ fn within(file: &FileInput) -> ByteRange {
     ByteRange { start: 0, end: file.layout.size.next_multiple_of(file.block_bytes) }
 }
 
+/// Bytes of a file that are shared, if it is fragmented.
+fn left_shared(file: &FileInput, analysed: &Analysed) -> u64 {
+    let everything = ByteRange { start: 0, end: u64::MAX };
+    if analysed.breaks.is_empty() { 0 } else { file.layout.shared_bytes(everything) }
+}
+
 /// Cuts a range into steps that can each be done, or left, for itself: what an interrupted apply
 /// has to do again is at most one of them, and so is the space that it must find in one piece.
 /// Where two steps meet may become a break, so they meet where fewest accesses cross.
@@ -124,15 +139,16 @@ fn short(range: ByteRange, file: &Analysed, block: u64) -> Vec<ByteRange> {
     steps
 }
 
-fn analyse(file: &mut FileInput, traced: bool) -> Analysed {
+fn analyse(file: &mut FileInput, traced: bool, unshare: bool) -> Analysed {
     let shape = Shape { file_size: file.layout.size, block: file.block_bytes, window: file.window };
-    // Accesses and extents are the largest things in memory: let go of them file by file.
+    // Accesses and extents are the largest things in memory: let go of them file by file, but for
+    // what is shared.
     let accesses = std::mem::take(&mut file.accesses);
-    let without_extents = Layout::new(file.layout.file, file.layout.size);
-    let layout = std::mem::replace(&mut file.layout, without_extents);
+    let shared = file.layout.shared();
+    let layout = std::mem::replace(&mut file.layout, shared);
     let requests =
         if traced { requests::of(&accesses, shape) } else { requests::sequential(shape) };
-    Analysed::of(requests, &layout, file.limits, file.block_bytes)
+    Analysed::of(requests, &layout, file.limits, file.block_bytes, unshare)
 }
 
 /// Keeps the hottest fraction of all windows (FragPicker section 4.1.3) and gives back, per
@@ -212,7 +228,12 @@ impl Outcome {
 }
 
 /// Each range with its own figures and its reason.
-fn explain(file: &Analysed, moves: &[ByteRange], traced: bool) -> Vec<PlannedRange> {
+fn explain(
+    file: &Analysed,
+    layout: &Layout,
+    moves: &[ByteRange],
+    traced: bool,
+) -> Vec<PlannedRange> {
     let after = file.pieces.after(moves);
     moves
         .iter()
@@ -239,6 +260,7 @@ fn explain(file: &Analysed, moves: &[ByteRange], traced: bool) -> Vec<PlannedRan
                 seen: if traced { seen } else { 0 },
                 requests_before: before,
                 requests_after: now,
+                space_cost_bytes: layout.shared_bytes(*range),
                 reason,
             }
         })
@@ -292,7 +314,13 @@ fn judge(summary: &mut Summary, devices: &[Device], settings: &Settings, traced:
         } else {
             ""
         };
-        format!("worth it: {what} costs {before} requests now and {after} afterwards{seeks}")
+        let unshares = match summary.space_cost_bytes {
+            0 => String::new(),
+            bytes => format!("; it would unshare {bytes} bytes, which takes as much space"),
+        };
+        format!(
+            "worth it: {what} costs {before} requests now and {after} afterwards{seeks}{unshares}"
+        )
     };
 }
 

@@ -12,8 +12,7 @@ pub struct Pieces {
 impl Pieces {
     /// The pieces as the file lies now.
     pub fn of(layout: &Layout) -> Self {
-        let addressed = layout.extents().iter().filter(|e| e.kind.is_addressed());
-        Self { pieces: addressed.map(|e| e.range()).collect() }
+        Self { pieces: layout.all_pieces().map(|piece| piece.range).collect() }
     }
 
     /// Number of pieces that `range` touches.

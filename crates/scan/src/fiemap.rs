@@ -5,10 +5,12 @@
 //! for reports, never for correctness. Neighbours: [`crate::ext4`] reads the same facts in bulk
 //! and must agree extent by extent; `plan` and `apply` call [`layout_of`].
 
-use fragmend_layout::{ByteRange, Extent, ExtentKind, FileId, Layout};
+use fragmend_layout::{ByteRange, Extent, ExtentKind, FileId, LONGEST_ENCODED, Layout};
+use fragmend_sys::btrfs;
 use fragmend_sys::fiemap::{Fiemap, Mapped, flags};
+use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 /// The layout of an open file, delayed allocation flushed first.
 ///
@@ -45,7 +47,29 @@ pub fn layout_within(
     let id = FileId { device: stat.st_dev, inode: stat.st_ino, generation };
     let mut layout = Layout::new(id, stat.st_size.try_into().unwrap_or(0));
     space.for_each(file, range.start..range.end, sync, |mapped| layout.push(extent(&mapped)))?;
+    if layout.extents().iter().any(|e| e.kind.is_encoded()) {
+        measure_encoded(&mut layout, file, range);
+    }
     Ok(layout)
+}
+
+/// Finds how many bytes encoded extents take on the device, which FIEMAP does not say: Btrfs tells
+/// root. For others, one that holds as much as an extent can, and behind which the next begins
+/// before it would end if it were not encoded, is taken to end there.
+fn measure_encoded(layout: &mut Layout, file: BorrowedFd, range: ByteRange) {
+    let told = btrfs::compressed(file, layout.file.inode, range.start..range.end);
+    let told: HashMap<u64, btrfs::Compressed> =
+        told.unwrap_or_default().into_iter().map(|e| (e.logical, e)).collect();
+    layout.set_stored(|e, next| {
+        let same = |t: &&btrfs::Compressed| t.physical == e.physical;
+        if let Some(told) = told.get(&e.logical).filter(same) {
+            return told.stored;
+        }
+        let behind = next.and_then(|n| n.physical.checked_sub(e.physical));
+        behind
+            .filter(|d| e.length >= LONGEST_ENCODED && (1..e.length).contains(d))
+            .unwrap_or(e.length)
+    });
 }
 
 /// Whether an error of [`layout_of`] means that this file system (or kind of file) has no FIEMAP.
@@ -59,21 +83,25 @@ fn extent(mapped: &Mapped) -> Extent {
         logical: mapped.logical,
         physical: mapped.physical,
         length: mapped.length.min(u64::MAX - mapped.logical),
-        kind: kind(mapped.flags),
+        kind: kind(mapped.flags, mapped.length),
     }
 }
 
-/// What FIEMAP's flags say an extent holds. Several may be set: what keeps the extent from being
-/// addressed at all decides first.
-fn kind(set: u32) -> ExtentKind {
-    const BY_WEIGHT: [(u32, ExtentKind); 5] = [
-        (flags::DATA_INLINE | flags::DATA_TAIL, ExtentKind::Inline),
-        (flags::UNKNOWN | flags::DELALLOC, ExtentKind::Delayed),
-        (flags::UNWRITTEN, ExtentKind::Unwritten),
-        (flags::ENCODED | flags::DATA_ENCRYPTED, ExtentKind::Encoded),
-        (flags::SHARED, ExtentKind::Shared),
-    ];
-    BY_WEIGHT.iter().find(|(mask, _)| set & mask != 0).map_or(ExtentKind::Data, |(_, kind)| *kind)
+/// What FIEMAP's flags say an extent of `length` bytes holds. Several may be set: what keeps the
+/// extent from being addressed at all decides first.
+fn kind(set: u32, length: u64) -> ExtentKind {
+    let any = |mask: u32| set & mask != 0;
+    let shared = any(flags::SHARED);
+    match () {
+        () if any(flags::DATA_INLINE | flags::DATA_TAIL) => ExtentKind::Inline,
+        () if any(flags::UNKNOWN | flags::DELALLOC) => ExtentKind::Delayed,
+        () if any(flags::UNWRITTEN) => ExtentKind::Unwritten,
+        () if any(flags::ENCODED | flags::DATA_ENCRYPTED) => {
+            ExtentKind::Encoded { stored: length, shared }
+        }
+        () if shared => ExtentKind::Shared,
+        () => ExtentKind::Data,
+    }
 }
 
 #[cfg(test)]
@@ -82,10 +110,12 @@ mod tests {
 
     #[test]
     fn the_weightiest_flag_decides() {
+        let kind = |set| kind(set, 4096);
         assert_eq!(kind(flags::LAST | flags::MERGED), ExtentKind::Data);
         assert_eq!(kind(flags::DELALLOC | flags::UNKNOWN), ExtentKind::Delayed);
         assert_eq!(kind(flags::DATA_INLINE | flags::NOT_ALIGNED), ExtentKind::Inline);
-        assert_eq!(kind(flags::SHARED | flags::ENCODED), ExtentKind::Encoded);
+        let encoded = ExtentKind::Encoded { stored: 4096, shared: true };
+        assert_eq!(kind(flags::SHARED | flags::ENCODED), encoded);
         assert_eq!(kind(flags::SHARED | flags::UNWRITTEN), ExtentKind::Unwritten);
     }
 

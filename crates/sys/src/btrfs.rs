@@ -1,11 +1,16 @@
 //! Btrfs's own interfaces (linux/btrfs.h, linux/btrfs_tree.h).
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 
+const BTRFS_IOC_DEFRAG_RANGE: libc::c_ulong = 0x4030_9410;
 const BTRFS_IOC_TREE_SEARCH: libc::c_ulong = 0xD000_9411;
 const ROOT_TREE: u64 = 1;
+/// In a search: the tree of the subvolume that the file is in.
+const ITS_OWN_TREE: u64 = 0;
 const ROOT_ITEM: u32 = 132;
+const EXTENT_DATA: u32 = 108;
 const FS_TREE: u64 = 5;
 const LAST_FREE_OBJECTID: u64 = u64::MAX - 255;
 
@@ -29,20 +34,31 @@ impl Search {
 
 const _: () = assert!(size_of::<Search>() == 4096);
 
-/// The numbers of all subvolumes and snapshots, the top level (5) included. Needs `CAP_SYS_ADMIN`.
-///
-/// # Errors
-/// `EPERM` without the capability, `ENOTTY` on another file system.
-pub fn subvolumes(file: impl AsFd) -> io::Result<Vec<u64>> {
-    let mut found = Vec::new();
-    let mut next = FS_TREE;
+/// Which items of a tree are looked for.
+struct Wanted {
+    tree: u64,
+    kind: u32,
+    objects: Range<u64>,
+    /// Their offsets, where `objects` is one.
+    offsets: Range<u64>,
+}
+
+/// Calls `visit` with object, offset and data of every item that is wanted, in the tree's order.
+/// Needs `CAP_SYS_ADMIN`.
+fn search(
+    file: impl AsFd,
+    wanted: &Wanted,
+    mut visit: impl FnMut(u64, u64, &[u8]),
+) -> io::Result<()> {
+    let Wanted { tree, kind, .. } = *wanted;
+    let (mut object, mut offset) = (wanted.objects.start, wanted.offsets.start);
     loop {
         let mut search = Search {
-            tree: ROOT_TREE,
-            objectid: [next, LAST_FREE_OBJECTID],
-            offset: [0, u64::MAX],
+            tree,
+            objectid: [object, wanted.objects.end - 1],
+            offset: [offset, wanted.offsets.end.saturating_sub(1)],
             transid: [0, u64::MAX],
-            kind: [ROOT_ITEM, ROOT_ITEM],
+            kind: [kind, kind],
             items: u32::MAX,
             unused: 0,
             more_unused: [0; 4],
@@ -59,21 +75,189 @@ pub fn subvolumes(file: impl AsFd) -> io::Result<Vec<u64>> {
         let mut rest = &search.found[..];
         for _ in 0..search.items {
             let Some((header, after)) = rest.split_at_checked(32) else { break };
-            let number =
-                |at: usize| u64::from_ne_bytes(header[at..at + 8].try_into().expect("eight bytes"));
-            let (objectid, kind_and_length) = (number(8), &header[24..]);
-            let word = |at: usize| {
-                u32::from_ne_bytes(kind_and_length[at..at + 4].try_into().expect("four bytes"))
+            let Some((data, behind)) = after.split_at_checked(u32_at(header, 28) as usize) else {
+                break;
             };
-            next = next.max(objectid + 1);
-            if word(0) == ROOT_ITEM && (objectid == FS_TREE || objectid >= 256) {
-                found.push(objectid);
+            (object, offset) = (u64_at(header, 8), u64_at(header, 16));
+            if u32_at(header, 24) == kind {
+                visit(object, offset, data);
             }
-            rest = after.get(word(4) as usize..).unwrap_or_default();
+            rest = behind;
         }
-        if search.items == 0 || next >= LAST_FREE_OBJECTID {
-            found.dedup();
-            return Ok(found);
+        (object, offset) = match offset.checked_add(1) {
+            Some(next) => (object, next),
+            None => (object + 1, 0),
+        };
+        if search.items == 0 || object >= wanted.objects.end {
+            return Ok(());
         }
     }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+/// The numbers of all subvolumes and snapshots, the top level (5) included. Needs `CAP_SYS_ADMIN`.
+///
+/// # Errors
+/// `EPERM` without the capability, `ENOTTY` on another file system.
+pub fn subvolumes(file: impl AsFd) -> io::Result<Vec<u64>> {
+    let mut found = Vec::new();
+    let objects = FS_TREE..LAST_FREE_OBJECTID;
+    let wanted = Wanted { tree: ROOT_TREE, kind: ROOT_ITEM, objects, offsets: 0..u64::MAX };
+    search(file, &wanted, |object, _, _| {
+        if object == FS_TREE || object >= 256 {
+            found.push(object);
+        }
+    })?;
+    found.dedup();
+    Ok(found)
+}
+
+/// How an extent's bytes are compressed (`enum btrfs_compression_type`, fs/btrfs/fs.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Compression {
+    /// zlib.
+    Zlib,
+    /// LZO.
+    Lzo,
+    /// Zstandard.
+    Zstd,
+    /// One that is not known here, by its number.
+    Other(u8),
+}
+
+impl Compression {
+    fn of(number: u8) -> Option<Self> {
+        Some(match number {
+            0 => return None,
+            1 => Self::Zlib,
+            2 => Self::Lzo,
+            3 => Self::Zstd,
+            other => Self::Other(other),
+        })
+    }
+
+    fn number(self) -> u8 {
+        match self {
+            Self::Zlib => 1,
+            Self::Lzo => 2,
+            Self::Zstd => 3,
+            Self::Other(number) => number,
+        }
+    }
+
+    /// As in mount options and properties.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Zlib => "zlib",
+            Self::Lzo => "lzo",
+            Self::Zstd => "zstd",
+            Self::Other(_) => "unknown",
+        }
+    }
+}
+
+/// A stretch of a file and the compressed extent that holds it (`struct btrfs_file_extent_item`).
+/// All figures are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compressed {
+    /// Offset in the file.
+    pub logical: u64,
+    /// Bytes of the file.
+    pub length: u64,
+    /// Where the extent begins, in the file system's virtual addresses.
+    pub physical: u64,
+    /// Bytes that it takes.
+    pub stored: u64,
+    /// How it is compressed.
+    pub compression: Compression,
+}
+
+/// The compressed extents of a file that overlap `range`; what is inline is left out. Needs
+/// `CAP_SYS_ADMIN`.
+///
+/// # Errors
+/// `EPERM` without the capability, `ENOTTY` on another file system.
+pub fn compressed(file: impl AsFd, inode: u64, range: Range<u64>) -> io::Result<Vec<Compressed>> {
+    /// Length of an item that is neither inline nor of a later kind.
+    const REGULAR: usize = 53;
+    /// No compressed extent holds more (`BTRFS_MAX_UNCOMPRESSED`, fs/btrfs/fs.h).
+    const LONGEST: u64 = 128 << 10;
+    let mut found = Vec::new();
+    let wanted = Wanted {
+        tree: ITS_OWN_TREE,
+        kind: EXTENT_DATA,
+        objects: inode..inode + 1,
+        offsets: range.start.saturating_sub(LONGEST)..range.end,
+    };
+    search(file, &wanted, |_, logical, data| {
+        if data.len() != REGULAR || data[20] == 0 {
+            return;
+        }
+        let (length, compression) = (u64_at(data, 45), Compression::of(data[16]));
+        let reaches = logical.saturating_add(length) > range.start;
+        if let (true, Some(compression)) = (reaches, compression) {
+            let (physical, stored) = (u64_at(data, 21), u64_at(data, 29));
+            found.push(Compressed { logical, length, physical, stored, compression });
+        }
+    })?;
+    Ok(found)
+}
+
+/// `struct btrfs_ioctl_defrag_range_args`.
+#[repr(C)]
+struct DefragRange {
+    start: u64,
+    len: u64,
+    flags: u64,
+    extent_thresh: u32,
+    /// In the lowest byte; the level in the next.
+    compress: u32,
+    unused: [u32; 4],
+}
+
+const _: () = assert!(size_of::<DefragRange>() == 48);
+
+/// Has the kernel write `range` of a file anew, compressed in this way, at this level if one is
+/// given (Linux 6.15), and sends it on its way (`BTRFS_IOC_DEFRAG_RANGE`). It goes through the page
+/// cache, cluster by cluster of 256 KiB, under the inode's lock. What is shared is not shared
+/// any more afterwards.
+///
+/// # Errors
+/// `EPERM` without write access, `EROFS`, `ETXTBSY` for a swap file, `ENOSPC`, `EOPNOTSUPP` where
+/// the kernel cannot take a level.
+pub fn compress_anew(
+    file: impl AsFd,
+    range: Range<u64>,
+    compression: Compression,
+    level: Option<i8>,
+) -> io::Result<()> {
+    const COMPRESS: u64 = 1;
+    const START_IO: u64 = 2;
+    const COMPRESS_LEVEL: u64 = 4;
+    let with_level = if level.is_some() { COMPRESS_LEVEL } else { 0 };
+    let arg = DefragRange {
+        start: range.start,
+        len: range.end.saturating_sub(range.start),
+        flags: COMPRESS | START_IO | with_level,
+        // None is too long to be written anew.
+        extent_thresh: u32::MAX,
+        compress: u32::from_le_bytes([
+            compression.number(),
+            level.unwrap_or_default().to_le_bytes()[0],
+            0,
+            0,
+        ]),
+        unused: [0; 4],
+    };
+    // SAFETY: BTRFS_IOC_DEFRAG_RANGE reads exactly this 48-byte structure.
+    let rc =
+        unsafe { libc::ioctl(file.as_fd().as_raw_fd(), BTRFS_IOC_DEFRAG_RANGE, &raw const arg) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -10,7 +10,7 @@
 //! | [`move_ext`] | swapping blocks between two ext4 files (`EXT4_IOC_MOVE_EXT`) |
 //! | [`dedupe`] | sharing equal bytes between two files (`FIDEDUPERANGE`) |
 //! | [`clone`] | sharing any bytes between two files, for tests (`FICLONERANGE`) |
-//! | [`btrfs`] | Btrfs: subvolumes |
+//! | [`btrfs`] | Btrfs: subvolumes, extents of a file, compressing anew (`BTRFS_IOC_DEFRAG_RANGE`) |
 //! | [`xfs`] | XFS: features, exchanging ranges (`XFS_IOC_COMMIT_RANGE`) |
 //! | [`bulkstat`] | XFS: inodes by their numbers (`XFS_IOC_BULKSTAT`) |
 //! | [`swapext`] | XFS: exchanging whole files (`XFS_IOC_SWAPEXT`) |

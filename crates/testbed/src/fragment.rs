@@ -36,7 +36,29 @@ pub fn interleaved_with(
     Ok(())
 }
 
-/// The same for `bytes` at `start` of a file that there is, with `dummy` between the pieces.
+/// Writes a file in pieces of `piece` bytes that a file system may compress, which it does not in
+/// space that was allocated before: every second one, and when those have their place, the others.
+/// So no piece lies behind the one before it.
+pub fn alternating(
+    path: &Path,
+    bytes: u64,
+    piece: u64,
+    content: impl Fn(u64, &mut [u8]),
+) -> io::Result<()> {
+    let file = File::create_new(path)?;
+    let mut buffer = vec![0; piece as usize];
+    for first in [0, piece] {
+        for at in (first..bytes).step_by(2 * piece as usize) {
+            let len = piece.min(bytes - at) as usize;
+            content(at, &mut buffer[..len]);
+            file.write_all_at(&buffer[..len], at)?;
+        }
+        file.sync_all()?;
+    }
+    Ok(())
+}
+
+/// What [`interleaved`] does, for `bytes` at `start` of a file that there is, with `dummy` between the pieces.
 pub fn interleave(
     file: &File,
     dummy: &File,
@@ -178,8 +200,23 @@ pub fn content(offset: u64, buffer: &mut [u8]) {
     }
 }
 
+/// A content that compresses well: of every 64 bytes, eight are those of [`content`].
+pub fn compressible(offset: u64, buffer: &mut [u8]) {
+    content(offset, buffer);
+    for (i, chunk) in buffer.chunks_mut(8).enumerate() {
+        if !(offset / 8 + i as u64).is_multiple_of(8) {
+            chunk.fill(0);
+        }
+    }
+}
+
 /// Whether a file holds exactly what [`interleaved`] put there.
 pub fn is_intact(path: &Path, bytes: u64) -> io::Result<bool> {
+    holds(path, bytes, content)
+}
+
+/// Whether a file of so many bytes holds this content.
+pub fn holds(path: &Path, bytes: u64, content: impl Fn(u64, &mut [u8])) -> io::Result<bool> {
     let file = File::open(path)?;
     if file.metadata()?.len() != bytes {
         return Ok(false);

@@ -1,25 +1,57 @@
-//! Btrfs: sharing ranges with a contiguous donor.
+//! Btrfs: sharing ranges with a contiguous donor, and what is compressed, compressed anew.
 //!
 //! Donor and file must agree on checksums, so the donor of a NOCOW file is one too. New space
 //! comes from `fallocate`, and what is written into it stays where it is, also on a file system
 //! that compresses, as long as none of the extent is shared yet. An extent is freed when none of
 //! it is used any more: so each range gets one of its own.
+//!
+//! What is written into allocated space is never compressed, so compressed ranges go another way:
+//! [`super::compressed`]. A range that is compressed in part goes neither.
 
+use super::compressed::Compressing;
 use super::copying::{Copying, TakeOver};
 use super::donor::Space;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::{Engine, Mover};
-use fragmend_layout::Skip;
+use fragmend_layout::{ByteRange, Extent, Relocated, Skip, SkipReason};
+use fragmend_scan::fiemap;
+use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::{self, flags};
-use std::os::fd::OwnedFd;
+use fragmend_sys::mounts::Mount;
+use rustix::fs::Access;
+use rustix::io::Errno;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-/// The engine of every Btrfs.
-pub(super) struct Btrfs;
+/// The engine of one Btrfs.
+pub(super) struct Btrfs {
+    /// Its mount options, which say how hard it compresses.
+    options: Vec<String>,
+}
+
+impl Btrfs {
+    /// The engine of this mount.
+    pub fn new(mount: &Mount) -> Self {
+        Self { options: mount.options.clone() }
+    }
+}
 
 impl Engine for Btrfs {
-    fn mover(&self, _: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
-        Ok(Box::new(Copying::new(TakeOver::Share, Space::Exact, like_the_file)))
+    fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
+        Ok(Box::new(Both {
+            plain: Copying::new(TakeOver::Share, Space::Exact, like_the_file),
+            compressed: Compressing::new(file, &self.options),
+            staged: Vec::new(),
+        }))
+    }
+}
+
+/// See [`super::may_move`].
+pub(super) fn may_move(file: impl AsFd) -> Result<(), Skip> {
+    let itself = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    match rustix::fs::access(itself, Access::WRITE_OK) {
+        Err(Errno::ROFS) => Err(Skip::new(SkipReason::ReadOnly, "a read-only subvolume")),
+        _ => Ok(()),
     }
 }
 
@@ -31,4 +63,92 @@ fn like_the_file(file: &OpenFile, donor: &OwnedFd) -> Result<(), Skip> {
         return Ok(());
     }
     inode::set_attributes(donor, of_donor & !flags::NOCOW | of_file).map_err(skip_of)
+}
+
+/// Moves plain ranges in one way and compressed ranges in the other.
+struct Both {
+    plain: Copying,
+    compressed: Compressing,
+    /// Which of the two has each staged range, and its number there.
+    staged: Vec<(Way, usize)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Plain,
+    Compressed,
+}
+
+impl Both {
+    /// What has the staged range `index`, and its number there.
+    fn of(&mut self, index: usize) -> Result<(&mut dyn Mover, usize), Skip> {
+        match self.staged.get(index) {
+            Some((Way::Plain, index)) => Ok((&mut self.plain, *index)),
+            Some((Way::Compressed, index)) => Ok((&mut self.compressed, *index)),
+            None => Err(Skip::new(SkipReason::Failed, "nothing is staged")),
+        }
+    }
+}
+
+impl Mover for Both {
+    fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
+        let encoded = parts.iter().filter(|e| e.kind.is_encoded()).count();
+        match encoded {
+            0 => self.plain.takes(parts),
+            all if all == parts.len() => self.compressed.takes(parts),
+            _ => Err(Skip::new(SkipReason::Encoded, "compressed in part")),
+        }
+    }
+
+    fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
+        let mut maps = Fiemap::default();
+        let (mut plain, mut compressed) = (Vec::new(), Vec::new());
+        self.staged.clear();
+        for range in ranges {
+            let lies = fiemap::layout_within(&mut maps, &file.fd, *range, true).map_err(skip_of)?;
+            let encoded = lies.extents().iter().any(|e| e.kind.is_encoded());
+            let (way, of_way) = match encoded {
+                true => (Way::Compressed, &mut compressed),
+                false => (Way::Plain, &mut plain),
+            };
+            self.staged.push((way, of_way.len()));
+            of_way.push(*range);
+        }
+        let stage = |mover: &mut dyn Mover, ranges: &[ByteRange]| match ranges {
+            [] => Ok(Vec::new()),
+            ranges => mover.stage(file, ranges),
+        };
+        let plain = stage(&mut self.plain, &plain)?;
+        let compressed = stage(&mut self.compressed, &compressed)?;
+        let pieces = |(way, index): &(Way, usize)| match way {
+            Way::Plain => plain[*index],
+            Way::Compressed => compressed[*index],
+        };
+        Ok(self.staged.iter().map(pieces).collect())
+    }
+
+    fn moves_whole_ranges(&self) -> bool {
+        true
+    }
+
+    fn prepares_ahead(&self) -> bool {
+        true
+    }
+
+    fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip> {
+        let (mover, index) = self.of(index)?;
+        mover.prepare(file, index, part)
+    }
+
+    fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated {
+        match self.of(index) {
+            Ok((mover, index)) => mover.relocate(file, index, part),
+            Err(skip) => Relocated { skip: Some(skip), ..Relocated::default() },
+        }
+    }
+
+    fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        let plain = self.plain.settle(file);
+        self.compressed.settle(file).and(plain)
+    }
 }

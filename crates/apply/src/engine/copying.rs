@@ -28,7 +28,7 @@ use super::donor::{Space, Stage};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use crate::bytes::{read_at, write_at};
-use fragmend_layout::{ByteRange, Relocated, Skip, SkipReason};
+use fragmend_layout::{ByteRange, Extent, Relocated, Skip, SkipReason};
 use fragmend_sys::dedupe::{self, Shared};
 use fragmend_sys::{cache, xfs};
 use std::os::fd::OwnedFd;
@@ -190,6 +190,14 @@ impl State {
 }
 
 impl Mover for Copying {
+    /// What is shared, too: others keep the old blocks.
+    fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
+        match parts.iter().any(|e| e.kind.is_encoded()) {
+            true => Err(Skip::new(SkipReason::Encoded, "")),
+            false => Ok(()),
+        }
+    }
+
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         self.stage = None;
         self.ends = ranges.iter().map(|range| range.start).collect();

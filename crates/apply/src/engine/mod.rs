@@ -1,6 +1,7 @@
 //! The file systems that can be mended: which engine serves a mount, or why none does.
 
 mod btrfs;
+mod compressed;
 mod copying;
 mod donor;
 mod errno;
@@ -13,7 +14,7 @@ mod warm;
 mod xfs;
 
 use errno::skip_of;
-use fragmend_layout::{ByteRange, FsKind, Relocated, Skip, SkipReason, Volume};
+use fragmend_layout::{ByteRange, Extent, ExtentKind, FsKind, Relocated, Skip, SkipReason, Volume};
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::inode::{self, flags};
 use fragmend_sys::mounts::Mount;
@@ -39,6 +40,13 @@ trait Mover {
     fn need(&mut self, _: &OpenFile, ranges: &[ByteRange]) -> Result<u64, Skip> {
         Ok(ranges.iter().map(|r| r.len()).sum())
     }
+    /// Plain data of this file alone, unless an engine can more.
+    fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
+        match parts.iter().find_map(|e| refusal(e.kind)) {
+            Some(reason) => Err(Skip::new(reason, "")),
+            None => Ok(()),
+        }
+    }
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;
     fn moves_whole_ranges(&self) -> bool {
         false
@@ -51,6 +59,15 @@ trait Mover {
     }
     fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated;
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip>;
+}
+
+/// What keeps data that is stored like this from being moved, where an engine cannot do better.
+fn refusal(kind: ExtentKind) -> Option<SkipReason> {
+    match kind {
+        _ if kind.is_shared() => Some(SkipReason::Shared),
+        _ if kind.is_encoded() => Some(SkipReason::Encoded),
+        _ => None,
+    }
 }
 
 /// Why a whole file system is left alone; one line that says what to do.
@@ -94,7 +111,7 @@ pub fn volume_for(mount: &Mount, choice: &Choice, force: bool) -> Result<Box<dyn
         }
         (_, FsKind::Ext4) => ext4::Ext4::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
         (_, FsKind::Xfs) => xfs::Xfs::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
-        (_, FsKind::Btrfs) => Ok(Box::new(btrfs::Btrfs)),
+        (_, FsKind::Btrfs) => Ok(Box::new(btrfs::Btrfs::new(mount))),
         (_, FsKind::F2fs) => f2fs::F2fs::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
         (_, FsKind::Other) => Err(no_engine(mount)),
     };
@@ -174,7 +191,8 @@ pub fn may_move(kind: FsKind, file: impl AsFd) -> Result<(), Skip> {
         FsKind::Ext4 => ext4::may_move(set),
         FsKind::Xfs => xfs::may_move(file),
         FsKind::F2fs => f2fs::may_move(set),
-        FsKind::Btrfs | FsKind::Other => Ok(()),
+        FsKind::Btrfs => btrfs::may_move(file),
+        FsKind::Other => Ok(()),
     }
 }
 

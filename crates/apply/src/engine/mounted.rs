@@ -4,7 +4,7 @@
 use super::errno::skip_of;
 use super::{Engine, Mover, is_unknown_request, may_move};
 use fragmend_layout::{
-    ByteRange, FileId, FsKind, Layout, Movable, Relocated, Skip, SkipReason, Volume,
+    ByteRange, Extent, FileId, FsKind, Layout, Movable, Relocated, Skip, SkipReason, Volume,
 };
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
@@ -168,6 +168,10 @@ impl Movable for Open {
 
     fn need(&mut self, ranges: &[ByteRange]) -> Result<u64, Skip> {
         self.mover.need(&self.file, ranges)
+    }
+
+    fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
+        self.mover.takes(parts)
     }
 
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {

@@ -1,5 +1,6 @@
 //! `fragmend apply`: move what a plan says, with a receipt for every range.
 
+use super::Sharing;
 use crate::exit::{Exit, Usage};
 use crate::ui::Ui;
 use crate::{interrupt, size};
@@ -17,6 +18,9 @@ pub struct Args {
     /// How to move
     #[command(flatten)]
     pace: Pace,
+    /// What is shared
+    #[command(flatten)]
+    sharing: Sharing,
     /// Look and tell, move nothing
     #[arg(long)]
     dry_run: bool,
@@ -75,12 +79,13 @@ impl Pace {
     ///
     /// # Errors
     /// As [`Self::engine`].
-    pub fn options(&self, dry_run: bool) -> Result<Options, Usage> {
+    pub fn options(&self, sharing: Sharing, dry_run: bool) -> Result<Options, Usage> {
         Ok(Options {
             rate: self.rate,
             engine: self.engine()?,
             free_floor_bytes: self.free_floor,
             force: self.force,
+            unshare: sharing.unshare,
             dry_run,
             ..Options::default()
         })
@@ -100,7 +105,7 @@ fn rate(text: &str) -> Result<Rate, String> {
 
 /// Runs the verb.
 pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
-    let options = args.pace.options(args.dry_run)?;
+    let options = args.pace.options(args.sharing, args.dry_run)?;
     let plan = PlanFile::open(&args.plan)?;
     let summary = carry_out(&plan, &options, ui)?;
     if summary.interrupted {

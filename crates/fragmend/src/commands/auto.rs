@@ -1,6 +1,6 @@
 //! `fragmend auto`: record, plan and apply in one go, asking before anything is written.
 
-use super::{apply, plan};
+use super::{Sharing, apply, plan};
 use crate::exit::{Exit, Usage};
 use crate::interrupt;
 use crate::ui::Ui;
@@ -25,6 +25,9 @@ pub struct Args {
     /// How to move
     #[command(flatten)]
     pace: apply::Pace,
+    /// What is shared
+    #[command(flatten)]
+    sharing: Sharing,
     /// Do not ask before writing
     #[arg(short, long)]
     yes: bool,
@@ -46,7 +49,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         return Err(Usage("nobody to ask: use --yes to move data, or --dry-run".into()).into());
     }
     // Refuse before watching for a minute, not after.
-    let options = args.pace.options(false)?;
+    let options = args.pace.options(args.sharing, false)?;
     for path in &args.paths {
         let mount = mounts::of_path(path).with_context(|| path.display().to_string())?;
         fragmend_apply::engine::volume_for(&mount, &options.engine, options.force)?;
@@ -75,7 +78,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         return Ok(Exit::INCOMPLETE);
     }
 
-    let settings = args.choice.settings();
+    let settings = args.choice.settings(args.sharing);
     let planned = plan::make(Some(&trace), &args.paths, &settings, ui)?;
     plan::show(&planned, args.keep.as_ref().map(|_| plan_file.as_path()), 10, ui)?;
     if args.keep.is_some() {
@@ -97,7 +100,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         return Ok(Exit::IMPROVABLE);
     }
 
-    let summary = apply::carry_out(&planned, &args.pace.options(false)?, ui)?;
+    let summary = apply::carry_out(&planned, &args.pace.options(args.sharing, false)?, ui)?;
     // The same accesses on the layout as it is now: not a promise any more.
     let after = plan::make(Some(&trace), &args.paths, &settings, ui)?;
     ui.note(format!(
@@ -112,7 +115,11 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 
 fn ask(summary: &fragmend_plan::Summary) -> anyhow::Result<bool> {
     let bytes = human(summary.bytes_to_move as f64, Unit::Bytes);
-    eprint!("Move {bytes} in {} ranges? [y/N] ", summary.ranges);
+    let cost = match summary.space_cost_bytes {
+        0 => String::new(),
+        cost => format!(", which takes {} of space", human(cost as f64, Unit::Bytes)),
+    };
+    eprint!("Move {bytes} in {} ranges{cost}? [y/N] ", summary.ranges);
     std::io::stderr().flush()?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;

@@ -1,11 +1,13 @@
 //! `fragmend plan`: choose what is worth moving, and explain it. Touches no data.
 
+use super::Sharing;
 use crate::exit::{Exit, Usage};
 use crate::ui::Ui;
 use crate::{gather, size};
 use fragmend_apply::engine;
 use fragmend_plan::{Plan, PlanFile, Policy, Settings};
 use fragmend_report::plan::{PlanReport, text};
+use fragmend_report::{Unit, human};
 use fragmend_trace::Filter;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -22,6 +24,9 @@ pub struct Args {
     /// How ranges are chosen, and how many
     #[command(flatten)]
     choice: Choice,
+    /// What is shared
+    #[command(flatten)]
+    sharing: Sharing,
     /// Show so many files
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
@@ -63,7 +68,7 @@ enum PolicyArg {
 
 impl Choice {
     /// As the planner wants it.
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self, sharing: Sharing) -> Settings {
         Settings {
             policy: match self.policy {
                 PolicyArg::Gain => Policy::Gain,
@@ -74,6 +79,7 @@ impl Choice {
             budget_bytes: self.budget,
             hot_fraction: self.hot,
             min_gain_per_mib: self.min_gain,
+            unshare: sharing.unshare,
         }
     }
 }
@@ -90,7 +96,7 @@ fn not_negative(text: &str) -> Result<f64, String> {
 
 /// Runs the verb.
 pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
-    let settings = args.choice.settings();
+    let settings = args.choice.settings(args.sharing);
     match &args.trace {
         None if settings.policy.needs_trace() => {
             return Err(Usage(
@@ -116,7 +122,8 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         Some(output) if plan.summary.ranges > 0 => {
             let native = |d: &fragmend_plan::Device| engine::is_native(d.file_system);
             let how = if plan.devices.iter().all(native) { "" } else { "--engine rewrite " };
-            ui.note(format!("next: fragmend apply {how}{}", output.display()));
+            let sharing = if plan.summary.space_cost_bytes > 0 { "--unshare " } else { "" };
+            ui.note(format!("next: fragmend apply {how}{sharing}{}", output.display()));
         }
         None if plan.summary.ranges > 0 => ui.note("next: the same with -o PLAN, to apply it"),
         _ => {}
@@ -163,6 +170,10 @@ pub fn show(plan: &Plan, file: Option<&Path>, top: usize, ui: &Ui) -> anyhow::Re
         return Ok(());
     }
     writeln!(out, "{}", text(plan, top))?;
+    if plan.summary.left_shared_bytes > 0 {
+        let bytes = human(plan.summary.left_shared_bytes as f64, Unit::Bytes);
+        ui.note(format!("left alone: {bytes} in fragmented files that others share (--unshare)"));
+    }
     for left in plan.left_alone.iter().take(top) {
         ui.note(format!("left alone: {}: {}", left.path.path.escape_default(), left.reason));
     }

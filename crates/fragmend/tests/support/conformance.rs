@@ -1,10 +1,12 @@
 //! The conformance suite: the same cases for every engine. A case makes real files on a fresh file
 //! system, plans, applies, and holds the result against what was there before.
 
-use super::{SIZE, apply, fragmented, left_alone, plan, reasons, redirected};
-use fragmend_apply::{Receipt, Summary};
+use super::{
+    SIZE, apply, apply_with, fragmented, left_alone, plan, plan_with, reasons, redirected,
+};
+use fragmend_apply::{Options, Rate, Receipt, Summary};
 use fragmend_layout::{ByteRange, ExtentKind, SkipReason};
-use fragmend_plan::{Plan, Policy};
+use fragmend_plan::{Plan, Policy, Settings};
 use fragmend_testbed::fragment::{content, interleave, interleaved, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::tools::extents;
@@ -162,9 +164,51 @@ pub fn what_is_shared_stays_shared(image: &Image) {
     assert_eq!((free(), extents(&file)), (free_before, pieces));
 }
 
-fn shared_bytes(path: &Path) -> u64 {
+/// The same, and it is asked for: the file moves, for as much space as was said before.
+pub fn what_is_shared_moves_where_that_is_asked_for(image: &Image) {
+    let file = fragmented(image, "file");
+    let clone = image.path().join("clone");
+    let args = ["--reflink=always"].map(AsRef::as_ref);
+    run("cp", args.into_iter().chain([file.as_os_str(), clone.as_os_str()]));
+    image.sync();
+    let used = || {
+        let stat = rustix::fs::statvfs(image.path()).unwrap();
+        (stat.f_blocks - stat.f_bfree) * stat.f_frsize
+    };
+    let (before, looked) = (used(), looks(&file));
+    assert_eq!(plan(&[&file], Policy::WholeFile).summary.left_shared_bytes, SIZE);
+    let unshare = Settings { policy: Policy::WholeFile, unshare: true, ..Settings::default() };
+    let made = plan_with(&[&file], &unshare);
+    assert_eq!((made.summary.bytes_to_move, made.summary.space_cost_bytes), (SIZE, SIZE));
+
+    let (summary, _) = apply(&made);
+    assert_eq!(reasons(&summary, &file), [SkipReason::Shared], "the flag is apply's, too");
+    let options = Options { unshare: true, rate: Rate::Unlimited, ..Options::default() };
+    let (looked_at, _) = apply_with(&made, &Options { dry_run: true, ..options.clone() });
+    assert_eq!((looked_at.space_cost_bytes, looked_at.moved_bytes), (SIZE, 0));
+    let (summary, receipts) = apply_with(&made, &options);
+    assert_eq!((summary.moved_bytes, summary.space_cost_bytes), (SIZE, SIZE), "{summary:?}");
+    assert!(receipts.iter().all(|r| r.extents_after == Some(1)), "{receipts:?}");
+
+    // Trees shrink and grow by some blocks; XFS takes the donor apart a moment later.
+    let slack = 64 * 4096;
+    let patience = Instant::now() + Duration::from_secs(10);
+    while used() > before + SIZE + slack || shared_bytes(&clone) > 0 {
+        assert!(Instant::now() < patience, "{before} bytes used, then {}", used());
+        image.sync();
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(used() + slack > before + SIZE, "{before} bytes used, then {}", used());
+    assert_eq!((shared_bytes(&file), looks(&file)), (0, looked));
+    assert_eq!(extents(&file), 1);
+    assert!(extents(&clone) > 100, "the other lies where it lay");
+    image.fsck();
+    assert!(is_intact(&file, SIZE).unwrap() && is_intact(&clone, SIZE).unwrap());
+}
+
+pub fn shared_bytes(path: &Path) -> u64 {
     let layout = fragmend_scan::layout_of(File::open(path).unwrap()).unwrap();
-    layout.extents().iter().filter(|e| e.kind == ExtentKind::Shared).map(|e| e.length).sum()
+    layout.extents().iter().filter(|e| e.kind.is_shared()).map(|e| e.length).sum()
 }
 
 pub fn what_changed_since_the_plan_is_left_alone(image: &Image) {

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // each test file uses its part
 
+pub mod btrfs;
 pub mod conformance;
 pub mod rewrite;
 
@@ -53,10 +54,14 @@ pub fn redirected(plan: &Plan, path: &Path) -> Plan {
 
 /// A plan for everything fragmented below `paths`, without a trace.
 pub fn plan(paths: &[&Path], policy: Policy) -> Plan {
+    plan_with(paths, &Settings { policy, ..Settings::default() })
+}
+
+/// The same with other settings.
+pub fn plan_with(paths: &[&Path], settings: &Settings) -> Plan {
     let paths: Vec<PathBuf> = paths.iter().map(|p| p.to_path_buf()).collect();
     let found = gather::walked(&paths, &ProgressBar::hidden()).expect("a walk");
-    let settings = Settings { policy, ..Settings::default() };
-    fragmend_plan::make(found.files, found.devices, found.left_alone, &settings)
+    fragmend_plan::make(found.files, found.devices, found.left_alone, settings)
 }
 
 thread_local! {

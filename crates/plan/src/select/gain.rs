@@ -259,7 +259,7 @@ mod tests {
             })
             .collect();
         requests.sort();
-        Analysed::of(requests, &layout, LIMITS, 1)
+        Analysed::of(requests, &layout, LIMITS, 1, false)
     }
 
     fn ranges(chosen: &[Candidate]) -> Vec<(u64, u64)> {

@@ -6,6 +6,7 @@
 pub mod bypass;
 pub mod fragpicker;
 pub mod gain;
+pub mod movable;
 pub mod whole_file;
 
 use crate::merge::{self, Window};
@@ -26,9 +27,9 @@ pub struct Analysed {
     pub windows: Vec<Window>,
     /// Where the file's data lies.
     pub pieces: Pieces,
-    /// Maximal stretches of data without a hole, in ascending order.
+    /// Maximal stretches of data that may be moved, in ascending order.
     pub runs: Vec<ByteRange>,
-    /// Offsets where a run goes on elsewhere on the device, in ascending order.
+    /// Offsets where data goes on elsewhere on the device, in ascending order.
     pub breaks: Vec<u64>,
     /// What the device and file system allow.
     pub limits: DeviceLimits,
@@ -37,14 +38,21 @@ pub struct Analysed {
 
 impl Analysed {
     /// From the file's sorted, distinct requests and its layout; `block` is its allocation
-    /// block in bytes.
-    pub fn of(requests: Vec<Request>, layout: &Layout, limits: DeviceLimits, block: u64) -> Self {
+    /// block in bytes. What is shared may be moved if `unshare`.
+    pub fn of(
+        requests: Vec<Request>,
+        layout: &Layout,
+        limits: DeviceLimits,
+        block: u64,
+        unshare: bool,
+    ) -> Self {
+        let runs = movable::stretches(layout, unshare);
         Self {
             longest_request: requests.iter().map(|r| r.range.len()).max().unwrap_or(0),
             windows: merge::windows(&requests),
             requests,
             pieces: Pieces::of(layout),
-            runs: layout.runs().map(|r| r.align_outward(block)).collect(),
+            runs: runs.into_iter().map(|r| r.align_outward(block)).collect(),
             breaks: layout.breaks().collect(),
             limits,
             crossings: OnceLock::new(),

@@ -1,0 +1,263 @@
+//! Compressed data of Btrfs: `BTRFS_IOC_DEFRAG_RANGE`, which writes a range anew through the page
+//! cache, compressed as it is.
+//!
+//! The kernel holds the inode's lock while it marks the pages of 256 KiB at a time as to be
+//! written, and waits there for what is on its way; who writes or stores through a mapping
+//! meanwhile comes before or after, and writes the same pages. Then they are compressed, in chunks
+//! of at most 128 KiB, and each chunk is written to one new extent.
+//!
+//! Which compression that is, only the extents themselves tell, and they tell root alone: it need
+//! be neither the mount's nor the inode's. So a range is moved in stretches of one compression
+//! each, and the result is looked at. The level is written nowhere; that of the mount is taken
+//! where it names the same compression, else the kernel's own.
+//!
+//! Crash argument. If power fails
+//!
+//! - before the new extents are on the device: the file's tree names the old ones, which are not
+//!   given out again before a commit that is without them. The kernel changes the tree only when
+//!   an extent's data has been written.
+//! - after that, before the transaction commits: the same; what the new extents hold is free space.
+//! - after the commit, or after our `fsync`, whose log is replayed at the next mount: the file has
+//!   the new extents. Their bytes were on the device, behind a flush, before the super block or
+//!   the log was.
+//! - in the middle of a range: each chunk is in one of its two places, with the same bytes.
+//!
+//! There is no donor whose place could be compared, and no way back. But a compressed extent is
+//! never split, so a stretch comes to lie in as many pieces as it has chunks at the very most: a
+//! range is moved only if that is fewer than now, and its receipt says how it lies afterwards. An
+//! extent that the range cuts stays as it is: all of it would stay occupied for the rest.
+
+use super::Mover;
+use super::errno::skip_of;
+use super::mounted::OpenFile;
+use super::warm::will_need;
+use crate::bytes::read_at;
+use fragmend_layout::{ByteRange, Extent, LONGEST_ENCODED, Layout, Relocated, Skip, SkipReason};
+use fragmend_scan::fiemap;
+use fragmend_sys::btrfs::{self, Compressed, Compression};
+use fragmend_sys::cache;
+use fragmend_sys::fiemap::Fiemap;
+use rustix::io::Errno;
+use std::time::Instant;
+
+/// Bytes that are written anew in one call: a multiple of what one compressed extent holds.
+const STEP: u64 = 1 << 20;
+
+/// Compresses ranges of one file anew.
+pub(super) struct Compressing {
+    /// How hard the mount compresses, and in which way.
+    level: Option<(String, i8)>,
+    /// Why nobody tells how the file is compressed.
+    untold: Option<Skip>,
+    staged: Vec<Staged>,
+    buffer: Vec<u8>,
+}
+
+struct Staged {
+    range: ByteRange,
+    stretches: Vec<Stretch>,
+    /// Nobody had it in the page cache.
+    cold: bool,
+    moved: bool,
+}
+
+/// Whole extents that follow each other in the file, compressed alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stretch {
+    range: ByteRange,
+    compression: Compression,
+}
+
+impl Compressing {
+    /// One for a file on a file system that is mounted with these options.
+    pub fn new(file: &OpenFile, options: &[String]) -> Self {
+        let untold = extents(file, ByteRange::at(0, 1)).err();
+        Self { level: level(options), untold, staged: Vec::new(), buffer: Vec::new() }
+    }
+
+    /// One call to the kernel, and one more where it is too old to take a level.
+    fn compress(&self, file: &OpenFile, step: ByteRange, how: Compression) -> Result<(), Skip> {
+        let level = self.level.as_ref().filter(|(name, _)| name == how.name()).map(|(_, l)| *l);
+        let call = |level| btrfs::compress_anew(&file.fd, step.start..step.end, how, level);
+        // Safe to crash before, in and after this line: see the head of this file.
+        let done = match call(level) {
+            Err(e)
+                if level.is_some() && e.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) =>
+            {
+                call(None)
+            }
+            done => done,
+        };
+        done.map_err(skip_of)
+    }
+
+    /// Compresses the stretches of a range anew that would lie in fewer pieces.
+    fn compress_all(
+        &self,
+        file: &OpenFile,
+        staged: &Staged,
+        done: &mut Relocated,
+    ) -> Result<(), Skip> {
+        for stretch in &staged.stretches {
+            let mut rest = stretch.range;
+            while !rest.is_empty() {
+                let step = ByteRange::at(rest.start, STEP).intersect(rest);
+                let started = Instant::now();
+                self.compress(file, step, stretch.compression)?;
+                done.held = done.held.max(started.elapsed());
+                done.moved += step.len();
+                rest.start = step.end;
+            }
+        }
+        // What is on its way gets its place, and the tree says so.
+        layout(file, staged.range)?;
+        let now = stretches(&extents(file, staged.range)?, staged.range);
+        let kept = |s: &Stretch| -> u64 {
+            let alike = now.iter().filter(|n| n.compression == s.compression);
+            alike.map(|n| n.range.intersect(s.range).len()).sum()
+        };
+        // What somebody has written meanwhile is compressed as they would have it.
+        match staged.stretches.iter().find(|s| kept(s) < s.range.len() / 2) {
+            Some(s) => {
+                let detail =
+                    format!("most of it is not compressed by {} now", s.compression.name());
+                Err(Skip::new(SkipReason::LayoutChanged, detail))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Where a range lies, all delayed writes done.
+fn layout(file: &OpenFile, range: ByteRange) -> Result<Layout, Skip> {
+    fiemap::layout_within(&mut Fiemap::default(), &file.fd, range, true).map_err(skip_of)
+}
+
+/// The compressed extents that overlap a range.
+fn extents(file: &OpenFile, range: ByteRange) -> Result<Vec<Compressed>, Skip> {
+    let inode = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?.st_ino;
+    btrfs::compressed(&file.fd, inode, range.start..range.end).map_err(|e| match skip_of(e) {
+        Skip { reason: SkipReason::PermissionDenied, .. } => Skip::new(
+            SkipReason::PermissionDenied,
+            "telling how it is compressed takes CAP_SYS_ADMIN: run as root",
+        ),
+        skip => skip,
+    })
+}
+
+/// The stretches of a range.
+fn stretches(extents: &[Compressed], range: ByteRange) -> Vec<Stretch> {
+    let mut out: Vec<Stretch> = Vec::new();
+    for e in extents {
+        let whole = ByteRange::at(e.logical, e.length);
+        if whole.intersect(range) != whole {
+            continue;
+        }
+        match out.last_mut() {
+            Some(s) if s.range.end == whole.start && s.compression == e.compression => {
+                s.range.end = whole.end;
+            }
+            _ => out.push(Stretch { range: whole, compression: e.compression }),
+        }
+    }
+    out
+}
+
+/// Compression and level of the mount, from `compress=zstd:7` or `compress-force=zstd:7`.
+fn level(options: &[String]) -> Option<(String, i8)> {
+    let value = options
+        .iter()
+        .find_map(|o| o.strip_prefix("compress=").or_else(|| o.strip_prefix("compress-force=")))?;
+    let (name, level) = value.split_once(':')?;
+    Some((name.to_owned(), level.parse().ok()?))
+}
+
+impl Mover for Compressing {
+    fn takes(&self, _: &[Extent]) -> Result<(), Skip> {
+        self.untold.clone().map_or(Ok(()), Err)
+    }
+
+    fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
+        self.staged.clear();
+        let mut pieces = Vec::new();
+        for range in ranges {
+            let lies = layout(file, *range)?;
+            let chunks = |s: &Stretch| s.range.len().div_ceil(LONGEST_ENCODED);
+            let mut stretches = stretches(&extents(file, *range)?, *range);
+            stretches.retain(|s| {
+                !matches!(s.compression, Compression::Other(_)) && chunks(s) < lies.pieces(s.range)
+            });
+            let gained: u64 = stretches.iter().map(|s| lies.pieces(s.range) - chunks(s)).sum();
+            pieces.push(lies.pieces(*range) - gained);
+            let cached = cache::cached_pages(&file.fd, range.start..range.end);
+            let cold = cached.is_ok_and(|pages| pages == 0);
+            self.staged.push(Staged { range: *range, stretches, cold, moved: false });
+        }
+        Ok(pieces)
+    }
+
+    fn moves_whole_ranges(&self) -> bool {
+        true
+    }
+
+    /// Reads into the page cache what the kernel would otherwise read under the inode's lock.
+    fn prepare(&mut self, file: &OpenFile, _: usize, part: ByteRange) -> Result<(), Skip> {
+        will_need(file, part);
+        self.buffer.resize(part.len() as usize, 0);
+        read_at(&file.fd, &mut self.buffer, part.start).map(drop).map_err(skip_of)
+    }
+
+    fn relocate(&mut self, file: &OpenFile, index: usize, _: ByteRange) -> Relocated {
+        let mut done = Relocated::default();
+        let Some(staged) = self.staged.get_mut(index) else { return done };
+        staged.moved = true;
+        done.skip = self.compress_all(file, &self.staged[index], &mut done).err();
+        done
+    }
+
+    fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        let mut staged = std::mem::take(&mut self.staged);
+        staged.retain(|s| s.moved);
+        if staged.is_empty() {
+            return Ok(());
+        }
+        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        // Its pages stay good when it moves; only what we brought in goes.
+        for Staged { range, .. } in staged.iter().filter(|s| s.cold) {
+            let _ = cache::drop_clean(&file.fd, range.start..range.end);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stretches_are_whole_extents_of_one_compression() {
+        const K: u64 = 128 << 10;
+        let e = |at: u64, compression| Compressed {
+            logical: at * K,
+            length: K,
+            physical: at << 30,
+            stored: 4096,
+            compression,
+        };
+        use Compression::{Lzo, Zstd};
+        let all = [e(0, Zstd), e(1, Zstd), e(2, Lzo), e(4, Lzo), e(5, Lzo)];
+        let found = stretches(&all, ByteRange { start: 0, end: 6 * K - 1 });
+        let flat: Vec<_> =
+            found.iter().map(|s| (s.range.start / K, s.range.end / K, s.compression)).collect();
+        assert_eq!(flat, [(0, 2, Zstd), (2, 3, Lzo), (4, 5, Lzo)]);
+    }
+
+    #[test]
+    fn the_level_is_the_mounts() {
+        let level = |option: &str| level(&["rw".to_owned(), option.to_owned()]);
+        assert_eq!(level("compress=zstd:15"), Some(("zstd".into(), 15)));
+        assert_eq!(level("compress-force=zstd:-3"), Some(("zstd".into(), -3)));
+        assert_eq!(level("compress=lzo"), None);
+        assert_eq!(level("space_cache=v2"), None);
+    }
+}

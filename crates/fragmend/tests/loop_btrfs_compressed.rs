@@ -1,0 +1,277 @@
+//! Compressed files of Btrfs: judged by what compression allows, and mended as they are compressed.
+
+mod support;
+
+use fragmend_apply::{Options, Rate};
+use fragmend_layout::SkipReason;
+use fragmend_plan::{Policy, Settings};
+use fragmend_sys::btrfs::Compression::{self, Lzo, Zlib, Zstd};
+use fragmend_testbed::file_system::{BTRFS, BTRFS_ZSTD};
+use fragmend_testbed::fio;
+use fragmend_testbed::fragment::{alternating, compressible, holds, interleave};
+use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::process::{Running, finish};
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use support::btrfs::{btrfs, compress, data_used, how, squeezed, stored};
+use support::conformance::{looks, shared_bytes};
+use support::{SIZE, apply, apply_with, plan, plan_with, reasons};
+
+const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
+/// As many compressed extents as [`SIZE`] needs.
+const FEWEST: u64 = SIZE / (128 << 10);
+
+/// Times and attributes, and what `looks` has.
+fn all_looks(path: &Path) -> impl PartialEq + std::fmt::Debug {
+    let m = path.metadata().unwrap();
+    let attributes = fragmend_sys::inode::attributes(File::open(path).unwrap()).unwrap();
+    (looks(path), (m.ctime(), m.ctime_nsec()), attributes)
+}
+
+/// A command without the capability to read trees, and without the other ones that a user lacks.
+fn as_a_user(program: &str) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set=-sys_admin", "--inh-caps=-all", program]);
+    command
+}
+
+fn scanned(mut scan: Command, path: &Path) -> Value {
+    let text = finish(scan.arg("scan").arg("--json").arg(path)).expect(&[0, 2]);
+    serde_json::from_str::<Value>(&text).unwrap()["totals"].clone()
+}
+
+#[test]
+fn loop_compressed_files_are_mended_as_they_are_compressed() {
+    let image = &Image::of(&BTRFS, 512 << 20);
+    let ways: [(&str, Compression); 3] = [("zlib", Zlib), ("lzo", Lzo), ("zstd", Zstd)];
+    // What the mount does now is not what it did when the file was written.
+    for (name, way) in ways {
+        for now in ["no", "lzo", "zstd:1", "zlib"] {
+            compress(image, name);
+            let file = squeezed(image, &format!("{name}-{}", now.replace(':', "-")));
+            assert!(how(&file).iter().all(|c| *c == way));
+            compress(image, now);
+            let (before, blocks) = (all_looks(&file), file.metadata().unwrap().blocks());
+            let made = plan(&[&file], Policy::WholeFile);
+            assert_eq!((made.summary.bytes_to_move, made.summary.space_cost_bytes), (SIZE, 0));
+            let (summary, receipts) = apply(&made);
+            assert_eq!((summary.skipped.len(), summary.moved_bytes), (0, SIZE), "{summary:?}");
+            // Where each chunk comes to lie is the kernel's choice; how many there are is not.
+            let after = receipts[0].extents_after.unwrap();
+            assert!(after <= FEWEST, "{receipts:?}");
+            assert_eq!(how(&file), [way].repeat(FEWEST as usize), "{name}, mounted with {now}");
+            assert_eq!(all_looks(&file), before, "{name}, mounted with {now}");
+            assert_eq!(file.metadata().unwrap().blocks(), blocks);
+            assert!(holds(&file, SIZE, compressible).unwrap());
+            assert_eq!(plan(&[&file], Policy::WholeFile).files, [], "nothing is left to do");
+        }
+    }
+    image.fsck();
+    for (name, _) in ways {
+        for now in ["no", "lzo", "zstd-1", "zlib"] {
+            let file = image.path().join(format!("{name}-{now}"));
+            assert!(holds(&file, SIZE, compressible).unwrap(), "{file:?}");
+        }
+    }
+}
+
+#[test]
+fn loop_attributes_and_properties_that_compress_stay() {
+    let image = &Image::of(&BTRFS, 512 << 20);
+    let at = |name: &str| image.path().join(name);
+    let dirs: [(&str, &[&str], Compression); 3] = [
+        ("attribute", &["chattr", "+c"], Zlib),
+        ("property", &["setfattr", "-n", "btrfs.compression", "-v", "lzo"], Lzo),
+        ("refused", &["setfattr", "-n", "btrfs.compression", "-v", "zstd"], Zstd),
+    ];
+    for (name, mark, way) in dirs {
+        fs::create_dir(at(name)).unwrap();
+        run(mark[0], mark[1..].iter().map(AsRef::as_ref).chain([at(name).as_os_str()]));
+        let file = squeezed(image, &format!("{name}/file"));
+        assert_eq!(how(&file)[0], way, "{name}");
+        if name == "refused" {
+            // Not to be compressed any more: what is, stays so.
+            run("setfattr", ["-x".as_ref(), "btrfs.compression".as_ref(), file.as_os_str()]);
+            run("chattr", ["+m".as_ref(), file.as_os_str()]);
+        }
+        let before = all_looks(&file);
+        let (summary, _) = apply(&plan(&[&file], Policy::WholeFile));
+        assert_eq!((summary.skipped.len(), summary.moved_bytes), (0, SIZE), "{summary:?}");
+        assert_eq!(how(&file), [way].repeat(FEWEST as usize), "{name}");
+        assert_eq!(all_looks(&file), before, "{name}");
+        assert!(holds(&file, SIZE, compressible).unwrap());
+    }
+    image.fsck();
+}
+
+#[test]
+fn loop_a_well_laid_compressed_file_is_not_fragmented() {
+    let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
+    let file = image.path().join("file");
+    let mut bytes = vec![0; SIZE as usize];
+    compressible(0, &mut bytes);
+    fs::write(&file, &bytes).unwrap();
+    image.sync();
+    assert_eq!(stored(&file).len() as u64, FEWEST);
+    let bad = squeezed(image, "bad");
+    // Root is told where each extent ends; others are not, and are not to be fooled by it.
+    for user in [false, true] {
+        let fragmend = || if user { as_a_user(FRAGMEND) } else { Command::new(FRAGMEND) };
+        let good = scanned(fragmend(), &file);
+        let figure = |totals: &Value, name: &str| totals[name].as_u64().unwrap();
+        let counted = (figure(&good, "extents"), figure(&good, "ideal_extents"));
+        assert_eq!((counted, figure(&good, "fragmented_files")), ((FEWEST, FEWEST), 0), "{good}");
+        let bad = scanned(fragmend(), &bad);
+        let counted = (figure(&bad, "extents"), figure(&bad, "ideal_extents"));
+        assert_eq!(counted, (SIZE >> 15, FEWEST), "{bad}");
+        assert_eq!(figure(&bad, "requests_now"), SIZE >> 15);
+    }
+    assert_eq!(plan(&[&file], Policy::WholeFile).files, []);
+    assert_eq!(plan(&[&file], Policy::Bypass).files, []);
+}
+
+#[test]
+fn loop_only_root_is_told_how_a_file_is_compressed() {
+    let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
+    let file = squeezed(image, "file");
+    let before = (stored(&file), all_looks(&file));
+    let plan_file = image.scratch().join("plan.json");
+    plan(&[&file], Policy::WholeFile).write(&plan_file).unwrap();
+    let mut command = as_a_user(FRAGMEND);
+    command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
+    let said = finish(&mut command).expect(&[2]);
+    assert!(said.contains("\"permission_denied\"") && said.contains("run as root"), "{said}");
+    assert_eq!((stored(&file), all_looks(&file)), before);
+}
+
+#[test]
+fn loop_what_is_compressed_in_part_moves_part_by_part() {
+    let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
+    let file = squeezed(image, "file");
+    // Behind it, plain data in pieces.
+    let (plain, dummy) =
+        (File::options().write(true).open(&file).unwrap(), File::create(image.path().join("d")));
+    interleave(&plain, &dummy.unwrap(), SIZE, SIZE, &[4096]).unwrap();
+    drop(plain);
+    image.sync();
+    let before = (fs::read(&file).unwrap(), all_looks(&file));
+    let mut made = plan(&[&file], Policy::WholeFile);
+    let ranges = &made.files[0].ranges;
+    assert_eq!(ranges.iter().map(|r| r.length).collect::<Vec<_>>(), [SIZE, SIZE]);
+    // A plan that was edited to take both at once.
+    let mut both = made.clone();
+    both.files[0].ranges.pop();
+    both.files[0].ranges[0].length = 2 * SIZE;
+    let (summary, _) = apply(&both);
+    assert_eq!(reasons(&summary, &file), [SkipReason::Encoded], "{summary:?}");
+    // One whose end cuts an extent: that one stays.
+    made.files[0].ranges[0].length = SIZE - 4096;
+    let last = *stored(&file).last().unwrap();
+    let (summary, receipts) = apply(&made);
+    assert_eq!(summary.ranges_moved, 2, "{receipts:?}");
+    assert_eq!(receipts[1].extents_after, Some(1), "plain data in one piece");
+    assert_eq!(*stored(&file).last().unwrap(), last);
+    assert_eq!(stored(&file).len() as u64, FEWEST + 1);
+    assert_eq!((fs::read(&file).unwrap(), all_looks(&file)), before);
+    image.fsck();
+    assert_eq!(fs::read(&file).unwrap(), before.0);
+}
+
+#[test]
+fn loop_holes_unwritten_space_and_the_end_of_a_compressed_file_stay() {
+    let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
+    let file = squeezed(image, "file");
+    let change = |offset: u64, length: u64, mode: &str| {
+        let (offset, length) = (offset.to_string(), length.to_string());
+        let args = [mode, "-o", &offset, "-l", &length].map(AsRef::as_ref);
+        run("fallocate", args.into_iter().chain([file.as_os_str()]));
+    };
+    change(128 << 10, 64 << 10, "-p");
+    change(512 << 10, 64 << 10, "-z");
+    change(SIZE, 256 << 10, "-n");
+    File::options().write(true).open(&file).unwrap().set_len(SIZE - 100).unwrap();
+    image.sync();
+    let holes = |path: &Path| {
+        let layout = fragmend_scan::layout_of(File::open(path).unwrap()).unwrap();
+        let unwritten = layout.extents().iter().filter(|e| !e.kind.is_addressed());
+        (layout.runs().collect::<Vec<_>>(), unwritten.copied().collect::<Vec<_>>())
+    };
+    let before = (fs::read(&file).unwrap(), all_looks(&file), holes(&file));
+    let (summary, _) = apply(&plan(&[&file], Policy::WholeFile));
+    assert!(summary.ranges_moved >= 3 && summary.skipped.is_empty(), "{summary:?}");
+    image.fsck();
+    assert_eq!((fs::read(&file).unwrap(), all_looks(&file), holes(&file)), before);
+    assert!(how(&file).iter().all(|c| *c == Zstd));
+}
+
+#[test]
+fn loop_a_compressed_file_that_a_snapshot_shares() {
+    let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
+    let at = |name: &str| image.path().join(name);
+    btrfs(&["subvolume", "create"], &[&at("source")]);
+    let file = squeezed(image, "source/file");
+    btrfs(&["subvolume", "snapshot", "-r"], &[&at("source"), &at("snap")]);
+    let snap = at("snap/file");
+    let (used, before) = (data_used(image), (stored(&snap), all_looks(&snap)));
+    let settings = Settings { policy: Policy::WholeFile, unshare: true, ..Settings::default() };
+    assert_eq!(plan(&[&file], Policy::WholeFile).files, []);
+    let made = plan_with(&[&file], &settings);
+    // What is stored counts, not what it is when it is read.
+    let cost: u64 = stored(&file).iter().map(|e| e.stored).sum();
+    assert!(cost < SIZE / 2, "{cost}");
+    assert_eq!(made.summary.space_cost_bytes, cost);
+    let (summary, _) = apply(&made);
+    assert_eq!(reasons(&summary, &file), [SkipReason::Shared], "{summary:?}");
+    assert_eq!((data_used(image), shared_bytes(&file)), (used, SIZE));
+    let options = Options { unshare: true, rate: Rate::Unlimited, ..Options::default() };
+    let (summary, _) = apply_with(&made, &options);
+    assert_eq!((summary.moved_bytes, summary.space_cost_bytes), (SIZE, cost), "{summary:?}");
+    let now: u64 = stored(&file).iter().map(|e| e.stored).sum();
+    assert_eq!((data_used(image), shared_bytes(&file)), (used + now, 0));
+    assert!(now <= cost, "longer extents compress no worse: {cost} bytes, then {now}");
+    assert_eq!((stored(&snap), all_looks(&snap)), before);
+    image.fsck();
+    assert!(holds(&file, SIZE, compressible).unwrap());
+    assert!(holds(&snap, SIZE, compressible).unwrap());
+}
+
+#[test]
+fn loop_writers_of_a_compressed_file_see_their_own_bytes() {
+    const BYTES: u64 = 8 << 20;
+    for (engine, direct, block) in
+        [("psync", 0, "32k"), ("psync", 1, "4k"), ("mmap", 0, "4k"), ("io_uring", 0, "64k")]
+    {
+        let image = Image::of(&BTRFS_ZSTD, 512 << 20);
+        let file = image.path().join("file");
+        alternating(&file, BYTES, 32 << 10, compressible).unwrap();
+        let (size, engine, direct) =
+            (format!("size={BYTES}"), format!("ioengine={engine}"), format!("direct={direct}"));
+        let bs = format!("bs={block}");
+        // A pattern, so that it compresses; the header of each block tells when it was written.
+        let load = [&size, "rw=randwrite", &bs, "verify=crc32c", "verify_pattern=0xfa", "loops=3"];
+        let of_run = [&engine, &direct, "verify_backlog=64", "verify_fatal=1", "overwrite=1"];
+        let seed = ["randseed=7"];
+        let mut writer = fio::command(&file, &[&load[..], &of_run, &seed].concat());
+        let mut writer = Running::start(writer.stdout(Stdio::piped()).stderr(Stdio::piped()));
+        // Again and again while it writes: what it writes is in pieces soon.
+        let (mut moved, mut left_alone) = (0, Vec::new());
+        while writer.child().try_wait().unwrap().is_none() {
+            let made = plan(&[&file], Policy::WholeFile);
+            let (summary, receipts) = apply(&made);
+            let ranges: usize = made.files.iter().map(|f| f.ranges.len()).sum();
+            assert_eq!(receipts.len(), ranges, "every range has its receipt");
+            moved += summary.moved_bytes;
+            left_alone.extend(summary.skipped.iter().map(|s| s.reason));
+        }
+        let written = fio::parse(&writer.wait().expect(&[0])).write;
+        assert!(written.bytes >= BYTES, "fio wrote {} bytes", written.bytes);
+        left_alone.sort_unstable();
+        left_alone.dedup();
+        println!("{engine} {direct}: {moved} bytes moved, left alone: {left_alone:?}");
+        image.fsck();
+        fio::run(&file, &[&load[..], &seed, &["verify_only=1"]].concat());
+    }
+}

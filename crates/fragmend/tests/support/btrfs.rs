@@ -1,0 +1,50 @@
+//! What the tests of Btrfs share: compressed files, snapshots, and what its tools say.
+
+use super::SIZE;
+use fragmend_sys::btrfs::{Compressed, Compression, compressed};
+use fragmend_testbed::fragment::{alternating, compressible};
+use fragmend_testbed::image::{Image, run};
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Mounts the image again with another way to compress: `no`, `zstd:7`, ...
+pub fn compress(image: &Image, how: &str) {
+    let options = format!("remount,compress={how}");
+    run("mount", ["-o".as_ref(), options.as_ref(), image.path().as_os_str()]);
+}
+
+/// A file of [`SIZE`] in compressed extents of 32 KiB, none behind the one before it.
+pub fn squeezed(image: &Image, name: &str) -> PathBuf {
+    let path = image.path().join(name);
+    alternating(&path, SIZE, 32 << 10, compressible).expect("a compressed file");
+    image.sync();
+    assert_eq!(how(&path).len() as u64, SIZE >> 15, "{name} is compressed, piece by piece");
+    path
+}
+
+/// How a file's compressed extents are compressed, one by one.
+pub fn how(path: &Path) -> Vec<Compression> {
+    stored(path).iter().map(|e| e.compression).collect()
+}
+
+/// Its compressed extents.
+pub fn stored(path: &Path) -> Vec<Compressed> {
+    let file = File::open(path).unwrap();
+    file.sync_all().unwrap();
+    compressed(&file, file.metadata().unwrap().ino(), 0..u64::MAX).unwrap()
+}
+
+/// Runs `btrfs` on some paths.
+pub fn btrfs(args: &[&str], paths: &[&Path]) -> String {
+    let paths = paths.iter().map(|p| p.as_os_str());
+    run("btrfs", args.iter().map(AsRef::as_ref).chain(paths))
+}
+
+/// Bytes of data that the file system holds, as `btrfs filesystem df` says.
+pub fn data_used(image: &Image) -> u64 {
+    image.sync();
+    let said = btrfs(&["filesystem", "df", "--raw"], &[image.path()]);
+    let line = said.lines().find(|l| l.starts_with("Data")).expect("a line about data");
+    line.rsplit("used=").next().and_then(|n| n.trim().parse().ok()).expect("bytes used")
+}

@@ -1,0 +1,132 @@
+//! Pieces: what a read sees of a layout. A piece goes on as long as the data does, in the file and
+//! on the device, whoever else uses it and however it is stored there.
+//!
+//! Compressed data is stored in extents of its own, each of which holds at most
+//! [`LONGEST_ENCODED`] bytes of a file. Where one begins behind the last byte that the one before
+//! it is stored in, the device goes on reading: that is no break.
+
+use crate::{ByteRange, Extent, Layout};
+
+/// The most of a file's bytes that one compressed extent holds (`BTRFS_MAX_UNCOMPRESSED`,
+/// fs/btrfs/fs.h).
+pub const LONGEST_ENCODED: u64 = 128 << 10;
+
+/// A stretch of a file that lies in one stretch of the device. All figures are bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The file bytes that it covers.
+    pub range: ByteRange,
+    /// How many of them are stored encoded.
+    pub encoded: u64,
+    /// Where it begins on the device.
+    pub physical: u64,
+    /// Where it ends there.
+    pub physical_end: u64,
+}
+
+impl Piece {
+    fn of(extent: &Extent) -> Self {
+        Self {
+            range: extent.range(),
+            encoded: if extent.kind.is_encoded() { extent.length } else { 0 },
+            physical: extent.physical,
+            physical_end: extent.physical_end(),
+        }
+    }
+
+    fn goes_on_in(&self, next: &Self) -> bool {
+        self.range.end == next.range.start && self.physical_end == next.physical
+    }
+}
+
+/// The fewest extents that hold so many bytes, plain ones being at most `largest` bytes long.
+pub fn fewest_extents(bytes: u64, encoded: u64, largest: u64) -> u64 {
+    encoded.div_ceil(LONGEST_ENCODED) + (bytes - encoded).div_ceil(largest)
+}
+
+impl Layout {
+    /// The pieces that `range` lies in, in file order.
+    pub fn pieces_within(&self, range: ByteRange) -> impl Iterator<Item = Piece> + '_ {
+        let addressed = self.within(range).filter(|e| e.kind.is_addressed());
+        let mut pieces = addressed.map(|e| Piece::of(&e)).peekable();
+        std::iter::from_fn(move || {
+            let mut piece = pieces.next()?;
+            while let Some(next) = pieces.next_if(|next| piece.goes_on_in(next)) {
+                piece.range.end = next.range.end;
+                piece.encoded += next.encoded;
+                piece.physical_end = next.physical_end;
+            }
+            Some(piece)
+        })
+    }
+
+    /// All of them.
+    pub fn all_pieces(&self) -> impl Iterator<Item = Piece> + '_ {
+        self.pieces_within(ByteRange { start: 0, end: u64::MAX })
+    }
+
+    /// How many pieces `range` lies in: the requests that a read of it costs when no request
+    /// limit cuts further.
+    pub fn pieces(&self, range: ByteRange) -> u64 {
+        self.pieces_within(range).count() as u64
+    }
+
+    /// Offsets where data goes on in the file but not on the device, in ascending order.
+    pub fn breaks(&self) -> impl Iterator<Item = u64> + '_ {
+        let mut end = None;
+        self.all_pieces().filter_map(move |piece| {
+            let before = end.replace(piece.range.end);
+            (before == Some(piece.range.start)).then_some(piece.range.start)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ExtentKind, FileId};
+
+    const KIB: u64 = 1024;
+
+    fn layout(extents: &[(u64, u64, u64, ExtentKind)]) -> Layout {
+        let mut l = Layout::new(FileId { device: 1, inode: 2, generation: 3 }, 0);
+        for &(logical, physical, length, kind) in extents {
+            l.push(Extent { logical, physical, length, kind });
+        }
+        l
+    }
+
+    fn encoded(stored: u64) -> ExtentKind {
+        ExtentKind::Encoded { stored, shared: false }
+    }
+
+    #[test]
+    fn compressed_extents_that_follow_each_other_on_the_device_are_one_piece() {
+        let k = 128 * KIB;
+        let l = layout(&[
+            (0, 0, k, encoded(60 * KIB)),
+            (k, 60 * KIB, k, encoded(40 * KIB)),
+            (2 * k, 100 * KIB, k, ExtentKind::Data),
+            (3 * k, 300 * KIB, k, encoded(40 * KIB)),
+        ]);
+        assert_eq!(l.breaks().collect::<Vec<_>>(), [3 * k]);
+        let first = l.all_pieces().next().unwrap();
+        assert_eq!((first.range.end, first.encoded, first.physical_end), (3 * k, 2 * k, 228 * KIB));
+        // A part of a compressed extent is read from all of it.
+        assert_eq!(l.pieces(ByteRange { start: 64 * KIB, end: k + 4 * KIB }), 1);
+        assert_eq!(l.extents().len(), 4);
+    }
+
+    #[test]
+    fn who_else_uses_an_extent_does_not_break_it() {
+        let l = layout(&[(0, 0, 4096, ExtentKind::Data), (4096, 4096, 4096, ExtentKind::Shared)]);
+        assert_eq!((l.all_pieces().count(), l.extents().len()), (1, 2));
+    }
+
+    #[test]
+    fn the_fewest_extents_are_what_compression_allows() {
+        assert_eq!(fewest_extents(1 << 20, 1 << 20, 128 << 20), 8);
+        assert_eq!(fewest_extents((1 << 20) + 1, 1 << 20, 128 << 20), 9);
+        assert_eq!(fewest_extents(256 << 20, 0, 128 << 20), 2);
+    }
+}

@@ -1,0 +1,80 @@
+//! What of a file may be moved: stretches of data that are nobody else's and stored alike.
+//!
+//! Data that is shared with other files would be theirs and a copy afterwards, which takes space:
+//! it is moved only where that was asked for. Compressed data is moved apart from plain data,
+//! because engines do; and since it is stored in extents of [`LONGEST_ENCODED`] bytes of the file
+//! wherever there is room, only where it lies in more pieces than that makes.
+
+use fragmend_layout::{ByteRange, ExtentKind, LONGEST_ENCODED, Layout};
+
+/// The stretches that may be moved, in ascending order.
+pub fn stretches(layout: &Layout, unshare: bool) -> Vec<ByteRange> {
+    let mut runs: Vec<(ByteRange, bool)> = Vec::new();
+    let may_move = |kind: ExtentKind| kind.is_addressed() && (unshare || !kind.is_shared());
+    for e in layout.extents().iter().filter(|e| may_move(e.kind)) {
+        match runs.last_mut() {
+            Some((run, encoded)) if run.end == e.logical && *encoded == e.kind.is_encoded() => {
+                run.end = e.range().end;
+            }
+            _ => runs.push((e.range(), e.kind.is_encoded())),
+        }
+    }
+    let hopeless = |run: ByteRange, encoded| {
+        encoded && layout.pieces(run) <= run.len().div_ceil(LONGEST_ENCODED)
+    };
+    runs.into_iter()
+        .filter(|(run, encoded)| !hopeless(*run, *encoded))
+        .map(|(run, _)| run)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fragmend_layout::{Extent, FileId};
+
+    const KIB: u64 = 1024;
+
+    fn layout(extents: &[(u64, u64, u64, ExtentKind)]) -> Layout {
+        let mut l = Layout::new(FileId { device: 1, inode: 2, generation: 3 }, 0);
+        for &(logical, physical, length, kind) in extents {
+            l.push(Extent { logical, physical, length, kind });
+        }
+        l
+    }
+
+    #[test]
+    fn what_is_shared_is_left_out_unless_it_was_asked_for() {
+        let l = layout(&[
+            (0, 90 * KIB, 8 * KIB, ExtentKind::Data),
+            (8 * KIB, 50 * KIB, 8 * KIB, ExtentKind::Shared),
+            (16 * KIB, 10 * KIB, 8 * KIB, ExtentKind::Data),
+        ]);
+        let range = |start, end| ByteRange { start: start * KIB, end: end * KIB };
+        assert_eq!(stretches(&l, false), [range(0, 8), range(16, 24)]);
+        assert_eq!(stretches(&l, true), [range(0, 24)]);
+        assert_eq!(l.shared_bytes(range(4, 24)), 8 * KIB);
+    }
+
+    #[test]
+    fn compressed_data_is_moved_where_fewer_extents_would_hold_it() {
+        let encoded = |shared| ExtentKind::Encoded { stored: 20 * KIB, shared };
+        let short = |shared| {
+            layout(&[
+                (0, 90 * KIB, 64 * KIB, encoded(shared)),
+                (64 * KIB, 50 * KIB, 64 * KIB, encoded(shared)),
+                (128 * KIB, 10 * KIB, 4 * KIB, ExtentKind::Data),
+            ])
+        };
+        let whole = ByteRange { start: 0, end: 128 * KIB };
+        let tail = ByteRange { start: 128 * KIB, end: 132 * KIB };
+        assert_eq!(stretches(&short(false), false), [whole, tail]);
+        assert_eq!(stretches(&short(true), false), [tail]);
+        assert_eq!(short(true).shared_bytes(whole), 40 * KIB);
+        let long = layout(&[
+            (0, 90 * KIB, 128 * KIB, encoded(false)),
+            (128 * KIB, 50 * KIB, 128 * KIB, encoded(false)),
+        ]);
+        assert_eq!(stretches(&long, true), []);
+    }
+}
