@@ -24,8 +24,26 @@ pub struct Bed {
     pub atom: u64,
     /// Whether the disk keeps what it flushed.
     pub honest: bool,
+    /// What must be there.
+    pub promise: Promise,
     /// Whether all is done in a guest, because this kernel need not have the file system.
     pub in_guest: bool,
+}
+
+/// What must be there after a cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// What each file's role says: see [`crate::files::Role`].
+    Everything,
+    /// The same, but a file that nobody writes may have a later time of modification: a rewrite
+    /// that was cut short leaves its own, and whose it is `fragmend recover` cannot know.
+    ButTimes,
+    /// What a file that nobody writes holds; and of others what was synced before a checkpoint
+    /// began that is complete. Where something is or was on its way, anything may be. That is F2FS:
+    /// its `fsync` lets a checkpoint that is under way have a file's node blocks, and returns before
+    /// that is complete; and it flushes once, behind node blocks and data alike. Measured: without
+    /// a move, too, cuts during a checkpoint lose what was synced a moment before.
+    OfCheckpoints,
 }
 
 /// Who moves files while the load runs.
@@ -73,11 +91,17 @@ const OF_F2FS: Size = Size { bytes: 320 * MIB, free: 128 * MIB, atom: 4096 };
 const fn engine(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {
     let Size { bytes, free, atom } = size;
     let mover = Mover::Fragmend(&[]);
-    Bed { name, file_system, bytes, free, atom, mover, honest: true, in_guest: false }
+    let promise = Promise::Everything;
+    Bed { name, file_system, bytes, free, atom, mover, honest: true, promise, in_guest: false }
 }
 
 const fn rewriting(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {
-    Bed { mover: Mover::Fragmend(REWRITING), ..engine(name, file_system, size) }
+    let mover = Mover::Fragmend(REWRITING);
+    Bed { mover, promise: Promise::ButTimes, ..engine(name, file_system, size) }
+}
+
+const fn in_guest(bed: Bed) -> Bed {
+    Bed { in_guest: true, promise: Promise::OfCheckpoints, ..bed }
 }
 
 const fn alone(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {
@@ -93,7 +117,7 @@ pub static ENGINES: [Bed; 10] = [
     engine("xfs-rmap", &XFS_RMAP, OF_XFS),
     engine("btrfs", &BTRFS, OF_BTRFS),
     engine("btrfs-zstd", &BTRFS_ZSTD, OF_BTRFS),
-    Bed { in_guest: true, ..engine("f2fs", &F2FS, OF_F2FS) },
+    in_guest(engine("f2fs", &F2FS, OF_F2FS)),
     rewriting("rewrite-ext4", &EXT4, SMALL),
     rewriting("rewrite-xfs-plain", &XFS_PLAIN, OF_XFS),
 ];
@@ -103,7 +127,7 @@ pub static ALONE: [Bed; 4] = [
     alone("ext4-alone", &EXT4, SMALL),
     alone("xfs-alone", &XFS, OF_XFS),
     alone("btrfs-alone", &BTRFS, OF_BTRFS),
-    Bed { in_guest: true, ..alone("f2fs-alone", &F2FS, OF_F2FS) },
+    in_guest(alone("f2fs-alone", &F2FS, OF_F2FS)),
 ];
 
 /// What must be caught: a mover that takes no care, and a disk that lies.

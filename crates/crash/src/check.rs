@@ -1,5 +1,6 @@
 //! Whether the files are what they must be, given what was durable.
 
+use crate::bed::Promise;
 use crate::content::{self, Found, WORD};
 use crate::files::{CHURN, FileOf, MENDED, Role, floor, pieces};
 use crate::marks::Mark;
@@ -13,6 +14,10 @@ use std::path::Path;
 #[derive(Clone, Debug)]
 pub struct Expected<'a> {
     files: Vec<OfFile<'a>>,
+    promise: Promise,
+    /// Said since a commit began, and before that since the last one was complete: where only
+    /// commits count.
+    waiting: [Vec<Mark>; 2],
 }
 
 #[derive(Clone, Debug)]
@@ -22,8 +27,7 @@ struct OfFile<'a> {
     oldest: Vec<u16>,
     /// Smallest size.
     bytes: u64,
-    /// Whether its time of modification may be later than at first.
-    touched: bool,
+    promise: Promise,
 }
 
 /// What may be where nothing was synced.
@@ -69,26 +73,32 @@ pub struct Checked {
 
 impl<'a> Expected<'a> {
     /// What holds before any mark.
-    pub fn at_first(files: &'a [FileOf]) -> Self {
+    pub fn at_first(files: &'a [FileOf], promise: Promise) -> Self {
         let of = |file: &'a FileOf| OfFile {
             file,
             oldest: vec![0; file.bytes.div_ceil(UNIT) as usize],
             bytes: if file.role == Role::Truncated { floor(file.bytes) } else { file.bytes },
-            touched: false,
+            promise,
         };
-        Self { files: files.iter().map(of).collect() }
-    }
-
-    /// The same where files are rewritten: one that was cut short leaves its own time, and whose
-    /// it is `fragmend recover` cannot know.
-    #[must_use]
-    pub fn but_times_may_be_later(mut self) -> Self {
-        self.files.iter_mut().for_each(|of| of.touched = true);
-        self
+        Self { files: files.iter().map(of).collect(), promise, waiting: Default::default() }
     }
 
     /// What holds behind a mark.
     pub fn learn(&mut self, mark: Mark) {
+        if self.promise != Promise::OfCheckpoints {
+            return self.hold(mark);
+        }
+        let [since, before] = &mut self.waiting;
+        match mark {
+            Mark::Committing => before.append(since),
+            Mark::Committed => {
+                std::mem::take(before).into_iter().for_each(|mark| self.hold(mark));
+            }
+            mark => since.push(mark),
+        }
+    }
+
+    fn hold(&mut self, mark: Mark) {
         match mark {
             Mark::Synced { tag, from, to, version } => {
                 let Some(of) = self.files.iter_mut().find(|of| of.file.tag == tag) else { return };
@@ -132,7 +142,8 @@ impl<'a> Expected<'a> {
             checked.files += 1;
             checked.bytes += read.len() as u64;
             let tag = name.parse().unwrap_or(0);
-            let fine = |_, found| matches!(found, Found::Zero | Found::Version(0));
+            let any = self.promise == Promise::OfCheckpoints;
+            let fine = |_, found| any || matches!(found, Found::Zero | Found::Version(0));
             checked.wrong.extend(compare(
                 &format!("{CHURN}/{name}"),
                 tag,
@@ -156,15 +167,15 @@ impl OfFile<'_> {
         let FileOf { name, tag, role, .. } = self.file;
         let oldest = |at: u64| self.oldest.get((at / UNIT) as usize).copied().unwrap_or(0);
         let floor = floor(self.file.bytes);
+        let any = self.promise == Promise::OfCheckpoints;
         let fine = |at: u64, found: Found| match (role, found) {
             (Role::Still, found) => found == Found::Version(0),
             (Role::Buffered | Role::Direct | Role::Mapped, Found::Version(v)) => v >= oldest(at),
-            (Role::Appended, found) => {
-                found == Found::Version(0) || found == Found::Zero && at + WORD > self.bytes
-            }
+            (Role::Buffered | Role::Direct | Role::Mapped, _) => any,
+            (Role::Appended, Found::Version(0)) => true,
+            (Role::Appended, found) => (any || found == Found::Zero) && at + WORD > self.bytes,
             (Role::Truncated, Found::Version(v)) => v == 0 || at >= floor,
-            (Role::Truncated, found) => found == Found::Zero && at >= floor,
-            (_, _) => false,
+            (Role::Truncated, found) => (any || found == Found::Zero) && at >= floor,
         };
         let expected = |at: u64| match role {
             Role::Buffered | Role::Direct | Role::Mapped => {
@@ -192,7 +203,8 @@ impl OfFile<'_> {
         if let (Role::Still, Ok(meta)) = (role, path.metadata()) {
             let now = (meta.mode(), (meta.mtime(), meta.mtime_nsec()));
             let then = (self.file.mode, self.file.modified);
-            let touched = self.touched && now.0 == then.0 && now.1 > then.1;
+            let times = self.promise == Promise::ButTimes;
+            let touched = times && now.0 == then.0 && now.1 > then.1;
             if now != then && !touched {
                 differs("mode and modification time", format!("{then:?}"), format!("{now:?}"));
             }
@@ -284,7 +296,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let made = files(dir.path());
         change(dir.path());
-        let mut expected = Expected::at_first(&made);
+        let mut expected = Expected::at_first(&made, Promise::Everything);
         marks.iter().for_each(|mark| expected.learn(*mark));
         let checked = expected.check(dir.path()).unwrap();
         assert_eq!(checked.files, 5);
@@ -325,5 +337,22 @@ mod tests {
             let wrong = wrong(marks, change).join("\n");
             assert!(wrong.contains(said), "case {n}: {wrong}");
         }
+    }
+
+    #[test]
+    fn where_only_checkpoints_count_what_was_synced_waits_for_one() {
+        let synced = Mark::Synced { tag: 2, from: 512, to: 1024, version: 3 };
+        let marks = |marks: &[Mark]| {
+            let dir = tempfile::tempdir().unwrap();
+            let made = files(dir.path());
+            put(dir.path().join(MENDED).join("Truncated"), 4096, &of(9, 0, 0));
+            let mut expected = Expected::at_first(&made, Promise::OfCheckpoints);
+            marks.iter().for_each(|mark| expected.learn(*mark));
+            expected.check(dir.path()).unwrap().wrong.len()
+        };
+        assert_eq!(marks(&[synced, Mark::Committed]), 0);
+        assert_eq!(marks(&[Mark::Committing, synced, Mark::Committed]), 0);
+        assert_eq!(marks(&[synced, Mark::Committing]), 0);
+        assert_eq!(marks(&[synced, Mark::Committing, Mark::Committed]), 1);
     }
 }

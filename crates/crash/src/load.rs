@@ -46,7 +46,7 @@ pub fn run(root: &Path, files: &[FileOf], seed: u64, marks: &Marks) {
         let (stop_churn, random) = (&stop, Random::new(seed ^ u64::from(CHURN_TAGS)));
         scope.spawn(move || churn(&root.join(CHURN), random, calm, stop_churn));
         let stop_commits = &stop;
-        scope.spawn(move || commits(root, calm, stop_commits));
+        scope.spawn(move || commits(root, calm, stop_commits, marks));
         let _ = io::stdin().read(&mut [0]);
         stop.store(true, Ordering::Relaxed);
     });
@@ -201,11 +201,13 @@ impl Worker<'_> {
 }
 
 /// Has the file system commit everything now and then, whatever is under way.
-fn commits(root: &Path, calm: u64, stop: &AtomicBool) {
+fn commits(root: &Path, calm: u64, stop: &AtomicBool, marks: &Marks) {
     let root = File::open(root).expect("the root");
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(100 + 50 * calm));
+        marks.say(&Mark::Committing).expect("somebody listens");
         rustix::fs::syncfs(&root).expect("syncfs");
+        marks.say(&Mark::Committed).expect("somebody listens");
     }
 }
 

@@ -74,10 +74,7 @@ pub fn look(recording: &Recording, cuts: &[Cut], nodes: Nodes, mnt: &Path) -> Ou
     let disk = Marks::open(nodes.marks).expect("a disk that can be cut");
     let (halfway, under_way) = (halfway(recording), under_way(recording));
     let mut marks = recording.marks.iter().peekable();
-    let mut expected = Expected::at_first(&recording.run.files);
-    if recording.bed.recovers() {
-        expected = expected.but_times_may_be_later();
-    }
+    let mut expected = Expected::at_first(&recording.run.files, recording.bed.promise);
     let mut outcome = Outcome::default();
     for cut in cuts {
         while let Some((_, mark)) = marks.next_if(|(place, _)| *place < cut.position) {

@@ -40,6 +40,10 @@ pub enum Mark {
         /// Its size.
         bytes: u64,
     },
+    /// Everything is about to be committed.
+    Committing,
+    /// What was there when [`Mark::Committing`] was said last is durable.
+    Committed,
     /// So many bytes of file `tag` were moved, says their receipt. Promises nothing.
     Moved {
         /// Which file.

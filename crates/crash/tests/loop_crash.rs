@@ -63,6 +63,7 @@ engines! {
     loop_300_cuts_of_xfs_rmap_lose_nothing => "xfs-rmap";
     loop_300_cuts_of_btrfs_lose_nothing => "btrfs";
     loop_300_cuts_of_btrfs_zstd_lose_nothing => "btrfs-zstd";
+    uml_300_cuts_of_f2fs_lose_nothing => "f2fs";
     loop_300_cuts_of_rewrite_on_ext4_lose_nothing => "rewrite-ext4";
     loop_300_cuts_of_rewrite_on_xfs_lose_nothing => "rewrite-xfs-plain";
 }

@@ -12,7 +12,7 @@ use fragmend_testbed::process::{Finished, finish};
 use fragmend_testbed::tools::extents;
 use inside::{f2fs, guest_tests};
 use serde_json::Value;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
@@ -48,6 +48,16 @@ fn what_must_stay_in_place_is_left_alone(image: &Image) {
         ));
     });
     drop(writer);
+    let mut writer = None;
+    let written = left_alone(image, "written", SkipReason::Busy, |path| {
+        let script = "import os,sys\nf=os.open(sys.argv[1],os.O_RDWR)\n\
+             os.write(1,b'r')\nsys.stdin.read()";
+        writer = Some(holder(path, script));
+    });
+    let reader = File::open(&written).unwrap();
+    drop(writer);
+    assert_eq!(apply(&plan(&[&written], Policy::WholeFile)).0.ranges_moved, 1, "readers may stay");
+    drop(reader);
     let policy = Path::new("/sys/fs/f2fs").join(image.block_device().name()).join("ipu_policy");
     let as_it_was = fs::read_to_string(&policy).unwrap();
     // Always in place (`F2FS_IPU_FORCE`).

@@ -160,7 +160,8 @@ fn writers_on_the_same_file_see_their_own_bytes(image: &Image) {
         let mut command = fio::command(&path, &all.collect::<Vec<_>>());
         let writer = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
         std::thread::sleep(Duration::from_millis(300));
-        let (summary, _) = apply(&plan);
+        let forced = Options { rate: Rate::Unlimited, force: true, ..Options::default() };
+        let (summary, _) = apply_with(&plan, &forced);
         let written = fio::parse(&writer.wait().expect(&[0])).write;
         assert!(written.bytes >= SIZE, "fio wrote {} bytes", written.bytes);
         println!(

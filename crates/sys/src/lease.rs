@@ -1,8 +1,9 @@
-//! Write leases (fcntl(2), `F_SETLEASE`): for as long as one is held, nobody else has the file
-//! open, and whoever opens or truncates it waits.
+//! Leases (fcntl(2), `F_SETLEASE`). For as long as a write lease is held, nobody else has the file
+//! open, and whoever opens or truncates it waits. A read lease does the same to those who write.
 //!
-//! The kernel grants one only while the holder's is the sole open file description: a mapping, a
-//! swap file, a loop device and a running program each hold one of their own. Who comes later
+//! The kernel grants a write lease only while the holder's is the sole open file description: a
+//! mapping, a swap file, a loop device and a running program each hold one of their own; and a read
+//! lease while none of them, the holder's among them, may write. Who comes later
 //! waits until the lease is given back, but no longer than [`break_time`]; then the kernel takes
 //! it away. `O_NONBLOCK` openers get `EWOULDBLOCK` at once. The holder must not open the file
 //! again: it would wait for itself.
@@ -13,21 +14,34 @@ use std::time::{Duration, Instant};
 
 const F_SETSIG: i32 = 10;
 
-/// A write lease; given back when dropped, and by the kernel with the last descriptor.
+/// A lease; given back when dropped, and by the kernel with the last descriptor.
 #[derive(Debug)]
 pub struct Lease<'a> {
     file: BorrowedFd<'a>,
+    kind: i32,
     taken: Instant,
     break_time: Option<Duration>,
 }
 
 impl<'a> Lease<'a> {
-    /// Takes one on an open file.
+    /// Takes a write lease on an open file.
     ///
     /// # Errors
     /// `EAGAIN` while the file is open anywhere else, `EACCES` for who neither owns the file nor
     /// has `CAP_LEASE`, `EINVAL` where the file system or the system has no leases.
     pub fn take(file: &'a impl AsFd) -> io::Result<Self> {
+        Self::of_kind(file, libc::F_WRLCK)
+    }
+
+    /// Takes a read lease on a file that was opened for reading only.
+    ///
+    /// # Errors
+    /// `EAGAIN` while somebody has it open for writing, and as [`take`](Self::take).
+    pub fn take_read(file: &'a impl AsFd) -> io::Result<Self> {
+        Self::of_kind(file, libc::F_RDLCK)
+    }
+
+    fn of_kind(file: &'a impl AsFd, kind: i32) -> io::Result<Self> {
         let file = file.as_fd();
         // Whoever waits is announced by a signal, by default one that ends the process. This one
         // is ignored by default; the lease is asked instead, see `is_wanted`.
@@ -37,15 +51,15 @@ impl<'a> Lease<'a> {
             return Err(io::Error::last_os_error());
         }
         let (taken, break_time) = (Instant::now(), break_time()?);
-        set(file, libc::F_WRLCK)?;
-        Ok(Self { file, taken, break_time })
+        set(file, kind)?;
+        Ok(Self { file, kind, taken, break_time })
     }
 
     /// Whether somebody waits for it, or it was taken away.
     pub fn is_wanted(&self) -> bool {
         // SAFETY: no pointers are passed.
         let held = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_GETLEASE) };
-        held != libc::F_WRLCK
+        held != self.kind
     }
 
     /// Whether the file is still the holder's alone: nobody waits, or nobody can have waited long
@@ -101,6 +115,16 @@ mod tests {
         assert!(lease.is_held() && !opener.is_finished(), "it waits");
         drop(lease);
         opener.join().unwrap().unwrap();
+        drop(file);
+        let reader = std::fs::File::open(&path).unwrap();
+        let writer = std::fs::File::options().write(true).open(&path).unwrap();
+        let refused = Lease::take_read(&reader).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EAGAIN), "{refused}");
+        drop(writer);
+        let lease = Lease::take_read(&reader).unwrap();
+        drop(std::fs::File::open(&path).unwrap());
+        assert!(!lease.is_wanted(), "readers are welcome");
+        drop(lease);
         std::fs::remove_file(path).unwrap();
     }
 }

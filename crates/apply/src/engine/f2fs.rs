@@ -4,22 +4,24 @@
 //! to a segment at a time. What it moves goes to the log for cold data, where ordinary writers of
 //! other files do not write in between. A range in one piece the kernel leaves alone.
 //!
-//! Crash argument. If power fails
+//! Crash argument. What is moved is made durable by a checkpoint, never by an `fsync`: F2FS flushes
+//! the device once at the end of one, so a disk that writes in an order of its own may have the
+//! node blocks that recovery rolls forward from, and not the data. (Tried: with an `fsync`, cuts
+//! within it lost what had moved.) If power fails
 //!
-//! - before a checkpoint or an `fsync` of the file: its node blocks still name the old blocks. A
+//! - before the checkpoint is complete: the last one's node blocks still name the old blocks. A
 //!   block that was valid in the last checkpoint is not written again before the next one.
-//! - after a checkpoint, anybody's: it waited for the moved pages first, because the kernel marks
-//!   them as it marks those that its cleaner moves. Linux does so since 5.19 ("f2fs: fix to tag
-//!   gcing flag on page during file defragment"); older ones are refused unless forced, and
-//!   nothing but the version tells them apart.
-//! - after our `fsync`: it waited for the data before it wrote the node blocks, which recovery
-//!   rolls forward from.
+//! - after a checkpoint, ours or anybody's: it waited for the moved pages, because the kernel marks
+//!   them as it marks those that its cleaner moves, and flushed the device before its last block.
+//!   Linux does so since 5.19 ("f2fs: fix to tag gcing flag on page during file defragment");
+//!   older ones are refused unless forced, and nothing but the version tells them apart.
 //! - in the middle of a range: each block is in one of its two places, with the same bytes.
 //!
-//! Not promised: a program that syncs parts of this very file (`O_DSYNC`, `msync`) makes F2FS write
-//! all of the file's node blocks and wait for its own part of the data only (`f2fs_do_sync_file()`
-//! in fs/f2fs/file.c). If power fails in the instant in which they are on the disk and moved data
-//! is still on its way, that data is lost. It is sent off at once, so such an instant is short.
+//! Who is kept out. Somebody else's `fsync` of this file between the move and the checkpoint would
+//! be as bad as ours. Therefore a range is moved, and made durable, under a read lease: nobody has
+//! the file open for writing, and who opens it so waits until the range is done, or is turned away
+//! with `O_NONBLOCK`. A file that others write is left alone, unless forced. Not promised: that
+//! nobody syncs it through a descriptor that only reads, in the very milliseconds of a power cut.
 //!
 //! There is no donor whose place could be compared before, and no way back. What is looked at
 //! before is whether there are free segments enough for the log to go on in whole ones; where
@@ -36,9 +38,12 @@ use fragmend_sys::block::BlockDevice;
 use fragmend_sys::cache;
 use fragmend_sys::f2fs::{SEGMENT, Segments, defragment, segments};
 use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::handle;
 use fragmend_sys::inode::flags;
+use fragmend_sys::lease::Lease;
 use fragmend_sys::mounts::Mount;
 use fragmend_sys::process::version;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::io;
 use std::time::{Duration, Instant};
@@ -53,6 +58,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(2);
 /// The engine of one F2FS.
 pub(super) struct F2fs {
     device: String,
+    force: bool,
 }
 
 impl F2fs {
@@ -72,7 +78,7 @@ impl F2fs {
             ));
         }
         let device = BlockDevice::from_dev(mount.dev).map_err(|e| format!("its device: {e}"))?;
-        Ok(Self { device: device.name() })
+        Ok(Self { device: device.name(), force })
     }
 }
 
@@ -84,7 +90,16 @@ fn orders_moved_data(release: &str) -> bool {
 impl Engine for F2fs {
     fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
         defragment(&file.fd, 0, 0).map_err(refusal)?;
-        Ok(Box::new(Log { device: self.device.clone(), staged: Vec::new(), buffer: Vec::new() }))
+        // Nobody may have it open for writing, so neither may we; moving takes no more.
+        let how = OFlags::RDONLY | OFlags::NONBLOCK;
+        let reader = handle::reopen(&file.fd, how | OFlags::NOATIME);
+        file.fd = reader.or_else(|_| handle::reopen(&file.fd, how)).map_err(skip_of)?;
+        Ok(Box::new(Log {
+            device: self.device.clone(),
+            force: self.force,
+            staged: Vec::new(),
+            buffer: Vec::new(),
+        }))
     }
 }
 
@@ -118,9 +133,22 @@ fn refusal(error: io::Error) -> Skip {
     }
 }
 
+/// Why there is no read lease.
+fn not_leased(error: io::Error) -> Skip {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::AGAIN) => Skip::new(
+            SkipReason::Busy,
+            "another program has it open for writing, and a power cut while both sync it may lose bytes; --force accepts that",
+        ),
+        _ => skip_of(error),
+    }
+}
+
 /// Sends ranges to the end of the log.
 struct Log {
     device: String,
+    /// Also while others have the file open for writing.
+    force: bool,
     staged: Vec<Staged>,
     buffer: Vec<u8>,
 }
@@ -224,24 +252,33 @@ impl Mover for Log {
 
     fn relocate(&mut self, file: &OpenFile, index: usize, range: ByteRange) -> Relocated {
         let mut done = Relocated { moved: 0, held: Duration::ZERO, skip: None };
+        let lease = match Lease::take_read(&file.fd) {
+            Ok(lease) => Some(lease),
+            Err(_) if self.force => None,
+            Err(e) => return Relocated { skip: Some(not_leased(e)), ..done },
+        };
         if let Some(staged) = self.staged.get_mut(index) {
             staged.moved = true;
         }
         let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, range, false);
         let moved = layout.map_err(skip_of).and_then(|layout| {
-            steps(&layout, range).into_iter().try_for_each(|s| Self::rewrite(file, s, &mut done))
+            steps(&layout, range).into_iter().try_for_each(|step| {
+                if lease.as_ref().is_some_and(Lease::is_wanted) {
+                    return Err(Skip::new(SkipReason::Busy, "another program opened it to write"));
+                }
+                Self::rewrite(file, step, &mut done)
+            })
         });
-        done.skip = moved.err();
+        // Before anybody may sync the file: see the head of this file.
+        let durable = rustix::fs::syncfs(&file.fd).map_err(|e| skip_of(e.into()));
+        done.skip = moved.and(durable).err();
         done
     }
 
+    /// Each range was made durable for itself.
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         let mut staged = std::mem::take(&mut self.staged);
         staged.retain(|s| s.moved);
-        if staged.is_empty() {
-            return Ok(());
-        }
-        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
         // Its pages stay good when it moves; only what we brought in goes.
         for Staged { range, .. } in staged.iter().filter(|s| s.cold) {
             let _ = cache::drop_clean(&file.fd, range.start..range.end);

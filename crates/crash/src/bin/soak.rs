@@ -70,6 +70,9 @@ fn row(name: &str) -> Result<&'static Bed, String> {
     bed::named(name).ok_or_else(|| "no row has this name".into())
 }
 
+const NEEDS: [&str; 6] =
+    ["losetup", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "mkfs.f2fs", "linux.uml"];
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let this = std::env::current_exe().expect("the running program's path");
@@ -78,7 +81,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     cleanup::panics_in_one_line("soak");
-    if let Err(why) = tools::require(&["losetup", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"]) {
+    if let Err(why) = tools::require(&NEEDS) {
         eprintln!("soak: {why}");
         return ExitCode::FAILURE;
     }
@@ -124,7 +127,6 @@ fn soak(options: &Soak, this: &Path) -> bool {
     let beds = if options.bed.is_empty() { all } else { options.bed.clone() };
     let share = options.cuts.div_ceil(beds.len());
     let mut rows = Vec::new();
-    let mut lost = false;
     for bed in beds {
         let mut row = Row::default();
         let mut seed = options.seed;
@@ -135,9 +137,22 @@ fn soak(options: &Soak, this: &Path) -> bool {
             eprintln!("soak: {}", row.cells().join(" | "));
             seed += 1;
         }
-        lost |= !row.outcome.losses.is_empty();
-        rows.push(row.cells());
+        rows.push(row);
     }
-    println!("{}", markdown::table(&Row::COLUMNS, 1, rows));
-    lost
+    println!("{}", markdown::table(&Row::COLUMNS, 1, rows.iter().map(Row::cells).collect()));
+    let sum = |of: fn(&Row) -> u64| rows.iter().map(of).sum::<u64>();
+    let lost = sum(|row| row.outcome.losses.len() as u64);
+    println!(
+        "Seed {}: {} operations recorded, {} cuts, {} files ({} MiB) compared; {lost} cuts lost something.",
+        options.seed,
+        sum(|row| row.operations),
+        sum(|row| row.outcome.cuts),
+        sum(|row| row.outcome.files),
+        sum(|row| row.outcome.bytes) >> 20,
+    );
+    // Not a loss: a move that was synced is not there, which nobody relies on but the counts.
+    for row in rows.iter().filter(|row| !row.outcome.not_halfway.is_empty()) {
+        eprintln!("soak: {}: not half moved after {:?}", row.name, row.outcome.not_halfway);
+    }
+    lost > 0
 }

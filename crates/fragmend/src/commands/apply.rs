@@ -44,7 +44,8 @@ pub struct Pace {
     /// Keep the records of a rewrite in this directory, not at the top of the file system
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
-    /// Also where nothing orders data before the journal (no journal, data=writeback)
+    /// Also where nothing orders data before the journal (no journal, data=writeback), and on F2FS
+    /// files that others have open for writing
     #[arg(long)]
     force: bool,
 }
