@@ -80,6 +80,26 @@ pub fn leave_free(root: &Path, bytes: u64) {
     fragmend_testbed::aging::reserve(&root.join("filler"), take);
 }
 
+/// Makes one in pieces of [`PIECE`]; space between them stays taken beside every other file.
+fn fragmented(path: &Path, tag: u32, bytes: u64) {
+    // While an allocation group is busy, XFS puts one of two files into another.
+    for _ in 0..TRIES {
+        let content = |at: u64, buffer: &mut [u8]| fill(tag, at, 0, buffer);
+        interleaved_with(path, bytes, &[PIECE], tag % 2 == 0, content).expect("a fragmented file");
+        if pieces(path) > bytes / PIECE / 2 {
+            return;
+        }
+        let _ = std::fs::remove_file(path.with_extension("dummy"));
+        std::fs::remove_file(path).expect("to make it again");
+    }
+    panic!("{} lies in too few pieces, however often it is made", path.display());
+}
+
+/// Bytes of a piece.
+const PIECE: u64 = 8192;
+/// How often a file is made until it lies in pieces.
+const TRIES: u32 = 50;
+
 /// Makes the files of a run below `root`, each in many pieces.
 ///
 /// # Panics
@@ -96,11 +116,7 @@ pub fn make(root: &Path, still: u32, bytes: u64) -> Vec<FileOf> {
         let bytes = if role == Role::Still { bytes - u64::from(tag % 3) * 1001 } else { bytes };
         let name = format!("{tag:03}-{role:?}").to_lowercase();
         let path = dir.join(&name);
-        // Space between the pieces stays taken beside every other file.
-        interleaved_with(&path, bytes, &[8192], tag % 2 == 0, |at, buffer| {
-            fill(tag, at, 0, buffer);
-        })
-        .expect("a fragmented file");
+        fragmented(&path, tag, bytes);
         let mode = 0o600 | (tag % 8);
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("its mode");
         let dummy = dir.join(format!("{name}.dummy"));
