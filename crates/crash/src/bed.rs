@@ -19,8 +19,8 @@ pub struct Bed {
     pub free: u64,
     /// Who moves files.
     pub mover: Mover,
-    /// Bytes that the disk writes whole or not at all. Btrfs needs its super block of 4 KiB so: it
-    /// refuses to mount with a torn one, whoever was at work, although there are copies.
+    /// Bytes that the disk writes whole or not at all: as many as the file system needs so. Btrfs
+    /// refuses to mount with a torn super block of 4 KiB, although there are copies.
     pub atom: u64,
     /// Whether the disk keeps what it flushed.
     pub honest: bool,
@@ -77,8 +77,9 @@ struct Size {
     atom: u64,
 }
 
-/// ext4: quick to check.
-const SMALL: Size = Size { bytes: 160 * MIB, free: 48 * MIB, atom: SECTOR };
+/// ext4: quick to check. Its super block of 1 KiB has a checksum and is written past the journal
+/// when it is unmounted: with a torn one it does not mount, whoever was at work.
+const SMALL: Size = Size { bytes: 160 * MIB, free: 48 * MIB, atom: 1024 };
 /// `mkfs.xfs` makes nothing smaller than 300 MiB.
 const OF_XFS: Size = Size { bytes: 320 * MIB, free: 48 * MIB, atom: SECTOR };
 /// Btrfs keeps old data until it commits, and needs room for that.

@@ -80,6 +80,26 @@ pub fn leave_free(root: &Path, bytes: u64) {
     fragmend_testbed::aging::reserve(&root.join("filler"), take);
 }
 
+/// Makes one in pieces of [`PIECE`]; space between them stays taken beside every other file.
+fn fragmented(path: &Path, tag: u32, bytes: u64) {
+    // While an allocation group is busy, XFS puts one of two files into another.
+    for _ in 0..TRIES {
+        let content = |at: u64, buffer: &mut [u8]| fill(tag, at, 0, buffer);
+        interleaved_with(path, bytes, &[PIECE], tag % 2 == 0, content).expect("a fragmented file");
+        if pieces(path) > bytes / PIECE / 2 {
+            return;
+        }
+        let _ = std::fs::remove_file(path.with_extension("dummy"));
+        std::fs::remove_file(path).expect("to make it again");
+    }
+    panic!("{} lies in too few pieces, however often it is made", path.display());
+}
+
+/// Bytes of a piece.
+const PIECE: u64 = 8192;
+/// How often a file is made until it lies in pieces.
+const TRIES: u32 = 50;
+
 /// Pieces of a file that is written so that it is compressed, in bytes.
 const COMPRESSED_PIECE: u64 = 16 << 10;
 
@@ -102,13 +122,13 @@ pub fn make(root: &Path, still: u32, bytes: u64) -> Vec<FileOf> {
         let bytes = if role == Role::Still { bytes - u64::from(tag % 3) * 1001 } else { bytes };
         let name = format!("{tag:03}-{role:?}").to_lowercase();
         let path = dir.join(&name);
-        let content = |at: u64, buffer: &mut [u8]| fill(tag, at, 0, buffer);
-        // Space between the pieces stays taken beside every other file.
-        let made = match role == Role::Still && tag % 2 == 0 && compresses {
-            true => alternating(&path, bytes, COMPRESSED_PIECE, content),
-            false => interleaved_with(&path, bytes, &[8192], tag % 2 == 0, content),
-        };
-        made.expect("a fragmented file");
+        match role == Role::Still && tag % 2 == 0 && compresses {
+            true => alternating(&path, bytes, COMPRESSED_PIECE, |at, buffer| {
+                fill(tag, at, 0, buffer);
+            })
+            .expect("a fragmented file"),
+            false => fragmented(&path, tag, bytes),
+        }
         let mode = 0o600 | (tag % 8);
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("its mode");
         let dummy = dir.join(format!("{name}.dummy"));

@@ -34,7 +34,8 @@ fn loses_nothing(name: &str, cuts: usize) {
     assert_eq!((row.outcome.losses.len(), row.outcome.cuts), (0, cuts as u64), "{said}");
     assert!(row.moves.ranges >= 30, "only {} ranges were moved", row.moves.ranges);
     assert!(row.moves.failed.is_empty(), "has no better reason: {:?}", row.moves.failed);
-    assert!(row.flushes >= 200 && row.operations > row.flushes, "{row:?}");
+    // Each time that a file was held up, what had moved was flushed.
+    assert!(row.flushes >= 24 && row.operations > row.flushes, "{row:?}");
     // A quarter was chosen where a file must lie half moved, by construction.
     let Outcome { halfway, half_moved, not_halfway, .. } = &row.outcome;
     assert!(*halfway >= cuts as u64 / 4 && half_moved >= halfway, "{row:?}");
@@ -68,13 +69,23 @@ engines! {
     loop_300_cuts_of_rewrite_on_xfs_lose_nothing => "rewrite-xfs-plain";
 }
 
-#[test]
-fn loop_cuts_lose_nothing_where_nothing_is_moved() {
-    for bed in &bed::ALONE {
+/// The controls with the same load, on the host or in a guest.
+fn lose_nothing_alone(in_guest: bool) {
+    for bed in bed::ALONE.iter().filter(|bed| bed.in_guest == in_guest) {
         let (row, said) = cut(bed.name, 30);
         assert!(row.outcome.losses.is_empty(), "{said}");
         assert_eq!((row.moves.ranges, row.outcome.half_moved), (0, 0));
     }
+}
+
+#[test]
+fn loop_cuts_lose_nothing_where_nothing_is_moved() {
+    lose_nothing_alone(false);
+}
+
+#[test]
+fn uml_cuts_lose_nothing_where_nothing_is_moved() {
+    lose_nothing_alone(true);
 }
 
 #[test]
