@@ -203,7 +203,9 @@ struct Run<'a> {
 struct Ready<'a> {
     planned: &'a PlannedRange,
     pieces: u64,
-    /// Bytes of space that it takes for good.
+    /// Bytes of space that are free once it has moved: what it takes and does not share.
+    own_space: u64,
+    /// Bytes of space that it takes for good, as far as that can be told before.
     space_cost: u64,
 }
 
@@ -287,7 +289,8 @@ impl Run<'_> {
         if pieces <= 1 {
             return leave(Skip::new(SkipReason::AlreadyContiguous, ""));
         }
-        Ok(Ready { planned, pieces, space_cost })
+        let own_space = layout.stored_bytes(range) - space_cost;
+        Ok(Ready { planned, pieces, own_space, space_cost })
     }
 
     /// Stages all of the batch, or halves of it where there is no room for all.
@@ -452,7 +455,8 @@ impl Run<'_> {
             receipt.detail = Some(format!("in part: {}", skip.detail));
         }
         if receipt.outcome == Outcome::Moved {
-            receipt.space_cost_bytes = ready.space_cost;
+            let takes = file.layout(range).map_or(0, |l| l.stored_bytes(range));
+            receipt.space_cost_bytes = takes.saturating_sub(ready.own_space);
         }
         receipt.seconds = started.elapsed().as_secs_f64();
         self.receive(receipt);

@@ -6,14 +6,15 @@ use fragmend_apply::{Options, Rate};
 use fragmend_layout::SkipReason;
 use fragmend_plan::{Policy, Settings};
 use fragmend_sys::btrfs::Compression::{self, Lzo, Zlib, Zstd};
+use fragmend_sys::inode::flags;
 use fragmend_testbed::file_system::{BTRFS, BTRFS_ZSTD};
 use fragmend_testbed::fio;
-use fragmend_testbed::fragment::{alternating, compressible, holds, interleave};
+use fragmend_testbed::fragment::{alternating, compressible, content, holds, interleave};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Running, finish};
 use serde_json::Value;
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use support::btrfs::{btrfs, compress, data_used, how, squeezed, stored};
@@ -124,6 +125,7 @@ fn loop_a_well_laid_compressed_file_is_not_fragmented() {
         let figure = |totals: &Value, name: &str| totals[name].as_u64().unwrap();
         let counted = (figure(&good, "extents"), figure(&good, "ideal_extents"));
         assert_eq!((counted, figure(&good, "fragmented_files")), ((FEWEST, FEWEST), 0), "{good}");
+        assert_eq!(figure(&good, "requests_now"), figure(&good, "requests_best"), "{good}");
         let bad = scanned(fragmend(), &bad);
         let counted = (figure(&bad, "extents"), figure(&bad, "ideal_extents"));
         assert_eq!(counted, (SIZE >> 15, FEWEST), "{bad}");
@@ -180,6 +182,79 @@ fn loop_what_is_compressed_in_part_moves_part_by_part() {
     assert_eq!(fs::read(&file).unwrap(), before.0);
 }
 
+/// Overwrites a block in each 32 KiB of a compressed file.
+fn overwritten(file: &Path) -> Vec<u8> {
+    let open = File::options().write(true).open(file).unwrap();
+    for at in (8192..SIZE).step_by(32 << 10) {
+        let mut block = vec![0; 4096];
+        compressible(at, &mut block);
+        open.write_all_at(&block, at).unwrap();
+        open.sync_all().unwrap();
+    }
+    fs::read(file).unwrap()
+}
+
+#[test]
+fn loop_blocks_written_to_a_compressed_file_are_compressed_with_it() {
+    let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
+    let whole = vec![0; SIZE as usize];
+    let file = image.path().join("file");
+    fs::write(&file, whole).unwrap();
+    image.sync();
+    let bytes = overwritten(&file);
+    assert_eq!(stored(&file).len() as u64, SIZE / (32 << 10) + FEWEST, "around the blocks");
+    // What the mount does now decides whether they are.
+    compress(image, "no");
+    let before = all_looks(&file);
+    let made = plan(&[&file], Policy::WholeFile);
+    let (summary, _) = apply(&made);
+    assert_eq!(reasons(&summary, &file), [SkipReason::Encoded], "{summary:?}");
+    compress(image, "lzo");
+    let (summary, receipts) = apply(&made);
+    assert_eq!((summary.skipped.len(), summary.moved_bytes), (0, SIZE), "{summary:?}");
+    assert!(receipts[0].extents_after.unwrap() <= FEWEST, "{receipts:?}");
+    assert_eq!(how(&file), [Zstd].repeat(FEWEST as usize));
+    assert_eq!((all_looks(&file), fs::read(&file).unwrap()), (before, bytes.clone()));
+    image.fsck();
+    assert_eq!(fs::read(&file).unwrap(), bytes);
+}
+
+#[test]
+fn loop_what_does_not_shrink_leaves_no_mark() {
+    let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
+    let file = image.path().join("file");
+    // In each piece, one half shrinks. When that is gone, nothing does.
+    let half = |at: u64, buffer: &mut [u8]| {
+        let middle = buffer.len() / 2;
+        content(at, buffer);
+        buffer[..middle].fill(0);
+    };
+    alternating(&file, SIZE, 32 << 10, half).unwrap();
+    let open = File::options().write(true).open(&file).unwrap();
+    let mut block = vec![0; 16 << 10];
+    for at in (0..SIZE).step_by(32 << 10) {
+        content(at, &mut block);
+        open.write_all_at(&block, at).unwrap();
+        open.sync_all().unwrap();
+    }
+    drop(open);
+    // Those writes have left the mark; it is its owner's wish that it goes.
+    run("chattr", ["-m".as_ref(), file.as_os_str()]);
+    let marks = || fragmend_sys::inode::attributes(File::open(&file).unwrap()).unwrap();
+    assert_eq!((marks() & flags::NO_COMPRESSION, stored(&file).len()), (0, 32));
+    let before = looks(&file);
+    let (summary, _) = apply(&plan(&[&file], Policy::WholeFile));
+    // What came of it is said: it lies well, and is plain.
+    assert_eq!(summary.moved_bytes, SIZE - (16 << 10), "all but the blocks ahead: {summary:?}");
+    assert_eq!(reasons(&summary, &file), [SkipReason::LayoutChanged], "{summary:?}");
+    assert!(summary.skipped[0].detail.contains("not compressed by zstd now"), "{summary:?}");
+    assert_eq!(stored(&file).len(), 0);
+    assert_eq!(marks() & flags::NO_COMPRESSION, 0, "a mark that is not the owner's");
+    assert_eq!(looks(&file), before);
+    image.fsck();
+    assert!(holds(&file, SIZE, content).unwrap());
+}
+
 #[test]
 fn loop_holes_unwritten_space_and_the_end_of_a_compressed_file_stay() {
     let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
@@ -228,8 +303,8 @@ fn loop_a_compressed_file_that_a_snapshot_shares() {
     assert_eq!((data_used(image), shared_bytes(&file)), (used, SIZE));
     let options = Options { unshare: true, rate: Rate::Unlimited, ..Options::default() };
     let (summary, _) = apply_with(&made, &options);
-    assert_eq!((summary.moved_bytes, summary.space_cost_bytes), (SIZE, cost), "{summary:?}");
     let now: u64 = stored(&file).iter().map(|e| e.stored).sum();
+    assert_eq!((summary.moved_bytes, summary.space_cost_bytes), (SIZE, now), "{summary:?}");
     assert_eq!((data_used(image), shared_bytes(&file)), (used + now, 0));
     assert!(now <= cost, "longer extents compress no worse: {cost} bytes, then {now}");
     assert_eq!((stored(&snap), all_looks(&snap)), before);
@@ -240,7 +315,7 @@ fn loop_a_compressed_file_that_a_snapshot_shares() {
 
 #[test]
 fn loop_writers_of_a_compressed_file_see_their_own_bytes() {
-    const BYTES: u64 = 8 << 20;
+    const BYTES: u64 = 4 << 20;
     for (engine, direct, block) in
         [("psync", 0, "32k"), ("psync", 1, "4k"), ("mmap", 0, "4k"), ("io_uring", 0, "64k")]
     {
