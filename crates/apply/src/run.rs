@@ -2,9 +2,10 @@
 //! the engine's part, behind [`Volume`].
 
 use crate::engine::{Choice, Refused, volume_for};
+use crate::look::{Ready, look};
 use crate::pace::{Pacer, Rate};
 use crate::receipt::{Event, Outcome, Receipt, Start, Summary};
-use fragmend_layout::{ByteRange, Extent, Movable, Skip, SkipReason, Volume};
+use fragmend_layout::{ByteRange, Movable, Skip, SkipReason, Volume};
 use fragmend_plan::{Plan, PlannedFile, PlannedRange};
 use fragmend_sys::{mounts, process};
 use std::collections::HashMap;
@@ -199,16 +200,6 @@ struct Run<'a> {
     summary: Summary,
 }
 
-/// A range that was looked at again and is still worth moving.
-struct Ready<'a> {
-    planned: &'a PlannedRange,
-    pieces: u64,
-    /// Bytes of space that are free once it has moved: what it takes and does not share.
-    own_space: u64,
-    /// Bytes of space that it takes for good, as far as that can be told before.
-    space_cost: u64,
-}
-
 impl Run<'_> {
     fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
@@ -245,7 +236,7 @@ impl Run<'_> {
             while let Some(range) =
                 rest.next_if(|r| batch.is_empty() || bytes + r.length <= self.options.batch_bytes)
             {
-                match self.look(&mut *file, range) {
+                match look(&mut *file, range, self.block, self.options.unshare) {
                     Ok(ready) => {
                         bytes += range.length;
                         batch.push(ready);
@@ -255,42 +246,6 @@ impl Run<'_> {
             }
             self.batch(volume, &mut *file, planned, &batch);
         }
-    }
-
-    /// Looks at a range again: how it lies, or why it is to be left alone.
-    fn look<'a>(
-        &self,
-        file: &mut dyn Movable,
-        planned: &'a PlannedRange,
-    ) -> Result<Ready<'a>, (Option<u64>, Skip)> {
-        let range = planned.range();
-        let size = file.size().map_err(|skip| (None, skip))?;
-        // The last block may be partly behind the end of the file, but not all of it.
-        if range.start >= size || range.end > size.next_multiple_of(self.block) {
-            let now = format!("the file has {size} bytes now");
-            return Err((None, Skip::new(SkipReason::SizeChanged, now)));
-        }
-        let layout = file.layout(range).map_err(|skip| (None, skip))?;
-        let pieces = layout.pieces(range);
-        let leave = |skip| Err((Some(pieces), skip));
-        let parts: Vec<Extent> = layout.within(range).filter(|e| e.kind.is_addressed()).collect();
-        if parts.iter().map(|e| e.length).sum::<u64>() != range.len() {
-            let why = "part of the range holds no data now";
-            return leave(Skip::new(SkipReason::LayoutChanged, why));
-        }
-        let space_cost = layout.shared_bytes(range);
-        if space_cost > 0 && !self.options.unshare {
-            let how = format!("with --unshare it moves, for {space_cost} bytes of space");
-            return leave(Skip::new(SkipReason::Shared, how));
-        }
-        if let Err(skip) = file.takes(&parts) {
-            return leave(skip);
-        }
-        if pieces <= 1 {
-            return leave(Skip::new(SkipReason::AlreadyContiguous, ""));
-        }
-        let own_space = layout.stored_bytes(range) - space_cost;
-        Ok(Ready { planned, pieces, own_space, space_cost })
     }
 
     /// Stages all of the batch, or halves of it where there is no room for all.

@@ -12,11 +12,13 @@ use fragmend_testbed::fio;
 use fragmend_testbed::fragment::{alternating, compressible, content, holds, interleave};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::random::Random;
 use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use support::btrfs::{btrfs, compress, data_used, how, squeezed, stored};
 use support::conformance::{looks, shared_bytes};
 use support::{SIZE, apply, apply_with, plan, plan_with, reasons};
@@ -350,4 +352,33 @@ fn loop_writers_of_a_compressed_file_see_their_own_bytes() {
         image.fsck();
         fio::run(&file, &[&load[..], &seed, &["verify_only=1"]].concat());
     }
+}
+
+#[test]
+fn loop_kills_lose_nothing_of_a_compressed_file() {
+    const SEED: u64 = 0x0C0F_FEE5;
+    const BYTES: u64 = 8 << 20;
+    let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
+    let (file, plan_file) = (image.path().join("file"), image.scratch().join("plan.json"));
+    let mut random = Random::new(SEED);
+    for round in 0..25 {
+        let _ = fs::remove_file(&file);
+        compress(image, "zstd");
+        alternating(&file, BYTES, 32 << 10, compressible).unwrap();
+        // What is under way when the process ends must not depend on the mount.
+        compress(image, "no");
+        let used = data_used(image);
+        plan(&[&file], Policy::WholeFile).write(&plan_file).unwrap();
+        let mut command = Command::new(FRAGMEND);
+        command.args(["apply", "--quiet", "--rate", "max"]).arg(&plan_file);
+        let apply = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+        std::thread::sleep(Duration::from_micros(random.below(60_000)));
+        apply.signal(rustix::process::Signal::KILL);
+        drop(apply.wait());
+        assert!(holds(&file, BYTES, compressible).unwrap(), "seed {SEED:#x}, round {round}");
+        assert!(how(&file).iter().all(|c| *c == Zstd), "seed {SEED:#x}, round {round}");
+        assert!(data_used(image) <= used, "seed {SEED:#x}, round {round}");
+    }
+    image.fsck();
+    assert!(holds(&file, BYTES, compressible).unwrap());
 }

@@ -27,9 +27,10 @@
 //! but not where nothing is compressed any more that is written now.
 //!
 //! There is no donor whose place could be compared, and no way back. But a compressed extent is
-//! never split, so a stretch comes to lie in as many pieces as it has chunks at the very most: a
-//! range is moved only if that is fewer than now, and its receipt says how it lies afterwards. An
-//! extent that the range cuts stays as it is: all of it would stay occupied for the rest.
+//! never split, so a stretch that shrinks again comes to lie in as many pieces as it has chunks at
+//! the very most: a range is moved only if that is fewer than now, and its receipt says how it lies
+//! afterwards. An extent that the range cuts stays as it is: all of it would stay occupied for the
+//! rest.
 
 use super::Mover;
 use super::errno::skip_of;
@@ -126,6 +127,7 @@ impl Compressing {
             let mut rest = stretch.range;
             while !rest.is_empty() {
                 let step = ByteRange::at(rest.start, STEP).intersect(rest);
+                // The lock is not held all the time, so this is the most that it may have been.
                 let started = Instant::now();
                 self.compress(file, step, stretch.compression)?;
                 done.held = done.held.max(started.elapsed());
