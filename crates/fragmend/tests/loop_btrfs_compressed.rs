@@ -83,6 +83,31 @@ fn loop_compressed_files_are_mended_as_they_are_compressed() {
 }
 
 #[test]
+fn loop_the_level_of_the_mount_is_kept() {
+    let image = &Image::of(&BTRFS, 512 << 20);
+    // What is left of noise when each byte is one of eight shrinks more or less, by level.
+    let eight = |at: u64, buffer: &mut [u8]| {
+        content(at, buffer);
+        buffer.iter_mut().for_each(|byte| *byte = b'a' + (*byte & 7));
+    };
+    let takes = |path: &Path| stored(path).iter().map(|e| e.stored).sum::<u64>();
+    let mut fresh = Vec::new();
+    for level in ["zstd:1", "zstd:3"] {
+        compress(image, level);
+        let at = |what: &str| image.path().join(format!("{what}-{}", &level[5..]));
+        let mut bytes = vec![0; SIZE as usize];
+        eight(0, &mut bytes);
+        fs::write(at("whole"), bytes).unwrap();
+        alternating(&at("pieces"), SIZE, 32 << 10, eight).unwrap();
+        let (summary, _) = apply(&plan(&[&at("pieces")], Policy::WholeFile));
+        assert_eq!(summary.moved_bytes, SIZE, "{summary:?}");
+        assert_eq!(takes(&at("pieces")), takes(&at("whole")), "as if written anew by {level}");
+        fresh.push(takes(&at("whole")));
+    }
+    assert_ne!(fresh[0], fresh[1], "the levels do not differ enough to tell");
+}
+
+#[test]
 fn loop_attributes_and_properties_that_compress_stay() {
     let image = &Image::of(&BTRFS, 512 << 20);
     let at = |name: &str| image.path().join(name);
