@@ -9,12 +9,14 @@
 //! | [`rewrite`] | the copies that make rewriting in place safe, and recovering from them |
 //! | `begin` | what must hold before anything is touched |
 //! | [`run`] | the plan, file by file, batch by batch, step by step |
+//! | `look` | the last look at a range before it is touched |
 //! | [`pace`] | how fast, and when to yield to others |
 //! | [`receipt`] | what was done: events, receipts, the summary |
 
 mod begin;
 mod bytes;
 pub mod engine;
+mod look;
 pub mod pace;
 pub mod receipt;
 pub mod rewrite;

@@ -68,6 +68,7 @@ pub struct Receipt {
     /// Bytes exchanged.
     pub moved_bytes: u64,
     /// Bytes of space that it takes, or would take, for good: others keep what it shared with them.
+    /// Or it is stored in more bytes now, compressed less than it was.
     #[serde(default)]
     pub space_cost_bytes: u64,
     /// Time it took, pauses included.

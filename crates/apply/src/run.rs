@@ -3,9 +3,10 @@
 
 use crate::begin::{lock, volumes};
 use crate::engine::{Choice, Refused};
+use crate::look::{Ready, look};
 use crate::pace::{Pacer, Rate};
 use crate::receipt::{Event, Outcome, Receipt, Start, Summary};
-use fragmend_layout::{ByteRange, Extent, Movable, PathText, Skip, SkipReason, Volume};
+use fragmend_layout::{ByteRange, Movable, PathText, Skip, SkipReason, Volume};
 use fragmend_plan::{PlanSource, PlannedFile, PlannedRange};
 use fragmend_sys::process;
 use std::collections::HashMap;
@@ -160,14 +161,6 @@ struct Run<'a> {
     summary: Summary,
 }
 
-/// A range that was looked at again and is still worth moving.
-struct Ready<'a> {
-    planned: &'a PlannedRange,
-    pieces: u64,
-    /// Bytes of space that it takes for good.
-    space_cost: u64,
-}
-
 impl Run<'_> {
     fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
@@ -203,7 +196,7 @@ impl Run<'_> {
             let whole = file.moves_whole_files();
             let fits = |bytes: u64| whole || bytes <= self.options.batch_bytes;
             while let Some(range) = rest.next_if(|r| batch.is_empty() || fits(bytes + r.length)) {
-                match self.look(&mut *file, range) {
+                match look(&mut *file, range, self.block, self.options.unshare) {
                     Ok(ready) => {
                         bytes += range.length;
                         batch.push(ready);
@@ -213,42 +206,6 @@ impl Run<'_> {
             }
             self.batch(volume, &mut *file, planned, &batch);
         }
-    }
-
-    /// Looks at a range again: how it lies, or why it is to be left alone.
-    fn look<'a>(
-        &self,
-        file: &mut dyn Movable,
-        planned: &'a PlannedRange,
-    ) -> Result<Ready<'a>, (Option<u64>, Skip)> {
-        let range = planned.range();
-        let size = file.size().map_err(|skip| (None, skip))?;
-        // The last block may be partly behind the end of the file, but not all of it.
-        if range.start >= size || range.end > size.next_multiple_of(self.block) {
-            let now = format!("the file has {size} bytes now");
-            return Err((None, Skip::new(SkipReason::SizeChanged, now)));
-        }
-        let layout = file.layout(range).map_err(|skip| (None, skip))?;
-        let pieces = layout.pieces(range);
-        let leave = |skip| Err((Some(pieces), skip));
-        let parts: Vec<Extent> = layout.within(range).filter(|e| e.kind.is_addressed()).collect();
-        if parts.iter().map(|e| e.length).sum::<u64>() != range.len() {
-            let why = "part of the range holds no data now";
-            return leave(Skip::new(SkipReason::LayoutChanged, why));
-        }
-        let space_cost = layout.shared_bytes(range);
-        if space_cost > 0 && !self.options.unshare {
-            let how = format!("with --unshare it moves, for {space_cost} bytes of space");
-            return leave(Skip::new(SkipReason::Shared, how));
-        }
-        if let Err(skip) = file.takes(&parts) {
-            return leave(skip);
-        }
-        // Where a file moves as a whole, the rest of it takes the range along.
-        if pieces <= 1 && !file.moves_whole_files() {
-            return leave(Skip::new(SkipReason::AlreadyContiguous, ""));
-        }
-        Ok(Ready { planned, pieces, space_cost })
     }
 
     /// Stages all of the batch, or halves of it where there is no room for all.
@@ -420,7 +377,8 @@ impl Run<'_> {
             receipt.detail = Some(format!("in part: {}", skip.detail));
         }
         if receipt.outcome == Outcome::Moved {
-            receipt.space_cost_bytes = ready.space_cost;
+            let takes = file.layout(range).map_or(0, |l| l.stored_bytes(range));
+            receipt.space_cost_bytes = takes.saturating_sub(ready.own_space);
         }
         receipt.seconds = started.elapsed().as_secs_f64();
         self.receive(receipt);

@@ -9,10 +9,12 @@ use fragmend_plan::{Policy, Settings};
 use fragmend_testbed::file_system::{BTRFS, BTRFS_ZSTD};
 use fragmend_testbed::fragment::{interleave, is_intact};
 use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::process::finish;
 use fragmend_testbed::tools::{extents, sha256};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 use support::btrfs::{btrfs, data_used};
 use support::conformance::{looks, shared_bytes};
 use support::{SIZE, apply, apply_with, fragmented, plan, plan_with, reasons, redirected};
@@ -172,6 +174,34 @@ fn loop_what_a_snapshot_shares_moves_where_that_is_asked_for() {
     assert_eq!((sha256(&snap), looks(&snap), extents(&snap)), before);
     image.fsck();
     assert!(is_intact(&file, SIZE).unwrap() && is_intact(&snap, SIZE).unwrap());
+}
+
+#[test]
+fn loop_what_unsharing_costs_is_said_before_it_is_done() {
+    let image = &Image::of(&BTRFS, 512 << 20);
+    let (file, _) = half_shared(image);
+    let plan_file = image.scratch().join("plan.json");
+    let fragmend = |args: &[&str], path: &Path| -> (String, String, i32) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+        let ended = finish(command.args(args).arg(path));
+        (ended.stdout, ended.stderr, ended.status.code().unwrap())
+    };
+    let plan = ["plan", "--policy", "whole-file", "-o", plan_file.to_str().unwrap()];
+    let (said, notes, _) = fragmend(&plan, &file);
+    assert!(said.contains("space cost bytes") && !said.contains("unshare"), "{said}");
+    assert!(notes.contains("512.0 KiB") && notes.contains("--unshare"), "{notes}");
+    let (said, notes, code) = fragmend(&[&plan[..], &["--unshare"]].concat(), &file);
+    assert!(said.contains("it would unshare 524288 bytes"), "{said}");
+    assert!(notes.contains("next: fragmend apply --unshare "), "{notes}");
+    assert_eq!(code, 2);
+    let pieces = extents(&file);
+    let (said, _, code) = fragmend(&["apply", "--rate", "max"], &plan_file);
+    assert!(said.contains("with --unshare it moves, for 524288 bytes of space"), "{said}");
+    assert_eq!((code, extents(&file)), (2, pieces));
+    let (said, _, code) = fragmend(&["apply", "--unshare", "--rate", "max", "--json"], &plan_file);
+    assert!(said.lines().last().unwrap().contains("\"space_cost_bytes\":524288"), "{said}");
+    assert_eq!((code, extents(&file)), (0, 1));
+    assert!(is_intact(&file, SIZE).unwrap());
 }
 
 #[test]

@@ -6,16 +6,19 @@ use fragmend_apply::{Options, Rate};
 use fragmend_layout::SkipReason;
 use fragmend_plan::{Policy, Settings};
 use fragmend_sys::btrfs::Compression::{self, Lzo, Zlib, Zstd};
+use fragmend_sys::inode::flags;
 use fragmend_testbed::file_system::{BTRFS, BTRFS_ZSTD};
 use fragmend_testbed::fio;
-use fragmend_testbed::fragment::{alternating, compressible, holds, interleave};
+use fragmend_testbed::fragment::{alternating, compressible, content, holds, interleave};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::random::Random;
 use serde_json::Value;
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use support::btrfs::{btrfs, compress, data_used, how, squeezed, stored};
 use support::conformance::{looks, shared_bytes};
 use support::{SIZE, apply, apply_with, plan, plan_with, reasons};
@@ -46,12 +49,15 @@ fn scanned(mut scan: Command, path: &Path) -> Value {
 #[test]
 fn loop_compressed_files_are_mended_as_they_are_compressed() {
     let image = &Image::of(&BTRFS, 512 << 20);
-    let ways: [(&str, Compression); 3] = [("zlib", Zlib), ("lzo", Lzo), ("zstd", Zstd)];
+    let ways: [(&str, Compression); 4] =
+        [("zlib", Zlib), ("lzo", Lzo), ("zstd", Zstd), ("force=zlib", Zlib)];
+    let name = |then: &str, now: &str| format!("{then}-{now}").replace([':', '='], "-");
+    let mut files = Vec::new();
     // What the mount does now is not what it did when the file was written.
-    for (name, way) in ways {
-        for now in ["no", "lzo", "zstd:1", "zlib"] {
-            compress(image, name);
-            let file = squeezed(image, &format!("{name}-{}", now.replace(':', "-")));
+    for (then, way) in ways {
+        for now in ["no", "lzo", "zstd:1", "zlib", "force=zstd"] {
+            compress(image, then);
+            let file = squeezed(image, &name(then, now));
             assert!(how(&file).iter().all(|c| *c == way));
             compress(image, now);
             let (before, blocks) = (all_looks(&file), file.metadata().unwrap().blocks());
@@ -62,20 +68,43 @@ fn loop_compressed_files_are_mended_as_they_are_compressed() {
             // Where each chunk comes to lie is the kernel's choice; how many there are is not.
             let after = receipts[0].extents_after.unwrap();
             assert!(after <= FEWEST, "{receipts:?}");
-            assert_eq!(how(&file), [way].repeat(FEWEST as usize), "{name}, mounted with {now}");
-            assert_eq!(all_looks(&file), before, "{name}, mounted with {now}");
+            assert_eq!(how(&file), [way].repeat(FEWEST as usize), "{then}, mounted with {now}");
+            assert_eq!(all_looks(&file), before, "{then}, mounted with {now}");
             assert_eq!(file.metadata().unwrap().blocks(), blocks);
             assert!(holds(&file, SIZE, compressible).unwrap());
             assert_eq!(plan(&[&file], Policy::WholeFile).files, [], "nothing is left to do");
+            files.push(file.clone());
         }
     }
     image.fsck();
-    for (name, _) in ways {
-        for now in ["no", "lzo", "zstd-1", "zlib"] {
-            let file = image.path().join(format!("{name}-{now}"));
-            assert!(holds(&file, SIZE, compressible).unwrap(), "{file:?}");
-        }
+    for file in files {
+        assert!(holds(&file, SIZE, compressible).unwrap(), "{file:?}");
     }
+}
+
+#[test]
+fn loop_the_level_of_the_mount_is_kept() {
+    let image = &Image::of(&BTRFS, 512 << 20);
+    // What is left of noise when each byte is one of eight shrinks more or less, by level.
+    let eight = |at: u64, buffer: &mut [u8]| {
+        content(at, buffer);
+        buffer.iter_mut().for_each(|byte| *byte = b'a' + (*byte & 7));
+    };
+    let takes = |path: &Path| stored(path).iter().map(|e| e.stored).sum::<u64>();
+    let mut fresh = Vec::new();
+    for level in ["zstd:1", "zstd:3"] {
+        compress(image, level);
+        let at = |what: &str| image.path().join(format!("{what}-{}", &level[5..]));
+        let mut bytes = vec![0; SIZE as usize];
+        eight(0, &mut bytes);
+        fs::write(at("whole"), bytes).unwrap();
+        alternating(&at("pieces"), SIZE, 32 << 10, eight).unwrap();
+        let (summary, _) = apply(&plan(&[&at("pieces")], Policy::WholeFile));
+        assert_eq!(summary.moved_bytes, SIZE, "{summary:?}");
+        assert_eq!(takes(&at("pieces")), takes(&at("whole")), "as if written anew by {level}");
+        fresh.push(takes(&at("whole")));
+    }
+    assert_ne!(fresh[0], fresh[1], "the levels do not differ enough to tell");
 }
 
 #[test]
@@ -124,6 +153,7 @@ fn loop_a_well_laid_compressed_file_is_not_fragmented() {
         let figure = |totals: &Value, name: &str| totals[name].as_u64().unwrap();
         let counted = (figure(&good, "extents"), figure(&good, "ideal_extents"));
         assert_eq!((counted, figure(&good, "fragmented_files")), ((FEWEST, FEWEST), 0), "{good}");
+        assert_eq!(figure(&good, "requests_now"), figure(&good, "requests_best"), "{good}");
         let bad = scanned(fragmend(), &bad);
         let counted = (figure(&bad, "extents"), figure(&bad, "ideal_extents"));
         assert_eq!(counted, (SIZE >> 15, FEWEST), "{bad}");
@@ -180,6 +210,79 @@ fn loop_what_is_compressed_in_part_moves_part_by_part() {
     assert_eq!(fs::read(&file).unwrap(), before.0);
 }
 
+/// Overwrites a block in each 32 KiB of a compressed file.
+fn overwritten(file: &Path) -> Vec<u8> {
+    let open = File::options().write(true).open(file).unwrap();
+    for at in (8192..SIZE).step_by(32 << 10) {
+        let mut block = vec![0; 4096];
+        compressible(at, &mut block);
+        open.write_all_at(&block, at).unwrap();
+        open.sync_all().unwrap();
+    }
+    fs::read(file).unwrap()
+}
+
+#[test]
+fn loop_blocks_written_to_a_compressed_file_are_compressed_with_it() {
+    let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
+    let whole = vec![0; SIZE as usize];
+    let file = image.path().join("file");
+    fs::write(&file, whole).unwrap();
+    image.sync();
+    let bytes = overwritten(&file);
+    assert_eq!(stored(&file).len() as u64, SIZE / (32 << 10) + FEWEST, "around the blocks");
+    // What the mount does now decides whether they are.
+    compress(image, "no");
+    let before = all_looks(&file);
+    let made = plan(&[&file], Policy::WholeFile);
+    let (summary, _) = apply(&made);
+    assert_eq!(reasons(&summary, &file), [SkipReason::Encoded], "{summary:?}");
+    compress(image, "lzo");
+    let (summary, receipts) = apply(&made);
+    assert_eq!((summary.skipped.len(), summary.moved_bytes), (0, SIZE), "{summary:?}");
+    assert!(receipts[0].extents_after.unwrap() <= FEWEST, "{receipts:?}");
+    assert_eq!(how(&file), [Zstd].repeat(FEWEST as usize));
+    assert_eq!((all_looks(&file), fs::read(&file).unwrap()), (before, bytes.clone()));
+    image.fsck();
+    assert_eq!(fs::read(&file).unwrap(), bytes);
+}
+
+#[test]
+fn loop_what_does_not_shrink_leaves_no_mark() {
+    let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
+    let file = image.path().join("file");
+    // In each piece, one half shrinks. When that is gone, nothing does.
+    let half = |at: u64, buffer: &mut [u8]| {
+        let middle = buffer.len() / 2;
+        content(at, buffer);
+        buffer[..middle].fill(0);
+    };
+    alternating(&file, SIZE, 32 << 10, half).unwrap();
+    let open = File::options().write(true).open(&file).unwrap();
+    let mut block = vec![0; 16 << 10];
+    for at in (0..SIZE).step_by(32 << 10) {
+        content(at, &mut block);
+        open.write_all_at(&block, at).unwrap();
+        open.sync_all().unwrap();
+    }
+    drop(open);
+    // Those writes have left the mark; it is its owner's wish that it goes.
+    run("chattr", ["-m".as_ref(), file.as_os_str()]);
+    let marks = || fragmend_sys::inode::attributes(File::open(&file).unwrap()).unwrap();
+    assert_eq!((marks() & flags::NO_COMPRESSION, stored(&file).len()), (0, 32));
+    let before = looks(&file);
+    let (summary, _) = apply(&plan(&[&file], Policy::WholeFile));
+    // What came of it is said: it lies well, and is plain.
+    assert_eq!(summary.moved_bytes, SIZE - (16 << 10), "all but the blocks ahead: {summary:?}");
+    assert_eq!(reasons(&summary, &file), [SkipReason::LayoutChanged], "{summary:?}");
+    assert!(summary.skipped[0].detail.contains("not compressed by zstd now"), "{summary:?}");
+    assert_eq!(stored(&file).len(), 0);
+    assert_eq!(marks() & flags::NO_COMPRESSION, 0, "a mark that is not the owner's");
+    assert_eq!(looks(&file), before);
+    image.fsck();
+    assert!(holds(&file, SIZE, content).unwrap());
+}
+
 #[test]
 fn loop_holes_unwritten_space_and_the_end_of_a_compressed_file_stay() {
     let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
@@ -228,8 +331,8 @@ fn loop_a_compressed_file_that_a_snapshot_shares() {
     assert_eq!((data_used(image), shared_bytes(&file)), (used, SIZE));
     let options = Options { unshare: true, rate: Rate::Unlimited, ..Options::default() };
     let (summary, _) = apply_with(&made, &options);
-    assert_eq!((summary.moved_bytes, summary.space_cost_bytes), (SIZE, cost), "{summary:?}");
     let now: u64 = stored(&file).iter().map(|e| e.stored).sum();
+    assert_eq!((summary.moved_bytes, summary.space_cost_bytes), (SIZE, now), "{summary:?}");
     assert_eq!((data_used(image), shared_bytes(&file)), (used + now, 0));
     assert!(now <= cost, "longer extents compress no worse: {cost} bytes, then {now}");
     assert_eq!((stored(&snap), all_looks(&snap)), before);
@@ -240,7 +343,7 @@ fn loop_a_compressed_file_that_a_snapshot_shares() {
 
 #[test]
 fn loop_writers_of_a_compressed_file_see_their_own_bytes() {
-    const BYTES: u64 = 8 << 20;
+    const BYTES: u64 = 4 << 20;
     for (engine, direct, block) in
         [("psync", 0, "32k"), ("psync", 1, "4k"), ("mmap", 0, "4k"), ("io_uring", 0, "64k")]
     {
@@ -274,4 +377,33 @@ fn loop_writers_of_a_compressed_file_see_their_own_bytes() {
         image.fsck();
         fio::run(&file, &[&load[..], &seed, &["verify_only=1"]].concat());
     }
+}
+
+#[test]
+fn loop_kills_lose_nothing_of_a_compressed_file() {
+    const SEED: u64 = 0x0C0F_FEE5;
+    const BYTES: u64 = 8 << 20;
+    let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
+    let (file, plan_file) = (image.path().join("file"), image.scratch().join("plan.json"));
+    let mut random = Random::new(SEED);
+    for round in 0..25 {
+        let _ = fs::remove_file(&file);
+        compress(image, "zstd");
+        alternating(&file, BYTES, 32 << 10, compressible).unwrap();
+        // What is under way when the process ends must not depend on the mount.
+        compress(image, "no");
+        let used = data_used(image);
+        plan(&[&file], Policy::WholeFile).write(&plan_file).unwrap();
+        let mut command = Command::new(FRAGMEND);
+        command.args(["apply", "--quiet", "--rate", "max"]).arg(&plan_file);
+        let apply = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+        std::thread::sleep(Duration::from_micros(random.below(60_000)));
+        apply.signal(rustix::process::Signal::KILL);
+        drop(apply.wait());
+        assert!(holds(&file, BYTES, compressible).unwrap(), "seed {SEED:#x}, round {round}");
+        assert!(how(&file).iter().all(|c| *c == Zstd), "seed {SEED:#x}, round {round}");
+        assert!(data_used(image) <= used, "seed {SEED:#x}, round {round}");
+    }
+    image.fsck();
+    assert!(holds(&file, BYTES, compressible).unwrap());
 }

@@ -4,16 +4,18 @@ mod support;
 
 use fragmend_apply::Choice;
 use fragmend_testbed::file_system::{
-    BTRFS, BTRFS_ZSTD, EXT4, FileSystem, XFS, XFS_EXCHANGE, XFS_PLAIN, XFS_RMAP,
+    BTRFS, BTRFS_FORCE, BTRFS_ZSTD, EXT4, FileSystem, XFS, XFS_EXCHANGE, XFS_PLAIN, XFS_RMAP,
 };
 use fragmend_testbed::image::Image;
 use support::conformance;
 
 /// The file systems with engines of their own.
-static ENGINES: [&FileSystem; 6] = [&EXT4, &XFS, &XFS_EXCHANGE, &XFS_RMAP, &BTRFS, &BTRFS_ZSTD];
+static ENGINES: [&FileSystem; 7] =
+    [&EXT4, &XFS, &XFS_EXCHANGE, &XFS_RMAP, &BTRFS, &BTRFS_ZSTD, &BTRFS_FORCE];
 
 /// Those that can move a part of a file.
-static BY_RANGES: [&FileSystem; 5] = [&EXT4, &XFS, &XFS_EXCHANGE, &BTRFS, &BTRFS_ZSTD];
+static BY_RANGES: [&FileSystem; 6] =
+    [&EXT4, &XFS, &XFS_EXCHANGE, &BTRFS, &BTRFS_ZSTD, &BTRFS_FORCE];
 
 /// Those that rewriting is tried on.
 static REWRITTEN: [&FileSystem; 4] = [&EXT4, &XFS, &XFS_PLAIN, &BTRFS];

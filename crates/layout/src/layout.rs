@@ -161,6 +161,12 @@ impl Layout {
         shared.map(|e| e.physical_end() - e.physical).sum()
     }
 
+    /// Bytes on the device that the extents in `range` take.
+    pub fn stored_bytes(&self, range: ByteRange) -> u64 {
+        let addressed = self.within(range).filter(|e| e.kind.is_addressed());
+        addressed.map(|e| e.physical_end() - e.physical).sum()
+    }
+
     /// The runs: maximal stretches of addressed data without a hole.
     pub fn runs(&self) -> impl Iterator<Item = ByteRange> + '_ {
         let mut addressed = self.extents.iter().filter(|e| e.kind.is_addressed()).peekable();

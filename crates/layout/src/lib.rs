@@ -23,6 +23,6 @@ pub use identity::FileId;
 pub use layout::{Extent, ExtentKind, Layout};
 pub use measures::{DeviceLimits, Measures};
 pub use path_text::PathText;
-pub use piece::{LONGEST_ENCODED, Piece, fewest_extents};
+pub use piece::{Alike, LONGEST_ENCODED, Piece, fewest_extents, stored_alike};
 pub use range::ByteRange;
 pub use volume::{FsKind, Movable, Relocated, Skip, SkipReason, Volume};

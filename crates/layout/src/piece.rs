@@ -11,6 +11,10 @@ use crate::{ByteRange, Extent, Layout};
 /// fs/btrfs/fs.h).
 pub const LONGEST_ENCODED: u64 = 128 << 10;
 
+/// Plain data among compressed data is a few blocks that were written by themselves up to here, and
+/// beyond this data that does not compress, or is not to be compressed.
+const FEW_PLAIN: u64 = 32 << 10;
+
 /// A stretch of a file that lies in one stretch of the device. All figures are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
@@ -42,6 +46,50 @@ impl Piece {
 /// The fewest extents that hold so many bytes, plain ones being at most `largest` bytes long.
 pub fn fewest_extents(bytes: u64, encoded: u64, largest: u64) -> u64 {
     encoded.div_ceil(LONGEST_ENCODED) + (bytes - encoded).div_ceil(largest)
+}
+
+/// A stretch of data that is stored in one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Alike {
+    /// The file bytes that it covers.
+    pub range: ByteRange,
+    /// Whether that way is compressed.
+    pub encoded: bool,
+}
+
+/// Extents in file order, cut where the way in which they are stored changes, and at holes. A few
+/// plain blocks beside compressed data count as compressed: what is written block by block to a
+/// compressed file is stored plain, for there is nothing to gain, until it is written anew together
+/// with what is around it.
+pub fn stored_alike<'a>(extents: impl IntoIterator<Item = &'a Extent>) -> Vec<Alike> {
+    let mut cut: Vec<Alike> = Vec::new();
+    for e in extents {
+        let (range, encoded) = (e.range(), e.kind.is_encoded());
+        match cut.last_mut() {
+            Some(last) if last.encoded == encoded && last.range.end == range.start => {
+                last.range.end = range.end;
+            }
+            _ => cut.push(Alike { range, encoded }),
+        }
+    }
+    let of_two = |a: &Alike, b: &Alike| a.range.end == b.range.start && (a.encoded || b.encoded);
+    let beside: Vec<bool> = (0..cut.len())
+        .map(|at| {
+            let before = at.checked_sub(1).is_some_and(|b| of_two(&cut[b], &cut[at]));
+            before || cut.get(at + 1).is_some_and(|next| of_two(&cut[at], next))
+        })
+        .collect();
+    let mut out: Vec<Alike> = Vec::new();
+    for (part, beside) in cut.into_iter().zip(beside) {
+        let encoded = part.encoded || beside && part.range.len() < FEW_PLAIN;
+        match out.last_mut() {
+            Some(last) if last.encoded == encoded && last.range.end == part.range.start => {
+                last.range.end = part.range.end;
+            }
+            _ => out.push(Alike { encoded, ..part }),
+        }
+    }
+    out
 }
 
 impl Layout {
@@ -121,6 +169,25 @@ mod tests {
     fn who_else_uses_an_extent_does_not_break_it() {
         let l = layout(&[(0, 0, 4096, ExtentKind::Data), (4096, 4096, 4096, ExtentKind::Shared)]);
         assert_eq!((l.all_pieces().count(), l.extents().len()), (1, 2));
+    }
+
+    #[test]
+    fn a_few_plain_blocks_among_compressed_data_go_with_it() {
+        let (e, d) = (encoded(4 * KIB), ExtentKind::Data);
+        let l = layout(&[
+            (0, 0, 4 * KIB, d),
+            (4 * KIB, 400 * KIB, 28 * KIB, e),
+            (32 * KIB, 500 * KIB, 4 * KIB, d),
+            (36 * KIB, 600 * KIB, 92 * KIB, e),
+            (128 * KIB, 1000 * KIB, 128 * KIB, d),
+            (256 * KIB, 2000 * KIB, 32 * KIB, e),
+            (512 * KIB, 3000 * KIB, 4 * KIB, d),
+        ]);
+        let alike: Vec<_> = stored_alike(l.extents())
+            .iter()
+            .map(|a| (a.range.start / KIB, a.range.end / KIB, a.encoded))
+            .collect();
+        assert_eq!(alike, [(0, 128, true), (128, 256, false), (256, 288, true), (512, 516, false)]);
     }
 
     #[test]

@@ -45,7 +45,8 @@ pub struct ScanFigures {
     /// Size, or sizes added up.
     #[schemars(extend("x-unit" = "bytes"))]
     pub bytes: u64,
-    /// Extents of data; physically adjacent ones count as one.
+    /// Extents of data; physically adjacent ones count as one, up to the largest that the file
+    /// system has, which for compressed data is 128 KiB of a file.
     pub extents: u64,
     /// The fewest extents that could hold the same data.
     pub ideal_extents: u64,

@@ -11,6 +11,8 @@ pub mod flags {
     pub const APPEND: u32 = 0x20;
     /// `c`: compressed.
     pub const COMPRESSED: u32 = 0x4;
+    /// `m`: not to be compressed.
+    pub const NO_COMPRESSION: u32 = 0x400;
     /// `E`: encrypted.
     pub const ENCRYPTED: u32 = 0x800;
     /// `j`: data goes through the journal.

@@ -131,6 +131,16 @@ pub static BTRFS_ZSTD: FileSystem = FileSystem {
     later: None,
 };
 
+/// Btrfs that compresses even what does not look as if it shrank.
+pub static BTRFS_FORCE: FileSystem = FileSystem {
+    name: "btrfs-force",
+    make: &["mkfs.btrfs", "-q", "-f"],
+    options: "compress-force=lzo",
+    beside_copy: None,
+    check: &["btrfs", "check", "--readonly"],
+    later: None,
+};
+
 /// F2FS as `mkfs.f2fs` makes it.
 pub static F2FS: FileSystem = FileSystem {
     name: "f2fs",

@@ -6,7 +6,7 @@
 //! it is used any more: so each range gets one of its own.
 //!
 //! What is written into allocated space is never compressed, so compressed ranges go another way:
-//! [`super::compressed`]. A range that is compressed in part goes neither.
+//! [`super::compressed`]. A range of which a good part is compressed and another is not goes neither.
 
 use super::compressed::Compressing;
 use super::copying::{Copying, TakeOver};
@@ -14,7 +14,7 @@ use super::donor::Space;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::{Engine, Mover};
-use fragmend_layout::{ByteRange, Extent, Relocated, Skip, SkipReason};
+use fragmend_layout::{ByteRange, Extent, Relocated, Skip, SkipReason, stored_alike};
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::{self, flags};
@@ -92,10 +92,10 @@ impl Both {
 
 impl Mover for Both {
     fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
-        let encoded = parts.iter().filter(|e| e.kind.is_encoded()).count();
-        match encoded {
+        let alike = stored_alike(parts);
+        match alike.iter().filter(|part| part.encoded).count() {
             0 => self.plain.takes(parts),
-            all if all == parts.len() => self.compressed.takes(parts),
+            all if all == alike.len() => self.compressed.takes(parts),
             _ => Err(Skip::new(SkipReason::Encoded, "compressed in part")),
         }
     }

@@ -22,22 +22,31 @@
 //!   the log was.
 //! - in the middle of a range: each chunk is in one of its two places, with the same bytes.
 //!
+//! What others write to a compressed file block by block is stored plain, for there is nothing to
+//! gain. It is compressed together with what is around it, as it would be if all were written anew;
+//! but not where nothing is compressed any more that is written now.
+//!
 //! There is no donor whose place could be compared, and no way back. But a compressed extent is
-//! never split, so a stretch comes to lie in as many pieces as it has chunks at the very most: a
-//! range is moved only if that is fewer than now, and its receipt says how it lies afterwards. An
-//! extent that the range cuts stays as it is: all of it would stay occupied for the rest.
+//! never split, so a stretch that shrinks again comes to lie in as many pieces as it has chunks at
+//! the very most: a range is moved only if that is fewer than now, and its receipt says how it lies
+//! afterwards. An extent that the range cuts stays as it is: all of it would stay occupied for the
+//! rest.
 
 use super::Mover;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::warm::will_need;
 use crate::bytes::read_at;
-use fragmend_layout::{ByteRange, Extent, LONGEST_ENCODED, Layout, Relocated, Skip, SkipReason};
+use fragmend_layout::{
+    ByteRange, Extent, LONGEST_ENCODED, Layout, Relocated, Skip, SkipReason, stored_alike,
+};
 use fragmend_scan::fiemap;
 use fragmend_sys::btrfs::{self, Compressed, Compression};
 use fragmend_sys::cache;
 use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::inode::{self, flags};
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::time::Instant;
 
 /// Bytes that are written anew in one call: a multiple of what one compressed extent holds.
@@ -49,6 +58,10 @@ pub(super) struct Compressing {
     level: Option<(String, i8)>,
     /// Why nobody tells how the file is compressed.
     untold: Option<Skip>,
+    /// Whether what is written to the file now is compressed.
+    goes_on: bool,
+    /// The file's attributes.
+    attributes: u32,
     staged: Vec<Staged>,
     buffer: Vec<u8>,
 }
@@ -61,18 +74,30 @@ struct Staged {
     moved: bool,
 }
 
-/// Whole extents that follow each other in the file, compressed alike.
+/// Whole extents that follow each other in the file, compressed alike but for a few plain blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stretch {
     range: ByteRange,
     compression: Compression,
+    /// Bytes that are compressed.
+    encoded: u64,
 }
 
 impl Compressing {
     /// One for a file on a file system that is mounted with these options.
     pub fn new(file: &OpenFile, options: &[String]) -> Self {
-        let untold = extents(file, ByteRange::at(0, 1)).err();
-        Self { level: level(options), untold, staged: Vec::new(), buffer: Vec::new() }
+        let attributes = inode::attributes(&file.fd).unwrap_or_default();
+        let has = |flag: u32| attributes & flag != 0;
+        let mounted = |name: &str| options.iter().any(|o| o.starts_with(name));
+        let asked_for = has(flags::COMPRESSED) || mounted("compress=");
+        Self {
+            level: level(options),
+            untold: extents(file, ByteRange::at(0, 1)).err(),
+            goes_on: asked_for && !has(flags::NO_COMPRESSION) || mounted("compress-force="),
+            attributes,
+            staged: Vec::new(),
+            buffer: Vec::new(),
+        }
     }
 
     /// One call to the kernel, and one more where it is too old to take a level.
@@ -102,6 +127,7 @@ impl Compressing {
             let mut rest = stretch.range;
             while !rest.is_empty() {
                 let step = ByteRange::at(rest.start, STEP).intersect(rest);
+                // The lock is not held all the time, so this is the most that it may have been.
                 let started = Instant::now();
                 self.compress(file, step, stretch.compression)?;
                 done.held = done.held.max(started.elapsed());
@@ -110,21 +136,34 @@ impl Compressing {
             }
         }
         // What is on its way gets its place, and the tree says so.
-        layout(file, staged.range)?;
-        let now = stretches(&extents(file, staged.range)?, staged.range);
+        let lies = layout(file, staged.range)?;
+        self.keep_attributes(file)?;
+        let now = stretches(&lies, staged.range, &extents(file, staged.range)?);
         let kept = |s: &Stretch| -> u64 {
             let alike = now.iter().filter(|n| n.compression == s.compression);
-            alike.map(|n| n.range.intersect(s.range).len()).sum()
+            let inside = alike.filter(|n| n.range.overlaps(s.range));
+            inside.map(|n| n.encoded).sum()
         };
         // What somebody has written meanwhile is compressed as they would have it.
-        match staged.stretches.iter().find(|s| kept(s) < s.range.len() / 2) {
+        match staged.stretches.iter().find(|s| kept(s) < s.encoded / 2) {
             Some(s) => {
-                let detail =
-                    format!("most of it is not compressed by {} now", s.compression.name());
+                let how = s.compression.name();
+                let detail = format!("most of it is not compressed by {how} now");
                 Err(Skip::new(SkipReason::LayoutChanged, detail))
             }
             None => Ok(()),
         }
+    }
+
+    /// The kernel marks a file as not to be compressed when some of it does not shrink, unless it
+    /// is marked as to be compressed: that was not its owner's wish, and goes again, which alone
+    /// sets the time of the inode's last change.
+    fn keep_attributes(&self, file: &OpenFile) -> Result<(), Skip> {
+        let now = inode::attributes(&file.fd).map_err(skip_of)?;
+        if now & !self.attributes & flags::NO_COMPRESSION == 0 {
+            return Ok(());
+        }
+        inode::set_attributes(&file.fd, now & !flags::NO_COMPRESSION).map_err(skip_of)
     }
 }
 
@@ -145,19 +184,28 @@ fn extents(file: &OpenFile, range: ByteRange) -> Result<Vec<Compressed>, Skip> {
     })
 }
 
-/// The stretches of a range.
-fn stretches(extents: &[Compressed], range: ByteRange) -> Vec<Stretch> {
+/// The stretches of a range, whose layout and compressed extents these are. Plain blocks go with
+/// the compressed ones before them.
+fn stretches(layout: &Layout, range: ByteRange, compressed: &[Compressed]) -> Vec<Stretch> {
+    let how: HashMap<u64, Compression> =
+        compressed.iter().map(|c| (c.logical, c.compression)).collect();
     let mut out: Vec<Stretch> = Vec::new();
-    for e in extents {
-        let whole = ByteRange::at(e.logical, e.length);
-        if whole.intersect(range) != whole {
-            continue;
-        }
-        match out.last_mut() {
-            Some(s) if s.range.end == whole.start && s.compression == e.compression => {
-                s.range.end = whole.end;
+    let addressed = layout.extents().iter().filter(|e| e.kind.is_addressed());
+    for part in stored_alike(addressed).into_iter().filter(|part| part.encoded) {
+        for whole in layout.within(part.range).map(|e| e.range()) {
+            let last = out.last_mut().filter(|s| s.range.end == whole.start);
+            match (how.get(&whole.start), last) {
+                _ if whole.intersect(range) != whole => {}
+                (None, None) => {}
+                (None, Some(last)) => last.range.end = whole.end,
+                (Some(c), Some(last)) if last.compression == *c => {
+                    last.range.end = whole.end;
+                    last.encoded += whole.len();
+                }
+                (Some(c), _) => {
+                    out.push(Stretch { range: whole, compression: *c, encoded: whole.len() });
+                }
             }
-            _ => out.push(Stretch { range: whole, compression: e.compression }),
         }
     }
     out
@@ -173,7 +221,11 @@ fn level(options: &[String]) -> Option<(String, i8)> {
 }
 
 impl Mover for Compressing {
-    fn takes(&self, _: &[Extent]) -> Result<(), Skip> {
+    fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
+        if !self.goes_on && parts.iter().any(|e| !e.kind.is_encoded()) {
+            let why = "compressed in part, and what is written now is not";
+            return Err(Skip::new(SkipReason::Encoded, why));
+        }
         self.untold.clone().map_or(Ok(()), Err)
     }
 
@@ -183,7 +235,7 @@ impl Mover for Compressing {
         for range in ranges {
             let lies = layout(file, *range)?;
             let chunks = |s: &Stretch| s.range.len().div_ceil(LONGEST_ENCODED);
-            let mut stretches = stretches(&extents(file, *range)?, *range);
+            let mut stretches = stretches(&lies, *range, &extents(file, *range)?);
             stretches.retain(|s| {
                 !matches!(s.compression, Compression::Other(_)) && chunks(s) < lies.pieces(s.range)
             });
@@ -233,23 +285,39 @@ impl Mover for Compressing {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fragmend_layout::{ExtentKind, FileId};
 
     #[test]
     fn stretches_are_whole_extents_of_one_compression() {
-        const K: u64 = 128 << 10;
-        let e = |at: u64, compression| Compressed {
-            logical: at * K,
-            length: K,
-            physical: at << 30,
-            stored: 4096,
-            compression,
-        };
         use Compression::{Lzo, Zstd};
-        let all = [e(0, Zstd), e(1, Zstd), e(2, Lzo), e(4, Lzo), e(5, Lzo)];
-        let found = stretches(&all, ByteRange { start: 0, end: 6 * K - 1 });
-        let flat: Vec<_> =
-            found.iter().map(|s| (s.range.start / K, s.range.end / K, s.compression)).collect();
-        assert_eq!(flat, [(0, 2, Zstd), (2, 3, Lzo), (4, 5, Lzo)]);
+        const K: u64 = 8 << 10;
+        let mut layout = Layout::new(FileId { device: 0, inode: 0, generation: 0 }, 0);
+        let mut compressed = Vec::new();
+        let how =
+            [None, Some(Zstd), Some(Zstd), None, Some(Zstd), Some(Lzo), None, None, Some(Lzo)];
+        for (at, how) in how.into_iter().enumerate() {
+            let (logical, physical) = (at as u64 * K, (at as u64) << 30);
+            let kind = match how {
+                Some(_) => ExtentKind::Encoded { stored: 4096, shared: false },
+                None => ExtentKind::Data,
+            };
+            layout.push(Extent { logical, physical, length: K, kind });
+            compressed.extend(how.map(|compression| Compressed {
+                logical,
+                length: K,
+                physical,
+                stored: 4096,
+                compression,
+            }));
+        }
+        let found = |end| {
+            let range = ByteRange { start: 0, end };
+            let flat =
+                |s: Stretch| (s.range.start / K, s.range.end / K, s.compression, s.encoded / K);
+            stretches(&layout, range, &compressed).into_iter().map(flat).collect::<Vec<_>>()
+        };
+        assert_eq!(found(9 * K), [(1, 5, Zstd, 3), (5, 9, Lzo, 2)]);
+        assert_eq!(found(9 * K - 1), [(1, 5, Zstd, 3), (5, 8, Lzo, 1)], "the last is cut");
     }
 
     #[test]

@@ -8,9 +8,10 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Mounts the image again with another way to compress: `no`, `zstd:7`, ...
+/// Mounts the image again with another way to compress: `no`, `zstd:7`, or `force=lzo`.
 pub fn compress(image: &Image, how: &str) {
-    let options = format!("remount,compress={how}");
+    let option = if how.starts_with("force=") { "compress-" } else { "compress=" };
+    let options = format!("remount,{option}{how}");
     run("mount", ["-o".as_ref(), options.as_ref(), image.path().as_os_str()]);
 }
 

@@ -5,33 +5,23 @@
 //! because engines do; and since it is stored in extents of [`LONGEST_ENCODED`] bytes of the file
 //! wherever there is room, only where it lies in more pieces than that makes.
 
-use fragmend_layout::{ByteRange, ExtentKind, LONGEST_ENCODED, Layout};
+use fragmend_layout::{Alike, ByteRange, Extent, LONGEST_ENCODED, Layout, stored_alike};
 
 /// The stretches that may be moved, in ascending order.
 pub fn stretches(layout: &Layout, unshare: bool) -> Vec<ByteRange> {
-    let mut runs: Vec<(ByteRange, bool)> = Vec::new();
-    let may_move = |kind: ExtentKind| kind.is_addressed() && (unshare || !kind.is_shared());
-    for e in layout.extents().iter().filter(|e| may_move(e.kind)) {
-        match runs.last_mut() {
-            Some((run, encoded)) if run.end == e.logical && *encoded == e.kind.is_encoded() => {
-                run.end = e.range().end;
-            }
-            _ => runs.push((e.range(), e.kind.is_encoded())),
-        }
-    }
-    let hopeless = |run: ByteRange, encoded| {
-        encoded && layout.pieces(run) <= run.len().div_ceil(LONGEST_ENCODED)
+    let may_move = |e: &&Extent| e.kind.is_addressed() && (unshare || !e.kind.is_shared());
+    let hopeless = |part: &Alike| {
+        part.encoded && layout.pieces(part.range) <= part.range.len().div_ceil(LONGEST_ENCODED)
     };
-    runs.into_iter()
-        .filter(|(run, encoded)| !hopeless(*run, *encoded))
-        .map(|(run, _)| run)
-        .collect()
+    let mut parts = stored_alike(layout.extents().iter().filter(may_move));
+    parts.retain(|part| !hopeless(part));
+    parts.into_iter().map(|part| part.range).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fragmend_layout::{Extent, FileId};
+    use fragmend_layout::{ExtentKind, FileId};
 
     const KIB: u64 = 1024;
 
@@ -63,11 +53,11 @@ mod tests {
             layout(&[
                 (0, 90 * KIB, 64 * KIB, encoded(shared)),
                 (64 * KIB, 50 * KIB, 64 * KIB, encoded(shared)),
-                (128 * KIB, 10 * KIB, 4 * KIB, ExtentKind::Data),
+                (128 * KIB, 10 * KIB, 256 * KIB, ExtentKind::Data),
             ])
         };
         let whole = ByteRange { start: 0, end: 128 * KIB };
-        let tail = ByteRange { start: 128 * KIB, end: 132 * KIB };
+        let tail = ByteRange { start: 128 * KIB, end: 384 * KIB };
         assert_eq!(stretches(&short(false), false), [whole, tail]);
         assert_eq!(stretches(&short(true), false), [tail]);
         assert_eq!(short(true).shared_bytes(whole), 40 * KIB);

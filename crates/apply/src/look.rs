@@ -1,0 +1,53 @@
+//! The last look at a range before it is touched: nothing that the plan says of it is believed.
+
+use fragmend_layout::{ByteRange, Extent, Movable, Skip, SkipReason};
+use fragmend_plan::PlannedRange;
+
+/// A range that was looked at again and is still worth moving.
+pub(crate) struct Ready<'a> {
+    pub planned: &'a PlannedRange,
+    pub pieces: u64,
+    /// Bytes of space that are free once it has moved: what it takes and does not share.
+    pub own_space: u64,
+    /// Bytes of space that it takes for good, as far as that can be told before.
+    pub space_cost: u64,
+}
+
+/// Looks at a range again: how it lies, or why it is to be left alone, and its pieces if they were
+/// counted. `block` is the file's allocation block in bytes; what is shared may move if `unshare`.
+pub(crate) fn look<'a>(
+    file: &mut dyn Movable,
+    planned: &'a PlannedRange,
+    block: u64,
+    unshare: bool,
+) -> Result<Ready<'a>, (Option<u64>, Skip)> {
+    let range: ByteRange = planned.range();
+    let size = file.size().map_err(|skip| (None, skip))?;
+    // The last block may be partly behind the end of the file, but not all of it.
+    if range.start >= size || range.end > size.next_multiple_of(block) {
+        let now = format!("the file has {size} bytes now");
+        return Err((None, Skip::new(SkipReason::SizeChanged, now)));
+    }
+    let layout = file.layout(range).map_err(|skip| (None, skip))?;
+    let pieces = layout.pieces(range);
+    let leave = |skip| Err((Some(pieces), skip));
+    let parts: Vec<Extent> = layout.within(range).filter(|e| e.kind.is_addressed()).collect();
+    if parts.iter().map(|e| e.length).sum::<u64>() != range.len() {
+        let why = "part of the range holds no data now";
+        return leave(Skip::new(SkipReason::LayoutChanged, why));
+    }
+    let space_cost = layout.shared_bytes(range);
+    if space_cost > 0 && !unshare {
+        let how = format!("with --unshare it moves, for {space_cost} bytes of space");
+        return leave(Skip::new(SkipReason::Shared, how));
+    }
+    if let Err(skip) = file.takes(&parts) {
+        return leave(skip);
+    }
+    // Where a file moves as a whole, the rest of it takes the range along.
+    if pieces <= 1 && !file.moves_whole_files() {
+        return leave(Skip::new(SkipReason::AlreadyContiguous, ""));
+    }
+    let own_space = layout.stored_bytes(range) - space_cost;
+    Ok(Ready { planned, pieces, own_space, space_cost })
+}
