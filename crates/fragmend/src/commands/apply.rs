@@ -40,7 +40,8 @@ pub struct Pace {
     /// Keep the records of a rewrite in this directory, not at the top of the file system
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
-    /// Also where nothing orders data before the journal (no journal, data=writeback)
+    /// Also where a power cut may do harm: nothing orders data before the journal (no journal,
+    /// data=writeback), or the journal cannot replay the move (long files on XFS without reflink)
     #[arg(long)]
     force: bool,
 }
