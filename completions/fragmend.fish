@@ -36,9 +36,9 @@ complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "auto" -d 'Record,
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "recover" -d 'Put back what an interrupted `--engine rewrite` left unfinished'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l top -d 'How many of the worst files the text lists; JSON has them all' -r
-complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l source -d 'Where layouts come from' -r -f -a "auto\t'The inode tables where possible, after one sync of the file system; FIEMAP elsewhere'
+complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l source -d 'Where layouts come from' -r -f -a "auto\t'In bulk where that is possible and pays, after one sync of the file system; FIEMAP elsewhere'
 fiemap\t'Open every file and ask the kernel (FIEMAP)'
-bulk\t'Read ext4\'s inode tables from the block device; needs root'"
+bulk\t'Read ext4\'s inode tables from the block device, or the reverse mapping of an XFS; needs root'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l cross-file-systems -d 'Go on into other file systems mounted below a path'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -s q -l quiet -d 'No progress and no hints; results and errors only'

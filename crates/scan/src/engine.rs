@@ -4,7 +4,7 @@
 //! results of one group of batches, the next group is being read; no more than two groups are
 //! held at any time, however many files there are.
 
-use crate::ext4::{Bulk, Worker};
+use crate::bulk::Bulk;
 use crate::fiemap;
 use crate::open::Opener;
 use crate::{Entry, FileSystem, Reason, ScanError, Tree};
@@ -20,13 +20,13 @@ const BATCH: usize = 2048;
 /// Where layouts come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// The inode tables where that is possible, FIEMAP elsewhere.
+    /// In bulk where that is possible and pays, FIEMAP elsewhere.
     #[default]
     Auto,
     /// FIEMAP only.
     Fiemap,
-    /// The inode tables; an error where they cannot be read. Files that only the kernel can
-    /// interpret still go through FIEMAP.
+    /// ext4's inode tables or XFS's reverse mapping; an error where they cannot be read. Files that
+    /// only the kernel can interpret still go through FIEMAP.
     Bulk,
 }
 
@@ -42,10 +42,12 @@ pub fn in_batches<B: Default + Send>(
     mut sink: impl FnMut(B) -> io::Result<()> + Send,
 ) -> Result<(), ScanError> {
     let mut mounted = Vec::new();
-    for fs in tree.file_systems() {
-        mounted.push(Mounted::new(fs, source)?);
-    }
     let batches = batches(tree);
+    for (i, fs) in tree.file_systems().iter().enumerate() {
+        let of_fs = batches.iter().filter(|(at, _)| *at == i);
+        let files = of_fs.map(|(_, range)| range.len()).sum();
+        mounted.push(Mounted::new(fs, source, files)?);
+    }
     let group = rayon::current_num_threads().max(2) * 4;
     let mut ready: Vec<B> = Vec::new();
     for group in batches.chunks(group) {
@@ -95,10 +97,10 @@ const ENOUGH_REFUSED: u32 = 8;
 const SUPPORTED: u32 = u32::MAX;
 
 impl<'a> Mounted<'a> {
-    fn new(fs: &'a FileSystem, source: Source) -> Result<Self, ScanError> {
+    fn new(fs: &'a FileSystem, source: Source, files: usize) -> Result<Self, ScanError> {
         let bulk = match source {
             Source::Fiemap => None,
-            Source::Auto => Bulk::open(fs).ok(),
+            Source::Auto => Bulk::if_it_pays(fs, files),
             Source::Bulk => Some(
                 Bulk::open(fs)
                     .map_err(|why| ScanError::NoBulk { path: fs.label().to_owned(), why })?,
@@ -143,11 +145,10 @@ impl Job<'_> {
         let mut out = B::default();
         let mut layouts: Vec<Option<Layout>> = vec![None; self.entries.len()];
         if let Some(bulk) = &self.mounted.bulk {
-            let mut worker: Worker = bulk.worker();
             // Inode 0 does not exist: what is covered by a mount is asked for by its path.
             let covered = |e: &Entry| self.tree.covered.contains(&(fs.dev, e.inode));
             let inodes = self.entries.iter().map(|e| if covered(e) { 0 } else { e.inode });
-            bulk.layouts(&mut worker, inodes, |i, layout| layouts[i] = layout);
+            bulk.layouts(inodes, |i, layout| layouts[i] = layout);
         }
         let mut opener = Opener::default();
         let mut space = Fiemap::default();

@@ -13,12 +13,15 @@
 //! | [`filesystem`] | what lies under a device number: kind, block size, queue limits |
 //! | [`fiemap`] | source 1: open each file and ask |
 //! | [`ext4`] | source 2: read ext4's own inode tables from the block device |
+//! | [`xfs`] | source 3: ask XFS for the owner of every block |
+//! | `bulk` | which of 2 and 3 serves a file system |
 //! | [`engine`] | batches over the sources, in parallel, results in order |
 //! | [`mod@measure`] | figures per file and in total |
 //!
 //! Neighbours: `layout` defines extents and measures, `sys` the kernel's interfaces; `plan` uses
 //! [`layout_of`] and [`files`], the `scan` verb uses [`measure()`].
 
+mod bulk;
 mod covered;
 pub mod engine;
 pub mod error;
@@ -30,6 +33,7 @@ mod open;
 pub mod quantiles;
 pub mod tree;
 pub mod walk;
+pub mod xfs;
 
 pub use engine::{Source, in_batches};
 pub use error::{Reason, ScanError};

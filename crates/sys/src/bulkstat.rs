@@ -55,6 +55,13 @@ pub struct Inode {
 
 const _: () = assert!(size_of::<Inode>() == 192 && size_of::<Request<0>>() == 64);
 
+impl Inode {
+    /// Whether its data lies on the realtime device.
+    pub fn is_realtime(&self) -> bool {
+        self.flags & u64::from(crate::xfs::FS_XFLAG_REALTIME) != 0
+    }
+}
+
 fn request<const N: usize>(file: impl AsFd, from: u64) -> io::Result<Box<Request<N>>> {
     let mut request = Box::new(Request {
         inode: from,

@@ -15,6 +15,7 @@
 //! | [`bulkstat`] | XFS: inodes by their numbers (`XFS_IOC_BULKSTAT`) |
 //! | [`swapext`] | XFS: exchanging whole files (`XFS_IOC_SWAPEXT`) |
 //! | [`f2fs`] | F2FS: writing ranges out of place (`F2FS_IOC_DEFRAGMENT`), free segments |
+//! | [`fsmap`] | who owns which blocks (`FS_IOC_GETFSMAP`) |
 //! | [`inode`] | generation and attribute flags (`FS_IOC_GETVERSION`, `FS_IOC_GETFLAGS`) |
 //! | [`handle`] | a file by inode number, without its path (`open_by_handle_at`) |
 //! | [`fs_id`] | which file system this is (`FS_IOC_GETFSUUID`, `fstatfs`) |
@@ -36,6 +37,7 @@ pub mod dedupe;
 pub mod f2fs;
 pub mod fiemap;
 pub mod fs_id;
+pub mod fsmap;
 pub mod handle;
 pub mod inode;
 pub mod lease;

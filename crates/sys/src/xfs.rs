@@ -16,7 +16,7 @@ const GEOM_FLAGS_RMAPBT: u32 = 1 << 19;
 const GEOM_FLAGS_REFLINK: u32 = 1 << 20;
 const GEOM_FLAGS_EXCHANGE_RANGE: u32 = 1 << 24;
 
-const FS_XFLAG_REALTIME: u32 = 0x1;
+pub(crate) const FS_XFLAG_REALTIME: u32 = 0x1;
 const FS_XFLAG_NODEFRAG: u32 = 0x2000;
 
 /// `struct xfs_fsop_geom`: the parts that are looked at, and their surroundings.

@@ -198,7 +198,12 @@ pub(super) fn unnamed(file: &OpenFile) -> Result<OwnedFd, Skip> {
     if let Some(fd) = file.beside.as_deref().and_then(|d| open(d).ok()).filter(same) {
         return Ok(fd);
     }
-    open(&file.root).map_err(|e| skip_of(e.into()))
+    open(&file.root).map_err(|e| match rustix::fs::statvfs(&file.root) {
+        Ok(stat) if e == Errno::NOSPC && stat.f_files > 0 && stat.f_ffree == 0 => {
+            Skip::new(SkipReason::NoSpace, "no inode is free")
+        }
+        _ => skip_of(e.into()),
+    })
 }
 
 /// Ranges that follow each other in the file, joined.

@@ -44,8 +44,9 @@ pub struct Pace {
     /// Keep the records of a rewrite in this directory, not at the top of the file system
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
-    /// Also where nothing orders data before the journal (no journal, data=writeback), and on F2FS
-    /// files that others have open for writing
+    /// Also where a power cut may do harm: nothing orders data before the journal (no journal,
+    /// data=writeback), the journal cannot replay the move (long files on XFS without reflink), or
+    /// others have the file open for writing (F2FS)
     #[arg(long)]
     force: bool,
 }

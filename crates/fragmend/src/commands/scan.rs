@@ -38,11 +38,11 @@ pub struct Args {
 /// Values of `--source`.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum SourceArg {
-    /// The inode tables where possible, after one sync of the file system; FIEMAP elsewhere
+    /// In bulk where that is possible and pays, after one sync of the file system; FIEMAP elsewhere
     Auto,
     /// Open every file and ask the kernel (FIEMAP)
     Fiemap,
-    /// Read ext4's inode tables from the block device; needs root
+    /// Read ext4's inode tables from the block device, or the reverse mapping of an XFS; needs root
     Bulk,
 }
 

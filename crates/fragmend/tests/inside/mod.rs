@@ -31,6 +31,7 @@ pub fn test(name: &str) -> Command {
 }
 
 /// A fresh F2FS.
+#[allow(dead_code)] // not every test file needs one
 pub fn f2fs() -> Image {
     Image::of(&F2FS, 320 << 20)
 }

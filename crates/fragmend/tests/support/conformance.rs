@@ -249,3 +249,35 @@ pub fn what_changed_since_the_plan_is_left_alone(image: &Image) {
     });
     image.fsck();
 }
+
+/// Full to the last block: nothing is moved, whatever floor is asked for.
+pub fn a_full_disk_is_left_alone(image: &Image) {
+    const MANY: u64 = 8 << 20;
+    let path = image.path().join("file");
+    interleaved(&path, MANY, &[4096], true).unwrap();
+    let made = plan(&[&path], Policy::WholeFile);
+    let filler = File::create(image.path().join("filler")).unwrap();
+    let mut at = 0;
+    for piece in [16 << 20, 1 << 20, 64 << 10, 4096] {
+        let how = rustix::fs::FallocateFlags::empty();
+        while rustix::fs::fallocate(&filler, how, at, piece).is_ok() {
+            at += piece;
+        }
+    }
+    filler.sync_all().unwrap();
+    let lies = extents(&path);
+    let default = apply(&made).0;
+    assert_eq!(reasons(&default, &path), [SkipReason::FreeSpaceFloor], "{default:?}");
+    let rate = fragmend_apply::Rate::Unlimited;
+    let no_floor = Options { free_floor_bytes: Some(0), rate, ..Options::default() };
+    let (summary, _) = apply_with(&made, &no_floor);
+    let [why] = reasons(&summary, &path)[..] else { panic!("{summary:?}") };
+    let space = [SkipReason::FreeSpaceFloor, SkipReason::NoSpace];
+    assert!(space.contains(&why), "{summary:?}");
+    assert_eq!((summary.moved_bytes, extents(&path)), (0, lies));
+    drop(filler);
+    fs::remove_file(image.path().join("filler")).unwrap();
+    image.fsck();
+    assert!(is_intact(&path, MANY).unwrap());
+    assert!(apply(&made).0.ranges_moved > 0, "there is room now");
+}

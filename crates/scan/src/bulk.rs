@@ -1,0 +1,44 @@
+//! The sources that need not open files: which one serves a file system.
+
+use crate::{FileSystem, ext4, xfs};
+use fragmend_layout::{FsKind, Layout};
+
+/// One file system's layouts in bulk.
+pub(crate) enum Bulk {
+    /// From its inode tables.
+    Ext4(ext4::Bulk),
+    /// From its reverse mapping.
+    Xfs(xfs::Map),
+}
+
+impl Bulk {
+    /// The source for a file system.
+    ///
+    /// # Errors
+    /// Why there is none, in words for a person.
+    pub fn open(fs: &FileSystem) -> Result<Self, String> {
+        match fs.kind {
+            FsKind::Xfs => xfs::Map::read(fs).map(Self::Xfs),
+            _ => ext4::Bulk::open(fs).map(Self::Ext4),
+        }
+    }
+
+    /// The same, where that is faster for so many files than to ask for each.
+    pub fn if_it_pays(fs: &FileSystem, files: usize) -> Option<Self> {
+        let pays = fs.kind != FsKind::Xfs || xfs::Map::pays(fs, files);
+        pays.then(|| Self::open(fs).ok()).flatten()
+    }
+
+    /// Gives the layouts of `inodes`; `visit` sees each position once, in any order, with `None`
+    /// where FIEMAP must be asked.
+    pub fn layouts(
+        &self,
+        inodes: impl Iterator<Item = u64>,
+        mut visit: impl FnMut(usize, Option<Layout>),
+    ) {
+        match self {
+            Self::Ext4(tables) => tables.layouts(&mut tables.worker(), inodes, visit),
+            Self::Xfs(map) => inodes.enumerate().for_each(|(i, n)| visit(i, map.layout(n))),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Layouts of all files of an XFS from its reverse mapping: every block's owner in a few long
+//! reads, and inodes by their numbers, no file opened.
+//!
+//! It pays where most files of the file system are wanted, and takes root and an XFS made with
+//! `rmapbt=1`. What is shared in part, or lies on a realtime device, is left to FIEMAP, file by file.
+//! Delayed allocation has no blocks yet, so the file system is synced first. The two sources agree
+//! extent by extent (`tests/loop_agree_xfs.rs`).
+
+use crate::FileSystem;
+use fragmend_layout::{Extent, ExtentKind, FileId, FsKind, Layout};
+use fragmend_sys::fsmap::{self, Stretch, flags};
+use fragmend_sys::{bulkstat, xfs};
+use rustix::fs::{FileType, Mode, OFlags};
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Where the data of all files lay at one instant.
+pub struct Map {
+    dev: u64,
+    /// In the order of their numbers.
+    inodes: Vec<Inode>,
+    /// In the order of owner and offset.
+    extents: Vec<Mapped>,
+}
+
+struct Inode {
+    number: u64,
+    size: u64,
+    generation: u32,
+    /// Only the kernel can say where it lies.
+    odd: bool,
+}
+
+/// An extent, as lean as it can be: there may be millions.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Mapped {
+    owner: u64,
+    offset: u64,
+    physical: u64,
+    /// Length in bytes; lowest bit: unwritten.
+    length: u64,
+}
+
+impl Map {
+    /// Whether reading all of a file system is worth it for so many of its files.
+    pub fn pays(fs: &FileSystem, files: usize) -> bool {
+        let used = |dir: OwnedFd| {
+            rustix::fs::fstatvfs(dir).ok().map(|s| s.f_files.saturating_sub(s.f_ffree))
+        };
+        fs.kind == FsKind::Xfs
+            && root(fs).ok().and_then(used).is_some_and(|used| files as u64 >= used / 2)
+    }
+
+    /// Reads the map of a file system.
+    ///
+    /// # Errors
+    /// Why there is none, in words for a person.
+    pub fn read(fs: &FileSystem) -> Result<Self, String> {
+        let root = root(fs).map_err(|e| format!("its mount point cannot be opened ({e})"))?;
+        match xfs::features(&root) {
+            Ok(features) if features.rmap => {}
+            Ok(_) => return Err("it was made without rmapbt, so that blocks have no owners".into()),
+            Err(e) => return Err(format!("it cannot say what it can do ({e})")),
+        }
+        let refused = |what: &str, e: io::Error| match e.kind() {
+            io::ErrorKind::PermissionDenied => format!("{what} takes root"),
+            _ => format!("{what} failed ({e})"),
+        };
+        let _ = rustix::fs::syncfs(&root);
+        let mut map = Self { dev: fs.dev, inodes: Vec::new(), extents: Vec::new() };
+        map.read_extents(&root).map_err(|e| refused("reading the owners of blocks", e))?;
+        map.read_inodes(&root).map_err(|e| refused("reading inodes by number", e))?;
+        Ok(map)
+    }
+
+    fn read_extents(&mut self, root: &OwnedFd) -> io::Result<()> {
+        /// What lies elsewhere in an inode than its data.
+        const NO_DATA: u32 = flags::SPECIAL_OWNER | flags::ATTRIBUTES | flags::EXTENT_MAP;
+        let mut shared = Vec::new();
+        fsmap::each(root, |stretch: &Stretch| {
+            if stretch.flags & NO_DATA != 0 {
+                return;
+            }
+            if stretch.flags & flags::SHARED != 0 {
+                shared.push(stretch.owner);
+            }
+            self.extents.push(Mapped {
+                owner: stretch.owner,
+                offset: stretch.offset,
+                physical: stretch.physical,
+                length: stretch.length | u64::from(stretch.flags & flags::UNWRITTEN != 0),
+            });
+        })?;
+        self.extents.sort_unstable();
+        shared.sort_unstable();
+        shared.dedup();
+        // Found again as odd inodes.
+        self.inodes = shared
+            .into_iter()
+            .map(|number| Inode { number, size: 0, generation: 0, odd: true })
+            .collect();
+        Ok(())
+    }
+
+    fn read_inodes(&mut self, root: &OwnedFd) -> io::Result<()> {
+        let shared = std::mem::take(&mut self.inodes);
+        bulkstat::each(root, 0, |inode| {
+            if FileType::from_raw_mode(u32::from(inode.mode)) == FileType::RegularFile {
+                let is_shared = shared.binary_search_by_key(&inode.number, |i| i.number).is_ok();
+                self.inodes.push(Inode {
+                    number: inode.number,
+                    size: inode.size,
+                    generation: inode.generation,
+                    odd: is_shared || inode.is_realtime(),
+                });
+            }
+            true
+        })
+    }
+
+    /// Where a file lay; `None` where FIEMAP must be asked.
+    pub fn layout(&self, number: u64) -> Option<Layout> {
+        let at = self.inodes.binary_search_by_key(&number, |inode| inode.number).ok()?;
+        let inode = &self.inodes[at];
+        if inode.odd {
+            return None;
+        }
+        let id = FileId { device: self.dev, inode: number, generation: inode.generation };
+        let mut layout = Layout::new(id, inode.size);
+        let first = self.extents.partition_point(|e| e.owner < number);
+        for mapped in self.extents[first..].iter().take_while(|e| e.owner == number) {
+            let kind =
+                if mapped.length & 1 == 1 { ExtentKind::Unwritten } else { ExtentKind::Data };
+            let (logical, physical, length) = (mapped.offset, mapped.physical, mapped.length & !1);
+            layout.push(Extent { logical, physical, length, kind });
+        }
+        Some(layout)
+    }
+}
+
+/// The directory at which it is mounted.
+fn root(fs: &FileSystem) -> io::Result<OwnedFd> {
+    let point = fs.mount_point.as_deref().ok_or(io::ErrorKind::NotFound)?;
+    let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let dir = rustix::fs::open(point, how, Mode::empty())?;
+    match rustix::fs::fstat(&dir)?.st_dev == fs.dev {
+        true => Ok(dir),
+        false => Err(io::ErrorKind::NotFound.into()),
+    }
+}

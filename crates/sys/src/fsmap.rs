@@ -1,0 +1,99 @@
+//! `FS_IOC_GETFSMAP` (linux/fsmap.h): what each stretch of a file system's devices is used for, in
+//! the order of the devices. XFS made with `rmapbt=1` knows the owner of every block.
+//! Needs `CAP_SYS_ADMIN`.
+
+use crate::xfs::ioctl;
+use std::io;
+use std::os::fd::AsFd;
+
+const FS_IOC_GETFSMAP: libc::c_ulong = 0xC0C0_583B;
+
+/// Flags of a stretch.
+pub mod flags {
+    /// Allocated, never written.
+    pub const UNWRITTEN: u32 = 0x1;
+    /// Holds extended attributes of its owner.
+    pub const ATTRIBUTES: u32 = 0x2;
+    /// Holds the map of its owner's extents.
+    pub const EXTENT_MAP: u32 = 0x4;
+    /// Part of it belongs to others, too.
+    pub const SHARED: u32 = 0x8;
+    /// The owner is no inode: free space, a log, metadata.
+    pub const SPECIAL_OWNER: u32 = 0x10;
+    pub(super) const LAST: u32 = 0x20;
+}
+
+/// `struct fsmap`: a stretch of a device. Offsets and lengths are bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stretch {
+    /// Which device, as the kernel numbers them for programs.
+    pub device: u32,
+    /// See [`flags`].
+    pub flags: u32,
+    /// Where on the device.
+    pub physical: u64,
+    /// Inode number, unless the owner is special.
+    pub owner: u64,
+    /// Where in the owner.
+    pub offset: u64,
+    /// How long.
+    pub length: u64,
+    reserved: [u64; 3],
+}
+
+/// Stretches of one call.
+const MANY: usize = 1024;
+
+/// `struct fsmap_head`, and the stretches behind it.
+#[repr(C)]
+struct Request {
+    in_flags: u32,
+    out_flags: u32,
+    room: u32,
+    given: u32,
+    reserved: [u64; 6],
+    from: Stretch,
+    to: Stretch,
+    stretches: [Stretch; MANY],
+}
+
+const _: () = assert!(size_of::<Stretch>() == 64 && size_of::<Request>() == 192 + MANY * 64);
+
+/// Shows every stretch of the file system that `file` lies on.
+///
+/// # Errors
+/// `ENOTTY` or `EOPNOTSUPP` where the file system has no such map, `EPERM` without the capability.
+pub fn each(file: impl AsFd, mut visit: impl FnMut(&Stretch)) -> io::Result<()> {
+    let everything = Stretch {
+        device: u32::MAX,
+        flags: u32::MAX,
+        physical: u64::MAX,
+        owner: u64::MAX,
+        offset: u64::MAX,
+        length: 0,
+        reserved: [0; 3],
+    };
+    let mut request = Box::new(Request {
+        in_flags: 0,
+        out_flags: 0,
+        room: MANY as u32,
+        given: 0,
+        reserved: [0; 6],
+        from: Stretch::default(),
+        to: everything,
+        stretches: [Stretch::default(); MANY],
+    });
+    loop {
+        // SAFETY: FS_IOC_GETFSMAP reads and writes the 192 bytes of a request, and writes at most
+        // `room` stretches of 64 bytes behind it.
+        unsafe { ioctl(file.as_fd(), FS_IOC_GETFSMAP, &raw mut *request) }?;
+        let found = &request.stretches[..(request.given as usize).min(MANY)];
+        found.iter().for_each(&mut visit);
+        match found.last() {
+            // The kernel goes on behind the last one.
+            Some(last) if last.flags & flags::LAST == 0 => request.from = *last,
+            _ => return Ok(()),
+        }
+    }
+}
