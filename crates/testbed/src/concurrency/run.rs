@@ -9,6 +9,7 @@ use super::mover::{Mover, Range};
 use super::table::{Reasons, Row, Side};
 use crate::image::Image;
 use crate::random::Random;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -18,9 +19,6 @@ use std::time::{Duration, Instant};
 /// Who waits longer for one operation waits for ever.
 const HANGS: Duration = Duration::from_secs(30);
 
-/// How long all of it may take before it counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(240);
-
 /// When it is enough.
 #[derive(Clone, Copy, Debug)]
 pub struct Goals {
@@ -28,6 +26,8 @@ pub struct Goals {
     pub operations: u64,
     /// Ranges that must have moved of the files of each load that has any.
     pub moved: u64,
+    /// How long all of it may take before it counts as hanging.
+    pub patience: Duration,
 }
 
 /// One load and how it is used.
@@ -72,7 +72,7 @@ pub fn run(
     goals: Goals,
     seed: u64,
 ) -> Vec<Row> {
-    let mut crew = Crew::start(workers, seed);
+    let mut crew = Crew::start(workers, goals.patience, seed);
     crew.until("operations alone", |crew| crew.least(ALONE) >= goals.operations);
     crew.board.phase.store(BESIDE, Ordering::Relaxed);
     let mut mover = Mover::new(dir, image.scratch(), engine);
@@ -91,15 +91,27 @@ pub fn run(
             let verified = load.verify();
             verified.unwrap_or_else(|failure| panic!("{round}, in the end: {failure}"));
         }
+        give_back(dir).expect("space behind the end of files can be given back");
         image.fsck();
     }
     rows
+}
+
+/// Frees what is preallocated behind the end of each file: where a file has so many extents that
+/// their tree is three levels high, e2fsck (1.47) takes an index to such space for a broken one.
+fn give_back(dir: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let file = File::options().write(true).open(entry?.path())?;
+        file.set_len(file.metadata()?.len())?;
+    }
+    Ok(())
 }
 
 struct Crew {
     board: Arc<Board>,
     members: Vec<Member>,
     started: Instant,
+    patience: Duration,
 }
 
 struct Member {
@@ -113,7 +125,7 @@ struct Member {
 }
 
 impl Crew {
-    fn start(workers: Vec<Worker>, seed: u64) -> Self {
+    fn start(workers: Vec<Worker>, patience: Duration, seed: u64) -> Self {
         let done = workers.iter().map(|_| Default::default()).collect();
         let board = Arc::new(Board { phase: AtomicU8::new(ALONE), done });
         let start = |(index, worker): (usize, Worker)| {
@@ -124,13 +136,13 @@ impl Crew {
             Member { kind, prefix, movable, moved: 0, left_alone: Reasons::new(), thread }
         };
         let members = workers.into_iter().enumerate().map(start).collect();
-        Self { board, members, started: Instant::now() }
+        Self { board, members, started: Instant::now(), patience }
     }
 
     /// Waits until something holds, or a member gives up.
     fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         while !done(self) && !self.members.iter().any(|m| m.thread.is_finished()) {
-            assert!(self.started.elapsed() < PATIENCE, "too few {what}:{}", self.state());
+            assert!(self.started.elapsed() < self.patience, "too few {what}:{}", self.state());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -172,7 +184,7 @@ impl Crew {
     /// Ends all of them; one row for each kind of load.
     fn finish(self) -> (Vec<Box<dyn Load>>, Vec<Row>) {
         while self.members.iter().any(|m| !m.thread.is_finished()) {
-            assert!(self.started.elapsed() < PATIENCE, "somebody hangs:{}", self.state());
+            assert!(self.started.elapsed() < self.patience, "somebody hangs:{}", self.state());
             std::thread::sleep(Duration::from_millis(5));
         }
         let (mut loads, mut rows) = (Vec::new(), Vec::<Row>::new());
