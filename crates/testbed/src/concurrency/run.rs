@@ -6,7 +6,7 @@
 
 use super::load::{Failure, Load};
 use super::mover::{Mover, Range};
-use super::table::{Reasons, Row, Side};
+use super::table::{Moves, Row, Side};
 use crate::image::Image;
 use crate::random::Random;
 use std::fs::File;
@@ -118,9 +118,7 @@ struct Member {
     kind: &'static str,
     prefix: String,
     movable: bool,
-    moved: u64,
-    /// Ranges left alone, by reason.
-    left_alone: Reasons,
+    moves: Moves,
     thread: JoinHandle<Worked>,
 }
 
@@ -133,7 +131,7 @@ impl Crew {
             let movable = worker.movable && !prefix.is_empty();
             let (board, random) = (Arc::clone(&board), Random::new(seed ^ index as u64));
             let thread = std::thread::spawn(move || work(worker, index, &board, random));
-            Member { kind, prefix, movable, moved: 0, left_alone: Reasons::new(), thread }
+            Member { kind, prefix, movable, moves: Moves::default(), thread }
         };
         let members = workers.into_iter().enumerate().map(start).collect();
         Self { board, members, started: Instant::now(), patience }
@@ -155,24 +153,23 @@ impl Crew {
 
     fn receive(&mut self, range: Range) {
         let of = |m: &&mut Member| !m.prefix.is_empty() && range.name.starts_with(&m.prefix);
-        match self.members.iter_mut().find(of) {
-            Some(member) if range.moved => member.moved += 1,
-            Some(member) => *member.left_alone.entry(range.reason).or_default() += 1,
-            None => {}
+        if let Some(member) = self.members.iter_mut().find(of) {
+            member.moves.receive(range);
         }
     }
 
     /// Of each member's files enough has moved, or has been tried where nothing can move.
     fn has_moved(&self, goal: u64) -> bool {
         let mut owners = self.members.iter().filter(|m| !m.prefix.is_empty());
-        let tried = |m: &Member| if m.movable { m.moved } else { m.left_alone.values().sum() };
+        let tried = |m: &Member| if m.movable { m.moves.moved } else { m.moves.left_alone() };
         owners.all(|m| tried(m) >= goal)
     }
 
     fn state(&self) -> String {
         let of = |(m, done): (&Member, &[AtomicU64; 2])| {
             let [alone, beside] = done.each_ref().map(|n| n.load(Ordering::Relaxed));
-            let Member { kind, prefix, moved, left_alone, .. } = m;
+            let Member { kind, prefix, moves, .. } = m;
+            let Moves { moved, left_alone, .. } = moves;
             format!(
                 "\n  {kind} ({prefix}): {alone} operations alone and {beside} beside the mover, \
                  {moved} ranges moved, left alone: {left_alone:?}"
@@ -195,8 +192,8 @@ impl Crew {
                 let longest = side.waits.quantile(1.0);
                 assert!(longest < HANGS, "{} waited for {longest:?}", member.kind);
             }
-            assert!(member.movable || member.moved == 0, "{} cannot move", member.prefix);
-            let row = Row::new(member.kind, sides, member.moved, member.left_alone);
+            assert!(member.movable || member.moves.moved == 0, "{} cannot move", member.prefix);
+            let row = Row::new(member.kind, sides, member.moves);
             match rows.iter_mut().find(|r| r.kind == row.kind) {
                 Some(same) => same.add(&row),
                 None => rows.push(row),
