@@ -6,7 +6,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 binaries := $(target)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench soak generate check-generated fmt clippy clean
+.PHONY: help build demo test bench concurrency soak generate check-generated fmt clippy clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -31,6 +31,11 @@ bench: ## Print the comparison tables (QUICK=1 for small files)
 	scripts/as-root $(binaries)/bench $(if $(QUICK),--quick) || status=1; \
 	scripts/bench || status=1; \
 	exit $$status
+
+concurrency: ## Print how long programs wait while their files are moved (QUICK=1 for a short run)
+	@scripts/prerequisites test
+	$(CARGO) build --release --bin fragmend --bin concurrency
+	@scripts/as-root $(binaries)/concurrency $(if $(QUICK),--quick)
 
 soak: ## Cut the power 10,000 times while files move, and compare every byte (CUTS=, SEED=, BED=)
 	@scripts/prerequisites soak

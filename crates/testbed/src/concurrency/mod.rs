@@ -29,13 +29,15 @@ use load::Load;
 use log::Log;
 pub use run::Goals;
 use run::Worker;
+use std::time::Duration;
 use table::Row;
 
 impl Goals {
     /// For a test: some seconds.
-    pub const TEST: Self = Self { operations: 150, moved: 4 };
-    /// For figures.
-    pub const FULL: Self = Self { operations: 3000, moved: 60 };
+    pub const TEST: Self = Self { operations: 150, moved: 4, patience: Duration::from_secs(240) };
+    /// For figures: a minute or two.
+    pub const FULL: Self =
+        Self { operations: 2000, moved: 40, patience: Duration::from_secs(1000) };
 }
 
 /// One engine on one file system.

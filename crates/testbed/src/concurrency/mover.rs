@@ -6,6 +6,7 @@ use crate::tools::fragmend;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Moves what is fragmented below one directory.
 pub struct Mover {
@@ -22,6 +23,8 @@ pub struct Range {
     pub name: String,
     /// Whether it lies in fewer pieces now.
     pub moved: bool,
+    /// The longest time for which one step locked the file, as its receipt says.
+    pub longest_step: Duration,
     /// Why not.
     pub reason: String,
     /// Why not, in words.
@@ -68,5 +71,6 @@ fn range(line: &str) -> Option<Range> {
         return None;
     }
     let moved = event["outcome"] == "moved";
-    Some(Range { name, moved, reason: text("reason"), detail: text("detail") })
+    let longest_step = Duration::from_secs_f64(event["longest_step_seconds"].as_f64()?);
+    Some(Range { name, moved, longest_step, reason: text("reason"), detail: text("detail") })
 }

@@ -6,9 +6,10 @@
 
 use super::load::{Failure, Load};
 use super::mover::{Mover, Range};
-use super::table::{Reasons, Row, Side};
+use super::table::{Moves, Row, Side};
 use crate::image::Image;
 use crate::random::Random;
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -18,9 +19,6 @@ use std::time::{Duration, Instant};
 /// Who waits longer for one operation waits for ever.
 const HANGS: Duration = Duration::from_secs(30);
 
-/// How long all of it may take before it counts as hanging.
-const PATIENCE: Duration = Duration::from_secs(240);
-
 /// When it is enough.
 #[derive(Clone, Copy, Debug)]
 pub struct Goals {
@@ -28,6 +26,8 @@ pub struct Goals {
     pub operations: u64,
     /// Ranges that must have moved of the files of each load that has any.
     pub moved: u64,
+    /// How long all of it may take before it counts as hanging.
+    pub patience: Duration,
 }
 
 /// One load and how it is used.
@@ -72,7 +72,7 @@ pub fn run(
     goals: Goals,
     seed: u64,
 ) -> Vec<Row> {
-    let mut crew = Crew::start(workers, seed);
+    let mut crew = Crew::start(workers, goals.patience, seed);
     crew.until("operations alone", |crew| crew.least(ALONE) >= goals.operations);
     crew.board.phase.store(BESIDE, Ordering::Relaxed);
     let mut mover = Mover::new(dir, image.scratch(), engine);
@@ -91,29 +91,39 @@ pub fn run(
             let verified = load.verify();
             verified.unwrap_or_else(|failure| panic!("{round}, in the end: {failure}"));
         }
+        give_back(dir).expect("space behind the end of files can be given back");
         image.fsck();
     }
     rows
+}
+
+/// Frees what is preallocated behind the end of each file: where a file has so many extents that
+/// their tree is three levels high, e2fsck (1.47) takes an index to such space for a broken one.
+fn give_back(dir: &Path) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let file = File::options().write(true).open(entry?.path())?;
+        file.set_len(file.metadata()?.len())?;
+    }
+    Ok(())
 }
 
 struct Crew {
     board: Arc<Board>,
     members: Vec<Member>,
     started: Instant,
+    patience: Duration,
 }
 
 struct Member {
     kind: &'static str,
     prefix: String,
     movable: bool,
-    moved: u64,
-    /// Ranges left alone, by reason.
-    left_alone: Reasons,
+    moves: Moves,
     thread: JoinHandle<Worked>,
 }
 
 impl Crew {
-    fn start(workers: Vec<Worker>, seed: u64) -> Self {
+    fn start(workers: Vec<Worker>, patience: Duration, seed: u64) -> Self {
         let done = workers.iter().map(|_| Default::default()).collect();
         let board = Arc::new(Board { phase: AtomicU8::new(ALONE), done });
         let start = |(index, worker): (usize, Worker)| {
@@ -121,16 +131,16 @@ impl Crew {
             let movable = worker.movable && !prefix.is_empty();
             let (board, random) = (Arc::clone(&board), Random::new(seed ^ index as u64));
             let thread = std::thread::spawn(move || work(worker, index, &board, random));
-            Member { kind, prefix, movable, moved: 0, left_alone: Reasons::new(), thread }
+            Member { kind, prefix, movable, moves: Moves::default(), thread }
         };
         let members = workers.into_iter().enumerate().map(start).collect();
-        Self { board, members, started: Instant::now() }
+        Self { board, members, started: Instant::now(), patience }
     }
 
     /// Waits until something holds, or a member gives up.
     fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         while !done(self) && !self.members.iter().any(|m| m.thread.is_finished()) {
-            assert!(self.started.elapsed() < PATIENCE, "too few {what}:{}", self.state());
+            assert!(self.started.elapsed() < self.patience, "too few {what}:{}", self.state());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -143,24 +153,23 @@ impl Crew {
 
     fn receive(&mut self, range: Range) {
         let of = |m: &&mut Member| !m.prefix.is_empty() && range.name.starts_with(&m.prefix);
-        match self.members.iter_mut().find(of) {
-            Some(member) if range.moved => member.moved += 1,
-            Some(member) => *member.left_alone.entry(range.reason).or_default() += 1,
-            None => {}
+        if let Some(member) = self.members.iter_mut().find(of) {
+            member.moves.receive(range);
         }
     }
 
     /// Of each member's files enough has moved, or has been tried where nothing can move.
     fn has_moved(&self, goal: u64) -> bool {
         let mut owners = self.members.iter().filter(|m| !m.prefix.is_empty());
-        let tried = |m: &Member| if m.movable { m.moved } else { m.left_alone.values().sum() };
+        let tried = |m: &Member| if m.movable { m.moves.moved } else { m.moves.left_alone() };
         owners.all(|m| tried(m) >= goal)
     }
 
     fn state(&self) -> String {
         let of = |(m, done): (&Member, &[AtomicU64; 2])| {
             let [alone, beside] = done.each_ref().map(|n| n.load(Ordering::Relaxed));
-            let Member { kind, prefix, moved, left_alone, .. } = m;
+            let Member { kind, prefix, moves, .. } = m;
+            let Moves { moved, left_alone, .. } = moves;
             format!(
                 "\n  {kind} ({prefix}): {alone} operations alone and {beside} beside the mover, \
                  {moved} ranges moved, left alone: {left_alone:?}"
@@ -172,7 +181,7 @@ impl Crew {
     /// Ends all of them; one row for each kind of load.
     fn finish(self) -> (Vec<Box<dyn Load>>, Vec<Row>) {
         while self.members.iter().any(|m| !m.thread.is_finished()) {
-            assert!(self.started.elapsed() < PATIENCE, "somebody hangs:{}", self.state());
+            assert!(self.started.elapsed() < self.patience, "somebody hangs:{}", self.state());
             std::thread::sleep(Duration::from_millis(5));
         }
         let (mut loads, mut rows) = (Vec::new(), Vec::<Row>::new());
@@ -183,8 +192,8 @@ impl Crew {
                 let longest = side.waits.quantile(1.0);
                 assert!(longest < HANGS, "{} waited for {longest:?}", member.kind);
             }
-            assert!(member.movable || member.moved == 0, "{} cannot move", member.prefix);
-            let row = Row::new(member.kind, sides, member.moved, member.left_alone);
+            assert!(member.movable || member.moves.moved == 0, "{} cannot move", member.prefix);
+            let row = Row::new(member.kind, sides, member.moves);
             match rows.iter_mut().find(|r| r.kind == row.kind) {
                 Some(same) => same.add(&row),
                 None => rows.push(row),

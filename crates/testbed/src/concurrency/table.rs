@@ -1,12 +1,10 @@
 //! What everybody saw, as a table: the same operations without and beside the mover.
 
+use super::mover::Range;
 use crate::bench::markdown;
 use crate::reader::Waits;
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// How many ranges were left alone, by the reason in their receipts.
-pub type Reasons = BTreeMap<String, u64>;
 
 /// What a load saw in one phase.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +15,41 @@ pub struct Side {
     pub compared: u64,
 }
 
+/// What was done to a load's files.
+#[derive(Clone, Debug, Default)]
+pub struct Moves {
+    /// Ranges that lie in fewer pieces now.
+    pub moved: u64,
+    /// The longest time for which one step locked a file, as the receipts say.
+    pub longest_step: Duration,
+    /// How many ranges were planned and left alone, by the reason in their receipts.
+    pub left_alone: BTreeMap<String, u64>,
+}
+
+impl Moves {
+    /// Adds what one receipt says.
+    pub fn receive(&mut self, range: Range) {
+        self.longest_step = self.longest_step.max(range.longest_step);
+        match range.moved {
+            true => self.moved += 1,
+            false => *self.left_alone.entry(range.reason).or_default() += 1,
+        }
+    }
+
+    /// Ranges left alone for whatever reason.
+    pub fn left_alone(&self) -> u64 {
+        self.left_alone.values().sum()
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.moved += other.moved;
+        self.longest_step = self.longest_step.max(other.longest_step);
+        for (reason, ranges) in &other.left_alone {
+            *self.left_alone.entry(reason.clone()).or_default() += ranges;
+        }
+    }
+}
+
 /// All loads of one kind on one file system.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -24,15 +57,13 @@ pub struct Row {
     pub kind: &'static str,
     /// Without the mover, and beside it.
     sides: [Side; 2],
-    /// Ranges of its files that were moved, as they lie in fewer pieces now.
-    pub moved: u64,
-    /// Ranges that were planned, and left alone.
-    pub left_alone: Reasons,
+    /// What the mover did meanwhile.
+    pub moves: Moves,
 }
 
 impl Row {
     /// The heads of the columns; the first two hold text.
-    pub const COLUMNS: [&str; 11] = [
+    pub const COLUMNS: [&str; 12] = [
         "engine",
         "load",
         "operations alone",
@@ -41,14 +72,15 @@ impl Row {
         "operations beside",
         "p99.9 ms",
         "longest ms",
+        "longest step ms",
         "ranges moved",
         "left alone",
         "MiB compared",
     ];
 
     /// Of one load.
-    pub fn new(kind: &'static str, sides: [Side; 2], moved: u64, left_alone: Reasons) -> Self {
-        Self { kind, sides, moved, left_alone }
+    pub fn new(kind: &'static str, sides: [Side; 2], moves: Moves) -> Self {
+        Self { kind, sides, moves }
     }
 
     /// Adds another load of the kind.
@@ -57,10 +89,7 @@ impl Row {
             side.waits.add(&more.waits);
             side.compared += more.compared;
         }
-        self.moved += other.moved;
-        for (reason, ranges) in &other.left_alone {
-            *self.left_alone.entry(reason.clone()).or_default() += ranges;
-        }
+        self.moves.add(&other.moves);
     }
 
     /// Its cells, on this engine.
@@ -70,10 +99,11 @@ impl Row {
             [waits.requests().to_string(), ms(waits.quantile(0.999)), ms(waits.quantile(1.0))]
         });
         let words = [engine.to_owned(), self.kind.to_owned()];
+        let Moves { moved, longest_step, .. } = &self.moves;
+        let left_alone = self.moves.left_alone().to_string();
         let compared = markdown::mib(self.sides[1].compared);
-        let counts =
-            [self.moved.to_string(), self.left_alone.values().sum::<u64>().to_string(), compared];
-        words.into_iter().chain(alone).chain(beside).chain(counts).collect()
+        let moves = [ms(*longest_step), moved.to_string(), left_alone, compared];
+        words.into_iter().chain(alone).chain(beside).chain(moves).collect()
     }
 }
 
@@ -85,8 +115,8 @@ pub fn table(cells: Vec<Vec<String>>) -> String {
 /// The table of one engine, and why ranges were left alone.
 pub fn told(engine: &str, rows: &[Row]) -> String {
     let mut text = table(rows.iter().map(|row| row.cells(engine)).collect());
-    for Row { kind, left_alone, .. } in rows.iter().filter(|row| !row.left_alone.is_empty()) {
-        text += &format!("\nleft alone, {kind}: {left_alone:?}");
+    for Row { kind, moves, .. } in rows.iter().filter(|row| row.moves.left_alone() > 0) {
+        text += &format!("\nleft alone, {kind}: {:?}", moves.left_alone);
     }
     text
 }
