@@ -350,7 +350,7 @@ mod tests {
                     max_request: 1 << 20,
                 },
                 block_bytes: 4096,
-                aligned_windows: true,
+                window: crate::readahead::Window::of(&fragmend_device::DeviceProfile::unknown()),
             };
             let device = Device {
                 device: 7,
