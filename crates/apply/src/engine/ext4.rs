@@ -18,6 +18,13 @@
 //! Without a journal, or with `data=writeback`, nothing orders the copied pages before the new
 //! mapping: such a file system is refused unless forced. `data=journal` the kernel refuses.
 //!
+//! A new place that cannot be written (a thin disk with nothing left, a bad sector). The kernel says
+//! so only when the copies are waited for, and commits all the same. So they are waited for before
+//! anything is dropped from the page cache, and before D, which still holds the old blocks, is
+//! closed; on an error all goes back, from the page cache to the old blocks. A power cut between the
+//! failed write and that, or a machine so short of memory that it drops a page in between, is not
+//! covered.
+//!
 //! The kernel holds both inodes' locks for a step, and reads what it copies while it does. So
 //! the pages are read *before*, without locks. They must be single pages: on 6.16 to 6.19 an
 //! exchange under a large folio dirties all of it, and each further block of it waits for a
@@ -79,7 +86,13 @@ impl Engine for Ext4 {
     fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
         // No readahead beyond what is asked for: it would come in large folios.
         let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
-        Ok(Box::new(Exchange { stage: None, scratch: Vec::new(), turn: FIRST_TURN }))
+        Ok(Box::new(Exchange {
+            stage: None,
+            scratch: Vec::new(),
+            turn: FIRST_TURN,
+            exchanged: Vec::new(),
+            unwritable: None,
+        }))
     }
 }
 
@@ -113,16 +126,72 @@ struct Exchange {
     scratch: Vec<u8>,
     /// Bytes for the next call.
     turn: u64,
+    /// What has changed places, with its staged range.
+    exchanged: Vec<(usize, ByteRange)>,
+    /// A copy could not be written to its new place.
+    unwritable: Option<Skip>,
 }
 
 impl Exchange {
-    /// Drops what the page cache holds of `part`. A folio that reaches beyond the part stays on
-    /// the first try; then everything in its way goes. Whether nothing stayed: what somebody has
-    /// mapped does.
-    fn make_room(file: &OpenFile, part: ByteRange) -> bool {
+    /// Waits until a range is on the device. The kernel tells an error once, so it is kept.
+    fn write_out(&mut self, file: &OpenFile, range: ByteRange) -> bool {
+        let written = cache::write_and_wait(&file.fd, range.start..range.end).map_err(skip_of);
+        if let Err(skip) = written
+            && !self.exchanged.is_empty()
+        {
+            self.unwritable.get_or_insert(skip);
+        }
+        self.unwritable.is_none()
+    }
+
+    /// Notes that a range has changed places, or has done so once more.
+    fn note(&mut self, index: usize, range: ByteRange) {
+        if !self.exchanged.iter().any(|(_, known)| known.overlaps(range)) {
+            match self.exchanged.last_mut() {
+                Some((of, last)) if *of == index && last.end == range.start => last.end = range.end,
+                _ => self.exchanged.push((index, range)),
+            }
+            return;
+        }
+        let without = |(of, known): (usize, ByteRange)| {
+            let head = ByteRange { end: known.end.min(range.start), ..known };
+            let tail = ByteRange { start: known.start.max(range.end), ..known };
+            [(of, head), (of, tail)]
+        };
+        let rest = std::mem::take(&mut self.exchanged).into_iter().flat_map(without);
+        self.exchanged = rest.filter(|(_, part)| !part.is_empty()).collect();
+    }
+
+    /// Exchanges all that has changed places once more, without a look at the new one: what the
+    /// page cache holds is the only copy there is.
+    fn put_back(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        let mut all = Ok(());
+        for (index, range) in self.exchanged.clone() {
+            let mut done = Relocated { moved: 0, held: Duration::ZERO, skip: None };
+            for attempt in 1..=TRIES {
+                let rest = ByteRange { start: range.start + done.moved, end: range.end };
+                match self.exchange(file, index, rest, &mut done) {
+                    Ok(()) => break,
+                    Err(skip) if skip.reason != SkipReason::Busy || attempt == TRIES => {
+                        all = all.and(Err(skip));
+                        break;
+                    }
+                    Err(_) => std::thread::sleep(FIRST_WAIT),
+                }
+            }
+        }
+        all.and(rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into())))
+    }
+
+    /// Drops what the page cache holds of `part`, once it is on the device. A folio that reaches
+    /// beyond the part stays on the first try; then everything in its way goes. Whether nothing
+    /// stayed: what somebody has mapped does.
+    fn make_room(&mut self, file: &OpenFile, part: ByteRange) -> bool {
         let cached = |range: ByteRange| cache::cached_pages(&file.fd, range.start..range.end);
-        let drop = |range: ByteRange| {
-            let _ = cache::drop_clean(&file.fd, range.start..range.end);
+        let mut drop = |range: ByteRange| {
+            if self.write_out(file, range) {
+                let _ = cache::drop_clean(&file.fd, range.start..range.end);
+            }
         };
         // An old kernel that cannot tell has no large folios either.
         if cached(part).unwrap_or(0) > 0 {
@@ -136,7 +205,7 @@ impl Exchange {
 
     /// Reads a part into the page cache, and waits for it. Whether it is there in single pages.
     fn prefetch(&mut self, file: &OpenFile, part: ByteRange) -> bool {
-        let single = Self::make_room(file, part);
+        let single = self.make_room(file, part);
         // Best effort: if it fails, the exchange reads for itself.
         will_need(file, part);
         self.scratch.resize(part.len() as usize, 0);
@@ -191,7 +260,9 @@ impl Exchange {
         // Safe to crash before, in and after this line: see the head of this file.
         let outcome = move_extents(&file.fd, donor, blocks);
         done.held = done.held.max(started.elapsed());
-        done.moved += (outcome.blocks * block).min(rest.len());
+        let moved = (outcome.blocks * block).min(rest.len());
+        self.note(index, ByteRange::at(rest.start, moved));
+        done.moved += moved;
         match outcome.error {
             Some(_) if file.size()? <= rest.start => {
                 Err(Skip::new(SkipReason::SizeChanged, "the file ends before it now"))
@@ -207,13 +278,13 @@ impl Exchange {
 
 impl Mover for Exchange {
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
-        self.stage = None;
+        (self.stage, self.exchanged, self.unwritable) = (None, Vec::new(), None);
         // Data that is still on its way must be on the disk before its blocks are exchanged, or
         // the exchange meets dirty pages. And the commit makes freed space free.
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
         let (stage, pieces) = Stage::new(file, ranges, Space::Choice, |_| Ok(()))?;
         for range in ranges {
-            Self::make_room(file, *range);
+            self.make_room(file, *range);
         }
         self.stage = Some(stage);
         Ok(pieces)
@@ -225,6 +296,10 @@ impl Mover for Exchange {
         for attempt in 1..=TRIES {
             let rest = ByteRange { start: part.start + done.moved, end: part.end };
             let single = self.prefetch(file, rest);
+            if let Some(skip) = &self.unwritable {
+                done.skip = Some(skip.clone());
+                break;
+            }
             let exchanged = self.exchange_in_turns(file, index, rest, single, &mut done);
             let Err(skip) = exchanged else { break };
             // Failed: a range that the file's new end has just cut is invalid to the kernel.
@@ -234,7 +309,7 @@ impl Mover for Exchange {
                 break;
             }
             // Somebody dirtied a page or holds it: write back, and try what is left.
-            let _ = cache::write_and_wait(&file.fd, rest.start..rest.end);
+            self.write_out(file, rest);
             std::thread::sleep(wait);
             wait *= 2;
         }
@@ -244,6 +319,19 @@ impl Mover for Exchange {
     }
 
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        for (_, range) in self.exchanged.clone() {
+            self.write_out(file, range);
+        }
+        if let Some(Skip { detail, .. }) = self.unwritable.take() {
+            let back = self.put_back(file);
+            self.stage = None;
+            let what = match back {
+                Ok(()) => "what had moved is back where it was".into(),
+                Err(skip) => format!("and it could not all be put back: {}", skip.detail),
+            };
+            let why = format!("the new place cannot be written ({detail}); {what}");
+            return Err(Skip::new(SkipReason::Failed, why));
+        }
         // The donor goes before the commit, so that its own mapping of the old blocks, which
         // nobody will ever read, mostly never reaches the journal.
         let Some(moved) = self.stage.take().and_then(Stage::close) else { return Ok(()) };
