@@ -35,10 +35,10 @@ use table::Row;
 
 impl Goals {
     /// For a test: some seconds.
-    pub const TEST: Self = Self { operations: 150, moved: 4, patience: Duration::from_secs(240) };
+    pub const TEST: Self = Self { operations: 150, moved: 4, patience: Duration::from_secs(600) };
     /// For figures: a minute or two.
     pub const FULL: Self =
-        Self { operations: 2000, moved: 40, patience: Duration::from_secs(1000) };
+        Self { operations: 2000, moved: 40, patience: Duration::from_secs(1800) };
 }
 
 /// One engine on one file system.
