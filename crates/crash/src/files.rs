@@ -85,7 +85,7 @@ fn fragmented(path: &Path, tag: u32, bytes: u64) {
     // While an allocation group is busy, XFS puts one of two files into another.
     for _ in 0..TRIES {
         let content = |at: u64, buffer: &mut [u8]| fill(tag, at, 0, buffer);
-        interleaved_with(path, bytes, &[PIECE], tag % 2 == 0, content).expect("a fragmented file");
+        interleaved_with(path, bytes, &[PIECE], tag.is_multiple_of(2), content).expect("a fragmented file");
         if pieces(path) > bytes / PIECE / 2 {
             return;
         }
@@ -122,7 +122,7 @@ pub fn make(root: &Path, still: u32, bytes: u64) -> Vec<FileOf> {
         let bytes = if role == Role::Still { bytes - u64::from(tag % 3) * 1001 } else { bytes };
         let name = format!("{tag:03}-{role:?}").to_lowercase();
         let path = dir.join(&name);
-        match role == Role::Still && tag % 2 == 0 && compresses {
+        match role == Role::Still && tag.is_multiple_of(2) && compresses {
             true => alternating(&path, bytes, COMPRESSED_PIECE, |at, buffer| {
                 fill(tag, at, 0, buffer);
             })

@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// No test takes so long, boot included.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// Runs `body` in a guest, as the test of this name.
 pub fn in_guest(name: &str, body: impl FnOnce()) {

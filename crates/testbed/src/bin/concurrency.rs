@@ -51,7 +51,7 @@ fn cells(engine: &Engine, goals: Goals, options: &[&str]) -> Vec<Vec<String>> {
     }
     let mut this = Command::new(std::env::current_exe().expect("this program"));
     this.args(options).arg(engine.name).env("FRAGMEND", tools::fragmend());
-    let run = Guest::new().time_limit(Duration::from_secs(1200)).run(&this);
+    let run = Guest::new().time_limit(Duration::from_secs(2400)).run(&this);
     let printed = run.unwrap_or_else(|lost| panic!("{lost}")).expect(&[0]);
     serde_json::from_str(printed.trim()).expect("the rows that the guest printed")
 }

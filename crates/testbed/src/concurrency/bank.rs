@@ -44,7 +44,6 @@ struct Account {
 
 /// A database, and what it must hold.
 pub struct Bank {
-    name: String,
     path: PathBuf,
     journal: Journal,
     random: Random,
@@ -87,9 +86,9 @@ impl Bank {
         ))?;
         shell.close();
         let accounts = vec![Account { balance: AT_FIRST, last: 0 }; ACCOUNTS];
-        let (random, name) = (Random::new(seed), name.to_owned());
+        let random = Random::new(seed);
         let (transfers, steps, sessions) = (0, 0, None);
-        Ok(Self { name, path, journal, random, accounts, transfers, steps, restored, sessions })
+        Ok(Self { path, journal, random, accounts, transfers, steps, restored, sessions })
     }
 
     /// Its file.
@@ -147,7 +146,7 @@ impl Bank {
     fn ask(&mut self, who: fn(&mut Sessions) -> &mut Shell, sql: &str) -> Result<String, Failure> {
         let sessions = self.sessions.as_mut().ok_or(io::ErrorKind::NotConnected.into());
         let answer = sessions.and_then(|sessions| who(sessions).run(sql));
-        answer.map_err(Failure::refused(format_args!("{}: {sql}", self.name)))
+        answer.map_err(Failure::refused(format_args!("{}: {sql}", self.path.display())))
     }
 
     /// Asks something that must have this answer.
@@ -161,7 +160,7 @@ impl Bank {
         if found == expected {
             return Ok(());
         }
-        let what = format!("{}, after transfer {}: {sql}", self.name, self.transfers);
+        let what = format!("{}, after transfer {}: {sql}", self.path.display(), self.transfers);
         let unequal = expected.lines().zip(found.lines()).find(|(e, f)| e != f);
         let (expected, found) = unequal.unwrap_or((expected.trim_end(), found.trim_end()));
         let (expected, found) = (expected.to_owned(), found.to_owned());
@@ -200,10 +199,6 @@ impl Load for Bank {
             Journal::Wal => "SQLite, WAL",
             Journal::Rollback => "SQLite, rollback journal",
         }
-    }
-
-    fn prefix(&self) -> &str {
-        &self.name
     }
 
     fn open(&mut self) -> Result<(), Failure> {

@@ -10,9 +10,6 @@ pub trait Load: Send {
     /// The row of the table that its figures go to.
     fn kind(&self) -> &'static str;
 
-    /// What the names of its files begin with; no other load's do.
-    fn prefix(&self) -> &str;
-
     /// How long it leaves others their turn between two operations.
     fn pause(&self) -> Duration {
         Duration::from_micros(150)

@@ -131,10 +131,6 @@ impl Load for Log {
         Duration::from_millis(4)
     }
 
-    fn prefix(&self) -> &str {
-        &self.place.name
-    }
-
     fn open(&mut self) -> Result<(), Failure> {
         let path = self.path();
         let file = File::options().append(true).create(true).open(&path);
@@ -196,10 +192,6 @@ impl Load for Tail {
 
     fn pause(&self) -> Duration {
         Duration::from_millis(1)
-    }
-
-    fn prefix(&self) -> &str {
-        "" // the files are the writer's
     }
 
     fn open(&mut self) -> Result<(), Failure> {

@@ -29,15 +29,16 @@ use load::Load;
 use log::Log;
 pub use run::Goals;
 use run::Worker;
+use std::path::PathBuf;
 use std::time::Duration;
 use table::Row;
 
 impl Goals {
     /// For a test: some seconds.
-    pub const TEST: Self = Self { operations: 150, moved: 4, patience: Duration::from_secs(240) };
+    pub const TEST: Self = Self { operations: 150, moved: 4, patience: Duration::from_secs(600) };
     /// For figures: a minute or two.
     pub const FULL: Self =
-        Self { operations: 2000, moved: 40, patience: Duration::from_secs(1000) };
+        Self { operations: 2000, moved: 40, patience: Duration::from_secs(1800) };
 }
 
 /// One engine on one file system.
@@ -90,28 +91,37 @@ pub fn engine(name: &str) -> Option<&'static Engine> {
 pub fn on(engine: &Engine, goals: Goals, seed: u64) -> Vec<Row> {
     let bytes = if guest::inside() { 320 << 20 } else { 512 << 20 };
     let image = Image::of(engine.file_system, bytes);
-    let dir = image.path().join("files");
-    std::fs::create_dir(&dir).expect("a directory");
     let rests = engine.is_exclusive();
-    let worker = |load: Box<dyn Load>| Worker { load, rests, movable: true };
-    let mut workers = Vec::new();
-    for (n, name) in ["first", "second", "third"].into_iter().enumerate() {
-        let exerciser = Exerciser::new(&dir, name, seed + n as u64).expect("a pair of files");
-        workers.push(worker(Box::new(exerciser)));
-    }
-    let bank = |name: &str, journal, restored| {
-        Box::new(Bank::create(&dir, name, journal, restored, seed).expect("a database"))
+    let place = |name: &str| {
+        let dir = image.path().join(name);
+        std::fs::create_dir(&dir).expect("a directory");
+        dir
     };
-    workers.push(worker(bank("rollback.db", Journal::Rollback, bank::OFTEN)));
-    // Who never closes its file is never disturbed by an engine that keeps writers out.
-    let (movable, restored) =
-        if engine.is_exclusive() { (false, u64::MAX) } else { (true, bank::OFTEN) };
-    let load = bank("wal.db", Journal::Wal, restored);
-    workers.push(Worker { load, rests: false, movable });
-    for (name, syncs) in [("synced-log", true), ("log", false)] {
-        let log = Log::new(&dir, name, syncs, seed).expect("a file");
-        workers.push(worker(Box::new(log.reader(seed))));
-        workers.push(worker(Box::new(log)));
+    let mut workers = Vec::new();
+    let mut add = |load: Box<dyn Load>, dir: Option<PathBuf>| {
+        workers.push(Worker { load, dir, rests, movable: true });
+    };
+    for (n, name) in ["first", "second", "third"].into_iter().enumerate() {
+        let dir = place(name);
+        let exerciser = Exerciser::new(&dir, name, seed + n as u64).expect("a pair of files");
+        add(Box::new(exerciser), Some(dir));
     }
-    run::run(&image, &dir, engine.engine, workers, goals, seed)
+    for (name, syncs) in [("synced-log", true), ("log", false)] {
+        let dir = place(name);
+        let log = Log::new(&dir, name, syncs, seed).expect("a file");
+        add(Box::new(log.reader(seed)), None);
+        add(Box::new(log), Some(dir));
+    }
+    let bank = |name, journal, restored| {
+        let dir = place(name);
+        let bank = Bank::create(&dir, "bank.db", journal, restored, seed).expect("a database");
+        (Box::new(bank), Some(dir))
+    };
+    let (load, dir) = bank("rollback", Journal::Rollback, bank::OFTEN);
+    add(load, dir);
+    // Who never closes its file is never disturbed by an engine that keeps writers out.
+    let restored = if rests { u64::MAX } else { bank::OFTEN };
+    let (load, dir) = bank("wal", Journal::Wal, restored);
+    workers.push(Worker { load, dir, rests: false, movable: !rests });
+    run::run(&image, engine.engine, workers, goals, seed)
 }

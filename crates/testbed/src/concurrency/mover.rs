@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Moves what is fragmented below one directory.
+/// Moves what is fragmented below a directory.
 pub struct Mover {
-    dir: PathBuf,
     plan: PathBuf,
     engine: &'static str,
     rounds: u64,
@@ -19,8 +18,6 @@ pub struct Mover {
 /// What was done with one range.
 #[derive(Clone, Debug)]
 pub struct Range {
-    /// The file's name, without its directory.
-    pub name: String,
     /// Whether it lies in fewer pieces now.
     pub moved: bool,
     /// The longest time for which one step locked the file, as its receipt says.
@@ -32,21 +29,21 @@ pub struct Range {
 }
 
 impl Mover {
-    /// For `dir`, with its plans in another directory and the engine of this name.
-    pub fn new(dir: &Path, scratch: &Path, engine: &'static str) -> Self {
-        Self { dir: dir.to_owned(), plan: scratch.join("plan.json"), engine, rounds: 0 }
+    /// With its plans in `scratch` and the engine of this name.
+    pub fn new(scratch: &Path, engine: &'static str) -> Self {
+        Self { plan: scratch.join("plan.json"), engine, rounds: 0 }
     }
 
-    /// Plans and applies once; gives every range that was planned.
+    /// Plans for `dir` and applies, once; gives every range that was planned.
     ///
     /// # Panics
     /// When fragmend fails, with what it said.
-    pub fn round(&mut self) -> Vec<Range> {
+    pub fn round(&mut self, dir: &Path) -> Vec<Range> {
         self.rounds += 1;
-        let policy = if self.rounds.is_multiple_of(2) { "bypass" } else { "whole-file" };
+        let policy = if self.rounds.is_multiple_of(3) { "bypass" } else { "whole-file" };
         let _ = std::fs::remove_file(&self.plan);
         let mut plan = Command::new(fragmend());
-        plan.args(["plan", "--quiet", "--policy", policy, "-o"]).args([&self.plan, &self.dir]);
+        plan.args(["plan", "--quiet", "--policy", policy, "-o"]).args([&self.plan, dir]);
         finish(&mut plan).expect(&[0, 2]);
         let mut apply = Command::new(fragmend());
         apply.args(["apply", "--quiet", "--json", "--rate", "max", "--engine", self.engine]);
@@ -64,13 +61,11 @@ impl Mover {
 fn range(line: &str) -> Option<Range> {
     let event: Value = serde_json::from_str(line).ok().filter(|e: &Value| e["event"] == "range")?;
     let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
-    let path = text("path");
-    let name = path.rsplit('/').next().unwrap_or_default().to_owned();
     // What takes the blocks in between is nobody's.
-    if name.ends_with(".dummy") {
+    if text("path").ends_with(".dummy") {
         return None;
     }
     let moved = event["outcome"] == "moved";
     let longest_step = Duration::from_secs_f64(event["longest_step_seconds"].as_f64()?);
-    Some(Range { name, moved, longest_step, reason: text("reason"), detail: text("detail") })
+    Some(Range { moved, longest_step, reason: text("reason"), detail: text("detail") })
 }

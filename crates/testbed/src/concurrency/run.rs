@@ -5,12 +5,12 @@
 //! Nothing here depends on how fast the machine is, but for two limits that only a hang reaches.
 
 use super::load::{Failure, Load};
-use super::mover::{Mover, Range};
+use super::mover::Mover;
 use super::table::{Moves, Row, Side};
 use crate::image::Image;
 use crate::random::Random;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -34,6 +34,8 @@ pub struct Goals {
 pub struct Worker {
     /// What it does.
     pub load: Box<dyn Load>,
+    /// Where its files are, and nobody else's; `None` for who has none.
+    pub dir: Option<PathBuf>,
     /// Whether it closes its files now and then, and leaves them alone for a while.
     pub rests: bool,
     /// Whether the mover can move its files at all.
@@ -59,14 +61,12 @@ impl Board {
 
 type Worked = Result<(Box<dyn Load>, [Side; 2]), Failure>;
 
-/// Runs `workers`, all of whose files are in `dir`, until `goals` are reached; gives a row for each
-/// kind of load.
+/// Runs `workers` on `image` until `goals` are reached; gives a row for each kind of load.
 ///
 /// # Panics
 /// When a byte is not what it must be, the system refuses something, or anything hangs.
 pub fn run(
     image: &Image,
-    dir: &Path,
     engine: &'static str,
     workers: Vec<Worker>,
     goals: Goals,
@@ -75,23 +75,25 @@ pub fn run(
     let mut crew = Crew::start(workers, goals.patience, seed);
     crew.until("operations alone", |crew| crew.least(ALONE) >= goals.operations);
     crew.board.phase.store(BESIDE, Ordering::Relaxed);
-    let mut mover = Mover::new(dir, image.scratch(), engine);
+    let (mut mover, mut round) = (Mover::new(image.scratch(), engine), 0);
     crew.until("operations and moved ranges", |crew| {
-        let ranges = mover.round();
-        if ranges.is_empty() {
-            std::thread::sleep(Duration::from_millis(20));
+        round += 1;
+        let member = crew.next(round);
+        if let Some(dir) = &member.dir {
+            mover.round(dir).into_iter().for_each(|range| member.moves.receive(range));
         }
-        ranges.into_iter().for_each(|range| crew.receive(range));
         crew.least(BESIDE) >= goals.operations && crew.has_moved(goals.moved)
     });
     crew.board.phase.store(OVER, Ordering::Relaxed);
+    let dirs: Vec<PathBuf> = crew.members.iter().filter_map(|m| m.dir.clone()).collect();
     let (mut loads, rows) = crew.finish();
     for round in ["warm", "cold"] {
         for load in &mut loads {
             let verified = load.verify();
             verified.unwrap_or_else(|failure| panic!("{round}, in the end: {failure}"));
         }
-        give_back(dir).expect("space behind the end of files can be given back");
+        let given_back = dirs.iter().try_for_each(|dir| give_back(dir));
+        given_back.expect("space behind the end of files can be given back");
         image.fsck();
     }
     rows
@@ -116,10 +118,22 @@ struct Crew {
 
 struct Member {
     kind: &'static str,
-    prefix: String,
+    dir: Option<PathBuf>,
     movable: bool,
     moves: Moves,
     thread: JoinHandle<Worked>,
+}
+
+impl Member {
+    /// How many of its ranges have moved, or were tried where none can; as many as anybody wants
+    /// where there are none.
+    fn tried(&self) -> u64 {
+        match &self.dir {
+            None => u64::MAX,
+            Some(_) if self.movable => self.moves.moved,
+            Some(_) => self.moves.left_alone(),
+        }
+    }
 }
 
 impl Crew {
@@ -127,11 +141,10 @@ impl Crew {
         let done = workers.iter().map(|_| Default::default()).collect();
         let board = Arc::new(Board { phase: AtomicU8::new(ALONE), done });
         let start = |(index, worker): (usize, Worker)| {
-            let (kind, prefix) = (worker.load.kind(), worker.load.prefix().to_owned());
-            let movable = worker.movable && !prefix.is_empty();
+            let (kind, dir, movable) = (worker.load.kind(), worker.dir.clone(), worker.movable);
             let (board, random) = (Arc::clone(&board), Random::new(seed ^ index as u64));
             let thread = std::thread::spawn(move || work(worker, index, &board, random));
-            Member { kind, prefix, movable, moves: Moves::default(), thread }
+            Member { kind, dir, movable, moves: Moves::default(), thread }
         };
         let members = workers.into_iter().enumerate().map(start).collect();
         Self { board, members, started: Instant::now(), patience }
@@ -151,27 +164,27 @@ impl Crew {
         self.board.done.iter().map(done).min().unwrap_or(0)
     }
 
-    fn receive(&mut self, range: Range) {
-        let of = |m: &&mut Member| !m.prefix.is_empty() && range.name.starts_with(&m.prefix);
-        if let Some(member) = self.members.iter_mut().find(of) {
-            member.moves.receive(range);
-        }
+    /// Whose files are next: everybody's in turn, and between two turns those of whom the fewest
+    /// have moved.
+    fn next(&mut self, round: usize) -> &mut Member {
+        let turn = round / 2 % self.members.len();
+        let fewest = (0..self.members.len()).min_by_key(|i| self.members[*i].tried());
+        let next = if round.is_multiple_of(2) { fewest.unwrap_or(turn) } else { turn };
+        &mut self.members[next]
     }
 
     /// Of each member's files enough has moved, or has been tried where nothing can move.
     fn has_moved(&self, goal: u64) -> bool {
-        let mut owners = self.members.iter().filter(|m| !m.prefix.is_empty());
-        let tried = |m: &Member| if m.movable { m.moves.moved } else { m.moves.left_alone() };
-        owners.all(|m| tried(m) >= goal)
+        self.members.iter().all(|m| m.tried() >= goal)
     }
 
     fn state(&self) -> String {
         let of = |(m, done): (&Member, &[AtomicU64; 2])| {
             let [alone, beside] = done.each_ref().map(|n| n.load(Ordering::Relaxed));
-            let Member { kind, prefix, moves, .. } = m;
+            let Member { kind, moves, .. } = m;
             let Moves { moved, left_alone, .. } = moves;
             format!(
-                "\n  {kind} ({prefix}): {alone} operations alone and {beside} beside the mover, \
+                "\n  {kind}: {alone} operations alone and {beside} beside the mover, \
                  {moved} ranges moved, left alone: {left_alone:?}"
             )
         };
@@ -192,7 +205,7 @@ impl Crew {
                 let longest = side.waits.quantile(1.0);
                 assert!(longest < HANGS, "{} waited for {longest:?}", member.kind);
             }
-            assert!(member.movable || member.moves.moved == 0, "{} cannot move", member.prefix);
+            assert!(member.movable || member.moves.moved == 0, "{} cannot move", member.kind);
             let row = Row::new(member.kind, sides, member.moves);
             match rows.iter_mut().find(|r| r.kind == row.kind) {
                 Some(same) => same.add(&row),

@@ -236,10 +236,6 @@ impl Load for Exerciser {
         "random operations"
     }
 
-    fn prefix(&self) -> &str {
-        &self.name
-    }
-
     fn open(&mut self) -> Result<(), Failure> {
         let open = |path: &PathBuf| Opened::new(path).map_err(Failure::refused(path.display()));
         self.opened = Some([open(&self.paths[0])?, open(&self.paths[1])?]);
