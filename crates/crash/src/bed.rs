@@ -1,6 +1,5 @@
 //! One row per engine, and the controls.
 
-use crate::sectors::SECTOR;
 use fragmend_testbed::file_system::{
     BTRFS, BTRFS_ZSTD, EXT4, EXT4_1K, EXT4_WRITEBACK, F2FS, FileSystem, XFS, XFS_EXCHANGE,
     XFS_PLAIN, XFS_RMAP,
@@ -80,8 +79,9 @@ struct Size {
 /// ext4: quick to check. Its super block of 1 KiB has a checksum and is written past the journal
 /// when it is unmounted: with a torn one it does not mount, whoever was at work.
 const SMALL: Size = Size { bytes: 160 * MIB, free: 48 * MIB, atom: 1024 };
-/// `mkfs.xfs` makes nothing smaller than 300 MiB.
-const OF_XFS: Size = Size { bytes: 320 * MIB, free: 48 * MIB, atom: SECTOR };
+/// `mkfs.xfs` makes nothing smaller than 300 MiB. Its recovery takes a metadata block whose head is
+/// on the disk for newer than the log, all of it, and does not mount when the rest is torn.
+const OF_XFS: Size = Size { bytes: 320 * MIB, free: 48 * MIB, atom: 4096 };
 /// Btrfs keeps old data until it commits, and needs room for that.
 const OF_BTRFS: Size = Size { bytes: 320 * MIB, free: 96 * MIB, atom: 4096 };
 

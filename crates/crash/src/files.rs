@@ -4,7 +4,7 @@ use crate::content::fill;
 use fragmend_testbed::fragment::{alternating, interleaved_with};
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What happens to a file while others move it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,25 +80,28 @@ pub fn leave_free(root: &Path, bytes: u64) {
     fragmend_testbed::aging::reserve(&root.join("filler"), take);
 }
 
-/// Makes one in pieces of [`PIECE`]; space between them stays taken beside every other file.
+/// Makes one in pieces of [`PIECE`], with the space between them taken by another beside it.
 fn fragmented(path: &Path, tag: u32, bytes: u64) {
-    // While an allocation group is busy, XFS puts one of two files into another.
+    // While an allocation group is busy, XFS puts one of the two into another.
     for _ in 0..TRIES {
+        let _ = (std::fs::remove_file(path), std::fs::remove_file(beside(path)));
         let content = |at: u64, buffer: &mut [u8]| fill(tag, at, 0, buffer);
-        interleaved_with(path, bytes, &[PIECE], tag.is_multiple_of(2), content).expect("a fragmented file");
+        interleaved_with(path, bytes, &[PIECE], true, content).expect("a fragmented file");
         if pieces(path) > bytes / PIECE / 2 {
-            return;
+            break;
         }
-        let _ = std::fs::remove_file(path.with_extension("dummy"));
-        std::fs::remove_file(path).expect("to make it again");
     }
-    panic!("{} lies in too few pieces, however often it is made", path.display());
+}
+
+/// What lies between the pieces of a file.
+fn beside(path: &Path) -> PathBuf {
+    path.with_extension("dummy")
 }
 
 /// Bytes of a piece.
 const PIECE: u64 = 8192;
-/// How often a file is made until it lies in pieces.
-const TRIES: u32 = 50;
+/// How often a file is made at most until it lies in pieces.
+const TRIES: u32 = 20;
 
 /// Pieces of a file that is written so that it is compressed, in bytes.
 const COMPRESSED_PIECE: u64 = 16 << 10;
@@ -131,10 +134,6 @@ pub fn make(root: &Path, still: u32, bytes: u64) -> Vec<FileOf> {
         }
         let mode = 0o600 | (tag % 8);
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("its mode");
-        let dummy = dir.join(format!("{name}.dummy"));
-        if dummy.exists() {
-            std::fs::rename(dummy, root.join(format!("{name}.dummy"))).expect("a rename");
-        }
         let meta = path.metadata().expect("a file just made");
         files.push(FileOf {
             name,
@@ -146,6 +145,18 @@ pub fn make(root: &Path, still: u32, bytes: u64) -> Vec<FileOf> {
             pieces: pieces(&path),
             pieces_after: 0,
         });
+    }
+    // Only now: others would lie in the space that goes free. It stays taken beside every other
+    // file, where nobody mends what takes it.
+    for file in &files {
+        let path = beside(&dir.join(&file.name));
+        let kept = root.join(path.file_name().expect("a name"));
+        let done = if file.tag % 2 == 0 {
+            std::fs::rename(&path, kept)
+        } else {
+            std::fs::remove_file(&path)
+        };
+        done.expect("its neighbour out of the way");
     }
     files
 }

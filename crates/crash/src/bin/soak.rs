@@ -10,8 +10,10 @@ use fragmend_crash::soak::Row;
 use fragmend_crash::{files::FileOf, load};
 use fragmend_testbed::bench::markdown;
 use fragmend_testbed::{cleanup, tools};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Mutex;
 
 /// Records disks while fragmend moves files on them, cuts the power anywhere, compares every byte
 #[derive(Parser)]
@@ -122,23 +124,41 @@ fn again(dir: &Path, position: usize, seed: u64, this: &Path) -> bool {
     !outcome.losses.is_empty()
 }
 
+/// So many rows.
+const AT_A_TIME: usize = 2;
+
+/// So many cuts of one row.
+fn row_of(bed: &'static Bed, options: &Soak, cuts: usize, this: &Path) -> Row {
+    let mut row = Row::default();
+    let mut seed = options.seed;
+    while row.outcome.cuts < cuts as u64 {
+        let left = cuts - row.outcome.cuts as usize;
+        let tell = |what: &str| eprintln!("soak: {what}");
+        row.more(bed, seed, left.min(options.per_recording), this, tell);
+        eprintln!("soak: {}", row.cells().join(" | "));
+        seed += 1;
+    }
+    row
+}
+
 fn soak(options: &Soak, this: &Path) -> bool {
     let all: Vec<&Bed> = bed::ENGINES.iter().chain(&bed::ALONE).collect();
     let beds = if options.bed.is_empty() { all } else { options.bed.clone() };
     let share = options.cuts.div_ceil(beds.len());
-    let mut rows = Vec::new();
-    for bed in beds {
-        let mut row = Row::default();
-        let mut seed = options.seed;
-        while row.outcome.cuts < share as u64 {
-            let left = share - row.outcome.cuts as usize;
-            let tell = |what: &str| eprintln!("soak: {what}");
-            row.more(bed, seed, left.min(options.per_recording), this, tell);
-            eprintln!("soak: {}", row.cells().join(" | "));
-            seed += 1;
-        }
-        rows.push(row);
-    }
+    // Recording is waiting, comparing is work: two rows at a time keep two processors busy.
+    let next = Mutex::new(beds.iter().enumerate());
+    let rows = Mutex::new(BTreeMap::new());
+    std::thread::scope(|scope| {
+        let work = || {
+            while let Some((n, bed)) = next.lock().expect("the rows to come").next() {
+                let row = row_of(bed, options, share, this);
+                rows.lock().expect("the rows so far").insert(n, row);
+            }
+        };
+        let workers: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().for_each(|worker| worker.join().expect("a row"));
+    });
+    let rows: Vec<Row> = rows.into_inner().expect("all rows").into_values().collect();
     println!("{}", markdown::table(&Row::COLUMNS, 1, rows.iter().map(Row::cells).collect()));
     let sum = |of: fn(&Row) -> u64| rows.iter().map(of).sum::<u64>();
     let lost = sum(|row| row.outcome.losses.len() as u64);
