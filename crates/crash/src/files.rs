@@ -150,8 +150,11 @@ pub fn make(root: &Path, still: u32, bytes: u64) -> Vec<FileOf> {
     // file, where nobody mends what takes it.
     for file in &files {
         let path = beside(&dir.join(&file.name));
+        if !path.exists() {
+            continue; // a compressed one has none
+        }
         let kept = root.join(path.file_name().expect("a name"));
-        let done = if file.tag % 2 == 0 {
+        let done = if file.tag.is_multiple_of(2) {
             std::fs::rename(&path, kept)
         } else {
             std::fs::remove_file(&path)

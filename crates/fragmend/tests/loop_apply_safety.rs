@@ -16,6 +16,8 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::{apply, apply_with, plan, reasons};
 
@@ -113,14 +115,30 @@ fn loop_power_cuts_lose_nothing() {
         image.sync();
         let before = extents(&path);
         plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
-        let apply = start_apply(&plan_file, &["--rate", "max"]);
+        // Most are aimed at a move that has begun, and goes on for seconds.
+        let aimed = cut % 5 > 0;
+        let apply = start_apply(&plan_file, &["--rate", if aimed { "6M" } else { "max" }]);
         // Somebody else's fsync commits the journal whenever it likes, moves half done included.
         let other = File::create(image.path().join("other")).unwrap();
+        let commits = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&commits);
         let committed = std::thread::spawn(move || {
             while (&other).write_all(b"x").and_then(|()| other.sync_all()).is_ok() {
+                counted.fetch_add(1, Ordering::SeqCst);
                 std::thread::sleep(Duration::from_millis(3));
             }
         });
+        let until = |done: &dyn Fn() -> bool| {
+            let patience = Instant::now() + Duration::from_secs(60);
+            while !done() && Instant::now() < patience {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        if aimed {
+            until(&|| extents(&path) < before - 8);
+            let seen = commits.load(Ordering::SeqCst);
+            until(&|| commits.load(Ordering::SeqCst) > seen + 1);
+        }
         std::thread::sleep(Duration::from_micros(5_000 + random.below(150_000)));
         cut_power(File::open(image.path()).unwrap()).unwrap();
         let _ = (apply.wait(), committed.join());
