@@ -19,6 +19,11 @@ use std::time::{Duration, Instant};
 /// Who waits longer for one operation waits for ever.
 const HANGS: Duration = Duration::from_secs(30);
 
+/// How long a file is left alone at first. What keeps others out needs time for itself, more on a
+/// slow device: so each rest is a little longer than the one before.
+const FIRST_REST: Duration = Duration::from_millis(40);
+const LONGEST_REST: Duration = Duration::from_secs(5);
+
 /// When it is enough.
 #[derive(Clone, Copy, Debug)]
 pub struct Goals {
@@ -221,13 +226,17 @@ impl Crew {
 fn work(worker: Worker, index: usize, board: &Board, mut random: Random) -> Worked {
     let Worker { mut load, rests, .. } = worker;
     let mut sides = [Side::default(), Side::default()];
+    let mut rest = FIRST_REST;
     load.open()?;
     while board.phase() != OVER {
         let step = load.step()?;
         let mut waited = step.waited;
         if rests && random.below(24) == 0 {
             load.close()?;
-            std::thread::sleep(Duration::from_millis(40 + random.below(80)));
+            std::thread::sleep(rest.mul_f64(1.0 + random.unit()));
+            if board.phase() == BESIDE {
+                rest = (rest * 9 / 8).min(LONGEST_REST);
+            }
             let started = Instant::now();
             load.open()?;
             // Who opens a file that is leased waits as well.
