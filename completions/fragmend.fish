@@ -77,7 +77,7 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l free-floor -
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l engine -d 'What moves the data' -r -f -a "native\t'The file system\'s own way, safe beside whoever uses the files'
 rewrite\t'Copy, punch, allocate, write again: for file systems without a way of their own, and for files that nobody has open; keeps a durable copy until all is done, from which `fragmend recover` goes on after a crash'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l journal -d 'Keep the records of a rewrite in this directory, not at the top of the file system' -r -F
-complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l force -d 'Also where nothing orders data before the journal (no journal, data=writeback)'
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l force -d 'Also where a power cut may do harm: nothing orders data before the journal (no journal, data=writeback), the journal cannot replay the move (long files on XFS without reflink), or others have the file open for writing (F2FS)'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l unshare -d 'Also move what is shared with snapshots or other files, which takes the space anew'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l dry-run -d 'Look and tell, move nothing'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
@@ -97,7 +97,7 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l engine -d 'Wh
 rewrite\t'Copy, punch, allocate, write again: for file systems without a way of their own, and for files that nobody has open; keeps a durable copy until all is done, from which `fragmend recover` goes on after a crash'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l journal -d 'Keep the records of a rewrite in this directory, not at the top of the file system' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l keep -d 'Keep the trace and the plan in this directory' -r -F
-complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l force -d 'Also where nothing orders data before the journal (no journal, data=writeback)'
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l force -d 'Also where a power cut may do harm: nothing orders data before the journal (no journal, data=writeback), the journal cannot replay the move (long files on XFS without reflink), or others have the file open for writing (F2FS)'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l unshare -d 'Also move what is shared with snapshots or other files, which takes the space anew'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s y -l yes -d 'Do not ask before writing'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l dry-run -d 'Record and plan, move nothing'

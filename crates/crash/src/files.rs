@@ -120,7 +120,7 @@ pub fn make(root: &Path, still: u32, bytes: u64) -> Vec<FileOf> {
     let written = [Role::Buffered, Role::Direct, Role::Mapped, Role::Appended, Role::Truncated];
     let roles = written.into_iter().chain((0..still).map(|_| Role::Still));
     let mut files = Vec::new();
-    for (tag, role) in (1..).zip(roles) {
+    for (tag, role) in (1u32..).zip(roles) {
         // Some end inside a block, and inside a sector.
         let bytes = if role == Role::Still { bytes - u64::from(tag % 3) * 1001 } else { bytes };
         let name = format!("{tag:03}-{role:?}").to_lowercase();
