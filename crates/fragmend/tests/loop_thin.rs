@@ -8,7 +8,7 @@ use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP};
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::Image;
-use fragmend_testbed::loop_device::LoopDevice;
+use fragmend_testbed::loop_device::{LoopDevice, unmount};
 use fragmend_testbed::process::finish;
 use rustix::fs::FallocateFlags;
 use std::fs::{self, File};
@@ -49,8 +49,7 @@ impl Thin {
     }
 
     fn unmount(&self) {
-        Undo::Mount(self.point.clone()).run();
-        self.device.wait_until_free();
+        unmount(Path::new(self.device.node()), &self.point);
     }
 
     /// Leaves nothing in the pool.
