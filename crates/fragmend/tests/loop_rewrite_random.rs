@@ -13,7 +13,8 @@ use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use support::rewrite::{outcomes, recover, rewrite};
 
@@ -36,7 +37,7 @@ fn fresh(image: &Image, round: u32) -> PathBuf {
         let _ = fs::remove_file(entry.unwrap().path());
     }
     let path = image.path().join(format!("file-{round}"));
-    interleaved(&path, SIZE, &[4096], true).unwrap();
+    interleaved(&path, SIZE, &[16 << 10], true).unwrap();
     image.sync();
     path
 }
@@ -60,6 +61,16 @@ fn wait(image: &Image, random: &mut Random) {
     std::thread::sleep(Duration::from_micros(random.below(25_000)));
 }
 
+/// Until `path` has a hole where it had data, as its blocks tell without opening it; or until
+/// nothing is to be expected any more.
+fn wait_for_a_hole(path: &Path, apply: &mut Running) {
+    let blocks = || path.metadata().map_or(0, |m| m.blocks());
+    let before = blocks();
+    while blocks() >= before && apply.child().try_wait().is_ok_and(|ended| ended.is_none()) {
+        std::hint::spin_loop();
+    }
+}
+
 #[test]
 fn loop_200_kills_are_recovered_from() {
     for file_system in [&EXT4, &XFS] {
@@ -70,8 +81,11 @@ fn loop_200_kills_are_recovered_from() {
             round += 1;
             let path = fresh(&image, round);
             loop {
-                let apply = Running::start(&mut rewrite(&image, &path, ""));
-                wait(&image, &mut random);
+                let mut apply = Running::start(&mut rewrite(&image, &path, ""));
+                match kills % 2 {
+                    0 => wait(&image, &mut random),
+                    _ => wait_for_a_hole(&path, &mut apply),
+                }
                 apply.signal(Signal::KILL);
                 let ended = apply.wait().status.code().is_some();
                 recovered(&image, &format!("round {round}"), &mut seen);
