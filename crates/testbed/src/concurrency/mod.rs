@@ -47,18 +47,18 @@ pub struct Engine {
     /// As in the table.
     pub name: &'static str,
     file_system: &'static FileSystem,
-    /// The value of `--engine`.
-    engine: &'static str,
+    /// Further options of `apply`.
+    options: &'static [&'static str],
 }
 
 impl Engine {
     const fn native(name: &'static str, file_system: &'static FileSystem) -> Self {
-        Self { name, file_system, engine: "native" }
+        Self { name, file_system, options: &[] }
     }
 
     /// Whether writers must be kept out.
     fn is_exclusive(&self) -> bool {
-        self.engine == "rewrite"
+        self.options.contains(&"rewrite")
     }
 
     /// Whether it needs a guest.
@@ -75,8 +75,10 @@ pub static ENGINES: [Engine; 8] = [
     Engine::native("XFS, exchange", &XFS_EXCHANGE),
     Engine::native("Btrfs", &BTRFS),
     Engine::native("Btrfs, zstd", &BTRFS_ZSTD),
-    Engine { name: "rewrite, XFS", file_system: &XFS_PLAIN, engine: "rewrite" },
-    Engine::native("F2FS", &F2FS),
+    Engine { name: "rewrite, XFS", file_system: &XFS_PLAIN, options: &["--engine", "rewrite"] },
+    // Forced, or it would leave alone what others have open for writing: for the sake of power
+    // cuts alone.
+    Engine { name: "F2FS", file_system: &F2FS, options: &["--force"] },
 ];
 
 /// The engine of this name.
@@ -123,5 +125,5 @@ pub fn on(engine: &Engine, goals: Goals, seed: u64) -> Vec<Row> {
     let restored = if rests { u64::MAX } else { bank::OFTEN };
     let (load, dir) = bank("wal", Journal::Wal, restored);
     workers.push(Worker { load, dir, rests: false, movable: !rests });
-    run::run(&image, engine.engine, workers, goals, seed)
+    run::run(&image, engine.options, workers, goals, seed)
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Moves what is fragmented below a directory.
 pub struct Mover {
     plan: PathBuf,
-    engine: &'static str,
+    options: &'static [&'static str],
     rounds: u64,
 }
 
@@ -29,9 +29,9 @@ pub struct Range {
 }
 
 impl Mover {
-    /// With its plans in `scratch` and the engine of this name.
-    pub fn new(scratch: &Path, engine: &'static str) -> Self {
-        Self { plan: scratch.join("plan.json"), engine, rounds: 0 }
+    /// With its plans in `scratch` and further options for `apply`.
+    pub fn new(scratch: &Path, options: &'static [&'static str]) -> Self {
+        Self { plan: scratch.join("plan.json"), options, rounds: 0 }
     }
 
     /// Plans for `dir` and applies, once; gives every range that was planned.
@@ -46,7 +46,7 @@ impl Mover {
         plan.args(["plan", "--quiet", "--policy", policy, "-o"]).args([&self.plan, dir]);
         finish(&mut plan).expect(&[0, 2]);
         let mut apply = Command::new(fragmend());
-        apply.args(["apply", "--quiet", "--json", "--rate", "max", "--engine", self.engine]);
+        apply.args(["apply", "--quiet", "--json", "--rate", "max"]).args(self.options);
         // Something that could be better is left every time: others are at work there.
         let ended = finish(apply.arg(&self.plan));
         let ranges: Vec<Range> = ended.stdout.lines().filter_map(range).collect();

@@ -72,7 +72,7 @@ type Worked = Result<(Box<dyn Load>, [Side; 2]), Failure>;
 /// When a byte is not what it must be, the system refuses something, or anything hangs.
 pub fn run(
     image: &Image,
-    engine: &'static str,
+    options: &'static [&'static str],
     workers: Vec<Worker>,
     goals: Goals,
     seed: u64,
@@ -80,7 +80,7 @@ pub fn run(
     let mut crew = Crew::start(workers, goals.patience, seed);
     crew.until("operations alone", |crew| crew.least(ALONE) >= goals.operations);
     crew.board.phase.store(BESIDE, Ordering::Relaxed);
-    let (mut mover, mut round) = (Mover::new(image.scratch(), engine), 0);
+    let (mut mover, mut round) = (Mover::new(image.scratch(), options), 0);
     crew.until("operations and moved ranges", |crew| {
         round += 1;
         let member = crew.next(round);
