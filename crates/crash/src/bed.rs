@@ -25,6 +25,8 @@ pub struct Bed {
     pub honest: bool,
     /// What must be there.
     pub promise: Promise,
+    /// Whether a file moves as a whole, so that it is never half moved.
+    pub whole_files: bool,
     /// Whether all is done in a guest, because this kernel need not have the file system.
     pub in_guest: bool,
 }
@@ -93,7 +95,8 @@ const fn engine(name: &'static str, file_system: &'static FileSystem, size: Size
     let Size { bytes, free, atom } = size;
     let mover = Mover::Fragmend(&[]);
     let promise = Promise::Everything;
-    Bed { name, file_system, bytes, free, atom, mover, honest: true, promise, in_guest: false }
+    let (honest, whole_files, in_guest) = (true, false, false);
+    Bed { name, file_system, bytes, free, atom, mover, honest, promise, whole_files, in_guest }
 }
 
 const fn rewriting(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {
@@ -115,7 +118,7 @@ pub static ENGINES: [Bed; 10] = [
     engine("ext4-1k", &EXT4_1K, SMALL),
     engine("xfs", &XFS, OF_XFS),
     engine("xfs-exchange", &XFS_EXCHANGE, OF_XFS),
-    engine("xfs-rmap", &XFS_RMAP, OF_XFS),
+    Bed { whole_files: true, ..engine("xfs-rmap", &XFS_RMAP, OF_XFS) },
     engine("btrfs", &BTRFS, OF_BTRFS),
     engine("btrfs-zstd", &BTRFS_ZSTD, OF_BTRFS),
     in_guest(engine("f2fs", &F2FS, OF_F2FS)),

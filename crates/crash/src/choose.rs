@@ -12,6 +12,9 @@ use std::ops::RangeInclusive;
 /// [`crate::apply`]), what it had moved was synced, and more of it was to come than the mover was
 /// ahead. As positions, in order.
 pub fn halfway(recording: &Recording) -> Vec<(u32, RangeInclusive<usize>)> {
+    if recording.bed.whole_files {
+        return Vec::new();
+    }
     let marks = &recording.marks;
     let still_to_come = |from: usize, tag: u32| {
         let of = |mark: &Mark| matches!(mark, Mark::Moved { tag: t, .. } if *t == tag);
