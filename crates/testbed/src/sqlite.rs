@@ -9,6 +9,8 @@ use std::process::{ChildStdout, Command, Stdio};
 pub struct Shell {
     running: Running,
     answers: BufReader<ChildStdout>,
+    /// It has ended with an error, which was told.
+    gave_up: bool,
 }
 
 impl Shell {
@@ -23,7 +25,7 @@ impl Shell {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut running = Running::start(&mut command);
         let answers = BufReader::new(running.child().stdout.take().expect("its output is piped"));
-        Self { running, answers }
+        Self { running, answers, gave_up: false }
     }
 
     /// Runs a batch to its end and gives what it printed.
@@ -31,6 +33,12 @@ impl Shell {
     /// # Errors
     /// [`io::ErrorKind::BrokenPipe`] or [`io::ErrorKind::UnexpectedEof`] when sqlite3 gave up on it.
     pub fn run(&mut self, sql: &str) -> io::Result<String> {
+        let printed = self.ask(sql);
+        self.gave_up |= printed.is_err();
+        printed
+    }
+
+    fn ask(&mut self, sql: &str) -> io::Result<String> {
         const DONE: &str = "batch done";
         let input = self.running.child().stdin.as_mut().expect("its input is piped");
         writeln!(input, "{sql}\nSELECT '{DONE}';")?;
@@ -50,9 +58,12 @@ impl Shell {
     /// Ends the session.
     ///
     /// # Panics
-    /// When sqlite3 fails.
+    /// When sqlite3 fails, and has not said so before.
     pub fn close(mut self) {
         drop(self.running.child().stdin.take());
-        self.running.wait().expect(&[0]);
+        let ended = self.running.wait();
+        if !self.gave_up {
+            ended.expect(&[0]);
+        }
     }
 }
