@@ -78,16 +78,19 @@ fn search(
             let Some((data, behind)) = after.split_at_checked(u32_at(header, 28) as usize) else {
                 break;
             };
+            let found = u32_at(header, 24);
             (object, offset) = (u64_at(header, 8), u64_at(header, 16));
-            if u32_at(header, 24) == kind {
+            if found == kind {
                 visit(object, offset, data);
             }
+            // Go on behind this one: other kinds of an object lie before or behind.
+            (object, offset) = match found.cmp(&kind) {
+                std::cmp::Ordering::Less => (object, 0),
+                std::cmp::Ordering::Equal if offset < u64::MAX => (object, offset + 1),
+                _ => (object + 1, 0),
+            };
             rest = behind;
         }
-        (object, offset) = match offset.checked_add(1) {
-            Some(next) => (object, next),
-            None => (object + 1, 0),
-        };
         if search.items == 0 || object >= wanted.objects.end {
             return Ok(());
         }
