@@ -1,6 +1,7 @@
 //! Table 4: FragPicker's file and its three loads on other file systems, `O_DIRECT`, against the
 //! file system's own tool.
 
+use super::against::{Against, Figures};
 use super::contender::{BTRFS_DEFRAGMENT, BTRFS_DEFRAGMENT_128K, Contender, GAIN, XFS_FSR};
 use super::limits::Limits;
 use super::loads::file_in;
@@ -8,7 +9,7 @@ use super::{Sizes, markdown, note};
 use crate::file_system::{BTRFS, FileSystem, XFS, XFS_EXCHANGE};
 use crate::fragment;
 use crate::image::Image;
-use crate::measure::{Cost, measured_map_warm};
+use crate::measure::measured_map_warm;
 use crate::replay::{self, Mode, Request};
 
 /// A file system with its own tools; the first is the measure of all others.
@@ -39,7 +40,7 @@ pub fn run(sizes: Sizes, limits: &mut Limits) {
         fragment::interleaved(&file_in(&master), bytes, &fragment::FRAGPICKER_PIECES, true)
             .expect("the fragmented file can be written");
         for (load, requests) in &loads {
-            let mut reference: Option<(Cost, u64)> = None;
+            let mut reference = None;
             let contenders = place.tools.iter().copied().chain([Contender::None, GAIN]);
             for contender in contenders {
                 note(format_args!("{} mends for {load} on {name}", contender.name()));
@@ -50,36 +51,18 @@ pub fn run(sizes: Sizes, limits: &mut Limits) {
                 let after = measured_map_warm(&image, &[&file], play).1.device.reads;
                 let intact = fragment::is_intact(&file, bytes).expect("it can be read");
                 assert!(intact, "the file was damaged on {name}");
-                let (of, requests_of) = *reference.get_or_insert((cost, after));
-                let (written, of) = (cost.device.written_bytes, of.device.written_bytes);
-                rows.push(vec![
-                    name.to_owned(),
-                    (*load).to_owned(),
-                    contender.name(),
-                    markdown::mib(written),
-                    markdown::percent(written, of),
-                    format!("{:.2}", cost.elapsed.as_secs_f64()),
-                    after.to_string(),
-                    markdown::percent(after, requests_of),
-                ]);
+                let against = Against::first(&mut reference, Figures { cost, requests: after });
+                let named = [name.to_owned(), (*load).to_owned(), contender.name()];
+                rows.push(named.into_iter().chain(against.cells()).collect());
                 if contender == GAIN {
-                    let requests = markdown::ratio(after, requests_of);
                     let what = format!("{name}, {load}: requests against the tool");
-                    limits.at_most(what, requests, 1.02);
+                    limits.at_most(what, against.requests(), 1.02);
                 }
             }
         }
     }
-    let columns = [
-        "file system",
-        "load",
-        "contender",
-        "written MiB",
-        "of the tool's",
-        "elapsed s",
-        "requests after",
-        "of the tool's",
-    ];
+    let named = ["file system", "load", "contender"];
+    let columns: Vec<&str> = named.into_iter().chain(Against::COLUMNS).collect();
     println!("### Other file systems, FragPicker's file ({} MiB)\n", bytes >> 20);
     println!("{}\n", markdown::table(&columns, 3, rows));
 }

@@ -2,6 +2,7 @@
 //! a file server leaves (SOSP'21, section 5.4: 44 to 52 % fewer writes), against F2FS's own ioctl
 //! over whole files. The guest's kernel cannot record, so the readers note what they read.
 
+use super::against::{Against, Figures};
 use super::contender::{BYPASS, Contender, F2FS_WHOLE, FRAGPICKER, GAIN};
 use super::limits::Limits;
 use super::loads::file_in;
@@ -50,17 +51,8 @@ pub fn run(sizes: Sizes, limits: &mut Limits) {
     eprint!("{}", finished.stderr);
     let found: Found = serde_json::from_str(&finished.expect(&[0])).expect("the guest's JSON");
     limits.extend(found.limits);
-    let columns = [
-        "load",
-        "contender",
-        "extents",
-        "written MiB",
-        "of the tool's",
-        "elapsed s",
-        "of the tool's",
-        "requests after",
-        "of the tool's",
-    ];
+    let named = ["load", "contender", "extents"];
+    let columns: Vec<&str> = named.into_iter().chain(Against::COLUMNS).collect();
     let mib = file_bytes(sizes) >> 20;
     println!("### F2FS: FragPicker's file ({mib} MiB), and a file server ({})\n", found.server);
     println!("{}\n", markdown::table(&columns, 2, found.rows));
@@ -142,25 +134,15 @@ fn compare(master: &Image, load: &Load, found: &mut Found) {
         };
         assert!(reads.iter().all(is_whole), "a file was damaged on f2fs");
         let extents: u64 = files.iter().map(|file| tools::extents(file)).sum();
-        let (of, requests) = *reference.get_or_insert((cost, after));
-        let (written, elapsed) = (cost.device.written_bytes, cost.elapsed.as_secs_f64());
-        found.rows.push(vec![
-            load.name.to_owned(),
-            contender.name(),
-            extents.to_string(),
-            markdown::mib(written),
-            markdown::percent(written, of.device.written_bytes),
-            format!("{elapsed:.2}"),
-            format!("{:.1} %", elapsed / of.elapsed.as_secs_f64() * 100.0),
-            after.to_string(),
-            markdown::percent(after, requests),
-        ]);
+        let against = Against::first(&mut reference, Figures { cost, requests: after });
+        let named = [load.name.to_owned(), contender.name(), extents.to_string()];
+        found.rows.push(named.into_iter().chain(against.cells()).collect());
         if contender == GAIN {
-            let of_tool = markdown::ratio(written, of.device.written_bytes);
             let limits = &mut found.limits;
-            limits.at_most(format!("f2fs, {}: writes", load.name), of_tool, load.write_share);
-            let measured = markdown::ratio(after, requests);
-            limits.at_most(format!("f2fs, {}: requests", load.name), measured, 1.035);
+            let writes = against.writes();
+            limits.at_most(format!("f2fs, {}: writes", load.name), writes, load.write_share);
+            let requests = against.requests();
+            limits.at_most(format!("f2fs, {}: requests", load.name), requests, 1.035);
         }
     }
 }

@@ -2,13 +2,14 @@
 //! of it, as in FragPicker's evaluation (SOSP'21, section 5.3.2): there 32 % of the conventional
 //! tool's writes, 30 % of its time, and a query within 3.5 % of it.
 
+use super::against::{Against, Figures};
 use super::contender::{BTRFS_DEFRAGMENT, BTRFS_DEFRAGMENT_128K, Contender, FRAGPICKER, GAIN};
 use super::database::{READAHEADS, title};
 use super::limits::Limits;
 use super::{Sizes, markdown, note};
 use crate::file_system::BTRFS;
 use crate::image::Image;
-use crate::measure::{Cost, drop_caches, measured_map_warm};
+use crate::measure::{drop_caches, measured_map_warm};
 use crate::process::finish;
 use crate::sqlite::Shell;
 use crate::tools;
@@ -35,18 +36,8 @@ pub fn run(sizes: Sizes, limits: &mut Limits) {
     for readahead in READAHEADS {
         compare(&master, &query, readahead, &mut rows, limits);
     }
-    let columns = [
-        "readahead",
-        "contender",
-        "extents",
-        "read MiB",
-        "written MiB",
-        "of the tool's",
-        "elapsed s",
-        "of the tool's",
-        "requests after",
-        "of the tool's",
-    ];
+    let named = ["readahead", "contender", "extents", "read MiB"];
+    let columns: Vec<&str> = named.into_iter().chain(Against::COLUMNS).collect();
     println!("### A query over 30 % of {entries} synchronous SQLite insertions on Btrfs\n");
     println!("{}\n", markdown::table(&columns, 2, rows));
 }
@@ -61,7 +52,7 @@ fn compare(
 ) {
     let title = title(readahead);
     let answer = ask(&database_in(master), query);
-    let mut reference: Option<(Cost, u64)> = None;
+    let mut reference = None;
     for contender in CONTENDERS {
         note(format_args!("{} mends the insertions, readahead {title}", contender.name()));
         let image = master.copy();
@@ -77,20 +68,11 @@ fn compare(
         assert_eq!(got, answer, "the database answers otherwise");
         assert_eq!(ask(&database, "PRAGMA integrity_check;").trim(), "ok");
         let after = read.device.reads;
-        let (of, requests) = *reference.get_or_insert((cost, after));
-        let (written, elapsed) = (cost.device.written_bytes, cost.elapsed.as_secs_f64());
-        rows.push(vec![
-            title.clone(),
-            contender.name(),
-            tools::extents(&database).to_string(),
-            markdown::mib(cost.device.read_bytes),
-            markdown::mib(written),
-            markdown::percent(written, of.device.written_bytes),
-            format!("{elapsed:.2}"),
-            format!("{:.1} %", elapsed / of.elapsed.as_secs_f64() * 100.0),
-            after.to_string(),
-            markdown::percent(after, requests),
-        ]);
+        let against = Against::first(&mut reference, Figures { cost, requests: after });
+        let extents = tools::extents(&database).to_string();
+        let named =
+            [title.clone(), contender.name(), extents, markdown::mib(cost.device.read_bytes)];
+        rows.push(named.into_iter().chain(against.cells()).collect());
         if contender == GAIN {
             let mut hold = |what: &str, measured, at_most| {
                 limits.at_most(
@@ -102,12 +84,12 @@ fn compare(
             // The file's map stays large, and some more nodes of it are read: few of the many
             // requests at Linux's default.
             let most = if readahead.is_some() { 1.035 } else { 1.10 };
-            hold("requests", markdown::ratio(after, requests), most);
+            hold("requests", against.requests(), most);
             // The paper's figures are for Linux's default; Btrfs's own megabytes reach far beyond
             // what the query asks for.
             if readahead.is_some() {
-                hold("writes", markdown::ratio(written, of.device.written_bytes), 0.32);
-                hold("time", elapsed / of.elapsed.as_secs_f64(), 0.30);
+                hold("writes", against.writes(), 0.32);
+                hold("time", against.time(), 0.30);
             }
         }
     }

@@ -15,9 +15,11 @@
 //! | [`elsewhere`] | table 4: the loads on XFS and Btrfs, against their own tools |
 //! | [`insertions`] | table 5: a database on Btrfs that grew by synchronous insertions |
 //! | [`f2fs`] | table 6: the loads and a file server on F2FS, in a guest |
+//! | [`against`] | a contender's figures beside another's |
 //! | [`limits`] | what must be reached, and whether it was |
 //! | [`markdown`] | tables as text |
 
+pub mod against;
 pub mod beside;
 pub mod contender;
 pub mod database;

@@ -1,0 +1,74 @@
+//! What mending cost and what a load asks for after it, beside the same of another contender.
+
+use super::markdown;
+use crate::measure::Cost;
+
+/// One contender's figures.
+#[derive(Clone, Copy, Debug)]
+pub struct Figures {
+    /// What mending cost.
+    pub cost: Cost,
+    /// Read requests of the load after it.
+    pub requests: u64,
+}
+
+impl Figures {
+    fn written(&self) -> u64 {
+        self.cost.device.written_bytes
+    }
+
+    fn seconds(&self) -> f64 {
+        self.cost.elapsed.as_secs_f64()
+    }
+}
+
+/// One contender's figures, and those that they are measured by.
+#[derive(Clone, Copy, Debug)]
+pub struct Against {
+    its: Figures,
+    of: Figures,
+}
+
+impl Against {
+    /// Names of the columns.
+    pub const COLUMNS: [&str; 6] = [
+        "written MiB",
+        "of the tool's",
+        "elapsed s",
+        "of the tool's",
+        "requests after",
+        "of the tool's",
+    ];
+
+    /// These figures beside the first that came, which are the measure of all others.
+    pub fn first(first: &mut Option<Figures>, its: Figures) -> Self {
+        Self { its, of: *first.get_or_insert(its) }
+    }
+
+    /// Share of the bytes written.
+    pub fn writes(&self) -> f64 {
+        markdown::ratio(self.its.written(), self.of.written())
+    }
+
+    /// Share of the time.
+    pub fn time(&self) -> f64 {
+        self.its.seconds() / self.of.seconds()
+    }
+
+    /// Share of the requests.
+    pub fn requests(&self) -> f64 {
+        markdown::ratio(self.its.requests, self.of.requests)
+    }
+
+    /// Its cells.
+    pub fn cells(&self) -> [String; 6] {
+        [
+            markdown::mib(self.its.written()),
+            markdown::percent(self.its.written(), self.of.written()),
+            format!("{:.2}", self.its.seconds()),
+            format!("{:.1} %", self.time() * 100.0),
+            self.its.requests.to_string(),
+            markdown::percent(self.its.requests, self.of.requests),
+        ]
+    }
+}
