@@ -9,6 +9,7 @@
 
 use crate::files::{FileOf, MENDED, Role};
 use crate::marks::{Mark, Marks};
+use crate::mounted::freeze;
 use fragmend_testbed::process::{Running, finish};
 use fragmend_testbed::tools;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
@@ -26,6 +27,8 @@ const RATE: &str = "3M";
 const RANGE: u64 = 64 << 10;
 /// A file is held up after so many of its receipts: a file of the run has eight ranges.
 const HELD_AFTER: [usize; 2] = [2, 4];
+/// The file system is frozen after so many receipts, where it is.
+const FROZEN_AFTER: u64 = 16;
 /// How long, so that others write meanwhile.
 const HELD: Duration = Duration::from_millis(20);
 /// As far as the tool may be ahead of the receipt in hand.
@@ -83,11 +86,18 @@ fn shorter(range: &Value) -> Vec<Value> {
 }
 
 /// Applies a plan to the files of a run below `root`; each receipt of something moved becomes a
-/// mark.
+/// mark. Where that `freezes`, the journal is emptied at some of them.
 ///
 /// # Panics
 /// When the tool ends in a way that it should not.
-pub fn apply(plan: &Path, options: &[&str], root: &Path, files: &[FileOf], marks: &Marks) -> Moves {
+pub fn apply(
+    plan: &Path,
+    options: &[&str],
+    root: &Path,
+    files: &[FileOf],
+    marks: &Marks,
+    freezes: bool,
+) -> Moves {
     let (receipts, to) = pipe_with(PipeFlags::DIRECT | PipeFlags::CLOEXEC).expect("a pipe");
     fcntl_setpipe_size(&to, 4096).expect("a pipe that holds one write");
     let mut command = Command::new(tools::fragmend());
@@ -118,6 +128,9 @@ pub fn apply(plan: &Path, options: &[&str], root: &Path, files: &[FileOf], marks
         (moves.ranges, moves.bytes) = (moves.ranges + 1, moves.bytes + bytes);
         marks.say(&Mark::Moved { tag, bytes }).expect("the log");
         moved[of] += 1;
+        if freezes && moves.ranges % FROZEN_AFTER == 0 {
+            freeze(root);
+        }
         if role == Role::Still && HELD_AFTER.contains(&moved[of]) {
             rustix::fs::syncfs(File::open(root).expect("the root")).expect("syncfs");
             marks.say(&Mark::Halfway { tag }).expect("the log");

@@ -27,6 +27,9 @@ pub struct Bed {
     pub promise: Promise,
     /// Whether a file moves as a whole, so that it is never half moved.
     pub whole_files: bool,
+    /// Whether the journal is emptied now and then, as a snapshot of a volume does. XFS lets 64 MiB
+    /// of it fill before it does so by itself, and to mount that takes seconds.
+    pub freezes: bool,
     /// Whether all is done in a guest, because this kernel need not have the file system.
     pub in_guest: bool,
 }
@@ -76,27 +79,40 @@ struct Size {
     bytes: u64,
     free: u64,
     atom: u64,
+    freezes: bool,
 }
 
 /// ext4: quick to check. Its super block of 1 KiB has a checksum and is written past the journal
 /// when it is unmounted: with a torn one it does not mount, whoever was at work.
-const SMALL: Size = Size { bytes: 160 * MIB, free: 48 * MIB, atom: 1024 };
+const SMALL: Size = Size { bytes: 160 * MIB, free: 48 * MIB, atom: 1024, freezes: false };
 /// `mkfs.xfs` makes nothing smaller than 300 MiB. Its recovery takes a metadata block whose head is
 /// on the disk for newer than the log, all of it, and does not mount when the rest is torn.
-const OF_XFS: Size = Size { bytes: 320 * MIB, free: 48 * MIB, atom: 4096 };
+const OF_XFS: Size = Size { bytes: 320 * MIB, free: 48 * MIB, atom: 4096, freezes: true };
 /// Btrfs keeps old data until it commits, and needs room for that.
-const OF_BTRFS: Size = Size { bytes: 320 * MIB, free: 96 * MIB, atom: 4096 };
+const OF_BTRFS: Size = Size { bytes: 320 * MIB, free: 96 * MIB, atom: 4096, freezes: false };
 
 /// F2FS gives out whole segments, and what is left behind is free only after a checkpoint. Its
 /// nodes have no checksum: it relies on whole blocks.
-const OF_F2FS: Size = Size { bytes: 320 * MIB, free: 128 * MIB, atom: 4096 };
+const OF_F2FS: Size = Size { bytes: 320 * MIB, free: 128 * MIB, atom: 4096, freezes: false };
 
 const fn engine(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {
-    let Size { bytes, free, atom } = size;
+    let Size { bytes, free, atom, freezes } = size;
     let mover = Mover::Fragmend(&[]);
     let promise = Promise::Everything;
     let (honest, whole_files, in_guest) = (true, false, false);
-    Bed { name, file_system, bytes, free, atom, mover, honest, promise, whole_files, in_guest }
+    Bed {
+        name,
+        file_system,
+        bytes,
+        free,
+        atom,
+        mover,
+        honest,
+        promise,
+        whole_files,
+        freezes,
+        in_guest,
+    }
 }
 
 const fn rewriting(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {

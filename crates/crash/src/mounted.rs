@@ -4,6 +4,8 @@
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fragmend_testbed::file_system::FileSystem;
 use fragmend_testbed::loop_device::unmount;
+use fragmend_testbed::process::run;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// A mounted device; unmounted when dropped.
@@ -35,6 +37,16 @@ impl Mounted {
     /// When it is in use for many seconds.
     pub fn unmount(self) {
         unmount(&self.node, &self.dir);
+    }
+}
+
+/// Freezes the file system at `root` and thaws it at once: its journal is empty then.
+///
+/// # Panics
+/// When it cannot be frozen.
+pub fn freeze(root: &Path) {
+    for how in ["--freeze", "--unfreeze"] {
+        run("fsfreeze", [OsStr::new(how), root.as_os_str()]);
     }
 }
 

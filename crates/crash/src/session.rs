@@ -6,7 +6,7 @@ use crate::bed::{Bed, Mover};
 use crate::careless;
 use crate::files::{self, FileOf, MENDED, Role};
 use crate::marks::{Mark, Marks};
-use crate::mounted::Mounted;
+use crate::mounted::{Mounted, freeze};
 use fragmend_testbed::process::Running;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -62,6 +62,9 @@ pub fn run(bed: &Bed, seed: u64, dir: &Path, nodes: Nodes, soak: &Path) {
     files::leave_free(&root, bed.free);
     fs::write(inside("files.json"), serde_json::to_vec(&files).expect("JSON")).expect("a file");
     rustix::fs::syncfs(File::open(&root).expect("the root")).expect("syncfs");
+    if bed.freezes {
+        freeze(&root);
+    }
     let fragmend = matches!(bed.mover, Mover::Fragmend(_));
     let plan = fragmend.then(|| apply::plan(&root, &inside("plan.json")));
     let marks = Marks::open(nodes.marks).expect("a place for marks");
@@ -75,7 +78,7 @@ pub fn run(bed: &Bed, seed: u64, dir: &Path, nodes: Nodes, soak: &Path) {
     say(Mark::Moving);
     let moves = match (bed.mover, &plan) {
         (Mover::Fragmend(options), Some(plan)) => {
-            apply::apply(plan, options, &root, &files, &marks)
+            apply::apply(plan, options, &root, &files, &marks, bed.freezes)
         }
         (Mover::Careless, _) => careless::rewrite(&root, &files),
         _ => {
