@@ -9,12 +9,14 @@ use fragmend_plan::{Policy, Settings};
 use fragmend_testbed::file_system::{BTRFS, BTRFS_ZSTD};
 use fragmend_testbed::fragment::{interleave, is_intact};
 use fragmend_testbed::image::{Image, run};
-use fragmend_testbed::process::finish;
+use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::replay::{self, Mode};
 use fragmend_testbed::tools::{extents, sha256};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 use support::btrfs::{btrfs, data_used};
 use support::conformance::{looks, shared_bytes};
 use support::{SIZE, apply, apply_with, fragmented, plan, plan_with, reasons, redirected};
@@ -202,6 +204,34 @@ fn loop_what_unsharing_costs_is_said_before_it_is_done() {
     assert!(said.lines().last().unwrap().contains("\"space_cost_bytes\":524288"), "{said}");
     assert_eq!((code, extents(&file)), (0, 1));
     assert!(is_intact(&file, SIZE).unwrap());
+}
+
+#[test]
+fn loop_auto_unshares_only_where_that_is_asked_for() {
+    let image = &Image::of(&BTRFS, 512 << 20);
+    let (file, snap) = half_shared(image);
+    let (used, before) = (data_used(image), (sha256(&snap), looks(&snap), extents(&snap)));
+    let auto = |further: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+        command.args(["auto", "--duration", "3s", "--yes", "--json", "--rate", "max"]);
+        command.args(["--policy", "whole-file"]).args(further).arg(&file);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let running = Running::start(&mut command);
+        std::thread::sleep(Duration::from_millis(1500));
+        replay::replay(&file, &replay::sequential(SIZE), Mode::Direct).unwrap();
+        let said = running.wait().expect(&[0]);
+        let events = said.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+        let of = |event: &serde_json::Value| event["event"] == "summary";
+        let summary = { events }.find(of).expect("a summary");
+        ["moved_bytes", "space_cost_bytes"].map(|name| summary[name].as_u64().expect("a number"))
+    };
+    assert_eq!(auto(&[]), [SIZE / 2, 0]);
+    assert!(data_used(image) <= used && shared_bytes(&file) == SIZE / 2);
+    assert_eq!(auto(&["--unshare"]), [SIZE, SIZE / 2]);
+    assert_eq!((data_used(image), shared_bytes(&file), extents(&file)), (used + SIZE / 2, 0, 1));
+    assert_eq!((sha256(&snap), looks(&snap), extents(&snap)), before);
+    image.fsck();
+    assert!(is_intact(&file, SIZE).unwrap() && is_intact(&snap, SIZE).unwrap());
 }
 
 #[test]

@@ -61,6 +61,8 @@ fn kills_lose_nothing(image: &Image) {
     let mut random = Random::new(SEED);
     let path = image.path().join("file");
     let plan_file = image.scratch().join("plan.json");
+    let inodes = || rustix::fs::statvfs(image.path()).map(|s| s.f_files - s.f_ffree).unwrap();
+    let before = inodes();
     let (mut kills, mut round) = (0, 0);
     while kills < 50 {
         fresh(&path, SIZE);
@@ -83,6 +85,9 @@ fn kills_lose_nothing(image: &Image) {
     println!("{kills} kills in {round} runs");
     image.fsck();
     assert!(is_intact(&path, SIZE).unwrap());
+    fs::remove_file(&path).unwrap();
+    image.sync();
+    assert_eq!((inodes(), fs::read_dir(image.path()).unwrap().count()), (before, 0), "left behind");
 }
 
 fn power_cuts_lose_nothing(image: &Image) {
