@@ -1,6 +1,6 @@
 //! The last look at a range before it is touched: nothing that the plan says of it is believed.
 
-use fragmend_layout::{ByteRange, Extent, Movable, Skip, SkipReason};
+use fragmend_layout::{ByteRange, Extent, Movable, Moves, Skip, SkipReason};
 use fragmend_plan::PlannedRange;
 
 /// A range that was looked at again and is still worth moving.
@@ -45,7 +45,7 @@ pub(crate) fn look<'a>(
         return leave(skip);
     }
     // Where a file moves as a whole, the rest of it takes the range along.
-    if pieces <= 1 && !file.moves_whole_files() {
+    if pieces <= 1 && file.moves() != Moves::File {
         return leave(Skip::new(SkipReason::AlreadyContiguous, ""));
     }
     let own_space = layout.stored_bytes(range) - space_cost;

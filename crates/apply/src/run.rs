@@ -6,7 +6,7 @@ use crate::engine::{Choice, Refused};
 use crate::look::{Ready, look};
 use crate::pace::{Pacer, Rate};
 use crate::receipt::{Event, Outcome, Receipt, Start, Summary};
-use fragmend_layout::{ByteRange, Movable, PathText, Skip, SkipReason, Volume};
+use fragmend_layout::{ByteRange, Movable, Moves, PathText, Skip, SkipReason, Volume};
 use fragmend_plan::{PlanSource, PlannedFile, PlannedRange};
 use fragmend_sys::process;
 use std::collections::HashMap;
@@ -193,7 +193,7 @@ impl Run<'_> {
             }
             let mut batch: Vec<Ready> = Vec::new();
             let mut bytes = 0;
-            let whole = file.moves_whole_files();
+            let whole = file.moves() == Moves::File;
             let fits = |bytes: u64| whole || bytes <= self.options.batch_bytes;
             while let Some(range) = rest.next_if(|r| batch.is_empty() || fits(bytes + r.length)) {
                 match look(&mut *file, range, self.block, self.options.unshare) {
@@ -231,10 +231,10 @@ impl Run<'_> {
             need.and_then(|need| self.room_for(volume, need)).and_then(|()| file.stage(&ranges));
         match staged {
             Ok(pieces) => {
-                let whole = file.moves_whole_files();
+                let whole = file.moves() == Moves::File;
                 let better = |index: usize| whole || pieces[index] < batch[index].pieces;
                 let mut problems: Vec<Option<Skip>> = vec![None; batch.len()];
-                let ahead = file.prepares_ahead();
+                let ahead = file.moves().prepared_together();
                 for index in (0..batch.len()).filter(|i| ahead && better(*i)) {
                     problems[index] = self.prepare(file, planned, ranges[index], index).err();
                 }
@@ -251,7 +251,9 @@ impl Run<'_> {
                     self.note_failure(&skip);
                 }
             }
-            Err(skip) if batch.len() > 1 && is_about_space(&skip) && !file.moves_whole_files() => {
+            Err(skip)
+                if batch.len() > 1 && is_about_space(&skip) && file.moves() != Moves::File =>
+            {
                 let (first, second) = batch.split_at(batch.len() / 2);
                 self.batch(volume, file, planned, first);
                 self.batch(volume, file, planned, second);
@@ -309,7 +311,7 @@ impl Run<'_> {
         staged: u64,
         mut problem: Option<Skip>,
     ) {
-        if staged >= ready.pieces && !file.moves_whole_files() {
+        if staged >= ready.pieces && file.moves() != Moves::File {
             let detail = format!("{} pieces now, {staged} at best", ready.pieces);
             let skip = Skip::new(SkipReason::NoBetterPlace, detail);
             return self.skip(ready.planned, Some(ready.pieces), &skip);
@@ -317,8 +319,9 @@ impl Run<'_> {
         let started = Instant::now();
         let range = ready.planned.range();
         let mut receipt = self.blank(ready.planned, Outcome::Moved, Some(ready.pieces));
-        let whole = file.moves_whole_ranges();
-        if whole && !file.prepares_ahead() {
+        let moves = file.moves();
+        let whole = moves != Moves::Parts;
+        if moves.prepared_apart() {
             problem = self.prepare(file, planned, range, index).err();
         }
         let (step_bytes, block, stop) = (self.options.step_bytes, self.block, self.stop);

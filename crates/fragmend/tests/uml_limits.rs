@@ -1,8 +1,9 @@
-//! As `loop_limits`, where many hosts' kernels lack what it takes: user quotas, and F2FS.
+//! As `loop_limits`, where many hosts' kernels lack what it takes: user and project quotas, and F2FS.
 
 mod inside;
 mod support;
 
+use fragmend_layout::SkipReason;
 use fragmend_plan::Policy;
 use fragmend_testbed::file_system::{FileSystem, XFS, XFS_RMAP};
 use fragmend_testbed::fragment::is_intact;
@@ -14,7 +15,7 @@ use std::fs;
 use std::os::unix::fs::chown;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{SIZE, conformance, fragmented, plan};
+use support::{SIZE, apply, conformance, fragmented, plan};
 
 const MIB: u64 = 1 << 20;
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
@@ -23,6 +24,7 @@ guest_tests! {
     uml_ext4_quotas_are_kept => quotas_are_kept(&ext4(), Donor::Roots);
     uml_xfs_quotas_are_kept => quotas_are_kept(&xfs(&XFS), Donor::Roots);
     uml_quotas_are_kept_where_files_are_swapped => quotas_are_kept(&xfs(&XFS_RMAP), Donor::Owners);
+    uml_project_quotas_are_kept => project_quotas_are_kept();
     uml_a_full_f2fs_is_left_alone => conformance::a_full_disk_is_left_alone(&f2fs());
 }
 
@@ -95,15 +97,59 @@ fn quotas_are_kept(image: &Image, donor: Donor) {
     }
     finish(Command::new(FRAGMEND).args(["apply", "--rate", "max"]).arg(&plan_file)).expect(&[0]);
     assert_eq!(extents(&path), 1);
-    // But for the extents' own blocks, of which there are fewer now.
-    let mut after = usage(image);
+    wait_until_no_more(before, || usage(image));
+    image.fsck();
+    assert!(is_intact(&path, SIZE).unwrap());
+}
+
+/// A directory that may hold a little more than it does, for which XFS speaks of a full disk: its
+/// donors count, and what counts afterwards is what did before.
+fn project_quotas_are_kept() {
+    for file_system in [&XFS, &XFS_RMAP] {
+        let image = Image::of(file_system, 320 * MIB);
+        image.unmount();
+        image.mount_with("pquota");
+        let dir = image.path().join("dir");
+        fs::create_dir(&dir).unwrap();
+        let quota = |command: &str| {
+            let args = ["-x", "-c", command].map(AsRef::as_ref);
+            run("xfs_quota", args.into_iter().chain([image.path().as_os_str()]))
+        };
+        quota(&format!("project -s -p {} 42", dir.display()));
+        let used = || {
+            image.sync();
+            let told = quota("quota -p -N -b -v 42");
+            let number = told.split_whitespace().nth(1).and_then(|n| n.parse::<u64>().ok());
+            number.unwrap_or_else(|| panic!("no KiB in {told:?}")) << 10
+        };
+        let path = fragmented(&image, "dir/file");
+        let before = used();
+        assert!(before >= SIZE, "{before}");
+        let made = plan(&[&path], Policy::WholeFile);
+        let lies = extents(&path);
+        quota(&format!("limit -p bhard={} 42", before + SIZE / 2));
+        let (summary, receipts) = apply(&made);
+        let quotas = receipts.iter().filter(|r| r.reason == Some(SkipReason::Quota)).count();
+        assert!(quotas > 0 && summary.ranges_moved == 0 && !summary.failed(), "{receipts:?}");
+        assert_eq!((extents(&path), used()), (lies, before));
+        // Room for the donor, and for no more than that.
+        quota(&format!("limit -p bhard={} 42", before + SIZE + SIZE / 2));
+        let (summary, receipts) = apply(&made);
+        assert!(!summary.failed() && extents(&path) == 1, "{receipts:?}");
+        wait_until_no_more(before, used);
+        image.fsck();
+        assert!(is_intact(&path, SIZE).unwrap());
+    }
+}
+
+/// But for the extents' own blocks, of which there are fewer now, as much counts as before.
+fn wait_until_no_more(before: u64, used: impl Fn() -> u64) {
+    let mut after = used();
     let patience = Instant::now() + Duration::from_secs(10);
     while after > before && Instant::now() < patience {
         // XFS takes a donor apart in its own time.
         std::thread::sleep(Duration::from_millis(50));
-        after = usage(image);
+        after = used();
     }
     assert!(after <= before && after >= SIZE, "{before} before, {after} after");
-    image.fsck();
-    assert!(is_intact(&path, SIZE).unwrap());
 }

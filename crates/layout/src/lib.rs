@@ -25,4 +25,4 @@ pub use measures::{DeviceLimits, Measures};
 pub use path_text::PathText;
 pub use piece::{Alike, LONGEST_ENCODED, Piece, fewest_extents, stored_alike};
 pub use range::ByteRange;
-pub use volume::{FsKind, Movable, Relocated, Skip, SkipReason, Volume};
+pub use volume::{FsKind, Movable, Moves, Relocated, Skip, SkipReason, Volume};

@@ -175,9 +175,8 @@ pub trait Movable {
     fn size(&self) -> Result<u64, Skip>;
     /// Where `range` lies now.
     fn layout(&mut self, range: ByteRange) -> Result<Layout, Skip>;
-    /// Whether a file moves as a whole or not at all: then all ranges of a plan are staged at once,
-    /// and the first one that is relocated takes the others along.
-    fn moves_whole_files(&self) -> bool;
+    /// What moves at once.
+    fn moves(&self) -> Moves;
     /// Bytes of new space that moving `ranges` together takes, or why they cannot be moved so.
     fn need(&mut self, ranges: &[ByteRange]) -> Result<u64, Skip>;
     /// Whether data that is stored like this can be moved.
@@ -188,26 +187,48 @@ pub trait Movable {
     /// Finds new space for all of `ranges` at once, and says in how many pieces each would lie
     /// there. Nothing has moved yet; what was staged before is given back.
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;
-    /// Whether a staged range moves as a whole or not at all: then it is [`prepare`](Self::prepare)d
-    /// part by part, and relocated by one call.
-    fn moves_whole_ranges(&self) -> bool;
-    /// Whether all staged ranges are prepared before the first is relocated, rather than each just
-    /// before.
-    fn prepares_ahead(&self) -> bool;
     /// Does what can be done for `part` of the staged range `index` without locking anybody out.
     fn prepare(&mut self, index: usize, part: ByteRange) -> Result<(), Skip>;
-    /// Exchanges `part` of the staged range `index` with its new space. Unless ranges move as a
-    /// whole, it moves back when it is called once more on the same part; if they do, it is called
+    /// Exchanges `part` of the staged range `index` with its new space. Where [parts](Moves::Parts)
+    /// move, it moves back when it is called once more on the same part; elsewhere it is called
     /// once, and may leave alone what lies well enough.
     fn relocate(&mut self, index: usize, part: ByteRange) -> Relocated;
     /// Makes what was relocated durable and frees the space that it left, or that was not used.
     fn settle(&mut self) -> Result<(), Skip>;
 }
 
+/// What of a file moves at once, or not at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Moves {
+    /// Any part of a staged range.
+    Parts,
+    /// A staged range: it is [prepared](Movable::prepare) part by part and relocated by one call.
+    Ranges {
+        /// Whether all staged ranges are prepared before the first is relocated, rather than each
+        /// just before.
+        prepared_together: bool,
+    },
+    /// The file: all ranges of a plan are staged and prepared at once, and the first one that is
+    /// relocated takes the others along.
+    File,
+}
+
+impl Moves {
+    /// Whether all staged ranges are prepared before the first is relocated.
+    pub fn prepared_together(self) -> bool {
+        matches!(self, Self::File | Self::Ranges { prepared_together: true })
+    }
+
+    /// Whether each staged range is prepared just before it is relocated.
+    pub fn prepared_apart(self) -> bool {
+        self == Self::Ranges { prepared_together: false }
+    }
+}
+
 /// How far one relocation came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Relocated {
-    /// Bytes that did move: from the start of the part, unless ranges move as a whole.
+    /// Bytes that did move: from the start of the part, where [parts](Moves::Parts) move.
     pub moved: u64,
     /// Longest time for which the file was locked against its writers.
     pub held: Duration,

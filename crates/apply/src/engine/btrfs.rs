@@ -14,7 +14,7 @@ use super::donor::Space;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::{Engine, Mover};
-use fragmend_layout::{ByteRange, Extent, Relocated, Skip, SkipReason, stored_alike};
+use fragmend_layout::{ByteRange, Extent, Moves, Relocated, Skip, SkipReason, stored_alike};
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::{self, flags};
@@ -91,6 +91,10 @@ impl Both {
 }
 
 impl Mover for Both {
+    fn moves(&self) -> Moves {
+        Moves::Ranges { prepared_together: true }
+    }
+
     fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
         let alike = stored_alike(parts);
         match alike.iter().filter(|part| part.encoded).count() {
@@ -125,14 +129,6 @@ impl Mover for Both {
             Way::Compressed => compressed[*index],
         };
         Ok(self.staged.iter().map(pieces).collect())
-    }
-
-    fn moves_whole_ranges(&self) -> bool {
-        true
-    }
-
-    fn prepares_ahead(&self) -> bool {
-        true
     }
 
     fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip> {

@@ -35,14 +35,13 @@
 use super::Mover;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
-use super::warm::will_need;
+use super::warm::{drop_cached, is_cold, will_need};
 use crate::bytes::read_at;
 use fragmend_layout::{
-    ByteRange, Extent, LONGEST_ENCODED, Layout, Relocated, Skip, SkipReason, stored_alike,
+    ByteRange, Extent, LONGEST_ENCODED, Layout, Moves, Relocated, Skip, SkipReason, stored_alike,
 };
 use fragmend_scan::fiemap;
 use fragmend_sys::btrfs::{self, Compressed, Compression};
-use fragmend_sys::cache;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::{self, flags};
 use rustix::io::Errno;
@@ -221,6 +220,10 @@ fn level(options: &[String]) -> Option<(String, i8)> {
 }
 
 impl Mover for Compressing {
+    fn moves(&self) -> Moves {
+        Moves::Ranges { prepared_together: false }
+    }
+
     fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
         if !self.goes_on && parts.iter().any(|e| !e.kind.is_encoded()) {
             let why = "compressed in part, and what is written now is not";
@@ -241,15 +244,10 @@ impl Mover for Compressing {
             });
             let gained: u64 = stretches.iter().map(|s| lies.pieces(s.range) - chunks(s)).sum();
             pieces.push(lies.pieces(*range) - gained);
-            let cached = cache::cached_pages(&file.fd, range.start..range.end);
-            let cold = cached.is_ok_and(|pages| pages == 0);
+            let cold = is_cold(file, *range);
             self.staged.push(Staged { range: *range, stretches, cold, moved: false });
         }
         Ok(pieces)
-    }
-
-    fn moves_whole_ranges(&self) -> bool {
-        true
     }
 
     /// Reads into the page cache what the kernel would otherwise read under the inode's lock.
@@ -275,9 +273,7 @@ impl Mover for Compressing {
         }
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
         // Its pages stay good when it moves; only what we brought in goes.
-        for Staged { range, .. } in staged.iter().filter(|s| s.cold) {
-            let _ = cache::drop_clean(&file.fd, range.start..range.end);
-        }
+        drop_cached(file, staged.iter().filter(|s| s.cold).map(|s| s.range));
         Ok(())
     }
 }

@@ -28,7 +28,7 @@ use super::donor::{Space, Stage};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use crate::bytes::{read_at, write_at};
-use fragmend_layout::{ByteRange, Extent, Relocated, Skip, SkipReason};
+use fragmend_layout::{ByteRange, Extent, Moves, Relocated, Skip, SkipReason};
 use fragmend_sys::dedupe::{self, Shared};
 use fragmend_sys::{cache, xfs};
 use std::os::fd::OwnedFd;
@@ -190,6 +190,13 @@ impl State {
 }
 
 impl Mover for Copying {
+    /// A file system may share a whole extent or none: Btrfs would write what is copied after the
+    /// first part is shared elsewhere. And a range that changes under its copy stays as it was.
+    /// Prepared together, so that the device works while the next is copied.
+    fn moves(&self) -> Moves {
+        Moves::Ranges { prepared_together: true }
+    }
+
     /// What is shared, too: others keep the old blocks.
     fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
         match parts.iter().any(|e| e.kind.is_encoded()) {
@@ -208,17 +215,6 @@ impl Mover for Copying {
         self.stage = Some(stage);
         self.sample(file)?;
         Ok(pieces)
-    }
-
-    /// A file system may share a whole extent or none: Btrfs would write what is copied after the
-    /// first part is shared elsewhere. And a range that changes under its copy stays as it was.
-    fn moves_whole_ranges(&self) -> bool {
-        true
-    }
-
-    /// So that the device works while the next is copied.
-    fn prepares_ahead(&self) -> bool {
-        true
     }
 
     fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip> {

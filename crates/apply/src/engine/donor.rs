@@ -152,7 +152,7 @@ fn best_place(
 ) -> Result<Place, Skip> {
     let total = places(ranges, 0).last().map_or(0, |place| place.end);
     let plenty = space == Space::Choice && file.free_bytes()? / 4 > total + SLACK;
-    let want = if plenty { total + SLACK } else { total };
+    let mut want = if plenty { total + SLACK } else { total };
     let runs = runs(ranges);
     let mut maps = Fiemap::default();
     let mut tried: Vec<Place> = Vec::new();
@@ -169,7 +169,12 @@ fn best_place(
             Ok(()) => {}
             // Held attempts may be what fills the disk: the best of them must do.
             Err(Errno::NOSPC | Errno::DQUOT) if !tried.is_empty() => break,
-            Err(e) => return Err(skip_of(e.into())),
+            // A quota may have room for what is needed, and no more.
+            Err(Errno::NOSPC | Errno::DQUOT) if want > total => {
+                want = total;
+                continue;
+            }
+            Err(e) => return Err(no_room(file, e)),
         }
         let all = ByteRange { start: 0, end: want };
         let lies = fiemap::layout_within(&mut maps, &donor, all, false).map_err(skip_of)?;
@@ -182,6 +187,19 @@ fn best_place(
     }
     let best = tried.into_iter().min_by_key(|place| place.in_all);
     best.ok_or_else(|| Skip::new(SkipReason::NoSpace, ""))
+}
+
+/// Why space for a donor was refused. Where a directory belongs to a project with a limit, which
+/// `statfs` shows as its size, XFS speaks of a full disk when that is reached.
+pub(super) fn no_room(file: &OpenFile, error: Errno) -> Skip {
+    let size = |dir: &Path| rustix::fs::statvfs(dir).map(|stat| stat.f_blocks * stat.f_frsize);
+    match (file.beside.as_deref().map(size), size(&file.root)) {
+        (Some(Ok(of_dir)), Ok(of_all)) if error == Errno::NOSPC && of_dir < of_all => {
+            let why = "the directory's project may not hold as much more";
+            Skip::new(SkipReason::Quota, why)
+        }
+        _ => skip_of(error.into()),
+    }
 }
 
 /// An empty unnamed file on the same file system, beside the file if that can be: most file

@@ -39,7 +39,7 @@ use super::mounted::OpenFile;
 use super::warm::{LARGEST_FOLIO, will_need};
 use super::{Engine, Mover};
 use crate::bytes::read_at;
-use fragmend_layout::{ByteRange, Relocated, Skip, SkipReason};
+use fragmend_layout::{ByteRange, Moves, Relocated, Skip, SkipReason};
 use fragmend_sys::inode::flags;
 use fragmend_sys::mounts::Mount;
 use fragmend_sys::move_ext::{Blocks, move_extents};
@@ -277,6 +277,11 @@ impl Exchange {
 }
 
 impl Mover for Exchange {
+    /// It goes back by the same way.
+    fn moves(&self) -> Moves {
+        Moves::Parts
+    }
+
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         (self.stage, self.exchanged, self.unwritable) = (None, Vec::new(), None);
         // Data that is still on its way must be on the disk before its blocks are exchanged, or

@@ -30,12 +30,12 @@
 
 use super::errno::skip_of;
 use super::mounted::OpenFile;
+use super::warm::{drop_cached, is_cold};
 use super::{Engine, Mover};
 use crate::bytes::read_at;
-use fragmend_layout::{ByteRange, Layout, Relocated, Skip, SkipReason};
+use fragmend_layout::{ByteRange, Layout, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::block::BlockDevice;
-use fragmend_sys::cache;
 use fragmend_sys::f2fs::{SEGMENT, Segments, defragment, segments};
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::handle;
@@ -223,23 +223,21 @@ fn steps(layout: &Layout, range: ByteRange) -> Vec<ByteRange> {
 }
 
 impl Mover for Log {
+    /// There is no way back.
+    fn moves(&self) -> Moves {
+        Moves::Ranges { prepared_together: false }
+    }
+
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         self.staged.clear();
         // What is still delayed gets its place, and the kernel has nothing to wait for later.
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
         self.room_for(ranges.iter().map(|r| r.len()).sum())?;
-        let staged = |range: &ByteRange| {
-            let cached = cache::cached_pages(&file.fd, range.start..range.end);
-            Staged { range: *range, cold: cached.is_ok_and(|pages| pages == 0), moved: false }
-        };
+        let staged =
+            |range: &ByteRange| Staged { range: *range, cold: is_cold(file, *range), moved: false };
         self.staged = ranges.iter().map(staged).collect();
         // The log may go on elsewhere after each segment.
         Ok(ranges.iter().map(|r| r.len().div_ceil(SEGMENT)).collect())
-    }
-
-    /// There is no way back.
-    fn moves_whole_ranges(&self) -> bool {
-        true
     }
 
     /// Reads into the page cache what the kernel would otherwise read under the file's lock.
@@ -280,9 +278,7 @@ impl Mover for Log {
         let mut staged = std::mem::take(&mut self.staged);
         staged.retain(|s| s.moved);
         // Its pages stay good when it moves; only what we brought in goes.
-        for Staged { range, .. } in staged.iter().filter(|s| s.cold) {
-            let _ = cache::drop_clean(&file.fd, range.start..range.end);
-        }
+        drop_cached(file, staged.iter().filter(|s| s.cold).map(|s| s.range));
         Ok(())
     }
 }

@@ -14,7 +14,9 @@ mod warm;
 mod xfs;
 
 use errno::skip_of;
-use fragmend_layout::{ByteRange, Extent, ExtentKind, FsKind, Relocated, Skip, SkipReason, Volume};
+use fragmend_layout::{
+    ByteRange, Extent, ExtentKind, FsKind, Moves, Relocated, Skip, SkipReason, Volume,
+};
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::inode::{self, flags};
 use fragmend_sys::mounts::Mount;
@@ -34,9 +36,7 @@ trait Engine {
 
 /// Moves ranges of one file; see [`fragmend_layout::Movable`], whose calls these are.
 trait Mover {
-    fn moves_whole_files(&self) -> bool {
-        false
-    }
+    fn moves(&self) -> Moves;
     fn need(&mut self, _: &OpenFile, ranges: &[ByteRange]) -> Result<u64, Skip> {
         Ok(ranges.iter().map(|r| r.len()).sum())
     }
@@ -48,12 +48,6 @@ trait Mover {
         }
     }
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;
-    fn moves_whole_ranges(&self) -> bool {
-        false
-    }
-    fn prepares_ahead(&self) -> bool {
-        false
-    }
     fn prepare(&mut self, _: &OpenFile, _index: usize, _: ByteRange) -> Result<(), Skip> {
         Ok(())
     }

@@ -4,7 +4,7 @@
 use super::errno::skip_of;
 use super::{Engine, Mover, is_unknown_request, may_move};
 use fragmend_layout::{
-    ByteRange, Extent, FileId, FsKind, Layout, Movable, Relocated, Skip, SkipReason, Volume,
+    ByteRange, Extent, FileId, FsKind, Layout, Movable, Moves, Relocated, Skip, SkipReason, Volume,
 };
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
@@ -162,8 +162,8 @@ impl Movable for Open {
         fiemap::layout_within(&mut self.space, &self.file.fd, range, false).map_err(skip_of)
     }
 
-    fn moves_whole_files(&self) -> bool {
-        self.mover.moves_whole_files()
+    fn moves(&self) -> Moves {
+        self.mover.moves()
     }
 
     fn need(&mut self, ranges: &[ByteRange]) -> Result<u64, Skip> {
@@ -176,14 +176,6 @@ impl Movable for Open {
 
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         self.mover.stage(&self.file, ranges)
-    }
-
-    fn moves_whole_ranges(&self) -> bool {
-        self.mover.moves_whole_ranges()
-    }
-
-    fn prepares_ahead(&self) -> bool {
-        self.mover.prepares_ahead()
     }
 
     fn prepare(&mut self, index: usize, part: ByteRange) -> Result<(), Skip> {

@@ -29,13 +29,13 @@
 
 use super::Mover;
 use super::copying::TICK;
-use super::donor::{DONORS, unnamed};
+use super::donor::{DONORS, no_room, unnamed};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::rewrite::lease;
 use super::warm::Warm;
 use crate::bytes::{read_at, write_at};
-use fragmend_layout::{ByteRange, ExtentKind, Layout, Relocated, Skip, SkipReason};
+use fragmend_layout::{ByteRange, ExtentKind, Layout, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::bulkstat;
 use fragmend_sys::cache;
@@ -139,16 +139,8 @@ impl WholeFile {
 }
 
 impl Mover for WholeFile {
-    fn moves_whole_files(&self) -> bool {
-        true
-    }
-
-    fn moves_whole_ranges(&self) -> bool {
-        true
-    }
-
-    fn prepares_ahead(&self) -> bool {
-        true
+    fn moves(&self) -> Moves {
+        Moves::File
     }
 
     fn need(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<u64, Skip> {
@@ -292,7 +284,7 @@ fn new_donor(file: &OpenFile, size: u64, runs: &[ByteRange]) -> Result<OwnedFd, 
     rustix::fs::ftruncate(&donor, size).map_err(|e| skip_of(e.into()))?;
     for run in runs {
         rustix::fs::fallocate(&donor, FallocateFlags::KEEP_SIZE, run.start, run.len())
-            .map_err(|e| skip_of(e.into()))?;
+            .map_err(|e| no_room(file, e))?;
     }
     Ok(donor)
 }

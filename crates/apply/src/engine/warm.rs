@@ -31,6 +31,18 @@ impl Warm {
     }
 }
 
+/// Whether nothing of a range is in the page cache, so that what moving brings in may go again.
+pub(super) fn is_cold(file: &OpenFile, range: ByteRange) -> bool {
+    cache::cached_pages(&file.fd, range.start..range.end).is_ok_and(|pages| pages == 0)
+}
+
+/// Drops ranges from the page cache, best effort.
+pub(super) fn drop_cached(file: &OpenFile, ranges: impl IntoIterator<Item = ByteRange>) {
+    for ByteRange { start, end } in ranges {
+        let _ = cache::drop_clean(&file.fd, start..end);
+    }
+}
+
 /// Has a range read into the page cache, in single pages.
 pub(super) fn will_need(file: &OpenFile, range: ByteRange) {
     let len = std::num::NonZeroU64::new(range.len());

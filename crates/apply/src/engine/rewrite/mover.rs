@@ -1,7 +1,7 @@
 //! The steps of a rewrite, as the head of [`super`] numbers them.
 
 use super::super::Mover;
-use super::super::donor::{Space, Stage, unnamed};
+use super::super::donor::{Space, Stage, no_room, unnamed};
 use super::super::errno::skip_of;
 use super::super::mounted::OpenFile;
 use super::Shared;
@@ -10,7 +10,7 @@ use crate::rewrite::journal::{Draft, Sealed};
 use crate::rewrite::place::{Holder, lease, mtime, put, set_mtime};
 use crate::rewrite::point::{Point, reached};
 use crate::rewrite::record::Record;
-use fragmend_layout::{ByteRange, ExtentKind, Relocated, Skip, SkipReason};
+use fragmend_layout::{ByteRange, ExtentKind, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::handle::{self, Handle};
@@ -244,6 +244,10 @@ fn unchanged(file: &OpenFile, sealed: &Sealed) -> Result<(), Skip> {
 }
 
 impl Mover for Rewriting {
+    fn moves(&self) -> Moves {
+        Moves::Ranges { prepared_together: false }
+    }
+
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         (self.stage, self.draft, self.reserve) = (None, None, None);
         self.go_on()?;
@@ -254,13 +258,9 @@ impl Mover for Rewriting {
         let longest = ranges.iter().map(|r| r.len()).max().unwrap_or(0);
         let reserve = unnamed(file)?;
         rustix::fs::fallocate(&reserve, FallocateFlags::empty(), 0, longest + METADATA)
-            .map_err(|e| skip_of(e.into()))?;
+            .map_err(|e| no_room(file, e))?;
         (self.stage, self.reserve) = (Some(stage), Some(reserve));
         Ok(pieces)
-    }
-
-    fn moves_whole_ranges(&self) -> bool {
-        true
     }
 
     fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip> {
