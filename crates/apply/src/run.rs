@@ -238,11 +238,23 @@ impl Run<'_> {
                 for index in (0..batch.len()).filter(|i| ahead && better(*i)) {
                     problems[index] = self.prepare(file, planned, ranges[index], index).err();
                 }
-                for (index, (ready, problem)) in batch.iter().zip(problems).enumerate() {
+                for group in groups(self.group_bytes(file.moves()), &ranges, better) {
                     if self.stopped() {
-                        self.summary.ranges_left += 1;
-                    } else {
-                        self.range(file, planned, ready, index, pieces[index], problem);
+                        self.summary.ranges_left += group.len() as u64;
+                        continue;
+                    }
+                    if let Moves::Groups { .. } = file.moves() {
+                        for &index in group.iter().filter(|i| better(**i)) {
+                            problems[index] =
+                                self.prepare(file, planned, ranges[index], index).err();
+                        }
+                        let fine = |index: &usize| problems[*index].is_none() && better(*index);
+                        let fine: Vec<usize> = group.iter().copied().filter(fine).collect();
+                        file.announce(&fine);
+                    }
+                    for index in group {
+                        let problem = problems[index].take();
+                        self.range(file, planned, &batch[index], index, pieces[index], problem);
                     }
                 }
                 if let Err(skip) = file.settle() {
@@ -261,6 +273,15 @@ impl Run<'_> {
             Err(skip) => {
                 batch.iter().for_each(|r| self.skip(r.planned, Some(r.pieces), &skip));
             }
+        }
+    }
+
+    /// As much as is relocated together: as much as the engine can, and the pace allows in a moment.
+    fn group_bytes(&self, moves: Moves) -> u64 {
+        match (moves, self.options.rate) {
+            (Moves::Groups { bytes }, Rate::BytesPerSecond(rate)) => bytes.min(rate / 20),
+            (Moves::Groups { bytes }, _) => bytes,
+            _ => 0,
         }
     }
 
@@ -327,7 +348,8 @@ impl Run<'_> {
         let (step_bytes, block, stop) = (self.options.step_bytes, self.block, self.stop);
         let pacer = self.pacer(planned);
         while receipt.moved_bytes < range.len() && problem.is_none() {
-            if stop.load(Ordering::Relaxed) {
+            // Of a group, it may have moved already.
+            if stop.load(Ordering::Relaxed) && !matches!(moves, Moves::Groups { .. }) {
                 receipt.outcome = Outcome::Interrupted;
                 break;
             }
@@ -447,4 +469,37 @@ impl Run<'_> {
 
 fn is_about_space(skip: &Skip) -> bool {
     matches!(skip.reason, SkipReason::NoSpace | SkipReason::Quota | SkipReason::FreeSpaceFloor)
+}
+/// The staged ranges in groups of at most so many bytes, or of one range. What is left alone is in
+/// a group of its own.
+fn groups(most: u64, ranges: &[ByteRange], better: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    let (mut bytes, mut open) = (0, false);
+    for (index, range) in ranges.iter().enumerate() {
+        bytes += range.len();
+        match groups.last_mut().filter(|_| open && bytes <= most && better(index)) {
+            Some(group) => group.push(index),
+            None => {
+                groups.push(vec![index]);
+                (bytes, open) = (range.len(), better(index));
+            }
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_full_and_leave_out_what_stays() {
+        let ranges: Vec<ByteRange> =
+            [4, 4, 4, 9, 1, 1].into_iter().map(|len| ByteRange::at(0, len)).collect();
+        let groups = |most, stays: usize| groups(most, &ranges, |index| index != stays);
+        assert_eq!(groups(0, 9), [vec![0], vec![1], vec![2], vec![3], vec![4], vec![5]]);
+        assert_eq!(groups(8, 9), [vec![0, 1], vec![2], vec![3], vec![4, 5]]);
+        assert_eq!(groups(100, 9), [vec![0, 1, 2, 3, 4, 5]]);
+        assert_eq!(groups(100, 2), [vec![0, 1], vec![2], vec![3, 4, 5]]);
+    }
 }

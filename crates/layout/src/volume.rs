@@ -189,6 +189,9 @@ pub trait Movable {
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;
     /// Does what can be done for `part` of the staged range `index` without locking anybody out.
     fn prepare(&mut self, index: usize, part: ByteRange) -> Result<(), Skip>;
+    /// These staged ranges are relocated next, each as a whole and in this order: see
+    /// [`Moves::Groups`].
+    fn announce(&mut self, indices: &[usize]);
     /// Exchanges `part` of the staged range `index` with its new space. Where [parts](Moves::Parts)
     /// move, it moves back when it is called once more on the same part; elsewhere it is called
     /// once, and may leave alone what lies well enough.
@@ -207,6 +210,13 @@ pub enum Moves {
         /// Whether all staged ranges are prepared before the first is relocated, rather than each
         /// just before.
         prepared_together: bool,
+    },
+    /// Staged ranges that come to no more than so many bytes, or one that does: each is prepared,
+    /// all are [announced](Movable::announce), and the first that is relocated takes the others
+    /// along.
+    Groups {
+        /// Bytes of a group.
+        bytes: u64,
     },
     /// The file: all ranges of a plan are staged and prepared at once, and the first one that is
     /// relocated takes the others along.

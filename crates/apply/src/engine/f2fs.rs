@@ -18,9 +18,9 @@
 //! - in the middle of a range: each block is in one of its two places, with the same bytes.
 //!
 //! Who is kept out. Somebody else's `fsync` of this file between the move and the checkpoint would
-//! be as bad as ours. Therefore a range is moved, and made durable, under a read lease: nobody has
-//! the file open for writing, and who opens it so waits until the range is done, or is turned away
-//! with `O_NONBLOCK`. A file that others write is left alone, unless forced. Not promised: that
+//! be as bad as ours. Therefore ranges are moved, a segment's worth at a time, and made durable by one
+//! checkpoint, under a read lease: nobody has the file open for writing, and who opens it so waits
+//! until the step under way and the checkpoint are done, or is turned away with `O_NONBLOCK`. A file that others write is left alone, unless forced. Not promised: that
 //! nobody syncs it through a descriptor that only reads, in the very milliseconds of a power cut.
 //!
 //! There is no donor whose place could be compared before, and no way back. What is looked at
@@ -98,6 +98,8 @@ impl Engine for F2fs {
             device: self.device.clone(),
             force: self.force,
             staged: Vec::new(),
+            announced: Vec::new(),
+            relocated: Vec::new(),
             buffer: Vec::new(),
         }))
     }
@@ -150,6 +152,10 @@ struct Log {
     /// Also while others have the file open for writing.
     force: bool,
     staged: Vec<Staged>,
+    /// What is to be moved together next.
+    announced: Vec<usize>,
+    /// What has moved with others, until it is asked for.
+    relocated: Vec<(usize, Relocated)>,
     buffer: Vec<u8>,
 }
 
@@ -161,6 +167,22 @@ struct Staged {
 }
 
 impl Log {
+    /// Moves one range, step by step, until somebody wants the lease.
+    fn move_range(file: &OpenFile, range: ByteRange, lease: Option<&Lease>) -> Relocated {
+        let mut done = Relocated::default();
+        let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, range, false);
+        let moved = layout.map_err(skip_of).and_then(|layout| {
+            steps(&layout, range).into_iter().try_for_each(|step| {
+                if lease.is_some_and(Lease::is_wanted) {
+                    return Err(Skip::new(SkipReason::Busy, "another program opened it to write"));
+                }
+                Self::rewrite(file, step, &mut done)
+            })
+        });
+        done.skip = moved.err();
+        done
+    }
+
     /// Whether the log can take so many bytes in free segments.
     fn room_for(&self, bytes: u64) -> Result<(), Skip> {
         // Where sysfs does not tell, the kernel itself refuses, a little later.
@@ -225,7 +247,7 @@ fn steps(layout: &Layout, range: ByteRange) -> Vec<ByteRange> {
 impl Mover for Log {
     /// There is no way back.
     fn moves(&self) -> Moves {
-        Moves::Ranges { prepared_together: false }
+        Moves::Groups { bytes: SEGMENT }
     }
 
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
@@ -248,32 +270,53 @@ impl Mover for Log {
         Ok(())
     }
 
-    fn relocate(&mut self, file: &OpenFile, index: usize, range: ByteRange) -> Relocated {
-        let mut done = Relocated { moved: 0, held: Duration::ZERO, skip: None };
+    fn announce(&mut self, indices: &[usize]) {
+        self.announced = indices.to_vec();
+        self.relocated.clear();
+    }
+
+    /// Moves all that was announced, and makes it durable with one checkpoint.
+    fn relocate(&mut self, file: &OpenFile, index: usize, _: ByteRange) -> Relocated {
+        if let Some(at) = self.relocated.iter().position(|(moved, _)| *moved == index) {
+            return self.relocated.swap_remove(at).1;
+        }
         let lease = match Lease::take_read(&file.fd) {
             Ok(lease) => Some(lease),
             Err(_) if self.force => None,
-            Err(e) => return Relocated { skip: Some(not_leased(e)), ..done },
+            Err(e) => return Relocated { skip: Some(not_leased(e)), ..Relocated::default() },
         };
-        if let Some(staged) = self.staged.get_mut(index) {
-            staged.moved = true;
+        let mut group = std::mem::take(&mut self.announced);
+        if !group.contains(&index) {
+            group = vec![index];
         }
-        let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, range, false);
-        let moved = layout.map_err(skip_of).and_then(|layout| {
-            steps(&layout, range).into_iter().try_for_each(|step| {
-                if lease.as_ref().is_some_and(Lease::is_wanted) {
-                    return Err(Skip::new(SkipReason::Busy, "another program opened it to write"));
-                }
-                Self::rewrite(file, step, &mut done)
-            })
-        });
+        for index in group {
+            let Some(staged) = self.staged.get_mut(index) else { continue };
+            let range = staged.range;
+            staged.moved = true;
+            let done = Self::move_range(file, range, lease.as_ref());
+            let wanted = done.skip.as_ref().is_some_and(|skip| skip.reason == SkipReason::Busy);
+            self.relocated.push((index, done));
+            if wanted {
+                // The others are asked for one by one, each with a lease of its own.
+                break;
+            }
+        }
         // Before anybody may sync the file: see the head of this file.
+        let started = Instant::now();
         let durable = rustix::fs::syncfs(&file.fd).map_err(|e| skip_of(e.into()));
-        done.skip = moved.and(durable).err();
-        done
+        let waited = started.elapsed();
+        for (_, done) in &mut self.relocated {
+            // Who opens it to write waits for the checkpoint, too.
+            done.held += waited;
+            if let Err(skip) = &durable {
+                done.skip.get_or_insert_with(|| skip.clone());
+            }
+        }
+        let at = self.relocated.iter().position(|(moved, _)| *moved == index);
+        at.map(|at| self.relocated.swap_remove(at).1).unwrap_or_default()
     }
 
-    /// Each range was made durable for itself.
+    /// Each group was made durable for itself.
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         let mut staged = std::mem::take(&mut self.staged);
         staged.retain(|s| s.moved);

@@ -51,6 +51,7 @@ trait Mover {
     fn prepare(&mut self, _: &OpenFile, _index: usize, _: ByteRange) -> Result<(), Skip> {
         Ok(())
     }
+    fn announce(&mut self, _indices: &[usize]) {}
     fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated;
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip>;
 }

@@ -182,6 +182,10 @@ impl Movable for Open {
         self.mover.prepare(&self.file, index, part)
     }
 
+    fn announce(&mut self, indices: &[usize]) {
+        self.mover.announce(indices);
+    }
+
     fn relocate(&mut self, index: usize, part: ByteRange) -> Relocated {
         self.mover.relocate(&self.file, index, part)
     }
