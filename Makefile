@@ -20,9 +20,9 @@ demo: ## See it work: a database fragments on a loop device, is mended, and is m
 	$(CARGO) build --release --bin fragmend --bin demo
 	@scripts/as-root $(binaries)/demo
 
-test: ## Run every test; most need root and loop devices
+test: ## Run every test, and print what each tried; most need root and loop devices
 	@scripts/prerequisites test
-	scripts/test
+	scripts/test -- --show-output
 
 bench: ## Print the comparison tables (QUICK=1 for small files)
 	@scripts/prerequisites bench
@@ -37,10 +37,10 @@ concurrency: ## Print how long programs wait while their files are moved (QUICK=
 	$(CARGO) build --release --bin fragmend --bin concurrency
 	@scripts/as-root $(binaries)/concurrency $(if $(QUICK),--quick)
 
-soak: ## Cut the power 10,000 times while files move, and compare every byte (CUTS=, SEED=, BED=)
+soak: ## Cut the power 10,000 times while files move, compare every byte (CUTS=, SEED=, BED=, FLUSHES=1)
 	@scripts/prerequisites soak
 	$(CARGO) build --release --bin fragmend --bin soak
-	@scripts/as-root $(binaries)/soak $(if $(CUTS),--cuts $(CUTS)) $(if $(SEED),--seed $(SEED)) \
+	@scripts/as-root $(binaries)/soak $(if $(CUTS),--cuts $(CUTS)) $(if $(SEED),--seed $(SEED)) $(if $(FLUSHES),--every-flush) \
 		$(foreach bed,$(BED),--bed $(bed))
 
 generate: ## Write man pages, completions and JSON schemas from the binary's definitions

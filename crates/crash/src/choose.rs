@@ -6,7 +6,7 @@ use crate::log::Entry;
 use crate::marks::Mark;
 use crate::record::Recording;
 use fragmend_testbed::random::Random;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 
 /// The cuts after which a file must lie half moved: its mover was held up there (see
 /// [`crate::apply`]), what it had moved was synced, and more of it was to come than the mover was
@@ -40,17 +40,22 @@ pub fn under_way(recording: &Recording) -> Vec<RangeInclusive<usize>> {
     of_one.map(|pair| pair[0].0 + 1..=pair[1].0).collect()
 }
 
+/// Where files were moved.
+fn moving(recording: &Recording) -> Range<usize> {
+    let place = |wanted: Mark| {
+        let mut marks = recording.marks.iter();
+        marks.find(|(_, mark)| *mark == wanted).expect("every recording has this mark").0
+    };
+    place(Mark::Moving)..place(Mark::AtRest)
+}
+
 /// Chooses `count` cuts, in the order of their positions: a quarter where a file must lie half
 /// moved, a quarter between two receipts of a file, nearly a half just before or just after a
 /// flush, the rest anywhere.
 pub fn choose(recording: &Recording, count: usize, seed: u64) -> Vec<Cut> {
     let mut random = Random::new(seed);
     let entries = recording.log.entries();
-    let place = |wanted: Mark| {
-        let mut marks = recording.marks.iter();
-        marks.find(|(_, mark)| *mark == wanted).expect("every recording has this mark").0
-    };
-    let (from, to) = (place(Mark::Moving), place(Mark::AtRest));
+    let Range { start: from, end: to } = moving(recording);
     let flushes: Vec<usize> = (from..to).filter(|i| entries[*i] == Entry::Flush).collect();
     let halfway: Vec<_> = halfway(recording).into_iter().map(|(_, stretch)| stretch).collect();
     let under_way = under_way(recording);
@@ -69,6 +74,16 @@ pub fn choose(recording: &Recording, count: usize, seed: u64) -> Vec<Cut> {
     let mut cuts: Vec<Cut> = (0..count).map(one).collect();
     cuts.sort();
     cuts
+}
+
+/// A cut at every flush while files were moved, each with luck of its own: what came since the
+/// flush before it was on its way.
+pub fn at_every_flush(recording: &Recording, seed: u64) -> Vec<Cut> {
+    let mut random = Random::new(seed);
+    let entries = recording.log.entries();
+    let flushes = moving(recording).filter(|at| entries[*at] == Entry::Flush);
+    let honest = recording.bed.honest;
+    flushes.map(|position| Cut { position, seed: random.bits(), honest }).collect()
 }
 
 fn within(stretches: &[RangeInclusive<usize>], random: &mut Random) -> usize {

@@ -2,7 +2,6 @@
 
 use crate::apply::Moves;
 use crate::bed::Bed;
-use crate::choose::choose;
 use crate::cut::Cut;
 use crate::look::{Loss, Outcome};
 use crate::record::{Recording, record};
@@ -37,7 +36,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Makes one recording and looks at so many cuts of it. What lost anything is kept; `tell`
+    /// Makes one recording and looks at these cuts of it. What lost anything is kept; `tell`
     /// hears where, and how to see it again.
     ///
     /// # Panics
@@ -46,7 +45,7 @@ impl Row {
         &mut self,
         bed: &'static Bed,
         seed: u64,
-        cuts: usize,
+        cuts: impl FnOnce(&Recording) -> Vec<Cut>,
         soak: &Path,
         tell: impl FnOnce(&str),
     ) {
@@ -55,7 +54,7 @@ impl Row {
         let started = Instant::now();
         let recording = record(bed, seed, dir.path(), soak);
         let recorded = Instant::now();
-        let outcome = replay::check(&recording, &choose(&recording, cuts, seed), THREADS, soak);
+        let outcome = replay::check(&recording, &cuts(&recording), THREADS, soak);
         self.time[0] += recorded - started;
         self.time[1] += recorded.elapsed();
         let (operations, flushes) = recording.operations();

@@ -2,10 +2,12 @@
 //! something must be lost, it is found.
 
 use fragmend_crash::bed::{self, Bed};
+use fragmend_crash::choose::choose;
 use fragmend_crash::disk::Disk;
 use fragmend_crash::log::{Entry, Log};
 use fragmend_crash::look::Outcome;
 use fragmend_crash::marks::{Mark, Marks};
+use fragmend_crash::record::Recording;
 use fragmend_crash::serve::Served;
 use fragmend_crash::soak::Row;
 use fragmend_testbed::loop_device::LoopDevice;
@@ -22,6 +24,7 @@ fn row(name: &str) -> &'static Bed {
 /// One recording of a row, and so many cuts of it.
 fn cut(name: &str, cuts: usize) -> (Row, String) {
     let (mut of_row, mut said) = (Row::default(), String::new());
+    let cuts = |recording: &Recording| choose(recording, cuts, 1);
     of_row.more(row(name), 1, cuts, Path::new(SOAK), |what| what.clone_into(&mut said));
     println!("{}", Row::COLUMNS.join(" | "));
     println!("{}\n{said}", of_row.cells().join(" | "));

@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 use fragmend_crash::bed::{self, Bed};
+use fragmend_crash::choose::{at_every_flush, choose};
 use fragmend_crash::cut::Cut;
 use fragmend_crash::marks::Marks;
 use fragmend_crash::record::{Recording, record};
@@ -54,6 +55,9 @@ struct Soak {
     /// Cuts of one recording
     #[arg(long, default_value_t = 250)]
     per_recording: usize,
+    /// Looks at a cut at every flush of one recording of each row instead
+    #[arg(long, conflicts_with_all = ["cuts", "per_recording"])]
+    every_flush: bool,
     /// Decides the load and the cuts; the next recording has the next one
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -134,9 +138,16 @@ fn row_of(bed: &'static Bed, options: &Soak, cuts: usize, this: &Path) -> Row {
     while row.outcome.cuts < cuts as u64 {
         let left = cuts - row.outcome.cuts as usize;
         let tell = |what: &str| eprintln!("soak: {what}");
-        row.more(bed, seed, left.min(options.per_recording), this, tell);
+        let cuts = |recording: &Recording| match options.every_flush {
+            true => at_every_flush(recording, seed),
+            false => choose(recording, left.min(options.per_recording), seed),
+        };
+        row.more(bed, seed, cuts, this, tell);
         eprintln!("soak: {}", row.cells().join(" | "));
         seed += 1;
+        if options.every_flush {
+            break;
+        }
     }
     row
 }
