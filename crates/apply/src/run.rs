@@ -470,6 +470,7 @@ impl Run<'_> {
 fn is_about_space(skip: &Skip) -> bool {
     matches!(skip.reason, SkipReason::NoSpace | SkipReason::Quota | SkipReason::FreeSpaceFloor)
 }
+
 /// The staged ranges in groups of at most so many bytes, or of one range. What is left alone is in
 /// a group of its own.
 fn groups(most: u64, ranges: &[ByteRange], better: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {

@@ -18,10 +18,10 @@
 //! - in the middle of a range: each block is in one of its two places, with the same bytes.
 //!
 //! Who is kept out. Somebody else's `fsync` of this file between the move and the checkpoint would
-//! be as bad as ours. Therefore ranges are moved, a segment's worth at a time, and made durable by one
-//! checkpoint, under a read lease: nobody has the file open for writing, and who opens it so waits
-//! until the step under way and the checkpoint are done, or is turned away with `O_NONBLOCK`. A file that others write is left alone, unless forced. Not promised: that
-//! nobody syncs it through a descriptor that only reads, in the very milliseconds of a power cut.
+//! be as bad as ours. Therefore ranges are moved, a segment's worth at a time, and made durable by
+//! one checkpoint, under a read lease: nobody has the file open for writing, and who opens it so
+//! waits until the step under way and the checkpoint are done, or is turned away with
+//! `O_NONBLOCK`. A file that others write is left alone, unless forced. Not promised: that nobody syncs it through a descriptor that only reads, in the very milliseconds of a power cut.
 //!
 //! There is no donor whose place could be compared before, and no way back. What is looked at
 //! before is whether there are free segments enough for the log to go on in whole ones; where
