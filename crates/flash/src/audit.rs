@@ -1,0 +1,70 @@
+//! Whether everything that the translation layer keeps twice agrees.
+
+use crate::blocks::State;
+use crate::ftl::Ftl;
+use crate::map::{BUFFERED, NONE};
+use std::collections::BTreeMap;
+
+impl Ftl {
+    /// See [`crate::ssd::Ssd::audit`].
+    pub fn audit(&self) -> Result<(), String> {
+        let shape = &self.shape;
+        let mut valid = vec![0; shape.blocks() as usize];
+        let mut mapped = 0;
+        for unit in 0..self.map.len() {
+            match self.map.get(unit) {
+                NONE => {}
+                place if place >= BUFFERED => {
+                    let member = self.slots.member(place);
+                    if member.owner != unit {
+                        return Err(format!("unit {unit}: the buffer has {} there", member.owner));
+                    }
+                }
+                physical if self.map.owner(physical) != unit => {
+                    let owner = self.map.owner(physical);
+                    return Err(format!("unit {unit} is mapped to {physical}, which is {owner}'s"));
+                }
+                physical => {
+                    valid[shape.block_of(physical) as usize] += 1;
+                    mapped += 1;
+                }
+            }
+        }
+        // A physical unit is valid through its owner only, so none can be mapped twice.
+        let by_owner = (0..shape.units()).filter(|unit| self.map.is_valid(*unit)).count();
+        if by_owner != mapped {
+            return Err(format!("{mapped} units are mapped, {by_owner} are valid"));
+        }
+        let mut awaited: BTreeMap<u32, u32> = BTreeMap::new();
+        for slot in self.slots.open_ones() {
+            for member in &self.slots.get(slot).units {
+                if member.old != NONE {
+                    *awaited.entry(shape.block_of(member.old)).or_default() += 1;
+                }
+            }
+        }
+        for block in 0..shape.blocks() {
+            let (counted, known) = (valid[block as usize], self.blocks.valid(block));
+            if counted != known {
+                return Err(format!("block {block}: {counted} valid units, {known} counted"));
+            }
+            let waits = awaited.get(&block).is_some_and(|n| *n > 0);
+            if waits != self.blocks.is_awaited(block) {
+                return Err(format!("block {block}: waits for the buffer: {waits}"));
+            }
+            if known > 0 && self.blocks.state(block) == State::Free {
+                return Err(format!("block {block} is free and has {known} valid units"));
+            }
+        }
+        for die in 0..shape.dies {
+            let of_die = |block: &u32| shape.die_of_block(*block) == die;
+            let blocks = || (0..shape.blocks()).filter(of_die);
+            let counted: u32 = blocks().map(|block| self.blocks.valid(block)).sum();
+            let free = blocks().filter(|b| self.blocks.state(*b) == State::Free).count();
+            if counted != self.blocks.valid_of_die(die) || free != self.blocks.free(die) {
+                return Err(format!("die {die}: counts of valid units or free blocks differ"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! Making room on a die: garbage collection, and wear levelling among its blocks. What is moved
+//! stays on its die as long as the die has anything to gain: so do the files that lie across
+//! dies as they should (FAST'24, section 2.3).
+
+use crate::blocks::Stream;
+use crate::drive::Collection;
+use crate::ftl::{Ftl, Full};
+use crate::slots::Cause;
+
+/// A die that opens a block for the host keeps one more free, to move things to.
+const FREE_BLOCKS: usize = 2;
+/// Wear of a die is looked at after so many erases.
+const LEVEL_AFTER: u64 = 32;
+
+impl Ftl {
+    /// Collects blocks of a die until there are enough free ones.
+    pub fn collect(&mut self, die: u32, ready: u64) -> Result<(), Full> {
+        if std::mem::replace(&mut self.collecting[die as usize], true) {
+            return Ok(());
+        }
+        let done = self.collect_all(die, ready);
+        self.collecting[die as usize] = false;
+        done
+    }
+
+    fn collect_all(&mut self, die: u32, ready: u64) -> Result<(), Full> {
+        while self.blocks.free(die) < FREE_BLOCKS {
+            let now = self.programs;
+            let victim = match self.firmware.collection {
+                Collection::Greedy => self.blocks.emptiest(die),
+                Collection::CostBenefit => self.blocks.best_by_cost(die, now),
+            };
+            let victim = victim.ok_or(Full)?;
+            // A die that is full of valid data gives some away.
+            let whole = self.blocks.valid(victim) == self.shape.block_units;
+            let to = if whole { self.emptiest_die() } else { die };
+            if whole && to == die {
+                return Err(Full);
+            }
+            if to != die {
+                self.collect(to, ready)?;
+            }
+            self.move_block(victim, to, Cause::Collected, ready)?;
+        }
+        let spread = self.firmware.wear.block_spread;
+        if spread > 0 && self.blocks.erases_of_die(die) >= self.level_at[die as usize] {
+            self.level_at[die as usize] = self.blocks.erases_of_die(die) + LEVEL_AFTER;
+            if let Some((block, less)) = self.blocks.least_worn(die) {
+                if less > spread {
+                    self.move_block(block, die, Cause::Levelled, ready)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The die with the least valid data.
+    pub fn emptiest_die(&self) -> u32 {
+        (0..self.shape.dies).min_by_key(|die| self.blocks.valid_of_die(*die)).unwrap_or(0)
+    }
+
+    /// Moves what is valid of a closed block to another of `to`; the block is free then.
+    pub fn move_block(
+        &mut self,
+        block: u32,
+        to: u32,
+        cause: Cause,
+        ready: u64,
+    ) -> Result<(), Full> {
+        let before = self.nand.busy_in_all_ns();
+        let (first, page) = (block * self.shape.block_units, self.shape.page_units);
+        for at in (first..first + self.shape.block_units).step_by(page as usize) {
+            if self.blocks.valid(block) == 0 {
+                break;
+            }
+            let valid = (at..at + page).filter(|unit| self.map.is_valid(*unit)).count() as u32;
+            if valid == 0 {
+                continue;
+            }
+            let ready = match self.timed {
+                true => {
+                    let (page, bytes) = (self.shape.page_of(at), valid * self.shape.unit_bytes);
+                    self.nand.read(self.now, ready, page, bytes, false)
+                }
+                false => ready,
+            };
+            for unit in at..at + page {
+                if !self.map.is_valid(unit) {
+                    continue;
+                }
+                let bytes = self.content.as_ref().and_then(|content| content.get(unit));
+                let slot = match self.moving[to as usize] {
+                    Some(slot) => slot,
+                    None => {
+                        let slot = self.slots.open(to, Stream::Moved);
+                        self.moving[to as usize] = Some(slot);
+                        slot
+                    }
+                };
+                self.put(slot, self.map.owner(unit), cause, bytes, ready)?;
+            }
+        }
+        self.blocks.release(block);
+        self.counters.collecting_ns += self.nand.busy_in_all_ns() - before;
+        Ok(())
+    }
+}

@@ -1,0 +1,36 @@
+//! What the units hold, where a drive keeps that: for tests, and for hosts that want their bytes
+//! back.
+
+use crate::geometry::Shape;
+use crate::slots::Bytes;
+
+/// Bytes of physical units; none are zeroes.
+#[derive(Clone, Debug)]
+pub(crate) struct Content(Vec<Bytes>);
+
+impl Content {
+    pub fn new(shape: &Shape) -> Self {
+        Self(vec![None; shape.units() as usize])
+    }
+
+    pub fn get(&self, physical: u32) -> Bytes {
+        self.0[physical as usize].clone()
+    }
+
+    pub fn put(&mut self, physical: u32, bytes: Bytes) {
+        self.0[physical as usize] = bytes;
+    }
+
+    /// Takes all that units hold.
+    pub fn take(&mut self, first: u32, count: u32) -> Vec<Bytes> {
+        let units = &mut self.0[first as usize..(first + count) as usize];
+        units.iter_mut().map(Option::take).collect()
+    }
+
+    /// Puts back what was taken.
+    pub fn restore(&mut self, first: u32, taken: Vec<Bytes>) {
+        for (unit, bytes) in self.0[first as usize..].iter_mut().zip(taken) {
+            *unit = bytes;
+        }
+    }
+}

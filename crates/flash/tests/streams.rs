@@ -1,0 +1,262 @@
+//! Random streams of commands with power cuts on small drives of many kinds: what is read is what
+//! was acknowledged last, the tables agree, no die does two things at once, wear stays even.
+
+use fragmend_flash::command::{Command, Hint, Units};
+use fragmend_flash::drive::{
+    BufferSpec, Collection, Drive, Firmware, Placement, Suspend, Timing, Wear,
+};
+use fragmend_flash::geometry::Geometry;
+use fragmend_flash::ssd::Ssd;
+use proptest::prelude::*;
+
+const UNIT: u32 = 512;
+
+fn drive() -> Drive {
+    Drive {
+        geometry: Geometry {
+            channels: 2,
+            dies_per_channel: 2,
+            planes_per_die: 1,
+            planes_together: false,
+            planes_read_alone: false,
+            blocks_per_plane: 16,
+            pages_per_block: 8,
+            flash_page_bytes: 2 * UNIT,
+            one_shot_bytes: 2 * UNIT,
+            mapping_unit_bytes: UNIT,
+            die_granularity_bytes: 2 * UNIT,
+            over_provisioning_per_mille: 500,
+        },
+        timing: Timing {
+            read_ns: vec![30_000, 42_000],
+            small_read_ns: Vec::new(),
+            small_read_bytes: 0,
+            program_ns: 185_000,
+            erase_ns: 2_000_000,
+            channel_bytes_per_second: 800 << 20,
+            channel_chunk_bytes: UNIT,
+            link_bytes_per_second: 3360 << 20,
+            firmware_read_ns: 30_000,
+            firmware_small_read_ns: 20_000,
+            small_command_bytes: UNIT,
+            firmware_busy_ns: 500,
+            suspend: None,
+        },
+        buffer: BufferSpec {
+            bytes: u64::from(UNIT) * 40,
+            command_ns: 4_000,
+            unit_ns: 460,
+            protected: false,
+            open_shots: 4,
+        },
+        firmware: Firmware::default(),
+    }
+}
+
+prop_compose! {
+    fn drives()(
+        shot in 1u32..3,
+        granule in prop::sample::select(vec![1u32, 2, 4]),
+        planes in 1u32..3,
+        together: bool,
+        alone: bool,
+        suspend: bool,
+        protected: bool,
+        placement in prop::sample::select(vec![
+            Placement::RoundRobin, Placement::DieAffine, Placement::FileAffine,
+        ]),
+        benefit: bool,
+        block_spread in prop::sample::select(vec![0u32, 4]),
+    ) -> Drive {
+        let mut drive = drive();
+        drive.geometry.one_shot_bytes = shot * 2 * UNIT;
+        drive.geometry.die_granularity_bytes = granule * UNIT * if granule > 1 { shot } else { 1 };
+        drive.geometry.planes_per_die = planes;
+        drive.geometry.planes_together = together;
+        drive.geometry.planes_read_alone = alone;
+        drive.timing.suspend = suspend.then_some(Suspend { suspend_ns: 5_000, resume_ns: 3_000 });
+        drive.buffer.protected = protected;
+        let collection = if benefit { Collection::CostBenefit } else { Collection::Greedy };
+        drive.firmware = Firmware { placement, collection, wear: Wear { block_spread, die_spread: 3 } };
+        drive
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write { start: u32, count: u32, hint: u8, fua: bool },
+    Part { start: u32, offset: u32, bytes: u32 },
+    Read { start: u32, count: u32 },
+    Trim { start: u32, count: u32 },
+    Copy { from: u32, count: u32, to: u32 },
+    Flush,
+    Wait(u64),
+    PowerCut(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let at = 0u32..1 << 20;
+    let step = prop_oneof![
+        12 => (at.clone(), 1u32..9, 0u8..4, prop::bool::weighted(0.1))
+            .prop_map(|(start, count, hint, fua)| Step::Write { start, count, hint, fua }),
+        // A few units, again and again.
+        8 => (0u32..24, 1u32..3, 0u8..4)
+            .prop_map(|(start, count, hint)| Step::Write { start, count, hint, fua: false }),
+        2 => (at.clone(), 0u32..UNIT, 1u32..2 * UNIT)
+            .prop_map(|(start, offset, bytes)| Step::Part { start, offset, bytes }),
+        4 => (at.clone(), 1u32..40).prop_map(|(start, count)| Step::Read { start, count }),
+        1 => (at.clone(), 1u32..30).prop_map(|(start, count)| Step::Trim { start, count }),
+        1 => (at.clone(), 1u32..9, at).prop_map(|(from, count, to)| Step::Copy { from, count, to }),
+        1 => Just(Step::Flush),
+        3 => (1u64..2_000_000).prop_map(Step::Wait),
+        1 => (0u64..6_000_000).prop_map(Step::PowerCut),
+    ];
+    prop::collection::vec(step, 1..400)
+}
+
+/// What each unit may hold after a power cut: what was durable, and everything since.
+struct Model {
+    versions: Vec<Vec<u32>>,
+    next: u32,
+}
+
+impl Model {
+    fn now(&self, unit: u32) -> u32 {
+        *self.versions[unit as usize].last().expect("at least one")
+    }
+
+    fn settle(&mut self, units: impl Iterator<Item = u32>) {
+        for unit in units {
+            self.versions[unit as usize] = vec![self.now(unit)];
+        }
+    }
+}
+
+fn bytes_of(value: u32) -> Option<Box<[u8]>> {
+    let mut bytes = vec![0; UNIT as usize];
+    bytes[..4].copy_from_slice(&value.to_le_bytes());
+    Some(bytes.into())
+}
+
+fn found(ssd: &Ssd, unit: u32) -> u32 {
+    let bytes = ssd.bytes(Units::new(unit, 1));
+    u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"))
+}
+
+fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
+    let mut ssd = Ssd::with_content(drive).map_err(|e| TestCaseError::fail(e.to_string()))?;
+    ssd.trace();
+    let all = ssd.shape().logical_units;
+    let mut model = Model { versions: vec![vec![0]; all as usize], next: 1 };
+    let (mut now, mut busy) = (0, Vec::new());
+    let clip = |start: u32, count: u32| {
+        let start = start % all;
+        Units::new(start, count.min(all - start))
+    };
+    for step in steps {
+        match *step {
+            Step::Write { start, count, hint, fua } => {
+                let units = clip(start, count);
+                let hint = match hint {
+                    0 => Hint::None,
+                    1 => Hint::Overwrite,
+                    2 => Hint::Append { predecessor: units.start.wrapping_sub(1) },
+                    _ => Hint::Append { predecessor: start * 7 % (all + 5) },
+                };
+                let first = model.next;
+                model.next += units.count;
+                let mut contents = |unit: u32| bytes_of(first + unit - units.start);
+                let command = Command::Write { units, hint, fua };
+                let done = ssd.submit_with(now, &command, &mut contents);
+                prop_assert!(done.is_ok(), "{done:?}");
+                for unit in units.each() {
+                    model.versions[unit as usize].push(first + unit - units.start);
+                }
+                if fua {
+                    now = done.map_or(now, |d| d.done_ns);
+                    model.settle(units.each());
+                }
+            }
+            Step::Part { start, offset, bytes } => {
+                let units = clip(start, (offset + bytes).div_ceil(UNIT));
+                let bytes = bytes.min(units.count * UNIT - offset.min(units.count * UNIT - 1));
+                let value = model.next;
+                model.next += 1;
+                let command = Command::WritePart { units, bytes, offset, hint: Hint::None };
+                let done = ssd.submit_with(now, &command, &mut |_| bytes_of(value));
+                prop_assert!(done.is_ok(), "{done:?}");
+                for unit in units.each() {
+                    model.versions[unit as usize].push(value);
+                }
+            }
+            Step::Read { start, count } => {
+                let units = clip(start, count);
+                let done = ssd.submit(now, &Command::Read(units));
+                prop_assert!(done.is_ok_and(|done| done.done_ns > now));
+                for unit in units.each() {
+                    prop_assert_eq!(found(&ssd, unit), model.now(unit), "unit {}", unit);
+                }
+            }
+            Step::Trim { start, count } => {
+                let units = clip(start, count);
+                prop_assert!(ssd.submit(now, &Command::Trim(units)).is_ok());
+                for unit in units.each() {
+                    model.versions[unit as usize].push(0);
+                }
+            }
+            Step::Copy { from, count, to } => {
+                let from = clip(from, count);
+                let to = to % (all - from.count + 1);
+                let values: Vec<u32> = from.each().map(|unit| model.now(unit)).collect();
+                let done = ssd.submit(now, &Command::Copy { from: vec![from], to });
+                prop_assert!(done.is_ok(), "{done:?}");
+                for (unit, value) in (to..).zip(values) {
+                    model.versions[unit as usize].push(value);
+                }
+            }
+            Step::Flush => {
+                let done = ssd.submit(now, &Command::Flush);
+                prop_assert!(done.is_ok());
+                now = now.max(done.map_or(0, |d| d.done_ns));
+                model.settle(0..all);
+            }
+            Step::Wait(ns) => now += ns,
+            Step::PowerCut(later) => {
+                now += later;
+                busy.extend(ssd.traced(now));
+                ssd.power_cut(now);
+                for unit in 0..all {
+                    let value = found(&ssd, unit);
+                    let may = &model.versions[unit as usize];
+                    let fine = if drive.buffer.protected {
+                        value == model.now(unit)
+                    } else {
+                        may.contains(&value)
+                    };
+                    prop_assert!(fine, "unit {} holds {}, of {:?}", unit, value, may);
+                    model.versions[unit as usize] = vec![value];
+                }
+            }
+        }
+        ssd.audit().map_err(TestCaseError::fail)?;
+    }
+    for unit in 0..all {
+        prop_assert_eq!(found(&ssd, unit), model.now(unit), "unit {}", unit);
+    }
+    busy.extend(ssd.traced(u64::MAX));
+    busy.sort_by_key(|b| (b.line, b.start, b.end));
+    for pair in busy.windows(2) {
+        let apart = pair[0].line != pair[1].line || pair[0].end <= pair[1].start;
+        prop_assert!(apart, "a die does two things at once: {:?}", pair);
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_was_acknowledged_is_there(drive in drives(), steps in steps()) {
+        run(&drive, &steps)?;
+    }
+}
