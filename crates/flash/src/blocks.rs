@@ -119,6 +119,12 @@ impl Blocks {
         self.dies[die as usize].free.len()
     }
 
+    /// Those of them that wait for nothing that is in the buffer.
+    pub fn ready(&self, die: u32) -> usize {
+        let free = &self.dies[die as usize].free;
+        free.iter().filter(|block| !self.is_awaited(**block)).count()
+    }
+
     /// One more unit of a block is valid.
     #[inline]
     pub fn gain(&mut self, block: u32) {

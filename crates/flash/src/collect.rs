@@ -2,9 +2,10 @@
 //! stays on its die as long as the die has anything to gain: so do the files that lie across
 //! dies as they should (FAST'24, section 2.3).
 
-use crate::blocks::Stream;
+use crate::blocks::{State, Stream};
 use crate::drive::Collection;
 use crate::ftl::{Ftl, Full};
+use crate::map::NONE;
 use crate::slots::Cause;
 
 /// A die that opens a block for the host keeps one more free, to move things to.
@@ -24,7 +25,17 @@ impl Ftl {
     }
 
     fn collect_all(&mut self, die: u32, ready: u64) -> Result<(), Full> {
-        while self.blocks.free(die) < FREE_BLOCKS {
+        loop {
+            let ready_ones = self.ready_blocks(die);
+            if ready_ones >= FREE_BLOCKS {
+                break;
+            }
+            if self.blocks.free(die) > ready_ones {
+                self.settle(die, ready)?;
+                if self.ready_blocks(die) > ready_ones {
+                    continue;
+                }
+            }
             let now = self.programs;
             let victim = match self.firmware.collection {
                 Collection::Greedy => self.blocks.emptiest(die),
@@ -45,10 +56,34 @@ impl Ftl {
         let spread = self.firmware.wear.block_spread;
         if spread > 0 && self.blocks.erases_of_die(die) >= self.level_at[die as usize] {
             self.level_at[die as usize] = self.blocks.erases_of_die(die) + LEVEL_AFTER;
-            if let Some((block, less)) = self.blocks.least_worn(die) {
-                if less > spread {
-                    self.move_block(block, die, Cause::Levelled, ready)?;
-                }
+            let least = self.blocks.least_worn(die).filter(|(_, less)| *less > spread);
+            if let Some((block, _)) = least {
+                self.move_block(block, die, Cause::Levelled, ready)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Free blocks of a die that may be erased.
+    fn ready_blocks(&self, die: u32) -> usize {
+        if self.spec.protected { self.blocks.free(die) } else { self.blocks.ready(die) }
+    }
+
+    /// Programs slots that free blocks of a die wait for, where that takes no new block.
+    fn settle(&mut self, die: u32, ready: u64) -> Result<(), Full> {
+        for number in self.slots.open_ones() {
+            if !self.slots.is_open(number) {
+                continue;
+            }
+            let slot = self.slots.get(number);
+            let is_awaited = |old: u32| {
+                let block = self.shape.block_of(old);
+                self.shape.die_of_block(block) == die && self.blocks.state(block) == State::Free
+            };
+            let waits = slot.units.iter().any(|m| m.old != NONE && is_awaited(m.old));
+            let open = |stream| self.blocks.has_open(slot.die, stream);
+            if waits && (open(Stream::Host) || open(Stream::Moved)) {
+                self.program_slot(number, ready)?;
             }
         }
         Ok(())

@@ -300,6 +300,10 @@ impl Ftl {
                 return Ok((die, stream));
             }
         }
+        let other = stream.other();
+        if !self.may_open(die, stream) && self.blocks.has_open(die, other) {
+            return Ok((die, other));
+        }
         // In the middle of making room for somebody else, the last free block is not for the host.
         let least = usize::from(stream == Stream::Host && self.collecting[die as usize]);
         if self.blocks.free(die) > least && self.may_open(die, stream) {
@@ -312,9 +316,9 @@ impl Ftl {
         if let Some(place) = { places }.find(|(die, stream)| self.blocks.has_open(*die, *stream)) {
             return Ok(place);
         }
-        let mut dies = (0..self.shape.dies).map(|n| (die + n) % self.shape.dies);
-        let other = dies.find(|d| self.blocks.free(*d) > 1 && self.may_open(*d, stream));
-        let other = other.ok_or(Full)?;
+        let dies = (0..self.shape.dies).map(|n| (die + n) % self.shape.dies);
+        let may_open = { dies }.filter(|d| self.may_open(*d, stream));
+        let other = may_open.max_by_key(|d| self.blocks.free(*d)).ok_or(Full)?;
         self.open(other, stream, ready);
         Ok((other, stream))
     }
@@ -375,8 +379,8 @@ impl Ftl {
             }
         }
         self.journal_if_needed(ready);
-        let ends = self.under_way.iter().filter_map(|die| die.back());
-        let last = ends.map(|done| self.nand.end_of(done.ticket)).max();
+        // Planes that work alone end in any order.
+        let last = self.under_way.iter().flatten().map(|done| self.nand.end_of(done.ticket)).max();
         Ok(last.map_or(ready, |end| end.max(ready)))
     }
 }

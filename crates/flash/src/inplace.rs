@@ -134,7 +134,8 @@ impl InPlace {
                 let mut last = ready;
                 for at in start / part..(start + bytes).div_ceil(part) {
                     // Neighbours lie on different ways, whatever the stride between them.
-                    let way = (at ^ at / self.free_at.len() as u64) % self.free_at.len() as u64;
+                    let ways = self.free_at.len() as u64;
+                    let way = (at ^ (at / ways)) % ways;
                     let free = &mut self.free_at[way as usize];
                     *free = ready.max(*free) + access_ns;
                     last = last.max(*free);
@@ -157,7 +158,7 @@ impl InPlace {
         }
         let share = (u128::from(way) << 40) / u128::from(self.drive.bytes.max(1));
         let root = (share as u64).isqrt();
-        seek_least_ns + ((seek_most_ns - seek_least_ns) * root >> 20)
+        seek_least_ns + (((seek_most_ns - seek_least_ns) * root) >> 20)
     }
 
     /// Stretches of the map that an access must fetch.

@@ -98,7 +98,7 @@ impl Ftl {
                 match self.die_of_logical(predecessor) {
                     Some(die) => {
                         self.counters.hints_taken += 1;
-                        self.from_die((die + 1) % self.shape.dies, units, cause, contents, ready)
+                        self.along_dies((die + 1) % self.shape.dies, units, cause, contents, ready)
                     }
                     None => self.without(units, cause, contents, ready),
                 }
@@ -157,7 +157,7 @@ impl Ftl {
     }
 
     /// From a die on, the next one whenever a granule is full.
-    fn from_die(
+    fn along_dies(
         &mut self,
         first: u32,
         units: Units,
@@ -254,7 +254,10 @@ impl Ftl {
                 if is_last && self.places.own.contains(&number) {
                     return Some(Tail::Open(number));
                 }
-                let before = |n: usize| slot.units[index - n].owner == last.wrapping_sub(n as u32);
+                let before = |n: usize| {
+                    let unit = last.checked_sub(n as u32);
+                    unit.is_some_and(|unit| slot.units[index - n].owner == unit)
+                };
                 let own = (0..=index).take_while(|n| before(*n)).count() as u32;
                 Some(Tail::Mixed(own, slot.die))
             }

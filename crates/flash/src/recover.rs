@@ -4,6 +4,7 @@
 
 use crate::ftl::{Doing, Ftl};
 use crate::map::{BUFFERED, NONE};
+use crate::nand::Ticket;
 
 /// What it took to find everything again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,13 +30,11 @@ impl Ftl {
                     Doing::Program { first, .. } if !ended => {
                         self.map.tear(first);
                     }
-                    Doing::Erase { wiped, content } if self.nand.start_of(done.ticket) >= at => {
-                        // Never begun. With capacitors too: but all that it held is elsewhere.
-                        if !self.spec.protected {
-                            let first = self.map.restore(&wiped);
-                            if let Some(kept) = &mut self.content {
-                                kept.restore(first, content);
-                            }
+                    // Never begun. With capacitors it may stay undone: what was in it is elsewhere.
+                    Doing::Erase { wiped, content } if self.never_began(done.ticket, at) => {
+                        let first = self.map.restore(&wiped);
+                        if let Some(kept) = &mut self.content {
+                            kept.restore(first, content);
                         }
                     }
                     Doing::Journal { noted } if ended => self.journal.written(noted),
@@ -50,6 +49,10 @@ impl Ftl {
         self.journal.forget_unwritten();
         self.nand.reset();
         self.rebuild()
+    }
+
+    fn never_began(&self, erase: Ticket, at: u64) -> bool {
+        !self.spec.protected && self.nand.start_of(erase) >= at
     }
 
     /// The capacitors last until everything is programmed.
