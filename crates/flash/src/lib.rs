@@ -18,6 +18,7 @@
 //! | `audit` | whether it all agrees |
 //! | `map`, `blocks`, `slots`, `content` | its tables |
 //! | [`nand`], [`timeline`] | dies, channels and link on their time lines |
+//! | [`zones`] | a zoned drive |
 //! | [`inplace`] | drives in which nothing moves |
 //! | [`drive`], [`geometry`] | a drive as somebody describes it |
 
@@ -40,3 +41,4 @@ mod recover;
 mod slots;
 pub mod ssd;
 pub mod timeline;
+pub mod zones;
