@@ -64,7 +64,7 @@ impl Device for Ssd {
 }
 
 /// A program that reads and writes, one call after the other.
-pub struct Host<'a, D> {
+pub struct Host<'a, D: ?Sized> {
     path: &'a HostPath,
     /// The drive behind it.
     pub device: &'a mut D,
@@ -83,7 +83,7 @@ enum Direction {
     Write(Hint),
 }
 
-impl<'a, D: Device> Host<'a, D> {
+impl<'a, D: Device + ?Sized> Host<'a, D> {
     /// At this time.
     pub fn new(path: &'a HostPath, device: &'a mut D, now: u64) -> Self {
         Self { path, device, now, under_way: BinaryHeap::new(), requests: 0 }

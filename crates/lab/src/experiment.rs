@@ -1,0 +1,52 @@
+//! What can be run: a name, what it is about, and how it is done.
+
+use crate::plot::Plot;
+use crate::row::Row;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// An experiment of a paper.
+pub struct Experiment {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// Which figure or table of which paper it repeats.
+    pub source: &'static str,
+    /// What it shows, in a line.
+    pub about: &'static str,
+    /// Does it; what it gives follows from the seed alone.
+    pub run: fn(seed: u64) -> Found,
+}
+
+/// What an experiment came to.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Its figures.
+    pub rows: Vec<Row>,
+    /// Its pictures.
+    pub plots: Vec<Plot>,
+}
+
+/// The same, as it is told.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Report {
+    /// Version of this form.
+    pub schema_version: u32,
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Which figure or table of which paper it repeats.
+    pub source: String,
+    /// What it all follows from.
+    pub seed: u64,
+    /// Its figures.
+    pub rows: Vec<Row>,
+}
+
+/// Version of [`Report`].
+pub const SCHEMA_VERSION: u32 = 1;
+
+impl Report {
+    /// Whether every figure is in its band.
+    pub fn within(&self) -> bool {
+        self.rows.iter().all(|row| row.within)
+    }
+}

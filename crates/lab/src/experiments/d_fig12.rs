@@ -1,0 +1,164 @@
+//! FAST'24, figure 12: read throughput after fragmenting appends and after overwrites, without and
+//! with hints, of that of a file that was written in one go.
+//!
+//! The first four bars are those of the artefact's `hypothetical_*` scripts: a file of 8 MiB, 256
+//! times {append or overwrite 32 KiB, flush; a dummy file of 224 KiB (worst case) or of 1 to 32
+//! times 32 KiB}, then read by `O_DIRECT` calls of 1 MiB.
+
+use crate::experiment::{Experiment, Found};
+use crate::file::{Allocator, FileOnDrive};
+use crate::plot::Plot;
+use crate::presets;
+use crate::random::Random;
+use crate::row::{Band, Row};
+use crate::setup::Setup;
+use fragmend_flash::command::Hint;
+use fragmend_flash::drive::Placement;
+use fragmend_flash::host::Host;
+use fragmend_flash::ssd::Ssd;
+
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "d-fig12",
+    source: "FAST'24, figure 12",
+    about: "reads after fragmenting appends and overwrites, without and with hints",
+    run,
+};
+
+const FRAGMENT: u32 = 8;
+const FRAGMENTS: u32 = 256;
+const CALL: u32 = 256;
+
+#[derive(Clone, Copy)]
+struct Bar {
+    name: &'static str,
+    overwrites: bool,
+    random: bool,
+    /// Per cent of the ideal, without and with hints.
+    paper: [f64; 2],
+    /// MiB/s of the artefact, without and with hints.
+    artefact: [f64; 2],
+}
+
+const BARS: [Bar; 4] = [
+    Bar {
+        name: "append worst",
+        overwrites: false,
+        random: false,
+        paper: [19.0, 96.5],
+        artefact: [397.3, 2126.5],
+    },
+    Bar {
+        name: "append random",
+        overwrites: false,
+        random: true,
+        paper: [59.4, 94.2],
+        artefact: [1470.0, 2063.6],
+    },
+    Bar {
+        name: "overwrite worst",
+        overwrites: true,
+        random: false,
+        paper: [18.2, 97.7],
+        artefact: [398.8, 2057.9],
+    },
+    Bar {
+        name: "overwrite random",
+        overwrites: true,
+        random: true,
+        paper: [62.0, 98.4],
+        artefact: [1487.3, 2069.3],
+    },
+];
+/// MiB/s of the artefact for a file that was written in one go.
+const CONTIGUOUS: f64 = 2174.5;
+/// Random cases are the mean of so many.
+const ROUNDS: u64 = 10;
+
+fn run(seed: u64) -> Found {
+    let setup = presets::named("nvmevirt-fast24").expect("a preset");
+    let ideal = contiguous(&setup);
+    let throughput = |name: &str, paper: f64, ours: f64| {
+        Row::new(format!("{name}: throughput"), "MiB/s", paper, ours, Band::Percent(4.0))
+    };
+    let mut rows = vec![throughput("contiguous", CONTIGUOUS, ideal)];
+    let mut groups = Vec::new();
+    for bar in BARS {
+        let mut heights = Vec::new();
+        for (placement, which) in
+            [(Placement::RoundRobin, 0), (Placement::DieAffine, 1), (Placement::FileAffine, 2)]
+        {
+            let rounds = if bar.random { ROUNDS } else { 1 };
+            let one = |round| measured(&setup, placement, bar, &mut numbers(seed, bar, round));
+            let ours = (0..rounds).map(one).sum::<f64>() / rounds as f64;
+            let percent = ours / ideal * 100.0;
+            heights.push(percent);
+            let with = ["without hints", "with hints", "file-affine"][which];
+            let name = format!("{}, {with}", bar.name);
+            match bar.paper.get(which) {
+                Some(paper) => {
+                    let of_ideal = Band::Points(4.0);
+                    rows.push(Row::new(format!("{name}: of ideal"), "%", *paper, percent, of_ideal));
+                    rows.push(throughput(&name, bar.artefact[which], ours));
+                }
+                None => rows.push(Row::ours(format!("{name}: of ideal"), "%", percent)),
+            }
+        }
+        groups.push((bar.name.to_owned(), heights));
+    }
+    let series = ["without hints", "with hints (FAST'24)", "file-affine (ours)"];
+    let plot = Plot::Bars {
+        name: "d-fig12".into(),
+        title: "Read throughput after appends and overwrites".into(),
+        axis: "per cent of a file written in one go".into(),
+        series: series.map(str::to_owned).to_vec(),
+        groups,
+    };
+    Found { rows, plots: vec![plot] }
+}
+
+fn numbers(seed: u64, bar: Bar, round: u64) -> Random {
+    Random::new(seed.wrapping_add(round), bar.name)
+}
+
+fn contiguous(setup: &Setup) -> f64 {
+    let mut ssd = setup.ssd();
+    let mut host = Host::new(&setup.host, &mut ssd, 0);
+    let mut file = FileOnDrive::default();
+    file.push(Allocator::from(0).take(FRAGMENT * FRAGMENTS));
+    host.write(&file.within(0, file.units()), Hint::None).expect("room");
+    read(&mut host, &file)
+}
+
+fn measured(setup: &Setup, placement: Placement, bar: Bar, random: &mut Random) -> f64 {
+    let mut drive = setup.flash.clone().expect("a flash drive");
+    drive.firmware.placement = placement;
+    let mut ssd = Ssd::new(&drive).expect("a parsed drive");
+    let mut host = Host::new(&setup.host, &mut ssd, 0);
+    let (mut space, mut file) = (Allocator::from(0), FileOnDrive::default());
+    if bar.overwrites {
+        file.push(space.take(FRAGMENT * FRAGMENTS));
+        host.write(&file.within(0, file.units()), Hint::None).expect("room");
+    }
+    for n in 0..FRAGMENTS {
+        if bar.overwrites {
+            host.write(&file.within(n * FRAGMENT, FRAGMENT), Hint::Overwrite).expect("room");
+        } else {
+            let (hint, units) = (file.append_hint(), space.take(FRAGMENT));
+            host.write(&[units], hint).expect("room");
+            file.push(units);
+        }
+        host.flush().expect("a flush");
+        let dummy = if bar.random { random.within(1, 32) } else { 7 };
+        host.write(&[space.take(dummy * FRAGMENT)], Hint::None).expect("room");
+    }
+    read(&mut host, &file)
+}
+
+/// MiB/s of reading a file once the drive is idle.
+fn read(host: &mut Host<Ssd>, file: &FileOnDrive) -> f64 {
+    host.now = host.now.max(host.device.idle_at());
+    let start = host.now;
+    file.read(host, CALL).expect("a read");
+    let bytes = f64::from(file.units()) * 4096.0;
+    bytes / (1 << 20) as f64 / ((host.now - start) as f64 / 1e9)
+}

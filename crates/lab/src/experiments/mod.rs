@@ -1,0 +1,13 @@
+//! One module for each experiment.
+
+mod d_fig12;
+
+use crate::experiment::Experiment;
+
+/// All of them.
+pub static ALL: [&Experiment; 1] = [&d_fig12::EXPERIMENT];
+
+/// The one with this name.
+pub fn named(name: &str) -> Option<&'static Experiment> {
+    ALL.into_iter().find(|experiment| experiment.name == name)
+}

@@ -1,0 +1,148 @@
+//! Pictures of experiments, as SVG.
+
+use plotters::prelude::*;
+use std::path::Path;
+
+/// What a picture shows.
+#[derive(Clone, Debug)]
+pub enum Plot {
+    /// Lines over a logarithmic axis of powers of two, or a linear one.
+    Lines {
+        /// Name of the file, without its ending.
+        name: String,
+        /// Above it.
+        title: String,
+        /// Below and beside it.
+        axes: [String; 2],
+        /// Whether the lower axis is logarithmic.
+        logarithmic: bool,
+        /// Names and points.
+        lines: Vec<(String, Vec<(f64, f64)>)>,
+    },
+    /// Groups of bars.
+    Bars {
+        /// Name of the file, without its ending.
+        name: String,
+        /// Above it.
+        title: String,
+        /// Beside it.
+        axis: String,
+        /// What the bars of a group are.
+        series: Vec<String>,
+        /// Names of the groups and heights of their bars.
+        groups: Vec<(String, Vec<f64>)>,
+    },
+}
+
+/// What keeps a picture from being drawn.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}: {why}")]
+pub struct NotDrawn {
+    /// Which file.
+    pub file: String,
+    /// Why.
+    pub why: String,
+}
+
+const SIZE: (u32, u32) = (900, 520);
+
+impl Plot {
+    /// Name of its file, without its ending.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Lines { name, .. } | Self::Bars { name, .. } => name,
+        }
+    }
+
+    /// Draws it into a directory.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn draw(&self, dir: &Path) -> Result<(), NotDrawn> {
+        let file = dir.join(format!("{}.svg", self.name()));
+        let mut text = String::new();
+        let drawn = match self {
+            Self::Lines { .. } => self.lines(&mut text),
+            Self::Bars { .. } => self.bars(&mut text),
+        };
+        let not_drawn = |why: String| NotDrawn { file: file.display().to_string(), why };
+        drawn.map_err(|e| not_drawn(e.to_string()))?;
+        std::fs::write(&file, text).map_err(|e| not_drawn(e.to_string()))
+    }
+
+    fn lines(&self, text: &mut String) -> Result<(), Box<dyn std::error::Error>> {
+        let Self::Lines { title, axes, logarithmic, lines, .. } = self else { return Ok(()) };
+        let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
+        area.fill(&WHITE)?;
+        let place = |x: f64| if *logarithmic { x.log2() } else { x };
+        let points = || lines.iter().flat_map(|(_, points)| points);
+        let least = points().map(|(x, _)| place(*x)).fold(f64::INFINITY, f64::min);
+        let most = points().map(|(x, _)| place(*x)).fold(f64::NEG_INFINITY, f64::max);
+        let top = points().map(|(_, y)| *y).fold(0.0, f64::max) * 1.05;
+        let mut chart = ChartBuilder::on(&area)
+            .caption(title, ("sans-serif", 20))
+            .margin(12)
+            .x_label_area_size(42)
+            .y_label_area_size(70)
+            .build_cartesian_2d(least..most, 0.0..top)?;
+        let label = |x: &f64| {
+            let x = if *logarithmic { x.exp2() } else { *x };
+            format!("{x:.0}")
+        };
+        let (below, beside) = (&axes[0], &axes[1]);
+        chart.configure_mesh().x_desc(below).y_desc(beside).x_label_formatter(&label).draw()?;
+        for (n, (name, points)) in lines.iter().enumerate() {
+            let color = Palette99::pick(n).to_rgba();
+            let points: Vec<(f64, f64)> = points.iter().map(|(x, y)| (place(*x), *y)).collect();
+            chart
+                .draw_series(LineSeries::new(points.clone(), color.stroke_width(2)))?
+                .label(name)
+                .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color));
+            chart.draw_series(points.iter().map(|at| Circle::new(*at, 3, color.filled())))?;
+        }
+        chart.configure_series_labels().border_style(BLACK).background_style(WHITE).draw()?;
+        area.present()?;
+        Ok(())
+    }
+
+    fn bars(&self, text: &mut String) -> Result<(), Box<dyn std::error::Error>> {
+        let Self::Bars { title, axis, series, groups, .. } = self else { return Ok(()) };
+        let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
+        area.fill(&WHITE)?;
+        let heights = groups.iter().flat_map(|(_, bars)| bars).copied();
+        let top = heights.fold(0.0, f64::max) * 1.1;
+        let mut chart = ChartBuilder::on(&area)
+            .caption(title, ("sans-serif", 20))
+            .margin(12)
+            .x_label_area_size(42)
+            .y_label_area_size(70)
+            .build_cartesian_2d(0.0..groups.len() as f64, 0.0..top)?;
+        let name = |x: &f64| {
+            let middle = (x.fract() - 0.5).abs() < 0.01;
+            groups.get(*x as usize).filter(|_| middle).map(|(name, _)| name.clone())
+        };
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .x_labels(groups.len() * 2 + 1)
+            .x_label_formatter(&|x| name(x).unwrap_or_default())
+            .y_desc(axis)
+            .draw()?;
+        let width = 0.8 / series.len().max(1) as f64;
+        for (n, name) in series.iter().enumerate() {
+            let color = Palette99::pick(n).to_rgba();
+            let bar = |(group, (_, bars)): (usize, &(String, Vec<f64>))| {
+                let left = group as f64 + 0.1 + n as f64 * width;
+                let height = bars.get(n).copied().unwrap_or(0.0);
+                Rectangle::new([(left, 0.0), (left + width * 0.9, height)], color.filled())
+            };
+            chart
+                .draw_series(groups.iter().enumerate().map(bar))?
+                .label(name)
+                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()));
+        }
+        chart.configure_series_labels().border_style(BLACK).background_style(WHITE).draw()?;
+        area.present()?;
+        Ok(())
+    }
+}

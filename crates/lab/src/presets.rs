@@ -1,0 +1,38 @@
+//! The drives of the papers.
+
+use crate::setup::{BadSetup, Setup};
+
+/// Names and files.
+const FILES: [(&str, &str); 1] =
+    [("nvmevirt-fast24", include_str!("../drives/nvmevirt-fast24.toml"))];
+
+/// Their names.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|(name, _)| *name)
+}
+
+/// One of them.
+///
+/// # Errors
+/// When there is none of this name.
+pub fn named(name: &str) -> Result<Setup, BadSetup> {
+    let unknown = || {
+        let known: Vec<&str> = names().collect();
+        let why = format!("no such drive; there are {}", known.join(", "));
+        BadSetup { file: name.to_owned(), line: 1, why }
+    };
+    let (_, text) = FILES.iter().find(|(known, _)| *known == name).ok_or_else(unknown)?;
+    Setup::parse(text, &format!("{name}.toml"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_drive_fits_together() {
+        for name in names() {
+            named(name).unwrap().device();
+        }
+    }
+}

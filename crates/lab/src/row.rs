@@ -1,0 +1,85 @@
+//! A figure of an experiment: the paper's, ours, and how far apart they may be.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// How far our figure may lie from the paper's.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Band {
+    /// As many units of the figure, up or down.
+    Points(f64),
+    /// As many per cent of the paper's figure, up or down.
+    Percent(f64),
+    /// No less than the paper's figure.
+    AtLeast,
+    /// No more than the paper's figure.
+    AtMost,
+    /// The same figure.
+    Exact,
+    /// The same sign.
+    Sign,
+    /// The paper has no such figure; ours is for information.
+    None,
+}
+
+/// One figure.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Row {
+    /// What it is.
+    pub name: String,
+    /// Its unit.
+    pub unit: String,
+    /// The paper's figure.
+    pub paper: Option<f64>,
+    /// Ours.
+    pub ours: f64,
+    /// How far apart they may be.
+    pub band: Band,
+    /// Whether they are no further apart.
+    pub within: bool,
+}
+
+impl Row {
+    /// A figure beside the paper's.
+    pub fn new(
+        name: impl Into<String>,
+        unit: impl Into<String>,
+        paper: f64,
+        ours: f64,
+        band: Band,
+    ) -> Self {
+        let within = match band {
+            Band::Points(points) => (ours - paper).abs() <= points,
+            Band::Percent(percent) => (ours - paper).abs() <= paper.abs() * percent / 100.0,
+            Band::AtLeast => ours >= paper,
+            Band::AtMost => ours <= paper,
+            Band::Exact => ours == paper,
+            Band::Sign => ours.signum() == paper.signum(),
+            Band::None => true,
+        };
+        let paper = Some(paper).filter(|_| band != Band::None);
+        Self { name: name.into(), unit: unit.into(), paper, ours, band, within }
+    }
+
+    /// A figure that the paper does not have.
+    pub fn ours(name: impl Into<String>, unit: impl Into<String>, ours: f64) -> Self {
+        Self::new(name, unit, 0.0, ours, Band::None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bands_say_what_is_within() {
+        let within = |paper, ours, band| Row::new("", "", paper, ours, band).within;
+        assert!(within(19.0, 22.9, Band::Points(4.0)) && !within(19.0, 23.1, Band::Points(4.0)));
+        assert!(within(-79.0, -76.0, Band::Points(4.0)));
+        assert!(within(100.0, 119.0, Band::Percent(20.0)) && !within(100.0, 79.0, Band::Percent(20.0)));
+        assert!(within(100.0, 100.0, Band::AtLeast) && !within(100.0, 99.0, Band::AtLeast));
+        assert!(within(-0.5, -0.01, Band::Sign) && !within(-0.5, 0.01, Band::Sign));
+        assert_eq!(Row::ours("", "", 3.0).paper, None);
+    }
+}
