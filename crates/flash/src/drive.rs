@@ -39,6 +39,9 @@ pub struct Timing {
     pub channel_bytes_per_second: u64,
     /// A channel is given to one die for so many bytes at a time.
     pub channel_chunk_bytes: u32,
+    /// What each use of a channel costs besides: command, address, status.
+    #[serde(default)]
+    pub channel_command_ns: u64,
     /// Rate of the link to the host.
     pub link_bytes_per_second: u64,
     /// From a read's arrival until its first die may begin.

@@ -163,9 +163,11 @@ impl Nand {
     fn send(&mut self, now: u64, sensed: u64, die: u32, bytes: u32, to_host: bool) -> (u64, u64) {
         let channel = &mut self.channels[self.shape.channel_of(die) as usize];
         let (mut left, mut at, mut arrived) = (bytes, sensed, sensed);
+        let mut command_ns = self.timing.channel_command_ns;
         while left > 0 {
             let chunk = left.min(self.chunk);
-            let len = transfer_ns(chunk.into(), self.timing.channel_bytes_per_second);
+            let len = transfer_ns(chunk.into(), self.timing.channel_bytes_per_second)
+                + std::mem::take(&mut command_ns);
             at = channel.reserve(now, at, len) + len;
             arrived = at;
             if to_host {

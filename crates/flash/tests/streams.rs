@@ -35,6 +35,7 @@ fn drive() -> Drive {
             erase_ns: 2_000_000,
             channel_bytes_per_second: 800 << 20,
             channel_chunk_bytes: UNIT,
+            channel_command_ns: 0,
             link_bytes_per_second: 3360 << 20,
             firmware_read_ns: 30_000,
             firmware_small_read_ns: 20_000,

@@ -33,6 +33,7 @@ fn drive() -> Drive {
             erase_ns: 3_000_000,
             channel_bytes_per_second: 700 << 20,
             channel_chunk_bytes: UNIT,
+            channel_command_ns: 0,
             link_bytes_per_second: 3200 << 20,
             firmware_read_ns: 0,
             firmware_small_read_ns: 0,

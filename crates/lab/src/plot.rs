@@ -136,10 +136,9 @@ impl Plot {
                 let height = bars.get(n).copied().unwrap_or(0.0);
                 Rectangle::new([(left, 0.0), (left + width * 0.9, height)], color.filled())
             };
-            chart
-                .draw_series(groups.iter().enumerate().map(bar))?
-                .label(name)
-                .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()));
+            chart.draw_series(groups.iter().enumerate().map(bar))?.label(name).legend(
+                move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()),
+            );
         }
         chart.configure_series_labels().border_style(BLACK).background_style(WHITE).draw()?;
         area.present()?;

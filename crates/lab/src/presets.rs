@@ -3,8 +3,13 @@
 use crate::setup::{BadSetup, Setup};
 
 /// Names and files.
-const FILES: [(&str, &str); 1] =
-    [("nvmevirt-fast24", include_str!("../drives/nvmevirt-fast24.toml"))];
+const FILES: [(&str, &str); 5] = [
+    ("nvmevirt-fast24", include_str!("../drives/nvmevirt-fast24.toml")),
+    ("nvme-a", include_str!("../drives/nvme-a.toml")),
+    ("nvme-b", include_str!("../drives/nvme-b.toml")),
+    ("sata-a", include_str!("../drives/sata-a.toml")),
+    ("sata-b", include_str!("../drives/sata-b.toml")),
+];
 
 /// Their names.
 pub fn names() -> impl Iterator<Item = &'static str> {

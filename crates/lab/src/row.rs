@@ -77,7 +77,9 @@ mod tests {
         let within = |paper, ours, band| Row::new("", "", paper, ours, band).within;
         assert!(within(19.0, 22.9, Band::Points(4.0)) && !within(19.0, 23.1, Band::Points(4.0)));
         assert!(within(-79.0, -76.0, Band::Points(4.0)));
-        assert!(within(100.0, 119.0, Band::Percent(20.0)) && !within(100.0, 79.0, Band::Percent(20.0)));
+        assert!(
+            within(100.0, 119.0, Band::Percent(20.0)) && !within(100.0, 79.0, Band::Percent(20.0))
+        );
         assert!(within(100.0, 100.0, Band::AtLeast) && !within(100.0, 99.0, Band::AtLeast));
         assert!(within(-0.5, -0.01, Band::Sign) && !within(-0.5, 0.01, Band::Sign));
         assert_eq!(Row::ours("", "", 3.0).paper, None);

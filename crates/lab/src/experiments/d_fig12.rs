@@ -97,7 +97,13 @@ fn run(seed: u64) -> Found {
             match bar.paper.get(which) {
                 Some(paper) => {
                     let of_ideal = Band::Points(4.0);
-                    rows.push(Row::new(format!("{name}: of ideal"), "%", *paper, percent, of_ideal));
+                    rows.push(Row::new(
+                        format!("{name}: of ideal"),
+                        "%",
+                        *paper,
+                        percent,
+                        of_ideal,
+                    ));
                     rows.push(throughput(&name, bar.artefact[which], ours));
                 }
                 None => rows.push(Row::ours(format!("{name}: of ideal"), "%", percent)),
