@@ -1,0 +1,119 @@
+//! FAST'24, figure 11: reading a file of 8 MiB whose 256 fragments all came to lie on one die,
+//! because what was written between them filled the stripe, or whose parts were overwritten so;
+//! and the same where the paper's placement is imitated by what is written between.
+
+use crate::experiment::{Experiment, Found};
+use crate::file::{Allocator, FileOnDrive};
+use crate::plot::Plot;
+use crate::presets;
+use crate::row::{Band, Row};
+use crate::setup::Setup;
+use fragmend_flash::command::Hint;
+use fragmend_flash::host::Host;
+use fragmend_flash::ssd::Ssd;
+
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "d-fig11",
+    source: "FAST'24, figure 11",
+    about: "files on one die, by fragmentation and by overwrites, and with the dies in turn",
+    run,
+};
+
+struct Drive {
+    preset: &'static str,
+    /// Change of throughput, in per cent: fragmented, overwritten.
+    paper: [f64; 2],
+}
+
+const DRIVES: [Drive; 4] = [
+    Drive { preset: "nvme-a", paper: [-79.0, -79.0] },
+    Drive { preset: "nvme-b", paper: [-76.0, -76.0] },
+    Drive { preset: "sata-a", paper: [-27.0, -27.0] },
+    Drive { preset: "sata-b", paper: [-16.0, -16.0] },
+];
+
+/// Units of 4 KiB of the file.
+const FILE: u32 = 2048;
+const FRAGMENTS: u32 = 256;
+
+fn run(_seed: u64) -> Found {
+    let (mut rows, mut groups) = (Vec::new(), Vec::new());
+    for drive in &DRIVES {
+        let setup = presets::named(drive.preset).expect("a preset");
+        let clean = appended(&setup, None);
+        let change = |ours: f64| (ours / clean - 1.0) * 100.0;
+        let shape = setup.ssd().shape().clone();
+        let (stripe, granule) = (shape.granule_units * shape.dies, shape.granule_units);
+        let found = [
+            appended(&setup, Some(stripe - granule)),
+            appended(&setup, Some(stripe)),
+            overwritten(&setup, stripe - granule),
+            overwritten(&setup, stripe),
+        ]
+        .map(change);
+        let mut row = |what: &str, paper: f64, ours: f64| {
+            let name = format!("{}: {what}", drive.preset);
+            rows.push(Row::new(name, "%", paper, ours, Band::Points(4.0)));
+        };
+        row("fragmented", drive.paper[0], found[0]);
+        row("fragmented, dies in turn", -2.0, found[1]);
+        row("overwritten", drive.paper[1], found[2]);
+        row("overwritten, dies kept", -1.0, found[3]);
+        groups.push((drive.preset.to_owned(), found.map(|change| 100.0 + change).to_vec()));
+    }
+    let series = ["fragmented", "dies in turn", "overwritten", "dies kept"];
+    let plot = Plot::Bars {
+        name: "d-fig11".into(),
+        title: "Reading a file whose parts lie on one die, or on dies in turn".into(),
+        axis: "per cent of a file written in one go".into(),
+        series: series.map(str::to_owned).to_vec(),
+        groups,
+    };
+    Found { rows, plots: vec![plot] }
+}
+
+/// MB/s of a file that was appended to with so much written between; in one go without.
+fn appended(setup: &Setup, between: Option<u32>) -> f64 {
+    let mut ssd = setup.ssd();
+    let granule = ssd.shape().granule_units;
+    let mut host = Host::new(&setup.host, &mut ssd, 0);
+    let (mut space, mut file) = (Allocator::from(0), FileOnDrive::default());
+    if let Some(between) = between {
+        for _ in 0..FRAGMENTS.min(FILE / granule) {
+            let units = space.take(granule);
+            host.write(&[units], Hint::None).expect("room");
+            file.push(units);
+            host.write(&[space.take(between)], Hint::None).expect("room");
+        }
+    }
+    let rest = FILE - file.units();
+    if rest > 0 {
+        let units = space.take(rest);
+        host.write(&[units], Hint::None).expect("room");
+        file.push(units);
+    }
+    read(&mut host, &file)
+}
+
+/// MB/s of a file whose parts were overwritten with so much written between.
+fn overwritten(setup: &Setup, between: u32) -> f64 {
+    let mut ssd = setup.ssd();
+    let granule = ssd.shape().granule_units;
+    let mut host = Host::new(&setup.host, &mut ssd, 0);
+    let (mut space, mut file) = (Allocator::from(0), FileOnDrive::default());
+    file.push(space.take(FILE));
+    host.write(&file.within(0, FILE), Hint::None).expect("room");
+    for n in 0..FRAGMENTS.min(FILE / granule) {
+        host.write(&file.within(n * granule, granule), Hint::None).expect("room");
+        host.write(&[space.take(between)], Hint::None).expect("room");
+    }
+    read(&mut host, &file)
+}
+
+/// MB/s of reading a file with one call, once the drive is idle.
+fn read(host: &mut Host<Ssd>, file: &FileOnDrive) -> f64 {
+    host.now = host.now.max(host.device.idle_at());
+    let start = host.now;
+    file.read(host, FILE).expect("a read");
+    f64::from(FILE) * 4096.0 / ((host.now - start) as f64 / 1e9) / 1e6
+}
