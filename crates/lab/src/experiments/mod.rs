@@ -2,14 +2,20 @@
 
 mod d_fig11;
 mod d_fig12;
+mod d_fig3;
 mod d_fig7;
 mod d_fig8;
 
 use crate::experiment::Experiment;
 
 /// All of them.
-pub static ALL: [&Experiment; 4] =
-    [&d_fig7::EXPERIMENT, &d_fig8::EXPERIMENT, &d_fig11::EXPERIMENT, &d_fig12::EXPERIMENT];
+pub static ALL: [&Experiment; 5] = [
+    &d_fig3::EXPERIMENT,
+    &d_fig7::EXPERIMENT,
+    &d_fig8::EXPERIMENT,
+    &d_fig11::EXPERIMENT,
+    &d_fig12::EXPERIMENT,
+];
 
 /// The one with this name.
 pub fn named(name: &str) -> Option<&'static Experiment> {

@@ -1,0 +1,76 @@
+//! FAST'24, figure 3: how long reading a file of 8 MiB takes by its degree of fragmentation, where
+//! its fragments lie 8 MiB apart, with deep queues and one request at a time.
+
+use crate::experiment::{Experiment, Found};
+use crate::file::{Allocator, FileOnDrive};
+use crate::plot::Plot;
+use crate::presets;
+use crate::row::{Band, Row};
+use crate::setup::Setup;
+use fragmend_flash::command::Hint;
+use fragmend_flash::host::Host;
+
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "d-fig3",
+    source: "FAST'24, figure 3",
+    about: "a file of 8 MiB in 1 to 256 fragments, 8 MiB apart",
+    run,
+};
+
+/// Drives, and how many times longer than in one piece at a DoF of 128 and of 256, at depth 1023.
+const DRIVES: [(&str, [f64; 2]); 2] = [("nvme-a", [2.7, 4.4]), ("nvme-b", [1.3, 1.9])];
+/// Units of 4 KiB of the file, and between the starts of its fragments.
+const FILE: u32 = 2048;
+
+fn run(_seed: u64) -> Found {
+    let (mut rows, mut lines) = (Vec::new(), Vec::new());
+    for (name, paper) in DRIVES {
+        let setup = presets::named(name).expect("a preset");
+        let degrees = || (0..=8).map(|n| 1_u32 << n);
+        let at = |depth: u32| -> Vec<(f64, f64)> {
+            degrees().map(|degree| (f64::from(degree), elapsed_ms(&setup, degree, depth))).collect()
+        };
+        let (deep, alone) = (at(1023), at(1));
+        let times =
+            |points: &[(f64, f64)], degree: u32| points[degree.ilog2() as usize].1 / points[0].1;
+        let mut row = |what: &str, paper: f64, ours: f64, band| {
+            rows.push(Row::new(format!("{name}: {what}"), "times", paper, ours, band));
+        };
+        row("DoF 128, depth 1023", paper[0], times(&deep, 128), Band::Percent(20.0));
+        row("DoF 256, depth 1023", paper[1], times(&deep, 256), Band::Percent(20.0));
+        row("DoF 8, depth 1023", 1.0, times(&deep, 8), Band::Percent(20.0));
+        row("DoF 256, depth 1 over depth 1023", 1.0, alone[8].1 / deep[8].1, Band::AtLeast);
+        for (depth, points) in [(1023, deep), (1, alone)] {
+            lines.push((format!("{name}, depth {depth}"), points));
+        }
+    }
+    let plot = Plot::Lines {
+        name: "d-fig3".into(),
+        title: "Reading 8 MiB by its degree of fragmentation".into(),
+        axes: ["DoF".into(), "ms".into()],
+        logarithmic: true,
+        lines,
+    };
+    Found { rows, plots: vec![plot] }
+}
+
+fn elapsed_ms(setup: &Setup, degree: u32, depth: u32) -> f64 {
+    let mut path = setup.host.clone();
+    path.queue_depth = depth;
+    let mut ssd = setup.ssd();
+    let mut host = Host::new(&path, &mut ssd, 0);
+    let (mut space, mut file) = (Allocator::from(0), FileOnDrive::default());
+    let fragment = FILE / degree;
+    for _ in 0..degree {
+        let units = space.take(fragment);
+        host.write(&[units], Hint::None).expect("room");
+        file.push(units);
+        if fragment < FILE {
+            host.write(&[space.take(FILE - fragment)], Hint::None).expect("room");
+        }
+    }
+    host.now = host.now.max(host.device.idle_at());
+    let start = host.now;
+    file.read(&mut host, FILE).expect("a read");
+    (host.now - start) as f64 / 1e6
+}
