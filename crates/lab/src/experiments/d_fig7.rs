@@ -92,10 +92,10 @@ fn side_by_side(setup: &Setup, ssd: &Ssd, unit: u32) -> f64 {
     let start = ssd.idle_at();
     let (mut now, mut last, mut under_way) = (start, start, BinaryHeap::new());
     for at in (0..ALL).step_by(unit as usize) {
-        if under_way.len() >= DEPTH {
-            if let Some(Reverse(end)) = under_way.pop() {
-                now = now.max(end);
-            }
+        if under_way.len() >= DEPTH
+            && let Some(Reverse(end)) = under_way.pop()
+        {
+            now = now.max(end);
         }
         now += setup.host.request_ns;
         let done = ssd.submit(now, &Command::Read(Units::new(at, unit))).expect("a read").done_ns;

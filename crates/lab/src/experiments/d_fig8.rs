@@ -116,10 +116,10 @@ fn throughput(ssd: &Ssd, interval: u32, depth: usize) -> f64 {
     let (mut now, mut under_way) = (start, BinaryHeap::new());
     let mut last = start;
     for n in 0..READS {
-        if under_way.len() >= depth {
-            if let Some(Reverse(end)) = under_way.pop() {
-                now = now.max(end);
-            }
+        if under_way.len() >= depth
+            && let Some(Reverse(end)) = under_way.pop()
+        {
+            now = now.max(end);
         }
         let unit = (u64::from(n) * u64::from(interval) % u64::from(AREA)) as u32;
         let done = ssd.submit(now, &Command::Read(Units::new(unit, 1))).expect("a read");
