@@ -25,6 +25,9 @@ _fragmend() {
             fragmend,help)
                 cmd="fragmend__subcmd__help"
                 ;;
+            fragmend,lab)
+                cmd="fragmend__subcmd__lab"
+                ;;
             fragmend,plan)
                 cmd="fragmend__subcmd__plan"
                 ;;
@@ -46,6 +49,9 @@ _fragmend() {
             fragmend__subcmd__help,help)
                 cmd="fragmend__subcmd__help__subcmd__help"
                 ;;
+            fragmend__subcmd__help,lab)
+                cmd="fragmend__subcmd__help__subcmd__lab"
+                ;;
             fragmend__subcmd__help,plan)
                 cmd="fragmend__subcmd__help__subcmd__plan"
                 ;;
@@ -58,6 +64,39 @@ _fragmend() {
             fragmend__subcmd__help,scan)
                 cmd="fragmend__subcmd__help__subcmd__scan"
                 ;;
+            fragmend__subcmd__help__subcmd__lab,drive)
+                cmd="fragmend__subcmd__help__subcmd__lab__subcmd__drive"
+                ;;
+            fragmend__subcmd__help__subcmd__lab,list)
+                cmd="fragmend__subcmd__help__subcmd__lab__subcmd__list"
+                ;;
+            fragmend__subcmd__help__subcmd__lab,run)
+                cmd="fragmend__subcmd__help__subcmd__lab__subcmd__run"
+                ;;
+            fragmend__subcmd__lab,drive)
+                cmd="fragmend__subcmd__lab__subcmd__drive"
+                ;;
+            fragmend__subcmd__lab,help)
+                cmd="fragmend__subcmd__lab__subcmd__help"
+                ;;
+            fragmend__subcmd__lab,list)
+                cmd="fragmend__subcmd__lab__subcmd__list"
+                ;;
+            fragmend__subcmd__lab,run)
+                cmd="fragmend__subcmd__lab__subcmd__run"
+                ;;
+            fragmend__subcmd__lab__subcmd__help,drive)
+                cmd="fragmend__subcmd__lab__subcmd__help__subcmd__drive"
+                ;;
+            fragmend__subcmd__lab__subcmd__help,help)
+                cmd="fragmend__subcmd__lab__subcmd__help__subcmd__help"
+                ;;
+            fragmend__subcmd__lab__subcmd__help,list)
+                cmd="fragmend__subcmd__lab__subcmd__help__subcmd__list"
+                ;;
+            fragmend__subcmd__lab__subcmd__help,run)
+                cmd="fragmend__subcmd__lab__subcmd__help__subcmd__run"
+                ;;
             *)
                 ;;
         esac
@@ -65,7 +104,7 @@ _fragmend() {
 
     case "${cmd}" in
         fragmend)
-            opts="-q -h -V --json --quiet --help --version scan record plan apply auto recover help"
+            opts="-q -h -V --json --quiet --help --version scan record plan apply auto recover lab help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -163,7 +202,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__help)
-            opts="scan record plan apply auto recover help"
+            opts="scan record plan apply auto recover lab help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -207,6 +246,62 @@ _fragmend() {
         fragmend__subcmd__help__subcmd__help)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__help__subcmd__lab)
+            opts="list run drive"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__help__subcmd__lab__subcmd__drive)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__help__subcmd__lab__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__help__subcmd__lab__subcmd__run)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -267,6 +362,152 @@ _fragmend() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__lab)
+            opts="-q -h --json --quiet --help list run drive help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__lab__subcmd__drive)
+            opts="-q -h --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__lab__subcmd__help)
+            opts="list run drive help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__lab__subcmd__help__subcmd__drive)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__lab__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__lab__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__lab__subcmd__help__subcmd__run)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__lab__subcmd__list)
+            opts="-q -h --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__lab__subcmd__run)
+            opts="-j -q -h --seed --out --jobs --drive --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --seed)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --out)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --jobs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -j)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --drive)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -42,4 +42,6 @@ pub enum Command {
     Auto(commands::auto::Args),
     /// Put back what an interrupted `--engine rewrite` left unfinished
     Recover(commands::recover::Args),
+    /// Repeat the papers' experiments on simulated drives, or run a load of your own on one
+    Lab(commands::lab::Args),
 }

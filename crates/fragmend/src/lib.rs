@@ -41,6 +41,7 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
         Command::Apply(args) => commands::apply::run(&args, &ui),
         Command::Auto(args) => commands::auto::run(&args, &ui),
         Command::Recover(args) => commands::recover::run(&args, &ui),
+        Command::Lab(args) => commands::lab::run(&args, &ui),
     };
     match result {
         Ok(exit) => exit.into(),

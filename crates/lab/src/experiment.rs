@@ -44,7 +44,26 @@ pub struct Report {
 /// Version of [`Report`].
 pub const SCHEMA_VERSION: u32 = 1;
 
+impl Experiment {
+    /// Does it, and says what it came to.
+    pub fn report(&self, seed: u64) -> (Report, Vec<Plot>) {
+        let Found { rows, plots } = (self.run)(seed);
+        (Report::new(self.name, self.source, seed, rows), plots)
+    }
+}
+
 impl Report {
+    /// Of these figures.
+    pub fn new(
+        experiment: impl Into<String>,
+        source: impl Into<String>,
+        seed: u64,
+        rows: Vec<Row>,
+    ) -> Self {
+        let (experiment, source) = (experiment.into(), source.into());
+        Self { schema_version: SCHEMA_VERSION, experiment, source, seed, rows }
+    }
+
     /// Whether every figure is in its band.
     pub fn within(&self) -> bool {
         self.rows.iter().all(|row| row.within)

@@ -38,6 +38,9 @@ pub struct Row {
     pub band: Band,
     /// Whether they are no further apart.
     pub within: bool,
+    /// Where they are, why, as far as it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 impl Row {
@@ -59,7 +62,14 @@ impl Row {
             Band::None => true,
         };
         let paper = Some(paper).filter(|_| band != Band::None);
-        Self { name: name.into(), unit: unit.into(), paper, ours, band, within }
+        Self { name: name.into(), unit: unit.into(), paper, ours, band, within, reason: None }
+    }
+
+    /// Why it is out of band; says nothing where it is not.
+    #[must_use]
+    pub fn because(mut self, reason: &str) -> Self {
+        self.reason = (!self.within).then(|| reason.to_owned());
+        self
     }
 
     /// A figure that the paper does not have.

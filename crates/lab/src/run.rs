@@ -1,24 +1,19 @@
-//! Runs experiments, side by side; each follows from its seed alone, so the result is the same as
-//! one by one.
+//! Runs things side by side. Each follows from its seed alone, and they come out in the order that
+//! they went in, so the result is the same as one by one.
 
-use crate::experiment::{Experiment, Report, SCHEMA_VERSION};
-use crate::plot::Plot;
+use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
 
-/// Runs experiments on all cores; gives what they came to, in the order that was asked for.
-pub fn run(experiments: &[&Experiment], seed: u64) -> Vec<(Report, Vec<Plot>)> {
-    experiments.par_iter().map(|experiment| run_one(experiment, seed)).collect()
-}
-
-/// Runs one.
-pub fn run_one(experiment: &Experiment, seed: u64) -> (Report, Vec<Plot>) {
-    let found = (experiment.run)(seed);
-    let report = Report {
-        schema_version: SCHEMA_VERSION,
-        experiment: experiment.name.to_owned(),
-        source: experiment.source.to_owned(),
-        seed,
-        rows: found.rows,
-    };
-    (report, found.plots)
+/// Does `one` with each of `all`, so many at a time, one per core by default.
+pub fn run_all<T: Sync, R: Send>(
+    all: &[T],
+    jobs: Option<usize>,
+    one: impl Fn(&T) -> R + Sync + Send,
+) -> Vec<R> {
+    let each = || all.par_iter().map(&one).collect();
+    // Without threads of our own, those that there are do.
+    match ThreadPoolBuilder::new().num_threads(jobs.unwrap_or(0)).build() {
+        Ok(pool) => pool.install(each),
+        Err(_) => each(),
+    }
 }

@@ -1,5 +1,6 @@
 //! A drive and the host's way to it, as a TOML file says.
 
+use crate::described::{BadFile, Text};
 use fragmend_flash::drive::Drive;
 use fragmend_flash::geometry::Inconsistent;
 use fragmend_flash::host::{Device, HostPath};
@@ -24,40 +25,22 @@ pub struct Setup {
     pub host: HostPath,
 }
 
-/// What is wrong with a drive's file.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{file}:{line}: {why}")]
-pub struct BadSetup {
-    /// Which.
-    pub file: String,
-    /// In which line, from 1.
-    pub line: usize,
-    /// What.
-    pub why: String,
-}
-
 impl Setup {
     /// Reads a file's text; `file` is its name, for errors.
     ///
     /// # Errors
     /// The first thing that is wrong, and in which line.
-    pub fn parse(text: &str, file: &str) -> Result<Self, BadSetup> {
-        let line_at = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
-        let bad = |line, why: String| BadSetup { file: file.to_owned(), line, why };
-        let setup: Self = toml::from_str(text).map_err(|e| {
-            let line = e.span().map_or(1, |span| line_at(span.start));
-            bad(line, e.message().to_owned())
-        })?;
+    pub fn parse(text: &str, file: &str) -> Result<Self, BadFile> {
+        let text = Text { text, file };
+        let setup: Self = text.parse()?;
         if setup.flash.is_some() == setup.in_place.is_some() {
-            return Err(bad(1, "describe either [flash] or [in_place]".into()));
+            return Err(text.bad(0..0, "describe either [flash] or [in_place]"));
         }
         if let Some(drive) = &setup.flash {
-            drive.shape().map_err(|Inconsistent { field, why }| {
-                let at = text.lines().position(|line| {
-                    line.split('=').next().is_some_and(|name| name.trim() == field)
-                });
-                bad(at.map_or(1, |at| at + 1), format!("{field}: {why}"))
-            })?;
+            let inconsistent = |Inconsistent { field, why }| {
+                text.bad(text.place_of(field), format!("{field}: {why}"))
+            };
+            drive.shape().map_err(inconsistent)?;
         }
         Ok(setup)
     }
@@ -74,6 +57,30 @@ impl Setup {
             }
             (None, _, Some(drive)) => Box::new(InPlace::new(drive)),
             (None, _, None) => unreachable!("one of them is there"),
+        }
+    }
+
+    /// Bytes of what its commands count in.
+    pub fn unit_bytes(&self) -> u32 {
+        match (&self.flash, &self.in_place) {
+            (Some(drive), _) => drive.geometry.mapping_unit_bytes,
+            (None, Some(drive)) => drive.unit_bytes,
+            (None, None) => unreachable!("one of them is there"),
+        }
+    }
+
+    /// Bytes that the host sees.
+    ///
+    /// # Panics
+    /// When it was not parsed, and does not fit together.
+    pub fn capacity_bytes(&self) -> u64 {
+        match (&self.flash, &self.in_place) {
+            (Some(drive), _) => {
+                let shape = drive.shape().expect("a parsed drive");
+                u64::from(shape.logical_units) * u64::from(shape.unit_bytes)
+            }
+            (None, Some(drive)) => drive.bytes,
+            (None, None) => unreachable!("one of them is there"),
         }
     }
 

@@ -41,10 +41,15 @@ pub fn files() -> anyhow::Result<Files> {
     Ok(files)
 }
 
+/// A command and those below it.
+fn below(command: &Command) -> Vec<&Command> {
+    let verbs = command.get_subcommands().filter(|c| c.get_name() != "help");
+    std::iter::once(command).chain(verbs.flat_map(below)).collect()
+}
+
 /// One page for the program and one for each verb, each with the exit codes at its end.
 fn man(command: &Command, files: &mut Files) -> anyhow::Result<()> {
-    let verbs = command.get_subcommands().filter(|c| c.get_name() != "help");
-    let pages: Vec<&Command> = std::iter::once(command).chain(verbs).collect();
+    let pages = below(command);
     let names: Vec<String> = pages.iter().map(|page| page_name(page)).collect();
     for page in pages {
         let name = page_name(page);
@@ -89,6 +94,8 @@ fn schemas() -> Vec<(&'static str, Schema)> {
         ("plan-file", of::<fragmend_plan::Plan>()),
         ("apply-event", of::<fragmend_apply::Event>()),
         ("recover", of::<fragmend_report::recover::RecoverReport>()),
+        ("lab-list", of::<fragmend_lab::catalog::Catalog>()),
+        ("lab-run", of::<fragmend_lab::experiment::Report>()),
     ]
 }
 

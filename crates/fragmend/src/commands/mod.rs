@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod auto;
+pub mod lab;
 pub mod plan;
 pub mod record;
 pub mod recover;

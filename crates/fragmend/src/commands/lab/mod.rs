@@ -1,0 +1,176 @@
+//! `fragmend lab`: the papers' experiments and loads of your own, on simulated drives. Touches no
+//! file but the pictures that it draws.
+
+mod text;
+
+use crate::exit::{Exit, Usage};
+use crate::ui::Ui;
+use anyhow::Context;
+use fragmend_lab::catalog::{Catalog, catalog};
+use fragmend_lab::experiment::{Experiment, Report};
+use fragmend_lab::experiments;
+use fragmend_lab::plot::Plot;
+use fragmend_lab::presets;
+use fragmend_lab::run::run_all;
+use fragmend_lab::setup::Setup;
+use fragmend_lab::workload::Workload;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Options of `fragmend lab`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What to do
+    #[command(subcommand)]
+    command: LabCommand,
+}
+
+/// What the lab does.
+#[derive(Debug, clap::Subcommand)]
+enum LabCommand {
+    /// Which experiments and drives there are
+    List,
+    /// Run experiments: the paper's figures, ours, and whether they are in band
+    Run(RunArgs),
+    /// Check a drive's description and print it, as a start for one of your own
+    Drive(DriveArgs),
+}
+
+/// Options of `fragmend lab run`.
+#[derive(Debug, clap::Args)]
+struct RunArgs {
+    /// Names of experiments, `all` of them, or files (`*.toml`) that describe loads of your own
+    #[arg(required = true, value_name = "NAME|all|FILE")]
+    names: Vec<String>,
+    /// What every random number follows from
+    #[arg(long, value_name = "N", default_value_t = 42)]
+    seed: u64,
+    /// Where the pictures go (SVG); with --json, none are drawn unless this is given
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// How many experiments run side by side; the result is the same. One per core by default
+    #[arg(short, long, value_name = "N")]
+    jobs: Option<usize>,
+    /// Run loads of your own on this drive instead of the one that their file names
+    #[arg(long, value_name = "NAME|FILE")]
+    drive: Option<String>,
+}
+
+/// Options of `fragmend lab drive`.
+#[derive(Debug, clap::Args)]
+struct DriveArgs {
+    /// Name of a drive of the lab, or a file (`*.toml`) that describes one
+    #[arg(value_name = "NAME|FILE")]
+    drive: String,
+}
+
+/// Where pictures go unless somebody says.
+const OUT: &str = "lab-results";
+
+/// Runs the verb.
+pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
+    match &args.command {
+        LabCommand::List => list(ui),
+        LabCommand::Run(args) => run_named(args, ui),
+        LabCommand::Drive(args) => drive(&args.drive, ui),
+    }
+}
+
+fn list(ui: &Ui) -> anyhow::Result<Exit> {
+    let catalog: Catalog = catalog();
+    let mut out = std::io::stdout().lock();
+    match ui.json {
+        true => writeln!(out, "{}", serde_json::to_string(&catalog)?)?,
+        false => write!(out, "{}", text::catalog(&catalog))?,
+    }
+    Ok(Exit::DONE)
+}
+
+fn drive(name: &str, ui: &Ui) -> anyhow::Result<Exit> {
+    let (text, setup) = described(name)?;
+    let mut out = std::io::stdout().lock();
+    match ui.json {
+        true => writeln!(out, "{}", serde_json::to_string(&setup)?)?,
+        false => write!(out, "{text}")?,
+    }
+    Ok(Exit::DONE)
+}
+
+/// A drive by its name or its file.
+fn described(name: &str) -> anyhow::Result<(String, Setup)> {
+    let text = match is_file(name) {
+        true => std::fs::read_to_string(name).with_context(|| name.to_owned())?,
+        false => presets::text(name).map_err(|e| Usage(e.to_string()))?.to_owned(),
+    };
+    let setup = Setup::parse(&text, name).map_err(|e| Usage(e.to_string()))?;
+    Ok((text, setup))
+}
+
+fn is_file(name: &str) -> bool {
+    Path::new(name).extension().is_some_and(|ending| ending == "toml")
+}
+
+/// What is to be run.
+enum Wanted {
+    Paper(&'static Experiment),
+    Own(Box<Workload>),
+}
+
+fn run_named(args: &RunArgs, ui: &Ui) -> anyhow::Result<Exit> {
+    let mut wanted = Vec::new();
+    for name in &args.names {
+        match name.as_str() {
+            "all" => wanted.extend(experiments::ALL.iter().copied().map(Wanted::Paper)),
+            file if is_file(file) => {
+                let text = std::fs::read_to_string(file).with_context(|| file.to_owned())?;
+                let drive = args.drive.as_deref().map(described).transpose()?;
+                let load = Workload::parse(&text, Path::new(file), drive.map(|(_, setup)| setup));
+                wanted.push(Wanted::Own(Box::new(load.map_err(|e| Usage(e.to_string()))?)));
+            }
+            name => wanted.push(Wanted::Paper(experiments::named(name).ok_or_else(|| {
+                Usage(format!("no experiment is named {name}; `fragmend lab list` names them all"))
+            })?)),
+        }
+    }
+    if args.drive.is_some() && wanted.iter().any(|w| matches!(w, Wanted::Paper(_))) {
+        let why = "--drive is for loads of your own: an experiment has the drives of its paper";
+        return Err(Usage(why.into()).into());
+    }
+    let out = args.out.clone().or_else(|| (!ui.json).then(|| OUT.into()));
+    if let Some(out) = &out {
+        std::fs::create_dir_all(out).with_context(|| out.display().to_string())?;
+    }
+    let bar = ui.progress(Some(wanted.len() as u64), "{bar:30} {pos}/{len} {msg}");
+    let one = |wanted: &Wanted| {
+        let done = match wanted {
+            Wanted::Paper(experiment) => experiment.report(args.seed),
+            Wanted::Own(load) => load.report(args.seed),
+        };
+        bar.inc(1);
+        done
+    };
+    let done = run_all(&wanted, args.jobs, one);
+    bar.finish_and_clear();
+    show(&done, out.as_deref(), ui)
+}
+
+/// Prints reports, draws pictures; gives the exit code.
+fn show(done: &[(Report, Vec<Plot>)], out: Option<&Path>, ui: &Ui) -> anyhow::Result<Exit> {
+    let mut stdout = std::io::stdout().lock();
+    for (report, _) in done {
+        match ui.json {
+            true => writeln!(stdout, "{}", serde_json::to_string(report)?)?,
+            false => writeln!(stdout, "{}", text::report(report))?,
+        }
+    }
+    if !ui.json {
+        write!(stdout, "{}", text::summary(done.iter().map(|(report, _)| report)))?;
+    }
+    if let Some(out) = out {
+        for plot in done.iter().flat_map(|(_, plots)| plots) {
+            plot.draw(out)?;
+        }
+        ui.note(format_args!("pictures are in {}", out.display()));
+    }
+    Ok(Exit::IMPROVABLE.when(!done.iter().all(|(report, _)| report.within())))
+}

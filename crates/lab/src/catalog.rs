@@ -1,0 +1,51 @@
+//! What there is to run, and on which drives.
+
+use crate::experiment::SCHEMA_VERSION;
+use crate::{experiments, presets};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// The document of `fragmend lab list --json`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Catalog {
+    /// Version of this form.
+    pub schema_version: u32,
+    /// What `fragmend lab run` knows.
+    pub experiments: Vec<Entry>,
+    /// What a load's file may name as its drive.
+    pub drives: Vec<Entry>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct Entry {
+    /// Its name.
+    pub name: String,
+    /// Of an experiment: which figure or table of which paper it repeats.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// What it is or shows, in a line.
+    pub about: String,
+}
+
+/// All of it.
+///
+/// # Panics
+/// When a drive of ours does not fit together, which the tests see first.
+pub fn catalog() -> Catalog {
+    let experiments = experiments::ALL.iter().map(|experiment| Entry {
+        name: experiment.name.into(),
+        source: Some(experiment.source.into()),
+        about: experiment.about.into(),
+    });
+    let drives = presets::names().map(|name| Entry {
+        name: name.into(),
+        source: None,
+        about: presets::named(name).expect("a drive that fits together").about,
+    });
+    Catalog {
+        schema_version: SCHEMA_VERSION,
+        experiments: experiments.collect(),
+        drives: drives.collect(),
+    }
+}
