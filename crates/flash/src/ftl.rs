@@ -234,6 +234,7 @@ impl Ftl {
         if !self.slots.is_open(number) {
             return Ok(());
         }
+        let own = self.places.is_own(number);
         match stream {
             Stream::Host => self.places.closed(number, wanted),
             Stream::Moved => self.moving[wanted as usize] = None,
@@ -259,6 +260,7 @@ impl Ftl {
             }
         };
         self.map.stamp(first, self.programs);
+        self.map.set_own(first, own);
         let slot = self.slots.take(number);
         self.counters.padded += u64::from(self.shape.shot_units) - slot.units.len() as u64;
         for (physical, member) in (first..).zip(slot.units) {

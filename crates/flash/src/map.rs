@@ -11,7 +11,7 @@ const TORN: u64 = u64::MAX;
 /// Places from here on are in the write buffer.
 pub const BUFFERED: u32 = 1 << 31;
 
-/// The mapping and the out-of-band areas. Eight bytes a unit, and eight a shot.
+/// The mapping and the out-of-band areas. Eight bytes a unit, and nine a shot.
 #[derive(Clone, Debug)]
 pub struct Map {
     /// Physical unit of each logical one, or [`NONE`], or [`BUFFERED`] and a place in the buffer.
@@ -20,6 +20,8 @@ pub struct Map {
     backward: Vec<u32>,
     /// Number of the program that wrote each shot, of all programs; 0 is none.
     written: Vec<u64>,
+    /// Whether each shot holds one file's units only; see [`crate::place`].
+    own: Vec<bool>,
     shot_units: u32,
 }
 
@@ -30,6 +32,7 @@ impl Map {
             forward: vec![NONE; shape.logical_units as usize],
             backward: vec![NONE; shape.units() as usize],
             written: vec![0; (shape.units() / shape.shot_units) as usize],
+            own: vec![false; (shape.units() / shape.shot_units) as usize],
             shot_units: shape.shot_units,
         }
     }
@@ -79,6 +82,16 @@ impl Map {
     /// The program that wrote a shot.
     pub fn stamp(&mut self, first_unit: u32, program: u64) {
         self.written[(first_unit / self.shot_units) as usize] = program;
+    }
+
+    /// Whether a shot holds one file's units only.
+    pub fn is_own(&self, first_unit: u32) -> bool {
+        self.own[(first_unit / self.shot_units) as usize]
+    }
+
+    /// Says so in the shot's out-of-band area.
+    pub fn set_own(&mut self, first_unit: u32, own: bool) {
+        self.own[(first_unit / self.shot_units) as usize] = own;
     }
 
     /// Number of the program that wrote a physical unit.
@@ -138,7 +151,7 @@ impl Map {
 
     /// Bytes of memory that it takes.
     pub fn memory_bytes(&self) -> usize {
-        (self.forward.len() + self.backward.len()) * 4 + self.written.len() * 8
+        (self.forward.len() + self.backward.len()) * 4 + self.written.len() * 9
     }
 }
 

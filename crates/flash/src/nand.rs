@@ -62,6 +62,8 @@ struct Line {
     busy_ns: u64,
     /// What has not ended, in order; kept where work can be suspended, or is traced.
     queue: VecDeque<Queued>,
+    /// The page in its register: what it did last was to sense it.
+    sensed: Option<Page>,
 }
 
 /// The flash and the ways to it.
@@ -78,6 +80,7 @@ pub struct Nand {
     trace: Option<Vec<Busy>>,
     counts: [u64; 4],
     busy_in_all_ns: u64,
+    register_reads: u64,
 }
 
 impl Nand {
@@ -94,6 +97,7 @@ impl Nand {
             trace: None,
             counts: [0; 4],
             busy_in_all_ns: 0,
+            register_reads: 0,
         }
     }
 
@@ -137,9 +141,12 @@ impl Nand {
         self.counts[Work::Read as usize] += 1;
         let small = bytes <= self.timing.small_read_bytes;
         let times = if small { &self.timing.small_read_ns } else { &self.timing.read_ns };
-        let sense = times[page.in_block as usize % times.len()];
+        let mut sense = times[page.in_block as usize % times.len()];
         let line = self.line_of(page);
         self.forget(line, now);
+        if self.timing.page_register && self.lines[line].sensed == Some(page) {
+            (sense, self.register_reads) = (0, self.register_reads + 1);
+        }
         let (start, at) = match self.timing.suspend {
             None => (self.lines[line].free_at.max(ready), None),
             Some(suspend) => self.break_into(line, ready, suspend),
@@ -153,7 +160,10 @@ impl Nand {
         line.busy_ns += left_die - start;
         match at {
             Some((at, rest)) => line.put_in(at, op, rest),
-            None => line.append(op, keeps),
+            None => {
+                line.append(op, keeps);
+                line.sensed = Some(page);
+            }
         }
         arrived
     }
@@ -291,7 +301,7 @@ impl Nand {
     pub fn reset(&mut self) {
         self.lines.iter_mut().for_each(|line| {
             line.queue.clear();
-            line.free_at = 0;
+            (line.free_at, line.sensed) = (0, None);
         });
         self.channels.iter_mut().chain([&mut self.link]).for_each(|line| *line = line.idle());
     }
@@ -316,6 +326,11 @@ impl Nand {
         self.channels.iter().map(Timeline::busy_ns)
     }
 
+    /// Reads that found their page in the die's register.
+    pub fn register_reads(&self) -> u64 {
+        self.register_reads
+    }
+
     /// How often the dies did this.
     pub fn count(&self, work: Work) -> u64 {
         self.counts[work as usize]
@@ -332,6 +347,7 @@ struct Rest {
 
 impl Line {
     fn append(&mut self, op: Queued, keep: bool) {
+        self.sensed = None;
         self.free_at = self.free_at.max(op.end);
         if keep {
             self.queue.push_back(op);

@@ -37,8 +37,8 @@ enum Tail {
     /// At the end of a page that is all its own, or nowhere that can be gone on from: next is
     /// this die.
     Ended(u32),
-    /// In the middle of a page, or in one with others: so many units there, on this die.
-    Mixed(u32, u32),
+    /// In the middle of a page, or in one with others: its units there, on this die.
+    Mixed(Vec<u32>, u32),
 }
 
 impl Places {
@@ -58,6 +58,11 @@ impl Places {
             self.shared[die as usize] = None;
         }
         self.own.retain(|own| *own != slot);
+    }
+
+    /// Whether a slot is one file's.
+    pub fn is_own(&self, slot: u32) -> bool {
+        self.own.contains(&slot)
     }
 
     /// After a power cut: no slot waits.
@@ -106,7 +111,7 @@ impl Ftl {
             (Placement::FileAffine, Hint::Append { predecessor }) => match self.tail(predecessor) {
                 Some(tail) => {
                     self.counters.hints_taken += 1;
-                    self.go_on(tail, predecessor, units, cause, contents, ready)
+                    self.go_on(tail, units, cause, contents, ready)
                 }
                 None => self.without(units, cause, contents, ready),
             },
@@ -251,7 +256,7 @@ impl Ftl {
                 let (number, index) = self.slots.at(place);
                 let slot = self.slots.get(number);
                 let is_last = index + 1 == slot.units.len();
-                if is_last && self.places.own.contains(&number) {
+                if is_last && self.places.is_own(number) {
                     return Some(Tail::Open(number));
                 }
                 let before = |n: usize| {
@@ -259,16 +264,26 @@ impl Ftl {
                     unit.is_some_and(|unit| slot.units[index - n].owner == unit)
                 };
                 let own = (0..=index).take_while(|n| before(*n)).count() as u32;
-                Some(Tail::Mixed(own, slot.die))
+                Some(Tail::Mixed((last + 1 - own..=last).collect(), slot.die))
             }
             physical => {
+                let (shot_units, die) = (self.shape.shot_units, self.shape.die_of(physical));
+                let in_shot = physical % shot_units;
+                let first = physical - in_shot;
+                if self.map.is_own(first) {
+                    // All before it is the file's, wherever the file system has put that.
+                    let valid = (first..=physical).filter(|unit| self.map.is_valid(*unit));
+                    return Some(match in_shot + 1 == shot_units {
+                        true => Tail::Ended(next(die)),
+                        false => Tail::Mixed(valid.map(|unit| self.map.owner(unit)).collect(), die),
+                    });
+                }
                 let in_page = physical % self.shape.page_units;
                 let before = |n: u32| self.map.before(last, n) == Some(physical - n);
                 let own = (0..=in_page).take_while(|n| before(*n)).count() as u32;
-                let die = self.shape.die_of(physical);
                 Some(match own == self.shape.page_units {
                     true => Tail::Ended(next(die)),
-                    false => Tail::Mixed(own, die),
+                    false => Tail::Mixed((last + 1 - own..=last).collect(), die),
                 })
             }
         }
@@ -278,7 +293,6 @@ impl Ftl {
     fn go_on(
         &mut self,
         tail: Tail,
-        last: u32,
         units: Units,
         cause: Cause,
         contents: Contents,
@@ -290,7 +304,7 @@ impl Ftl {
             Tail::Mixed(own, die) => {
                 let die = self.with_room(die);
                 let slot = self.open_own(die, ready)?;
-                ready = self.bring_along(slot, Units::new(last + 1 - own, own), ready)?;
+                ready = self.bring_along(slot, &own, ready)?;
                 (die, self.slots.is_open(slot).then_some(slot))
             }
         };
@@ -316,16 +330,18 @@ impl Ftl {
         Ok(ready)
     }
 
-    /// Units are programmed again, in this slot.
-    fn bring_along(&mut self, slot: u32, units: Units, ready: u64) -> Result<u64, Full> {
+    /// Units of one page are programmed again, in this slot.
+    fn bring_along(&mut self, slot: u32, units: &[u32], ready: u64) -> Result<u64, Full> {
         let mut arrived = ready;
-        if let Some(first) = self.map.in_flash(units.start).filter(|_| self.timed) {
-            let (page, bytes) = (self.shape.page_of(first), units.count * self.shape.unit_bytes);
+        let first = units.first().and_then(|unit| self.map.in_flash(*unit));
+        if let Some(first) = first.filter(|_| self.timed) {
+            let bytes = units.len() as u32 * self.shape.unit_bytes;
+            let page = self.shape.page_of(first);
             arrived = self.nand.read(self.now, ready, page, bytes, false);
         }
-        for unit in units.each() {
-            let bytes = self.bytes_of(unit);
-            self.put(slot, unit, Cause::Rejoined, bytes, arrived)?;
+        for unit in units {
+            let bytes = self.bytes_of(*unit);
+            self.put(slot, *unit, Cause::Rejoined, bytes, arrived)?;
         }
         Ok(ready)
     }

@@ -41,6 +41,7 @@ fn drive() -> Drive {
             firmware_small_read_ns: 20_000,
             small_command_bytes: UNIT,
             firmware_busy_ns: 500,
+            page_register: false,
             suspend: None,
         },
         buffer: BufferSpec {
@@ -62,6 +63,7 @@ prop_compose! {
         together: bool,
         alone: bool,
         suspend: bool,
+        register: bool,
         protected: bool,
         placement in prop::sample::select(vec![
             Placement::RoundRobin, Placement::DieAffine, Placement::FileAffine,
@@ -76,6 +78,7 @@ prop_compose! {
         drive.geometry.planes_together = together;
         drive.geometry.planes_read_alone = alone;
         drive.timing.suspend = suspend.then_some(Suspend { suspend_ns: 5_000, resume_ns: 3_000 });
+        drive.timing.page_register = register && !suspend;
         drive.buffer.protected = protected;
         let collection = if benefit { Collection::CostBenefit } else { Collection::Greedy };
         drive.firmware = Firmware { placement, collection, wear: Wear { block_spread, die_spread: 3 } };

@@ -1,0 +1,109 @@
+//! `fragmend lab` as somebody calls it: exit codes, documents, pictures, errors.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn lab(args: &[&str], dir: &Path) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    command.arg("lab").args(args).current_dir(dir).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn json(line: &str) -> Value {
+    serde_json::from_str(line).unwrap()
+}
+
+#[test]
+fn every_experiment_and_drive_is_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = json(&text(&lab(&["list", "--json"], dir.path()).stdout));
+    assert_eq!(list["schema_version"], 1);
+    let names = |of: &str| -> Vec<String> {
+        let entries = list[of].as_array().unwrap();
+        entries.iter().map(|e| e["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let plain = text(&lab(&["list"], dir.path()).stdout);
+    for name in names("experiments").iter().chain(&names("drives")) {
+        assert!(plain.contains(name), "{name} is not in {plain}");
+    }
+    for name in names("drives") {
+        let shown = lab(&["drive", &name], dir.path());
+        assert_eq!(shown.status.code(), Some(0));
+        // What is printed is a drive's file again.
+        let file = dir.path().join(format!("{name}.toml"));
+        std::fs::write(&file, &shown.stdout).unwrap();
+        let again = lab(&["drive", file.to_str().unwrap()], dir.path());
+        assert_eq!(text(&again.stdout), text(&shown.stdout));
+    }
+}
+
+#[test]
+fn a_run_prints_rows_and_draws_pictures_and_exits_by_its_bands() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, expected) in [("d-fig8", 0), ("d-fig12", 2)] {
+        let run = lab(&["run", name, "--json", "--seed", "42", "--out", "pictures"], dir.path());
+        let report = json(&text(&run.stdout));
+        assert_eq!((&report["experiment"], &report["seed"]), (&name.into(), &42.into()));
+        let rows = report["rows"].as_array().unwrap();
+        for row in rows {
+            let has = |field: &str| row.get(field).is_some();
+            assert!(["name", "unit", "paper", "ours", "band", "within"].into_iter().all(has));
+            assert!(row["within"] == true || row["reason"].is_string(), "{row}");
+        }
+        let all = rows.iter().all(|row| row["within"] == true);
+        assert_eq!((run.status.code(), all), (Some(expected), expected == 0));
+        let picture = dir.path().join(format!("pictures/{name}.svg"));
+        assert!(std::fs::read_to_string(picture).unwrap().contains("</svg>"));
+    }
+    // For a program, pictures only where it asks for them.
+    let run = lab(&["run", "d-fig7", "--json"], dir.path());
+    assert_eq!((run.status.code(), dir.path().join("lab-results").exists()), (Some(0), false));
+    let run = lab(&["run", "d-fig7"], dir.path());
+    assert!(text(&run.stdout).contains("figures are in band"));
+    assert!(dir.path().join("lab-results/d-fig7.svg").exists());
+}
+
+#[test]
+fn a_load_of_ones_own_runs_on_a_drive_of_ones_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let load = include_str!("../../../docs/examples/two-logs.toml");
+    std::fs::write(dir.path().join("two-logs.toml"), load).unwrap();
+    let run =
+        |args: &[&str]| lab(&[&["run", "two-logs.toml", "--json"], args].concat(), dir.path());
+    let named = run(&[]);
+    assert_eq!(named.status.code(), Some(0), "{}", text(&named.stderr));
+    assert_eq!(json(&text(&named.stdout))["experiment"], "two-logs");
+    let drive = lab(&["drive", "nvme-b"], dir.path()).stdout;
+    std::fs::write(dir.path().join("mine.toml"), drive).unwrap();
+    let other = run(&["--drive", "mine.toml"]);
+    assert_eq!(text(&other.stdout), text(&run(&["--drive", "nvme-b"]).stdout));
+    assert_ne!(text(&other.stdout), text(&named.stdout));
+    assert_eq!(text(&run(&["--jobs", "1"]).stdout), text(&named.stdout));
+}
+
+#[test]
+fn what_is_wrong_is_said_in_a_line() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("bad.toml"), "about = 'x'\ndrive = 'y'\nphase = []\n").unwrap();
+    let shown = lab(&["drive", "nvme-b"], dir.path()).stdout;
+    let broken = text(&shown).replacen("channels = ", "channels = 0 # ", 1);
+    std::fs::write(dir.path().join("broken.toml"), &broken).unwrap();
+    let line = broken.lines().position(|line| line.starts_with("channels")).unwrap() + 1;
+    for (args, code, said) in [
+        (vec!["run", "d-fig99"], 8, "no experiment is named d-fig99".to_owned()),
+        (vec!["run", "bad.toml"], 8, "bad.toml:2: no drive is named y".to_owned()),
+        (vec!["run", "gone.toml"], 4, "gone.toml: No such file".to_owned()),
+        (vec!["run", "d-fig8", "--drive", "nvme-b"], 8, "--drive is for loads".to_owned()),
+        (vec!["drive", "broken.toml"], 8, format!("broken.toml:{line}: channels: must not be 0")),
+        (vec!["run", "d-fig8", "--out", "bad.toml"], 4, "bad.toml".to_owned()),
+    ] {
+        let run = lab(&args, dir.path());
+        let stderr = text(&run.stderr);
+        assert_eq!(run.status.code(), Some(code), "{args:?}: {stderr}");
+        assert!(stderr.contains(&said) && stderr.lines().count() == 1, "{args:?}: {stderr}");
+    }
+}

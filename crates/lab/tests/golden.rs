@@ -1,0 +1,46 @@
+//! One seed gives one result, bit for bit, on any machine and at any number of threads.
+//!
+//! `golden.txt` has every figure of every experiment for seed 42, as the 64 bits of its value.
+//! After a change that is meant to change figures, write it anew, and look at the difference:
+//! `GOLDEN=write cargo test -p fragmend-lab --test golden`.
+
+use fragmend_lab::experiments::ALL;
+use fragmend_lab::run::run_all;
+use std::fmt::Write;
+use std::path::Path;
+
+fn figures(jobs: usize) -> String {
+    let mut text = String::new();
+    for (report, _) in run_all(&ALL, Some(jobs), |experiment| experiment.report(42)) {
+        for row in report.rows {
+            let (bits, ours) = (row.ours.to_bits(), row.ours);
+            let _ = writeln!(text, "{bits:016x} {}: {} ({ours})", report.experiment, row.name);
+        }
+    }
+    text
+}
+
+#[test]
+fn the_same_bits_at_any_number_of_threads() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden.txt");
+    let found = figures(1);
+    if std::env::var_os("GOLDEN").is_some_and(|what| what == "write") {
+        std::fs::write(&file, &found).unwrap();
+    }
+    let golden = std::fs::read_to_string(&file).unwrap();
+    for (golden, found) in golden.lines().zip(found.lines()) {
+        assert_eq!(found, golden);
+    }
+    assert_eq!(found.lines().count(), golden.lines().count());
+    for jobs in [2, 3, 16] {
+        assert!(figures(jobs) == found, "another result with {jobs} threads");
+    }
+}
+
+#[test]
+fn another_seed_gives_other_figures_and_the_same_again() {
+    let random = ALL.iter().find(|experiment| experiment.name == "d-fig12").unwrap();
+    let rows = |seed| random.report(seed).0.rows;
+    assert_ne!(rows(1), rows(2));
+    assert_eq!(rows(1), rows(1));
+}
