@@ -4,13 +4,16 @@ fn main() {
     let (report, plots) = fragmend_lab::run::run_one(e, 42);
     for r in report.rows {
         println!(
-            "{:45} {:8} {:>9} {:>9.1} {}",
+            "{:45} {:8} {:>9} {:>12.6} {}",
             r.name,
             r.unit,
             r.paper.map_or("-".into(), |p| format!("{p:.1}")),
             r.ours,
             if r.within { "" } else { "OUT" }
         );
+        if let Some(reason) = r.reason {
+            println!("    {reason}");
+        }
     }
     for p in plots {
         p.draw(std::path::Path::new("/tmp")).unwrap();

@@ -38,6 +38,9 @@ pub struct Row {
     pub band: Band,
     /// Whether they are no further apart.
     pub within: bool,
+    /// Why they are further apart, as far as that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 impl Row {
@@ -59,7 +62,14 @@ impl Row {
             Band::None => true,
         };
         let paper = Some(paper).filter(|_| band != Band::None);
-        Self { name: name.into(), unit: unit.into(), paper, ours, band, within }
+        Self { name: name.into(), unit: unit.into(), paper, ours, band, within, reason: None }
+    }
+
+    /// Why it is out of its band, should it be.
+    #[must_use]
+    pub fn because(mut self, reason: impl Into<String>) -> Self {
+        self.reason = (!self.within).then(|| reason.into());
+        self
     }
 
     /// A figure that the paper does not have.
@@ -83,5 +93,7 @@ mod tests {
         assert!(within(100.0, 100.0, Band::AtLeast) && !within(100.0, 99.0, Band::AtLeast));
         assert!(within(-0.5, -0.01, Band::Sign) && !within(-0.5, 0.01, Band::Sign));
         assert_eq!(Row::ours("", "", 3.0).paper, None);
+        let row = |ours| Row::new("", "", 1.0, ours, Band::Exact).because("it is so");
+        assert_eq!((row(1.0).reason, row(2.0).reason), (None, Some("it is so".to_owned())));
     }
 }
