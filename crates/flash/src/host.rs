@@ -17,22 +17,37 @@ pub struct HostPath {
     pub system_call_ns: u64,
     /// Finding where a stretch of a file lies (iomap), each.
     pub stretch_ns: u64,
+    /// That besides, where a stretch does not go on where the last one ended: the file system has
+    /// not yet looked at its extent.
+    #[serde(default)]
+    pub extent_ns: u64,
     /// A bio, without its pages.
     pub bio_ns: u64,
     /// A page of 4 KiB in a bio.
     pub page_ns: u64,
+    /// That besides, for a page of the caller's buffer that the caller has never used: it must be
+    /// found and cleared first.
+    #[serde(default)]
+    pub new_page_ns: u64,
     /// A request, until it is with the drive.
     pub request_ns: u64,
     /// The end of a request, on the processor that waits for it.
     pub end_ns: u64,
+    /// To be put to sleep until the drive is done, and woken.
+    #[serde(default)]
+    pub wake_ns: u64,
     /// The plug goes out with so many requests.
     pub plug_requests: u32,
     /// It also does with a request of so many bytes.
     pub plug_bytes: u32,
     /// The largest request.
     pub request_bytes: u32,
-    /// Requests that may be under way.
+    /// Requests that there may be, in the plug or under way.
     pub queue_depth: u32,
+    /// How far buffered reads of a file from its start to its end read ahead; 0: not at all, as with
+    /// direct I/O.
+    #[serde(default)]
+    pub readahead_bytes: u32,
     /// The largest bio: 256 pages.
     #[serde(default = "bio_bytes")]
     pub bio_bytes: u32,
@@ -40,6 +55,40 @@ pub struct HostPath {
 
 fn bio_bytes() -> u32 {
     1 << 20
+}
+
+/// Where a host's time went, by layer, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// System calls, there and back.
+    pub system_call: u64,
+    /// The file system, asked where stretches lie (iomap).
+    pub file_system: u64,
+    /// Bios, but for their pages.
+    pub bio: u64,
+    /// Pages of bios.
+    pub pages: u64,
+    /// Requests, until they are with the drive.
+    pub request: u64,
+    /// Ends of requests.
+    pub completion: u64,
+    /// Falling asleep and waking up.
+    pub wake: u64,
+    /// Asleep, while the drive works.
+    pub waiting: u64,
+}
+
+impl Spent {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.host() + self.waiting
+    }
+
+    /// All of it but for the drive.
+    pub fn host(&self) -> u64 {
+        let by_layer = [self.system_call, self.file_system, self.bio, self.pages];
+        by_layer.iter().sum::<u64>() + self.request + self.completion + self.wake
+    }
 }
 
 /// Something that takes commands at instants of virtual time.
@@ -74,6 +123,12 @@ pub struct Host<'a, D: ?Sized> {
     under_way: BinaryHeap<Reverse<u64>>,
     /// Requests so far.
     pub requests: u64,
+    /// Where the time went so far.
+    pub spent: Spent,
+    /// Pages at the start of the caller's buffer that it has used.
+    used_pages: u64,
+    /// Where the last stretch ended.
+    last_end: Option<u32>,
 }
 
 /// What a request asks for.
@@ -84,9 +139,24 @@ enum Direction {
 }
 
 impl<'a, D: Device + ?Sized> Host<'a, D> {
-    /// At this time.
+    /// At this time, with a buffer that it has used before.
     pub fn new(path: &'a HostPath, device: &'a mut D, now: u64) -> Self {
-        Self { path, device, now, under_way: BinaryHeap::new(), requests: 0 }
+        Self {
+            path,
+            device,
+            now,
+            under_way: BinaryHeap::new(),
+            requests: 0,
+            spent: Spent::default(),
+            used_pages: u64::MAX,
+            last_end: None,
+        }
+    }
+
+    /// Its next call is the first one that uses its buffer.
+    pub fn with_new_buffer(mut self) -> Self {
+        self.used_pages = 0;
+        self
     }
 
     /// Reads stretches of the drive that follow each other in a file, with one call; returns when
@@ -96,6 +166,26 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
     /// What the drive refused.
     pub fn read(&mut self, stretches: &[Units]) -> Result<(), Refused> {
         self.call(stretches, Direction::Read)
+    }
+
+    /// The same through the page cache, which has none of it, with the host's readahead: while the
+    /// reader is at one window of it, the next one is under way.
+    ///
+    /// # Errors
+    /// What the drive refused.
+    pub fn read_buffered(&mut self, stretches: &[Units]) -> Result<(), Refused> {
+        let window = self.path.readahead_bytes / self.device.unit_bytes();
+        if window == 0 {
+            return self.read(stretches);
+        }
+        self.enter();
+        for window in windows(stretches, window) {
+            self.finish();
+            self.issue(&window, Direction::Read)?;
+        }
+        self.finish();
+        self.leave();
+        Ok(())
     }
 
     /// Writes them.
@@ -111,20 +201,52 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
     /// # Errors
     /// What the drive refused.
     pub fn flush(&mut self) -> Result<(), Refused> {
-        self.now += self.path.system_call_ns + self.path.request_ns;
+        self.enter();
+        self.spend(self.path.request_ns, |spent| &mut spent.request);
         let done = self.device.submit(self.now, &Command::Flush)?;
-        self.now = self.now.max(done.done_ns) + self.path.end_ns;
+        self.under_way.push(Reverse(done.done_ns));
+        self.finish();
+        self.leave();
         Ok(())
     }
 
     fn call(&mut self, stretches: &[Units], direction: Direction) -> Result<(), Refused> {
+        self.enter();
+        self.issue(stretches, direction)?;
+        self.finish();
+        self.leave();
+        Ok(())
+    }
+
+    fn enter(&mut self) {
+        self.spend(self.path.system_call_ns / 2, |spent| &mut spent.system_call);
+    }
+
+    fn leave(&mut self) {
+        self.spend(self.path.system_call_ns.div_ceil(2), |spent| &mut spent.system_call);
+    }
+
+    fn spend(&mut self, ns: u64, on: fn(&mut Spent) -> &mut u64) {
+        self.now += ns;
+        *on(&mut self.spent) += ns;
+    }
+
+    /// Sends out all that a call asks for.
+    fn issue(&mut self, stretches: &[Units], direction: Direction) -> Result<(), Refused> {
         let (unit, path) = (self.device.unit_bytes(), self.path);
-        self.now += path.system_call_ns / 2;
         let mut plug: Vec<Units> = Vec::new();
+        let mut pages = 0;
         for stretch in stretches {
-            self.now += path.stretch_ns;
+            let goes_on = self.last_end.replace(stretch.end()) == Some(stretch.start);
+            let lookup = path.stretch_ns + if goes_on { 0 } else { path.extent_ns };
+            self.spend(lookup, |spent| &mut spent.file_system);
             for bio in parts(*stretch, path.bio_bytes / unit) {
-                self.now += path.bio_ns + u64::from(bio.count * unit).div_ceil(4096) * path.page_ns;
+                self.spend(path.bio_ns, |spent| &mut spent.bio);
+                let of_bio = u64::from(bio.count * unit).div_ceil(4096);
+                pages += of_bio;
+                let new = pages.saturating_sub(self.used_pages.max(pages - of_bio));
+                let cost = of_bio * path.page_ns + new * path.new_page_ns;
+                self.spend(cost, |spent| &mut spent.pages);
                 for request in parts(bio, path.request_bytes / unit) {
                     // What goes on where the last one ends becomes one with it.
                     let merges = plug.last_mut().filter(|last| {
@@ -133,33 +255,42 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
                     });
                     match merges {
                         Some(last) => last.count += request.count,
-                        None => {
-                            self.now += path.request_ns;
-                            let large =
-                                plug.last().is_some_and(|r| r.count * unit >= path.plug_bytes);
-                            if large || plug.len() as u32 >= path.plug_requests {
-                                self.unplug(&mut plug, direction)?;
-                            }
-                            plug.push(request);
-                        }
+                        None => self.request(request, &mut plug, direction)?,
                     }
                 }
             }
         }
-        self.unplug(&mut plug, direction)?;
-        while let Some(Reverse(end)) = self.under_way.pop() {
-            self.now = self.now.max(end) + path.end_ns;
+        self.used_pages = self.used_pages.max(pages);
+        self.unplug(&mut plug, direction)
+    }
+
+    /// One more request for the plug.
+    fn request(
+        &mut self,
+        request: Units,
+        plug: &mut Vec<Units>,
+        direction: Direction,
+    ) -> Result<(), Refused> {
+        let (unit, path) = (self.device.unit_bytes(), self.path);
+        self.spend(path.request_ns, |spent| &mut spent.request);
+        let large = plug.last().is_some_and(|last| last.count * unit >= path.plug_bytes);
+        if large || plug.len() as u32 >= path.plug_requests {
+            self.unplug(plug, direction)?;
         }
-        self.now += path.system_call_ns.div_ceil(2);
+        // A request takes its place in the queue when it is made. Who waits for one unplugs first.
+        let depth = path.queue_depth.max(1) as usize;
+        if self.under_way.len() + plug.len() >= depth {
+            self.unplug(plug, direction)?;
+        }
+        while self.under_way.len() >= depth {
+            self.finish_one();
+        }
+        plug.push(request);
         Ok(())
     }
 
     fn unplug(&mut self, plug: &mut Vec<Units>, direction: Direction) -> Result<(), Refused> {
         for units in plug.drain(..) {
-            while self.under_way.len() as u32 >= self.path.queue_depth.max(1) {
-                let Some(Reverse(end)) = self.under_way.pop() else { break };
-                self.now = self.now.max(end) + self.path.end_ns;
-            }
             let command = match direction {
                 Direction::Read => Command::Read(units),
                 Direction::Write(hint) => Command::Write { units, hint, fua: false },
@@ -170,6 +301,31 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         }
         Ok(())
     }
+
+    /// Sleeps until the first of what is under way is done.
+    fn finish_one(&mut self) {
+        let Some(Reverse(end)) = self.under_way.pop() else { return };
+        if end > self.now {
+            self.spend(end - self.now, |spent| &mut spent.waiting);
+            self.spend(self.path.wake_ns, |spent| &mut spent.wake);
+        }
+        self.spend(self.path.end_ns, |spent| &mut spent.completion);
+    }
+
+    /// Sleeps until all of it is; it is woken once.
+    fn finish(&mut self) {
+        let mut slept = false;
+        while let Some(Reverse(end)) = self.under_way.pop() {
+            if end > self.now {
+                slept = true;
+                self.spend(end - self.now, |spent| &mut spent.waiting);
+            }
+            self.spend(self.path.end_ns, |spent| &mut spent.completion);
+        }
+        if slept {
+            self.spend(self.path.wake_ns, |spent| &mut spent.wake);
+        }
+    }
 }
 
 /// A stretch in parts of at most so many units.
@@ -177,4 +333,117 @@ fn parts(stretch: Units, most: u32) -> impl Iterator<Item = Units> {
     let most = most.max(1);
     let starts = (stretch.start..stretch.end()).step_by(most as usize);
     starts.map(move |start| Units::new(start, most.min(stretch.end() - start)))
+}
+
+/// Stretches that follow each other in a file, cut at every so many units of it.
+fn windows(stretches: &[Units], units: u32) -> Vec<Vec<Units>> {
+    let (mut all, mut left) = (Vec::new(), 0);
+    for stretch in stretches {
+        let mut rest = *stretch;
+        while rest.count > 0 {
+            if left == 0 {
+                all.push(Vec::new());
+                left = units;
+            }
+            let count = rest.count.min(left);
+            all.last_mut().expect("just pushed").push(Units::new(rest.start, count));
+            rest = Units::new(rest.start + count, rest.count - count);
+            left -= count;
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A drive that does one command after the other, each in a microsecond a unit.
+    #[derive(Default)]
+    struct Slow {
+        free_at: u64,
+        commands: Vec<(u64, Units)>,
+    }
+
+    impl Device for Slow {
+        fn submit(&mut self, at: u64, command: &Command) -> Result<Completion, Refused> {
+            let Command::Read(units) = command else { return Err(Refused::Unsupported) };
+            self.commands.push((at, *units));
+            self.free_at = self.free_at.max(at) + 1000 * u64::from(units.count);
+            Ok(Completion { done_ns: self.free_at, ..Completion::default() })
+        }
+
+        fn unit_bytes(&self) -> u32 {
+            4096
+        }
+    }
+
+    fn path() -> HostPath {
+        HostPath {
+            system_call_ns: 100,
+            stretch_ns: 10,
+            extent_ns: 5,
+            bio_ns: 20,
+            page_ns: 1,
+            new_page_ns: 7,
+            request_ns: 30,
+            end_ns: 3,
+            wake_ns: 50,
+            plug_requests: 16,
+            plug_bytes: 128 << 10,
+            request_bytes: 1 << 20,
+            queue_depth: 1023,
+            readahead_bytes: 0,
+            bio_bytes: 1 << 20,
+        }
+    }
+
+    #[test]
+    fn every_nanosecond_is_accounted_for_by_its_layer() {
+        let (path, mut drive) = (path(), Slow::default());
+        let mut host = Host::new(&path, &mut drive, 0).with_new_buffer();
+        // The second stretch goes on where the first one ends: one request, one look at the extent.
+        host.read(&[Units::new(0, 4), Units::new(4, 4), Units::new(100, 8)]).unwrap();
+        let spent = host.spent;
+        assert_eq!((host.requests, host.now), (2, spent.total()));
+        assert_eq!((spent.system_call, spent.file_system, spent.bio), (100, 40, 60));
+        assert_eq!((spent.pages, spent.request), (16 * 8, 60));
+        assert_eq!((spent.completion, spent.wake), (6, 50), "woken once");
+        host.read(&[Units::new(0, 32)]).unwrap();
+        let pages = 32 + 16 * 7;
+        assert_eq!(host.spent.pages - spent.pages, pages, "half of the buffer is new");
+    }
+
+    #[test]
+    fn one_request_at_a_time_waits_for_each() {
+        let (mut path, mut drive) = (path(), Slow::default());
+        path.queue_depth = 1;
+        let all: Vec<Units> = (0..4).map(|n| Units::new(n * 100, 2)).collect();
+        let mut host = Host::new(&path, &mut drive, 0);
+        host.read(&all).unwrap();
+        assert_eq!((host.spent.wake, host.spent.waiting), (4 * 50, 4 * 2000));
+        assert!(drive.commands.windows(2).all(|two| two[1].0 >= two[0].0 + 2000));
+        (path.queue_depth, drive) = (8, Slow::default());
+        let mut host = Host::new(&path, &mut drive, 0);
+        host.read(&all).unwrap();
+        assert_eq!(host.spent.wake, 50);
+        assert!(drive.commands.windows(2).all(|two| two[1].0 == two[0].0), "plugged");
+    }
+
+    #[test]
+    fn readahead_decides_how_many_requests_a_file_takes() {
+        let (mut path, whole) = (path(), Units::new(0, 256));
+        let pieces: Vec<Units> = (0..16).map(|n| Units::new(n * 100, 16)).collect();
+        let requests = |path: &HostPath, stretches: &[Units]| {
+            let mut drive = Slow::default();
+            let mut host = Host::new(path, &mut drive, 0);
+            host.read_buffered(stretches).unwrap();
+            host.requests
+        };
+        assert_eq!((requests(&path, &[whole]), requests(&path, &pieces)), (1, 16));
+        path.readahead_bytes = 128 << 10;
+        assert_eq!((requests(&path, &[whole]), requests(&path, &pieces)), (8, 16));
+        path.readahead_bytes = 96 << 10;
+        assert_eq!(requests(&path, &pieces), 21, "windows of 24 units cut every third piece");
+    }
 }

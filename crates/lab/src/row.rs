@@ -38,7 +38,7 @@ pub struct Row {
     pub band: Band,
     /// Whether they are no further apart.
     pub within: bool,
-    /// Where they are, why, as far as it is known.
+    /// Why they are further apart, as far as that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -65,10 +65,10 @@ impl Row {
         Self { name: name.into(), unit: unit.into(), paper, ours, band, within, reason: None }
     }
 
-    /// Why it is out of band; says nothing where it is not.
+    /// Why it is out of its band, should it be.
     #[must_use]
-    pub fn because(mut self, reason: &str) -> Self {
-        self.reason = (!self.within).then(|| reason.to_owned());
+    pub fn because(mut self, reason: impl Into<String>) -> Self {
+        self.reason = (!self.within).then(|| reason.into());
         self
     }
 
@@ -93,5 +93,7 @@ mod tests {
         assert!(within(100.0, 100.0, Band::AtLeast) && !within(100.0, 99.0, Band::AtLeast));
         assert!(within(-0.5, -0.01, Band::Sign) && !within(-0.5, 0.01, Band::Sign));
         assert_eq!(Row::ours("", "", 3.0).paper, None);
+        let row = |ours| Row::new("", "", 1.0, ours, Band::Exact).because("it is so");
+        assert_eq!((row(1.0).reason, row(2.0).reason), (None, Some("it is so".to_owned())));
     }
 }
