@@ -6,6 +6,7 @@
 use crate::command::{Command, Completion, Hint, Refused, Units};
 use crate::ssd::Ssd;
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -51,6 +52,22 @@ pub struct HostPath {
     /// The largest bio: 256 pages.
     #[serde(default = "bio_bytes")]
     pub bio_bytes: u32,
+    /// What becomes of the hint of a write that is split.
+    #[serde(default)]
+    pub split_hints: SplitHints,
+}
+
+/// What becomes of a write's hint when it is split into several requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SplitHints {
+    /// Each request has it, so all but the first name the wrong predecessor (FAST'24's artefact).
+    #[default]
+    Repeated,
+    /// The first one has it, the others none.
+    Dropped,
+    /// Each names the unit before its own.
+    Renewed,
 }
 
 fn bio_bytes() -> u32 {
@@ -74,6 +91,8 @@ pub struct Spent {
     pub completion: u64,
     /// Falling asleep and waking up.
     pub wake: u64,
+    /// The program itself, with what it has read.
+    pub program: u64,
     /// Asleep, while the drive works.
     pub waiting: u64,
 }
@@ -87,7 +106,7 @@ impl Spent {
     /// All of it but for the drive.
     pub fn host(&self) -> u64 {
         let by_layer = [self.system_call, self.file_system, self.bio, self.pages];
-        by_layer.iter().sum::<u64>() + self.request + self.completion + self.wake
+        by_layer.iter().sum::<u64>() + self.request + self.completion + self.wake + self.program
     }
 }
 
@@ -129,13 +148,52 @@ pub struct Host<'a, D: ?Sized> {
     used_pages: u64,
     /// Where the last stretch ended.
     last_end: Option<u32>,
+    /// What the program does with each page of 4 KiB that it reads through the page cache.
+    pub use_page_ns: u64,
+    /// Units of the window that is under way.
+    window_units: u64,
+    /// Requests whose hint names something else than what they go on from, or nothing, because
+    /// their write was split.
+    pub stale_hints: u64,
 }
 
 /// What a request asks for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Read,
     Write(Hint),
+}
+
+impl Direction {
+    /// The same for what comes behind this unit.
+    fn behind(self, before: Option<u32>) -> Self {
+        match (self, before) {
+            (Self::Write(Hint::Append { .. }), Some(predecessor)) => {
+                Self::Write(Hint::Append { predecessor })
+            }
+            (same, _) => same,
+        }
+    }
+}
+
+/// A request in the plug.
+#[derive(Clone, Copy, Debug)]
+struct Wanted {
+    units: Units,
+    direction: Direction,
+}
+
+/// A drive that several programs use, each through a handle of its own.
+pub struct Shared<'a, D>(pub &'a RefCell<D>);
+
+impl<D: Device> Device for Shared<'_, D> {
+    fn submit(&mut self, at: u64, command: &Command) -> Result<Completion, Refused> {
+        self.0.borrow_mut().submit(at, command)
+    }
+
+    fn unit_bytes(&self) -> u32 {
+        self.0.borrow().unit_bytes()
+    }
 }
 
 impl<'a, D: Device + ?Sized> Host<'a, D> {
@@ -150,6 +208,9 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
             spent: Spent::default(),
             used_pages: u64::MAX,
             last_end: None,
+            use_page_ns: 0,
+            window_units: 0,
+            stale_hints: 0,
         }
     }
 
@@ -180,12 +241,43 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         }
         self.enter();
         for window in windows(stretches, window) {
-            self.finish();
-            self.issue(&window, Direction::Read)?;
+            self.next_window(&window)?;
         }
-        self.finish();
+        self.last_window();
         self.leave();
         Ok(())
+    }
+
+    /// One window of a buffered read is sent out once the one before is there, which the program
+    /// then uses.
+    ///
+    /// # Errors
+    /// What the drive refused.
+    pub fn next_window(&mut self, window: &[Units]) -> Result<(), Refused> {
+        self.finish();
+        self.issue(window, Direction::Read)?;
+        let units = window.iter().map(|stretch| u64::from(stretch.count)).sum::<u64>();
+        let there = std::mem::replace(&mut self.window_units, units);
+        self.use_units(there);
+        Ok(())
+    }
+
+    /// The last window is there, and used.
+    pub fn last_window(&mut self) {
+        self.finish();
+        let there = std::mem::take(&mut self.window_units);
+        self.use_units(there);
+    }
+
+    /// The program does something with what it has read.
+    fn use_units(&mut self, units: u64) {
+        let pages = (units * u64::from(self.device.unit_bytes())).div_ceil(4096);
+        self.spend(pages * self.use_page_ns, |spent| &mut spent.program);
+    }
+
+    /// When everything that is under way is done.
+    pub fn ready_at(&self) -> u64 {
+        self.under_way.iter().map(|Reverse(end)| *end).fold(self.now, u64::max)
     }
 
     /// Writes them.
@@ -234,8 +326,8 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
     /// Sends out all that a call asks for.
     fn issue(&mut self, stretches: &[Units], direction: Direction) -> Result<(), Refused> {
         let (unit, path) = (self.device.unit_bytes(), self.path);
-        let mut plug: Vec<Units> = Vec::new();
-        let mut pages = 0;
+        let mut plug: Vec<Wanted> = Vec::new();
+        let (mut pages, mut before) = (0, None);
         for stretch in stretches {
             let goes_on = self.last_end.replace(stretch.end()) == Some(stretch.start);
             let lookup = path.stretch_ns + if goes_on { 0 } else { path.extent_ns };
@@ -247,40 +339,42 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
                 let new = pages.saturating_sub(self.used_pages.max(pages - of_bio));
                 let cost = of_bio * path.page_ns + new * path.new_page_ns;
                 self.spend(cost, |spent| &mut spent.pages);
-                for request in parts(bio, path.request_bytes / unit) {
+                // The file system knows what a bio goes on from; below it that is known no more.
+                let of_bio = direction.behind(before);
+                for units in parts(bio, path.request_bytes / unit) {
+                    let direction = match units.start == bio.start {
+                        true => of_bio,
+                        false => self.split(of_bio, units),
+                    };
                     // What goes on where the last one ends becomes one with it.
                     let merges = plug.last_mut().filter(|last| {
-                        let both = (last.count + request.count) * unit;
-                        last.end() == request.start && both <= path.request_bytes
+                        let both = (last.units.count + units.count) * unit;
+                        last.units.end() == units.start && both <= path.request_bytes
                     });
                     match merges {
-                        Some(last) => last.count += request.count,
-                        None => self.request(request, &mut plug, direction)?,
+                        Some(last) => last.units.count += units.count,
+                        None => self.request(Wanted { units, direction }, &mut plug)?,
                     }
                 }
+                before = Some(bio.end() - 1);
             }
         }
         self.used_pages = self.used_pages.max(pages);
-        self.unplug(&mut plug, direction)
+        self.unplug(&mut plug)
     }
 
     /// One more request for the plug.
-    fn request(
-        &mut self,
-        request: Units,
-        plug: &mut Vec<Units>,
-        direction: Direction,
-    ) -> Result<(), Refused> {
+    fn request(&mut self, request: Wanted, plug: &mut Vec<Wanted>) -> Result<(), Refused> {
         let (unit, path) = (self.device.unit_bytes(), self.path);
         self.spend(path.request_ns, |spent| &mut spent.request);
-        let large = plug.last().is_some_and(|last| last.count * unit >= path.plug_bytes);
+        let large = plug.last().is_some_and(|last| last.units.count * unit >= path.plug_bytes);
         if large || plug.len() as u32 >= path.plug_requests {
-            self.unplug(plug, direction)?;
+            self.unplug(plug)?;
         }
         // A request takes its place in the queue when it is made. Who waits for one unplugs first.
         let depth = path.queue_depth.max(1) as usize;
         if self.under_way.len() + plug.len() >= depth {
-            self.unplug(plug, direction)?;
+            self.unplug(plug)?;
         }
         while self.under_way.len() >= depth {
             self.finish_one();
@@ -289,8 +383,24 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         Ok(())
     }
 
-    fn unplug(&mut self, plug: &mut Vec<Units>, direction: Direction) -> Result<(), Refused> {
-        for units in plug.drain(..) {
+    /// What a request of a split write says.
+    fn split(&mut self, direction: Direction, units: Units) -> Direction {
+        let Direction::Write(Hint::Append { .. }) = direction else { return direction };
+        match self.path.split_hints {
+            SplitHints::Renewed => Direction::Write(Hint::Append { predecessor: units.start - 1 }),
+            SplitHints::Repeated => {
+                self.stale_hints += 1;
+                direction
+            }
+            SplitHints::Dropped => {
+                self.stale_hints += 1;
+                Direction::Write(Hint::None)
+            }
+        }
+    }
+
+    fn unplug(&mut self, plug: &mut Vec<Wanted>) -> Result<(), Refused> {
+        for Wanted { units, direction } in plug.drain(..) {
             let command = match direction {
                 Direction::Read => Command::Read(units),
                 Direction::Write(hint) => Command::Write { units, hint, fua: false },
@@ -336,7 +446,7 @@ fn parts(stretch: Units, most: u32) -> impl Iterator<Item = Units> {
 }
 
 /// Stretches that follow each other in a file, cut at every so many units of it.
-fn windows(stretches: &[Units], units: u32) -> Vec<Vec<Units>> {
+pub fn windows(stretches: &[Units], units: u32) -> Vec<Vec<Units>> {
     let (mut all, mut left) = (Vec::new(), 0);
     for stretch in stretches {
         let mut rest = *stretch;
@@ -395,6 +505,7 @@ mod tests {
             queue_depth: 1023,
             readahead_bytes: 0,
             bio_bytes: 1 << 20,
+            split_hints: SplitHints::default(),
         }
     }
 
@@ -428,6 +539,51 @@ mod tests {
         host.read(&all).unwrap();
         assert_eq!(host.spent.wake, 50);
         assert!(drive.commands.windows(2).all(|two| two[1].0 == two[0].0), "plugged");
+    }
+
+    #[test]
+    fn a_split_write_says_what_it_goes_on_from_or_does_not() {
+        #[derive(Default)]
+        struct Told(Vec<Hint>);
+        impl Device for Told {
+            fn submit(&mut self, at: u64, command: &Command) -> Result<Completion, Refused> {
+                let Command::Write { hint, .. } = command else { return Err(Refused::Unsupported) };
+                self.0.push(*hint);
+                Ok(Completion { done_ns: at, ..Completion::default() })
+            }
+            fn unit_bytes(&self) -> u32 {
+                4096
+            }
+        }
+        let told = |split_hints| {
+            let path = HostPath { split_hints, request_bytes: 64 << 10, ..path() };
+            let mut drive = Told::default();
+            let mut host = Host::new(&path, &mut drive, 0);
+            let hint = Hint::Append { predecessor: 7 };
+            host.write(&[Units::new(100, 32), Units::new(500, 8)], hint).unwrap();
+            let stale = host.stale_hints;
+            (drive.0, stale)
+        };
+        let after = |predecessor| Hint::Append { predecessor };
+        assert_eq!(told(SplitHints::Repeated), (vec![after(7), after(7), after(131)], 1));
+        assert_eq!(told(SplitHints::Dropped), (vec![after(7), Hint::None, after(131)], 1));
+        assert_eq!(told(SplitHints::Renewed), (vec![after(7), after(115), after(131)], 0));
+    }
+
+    #[test]
+    fn what_the_program_does_overlaps_with_the_next_window() {
+        let mut path = path();
+        path.readahead_bytes = 128 << 10;
+        let ns = |use_page_ns| {
+            let mut drive = Slow::default();
+            let mut host = Host::new(&path, &mut drive, 0);
+            host.use_page_ns = use_page_ns;
+            host.read_buffered(&[Units::new(0, 256)]).unwrap();
+            host.now
+        };
+        // Eight windows of 32 pages; the drive takes a microsecond a page.
+        assert!(ns(500) < ns(0) + 32 * 500 + 8 * 100);
+        assert!(ns(2000) > 8 * 32 * 2000);
     }
 
     #[test]

@@ -1,0 +1,217 @@
+//! The bars of applications, as plain interleaved appends:
+//!
+//! - SQLite: a database of 162 MiB that grew in 5,005 steps, each followed by 100 KiB of a dummy
+//!   file; a select reads it from its start to its end through the page cache.
+//! - fileserver: files of 128 KiB to which 32 KiB at a time are appended, to any of them, until they
+//!   have some 600 KiB; ten threads read whole files by direct calls of 1 MiB.
+//! - fileserver small: the same by 16 KiB, half a flash page.
+//!
+//! The file-affine drive also has a page register: an append of half a page lies with the file's
+//! other half, but the file system asks for them with two requests.
+
+use super::PLACEMENTS;
+use crate::file::{Allocator, FileOnDrive};
+use crate::random::Random;
+use crate::row::{Band, Row};
+use crate::setup::Setup;
+use fragmend_flash::drive::{Drive, Placement};
+use fragmend_flash::host::{Device, Host, HostPath, Shared, windows};
+use fragmend_flash::ssd::Ssd;
+use std::cell::RefCell;
+
+/// Window of the kernel's readahead.
+const READAHEAD: u32 = 128 << 10;
+/// What SQLite does with a page of 4 KiB: a system call, a copy, and a look at what is in it. Fitted
+/// to the 870 MB/s that the artefact reports of a database in one piece.
+const SELECT_PAGE_NS: u64 = 2_300;
+/// Units of the database, and pieces that it grows in.
+const DATABASE: u32 = (162 << 20) / 4096;
+const INSERTS: u32 = 5_005;
+/// Units of the dummy file between two of them: 100 KiB.
+const DUMMY: u32 = 25;
+
+/// Files of the file server, and their units before and after the appends. The paper has 10,000
+/// files; what a die sees does not depend on that.
+const FILES: usize = 2_000;
+const PREALLOCATED: u32 = (128 << 10) / 4096;
+const GROWN: u32 = (600 << 10) / 4096;
+/// From the end of one file to the call for the next one. Fitted to the 2,739.8 MB/s that the artefact
+/// reports of ten threads and files in one piece; what Filebench does all that time is not known.
+const BETWEEN_FILES_NS: u64 = 1_700_000;
+/// Units of a call that reads them, and who does.
+const CALL: u32 = 256;
+const THREADS: usize = 10;
+
+/// Rows, and bars by placement.
+pub fn bars(setup: &Setup, seed: u64) -> (Vec<Row>, Vec<(String, Vec<f64>)>) {
+    let mut host = setup.host.clone();
+    host.readahead_bytes = READAHEAD;
+    let flash = setup.flash.as_ref().expect("a flash drive");
+    let (mut rows, mut groups) = (Vec::new(), Vec::new());
+
+    let ideal = select(flash, &host, Placement::RoundRobin, false);
+    eprintln!("sqlite {} MiB/s", ideal * 162.0);
+    let of_ideal = |placement| select(flash, &host, placement, true) / ideal * 100.0;
+    let heights = PLACEMENTS.map(|(placement, _)| of_ideal(placement));
+    for ((_, with), (paper, ours)) in
+        PLACEMENTS.into_iter().zip([60.0, 96.5].into_iter().zip(heights))
+    {
+        let name = format!("SQLite, {with}: of ideal");
+        rows.push(Row::new(name, "%", paper, ours, Band::Points(8.0)));
+    }
+    rows.push(Row::ours("SQLite, file-affine: of ideal", "%", heights[2]));
+    groups.push(("SQLite".to_owned(), heights.to_vec()));
+
+    for (name, append) in [("fileserver", 8), ("fileserver small", 4)] {
+        let ideal = serve(flash, &host, Placement::RoundRobin, append, false, seed);
+        eprintln!("{name} {ideal} MiB/s");
+        let of_ideal =
+            |placement| serve(flash, &host, placement, append, true, seed) / ideal * 100.0;
+        let heights = PLACEMENTS.map(|(placement, _)| of_ideal(placement));
+        if append == 8 {
+            for ((_, with), (paper, ours)) in
+                PLACEMENTS.into_iter().zip([80.0, 93.0].into_iter().zip(heights))
+            {
+                let name = format!("{name}, {with}: of ideal");
+                rows.push(Row::new(name, "%", paper, ours, Band::Points(8.0)));
+            }
+            rows.push(Row::ours(format!("{name}, file-affine: of ideal"), "%", heights[2]));
+        } else {
+            let more = (heights[1] / heights[0] - 1.0) * 100.0;
+            rows.push(Row::new(
+                format!("{name}, gain of hints"),
+                "%",
+                8.2,
+                more,
+                Band::Points(8.0),
+            ));
+            let more = (heights[2] / heights[0] - 1.0) * 100.0;
+            rows.push(Row::ours(format!("{name}, gain of file-affine"), "%", more));
+            for ((_, with), ours) in PLACEMENTS.into_iter().zip(heights) {
+                rows.push(Row::ours(format!("{name}, {with}: of ideal"), "%", ours));
+            }
+        }
+        groups.push((name.to_owned(), heights.to_vec()));
+    }
+    (rows, groups)
+}
+
+fn drive(flash: &Drive, placement: Placement) -> Ssd {
+    let mut drive = flash.clone();
+    drive.firmware.placement = placement;
+    drive.timing.page_register = placement == Placement::FileAffine;
+    Ssd::new(&drive).expect("a parsed drive")
+}
+
+/// Rows a second of a select, in any unit: the inverse of its time.
+fn select(flash: &Drive, path: &HostPath, placement: Placement, disturbed: bool) -> f64 {
+    let mut ssd = drive(flash, placement);
+    let mut host = Host::new(path, &mut ssd, 0);
+    let (mut space, mut database, mut dummy) =
+        (Allocator::from(0), FileOnDrive::default(), FileOnDrive::default());
+    for n in 0..INSERTS {
+        let upto = u64::from(DATABASE) * u64::from(n + 1) / u64::from(INSERTS);
+        let by = upto as u32 - database.units();
+        append(&mut host, &mut space, &mut database, by);
+        host.flush().expect("a flush");
+        if disturbed {
+            append(&mut host, &mut space, &mut dummy, DUMMY);
+        }
+    }
+    host.now = host.now.max(host.device.idle_at());
+    host.use_page_ns = SELECT_PAGE_NS;
+    let start = host.now;
+    host.read_buffered(&database.within(0, DATABASE)).expect("a read");
+    1e9 / (host.now - start) as f64
+}
+
+fn append<D: Device>(
+    host: &mut Host<D>,
+    space: &mut Allocator,
+    file: &mut FileOnDrive,
+    units: u32,
+) {
+    let (hint, new) = (file.append_hint(), space.take(units));
+    host.write(&[new], hint).expect("room");
+    file.push(new);
+}
+
+/// MiB/s of ten threads that read all files of a file server.
+fn serve(
+    flash: &Drive,
+    path: &HostPath,
+    placement: Placement,
+    by: u32,
+    fragmented: bool,
+    seed: u64,
+) -> f64 {
+    let mut random = Random::new(seed, "fileserver");
+    let mut grown = vec![PREALLOCATED; FILES];
+    let appends = FILES as u32 * (GROWN - PREALLOCATED) / by;
+    let order: Vec<usize> = (0..appends).map(|_| random.below(FILES as u32) as usize).collect();
+    order.iter().for_each(|file| grown[*file] += by);
+    let mut ssd = drive(flash, placement);
+    let mut host = Host::new(path, &mut ssd, 0);
+    let mut space = Allocator::from(0);
+    let mut files = vec![FileOnDrive::default(); FILES];
+    for (file, grown) in files.iter_mut().zip(&grown) {
+        let units = if fragmented { PREALLOCATED } else { *grown };
+        append(&mut host, &mut space, file, units);
+    }
+    if fragmented {
+        for file in order {
+            append(&mut host, &mut space, &mut files[file], by);
+        }
+    }
+    let start = host.now.max(host.device.idle_at());
+    // Each thread has every tenth of the files, in an order of its own.
+    let queue = |thread: usize| {
+        let mut own: Vec<usize> = (thread..FILES).step_by(THREADS).collect();
+        for left in (1..own.len()).rev() {
+            own.swap(left, random.below(left as u32 + 1) as usize);
+        }
+        own
+    };
+    let queues: Vec<Vec<usize>> = (0..THREADS).map(queue).collect();
+    let end = read_side_by_side(path, ssd, &files, queues, start);
+    let bytes = grown.iter().map(|units| f64::from(*units) * 4096.0).sum::<f64>();
+    bytes / f64::from(1 << 20) / ((end - start) as f64 / 1e9)
+}
+
+/// Every thread reads its files, call by call; gives when the last one is done.
+fn read_side_by_side(
+    path: &HostPath,
+    ssd: Ssd,
+    files: &[FileOnDrive],
+    queues: Vec<Vec<usize>>,
+    start: u64,
+) -> u64 {
+    let ssd = RefCell::new(ssd);
+    let mut drives: Vec<Shared<Ssd>> = queues.iter().map(|_| Shared(&ssd)).collect();
+    let of_queue = |queue: &Vec<usize>| {
+        let file = |file: &usize| {
+            let file = &files[*file];
+            windows(&file.within(0, file.units()), CALL)
+        };
+        queue.iter().flat_map(file).collect::<Vec<_>>().into_iter()
+    };
+    let mut threads: Vec<_> = drives
+        .iter_mut()
+        .zip(&queues)
+        .map(|(drive, queue)| (Host::new(path, drive, start), of_queue(queue)))
+        .collect();
+    // Who can go on first does, for one call.
+    while let Some((host, rest)) = threads
+        .iter_mut()
+        .filter(|(_, rest)| rest.len() > 0)
+        .min_by_key(|(host, _)| host.ready_at())
+    {
+        if let Some(window) = rest.next() {
+            host.next_window(&window).expect("a read");
+            host.last_window();
+            host.now += BETWEEN_FILES_NS;
+        }
+    }
+    threads.iter_mut().for_each(|(host, _)| host.last_window());
+    threads.iter().map(|(host, _)| host.now).max().unwrap_or(start)
+}

@@ -1,0 +1,43 @@
+//! FAST'24, figure 12: read throughput after fragmenting appends and after overwrites, without and
+//! with hints, of that of files that were written in one go.
+
+mod applications;
+mod hypothetical;
+mod splits;
+
+use crate::experiment::{Experiment, Found};
+use crate::plot::Plot;
+use crate::presets;
+use fragmend_flash::drive::Placement;
+
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "d-fig12",
+    source: "FAST'24, figure 12",
+    about: "reads after fragmenting appends and overwrites, without and with hints",
+    run,
+};
+
+/// What is compared: the paper's two, and ours.
+const PLACEMENTS: [(Placement, &str); 3] = [
+    (Placement::RoundRobin, "without hints"),
+    (Placement::DieAffine, "with hints"),
+    (Placement::FileAffine, "file-affine"),
+];
+
+fn run(seed: u64) -> Found {
+    let setup = presets::named("nvmevirt-fast24").expect("a preset");
+    let (mut rows, mut groups) = hypothetical::bars(&setup, seed);
+    let (more_rows, more_groups) = applications::bars(&setup, seed);
+    rows.extend(more_rows);
+    groups.extend(more_groups);
+    rows.extend(splits::rows(&setup, seed));
+    let series = ["without hints", "with hints (FAST'24)", "file-affine (ours)"];
+    let plot = Plot::Bars {
+        name: "d-fig12".into(),
+        title: "Read throughput after appends and overwrites".into(),
+        axis: "per cent of files written in one go".into(),
+        series: series.map(str::to_owned).to_vec(),
+        groups,
+    };
+    Found { rows, plots: vec![plot] }
+}
