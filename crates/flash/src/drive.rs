@@ -31,6 +31,10 @@ pub struct Timing {
     /// See `small_read_ns`.
     #[serde(default)]
     pub small_read_bytes: u32,
+    /// Whether the page that a die has sensed last stays in its register, so that the next read of
+    /// it needs no sensing, though another command asks.
+    #[serde(default)]
+    pub page_stays: bool,
     /// To program a shot.
     pub program_ns: u64,
     /// To erase a block.

@@ -3,12 +3,15 @@
 use crate::setup::{BadSetup, Setup};
 
 /// Names and files.
-const FILES: [(&str, &str); 5] = [
+const FILES: &[(&str, &str)] = &[
     ("nvmevirt-fast24", include_str!("../drives/nvmevirt-fast24.toml")),
     ("nvme-a", include_str!("../drives/nvme-a.toml")),
     ("nvme-b", include_str!("../drives/nvme-b.toml")),
+    ("nvme-c", include_str!("../drives/nvme-c.toml")),
+    ("nvme-d", include_str!("../drives/nvme-d.toml")),
     ("sata-a", include_str!("../drives/sata-a.toml")),
     ("sata-b", include_str!("../drives/sata-b.toml")),
+    ("ramdisk", include_str!("../drives/ramdisk.toml")),
 ];
 
 /// Their names.

@@ -3,14 +3,16 @@
 mod d_fig11;
 mod d_fig12;
 mod d_fig3;
+mod d_fig4_6;
 mod d_fig7;
 mod d_fig8;
 
 use crate::experiment::Experiment;
 
 /// All of them.
-pub static ALL: [&Experiment; 5] = [
+pub static ALL: [&Experiment; 6] = [
     &d_fig3::EXPERIMENT,
+    &d_fig4_6::EXPERIMENT,
     &d_fig7::EXPERIMENT,
     &d_fig8::EXPERIMENT,
     &d_fig11::EXPERIMENT,
