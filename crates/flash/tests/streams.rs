@@ -31,6 +31,7 @@ fn drive() -> Drive {
             read_ns: vec![30_000, 42_000],
             small_read_ns: Vec::new(),
             small_read_bytes: 0,
+            page_stays: false,
             program_ns: 185_000,
             erase_ns: 2_000_000,
             channel_bytes_per_second: 800 << 20,

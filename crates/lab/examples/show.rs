@@ -4,10 +4,10 @@ fn main() {
     let (report, plots) = fragmend_lab::run::run_one(e, 42);
     for r in report.rows {
         println!(
-            "{:45} {:8} {:>9} {:>12.6} {}",
+            "{:45} {:8} {:>10} {:>13.7} {}",
             r.name,
             r.unit,
-            r.paper.map_or("-".into(), |p| format!("{p:.1}")),
+            r.paper.map_or("-".into(), |p| format!("{p:.7}")),
             r.ours,
             if r.within { "" } else { "OUT" }
         );

@@ -12,6 +12,11 @@ const FILES: &[(&str, &str)] = &[
     ("sata-a", include_str!("../drives/sata-a.toml")),
     ("sata-b", include_str!("../drives/sata-b.toml")),
     ("ramdisk", include_str!("../drives/ramdisk.toml")),
+    ("hdd", include_str!("../drives/hdd.toml")),
+    ("microsd", include_str!("../drives/microsd.toml")),
+    ("sata-850pro", include_str!("../drives/sata-850pro.toml")),
+    ("optane", include_str!("../drives/optane.toml")),
+    ("femu-indef", include_str!("../drives/femu-indef.toml")),
 ];
 
 /// Their names.

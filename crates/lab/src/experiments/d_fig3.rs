@@ -37,7 +37,7 @@ const DRIVES: [Drive; 2] = [
     Drive {
         preset: "nvme-b",
         paper: [1.3, 1.9],
-        because: "8 MiB are whole stripes of this drive, so that its 256 fragments lie on one die as \
+        because: "8 MiB are whole stripes of this drive, so its 256 fragments lie on one die, as \
                   they do in figure 11, which has it four times slower for that; 1.9 lies between \
                   what one and what two dies give, as if something else were written between \
                   fragments that lie that far apart",

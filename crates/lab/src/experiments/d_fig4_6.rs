@@ -23,6 +23,9 @@ const DEEP: u32 = 128;
 /// Milliseconds at depth 1 and a DoF of 256, and how many times those at a DoF of 1 that is.
 const SLOWEST: (f64, f64) = (9.7, 1.5);
 
+/// Name of a layer, and its time.
+type Layer = (&'static str, fn(&Spent) -> u64);
+
 /// What one read came to.
 #[derive(Clone, Copy)]
 struct Read {
@@ -89,7 +92,7 @@ fn plots(alone: &[Read], deep: &[Read]) -> Vec<Plot> {
         logarithmic: true,
         lines: vec![("depth 1".into(), points(alone)), (format!("depth {DEEP}"), points(deep))],
     };
-    let layers: [(&str, fn(&Spent) -> u64); 7] = [
+    let layers: [Layer; 7] = [
         ("iomap", |s| s.file_system),
         ("bio", |s| s.bio),
         ("pages", |s| s.pages),
