@@ -31,6 +31,10 @@ pub struct Timing {
     /// See `small_read_ns`.
     #[serde(default)]
     pub small_read_bytes: u32,
+    /// Whether the page that a die has sensed last stays in its register, so that the next read of
+    /// it needs no sensing, though another command asks.
+    #[serde(default)]
+    pub page_stays: bool,
     /// To program a shot.
     pub program_ns: u64,
     /// To erase a block.
@@ -53,10 +57,6 @@ pub struct Timing {
     /// How long each command has the one processor to itself.
     #[serde(default)]
     pub firmware_busy_ns: u64,
-    /// Whether a page that a die has sensed last is read again from its register, without sensing.
-    /// Not together with `suspend`.
-    #[serde(default)]
-    pub page_register: bool,
     /// Whether a read may interrupt a program or an erase.
     #[serde(default)]
     pub suspend: Option<Suspend>,
@@ -163,9 +163,6 @@ impl Drive {
         }
         if t.small_read_bytes > 0 && t.small_read_ns.is_empty() {
             return Err(Inconsistent::new("small_read_ns", "must have at least one time"));
-        }
-        if t.page_register && t.suspend.is_some() {
-            return Err(Inconsistent::new("page_register", "not together with suspend"));
         }
         let rates = [
             ("channel_bytes_per_second", t.channel_bytes_per_second),

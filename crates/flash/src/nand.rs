@@ -60,10 +60,10 @@ struct Queued {
 struct Line {
     free_at: u64,
     busy_ns: u64,
+    /// The page in its register.
+    held: Option<u32>,
     /// What has not ended, in order; kept where work can be suspended, or is traced.
     queue: VecDeque<Queued>,
-    /// The page in its register: what it did last was to sense it.
-    sensed: Option<Page>,
 }
 
 /// The flash and the ways to it.
@@ -80,7 +80,6 @@ pub struct Nand {
     trace: Option<Vec<Busy>>,
     counts: [u64; 4],
     busy_in_all_ns: u64,
-    register_reads: u64,
 }
 
 impl Nand {
@@ -97,7 +96,6 @@ impl Nand {
             trace: None,
             counts: [0; 4],
             busy_in_all_ns: 0,
-            register_reads: 0,
         }
     }
 
@@ -138,15 +136,16 @@ impl Nand {
     /// Senses a page and sends `bytes` of it: over the channel, and to the host if that asked.
     /// Gives when the last of them arrive.
     pub fn read(&mut self, now: u64, ready: u64, page: Page, bytes: u32, to_host: bool) -> u64 {
-        self.counts[Work::Read as usize] += 1;
+        let line = self.line_of(page);
+        let held = self.lines[line].held.replace(page.page) == Some(page.page);
         let small = bytes <= self.timing.small_read_bytes;
         let times = if small { &self.timing.small_read_ns } else { &self.timing.read_ns };
-        let mut sense = times[page.in_block as usize % times.len()];
-        let line = self.line_of(page);
+        let sense = match held && self.timing.page_stays {
+            true => 0,
+            false => times[page.in_block as usize % times.len()],
+        };
+        self.counts[Work::Read as usize] += u64::from(sense > 0);
         self.forget(line, now);
-        if self.timing.page_register && self.lines[line].sensed == Some(page) {
-            (sense, self.register_reads) = (0, self.register_reads + 1);
-        }
         let (start, at) = match self.timing.suspend {
             None => (self.lines[line].free_at.max(ready), None),
             Some(suspend) => self.break_into(line, ready, suspend),
@@ -160,10 +159,7 @@ impl Nand {
         line.busy_ns += left_die - start;
         match at {
             Some((at, rest)) => line.put_in(at, op, rest),
-            None => {
-                line.append(op, keeps);
-                line.sensed = Some(page);
-            }
+            None => line.append(op, keeps),
         }
         arrived
     }
@@ -256,6 +252,7 @@ impl Nand {
         let (id, end, keeps) = (self.next(), array + len, self.keeps());
         self.busy_in_all_ns += end - start;
         self.lines[line].busy_ns += end - start;
+        self.lines[line].held = None;
         self.lines[line].append(Queued { id, start, array, end, work }, keeps);
         Ticket { line: line as u32, id, start, end }
     }
@@ -301,7 +298,7 @@ impl Nand {
     pub fn reset(&mut self) {
         self.lines.iter_mut().for_each(|line| {
             line.queue.clear();
-            (line.free_at, line.sensed) = (0, None);
+            (line.free_at, line.held) = (0, None);
         });
         self.channels.iter_mut().chain([&mut self.link]).for_each(|line| *line = line.idle());
     }
@@ -326,11 +323,6 @@ impl Nand {
         self.channels.iter().map(Timeline::busy_ns)
     }
 
-    /// Reads that found their page in the die's register.
-    pub fn register_reads(&self) -> u64 {
-        self.register_reads
-    }
-
     /// How often the dies did this.
     pub fn count(&self, work: Work) -> u64 {
         self.counts[work as usize]
@@ -347,7 +339,6 @@ struct Rest {
 
 impl Line {
     fn append(&mut self, op: Queued, keep: bool) {
-        self.sensed = None;
         self.free_at = self.free_at.max(op.end);
         if keep {
             self.queue.push_back(op);
@@ -376,5 +367,80 @@ impl Line {
             end = later.end;
         }
         self.free_at = self.queue.back().map_or(self.free_at, |last| last.end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drive::{BufferSpec, Firmware};
+    use crate::geometry::Geometry;
+
+    /// Two dies on a channel; sensing takes 100 us, a unit 10 us over the channel and no time over
+    /// the link.
+    fn nand(page_stays: bool) -> Nand {
+        let drive = Drive {
+            geometry: Geometry {
+                channels: 1,
+                dies_per_channel: 2,
+                planes_per_die: 1,
+                planes_together: false,
+                planes_read_alone: false,
+                blocks_per_plane: 16,
+                pages_per_block: 16,
+                flash_page_bytes: 16_384,
+                one_shot_bytes: 16_384,
+                mapping_unit_bytes: 4096,
+                die_granularity_bytes: 4096,
+                over_provisioning_per_mille: 500,
+            },
+            timing: Timing {
+                read_ns: vec![100_000],
+                small_read_ns: Vec::new(),
+                small_read_bytes: 0,
+                page_stays,
+                program_ns: 500_000,
+                erase_ns: 3_000_000,
+                channel_bytes_per_second: 409_600_000,
+                channel_chunk_bytes: 16_384,
+                channel_command_ns: 0,
+                link_bytes_per_second: u64::MAX,
+                firmware_read_ns: 0,
+                firmware_small_read_ns: 0,
+                small_command_bytes: 0,
+                firmware_busy_ns: 0,
+                suspend: None,
+            },
+            buffer: BufferSpec {
+                bytes: 1 << 20,
+                command_ns: 0,
+                unit_ns: 0,
+                protected: false,
+                open_shots: 1,
+            },
+            firmware: Firmware::default(),
+        };
+        let shape = drive.shape().unwrap();
+        Nand::new(&drive, &shape)
+    }
+
+    #[test]
+    fn a_page_in_the_register_is_sensed_once() {
+        let done_of = |stays: bool, programs: bool| {
+            let mut nand = nand(stays);
+            let page = nand.shape.page_of(0);
+            let first = nand.read(0, 0, page, 4096, false);
+            let from = match programs {
+                true => nand.program(first, first, 0, 0, 16_384).end,
+                false => first,
+            };
+            let other = nand.shape.page_of(nand.shape.block_units * nand.shape.die_blocks);
+            nand.read(from, from, other, 4096, false);
+            let again = nand.read(from, from, page, 4096, false) - from;
+            (first, again, nand.count(Work::Read))
+        };
+        assert_eq!(done_of(false, false), (110_000, 120_000, 3), "behind the other die's");
+        assert_eq!(done_of(true, false), (110_000, 10_000, 2), "the other die has its own");
+        assert_eq!(done_of(true, true), (110_000, 120_000, 3), "a program takes the register");
     }
 }

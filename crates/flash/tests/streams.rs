@@ -31,6 +31,7 @@ fn drive() -> Drive {
             read_ns: vec![30_000, 42_000],
             small_read_ns: Vec::new(),
             small_read_bytes: 0,
+            page_stays: false,
             program_ns: 185_000,
             erase_ns: 2_000_000,
             channel_bytes_per_second: 800 << 20,
@@ -41,7 +42,6 @@ fn drive() -> Drive {
             firmware_small_read_ns: 20_000,
             small_command_bytes: UNIT,
             firmware_busy_ns: 500,
-            page_register: false,
             suspend: None,
         },
         buffer: BufferSpec {
@@ -78,7 +78,7 @@ prop_compose! {
         drive.geometry.planes_together = together;
         drive.geometry.planes_read_alone = alone;
         drive.timing.suspend = suspend.then_some(Suspend { suspend_ns: 5_000, resume_ns: 3_000 });
-        drive.timing.page_register = register && !suspend;
+        drive.timing.page_stays = register;
         drive.buffer.protected = protected;
         let collection = if benefit { Collection::CostBenefit } else { Collection::Greedy };
         drive.firmware = Firmware { placement, collection, wear: Wear { block_spread, die_spread: 3 } };

@@ -39,7 +39,7 @@ fn drive() -> Drive {
             firmware_small_read_ns: 0,
             small_command_bytes: UNIT,
             firmware_busy_ns: 0,
-            page_register: false,
+            page_stays: false,
             suspend: None,
         },
         buffer: BufferSpec {

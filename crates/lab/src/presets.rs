@@ -3,12 +3,20 @@
 use crate::setup::Setup;
 
 /// Names and files.
-const FILES: [(&str, &str); 5] = [
+const FILES: &[(&str, &str)] = &[
     ("nvmevirt-fast24", include_str!("../drives/nvmevirt-fast24.toml")),
     ("nvme-a", include_str!("../drives/nvme-a.toml")),
     ("nvme-b", include_str!("../drives/nvme-b.toml")),
+    ("nvme-c", include_str!("../drives/nvme-c.toml")),
+    ("nvme-d", include_str!("../drives/nvme-d.toml")),
     ("sata-a", include_str!("../drives/sata-a.toml")),
     ("sata-b", include_str!("../drives/sata-b.toml")),
+    ("ramdisk", include_str!("../drives/ramdisk.toml")),
+    ("hdd", include_str!("../drives/hdd.toml")),
+    ("microsd", include_str!("../drives/microsd.toml")),
+    ("sata-850pro", include_str!("../drives/sata-850pro.toml")),
+    ("optane", include_str!("../drives/optane.toml")),
+    ("femu-indef", include_str!("../drives/femu-indef.toml")),
 ];
 
 /// Their names.

@@ -68,7 +68,7 @@ impl Row {
     /// Why it is out of its band, should it be.
     #[must_use]
     pub fn because(mut self, reason: impl Into<String>) -> Self {
-        self.reason = (!self.within).then(|| reason.into());
+        self.reason = Some(reason.into()).filter(|reason| !self.within && !reason.is_empty());
         self
     }
 

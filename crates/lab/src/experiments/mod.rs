@@ -3,18 +3,22 @@
 mod d_fig11;
 mod d_fig12;
 mod d_fig3;
+mod d_fig4_6;
 mod d_fig7;
 mod d_fig8;
+mod f_fig4_table1;
 
 use crate::experiment::Experiment;
 
 /// All of them.
-pub static ALL: [&Experiment; 5] = [
+pub static ALL: [&Experiment; 7] = [
     &d_fig3::EXPERIMENT,
+    &d_fig4_6::EXPERIMENT,
     &d_fig7::EXPERIMENT,
     &d_fig8::EXPERIMENT,
     &d_fig11::EXPERIMENT,
     &d_fig12::EXPERIMENT,
+    &f_fig4_table1::EXPERIMENT,
 ];
 
 /// The one with this name.

@@ -99,7 +99,7 @@ pub fn bars(setup: &Setup, seed: u64) -> (Vec<Row>, Vec<(String, Vec<f64>)>) {
 fn drive(flash: &Drive, placement: Placement) -> Ssd {
     let mut drive = flash.clone();
     drive.firmware.placement = placement;
-    drive.timing.page_register = placement == Placement::FileAffine;
+    drive.timing.page_stays = placement == Placement::FileAffine;
     Ssd::new(&drive).expect("a parsed drive")
 }
 

@@ -1,0 +1,186 @@
+//! FragPicker, figure 4 and table 1: reading a file from its start to its end by calls of 128 KiB, by
+//! the size of its fragments, which lie 1 MiB apart, and by how far fragments of 4 KiB lie apart;
+//! correlation and slope by the paper's equations 1 and 2, of the throughput over the lowest.
+
+use crate::experiment::{Experiment, Found};
+use crate::file::{Allocator, FileOnDrive};
+use crate::plot::Plot;
+use crate::presets;
+use crate::row::{Band, Row};
+use crate::setup::Setup;
+use fragmend_flash::command::Units;
+use fragmend_flash::host::{Device, Host};
+
+pub static EXPERIMENT: Experiment = Experiment {
+    name: "f-fig4-table1",
+    source: "FragPicker, figure 4 and table 1",
+    about: "what the size of fragments and the distance between them matter to four drives",
+    run,
+};
+
+/// Correlation coefficient and normalized slope, by KiB.
+#[derive(Clone, Copy)]
+struct Fit {
+    cc: f64,
+    slope: f64,
+}
+
+/// A line of table 1.
+struct Drive {
+    preset: &'static str,
+    /// By fragment size, up to 128 KiB and from there on, and by distance.
+    paper: [Fit; 3],
+}
+
+const fn fit(cc: f64, slope: f64) -> Fit {
+    Fit { cc, slope }
+}
+
+const DRIVES: [Drive; 4] = [
+    Drive {
+        preset: "hdd",
+        paper: [fit(0.9898939, 0.1027717), fit(0.9219008, 0.0204404), fit(-0.5333534, -0.0345131)],
+    },
+    Drive {
+        preset: "microsd",
+        paper: [fit(0.8889961, 0.0380474), fit(0.7488593, 0.0001394), fit(0.2562098, 0.0000272)],
+    },
+    Drive {
+        preset: "sata-850pro",
+        paper: [fit(0.8437115, 0.0027932), fit(0.7475056, 0.0000129), fit(0.3109179, 0.0000581)],
+    },
+    Drive {
+        preset: "optane",
+        paper: [fit(0.8883913, 0.0096721), fit(0.4166667, 0.0000022), fit(-0.1539585, -0.0000091)],
+    },
+];
+
+/// Units of 4 KiB of the file, which the paper does not tell, and of a call.
+const FILE: u32 = 4096;
+const CALL: u32 = 32;
+const SIZES_KIB: [u32; 9] = [4, 8, 16, 32, 64, 128, 256, 512, 1024];
+/// Of those, up to 128 KiB.
+const UP_TO_CALL: usize = 6;
+const DISTANCE_KIB: u32 = 1024;
+/// A slope past 128 KiB that is so many times less than that before is a collapse.
+const COLLAPSE: f64 = 100.0;
+/// "Irrelevant": a tenth of the throughput over 1 MiB.
+const NO_SLOPE: f64 = 0.0001;
+
+fn run(_seed: u64) -> Found {
+    let (mut rows, mut by_size, mut by_distance) = (Vec::new(), Vec::new(), Vec::new());
+    let mut slopes: Vec<f64> = Vec::new();
+    for Drive { preset, paper } in DRIVES {
+        let setup = presets::named(preset).expect("a preset");
+        let sizes = SIZES_KIB.map(|kib| (f64::from(kib), throughput(&setup, kib, DISTANCE_KIB)));
+        let distances = SIZES_KIB.map(|kib| (f64::from(kib), throughput(&setup, 4, kib)));
+        let [sizes, distances] = [sizes, distances].map(normalized);
+        let before = of(&sizes[..UP_TO_CALL]);
+        let after = of(&sizes[UP_TO_CALL - 1..]);
+        let distance = of(&distances);
+        let mut row = |what: &str, unit: &str, paper: f64, ours: f64, band| {
+            rows.push(Row::new(format!("{preset}: {what}"), unit, paper, ours, band));
+        };
+        for (ours, paper, what) in [
+            (before, paper[0], "fragment size to 128 KiB"),
+            (after, paper[1], "fragment size from 128 KiB"),
+        ] {
+            row(&format!("{what}, CC"), "", paper.cc, ours.cc, Band::Sign);
+            row(&format!("{what}, NLRS"), "1/KiB", paper.slope, ours.slope, Band::Sign);
+        }
+        let collapse = before.slope / after.slope;
+        let is_disk = preset == "hdd";
+        let band = if is_disk { Band::AtMost } else { Band::AtLeast };
+        row("NLRS to 128 KiB, of that from there", "times", COLLAPSE, collapse, band);
+        if is_disk {
+            row("distance, CC", "", paper[2].cc, distance.cc, Band::Sign);
+            row("distance, NLRS", "1/KiB", paper[2].slope, distance.slope, Band::Sign);
+        } else {
+            let about = Band::Points(NO_SLOPE);
+            row("distance, NLRS", "1/KiB", paper[2].slope, distance.slope, about);
+            rows.push(Row::ours(format!("{preset}: distance, CC"), "", distance.cc));
+        }
+        slopes.push(before.slope);
+        by_size.push((preset.to_owned(), sizes.to_vec()));
+        by_distance.push((preset.to_owned(), distances.to_vec()));
+    }
+    let order = [("hdd", "microsd", 0, 1), ("microsd", "optane", 1, 3)];
+    for (more, less, a, b) in order.into_iter().chain([("optane", "sata-850pro", 3, 2)]) {
+        let name = format!("NLRS to 128 KiB: {more}, of {less}");
+        rows.push(Row::new(name, "times", 1.0, slopes[a] / slopes[b], Band::AtLeast));
+    }
+    let plot = |name: &str, below: &str, lines| Plot::Lines {
+        name: name.into(),
+        title: "Reading a file from its start to its end".into(),
+        axes: [below.into(), "throughput over the lowest".into()],
+        logarithmic: true,
+        lines,
+    };
+    let plots = vec![
+        plot("f-fig4-size", "fragment size, KiB", by_size),
+        plot("f-fig4-distance", "distance of fragments, KiB", by_distance),
+    ];
+    Found { rows, plots }
+}
+
+/// Units per nanosecond of a file of fragments of this size, this far apart: from the end of one to
+/// the start of the next.
+fn throughput(setup: &Setup, fragment_kib: u32, distance_kib: u32) -> f64 {
+    let (fragment, distance) = (fragment_kib / 4, distance_kib / 4);
+    let (mut space, mut file) = (Allocator::from(0), FileOnDrive::default());
+    while file.units() < FILE {
+        file.push(space.take(fragment));
+        space.take(distance);
+    }
+    let all = space.take(0).start;
+    let elapsed = match &setup.flash {
+        None => read(setup, &mut *setup.device(), &file, 0),
+        Some(_) => {
+            let mut ssd = setup.ssd();
+            for start in (0..all).step_by(1024) {
+                let units = Units::new(start, 1024.min(all - start));
+                ssd.precondition(units).expect("room");
+            }
+            let now = ssd.idle_at();
+            read(setup, &mut ssd, &file, now)
+        }
+    };
+    f64::from(FILE) / elapsed as f64
+}
+
+fn read<D: Device + ?Sized>(setup: &Setup, drive: &mut D, file: &FileOnDrive, now: u64) -> u64 {
+    let mut host = Host::new(&setup.host, drive, now);
+    file.read(&mut host, CALL).expect("a read");
+    host.now - now
+}
+
+/// Over the lowest.
+fn normalized(points: [(f64, f64); 9]) -> [(f64, f64); 9] {
+    let lowest = points.iter().map(|(_, y)| *y).fold(f64::INFINITY, f64::min);
+    points.map(|(x, y)| (x, y / lowest))
+}
+
+/// Equations 1 and 2.
+fn of(points: &[(f64, f64)]) -> Fit {
+    let mean =
+        |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / points.len() as f64;
+    let (mean_x, mean_y) = (mean(|p| p.0), mean(|p| p.1));
+    let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
+        points.iter().map(|(x, y)| of(x - mean_x, y - mean_y)).sum()
+    };
+    let (both, xs, ys) = (sum(&|x, y| x * y), sum(&|x, _| x * x), sum(&|_, y| y * y));
+    Fit { cc: both / (xs * ys).sqrt(), slope: both / xs }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equations_1_and_2() {
+        let line = of(&[(4.0, 1.0), (8.0, 3.0), (16.0, 7.0)]);
+        assert!((line.cc - 1.0).abs() < 1e-9 && (line.slope - 0.5).abs() < 1e-9);
+        let down = of(&[(4.0, 3.0), (8.0, 2.5), (16.0, 1.5)]);
+        assert!((down.cc + 1.0).abs() < 1e-9 && (down.slope + 0.125).abs() < 1e-9);
+    }
+}
