@@ -3,6 +3,7 @@
 //! figure 4).
 
 use crate::command::{Command, Completion, Refused, Units};
+use crate::geometry::Inconsistent;
 use crate::host::Device;
 use crate::timeline::{Timeline, transfer_ns};
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,44 @@ pub enum Media {
         /// How many work side by side.
         ways: u32,
     },
+}
+
+impl InPlaceDrive {
+    /// Whether it can be.
+    ///
+    /// # Errors
+    /// The first field that cannot.
+    pub fn check(&self) -> Result<(), Inconsistent> {
+        let none_is_zero = |fields: &[(&'static str, u64)]| {
+            let zero = fields.iter().find(|(_, value)| *value == 0);
+            zero.map_or(Ok(()), |(field, _)| Err(Inconsistent::new(field, "must not be 0")))
+        };
+        none_is_zero(&[
+            ("bytes", self.bytes),
+            ("unit_bytes", self.unit_bytes.into()),
+            ("link_bytes_per_second", self.link_bytes_per_second),
+        ])?;
+        if self.bytes / u64::from(self.unit_bytes) > u64::from(u32::MAX) {
+            return Err(Inconsistent::new("bytes", "more than 2^32 units"));
+        }
+        match self.media {
+            Media::Memory {} => Ok(()),
+            Media::Disk { rotation_ns, seek_least_ns, seek_most_ns, bytes_per_second, .. } => {
+                if seek_most_ns < seek_least_ns {
+                    return Err(Inconsistent::new("seek_most_ns", "less than seek_least_ns"));
+                }
+                let fields = [("rotation_ns", rotation_ns), ("bytes_per_second", bytes_per_second)];
+                none_is_zero(&fields)
+            }
+            Media::Card { bytes_per_second, map_stretch_bytes, .. } => none_is_zero(&[
+                ("bytes_per_second", bytes_per_second),
+                ("map_stretch_bytes", map_stretch_bytes),
+            ]),
+            Media::Parallel { part_bytes, .. } => {
+                none_is_zero(&[("part_bytes", part_bytes.into())])
+            }
+        }
+    }
 }
 
 /// Such a drive at work.

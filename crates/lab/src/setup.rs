@@ -36,12 +36,14 @@ impl Setup {
         if setup.flash.is_some() == setup.in_place.is_some() {
             return Err(text.bad(0..0, "describe either [flash] or [in_place]"));
         }
-        if let Some(drive) = &setup.flash {
-            let inconsistent = |Inconsistent { field, why }| {
-                text.bad(text.place_of(field), format!("{field}: {why}"))
-            };
-            drive.shape().map_err(inconsistent)?;
-        }
+        let checked = match (&setup.flash, &setup.in_place) {
+            (Some(drive), _) => drive.shape().map(drop),
+            (None, Some(drive)) => drive.check(),
+            (None, None) => Ok(()),
+        };
+        let inconsistent =
+            |Inconsistent { field, why }| text.bad(text.place_of(field), format!("{field}: {why}"));
+        checked.map_err(inconsistent)?;
         Ok(setup)
     }
 

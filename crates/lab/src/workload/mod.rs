@@ -1,5 +1,5 @@
 //! A load of one's own, as a TOML file describes it: files grow, are written over and read on a
-//! drive, in phases, and each phase is measured. `docs/lab.md` says what a file may hold.
+//! drive, in phases, and each phase is measured. `README.md` of this crate says what a file may hold.
 
 mod play;
 
