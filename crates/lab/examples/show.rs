@@ -1,7 +1,8 @@
 fn main() {
     let name = std::env::args().nth(1).unwrap();
+    let seed = std::env::args().nth(2).map_or(42, |seed| seed.parse().unwrap());
     let e = fragmend_lab::experiments::named(&name).unwrap();
-    let (report, plots) = fragmend_lab::run::run_one(e, 42);
+    let (report, plots) = fragmend_lab::run::run_one(e, seed);
     for r in report.rows {
         println!(
             "{:45} {:8} {:>10} {:>13.7} {}",
