@@ -29,6 +29,7 @@ fn drive() -> Drive {
             read_ns: vec![80_000],
             small_read_ns: Vec::new(),
             small_read_bytes: 0,
+            page_stays: false,
             program_ns: 700_000,
             erase_ns: 3_000_000,
             channel_bytes_per_second: 700 << 20,

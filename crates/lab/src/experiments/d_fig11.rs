@@ -40,10 +40,9 @@ const DRIVES: [Drive; 4] = [
     Drive {
         preset: "sata-a",
         paper: [-27.0, -1.2, -27.0, -1.2],
-        because: "eight of its granules share a flash page of two planes, which is sensed once; \
-                  the paper's loss is 33 us for each of them, half of what one alone takes \
-                  (figure 8), so that this drive seems to put fewer of them into a page, or to \
-                  sense most pages more than once",
+        because: "eight of its granules lie in a flash page of two planes, which is sensed once; the \
+                  paper's loss is 33 us for each, half of what one alone takes (figure 8): were only \
+                  two of them sensed together, one of each plane, ours would lose 30 per cent",
     },
     Drive { preset: "sata-b", paper: [-16.0, -1.2, -16.0, -1.2], because: "" },
 ];

@@ -31,8 +31,8 @@ const DRIVES: [Drive; 2] = [
     Drive {
         preset: "nvme-a",
         paper: [2.7, 4.4],
-        because: "two dies instead of one halve the time in which the drive, and not the host, is \
-                  what the reader waits for; the paper's two figures differ by less than that",
+        because: "with two dies instead of one the drive takes half of the time, and the reader waits \
+                  for little else; the paper's two figures differ by less than that",
     },
     Drive {
         preset: "nvme-b",

@@ -64,8 +64,8 @@ const DRIVES: [Drive; 4] = [
         stripe_kib: 256,
         clean: 400.0,
         floor: 20.7,
-        because: "half of its 16 dies still answer more than the 98,000 reads a second that the \
-                  interface takes, so that only a quarter of them are too few",
+        because: "half of its 16 dies still answer more than the 98,000 reads a second that it has \
+                  without gaps; only a quarter of them answer fewer",
     },
 ];
 /// Drives whose stripe is no power of two, and the stripe in KiB; the text has no throughputs.
