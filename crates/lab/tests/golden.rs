@@ -32,7 +32,7 @@ fn the_same_bits_at_any_number_of_threads() {
         assert_eq!(found, golden);
     }
     assert_eq!(found.lines().count(), golden.lines().count());
-    for jobs in [2, 3, 16] {
+    for jobs in [2, 5] {
         assert!(figures(jobs) == found, "another result with {jobs} threads");
     }
 }
