@@ -45,6 +45,28 @@ pub struct NotDrawn {
 }
 
 const SIZE: (u32, u32) = (900, 520);
+/// Room above what is drawn, for the names of the series.
+const HEADROOM: f64 = 1.35;
+
+/// The colours of Okabe and Ito, which everybody can tell apart.
+const COLORS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(230, 159, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(213, 94, 0),
+    RGBColor(86, 180, 233),
+    RGBColor(204, 121, 167),
+    RGBColor(0, 0, 0),
+];
+
+fn color(n: usize) -> RGBColor {
+    COLORS[n % COLORS.len()]
+}
+
+/// A label of the upright axis.
+fn height(y: &f64) -> String {
+    if *y < 10.0 { format!("{y:.1}") } else { format!("{y:.0}") }
+}
 
 impl Plot {
     /// Name of its file, without its ending.
@@ -78,7 +100,7 @@ impl Plot {
         let points = || lines.iter().flat_map(|(_, points)| points);
         let least = points().map(|(x, _)| place(*x)).fold(f64::INFINITY, f64::min);
         let most = points().map(|(x, _)| place(*x)).fold(f64::NEG_INFINITY, f64::max);
-        let top = points().map(|(_, y)| *y).fold(0.0, f64::max) * 1.05;
+        let top = points().map(|(_, y)| *y).fold(0.0, f64::max) * HEADROOM;
         let mut chart = ChartBuilder::on(&area)
             .caption(title, ("sans-serif", 20))
             .margin(12)
@@ -90,9 +112,16 @@ impl Plot {
             format!("{x:.0}")
         };
         let (below, beside) = (&axes[0], &axes[1]);
-        chart.configure_mesh().x_desc(below).y_desc(beside).x_label_formatter(&label).draw()?;
+        chart
+            .configure_mesh()
+            .light_line_style(TRANSPARENT)
+            .x_desc(below)
+            .y_desc(beside)
+            .x_label_formatter(&label)
+            .y_label_formatter(&height)
+            .draw()?;
         for (n, (name, points)) in lines.iter().enumerate() {
-            let color = Palette99::pick(n).to_rgba();
+            let color = color(n);
             let points: Vec<(f64, f64)> = points.iter().map(|(x, y)| (place(*x), *y)).collect();
             chart
                 .draw_series(LineSeries::new(points.clone(), color.stroke_width(2)))?
@@ -100,7 +129,12 @@ impl Plot {
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color));
             chart.draw_series(points.iter().map(|at| Circle::new(*at, 3, color.filled())))?;
         }
-        chart.configure_series_labels().border_style(BLACK).background_style(WHITE).draw()?;
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .background_style(WHITE)
+            .border_style(BLACK)
+            .draw()?;
         area.present()?;
         Ok(())
     }
@@ -110,7 +144,7 @@ impl Plot {
         let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
         area.fill(&WHITE)?;
         let heights = groups.iter().flat_map(|(_, bars)| bars).copied();
-        let top = heights.fold(0.0, f64::max) * 1.1;
+        let top = heights.fold(0.0, f64::max) * HEADROOM;
         let mut chart = ChartBuilder::on(&area)
             .caption(title, ("sans-serif", 20))
             .margin(12)
@@ -124,13 +158,15 @@ impl Plot {
         chart
             .configure_mesh()
             .disable_x_mesh()
+            .light_line_style(TRANSPARENT)
+            .y_label_formatter(&height)
             .x_labels(groups.len() * 2 + 1)
             .x_label_formatter(&|x| name(x).unwrap_or_default())
             .y_desc(axis)
             .draw()?;
         let width = 0.8 / series.len().max(1) as f64;
         for (n, name) in series.iter().enumerate() {
-            let color = Palette99::pick(n).to_rgba();
+            let color = color(n);
             let bar = |(group, (_, bars)): (usize, &(String, Vec<f64>))| {
                 let left = group as f64 + 0.1 + n as f64 * width;
                 let height = bars.get(n).copied().unwrap_or(0.0);
@@ -140,7 +176,12 @@ impl Plot {
                 move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()),
             );
         }
-        chart.configure_series_labels().border_style(BLACK).background_style(WHITE).draw()?;
+        chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperLeft)
+            .background_style(WHITE)
+            .border_style(BLACK)
+            .draw()?;
         area.present()?;
         Ok(())
     }
