@@ -6,7 +6,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 binaries := $(target)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench concurrency soak generate check-generated fmt clippy clean
+.PHONY: help build demo test bench lab concurrency soak generate check-generated fmt clippy clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -31,6 +31,9 @@ bench: ## Print the comparison tables (QUICK=1 for small files)
 	scripts/as-root $(binaries)/bench $(if $(QUICK),--quick) || status=1; \
 	scripts/bench || status=1; \
 	exit $$status
+
+lab: build ## Repeat the papers' experiments on simulated drives; pictures go to target/lab
+	$(binaries)/fragmend lab run all --out $(target)/lab
 
 concurrency: ## Print how long programs wait while their files are moved (QUICK=1 for a short run)
 	@scripts/prerequisites test

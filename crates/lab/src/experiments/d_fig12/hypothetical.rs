@@ -63,9 +63,14 @@ const CONTIGUOUS: f64 = 2174.5;
 /// Random cases are the mean of so many.
 const ROUNDS: u64 = 10;
 
-/// Why some percentages cannot be those of the paper.
-const CONTRADICTION: &str = "the paper's percentage and its artefact's throughputs disagree: with \
-    2174.5 MiB/s in one go, 1470.0 and 1487.3 are 67.6 and 68.4 per cent, 2063.6 is 94.9";
+/// Why two percentages cannot be those of the paper.
+const CONTRADICTION: &str = "the paper's percentage and its artefact's throughputs disagree: of \
+    2174.5 MiB/s in one go, 1470.0 and 1487.3 are 67.6 and 68.4 per cent";
+
+/// Why random appends with hints cost less here.
+const SHARED_CHANNEL: &str = "that a die's pages take 30 or 42 us to sense, now in no order, hides \
+    behind the channel that it shares; the artefact loses five per cent by it, its throughput is \
+    within four per cent of ours";
 
 /// Rows, and bars by placement.
 pub fn bars(setup: &Setup, seed: u64) -> (Vec<Row>, Vec<(String, Vec<f64>)>) {
@@ -88,7 +93,7 @@ pub fn bars(setup: &Setup, seed: u64) -> (Vec<Row>, Vec<(String, Vec<f64>)>) {
             match bar.paper.get(which) {
                 Some(paper) => {
                     let row = Row::new(what, "%", *paper, percent, of_ideal);
-                    rows.push(row.because(CONTRADICTION));
+                    rows.push(row.because(if which == 0 { CONTRADICTION } else { SHARED_CHANNEL }));
                     rows.push(throughput(&name, bar.artefact[which], ours));
                 }
                 None => rows.push(Row::ours(what, "%", percent)),
