@@ -40,7 +40,6 @@ fn drive() -> Drive {
             firmware_small_read_ns: 0,
             small_command_bytes: UNIT,
             firmware_busy_ns: 0,
-            page_stays: false,
             suspend: None,
         },
         buffer: BufferSpec {

@@ -44,7 +44,7 @@ fn every_experiment_and_drive_is_listed() {
 #[test]
 fn a_run_prints_rows_and_draws_pictures_and_exits_by_its_bands() {
     let dir = tempfile::tempdir().unwrap();
-    for (name, expected) in [("d-fig4-6", 0), ("d-fig12", 2)] {
+    for (name, expected) in [("D-fig4-6", 0), ("D-fig12", 2)] {
         let run = lab(&["run", name, "--json", "--seed", "42", "--out", "pictures"], dir.path());
         let report = json(&text(&run.stdout));
         assert_eq!((&report["experiment"], &report["seed"]), (&name.into(), &42.into()));
@@ -57,7 +57,7 @@ fn a_run_prints_rows_and_draws_pictures_and_exits_by_its_bands() {
         let all = rows.iter().all(|row| row["within"] == true);
         assert_eq!((run.status.code(), all), (Some(expected), expected == 0));
     }
-    for picture in ["d-fig4", "d-fig12"] {
+    for picture in ["D-fig4", "D-fig12"] {
         let picture = dir.path().join(format!("pictures/{picture}.svg"));
         assert!(std::fs::read_to_string(picture).unwrap().contains("</svg>"));
     }
@@ -66,7 +66,7 @@ fn a_run_prints_rows_and_draws_pictures_and_exits_by_its_bands() {
     assert_eq!((run.status.code(), dir.path().join("lab-results").exists()), (Some(0), false));
     let run = lab(&["run", "d-fig7"], dir.path());
     assert!(text(&run.stdout).contains("figures are in band"));
-    assert!(dir.path().join("lab-results/d-fig7.svg").exists());
+    assert!(dir.path().join("lab-results/D-fig7.svg").exists());
 }
 
 #[test]

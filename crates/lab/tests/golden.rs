@@ -39,7 +39,7 @@ fn the_same_bits_at_any_number_of_threads() {
 
 #[test]
 fn another_seed_gives_other_figures_and_the_same_again() {
-    let random = ALL.iter().find(|experiment| experiment.name == "d-fig12").unwrap();
+    let random = ALL.iter().find(|experiment| experiment.name == "D-fig12").unwrap();
     let rows = |seed| random.report(seed).0.rows;
     assert_ne!(rows(1), rows(2));
     assert_eq!(rows(1), rows(1));

@@ -13,7 +13,7 @@ use fragmend_flash::host::Host;
 use fragmend_flash::ssd::Ssd;
 
 pub static EXPERIMENT: Experiment = Experiment {
-    name: "d-fig11",
+    name: "D-fig11",
     source: "FAST'24, figure 11",
     about: "files on one die, by fragmentation and by overwrites, and with the dies in turn",
     run,
@@ -80,7 +80,7 @@ fn run(_seed: u64) -> Found {
     }
     let series = ["fragmented", "dies in turn", "overwritten", "dies kept"];
     let plot = Plot::Bars {
-        name: "d-fig11".into(),
+        name: "D-fig11".into(),
         title: "Reading a file whose parts lie on one die, or on dies in turn".into(),
         axis: "per cent of a file written in one go".into(),
         series: series.map(str::to_owned).to_vec(),

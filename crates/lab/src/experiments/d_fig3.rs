@@ -12,7 +12,7 @@ use fragmend_flash::command::Hint;
 use fragmend_flash::host::Host;
 
 pub static EXPERIMENT: Experiment = Experiment {
-    name: "d-fig3",
+    name: "D-fig3",
     source: "FAST'24, figure 3",
     about: "a file of 8 MiB in 1 to 256 fragments, 8 MiB apart",
     run,
@@ -70,7 +70,7 @@ fn run(_seed: u64) -> Found {
         }
     }
     let plot = Plot::Lines {
-        name: "d-fig3".into(),
+        name: "D-fig3".into(),
         title: "Reading 8 MiB by its degree of fragmentation".into(),
         axes: ["DoF".into(), "ms".into()],
         logarithmic: true,

@@ -14,7 +14,7 @@ use crate::setup::Setup;
 use fragmend_flash::host::{Host, Spent};
 
 pub static EXPERIMENT: Experiment = Experiment {
-    name: "d-fig4-6",
+    name: "D-fig4-6",
     source: "FAST'24, figures 4 to 6",
     about: "what splitting requests costs the host, and where",
     run,
@@ -89,7 +89,7 @@ fn run(_seed: u64) -> Found {
 fn plots(alone: &[Read], deep: &[Read]) -> Vec<Plot> {
     let points = |reads: &[Read]| reads.iter().map(|r| (f64::from(r.degree), r.ms())).collect();
     let elapsed = Plot::Lines {
-        name: "d-fig4".into(),
+        name: "D-fig4".into(),
         title: "Reading 8 MiB on a ramdisk by its degree of fragmentation".into(),
         axes: ["DoF".into(), "ms".into()],
         logarithmic: true,
@@ -106,7 +106,7 @@ fn plots(alone: &[Read], deep: &[Read]) -> Vec<Plot> {
     ];
     let bars = |read: &Read| layers.iter().map(|(_, of)| of(&read.spent) as f64 / 1e6).collect();
     let composition = Plot::Bars {
-        name: "d-fig5".into(),
+        name: "D-fig5".into(),
         title: "Where the time goes, one request at a time".into(),
         axis: "ms".into(),
         series: layers.iter().map(|(name, _)| (*name).to_owned()).collect(),

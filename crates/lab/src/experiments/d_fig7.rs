@@ -17,7 +17,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 pub static EXPERIMENT: Experiment = Experiment {
-    name: "d-fig7",
+    name: "D-fig7",
     source: "FAST'24, figure 7",
     about: "what one more request costs, alone and among others",
     run,
@@ -64,7 +64,7 @@ fn run(seed: u64) -> Found {
         rows.extend(details);
     }
     let plot = Plot::Lines {
-        name: "d-fig7".into(),
+        name: "D-fig7".into(),
         title: "Reading 8 MiB in ever smaller units".into(),
         axes: ["requests".into(), "ms".into()],
         logarithmic: true,

@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 pub static EXPERIMENT: Experiment = Experiment {
-    name: "d-fig8",
+    name: "D-fig8",
     source: "FAST'24, figure 8",
     about: "reads of 4 KiB at intervals show a drive's die granularity and stripe",
     run,
@@ -122,7 +122,7 @@ fn run(seed: u64) -> Found {
         rows.push(Row::new(name, "%", paper, ours, Band::Points(3.0)));
     }
     let plot = Plot::Lines {
-        name: "d-fig8".into(),
+        name: "D-fig8".into(),
         title: "Reads of 4 KiB at intervals".into(),
         axes: ["from start to start, KiB".into(), "MB/s".into()],
         logarithmic: true,
@@ -156,7 +156,7 @@ fn odd(seed: u64, rows: &mut Vec<Row>) -> Plot {
         lines.push((preset.to_owned(), points));
     }
     Plot::Lines {
-        name: "d-fig8c".into(),
+        name: "D-fig8c".into(),
         title: "Reads of 4 KiB at intervals".into(),
         axes: ["from start to start, KiB".into(), "MB/s".into()],
         logarithmic: false,

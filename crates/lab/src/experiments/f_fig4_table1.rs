@@ -12,7 +12,7 @@ use fragmend_flash::command::Units;
 use fragmend_flash::host::{Device, Host};
 
 pub static EXPERIMENT: Experiment = Experiment {
-    name: "f-fig4-table1",
+    name: "F-fig4-table1",
     source: "FragPicker, figure 4 and table 1",
     about: "what the size of fragments and the distance between them matter to four drives",
     run,
@@ -117,8 +117,8 @@ fn run(_seed: u64) -> Found {
         lines,
     };
     let plots = vec![
-        plot("f-fig4-size", "fragment size, KiB", by_size),
-        plot("f-fig4-distance", "distance of fragments, KiB", by_distance),
+        plot("F-fig4-size", "fragment size, KiB", by_size),
+        plot("F-fig4-distance", "distance of fragments, KiB", by_distance),
     ];
     Found { rows, plots }
 }

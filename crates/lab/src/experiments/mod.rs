@@ -21,7 +21,7 @@ pub static ALL: [&Experiment; 7] = [
     &f_fig4_table1::EXPERIMENT,
 ];
 
-/// The one with this name.
+/// The one with this name, in capitals or not.
 pub fn named(name: &str) -> Option<&'static Experiment> {
-    ALL.into_iter().find(|experiment| experiment.name == name)
+    ALL.into_iter().find(|experiment| experiment.name.eq_ignore_ascii_case(name))
 }

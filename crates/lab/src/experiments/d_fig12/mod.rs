@@ -11,7 +11,7 @@ use crate::presets;
 use fragmend_flash::drive::Placement;
 
 pub static EXPERIMENT: Experiment = Experiment {
-    name: "d-fig12",
+    name: "D-fig12",
     source: "FAST'24, figure 12",
     about: "reads after fragmenting appends and overwrites, without and with hints",
     run,
@@ -33,7 +33,7 @@ fn run(seed: u64) -> Found {
     rows.extend(splits::rows(&setup, seed));
     let series = ["without hints", "with hints (FAST'24)", "file-affine (ours)"];
     let plot = Plot::Bars {
-        name: "d-fig12".into(),
+        name: "D-fig12".into(),
         title: "Read throughput after appends and overwrites".into(),
         axis: "per cent of files written in one go".into(),
         series: series.map(str::to_owned).to_vec(),
