@@ -1,11 +1,11 @@
 //! `fragmend apply` as the mover, and what its receipts come to.
 //!
 //! Its receipts come through a pipe that holds one, so it is never far ahead of who reads them:
-//! while receipt n is in hand, n + 1 lies in the pipe, with n + 2 the tool waits, and n + 3 is
-//! under way only once n + 1 was taken. That makes it certain, and no matter of speed, that cuts
-//! meet files half moved: at two receipts of each file that nobody writes, everything is synced
-//! before the next one is taken. From there to the next mark the file lies half at its old place
-//! and half at its new one, durably, and its donor is open; see [`crate::choose`].
+//! while receipt n is in hand, n + 1 lies in the pipe, with n + 2 the tool waits, and n + 3 has
+//! moved only where it is in one group with n + 2. That makes it certain, and no matter of speed,
+//! that cuts meet files half moved: at two receipts of each file that nobody writes, everything is
+//! synced before the next one is taken. From there until the mover is released the file lies half
+//! at its old place and half at its new one, durably, and its donor is open; see [`crate::choose`].
 
 use crate::files::{FileOf, MENDED, Role};
 use crate::marks::{Mark, Marks};
@@ -31,7 +31,7 @@ const HELD_AFTER: [usize; 2] = [2, 4];
 const FROZEN_AFTER: u64 = 16;
 /// How long, so that others write meanwhile.
 const HELD: Duration = Duration::from_millis(20);
-/// As far as the tool may be ahead of the receipt in hand.
+/// As far as the tool may be ahead of the receipt in hand: at [`RATE`] a group is of two ranges.
 pub const AHEAD: usize = 3;
 
 /// What the receipts come to.
@@ -135,6 +135,7 @@ pub fn apply(
             rustix::fs::syncfs(File::open(root).expect("the root")).expect("syncfs");
             marks.say(&Mark::Halfway { tag }).expect("the log");
             std::thread::sleep(HELD);
+            marks.say(&Mark::Released { tag }).expect("the log");
         }
     }
     // That a range cannot be moved is counted, and no matter of lost bytes.

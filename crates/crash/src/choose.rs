@@ -20,10 +20,9 @@ pub fn halfway(recording: &Recording) -> Vec<(u32, RangeInclusive<usize>)> {
         let of = |mark: &Mark| matches!(mark, Mark::Moved { tag: t, .. } if *t == tag);
         marks[from..].iter().filter(|(_, mark)| of(mark)).count()
     };
-    let is_move = |mark: &Mark| matches!(mark, Mark::Moved { .. } | Mark::AtRest);
     let stretch = |(n, (at, mark)): (usize, &(usize, Mark))| {
         let Mark::Halfway { tag } = *mark else { return None };
-        let (end, _) = marks[n..].iter().find(|(_, mark)| is_move(mark))?;
+        let (end, _) = marks[n..].iter().find(|(_, mark)| *mark == Mark::Released { tag })?;
         (still_to_come(n, tag) > AHEAD).then_some((tag, at + 1..=*end))
     };
     marks.iter().enumerate().filter_map(stretch).collect()

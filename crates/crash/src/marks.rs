@@ -57,6 +57,11 @@ pub enum Mark {
         /// Which file.
         tag: u32,
     },
+    /// From here on the mover of file `tag` goes on.
+    Released {
+        /// Which file.
+        tag: u32,
+    },
 }
 
 /// Bytes of a mark on its way: it is written as a sector, with zeroes behind it.
