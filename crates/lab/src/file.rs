@@ -63,6 +63,22 @@ impl FileOnDrive {
         }
     }
 
+    /// It grows by so many units, with one call that says so.
+    ///
+    /// # Errors
+    /// What the drive refused; then it has not grown.
+    pub fn append<D: Device + ?Sized>(
+        &mut self,
+        host: &mut Host<D>,
+        space: &mut Allocator,
+        units: u32,
+    ) -> Result<(), Refused> {
+        let (hint, new) = (self.append_hint(), space.take(units));
+        host.write(&[new], hint)?;
+        self.push(new);
+        Ok(())
+    }
+
     /// Where `count` units lie from the unit `from` of the file on.
     pub fn within(&self, from: u32, count: u32) -> Vec<Units> {
         let (mut at, end) = (0, from + count);

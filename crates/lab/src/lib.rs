@@ -6,6 +6,7 @@
 //! | [`setup`] | a drive and the host's way to it, as a file says |
 //! | [`presets`] | the drives of the papers |
 //! | [`file`] | files as stretches of a drive, written side by side |
+//! | [`raw`] | reads of a drive without files |
 //! | [`row`] | a figure, the paper's, and how far apart they may be |
 //! | [`experiment`] | what can be run |
 //! | [`experiments`] | one module for each |
@@ -23,6 +24,7 @@ pub mod file;
 pub mod plot;
 pub mod presets;
 pub mod random;
+pub mod raw;
 pub mod row;
 pub mod run;
 pub mod setup;

@@ -97,17 +97,13 @@ fn appended(setup: &Setup, between: Option<u32>) -> f64 {
     let (mut space, mut file) = (Allocator::from(0), FileOnDrive::default());
     if let Some(between) = between {
         for _ in 0..FRAGMENTS.min(FILE / granule) {
-            let units = space.take(granule);
-            host.write(&[units], Hint::None).expect("room");
-            file.push(units);
+            file.append(&mut host, &mut space, granule).expect("room");
             host.write(&[space.take(between)], Hint::None).expect("room");
         }
     }
     let rest = FILE - file.units();
     if rest > 0 {
-        let units = space.take(rest);
-        host.write(&[units], Hint::None).expect("room");
-        file.push(units);
+        file.append(&mut host, &mut space, rest).expect("room");
     }
     read(&mut host, &file)
 }

@@ -87,9 +87,7 @@ fn elapsed_ms(setup: &Setup, degree: u32, depth: u32) -> f64 {
     let (mut space, mut file) = (Allocator::from(0), FileOnDrive::default());
     let fragment = FILE / degree;
     for _ in 0..degree {
-        let units = space.take(fragment);
-        host.write(&[units], Hint::None).expect("room");
-        file.push(units);
+        file.append(&mut host, &mut space, fragment).expect("room");
         if fragment < FILE {
             host.write(&[space.take(FILE - fragment)], Hint::None).expect("room");
         }

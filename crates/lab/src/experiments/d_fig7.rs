@@ -8,13 +8,12 @@ use crate::experiment::{Experiment, Found};
 use crate::plot::Plot;
 use crate::presets;
 use crate::random::Random;
+use crate::raw;
 use crate::row::{Band, Row};
 use crate::setup::Setup;
-use fragmend_flash::command::{Command, Units};
+use fragmend_flash::command::Units;
 use fragmend_flash::host::Host;
 use fragmend_flash::ssd::Ssd;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "D-fig7",
@@ -39,7 +38,7 @@ fn run(seed: u64) -> Found {
         let (mut both, mut details) = (Vec::new(), Vec::new());
         for name in drives {
             let setup = presets::named(name).expect("a preset");
-            let written = written(&setup);
+            let written = raw::written(&setup, AREA);
             let counts = || (0..=8).map(|n| 1_u32 << n);
             let places = |count| places(seed, count);
             let alone: Vec<(f64, f64)> = counts()
@@ -73,16 +72,6 @@ fn run(seed: u64) -> Found {
     Found { rows, plots: vec![plot] }
 }
 
-/// A drive with data that was written in order, idle.
-fn written(setup: &Setup) -> Ssd {
-    let mut ssd = setup.ssd();
-    let step = 1024;
-    for start in (0..AREA).step_by(step) {
-        ssd.precondition(Units::new(start, step as u32)).expect("room");
-    }
-    ssd
-}
-
 /// So many of the places that all of the area makes in parts of that size.
 fn places(seed: u64, count: u32) -> Vec<Units> {
     let (unit, mut random) = (ALL / count, Random::new(seed, "interface"));
@@ -102,26 +91,12 @@ fn one_by_one(setup: &Setup, ssd: &Ssd, places: &[Units]) -> f64 {
 
 /// Milliseconds of many at a time.
 fn side_by_side(setup: &Setup, ssd: &Ssd, places: &[Units]) -> f64 {
-    let mut ssd = ssd.clone();
-    let start = ssd.idle_at();
-    let (mut now, mut last, mut under_way) = (start, start, BinaryHeap::new());
     let request = setup.host.request_bytes / 4096;
     let parts = places.iter().flat_map(|units| {
         let starts = (units.start..units.end()).step_by(request as usize);
         starts.map(|at| Units::new(at, request.min(units.end() - at)))
     });
-    for units in parts {
-        if under_way.len() >= DEPTH
-            && let Some(Reverse(end)) = under_way.pop()
-        {
-            now = now.max(end);
-        }
-        now += setup.host.request_ns;
-        let done = ssd.submit(now, &Command::Read(units)).expect("a read").done_ns;
-        under_way.push(Reverse(done));
-        last = last.max(done);
-    }
-    (last - start) as f64 / 1e6
+    raw::read(ssd.clone(), parts, DEPTH, setup.host.request_ns) as f64 / 1e6
 }
 
 /// The slope of the line that fits points best.

@@ -11,12 +11,10 @@ use crate::experiment::{Experiment, Found};
 use crate::plot::Plot;
 use crate::presets;
 use crate::random::Random;
+use crate::raw;
 use crate::row::{Band, Row};
-use crate::setup::Setup;
-use fragmend_flash::command::{Command, Units};
+use fragmend_flash::command::Units;
 use fragmend_flash::ssd::Ssd;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "D-fig8",
@@ -89,7 +87,7 @@ fn run(seed: u64) -> Found {
     let mut falls: Vec<f64> = Vec::new();
     for drive in &DRIVES {
         let setup = presets::named(drive.preset).expect("a preset");
-        let written = written(&setup);
+        let written = raw::written(&setup, AREA);
         let intervals = (0..).map(|n| 4 << n).take_while(|kib| *kib <= 1024);
         let at = |kib: u32| (kib, throughput(&written, kib / 4, READS, DEPTH, seed));
         let measured: Vec<(u32, f64)> = intervals.map(at).collect();
@@ -136,7 +134,7 @@ fn run(seed: u64) -> Found {
 fn odd(seed: u64, rows: &mut Vec<Row>) -> Plot {
     let mut lines = Vec::new();
     for (preset, stripe) in ODD {
-        let written = written(&presets::named(preset).expect("a preset"));
+        let written = raw::written(&presets::named(preset).expect("a preset"), AREA);
         let at = |kib: u32| (kib, throughput(&written, kib / 4, FEW_READS, DEPTH, seed));
         let measured: Vec<(u32, f64)> = (1..=256).map(|n| at(4 * n)).collect();
         let lowest = measured.iter().min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(kib, _)| *kib);
@@ -164,32 +162,10 @@ fn odd(seed: u64, rows: &mut Vec<Row>) -> Plot {
     }
 }
 
-/// A drive with data that was written in order, idle.
-fn written(setup: &Setup) -> Ssd {
-    let mut ssd = setup.ssd();
-    let step = 1024;
-    for start in (0..AREA).step_by(step) {
-        ssd.precondition(Units::new(start, step as u32)).expect("room");
-    }
-    ssd
-}
-
 /// MB/s of reading units at random multiples of `interval` units.
 fn throughput(ssd: &Ssd, interval: u32, reads: u32, depth: usize, seed: u64) -> f64 {
-    let (mut ssd, mut random) = (ssd.clone(), Random::new(seed, "alignment"));
-    let start = ssd.idle_at();
-    let (mut now, mut under_way) = (start, BinaryHeap::new());
-    let mut last = start;
-    for _ in 0..reads {
-        if under_way.len() >= depth
-            && let Some(Reverse(end)) = under_way.pop()
-        {
-            now = now.max(end);
-        }
-        let unit = random.below(AREA / interval) * interval;
-        let done = ssd.submit(now, &Command::Read(Units::new(unit, 1))).expect("a read");
-        last = last.max(done.done_ns);
-        under_way.push(Reverse(done.done_ns));
-    }
-    f64::from(reads) * 4096.0 / ((last - start) as f64 / 1e9) / 1e6
+    let mut random = Random::new(seed, "alignment");
+    let place = |_| Units::new(random.below(AREA / interval) * interval, 1);
+    let ns = raw::read(ssd.clone(), (0..reads).map(place), depth, 0);
+    f64::from(reads) * 4096.0 / (ns as f64 / 1e9) / 1e6
 }

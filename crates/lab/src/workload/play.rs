@@ -183,9 +183,7 @@ impl<'a, D: Device> Player<'a, D> {
                         let most = up_to.unwrap_or(*bytes);
                         let count = self.random.within(units(*bytes), units(most));
                         let file = self.files.entry(file.clone()).or_default();
-                        let (hint, new) = (file.append_hint(), self.space.take(count));
-                        host.write(&[new], hint)?;
-                        file.push(new);
+                        file.append(&mut host, &mut self.space, count)?;
                         written += u64::from(count);
                     }
                     Step::Overwrite(touch) | Step::Read(touch) => {

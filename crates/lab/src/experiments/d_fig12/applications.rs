@@ -15,7 +15,7 @@ use crate::random::Random;
 use crate::row::{Band, Row};
 use crate::setup::Setup;
 use fragmend_flash::drive::{Drive, Placement};
-use fragmend_flash::host::{Device, Host, HostPath, Shared, windows};
+use fragmend_flash::host::{Host, HostPath, Shared, windows};
 use fragmend_flash::ssd::Ssd;
 use std::cell::RefCell;
 
@@ -115,10 +115,10 @@ fn select(flash: &Drive, path: &HostPath, placement: Placement, disturbed: bool)
     for n in 0..INSERTS {
         let upto = u64::from(DATABASE) * u64::from(n + 1) / u64::from(INSERTS);
         let by = upto as u32 - database.units();
-        append(&mut host, &mut space, &mut database, by);
+        database.append(&mut host, &mut space, by).expect("room");
         host.flush().expect("a flush");
         if disturbed {
-            append(&mut host, &mut space, &mut dummy, DUMMY);
+            dummy.append(&mut host, &mut space, DUMMY).expect("room");
         }
     }
     host.now = host.now.max(host.device.idle_at());
@@ -126,17 +126,6 @@ fn select(flash: &Drive, path: &HostPath, placement: Placement, disturbed: bool)
     let start = host.now;
     host.read_buffered(&database.within(0, DATABASE)).expect("a read");
     f64::from(DATABASE) * 4096.0 / f64::from(1 << 20) / ((host.now - start) as f64 / 1e9)
-}
-
-fn append<D: Device>(
-    host: &mut Host<D>,
-    space: &mut Allocator,
-    file: &mut FileOnDrive,
-    units: u32,
-) {
-    let (hint, new) = (file.append_hint(), space.take(units));
-    host.write(&[new], hint).expect("room");
-    file.push(new);
 }
 
 /// MiB/s of ten threads that read all files of a file server.
@@ -159,11 +148,11 @@ fn serve(
     let mut files = vec![FileOnDrive::default(); FILES];
     for (file, grown) in files.iter_mut().zip(&grown) {
         let units = if fragmented { PREALLOCATED } else { *grown };
-        append(&mut host, &mut space, file, units);
+        file.append(&mut host, &mut space, units).expect("room");
     }
     if fragmented {
         for file in order {
-            append(&mut host, &mut space, &mut files[file], by);
+            files[file].append(&mut host, &mut space, by).expect("room");
         }
     }
     let start = host.now.max(host.device.idle_at());

@@ -138,9 +138,7 @@ fn measured(setup: &Setup, placement: Placement, bar: Bar, random: &mut Random) 
         if bar.overwrites {
             host.write(&file.within(n * FRAGMENT, FRAGMENT), Hint::Overwrite).expect("room");
         } else {
-            let (hint, units) = (file.append_hint(), space.take(FRAGMENT));
-            host.write(&[units], hint).expect("room");
-            file.push(units);
+            file.append(&mut host, &mut space, FRAGMENT).expect("room");
         }
         host.flush().expect("a flush");
         let dummy = if bar.random { random.within(1, 32) } else { 7 };

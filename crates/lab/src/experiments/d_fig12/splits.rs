@@ -29,10 +29,7 @@ pub fn rows(setup: &Setup, seed: u64) -> Vec<Row> {
         let mut host = Host::new(&path, &mut ssd, 0);
         let (mut space, mut file) = (Allocator::from(0), FileOnDrive::default());
         for _ in 0..APPENDS {
-            let hint = if alone { Hint::None } else { file.append_hint() };
-            let new = space.take(APPEND);
-            host.write(&[new], hint).expect("room");
-            file.push(new);
+            file.append(&mut host, &mut space, APPEND).expect("room");
             if !alone {
                 host.write(&[space.take(random.within(1, 64))], Hint::None).expect("room");
             }
