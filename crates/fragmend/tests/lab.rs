@@ -69,6 +69,29 @@ fn a_run_prints_rows_and_draws_pictures_and_exits_by_its_bands() {
     assert!(dir.path().join("lab-results/D-fig7.svg").exists());
 }
 
+/// What `fragmend lab run all` prints is in `docs/lab.md`, between two lines of ```. After a change
+/// that is meant to change figures: `GOLDEN=write cargo test --test lab`.
+#[test]
+fn the_page_of_results_is_current() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/lab.md");
+    let old = std::fs::read_to_string(&page).unwrap();
+    let run = lab(&["run", "all"], dir.path());
+    let mut parts: Vec<&str> = old.split("```\n").collect();
+    assert_eq!(parts.len(), 3);
+    let found = text(&run.stdout);
+    parts[1] = &found;
+    let new = parts.join("```\n");
+    if std::env::var_os("GOLDEN").is_some_and(|what| what == "write") {
+        std::fs::write(&page, &new).unwrap();
+    } else {
+        assert!(new == old, "docs/lab.md is not what is printed:\n{found}");
+    }
+    assert_eq!(run.status.code(), Some(2), "every figure out of its band has a reason in {found}");
+    let out = found.lines().filter(|line| line.starts_with("out of band: "));
+    assert!({ out }.all(|line| line.matches(": ").count() >= 3), "{found}");
+}
+
 #[test]
 fn a_load_of_ones_own_runs_on_a_drive_of_ones_own() {
     let dir = tempfile::tempdir().unwrap();
