@@ -144,6 +144,11 @@ impl Slots {
         self.slots.iter().enumerate().filter_map(open).collect()
     }
 
+    /// Number of one that is open, if any is.
+    pub fn first_open(&self) -> Option<u32> {
+        self.slots.iter().position(Option::is_some).map(|number| number as u32)
+    }
+
     /// Units of the host's in all of them, replaced ones included.
     pub fn units(&self) -> usize {
         self.units
