@@ -413,7 +413,12 @@ impl Ftl {
             }
         }
         for unit in units.each() {
-            if let Some(physical) = self.map.in_flash(unit) {
+            // Collection may be moving it already: then the copy that it comes from counts.
+            let physical = match self.map.get(unit) {
+                place if place != NONE && place >= BUFFERED => self.slots.member(place).old,
+                place => place,
+            };
+            if physical != NONE {
                 end = end.max(self.program_end(physical));
             }
         }
