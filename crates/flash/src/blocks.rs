@@ -133,6 +133,19 @@ impl Blocks {
         self.erases[block as usize]
     }
 
+    /// The same of every block.
+    pub fn all_erases(&self) -> &[u32] {
+        &self.erases
+    }
+
+    /// Bytes of memory that this takes at most.
+    pub fn memory_bytes(&self) -> usize {
+        // A set's nodes are half full at least.
+        let free = 2 * 2 * size_of::<(u32, u32)>();
+        let tables = size_of::<State>() + size_of::<bool>() + 3 * 2 + 4 + 2 * 8;
+        self.state.len() * (tables + free) + self.dies.len() * size_of::<Die>()
+    }
+
     /// How often a die's blocks were, in all.
     pub fn erases_of_die(&self, die: u32) -> u64 {
         self.dies[die as usize].erases
