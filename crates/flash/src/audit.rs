@@ -1,6 +1,6 @@
 //! Whether everything that the translation layer keeps twice agrees.
 
-use crate::blocks::State;
+use crate::blocks::{State, Stream};
 use crate::ftl::Ftl;
 use crate::map::{BUFFERED, NONE};
 use std::collections::BTreeMap;
@@ -35,6 +35,7 @@ impl Ftl {
         if by_owner != mapped {
             return Err(format!("{mapped} units are mapped, {by_owner} are valid"));
         }
+        self.audit_slots()?;
         let mut awaited: BTreeMap<u32, u32> = BTreeMap::new();
         for slot in self.slots.open_ones() {
             for member in &self.slots.get(slot).units {
@@ -63,6 +64,24 @@ impl Ftl {
             let free = blocks().filter(|b| self.blocks.state(*b) == State::Free).count();
             if counted != self.blocks.valid_of_die(die) || free != self.blocks.free(die) {
                 return Err(format!("die {die}: counts of valid units or free blocks differ"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever puts a shot together has one that is open, not full, and nobody else's.
+    fn audit_slots(&self) -> Result<(), String> {
+        let moving = self.moving.iter().flatten().map(|slot| (*slot, Stream::Moved));
+        let host = self.places.slots().map(|slot| (slot, Stream::Host));
+        let mut of: Vec<(u32, Stream)> = moving.chain(host).collect();
+        of.sort_by_key(|(slot, _)| *slot);
+        if of.iter().map(|(slot, _)| *slot).ne(self.slots.open_ones()) {
+            return Err(format!("slots {:?} are open, {of:?} are used", self.slots.open_ones()));
+        }
+        for (number, stream) in of {
+            let slot = self.slots.get(number);
+            if slot.stream != stream || slot.units.len() >= self.shape.shot_units as usize {
+                return Err(format!("slot {number} of {stream:?} is {slot:?}"));
             }
         }
         Ok(())

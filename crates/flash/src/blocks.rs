@@ -1,6 +1,7 @@
 //! The state of every block, and which ones of a die are written to next, collected, or spared.
 
 use crate::geometry::Shape;
+use std::collections::BTreeSet;
 
 /// What a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,10 +42,31 @@ struct Active {
 
 #[derive(Clone, Debug, Default)]
 struct Die {
-    free: Vec<u32>,
+    /// Free blocks by wear, in the order in which each stream would have them.
+    free: [BTreeSet<(u32, u32)>; 2],
     active: [Option<Active>; 2],
     valid: u32,
     erases: u64,
+}
+
+/// A stream opens the free block first for which this is least: the least worn one for the host,
+/// the most worn one for what is moved.
+fn wish(stream: Stream, erases: u32) -> u32 {
+    if stream == Stream::Host { erases } else { !erases }
+}
+
+impl Die {
+    /// A block that was erased so often is free now, or is not.
+    fn set_free(&mut self, block: u32, erases: u32, is_free: bool) {
+        for stream in [Stream::Host, Stream::Moved] {
+            let (free, entry) = (&mut self.free[stream as usize], (wish(stream, erases), block));
+            if is_free {
+                free.insert(entry)
+            } else {
+                free.remove(&entry)
+            };
+        }
+    }
 }
 
 /// All blocks.
@@ -71,9 +93,11 @@ impl Blocks {
     /// All erased, never used.
     pub fn new(shape: &Shape) -> Self {
         let blocks = shape.blocks() as usize;
-        let die = |die: u32| Die {
-            free: (die * shape.die_blocks..(die + 1) * shape.die_blocks).rev().collect(),
-            ..Die::default()
+        let die = |die: u32| {
+            let blocks = die * shape.die_blocks..(die + 1) * shape.die_blocks;
+            let free = [Stream::Host, Stream::Moved]
+                .map(|stream| blocks.clone().map(|block| (wish(stream, 0), block)).collect());
+            Die { free, ..Die::default() }
         };
         Self {
             shape: shape.clone(),
@@ -109,6 +133,19 @@ impl Blocks {
         self.erases[block as usize]
     }
 
+    /// The same of every block.
+    pub fn all_erases(&self) -> &[u32] {
+        &self.erases
+    }
+
+    /// Bytes of memory that this takes at most.
+    pub fn memory_bytes(&self) -> usize {
+        // A set's nodes are half full at least.
+        let free = 2 * 2 * size_of::<(u32, u32)>();
+        let tables = size_of::<State>() + size_of::<bool>() + 3 * 2 + 4 + 2 * 8;
+        self.state.len() * (tables + free) + self.dies.len() * size_of::<Die>()
+    }
+
     /// How often a die's blocks were, in all.
     pub fn erases_of_die(&self, die: u32) -> u64 {
         self.dies[die as usize].erases
@@ -116,13 +153,13 @@ impl Blocks {
 
     /// Blocks of a die that can be opened.
     pub fn free(&self, die: u32) -> usize {
-        self.dies[die as usize].free.len()
+        self.dies[die as usize].free[0].len()
     }
 
-    /// Those of them that wait for nothing that is in the buffer.
-    pub fn ready(&self, die: u32) -> usize {
-        let free = &self.dies[die as usize].free;
-        free.iter().filter(|block| !self.is_awaited(**block)).count()
+    /// Those of them that wait for nothing that is in the buffer, counted up to `most`.
+    pub fn ready(&self, die: u32, most: usize) -> usize {
+        let free = self.dies[die as usize].free[0].iter();
+        free.filter(|(_, block)| !self.is_awaited(*block)).take(most).count()
     }
 
     /// One more unit of a block is valid.
@@ -180,18 +217,15 @@ impl Blocks {
     /// soon written again, and the most worn one for what is moved; but none that waits for what
     /// is in the buffer, if there is another.
     pub fn next_free(&self, die: u32, stream: Stream) -> Option<u32> {
-        let key = |block: &u32| {
-            let at = *block as usize;
-            let wear = if stream == Stream::Host { self.erases[at] } else { !self.erases[at] };
-            (self.awaited[at] > 0, wear, *block)
-        };
-        self.dies[die as usize].free.iter().copied().min_by_key(key)
+        let free = &self.dies[die as usize].free[stream as usize];
+        let ready = free.iter().find(|(_, block)| !self.is_awaited(*block));
+        ready.or(free.first()).map(|(_, block)| *block)
     }
 
     /// Opens a free block, the next one of its stream; gives whether it must be erased first.
     pub fn open(&mut self, block: u32, stream: Stream) -> bool {
         let die = &mut self.dies[self.shape.die_of_block(block) as usize];
-        die.free.retain(|free| *free != block);
+        die.set_free(block, self.erases[block as usize], false);
         die.active[stream as usize] = Some(Active { block, next_shot: 0 });
         self.state[block as usize] = State::Open;
         std::mem::take(&mut self.dirty[block as usize])
@@ -230,7 +264,7 @@ impl Blocks {
         self.state[at] = State::Free;
         self.closed[at] = u16::MAX;
         self.dirty[at] = true;
-        self.dies[self.shape.die_of_block(block) as usize].free.push(block);
+        self.dies[self.shape.die_of_block(block) as usize].set_free(block, self.erases[at], true);
     }
 
     fn of_die(&self, die: u32) -> std::ops::Range<usize> {
@@ -293,7 +327,7 @@ impl Blocks {
                 _ if next_shot == 0 => {
                     // It may have been cut off in its erase.
                     (self.state[at], self.dirty[at]) = (State::Free, true);
-                    self.dies[die].free.push(block);
+                    self.dies[die].set_free(block, self.erases[at], true);
                 }
                 Some(vacant) if next_shot < self.shape.block_shots() => {
                     *vacant = Some(Active { block, next_shot });

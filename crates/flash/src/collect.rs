@@ -25,27 +25,34 @@ impl Ftl {
     }
 
     fn collect_all(&mut self, die: u32, ready: u64) -> Result<(), Full> {
-        loop {
+        // What is programmed as it is may cost as much as a victim gains: that must end.
+        for _ in 0..self.shape.die_blocks {
             let ready_ones = self.ready_blocks(die);
             if ready_ones >= FREE_BLOCKS {
                 break;
             }
-            if self.blocks.free(die) > ready_ones {
+            let victim = match self.firmware.collection {
+                Collection::Greedy => self.blocks.emptiest(die),
+                Collection::CostBenefit => self.blocks.best_by_cost(die, self.programs),
+            };
+            let is_whole = |block: u32| self.blocks.valid(block) == self.shape.block_units;
+            let gains = victim.is_some_and(|block| !is_whole(block));
+            // Free blocks wait for shots that are being put together. The units of a victim would
+            // fill them; where there is no room for that, they are programmed as they are.
+            let (free, enough) = (self.blocks.free(die), self.blocks.free(die) > FREE_BLOCKS);
+            if free > ready_ones && (ready_ones == 0 || enough || !gains) {
                 self.settle(die, ready)?;
                 if self.ready_blocks(die) > ready_ones {
                     continue;
                 }
+                if enough && ready_ones > 0 {
+                    break;
+                }
             }
-            let now = self.programs;
-            let victim = match self.firmware.collection {
-                Collection::Greedy => self.blocks.emptiest(die),
-                Collection::CostBenefit => self.blocks.best_by_cost(die, now),
-            };
             let victim = victim.ok_or(Full)?;
             // A die that is full of valid data gives some away.
-            let whole = self.blocks.valid(victim) == self.shape.block_units;
-            let to = if whole { self.emptiest_die() } else { die };
-            if whole && to == die {
+            let to = if gains { die } else { self.emptiest_die() };
+            if !gains && to == die {
                 return Err(Full);
             }
             if to != die {
@@ -64,9 +71,12 @@ impl Ftl {
         Ok(())
     }
 
-    /// Free blocks of a die that may be erased.
-    fn ready_blocks(&self, die: u32) -> usize {
-        if self.spec.protected { self.blocks.free(die) } else { self.blocks.ready(die) }
+    /// Free blocks of a die that may be erased, as far as it matters how many.
+    pub fn ready_blocks(&self, die: u32) -> usize {
+        match self.spec.protected {
+            true => self.blocks.free(die).min(FREE_BLOCKS),
+            false => self.blocks.ready(die, FREE_BLOCKS),
+        }
     }
 
     /// Programs slots that free blocks of a die wait for, where that takes no new block.

@@ -20,7 +20,7 @@ use crate::journal::Journal;
 use crate::map::{BUFFERED, Map, NONE, Wiped};
 use crate::nand::{Nand, Ticket};
 use crate::place::Places;
-use crate::slots::{Bytes, Cause, Member, Slots};
+use crate::slots::{Bytes, Cause, Member, Slot, Slots};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
@@ -228,16 +228,19 @@ impl Ftl {
 
     /// Programs a slot; what it lacks stays empty.
     pub fn program_slot(&mut self, number: u32, ready: u64) -> Result<(), Full> {
-        let (wanted, stream) = (self.slots.get(number).die, self.slots.get(number).stream);
+        let Slot { die: wanted, stream, touched, .. } = *self.slots.get(number);
+        if stream == Stream::Moved {
+            // Another die that makes room may move something here, too.
+            self.moving[wanted as usize] = None;
+        }
         let (die, of) = self.make_room(wanted, stream, ready)?;
-        // Making room may have programmed it already.
-        if !self.slots.is_open(number) {
+        // Making room may have programmed it already, and its number may be another's.
+        if !self.slots.is_open(number) || self.slots.get(number).touched != touched {
             return Ok(());
         }
         let own = self.places.is_own(number);
-        match stream {
-            Stream::Host => self.places.closed(number, wanted),
-            Stream::Moved => self.moving[wanted as usize] = None,
+        if stream == Stream::Host {
+            self.places.closed(number, wanted);
         }
         self.programs += 1;
         let first = self.blocks.next_shot(die, of, self.programs).ok_or(Full)?;
@@ -306,9 +309,9 @@ impl Ftl {
         if !self.may_open(die, stream) && self.blocks.has_open(die, other) {
             return Ok((die, other));
         }
-        // In the middle of making room for somebody else, the last free block is not for the host.
-        let least = usize::from(stream == Stream::Host && self.collecting[die as usize]);
-        if self.blocks.free(die) > least && self.may_open(die, stream) {
+        // The last block of a die that can be opened is for what is moved there.
+        let least = usize::from(stream == Stream::Host);
+        if self.ready_blocks(die) > least {
             self.open(die, stream, ready);
             return Ok((die, stream));
         }
@@ -318,9 +321,22 @@ impl Ftl {
         if let Some(place) = { places }.find(|(die, stream)| self.blocks.has_open(*die, *stream)) {
             return Ok(place);
         }
-        let dies = (0..self.shape.dies).map(|n| (die + n) % self.shape.dies);
-        let may_open = { dies }.filter(|d| self.may_open(*d, stream));
-        let other = may_open.max_by_key(|d| self.blocks.free(*d)).ok_or(Full)?;
+        // As does every other die's: they collect, too, and keep their last one as long as they can.
+        let collects = self.collecting.contains(&true);
+        for n in 1..self.shape.dies {
+            let other = (die + n) % self.shape.dies;
+            if !collects {
+                self.collect(other, ready)?;
+            }
+            if self.blocks.has_open(other, stream) {
+                return Ok((other, stream));
+            }
+            if self.ready_blocks(other) > 1 {
+                self.open(other, stream, ready);
+                return Ok((other, stream));
+            }
+        }
+        let other = (0..self.shape.dies).find(|die| self.may_open(*die, stream)).ok_or(Full)?;
         self.open(other, stream, ready);
         Ok((other, stream))
     }

@@ -80,6 +80,7 @@ pub struct Nand {
     trace: Option<Vec<Busy>>,
     counts: [u64; 4],
     busy_in_all_ns: u64,
+    channel_bytes: u64,
 }
 
 impl Nand {
@@ -96,6 +97,7 @@ impl Nand {
             trace: None,
             counts: [0; 4],
             busy_in_all_ns: 0,
+            channel_bytes: 0,
         }
     }
 
@@ -167,6 +169,7 @@ impl Nand {
     /// Sends bytes from a die's register, chunk by chunk; gives when the die and when the channel
     /// or the link is done.
     fn send(&mut self, now: u64, sensed: u64, die: u32, bytes: u32, to_host: bool) -> (u64, u64) {
+        self.channel_bytes += u64::from(bytes);
         let channel = &mut self.channels[self.shape.channel_of(die) as usize];
         let (mut left, mut at, mut arrived) = (bytes, sensed, sensed);
         let mut command_ns = self.timing.channel_command_ns;
@@ -321,6 +324,11 @@ impl Nand {
     /// For how long each channel was busy.
     pub fn channels_busy_ns(&self) -> impl Iterator<Item = u64> + '_ {
         self.channels.iter().map(Timeline::busy_ns)
+    }
+
+    /// Bytes that crossed the channels, both ways.
+    pub fn channel_bytes(&self) -> u64 {
+        self.channel_bytes
     }
 
     /// How often the dies did this.

@@ -65,6 +65,11 @@ impl Places {
         self.own.contains(&slot)
     }
 
+    /// All slots that wait for more.
+    pub fn slots(&self) -> impl Iterator<Item = u32> + '_ {
+        self.shared.iter().flatten().chain(&self.own).copied()
+    }
+
     /// After a power cut: no slot waits.
     pub fn forget(&mut self) {
         self.shared.fill(None);

@@ -58,10 +58,12 @@ impl Ftl {
     /// The capacitors last until everything is programmed.
     fn save_all(&mut self) {
         let timed = std::mem::replace(&mut self.timed, false);
-        for slot in self.slots.open_ones() {
-            if self.slots.is_open(slot) {
-                // There is room for as much as the buffer holds; if not, it stays where it was.
-                let _ = self.program_slot(slot, self.now);
+        // Making room for one may collect, and so open others.
+        while let Some(slot) = self.slots.first_open() {
+            let saved = self.program_slot(slot, self.now);
+            debug_assert_eq!(saved, Ok(()), "there is room for as much as the buffer holds");
+            if saved.is_err() {
+                break;
             }
         }
         if let Some(noted) = self.journal.unwritten() {

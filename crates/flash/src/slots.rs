@@ -52,7 +52,9 @@ pub enum Cause {
 #[derive(Clone, Debug)]
 pub struct Slots {
     slots: Vec<Option<Slot>>,
-    vacant: Vec<u32>,
+    /// Numbers that may be given again, to the same stream only: while room is made for the host's
+    /// slot, what is moved cannot have its number.
+    vacant: [Vec<u32>; 2],
     shot_units: u32,
     touches: u64,
     units: usize,
@@ -61,7 +63,7 @@ pub struct Slots {
 impl Slots {
     /// None.
     pub fn new(shot_units: u32) -> Self {
-        Self { slots: Vec::new(), vacant: Vec::new(), shot_units, touches: 0, units: 0 }
+        Self { slots: Vec::new(), vacant: Default::default(), shot_units, touches: 0, units: 0 }
     }
 
     /// A new one; gives its number.
@@ -69,7 +71,7 @@ impl Slots {
         self.touches += 1;
         let units = Vec::with_capacity(self.shot_units as usize);
         let slot = Some(Slot { die, units, stream, touched: self.touches });
-        match self.vacant.pop() {
+        match self.vacant[stream as usize].pop() {
             Some(number) => {
                 self.slots[number as usize] = slot;
                 number
@@ -113,7 +115,7 @@ impl Slots {
     /// Takes one out, to program it.
     pub fn take(&mut self, number: u32) -> Slot {
         let slot = self.slots[number as usize].take().expect("an open slot");
-        self.vacant.push(number);
+        self.vacant[slot.stream as usize].push(number);
         if slot.stream == Stream::Host {
             self.units -= slot.units.len();
         }
@@ -144,6 +146,11 @@ impl Slots {
         self.slots.iter().enumerate().filter_map(open).collect()
     }
 
+    /// Number of one that is open, if any is.
+    pub fn first_open(&self) -> Option<u32> {
+        self.slots.iter().position(Option::is_some).map(|number| number as u32)
+    }
+
     /// Units of the host's in all of them, replaced ones included.
     pub fn units(&self) -> usize {
         self.units
@@ -152,7 +159,7 @@ impl Slots {
     /// All are gone: the power was off.
     pub fn clear(&mut self) {
         self.slots.clear();
-        self.vacant.clear();
+        self.vacant.iter_mut().for_each(Vec::clear);
         self.units = 0;
     }
 }

@@ -7,13 +7,24 @@ use crate::ftl::{Ftl, Full};
 use crate::geometry::{Inconsistent, Page, Shape};
 use crate::journal::Note;
 use crate::map::{BUFFERED, NONE};
-use crate::nand::Busy;
+use crate::nand::{Busy, Work};
 use crate::recover::Recovery;
 use crate::slots::{Bytes, Cause};
 use crate::timeline::Timeline;
 
 /// A command may ask for so many units.
 const MOST_UNITS: u32 = 1 << 16;
+
+/// How often blocks were erased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockWear {
+    /// The least worn one.
+    pub least: u32,
+    /// On average, in thousandths.
+    pub mean_per_mille: u64,
+    /// The most worn one.
+    pub most: u32,
+}
 
 /// A flash SSD.
 #[derive(Clone, Debug)]
@@ -324,6 +335,51 @@ impl Ssd {
         (self.ftl.nand.busy_ns().collect(), self.ftl.nand.channels_busy_ns().collect())
     }
 
+    /// How worn the blocks are.
+    pub fn wear(&self) -> BlockWear {
+        let erases = self.ftl.blocks.all_erases();
+        let sum: u64 = erases.iter().map(|erases| u64::from(*erases)).sum();
+        BlockWear {
+            least: erases.iter().min().copied().unwrap_or(0),
+            mean_per_mille: (sum * 1000).checked_div(erases.len() as u64).unwrap_or(0),
+            most: erases.iter().max().copied().unwrap_or(0),
+        }
+    }
+
+    /// How often a die's blocks were erased, in all.
+    pub fn erases_of_die(&self, die: u32) -> u64 {
+        self.ftl.blocks.erases_of_die(die)
+    }
+
+    /// Bytes that crossed the channels, both ways, those of collection included.
+    pub fn bus_bytes(&self) -> u64 {
+        self.ftl.nand.channel_bytes()
+    }
+
+    /// How often the dies did this.
+    pub fn count(&self, work: Work) -> u64 {
+        self.ftl.nand.count(work)
+    }
+
+    /// Share of so many nanoseconds that dies (or planes) and channels were busy since the drive was
+    /// made, on average, in thousandths.
+    pub fn utilization_per_mille(&self, elapsed_ns: u64) -> (u64, u64) {
+        let share = |busy: Vec<u64>| {
+            let all = u128::from(elapsed_ns) * busy.len() as u128;
+            let sum: u64 = busy.iter().sum();
+            (u128::from(sum) * 1000).checked_div(all).unwrap_or(0) as u64
+        };
+        let (dies, channels) = self.busy_ns();
+        (share(dies), share(channels))
+    }
+
+    /// Bytes of memory that the tables take whose size follows from the drive's: mapping,
+    /// out-of-band areas, blocks. Beside them are the write buffer, what is under way, notes of
+    /// trims, and content where it is kept.
+    pub fn memory_bytes(&self) -> usize {
+        self.ftl.map.memory_bytes() + self.ftl.blocks.memory_bytes()
+    }
+
     /// Bytes of memory that the mapping takes.
     pub fn mapping_bytes(&self) -> usize {
         self.ftl.map.memory_bytes()
@@ -413,7 +469,12 @@ impl Ftl {
             }
         }
         for unit in units.each() {
-            if let Some(physical) = self.map.in_flash(unit) {
+            // Collection may be moving it already: then the copy that it comes from counts.
+            let physical = match self.map.get(unit) {
+                place if place != NONE && place >= BUFFERED => self.slots.member(place).old,
+                place => place,
+            };
+            if physical != NONE {
                 end = end.max(self.program_end(physical));
             }
         }

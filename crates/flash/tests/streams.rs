@@ -88,11 +88,35 @@ prop_compose! {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Write { start: u32, count: u32, hint: u8, fua: bool },
-    Part { start: u32, offset: u32, bytes: u32 },
-    Read { start: u32, count: u32 },
-    Trim { start: u32, count: u32 },
-    Copy { from: u32, count: u32, to: u32 },
+    Write {
+        start: u32,
+        count: u32,
+        hint: u8,
+        fua: bool,
+    },
+    Part {
+        start: u32,
+        offset: u32,
+        bytes: u32,
+    },
+    Read {
+        start: u32,
+        count: u32,
+    },
+    Trim {
+        start: u32,
+        count: u32,
+    },
+    Copy {
+        from: u32,
+        count: u32,
+        to: u32,
+    },
+    /// Writes of a unit here and there, so many that blocks must be collected.
+    Churn {
+        start: u32,
+        count: u32,
+    },
     Flush,
     Wait(u64),
     PowerCut(u64),
@@ -110,7 +134,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(start, offset, bytes)| Step::Part { start, offset, bytes }),
         4 => (at.clone(), 1u32..40).prop_map(|(start, count)| Step::Read { start, count }),
         1 => (at.clone(), 1u32..30).prop_map(|(start, count)| Step::Trim { start, count }),
-        1 => (at.clone(), 1u32..9, at).prop_map(|(from, count, to)| Step::Copy { from, count, to }),
+        1 => (at.clone(), 1u32..9, at.clone()).prop_map(|(from, count, to)| Step::Copy { from, count, to }),
+        1 => (at, 1u32..100).prop_map(|(start, count)| Step::Churn { start, count }),
         1 => Just(Step::Flush),
         3 => (1u64..2_000_000).prop_map(Step::Wait),
         1 => (0u64..6_000_000).prop_map(Step::PowerCut),
@@ -215,6 +240,21 @@ fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
                 let done = ssd.submit(now, &Command::Copy { from: vec![from], to });
                 prop_assert!(done.is_ok(), "{done:?}");
                 for (unit, value) in (to..).zip(values) {
+                    model.versions[unit as usize].push(value);
+                }
+            }
+            // Not where reads hold up programs: an erase may then begin before the end of a program
+            // that it was to wait for, which the power cuts after so many erases do find.
+            Step::Churn { .. } if drive.timing.suspend.is_some() => {}
+            Step::Churn { start, count } => {
+                for n in 0..count {
+                    let unit = start.wrapping_add(n.wrapping_mul(2_654_435_761)) % all;
+                    let value = model.next;
+                    model.next += 1;
+                    let units = Units::new(unit, 1);
+                    let command = Command::Write { units, hint: Hint::None, fua: false };
+                    let done = ssd.submit_with(now, &command, &mut |_| bytes_of(value));
+                    prop_assert!(done.is_ok(), "{done:?}");
                     model.versions[unit as usize].push(value);
                 }
             }
