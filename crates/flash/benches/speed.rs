@@ -40,6 +40,7 @@ fn drive() -> Drive {
             read_ns: vec![30_013, 42_013],
             small_read_ns: vec![29_760, 41_760],
             small_read_bytes: 4 << 10,
+            page_stays: false,
             program_ns: 185_000,
             erase_ns: 2_000_000,
             channel_bytes_per_second: 800 << 20,
