@@ -5,7 +5,7 @@
 //! | [`described`] | files that describe something, and what is wrong with them |
 //! | [`setup`] | a drive and the host's way to it, as a file says |
 //! | [`presets`] | the drives of the papers |
-//! | [`file`] | files as stretches of a drive, written side by side |
+//! | [`mod@file`] | files as stretches of a drive, written side by side |
 //! | [`raw`] | reads of a drive without files |
 //! | [`row`] | a figure, the paper's, and how far apart they may be |
 //! | [`experiment`] | what can be run |
