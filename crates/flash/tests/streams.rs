@@ -67,6 +67,7 @@ prop_compose! {
             Placement::RoundRobin, Placement::DieAffine, Placement::FileAffine,
         ]),
         benefit: bool,
+        copyback: bool,
         block_spread in prop::sample::select(vec![0u32, 4]),
     ) -> Drive {
         let mut drive = drive();
@@ -78,7 +79,8 @@ prop_compose! {
         drive.timing.suspend = suspend.then_some(Suspend { suspend_ns: 5_000, resume_ns: 3_000 });
         drive.buffer.protected = protected;
         let collection = if benefit { Collection::CostBenefit } else { Collection::Greedy };
-        drive.firmware = Firmware { placement, collection, wear: Wear { block_spread, die_spread: 3 } };
+        let wear = Wear { block_spread, die_spread: 3 };
+        drive.firmware = Firmware { placement, collection, copyback, wear };
         drive
     }
 }
