@@ -36,6 +36,7 @@ impl Ftl {
             return Err(format!("{mapped} units are mapped, {by_owner} are valid"));
         }
         self.audit_slots()?;
+        self.audit_shots()?;
         let mut awaited: BTreeMap<u32, u32> = BTreeMap::new();
         for slot in self.slots.open_ones() {
             for member in &self.slots.get(slot).units {
@@ -67,6 +68,41 @@ impl Ftl {
             }
         }
         Ok(())
+    }
+
+    /// An open block is written up to its next shot; a shot that is not written holds nothing; and
+    /// free, valid and invalid units are all there are.
+    fn audit_shots(&self) -> Result<(), String> {
+        let (shape, units) = (&self.shape, self.shape.shot_units);
+        let next: Vec<u32> = (0..shape.dies)
+            .flat_map(|die| [(die, Stream::Host), (die, Stream::Moved)])
+            .filter_map(|(die, stream)| self.blocks.peek_shot(die, stream))
+            .collect();
+        let (mut free, mut invalid) = (0, 0);
+        for first in (0..shape.units()).step_by(units as usize) {
+            let (block, begun) = (shape.block_of(first), self.map.is_begun(first));
+            if !begun && (first..first + units).any(|unit| self.map.owner(unit) != NONE) {
+                return Err(format!("unit {first} and on: somebody's, but not programmed"));
+            }
+            if self.blocks.state(block) == State::Open {
+                let next = next.iter().find(|next| shape.block_of(**next) == block);
+                if next.is_none_or(|next| begun != (first < *next)) {
+                    return Err(format!("open block {block}: {next:?} is next, {first}: {begun}"));
+                }
+            }
+            match begun {
+                false => free += units,
+                true => {
+                    let old = |unit: &u32| !self.map.is_valid(*unit);
+                    invalid += (first..first + units).filter(old).count() as u32;
+                }
+            }
+        }
+        let valid: u32 = (0..shape.dies).map(|die| self.blocks.valid_of_die(die)).sum();
+        match free + valid + invalid == shape.units() {
+            true => Ok(()),
+            false => Err(format!("{free} free, {valid} valid, {invalid} invalid do not add up")),
+        }
     }
 
     /// Whoever puts a shot together has one that is open, not full, and nobody else's.

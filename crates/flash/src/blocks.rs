@@ -237,6 +237,12 @@ impl Blocks {
         self.dies[self.shape.die_of_block(block) as usize].erases += 1;
     }
 
+    /// The same as `next_shot`, which is still to come.
+    pub fn peek_shot(&self, die: u32, stream: Stream) -> Option<u32> {
+        let Active { block, next_shot } = self.dies[die as usize].active[stream as usize]?;
+        Some(block * self.shape.block_units + next_shot * self.shape.shot_units)
+    }
+
     /// First unit of the next shot of the open block; closes it behind its last one.
     pub fn next_shot(&mut self, die: u32, stream: Stream, program: u64) -> Option<u32> {
         let active = &mut self.dies[die as usize].active[stream as usize];

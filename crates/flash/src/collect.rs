@@ -4,7 +4,7 @@
 
 use crate::blocks::{State, Stream};
 use crate::drive::Collection;
-use crate::ftl::{Ftl, Full};
+use crate::ftl::{Doing, Ftl, Full};
 use crate::map::NONE;
 use crate::slots::Cause;
 
@@ -122,6 +122,10 @@ impl Ftl {
             if valid == 0 {
                 continue;
             }
+            if valid == page && self.copies_back(at, to) {
+                self.copy_back(at, to, cause, ready)?;
+                continue;
+            }
             let ready = match self.timed {
                 true => {
                     let (page, bytes) = (self.shape.page_of(at), valid * self.shape.unit_bytes);
@@ -147,6 +151,46 @@ impl Ftl {
         }
         self.blocks.release(block);
         self.counters.collecting_ns += self.nand.busy_in_all_ns() - before;
+        Ok(())
+    }
+
+    /// Whether a flash page can be programmed where a die's moved units go, out of the die's
+    /// register.
+    fn copies_back(&self, first: u32, to: u32) -> bool {
+        let (from, shape) = (self.shape.page_of(first), &self.shape);
+        let may = self.firmware.copyback && from.die == to && shape.shot_units == shape.page_units;
+        let next = if may { self.blocks.peek_shot(to, Stream::Moved) } else { None };
+        next.is_some_and(|next| shape.page_of(next).plane == from.plane)
+    }
+
+    /// Programs a valid page to where its die's moved units go.
+    fn copy_back(&mut self, from: u32, die: u32, cause: Cause, ready: u64) -> Result<(), Full> {
+        self.programs += 1;
+        let first = self.blocks.next_shot(die, Stream::Moved, self.programs).ok_or(Full)?;
+        let (old, new) = (self.shape.block_of(from), self.shape.block_of(first));
+        let end = match self.timed {
+            true => {
+                let ticket = self.nand.copyback(self.now, ready, self.shape.page_of(from));
+                self.begin(die, ticket, Doing::Program { first, buffered: 0 });
+                self.nand.end_of(ticket)
+            }
+            false => 0,
+        };
+        self.map.stamp(first, self.programs);
+        for (from, to) in (from..from + self.shape.page_units).zip(first..) {
+            let owner = self.map.owner(from);
+            self.map.write(to, owner);
+            self.map.set(owner, to);
+            self.blocks.lose(old);
+            self.blocks.gain(new);
+            self.blocks.await_successor(old);
+            self.blocks.succeeded(old, end);
+            if let Some(content) = &mut self.content {
+                let bytes = content.get(from);
+                content.put(to, bytes);
+            }
+        }
+        *self.counters.of(cause) += u64::from(self.shape.page_units);
         Ok(())
     }
 }

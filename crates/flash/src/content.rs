@@ -21,6 +21,12 @@ impl Content {
         self.0[physical as usize] = bytes;
     }
 
+    /// What units hold is no good: their program was cut off.
+    pub fn spoil(&mut self, first: u32, count: u32, unit_bytes: u32) {
+        let units = &mut self.0[first as usize..(first + count) as usize];
+        units.fill_with(|| Some(vec![0xA5; unit_bytes as usize].into()));
+    }
+
     /// Takes all that units hold.
     pub fn take(&mut self, first: u32, count: u32) -> Vec<Bytes> {
         let units = &mut self.0[first as usize..(first + count) as usize];

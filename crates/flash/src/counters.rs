@@ -1,5 +1,7 @@
 //! What a drive has done, in units unless it says otherwise.
 
+use crate::slots::Cause;
+
 /// Counted since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -48,6 +50,17 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// What counts the units that are programmed for this.
+    pub(crate) fn of(&mut self, cause: Cause) -> &mut u64 {
+        match cause {
+            Cause::Host => &mut self.programmed,
+            Cause::Collected => &mut self.collected,
+            Cause::Levelled => &mut self.levelled,
+            Cause::Rejoined => &mut self.rejoined,
+            Cause::Copied => &mut self.copied,
+        }
+    }
+
     /// All that was programmed.
     pub fn flash_written(&self) -> u64 {
         let Self { programmed, collected, levelled, rejoined, padded, copied, .. } = self;

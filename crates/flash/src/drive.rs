@@ -102,6 +102,9 @@ pub struct Firmware {
     pub placement: Placement,
     /// Which block is collected.
     pub collection: Collection,
+    /// Whether what is moved stays in its die's register where it can (copyback): a whole shot of one
+    /// flash page, to the same plane. Otherwise it goes through the controller.
+    pub copyback: bool,
     /// When wear is evened out.
     pub wear: Wear,
 }

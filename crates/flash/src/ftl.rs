@@ -130,7 +130,8 @@ impl Ftl {
         }
     }
 
-    fn begin(&mut self, die: u32, ticket: Ticket, doing: Doing) {
+    /// A program or an erase of a die is under way from now on.
+    pub fn begin(&mut self, die: u32, ticket: Ticket, doing: Doing) {
         self.ends.push(Reverse((self.nand.end_of(ticket), die)));
         self.under_way[die as usize].push_back(UnderWay { ticket, doing });
     }
@@ -268,14 +269,7 @@ impl Ftl {
         self.counters.padded += u64::from(self.shape.shot_units) - slot.units.len() as u64;
         for (physical, member) in (first..).zip(slot.units) {
             let Member { owner, old, cause, bytes } = member;
-            let counter = match cause {
-                Cause::Host => &mut self.counters.programmed,
-                Cause::Collected => &mut self.counters.collected,
-                Cause::Levelled => &mut self.counters.levelled,
-                Cause::Rejoined => &mut self.counters.rejoined,
-                Cause::Copied => &mut self.counters.copied,
-            };
-            *counter += 1;
+            *self.counters.of(cause) += 1;
             if owner == NONE {
                 continue;
             }

@@ -28,6 +28,9 @@ impl Ftl {
                 let ended = self.nand.end_of(done.ticket) <= at || self.spec.protected;
                 match done.doing {
                     Doing::Program { first, .. } if !ended => {
+                        if let Some(content) = &mut self.content {
+                            content.spoil(first, self.shape.shot_units, self.shape.unit_bytes);
+                        }
                         self.map.tear(first);
                     }
                     // Never begun. With capacitors it may stay undone: what was in it is elsewhere.

@@ -69,6 +69,7 @@ prop_compose! {
             Placement::RoundRobin, Placement::DieAffine, Placement::FileAffine,
         ]),
         benefit: bool,
+        copyback: bool,
         block_spread in prop::sample::select(vec![0u32, 4]),
     ) -> Drive {
         let mut drive = drive();
@@ -81,7 +82,8 @@ prop_compose! {
         drive.timing.page_stays = register;
         drive.buffer.protected = protected;
         let collection = if benefit { Collection::CostBenefit } else { Collection::Greedy };
-        drive.firmware = Firmware { placement, collection, wear: Wear { block_spread, die_spread: 3 } };
+        let wear = Wear { block_spread, die_spread: 3 };
+        drive.firmware = Firmware { placement, collection, copyback, wear };
         drive
     }
 }
@@ -117,6 +119,11 @@ enum Step {
         start: u32,
         count: u32,
     },
+    /// Reads one unit again and again: its die is busy for long, others are not.
+    Hammer {
+        start: u32,
+        count: u32,
+    },
     Flush,
     Wait(u64),
     PowerCut(u64),
@@ -135,7 +142,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (at.clone(), 1u32..40).prop_map(|(start, count)| Step::Read { start, count }),
         1 => (at.clone(), 1u32..30).prop_map(|(start, count)| Step::Trim { start, count }),
         1 => (at.clone(), 1u32..9, at.clone()).prop_map(|(from, count, to)| Step::Copy { from, count, to }),
-        1 => (at, 1u32..100).prop_map(|(start, count)| Step::Churn { start, count }),
+        1 => (at.clone(), 1u32..100).prop_map(|(start, count)| Step::Churn { start, count }),
+        1 => (at, 1u32..200).prop_map(|(start, count)| Step::Hammer { start, count }),
         1 => Just(Step::Flush),
         3 => (1u64..2_000_000).prop_map(Step::Wait),
         1 => (0u64..6_000_000).prop_map(Step::PowerCut),
@@ -184,6 +192,9 @@ fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
     };
     for step in steps {
         match *step {
+            // Not where reads hold up programs: an erase may then begin before the end of a program
+            // that it was to wait for, which the power cuts after so many erases would find.
+            Step::Churn { .. } | Step::Hammer { .. } if drive.timing.suspend.is_some() => {}
             Step::Write { start, count, hint, fua } => {
                 let units = clip(start, count);
                 let hint = match hint {
@@ -226,6 +237,11 @@ fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
                     prop_assert_eq!(found(&ssd, unit), model.now(unit), "unit {}", unit);
                 }
             }
+            Step::Hammer { start, count } => {
+                for _ in 0..count {
+                    prop_assert!(ssd.submit(now, &Command::Read(clip(start, 1))).is_ok());
+                }
+            }
             Step::Trim { start, count } => {
                 let units = clip(start, count);
                 prop_assert!(ssd.submit(now, &Command::Trim(units)).is_ok());
@@ -243,9 +259,6 @@ fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
                     model.versions[unit as usize].push(value);
                 }
             }
-            // Not where reads hold up programs: an erase may then begin before the end of a program
-            // that it was to wait for, which the power cuts after so many erases do find.
-            Step::Churn { .. } if drive.timing.suspend.is_some() => {}
             Step::Churn { start, count } => {
                 for n in 0..count {
                     let unit = start.wrapping_add(n.wrapping_mul(2_654_435_761)) % all;
