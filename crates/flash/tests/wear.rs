@@ -30,6 +30,7 @@ fn drive(wear: Wear) -> Drive {
             read_ns: vec![40_000],
             small_read_ns: Vec::new(),
             small_read_bytes: 0,
+            page_stays: false,
             program_ns: 200_000,
             erase_ns: 2_000_000,
             channel_bytes_per_second: 800 << 20,
