@@ -177,6 +177,7 @@ impl Ftl {
             false => 0,
         };
         self.map.stamp(first, self.programs);
+        self.map.set_own(first, self.map.is_own(from));
         for (from, to) in (from..from + self.shape.page_units).zip(first..) {
             let owner = self.map.owner(from);
             self.map.write(to, owner);

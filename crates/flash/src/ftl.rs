@@ -316,10 +316,11 @@ impl Ftl {
             return Ok(place);
         }
         // As does every other die's: they collect, too, and keep their last one as long as they can.
-        let collects = self.collecting.contains(&true);
-        for n in 1..self.shape.dies {
+        // What has nothing valid any more is free without that.
+        for n in 0..self.shape.dies {
             let other = (die + n) % self.shape.dies;
-            if !collects {
+            if !self.collecting[other as usize] {
+                self.release_empty(other);
                 self.collect(other, ready)?;
             }
             if self.blocks.has_open(other, stream) {
@@ -333,6 +334,13 @@ impl Ftl {
         let other = (0..self.shape.dies).find(|die| self.may_open(*die, stream)).ok_or(Full)?;
         self.open(other, stream, ready);
         Ok((other, stream))
+    }
+
+    /// Closed blocks of a die without a valid unit are free.
+    fn release_empty(&mut self, die: u32) {
+        while let Some(block) = self.blocks.emptiest(die).filter(|b| self.blocks.valid(*b) == 0) {
+            self.blocks.release(block);
+        }
     }
 
     /// Whether a die has a free block that may be erased.
@@ -358,7 +366,10 @@ impl Ftl {
         if self.timed {
             let safe = match self.spec.protected {
                 true => 0,
-                false => self.blocks.safe_at(block).max(self.journal.safe_at()),
+                // Reads may have delayed what was to end by then.
+                false => {
+                    self.blocks.safe_at(block).max(self.journal.safe_at()).max(self.nand.pin())
+                }
             };
             let plane = block % self.shape.planes;
             let ticket = self.nand.erase(self.now, ready.max(safe), die, plane);
@@ -391,6 +402,7 @@ impl Ftl {
             }
         }
         self.journal_if_needed(ready);
+        self.nand.pin();
         // Planes that work alone end in any order.
         let last = self.under_way.iter().flatten().map(|done| self.nand.end_of(done.ticket)).max();
         Ok(last.map_or(ready, |end| end.max(ready)))

@@ -3,7 +3,7 @@
 //!
 //! A die does what it is told in that order, but for reads where it can be suspended: those go
 //! first, interrupt a program or an erase in its array phase, and what they interrupted goes on
-//! behind them. A program's data may have crossed the channel by then: it waits in the die's
+//! behind them, unless somebody counts on its end (see [`Nand::pin`]). A program's data may have crossed the channel by then: it waits in the die's
 //! cache register.
 
 use crate::drive::{Drive, Suspend, Timing};
@@ -54,6 +54,8 @@ struct Queued {
     array: u64,
     end: u64,
     work: Work,
+    /// Somebody counts on its end: nothing delays it any more.
+    pinned: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -154,7 +156,8 @@ impl Nand {
         };
         let (left_die, arrived) = self.send(now, start + sense, page.die, bytes, to_host);
         let id = self.next();
-        let op = Queued { id, start, array: u64::MAX, end: left_die, work: Work::Read };
+        let (work, pinned) = (Work::Read, false);
+        let op = Queued { id, start, array: u64::MAX, end: left_die, work, pinned };
         let keeps = self.keeps();
         self.busy_in_all_ns += left_die - start;
         let line = &mut self.lines[line];
@@ -197,7 +200,9 @@ impl Nand {
         suspend: Suspend,
     ) -> (u64, Option<(usize, Option<Rest>)>) {
         let queue = &mut self.lines[line].queue;
-        let (mut t, mut at) = (ready, 0);
+        let pinned = queue.iter().rposition(|op| op.pinned);
+        let mut at = pinned.map_or(0, |at| at + 1);
+        let mut t = pinned.map_or(ready, |at| queue[at].end.max(ready));
         while let Some(op) = queue.get_mut(at) {
             if op.end <= t {
                 at += 1;
@@ -256,13 +261,30 @@ impl Nand {
         self.busy_in_all_ns += end - start;
         self.lines[line].busy_ns += end - start;
         self.lines[line].held = None;
-        self.lines[line].append(Queued { id, start, array, end, work }, keeps);
+        let pinned = false;
+        self.lines[line].append(Queued { id, start, array, end, work, pinned }, keeps);
         Ticket { line: line as u32, id, start, end }
     }
 
     fn next(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
+    }
+
+    /// From now on no read delays the programs that are under way; gives when the last one ends. Where
+    /// reads never do, there is nothing to do.
+    pub fn pin(&mut self) -> u64 {
+        if self.timing.suspend.is_none() {
+            return 0;
+        }
+        let mut last = 0;
+        for op in self.lines.iter_mut().flat_map(|line| &mut line.queue) {
+            if matches!(op.work, Work::Program | Work::Copyback) {
+                op.pinned = true;
+                last = last.max(op.end);
+            }
+        }
+        last
     }
 
     /// When what the ticket is for ends, as far as is known.

@@ -468,6 +468,7 @@ impl Ftl {
                 self.program_slot(self.slots.at(place).0, ready)?;
             }
         }
+        self.nand.pin();
         for unit in units.each() {
             // Collection may be moving it already: then the copy that it comes from counts.
             let physical = match self.map.get(unit) {

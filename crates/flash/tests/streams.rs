@@ -125,6 +125,8 @@ enum Step {
         count: u32,
     },
     Flush,
+    /// The host goes on before it is done.
+    FlushGoingOn,
     Wait(u64),
     PowerCut(u64),
 }
@@ -145,6 +147,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (at.clone(), 1u32..100).prop_map(|(start, count)| Step::Churn { start, count }),
         1 => (at, 1u32..200).prop_map(|(start, count)| Step::Hammer { start, count }),
         1 => Just(Step::Flush),
+        1 => Just(Step::FlushGoingOn),
         3 => (1u64..2_000_000).prop_map(Step::Wait),
         1 => (0u64..6_000_000).prop_map(Step::PowerCut),
     ];
@@ -154,17 +157,47 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 /// What each unit may hold after a power cut: what was durable, and everything since.
 struct Model {
     versions: Vec<Vec<u32>>,
+    /// Versions of each unit that ever were.
+    ever: Vec<usize>,
+    /// When a flush is done, and how many versions of each unit there were when it was asked for.
+    flushes: Vec<(u64, Vec<usize>)>,
     next: u32,
 }
 
 impl Model {
+    fn new(units: u32) -> Self {
+        let units = units as usize;
+        Self { versions: vec![vec![0]; units], ever: vec![1; units], flushes: Vec::new(), next: 1 }
+    }
+
     fn now(&self, unit: u32) -> u32 {
         *self.versions[unit as usize].last().expect("at least one")
+    }
+
+    fn push(&mut self, unit: u32, value: u32) {
+        self.versions[unit as usize].push(value);
+        self.ever[unit as usize] += 1;
     }
 
     fn settle(&mut self, units: impl Iterator<Item = u32>) {
         for unit in units {
             self.versions[unit as usize] = vec![self.now(unit)];
+        }
+    }
+
+    /// A flush was asked for that is done then.
+    fn flush(&mut self, done: u64) {
+        self.flushes.push((done, self.ever.clone()));
+    }
+
+    /// The power fails: what was flushed by then is durable, and no other flush will ever be done.
+    fn power_cut(&mut self, at: u64) {
+        for (_, ever) in self.flushes.drain(..).filter(|(done, _)| *done <= at) {
+            for (unit, ever) in ever.into_iter().enumerate() {
+                let versions = &mut self.versions[unit];
+                let gone = self.ever[unit] - versions.len();
+                versions.drain(..(ever - 1).saturating_sub(gone));
+            }
         }
     }
 }
@@ -184,7 +217,7 @@ fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
     let mut ssd = Ssd::with_content(drive).map_err(|e| TestCaseError::fail(e.to_string()))?;
     ssd.trace();
     let all = ssd.shape().logical_units;
-    let mut model = Model { versions: vec![vec![0]; all as usize], next: 1 };
+    let mut model = Model::new(all);
     let (mut now, mut busy) = (0, Vec::new());
     let clip = |start: u32, count: u32| {
         let start = start % all;
@@ -192,9 +225,6 @@ fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
     };
     for step in steps {
         match *step {
-            // Not where reads hold up programs: an erase may then begin before the end of a program
-            // that it was to wait for, which the power cuts after so many erases would find.
-            Step::Churn { .. } | Step::Hammer { .. } if drive.timing.suspend.is_some() => {}
             Step::Write { start, count, hint, fua } => {
                 let units = clip(start, count);
                 let hint = match hint {
@@ -210,7 +240,7 @@ fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
                 let done = ssd.submit_with(now, &command, &mut contents);
                 prop_assert!(done.is_ok(), "{done:?}");
                 for unit in units.each() {
-                    model.versions[unit as usize].push(first + unit - units.start);
+                    model.push(unit, first + unit - units.start);
                 }
                 if fua {
                     now = done.map_or(now, |d| d.done_ns);
@@ -226,7 +256,7 @@ fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
                 let done = ssd.submit_with(now, &command, &mut |_| bytes_of(value));
                 prop_assert!(done.is_ok(), "{done:?}");
                 for unit in units.each() {
-                    model.versions[unit as usize].push(value);
+                    model.push(unit, value);
                 }
             }
             Step::Read { start, count } => {
@@ -246,7 +276,7 @@ fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
                 let units = clip(start, count);
                 prop_assert!(ssd.submit(now, &Command::Trim(units)).is_ok());
                 for unit in units.each() {
-                    model.versions[unit as usize].push(0);
+                    model.push(unit, 0);
                 }
             }
             Step::Copy { from, count, to } => {
@@ -256,7 +286,7 @@ fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
                 let done = ssd.submit(now, &Command::Copy { from: vec![from], to });
                 prop_assert!(done.is_ok(), "{done:?}");
                 for (unit, value) in (to..).zip(values) {
-                    model.versions[unit as usize].push(value);
+                    model.push(unit, value);
                 }
             }
             Step::Churn { start, count } => {
@@ -268,7 +298,7 @@ fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
                     let command = Command::Write { units, hint: Hint::None, fua: false };
                     let done = ssd.submit_with(now, &command, &mut |_| bytes_of(value));
                     prop_assert!(done.is_ok(), "{done:?}");
-                    model.versions[unit as usize].push(value);
+                    model.push(unit, value);
                 }
             }
             Step::Flush => {
@@ -277,11 +307,17 @@ fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
                 now = now.max(done.map_or(0, |d| d.done_ns));
                 model.settle(0..all);
             }
+            Step::FlushGoingOn => {
+                let done = ssd.submit(now, &Command::Flush);
+                prop_assert!(done.is_ok());
+                model.flush(done.map_or(0, |d| d.done_ns));
+            }
             Step::Wait(ns) => now += ns,
             Step::PowerCut(later) => {
                 now += later;
                 busy.extend(ssd.traced(now));
                 ssd.power_cut(now);
+                model.power_cut(now);
                 for unit in 0..all {
                     let value = found(&ssd, unit);
                     let may = &model.versions[unit as usize];
@@ -292,6 +328,7 @@ fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
                     };
                     prop_assert!(fine, "unit {} holds {}, of {:?}", unit, value, may);
                     model.versions[unit as usize] = vec![value];
+                    model.ever[unit as usize] = 1;
                 }
             }
         }
