@@ -11,7 +11,7 @@ use crate::slots::Cause;
 /// A die that opens a block for the host keeps one more free, to move things to.
 const FREE_BLOCKS: usize = 2;
 /// Wear of a die is looked at after so many erases.
-const LEVEL_AFTER: u64 = 32;
+const LEVEL_AFTER: u64 = 8;
 
 impl Ftl {
     /// Collects blocks of a die until there are enough free ones.

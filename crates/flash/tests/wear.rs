@@ -89,8 +89,8 @@ fn die_spread(ssd: &Ssd) -> u64 {
     (most - least) / u64::from(ssd.shape().die_blocks)
 }
 
-/// Wear is looked at after every 32 erases of a die, and then one block changes places; a few blocks
-/// are written again and again in between. So the bound is some times 32, and what matters is that
+/// Wear is looked at after every 8 erases of a die, and then one block changes places; a few blocks
+/// are written again and again in between. So the bound is some times 8, and what matters is that
 /// it is one: twice the writes do not reach it either.
 #[test]
 fn blocks_of_a_die_wear_evenly() {
@@ -102,8 +102,8 @@ fn blocks_of_a_die_wear_evenly() {
     let (with, longer) = (spread(8, 400_000), spread(8, 800_000));
     let (without, longer_without) = (spread(0, 400_000), spread(0, 800_000));
     println!("spread {with}, then {longer}; {without}, then {longer_without} without levelling");
-    assert!(with <= 4 * 32 && longer <= 4 * 32, "{with}, {longer}");
-    assert!(without > 8 * 32 && longer_without > without * 3 / 2, "{without}, {longer_without}");
+    assert!(with <= 4 * 8 && longer <= 4 * 8, "{with}, {longer}");
+    assert!(without > 32 * 8 && longer_without > without * 3 / 2, "{without}, {longer_without}");
 }
 
 /// Two units stay on the die that has them, until it is worn; then they go elsewhere.
