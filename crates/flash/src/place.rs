@@ -14,7 +14,7 @@ use crate::drive::Placement;
 use crate::ftl::{Ftl, Full};
 use crate::geometry::Shape;
 use crate::map::{BUFFERED, NONE};
-use crate::slots::{Bytes, Cause};
+use crate::slots::{Bytes, Cause, Slot, Slots};
 
 /// Whose turn it is, and which slots wait for more.
 #[derive(Clone, Debug)]
@@ -310,12 +310,12 @@ impl Ftl {
                 let die = self.with_room(die);
                 let slot = self.open_own(die, ready)?;
                 ready = self.bring_along(slot, &own, ready)?;
-                (die, self.slots.is_open(slot).then_some(slot))
+                (die, self.places.is_own(slot).then_some(slot))
             }
         };
         for unit in units.each() {
             ready = self.wait_for_room(ready)?;
-            let own = match slot.filter(|slot| self.slots.is_open(*slot)) {
+            let own = match slot.filter(|slot| self.places.is_own(*slot)) {
                 Some(slot) => slot,
                 None => {
                     die = self.with_room(die);
@@ -328,7 +328,7 @@ impl Ftl {
             }
         }
         // It was gone on with last.
-        if let Some(slot) = slot.filter(|slot| self.slots.is_open(*slot)) {
+        if let Some(slot) = slot.filter(|slot| self.places.is_own(*slot)) {
             self.places.own.retain(|own| *own != slot);
             self.places.own.push(slot);
         }
@@ -356,15 +356,23 @@ impl Ftl {
     fn open_own(&mut self, die: u32, ready: u64) -> Result<u32, Full> {
         while self.places.own.len() >= self.places.own_limit.max(1) {
             let oldest = self.places.own.remove(0);
-            let die = self.slots.get(oldest).die;
+            let Slot { die, touched, .. } = *self.slots.get(oldest);
+            // Making room for the others may program it as it is.
+            let is_there =
+                |slots: &Slots| slots.is_open(oldest) && slots.get(oldest).touched == touched;
             for index in 0..self.slots.get(oldest).units.len() {
+                if !is_there(&self.slots) {
+                    break;
+                }
                 let member = &self.slots.get(oldest).units[index];
                 let (owner, cause, bytes) = (member.owner, member.cause, member.bytes.clone());
                 if owner != NONE {
                     self.put_shared(die, owner, cause, bytes, ready)?;
                 }
             }
-            self.slots.take(oldest);
+            if is_there(&self.slots) {
+                self.slots.take(oldest);
+            }
         }
         let slot = self.slots.open(die, Stream::Host);
         self.places.own.push(slot);
