@@ -1,8 +1,10 @@
 //! Where hints put what is appended: FAST'24's, and ours, which wastes no flash page on appends of
 //! less than one.
 
+mod support;
+
 use fragmend_flash::command::{Command, Hint, Units};
-use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Placement, Timing};
+use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Placement};
 use fragmend_flash::geometry::Geometry;
 use fragmend_flash::ssd::Ssd;
 use std::collections::BTreeSet;
@@ -26,23 +28,7 @@ fn drive(placement: Placement, protected: bool) -> Drive {
             die_granularity_bytes: PAGE * 4096,
             over_provisioning_per_mille: 250,
         },
-        timing: Timing {
-            read_ns: vec![40_000],
-            small_read_ns: Vec::new(),
-            small_read_bytes: 0,
-            page_stays: false,
-            program_ns: 185_000,
-            erase_ns: 2_000_000,
-            channel_bytes_per_second: 800 << 20,
-            channel_chunk_bytes: 16 << 10,
-            channel_command_ns: 0,
-            link_bytes_per_second: 3360 << 20,
-            firmware_read_ns: 30_000,
-            firmware_small_read_ns: 20_000,
-            small_command_bytes: 4096,
-            firmware_busy_ns: 0,
-            suspend: None,
-        },
+        timing: support::timing(16 << 10),
         buffer: BufferSpec {
             bytes: 4 << 20,
             command_ns: 4_000,

@@ -1,6 +1,8 @@
 //! Random streams of commands with power cuts on small drives of many kinds: what is read is what
 //! was acknowledged last, the tables agree, no die does two things at once, wear stays even.
 
+mod support;
+
 use fragmend_flash::command::{Command, Hint, Units};
 use fragmend_flash::drive::{
     BufferSpec, Collection, Drive, Firmware, Placement, Suspend, Timing, Wear,
@@ -30,20 +32,10 @@ fn drive() -> Drive {
         },
         timing: Timing {
             read_ns: vec![30_000, 42_000],
-            small_read_ns: Vec::new(),
-            small_read_bytes: 0,
-            page_stays: false,
-            program_ns: 185_000,
-            erase_ns: 2_000_000,
-            channel_bytes_per_second: 800 << 20,
-            channel_chunk_bytes: UNIT,
-            channel_command_ns: 0,
-            link_bytes_per_second: 3360 << 20,
             firmware_read_ns: 30_000,
             firmware_small_read_ns: 20_000,
-            small_command_bytes: UNIT,
             firmware_busy_ns: 500,
-            suspend: None,
+            ..support::timing(UNIT)
         },
         buffer: BufferSpec {
             bytes: u64::from(UNIT) * 40,

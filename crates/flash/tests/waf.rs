@@ -9,8 +9,10 @@
 //! are a part of that, as many as it takes for the average to be what the drive's fill demands.
 //! Writes for each of the host's are b / (b - E\[valid units of a victim\]).
 
+mod support;
+
 use fragmend_flash::command::{Command, Hint, Units};
-use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Timing, Wear};
+use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Wear};
 use fragmend_flash::geometry::Geometry;
 use fragmend_flash::ssd::Ssd;
 
@@ -32,23 +34,7 @@ fn drive(over_provisioning_per_mille: u32) -> Drive {
             die_granularity_bytes: 4 * UNIT,
             over_provisioning_per_mille,
         },
-        timing: Timing {
-            read_ns: vec![40_000],
-            small_read_ns: Vec::new(),
-            small_read_bytes: 0,
-            page_stays: false,
-            program_ns: 200_000,
-            erase_ns: 2_000_000,
-            channel_bytes_per_second: 800 << 20,
-            channel_chunk_bytes: 4 * UNIT,
-            channel_command_ns: 0,
-            link_bytes_per_second: 3200 << 20,
-            firmware_read_ns: 0,
-            firmware_small_read_ns: 0,
-            small_command_bytes: UNIT,
-            firmware_busy_ns: 0,
-            suspend: None,
-        },
+        timing: support::timing(4 * UNIT),
         buffer: BufferSpec {
             bytes: u64::from(UNIT) * 64,
             command_ns: 0,

@@ -2,8 +2,10 @@
 //! when a hint would keep a hot file on one of them. Without levelling neither bound holds.
 //! And the counters that say so, with those of time and traffic.
 
+mod support;
+
 use fragmend_flash::command::{Command, Hint, Units};
-use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Placement, Timing, Wear};
+use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Placement, Wear};
 use fragmend_flash::geometry::Geometry;
 use fragmend_flash::nand::Work;
 use fragmend_flash::ssd::Ssd;
@@ -26,23 +28,7 @@ fn drive(wear: Wear) -> Drive {
             die_granularity_bytes: 2 * UNIT,
             over_provisioning_per_mille: 150,
         },
-        timing: Timing {
-            read_ns: vec![40_000],
-            small_read_ns: Vec::new(),
-            small_read_bytes: 0,
-            page_stays: false,
-            program_ns: 200_000,
-            erase_ns: 2_000_000,
-            channel_bytes_per_second: 800 << 20,
-            channel_chunk_bytes: 2 * UNIT,
-            channel_command_ns: 0,
-            link_bytes_per_second: 3200 << 20,
-            firmware_read_ns: 0,
-            firmware_small_read_ns: 0,
-            small_command_bytes: UNIT,
-            firmware_busy_ns: 0,
-            suspend: None,
-        },
+        timing: support::timing(2 * UNIT),
         buffer: BufferSpec {
             bytes: u64::from(UNIT) * 64,
             command_ns: 0,

@@ -1,6 +1,8 @@
 //! Zones against a model: what was written is there, in order and nowhere else, across resets and
 //! power cuts; blocks wear evenly.
 
+mod support;
+
 use fragmend_flash::command::{Command, Hint, Refused, Units, ZoneAction};
 use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Timing};
 use fragmend_flash::geometry::Geometry;
@@ -28,20 +30,9 @@ fn drive() -> Drive {
         },
         timing: Timing {
             read_ns: vec![80_000],
-            small_read_ns: Vec::new(),
-            small_read_bytes: 0,
-            page_stays: false,
             program_ns: 700_000,
             erase_ns: 3_000_000,
-            channel_bytes_per_second: 700 << 20,
-            channel_chunk_bytes: UNIT,
-            channel_command_ns: 0,
-            link_bytes_per_second: 3200 << 20,
-            firmware_read_ns: 0,
-            firmware_small_read_ns: 0,
-            small_command_bytes: UNIT,
-            firmware_busy_ns: 0,
-            suspend: None,
+            ..support::timing(UNIT)
         },
         buffer: BufferSpec {
             bytes: u64::from(UNIT) * 64,

@@ -1,0 +1,24 @@
+//! What small drives have in common; each test says what is different.
+
+use fragmend_flash::drive::Timing;
+
+/// Times of a drive whose channels take so many bytes at once; its firmware takes none.
+pub fn timing(chunk: u32) -> Timing {
+    Timing {
+        read_ns: vec![40_000],
+        small_read_ns: Vec::new(),
+        small_read_bytes: 0,
+        page_stays: false,
+        program_ns: 200_000,
+        erase_ns: 2_000_000,
+        channel_bytes_per_second: 800 << 20,
+        channel_chunk_bytes: chunk,
+        channel_command_ns: 0,
+        link_bytes_per_second: 3200 << 20,
+        firmware_read_ns: 0,
+        firmware_small_read_ns: 0,
+        small_command_bytes: chunk,
+        firmware_busy_ns: 0,
+        suspend: None,
+    }
+}
