@@ -114,6 +114,11 @@ impl Ftl {
     ) -> Result<(), Full> {
         let before = self.nand.busy_in_all_ns();
         let (first, page) = (block * self.shape.block_units, self.shape.page_units);
+        // Owners lie anywhere in the map. Looked up all at once, they are waited for side by side,
+        // and then they are in the processor's cache.
+        let all = first..first + self.shape.block_units;
+        let valid = all.fold(0, |sum, unit| sum + u32::from(self.map.is_valid(unit)));
+        assert_eq!(valid, self.blocks.valid(block), "valid units of block {block}");
         for at in (first..first + self.shape.block_units).step_by(page as usize) {
             if self.blocks.valid(block) == 0 {
                 break;
