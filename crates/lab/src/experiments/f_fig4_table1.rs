@@ -6,9 +6,9 @@ use crate::experiment::{Experiment, Found};
 use crate::file::{Allocator, FileOnDrive};
 use crate::plot::Plot;
 use crate::presets;
+use crate::raw;
 use crate::row::{Band, Row};
 use crate::setup::Setup;
-use fragmend_flash::command::Units;
 use fragmend_flash::host::{Device, Host};
 
 pub static EXPERIMENT: Experiment = Experiment {
@@ -136,11 +136,7 @@ fn throughput(setup: &Setup, fragment_kib: u32, distance_kib: u32) -> f64 {
     let elapsed = match &setup.flash {
         None => read(setup, &mut *setup.device(), &file, 0),
         Some(_) => {
-            let mut ssd = setup.ssd();
-            for start in (0..all).step_by(1024) {
-                let units = Units::new(start, 1024.min(all - start));
-                ssd.precondition(units).expect("room");
-            }
+            let mut ssd = raw::written(setup, all);
             let now = ssd.idle_at();
             read(setup, &mut ssd, &file, now)
         }
