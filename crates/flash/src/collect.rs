@@ -10,8 +10,6 @@ use crate::slots::Cause;
 
 /// A die that opens a block for the host keeps one more free, to move things to.
 const FREE_BLOCKS: usize = 2;
-/// Wear of a die is looked at after so many erases.
-const LEVEL_AFTER: u64 = 8;
 
 impl Ftl {
     /// Collects blocks of a die until there are enough free ones.
@@ -62,7 +60,10 @@ impl Ftl {
         }
         let spread = self.firmware.wear.block_spread;
         if spread > 0 && self.blocks.erases_of_die(die) >= self.level_at[die as usize] {
-            self.level_at[die as usize] = self.blocks.erases_of_die(die) + LEVEL_AFTER;
+            // Were all blocks cold but one, each would have to move once in `spread` rounds: one in
+            // `spread` erases. Twice as often leaves room.
+            let after = u64::from(spread / 2).max(1);
+            self.level_at[die as usize] = self.blocks.erases_of_die(die) + after;
             let least = self.blocks.least_worn(die).filter(|(_, less)| *less > spread);
             if let Some((block, _)) = least {
                 self.move_block(block, die, Cause::Levelled, ready)?;

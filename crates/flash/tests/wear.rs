@@ -75,9 +75,9 @@ fn die_spread(ssd: &Ssd) -> u64 {
     (most - least) / u64::from(ssd.shape().die_blocks)
 }
 
-/// Wear is looked at after every 8 erases of a die, and then one block changes places; a few blocks
-/// are written again and again in between. So the bound is some times 8, and what matters is that
-/// it is one: twice the writes do not reach it either.
+/// Wear is looked at after every few erases of a die, and then one block changes places; a few blocks
+/// are written again and again in between. So the bound is some times the spread of 8, and what
+/// matters is that it is one: twice the writes do not reach it either.
 #[test]
 fn blocks_of_a_die_wear_evenly() {
     let spread = |block_spread, writes| {
