@@ -8,6 +8,7 @@
 //! | module | its job |
 //! |---|---|
 //! | [`host`] | from a system call to commands |
+//! | `path` | what that costs and allows |
 //! | [`command`] | what a host may ask, and what it gets back |
 //! | [`ssd`] | carries it out |
 //! | [`counters`] | what that came to |
@@ -36,6 +37,7 @@ pub mod inplace;
 mod journal;
 mod map;
 pub mod nand;
+mod path;
 mod place;
 mod recover;
 mod slots;

@@ -108,7 +108,9 @@ impl Ftl {
                 match self.die_of_logical(predecessor) {
                     Some(die) => {
                         self.counters.hints_taken += 1;
-                        self.along_dies((die + 1) % self.shape.dies, units, cause, contents, ready)
+                        let first = (die + 1) % self.shape.dies;
+                        self.along_dies(first, units, cause, contents, ready)
+                            .map(|(ready, _)| ready)
                     }
                     None => self.without(units, cause, contents, ready),
                 }
@@ -152,21 +154,14 @@ impl Ftl {
         units: Units,
         cause: Cause,
         contents: Contents,
-        mut ready: u64,
+        ready: u64,
     ) -> Result<u64, Full> {
-        for unit in units.each() {
-            ready = self.wait_for_room(ready)?;
-            let die = self.with_room(self.places.turn);
-            self.put_shared(die, unit, cause, contents(unit), ready)?;
-            self.places.turn = match self.places.fill(die, self.shape.granule_units) {
-                true => (die + 1) % self.shape.dies,
-                false => die,
-            };
-        }
+        let (ready, next) = self.along_dies(self.places.turn, units, cause, contents, ready)?;
+        self.places.turn = next;
         Ok(ready)
     }
 
-    /// From a die on, the next one whenever a granule is full.
+    /// From a die on, the next one whenever a granule is full; gives which one is next, too.
     fn along_dies(
         &mut self,
         first: u32,
@@ -174,7 +169,7 @@ impl Ftl {
         cause: Cause,
         contents: Contents,
         mut ready: u64,
-    ) -> Result<u64, Full> {
+    ) -> Result<(u64, u32), Full> {
         let mut die = first;
         for unit in units.each() {
             ready = self.wait_for_room(ready)?;
@@ -184,7 +179,7 @@ impl Ftl {
                 die = (die + 1) % self.shape.dies;
             }
         }
-        Ok(ready)
+        Ok((ready, die))
     }
 
     /// Each unit to the die that has it, unless that is worn.

@@ -15,18 +15,10 @@ const PAGE: u32 = 8;
 fn drive(placement: Placement, protected: bool) -> Drive {
     Drive {
         geometry: Geometry {
-            channels: 2,
-            dies_per_channel: 2,
-            planes_per_die: 1,
-            planes_together: false,
-            planes_read_alone: false,
             blocks_per_plane: 64,
             pages_per_block: 32,
-            flash_page_bytes: PAGE * 4096,
-            one_shot_bytes: PAGE * 4096,
-            mapping_unit_bytes: 4096,
-            die_granularity_bytes: PAGE * 4096,
             over_provisioning_per_mille: 250,
+            ..support::geometry(4096, PAGE)
         },
         timing: support::timing(16 << 10),
         buffer: BufferSpec {

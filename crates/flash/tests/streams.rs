@@ -7,7 +7,6 @@ use fragmend_flash::command::{Command, Hint, Units};
 use fragmend_flash::drive::{
     BufferSpec, Collection, Drive, Firmware, Placement, Suspend, Timing, Wear,
 };
-use fragmend_flash::geometry::Geometry;
 use fragmend_flash::ssd::Ssd;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -16,20 +15,7 @@ const UNIT: u32 = 512;
 
 fn drive() -> Drive {
     Drive {
-        geometry: Geometry {
-            channels: 2,
-            dies_per_channel: 2,
-            planes_per_die: 1,
-            planes_together: false,
-            planes_read_alone: false,
-            blocks_per_plane: 16,
-            pages_per_block: 8,
-            flash_page_bytes: 2 * UNIT,
-            one_shot_bytes: 2 * UNIT,
-            mapping_unit_bytes: UNIT,
-            die_granularity_bytes: 2 * UNIT,
-            over_provisioning_per_mille: 500,
-        },
+        geometry: support::geometry(UNIT, 2),
         timing: Timing {
             read_ns: vec![30_000, 42_000],
             firmware_read_ns: 30_000,

@@ -21,18 +21,11 @@ const UNIT: u32 = 4096;
 fn drive(over_provisioning_per_mille: u32) -> Drive {
     Drive {
         geometry: Geometry {
-            channels: 2,
             dies_per_channel: 1,
-            planes_per_die: 1,
-            planes_together: false,
-            planes_read_alone: false,
             blocks_per_plane: 1024,
             pages_per_block: 16,
-            flash_page_bytes: 4 * UNIT,
-            one_shot_bytes: 4 * UNIT,
-            mapping_unit_bytes: UNIT,
-            die_granularity_bytes: 4 * UNIT,
             over_provisioning_per_mille,
+            ..support::geometry(UNIT, 4)
         },
         timing: support::timing(4 * UNIT),
         buffer: BufferSpec {

@@ -15,18 +15,10 @@ const UNIT: u32 = 4096;
 fn drive(wear: Wear) -> Drive {
     Drive {
         geometry: Geometry {
-            channels: 2,
-            dies_per_channel: 2,
-            planes_per_die: 1,
-            planes_together: false,
-            planes_read_alone: false,
             blocks_per_plane: 64,
             pages_per_block: 16,
-            flash_page_bytes: 2 * UNIT,
-            one_shot_bytes: 2 * UNIT,
-            mapping_unit_bytes: UNIT,
-            die_granularity_bytes: 2 * UNIT,
             over_provisioning_per_mille: 150,
+            ..support::geometry(UNIT, 2)
         },
         timing: support::timing(2 * UNIT),
         buffer: BufferSpec {

@@ -15,18 +15,9 @@ const UNIT: u32 = 512;
 fn drive() -> Drive {
     Drive {
         geometry: Geometry {
-            channels: 2,
-            dies_per_channel: 2,
-            planes_per_die: 1,
-            planes_together: false,
-            planes_read_alone: false,
             blocks_per_plane: 12,
-            pages_per_block: 8,
-            flash_page_bytes: UNIT,
-            one_shot_bytes: UNIT,
-            mapping_unit_bytes: UNIT,
-            die_granularity_bytes: UNIT,
             over_provisioning_per_mille: 1000,
+            ..support::geometry(UNIT, 1)
         },
         timing: Timing {
             read_ns: vec![80_000],

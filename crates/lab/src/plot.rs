@@ -1,5 +1,6 @@
 //! Pictures of experiments, as SVG.
 
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use std::path::Path;
 
@@ -68,6 +69,20 @@ fn height(y: &f64) -> String {
     if *y < 10.0 { format!("{y:.1}") } else { format!("{y:.0}") }
 }
 
+/// The area in which a picture's series are.
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// The names of its series, in a box.
+fn legend<'a>(chart: &mut Chart<'a, 'a>) -> Result<(), String> {
+    let drawn = chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE)
+        .border_style(BLACK)
+        .draw();
+    drawn.map_err(|e| e.to_string())
+}
+
 impl Plot {
     /// Name of its file, without its ending.
     pub fn name(&self) -> &str {
@@ -129,12 +144,7 @@ impl Plot {
                 .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color));
             chart.draw_series(points.iter().map(|at| Circle::new(*at, 3, color.filled())))?;
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE)
-            .border_style(BLACK)
-            .draw()?;
+        legend(&mut chart)?;
         area.present()?;
         Ok(())
     }
@@ -176,12 +186,7 @@ impl Plot {
                 move |(x, y)| Rectangle::new([(x, y - 5), (x + 12, y + 5)], color.filled()),
             );
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperLeft)
-            .background_style(WHITE)
-            .border_style(BLACK)
-            .draw()?;
+        legend(&mut chart)?;
         area.present()?;
         Ok(())
     }

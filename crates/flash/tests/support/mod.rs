@@ -1,6 +1,7 @@
 //! What small drives have in common; each test says what is different.
 
 use fragmend_flash::drive::Timing;
+use fragmend_flash::geometry::Geometry;
 
 /// Times of a drive whose channels take so many bytes at once; its firmware takes none.
 pub fn timing(chunk: u32) -> Timing {
@@ -20,5 +21,25 @@ pub fn timing(chunk: u32) -> Timing {
         small_command_bytes: chunk,
         firmware_busy_ns: 0,
         suspend: None,
+    }
+}
+
+/// Four dies on two channels, each of one plane of 16 blocks of 8 pages; pages, shots and granules
+/// are so many units.
+pub fn geometry(unit: u32, page_units: u32) -> Geometry {
+    let page = page_units * unit;
+    Geometry {
+        channels: 2,
+        dies_per_channel: 2,
+        planes_per_die: 1,
+        planes_together: false,
+        planes_read_alone: false,
+        blocks_per_plane: 16,
+        pages_per_block: 8,
+        flash_page_bytes: page,
+        one_shot_bytes: page,
+        mapping_unit_bytes: unit,
+        die_granularity_bytes: page,
+        over_provisioning_per_mille: 500,
     }
 }
