@@ -10,6 +10,7 @@
 //! | `begin` | what must hold before anything is touched |
 //! | [`run`] | the plan, file by file, batch by batch, step by step |
 //! | `look` | the last look at a range before it is touched |
+//! | `point` | where a test stops a move |
 //! | [`pace`] | how fast, and when to yield to others |
 //! | [`receipt`] | what was done: events, receipts, the summary |
 
@@ -18,6 +19,7 @@ mod bytes;
 pub mod engine;
 mod look;
 pub mod pace;
+mod point;
 pub mod receipt;
 pub mod rewrite;
 pub mod run;

@@ -67,6 +67,13 @@ pub struct Receipt {
     pub extents_after: Option<u64>,
     /// Bytes exchanged.
     pub moved_bytes: u64,
+    /// The interface that moved them, as its header or manual names it (`EXT4_IOC_MOVE_EXT`); absent
+    /// if nothing moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primitive: Option<String>,
+    /// Why it was not the one that this file system has for it, where another one stood in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<String>,
     /// Bytes of space that it takes, or would take, for good: others keep what it shared with them.
     /// Or it is stored in more bytes now, compressed less than it was.
     #[serde(default)]
@@ -107,6 +114,12 @@ pub struct Summary {
     /// Bytes exchanged, undone moves included.
     #[schemars(extend("x-unit" = "bytes"))]
     pub moved_bytes: u64,
+    /// The same, by the interface that moved them.
+    #[serde(default)]
+    pub moved_by_primitive: BTreeMap<String, u64>,
+    /// Ranges that another interface moved than the one that their file system has for it.
+    #[serde(default)]
+    pub ranges_by_fallback: u64,
     /// Bytes that the kernel charged to this process as written (`/proc/self/io`).
     #[schemars(extend("x-unit" = "bytes"))]
     pub written_bytes: u64,

@@ -6,7 +6,7 @@ use crate::engine::{Choice, Refused};
 use crate::look::{Ready, look};
 use crate::pace::{Pacer, Rate};
 use crate::receipt::{Event, Outcome, Receipt, Start, Summary};
-use fragmend_layout::{ByteRange, Movable, Moves, PathText, Skip, SkipReason, Volume};
+use fragmend_layout::{ByteRange, Movable, Moves, PathText, Relocated, Skip, SkipReason, Volume};
 use fragmend_plan::{PlanSource, PlannedFile, PlannedRange};
 use fragmend_sys::process;
 use std::collections::HashMap;
@@ -362,6 +362,7 @@ impl Run<'_> {
             let done = file.relocate(index, part);
             let held = done.held.as_secs_f64();
             receipt.longest_step_seconds = receipt.longest_step_seconds.max(held);
+            note_primitive(&mut receipt, &done);
             receipt.moved_bytes += done.moved;
             problem = done.skip;
             if whole {
@@ -428,6 +429,10 @@ impl Run<'_> {
     fn receive(&mut self, receipt: Receipt) {
         let s = &mut self.summary;
         s.moved_bytes += receipt.moved_bytes;
+        if let Some(primitive) = &receipt.primitive {
+            *s.moved_by_primitive.entry(primitive.clone()).or_default() += receipt.moved_bytes;
+            s.ranges_by_fallback += u64::from(receipt.fallback.is_some());
+        }
         s.longest_step_seconds = s.longest_step_seconds.max(receipt.longest_step_seconds);
         match receipt.outcome {
             Outcome::Moved => {
@@ -458,12 +463,23 @@ impl Run<'_> {
             extents_before: pieces,
             extents_after: None,
             moved_bytes: 0,
+            primitive: None,
+            fallback: None,
             space_cost_bytes: 0,
             seconds: 0.0,
             longest_step_seconds: 0.0,
             reason: None,
             detail: None,
         }
+    }
+}
+
+/// What moved the bytes, for the receipt.
+fn note_primitive(receipt: &mut Receipt, done: &Relocated) {
+    debug_assert!(done.moved == 0 || done.by.is_some(), "something moved, and nobody says by what");
+    if done.moved > 0 {
+        receipt.primitive = done.by.map(str::to_owned);
+        receipt.fallback = receipt.fallback.take().or_else(|| done.fallback.clone());
     }
 }
 

@@ -240,6 +240,11 @@ impl Moves {
 pub struct Relocated {
     /// Bytes that did move: from the start of the part, where [parts](Moves::Parts) move.
     pub moved: u64,
+    /// What moved them, as its header or manual names it (`EXT4_IOC_MOVE_EXT`): set whenever
+    /// something moved.
+    pub by: Option<&'static str>,
+    /// Why the file system's first choice was not what moved them, if it was not.
+    pub fallback: Option<String>,
     /// Longest time for which the file was locked against its writers.
     pub held: Duration,
     /// Why it ended before the end of the part, if it did.

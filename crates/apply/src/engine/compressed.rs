@@ -32,11 +32,12 @@
 //! afterwards. An extent that the range cuts stays as it is: all of it would stay occupied for the
 //! rest.
 
-use super::Mover;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::warm::{drop_cached, is_cold, will_need};
+use super::{Mover, primitive};
 use crate::bytes::read_at;
+use crate::point::{Point, reached};
 use fragmend_layout::{
     ByteRange, Extent, LONGEST_ENCODED, Layout, Moves, Relocated, Skip, SkipReason, stored_alike,
 };
@@ -130,7 +131,9 @@ impl Compressing {
                 let started = Instant::now();
                 self.compress(file, step, stretch.compression)?;
                 done.held = done.held.max(started.elapsed());
+                reached(Point::Moved);
                 done.moved += step.len();
+                done.by = Some(primitive::BTRFS_DEFRAG);
                 rest.start = step.end;
             }
         }
@@ -272,6 +275,7 @@ impl Mover for Compressing {
             return Ok(());
         }
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        reached(Point::Settled);
         // Its pages stay good when it moves; only what we brought in goes.
         drop_cached(file, staged.iter().filter(|s| s.cold).map(|s| s.range));
         Ok(())

@@ -23,11 +23,12 @@
 //!   two states as a whole; sharing goes stretch by stretch, so each stretch is.
 //! - after D is closed: the old blocks are free, and reused only once that is durable.
 
-use super::Mover;
 use super::donor::{Space, Stage};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
+use super::{Mover, primitive};
 use crate::bytes::{read_at, write_at};
+use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, Extent, Moves, Relocated, Skip, SkipReason};
 use fragmend_sys::dedupe::{self, Shared};
 use fragmend_sys::{cache, xfs};
@@ -93,6 +94,7 @@ impl Copying {
         self.state = State::of(file)?;
         if let TakeOver::Exchange { .. } = self.how {
             self.sample = Some(xfs::start_commit(&file.fd).map_err(skip_of)?);
+            reached(Point::Sampled);
             std::thread::sleep(TICK);
         }
         Ok(())
@@ -126,21 +128,22 @@ impl Copying {
         file: &OpenFile,
         index: usize,
         range: ByteRange,
-        held: &mut Duration,
+        done: &mut Relocated,
     ) -> Result<(), Skip> {
         let (donor, at) = Stage::place(&self.stage, index, range)?;
-        let changed = || Err(Skip::new(SkipReason::Busy, "written to under the copy"));
+        let changed = || Err::<&str, _>(Skip::new(SkipReason::Busy, "written to under the copy"));
         let end = range.end.min(file.size()?);
         if end <= range.start {
             return Err(Skip::new(SkipReason::SizeChanged, "the file ends before it now"));
         }
         // The file is longer or shorter than its copy.
         if self.ends.get(index) != Some(&end) {
-            return changed();
+            return changed().map(drop);
         }
         let length = end - range.start;
         // Before anybody is locked out.
         cache::write_and_wait(donor, at..at + length).map_err(skip_of)?;
+        reached(Point::Filled);
         let started = Instant::now();
         // Safe to crash before, in and after either call: see the head of this file.
         let exchanged = match (self.how, self.sample) {
@@ -149,14 +152,17 @@ impl Copying {
                 match done.map_err(skip_of) {
                     Err(skip) if skip.reason == SkipReason::Busy && or_share => None,
                     Err(skip) if skip.reason == SkipReason::Busy => Some(changed()),
-                    other => Some(other),
+                    other => Some(other.map(|()| primitive::COMMIT_RANGE)),
                 }
             }
             _ => None,
         };
-        let done = exchanged.unwrap_or_else(|| {
+        if exchanged.is_none() && self.how != TakeOver::Share {
+            done.fallback = Some("the file changes under the copy".into());
+        }
+        let taken = exchanged.unwrap_or_else(|| {
             match dedupe::share(donor, at, &file.fd, range.start, length).map_err(skip_of)? {
-                Shared::Bytes(bytes) if bytes == length => Ok(()),
+                Shared::Bytes(bytes) if bytes == length => Ok(primitive::DEDUPE),
                 Shared::Bytes(bytes) => {
                     let detail = format!("the kernel took over {bytes} of {length} bytes");
                     Err(Skip::new(SkipReason::Failed, detail))
@@ -164,13 +170,18 @@ impl Copying {
                 Shared::Differs => changed(),
             }
         });
-        *held = (*held).max(started.elapsed());
-        match done {
+        done.held = done.held.max(started.elapsed());
+        reached(Point::Moved);
+        match taken {
+            Ok(by) => {
+                done.by = Some(by);
+                Ok(())
+            }
             // A range that lies behind the end for a moment is an invalid argument.
             Err(skip) if skip.reason == SkipReason::Failed && State::of(file)? != self.state => {
-                changed()
+                changed().map(drop)
             }
-            done => done,
+            Err(skip) => Err(skip),
         }
     }
 }
@@ -214,6 +225,7 @@ impl Mover for Copying {
         let (stage, pieces) = Stage::new(file, ranges, self.space, |donor| prepare(file, donor))?;
         self.stage = Some(stage);
         self.sample(file)?;
+        reached(Point::Staged);
         Ok(pieces)
     }
 
@@ -222,10 +234,10 @@ impl Mover for Copying {
     }
 
     fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated {
-        let mut done = Relocated { moved: 0, held: Duration::ZERO, skip: None };
+        let mut done = Relocated::default();
         let mut wait = FIRST_WAIT;
         for attempt in 1..=TRIES {
-            let Err(skip) = self.take_over(file, index, part, &mut done.held) else {
+            let Err(skip) = self.take_over(file, index, part, &mut done) else {
                 Stage::moved(&mut self.stage, index);
                 return Relocated { moved: part.len(), ..done };
             };
@@ -246,6 +258,7 @@ impl Mover for Copying {
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         let Some(moved) = self.stage.take().and_then(Stage::close) else { return Ok(()) };
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        reached(Point::Settled);
         moved.restore_cache(file);
         Ok(())
     }

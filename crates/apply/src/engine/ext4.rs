@@ -37,8 +37,9 @@ use super::donor::{Space, Stage};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::warm::{LARGEST_FOLIO, will_need};
-use super::{Engine, Mover};
+use super::{Engine, Mover, primitive};
 use crate::bytes::read_at;
+use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, Moves, Relocated, Skip, SkipReason};
 use fragmend_sys::inode::flags;
 use fragmend_sys::mounts::Mount;
@@ -167,7 +168,7 @@ impl Exchange {
     fn put_back(&mut self, file: &OpenFile) -> Result<(), Skip> {
         let mut all = Ok(());
         for (index, range) in self.exchanged.clone() {
-            let mut done = Relocated { moved: 0, held: Duration::ZERO, skip: None };
+            let mut done = Relocated::default();
             for attempt in 1..=TRIES {
                 let rest = ByteRange { start: range.start + done.moved, end: range.end };
                 match self.exchange(file, index, rest, &mut done) {
@@ -260,9 +261,11 @@ impl Exchange {
         // Safe to crash before, in and after this line: see the head of this file.
         let outcome = move_extents(&file.fd, donor, blocks);
         done.held = done.held.max(started.elapsed());
+        reached(Point::Moved);
         let moved = (outcome.blocks * block).min(rest.len());
         self.note(index, ByteRange::at(rest.start, moved));
         done.moved += moved;
+        done.by = Some(primitive::MOVE_EXT);
         match outcome.error {
             Some(_) if file.size()? <= rest.start => {
                 Err(Skip::new(SkipReason::SizeChanged, "the file ends before it now"))
@@ -292,11 +295,12 @@ impl Mover for Exchange {
             self.make_room(file, *range);
         }
         self.stage = Some(stage);
+        reached(Point::Staged);
         Ok(pieces)
     }
 
     fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated {
-        let mut done = Relocated { moved: 0, held: Duration::ZERO, skip: None };
+        let mut done = Relocated::default();
         let mut wait = FIRST_WAIT;
         for attempt in 1..=TRIES {
             let rest = ByteRange { start: part.start + done.moved, end: part.end };
@@ -342,6 +346,7 @@ impl Mover for Exchange {
         let Some(moved) = self.stage.take().and_then(Stage::close) else { return Ok(()) };
         // Not fdatasync: to ext4 a file whose blocks were exchanged has no data to commit.
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        reached(Point::Settled);
         moved.restore_cache(file);
         Ok(())
     }

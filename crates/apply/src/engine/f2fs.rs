@@ -31,8 +31,9 @@
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::warm::{drop_cached, is_cold};
-use super::{Engine, Mover};
+use super::{Engine, Mover, primitive};
 use crate::bytes::read_at;
+use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, Layout, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::block::BlockDevice;
@@ -207,9 +208,11 @@ impl Log {
             // Safe to crash before, in and after this line: see the head of this file.
             let written = defragment(&file.fd, step.start, step.len());
             done.held = done.held.max(started.elapsed());
+            reached(Point::Moved);
             match written {
                 Ok(bytes) => {
                     done.moved += bytes;
+                    done.by = Some(primitive::F2FS_DEFRAG);
                     if bytes < step.len() {
                         let detail = format!("the kernel moved {bytes} of {} bytes", step.len());
                         return Err(Skip::new(SkipReason::LayoutChanged, detail));
@@ -320,6 +323,7 @@ impl Mover for Log {
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         let mut staged = std::mem::take(&mut self.staged);
         staged.retain(|s| s.moved);
+        reached(Point::Settled);
         // Its pages stay good when it moves; only what we brought in goes.
         drop_cached(file, staged.iter().filter(|s| s.cold).map(|s| s.range));
         Ok(())

@@ -8,6 +8,7 @@ mod errno;
 mod ext4;
 mod f2fs;
 mod mounted;
+pub mod primitive;
 mod rewrite;
 mod swap;
 mod warm;

@@ -27,14 +27,15 @@
 //!   extent, and each stretch of F is in one of the two states.
 //! - after D is closed: the old blocks are free, and reused only once that is durable.
 
-use super::Mover;
 use super::copying::TICK;
 use super::donor::{DONORS, no_room, unnamed};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::rewrite::lease;
 use super::warm::Warm;
+use super::{Mover, primitive};
 use crate::bytes::{read_at, write_at};
+use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, ExtentKind, Layout, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::bulkstat;
@@ -90,10 +91,12 @@ impl Stage {
             return Err(Skip::new(SkipReason::Busy, "not all of the file could be copied"));
         }
         rustix::fs::fsync(&self.donor).map_err(|e| skip_of(e.into()))?;
+        reached(Point::Filled);
         let started = Instant::now();
         // Safe to crash before, in and after this line: see the head of this file.
         let done = swap_extents(&file.fd, &self.donor, self.size, self.times);
         *held = started.elapsed();
+        reached(Point::Moved);
         self.swapped = done.is_ok();
         done.map_err(|e| match e.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::BUSY | Errno::FAULT) => {
@@ -209,7 +212,8 @@ impl Mover for WholeFile {
             Some(stage) => stage.swap(file, &mut held),
         };
         let moved = if done.is_ok() { part.len() } else { 0 };
-        Relocated { moved, held, skip: done.err() }
+        let by = done.is_ok().then_some(primitive::SWAPEXT);
+        Relocated { moved, by, fallback: None, held, skip: done.err() }
     }
 
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
@@ -218,6 +222,7 @@ impl Mover for WholeFile {
         };
         drop(donor);
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        reached(Point::Settled);
         ranges.iter().for_each(|(range, warm)| warm.restore(file, *range));
         Ok(())
     }

@@ -7,10 +7,8 @@
 //! | [`journal`] | the directory that records lie in, one user at a time |
 //! | `place` | the bytes of a range: what is missing, putting them there for good |
 //! | [`recover`] | from records back to whole files |
-//! | `point` | instants at which a test stops the process |
 
 pub mod journal;
 pub(crate) mod place;
-pub(crate) mod point;
 pub mod record;
 pub mod recover;

@@ -1,8 +1,8 @@
 //! The bytes of a range in its file: which are missing, and putting them there for good.
 
-use super::point::{Point, reached};
 use super::record::Record;
 use crate::bytes::{read_at, write_at};
+use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, ExtentKind, Layout};
 use fragmend_scan::fiemap;
 use fragmend_sys::cache;

@@ -1,14 +1,14 @@
 //! The steps of a rewrite, as the head of [`super`] numbers them.
 
-use super::super::Mover;
 use super::super::donor::{Space, Stage, no_room, unnamed};
 use super::super::errno::skip_of;
 use super::super::mounted::OpenFile;
+use super::super::{Mover, primitive};
 use super::Shared;
 use crate::bytes::read_at;
+use crate::point::{Point, reached};
 use crate::rewrite::journal::{Draft, Sealed};
 use crate::rewrite::place::{Holder, lease, mtime, put, set_mtime};
-use crate::rewrite::point::{Point, reached};
 use crate::rewrite::record::Record;
 use fragmend_layout::{ByteRange, ExtentKind, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
@@ -283,12 +283,13 @@ impl Mover for Rewriting {
     }
 
     fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated {
-        let mut done = Relocated { moved: 0, held: Duration::ZERO, skip: self.go_on().err() };
+        let mut done = Relocated { skip: self.go_on().err(), ..Relocated::default() };
         if done.skip.is_none() {
             match self.rewrite(file, index, part, &mut done.held) {
                 Ok(()) => {
                     Stage::moved(&mut self.stage, index);
                     done.moved = part.len();
+                    done.by = Some(primitive::REWRITE);
                 }
                 Err(skip) => done.skip = Some(skip),
             }

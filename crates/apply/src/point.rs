@@ -1,9 +1,19 @@
-//! Instants of a rewrite at which a test stops the process, numbered as in the crash argument at
-//! the head of `engine/rewrite.rs`. Builds without debug assertions have none.
+//! Instants of a move at which a test stops the process: those that all engines have, and those of a
+//! rewrite, numbered as in the crash argument at the head of `engine/rewrite`. Builds without debug assertions have none.
 
 /// Right after which step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Point {
+    /// The donor has its space, nothing is copied.
+    Staged,
+    /// XFS: the file is sampled; whatever changes it from now on must show.
+    Sampled,
+    /// The copy is in the donor, and on the device; the file has not taken it over.
+    Filled,
+    /// The kernel was asked to move a part, and has answered.
+    Moved,
+    /// What has moved is durable.
+    Settled,
     /// 1: the range is copied, the copy is no record yet.
     Copied,
     /// 2: the record is durable.
@@ -35,6 +45,11 @@ pub(crate) fn reached(point: Point) {
     use rustix::process::{Signal, getpid, kill_process};
     let Ok(wanted) = std::env::var("FRAGMEND_STOP_AT") else { return };
     let name = match point {
+        Point::Staged => "staged",
+        Point::Sampled => "sampled",
+        Point::Filled => "filled",
+        Point::Moved => "moved",
+        Point::Settled => "settled",
         Point::Copied => "copied",
         Point::Sealed => "sealed",
         Point::Leased => "leased",
