@@ -37,7 +37,7 @@
 //! in short turns, see `Exchange::exchange_in_turns`. Measured for 128 KiB in 32 pieces: 0.3 ms
 //! under the locks instead of 4 ms.
 
-use super::donor::{Space, Stage};
+use super::donor::{Space, Stage, unnamed};
 use super::errno::skip_of;
 use super::hold::Hold;
 use super::mounted::OpenFile;
@@ -51,6 +51,7 @@ use fragmend_sys::inode::flags;
 use fragmend_sys::mounts::Mount;
 use fragmend_sys::move_ext::{Blocks, move_extents};
 use rustix::fs::Advice;
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// Bytes exchanged by the first call for a file; the next ones are longer or shorter, so that none
@@ -63,9 +64,15 @@ const LONG: Duration = Duration::from_millis(2);
 const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
 
+/// Why fast commits are refused.
+const FAST: &str = "it makes fast commits, which know nothing of moved blocks: after a power cut, bytes that others wrote and synced there would be gone; turn them off with tune2fs -O ^fast_commit while it is not mounted, or --force to accept that (Linux 6.18 may hang on it, too)";
+
 /// The engine of every ext4 whose journal orders data before mappings.
 pub(super) struct Ext4 {
+    dev: u64,
     force: bool,
+    /// Whether it makes fast commits, once that is known.
+    fast: Cell<Option<bool>>,
 }
 
 impl Ext4 {
@@ -86,15 +93,19 @@ impl Ext4 {
                 "{what}, so a power cut could leave moved ranges without their data; use data=ordered, or --force to accept that"
             ));
         }
-        if !force && ordering::makes_fast_commits(mount)? {
-            return Err("it makes fast commits, which know nothing of moved blocks: after a power cut, bytes that others wrote and synced there would be gone; turn them off with tune2fs -O ^fast_commit while it is not mounted, or --force to accept that (Linux 6.18 may hang on it, too)".into());
+        let fast = ordering::has_fast_commits(mount).ok();
+        match fast {
+            Some(true) if !force => Err(FAST.into()),
+            _ => Ok(Self { dev: mount.dev, force, fast: Cell::new(fast) }),
         }
-        Ok(Self { force })
     }
 }
 
 impl Engine for Ext4 {
     fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
+        if !self.force && self.is_fast(file)? {
+            return Err(Skip::new(SkipReason::Unsupported, FAST));
+        }
         // No readahead beyond what is asked for: it would come in large folios.
         let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
         Ok(Box::new(Exchange {
@@ -105,6 +116,21 @@ impl Engine for Ext4 {
             unwritable: None,
             hold: Hold::new(self.force),
         }))
+    }
+}
+
+impl Ext4 {
+    /// Whether it makes fast commits; asked once.
+    fn is_fast(&self, file: &OpenFile) -> Result<bool, Skip> {
+        if let Some(known) = self.fast.get() {
+            return Ok(known);
+        }
+        let fast = ordering::counts_fast_commits(self.dev, &unnamed(file)?).map_err(|e| {
+            let why = format!("cannot tell whether the file system makes fast commits: {e}");
+            Skip::new(SkipReason::Unsupported, why)
+        })?;
+        self.fast.set(Some(fast));
+        Ok(fast)
     }
 }
 

@@ -1,10 +1,11 @@
 //! What a mount promises about the order in which writes reach the device: the crash arguments of all
 //! engines stand on it.
 
+use fragmend_scan::FileSystem;
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::mounts::Mount;
-use rustix::fs::{Mode, OFlags};
-use std::path::Path;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 
 /// The names under which file systems turn their cache flushes off (ext4(5), btrfs(5), the kernel's
 /// filesystems/f2fs.rst).
@@ -36,25 +37,31 @@ pub(super) fn data_mode(mount: &Mount) -> Result<String, String> {
     Ok(text.lines().find_map(|l| l.strip_prefix("data=")).unwrap_or_default().to_owned())
 }
 
-/// Whether a mounted ext4 makes fast commits (the feature `fast_commit`). No interface says so to
-/// everybody, but its counters do: one `fsync` of an unnamed file is one more of them.
+/// Whether a mounted ext4 makes fast commits, as its super block says (fs/ext4/ext4.h,
+/// `s_feature_compat`).
+///
+/// # Errors
+/// The device may not be read, as by others than root.
+pub(super) fn has_fast_commits(mount: &Mount) -> std::io::Result<bool> {
+    const FEATURES_AT: u64 = 1024 + 0x5C;
+    const FAST_COMMIT: u32 = 0x400;
+    let device = FileSystem::of(std::fs::File::open(&mount.point)?, mount.dev)?.open_device()?;
+    let mut features = [0; 4];
+    device.read_exact_at(&mut features, FEATURES_AT)?;
+    Ok(u32::from_le_bytes(features) & FAST_COMMIT != 0)
+}
+
+/// The same where the device may not be read: one `fsync` of `unnamed`, a new file on this ext4 with
+/// number `dev`, is counted if commits are fast.
 ///
 /// # Errors
 /// That it cannot be told.
-pub(super) fn makes_fast_commits(mount: &Mount) -> Result<bool, String> {
-    let Ok(before) = ext4_proc(mount.dev, "fc_info") else {
+pub(super) fn counts_fast_commits(dev: u64, unnamed: &OwnedFd) -> std::io::Result<bool> {
+    let Ok(before) = ext4_proc(dev, "fc_info") else {
         return Ok(false); // before 5.10 there were none
     };
-    let told = |e: std::io::Error| format!("cannot tell whether it makes fast commits: {e}");
-    sync_something(&mount.point).map_err(told)?;
-    Ok(ext4_proc(mount.dev, "fc_info").map_err(told)? != before)
-}
-
-fn sync_something(dir: &Path) -> std::io::Result<()> {
-    let how = OFlags::RDWR | OFlags::TMPFILE | OFlags::EXCL | OFlags::CLOEXEC;
-    let file = rustix::fs::open(dir, how, Mode::RUSR | Mode::WUSR)?;
-    rustix::io::pwrite(&file, b"fast?", 0)?;
-    Ok(rustix::fs::fsync(&file)?)
+    rustix::fs::fsync(unnamed)?;
+    Ok(ext4_proc(dev, "fc_info")? != before)
 }
 
 /// All options of a mounted ext4, one a line, those of the super block among them.

@@ -83,6 +83,12 @@ pub fn apply(plan: &dyn PlanSource) -> (Summary, Vec<Receipt>) {
     apply_with(plan, &Options { rate, engine, ..Options::default() })
 }
 
+/// The same, also for what others have open on ext4, where a power cut could lose what they sync.
+pub fn apply_forced(plan: &dyn PlanSource) -> (Summary, Vec<Receipt>) {
+    let rate = fragmend_apply::Rate::Unlimited;
+    apply_with(plan, &Options { rate, force: true, ..Options::default() })
+}
+
 /// The same with other options.
 pub fn apply_with(plan: &dyn PlanSource, options: &Options) -> (Summary, Vec<Receipt>) {
     let mut receipts = Vec::new();

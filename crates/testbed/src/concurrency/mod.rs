@@ -69,15 +69,15 @@ impl Engine {
 
 /// All of them.
 pub static ENGINES: [Engine; 8] = [
-    Engine::native("ext4", &EXT4),
-    Engine::native("ext4, 1 KiB", &EXT4_1K),
+    // Forced, or they would leave alone what others have open: for the sake of power cuts alone.
+    Engine { name: "ext4", file_system: &EXT4, options: &["--force"] },
+    Engine { name: "ext4, 1 KiB", file_system: &EXT4_1K, options: &["--force"] },
     Engine::native("XFS", &XFS),
     Engine::native("XFS, exchange", &XFS_EXCHANGE),
     Engine::native("Btrfs", &BTRFS),
     Engine::native("Btrfs, zstd", &BTRFS_ZSTD),
     Engine { name: "rewrite, XFS", file_system: &XFS_PLAIN, options: &["--engine", "rewrite"] },
-    // Forced, or it would leave alone what others have open for writing: for the sake of power
-    // cuts alone.
+    // As ext4, for those who write.
     Engine { name: "F2FS", file_system: &F2FS, options: &["--force"] },
 ];
 
