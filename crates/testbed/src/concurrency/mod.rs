@@ -61,6 +61,11 @@ impl Engine {
         self.options.contains(&"rewrite")
     }
 
+    /// What moves data with it, as receipts name it.
+    fn moved_by(&self) -> &'static [&'static str] {
+        if self.is_exclusive() { &["rewrite"] } else { self.file_system.moved_by }
+    }
+
     /// Whether it needs a guest.
     pub fn is_in_guest(&self) -> bool {
         std::ptr::eq(self.file_system, &F2FS)
@@ -125,5 +130,5 @@ pub fn on(engine: &Engine, goals: Goals, seed: u64) -> Vec<Row> {
     let restored = if rests { u64::MAX } else { bank::OFTEN };
     let (load, dir) = bank("wal", Journal::Wal, restored);
     workers.push(Worker { load, dir, rests: false, movable: !rests });
-    run::run(&image, engine.options, workers, goals, seed)
+    run::run(&image, engine, workers, goals, seed)
 }
