@@ -60,6 +60,9 @@ const FIRST_TURN: u64 = 64 << 10;
 const LONGEST_TURN: u64 = 1 << 20;
 const LONG: Duration = Duration::from_millis(2);
 
+/// What is read ahead and exchanged at most before others are let in.
+const LONGEST_STEP: u64 = 1 << 20;
+
 /// How often a step that met a busy page is tried, and how long the first wait is.
 const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
@@ -316,6 +319,36 @@ impl Exchange {
             None => Ok(()),
         }
     }
+
+    /// Exchanges one step, trying again where somebody is just using its pages.
+    fn step(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        step: ByteRange,
+        done: &mut Relocated,
+    ) -> Result<(), Skip> {
+        let before = done.moved;
+        let mut wait = FIRST_WAIT;
+        for attempt in 1.. {
+            let rest = ByteRange { start: step.start + done.moved - before, end: step.end };
+            let single = self.prefetch(file, rest);
+            if let Some(skip) = &self.unwritable {
+                return Err(skip.clone());
+            }
+            let Err(skip) = self.exchange_in_turns(file, index, rest, single, done) else { break };
+            // Failed: a range that the file's new end has just cut is invalid to the kernel.
+            let may_pass = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
+            if !may_pass || attempt == TRIES {
+                return Err(skip);
+            }
+            // Somebody dirtied a page or holds it: write back, and try what is left.
+            self.write_out(file, rest);
+            std::thread::sleep(wait);
+            wait *= 2;
+        }
+        Ok(())
+    }
 }
 
 impl Mover for Exchange {
@@ -346,29 +379,15 @@ impl Mover for Exchange {
         if let Err(skip) = self.hold.take(file) {
             return Relocated { skip: Some(skip), ..done };
         }
-        let mut wait = FIRST_WAIT;
-        for attempt in 1..=TRIES {
-            let rest = ByteRange { start: part.start + done.moved, end: part.end };
-            let single = self.prefetch(file, rest);
-            if let Some(skip) = &self.unwritable {
-                done.skip = Some(skip.clone());
-                break;
-            }
-            let exchanged = self.exchange_in_turns(file, index, rest, single, &mut done);
-            let Err(skip) = exchanged else { break };
-            // Failed: a range that the file's new end has just cut is invalid to the kernel.
-            let may_pass = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
-            if !may_pass || attempt == TRIES {
-                done.skip = Some(skip);
-                break;
-            }
-            // Somebody dirtied a page or holds it: write back, and try what is left.
-            self.write_out(file, rest);
-            std::thread::sleep(wait);
-            wait *= 2;
-        }
-        // The sooner the copies are on their way, the shorter the journal's next commit.
-        let _ = cache::start_writeback(&file.fd, part.start..part.end);
+        // A plan that somebody wrote by hand may have parts of any length.
+        let exchanged = part.steps(LONGEST_STEP).try_for_each(|step| {
+            self.step(file, index, step, &mut done)?;
+            // The sooner the copies are on their way, the shorter the journal's next commit.
+            let _ = cache::start_writeback(&file.fd, step.start..step.end);
+            if self.hold.must_commit() { self.let_others_in(file) } else { Ok(()) }
+        });
+        done.skip = exchanged.err();
+        // Also what moved before the step that failed.
         if self.hold.must_commit()
             && let Err(skip) = self.let_others_in(file)
         {
