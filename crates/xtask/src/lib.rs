@@ -3,5 +3,7 @@
 //! | module | its job |
 //! |---|---|
 //! | [`generate`] | every generated file: made, written, compared |
+//! | [`mutate`] | what crash arguments stand on, taken out one at a time |
 
 pub mod generate;
+pub mod mutate;

@@ -1,9 +1,9 @@
-//! Chores of the workspace: `cargo run -p xtask -- generate [--check]`.
+//! Chores of the workspace: `cargo run -p xtask -- generate [--check]` and `mutate [NAME]`.
 
 use clap::{Parser, Subcommand};
 use std::path::Path;
 use std::process::ExitCode;
-use xtask::generate;
+use xtask::{generate, mutate};
 
 /// Chores of the workspace.
 #[derive(Debug, Parser)]
@@ -20,14 +20,22 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
+    /// Take out what crash arguments stand on, one thing at a time; a test must fail for each
+    Mutate {
+        /// Only those whose names contain this
+        #[arg(default_value = "")]
+        only: String,
+    },
 }
 
 fn main() -> ExitCode {
-    let Chore::Generate { check } = Cli::parse().chore;
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let result = generate::files().and_then(|files| {
-        if check { generate::check(&root, &files) } else { generate::write(&root, &files) }
-    });
+    let result = match Cli::parse().chore {
+        Chore::Generate { check } => generate::files().and_then(|files| {
+            if check { generate::check(&root, &files) } else { generate::write(&root, &files) }
+        }),
+        Chore::Mutate { only } => mutate::run(&root, &only),
+    };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
