@@ -13,7 +13,7 @@ use fragmend_plan::readahead::Window;
 use fragmend_plan::{Device, FileInput};
 use fragmend_scan::{Source, WalkOptions, fiemap};
 use fragmend_sys::fiemap::Fiemap;
-use fragmend_trace::{Access, FileAccesses, Trace};
+use fragmend_trace::{Access, FileAccesses};
 use indicatif::ProgressBar;
 use mounted::{Mounted, Mounts};
 use std::collections::HashMap;
@@ -76,20 +76,26 @@ impl Gathered {
     }
 }
 
-/// The traced files below `roots` (all of them if there are none), as they lie now.
+/// The traced files below `roots` (all of them if there are none), as they lie now; `recorded` are
+/// the paths that the trace was recorded for, as it has them.
 ///
 /// # Errors
 /// A root that does not exist.
-pub fn traced(trace: Trace, roots: &[PathBuf], bar: &ProgressBar) -> anyhow::Result<Gathered> {
+pub fn traced(
+    files: Vec<FileAccesses>,
+    recorded: &[String],
+    roots: &[PathBuf],
+    bar: &ProgressBar,
+) -> anyhow::Result<Gathered> {
     let roots = absolute(roots)?;
     let below = |path: &Path| roots.is_empty() || roots.iter().any(|r| path.starts_with(r));
-    let recorded: Vec<PathBuf> = trace.meta.paths.iter().map(|p| unescaped(p)).collect();
-    let known: HashMap<u64, Vec<PathBuf>> = paths_by_device(&trace.files);
+    let recorded: Vec<PathBuf> = recorded.iter().map(|p| unescaped(p)).collect();
+    let known: HashMap<u64, Vec<PathBuf>> = paths_by_device(&files);
     let mut found = Gathered::default();
     let mut mounts = Mounts::default();
     let mut unnamed: Vec<(FileAccesses, OwnedFd)> = Vec::new();
     let mut space = Fiemap::default();
-    for file in trace.files {
+    for file in files {
         bar.inc(1);
         let device = file.file.device;
         let hints = known.get(&device).into_iter().flatten().chain(&roots).chain(&recorded);

@@ -158,7 +158,7 @@ pub fn make(
             if trace.meta.lost > 0 {
                 ui.warn(format!("the recording lost {} accesses", trace.meta.lost));
             }
-            gather::traced(trace, paths, &bar)?
+            gather::traced(trace.files, &trace.meta.paths, paths, &bar)?
         }
         None => gather::walked(paths, &bar)?,
     };
