@@ -58,7 +58,9 @@ fn harmless(args: &[&OsStr], codes: &[i32]) -> String {
     let (bytes, code) = shown(args);
     let text = String::from_utf8(bytes).expect("UTF-8");
     assert!(code.is_some_and(|c| codes.contains(&c)), "{args:?} ended with {code:?}: {text}");
-    let obeyed = |c: &char| c.is_control() && *c != '\n' || *c == '\u{202e}';
+    // In JSON the name is exact; a terminal obeys no direction.
+    let json = args.contains(&OsStr::new("--json"));
+    let obeyed = |c: &char| c.is_control() && *c != '\n' || *c == '\u{202e}' && !json;
     let found: Vec<char> = text.chars().filter(obeyed).collect();
     assert!(found.is_empty(), "{args:?} shows {found:?} in {text:?}");
     text

@@ -5,10 +5,11 @@ use fragmend_layout::{FileId, PathText};
 use fragmend_plan::Device;
 use fragmend_scan::FileSystem;
 use fragmend_sys::mounts::{self, Mount};
-use fragmend_sys::{handle, inode};
+use fragmend_sys::{btrfs, handle, inode};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -57,11 +58,12 @@ impl Mounted {
             None => {
                 let on_it = |p: &&Path| p.symlink_metadata().is_ok_and(|m| m.dev() == dev);
                 let near = |hint: &'a Path| hint.ancestors().find(on_it);
-                let root = mounts::root_of(hints.into_iter().find_map(near)?).ok()?;
-                mounts::of_root(&mounts, dev, &root)?
+                let above = hints.into_iter().find_map(near);
+                let root = above.and_then(|p| mounts::root_of(p).ok());
+                mounts::of_root(&mounts, dev, &root.or_else(|| subvolume(&mounts, dev))?)?
             }
         };
-        let root = std::fs::File::open(&mount.point).ok()?;
+        let root = File::open(&mount.point).ok()?;
         let system = FileSystem::of(&root, dev).ok()?;
         let size = rustix::fs::fstatvfs(&root).ok()?;
         let device = Device {
@@ -104,6 +106,24 @@ impl Mounted {
         let path = handle::path_of(&fd).filter(|p| p.is_absolute());
         Ok(Found { fd, path })
     }
+}
+
+/// Where the subvolume of Btrfs with this device number is: numbers that no mount shows.
+fn subvolume(mounts: &[Mount], dev: u64) -> Option<PathBuf> {
+    let of = |file: &File| rustix::fs::fstat(file).is_ok_and(|s| s.st_dev == dev);
+    let open = |point: &Path| File::open(point).ok();
+    let on_btrfs = || mounts.iter().filter(|m| m.fs_type == "btrfs").map(|m| m.point.as_path());
+    let mounted = on_btrfs().find(|point| open(point).is_some_and(|f| of(&f)));
+    let nested = || {
+        on_btrfs().filter_map(open).find_map(|mount| {
+            let numbers = btrfs::subvolumes(&mount).unwrap_or_default();
+            let mut roots =
+                numbers.into_iter().filter_map(|n| handle::open_subvolume(&mount, n).ok());
+            let root = roots.map(File::from).find(of)?;
+            handle::path_of(&root)
+        })
+    };
+    mounted.map(Path::to_owned).or_else(nested)
 }
 
 fn cannot_open(error: &io::Error) -> String {

@@ -137,7 +137,8 @@ fn loop_a_deep_chain_of_directories_is_walked_once() {
     let path = image.path().to_str().unwrap();
     let told = fragmend(["scan", "--source", "fiemap", "--top", "0", path]).expect(&[0]);
     let files = told.lines().find(|l| l.trim_start().starts_with("files")).unwrap();
-    assert!(files.ends_with("5,000") || files.ends_with("5000"), "{told}");
+    let digits: String = files.chars().filter(char::is_ascii_digit).collect();
+    assert_eq!(digits, LEVELS.to_string(), "{told}");
     assert!(!told.contains("skipped:"), "{told}");
     fragmend(["plan", "--policy", "whole-file", path]).expect(&[0]);
 }

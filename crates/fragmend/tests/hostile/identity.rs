@@ -107,7 +107,7 @@ fn loop_files_without_a_path_are_found_by_their_number() {
 fn loop_what_was_renamed_is_planned_under_its_new_name() {
     let image = Image::ext4(64 << 20);
     let at = |name: &str| image.path().join(name);
-    interleaved(&at("old"), SIZE, &[4096], true).unwrap();
+    interleaved(&at("old"), SIZE, &[4096], false).unwrap();
     image.sync();
     let file = id(&at("old"));
     fs::rename(at("old"), at("new")).unwrap();
