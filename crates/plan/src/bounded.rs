@@ -74,9 +74,41 @@ pub fn data(layout: &Layout) -> impl Iterator<Item = ByteRange> + '_ {
     layout.extents().iter().filter(|e| e.kind.is_addressed()).map(|e| e.range())
 }
 
+/// How many times over a file shows the space that it takes: 1 for all but those that share blocks
+/// with themselves, which may show a few of them as many TiB. A power of two.
+pub fn times_over(layout: &Layout) -> u64 {
+    let placed = || layout.extents().iter().filter(|e| e.kind.is_addressed());
+    let shown: u128 = placed().map(|e| u128::from(e.physical_end() - e.physical)).sum();
+    let (Some(start), Some(end)) =
+        (placed().map(|e| e.physical).min(), placed().map(|e| e.physical_end()).max())
+    else {
+        return 1;
+    };
+    let times = shown / u128::from((end - start).max(1));
+    u64::try_from(times).unwrap_or(u64::MAX >> 1).max(1).next_power_of_two()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fragmend_layout::{Extent, ExtentKind, FileId};
+
+    #[test]
+    fn a_file_that_shares_with_itself_is_known() {
+        let file = |kind, physical: fn(u64) -> u64| {
+            let mut layout = Layout::new(FileId { device: 1, inode: 2, generation: 3 }, 1 << 40);
+            for i in 0..1000 {
+                let (logical, physical) = (i << 20, physical(i));
+                layout.push(Extent { logical, physical, length: 1 << 20, kind });
+            }
+            times_over(&layout)
+        };
+        assert_eq!(file(ExtentKind::Shared, |i| (i % 10) << 21), 64);
+        assert_eq!(file(ExtentKind::Data, |i| (1000 - i) << 20), 1);
+        assert_eq!(file(ExtentKind::Shared, |i| (i % 2) << 40), 1);
+        let encoded = ExtentKind::Encoded { stored: 4096, shared: false };
+        assert_eq!(file(encoded, |i| i << 13), 1);
+    }
 
     fn r(start: u64, end: u64) -> ByteRange {
         ByteRange { start, end }

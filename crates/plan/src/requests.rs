@@ -80,7 +80,8 @@ pub fn of(accesses: &[Access], shape: Shape, bounds: &Bounds) -> Vec<Request> {
 pub fn sequential(layout: &Layout, shape: Shape) -> Vec<Request> {
     let file = ByteRange { start: 0, end: shape.file_size.next_multiple_of(shape.block) };
     let data = bounded::data(layout).map(|d| d.intersect(file));
-    bounded::windows(data, shape.window.readahead.next_multiple_of(shape.block))
+    let window = shape.window.readahead.next_multiple_of(shape.block);
+    bounded::windows(data, window.saturating_mul(bounded::times_over(layout)))
         .map(|window| Request { range: window.intersect(file), seen: 1, fetches: 1 })
         .collect()
 }

@@ -117,8 +117,7 @@ fn subvolume(mounts: &[Mount], dev: u64) -> Option<PathBuf> {
     let nested = || {
         on_btrfs().filter_map(open).find_map(|mount| {
             let numbers = btrfs::subvolumes(&mount).unwrap_or_default();
-            let mut roots =
-                numbers.into_iter().filter_map(|n| handle::open_subvolume(&mount, n).ok());
+            let roots = numbers.into_iter().filter_map(|n| handle::open_subvolume(&mount, n).ok());
             let root = roots.map(File::from).find(of)?;
             handle::path_of(&root)
         })

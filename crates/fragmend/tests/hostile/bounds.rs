@@ -178,9 +178,7 @@ fn loop_a_hostile_plan_is_refused_in_little_memory() {
         ("{\"format\":[".into(), "{},".into(), "0]}"),
     ];
     for (head, body, tail) in forms {
-        let mut text = head.clone().into_bytes();
-        text.extend(body.as_bytes().iter().cycle().take(size / body.len() * body.len()));
-        text.extend(tail.as_bytes());
+        let text = head.clone() + &body.repeat(size / body.len()) + tail;
         fs::write(&path, text).unwrap();
         let plan = path.to_str().unwrap();
         let ended = within("ulimit -v 524288", ["apply", "--dry-run", plan]);

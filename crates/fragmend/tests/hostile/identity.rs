@@ -15,10 +15,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const SIZE: u64 = 32 << 10;
-const FILES: usize = 60;
+const FILES: usize = 30;
 /// Of them, those in a directory below.
-const BELOW: usize = 20;
-const DELETED: usize = 5;
+const BELOW: usize = 10;
+const DELETED: usize = 3;
 
 fn id(path: &Path) -> FileId {
     let meta = path.metadata().unwrap();

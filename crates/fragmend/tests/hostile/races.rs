@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const SIZE: u64 = 32 << 10;
 /// Plans made beside who writes a new file and renames it over the old one.
-const PLANS: usize = 12;
+const PLANS: usize = 8;
 
 /// Inode numbers that a scan hands on after `change` was made behind the walk's back.
 fn seen(dir: &Path, change: impl FnOnce()) -> Vec<u64> {
