@@ -9,6 +9,7 @@
 //! | [`gather`] | what planning starts from, off the live system |
 //! | [`interrupt`] | Ctrl-C and SIGTERM |
 //! | [`size`] | sizes on the command line |
+//! | [`terminal`] | nothing that is printed has power over a terminal |
 //! | [`ui`] | progress, colour, messages |
 
 pub mod cli;
@@ -17,19 +18,34 @@ pub mod exit;
 pub mod gather;
 pub mod interrupt;
 pub mod size;
+pub mod terminal;
 pub mod ui;
 
 use cli::{Cli, Command};
 use exit::{Exit, Usage};
-use std::io::ErrorKind;
+use fragmend_layout::printable;
+use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+
+/// Prints help or what is wrong with the command line: in colours, unless an argument (a name that
+/// a shell put there for `*`) has something else to say to the terminal.
+fn say(error: &clap::Error) -> std::io::Result<()> {
+    let unsafe_text =
+        |a: std::ffi::OsString| printable(a.as_bytes()).to_string().as_bytes() != a.as_bytes();
+    if !error.use_stderr() || !std::env::args_os().skip(1).any(unsafe_text) {
+        return error.print();
+    }
+    let text = error.render().to_string();
+    text.lines().try_for_each(|line| writeln!(std::io::stderr(), "{}", printable(line)))
+}
 
 /// Runs a parsed command line, prints what went wrong in one line, and gives the exit code.
 pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(e) => {
-            let unsaid = e.print().is_err_and(|io| io.kind() != ErrorKind::BrokenPipe);
+            let unsaid = say(&e).is_err_and(|io| io.kind() != ErrorKind::BrokenPipe);
             return (Exit::USAGE.when(e.use_stderr()) | Exit::FAILED.when(unsaid)).into();
         }
     };

@@ -6,6 +6,7 @@
 use crate::input::Settings;
 use fragmend_device::DeviceProfile;
 use fragmend_layout::{ByteRange, FileId, FsKind, PathText};
+use fragmend_sys::output::{Audience, Output};
 use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -38,7 +39,7 @@ pub struct Plan {
 }
 
 /// A file system and the device under it, as they were when the plan was made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Device {
     /// Device number, as in the files' identities.
     pub device: u64,
@@ -56,7 +57,7 @@ pub struct Device {
 }
 
 /// A file that is not in the plan, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LeftAlone {
     /// Which file, as far as it is known.
     #[serde(flatten)]
@@ -66,7 +67,7 @@ pub struct LeftAlone {
 }
 
 /// One file's ranges.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PlannedFile {
     /// Where it was; its identity counts, not its path.
     #[serde(flatten)]
@@ -206,22 +207,18 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Writes it beside `path` and renames it into place: a plan is there whole or not at all.
+    /// Writes it to `path`, for its owner alone: it names others' files. It is there whole or not
+    /// at all.
     pub fn write(&self, path: &Path) -> Result<(), PlanError> {
         let io_error = |source| PlanError::Io { path: path.display().to_string(), source };
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}.tmp", std::process::id()));
         let write = || -> io::Result<()> {
-            let mut file = io::BufWriter::new(std::fs::File::create(&beside)?);
+            let mut file =
+                io::BufWriter::with_capacity(1 << 16, Output::create(path, Audience::Owner)?);
             serde_json::to_writer_pretty(&mut file, self)?;
             file.write_all(b"\n")?;
-            file.into_inner().map_err(|e| e.into_error())?.sync_all()?;
-            std::fs::rename(&beside, path)
+            file.into_inner().map_err(|e| e.into_error())?.commit().map(drop)
         };
-        write().map_err(|e| {
-            let _ = std::fs::remove_file(&beside);
-            io_error(e)
-        })
+        write().map_err(io_error)
     }
 }
 
@@ -329,13 +326,33 @@ mod tests {
         assert!(spoiled(|p| p.files[0].ranges[1].offset = u64::MAX - 4095).contains("no end"));
         assert!(spoiled(|p| p.files[0].ranges[1].offset = 40960).contains("beyond"));
         assert!(spoiled(|p| p.files[0].ranges[0].length = 0).contains("whole blocks"));
-        assert!(spoiled(|p| p.files.push(p.files[0].clone())).contains("twice"));
         assert!(spoiled(|p| p.devices[0].block_bytes = 0).contains("impossible"));
         assert!(spoiled(|p| p.devices.clear()).contains("not listed"));
         assert!(spoiled(|p| p.files[0].path.path = "a".into()).contains("absolute"));
         assert!(spoiled(|p| p.format = "x".into()).contains("not a fragmend plan"));
         assert!(spoiled(|p| p.schema_version = 9).contains("version 9"));
         assert!(!spoiled(|p| p.files[0].ranges.truncate(1)).contains("error"));
+    }
+
+    #[test]
+    fn a_file_that_is_listed_again_is_taken_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plan.json");
+        let mut twice = plan();
+        let mut again = twice.files[0].clone();
+        again.path = Path::new("/mnt/its new name").into();
+        twice.files.push(again.clone());
+        // Behind what was listed, an entry goes on.
+        again.ranges[1].offset = 16384;
+        again.size = 40_000;
+        twice.files.push(again);
+        twice.write(&path).unwrap();
+        let read = PlanFile::open(&path).unwrap();
+        let (totals, mut got) = (read.totals(), Vec::new());
+        read.each(&mut |f| got.push((f.path.path.clone(), f.ranges.len()))).unwrap();
+        assert_eq!(got, [("/mnt/a".into(), 2), ("/mnt/its new name".into(), 1)]);
+        assert_eq!((totals.files, totals.ranges, totals.listed_twice), (1, 3, 3));
+        assert_eq!(totals.bytes, 3 * 8192);
     }
 
     #[test]
