@@ -31,8 +31,9 @@ use super::copying::TICK;
 use super::donor::{DONORS, no_room, unnamed};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
+use super::pages::Pages;
 use super::rewrite::lease;
-use super::warm::Warm;
+use super::warm::{RESTORING, Warm};
 use super::{Mover, primitive};
 use crate::bytes::{read_at, write_at};
 use crate::point::{Point, reached};
@@ -213,7 +214,7 @@ impl Mover for WholeFile {
         };
         let moved = if done.is_ok() { part.len() } else { 0 };
         let by = done.is_ok().then_some(primitive::SWAPEXT);
-        Relocated { moved, by, fallback: None, held, skip: done.err() }
+        Relocated { moved, by, held, skip: done.err(), ..Relocated::default() }
     }
 
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
@@ -223,7 +224,10 @@ impl Mover for WholeFile {
         drop(donor);
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
         reached(Point::Settled);
-        ranges.iter().for_each(|(range, warm)| warm.restore(file, *range));
+        let (mut pages, until) = (Pages::default(), Instant::now() + RESTORING);
+        for (range, warm) in &ranges {
+            warm.restore(file, *range, &mut pages, until);
+        }
         Ok(())
     }
 }
