@@ -389,8 +389,10 @@ impl Run<'_> {
             receipt.moved_bytes += back.moved;
         }
         receipt.extents_after = pieces(file);
-        // A range that moves as a whole and could not be put back is no hole for the better.
-        let there = !whole || problem.is_none();
+        // A range that moves as a whole and could not be put back is no hole for the better, nor is one
+        // that is stored in another way now.
+        let spoiled = |skip: &Skip| whole || skip.reason == SkipReason::LayoutChanged;
+        let there = !problem.as_ref().is_some_and(spoiled);
         let better = there && receipt.extents_after.is_some_and(|after| after < ready.pieces);
         if receipt.outcome == Outcome::Moved && !better {
             receipt.outcome = Outcome::Skipped;

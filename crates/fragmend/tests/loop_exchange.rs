@@ -5,19 +5,23 @@ mod support;
 
 use fragmend_apply::engine::primitive::{COMMIT_RANGE, DEDUPE};
 use fragmend_apply::{Outcome, Receipt};
+use fragmend_crash::slow::SlowBed;
 use fragmend_layout::SkipReason;
 use fragmend_plan::Policy;
 use fragmend_testbed::file_system::{XFS, XFS_EXCHANGE, XFS_EXCHANGE_ALONE};
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::replay::{self, Aligned};
 use fragmend_testbed::tools::extents;
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use support::{SIZE, apply, fragmented, plan};
 
 const DISK: u64 = 320 << 20;
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Moves one file, and gives its receipt.
 fn moved(path: &Path) -> Receipt {
@@ -120,7 +124,7 @@ fn loop_a_file_that_changes_is_shared_or_left_alone() {
                     writer.write_all_at(b"!", SIZE).unwrap();
                 }
             });
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
             let applied = apply(&made);
             over.store(true, Ordering::Relaxed);
             applied
@@ -141,5 +145,53 @@ fn loop_a_file_that_changes_is_shared_or_left_alone() {
         fragmend_testbed::fragment::content(0, &mut expected);
         assert!(bytes == expected);
         image.fsck();
+    }
+}
+
+/// A direct write that was begun before the file is sampled, and reaches the disk long after: its
+/// times are those of the sample, so nothing but waiting for it shows it.
+#[test]
+fn loop_direct_writes_in_flight_across_the_sample_stay() {
+    const AT: u64 = SIZE / 2;
+    for file_system in [&XFS_EXCHANGE, &XFS_EXCHANGE_ALONE] {
+        let mut bed = SlowBed::new(file_system, DISK, "");
+        let file = bed.root().join("file");
+        interleaved(&file, SIZE, &[4096], true).unwrap();
+        bed.sync();
+        let made = plan(&[&file], Policy::WholeFile);
+        let hold = bed.gate().hold(|r| r.brings(b"in flight"));
+        let receipts = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let file = OpenOptions::new()
+                    .write(true)
+                    .custom_flags(rustix::fs::OFlags::DIRECT.bits().cast_signed())
+                    .open(&file)
+                    .unwrap();
+                let mut bytes = Aligned::new(4096);
+                bytes.bytes()[..9].copy_from_slice(b"in flight");
+                file.write_all_at(bytes.bytes(), AT).unwrap();
+            });
+            assert!(hold.wait_for(1, PATIENCE), "the write has not arrived");
+            let mover = scope.spawn(|| apply(&made).1);
+            // As long as it takes to copy the file, were it not waited for.
+            std::thread::sleep(Duration::from_millis(400));
+            assert!(!writer.is_finished());
+            hold.release();
+            writer.join().unwrap();
+            mover.join().unwrap()
+        });
+        assert_eq!(by(&receipts[0]), (Outcome::Moved, Some(COMMIT_RANGE), None), "{receipts:?}");
+        for round in ["warm", "cold"] {
+            let mut said = Aligned::new(4096);
+            let open = replay::open(&file, replay::Mode::Direct).unwrap();
+            open.read_exact_at(said.bytes(), AT).unwrap();
+            assert_eq!(&said.bytes()[..9], b"in flight", "{round}");
+            let mut said = [0; 9];
+            File::open(&file).unwrap().read_exact_at(&mut said, AT).unwrap();
+            assert_eq!(&said, b"in flight", "{round}");
+            drop(open);
+            bed.unmount();
+            bed.mount();
+        }
     }
 }

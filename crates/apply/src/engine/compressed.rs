@@ -321,6 +321,7 @@ impl Mover for Compressing {
             let cold = is_cold(file, *range);
             self.staged.push(Staged { range: *range, stretches, cold, moved: false });
         }
+        reached(Point::Staged);
         Ok(pieces)
     }
 

@@ -40,7 +40,9 @@ impl Xfs {
                 How::Ranges(TakeOver::Exchange { or_share: features.reflink })
             }
             _ if features.reflink => How::Ranges(TakeOver::Share { whole: false, instead: None }),
-            _ if features.rmap || !features.checksums || force => How::Files(Swapped::All),
+            _ if force => How::Files(Swapped::All),
+            _ if features.rmap => How::Files(Swapped::Quick),
+            _ if !features.checksums => How::Files(Swapped::All),
             _ => How::Files(Swapped::Short),
         };
         Ok(Self { how })
