@@ -14,6 +14,8 @@ pub(crate) enum Point {
     Moved,
     /// What has moved is durable.
     Settled,
+    /// Btrfs: the kernel has marked the file as not to be compressed.
+    Marked,
     /// 1: the range is copied, the copy is no record yet.
     Copied,
     /// 2: the record is durable.
@@ -50,6 +52,7 @@ pub(crate) fn reached(point: Point) {
         Point::Filled => "filled",
         Point::Moved => "moved",
         Point::Settled => "settled",
+        Point::Marked => "marked",
         Point::Copied => "copied",
         Point::Sealed => "sealed",
         Point::Leased => "leased",

@@ -67,8 +67,8 @@ pub struct Receipt {
     pub extents_after: Option<u64>,
     /// Bytes exchanged.
     pub moved_bytes: u64,
-    /// The interface that moved them, as its header or manual names it (`EXT4_IOC_MOVE_EXT`); absent
-    /// if nothing moved.
+    /// The interface that moved them, as its header or manual names it (`EXT4_IOC_MOVE_EXT`), or several
+    /// with commas between, the first one first; absent if nothing moved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primitive: Option<String>,
     /// Why it was not the one that this file system has for it, where another one stood in.
@@ -85,7 +85,7 @@ pub struct Receipt {
     /// Why it was left alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<SkipReason>,
-    /// The reason in words.
+    /// The reason in words; of a range that was moved, why not all of it, or what else there is to know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
 }

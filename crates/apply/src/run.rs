@@ -344,29 +344,36 @@ impl Run<'_> {
         let range = ready.planned.range();
         let mut receipt = self.blank(ready.planned, Outcome::Moved, Some(ready.pieces));
         let moves = file.moves();
-        let whole = moves != Moves::Parts;
+        let (whole, returns, shortest) = match moves {
+            Moves::Parts { returns, shortest, .. } => (false, returns, shortest),
+            _ => (true, false, 0),
+        };
         if moves.prepared_apart() {
             problem = self.prepare(file, planned, range, index).err();
         }
         let (step_bytes, block, stop) = (self.options.step_bytes, self.block, self.stop);
         let pacer = self.pacer(planned);
-        while receipt.moved_bytes < range.len() && problem.is_none() {
+        let least = shortest.max(block);
+        let (mut moved_by, mut note) = (Vec::new(), None);
+        let mut at = range.start;
+        while at < range.end && problem.is_none() {
             // Of a group, it may have moved already.
             if stop.load(Ordering::Relaxed) && !matches!(moves, Moves::Groups { .. }) {
                 receipt.outcome = Outcome::Interrupted;
                 break;
             }
-            let at = range.start + receipt.moved_bytes;
             let part = match whole {
                 true => range,
-                false => pacer.part(at, step_bytes.max(block), block).intersect(range),
+                false => pacer.part(at, step_bytes.max(least), least).intersect(range),
             };
             let step = Instant::now();
             let done = file.relocate(index, part);
             let held = done.held.as_secs_f64();
             receipt.longest_step_seconds = receipt.longest_step_seconds.max(held);
-            note_primitive(&mut receipt, &done);
+            note_primitive(&mut receipt, &mut moved_by, &done);
             receipt.moved_bytes += done.moved;
+            note = note.or(done.note);
+            at += done.moved + done.passed;
             problem = done.skip;
             if whole {
                 // What it leaves behind lies well enough.
@@ -381,20 +388,23 @@ impl Run<'_> {
             }
         }
         let pieces = |file: &mut dyn Movable| file.layout(range).map(|l| l.pieces(range)).ok();
-        if !whole && pieces(file).is_some_and(|after| after > ready.pieces) {
+        if returns && pieces(file).is_some_and(|after| after > ready.pieces) {
             // Never make it worse: what did move moves back.
             let moved = ByteRange::at(range.start, receipt.moved_bytes);
             for part in moved.steps(step_bytes.max(block)) {
-                let back = file.relocate(index, part).moved;
-                receipt.moved_bytes += back;
-                if back < part.len() {
+                let back = file.relocate(index, part);
+                note_primitive(&mut receipt, &mut moved_by, &back);
+                receipt.moved_bytes += back.moved;
+                if back.moved < part.len() {
                     break;
                 }
             }
         }
         receipt.extents_after = pieces(file);
-        // A range that moves as a whole and could not be put back is no hole for the better.
-        let there = !whole || problem.is_none();
+        // A range that moves as a whole and could not be put back is no hole for the better, nor is one
+        // that is stored in another way now.
+        let spoiled = |skip: &Skip| whole || skip.reason == SkipReason::LayoutChanged;
+        let there = !problem.as_ref().is_some_and(spoiled);
         let better = there && receipt.extents_after.is_some_and(|after| after < ready.pieces);
         if receipt.outcome == Outcome::Moved && !better {
             receipt.outcome = Outcome::Skipped;
@@ -403,8 +413,8 @@ impl Run<'_> {
                     return Skip::new(SkipReason::AlreadyContiguous, "it moved with the others");
                 }
                 let lies = match receipt.extents_after {
-                    // It moved as a whole, and stays there.
-                    Some(after) if whole => {
+                    // It stays where it went.
+                    Some(after) if !returns => {
                         format!("it moved, and lies in {after} pieces after {}", ready.pieces)
                     }
                     _ => "it would not lie in fewer pieces".into(),
@@ -414,6 +424,13 @@ impl Run<'_> {
             (receipt.reason, receipt.detail) = (Some(skip.reason), Some(skip.detail));
         } else if let Some(skip) = problem {
             receipt.detail = Some(format!("in part: {}", skip.detail));
+        }
+        receipt.detail = match (receipt.detail.take(), note) {
+            (Some(detail), Some(note)) => Some(format!("{detail}; {note}")),
+            (detail, note) => detail.or(note),
+        };
+        for (primitive, bytes) in moved_by {
+            *self.summary.moved_by_primitive.entry(primitive.to_owned()).or_default() += bytes;
         }
         if receipt.outcome == Outcome::Moved {
             let takes = file.layout(range).map_or(0, |l| l.stored_bytes(range));
@@ -442,10 +459,7 @@ impl Run<'_> {
     fn receive(&mut self, receipt: Receipt) {
         let s = &mut self.summary;
         s.moved_bytes += receipt.moved_bytes;
-        if let Some(primitive) = &receipt.primitive {
-            *s.moved_by_primitive.entry(primitive.clone()).or_default() += receipt.moved_bytes;
-            s.ranges_by_fallback += u64::from(receipt.fallback.is_some());
-        }
+        s.ranges_by_fallback += u64::from(receipt.fallback.is_some());
         s.longest_step_seconds = s.longest_step_seconds.max(receipt.longest_step_seconds);
         match receipt.outcome {
             Outcome::Moved => {
@@ -487,13 +501,21 @@ impl Run<'_> {
     }
 }
 
-/// What moved the bytes, for the receipt.
-fn note_primitive(receipt: &mut Receipt, done: &Relocated) {
+/// What moved the bytes, for the receipt: more than one, where another one stood in for the rest.
+fn note_primitive(
+    receipt: &mut Receipt,
+    moved_by: &mut Vec<(&'static str, u64)>,
+    done: &Relocated,
+) {
     debug_assert!(done.moved == 0 || done.by.is_some(), "something moved, and nobody says by what");
-    if done.moved > 0 {
-        receipt.primitive = done.by.map(str::to_owned);
-        receipt.fallback = receipt.fallback.take().or_else(|| done.fallback.clone());
+    let Some(by) = done.by.filter(|_| done.moved > 0) else { return };
+    match moved_by.iter_mut().find(|(known, _)| *known == by) {
+        Some((_, bytes)) => *bytes += done.moved,
+        None => moved_by.push((by, done.moved)),
     }
+    let names: Vec<&str> = moved_by.iter().map(|(name, _)| *name).collect();
+    receipt.primitive = Some(names.join(", "));
+    receipt.fallback = receipt.fallback.take().or_else(|| done.fallback.clone());
 }
 
 fn is_about_space(skip: &Skip) -> bool {

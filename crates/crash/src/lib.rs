@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`serve`] | a disk in our hands as a file that the kernel uses (FUSE) |
 //! | [`disk`] | the disk under test, recording |
+//! | [`slow`] | the same, slow, or with chosen requests kept waiting |
 //! | [`log`] | what was recorded |
 //! | [`sectors`] | where each sector of a disk comes from |
 //! | [`cut`] | the fault model, and the disk after a cut |
@@ -44,4 +45,5 @@ pub mod replay;
 pub mod sectors;
 pub mod serve;
 pub mod session;
+pub mod slow;
 pub mod soak;

@@ -5,19 +5,22 @@
 //! One request is taken, carried out and answered before the next: what a store has seen before a
 //! flush was answered before it. A write that was still on its way when the flush was sent counts
 //! as flushed if it came in first; a real disk might not have it, but nobody could rely on it.
+//! Behind a [`Gate`], requests may wait, and others overtake them: see [`crate::slow`].
 
 use crate::marks::{MARK_BYTES, text_in};
+use crate::slow::{Arrived, Gate, Kind};
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fuser::{
     BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
+    Generation, INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr,
+    ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::io;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Something that keeps the bytes of a disk.
@@ -40,6 +43,7 @@ pub trait Store: Send + 'static {
 pub struct Served<S> {
     dir: PathBuf,
     session: Option<BackgroundSession>,
+    gate: Option<(Gate, JoinHandle<()>)>,
     _ticket: Ticket,
     _of: PhantomData<S>,
 }
@@ -48,6 +52,8 @@ const DISK: INodeNo = INodeNo(2);
 const MARKS: INodeNo = INodeNo(3);
 const FILES: [(&str, INodeNo); 2] = [("disk", DISK), ("marks", MARKS)];
 const TTL: Duration = Duration::from_secs(3600);
+/// So many requests may be under way at a gate.
+const AT_A_GATE: u16 = 1024;
 
 impl<S: Store> Served<S> {
     /// Serves it as a file in `dir`, an empty directory.
@@ -55,12 +61,27 @@ impl<S: Store> Served<S> {
     /// # Errors
     /// When FUSE cannot be mounted there.
     pub fn start(store: S, dir: &Path) -> io::Result<Self> {
-        let store = Mutex::new(store);
+        Self::start_at(store, dir, None)
+    }
+
+    /// The same behind a gate.
+    pub(crate) fn start_slow(store: S, dir: &Path, gate: Gate) -> io::Result<Self> {
+        Self::start_at(store, dir, Some(gate))
+    }
+
+    fn start_at(store: S, dir: &Path, gate: Option<Gate>) -> io::Result<Self> {
+        let store = Arc::new(Mutex::new(store));
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("fragmend-crash".into())];
         let ticket = cleanup::register(Undo::Served(dir.to_owned()));
-        let session = fuser::spawn_mount(Files(store), dir, &config)?;
-        Ok(Self { dir: dir.to_owned(), session: Some(session), _ticket: ticket, _of: PhantomData })
+        let files = Files { store, gate: gate.clone() };
+        let session = Some(fuser::spawn_mount(files, dir, &config)?);
+        let gate = gate.map(|gate| {
+            let at_work = gate.clone();
+            (gate, std::thread::spawn(move || at_work.work()))
+        });
+        let dir = dir.to_owned();
+        Ok(Self { dir, session, gate, _ticket: ticket, _of: PhantomData })
     }
 
     /// The disk.
@@ -76,6 +97,10 @@ impl<S: Store> Served<S> {
 
 impl<S> Drop for Served<S> {
     fn drop(&mut self) {
+        if let Some((gate, worker)) = self.gate.take() {
+            gate.open_for_good();
+            let _ = worker.join();
+        }
         if let Some(session) = self.session.take() {
             // The file may be held for a moment by a process that was just started, or by a loop
             // device that is on its way out: the session ends with the last of them.
@@ -85,12 +110,32 @@ impl<S> Drop for Served<S> {
     }
 }
 
-struct Files<S>(Mutex<S>);
+struct Files<S> {
+    store: Arc<Mutex<S>>,
+    gate: Option<Gate>,
+}
+
+/// The store; what was under way when a thread panicked is the panic's to report.
+fn lock<S>(store: &Mutex<S>) -> MutexGuard<'_, S> {
+    store.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 impl<S: Store> Files<S> {
-    /// The store; what was under way when a thread panicked is the panic's to report.
     fn store(&self) -> MutexGuard<'_, S> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.store)
+    }
+
+    /// Carries a request to the disk out, now or when its gate lets it pass.
+    fn carry_out(&self, arrived: &Arrived, work: impl FnOnce(&mut S, &[u8]) + Send + 'static) {
+        let Some(gate) = &self.gate else { return work(&mut self.store(), arrived.bytes) };
+        gate.pass(arrived, |later| {
+            if !later {
+                work(&mut self.store(), arrived.bytes);
+                return None;
+            }
+            let (store, bytes) = (Arc::clone(&self.store), arrived.bytes.to_vec());
+            Some(Box::new(move || work(&mut lock(&store), &bytes)))
+        });
     }
 
     fn attributes(&self, inode: INodeNo) -> FileAttr {
@@ -127,6 +172,15 @@ fn answer(reply: ReplyEmpty, result: io::Result<()>) {
 }
 
 impl<S: Store> Filesystem for Files<S> {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        if self.gate.is_some() {
+            let too_old = || io::Error::from(io::ErrorKind::Unsupported);
+            config.add_capabilities(InitFlags::FUSE_ASYNC_DIO).map_err(|_| too_old())?;
+            config.set_max_background(AT_A_GATE).map_err(|_| too_old())?;
+        }
+        Ok(())
+    }
+
     fn lookup(&self, _: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match FILES.iter().find(|(known, _)| name == *known) {
             Some((_, inode)) => reply.entry(&TTL, &self.attributes(*inode), Generation(0)),
@@ -157,13 +211,15 @@ impl<S: Store> Filesystem for Files<S> {
         if inode == MARKS {
             return reply.data(&[0; MARK_BYTES]);
         }
-        let mut store = self.store();
-        let len = u64::from(size).min(store.bytes().saturating_sub(offset));
-        let mut buffer = vec![0; len as usize];
-        match store.read(offset, &mut buffer) {
-            Ok(()) => reply.data(&buffer),
-            Err(e) => reply.error(e.into()),
-        }
+        let len = u64::from(size).min(self.store().bytes().saturating_sub(offset));
+        let arrived = Arrived { kind: Kind::Read, offset, len, bytes: &[] };
+        self.carry_out(&arrived, move |store, _| {
+            let mut buffer = vec![0; len as usize];
+            match store.read(offset, &mut buffer) {
+                Ok(()) => reply.data(&buffer),
+                Err(e) => reply.error(e.into()),
+            }
+        });
     }
 
     fn write(
@@ -178,15 +234,17 @@ impl<S: Store> Filesystem for Files<S> {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let mut store = self.store();
-        let done = match inode {
-            MARKS => store.told(&text_in(data)),
-            _ => store.write(offset, data),
-        };
-        match done {
-            Ok(()) => reply.written(data.len() as u32),
-            Err(e) => reply.error(e.into()),
+        if inode == MARKS {
+            return match self.store().told(&text_in(data)) {
+                Ok(()) => reply.written(data.len() as u32),
+                Err(e) => reply.error(e.into()),
+            };
         }
+        let arrived = Arrived { kind: Kind::Write, offset, len: data.len() as u64, bytes: data };
+        self.carry_out(&arrived, move |store, bytes| match store.write(offset, bytes) {
+            Ok(()) => reply.written(bytes.len() as u32),
+            Err(e) => reply.error(e.into()),
+        });
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
@@ -194,7 +252,11 @@ impl<S: Store> Filesystem for Files<S> {
     }
 
     fn fsync(&self, _: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        answer(reply, if inode == DISK { self.store().flush() } else { Ok(()) });
+        if inode != DISK {
+            return reply.ok();
+        }
+        let arrived = Arrived { kind: Kind::Flush, offset: 0, len: 0, bytes: &[] };
+        self.carry_out(&arrived, move |store, _| answer(reply, store.flush()));
     }
 
     /// Discarding and zeroing arrive as punched holes and zeroed ranges.
@@ -213,6 +275,7 @@ impl<S: Store> Filesystem for Files<S> {
         if inode != DISK || !mode.intersects(Flags::PUNCH_HOLE | Flags::ZERO_RANGE) {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        answer(reply, self.store().zero(offset, length));
+        let arrived = Arrived { kind: Kind::Zero, offset, len: length, bytes: &[] };
+        self.carry_out(&arrived, move |store, _| answer(reply, store.zero(offset, length)));
     }
 }

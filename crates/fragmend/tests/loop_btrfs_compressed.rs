@@ -247,9 +247,8 @@ fn loop_blocks_written_to_a_compressed_file_are_compressed_with_it() {
     assert_eq!(fs::read(&file).unwrap(), bytes);
 }
 
-#[test]
-fn loop_what_does_not_shrink_leaves_no_mark() {
-    let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
+/// A file that is compressed, and will not be when it is written anew: the kernel marks it then.
+fn does_not_shrink(image: &Image) -> std::path::PathBuf {
     let file = image.path().join("file");
     // In each piece, one half shrinks. When that is gone, nothing does.
     let half = |at: u64, buffer: &mut [u8]| {
@@ -268,8 +267,18 @@ fn loop_what_does_not_shrink_leaves_no_mark() {
     drop(open);
     // Those writes have left the mark; it is its owner's wish that it goes.
     run("chattr", ["-m".as_ref(), file.as_os_str()]);
-    let marks = || fragmend_sys::inode::attributes(File::open(&file).unwrap()).unwrap();
-    assert_eq!((marks() & flags::NO_COMPRESSION, stored(&file).len()), (0, 32));
+    assert_eq!((marks(&file) & flags::NO_COMPRESSION, stored(&file).len()), (0, 32));
+    file
+}
+
+fn marks(file: &Path) -> u32 {
+    fragmend_sys::inode::attributes(File::open(file).unwrap()).unwrap()
+}
+
+#[test]
+fn loop_what_does_not_shrink_leaves_no_mark() {
+    let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
+    let file = does_not_shrink(image);
     let before = looks(&file);
     let (summary, _) = apply(&plan(&[&file], Policy::WholeFile));
     // What came of it is said: it lies well, and is plain.
@@ -277,10 +286,35 @@ fn loop_what_does_not_shrink_leaves_no_mark() {
     assert_eq!(reasons(&summary, &file), [SkipReason::LayoutChanged], "{summary:?}");
     assert!(summary.skipped[0].detail.contains("not compressed by zstd now"), "{summary:?}");
     assert_eq!(stored(&file).len(), 0);
-    assert_eq!(marks() & flags::NO_COMPRESSION, 0, "a mark that is not the owner's");
+    assert_eq!(marks(&file) & flags::NO_COMPRESSION, 0, "a mark that is not the owner's");
     assert_eq!(looks(&file), before);
     image.fsck();
     assert!(holds(&file, SIZE, content).unwrap());
+}
+
+/// Taking the kernel's mark away sets all attributes at once: what somebody else sets meanwhile, the
+/// same mark or another one, must not be undone.
+#[test]
+fn loop_attributes_that_others_set_meanwhile_stay() {
+    for theirs in ["+m", "+A"] {
+        let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
+        let file = does_not_shrink(image);
+        let plan_file = image.scratch().join("plan.json");
+        plan(&[&file], Policy::WholeFile).write(&plan_file).unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_fragmend"));
+        command.args(["apply", "--rate", "max", "--json"]).arg(plan_file);
+        command.env("FRAGMEND_STOP_AT", "marked=stop").stdin(std::process::Stdio::null());
+        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let stopped = Running::start(&mut command).wait_until(support::rewrite::is_stopped);
+        assert_ne!(marks(&file) & flags::NO_COMPRESSION, 0, "the kernel's mark");
+        run("chattr", [theirs.as_ref(), file.as_os_str()]);
+        let set = marks(&file);
+        stopped.signal(rustix::process::Signal::CONT);
+        let said = stopped.wait().expect(&[2]);
+        assert_eq!(marks(&file), set, "{theirs}: {said}");
+        assert!(said.contains("the mark stays, because the file was changed"), "{said}");
+        assert!(holds(&file, SIZE, content).unwrap());
+    }
 }
 
 #[test]

@@ -193,8 +193,8 @@ pub trait Movable {
     /// [`Moves::Groups`].
     fn announce(&mut self, indices: &[usize]);
     /// Exchanges `part` of the staged range `index` with its new space. Where [parts](Moves::Parts)
-    /// move, it moves back when it is called once more on the same part; elsewhere it is called
-    /// once, and may leave alone what lies well enough.
+    /// move, it may do more than the part or less of it, and says how far it came; elsewhere it is
+    /// called once, and may leave alone what lies well enough.
     fn relocate(&mut self, index: usize, part: ByteRange) -> Relocated;
     /// Called before a pause that somebody could notice: whoever an engine keeps out for the sake
     /// of what it has relocated is let in, once that is durable.
@@ -206,8 +206,16 @@ pub trait Movable {
 /// What of a file moves at once, or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moves {
-    /// Any part of a staged range.
-    Parts,
+    /// Parts of a staged range, from its start on.
+    Parts {
+        /// Whether all of it is [prepared](Movable::prepare), part by part, just before the first is
+        /// relocated.
+        prepared: bool,
+        /// Whether a part moves back when it is relocated once more.
+        returns: bool,
+        /// No part is shorter than so many bytes, but the last one.
+        shortest: u64,
+    },
     /// A staged range: it is [prepared](Movable::prepare) part by part and relocated by one call.
     Ranges {
         /// Whether all staged ranges are prepared before the first is relocated, rather than each
@@ -234,7 +242,10 @@ impl Moves {
 
     /// Whether each staged range is prepared just before it is relocated.
     pub fn prepared_apart(self) -> bool {
-        self == Self::Ranges { prepared_together: false }
+        matches!(
+            self,
+            Self::Ranges { prepared_together: false } | Self::Parts { prepared: true, .. }
+        )
     }
 }
 
@@ -243,11 +254,15 @@ impl Moves {
 pub struct Relocated {
     /// Bytes that did move: from the start of the part, where [parts](Moves::Parts) move.
     pub moved: u64,
+    /// Bytes, behind those or before them, that it left alone because they lie well enough.
+    pub passed: u64,
     /// What moved them, as its header or manual names it (`EXT4_IOC_MOVE_EXT`): set whenever
     /// something moved.
     pub by: Option<&'static str>,
     /// Why the file system's first choice was not what moved them, if it was not.
     pub fallback: Option<String>,
+    /// What else its owner should know, where it moved all the same.
+    pub note: Option<String>,
     /// Longest time for which the file was locked against its writers.
     pub held: Duration,
     /// Why it ended before the end of the part, if it did.

@@ -57,3 +57,65 @@ pub fn cached_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     };
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(stat[0]) }
 }
+
+/// Whether all pages of `range` (bytes, none beyond the end of the file) are in the page cache now.
+///
+/// # Errors
+/// What `mmap(2)` says, on kernels before 6.5.
+pub fn is_resident(file: impl AsFd, range: Range<u64>) -> io::Result<bool> {
+    if range.is_empty() {
+        return Ok(true);
+    }
+    let page = rustix::param::page_size() as u64;
+    let pages = range.end.div_ceil(page) - range.start / page;
+    match cached_pages(&file, range.clone()) {
+        Ok(cached) => Ok(cached == pages),
+        Err(_) => mapped_pages(file, range).map(|cached| cached == pages),
+    }
+}
+
+/// What [`cached_pages`] says, by `mincore(2)`, which every kernel has.
+fn mapped_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
+    let page = rustix::param::page_size() as u64;
+    let start = range.start / page * page;
+    let len = range.end.next_multiple_of(page) - start;
+    let mut there = vec![0u8; (len / page) as usize];
+    let (len, none) = (len as usize, std::ptr::null_mut());
+    let (fd, at) = (file.as_fd().as_raw_fd(), start as i64);
+    // SAFETY: the kernel chooses the place, so no memory of ours is touched, and nobody accesses it.
+    let mapped = unsafe { libc::mmap(none, len, libc::PROT_READ, libc::MAP_SHARED, fd, at) };
+    if mapped == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: exactly what was mapped; mincore writes a byte for each page.
+    let rc = unsafe { libc::mincore(mapped, len, there.as_mut_ptr()) };
+    let error = io::Error::last_os_error();
+    // SAFETY: exactly what was mapped, and nobody has a reference into it.
+    unsafe { libc::munmap(mapped, len) };
+    match rc {
+        0 => Ok(there.iter().filter(|page| *page & 1 != 0).count() as u64),
+        _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn pages_are_there_until_they_are_dropped() {
+        let path = std::env::temp_dir().join(format!("fragmend-cache-{}", std::process::id()));
+        let file =
+            std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        file.write_all_at(&[7; 20_000], 0).unwrap();
+        file.sync_all().unwrap();
+        assert!(is_resident(&file, 0..20_000).unwrap() && is_resident(&file, 4097..4098).unwrap());
+        assert_eq!(mapped_pages(&file, 4097..20_000).unwrap(), 4);
+        // A file system in memory keeps them.
+        drop_clean(&file, 0..20_000).unwrap();
+        let left = mapped_pages(&file, 0..20_000).unwrap();
+        assert_eq!(is_resident(&file, 0..20_000).unwrap(), left == 5, "{left} pages");
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -103,11 +103,17 @@ struct HandleRequest {
 const _: () = assert!(size_of::<HandleRequest>() == 56);
 
 /// Opens a file anew, so that exchanging its ranges leaves its times as they are (`xfs_fsr(8)`
-/// opens files so). `flags` are those of `open(2)`. Needs `CAP_SYS_ADMIN`.
+/// opens files so). `flags` are those of `open(2)`; `directory` is any one of the same file system,
+/// in the mount in which the file is to be open: ranges are exchanged within one mount alone. Needs
+/// `CAP_SYS_ADMIN`.
 ///
 /// # Errors
-/// `EPERM` without the capability.
-pub fn open_without_times(file: impl AsFd, flags: rustix::fs::OFlags) -> io::Result<OwnedFd> {
+/// `EPERM` without the capability, `ENOTDIR` where `directory` is none.
+pub fn open_without_times(
+    directory: impl AsFd,
+    file: impl AsFd,
+    flags: rustix::fs::OFlags,
+) -> io::Result<OwnedFd> {
     let mut handle = [0u8; 64];
     let mut length = 0u32;
     let file = file.as_fd();
@@ -126,8 +132,9 @@ pub fn open_without_times(file: impl AsFd, flags: rustix::fs::OFlags) -> io::Res
     unsafe { ioctl(file, XFS_IOC_FD_TO_HANDLE, &raw mut request) }?;
     request.in_handle = request.out_handle;
     request.in_length = length;
+    let directory = directory.as_fd().as_raw_fd();
     // SAFETY: XFS_IOC_OPEN_BY_HANDLE reads the request and `in_length` bytes of the handle.
-    let fd = unsafe { libc::ioctl(file.as_raw_fd(), XFS_IOC_OPEN_BY_HANDLE, &raw mut request) };
+    let fd = unsafe { libc::ioctl(directory, XFS_IOC_OPEN_BY_HANDLE, &raw mut request) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -184,17 +191,48 @@ pub fn commit_range(
     length: u64,
     sample: Sample,
 ) -> io::Result<()> {
+    commit(file.as_fd(), offset, donor.as_fd(), donor_offset, length, sample, 0)
+}
+
+/// Does all that [`commit_range`] does before it exchanges anything: it keeps everybody else out of
+/// both files for a moment, waits for direct I/O that is under way, and looks whether `file` has
+/// changed since `sample`.
+///
+/// # Errors
+/// Those of [`commit_range`].
+pub fn would_commit(
+    file: impl AsFd,
+    offset: u64,
+    donor: impl AsFd,
+    donor_offset: u64,
+    length: u64,
+    sample: Sample,
+) -> io::Result<()> {
+    const XFS_EXCHANGE_RANGE_DRY_RUN: u64 = 1 << 2;
+    let flags = XFS_EXCHANGE_RANGE_DRY_RUN;
+    commit(file.as_fd(), offset, donor.as_fd(), donor_offset, length, sample, flags)
+}
+
+fn commit(
+    file: BorrowedFd,
+    offset: u64,
+    donor: BorrowedFd,
+    donor_offset: u64,
+    length: u64,
+    sample: Sample,
+    flags: u64,
+) -> io::Result<()> {
     let mut arg = CommitRange {
-        file1_fd: donor.as_fd().as_raw_fd(),
+        file1_fd: donor.as_raw_fd(),
         pad: 0,
         file1_offset: donor_offset,
         file2_offset: offset,
         length,
-        flags: 0,
+        flags,
         file2_freshness: sample.0,
     };
     // SAFETY: XFS_IOC_COMMIT_RANGE reads exactly this 88-byte structure.
-    unsafe { ioctl(file.as_fd(), XFS_IOC_COMMIT_RANGE, &raw mut arg) }
+    unsafe { ioctl(file, XFS_IOC_COMMIT_RANGE, &raw mut arg) }
 }
 
 /// # Safety

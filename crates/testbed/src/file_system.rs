@@ -99,6 +99,17 @@ pub static XFS_EXCHANGE: FileSystem = FileSystem {
     later: Some(LaterFeature { bit: 1 << 6 }),
 };
 
+/// XFS whose ranges may be exchanged, and that can do nothing else.
+pub static XFS_EXCHANGE_ALONE: FileSystem = FileSystem {
+    name: "xfs-exchange-alone",
+    make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=0,rmapbt=0"],
+    options: "",
+    beside_copy: Some("nouuid"),
+    moved_by: &["XFS_IOC_COMMIT_RANGE"],
+    check: &["xfs_repair", "-n"],
+    later: Some(LaterFeature { bit: 1 << 6 }),
+};
+
 /// XFS without reflink.
 pub static XFS_PLAIN: FileSystem = FileSystem {
     name: "xfs-plain",

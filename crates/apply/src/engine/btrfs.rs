@@ -9,7 +9,7 @@
 //! [`super::compressed`]. A range of which a good part is compressed and another is not goes neither.
 
 use super::compressed::Compressing;
-use super::copying::{Copying, TakeOver};
+use super::copying::{Copying, TakeOver, Wants};
 use super::donor::Space;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
@@ -19,8 +19,10 @@ use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::{self, flags};
 use fragmend_sys::mounts::Mount;
+use fragmend_sys::{btrfs, cache};
 use rustix::fs::Access;
 use rustix::io::Errno;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// The engine of one Btrfs.
@@ -38,12 +40,26 @@ impl Btrfs {
 
 impl Engine for Btrfs {
     fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
+        let wants =
+            Wants { space: Space::Exact, prepare: like_the_file, flush: write_back, commit };
+        let how = TakeOver::Share { whole: true, instead: None };
         Ok(Box::new(Both {
-            plain: Copying::new(TakeOver::Share, Space::Exact, like_the_file),
+            plain: Copying::new(file, how, wants),
             compressed: Compressing::new(file, &self.options),
             staged: Vec::new(),
         }))
     }
+}
+
+/// Its data alone: `fsync` would write what is new of its tree to the log, with the file locked.
+fn write_back(file: &OpenFile) -> io::Result<()> {
+    let size = rustix::fs::fstat(&file.fd)?.st_size.cast_unsigned();
+    cache::write_and_wait(&file.fd, 0..size)
+}
+
+/// With no file locked.
+pub(super) fn commit(file: &OpenFile) -> io::Result<()> {
+    btrfs::commit(&file.fd)
 }
 
 /// See [`super::may_move`].
@@ -92,7 +108,7 @@ impl Both {
 
 impl Mover for Both {
     fn moves(&self) -> Moves {
-        Moves::Ranges { prepared_together: true }
+        self.plain.moves()
     }
 
     fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {

@@ -3,7 +3,8 @@
 //!
 //! The kernel holds the inode's lock while it marks the pages of 256 KiB at a time as to be
 //! written, and waits there for what is on its way; who writes or stores through a mapping
-//! meanwhile comes before or after, and writes the same pages. Then they are compressed, in chunks
+//! meanwhile comes before or after, and writes the same pages. It would read under the lock what is missing in the
+//! page cache, page by page: so all of it is brought there right before, and known to be there. Then they are compressed, in chunks
 //! of at most 128 KiB, and each chunk is written to one new extent.
 //!
 //! Which compression that is, only the extents themselves tell, and they tell root alone: it need
@@ -17,9 +18,8 @@
 //!   given out again before a commit that is without them. The kernel changes the tree only when
 //!   an extent's data has been written.
 //! - after that, before the transaction commits: the same; what the new extents hold is free space.
-//! - after the commit, or after our `fsync`, whose log is replayed at the next mount: the file has
-//!   the new extents. Their bytes were on the device, behind a flush, before the super block or
-//!   the log was.
+//! - after the commit, ours or anybody's: the file has the new extents. Their bytes were on the device,
+//!   behind a flush, before the super block was.
 //! - in the middle of a range: each chunk is in one of its two places, with the same bytes.
 //!
 //! What others write to a compressed file block by block is stored plain, for there is nothing to
@@ -32,11 +32,13 @@
 //! afterwards. An extent that the range cuts stays as it is: all of it would stay occupied for the
 //! rest.
 
+use super::btrfs::commit;
+use super::copying::TICK;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
-use super::warm::{drop_cached, is_cold, will_need};
+use super::pages::Pages;
+use super::warm::{drop_cached, is_cold};
 use super::{Mover, primitive};
-use crate::bytes::read_at;
 use crate::point::{Point, reached};
 use fragmend_layout::{
     ByteRange, Extent, LONGEST_ENCODED, Layout, Moves, Relocated, Skip, SkipReason, stored_alike,
@@ -45,12 +47,15 @@ use fragmend_scan::fiemap;
 use fragmend_sys::btrfs::{self, Compressed, Compression};
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::{self, flags};
+use fragmend_sys::lease::Lease;
+use rustix::fs::Advice;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Bytes that are written anew in one call: a multiple of what one compressed extent holds.
-const STEP: u64 = 1 << 20;
+/// Bytes that are written anew in one call: as many as the kernel does under one lock, and a multiple
+/// of what one compressed extent holds.
+const STEP: u64 = 256 << 10;
 
 /// Compresses ranges of one file anew.
 pub(super) struct Compressing {
@@ -60,11 +65,17 @@ pub(super) struct Compressing {
     untold: Option<Skip>,
     /// Whether what is written to the file now is compressed.
     goes_on: bool,
-    /// The file's attributes.
+    /// The file's attributes, and when it was last changed before they were looked at.
     attributes: u32,
+    changed: Option<Changed>,
+    /// A mark of the kernel's that could not be taken away was told.
+    told: bool,
     staged: Vec<Staged>,
-    buffer: Vec<u8>,
+    pages: Pages,
 }
+
+/// When an inode was last changed.
+type Changed = (i64, u64);
 
 struct Staged {
     range: ByteRange,
@@ -86,6 +97,8 @@ struct Stretch {
 impl Compressing {
     /// One for a file on a file system that is mounted with these options.
     pub fn new(file: &OpenFile, options: &[String]) -> Self {
+        let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
+        let changed = settled_time(file);
         let attributes = inode::attributes(&file.fd).unwrap_or_default();
         let has = |flag: u32| attributes & flag != 0;
         let mounted = |name: &str| options.iter().any(|o| o.starts_with(name));
@@ -95,8 +108,10 @@ impl Compressing {
             untold: extents(file, ByteRange::at(0, 1)).err(),
             goes_on: asked_for && !has(flags::NO_COMPRESSION) || mounted("compress-force="),
             attributes,
+            changed,
+            told: false,
             staged: Vec::new(),
-            buffer: Vec::new(),
+            pages: Pages::default(),
         }
     }
 
@@ -116,38 +131,49 @@ impl Compressing {
         done.map_err(skip_of)
     }
 
-    /// Compresses the stretches of a range anew that would lie in fewer pieces.
-    fn compress_all(
-        &self,
+    /// Compresses the next step of a range anew, of the stretches that would lie in fewer pieces.
+    fn compress_next(
+        &mut self,
         file: &OpenFile,
-        staged: &Staged,
+        index: usize,
+        from: u64,
         done: &mut Relocated,
     ) -> Result<(), Skip> {
-        for stretch in &staged.stretches {
-            let mut rest = stretch.range;
-            while !rest.is_empty() {
-                let step = ByteRange::at(rest.start, STEP).intersect(rest);
-                // The lock is not held all the time, so this is the most that it may have been.
-                let started = Instant::now();
-                self.compress(file, step, stretch.compression)?;
-                done.held = done.held.max(started.elapsed());
-                reached(Point::Moved);
-                done.moved += step.len();
-                done.by = Some(primitive::BTRFS_DEFRAG);
-                rest.start = step.end;
-            }
-        }
+        let Staged { range, stretches, .. } = &self.staged[index];
+        let Some(stretch) = stretches.iter().find(|s| s.range.end > from) else {
+            done.passed = range.end - from;
+            return Ok(());
+        };
+        let start = stretch.range.start.max(from);
+        let step = ByteRange::at(start, STEP).intersect(stretch.range);
+        // What is missing the kernel would read page by page, with the file locked.
+        self.pages.hold(&[(&file.fd, step)])?;
+        reached(Point::Filled);
+        let started = Instant::now();
+        self.compress(file, step, stretch.compression)?;
+        done.held = started.elapsed();
+        reached(Point::Moved);
+        (done.moved, done.passed) = (step.len(), start - from);
+        done.by = Some(primitive::BTRFS_DEFRAG);
+        let is_last = stretches.last().is_some_and(|last| last.range.end == step.end);
+        self.staged[index].moved = true;
+        if is_last { self.look_at(file, index, done) } else { Ok(()) }
+    }
+
+    /// Looks at what has become of a range.
+    fn look_at(&mut self, file: &OpenFile, index: usize, done: &mut Relocated) -> Result<(), Skip> {
+        let range = self.staged[index].range;
         // What is on its way gets its place, and the tree says so.
-        let lies = layout(file, staged.range)?;
-        self.keep_attributes(file)?;
-        let now = stretches(&lies, staged.range, &extents(file, staged.range)?);
+        let lies = layout(file, range)?;
+        done.note = self.keep_attributes(file)?;
+        let now = stretches(&lies, range, &extents(file, range)?);
         let kept = |s: &Stretch| -> u64 {
             let alike = now.iter().filter(|n| n.compression == s.compression);
             let inside = alike.filter(|n| n.range.overlaps(s.range));
             inside.map(|n| n.encoded).sum()
         };
         // What somebody has written meanwhile is compressed as they would have it.
-        match staged.stretches.iter().find(|s| kept(s) < s.encoded / 2) {
+        match self.staged[index].stretches.iter().find(|s| kept(s) < s.encoded / 2) {
             Some(s) => {
                 let how = s.compression.name();
                 let detail = format!("most of it is not compressed by {how} now");
@@ -158,15 +184,60 @@ impl Compressing {
     }
 
     /// The kernel marks a file as not to be compressed when some of it does not shrink, unless it
-    /// is marked as to be compressed: that was not its owner's wish, and goes again, which alone
-    /// sets the time of the inode's last change.
-    fn keep_attributes(&self, file: &OpenFile) -> Result<(), Skip> {
-        let now = inode::attributes(&file.fd).map_err(skip_of)?;
-        if now & !self.attributes & flags::NO_COMPRESSION == 0 {
-            return Ok(());
+    /// is marked as to be compressed: that was not its owner's wish, and goes again. That sets the
+    /// time of the inode's last change, which the kernel's mark does not.
+    ///
+    /// Somebody else may have set the mark (`chattr +m`), or may be about to change another one, which the
+    /// call would undo: it takes all attributes at once. So it is made only while nobody else has
+    /// the file open, which a write lease tells and keeps so, and only if the inode has not been changed since it was opened.
+    /// Else the mark stays, and what is given back says so.
+    fn keep_attributes(&mut self, file: &OpenFile) -> Result<Option<String>, Skip> {
+        let marked = |now: u32| now & !self.attributes & flags::NO_COMPRESSION != 0;
+        if !marked(inode::attributes(&file.fd).map_err(skip_of)?) || self.told {
+            return Ok(None);
         }
-        inode::set_attributes(&file.fd, now & !flags::NO_COMPRESSION).map_err(skip_of)
+        reached(Point::Marked);
+        let why = match Lease::take(&file.fd) {
+            Err(_) => "others have the file open",
+            Ok(_alone) => {
+                let now = inode::attributes(&file.fd).map_err(skip_of)?;
+                if !marked(now) {
+                    return Ok(None);
+                }
+                if self.changed.is_some() && time_of(file) == self.changed {
+                    let wanted = now & !flags::NO_COMPRESSION;
+                    inode::set_attributes(&file.fd, wanted).map_err(skip_of)?;
+                    self.changed = time_of(file);
+                    return Ok(None);
+                }
+                "the file was changed meanwhile"
+            }
+        };
+        self.told = true;
+        Ok(Some(format!(
+            "it is marked as not to be compressed (chattr +m) now, perhaps by the kernel, and the mark stays, because {why}"
+        )))
     }
+}
+
+/// When the inode was last changed.
+fn time_of(file: &OpenFile) -> Option<Changed> {
+    let stat = rustix::fs::fstat(&file.fd).ok()?;
+    Some((stat.st_ctime, stat.st_ctime_nsec))
+}
+
+/// The same, once any later change will have another time.
+fn settled_time(file: &OpenFile) -> Option<Changed> {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    let (seconds, nanoseconds) = time_of(file)?;
+    let tick = TICK.as_nanos() as i64;
+    let since = (now.tv_sec - seconds)
+        .saturating_mul(1_000_000_000)
+        .saturating_add(now.tv_nsec - nanoseconds.cast_signed());
+    if since < tick {
+        std::thread::sleep(TICK);
+    }
+    time_of(file)
 }
 
 /// Where a range lies, all delayed writes done.
@@ -224,7 +295,7 @@ fn level(options: &[String]) -> Option<(String, i8)> {
 
 impl Mover for Compressing {
     fn moves(&self) -> Moves {
-        Moves::Ranges { prepared_together: false }
+        Moves::Parts { prepared: false, returns: false, shortest: STEP }
     }
 
     fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
@@ -250,21 +321,17 @@ impl Mover for Compressing {
             let cold = is_cold(file, *range);
             self.staged.push(Staged { range: *range, stretches, cold, moved: false });
         }
+        reached(Point::Staged);
         Ok(pieces)
     }
 
-    /// Reads into the page cache what the kernel would otherwise read under the inode's lock.
-    fn prepare(&mut self, file: &OpenFile, _: usize, part: ByteRange) -> Result<(), Skip> {
-        will_need(file, part);
-        self.buffer.resize(part.len() as usize, 0);
-        read_at(&file.fd, &mut self.buffer, part.start).map(drop).map_err(skip_of)
-    }
-
-    fn relocate(&mut self, file: &OpenFile, index: usize, _: ByteRange) -> Relocated {
+    /// One step.
+    fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated {
         let mut done = Relocated::default();
-        let Some(staged) = self.staged.get_mut(index) else { return done };
-        staged.moved = true;
-        done.skip = self.compress_all(file, &self.staged[index], &mut done).err();
+        done.skip = match index < self.staged.len() {
+            true => self.compress_next(file, index, part.start, &mut done).err(),
+            false => Some(Skip::new(SkipReason::Failed, "nothing is staged")),
+        };
         done
     }
 
@@ -274,7 +341,13 @@ impl Mover for Compressing {
         if staged.is_empty() {
             return Ok(());
         }
-        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        // Where it was stopped in the middle of a range.
+        for staged in &staged {
+            layout(file, staged.range)?;
+        }
+        // Told with the range, unless it was stopped in the middle.
+        drop(self.keep_attributes(file)?);
+        commit(file).map_err(skip_of)?;
         reached(Point::Settled);
         // Its pages stay good when it moves; only what we brought in goes.
         drop_cached(file, staged.iter().filter(|s| s.cold).map(|s| s.range));

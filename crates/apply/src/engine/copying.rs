@@ -9,8 +9,19 @@
 //!   stores, writes back, compares byte for byte, and makes F share D's blocks; on a difference it
 //!   does nothing. When D is closed, F is their only owner.
 //! - [`TakeOver::Exchange`], `XFS_IOC_COMMIT_RANGE`: the kernel exchanges both mappings, unless F
-//!   has changed since it was sampled. The sample comes first, then a write-back, which makes
-//!   mapped pages fault, and so be noticed, when they are stored to; then the copy.
+//!   has changed since it was sampled: see [`super::sample`]. What it cannot exchange, it shares
+//!   where it can, and the receipt says why.
+//!
+//! In turns, because readers and writers of F wait for each call. How much a call takes over follows
+//! from how long the last one took. What is compared is read page by page under the locks unless it is in the
+//! page cache: so all of it is brought there right before, and known to be there. A turn at which
+//! somebody has written to F in between is copied once more, block by block where it differs.
+//!
+//! What a reader of F counts is never more than before, wherever it ends: the first turn is as long as the
+//! first piece of the range, at least, so that it joins more than it parts.
+//!
+//! Btrfs writes what is copied into an extent elsewhere once a part of that is shared. So there all of a
+//! range is copied before its first turn.
 //!
 //! Crash argument. If power fails
 //!
@@ -19,35 +30,61 @@
 //! - after: F has D's blocks. Their bytes were written before the remapping began, and the commit
 //!   that makes it durable (XFS: the log write, preceded by a flush; Btrfs: the super block,
 //!   preceded by a flush) makes them durable first.
-//! - in the middle of a range: an exchange is one logged operation, so the range is in one of the
+//! - in the middle of a range: an exchange is one logged operation, so each turn is in one of the
 //!   two states as a whole; sharing goes stretch by stretch, so each stretch is.
 //! - after D is closed: the old blocks are free, and reused only once that is durable.
 
 use super::donor::{Space, Stage};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
+use super::pages::Pages;
+use super::sample::sample;
+use super::warm::is_cached;
 use super::{Mover, primitive};
 use crate::bytes::{read_at, write_at};
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, Extent, Moves, Relocated, Skip, SkipReason};
+use fragmend_scan::fiemap;
 use fragmend_sys::dedupe::{self, Shared};
+use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::{cache, xfs};
+use rustix::fs::Advice;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// How often a range that changed under its copy is tried, and how long the first wait is.
+/// How often a turn that changed under its copy is tried, and how long the first wait is.
 const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
+/// How often it is exchanged at most, where sharing can stand in.
+const EXCHANGES: u32 = 3;
+const CHANGES: &str = "the file changes under the copy";
+
+/// Bytes of the first turn, and how short and how long they become.
+const FIRST_TURN: u64 = 128 << 10;
+const SHORTEST_TURN: u64 = 16 << 10;
+const LONGEST_TURN: u64 = 1 << 20;
+/// However long the first piece of a range is, and however busy the device.
+const LONGEST_PIECE: u64 = 8 << 20;
+const SHORTEST_PART: u64 = 64 << 10;
+/// A call that takes longer is followed by a shorter one, a quicker one by a longer.
+const LONG: Duration = Duration::from_millis(10);
+const QUICK: Duration = Duration::from_millis(2);
 
 /// Times of files may be as coarse as the slowest kernel's tick (100 Hz): a change in the tick of
 /// the sample would not show.
 pub(super) const TICK: Duration = Duration::from_millis(11);
 
 /// How the donor's space becomes the file's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TakeOver {
-    /// `FIDEDUPERANGE`: fails only if the range itself is written to.
-    Share,
+    /// `FIDEDUPERANGE`: fails only if the turn itself is written to.
+    Share {
+        /// All of a range is copied before any of it is shared.
+        whole: bool,
+        /// Why the ranges are not exchanged, where the file system could.
+        instead: Option<String>,
+    },
     /// `XFS_IOC_COMMIT_RANGE`: fails if the file is written to anywhere.
     Exchange {
         /// Then share it, where the file system can do that.
@@ -55,134 +92,323 @@ pub(super) enum TakeOver {
     },
 }
 
+/// Makes something of a file reach the device.
+pub(super) type Flush = fn(&OpenFile) -> io::Result<()>;
+
+/// Gives an empty donor what it needs to be the file's equal.
+pub(super) type Prepare = fn(&OpenFile, &OwnedFd) -> Result<(), Skip>;
+
+/// What a file system wants of a copy.
+#[derive(Clone, Copy)]
+pub(super) struct Wants {
+    /// How space is asked for.
+    pub space: Space,
+    /// What is done to an empty donor.
+    pub prepare: Prepare,
+    /// Gives what is still delayed its place.
+    pub flush: Flush,
+    /// Makes what has moved durable.
+    pub commit: Flush,
+}
+
 /// Copies ranges of one file.
 pub(super) struct Copying {
     how: TakeOver,
-    /// Gives an empty donor what it needs to be the file's equal.
-    prepare: Prepare,
-    space: Space,
+    wants: Wants,
     stage: Option<Stage>,
-    /// What the file was like before any of it was copied.
-    sample: Option<xfs::Sample>,
-    /// When it was last changed then, and its size in bytes.
+    sampled: Option<Sampled>,
+    /// Why the staged range in hand is not exchanged any more.
+    given_up: Option<String>,
+    /// When the file was last changed at the last copy, and its size in bytes.
     state: State,
-    /// Per staged range, where in the file its copy ends.
-    ends: Vec<u64>,
+    /// Per staged range.
+    copies: Vec<Copy>,
+    /// Bytes of the next turn.
+    turn: u64,
+    /// How often the turn in hand has failed.
+    failed: u32,
+    pages: Pages,
     buffer: Vec<u8>,
+    other: Vec<u8>,
 }
 
-/// See [`Copying::prepare`].
-pub(super) type Prepare = fn(&OpenFile, &OwnedFd) -> Result<(), Skip>;
+/// What the file was like before some of it was copied.
+struct Sampled {
+    /// The staged range.
+    of: usize,
+    sample: xfs::Sample,
+    /// What was copied since. What was copied before may be older than the sample.
+    fresh: ByteRange,
+}
+
+/// How far a range has been copied.
+struct Copy {
+    range: ByteRange,
+    /// Bytes of its first piece.
+    first_piece: u64,
+    /// Where in the file the copy ends.
+    end: u64,
+    /// What of it somebody had in the page cache.
+    warm: Vec<ByteRange>,
+}
 
 impl Copying {
-    /// One that takes space over in this way from donors that are made in that way.
-    pub fn new(how: TakeOver, space: Space, prepare: Prepare) -> Self {
+    /// One that takes space over in this way.
+    pub fn new(file: &OpenFile, how: TakeOver, wants: Wants) -> Self {
+        // What is asked for is read, and no more: readahead would fill the device's queue.
+        let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
         Self {
             how,
-            prepare,
-            space,
+            wants,
             stage: None,
-            sample: None,
+            sampled: None,
+            given_up: None,
             state: State::default(),
-            ends: Vec::new(),
+            copies: Vec::new(),
+            turn: FIRST_TURN,
+            failed: 0,
+            pages: Pages::default(),
             buffer: Vec::new(),
+            other: Vec::new(),
         }
     }
 
-    /// Samples the file, so that every change from now on shows.
-    fn sample(&mut self, file: &OpenFile) -> Result<(), Skip> {
-        self.state = State::of(file)?;
-        if let TakeOver::Exchange { .. } = self.how {
-            self.sample = Some(xfs::start_commit(&file.fd).map_err(skip_of)?);
-            reached(Point::Sampled);
-            std::thread::sleep(TICK);
+    /// Whether the range in hand is exchanged.
+    fn exchanges(&self) -> bool {
+        matches!(self.how, TakeOver::Exchange { .. }) && self.given_up.is_none()
+    }
+
+    /// Whether a range is copied as a whole before any of it is taken over.
+    fn copies_ahead(&self) -> bool {
+        !matches!(self.how, TakeOver::Share { whole: false, .. })
+    }
+
+    /// Samples the file, so that every change from now on shows; or gives up exchanging the range,
+    /// where sharing stands in.
+    fn sample(&mut self, file: &OpenFile, index: usize, from: u64) -> Result<(), Skip> {
+        self.sampled = None;
+        let (donor, at) = Stage::place(&self.stage, index, ByteRange::at(from, file.block))?;
+        match sample(file, from, donor, at) {
+            Ok(sample) => {
+                let fresh = ByteRange::at(from, 0);
+                self.sampled = Some(Sampled { of: index, sample, fresh });
+                Ok(())
+            }
+            Err(skip) => self.give_up(skip),
+        }
+    }
+
+    fn give_up(&mut self, skip: Skip) -> Result<(), Skip> {
+        match (&self.how, skip.reason) {
+            (TakeOver::Exchange { or_share: false }, SkipReason::Unsupported) => {
+                let why = format!("{}, and this XFS cannot share blocks", skip.detail);
+                return Err(Skip::new(skip.reason, why));
+            }
+            (TakeOver::Exchange { or_share: false }, _) => return Err(skip),
+            (_, SkipReason::Busy) => self.given_up = Some(CHANGES.into()),
+            _ => self.given_up = Some(skip.detail),
         }
         Ok(())
     }
 
-    /// Copies a part to its place in the donor, and sends it on its way to the device.
-    fn copy(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip> {
-        let (donor, at) = Stage::place(&self.stage, index, part)?;
-        cache::write_and_wait(&file.fd, part.start..part.end).map_err(skip_of)?;
-        self.buffer.resize(part.len() as usize, 0);
-        let read = read_at(&file.fd, &mut self.buffer, part.start).map_err(skip_of)?;
-        if read == 0 {
-            return Ok(()); // the file ends before it now
-        }
-        write_at(donor, &self.buffer[..read], at).map_err(skip_of)?;
-        let end = at + read as u64;
-        if end < at + part.len() {
-            // Where the file ends inside a block, the kernel wants the donor to end with it. No
-            // other range's space lies behind this one's.
-            rustix::fs::ftruncate(donor, end).map_err(|e| skip_of(e.into()))?;
-        }
-        if let Some(copied) = self.ends.get_mut(index) {
-            *copied = part.start + read as u64;
-        }
-        cache::start_writeback(donor, at..end).map_err(skip_of)
-    }
-
-    /// Has the kernel take a copied range over.
-    fn take_over(
-        &self,
+    /// Copies a part to its place in the donor, and sends it on its way to the device. `again`:
+    /// the donor has a copy, and only what differs is written.
+    fn copy(
+        &mut self,
         file: &OpenFile,
         index: usize,
-        range: ByteRange,
+        part: ByteRange,
+        again: bool,
+    ) -> Result<(), Skip> {
+        let (donor, at) = Stage::place(&self.stage, index, part)?;
+        let copy = self.copies.get_mut(index).ok_or_else(nothing_staged)?;
+        self.state = State::of(file)?;
+        let warm = is_cached(file, part);
+        if warm && !again {
+            copy.warm.push(part);
+        }
+        cache::write_and_wait(&file.fd, part.start..part.end).map_err(skip_of)?;
+        self.buffer.resize(part.len() as usize, 0);
+        let read = self.pages.read(&file.fd, part, &mut self.buffer).map_err(skip_of)?;
+        let data = &self.buffer[..read];
+        if again {
+            self.other.resize(read, 0);
+            let there = read_at(donor, &mut self.other, at).map_err(skip_of)?;
+            self.other.truncate(there);
+            let block = file.block as usize;
+            for (n, now) in data.chunks(block).enumerate() {
+                let then = self.other.get(n * block..n * block + now.len());
+                if then != Some(now) {
+                    write_at(donor, now, at + (n * block) as u64).map_err(skip_of)?;
+                }
+            }
+        } else {
+            write_at(donor, data, at).map_err(skip_of)?;
+        }
+        copy.end = copy.end.max(part.end);
+        if (read as u64) < part.len() {
+            // Where the file ends inside a block, the kernel wants the donor to end with it. No
+            // other range's space lies behind this one's.
+            rustix::fs::ftruncate(donor, at + read as u64).map_err(|e| skip_of(e.into()))?;
+            copy.end = part.start + read as u64;
+        }
+        if let Some(sampled) = self.sampled.as_mut().filter(|sampled| sampled.of == index) {
+            let goes_on = sampled.fresh.end == part.start;
+            let start = if goes_on { sampled.fresh.start } else { part.start };
+            sampled.fresh = ByteRange { start, end: part.end };
+            if !warm {
+                // An exchange needs no pages.
+                let _ = cache::drop_clean(&file.fd, part.start..part.end);
+            }
+        }
+        cache::start_writeback(donor, at..at + read as u64).map_err(skip_of)
+    }
+
+    /// The turn with which a part begins.
+    fn turn(&self, index: usize, part: ByteRange) -> Result<ByteRange, Skip> {
+        let copy = self.copies.get(index).ok_or_else(nothing_staged)?;
+        let mut turn = self.turn.min(part.len());
+        if part.start == copy.range.start {
+            turn = turn.max(copy.first_piece);
+        }
+        Ok(ByteRange::at(part.start, turn).intersect(copy.range))
+    }
+
+    /// Sees that the donor holds a copy of the turn, on the device.
+    fn fill(&mut self, file: &OpenFile, index: usize, turn: ByteRange) -> Result<(), Skip> {
+        let mut again = self.failed > 0;
+        if self.exchanges() {
+            if again || self.sampled.as_ref().is_none_or(|s| s.of != index) {
+                self.sample(file, index, turn.start)?;
+            }
+            // Also what was copied before the last sample.
+            again |= self.sampled.as_ref().is_some_and(|s| turn.intersect(s.fresh) != turn);
+        }
+        let copy = self.copies.get(index).ok_or_else(nothing_staged)?;
+        let (range, copied) = (copy.range, copy.end);
+        if again {
+            self.copy(file, index, turn, true)?;
+        } else if !self.copies_ahead() {
+            // One turn more, so that the device works meanwhile.
+            let ahead = ByteRange { start: copied, end: turn.end + self.turn }.intersect(range);
+            let mut at = ahead.start;
+            while at < ahead.end {
+                let part = ByteRange::at(at, LONGEST_TURN).intersect(ahead);
+                self.copy(file, index, part, false)?;
+                at = part.end;
+            }
+        }
+        // All of an extent, before any of it is shared.
+        let all = self.copies_ahead() && turn.start == range.start;
+        let wait = if all { range } else { turn };
+        let (donor, at) = Stage::place(&self.stage, index, wait)?;
+        cache::write_and_wait(donor, at..at + wait.len()).map_err(skip_of)
+    }
+
+    /// Has the kernel take a copied turn over.
+    fn take_over(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        turn: ByteRange,
         done: &mut Relocated,
     ) -> Result<(), Skip> {
-        let (donor, at) = Stage::place(&self.stage, index, range)?;
-        let changed = || Err::<&str, _>(Skip::new(SkipReason::Busy, "written to under the copy"));
-        let end = range.end.min(file.size()?);
-        if end <= range.start {
+        let (donor, at) = Stage::place(&self.stage, index, turn)?;
+        let copied = self.copies.get(index).ok_or_else(nothing_staged)?.end;
+        let end = turn.end.min(file.size()?);
+        if end <= turn.start {
             return Err(Skip::new(SkipReason::SizeChanged, "the file ends before it now"));
         }
         // The file is longer or shorter than its copy.
-        if self.ends.get(index) != Some(&end) {
-            return changed().map(drop);
+        if copied.min(turn.end) != end {
+            return Err(changed());
         }
-        let length = end - range.start;
-        // Before anybody is locked out.
-        cache::write_and_wait(donor, at..at + length).map_err(skip_of)?;
+        let length = end - turn.start;
+        let sampled = self.sampled.as_ref().filter(|s| self.exchanges() && s.of == index);
+        if sampled.is_none() {
+            let place = ByteRange::at(at, length);
+            self.pages.hold(&[(&file.fd, ByteRange::at(turn.start, length)), (donor, place)])?;
+        }
         reached(Point::Filled);
         let started = Instant::now();
         // Safe to crash before, in and after either call: see the head of this file.
-        let exchanged = match (self.how, self.sample) {
-            (TakeOver::Exchange { or_share }, Some(sample)) => {
-                let done = xfs::commit_range(&file.fd, range.start, donor, at, length, sample);
-                match done.map_err(skip_of) {
-                    Err(skip) if skip.reason == SkipReason::Busy && or_share => None,
-                    Err(skip) if skip.reason == SkipReason::Busy => Some(changed()),
-                    other => Some(other.map(|()| primitive::COMMIT_RANGE)),
-                }
+        let (by, taken) = match sampled {
+            Some(Sampled { sample, .. }) => {
+                let taken = xfs::commit_range(&file.fd, turn.start, donor, at, length, *sample);
+                (primitive::COMMIT_RANGE, taken.map_err(skip_of))
             }
-            _ => None,
+            None => {
+                let taken = dedupe::share(donor, at, &file.fd, turn.start, length);
+                let taken = taken.map_err(skip_of).and_then(|shared| all_of(shared, length));
+                (primitive::DEDUPE, taken)
+            }
         };
-        if exchanged.is_none() && self.how != TakeOver::Share {
-            done.fallback = Some("the file changes under the copy".into());
-        }
-        let taken = exchanged.unwrap_or_else(|| {
-            match dedupe::share(donor, at, &file.fd, range.start, length).map_err(skip_of)? {
-                Shared::Bytes(bytes) if bytes == length => Ok(primitive::DEDUPE),
-                Shared::Bytes(bytes) => {
-                    let detail = format!("the kernel took over {bytes} of {length} bytes");
-                    Err(Skip::new(SkipReason::Failed, detail))
-                }
-                Shared::Differs => changed(),
-            }
-        });
-        done.held = done.held.max(started.elapsed());
+        let held = started.elapsed();
         reached(Point::Moved);
-        match taken {
-            Ok(by) => {
-                done.by = Some(by);
-                Ok(())
-            }
-            // A range that lies behind the end for a moment is an invalid argument.
-            Err(skip) if skip.reason == SkipReason::Failed && State::of(file)? != self.state => {
-                changed().map(drop)
-            }
-            Err(skip) => Err(skip),
+        done.held = held;
+        if held > LONG {
+            self.turn = (self.turn / 2).max(SHORTEST_TURN);
+        } else if held < QUICK {
+            self.turn = (self.turn * 2).min(LONGEST_TURN);
         }
+        taken?;
+        (done.moved, done.by) = (turn.len(), Some(by));
+        done.fallback = match &self.how {
+            TakeOver::Share { instead, .. } => instead.clone(),
+            TakeOver::Exchange { .. } => self.given_up.clone(),
+        };
+        Stage::moved(&mut self.stage, index);
+        Ok(())
+    }
+
+    /// Whether what went wrong may go well at the next call, which has been prepared for.
+    fn may_pass(&mut self, skip: Skip) -> Result<(), Skip> {
+        // Failed: a range that the file's new end has just cut is invalid to the kernel.
+        let passes = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
+        let in_vain = skip.reason != SkipReason::Busy || self.failed + 1 >= EXCHANGES;
+        let shares = self.how == TakeOver::Exchange { or_share: true } && self.exchanges();
+        if shares && in_vain && skip.reason != SkipReason::SizeChanged {
+            self.give_up(skip)?;
+        } else if !passes || self.failed + 1 >= TRIES {
+            return Err(skip);
+        }
+        std::thread::sleep(FIRST_WAIT * (1 << self.failed));
+        self.failed += 1;
+        // The less, the sooner it is done.
+        self.turn = (self.turn / 2).max(SHORTEST_TURN);
+        Ok(())
+    }
+
+    /// Puts the page cache back as it was, as far as the turn goes.
+    fn restore(&mut self, file: &OpenFile, index: usize, turn: ByteRange) {
+        let Ok((donor, at)) = Stage::place(&self.stage, index, turn) else { return };
+        let _ = cache::drop_clean(donor, at..at + turn.len());
+        let _ = cache::drop_clean(&file.fd, turn.start..turn.end);
+        let Some(copy) = self.copies.get_mut(index) else { return };
+        for part in copy.warm.iter().map(|part| part.intersect(turn)) {
+            // Best effort.
+            let _ = self.pages.bring_in(&file.fd, part);
+        }
+        copy.warm.retain(|part| part.end > turn.end);
+    }
+}
+
+fn changed() -> Skip {
+    Skip::new(SkipReason::Busy, "written to under the copy")
+}
+
+fn nothing_staged() -> Skip {
+    Skip::new(SkipReason::Failed, "nothing is staged")
+}
+
+fn all_of(shared: Shared, length: u64) -> Result<(), Skip> {
+    match shared {
+        Shared::Bytes(bytes) if bytes == length => Ok(()),
+        Shared::Bytes(bytes) => {
+            let detail = format!("the kernel took over {bytes} of {length} bytes");
+            Err(Skip::new(SkipReason::Failed, detail))
+        }
+        Shared::Differs => Err(changed()),
     }
 }
 
@@ -201,11 +427,9 @@ impl State {
 }
 
 impl Mover for Copying {
-    /// A file system may share a whole extent or none: Btrfs would write what is copied after the
-    /// first part is shared elsewhere. And a range that changes under its copy stays as it was.
-    /// Prepared together, so that the device works while the next is copied.
+    /// There is no way back: the old space of what was shared is gone.
     fn moves(&self) -> Moves {
-        Moves::Ranges { prepared_together: true }
+        Moves::Parts { prepared: self.copies_ahead(), returns: false, shortest: SHORTEST_PART }
     }
 
     /// What is shared, too: others keep the old blocks.
@@ -217,39 +441,61 @@ impl Mover for Copying {
     }
 
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
-        self.stage = None;
-        self.ends = ranges.iter().map(|range| range.start).collect();
-        // What is still delayed gets its place, and freed space becomes free.
-        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
-        let prepare = self.prepare;
-        let (stage, pieces) = Stage::new(file, ranges, self.space, |donor| prepare(file, donor))?;
+        (self.stage, self.sampled, self.failed) = (None, None, 0);
+        let Wants { space, prepare, flush, .. } = self.wants;
+        flush(file).map_err(skip_of)?;
+        let mut maps = Fiemap::default();
+        let mut copy_of = |range: &ByteRange| -> Result<Copy, Skip> {
+            let lies = fiemap::layout_within(&mut maps, &file.fd, *range, false);
+            let lies = lies.map_err(skip_of)?;
+            let first = lies.within(*range).next().map_or(0, |piece| piece.length);
+            let first_piece = first.min(LONGEST_PIECE);
+            Ok(Copy { range: *range, first_piece, end: range.start, warm: Vec::new() })
+        };
+        self.copies = ranges.iter().map(&mut copy_of).collect::<Result<_, _>>()?;
+        let (stage, pieces) = Stage::new(file, ranges, space, |donor| {
+            let _ = rustix::fs::fadvise(donor, 0, None, Advice::Random);
+            prepare(file, donor)
+        })?;
         self.stage = Some(stage);
-        self.sample(file)?;
         reached(Point::Staged);
         Ok(pieces)
     }
 
     fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip> {
-        self.copy(file, index, part)
+        let range = self.copies.get(index).ok_or_else(nothing_staged)?.range;
+        if part.start == range.start {
+            (self.given_up, self.failed) = (None, 0);
+            if self.exchanges() {
+                self.sample(file, index, part.start)?;
+            }
+        }
+        self.copy(file, index, part, false)
     }
 
+    /// One attempt at one turn: whoever calls looks after pace and Ctrl-C in between.
     fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated {
         let mut done = Relocated::default();
-        let mut wait = FIRST_WAIT;
-        for attempt in 1..=TRIES {
-            let Err(skip) = self.take_over(file, index, part, &mut done) else {
-                Stage::moved(&mut self.stage, index);
-                return Relocated { moved: part.len(), ..done };
-            };
-            // Failed: a range that the file's new end has just cut is invalid to the kernel.
-            let may_pass = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
-            if !may_pass || attempt == TRIES {
-                return Relocated { skip: Some(skip), ..done };
+        let turn = match self.turn(index, part) {
+            Ok(turn) => turn,
+            Err(skip) => return Relocated { skip: Some(skip), ..done },
+        };
+        let filled = self.fill(file, index, turn);
+        match filled.and_then(|()| self.take_over(file, index, turn, &mut done)) {
+            Ok(()) => {
+                self.failed = 0;
+                self.restore(file, index, turn);
             }
-            std::thread::sleep(wait);
-            wait *= 2;
-            if let Err(skip) = self.sample(file).and_then(|()| self.copy(file, index, part)) {
-                return Relocated { skip: Some(skip), ..done };
+            Err(skip) => {
+                done.skip = self.may_pass(skip).err();
+                if done.skip.is_some() {
+                    self.failed = 0;
+                }
+                if done.skip.as_ref().is_some_and(|s| s.reason == SkipReason::Failed)
+                    && State::of(file).is_ok_and(|now| now != self.state)
+                {
+                    done.skip = Some(changed());
+                }
             }
         }
         done
@@ -257,7 +503,7 @@ impl Mover for Copying {
 
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         let Some(moved) = self.stage.take().and_then(Stage::close) else { return Ok(()) };
-        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        (self.wants.commit)(file).map_err(skip_of)?;
         reached(Point::Settled);
         moved.restore_cache(file);
         Ok(())

@@ -6,14 +6,17 @@
 
 use super::errno::skip_of;
 use super::mounted::OpenFile;
-use super::warm::Warm;
+use super::pages::Pages;
+use super::warm::{RESTORING, Warm};
 use fragmend_layout::{ByteRange, Layout, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Instant;
 
 /// How many places are compared before the best of them is taken.
 pub(super) const DONORS: usize = 3;
@@ -126,7 +129,8 @@ pub(super) struct Closed(Vec<Slot>);
 impl Closed {
     /// Puts the page cache back as it was.
     pub fn restore_cache(&self, file: &OpenFile) {
-        self.0.iter().for_each(|slot| slot.warm.restore(file, slot.range));
+        let (mut pages, until) = (Pages::default(), Instant::now() + RESTORING);
+        self.0.iter().for_each(|slot| slot.warm.restore(file, slot.range, &mut pages, until));
     }
 }
 
@@ -209,11 +213,7 @@ pub(super) fn unnamed(file: &OpenFile) -> Result<OwnedFd, Skip> {
         let how = OFlags::RDWR | OFlags::TMPFILE | OFlags::EXCL | OFlags::CLOEXEC;
         rustix::fs::open(dir, how, Mode::RUSR | Mode::WUSR)
     };
-    let same = |fd: &OwnedFd| match (rustix::fs::fstat(fd), rustix::fs::fstat(&file.fd)) {
-        (Ok(a), Ok(b)) => a.st_dev == b.st_dev,
-        _ => false,
-    };
-    if let Some(fd) = file.beside.as_deref().and_then(|d| open(d).ok()).filter(same) {
+    if let Some(fd) = beside(file, open) {
         return Ok(fd);
     }
     open(&file.root).map_err(|e| match rustix::fs::statvfs(&file.root) {
@@ -222,6 +222,24 @@ pub(super) fn unnamed(file: &OpenFile) -> Result<OwnedFd, Skip> {
         }
         _ => skip_of(e.into()),
     })
+}
+
+/// The directory in which [`unnamed`] makes files.
+pub(super) fn directory(file: &OpenFile) -> io::Result<OwnedFd> {
+    let open = |dir: &Path| {
+        let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::open(dir, how, Mode::empty())
+    };
+    Ok(beside(file, open).map_or_else(|| open(&file.root), Ok)?)
+}
+
+/// What opens in the file's directory, on the same file system.
+fn beside(file: &OpenFile, open: impl Fn(&Path) -> rustix::io::Result<OwnedFd>) -> Option<OwnedFd> {
+    let same = |fd: &OwnedFd| match (rustix::fs::fstat(fd), rustix::fs::fstat(&file.fd)) {
+        (Ok(a), Ok(b)) => a.st_dev == b.st_dev,
+        _ => false,
+    };
+    file.beside.as_deref().and_then(|d| open(d).ok()).filter(same)
 }
 
 /// Ranges that follow each other in the file, joined.

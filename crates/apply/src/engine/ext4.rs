@@ -354,7 +354,7 @@ impl Exchange {
 impl Mover for Exchange {
     /// It goes back by the same way.
     fn moves(&self) -> Moves {
-        Moves::Parts
+        Moves::Parts { prepared: false, returns: true, shortest: 0 }
     }
 
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {

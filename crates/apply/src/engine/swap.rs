@@ -31,10 +31,11 @@ use super::copying::TICK;
 use super::donor::{DONORS, no_room, unnamed};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
+use super::pages::Pages;
 use super::rewrite::lease;
-use super::warm::Warm;
+use super::warm::{RESTORING, Warm};
 use super::{Mover, primitive};
-use crate::bytes::{read_at, write_at};
+use crate::bytes::write_at;
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, ExtentKind, Layout, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
@@ -42,7 +43,7 @@ use fragmend_sys::bulkstat;
 use fragmend_sys::cache;
 use fragmend_sys::swapext::{Times, swap_extents};
 use fragmend_sys::xfs;
-use rustix::fs::{FallocateFlags, XattrFlags};
+use rustix::fs::{Advice, FallocateFlags, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
@@ -53,6 +54,9 @@ use std::time::{Duration, Instant};
 pub(super) enum Swapped {
     /// All.
     All,
+    /// Those of few enough extents: with a reverse mapping tree, each is swapped by a transaction of its
+    /// own, with the file locked all the time.
+    Quick,
     /// Those whose extents surely fit in their inode, and in that of an unnamed file.
     Short,
 }
@@ -60,6 +64,8 @@ pub(super) enum Swapped {
 /// So many extents fit in the inode of an unnamed file, however large the inode is
 /// (`xfs_default_attroffset()`, libxfs/xfs_bmap.c).
 const SHORT: u64 = 12;
+/// So many extents are swapped in a tenth of a second (0.06 ms to 0.1 ms each, measured).
+const QUICK: u64 = 1000;
 /// Bytes of an extent in an inode (`struct xfs_bmbt_rec`).
 const EXTENT: u64 = 16;
 /// So many fit beside any extended attributes (`MINDBTPTRS`, libxfs/xfs_inode_fork.h).
@@ -69,6 +75,7 @@ const SHORTEST: u64 = 3;
 pub(super) struct WholeFile {
     which: Swapped,
     stage: Option<Stage>,
+    pages: Pages,
     buffer: Vec<u8>,
 }
 
@@ -114,16 +121,25 @@ impl Stage {
 impl WholeFile {
     /// One for such files.
     pub fn new(which: Swapped) -> Self {
-        Self { which, stage: None, buffer: Vec::new() }
+        Self { which, stage: None, pages: Pages::default(), buffer: Vec::new() }
     }
 
     /// # Errors
-    /// When a swap of this file could not be replayed.
-    fn can_be_replayed(&self, file: &OpenFile) -> Result<(), Skip> {
+    /// When a swap of this file could not be replayed, or would take long.
+    fn may_be_swapped(&self, file: &OpenFile) -> Result<(), Skip> {
         if self.which == Swapped::All {
             return Ok(());
         }
         let extents = u64::from(xfs::attributes(&file.fd).map_err(skip_of)?.extents);
+        if self.which == Swapped::Quick {
+            if extents <= QUICK {
+                return Ok(());
+            }
+            let why = format!(
+                "it has {extents} extents; to swap more than {QUICK} the kernel would keep everybody out of it for longer than a tenth of a second; --force to accept that"
+            );
+            return Err(Skip::new(SkipReason::Unsupported, why));
+        }
         let number = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?.st_ino;
         let most = match bulkstat::inode(&file.fd, number) {
             Ok(bulkstat::Inode { extent_room: 0, .. }) => SHORT,
@@ -157,7 +173,7 @@ impl Mover for WholeFile {
         };
         let why = match (left_out(true), left_out(false)) {
             (0, 0) => {
-                self.can_be_replayed(file)?;
+                self.may_be_swapped(file)?;
                 return Ok(layout.extents().iter().map(|e| e.length).sum());
             }
             (0, whole) => format!(
@@ -170,12 +186,14 @@ impl Mover for WholeFile {
 
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         self.stage = None;
+        // What is asked for is read, and no more: readahead would fill the device's queue.
+        let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
         // What is still delayed gets its place, and freed space becomes free.
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
         let (size, times) = sample(file)?;
         // Once more: from here on, only who writes can give it more extents.
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
-        self.can_be_replayed(file)?;
+        self.may_be_swapped(file)?;
         let layout = fiemap::layout_of(&file.fd).map_err(skip_of)?;
         let (donor, lies) = best_donor(file, &layout)?;
         let pieces = |lies: &Layout| -> Vec<u64> {
@@ -197,7 +215,7 @@ impl Mover for WholeFile {
         // Clean from here on: who stores to a mapped page meets a fault, and that sets the times.
         cache::write_and_wait(&file.fd, part.start..part.end).map_err(skip_of)?;
         self.buffer.resize(part.len() as usize, 0);
-        let read = read_at(&file.fd, &mut self.buffer, part.start).map_err(skip_of)?;
+        let read = self.pages.read(&file.fd, part, &mut self.buffer).map_err(skip_of)?;
         write_at(&stage.donor, &self.buffer[..read], part.start).map_err(skip_of)?;
         cache::start_writeback(&stage.donor, part.start..part.end).map_err(skip_of)?;
         stage.copied += part.len();
@@ -213,7 +231,7 @@ impl Mover for WholeFile {
         };
         let moved = if done.is_ok() { part.len() } else { 0 };
         let by = done.is_ok().then_some(primitive::SWAPEXT);
-        Relocated { moved, by, fallback: None, held, skip: done.err() }
+        Relocated { moved, by, held, skip: done.err(), ..Relocated::default() }
     }
 
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
@@ -223,7 +241,10 @@ impl Mover for WholeFile {
         drop(donor);
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
         reached(Point::Settled);
-        ranges.iter().for_each(|(range, warm)| warm.restore(file, *range));
+        let (mut pages, until) = (Pages::default(), Instant::now() + RESTORING);
+        for (range, warm) in &ranges {
+            warm.restore(file, *range, &mut pages, until);
+        }
         Ok(())
     }
 }

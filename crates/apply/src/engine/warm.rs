@@ -2,12 +2,19 @@
 //! comes back afterwards.
 
 use super::mounted::OpenFile;
+use super::pages::Pages;
 use fragmend_layout::ByteRange;
 use fragmend_sys::cache;
-use rustix::fs::Advice;
+use std::time::{Duration, Instant};
 
 /// No page-cache folio of a file is larger (a PMD's worth, mm/huge_memory.c).
 pub(super) const LARGEST_FOLIO: u64 = 2 << 20;
+
+/// How long bringing back may take, for all that is settled together: what is not there by then
+/// comes when it is read. Nobody looks at Ctrl-C meanwhile.
+pub(super) const RESTORING: Duration = Duration::from_millis(400);
+/// Bytes between two looks at the clock.
+const STEP: u64 = 256 << 10;
 
 /// The parts of a range, and of the folios that reach into it, that were cached.
 pub(super) struct Warm(Vec<ByteRange>);
@@ -24,10 +31,21 @@ impl Warm {
         Self(parts.into_iter().filter(|part| is_cached(file, *part)).collect())
     }
 
-    /// Drops what moving left in the cache of `range`, and asks for what was there before.
-    pub fn restore(&self, file: &OpenFile, range: ByteRange) {
-        let _ = cache::drop_clean(&file.fd, range.start..range.end);
-        self.0.iter().for_each(|part| will_need(file, *part));
+    /// Drops what moving left in the cache of `range` if nobody had it there, and else brings back
+    /// what was there before, in small reads and until that moment.
+    pub fn restore(&self, file: &OpenFile, range: ByteRange, pages: &mut Pages, until: Instant) {
+        if !self.0.contains(&range) {
+            let _ = cache::drop_clean(&file.fd, range.start..range.end);
+        }
+        for part in &self.0 {
+            let mut at = part.start;
+            while at < part.end && Instant::now() < until {
+                let step = ByteRange::at(at, STEP).intersect(*part);
+                // Best effort.
+                let _ = pages.bring_in(&file.fd, step);
+                at = step.end;
+            }
+        }
     }
 }
 
@@ -43,14 +61,14 @@ pub(super) fn drop_cached(file: &OpenFile, ranges: impl IntoIterator<Item = Byte
     }
 }
 
-/// Has a range read into the page cache, in single pages.
+/// Reads what is missing of a range into the page cache, best effort. In single pages, where the
+/// file was opened for reading at random (`POSIX_FADV_RANDOM`).
 pub(super) fn will_need(file: &OpenFile, range: ByteRange) {
-    let len = std::num::NonZeroU64::new(range.len());
-    let _ = rustix::fs::fadvise(&file.fd, range.start, len, Advice::WillNeed);
+    let _ = Pages::default().bring_in(&file.fd, range);
 }
 
 /// Whether at least half of a range is in the page cache.
-fn is_cached(file: &OpenFile, range: ByteRange) -> bool {
+pub(super) fn is_cached(file: &OpenFile, range: ByteRange) -> bool {
     let page = rustix::param::page_size() as u64;
     let pages = cache::cached_pages(&file.fd, range.start..range.end);
     !range.is_empty() && pages.is_ok_and(|n| n * 2 >= range.len() / page)

@@ -1,8 +1,8 @@
 //! XFS: exchanging ranges where the file system has the feature, sharing them where it has
 //! reflink, swapping whole files where it has neither. What it can do is asked of the mounted file system, never guessed from a version.
 
-use super::copying::{Copying, TakeOver};
-use super::donor::Space;
+use super::copying::{Copying, TakeOver, Wants};
+use super::donor::{Space, directory};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::swap::{Swapped, WholeFile};
@@ -11,7 +11,8 @@ use fragmend_layout::{Skip, SkipReason};
 use fragmend_sys::mounts::Mount;
 use fragmend_sys::xfs;
 use rustix::fs::OFlags;
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// The engine of one XFS.
 pub(super) struct Xfs {
@@ -19,7 +20,6 @@ pub(super) struct Xfs {
 }
 
 /// What one XFS can do.
-#[derive(Clone, Copy)]
 enum How {
     /// Move any range.
     Ranges(TakeOver),
@@ -39,8 +39,10 @@ impl Xfs {
             _ if features.exchange => {
                 How::Ranges(TakeOver::Exchange { or_share: features.reflink })
             }
-            _ if features.reflink => How::Ranges(TakeOver::Share),
-            _ if features.rmap || !features.checksums || force => How::Files(Swapped::All),
+            _ if features.reflink => How::Ranges(TakeOver::Share { whole: false, instead: None }),
+            _ if force => How::Files(Swapped::All),
+            _ if features.rmap => How::Files(Swapped::Quick),
+            _ if !features.checksums => How::Files(Swapped::All),
             _ => How::Files(Swapped::Short),
         };
         Ok(Self { how })
@@ -49,20 +51,36 @@ impl Xfs {
 
 impl Engine for Xfs {
     fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
-        let mut how = match self.how {
-            How::Ranges(how) => how,
-            How::Files(which) => return Ok(Box::new(WholeFile::new(which))),
+        let mut how = match &self.how {
+            How::Ranges(how) => how.clone(),
+            How::Files(which) => return Ok(Box::new(WholeFile::new(*which))),
         };
         if let TakeOver::Exchange { or_share } = how {
-            // Exchanging counts as writing, unless the file was opened so. Sharing does not.
-            match xfs::open_without_times(&file.fd, OFlags::RDWR | OFlags::NONBLOCK) {
+            match open_for_exchange(file) {
                 Ok(fd) => file.fd = fd,
-                Err(_) if or_share => how = TakeOver::Share,
+                Err(e) if or_share => {
+                    let why = format!("it cannot be opened for an exchange: {e}");
+                    how = TakeOver::Share { whole: false, instead: Some(why) };
+                }
                 Err(e) => return Err(skip_of(e)),
             }
         }
-        Ok(Box::new(Copying::new(how, Space::Choice, |_, _| Ok(()))))
+        let wants =
+            Wants { space: Space::Choice, prepare: |_, _| Ok(()), flush: sync, commit: sync };
+        Ok(Box::new(Copying::new(file, how, wants)))
     }
+}
+
+/// Also, freed space becomes free. It locks nobody out.
+fn sync(file: &OpenFile) -> io::Result<()> {
+    Ok(rustix::fs::fsync(&file.fd)?)
+}
+
+/// Exchanging counts as writing, unless the file was opened so. In the mount in which the donor
+/// will be: see [`directory`].
+fn open_for_exchange(file: &OpenFile) -> io::Result<OwnedFd> {
+    let how = OFlags::RDWR | OFlags::NONBLOCK;
+    xfs::open_without_times(directory(file)?, &file.fd, how)
 }
 
 /// See [`super::may_move`].

@@ -54,8 +54,10 @@ impl Mover {
 
     fn count(&mut self, range: &Range) {
         let Some((by, fallback)) = &range.primitive else { return };
-        let real = self.moved_by.contains(&by.as_str());
-        assert!(real || fallback.is_some(), "moved by something else, silently: {range:?}");
+        let names: Vec<&str> = by.split(", ").collect();
+        let real = self.moved_by.contains(&names[0]);
+        let all = names.iter().all(|name| self.moved_by.contains(name));
+        assert!(all || fallback.is_some(), "moved by something else, silently: {range:?}");
         self.counts = (self.counts.0 + u64::from(real), self.counts.1 + 1);
     }
 

@@ -1,0 +1,113 @@
+//! Pages brought into the page cache in small reads, each waited for.
+//!
+//! Whoever else reads from the device stands behind what is in its queue. A range in many pieces is
+//! as many requests: so little is asked for at a time, and less where that takes long. And what the
+//! kernel is about to read under a file's locks, it would read page by page: so it must be there
+//! before, all of it, and known to be.
+
+use super::errno::skip_of;
+use fragmend_layout::{ByteRange, Skip, SkipReason};
+use fragmend_sys::cache;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use crate::bytes::read_at;
+
+/// Bytes of the first read, and how short and how long they become.
+const FIRST: u64 = 64 << 10;
+const SHORTEST: u64 = 16 << 10;
+const LONGEST: u64 = 256 << 10;
+/// A read that takes longer is followed by a shorter one, a quicker one by a longer.
+const LONG: Duration = Duration::from_millis(15);
+const QUICK: Duration = Duration::from_millis(2);
+/// How often pages that do not stay are read anew.
+const READS: u32 = 4;
+
+/// Reads from one device.
+#[derive(Debug)]
+pub(super) struct Pages {
+    unit: u64,
+    scratch: Vec<u8>,
+}
+
+impl Default for Pages {
+    fn default() -> Self {
+        Self { unit: FIRST, scratch: Vec::new() }
+    }
+}
+
+impl Pages {
+    /// Reads a range into `buffer`; gives how much there was before the file ended.
+    pub fn read(
+        &mut self,
+        file: impl AsFd,
+        range: ByteRange,
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let unit = buffer.len().min(done + self.unit as usize);
+            let at = range.start + done as u64;
+            let cached = cache::is_resident(&file, at..range.start + unit as u64);
+            let started = Instant::now();
+            let got = read_at(&file, &mut buffer[done..unit], at)?;
+            // What was there says nothing of the device.
+            if !cached.unwrap_or(false) {
+                self.took(started.elapsed());
+            }
+            done += got;
+            if done < unit {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Brings what is missing of a range into the page cache.
+    pub fn bring_in(&mut self, file: impl AsFd, range: ByteRange) -> io::Result<()> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let mut at = range.start;
+        let mut done = Ok(());
+        while at < range.end && done.is_ok() {
+            let unit = ByteRange::at(at, self.unit).intersect(range);
+            if !cache::is_resident(&file, unit.start..unit.end).unwrap_or(false) {
+                scratch.resize(unit.len() as usize, 0);
+                done = self.read(&file, unit, &mut scratch).map(drop);
+            }
+            at = unit.end;
+        }
+        self.scratch = scratch;
+        done
+    }
+
+    /// Brings ranges of files into the page cache, and sees that all of them are there at once.
+    ///
+    /// # Errors
+    /// When they do not stay, or cannot be read.
+    pub fn hold<F: AsFd>(&mut self, parts: &[(F, ByteRange)]) -> Result<(), Skip> {
+        let there = |(file, range): &(F, ByteRange)| {
+            cache::is_resident(file, range.start..range.end).unwrap_or(false)
+        };
+        for _ in 0..READS {
+            if parts.iter().all(there) {
+                return Ok(());
+            }
+            for (file, range) in parts {
+                self.bring_in(file, *range).map_err(skip_of)?;
+            }
+        }
+        match parts.iter().all(there) {
+            true => Ok(()),
+            false => Err(Skip::new(SkipReason::Busy, "its pages do not stay in memory")),
+        }
+    }
+
+    fn took(&mut self, time: Duration) {
+        if time > LONG {
+            self.unit = (self.unit / 2).max(SHORTEST);
+        } else if time < QUICK {
+            self.unit = (self.unit * 2).min(LONGEST);
+        }
+    }
+}

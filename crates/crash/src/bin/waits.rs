@@ -1,0 +1,324 @@
+//! How long a reader and a writer of files wait while these are moved, and how long Ctrl-C takes: on
+//! an idle machine, with the page cache dropped once a second, with a memory cgroup of 40 MiB and a
+//! disk of 400 reads a second, and with all of that. Prints a table.
+//!
+//! The disk is served by this process, which therefore stays outside the cgroup; the mover, the
+//! reader and the writer are children in it.
+
+use clap::{Parser, Subcommand};
+use fragmend_crash::slow::{Kind, SlowBed};
+use fragmend_sys::cache;
+use fragmend_testbed::file_system::{
+    BTRFS, BTRFS_ZSTD, EXT4, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP,
+};
+use fragmend_testbed::fragment::{alternating, compressible, content, interleaved};
+use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::random::Random;
+use fragmend_testbed::tools;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Measures how long others wait beside `fragmend apply`, on every engine
+#[derive(Parser)]
+struct Cli {
+    #[command(subcommand)]
+    load: Option<Load>,
+    /// Only these engines
+    engines: Vec<String>,
+}
+
+#[derive(Subcommand)]
+enum Load {
+    /// Reads blocks at random, until its input ends, and prints the longest wait
+    #[command(hide = true)]
+    Read { file: PathBuf },
+    /// Writes blocks at random, with what they hold, and prints the longest wait
+    #[command(hide = true)]
+    Write { file: PathBuf },
+}
+
+static ENGINES: [(&str, &FileSystem); 6] = [
+    ("ext4", &EXT4),
+    ("XFS", &XFS),
+    ("XFS, exchange", &XFS_EXCHANGE),
+    ("XFS, swap", &XFS_RMAP),
+    ("Btrfs", &BTRFS),
+    ("Btrfs, zstd", &BTRFS_ZSTD),
+];
+
+#[derive(Clone, Copy)]
+struct Conditions {
+    name: &'static str,
+    drops: bool,
+    memory: bool,
+    slow: bool,
+}
+
+static CONDITIONS: [Conditions; 4] = [
+    Conditions { name: "idle", drops: false, memory: false, slow: false },
+    Conditions { name: "dropped caches", drops: true, memory: false, slow: false },
+    Conditions { name: "40 MiB, 400 reads/s", drops: false, memory: true, slow: true },
+    Conditions { name: "all of that", drops: true, memory: true, slow: true },
+];
+
+const SIZE: u64 = 6 << 20;
+/// As much as moves at once, where files are swapped: see `engine/swap.rs`.
+const SWAPPED: u64 = 3 << 20;
+const DISK: u64 = 320 << 20;
+const MEMORY: u64 = 40 << 20;
+const READS_A_SECOND: u32 = 400;
+const BLOCK: usize = 4096;
+const ALONE: Duration = Duration::from_secs(4);
+/// Then it is told to stop.
+const BESIDE: Duration = Duration::from_secs(12);
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match &cli.load {
+        Some(Load::Read { file }) => return load(file, false),
+        Some(Load::Write { file }) => return load(file, true),
+        None => {}
+    }
+    if let Err(why) = tools::require(&["losetup", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"]) {
+        eprintln!("waits: {why}");
+        return ExitCode::FAILURE;
+    }
+    let mut rows = Vec::new();
+    for (name, file_system) in &ENGINES {
+        if !cli.engines.is_empty() && !cli.engines.iter().any(|wanted| wanted == name) {
+            continue;
+        }
+        for conditions in CONDITIONS {
+            let row = measure(name, file_system, conditions);
+            eprintln!("{}", row.join(" | "));
+            rows.push(row);
+        }
+    }
+    println!("| {} |\n|{}", HEADS.join(" | "), "---|".repeat(HEADS.len()));
+    rows.iter().for_each(|row| println!("| {} |", row.join(" | ")));
+    ExitCode::SUCCESS
+}
+
+const HEADS: [&str; 11] = [
+    "engine",
+    "conditions",
+    "reader alone, ms",
+    "beside",
+    "writer alone, ms",
+    "beside",
+    "longest step, ms",
+    "Ctrl-C, ms",
+    "moved, KiB",
+    "ranges in part or left",
+    "by",
+];
+
+/// One row of the table.
+fn measure(name: &str, file_system: &'static FileSystem, conditions: Conditions) -> Vec<String> {
+    let bed = SlowBed::new(file_system, DISK, "");
+    let files = ["read", "written"].map(|file| bed.root().join(file));
+    for file in &files {
+        match file_system.name == BTRFS_ZSTD.name {
+            true => alternating(file, 4 * SIZE, 32 << 10, compressible).expect("a file"),
+            false if file_system.name == XFS_RMAP.name => {
+                interleaved(file, SWAPPED, &[BLOCK as u64], true).expect("a file");
+            }
+            false => interleaved(file, SIZE, &[BLOCK as u64], true).expect("a file"),
+        }
+    }
+    bed.sync();
+    let plan = bed.scratch().join("plan.json");
+    let mut command = Command::new(tools::fragmend());
+    command.args(["plan", "--quiet", "--policy", "whole-file", "-o"]).arg(&plan).args(&files);
+    finish(&mut command).expect(&[0, 2]);
+    let cgroup = conditions.memory.then(|| Cgroup::new(MEMORY));
+    let cgroup = cgroup.as_ref();
+    if conditions.slow {
+        bed.gate().pace(Kind::Read, Some(READS_A_SECOND));
+    }
+    for file in &files {
+        drop_pages(&File::open(file).expect("a file"));
+    }
+    let others = || ["read", "write"].map(|verb| Other::start(verb, &files, cgroup));
+    let over = AtomicBool::new(false);
+    let mover = std::sync::Mutex::new(None::<u32>);
+    std::thread::scope(|scope| {
+        if conditions.drops {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::thread::sleep(Duration::from_secs(1));
+                    let mover = *mover.lock().expect("no panic");
+                    drop_all(&files, mover);
+                }
+            });
+        }
+        let alone = others();
+        std::thread::sleep(ALONE);
+        let alone = alone.map(Other::stop);
+
+        let beside = others();
+        let told = bed.scratch().join("receipts");
+        let mut command = inside(cgroup, &tools::fragmend());
+        command.args(["apply", "--json"]).arg(&plan);
+        command.stdin(Stdio::null()).stdout(File::create(&told).expect("a file"));
+        let mut running = Running::start(command.stderr(Stdio::inherit()));
+        *mover.lock().expect("no panic") = Some(running.id());
+        let (started, mut stopped) = (Instant::now(), None);
+        while running.child().try_wait().expect("a child").is_none() {
+            if stopped.is_none() && started.elapsed() > BESIDE {
+                running.signal(Signal::INT);
+                stopped = Some(Instant::now());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let stopped = stopped.map(|at| at.elapsed());
+        *mover.lock().expect("no panic") = None;
+        let beside = beside.map(Other::stop);
+        over.store(true, Ordering::Relaxed);
+        running.wait().expect(&[0, 2, 16, 18]);
+
+        let text = fs::read_to_string(told).expect("its output");
+        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let events: Vec<Value> = events.collect();
+        let summary = events.last().filter(|e| e["event"] == "summary").expect("a summary");
+        let by = summary["moved_by_primitive"].as_object().expect("names");
+        let by: Vec<String> = by
+            .iter()
+            .map(|(name, n)| format!("{name} {}", n.as_u64().unwrap_or(0) >> 10))
+            .collect();
+        let ms = |seconds: f64| format!("{:.1}", seconds * 1e3);
+        let (left, skipped) = (&summary["ranges_left"], &summary["skipped_by_reason"]);
+        vec![
+            name.to_owned(),
+            conditions.name.to_owned(),
+            ms(alone[0]),
+            ms(beside[0]),
+            ms(alone[1]),
+            ms(beside[1]),
+            ms(summary["longest_step_seconds"].as_f64().unwrap_or(0.0)),
+            stopped.map_or("-".into(), |time| ms(time.as_secs_f64())),
+            (summary["moved_bytes"].as_u64().unwrap_or(0) >> 10).to_string(),
+            format!("{left}, {skipped}"),
+            by.join(", "),
+        ]
+    })
+}
+
+/// A program, in the cgroup if there is one.
+fn inside(cgroup: Option<&Cgroup>, program: &Path) -> Command {
+    let Some(cgroup) = cgroup else { return Command::new(program) };
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]);
+    command.arg(cgroup.0.join("cgroup.procs")).arg(program);
+    command
+}
+
+/// A reader or a writer.
+struct Other(Running);
+
+impl Other {
+    fn start(verb: &str, files: &[PathBuf; 2], cgroup: Option<&Cgroup>) -> Self {
+        let this = std::env::current_exe().expect("this program");
+        let mut command = inside(cgroup, &this);
+        command.arg(verb).arg(&files[usize::from(verb == "write")]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        Self(Running::start(&mut command))
+    }
+
+    /// Its longest wait, in seconds.
+    fn stop(mut self) -> f64 {
+        drop(self.0.child().stdin.take());
+        self.0.wait().expect(&[0]).trim().parse().expect("a time")
+    }
+}
+
+/// Opens the file for each request, for some engines want it closed at one instant.
+fn load(path: &Path, writes: bool) -> ExitCode {
+    let over = AtomicBool::new(false);
+    let longest = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+            over.store(true, Ordering::Relaxed);
+        });
+        let mut random = Random::new(u64::from(writes) + 1);
+        let blocks = path.metadata().expect("a file").len() / BLOCK as u64;
+        let packed = path.metadata().is_ok_and(|m| m.len() > SIZE);
+        let (mut buffer, mut longest) = (vec![0; BLOCK], Duration::ZERO);
+        while !over.load(Ordering::Relaxed) {
+            let at = random.below(blocks) * BLOCK as u64;
+            let fill = if packed { compressible } else { content };
+            if writes {
+                fill(at, &mut buffer);
+            }
+            let started = Instant::now();
+            let file = File::options().read(true).write(writes).open(path).expect("a file");
+            match writes {
+                true => file.write_all_at(&buffer, at).expect("a write"),
+                false => file.read_exact_at(&mut buffer, at).expect("a read"),
+            }
+            drop(file);
+            longest = longest.max(started.elapsed());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        longest
+    });
+    println!("{}", longest.as_secs_f64());
+    ExitCode::SUCCESS
+}
+
+/// Drops all pages of the files and of what the mover has open beside them.
+fn drop_all(files: &[PathBuf], mover: Option<u32>) {
+    let device = files[0].metadata().map(|m| m.dev()).unwrap_or_default();
+    let open = |path: &Path| {
+        let there = fs::metadata(path).ok().filter(|m| m.is_file() && m.dev() == device);
+        there.and_then(|_| File::open(path).ok())
+    };
+    for file in files.iter().filter_map(|file| open(file)) {
+        drop_pages(&file);
+    }
+    let Some(pid) = mover else { return };
+    for fd in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten() {
+        if let Some(file) = open(&fd.path()) {
+            drop_pages(&file);
+        }
+    }
+}
+
+fn drop_pages(file: &File) {
+    let size = file.metadata().map_or(0, |m| m.len()).next_multiple_of(BLOCK as u64);
+    let _ = cache::start_writeback(file, 0..size);
+    let _ = cache::drop_clean(file, 0..size);
+}
+
+/// A memory cgroup, of either version; removed when dropped.
+struct Cgroup(PathBuf);
+
+impl Cgroup {
+    fn new(bytes: u64) -> Self {
+        let name = format!("fragmend-waits-{}", std::process::id());
+        let (root, limit) = match Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+            true => ("/sys/fs/cgroup", "memory.max"),
+            false => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        };
+        let dir = Path::new(root).join(name);
+        fs::create_dir(&dir).expect("a memory cgroup: run it where one may be made");
+        let cgroup = Self(dir);
+        fs::write(cgroup.0.join(limit), bytes.to_string()).expect("a limit");
+        cgroup
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let patience = Instant::now() + Duration::from_secs(5);
+        while fs::remove_dir(&self.0).is_err() && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}

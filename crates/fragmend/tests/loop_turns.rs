@@ -1,0 +1,145 @@
+//! Copies are taken over in turns, and while the kernel has a file locked nothing is read from the
+//! device: whoever drops the page cache before, the engine has it back by then.
+//!
+//! The tool is stopped right before and right after each call that locks the file, and the device's
+//! reads in between are counted.
+
+mod support;
+
+use fragmend_apply::engine::primitive::{BTRFS_DEFRAG, COMMIT_RANGE, DEDUPE};
+use fragmend_plan::Policy;
+use fragmend_sys::cache;
+use fragmend_testbed::file_system::{BTRFS, BTRFS_ZSTD, FileSystem, XFS, XFS_EXCHANGE};
+use fragmend_testbed::fragment::{compressible, holds, is_intact};
+use fragmend_testbed::image::Image;
+use fragmend_testbed::process::Running;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use support::btrfs::squeezed;
+use support::rewrite::{FRAGMEND, is_stopped};
+use support::{SIZE, fragmented, plan};
+
+const DISK: u64 = 320 << 20;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What was read from the device before each call, and during it.
+#[derive(Debug, Default)]
+struct Reads {
+    before: Vec<u64>,
+    during: Vec<u64>,
+}
+
+/// Moves a file, whose pages and whose donor's are dropped after each call; gives the receipts.
+fn step_by_step(image: &Image, file: &Path) -> (Reads, Vec<Value>) {
+    let plan_file = image.scratch().join("plan.json");
+    let receipts = image.scratch().join("receipts");
+    plan(&[file], Policy::WholeFile).write(&plan_file).unwrap();
+    let mut command = Command::new(FRAGMEND);
+    command.args(["apply", "--rate", "max", "--json"]).arg(plan_file);
+    command.env("FRAGMEND_STOP_AT", "staged=stop,filled=stop,moved=stop").stdin(Stdio::null());
+    command.stdout(File::create(&receipts).unwrap()).stderr(Stdio::piped());
+    let mut running = Running::start(&mut command);
+    let mut reads = Reads::default();
+    let mut stops = 0;
+    let mut last = 0;
+    while stopped(&mut running) {
+        let now = image.counters().reads;
+        match stops {
+            0 => {}
+            n if n % 2 == 1 => reads.before.push(now - last),
+            _ => reads.during.push(now - last),
+        }
+        if stops % 2 == 0 {
+            drop_pages(running.id(), file);
+        }
+        stops += 1;
+        last = image.counters().reads;
+        running.signal(Signal::CONT);
+    }
+    running.wait().expect(&[0]);
+    let said = fs::read_to_string(receipts).unwrap();
+    let events = said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    (reads, events.filter(|event| event["event"] == "range").collect())
+}
+
+/// Waits until it stops itself, or ends; whether it stopped.
+fn stopped(running: &mut Running) -> bool {
+    let started = Instant::now();
+    loop {
+        if is_stopped(running.id()) {
+            return true;
+        }
+        if running.child().try_wait().unwrap().is_some() {
+            return false;
+        }
+        assert!(started.elapsed() < PATIENCE, "neither stops nor ends");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Drops all pages of the files that a process has open beside `file`, on its file system.
+fn drop_pages(pid: u32, file: &Path) {
+    let device = file.metadata().unwrap().dev();
+    for fd in fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten() {
+        let Some(open) = fs::metadata(fd.path()).ok().filter(|m| m.is_file() && m.dev() == device)
+        else {
+            continue;
+        };
+        let opened = File::open(fd.path()).unwrap();
+        cache::write_and_wait(&opened, 0..open.len()).unwrap();
+        cache::drop_clean(&opened, 0..open.len().next_multiple_of(4096)).unwrap();
+    }
+}
+
+fn nothing_is_read_under_locks(file_system: &'static FileSystem, by: &str, reads_before: bool) {
+    let image = Image::of(file_system, DISK);
+    let zstd = file_system.name == BTRFS_ZSTD.name;
+    let file = if zstd { squeezed(&image, "file") } else { fragmented(&image, "file") };
+    // Cold from the first stop on, but for what says where it lies.
+    let (reads, receipts) = step_by_step(&image, &file);
+    let name = file_system.name;
+    for receipt in &receipts {
+        assert_eq!(receipt["outcome"], "moved", "{name}: {receipt}");
+        assert_eq!(receipt["primitive"], by, "{name}: {receipt}");
+        assert_eq!(receipt["fallback"], Value::Null, "{name}: {receipt}");
+    }
+    assert_eq!(receipts.len(), 1, "{name}");
+    assert!(reads.during.len() >= 3, "{name}: in turns: {reads:?}");
+    // A block of a tree that nobody has looked at since it was mounted; and where it compresses, what
+    // the kernel's readahead asks for behind the first step, and does not wait for.
+    let most = if zstd { (256 << 10) / (32 << 10) } else { 1 };
+    let under_locks: u64 = reads.during.iter().sum();
+    assert!(under_locks <= most, "{name}: read under locks: {reads:?}");
+    let again = reads.before.iter().skip(1).filter(|n| **n > 0).count();
+    assert!(!reads_before || again >= 2, "{name}: dropped, and read again: {reads:?}");
+    image.fsck();
+    assert!(match zstd {
+        true => holds(&file, SIZE, compressible).unwrap(),
+        false => is_intact(&file, SIZE).unwrap(),
+    });
+}
+
+#[test]
+fn loop_nothing_is_read_while_xfs_shares() {
+    nothing_is_read_under_locks(&XFS, DEDUPE, true);
+}
+
+#[test]
+fn loop_nothing_is_read_while_xfs_exchanges() {
+    nothing_is_read_under_locks(&XFS_EXCHANGE, COMMIT_RANGE, false);
+}
+
+#[test]
+fn loop_nothing_is_read_while_btrfs_shares() {
+    nothing_is_read_under_locks(&BTRFS, DEDUPE, true);
+}
+
+#[test]
+fn loop_nothing_is_read_while_btrfs_compresses() {
+    nothing_is_read_under_locks(&BTRFS_ZSTD, BTRFS_DEFRAG, true);
+}
