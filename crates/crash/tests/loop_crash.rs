@@ -35,6 +35,10 @@ fn cut(name: &str, cuts: usize) -> (Row, String) {
 fn loses_nothing(name: &str, cuts: usize) {
     let (row, said) = cut(name, cuts);
     assert_eq!((row.outcome.losses.len(), row.outcome.cuts), (0, cuts as u64), "{said}");
+    assert_eq!(row.otherwise(self::row(name)), Vec::<String>::new());
+    // Others have lived with what moved.
+    let lived = &row.moves.lived;
+    assert!(lived.changes >= 40 && lived.syncs.values().sum::<u64>() >= 20, "{lived:?}");
     assert!(row.moves.ranges >= 30, "only {} ranges were moved", row.moves.ranges);
     assert!(row.moves.failed.is_empty(), "has no better reason: {:?}", row.moves.failed);
     // Each time that a file was held up, what had moved was flushed.
@@ -144,9 +148,9 @@ fn loop_the_disk_records_in_order() {
         let len = |e: &Entry| if let Entry::Write { len, .. } = e { *len } else { 0 };
         entries.iter().map(len).sum()
     };
-    assert_eq!(entries[mark - 1], Entry::Flush);
+    assert_eq!(entries[mark - 1], Entry::Flush { second: false });
     assert_eq!(written(&entries[..mark]), BYTES);
     // The block layer reads and writes whole pages.
     assert!(matches!(entries[mark + 1], Entry::Write { offset: 0 | 1024, .. }), "{entries:?}");
-    assert!(entries[mark..].contains(&Entry::Flush));
+    assert!(entries[mark..].contains(&Entry::Flush { second: false }));
 }

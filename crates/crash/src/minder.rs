@@ -1,0 +1,78 @@
+//! Stops the mover again and again, so that others can do something in between, wherever it is.
+
+use crate::bed::Bed;
+use crate::files::{FileOf, MENDED};
+use crate::life::Life;
+use fragmend_testbed::random::Random;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use std::fs;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// From one stop to the next, at least, and how much longer at most.
+const BETWEEN: [u64; 2] = [4, 24];
+/// How often somebody looks whether the mover has stopped itself.
+const LOOK: Duration = Duration::from_micros(500);
+
+/// Files of which something has moved, by their tags.
+pub type Begun = Mutex<Vec<u32>>;
+
+/// Minds a mover until it ends. Builds with debug assertions stop themselves right after each move
+/// (`FRAGMEND_STOP_AT`), where what has moved is not committed yet; all are stopped at other
+/// instants.
+pub fn mind(mover: u32, bed: &Bed, files: &[FileOf], begun: &Begun, life: &mut Life, seed: u64) {
+    let pid = i32::try_from(mover).ok().and_then(Pid::from_raw).expect("a process");
+    let mut random = Random::new(seed ^ 0x0151);
+    let pause = |random: &mut Random| {
+        Instant::now() + Duration::from_millis(BETWEEN[0] + random.below(BETWEEN[1]))
+    };
+    let (mut next, mut asked) = (pause(&mut random), false);
+    loop {
+        let how = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        match waitid(WaitId::Pid(pid), how | WaitIdOptions::NOWAIT) {
+            Ok(Some(status)) if !status.stopped() => return,
+            Err(_) => return,
+            Ok(Some(_)) => {
+                // Told once, so that the same stop is not seen again.
+                let _ = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
+                let current = in_hand(mover, files);
+                if !asked {
+                    begin(begun, current);
+                }
+                let mut known = begun.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                if bed.whole_files && asked {
+                    // What is written to while it is copied does not move at all.
+                    known.retain(|tag| Some(*tag) != current);
+                }
+                match current.filter(|tag| !asked && known.contains(tag)) {
+                    Some(tag) => life.touch(&[tag]),
+                    None => life.touch(&known),
+                }
+                let _ = kill_process(pid, Signal::CONT);
+                (next, asked) = (pause(&mut random), false);
+            }
+            Ok(None) if !asked && Instant::now() > next => {
+                asked = kill_process(pid, Signal::STOP).is_ok();
+            }
+            Ok(None) => std::thread::sleep(LOOK),
+        }
+    }
+}
+
+/// Something of this file has moved.
+pub fn begin(begun: &Begun, tag: Option<u32>) {
+    let mut begun = begun.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(tag) = tag.filter(|tag| !begun.contains(tag)) {
+        begun.push(tag);
+    }
+}
+
+/// The file of the run that a process has open.
+fn in_hand(process: u32, files: &[FileOf]) -> Option<u32> {
+    let open = fs::read_dir(format!("/proc/{process}/fd")).ok()?;
+    let paths = open.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+    let mended = paths.filter(|p| p.parent().is_some_and(|dir| dir.ends_with(MENDED)));
+    let tag = |path: &Path| files.iter().find(|f| path.ends_with(&f.name)).map(|f| f.tag);
+    mended.filter_map(|path| tag(&path)).next()
+}
