@@ -8,6 +8,7 @@ use crate::content::fill;
 use crate::files::{FileOf, MENDED, Role, floor};
 use crate::load::{LONGEST, store_words};
 use crate::marks::{Mark, Marks};
+use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::mapping::Mapping;
 use fragmend_testbed::random::Random;
 use fragmend_testbed::replay::Aligned;
@@ -72,6 +73,8 @@ struct Living {
     most: u64,
     /// Not durable yet.
     waiting: Vec<Mark>,
+    /// Where each block lay when it was opened last.
+    lies: Vec<u64>,
 }
 
 /// How the bytes of a write get there.
@@ -102,6 +105,7 @@ impl<'a> Life<'a> {
             least: f.bytes,
             most: f.bytes,
             waiting: Vec::new(),
+            lies: lies(&root.join(MENDED).join(&f.name)).unwrap_or_default(),
         });
         let (files, random) = (living.collect(), Random::new(seed ^ 0x11FE));
         Self { root, files, random, marks, data_syncs, lived: Lived::default() }
@@ -169,7 +173,7 @@ impl<'a> Life<'a> {
     fn overwrite(&mut self, of: usize, open: &File, way: Way) -> io::Result<()> {
         let (tag, size) = (self.files[of].tag, self.files[of].size);
         let unit = if way == Way::Direct { BLOCK } else { UNIT };
-        let from = self.random.below(size / unit) * unit;
+        let from = self.somewhere(of, unit);
         let longest = LONGEST.min(size - from) / unit;
         let to = from + (1 + self.random.below(longest.max(1))) * unit;
         let version = self.next_version(of);
@@ -205,6 +209,22 @@ impl<'a> Life<'a> {
             }
         }
         self.sync(of, open)
+    }
+
+    /// Mostly where it has moved since somebody looked: that is where bytes are lost.
+    fn somewhere(&mut self, of: usize, unit: u64) -> u64 {
+        let file = &mut self.files[of];
+        let now = lies(&file.path).unwrap_or_default();
+        let moved = |(n, at): (usize, &u64)| {
+            let within = (n as u64 + 1) * BLOCK <= file.size;
+            (within && file.lies.get(n) != Some(at)).then_some(n as u64 * BLOCK)
+        };
+        let moved: Vec<u64> = now.iter().enumerate().filter_map(moved).collect();
+        file.lies = now;
+        match self.random.below(8) {
+            1.. if !moved.is_empty() => moved[self.random.below(moved.len() as u64) as usize],
+            _ => self.random.below(self.files[of].size / unit) * unit,
+        }
     }
 
     /// Bytes `from..to` may be zeroes from now on.
@@ -313,4 +333,18 @@ impl<'a> Life<'a> {
 
 fn quick() -> i32 {
     OFlags::NONBLOCK.bits().cast_signed()
+}
+
+/// Where each block of a file lies, in bytes; `u64::MAX` for one that lies nowhere yet.
+fn lies(path: &Path) -> io::Result<Vec<u64>> {
+    let file = File::options().read(true).custom_flags(quick()).open(path)?;
+    let mut lies = vec![u64::MAX; (file.metadata()?.len() / BLOCK) as usize];
+    Fiemap::default().for_each(&file, 0..u64::MAX, false, |part| {
+        for n in 0..part.length / BLOCK {
+            if let Some(place) = lies.get_mut((part.logical / BLOCK + n) as usize) {
+                *place = part.physical + n * BLOCK;
+            }
+        }
+    })?;
+    Ok(lies)
 }
