@@ -10,11 +10,11 @@ use std::path::Path;
 
 /// Whether what another program has synced without metadata (`fdatasync`, `O_DSYNC`, `msync`) stays
 /// durable on ext4 although its blocks have moved meanwhile. Where not, nobody syncs so on ext4.
-pub const EXT4_KEEPS_DATA_SYNCS: bool = false;
+pub const EXT4_KEEPS_DATA_SYNCS: bool = true;
 /// Whether `apply` refuses an ext4 with `fast_commit`, or without barriers.
-pub const EXT4_REFUSES_WHAT_IS_UNORDERED: bool = false;
+pub const EXT4_REFUSES_WHAT_IS_UNORDERED: bool = true;
 /// Whether an XFS with `exchange=1` exchanges, and does not share instead.
-pub const XFS_EXCHANGES: bool = false;
+pub const XFS_EXCHANGES: bool = true;
 
 /// A file system, and what is done on it.
 #[derive(Debug)]
@@ -120,7 +120,11 @@ impl Bed {
         let of_node = |option: &str| format!("{option}={node}");
         match self.second {
             None => self.file_system.make(disk, &[]),
-            Some(Second::Log) => self.file_system.make(disk, &["-l", &of_node("size=16m,logdev")]),
+            // The option is for logs of less than 64 MiB.
+            Some(Second::Log) => {
+                let log = of_node("size=16m,logdev");
+                self.file_system.make(disk, &["--unsupported", "-l", &log]);
+            }
             Some(Second::Mirror) => self.file_system.make(disk, &[&node]),
             Some(Second::Journal) => {
                 run("mke2fs", ["-q", "-F", "-O", "journal_dev", "-b", "4096", &node]);

@@ -41,7 +41,7 @@ const OF_XFS_WAYS: [&[Way]; 5] = [
     &[("reflink", &["-m", "reflink=1"], ""), ("", &["-m", "reflink=0"], "")],
     &[("", &[], ""), ("exchange", &[], "")],
     &[("", &["-m", "rmapbt=0"], ""), ("rmap", &["-m", "rmapbt=1"], "")],
-    &[("", &[], ""), ("smalllog", &["-l", "size=10m"], ""), ("external", &[], "")],
+    &[("", &[], ""), ("smalllog", &["--unsupported", "-l", "size=10m"], ""), ("external", &[], "")],
 ];
 
 /// Btrfs: copies, copy on write or compression, space cache.
@@ -166,7 +166,8 @@ impl Cell {
             Kind::Ext4 => BY_EXT4,
             Kind::Xfs if self.has("reflink") => BY_SHARING,
             Kind::Xfs => BY_SWAPPING,
-            Kind::Btrfs if self.has("zstd") || self.has("lzo") => BY_BOTH,
+            // lzo does not shrink what the files hold, so that stays plain.
+            Kind::Btrfs if self.has("zstd") => BY_BOTH,
             Kind::Btrfs => BY_SHARING,
         };
         let bed = engine(file_system.name, file_system, self.kind.size(), expects);
