@@ -26,8 +26,9 @@ pub enum Rate {
 
 /// While others read, a step is followed by a pause of so many times its length.
 const YIELD: u32 = 8;
-/// However slow the device has become under others: never pause longer than this for them.
-const LONGEST_YIELD: Duration = Duration::from_millis(10);
+/// However slow the device has become under others: never pause longer than this for them. Nobody
+/// who waits for a file notices so short a pause.
+pub(crate) const SHORT: Duration = Duration::from_millis(10);
 /// While others read, a step moves no more than this.
 const SHORT_STEP_BYTES: u64 = 16 * 1024;
 /// How long after somebody else's last read the mending stays on its toes.
@@ -70,22 +71,24 @@ impl Pacer {
     /// Called after each step of `bytes` that took `busy`; waits as long as the pace demands, or
     /// until `stop`.
     pub fn after_step(&mut self, bytes: u64, busy: Duration, stop: &AtomicBool) {
+        let pause = self.due(bytes, busy);
+        self.pause(pause, stop);
+    }
+
+    /// How long to wait after a step of `bytes` that took `busy`.
+    pub fn due(&mut self, bytes: u64, busy: Duration) -> Duration {
         self.bytes += bytes;
-        let pause = match self.rate {
+        match self.rate {
             Rate::Unlimited => Duration::ZERO,
             Rate::BytesPerSecond(rate) => {
                 let due = Duration::from_secs_f64(self.bytes as f64 / rate.max(1) as f64);
                 due.saturating_sub(self.started.elapsed())
             }
-            Rate::Yielding => {
-                if self.others_read() {
-                    (busy * YIELD).min(LONGEST_YIELD)
-                } else {
-                    Duration::ZERO
-                }
-            }
-        };
-        self.pause(pause, stop);
+            Rate::Yielding => match self.others_read() {
+                true => (busy * YIELD).min(SHORT),
+                false => Duration::ZERO,
+            },
+        }
     }
 
     /// What to move in the next step: from `at` on, at most `full` bytes, at least `least`.
@@ -94,7 +97,8 @@ impl Pacer {
         ByteRange::at(at, bytes.max(least))
     }
 
-    fn pause(&mut self, pause: Duration, stop: &AtomicBool) {
+    /// Waits so long, or until `stop`.
+    pub fn pause(&mut self, pause: Duration, stop: &AtomicBool) {
         let since = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             let left = pause.saturating_sub(since.elapsed());

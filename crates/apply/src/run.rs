@@ -4,7 +4,7 @@
 use crate::begin::{lock, volumes};
 use crate::engine::{Choice, Refused};
 use crate::look::{Ready, look};
-use crate::pace::{Pacer, Rate};
+use crate::pace::{self, Pacer, Rate};
 use crate::receipt::{Event, Outcome, Receipt, Start, Summary};
 use fragmend_layout::{ByteRange, Movable, Moves, PathText, Relocated, Skip, SkipReason, Volume};
 use fragmend_plan::{PlanSource, PlannedFile, PlannedRange};
@@ -370,14 +370,24 @@ impl Run<'_> {
                 break;
             }
             if problem.is_none() {
-                pacer.after_step(done.moved, step.elapsed(), stop);
+                let pause = pacer.due(done.moved, step.elapsed());
+                if pause > pace::SHORT {
+                    problem = file.let_others_in().err();
+                }
+                pacer.pause(pause, stop);
             }
         }
         let pieces = |file: &mut dyn Movable| file.layout(range).map(|l| l.pieces(range)).ok();
         if !whole && pieces(file).is_some_and(|after| after > ready.pieces) {
             // Never make it worse: what did move moves back.
             let moved = ByteRange::at(range.start, receipt.moved_bytes);
-            receipt.moved_bytes += file.relocate(index, moved).moved;
+            for part in moved.steps(step_bytes.max(block)) {
+                let back = file.relocate(index, part).moved;
+                receipt.moved_bytes += back;
+                if back < part.len() {
+                    break;
+                }
+            }
         }
         receipt.extents_after = pieces(file);
         // A range that moves as a whole and could not be put back is no hole for the better.

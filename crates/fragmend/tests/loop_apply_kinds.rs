@@ -3,6 +3,7 @@
 
 mod support;
 
+use fragmend_apply::Outcome;
 use fragmend_layout::SkipReason;
 use fragmend_plan::{PlanFile, Policy};
 use fragmend_testbed::fragment::{interleaved, is_intact};
@@ -14,7 +15,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 use support::conformance::kinds;
-use support::{SIZE, apply, fragmented, holder, left_alone, plan, reasons, redirected};
+use support::{
+    SIZE, apply, apply_forced, fragmented, holder, left_alone, plan, reasons, redirected,
+};
 
 #[test]
 fn loop_attributes_are_respected() {
@@ -59,9 +62,10 @@ fn loop_files_in_use_are_left_alone_where_they_must_be() {
     fs::set_permissions(&swap, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     run("mkswap", [&swap]);
     run("swapon", [&swap]);
-    let swapped = apply(&swap_plan).0;
+    let (swapped, forced) = (apply(&swap_plan).0, apply_forced(&swap_plan).0);
     run("swapoff", [&swap]);
-    assert_eq!(reasons(&swapped, &swap), [SkipReason::SwapFile], "{swapped:?}");
+    assert_eq!(reasons(&swapped, &swap), [SkipReason::Busy], "{swapped:?}");
+    assert_eq!(reasons(&forced, &swap), [SkipReason::SwapFile], "{forced:?}");
 
     // A program that is running: a real one, copied in pieces.
     let program = image.path().join("program");
@@ -139,9 +143,12 @@ fn loop_names_links_and_places() {
     fs::rename(&renamed, &moved_to).unwrap();
     fs::remove_file(&deleted).unwrap();
 
-    let (summary, receipts) = apply(&made);
-    assert_eq!(summary.skipped, [], "{summary:?}");
-    assert_eq!(summary.ranges_moved, 4);
+    let (summary, _) = apply(&made);
+    assert_eq!(summary.ranges_moved, 3);
+    assert_eq!(reasons(&summary, &deleted), [SkipReason::Busy], "it is open: {summary:?}");
+    let (summary, mut receipts) = apply_forced(&made);
+    assert_eq!((summary.ranges_moved, summary.ranges_skipped), (1, 3), "{summary:?}");
+    receipts.retain(|r| r.outcome == Outcome::Moved);
     assert!(receipts.iter().all(|r| r.extents_after == Some(1)), "{receipts:?}");
     for path in [&odd, &linked, &second, &moved_to] {
         assert!(is_intact(path, SIZE).unwrap(), "{path:?}");
@@ -243,7 +250,7 @@ fn loop_mapped_files_move_under_their_mappings() {
          for p in range(0,len(m),4096): m[p:p+8]=n.to_bytes(8,'little')\n\
          os.write(1,n.to_bytes(8,'little'))",
     );
-    let (summary, _) = apply(&made);
+    let (summary, _) = apply_forced(&made);
     // Whether the dirty one moved depends on who was faster; that its bytes are right does not.
     drop(writer.child().stdin.take());
     let mut rounds = [0; 8];
@@ -291,7 +298,7 @@ fn loop_beyond_four_gibibytes() {
     file.sync_all().unwrap();
     let before = extents(&path);
     assert!(before > 60, "{before}");
-    let (summary, receipts) = apply(&plan(&[&path], Policy::WholeFile));
+    let (summary, receipts) = apply_forced(&plan(&[&path], Policy::WholeFile));
     assert_eq!(summary.ranges_moved, 2, "{receipts:?}");
     assert!(receipts.iter().all(|r| r.extents_after == Some(1)), "{receipts:?}");
     drop((file, dummy));

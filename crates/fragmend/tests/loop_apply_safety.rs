@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use support::{apply, apply_with, plan, reasons};
+use support::{apply, apply_forced, apply_with, plan, reasons};
 
 const MIB: u64 = 1 << 20;
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
@@ -214,7 +214,7 @@ fn loop_writers_on_the_same_file_see_their_own_bytes() {
         );
         let writer = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
         std::thread::sleep(Duration::from_millis(300));
-        let (summary, receipts) = apply(&plan);
+        let (summary, receipts) = apply_forced(&plan);
         let ranges: usize = plan.files.iter().map(|f| f.ranges.len()).sum();
         assert_eq!(receipts.len(), ranges, "every range has its receipt");
         let written = fio::parse(&writer.wait().expect(&[0])).write;
@@ -261,7 +261,7 @@ fn loop_an_appending_and_a_truncating_program_go_on() {
     command.args(["-c", script]).args([&log, &shrinking]).stdout(Stdio::piped());
     let program = Running::start(&mut command);
     std::thread::sleep(Duration::from_millis(200));
-    let (summary, _) = apply(&made);
+    let (summary, _) = apply_forced(&made);
     let rounds: u64 = program.wait().expect(&[0]).trim().parse().unwrap();
     assert!(summary.ranges_moved > 0, "{summary:?}");
     image.fsck();

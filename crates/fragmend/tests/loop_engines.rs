@@ -26,12 +26,19 @@ static SHARING: [&FileSystem; 4] = [&XFS, &XFS_EXCHANGE, &BTRFS, &BTRFS_ZSTD];
 fn each(engines: &[&'static FileSystem], case: fn(&Image)) {
     for engine in engines {
         println!("on {}", engine.name);
-        case(&Image::of(engine, 320 << 20));
+        let case = || case(&Image::of(engine, 320 << 20));
+        support::with_primitives(engine.moved_by, case);
     }
 }
 
 #[test]
 fn loop_rewriting_does_the_same() {
+    let each = |engines: &[&'static FileSystem], case: fn(&Image)| {
+        for engine in engines {
+            let case = || case(&Image::of(engine, 320 << 20));
+            support::with_primitives(&["rewrite"], case);
+        }
+    };
     support::with_engine(Choice::Rewrite { journal: None }, || {
         each(&REWRITTEN, conformance::pieces_become_one);
         each(&REWRITTEN, conformance::a_part_moves_and_the_rest_stays);

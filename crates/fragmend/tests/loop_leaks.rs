@@ -79,9 +79,13 @@ fn killed(file_system: &'static FileSystem, args: &[&str]) {
     command.args(["apply", "--quiet", "--rate", "max"]).args(args).arg(&plan_file);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut usual = Duration::ZERO;
+    command.arg("--json").stdout(Stdio::piped());
+    let moved_by = if rewrites { &["rewrite"][..] } else { file_system.moved_by };
     for _ in 0..2 {
         let started = Instant::now();
-        Running::start(&mut command).wait().expect(&[0, 2]);
+        let told = Running::start(&mut command).wait().expect(&[0, 2]);
+        let named = moved_by.iter().any(|by| told.contains(&format!("\"primitive\":\"{by}\"")));
+        assert!(named || usual > Duration::ZERO, "moved by something else: {told}");
         usual = usual.max(started.elapsed());
     }
     fs::remove_dir_all(image.path().join("dir")).unwrap();

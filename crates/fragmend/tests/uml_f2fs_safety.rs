@@ -53,7 +53,7 @@ fn start_apply(plan: &Path, rate: &str) -> Running {
 fn fresh(path: &Path, bytes: u64) {
     let _ = fs::remove_file(path);
     interleaved(path, bytes, &[4096], false).unwrap();
-    rustix::fs::sync();
+    rustix::fs::syncfs(File::open(path).unwrap()).unwrap();
 }
 
 fn kills_lose_nothing(image: &Image) {

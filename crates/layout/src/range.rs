@@ -51,6 +51,12 @@ impl ByteRange {
         self.start < other.end && other.start < self.end
     }
 
+    /// The range in steps of `bytes`, the last of which may be shorter.
+    pub fn steps(self, bytes: u64) -> impl Iterator<Item = Self> {
+        let starts = (self.start..self.end).step_by(bytes.max(1) as usize);
+        starts.map(move |start| Self::at(start, bytes.max(1)).intersect(self))
+    }
+
     /// The smallest range with both ends on multiples of `unit` that holds this one.
     pub fn align_outward(self, unit: u64) -> Self {
         let end = self.end.checked_next_multiple_of(unit).unwrap_or(u64::MAX - u64::MAX % unit);

@@ -196,6 +196,9 @@ pub trait Movable {
     /// move, it moves back when it is called once more on the same part; elsewhere it is called
     /// once, and may leave alone what lies well enough.
     fn relocate(&mut self, index: usize, part: ByteRange) -> Relocated;
+    /// Called before a pause that somebody could notice: whoever an engine keeps out for the sake
+    /// of what it has relocated is let in, once that is durable.
+    fn let_others_in(&mut self) -> Result<(), Skip>;
     /// Makes what was relocated durable and frees the space that it left, or that was not used.
     fn settle(&mut self) -> Result<(), Skip>;
 }

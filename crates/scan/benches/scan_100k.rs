@@ -88,7 +88,7 @@ fn compare(fragmend: &Path) {
     }
     for _ in 0..COLD_RUNS {
         for (contender, times) in contenders.iter().zip(&mut cold) {
-            measure::drop_caches();
+            measure::drop_caches(&dir);
             times.push(contender.time(&dir));
         }
     }

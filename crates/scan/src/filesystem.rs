@@ -75,7 +75,10 @@ impl FileSystem {
     }
 
     /// Opens the block device under it for reading; it is the right one for certain, by number.
-    pub(crate) fn open_device(&self) -> io::Result<File> {
+    ///
+    /// # Errors
+    /// No node in `/dev`, or one that may not be read.
+    pub fn open_device(&self) -> io::Result<File> {
         let (major, minor) = (rustix::fs::major(self.dev), rustix::fs::minor(self.dev));
         let by_number = PathBuf::from(format!("/dev/block/{major}:{minor}"));
         let by_name = fragmend_sys::block::BlockDevice::from_dev(self.dev)

@@ -9,7 +9,7 @@
 //! again: it would wait for itself.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 const F_SETSIG: i32 = 10;
@@ -17,10 +17,37 @@ const F_SETSIG: i32 = 10;
 /// A lease; given back when dropped, and by the kernel with the last descriptor.
 #[derive(Debug)]
 pub struct Lease<'a> {
-    file: BorrowedFd<'a>,
+    file: Held<'a>,
     kind: i32,
     taken: Instant,
     break_time: Option<Duration>,
+}
+
+/// The open file description that has the lease, borrowed or by a descriptor of our own.
+#[derive(Debug)]
+enum Held<'a> {
+    Borrowed(BorrowedFd<'a>),
+    Owned(OwnedFd),
+}
+
+impl AsFd for Held<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Held::Borrowed(fd) => *fd,
+            Held::Owned(fd) => fd.as_fd(),
+        }
+    }
+}
+
+impl Lease<'static> {
+    /// Takes a write lease on an open file and keeps it by a duplicate of the descriptor, so that it
+    /// may outlive the borrow.
+    ///
+    /// # Errors
+    /// As [`take`](Self::take).
+    pub fn take_duplicate(file: &impl AsFd) -> io::Result<Self> {
+        Self::of_kind(Held::Owned(file.as_fd().try_clone_to_owned()?), libc::F_WRLCK)
+    }
 }
 
 impl<'a> Lease<'a> {
@@ -30,7 +57,7 @@ impl<'a> Lease<'a> {
     /// `EAGAIN` while the file is open anywhere else, `EACCES` for who neither owns the file nor
     /// has `CAP_LEASE`, `EINVAL` where the file system or the system has no leases.
     pub fn take(file: &'a impl AsFd) -> io::Result<Self> {
-        Self::of_kind(file, libc::F_WRLCK)
+        Self::of_kind(Held::Borrowed(file.as_fd()), libc::F_WRLCK)
     }
 
     /// Takes a read lease on a file that was opened for reading only.
@@ -38,27 +65,26 @@ impl<'a> Lease<'a> {
     /// # Errors
     /// `EAGAIN` while somebody has it open for writing, and as [`take`](Self::take).
     pub fn take_read(file: &'a impl AsFd) -> io::Result<Self> {
-        Self::of_kind(file, libc::F_RDLCK)
+        Self::of_kind(Held::Borrowed(file.as_fd()), libc::F_RDLCK)
     }
 
-    fn of_kind(file: &'a impl AsFd, kind: i32) -> io::Result<Self> {
-        let file = file.as_fd();
+    fn of_kind(file: Held<'a>, kind: i32) -> io::Result<Self> {
         // Whoever waits is announced by a signal, by default one that ends the process. This one
         // is ignored by default; the lease is asked instead, see `is_wanted`.
         // SAFETY: no pointers are passed.
-        let rc = unsafe { libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) };
+        let rc = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), F_SETSIG, libc::SIGURG) };
         if rc < 0 {
             return Err(io::Error::last_os_error());
         }
         let (taken, break_time) = (Instant::now(), break_time()?);
-        set(file, kind)?;
+        set(file.as_fd(), kind)?;
         Ok(Self { file, kind, taken, break_time })
     }
 
     /// Whether somebody waits for it, or it was taken away.
     pub fn is_wanted(&self) -> bool {
         // SAFETY: no pointers are passed.
-        let held = unsafe { libc::fcntl(self.file.as_raw_fd(), libc::F_GETLEASE) };
+        let held = unsafe { libc::fcntl(self.file.as_fd().as_raw_fd(), libc::F_GETLEASE) };
         held != self.kind
     }
 
@@ -72,7 +98,7 @@ impl<'a> Lease<'a> {
 
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
-        let _ = set(self.file, libc::F_UNLCK);
+        let _ = set(self.file.as_fd(), libc::F_UNLCK);
     }
 }
 

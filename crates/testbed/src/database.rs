@@ -123,7 +123,7 @@ impl Database {
     /// # Panics
     /// When sqlite3 fails.
     pub fn run(&self, queries: &Queries) -> String {
-        drop_caches();
+        drop_caches(&self.path);
         self.ask(queries)
     }
 

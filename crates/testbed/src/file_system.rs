@@ -18,6 +18,8 @@ pub struct FileSystem {
     /// Mount options without which the kernel refuses it beside a copy of itself; `None` where
     /// copies get into each other's way (Btrfs opens the devices of all that it takes for one).
     pub beside_copy: Option<&'static str>,
+    /// What moves data on it, as receipts name it: the first one, unless a file is stored otherwise.
+    pub moved_by: &'static [&'static str],
     /// Program and arguments that check it, unmounted, and change nothing; the disk comes last.
     pub check: &'static [&'static str],
     /// Features that the installed tools are too old to know.
@@ -44,6 +46,7 @@ pub static EXT4: FileSystem = FileSystem {
     make: &["mkfs.ext4", "-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
     options: "",
     beside_copy: Some(""),
+    moved_by: &["EXT4_IOC_MOVE_EXT"],
     check: &["e2fsck", "-fn"],
     later: None,
 };
@@ -54,6 +57,7 @@ pub static EXT3: FileSystem = FileSystem {
     make: &["mkfs.ext3", "-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0"],
     options: "",
     beside_copy: Some(""),
+    moved_by: &[],
     check: &["e2fsck", "-fn"],
     later: None,
 };
@@ -64,6 +68,7 @@ pub static EXT4_1K: FileSystem = FileSystem {
     make: &["mkfs.ext4", "-q", "-F", "-b", "1024", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
     options: "discard",
     beside_copy: Some(""),
+    moved_by: &["EXT4_IOC_MOVE_EXT"],
     check: &["e2fsck", "-fn"],
     later: None,
 };
@@ -74,6 +79,7 @@ pub static EXT4_WRITEBACK: FileSystem = FileSystem {
     make: EXT4.make,
     options: "data=writeback",
     beside_copy: Some(""),
+    moved_by: &["EXT4_IOC_MOVE_EXT"],
     check: &["e2fsck", "-fn"],
     later: None,
 };
@@ -85,6 +91,7 @@ pub static XFS: FileSystem = FileSystem {
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=1"],
     options: "",
     beside_copy: Some("nouuid"),
+    moved_by: &["FIDEDUPERANGE"],
     check: &["xfs_repair", "-n"],
     later: None,
 };
@@ -95,6 +102,7 @@ pub static XFS_EXCHANGE: FileSystem = FileSystem {
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=1,rmapbt=1"],
     options: "",
     beside_copy: Some("nouuid"),
+    moved_by: &["XFS_IOC_COMMIT_RANGE"],
     check: &["xfs_repair", "-n"],
     later: Some(LaterFeature::EXCHANGE),
 };
@@ -105,6 +113,7 @@ pub static XFS_PLAIN: FileSystem = FileSystem {
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=0,rmapbt=0"],
     options: "",
     beside_copy: Some("nouuid"),
+    moved_by: &["XFS_IOC_SWAPEXT"],
     check: &["xfs_repair", "-n"],
     later: None,
 };
@@ -115,6 +124,7 @@ pub static XFS_RMAP: FileSystem = FileSystem {
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=0,rmapbt=1"],
     options: "",
     beside_copy: Some("nouuid"),
+    moved_by: &["XFS_IOC_SWAPEXT"],
     check: &["xfs_repair", "-n"],
     later: None,
 };
@@ -125,6 +135,7 @@ pub static BTRFS: FileSystem = FileSystem {
     make: &["mkfs.btrfs", "-q", "-f"],
     options: "",
     beside_copy: None,
+    moved_by: &["FIDEDUPERANGE"],
     check: &["btrfs", "check", "--readonly"],
     later: None,
 };
@@ -135,6 +146,7 @@ pub static BTRFS_ZSTD: FileSystem = FileSystem {
     make: &["mkfs.btrfs", "-q", "-f"],
     options: "compress=zstd",
     beside_copy: None,
+    moved_by: &["BTRFS_IOC_DEFRAG_RANGE", "FIDEDUPERANGE"],
     check: &["btrfs", "check", "--readonly"],
     later: None,
 };
@@ -145,6 +157,7 @@ pub static BTRFS_FORCE: FileSystem = FileSystem {
     make: &["mkfs.btrfs", "-q", "-f"],
     options: "compress-force=lzo",
     beside_copy: None,
+    moved_by: &["BTRFS_IOC_DEFRAG_RANGE", "FIDEDUPERANGE"],
     check: &["btrfs", "check", "--readonly"],
     later: None,
 };
@@ -155,6 +168,7 @@ pub static F2FS: FileSystem = FileSystem {
     make: &["mkfs.f2fs", "-q", "-f"],
     options: "",
     beside_copy: Some(""),
+    moved_by: &["F2FS_IOC_DEFRAGMENT"],
     check: &["fsck.f2fs", "--dry-run"],
     later: None,
 };

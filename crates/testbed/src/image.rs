@@ -62,7 +62,9 @@ impl Image {
         let copy = Self::attach(self.file_system, dir);
         copy.mount_with("");
         // The copy itself must not disturb what is measured next.
-        rustix::fs::sync();
+        copy.sync();
+        let scratch = std::fs::File::open(copy.scratch()).expect("the scratch directory");
+        rustix::fs::syncfs(scratch).expect("it can be synced");
         copy
     }
 

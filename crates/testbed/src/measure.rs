@@ -28,7 +28,7 @@ pub fn measured<T>(image: &Image, work: impl FnOnce() -> T) -> (T, Cost) {
 
 /// The same from a cold cache.
 pub fn measured_cold<T>(image: &Image, work: impl FnOnce() -> T) -> (T, Cost) {
-    drop_caches();
+    drop_caches(image.path());
     measured(image, work)
 }
 
@@ -40,19 +40,21 @@ pub fn measured_map_warm<T>(
     work: impl FnOnce() -> T,
 ) -> (T, Cost) {
     image.remount();
-    drop_caches();
+    drop_caches(image.path());
     for file in files {
         tools::extents(file.as_ref());
     }
     measured(image, work)
 }
 
-/// Writes everything back and empties the page, dentry and inode caches of the whole machine.
+/// Writes the file system back on which `on` lies, and empties the page, dentry and inode caches of
+/// the whole machine. Other file systems are not synced: one of them that hangs would hang us.
 ///
 /// # Panics
 /// Without the privilege to do so.
-pub fn drop_caches() {
-    rustix::fs::sync();
+pub fn drop_caches(on: &Path) {
+    let on = std::fs::File::open(on).expect("something on the file system");
+    rustix::fs::syncfs(on).expect("it can be synced");
     std::fs::write("/proc/sys/vm/drop_caches", "3")
         .expect("the page cache can be dropped: /proc/sys/vm/drop_caches needs root");
 }

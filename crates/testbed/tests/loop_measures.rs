@@ -115,7 +115,7 @@ fn loop_dropping_caches_drops_them() {
     let image = Image::ext4(64 * MIB);
     let path = image.path().join("file");
     fragment::interleaved(&path, MIB, &[MIB], false).unwrap();
-    drop_caches();
+    drop_caches(&path);
     let ((), cost) = measured(&image, || {
         std::fs::read(&path).unwrap();
     });

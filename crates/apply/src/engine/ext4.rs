@@ -15,6 +15,10 @@
 //!   handed out before the transaction that freed them has committed, so not while F could
 //!   still come back to them.
 //!
+//! Until T commits, what others sync of F would not be durable: they are kept out (`super::hold`).
+//! Fast commits replay onto the mapping of the last full commit and do not know of exchanges: a file
+//! system that makes them is refused unless forced.
+//!
 //! Without a journal, or with `data=writeback`, nothing orders the copied pages before the new
 //! mapping: such a file system is refused unless forced. `data=journal` the kernel refuses.
 //!
@@ -33,19 +37,21 @@
 //! in short turns, see `Exchange::exchange_in_turns`. Measured for 128 KiB in 32 pieces: 0.3 ms
 //! under the locks instead of 4 ms.
 
-use super::donor::{Space, Stage};
+use super::donor::{Space, Stage, unnamed};
 use super::errno::skip_of;
+use super::hold::Hold;
 use super::mounted::OpenFile;
 use super::warm::{LARGEST_FOLIO, will_need};
-use super::{Engine, Mover, primitive};
+use super::{Engine, Mover, ordering, primitive};
 use crate::bytes::read_at;
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, Moves, Relocated, Skip, SkipReason};
+use fragmend_sys::cache;
 use fragmend_sys::inode::flags;
 use fragmend_sys::mounts::Mount;
 use fragmend_sys::move_ext::{Blocks, move_extents};
-use fragmend_sys::{block::BlockDevice, cache};
 use rustix::fs::Advice;
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 /// Bytes exchanged by the first call for a file; the next ones are longer or shorter, so that none
@@ -58,8 +64,16 @@ const LONG: Duration = Duration::from_millis(2);
 const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
 
+/// Why fast commits are refused.
+const FAST: &str = "it makes fast commits, which know nothing of moved blocks: after a power cut, bytes that others wrote and synced there would be gone; turn them off with tune2fs -O ^fast_commit while it is not mounted, or --force to accept that (Linux 6.18 may hang on it, too)";
+
 /// The engine of every ext4 whose journal orders data before mappings.
-pub(super) struct Ext4;
+pub(super) struct Ext4 {
+    dev: u64,
+    force: bool,
+    /// Whether it makes fast commits, once that is known.
+    fast: Cell<Option<bool>>,
+}
 
 impl Ext4 {
     /// Looks at the mount's journal mode; `force` takes it whatever it is.
@@ -67,7 +81,7 @@ impl Ext4 {
     /// # Errors
     /// Why it cannot promise what it must, or cannot move extents at all.
     pub fn new(mount: &Mount, force: bool) -> Result<Self, String> {
-        let mode = data_mode(mount.dev)?;
+        let mode = ordering::data_mode(mount)?;
         let safe = mode == "ordered";
         if mode == "journal" {
             return Err("mounted with data=journal, where the kernel cannot move extents; mount it with data=ordered".into());
@@ -79,12 +93,19 @@ impl Ext4 {
                 "{what}, so a power cut could leave moved ranges without their data; use data=ordered, or --force to accept that"
             ));
         }
-        Ok(Self)
+        let fast = ordering::has_fast_commits(mount).ok();
+        match fast {
+            Some(true) if !force => Err(FAST.into()),
+            _ => Ok(Self { dev: mount.dev, force, fast: Cell::new(fast) }),
+        }
     }
 }
 
 impl Engine for Ext4 {
     fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
+        if !self.force && self.is_fast(file)? {
+            return Err(Skip::new(SkipReason::Unsupported, FAST));
+        }
         // No readahead beyond what is asked for: it would come in large folios.
         let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
         Ok(Box::new(Exchange {
@@ -93,18 +114,24 @@ impl Engine for Ext4 {
             turn: FIRST_TURN,
             exchanged: Vec::new(),
             unwritable: None,
+            hold: Hold::new(self.force),
         }))
     }
 }
 
-/// The journal's data mode of a mounted ext4: "ordered", "writeback", "journal", or "" without
-/// a journal. mountinfo leaves it out where the super block sets it; this list never does.
-fn data_mode(dev: u64) -> Result<String, String> {
-    let name = BlockDevice::from_dev(dev).map_err(|e| format!("its device: {e}"))?.name();
-    let path = format!("/proc/fs/ext4/{name}/options");
-    let text = std::fs::read_to_string(&path)
-        .map_err(|e| format!("cannot tell its journal mode ({path}: {e})"))?;
-    Ok(text.lines().find_map(|l| l.strip_prefix("data=")).unwrap_or_default().to_owned())
+impl Ext4 {
+    /// Whether it makes fast commits; asked once.
+    fn is_fast(&self, file: &OpenFile) -> Result<bool, Skip> {
+        if let Some(known) = self.fast.get() {
+            return Ok(known);
+        }
+        let fast = ordering::counts_fast_commits(self.dev, &unnamed(file)?).map_err(|e| {
+            let why = format!("cannot tell whether the file system makes fast commits: {e}");
+            Skip::new(SkipReason::Unsupported, why)
+        })?;
+        self.fast.set(Some(fast));
+        Ok(fast)
+    }
 }
 
 /// See [`super::may_move`]; these attributes mean something on ext4 alone.
@@ -131,6 +158,8 @@ struct Exchange {
     exchanged: Vec<(usize, ByteRange)>,
     /// A copy could not be written to its new place.
     unwritable: Option<Skip>,
+    /// Who may have the file open meanwhile.
+    hold: Hold,
 }
 
 impl Exchange {
@@ -143,6 +172,13 @@ impl Exchange {
             self.unwritable.get_or_insert(skip);
         }
         self.unwritable.is_none()
+    }
+
+    /// Waits until all that has changed places is on the device.
+    fn write_all_out(&mut self, file: &OpenFile) {
+        for (_, range) in self.exchanged.clone() {
+            self.write_out(file, range);
+        }
     }
 
     /// Notes that a range has changed places, or has done so once more.
@@ -181,7 +217,9 @@ impl Exchange {
                 }
             }
         }
-        all.and(rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into())))
+        // Errors of the copies' writing were told before; this waits for the old blocks' pages.
+        let written = rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()));
+        all.and(written).and(self.hold.commit(file))
     }
 
     /// Drops what the page cache holds of `part`, once it is on the device. A folio that reaches
@@ -257,6 +295,7 @@ impl Exchange {
             donor: donor_start / block,
             len: rest.len() / block,
         };
+        self.hold.exchanging();
         let started = Instant::now();
         // Safe to crash before, in and after this line: see the head of this file.
         let outcome = move_extents(&file.fd, donor, blocks);
@@ -287,6 +326,9 @@ impl Mover for Exchange {
 
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         (self.stage, self.exchanged, self.unwritable) = (None, Vec::new(), None);
+        // No space is asked for in vain; and staging takes longer than anybody should wait.
+        self.hold.take(file)?;
+        self.hold.commit(file)?;
         // Data that is still on its way must be on the disk before its blocks are exchanged, or
         // the exchange meets dirty pages. And the commit makes freed space free.
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
@@ -301,6 +343,9 @@ impl Mover for Exchange {
 
     fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated {
         let mut done = Relocated::default();
+        if let Err(skip) = self.hold.take(file) {
+            return Relocated { skip: Some(skip), ..done };
+        }
         let mut wait = FIRST_WAIT;
         for attempt in 1..=TRIES {
             let rest = ByteRange { start: part.start + done.moved, end: part.end };
@@ -324,13 +369,22 @@ impl Mover for Exchange {
         }
         // The sooner the copies are on their way, the shorter the journal's next commit.
         let _ = cache::start_writeback(&file.fd, part.start..part.end);
+        if self.hold.must_commit()
+            && let Err(skip) = self.let_others_in(file)
+        {
+            done.skip.get_or_insert(skip);
+        }
         done
     }
 
+    fn let_others_in(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        self.write_all_out(file);
+        // While copies cannot be written, everybody is kept out until all is back: see `settle`.
+        if self.unwritable.is_some() { Ok(()) } else { self.hold.commit(file) }
+    }
+
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
-        for (_, range) in self.exchanged.clone() {
-            self.write_out(file, range);
-        }
+        self.write_all_out(file);
         if let Some(Skip { detail, .. }) = self.unwritable.take() {
             let back = self.put_back(file);
             self.stage = None;
@@ -343,9 +397,9 @@ impl Mover for Exchange {
         }
         // The donor goes before the commit, so that its own mapping of the old blocks, which
         // nobody will ever read, mostly never reaches the journal.
-        let Some(moved) = self.stage.take().and_then(Stage::close) else { return Ok(()) };
-        // Not fdatasync: to ext4 a file whose blocks were exchanged has no data to commit.
-        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        let moved = self.stage.take().and_then(Stage::close);
+        self.hold.commit(file)?;
+        let Some(moved) = moved else { return Ok(()) };
         reached(Point::Settled);
         moved.restore_cache(file);
         Ok(())

@@ -7,7 +7,9 @@ mod donor;
 mod errno;
 mod ext4;
 mod f2fs;
+mod hold;
 mod mounted;
+pub(crate) mod ordering;
 pub mod primitive;
 mod rewrite;
 mod swap;
@@ -54,6 +56,9 @@ trait Mover {
     }
     fn announce(&mut self, _indices: &[usize]) {}
     fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated;
+    fn let_others_in(&mut self, _: &OpenFile) -> Result<(), Skip> {
+        Ok(())
+    }
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip>;
 }
 
@@ -99,6 +104,9 @@ pub fn volume_for(mount: &Mount, choice: &Choice, force: bool) -> Result<Box<dyn
     let refuse = |why: String| Err(Refused { mount: mount.point.display().to_string(), why });
     if mount.has_option("ro") {
         return refuse("mounted read-only; remount it read-write to mend it".into());
+    }
+    if !force && let Err(why) = ordering::flushes(mount) {
+        return refuse(why);
     }
     let engine: Result<Box<dyn Engine>, String> = match (choice, FsKind::from_name(&mount.fs_type))
     {

@@ -190,6 +190,10 @@ impl Movable for Open {
         self.mover.relocate(&self.file, index, part)
     }
 
+    fn let_others_in(&mut self) -> Result<(), Skip> {
+        self.mover.let_others_in(&self.file)
+    }
+
     fn settle(&mut self) -> Result<(), Skip> {
         self.mover.settle(&self.file)
     }

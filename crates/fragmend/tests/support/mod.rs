@@ -69,6 +69,18 @@ thread_local! {
     static ENGINE: RefCell<Choice> = const { RefCell::new(Choice::Native) };
 }
 
+thread_local! {
+    /// What may move data on this thread, by the names in receipts; nothing is asserted if empty.
+    static PRIMITIVES: RefCell<&'static [&'static str]> = const { RefCell::new(&[]) };
+}
+
+/// Runs `cases`, in which nothing but these interfaces may move data, and none as a fallback.
+pub fn with_primitives(names: &'static [&'static str], cases: impl FnOnce()) {
+    let before = PRIMITIVES.replace(names);
+    cases();
+    PRIMITIVES.set(before);
+}
+
 /// Runs `cases` with another engine.
 pub fn with_engine(engine: Choice, cases: impl FnOnce()) {
     let before = ENGINE.replace(engine);
@@ -83,6 +95,12 @@ pub fn apply(plan: &dyn PlanSource) -> (Summary, Vec<Receipt>) {
     apply_with(plan, &Options { rate, engine, ..Options::default() })
 }
 
+/// The same, also for what others have open on ext4, where a power cut could lose what they sync.
+pub fn apply_forced(plan: &dyn PlanSource) -> (Summary, Vec<Receipt>) {
+    let rate = fragmend_apply::Rate::Unlimited;
+    apply_with(plan, &Options { rate, force: true, ..Options::default() })
+}
+
 /// The same with other options.
 pub fn apply_with(plan: &dyn PlanSource, options: &Options) -> (Summary, Vec<Receipt>) {
     let mut receipts = Vec::new();
@@ -91,7 +109,13 @@ pub fn apply_with(plan: &dyn PlanSource, options: &Options) -> (Summary, Vec<Rec
             receipts.push(receipt);
         }
     });
-    (summary.expect("nothing refuses"), receipts)
+    let summary = summary.expect("nothing refuses");
+    let names = PRIMITIVES.with_borrow(|names| *names);
+    for receipt in receipts.iter().filter(|r| r.moved_bytes > 0 && !names.is_empty()) {
+        let by = receipt.primitive.as_deref().expect("a receipt says what moved the data");
+        assert!(names.contains(&by) && receipt.fallback.is_none(), "{names:?}: {receipt:?}");
+    }
+    (summary, receipts)
 }
 
 /// The reasons for which ranges of `path` were left alone.

@@ -84,7 +84,7 @@ fn beside(master: &Image, contender: Contender, bytes: u64) -> (Waits, Cost) {
     let load = replay::sequential(MENDED_BYTES);
     let play = || replay::replay(&file, &load, Mode::Direct).expect("the load can be replayed");
     let plan = (contender == GAIN).then(|| contender.plan(&image, &file, play));
-    drop_caches();
+    drop_caches(&file);
     let reader = Reader::start(&other_in(&image), bytes, INTERVAL, 11);
     let ((), cost) = measured(&image, || match &plan {
         Some(plan) => drop(apply(plan, &[])),

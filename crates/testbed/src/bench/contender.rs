@@ -134,7 +134,7 @@ fn record(image: &Image, file: &Path, load: impl FnOnce()) -> PathBuf {
     let trace = image.scratch().join("trace.parquet");
     let _ = std::fs::remove_file(&trace);
     let recording = Recording::start(&trace, &[file]);
-    drop_caches();
+    drop_caches(file);
     load();
     recording.finish();
     trace

@@ -61,7 +61,7 @@ fn compare(
         }
         let database = database_in(&image);
         let cost = contender.mend(&image, &database, || {
-            drop_caches();
+            drop_caches(&database);
             ask(&database, query);
         });
         let (got, read) = measured_map_warm(&image, &[&database], || ask(&database, query));

@@ -61,6 +61,11 @@ impl Engine {
         self.options.contains(&"rewrite")
     }
 
+    /// What moves data with it, as receipts name it.
+    fn moved_by(&self) -> &'static [&'static str] {
+        if self.is_exclusive() { &["rewrite"] } else { self.file_system.moved_by }
+    }
+
     /// Whether it needs a guest.
     pub fn is_in_guest(&self) -> bool {
         std::ptr::eq(self.file_system, &F2FS)
@@ -69,15 +74,15 @@ impl Engine {
 
 /// All of them.
 pub static ENGINES: [Engine; 8] = [
-    Engine::native("ext4", &EXT4),
-    Engine::native("ext4, 1 KiB", &EXT4_1K),
+    // Forced, or they would leave alone what others have open: for the sake of power cuts alone.
+    Engine { name: "ext4", file_system: &EXT4, options: &["--force"] },
+    Engine { name: "ext4, 1 KiB", file_system: &EXT4_1K, options: &["--force"] },
     Engine::native("XFS", &XFS),
     Engine::native("XFS, exchange", &XFS_EXCHANGE),
     Engine::native("Btrfs", &BTRFS),
     Engine::native("Btrfs, zstd", &BTRFS_ZSTD),
     Engine { name: "rewrite, XFS", file_system: &XFS_PLAIN, options: &["--engine", "rewrite"] },
-    // Forced, or it would leave alone what others have open for writing: for the sake of power
-    // cuts alone.
+    // As ext4, for those who write.
     Engine { name: "F2FS", file_system: &F2FS, options: &["--force"] },
 ];
 
@@ -125,5 +130,5 @@ pub fn on(engine: &Engine, goals: Goals, seed: u64) -> Vec<Row> {
     let restored = if rests { u64::MAX } else { bank::OFTEN };
     let (load, dir) = bank("wal", Journal::Wal, restored);
     workers.push(Worker { load, dir, rests: false, movable: !rests });
-    run::run(&image, engine.options, workers, goals, seed)
+    run::run(&image, engine, workers, goals, seed)
 }

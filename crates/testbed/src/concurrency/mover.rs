@@ -1,6 +1,7 @@
 //! The mover: `fragmend plan` and `fragmend apply` at full speed, over and over, whole files and
 //! single windows in turn.
 
+use super::Engine;
 use crate::process::finish;
 use crate::tools::fragmend;
 use serde_json::Value;
@@ -12,6 +13,9 @@ use std::time::Duration;
 pub struct Mover {
     plan: PathBuf,
     options: &'static [&'static str],
+    moved_by: &'static [&'static str],
+    /// Ranges moved by the first of those, and all that moved.
+    counts: (u64, u64),
     rounds: u64,
 }
 
@@ -20,6 +24,8 @@ pub struct Mover {
 pub struct Range {
     /// Whether it lies in fewer pieces now.
     pub moved: bool,
+    /// What moved it, and why that stood in for something else, if it did.
+    pub primitive: Option<(String, Option<String>)>,
     /// The longest time for which one step locked the file, as its receipt says.
     pub longest_step: Duration,
     /// Why not.
@@ -29,9 +35,28 @@ pub struct Range {
 }
 
 impl Mover {
-    /// With its plans in `scratch` and further options for `apply`.
-    pub fn new(scratch: &Path, options: &'static [&'static str]) -> Self {
-        Self { plan: scratch.join("plan.json"), options, rounds: 0 }
+    /// With its plans in `scratch`, for one engine.
+    pub fn new(scratch: &Path, engine: &Engine) -> Self {
+        let (options, moved_by) = (engine.options, engine.moved_by());
+        Self { plan: scratch.join("plan.json"), options, moved_by, counts: (0, 0), rounds: 0 }
+    }
+
+    /// What moved the data must be what the engine is for; where another interface stood in, the
+    /// receipt said why.
+    ///
+    /// # Panics
+    /// When it was not.
+    pub fn expect_the_real_thing(&self) {
+        let (real, all) = self.counts;
+        println!("{real} of {all} ranges moved by {:?}", self.moved_by);
+        assert!(real > 0, "nothing was moved by {:?}, {all} ranges by others", self.moved_by);
+    }
+
+    fn count(&mut self, range: &Range) {
+        let Some((by, fallback)) = &range.primitive else { return };
+        let real = self.moved_by.contains(&by.as_str());
+        assert!(real || fallback.is_some(), "moved by something else, silently: {range:?}");
+        self.counts = (self.counts.0 + u64::from(real), self.counts.1 + 1);
     }
 
     /// Plans for `dir` and applies, once; gives every range that was planned.
@@ -53,6 +78,7 @@ impl Mover {
         let failed = ranges.iter().find(|r| r.reason == "failed" || r.reason == "needs_recovery");
         assert!(failed.is_none(), "a range could not be moved: {failed:?}");
         ended.expect(&[0, 2]);
+        ranges.iter().for_each(|range| self.count(range));
         ranges
     }
 }
@@ -67,5 +93,7 @@ fn range(line: &str) -> Option<Range> {
     }
     let moved = event["outcome"] == "moved";
     let longest_step = Duration::from_secs_f64(event["longest_step_seconds"].as_f64()?);
-    Some(Range { moved, longest_step, reason: text("reason"), detail: text("detail") })
+    let primitive = event["primitive"].as_str().map(str::to_owned);
+    let primitive = primitive.map(|by| (by, event["fallback"].as_str().map(str::to_owned)));
+    Some(Range { moved, primitive, longest_step, reason: text("reason"), detail: text("detail") })
 }

@@ -4,6 +4,7 @@
 //!
 //! Nothing here depends on how fast the machine is, but for two limits that only a hang reaches.
 
+use super::Engine;
 use super::load::{Failure, Load};
 use super::mover::Mover;
 use super::table::{Moves, Row, Side};
@@ -72,7 +73,7 @@ type Worked = Result<(Box<dyn Load>, [Side; 2]), Failure>;
 /// When a byte is not what it must be, the system refuses something, or anything hangs.
 pub fn run(
     image: &Image,
-    options: &'static [&'static str],
+    engine: &Engine,
     workers: Vec<Worker>,
     goals: Goals,
     seed: u64,
@@ -80,7 +81,7 @@ pub fn run(
     let mut crew = Crew::start(workers, goals.patience, seed);
     crew.until("operations alone", |crew| crew.least(ALONE) >= goals.operations);
     crew.board.phase.store(BESIDE, Ordering::Relaxed);
-    let (mut mover, mut round) = (Mover::new(image.scratch(), options), 0);
+    let (mut mover, mut round) = (Mover::new(image.scratch(), engine), 0);
     crew.until("operations and moved ranges", |crew| {
         round += 1;
         let member = crew.next(round);
@@ -90,6 +91,7 @@ pub fn run(
         crew.least(BESIDE) >= goals.operations && crew.has_moved(goals.moved)
     });
     crew.board.phase.store(OVER, Ordering::Relaxed);
+    mover.expect_the_real_thing();
     let dirs: Vec<PathBuf> = crew.members.iter().filter_map(|m| m.dir.clone()).collect();
     let (mut loads, rows) = crew.finish();
     for round in ["warm", "cold"] {

@@ -106,7 +106,7 @@ fn asked(image: &Image, database: &Database, queries: &Queries) -> (String, Cost
     let mut runs: Vec<(String, Cost)> = (0..3)
         .map(|_| {
             image.remount();
-            drop_caches();
+            drop_caches(image.path());
             measured(image, || database.ask(queries))
         })
         .collect();

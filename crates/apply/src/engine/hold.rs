@@ -1,0 +1,133 @@
+//! ext4: nobody else has a file open between an exchange of its blocks and the commit of it.
+//!
+//! Why. To ext4 an exchange is no change of the file's data: `fdatasync`, `O_DSYNC` and `msync` of
+//! another program, on a block that has just moved, write the block and commit nothing, and `fsync`
+//! commits nothing either unless the inode itself was touched (fs/ext4/fsync.c, `i_datasync_tid`
+//! and `i_sync_tid`). Until the exchange is committed, a power cut would bring the old mapping back,
+//! and with it the old bytes. So
+//!
+//! - a write lease is taken before the first exchange, and kept until it is committed: while it is
+//!   held, nobody else has the file open, and whoever opens it waits;
+//! - somebody who waits is let in within a step and a commit;
+//! - a file that others have open already is left alone, unless that is forced; then each step is
+//!   committed for itself, which shortens the time in which a cut could lose what they sync;
+//! - the commit is asked for through another inode (`Hold::commit`).
+//!
+//! Not covered: a program that opens the file after this process was killed between an exchange
+//! and its commit, syncs data only, and loses power before the journal's next commit (5 s, unless
+//! the mount says otherwise).
+
+use super::donor::unnamed;
+use super::errno::skip_of;
+use super::mounted::OpenFile;
+use fragmend_layout::{Skip, SkipReason};
+use fragmend_sys::lease::Lease;
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+/// How often a lease is asked for while somebody has the file open, who may just be closing it.
+const TRIES: u32 = 5;
+const FIRST_WAIT: Duration = Duration::from_millis(1);
+
+/// Keeps others out of one file while exchanges are not committed.
+#[derive(Default)]
+pub(super) struct Hold {
+    lease: Option<Lease<'static>>,
+    /// Whether files that others have open are moved all the same.
+    force: bool,
+    /// Whether something has changed places since the last commit.
+    pending: bool,
+    /// An unnamed file, whose only use is to be synced, and whether its mode was changed once more.
+    pulse: Option<(OwnedFd, bool)>,
+}
+
+impl Hold {
+    /// Nothing is held yet.
+    pub fn new(force: bool) -> Self {
+        Self { force, ..Self::default() }
+    }
+
+    /// Takes the lease, if it is not held.
+    ///
+    /// # Errors
+    /// Others have the file open, or it is not ours to lease, unless that is forced.
+    pub fn take(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        if self.lease.as_ref().is_some_and(Lease::is_held) {
+            return Ok(());
+        }
+        self.lease = None;
+        let mut wait = FIRST_WAIT;
+        for attempt in 1.. {
+            match Lease::take_duplicate(&file.fd) {
+                Ok(lease) => self.lease = Some(lease),
+                Err(_) if self.force => {}
+                Err(e) if is_open_elsewhere(&e) && attempt < TRIES => {
+                    std::thread::sleep(wait);
+                    wait *= 2;
+                    continue;
+                }
+                Err(e) => return Err(refused(e)),
+            }
+            break;
+        }
+        Ok(())
+    }
+
+    /// Notes that something is about to change places.
+    pub fn exchanging(&mut self) {
+        self.pending = true;
+    }
+
+    /// Whether what has changed places is to be committed now: somebody waits, or nobody is kept
+    /// out.
+    pub fn must_commit(&self) -> bool {
+        self.pending && self.lease.as_ref().is_none_or(Lease::is_wanted)
+    }
+
+    /// Makes all exchanges durable, and lets others in. What they moved must be on the device, or
+    /// on its way: the commit waits for it.
+    ///
+    /// `fsync` of the file itself might find nothing to commit; so an inode that did change, later
+    /// than the exchange and so in its transaction or a later one, is synced instead. Transactions
+    /// become durable in their order, behind a flush.
+    ///
+    /// # Errors
+    /// Whatever the system says; nothing is known to be durable then.
+    pub fn commit(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        if self.pending {
+            self.beat(file).map_err(|e| skip_of(e.into()))?;
+            self.pending = false;
+        }
+        self.lease = None;
+        Ok(())
+    }
+
+    fn beat(&mut self, file: &OpenFile) -> Result<(), Errno> {
+        if self.pulse.is_none() {
+            self.pulse = unnamed(file).ok().map(|fd| (fd, false));
+        }
+        // No inode is free, or the file is beyond a quota: everything is synced then.
+        let Some((fd, odd)) = &mut self.pulse else { return rustix::fs::syncfs(&file.fd) };
+        *odd = !*odd;
+        rustix::fs::fchmod(&*fd, if *odd { Mode::RUSR } else { Mode::RUSR | Mode::WUSR })?;
+        rustix::fs::fsync(&*fd)
+    }
+}
+
+fn is_open_elsewhere(error: &std::io::Error) -> bool {
+    error.raw_os_error().map(Errno::from_raw_os_error) == Some(Errno::AGAIN)
+}
+
+fn refused(error: std::io::Error) -> Skip {
+    if is_open_elsewhere(&error) {
+        let why = "other programs have it open, and ext4 would not make what they sync durable until the move is committed; close it there, or --force accepts that for the moment of each step";
+        return Skip::new(SkipReason::Busy, why);
+    }
+    let Skip { reason, detail } = skip_of(error);
+    Skip::new(
+        reason,
+        format!("no lease can be taken, which keeps others out ({detail}); --force does without"),
+    )
+}

@@ -1,0 +1,177 @@
+//! What must reach the device before what: mounts that do not promise it are refused, and on ext4,
+//! where others cannot make their own bytes durable until a move is committed, they are kept out
+//! until it is.
+
+mod support;
+
+use fragmend_apply::{Options, Rate};
+use fragmend_layout::SkipReason;
+use fragmend_plan::Policy;
+use fragmend_sys::shutdown::cut_power;
+use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem};
+use fragmend_testbed::fragment::interleaved;
+use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::tools::extents;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{SIZE, apply, apply_with, fragmented, holder, plan, reasons};
+
+const MIB: u64 = 1 << 20;
+const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
+
+/// `fragmend apply` of a plan for one file must refuse the whole file system, for this reason.
+fn refused(image: &Image, file: &Path, why: &str) -> PathBuf {
+    let plan_file = image.scratch().join("plan.json");
+    plan(&[file], Policy::WholeFile).write(&plan_file).unwrap();
+    let before = extents(file);
+    let ended = finish(Command::new(FRAGMEND).arg("apply").arg(&plan_file).arg("--quiet"));
+    assert!(ended.stderr.contains(why) && ended.stderr.contains("--force"), "{ended:?}");
+    ended.expect(&[4]);
+    assert_eq!(extents(file), before);
+    plan_file
+}
+
+#[test]
+fn loop_fast_commits_are_refused() {
+    // Nothing is forced here: moves beside fast commits can hang Linux 6.18 until it is rebooted.
+    let image = Image::ext4_with(128 * MIB, &["-O", "fast_commit"], "");
+    let file = fragmented(&image, "file");
+    let plan_file = refused(&image, &file, "fast commits");
+    // Its owner, who may not read the device, is told by the counters.
+    let owner = |path: &Path| std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    [image.path(), &file, &plan_file].into_iter().for_each(owner);
+    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(image.scratch(), readable).unwrap();
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", FRAGMEND, "apply", "--json"])
+        .arg(&plan_file);
+    let text = finish(&mut command).expect(&[0, 2]);
+    assert!(text.contains("fast commits") && text.contains("\"moved_bytes\":0"), "{text}");
+    assert!(extents(&file) > 100);
+}
+
+#[test]
+fn loop_mounts_without_flushes_are_refused() {
+    let cases: [(&'static FileSystem, &str); 3] =
+        [(&EXT4, "nobarrier"), (&EXT4, "barrier=0"), (&BTRFS, "nobarrier")];
+    for (file_system, option) in cases {
+        let image = Image::of(file_system, 256 * MIB);
+        let file = fragmented(&image, "file");
+        image.unmount();
+        image.mount_with(option);
+        let plan_file = refused(&image, &file, "mounted with nobarrier");
+        let forced = ["apply", "--force", "--quiet"];
+        finish(Command::new(FRAGMEND).args(forced).arg(plan_file)).expect(&[0]);
+        assert_eq!(extents(&file), 1, "{} {option}", file_system.name);
+        image.fsck();
+    }
+}
+
+/// Set in the super block, where mountinfo does not show it.
+#[test]
+fn loop_flushes_that_the_super_block_turns_off_are_seen() {
+    let image = Image::ext4(128 * MIB);
+    let file = fragmented(&image, "file");
+    image.unmount();
+    run("tune2fs", ["-o", "nobarrier", image.device()]);
+    image.mount_with("");
+    refused(&image, &file, "mounted with nobarrier");
+}
+
+/// Readers too: a lease cannot tell them apart, and they may open it once more to write.
+#[test]
+fn loop_what_others_have_open_stays_on_ext4_unless_forced() {
+    let image = Image::ext4(128 * MIB);
+    let holders = [
+        ("reader", "import sys;f=open(sys.argv[1],'rb')"),
+        ("writer", "import sys;f=open(sys.argv[1],'r+b')"),
+        (
+            "mapping",
+            "import sys,mmap\nwith open(sys.argv[1],'r+b') as f: m=mmap.mmap(f.fileno(),0)",
+        ),
+    ];
+    for (name, script) in holders {
+        let file = fragmented(&image, name);
+        let made = plan(&[&file], Policy::WholeFile);
+        let holds = format!("{script}\nprint('!',flush=True);sys.stdin.read()");
+        let other = holder(&file, &holds);
+        let (summary, _) = apply(&made);
+        assert_eq!(reasons(&summary, &file), [SkipReason::Busy], "{name}: {summary:?}");
+        assert!(summary.skipped[0].detail.contains("have it open"), "{name}: {summary:?}");
+        assert_eq!(summary.moved_bytes, 0, "{name}");
+        let force = Options { force: true, rate: Rate::Unlimited, ..Options::default() };
+        let (summary, _) = apply_with(&made, &force);
+        assert_eq!((summary.ranges_moved, extents(&file)), (1, 1), "{name}: {summary:?}");
+        drop(other);
+    }
+    image.fsck();
+}
+
+/// Whoever opens a file between an exchange and its commit waits for the commit; and what they then
+/// overwrite and sync without its metadata is there after a power cut.
+#[test]
+fn loop_who_opens_a_file_that_moves_waits_for_the_commit_and_loses_nothing() {
+    let image = Image::ext4(128 * MIB);
+    let path = fragmented(&image, "file");
+    let plan_file = image.scratch().join("plan.json");
+    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    let mut command = Command::new(FRAGMEND);
+    command.args(["apply", "--quiet", "--rate", "max"]).arg(&plan_file);
+    command.env("FRAGMEND_STOP_AT", "moved=stop");
+    let apply = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+    let is_stopped = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+    };
+    let apply = apply.wait_until(is_stopped);
+
+    let opened = std::thread::spawn({
+        let path = path.clone();
+        move || OpenOptions::new().write(true).open(path)
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!opened.is_finished(), "nothing keeps others out of what is not committed");
+    let started = Instant::now();
+    while !opened.is_finished() {
+        apply.signal(rustix::process::Signal::CONT);
+        assert!(started.elapsed() < Duration::from_secs(20), "nobody is let in");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let file = opened.join().unwrap().unwrap();
+    let want = vec![b'!'; SIZE as usize];
+    file.write_all_at(&want, 0).unwrap();
+    file.sync_data().unwrap();
+    cut_power(File::open(image.path()).unwrap()).unwrap();
+    apply.signal(rustix::process::Signal::KILL);
+    drop((apply.wait(), file));
+    image.remount();
+    image.fsck();
+    assert!(std::fs::read(&path).unwrap() == want, "what was synced is gone");
+}
+
+/// The same for a file that nobody opened before the move had ended.
+#[test]
+fn loop_what_others_sync_after_the_move_survives_a_power_cut() {
+    const BYTES: u64 = 8 * MIB; // an extent tree with leaves, whose inode stays as it is
+    let image = Image::ext4(256 * MIB);
+    let path = image.path().join("file");
+    interleaved(&path, BYTES, &[4096], true).unwrap();
+    image.sync();
+    let (summary, receipts) = apply(&plan(&[&path], Policy::WholeFile));
+    assert_eq!(summary.moved_by_primitive.get("EXT4_IOC_MOVE_EXT"), Some(&BYTES), "{summary:?}");
+    assert!(receipts.iter().all(|r| r.fallback.is_none()));
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    let want = vec![b'!'; BYTES as usize];
+    file.write_all_at(&want, 0).unwrap();
+    file.sync_data().unwrap();
+    cut_power(File::open(image.path()).unwrap()).unwrap();
+    drop(file);
+    image.remount();
+    image.fsck();
+    assert!(std::fs::read(&path).unwrap() == want, "what was synced is gone");
+}
