@@ -153,15 +153,6 @@ impl Cell {
             make.chain(chosen().flat_map(|(_, args, _)| args.iter().copied())).collect();
         let options: Vec<&str> =
             chosen().map(|(_, _, option)| option).filter(|o| !o.is_empty()).collect();
-        let file_system = FileSystem {
-            name: self.name.clone().leak(),
-            make: make.leak(),
-            options: options.join(",").leak(),
-            beside_copy: base.beside_copy,
-            check: base.check,
-            later: self.has("exchange").then_some(LaterFeature::EXCHANGE),
-        };
-        let file_system: &'static FileSystem = Box::leak(Box::new(file_system));
         let expects = match self.kind {
             Kind::Ext4 => BY_EXT4,
             Kind::Xfs if self.has("reflink") => BY_SHARING,
@@ -170,6 +161,16 @@ impl Cell {
             Kind::Btrfs if self.has("zstd") => BY_BOTH,
             Kind::Btrfs => BY_SHARING,
         };
+        let file_system = FileSystem {
+            name: self.name.clone().leak(),
+            make: make.leak(),
+            options: options.join(",").leak(),
+            beside_copy: base.beside_copy,
+            moved_by: expects,
+            check: base.check,
+            later: self.has("exchange").then_some(LaterFeature::EXCHANGE),
+        };
+        let file_system: &'static FileSystem = Box::leak(Box::new(file_system));
         let bed = engine(file_system.name, file_system, self.kind.size(), expects);
         let exchanges = self.has("exchange");
         let bed = if exchanges { exchanging(bed, self.has("reflink")) } else { bed };
