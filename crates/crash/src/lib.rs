@@ -13,6 +13,7 @@
 //! | [`content`] | bytes that say where they belong |
 //! | [`files`] | the files of a run, and what is promised of each |
 //! | [`load`] | what others do to them meanwhile |
+//! | [`flight`] | writes that are kept on their way |
 //! | [`life`] | what others do to them after they have moved |
 //! | [`minder`] | stops the mover, so that they can do that anywhere |
 //! | [`apply`] | `fragmend apply`, held up where a file lies half moved |
@@ -38,6 +39,7 @@ pub mod content;
 pub mod cut;
 pub mod disk;
 pub mod files;
+pub mod flight;
 pub mod life;
 pub mod load;
 pub mod log;

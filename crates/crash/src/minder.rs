@@ -22,20 +22,16 @@ pub type Begun = Mutex<Vec<u32>>;
 /// (`FRAGMEND_STOP_AT`), where what has moved is not committed yet; all are stopped at other
 /// instants.
 pub fn mind(mover: u32, bed: &Bed, files: &[FileOf], begun: &Begun, life: &mut Life, seed: u64) {
-    let pid = i32::try_from(mover).ok().and_then(Pid::from_raw).expect("a process");
+    let pid = of(mover);
     let mut random = Random::new(seed ^ 0x0151);
     let pause = |random: &mut Random| {
         Instant::now() + Duration::from_millis(BETWEEN[0] + random.below(BETWEEN[1]))
     };
     let (mut next, mut asked) = (pause(&mut random), false);
     loop {
-        let how = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        match waitid(WaitId::Pid(pid), how | WaitIdOptions::NOWAIT) {
-            Ok(Some(status)) if !status.stopped() => return,
-            Err(_) => return,
-            Ok(Some(_)) => {
-                // Told once, so that the same stop is not seen again.
-                let _ = waitid(WaitId::Pid(pid), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG);
+        match state(mover) {
+            State::Ended => return,
+            State::Stopped => {
                 let current = in_hand(mover, files);
                 if !asked {
                     begin(begun, current);
@@ -49,15 +45,50 @@ pub fn mind(mover: u32, bed: &Bed, files: &[FileOf], begun: &Begun, life: &mut L
                     Some(tag) => life.touch(&[tag]),
                     None => life.touch(&known),
                 }
-                let _ = kill_process(pid, Signal::CONT);
+                go_on(mover);
                 (next, asked) = (pause(&mut random), false);
             }
-            Ok(None) if !asked && Instant::now() > next => {
+            State::Running if !asked && Instant::now() > next => {
                 asked = kill_process(pid, Signal::STOP).is_ok();
             }
-            Ok(None) => std::thread::sleep(LOOK),
+            State::Running => std::thread::sleep(LOOK),
         }
     }
+}
+
+/// What a child is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It runs.
+    Running,
+    /// It was stopped, which is told once.
+    Stopped,
+    /// It has ended; its owner waits for it.
+    Ended,
+}
+
+/// What a child of ours is doing.
+pub fn state(child: u32) -> State {
+    let (id, quick) = (WaitId::Pid(of(child)), WaitIdOptions::NOHANG);
+    let any = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    match waitid(id.clone(), any | quick) {
+        Ok(None) => State::Running,
+        Ok(Some(status)) if status.stopped() => {
+            // Told once, so that the same stop is not seen again.
+            let _ = waitid(id, WaitIdOptions::STOPPED | quick);
+            State::Stopped
+        }
+        _ => State::Ended,
+    }
+}
+
+/// Has a stopped child go on.
+pub fn go_on(child: u32) {
+    let _ = kill_process(of(child), Signal::CONT);
+}
+
+fn of(child: u32) -> Pid {
+    i32::try_from(child).ok().and_then(Pid::from_raw).expect("a process")
 }
 
 /// Something of this file has moved.
