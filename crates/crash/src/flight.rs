@@ -1,5 +1,5 @@
-//! Writes in flight: begun in every way that programs have, each to a block of its own of one file,
-//! and kept on their way by a disk that does not answer them.
+//! A write in flight: begun in one of the ways that programs have, and kept on its way by a disk that
+//! does not answer it.
 
 use crate::slow::{Gate, Hold};
 use fragmend_sys::mapping::Mapping;
@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of one write.
 pub const BLOCK: u64 = 4096;
@@ -38,12 +38,12 @@ pub const WAYS: [Way; 5] = [Way::Direct, Way::Uring, Way::Libaio, Way::Mapped, W
 /// Bytes of a pattern: as many as fio repeats.
 const PATTERN: usize = 512;
 
-/// Writes that were begun.
+/// A write that was begun.
 pub struct Flight {
     hold: Hold,
-    writers: Vec<Writer>,
-    /// What each block holds in the end: its first byte in the file, and its bytes.
-    pub blocks: Vec<(u64, Vec<u8>)>,
+    writer: Writer,
+    at: u64,
+    bytes: Vec<u8>,
 }
 
 enum Writer {
@@ -61,51 +61,57 @@ impl Writer {
 }
 
 impl Flight {
-    /// Begins a write in each way to a file of so many bytes, spread over it.
+    /// Begins a write of one block somewhere in a file of so many bytes.
     ///
     /// # Panics
-    /// When one cannot be begun.
-    pub fn begin(gate: &Gate, path: &Path, bytes: u64, seed: u64) -> Self {
+    /// When it cannot be begun.
+    pub fn begin(gate: &Gate, way: Way, path: &Path, bytes: u64, seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let apart = bytes / BLOCK / WAYS.len() as u64;
-        let block = |n: usize, random: &mut Random| {
-            let from = (n as u64 * apart + random.below(apart)) * BLOCK;
-            let pattern: Vec<u8> =
-                (0..PATTERN / 8).flat_map(|_| random.bits().to_le_bytes()).collect();
-            (from, pattern.repeat(BLOCK as usize / PATTERN))
-        };
-        let blocks: Vec<(u64, Vec<u8>)> = (0..WAYS.len()).map(|n| block(n, &mut random)).collect();
-        let heads: Vec<Vec<u8>> = blocks.iter().map(|(_, bytes)| bytes[..16].to_vec()).collect();
-        let hold = gate.hold(move |r| heads.iter().any(|head| r.brings(head)));
-        let begun = WAYS.iter().zip(&blocks);
-        let writers = begun.map(|(way, (at, bytes))| begin(*way, path, *at, bytes)).collect();
-        Self { hold, writers, blocks }
+        let at = random.below(bytes / BLOCK) * BLOCK;
+        let pattern: Vec<u8> = (0..PATTERN / 8).flat_map(|_| random.bits().to_le_bytes()).collect();
+        let head = pattern[..16].to_vec();
+        let hold = gate.hold(move |r| r.brings(&head));
+        let bytes = pattern.repeat(BLOCK as usize / PATTERN);
+        let writer = begin(way, path, at, &bytes);
+        Self { hold, writer, at, bytes }
     }
 
-    /// Waits until all of them are on their way to the disk, or the time is over; gives how many are.
-    pub fn on_their_way(&self, patience: Duration) -> usize {
-        self.hold.wait_for(WAYS.len(), patience);
-        self.hold.held()
+    /// Waits until it is on its way to the disk, or the time is over; whether it is.
+    pub fn is_on_its_way(&self, patience: Duration) -> bool {
+        self.hold.wait_for(1, patience)
     }
 
-    /// Lets the disk answer, and waits until all that was written is durable.
+    /// Lets the disk answer.
+    pub fn release(self) -> Landing {
+        let Self { hold, writer, at, bytes } = self;
+        hold.release();
+        Landing { writer, at, bytes }
+    }
+}
+
+/// A write that the disk answers.
+pub struct Landing {
+    writer: Writer,
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Landing {
+    /// Waits until what was written is durable; gives its place in the file, and what is there.
     ///
     /// # Panics
-    /// When a write fails, or takes too long.
-    pub fn land(self) -> Vec<(u64, Vec<u8>)> {
-        self.hold.release();
-        for writer in self.writers {
-            let started = std::time::Instant::now();
-            while !writer.has_ended() {
-                assert!(started.elapsed() < Duration::from_secs(60), "a write does not end");
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            match writer {
-                Writer::Thread(thread) => thread.join().expect("a write"),
-                Writer::Child(child) => drop(child.wait().expect(&[0])),
-            }
+    /// When the write fails, or takes too long.
+    pub fn land(self) -> (u64, Vec<u8>) {
+        let started = Instant::now();
+        while !self.writer.has_ended() {
+            assert!(started.elapsed() < Duration::from_secs(60), "a write does not end");
+            std::thread::sleep(Duration::from_millis(1));
         }
-        self.blocks
+        match self.writer {
+            Writer::Thread(thread) => thread.join().expect("a write"),
+            Writer::Child(child) => drop(child.wait().expect(&[0])),
+        }
+        (self.at, self.bytes)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::life::Life;
 use fragmend_testbed::random::Random;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -101,9 +101,15 @@ pub fn begin(begun: &Begun, tag: Option<u32>) {
 
 /// The file of the run that a process has open.
 fn in_hand(process: u32, files: &[FileOf]) -> Option<u32> {
+    let path = open_below(process, MENDED)?;
+    files.iter().find(|f| path.ends_with(&f.name)).map(|f| f.tag)
+}
+
+/// The file right below a directory of this name that a process has open.
+pub fn open_below(process: u32, dir: &str) -> Option<PathBuf> {
     let open = fs::read_dir(format!("/proc/{process}/fd")).ok()?;
     let paths = open.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
-    let mended = paths.filter(|p| p.parent().is_some_and(|dir| dir.ends_with(MENDED)));
-    let tag = |path: &Path| files.iter().find(|f| path.ends_with(&f.name)).map(|f| f.tag);
-    mended.filter_map(|path| tag(&path)).next()
+    // An unnamed file is shown with a number for a name.
+    let named = |path: &PathBuf| path.parent().is_some_and(|p| p.ends_with(dir)) && path.exists();
+    paths.into_iter().find(named)
 }
