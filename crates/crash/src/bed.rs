@@ -49,6 +49,8 @@ pub struct Bed {
     pub stands_in: Option<&'static str>,
     /// Whether others sync without metadata, too.
     pub data_syncs: bool,
+    /// Whether they keep the files open that they use after a move, so that nobody gets a lease.
+    pub keeps_open: bool,
     /// A second disk, and what for.
     pub second: Option<Second>,
 }
@@ -239,6 +241,7 @@ pub const fn engine(
         expects,
         stands_in: None,
         data_syncs: true,
+        keeps_open: false,
         second: None,
     }
 }
@@ -300,8 +303,13 @@ pub static BROKEN: [Bed; 2] = [
     Bed { honest: false, ..engine("ext4-lying-disk", &EXT4, SMALL, BY_EXT4) },
 ];
 
-/// ext4 with others who sync without metadata: see [`EXT4_KEEPS_DATA_SYNCS`].
-pub static DATA_SYNCS: Bed = engine("ext4-data-syncs", &EXT4, SMALL, BY_EXT4);
+/// ext4 where files that others have open are moved all the same: what those sync without metadata
+/// before the move is committed must be lost, by the kernel's way of doing it.
+pub static FORCED: Bed = Bed {
+    mover: Mover::Fragmend(&["--force"]),
+    keeps_open: true,
+    ..engine("ext4-forced", &EXT4, SMALL, BY_EXT4)
+};
 
 /// Where the kernel promises too little, so that `fragmend` wants `--force`; and what that file
 /// system loses by itself. Measured: without a move, too, files that were made a moment before a
@@ -320,6 +328,6 @@ pub static LOOSE: [Bed; 3] = [
 
 /// The row with this name: of those above, or of the matrix.
 pub fn named(name: &str) -> Option<&'static Bed> {
-    let known = ENGINES.iter().chain(&ALONE).chain(&BROKEN).chain(&LOOSE).chain([&DATA_SYNCS]);
+    let known = ENGINES.iter().chain(&ALONE).chain(&BROKEN).chain(&LOOSE).chain([&FORCED]);
     known.into_iter().find(|bed| bed.name == name).or_else(|| matrix::named(name))
 }

@@ -49,13 +49,14 @@ fn moving(recording: &Recording) -> Range<usize> {
     place(Mark::Moving)..place(Mark::AtRest)
 }
 
-/// Right behind the instants at which somebody was told that what they had done to a file after its
-/// move is durable.
-pub fn lived(recording: &Recording) -> Vec<usize> {
-    let is_living =
-        |tag: u32| recording.run.files.iter().any(|f| f.tag == tag && f.role == Role::Living);
+/// Right behind the instants at which somebody was told that what they had done to a file with such
+/// a role is durable, while files were moved.
+pub fn behind_syncs(recording: &Recording, roles: &[Role]) -> Vec<usize> {
+    let of = |tag: u32| recording.run.files.iter().find(|file| file.tag == tag);
+    let is_one = |tag: u32| of(tag).is_some_and(|file| roles.contains(&file.role));
+    let moving = moving(recording);
     let synced = recording.marks.iter().filter_map(|(at, mark)| match mark {
-        Mark::Synced { tag, .. } if is_living(*tag) => Some(at + 1),
+        Mark::Synced { tag, .. } if is_one(*tag) && moving.contains(at) => Some(at + 1),
         _ => None,
     });
     synced.collect()
@@ -71,7 +72,7 @@ pub fn choose(recording: &Recording, count: usize, seed: u64) -> Vec<Cut> {
     let flushes: Vec<usize> =
         (from..to).filter(|i| matches!(entries[*i], Entry::Flush { .. })).collect();
     let halfway: Vec<_> = halfway(recording).into_iter().map(|(_, stretch)| stretch).collect();
-    let (under_way, lived) = (under_way(recording), lived(recording));
+    let (under_way, lived) = (under_way(recording), behind_syncs(recording, &[Role::Living]));
     let honest = recording.bed.honest;
     let one = |n: usize| {
         let position = match (n % 4, random.below(10)) {

@@ -21,6 +21,7 @@
 //! | [`check`] | whether the files are what they must be |
 //! | [`bed`] | one row per engine |
 //! | [`matrix`] | features and mount options, every combination |
+//! | [`refused`] | what must be left alone |
 //! | [`careless`] | mending as it must not be done, a control |
 //! | [`mounted`] | a mount that is over when it must be |
 //! | [`session`] | what is done on the disk while it records |
@@ -49,6 +50,7 @@ pub mod matrix;
 pub mod minder;
 pub mod mounted;
 pub mod record;
+pub mod refused;
 pub mod replay;
 pub mod sectors;
 pub mod serve;

@@ -4,6 +4,7 @@
 //! and close them again, as most programs do. What they were told is durable must be there after a
 //! cut, whatever the mover has told the kernel to commit by then.
 
+use crate::bed::Bed;
 use crate::content::fill;
 use crate::files::{FileOf, MENDED, Role, floor};
 use crate::load::{LONGEST, store_words};
@@ -57,6 +58,7 @@ pub struct Life<'a> {
     marks: &'a Marks,
     /// Whether what is synced without its metadata is promised to be there.
     data_syncs: bool,
+    _open: Vec<File>,
     /// What came of it.
     pub lived: Lived,
 }
@@ -88,13 +90,7 @@ enum Way {
 
 impl<'a> Life<'a> {
     /// Of the files below `root` that are meant for it.
-    pub fn new(
-        root: &'a Path,
-        files: &[FileOf],
-        seed: u64,
-        marks: &'a Marks,
-        data_syncs: bool,
-    ) -> Self {
+    pub fn new(root: &'a Path, files: &[FileOf], seed: u64, marks: &'a Marks, bed: &Bed) -> Self {
         let living = files.iter().filter(|f| f.role == Role::Living).map(|f| Living {
             tag: f.tag,
             path: root.join(MENDED).join(&f.name),
@@ -107,8 +103,11 @@ impl<'a> Life<'a> {
             waiting: Vec::new(),
             lies: lies(&root.join(MENDED).join(&f.name)).unwrap_or_default(),
         });
-        let (files, random) = (living.collect(), Random::new(seed ^ 0x11FE));
-        Self { root, files, random, marks, data_syncs, lived: Lived::default() }
+        let (files, random): (Vec<Living>, _) = (living.collect(), Random::new(seed ^ 0x11FE));
+        let open = |file: &Living| File::open(&file.path).expect("a file of the run");
+        let open = files.iter().filter(|_| bed.keeps_open).map(open).collect();
+        let (data_syncs, lived) = (bed.data_syncs, Lived::default());
+        Self { root, files, random, marks, data_syncs, _open: open, lived }
     }
 
     /// Does something to one of these files, if there is any.

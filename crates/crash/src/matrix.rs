@@ -7,9 +7,13 @@ use crate::bed::{
     BY_BOTH, BY_EXT4, BY_SHARING, BY_SWAPPING, Bed, EXT4_KEEPS_DATA_SYNCS, OF_BTRFS, OF_XFS, SMALL,
     Second, Size, XFS_EXCHANGES, engine, exchanging,
 };
+use crate::mounted::Mounted;
 use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, LaterFeature, XFS};
+use fragmend_testbed::loop_device::LoopDevice;
 use fragmend_testbed::random::Random;
 use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 /// One of several ways to have something: a word of the cell's name, arguments of the program that
@@ -206,10 +210,57 @@ pub fn all() -> Vec<Cell> {
     cells
 }
 
-/// So many cells, drawn by seed: file systems in turn, each cell once.
-pub fn draw(count: usize, seed: u64) -> Vec<Cell> {
+/// Features that the running kernel cannot mount: cells with them are not tried.
+#[derive(Clone, Debug, Default)]
+pub struct Lacking(Vec<&'static str>);
+
+impl Lacking {
+    /// Tries those of ext4 that kernels may be built without.
+    ///
+    /// # Panics
+    /// When there is no room for an image.
+    pub fn of_this_kernel() -> Self {
+        let cannot = |word: &&str| {
+            let dir = tempfile::tempdir().expect("a directory");
+            let (disk, mnt) = (dir.path().join("disk"), dir.path().join("mnt"));
+            let made = File::create(&disk).and_then(|file| file.set_len(32 << 20));
+            made.and_then(|()| fs::create_dir(&mnt)).expect("an image");
+            EXT4.make(&disk, &["-O", word]);
+            let device = LoopDevice::attach(&disk);
+            let node = Path::new(device.node());
+            let mounted = Mounted::new(&EXT4, node, &mnt, "");
+            let cannot = mounted.is_err();
+            mounted.into_iter().for_each(Mounted::unmount);
+            device.detach();
+            cannot
+        };
+        Self(["quota", "verity", "casefold"].into_iter().filter(cannot).collect())
+    }
+
+    /// Whether this kernel can mount the cell.
+    pub fn allows(&self, cell: &Cell) -> bool {
+        !self.0.iter().any(|word| cell.has(word))
+    }
+}
+
+impl std::fmt::Display for Lacking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.is_empty() {
+            true => write!(f, "this kernel can mount every cell"),
+            false => write!(
+                f,
+                "not tried, because this kernel cannot mount it: ext4 with {}",
+                self.0.join(", ")
+            ),
+        }
+    }
+}
+
+/// So many cells that can be mounted, drawn by seed: file systems in turn, each cell once.
+pub fn draw(count: usize, seed: u64, lacking: &Lacking) -> Vec<Cell> {
     let mut random = Random::new(seed);
     let mut cells = all();
+    cells.retain(|cell| lacking.allows(cell));
     random.shuffle(&mut cells);
     let mut drawn: Vec<Cell> = Vec::new();
     for kind in Kind::ALL.into_iter().cycle().take(count) {
@@ -249,8 +300,8 @@ mod tests {
         assert_eq!(bed.file_system.options, "dioread_nolock");
         assert!(bed.file_system.make.ends_with(&["-b", "1024", "-O", "quota"]), "{bed:?}");
         assert!(named("ext4+3k").is_none());
-        let drawn = draw(9, 7);
-        assert_eq!(drawn, draw(9, 7));
+        let drawn = draw(9, 7, &Lacking::default());
+        assert_eq!(drawn, draw(9, 7, &Lacking::default()));
         assert_eq!(drawn.iter().filter(|cell| cell.kind == Kind::Xfs).count(), 3);
     }
 }

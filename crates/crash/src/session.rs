@@ -89,7 +89,7 @@ pub fn run(bed: &'static Bed, seed: u64, dir: &Path, nodes: Nodes, soak: &Path) 
     let mut load = Running::start(load.stdin(Stdio::piped()));
     std::thread::sleep(Duration::from_millis(200));
     say(Mark::Moving);
-    let mut life = Life::new(&root, &files, seed, &marks, bed.data_syncs);
+    let mut life = Life::new(&root, &files, seed, &marks, bed);
     let moves = match (bed.mover, &plan) {
         (Mover::Fragmend(options), Some(plan)) => {
             let on = Applying { bed, root: &root, files: &files, marks: &marks, seed };

@@ -2,8 +2,10 @@
 //! something must be lost, it is found.
 
 use fragmend_crash::bed::{self, Bed};
-use fragmend_crash::choose::choose;
+use fragmend_crash::choose::{behind_syncs, choose};
+use fragmend_crash::cut::Cut;
 use fragmend_crash::disk::Disk;
+use fragmend_crash::files::Role;
 use fragmend_crash::log::{Entry, Log};
 use fragmend_crash::look::Outcome;
 use fragmend_crash::marks::{Mark, Marks};
@@ -94,6 +96,25 @@ fn loop_cuts_lose_nothing_where_nothing_is_moved() {
 #[test]
 fn uml_cuts_lose_nothing_where_nothing_is_moved() {
     lose_nothing_alone(true);
+}
+
+/// What others sync without metadata on ext4, in files that they have open, is lost if their blocks
+/// have moved and that is not committed: the reason why such files are left alone. The machine sees it.
+#[test]
+fn loop_data_syncs_beside_a_forced_move_are_lost_on_ext4() {
+    let (mut row, mut said) = (Row::default(), String::new());
+    let cuts = |recording: &Recording| {
+        let synced = behind_syncs(recording, &[Role::Living]);
+        let each = synced.len().div_ceil(80).max(1);
+        let cut = |position: usize| Cut { position, seed: position as u64, honest: true };
+        synced.into_iter().step_by(each).map(cut).collect()
+    };
+    // A load that syncs rarely.
+    row.more(&bed::FORCED, 2, cuts, Path::new(SOAK), |what| what.clone_into(&mut said));
+    let cells = row.cells();
+    println!("{}\n{said}", cells.join(" | "));
+    assert!(!row.outcome.losses.is_empty(), "nothing was lost in {} cuts", row.outcome.cuts);
+    assert!(said.contains("expected version"), "{said}");
 }
 
 #[test]

@@ -90,9 +90,9 @@ impl Written {
         Self { path, way, seed, expected, flight: None, landing: None }
     }
 
-    fn begin(&mut self, slow: &SlowBed, told: &mut Told) {
+    fn begin(&mut self, slow: &SlowBed, patience: Duration, told: &mut Told) {
         let flight = Flight::begin(slow.gate(), self.way, &self.path, BYTES, self.seed);
-        let is_on_its_way = flight.is_on_its_way(ON_ITS_WAY);
+        let is_on_its_way = flight.is_on_its_way(patience);
         *told.in_flight.entry(format!("{:?}", self.way)).or_default() += usize::from(is_on_its_way);
         self.flight = Some(flight);
     }
@@ -146,7 +146,8 @@ fn across(
     command.env("FRAGMEND_STOP_AT", format!("{step}=stop"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if step == START {
-        files.iter_mut().for_each(|file| file.begin(slow, told));
+        // Nobody is at work yet who could keep them out.
+        files.iter_mut().for_each(|file| file.begin(slow, TOO_LONG, told));
     }
     let mover = Running::start(&mut command);
     let id = mover.id();
@@ -160,7 +161,7 @@ fn across(
             let in_hand = open_below(id, DIR);
             let file = files.iter_mut().find(|file| in_hand.as_ref() == Some(&file.path));
             if let Some(file) = file.filter(|f| f.flight.is_none() && f.landing.is_none()) {
-                file.begin(slow, told);
+                file.begin(slow, ON_ITS_WAY, told);
                 release_at = Instant::now() + MEANWHILE;
             }
             go_on(id);
