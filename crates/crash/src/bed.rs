@@ -1,9 +1,20 @@
-//! One row per engine, and the controls.
+//! One row per engine, and the controls. Further rows are drawn: see [`crate::matrix`].
 
+use crate::matrix;
 use fragmend_testbed::file_system::{
     BTRFS, BTRFS_ZSTD, EXT4, EXT4_1K, EXT4_WRITEBACK, F2FS, FileSystem, XFS, XFS_EXCHANGE,
     XFS_PLAIN, XFS_RMAP,
 };
+use fragmend_testbed::process::run;
+use std::path::Path;
+
+/// Whether what another program has synced without metadata (`fdatasync`, `O_DSYNC`, `msync`) stays
+/// durable on ext4 although its blocks have moved meanwhile. Where not, nobody syncs so on ext4.
+pub const EXT4_KEEPS_DATA_SYNCS: bool = true;
+/// Whether `apply` refuses an ext4 with `fast_commit`, or without barriers.
+pub const EXT4_REFUSES_WHAT_IS_UNORDERED: bool = true;
+/// Whether an XFS with `exchange=1` exchanges, and does not share instead.
+pub const XFS_EXCHANGES: bool = false;
 
 /// A file system, and what is done on it.
 #[derive(Debug)]
@@ -32,6 +43,37 @@ pub struct Bed {
     pub freezes: bool,
     /// Whether all is done in a guest, because this kernel need not have the file system.
     pub in_guest: bool,
+    /// What must have moved the data: all of these, and nothing else.
+    pub expects: &'static [&'static str],
+    /// What may stand in for it, if the receipt says so.
+    pub stands_in: Option<&'static str>,
+    /// Whether others sync without metadata, too.
+    pub data_syncs: bool,
+    /// Whether they keep the files open that they use after a move, so that nobody gets a lease.
+    pub keeps_open: bool,
+    /// A second disk, and what for.
+    pub second: Option<Second>,
+}
+
+/// What a second disk is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Second {
+    /// XFS: its log.
+    Log,
+    /// ext4: its journal.
+    Journal,
+    /// Btrfs: all once more.
+    Mirror,
+}
+
+impl Second {
+    /// Its size in bytes.
+    pub fn bytes(self, first: u64) -> u64 {
+        match self {
+            Self::Log | Self::Journal => 32 * MIB,
+            Self::Mirror => first,
+        }
+    }
 }
 
 /// What must be there after a cut.
@@ -70,54 +112,159 @@ impl Bed {
     pub fn recovers(&self) -> bool {
         self.mover == Mover::Fragmend(REWRITING)
     }
+
+    /// Makes its file system.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn make(&self, disk: &Path, second: Option<&Path>) {
+        let node = text(second);
+        let of_node = |option: &str| format!("{option}={node}");
+        match self.second {
+            None => self.file_system.make(disk, &[]),
+            // The option is for logs of less than 64 MiB.
+            Some(Second::Log) => {
+                let log = of_node("size=16m,logdev");
+                self.file_system.make(disk, &["--unsupported", "-l", &log]);
+            }
+            Some(Second::Mirror) => self.file_system.make(disk, &[&node]),
+            Some(Second::Journal) => {
+                run("mke2fs", ["-q", "-F", "-O", "journal_dev", "-b", "4096", &node]);
+                self.file_system.make(disk, &["-J", &of_node("device")]);
+            }
+        }
+    }
+
+    /// Mount options for a second disk.
+    pub fn mount_options(&self, second: Option<&Path>) -> String {
+        let node = text(second);
+        match self.second {
+            None => String::new(),
+            Some(Second::Log) => format!("logdev={node}"),
+            Some(Second::Journal) => format!("journal_path={node}"),
+            Some(Second::Mirror) => format!("device={node}"),
+        }
+    }
+
+    /// Has its file system checked, unmounted.
+    ///
+    /// # Errors
+    /// What the check found.
+    pub fn check(&self, disk: &Path, second: Option<&Path>) -> Result<(), String> {
+        match self.second {
+            Some(Second::Log) => self.file_system.check_with(disk, &["-l", &text(second)]),
+            Some(Second::Journal) => self.file_system.check_with(disk, &["-j", &text(second)]),
+            None | Some(Second::Mirror) => self.file_system.check(disk),
+        }
+    }
+
+    /// Bytes of both disks.
+    pub fn all_bytes(&self) -> u64 {
+        self.bytes + self.second.map_or(0, |second| second.bytes(self.bytes))
+    }
+
+    /// Whether a receipt may name this interface, with this reason for its not being another one.
+    pub fn may_be_by(&self, primitive: &str, fallback: Option<&str>) -> bool {
+        match fallback {
+            None => self.expects.contains(&primitive),
+            Some(_) => self.stands_in == Some(primitive),
+        }
+    }
+}
+
+fn text(node: Option<&Path>) -> String {
+    node.map(|node| node.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 const MIB: u64 = 1 << 20;
 
+/// ext4: exchanges blocks with a donor.
+pub const BY_EXT4: &[&str] = &["EXT4_IOC_MOVE_EXT"];
+/// XFS and Btrfs: share a donor's blocks.
+pub const BY_SHARING: &[&str] = &[SHARING];
+const SHARING: &str = "FIDEDUPERANGE";
+/// XFS: exchanges ranges, which Linux has had since 6.10.
+pub const BY_EXCHANGE: &[&str] = &["XFS_IOC_COMMIT_RANGE"];
+/// XFS: swaps whole files.
+pub const BY_SWAPPING: &[&str] = &["XFS_IOC_SWAPEXT"];
+/// Btrfs: what is compressed the kernel writes anew.
+pub const BY_BOTH: &[&str] = &["BTRFS_IOC_DEFRAG_RANGE", SHARING];
+const BY_F2FS: &[&str] = &["F2FS_IOC_DEFRAGMENT"];
+const BY_REWRITING: &[&str] = &["rewrite"];
+
+/// How large a disk is, and how it is used.
 #[derive(Clone, Copy)]
-struct Size {
-    bytes: u64,
-    free: u64,
-    atom: u64,
-    freezes: bool,
+pub struct Size {
+    /// See [`Bed`].
+    pub bytes: u64,
+    /// See [`Bed`].
+    pub free: u64,
+    /// See [`Bed`].
+    pub atom: u64,
+    /// See [`Bed`].
+    pub freezes: bool,
 }
 
 /// ext4: quick to check. Its super block of 1 KiB has a checksum and is written past the journal
 /// when it is unmounted: with a torn one it does not mount, whoever was at work.
-const SMALL: Size = Size { bytes: 160 * MIB, free: 48 * MIB, atom: 1024, freezes: false };
+pub const SMALL: Size = Size { bytes: 160 * MIB, free: 48 * MIB, atom: 1024, freezes: false };
 /// `mkfs.xfs` makes nothing smaller than 300 MiB. Its recovery takes a metadata block whose head is
 /// on the disk for newer than the log, all of it, and does not mount when the rest is torn.
-const OF_XFS: Size = Size { bytes: 320 * MIB, free: 48 * MIB, atom: 4096, freezes: true };
+pub const OF_XFS: Size = Size { bytes: 320 * MIB, free: 48 * MIB, atom: 4096, freezes: true };
 /// Btrfs keeps old data until it commits, and needs room for that.
-const OF_BTRFS: Size = Size { bytes: 320 * MIB, free: 96 * MIB, atom: 4096, freezes: false };
+pub const OF_BTRFS: Size = Size { bytes: 320 * MIB, free: 96 * MIB, atom: 4096, freezes: false };
 
 /// F2FS gives out whole segments, and what is left behind is free only after a checkpoint. Its
 /// nodes have no checksum: it relies on whole blocks.
 const OF_F2FS: Size = Size { bytes: 320 * MIB, free: 128 * MIB, atom: 4096, freezes: false };
 
-const fn engine(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {
+/// A row on which `fragmend apply` moves files as it does by default.
+pub const fn engine(
+    name: &'static str,
+    file_system: &'static FileSystem,
+    size: Size,
+    expects: &'static [&'static str],
+) -> Bed {
     let Size { bytes, free, atom, freezes } = size;
-    let mover = Mover::Fragmend(&[]);
-    let promise = Promise::Everything;
-    let (honest, whole_files, in_guest) = (true, false, false);
     Bed {
         name,
         file_system,
         bytes,
         free,
         atom,
-        mover,
-        honest,
-        promise,
-        whole_files,
+        mover: Mover::Fragmend(&[]),
+        honest: true,
+        promise: Promise::Everything,
+        whole_files: false,
         freezes,
-        in_guest,
+        in_guest: false,
+        expects,
+        stands_in: None,
+        data_syncs: true,
+        keeps_open: false,
+        second: None,
+    }
+}
+
+const fn on_ext4(name: &'static str, file_system: &'static FileSystem) -> Bed {
+    Bed { data_syncs: EXT4_KEEPS_DATA_SYNCS, ..engine(name, file_system, SMALL, BY_EXT4) }
+}
+
+/// A row on an XFS whose ranges may be exchanged; where it has reflink, sharing may stand in.
+pub const fn exchanging(bed: Bed, reflink: bool) -> Bed {
+    match XFS_EXCHANGES {
+        true => Bed {
+            expects: BY_EXCHANGE,
+            stands_in: if reflink { Some(SHARING) } else { None },
+            ..bed
+        },
+        false => Bed { expects: BY_SHARING, ..bed },
     }
 }
 
 const fn rewriting(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {
     let mover = Mover::Fragmend(REWRITING);
-    Bed { mover, promise: Promise::ButTimes, ..engine(name, file_system, size) }
+    Bed { mover, promise: Promise::ButTimes, ..engine(name, file_system, size, BY_REWRITING) }
 }
 
 const fn in_guest(bed: Bed) -> Bed {
@@ -125,19 +272,19 @@ const fn in_guest(bed: Bed) -> Bed {
 }
 
 const fn alone(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {
-    Bed { mover: Mover::Nobody, ..engine(name, file_system, size) }
+    Bed { mover: Mover::Nobody, ..engine(name, file_system, size, &[]) }
 }
 
 /// The engines: not a byte may be lost.
 pub static ENGINES: [Bed; 10] = [
-    engine("ext4", &EXT4, SMALL),
-    engine("ext4-1k", &EXT4_1K, SMALL),
-    engine("xfs", &XFS, OF_XFS),
-    engine("xfs-exchange", &XFS_EXCHANGE, OF_XFS),
-    Bed { whole_files: true, ..engine("xfs-rmap", &XFS_RMAP, OF_XFS) },
-    engine("btrfs", &BTRFS, OF_BTRFS),
-    engine("btrfs-zstd", &BTRFS_ZSTD, OF_BTRFS),
-    in_guest(engine("f2fs", &F2FS, OF_F2FS)),
+    on_ext4("ext4", &EXT4),
+    on_ext4("ext4-1k", &EXT4_1K),
+    engine("xfs", &XFS, OF_XFS, BY_SHARING),
+    exchanging(engine("xfs-exchange", &XFS_EXCHANGE, OF_XFS, &[]), true),
+    Bed { whole_files: true, ..engine("xfs-rmap", &XFS_RMAP, OF_XFS, BY_SWAPPING) },
+    engine("btrfs", &BTRFS, OF_BTRFS, BY_SHARING),
+    engine("btrfs-zstd", &BTRFS_ZSTD, OF_BTRFS, BY_BOTH),
+    in_guest(engine("f2fs", &F2FS, OF_F2FS, BY_F2FS)),
     rewriting("rewrite-ext4", &EXT4, SMALL),
     rewriting("rewrite-xfs-plain", &XFS_PLAIN, OF_XFS),
 ];
@@ -152,23 +299,35 @@ pub static ALONE: [Bed; 4] = [
 
 /// What must be caught: a mover that takes no care, and a disk that lies.
 pub static BROKEN: [Bed; 2] = [
-    Bed { mover: Mover::Careless, ..engine("ext4-careless", &EXT4, SMALL) },
-    Bed { honest: false, ..engine("ext4-lying-disk", &EXT4, SMALL) },
+    Bed { mover: Mover::Careless, ..engine("ext4-careless", &EXT4, SMALL, &[]) },
+    Bed { honest: false, ..engine("ext4-lying-disk", &EXT4, SMALL, BY_EXT4) },
 ];
+
+/// ext4 where files that others have open are moved all the same: what those sync without metadata
+/// before the move is committed must be lost, by the kernel's way of doing it.
+pub static FORCED: Bed = Bed {
+    mover: Mover::Fragmend(&["--force"]),
+    keeps_open: true,
+    ..engine("ext4-forced", &EXT4, SMALL, BY_EXT4)
+};
 
 /// Where the kernel promises too little, so that `fragmend` wants `--force`; and what that file
 /// system loses by itself. Measured: without a move, too, files that were made a moment before a
 /// cut hold bytes of files that are gone. On XFS, the kernel sometimes cannot replay a swap.
 pub static LOOSE: [Bed; 3] = [
-    Bed { mover: Mover::Fragmend(&["--force"]), ..engine("xfs-plain", &XFS_PLAIN, OF_XFS) },
     Bed {
         mover: Mover::Fragmend(&["--force"]),
-        ..engine("ext4-writeback", &EXT4_WRITEBACK, SMALL)
+        ..engine("xfs-plain", &XFS_PLAIN, OF_XFS, BY_SWAPPING)
+    },
+    Bed {
+        mover: Mover::Fragmend(&["--force"]),
+        ..engine("ext4-writeback", &EXT4_WRITEBACK, SMALL, BY_EXT4)
     },
     alone("ext4-writeback-alone", &EXT4_WRITEBACK, SMALL),
 ];
 
-/// The row with this name.
+/// The row with this name: of those above, or of the matrix.
 pub fn named(name: &str) -> Option<&'static Bed> {
-    ENGINES.iter().chain(&ALONE).chain(&BROKEN).chain(&LOOSE).find(|bed| bed.name == name)
+    let known = ENGINES.iter().chain(&ALONE).chain(&BROKEN).chain(&LOOSE).chain([&FORCED]);
+    known.into_iter().find(|bed| bed.name == name).or_else(|| matrix::named(name))
 }

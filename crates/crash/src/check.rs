@@ -25,8 +25,12 @@ struct OfFile<'a> {
     file: &'a FileOf,
     /// Oldest version that each unit of [`UNIT`] bytes may have.
     oldest: Vec<u16>,
+    /// Version from which on each unit may be zeroes; 0 for never.
+    zeroed: Vec<u16>,
     /// Smallest size.
     bytes: u64,
+    /// Largest size, of files that are cut off.
+    most: u64,
     promise: Promise,
 }
 
@@ -77,6 +81,8 @@ impl<'a> Expected<'a> {
         let of = |file: &'a FileOf| OfFile {
             file,
             oldest: vec![0; file.bytes.div_ceil(UNIT) as usize],
+            zeroed: Vec::new(),
+            most: file.bytes,
             bytes: if file.role == Role::Truncated { floor(file.bytes) } else { file.bytes },
             promise,
         };
@@ -94,6 +100,7 @@ impl<'a> Expected<'a> {
             Mark::Committed => {
                 std::mem::take(before).into_iter().for_each(|mark| self.hold(mark));
             }
+            Mark::Zeroing { .. } => self.hold(mark),
             mark => since.push(mark),
         }
     }
@@ -102,8 +109,15 @@ impl<'a> Expected<'a> {
         match mark {
             Mark::Synced { tag, from, to, version } => {
                 let Some(of) = self.files.iter_mut().find(|of| of.file.tag == tag) else { return };
-                let units = (from / UNIT) as usize..to.div_ceil(UNIT) as usize;
-                of.oldest[units].iter_mut().for_each(|oldest| *oldest = version.max(*oldest));
+                raise(&mut of.oldest, from, to, version);
+            }
+            Mark::Zeroing { tag, from, to, version } => {
+                let Some(of) = self.files.iter_mut().find(|of| of.file.tag == tag) else { return };
+                raise(&mut of.zeroed, from, to, version);
+            }
+            Mark::Sizes { tag, least, most } => {
+                let Some(of) = self.files.iter_mut().find(|of| of.file.tag == tag) else { return };
+                (of.bytes, of.most) = (least, most);
             }
             Mark::Grown { tag, bytes } => {
                 let Some(of) = self.files.iter_mut().find(|of| of.file.tag == tag) else { return };
@@ -156,6 +170,13 @@ impl<'a> Expected<'a> {
     }
 }
 
+/// The units of the bytes `from..to` have at least this version.
+fn raise(versions: &mut Vec<u16>, from: u64, to: u64, version: u16) {
+    let units = (from / UNIT) as usize..to.div_ceil(UNIT) as usize;
+    versions.resize(versions.len().max(units.end), 0);
+    versions[units].iter_mut().for_each(|known| *known = version.max(*known));
+}
+
 fn unreadable(what: &str, error: &io::Error) -> Wrong {
     let expected = "it can be read".to_owned();
     Wrong { what: what.to_owned(), offset: 0, bytes: 0, expected, found: error.to_string() }
@@ -165,20 +186,28 @@ impl OfFile<'_> {
     /// What is wrong with a file that holds `read`.
     fn check(&self, path: &Path, read: &[u8]) -> Vec<Wrong> {
         let FileOf { name, tag, role, .. } = self.file;
-        let oldest = |at: u64| self.oldest.get((at / UNIT) as usize).copied().unwrap_or(0);
+        let of_unit =
+            |versions: &[u16], at: u64| versions.get((at / UNIT) as usize).copied().unwrap_or(0);
+        let oldest = |at: u64| of_unit(&self.oldest, at);
+        let zeroed =
+            |at: u64| of_unit(&self.zeroed, at) > 0 && of_unit(&self.zeroed, at) >= oldest(at);
         let floor = floor(self.file.bytes);
         let any = self.promise == Promise::OfCheckpoints;
         let fine = |at: u64, found: Found| match (role, found) {
             (Role::Still, found) => found == Found::Version(0),
-            (Role::Buffered | Role::Direct | Role::Mapped, Found::Version(v)) => v >= oldest(at),
-            (Role::Buffered | Role::Direct | Role::Mapped, _) => any,
+            (Role::Buffered | Role::Direct | Role::Mapped | Role::Living, Found::Version(v)) => {
+                v >= oldest(at)
+            }
+            (Role::Living, Found::Zero) => any || zeroed(at),
+            (Role::Buffered | Role::Direct | Role::Mapped | Role::Living, _) => any,
             (Role::Appended, Found::Version(0)) => true,
             (Role::Appended, found) => (any || found == Found::Zero) && at + WORD > self.bytes,
             (Role::Truncated, Found::Version(v)) => v == 0 || at >= floor,
             (Role::Truncated, found) => (any || found == Found::Zero) && at >= floor,
         };
         let expected = |at: u64| match role {
-            Role::Buffered | Role::Direct | Role::Mapped => {
+            Role::Living if zeroed(at) => format!("zeroes, or version {} or newer", oldest(at)),
+            Role::Buffered | Role::Direct | Role::Mapped | Role::Living => {
                 format!("version {} or newer", oldest(at))
             }
             Role::Truncated if at >= floor => OWN.to_owned(),
@@ -194,6 +223,7 @@ impl OfFile<'_> {
         let size = read.len() as u64;
         let size_is_fine = match role {
             Role::Still | Role::Buffered | Role::Direct | Role::Mapped => size == self.bytes,
+            Role::Living => any || (self.bytes..=self.most).contains(&size),
             Role::Appended => size >= self.bytes,
             Role::Truncated => size >= floor && size <= self.file.bytes,
         };

@@ -2,6 +2,7 @@
 
 use crate::apply::AHEAD;
 use crate::cut::Cut;
+use crate::files::Role;
 use crate::log::Entry;
 use crate::marks::Mark;
 use crate::record::Recording;
@@ -48,21 +49,38 @@ fn moving(recording: &Recording) -> Range<usize> {
     place(Mark::Moving)..place(Mark::AtRest)
 }
 
+/// Right behind the instants at which somebody was told that what they had done to a file with such
+/// a role is durable, while files were moved.
+pub fn behind_syncs(recording: &Recording, roles: &[Role]) -> Vec<usize> {
+    let of = |tag: u32| recording.run.files.iter().find(|file| file.tag == tag);
+    let is_one = |tag: u32| of(tag).is_some_and(|file| roles.contains(&file.role));
+    let moving = moving(recording);
+    let synced = recording.marks.iter().filter_map(|(at, mark)| match mark {
+        Mark::Synced { tag, .. } if is_one(*tag) && moving.contains(at) => Some(at + 1),
+        _ => None,
+    });
+    synced.collect()
+}
+
 /// Chooses `count` cuts, in the order of their positions: a quarter where a file must lie half
-/// moved, a quarter between two receipts of a file, nearly a half just before or just after a
-/// flush, the rest anywhere.
+/// moved, a quarter between two receipts of a file, a quarter right behind what others have synced
+/// after a move, most of the rest just before or just after a flush.
 pub fn choose(recording: &Recording, count: usize, seed: u64) -> Vec<Cut> {
     let mut random = Random::new(seed);
     let entries = recording.log.entries();
     let Range { start: from, end: to } = moving(recording);
-    let flushes: Vec<usize> = (from..to).filter(|i| entries[*i] == Entry::Flush).collect();
+    let flushes: Vec<usize> =
+        (from..to).filter(|i| matches!(entries[*i], Entry::Flush { .. })).collect();
     let halfway: Vec<_> = halfway(recording).into_iter().map(|(_, stretch)| stretch).collect();
-    let under_way = under_way(recording);
+    let (under_way, lived) = (under_way(recording), behind_syncs(recording, &[Role::Living]));
     let honest = recording.bed.honest;
     let one = |n: usize| {
         let position = match (n % 4, random.below(10)) {
             (0, _) if !halfway.is_empty() => within(&halfway, &mut random),
             (1, _) if !under_way.is_empty() => within(&under_way, &mut random),
+            (2, _) if !lived.is_empty() => {
+                lived[random.below(lived.len() as u64) as usize] + random.below(2) as usize
+            }
             (_, 0) => random.below(entries.len() as u64 + 1) as usize,
             (_, 1) => from + random.below((to - from) as u64 + 1) as usize,
             _ if flushes.is_empty() => from,
@@ -80,7 +98,7 @@ pub fn choose(recording: &Recording, count: usize, seed: u64) -> Vec<Cut> {
 pub fn at_every_flush(recording: &Recording, seed: u64) -> Vec<Cut> {
     let mut random = Random::new(seed);
     let entries = recording.log.entries();
-    let flushes = moving(recording).filter(|at| entries[*at] == Entry::Flush);
+    let flushes = moving(recording).filter(|at| matches!(entries[*at], Entry::Flush { .. }));
     let honest = recording.bed.honest;
     flushes.map(|position| Cut { position, seed: random.bits(), honest }).collect()
 }

@@ -1,6 +1,6 @@
 //! The disk after a power cut.
 //!
-//! The fault model: what was written before the last flush is there. Of what came after it any
+//! The fault model: what was written before the last flush of its disk is there. Of what came after it any
 //! part may be there: each write whole, not at all, or in any set of its atoms, whatever became of
 //! the others; where writes overlap, an atom has the bytes of any of them, or its old ones. An atom
 //! is never torn: a sector of 512 bytes, or more where the file system needs more (see
@@ -100,9 +100,11 @@ pub struct View {
     log: Arc<Log>,
     /// Sectors in what the disk writes whole or not at all.
     atom: u64,
-    /// The disk after the first `flushed` entries, all of them.
+    /// Where a second disk begins, in bytes.
+    second: u64,
+    /// The disks, each after so many entries as `flushed` says.
     durable: Sectors,
-    flushed: usize,
+    flushed: [usize; 2],
     now: Sectors,
     scratch: Vec<u8>,
 }
@@ -110,9 +112,20 @@ pub struct View {
 impl View {
     /// The disk when recording began, which writes `atom_bytes` whole or not at all.
     pub fn new(base: File, log: Arc<Log>, atom_bytes: u64) -> io::Result<Self> {
+        Self::two(base, log, atom_bytes, None)
+    }
+
+    /// The same with a second disk from this byte on.
+    pub fn two(
+        base: File,
+        log: Arc<Log>,
+        atom_bytes: u64,
+        second: Option<u64>,
+    ) -> io::Result<Self> {
         let durable = Sectors::all_base(base.metadata()?.len());
         let (atom, now, scratch) = (atom_bytes / SECTOR, durable.clone(), Vec::new());
-        Ok(Self { base, log, atom, now, durable, flushed: 0, scratch })
+        let second = second.unwrap_or(u64::MAX);
+        Ok(Self { base, log, atom, second, now, durable, flushed: [0; 2], scratch })
     }
 
     /// The disk after this cut; quick when cuts come in order of their positions.
@@ -122,23 +135,33 @@ impl View {
     pub fn set(&mut self, cut: Cut) -> io::Result<()> {
         let log = Arc::clone(&self.log);
         let entries = &log.entries()[..cut.position.min(log.entries().len())];
-        let is_flush = |entry: &Entry| *entry == Entry::Flush;
         let flushed = match cut.honest {
-            true => entries.iter().rposition(is_flush).map_or(0, |last| last + 1),
-            false => entries.len().saturating_sub(UNRELIABLE),
+            true => [false, true].map(|second| {
+                let flush = Entry::Flush { second };
+                entries.iter().rposition(|entry| *entry == flush).map_or(0, |last| last + 1)
+            }),
+            false => [entries.len().saturating_sub(UNRELIABLE); 2],
         };
-        if flushed < self.flushed {
+        if flushed[0] < self.flushed[0] || flushed[1] < self.flushed[1] {
             self.durable = Sectors::all_base(self.durable.bytes());
-            self.flushed = 0;
+            self.flushed = [0; 2];
         }
-        for entry in &entries[self.flushed..flushed] {
-            apply(&mut self.durable, entry, 0, u64::MAX)?;
+        let from = self.flushed[0].min(self.flushed[1]);
+        for (n, entry) in entries.iter().enumerate().skip(from) {
+            let disk = self.disk_of(entry);
+            if (self.flushed[disk]..flushed[disk]).contains(&n) {
+                apply(&mut self.durable, entry, 0, u64::MAX)?;
+            }
         }
         self.flushed = flushed;
         self.now.copy_from(&self.durable);
         self.scratch.clear();
-        let length = |entry: &&Entry| sectors_of(entry) > 0;
-        let writes: Vec<&Entry> = entries[flushed..].iter().filter(length).collect();
+        let from = flushed[0].min(flushed[1]);
+        let under_way = |(n, entry): &(usize, &Entry)| {
+            sectors_of(entry) > 0 && *n >= flushed[self.disk_of(entry)]
+        };
+        let late = entries.iter().enumerate().skip(from).filter(under_way);
+        let writes: Vec<&Entry> = late.map(|(_, entry)| entry).collect();
         let mut random = Random::new(cut.seed);
         let luck = Luck::draw(writes.len(), &mut random);
         for (n, entry) in writes.iter().enumerate() {
@@ -153,6 +176,15 @@ impl View {
         }
         Ok(())
     }
+
+    fn disk_of(&self, entry: &Entry) -> usize {
+        match *entry {
+            Entry::Write { offset, .. } | Entry::Zero { offset, .. } => {
+                usize::from(offset >= self.second)
+            }
+            Entry::Flush { .. } | Entry::Mark { .. } => 0,
+        }
+    }
 }
 
 /// How many entries a device that lies about flushes may lose the order of.
@@ -162,7 +194,7 @@ const UNRELIABLE: usize = 200;
 fn sectors_of(entry: &Entry) -> u64 {
     match *entry {
         Entry::Write { len, .. } | Entry::Zero { len, .. } => len / SECTOR,
-        Entry::Flush | Entry::Mark { .. } => 0,
+        Entry::Flush { .. } | Entry::Mark { .. } => 0,
     }
 }
 
@@ -177,7 +209,7 @@ fn apply(sectors: &mut Sectors, entry: &Entry, from: u64, to: u64) -> io::Result
         Entry::Zero { offset, .. } => {
             sectors.set(offset + from * SECTOR, count * SECTOR, Source::Zero)
         }
-        Entry::Flush | Entry::Mark { .. } => Ok(()),
+        Entry::Flush { .. } | Entry::Mark { .. } => Ok(()),
     }
 }
 
@@ -201,7 +233,11 @@ impl Store for View {
         self.now.set(offset, len, Source::Zero)
     }
 
-    fn flush(&mut self) -> io::Result<()> {
+    fn second(&self) -> Option<u64> {
+        (self.second < self.now.bytes()).then_some(self.second)
+    }
+
+    fn flush(&mut self, _: bool) -> io::Result<()> {
         Ok(())
     }
 
@@ -222,7 +258,7 @@ mod tests {
         std::fs::write(&base, vec![9; 16384]).unwrap();
         let mut log = Log::create(&dir.join("log")).unwrap();
         log.write(0, &[1; 4096]).unwrap();
-        log.flush().unwrap();
+        log.flush(false).unwrap();
         log.write(4096, &[2; 4096]).unwrap();
         log.write(6144, &[3; 4096]).unwrap();
         log.mark("a mark is no write").unwrap();
@@ -280,6 +316,26 @@ mod tests {
         // Backwards, too, and before anything was flushed.
         let now = sectors_after(&mut view, Cut { position: 0, seed: 1, honest: true });
         assert_eq!(now, [9; 32]);
+    }
+
+    #[test]
+    fn each_disk_keeps_what_it_flushed_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("base"), vec![9; 16384]).unwrap();
+        let mut log = Log::create(&dir.path().join("log")).unwrap();
+        log.write(0, &[1; 512]).unwrap();
+        log.write(8192, &[2; 512]).unwrap();
+        log.flush(true).unwrap();
+        log.write(8704, &[3; 512]).unwrap();
+        let base = File::open(dir.path().join("base")).unwrap();
+        let mut view = View::two(base, Arc::new(log), SECTOR, Some(8192)).unwrap();
+        let after = |seed| sectors_after(&mut view, Cut { position: 4, seed, honest: true });
+        let all: Vec<Vec<u8>> = (0..200).map(after).collect();
+        assert!(all.iter().all(|now| now[16] == 2));
+        for (sector, old) in [(0, 9), (17, 9)] {
+            assert!(all.iter().any(|now| now[sector] == old), "{sector}");
+            assert!(all.iter().any(|now| now[sector] != old), "{sector}");
+        }
     }
 
     #[test]

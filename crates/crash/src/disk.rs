@@ -20,15 +20,23 @@ pub struct Disk {
     dir: PathBuf,
     base: File,
     sectors: Sectors,
+    /// Where a second disk begins.
+    second: Option<u64>,
     log: Option<Log>,
 }
 
 impl Disk {
     /// An empty one, in new files in `dir`. It records once it is told [`Mark::Recording`].
     pub fn create(dir: &Path, bytes: u64) -> io::Result<Self> {
+        Self::two(dir, bytes, None)
+    }
+
+    /// Two in one image: the second has its bytes from `second` on.
+    pub fn two(dir: &Path, bytes: u64, second: Option<u64>) -> io::Result<Self> {
         let file = File::options().read(true).write(true).create_new(true).open(dir.join(IMAGE))?;
         file.set_len(bytes)?;
-        Ok(Self { dir: dir.to_owned(), base: file, sectors: Sectors::all_base(bytes), log: None })
+        let (dir, sectors) = (dir.to_owned(), Sectors::all_base(bytes));
+        Ok(Self { dir, base: file, sectors, second, log: None })
     }
 }
 
@@ -58,8 +66,12 @@ impl Store for Disk {
         self.sectors.set(offset, len, Source::Zero)
     }
 
-    fn flush(&mut self) -> io::Result<()> {
-        self.log.as_mut().map_or(Ok(()), Log::flush)
+    fn second(&self) -> Option<u64> {
+        self.second
+    }
+
+    fn flush(&mut self, second: bool) -> io::Result<()> {
+        self.log.as_mut().map_or(Ok(()), |log| log.flush(second))
     }
 
     fn told(&mut self, text: &str) -> io::Result<()> {

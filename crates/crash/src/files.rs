@@ -20,6 +20,9 @@ pub enum Role {
     Mapped,
     /// Grows: what was synced is there. What lies behind may be missing or zero.
     Appended,
+    /// Opened, changed in every way and synced in every way after something of it has moved, by
+    /// [`crate::life`]: what was synced is there.
+    Living,
     /// Cut down to its floor, and written anew above it: below the floor it is as it was, above
     /// may be zeroes, and nothing but its own bytes.
     Truncated,
@@ -55,7 +58,7 @@ pub const CHURN_TAGS: u32 = 1000;
 /// The directory that `fragmend` is told to mend.
 pub const MENDED: &str = "mended";
 
-/// Below this, a [`Role::Truncated`] file of so many bytes stays as it is.
+/// Below this, a file of so many bytes is never cut off.
 pub fn floor(bytes: u64) -> u64 {
     bytes / 2 / 4096 * 4096
 }
@@ -111,14 +114,15 @@ const COMPRESSED_PIECE: u64 = 16 << 10;
 ///
 /// # Panics
 /// When the disk refuses.
-pub fn make(root: &Path, still: u32, bytes: u64) -> Vec<FileOf> {
+pub fn make(root: &Path, still: u32, living: u32, bytes: u64) -> Vec<FileOf> {
     let mount = fragmend_sys::mounts::of_path(root).expect("its mount");
     let compresses = mount.options.iter().any(|o| o.starts_with("compress"));
     let dir = root.join(MENDED);
     std::fs::create_dir_all(&dir).expect("a directory");
     std::fs::create_dir_all(root.join(CHURN)).expect("a directory");
     let written = [Role::Buffered, Role::Direct, Role::Mapped, Role::Appended, Role::Truncated];
-    let roles = written.into_iter().chain((0..still).map(|_| Role::Still));
+    let living = (0..living).map(|_| Role::Living);
+    let roles = written.into_iter().chain(living).chain((0..still).map(|_| Role::Still));
     let mut files = Vec::new();
     for (tag, role) in (1u32..).zip(roles) {
         // Some end inside a block, and inside a sector.

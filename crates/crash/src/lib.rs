@@ -13,10 +13,15 @@
 //! | [`content`] | bytes that say where they belong |
 //! | [`files`] | the files of a run, and what is promised of each |
 //! | [`load`] | what others do to them meanwhile |
+//! | [`flight`] | writes that are kept on their way |
+//! | [`life`] | what others do to them after they have moved |
+//! | [`minder`] | stops the mover, so that they can do that anywhere |
 //! | [`apply`] | `fragmend apply`, held up where a file lies half moved |
 //! | [`marks`] | what is known, and since when |
 //! | [`check`] | whether the files are what they must be |
 //! | [`bed`] | one row per engine |
+//! | [`matrix`] | features and mount options, every combination |
+//! | [`refused`] | what must be left alone |
 //! | [`careless`] | mending as it must not be done, a control |
 //! | [`mounted`] | a mount that is over when it must be |
 //! | [`session`] | what is done on the disk while it records |
@@ -35,12 +40,17 @@ pub mod content;
 pub mod cut;
 pub mod disk;
 pub mod files;
+pub mod flight;
+pub mod life;
 pub mod load;
 pub mod log;
 pub mod look;
 pub mod marks;
+pub mod matrix;
+pub mod minder;
 pub mod mounted;
 pub mod record;
+pub mod refused;
 pub mod replay;
 pub mod sectors;
 pub mod serve;

@@ -26,18 +26,19 @@ const LARGEST: u64 = 12 << 20;
 ///
 /// # Panics
 /// When the file system refuses anything.
-pub fn run(root: &Path, files: &[FileOf], seed: u64, marks: &Marks) {
+pub fn run(root: &Path, files: &[FileOf], seed: u64, marks: &Marks, data_syncs: bool) {
     let stop = AtomicBool::new(false);
     // Where little is synced, much is under way when the power goes.
     let calm = [1, 4, 16][(seed % 3) as usize];
     std::thread::scope(|scope| {
-        for file in files.iter().filter(|f| f.role != Role::Still) {
+        let written = |f: &&FileOf| !matches!(f.role, Role::Still | Role::Living);
+        for file in files.iter().filter(written) {
             let stop = &stop;
             let random = Random::new(seed ^ u64::from(file.tag));
             let path = root.join(MENDED).join(&file.name);
-            let mut worker = Worker { file, random, stop, calm, marks };
+            let mut worker = Worker { file, random, stop, calm, marks, data_syncs };
             scope.spawn(move || match file.role {
-                Role::Still => {}
+                Role::Still | Role::Living => {}
                 Role::Buffered | Role::Direct | Role::Mapped => worker.overwrite(&path),
                 Role::Appended => worker.append(&path),
                 Role::Truncated => worker.truncate(&path),
@@ -59,6 +60,8 @@ struct Worker<'a> {
     /// How many times more rarely than it might it syncs.
     calm: u64,
     marks: &'a Marks,
+    /// Whether what is synced without its metadata is promised to be there.
+    data_syncs: bool,
 }
 
 /// How the bytes of a write get into a file.
@@ -107,23 +110,33 @@ impl Way {
                 file.write_all_at(bytes, offset)
             }
             Self::Stores(_, mapping) => {
-                let places = (0..len / 8).map(|n| offset + n * 8);
-                let words: Vec<u64> =
-                    places.map(|at| Word::at(tag, at, version).encode().to_le()).collect();
-                mapping.store(offset as usize, &words);
+                store_words(mapping, tag, offset, len, version);
                 Ok(())
             }
         }
     }
 
-    fn sync(&self) -> io::Result<()> {
-        let (Self::Call(file) | Self::Direct(file, _) | Self::Stores(file, _)) = self;
-        file.sync_all()
+    /// Makes what was written durable, with its metadata or without.
+    fn sync(&self, all: bool) -> io::Result<()> {
+        match self {
+            Self::Call(file) | Self::Direct(file, _) | Self::Stores(file, _) if all => {
+                file.sync_all()
+            }
+            Self::Call(file) | Self::Direct(file, _) => file.sync_data(),
+            Self::Stores(_, mapping) => mapping.sync(),
+        }
     }
 }
 
+/// Stores what a file holds from a byte offset on.
+pub(crate) fn store_words(mapping: &mut Mapping, tag: u32, offset: u64, len: u64, version: u16) {
+    let places = (0..len / 8).map(|n| offset + n * 8);
+    let words: Vec<u64> = places.map(|at| Word::at(tag, at, version).encode().to_le()).collect();
+    mapping.store(offset as usize, &words);
+}
+
 /// The longest write, in bytes.
-const LONGEST: u64 = 32 << 10;
+pub(crate) const LONGEST: u64 = 32 << 10;
 
 impl Worker<'_> {
     fn goes_on(&self) -> bool {
@@ -145,7 +158,8 @@ impl Worker<'_> {
             written.push(Mark::Synced { tag, from: offset, to: offset + len, version });
             let ends = !self.goes_on();
             if ends || self.random.below(12 * self.calm) == 0 {
-                way.sync().expect("fsync");
+                let all = !self.data_syncs || self.random.below(2) == 0;
+                way.sync(all).expect("fsync");
                 written.drain(..).for_each(|mark| self.say(mark));
             }
             if ends {

@@ -31,8 +31,11 @@ pub enum Entry {
         /// How many.
         len: u64,
     },
-    /// Everything before this is durable.
-    Flush,
+    /// Everything before this on one of the disks is durable.
+    Flush {
+        /// Whether that is the second disk.
+        second: bool,
+    },
     /// What somebody above the file system knows now.
     Mark {
         /// Where its text is in the log's file.
@@ -72,7 +75,7 @@ impl Log {
             let (offset, len, at) = (number(1), number(2), end + HEAD);
             end = at;
             entries.push(match number(0) {
-                0 => Entry::Flush,
+                0 => Entry::Flush { second: offset != 0 },
                 1 => Entry::Zero { offset, len },
                 2 => Entry::Write { offset, len, at },
                 3 => Entry::Mark { at, len },
@@ -116,9 +119,9 @@ impl Log {
     }
 
     /// Appends a flush.
-    pub fn flush(&mut self) -> io::Result<()> {
-        self.append(0, 0, 0, &[])?;
-        self.entries.push(Entry::Flush);
+    pub fn flush(&mut self, second: bool) -> io::Result<()> {
+        self.append(0, second.into(), 0, &[])?;
+        self.entries.push(Entry::Flush { second });
         Ok(())
     }
 
@@ -161,13 +164,14 @@ mod tests {
         let path = dir.path().join("log");
         let mut log = Log::create(&path).unwrap();
         log.write(512, &[7; 1024]).unwrap();
-        log.flush().unwrap();
+        log.flush(false).unwrap();
+        log.flush(true).unwrap();
         log.mark("known").unwrap();
         log.zero(4096, 512).unwrap();
         let again = Log::open(&path).unwrap();
         assert_eq!(again.entries(), log.entries());
         let marks: Vec<_> = again.marks().map(Result::unwrap).collect();
-        assert_eq!(marks, [(2, "known".to_owned())]);
+        assert_eq!(marks, [(3, "known".to_owned())]);
         std::fs::write(&path, [9; 100]).unwrap();
         assert!(Log::open(&path).is_err());
     }

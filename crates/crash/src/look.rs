@@ -81,8 +81,10 @@ pub fn look(recording: &Recording, cuts: &[Cut], nodes: Nodes, mnt: &Path) -> Ou
             expected.learn(*mark);
         }
         disk.say(cut).expect("the log fits the disk");
-        File::open(nodes.disk).and_then(forget_buffers).expect("nothing is left of the last cut");
-        let checked = look_at(recording, nodes.disk, mnt, &expected);
+        for node in [Some(nodes.disk), nodes.second].into_iter().flatten() {
+            File::open(node).and_then(forget_buffers).expect("nothing is left of the last cut");
+        }
+        let checked = look_at(recording, nodes, mnt, &expected);
         outcome.cuts += 1;
         outcome.under_way += u64::from(under_way.iter().any(|s| s.contains(&cut.position)));
         outcome.half_moved += u64::from(!checked.half_moved.is_empty());
@@ -120,10 +122,12 @@ fn recover(recording: &Recording, mnt: &Path) -> Result<(), Wrong> {
 }
 
 /// Mounts the disk as it is now, compares, unmounts, and has it checked.
-fn look_at(recording: &Recording, node: &Path, mnt: &Path, expected: &Expected) -> Checked {
-    let file_system = recording.bed.file_system;
-    let beside = file_system.beside_copy.unwrap_or_default();
-    let mut checked = match Mounted::new(file_system, node, mnt, beside) {
+fn look_at(recording: &Recording, nodes: Nodes, mnt: &Path, expected: &Expected) -> Checked {
+    let bed = recording.bed;
+    let beside = bed.file_system.beside_copy.unwrap_or_default();
+    let options = [beside, &bed.mount_options(nodes.second)].join(",");
+    let options = options.trim_matches(',');
+    let mut checked = match Mounted::new(bed.file_system, nodes.disk, mnt, options) {
         Err(why) => Checked { wrong: vec![complaint("mount", why)], ..Checked::default() },
         Ok(mounted) => {
             let found = recover(recording, mnt).and_then(|()| expected.check(mnt));
@@ -132,7 +136,7 @@ fn look_at(recording: &Recording, node: &Path, mnt: &Path, expected: &Expected) 
             found.unwrap_or_else(|wrong| Checked { wrong: vec![wrong], ..Checked::default() })
         }
     };
-    if let Err(why) = file_system.check(node) {
+    if let Err(why) = bed.check(nodes.disk, nodes.second) {
         checked.wrong.push(complaint("the file system's check", why));
     }
     checked

@@ -40,6 +40,26 @@ pub enum Mark {
         /// Its size.
         bytes: u64,
     },
+    /// The bytes `from..to` of file `tag` may be zeroes from now on.
+    Zeroing {
+        /// Which file.
+        tag: u32,
+        /// First byte.
+        from: u64,
+        /// Byte behind the last.
+        to: u64,
+        /// What is written later has a higher one.
+        version: u16,
+    },
+    /// File `tag` has at least and at most so many bytes from now on.
+    Sizes {
+        /// Which file.
+        tag: u32,
+        /// Smallest size.
+        least: u64,
+        /// Largest size.
+        most: u64,
+    },
     /// Everything is about to be committed.
     Committing,
     /// What was there when [`Mark::Committing`] was said last is durable.

@@ -59,7 +59,8 @@ impl Recording {
 
     /// Writes and zeroings, and flushes among the entries.
     pub fn operations(&self) -> (usize, usize) {
-        let flushes = self.log.entries().iter().filter(|e| **e == Entry::Flush).count();
+        let flushes =
+            self.log.entries().iter().filter(|e| matches!(e, Entry::Flush { .. })).count();
         (self.log.entries().len() - self.marks.len(), flushes)
     }
 }
@@ -88,12 +89,19 @@ pub fn record(bed: &'static Bed, seed: u64, dir: &Path, soak: &Path) -> Recordin
     }
     let served = dir.join("served");
     fs::create_dir(&served).expect("a directory");
-    let disk = Disk::create(dir, bed.bytes).expect("an image");
+    let second = bed.second.map(|_| bed.bytes);
+    let disk = Disk::two(dir, bed.all_bytes(), second).expect("an image");
     let served = Served::start(disk, &served).expect("a disk through FUSE");
     let device = LoopDevice::attach(&served.disk());
-    let nodes = Nodes { disk: Path::new(device.node()), marks: &served.marks() };
+    let other = bed.second.map(|_| LoopDevice::attach(&served.second()));
+    let nodes = Nodes {
+        disk: Path::new(device.node()),
+        second: other.as_ref().map(|other| Path::new(other.node())),
+        marks: &served.marks(),
+    };
     session::run(bed, seed, dir, nodes, soak);
     device.detach();
+    other.into_iter().for_each(LoopDevice::detach);
     drop(served);
     Recording::open(dir).expect("the recording just made")
 }

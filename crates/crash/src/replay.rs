@@ -43,13 +43,21 @@ fn check_in_order(recording: &Recording, cuts: &[Cut], soak: &Path) -> Outcome {
     let (served, mnt) = (dir.path().join("served"), dir.path().join("mnt"));
     fs::create_dir(&served).and_then(|()| fs::create_dir(&mnt)).expect("directories");
     let base = recording.base().expect("the recording's image");
-    let view = View::new(base, Arc::clone(&recording.log), recording.bed.atom)
-        .expect("a view of the image");
+    let bed = recording.bed;
+    let second = bed.second.map(|_| bed.bytes);
+    let view =
+        View::two(base, Arc::clone(&recording.log), bed.atom, second).expect("a view of the image");
     let served = Served::start(view, &served).expect("a view through FUSE");
     let device = LoopDevice::attach(&served.disk());
-    let nodes = Nodes { disk: Path::new(device.node()), marks: &served.marks() };
+    let other = bed.second.map(|_| LoopDevice::attach(&served.second()));
+    let nodes = Nodes {
+        disk: Path::new(device.node()),
+        second: other.as_ref().map(|other| Path::new(other.node())),
+        marks: &served.marks(),
+    };
     let outcome = look(recording, cuts, nodes, &mnt);
     device.detach();
+    other.into_iter().for_each(LoopDevice::detach);
     outcome
 }
 

@@ -18,6 +18,7 @@ use fuser::{
 use std::ffi::OsStr;
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -33,8 +34,10 @@ pub trait Store: Send + 'static {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// From now on `len` bytes from `offset` on read as zeroes.
     fn zero(&mut self, offset: u64, len: u64) -> io::Result<()>;
-    /// All that was written is to survive.
-    fn flush(&mut self) -> io::Result<()>;
+    /// Where a second disk begins, if there is one.
+    fn second(&self) -> Option<u64>;
+    /// All that was written to the disk, or to its second one, is to survive.
+    fn flush(&mut self, second: bool) -> io::Result<()>;
     /// Somebody who uses the disk says something: see [`crate::marks`].
     fn told(&mut self, text: &str) -> io::Result<()>;
 }
@@ -50,7 +53,8 @@ pub struct Served<S> {
 
 const DISK: INodeNo = INodeNo(2);
 const MARKS: INodeNo = INodeNo(3);
-const FILES: [(&str, INodeNo); 2] = [("disk", DISK), ("marks", MARKS)];
+const SECOND: INodeNo = INodeNo(4);
+const FILES: [(&str, INodeNo); 3] = [("disk", DISK), ("marks", MARKS), ("second", SECOND)];
 const TTL: Duration = Duration::from_secs(3600);
 /// So many requests may be under way at a gate.
 const AT_A_GATE: u16 = 1024;
@@ -89,6 +93,11 @@ impl<S: Store> Served<S> {
         self.dir.join(FILES[0].0)
     }
 
+    /// The second disk, if there is one.
+    pub fn second(&self) -> PathBuf {
+        self.dir.join(FILES[2].0)
+    }
+
     /// Where marks are written to.
     pub fn marks(&self) -> PathBuf {
         self.dir.join(FILES[1].0)
@@ -125,6 +134,14 @@ impl<S: Store> Files<S> {
         lock(&self.store)
     }
 
+    /// The bytes of the store that are this disk.
+    fn stretch(&self, inode: INodeNo) -> Range<u64> {
+        let store = self.store();
+        let all = store.bytes();
+        let first = store.second().unwrap_or(all);
+        if inode == DISK { 0..first } else { first..all }
+    }
+
     /// Carries a request to the disk out, now or when its gate lets it pass.
     fn carry_out(&self, arrived: &Arrived, work: impl FnOnce(&mut S, &[u8]) + Send + 'static) {
         let Some(gate) = &self.gate else { return work(&mut self.store(), arrived.bytes) };
@@ -140,7 +157,10 @@ impl<S: Store> Files<S> {
 
     fn attributes(&self, inode: INodeNo) -> FileAttr {
         let (kind, size) = match inode {
-            DISK => (FileType::RegularFile, self.store().bytes()),
+            DISK | SECOND => {
+                let stretch = self.stretch(inode);
+                (FileType::RegularFile, stretch.end - stretch.start)
+            }
             MARKS => (FileType::RegularFile, MARK_BYTES as u64),
             _ => (FileType::Directory, 0),
         };
@@ -211,7 +231,9 @@ impl<S: Store> Filesystem for Files<S> {
         if inode == MARKS {
             return reply.data(&[0; MARK_BYTES]);
         }
-        let len = u64::from(size).min(self.store().bytes().saturating_sub(offset));
+        let Range { start, end } = self.stretch(inode);
+        let offset = start + offset;
+        let len = u64::from(size).min(end.saturating_sub(offset));
         let arrived = Arrived { kind: Kind::Read, offset, len, bytes: &[] };
         self.carry_out(&arrived, move |store, _| {
             let mut buffer = vec![0; len as usize];
@@ -240,6 +262,7 @@ impl<S: Store> Filesystem for Files<S> {
                 Err(e) => reply.error(e.into()),
             };
         }
+        let offset = self.stretch(inode).start + offset;
         let arrived = Arrived { kind: Kind::Write, offset, len: data.len() as u64, bytes: data };
         self.carry_out(&arrived, move |store, bytes| match store.write(offset, bytes) {
             Ok(()) => reply.written(bytes.len() as u32),
@@ -252,11 +275,11 @@ impl<S: Store> Filesystem for Files<S> {
     }
 
     fn fsync(&self, _: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        if inode != DISK {
+        if inode != DISK && inode != SECOND {
             return reply.ok();
         }
         let arrived = Arrived { kind: Kind::Flush, offset: 0, len: 0, bytes: &[] };
-        self.carry_out(&arrived, move |store, _| answer(reply, store.flush()));
+        self.carry_out(&arrived, move |store, _| answer(reply, store.flush(inode == SECOND)));
     }
 
     /// Discarding and zeroing arrive as punched holes and zeroed ranges.
@@ -272,9 +295,10 @@ impl<S: Store> Filesystem for Files<S> {
     ) {
         use rustix::fs::FallocateFlags as Flags;
         let mode = Flags::from_bits_retain(mode.cast_unsigned());
-        if inode != DISK || !mode.intersects(Flags::PUNCH_HOLE | Flags::ZERO_RANGE) {
+        if inode == MARKS || !mode.intersects(Flags::PUNCH_HOLE | Flags::ZERO_RANGE) {
             return reply.error(Errno::EOPNOTSUPP);
         }
+        let offset = self.stretch(inode).start + offset;
         let arrived = Arrived { kind: Kind::Zero, offset, len: length, bytes: &[] };
         self.carry_out(&arrived, move |store, _| answer(reply, store.zero(offset, length)));
     }

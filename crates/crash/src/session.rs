@@ -1,10 +1,11 @@
 //! What is done on the recorded disk, from its file system's making to the last unmount; on the
 //! host or in a guest, and both times the same.
 
-use crate::apply::{self, Moves};
+use crate::apply::{self, Applying, Moves};
 use crate::bed::{Bed, Mover};
 use crate::careless;
 use crate::files::{self, FileOf, MENDED, Role};
+use crate::life::Life;
 use crate::marks::{Mark, Marks};
 use crate::mounted::{Mounted, freeze};
 use fragmend_testbed::process::Running;
@@ -12,14 +13,18 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Files that nobody writes.
-const STILL_FILES: u32 = 12;
+const STILL_FILES: u32 = 9;
+/// Files that others use once they have moved.
+const LIVING_FILES: u32 = 4;
 /// Bytes of each file.
 const FILE_BYTES: u64 = 512 << 10;
 /// How long the load runs where nothing is moved.
 const ALONE: Duration = Duration::from_secs(3);
+/// How often others change a file there.
+const BETWEEN: Duration = Duration::from_millis(15);
 
 /// What a recording was, kept beside it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -42,6 +47,8 @@ pub const RUN: &str = "run.json";
 pub struct Nodes<'a> {
     /// The disk's node.
     pub disk: &'a Path,
+    /// Its second disk's, where the row has one.
+    pub second: Option<&'a Path>,
     /// See [`Marks`].
     pub marks: &'a Path,
 }
@@ -51,14 +58,17 @@ pub struct Nodes<'a> {
 ///
 /// # Panics
 /// When anything but the files' content goes wrong.
-pub fn run(bed: &Bed, seed: u64, dir: &Path, nodes: Nodes, soak: &Path) {
+pub fn run(bed: &'static Bed, seed: u64, dir: &Path, nodes: Nodes, soak: &Path) {
     let inside = |name: &str| dir.join(name);
     assert_volatile(nodes.disk);
+    nodes.second.inspect(|disk| assert_volatile(disk));
     let root = inside("mnt");
     fs::create_dir(&root).expect("a directory");
-    bed.file_system.make(nodes.disk, &[]);
-    let mounted = Mounted::new(bed.file_system, nodes.disk, &root, "").expect("it can be mounted");
-    let mut files = files::make(&root, STILL_FILES, FILE_BYTES);
+    bed.make(nodes.disk, nodes.second);
+    let options = bed.mount_options(nodes.second);
+    let mounted = Mounted::new(bed.file_system, nodes.disk, &root, &options);
+    let mounted = mounted.unwrap_or_else(|why| panic!("{}: {why}", bed.name));
+    let mut files = files::make(&root, STILL_FILES, LIVING_FILES, FILE_BYTES);
     files::leave_free(&root, bed.free);
     fs::write(inside("files.json"), serde_json::to_vec(&files).expect("JSON")).expect("a file");
     rustix::fs::syncfs(File::open(&root).expect("the root")).expect("syncfs");
@@ -73,17 +83,27 @@ pub fn run(bed: &Bed, seed: u64, dir: &Path, nodes: Nodes, soak: &Path) {
 
     let mut load = Command::new(soak);
     load.arg("load").arg(&root).arg(inside("files.json")).arg(seed.to_string()).arg(nodes.marks);
+    if bed.data_syncs {
+        load.arg("--data-syncs");
+    }
     let mut load = Running::start(load.stdin(Stdio::piped()));
     std::thread::sleep(Duration::from_millis(200));
     say(Mark::Moving);
+    let mut life = Life::new(&root, &files, seed, &marks, bed);
     let moves = match (bed.mover, &plan) {
         (Mover::Fragmend(options), Some(plan)) => {
-            apply::apply(plan, options, &root, &files, &marks, bed.freezes)
+            let on = Applying { bed, root: &root, files: &files, marks: &marks, seed };
+            apply::apply(plan, options, &on, life)
         }
         (Mover::Careless, _) => careless::rewrite(&root, &files),
         _ => {
-            std::thread::sleep(ALONE);
-            Moves::default()
+            let all: Vec<u32> = files.iter().map(|f| f.tag).collect();
+            let until = Instant::now() + ALONE;
+            while Instant::now() < until {
+                life.touch(&all);
+                std::thread::sleep(BETWEEN);
+            }
+            Moves { lived: life.lived, ..Moves::default() }
         }
     };
     say(Mark::AtRest);

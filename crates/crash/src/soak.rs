@@ -70,14 +70,16 @@ impl Row {
     }
 
     /// Names of the columns.
-    pub const COLUMNS: [&str; 15] = [
+    pub const COLUMNS: [&str; 17] = [
         "engine",
         "recordings",
         "operations",
         "flushes",
         "moves",
         "MiB moved",
+        "by",
         "failed moves",
+        "changed and synced after",
         "cuts",
         "in a move",
         "half moved",
@@ -88,13 +90,37 @@ impl Row {
         "seconds",
     ];
 
+    /// What moved its data, and how many MiB.
+    fn by(&self) -> String {
+        let one = |(name, bytes): (&String, &u64)| format!("{name} {}", markdown::mib(*bytes));
+        self.moves.by.iter().map(one).collect::<Vec<_>>().join(", ")
+    }
+
+    /// What is wrong with how its data was moved: another interface at work than the row expects,
+    /// or none of one that it does.
+    pub fn otherwise(&self, bed: &Bed) -> Vec<String> {
+        let mut wrong = self.moves.otherwise.clone();
+        let absent = bed.expects.iter().filter(|by| !self.moves.by.contains_key(**by));
+        wrong.extend(absent.map(|by| format!("nothing was moved by {by}: {:?}", self.moves.left)));
+        let known = |by: &&String| !bed.expects.contains(&by.as_str()) && bed.stands_in != Some(by);
+        let others = self.moves.by.keys().filter(known);
+        wrong.extend(others.map(|by| format!("something was moved by {by}")));
+        wrong
+    }
+
     /// Its cells.
     pub fn cells(&self) -> Vec<String> {
         let numbers = [self.recordings, self.operations, self.flushes, self.moves.ranges];
         let mut cells = vec![self.name.clone()];
         cells.extend(numbers.map(|n| n.to_string()));
         let Outcome { cuts, under_way, half_moved, files, bytes, losses, .. } = &self.outcome;
-        cells.extend([markdown::mib(self.moves.bytes), self.moves.failed.len().to_string()]);
+        cells.extend([
+            markdown::mib(self.moves.bytes),
+            self.by(),
+            self.moves.failed.len().to_string(),
+        ]);
+        let lived = &self.moves.lived;
+        cells.push(format!("{} / {}", lived.changes, lived.syncs.values().sum::<u64>()));
         cells.extend([cuts, under_way, half_moved, files].map(u64::to_string));
         cells.push(markdown::mib(*bytes));
         cells.extend([self.outcome.wrong_bytes(), losses.len() as u64].map(|n| n.to_string()));

@@ -2,8 +2,10 @@
 //! something must be lost, it is found.
 
 use fragmend_crash::bed::{self, Bed};
-use fragmend_crash::choose::choose;
+use fragmend_crash::choose::{behind_syncs, choose};
+use fragmend_crash::cut::Cut;
 use fragmend_crash::disk::Disk;
+use fragmend_crash::files::Role;
 use fragmend_crash::log::{Entry, Log};
 use fragmend_crash::look::Outcome;
 use fragmend_crash::marks::{Mark, Marks};
@@ -35,6 +37,10 @@ fn cut(name: &str, cuts: usize) -> (Row, String) {
 fn loses_nothing(name: &str, cuts: usize) {
     let (row, said) = cut(name, cuts);
     assert_eq!((row.outcome.losses.len(), row.outcome.cuts), (0, cuts as u64), "{said}");
+    assert_eq!(row.otherwise(self::row(name)), Vec::<String>::new());
+    // Others have lived with what moved.
+    let lived = &row.moves.lived;
+    assert!(lived.changes >= 40 && lived.syncs.values().sum::<u64>() >= 20, "{lived:?}");
     assert!(row.moves.ranges >= 30, "only {} ranges were moved", row.moves.ranges);
     assert!(row.moves.failed.is_empty(), "has no better reason: {:?}", row.moves.failed);
     // Each time that a file was held up, what had moved was flushed.
@@ -92,6 +98,25 @@ fn uml_cuts_lose_nothing_where_nothing_is_moved() {
     lose_nothing_alone(true);
 }
 
+/// What others sync without metadata on ext4, in files that they have open, is lost if their blocks
+/// have moved and that is not committed: the reason why such files are left alone. The machine sees it.
+#[test]
+fn loop_data_syncs_beside_a_forced_move_are_lost_on_ext4() {
+    let (mut row, mut said) = (Row::default(), String::new());
+    let cuts = |recording: &Recording| {
+        let synced = behind_syncs(recording, &[Role::Living]);
+        let each = synced.len().div_ceil(80).max(1);
+        let cut = |position: usize| Cut { position, seed: position as u64, honest: true };
+        synced.into_iter().step_by(each).map(cut).collect()
+    };
+    // A load that syncs rarely.
+    row.more(&bed::FORCED, 2, cuts, Path::new(SOAK), |what| what.clone_into(&mut said));
+    let cells = row.cells();
+    println!("{}\n{said}", cells.join(" | "));
+    assert!(!row.outcome.losses.is_empty(), "nothing was lost in {} cuts", row.outcome.cuts);
+    assert!(said.contains("expected version"), "{said}");
+}
+
 #[test]
 fn loop_what_must_be_lost_is_found() {
     for bed in &bed::BROKEN {
@@ -144,9 +169,9 @@ fn loop_the_disk_records_in_order() {
         let len = |e: &Entry| if let Entry::Write { len, .. } = e { *len } else { 0 };
         entries.iter().map(len).sum()
     };
-    assert_eq!(entries[mark - 1], Entry::Flush);
+    assert_eq!(entries[mark - 1], Entry::Flush { second: false });
     assert_eq!(written(&entries[..mark]), BYTES);
     // The block layer reads and writes whole pages.
     assert!(matches!(entries[mark + 1], Entry::Write { offset: 0 | 1024, .. }), "{entries:?}");
-    assert!(entries[mark..].contains(&Entry::Flush));
+    assert!(entries[mark..].contains(&Entry::Flush { second: false }));
 }

@@ -1,6 +1,6 @@
 //! The file systems that the tests make: how each is made, mounted and checked.
 
-use crate::process::{run, try_run};
+use crate::process::{run, try_run_within};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ pub struct FileSystem {
     /// As in messages and tables.
     pub name: &'static str,
     /// Program and arguments that make it; the disk comes last.
-    make: &'static [&'static str],
+    pub make: &'static [&'static str],
     /// Mount options, comma-separated.
     pub options: &'static str,
     /// Mount options without which the kernel refuses it beside a copy of itself; `None` where
@@ -21,16 +21,24 @@ pub struct FileSystem {
     /// What moves data on it, as receipts name it: the first one, unless a file is stored otherwise.
     pub moved_by: &'static [&'static str],
     /// Program and arguments that check it, unmounted, and change nothing; the disk comes last.
-    check: &'static [&'static str],
+    pub check: &'static [&'static str],
     /// Features that the installed tools are too old to know.
-    later: Option<LaterFeature>,
+    pub later: Option<LaterFeature>,
 }
 
 /// A feature of XFS that a bit in every super block turns on (`sb_features_incompat`, xfs_format.h).
-#[derive(Debug)]
-struct LaterFeature {
+#[derive(Clone, Copy, Debug)]
+pub struct LaterFeature {
     bit: u32,
 }
+
+impl LaterFeature {
+    /// Ranges may be exchanged (`mkfs.xfs -i exchange=1` of xfsprogs 6.10).
+    pub const EXCHANGE: Self = Self { bit: 1 << 6 };
+}
+
+/// No mount and no check of a small disk takes so many seconds.
+const TOO_LONG: u32 = 120;
 
 /// ext4 as `mkfs.ext4` makes it, with 4 KiB blocks.
 pub static EXT4: FileSystem = FileSystem {
@@ -88,7 +96,7 @@ pub static XFS: FileSystem = FileSystem {
     later: None,
 };
 
-/// XFS whose ranges may be exchanged (`mkfs.xfs -i exchange=1` of xfsprogs 6.10).
+/// XFS whose ranges may be exchanged.
 pub static XFS_EXCHANGE: FileSystem = FileSystem {
     name: "xfs-exchange",
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=1,rmapbt=1"],
@@ -96,7 +104,7 @@ pub static XFS_EXCHANGE: FileSystem = FileSystem {
     beside_copy: Some("nouuid"),
     moved_by: &["XFS_IOC_COMMIT_RANGE"],
     check: &["xfs_repair", "-n"],
-    later: Some(LaterFeature { bit: 1 << 6 }),
+    later: Some(LaterFeature::EXCHANGE),
 };
 
 /// XFS whose ranges may be exchanged, and that can do nothing else.
@@ -196,7 +204,7 @@ impl FileSystem {
         let options: Vec<&str> = options.into_iter().filter(|o| !o.is_empty()).collect();
         let options = options.join(",");
         let args = ["-o".as_ref(), OsStr::new(&options), device.as_os_str(), at.as_os_str()];
-        try_run("mount", args).map(drop)
+        try_run_within(TOO_LONG, "mount", args).map(drop)
     }
 
     /// Checks it, unmounted.
@@ -204,10 +212,18 @@ impl FileSystem {
     /// # Errors
     /// What the check found.
     pub fn check(&self, disk: &Path) -> Result<(), String> {
+        self.check_with(disk, &[])
+    }
+
+    /// The same with further arguments for the program.
+    ///
+    /// # Errors
+    /// What the check found, or that it took too long.
+    pub fn check_with(&self, disk: &Path, further: &[&str]) -> Result<(), String> {
         // The tools refuse a feature that they do not know.
         self.turn(disk, false);
-        let args = self.check[1..].iter().map(OsStr::new);
-        let found = try_run(self.check[0], args.chain([disk.as_os_str()]));
+        let args = self.check[1..].iter().chain(further).map(OsStr::new);
+        let found = try_run_within(TOO_LONG, self.check[0], args.chain([disk.as_os_str()]));
         self.turn(disk, true);
         found.map(drop)
     }

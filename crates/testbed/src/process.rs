@@ -143,6 +143,31 @@ pub fn try_run<S: AsRef<OsStr>>(
     }
 }
 
+/// As [`try_run`], but ended after so many seconds: for tools that read or mount a disk that a
+/// program serves, which would otherwise wait for it as long as it does not answer.
+///
+/// # Errors
+/// What it said when it failed, or that it took too long.
+///
+/// # Panics
+/// When it cannot be started.
+pub fn try_run_within<S: AsRef<OsStr>>(
+    seconds: u32,
+    program: &str,
+    args: impl IntoIterator<Item = S>,
+) -> Result<String, String> {
+    let limit = seconds.to_string();
+    let how = ["-k", "5", limit.as_str(), program].map(OsStr::new).map(OsStr::to_owned);
+    let args = args.into_iter().map(|arg| arg.as_ref().to_owned());
+    let started = Instant::now();
+    try_run("timeout", how.into_iter().chain(args)).map_err(|said| {
+        match started.elapsed() >= Duration::from_secs(seconds.into()) {
+            true => format!("{program} was ended after {seconds} s: {said}"),
+            false => said.replacen("timeout", program, 1),
+        }
+    })
+}
+
 /// As [`try_run`], for tools that must succeed.
 ///
 /// # Panics

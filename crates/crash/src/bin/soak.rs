@@ -30,7 +30,15 @@ struct Cli {
 enum Verb {
     /// The load beside the moves; started by a recording
     #[command(hide = true)]
-    Load { root: PathBuf, files: PathBuf, seed: u64, marks: PathBuf },
+    Load {
+        root: PathBuf,
+        files: PathBuf,
+        seed: u64,
+        marks: PathBuf,
+        /// Also sync without metadata
+        #[arg(long)]
+        data_syncs: bool,
+    },
     /// Makes a recording; in a guest
     #[command(hide = true)]
     Record {
@@ -103,9 +111,10 @@ fn main() -> ExitCode {
 fn carry_out(verb: Verb, this: &Path) {
     let read = |path: &Path| std::fs::read(path).expect("a list of ours");
     match verb {
-        Verb::Load { root, files, seed, marks } => {
+        Verb::Load { root, files, seed, marks, data_syncs } => {
             let files: Vec<FileOf> = serde_json::from_slice(&read(&files)).expect("files");
-            load::run(&root, &files, seed, &Marks::open(&marks).expect("a place for marks"));
+            let marks = Marks::open(&marks).expect("a place for marks");
+            load::run(&root, &files, seed, &marks, data_syncs);
         }
         Verb::Record { bed, seed, dir } => drop(record(bed, seed, &dir, this)),
         Verb::Check { recording, cuts } => {

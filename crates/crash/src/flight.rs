@@ -1,0 +1,157 @@
+//! A write in flight: begun in one of the ways that programs have, and kept on its way by a disk that
+//! does not answer it.
+
+use crate::slow::{Gate, Hold};
+use fragmend_sys::mapping::Mapping;
+use fragmend_testbed::process::Running;
+use fragmend_testbed::random::Random;
+use fragmend_testbed::replay::Aligned;
+use rustix::fs::OFlags;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Bytes of one write.
+pub const BLOCK: u64 = 4096;
+
+/// How a program writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// `pwrite` with `O_DIRECT`.
+    Direct,
+    /// The same by io_uring.
+    Uring,
+    /// The same by libaio.
+    Libaio,
+    /// Stores through a shared mapping, and `msync`.
+    Mapped,
+    /// `pwrite` into the page cache, and `fdatasync`.
+    Buffered,
+}
+
+/// All of them.
+pub const WAYS: [Way; 5] = [Way::Direct, Way::Uring, Way::Libaio, Way::Mapped, Way::Buffered];
+
+/// Bytes of a pattern: as many as fio repeats.
+const PATTERN: usize = 512;
+
+/// A write that was begun.
+pub struct Flight {
+    hold: Hold,
+    writer: Writer,
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+enum Writer {
+    Thread(JoinHandle<()>),
+    Child(Running),
+}
+
+impl Writer {
+    fn has_ended(&self) -> bool {
+        match self {
+            Self::Thread(thread) => thread.is_finished(),
+            Self::Child(child) => crate::minder::state(child.id()) == crate::minder::State::Ended,
+        }
+    }
+}
+
+impl Flight {
+    /// Begins a write of one block somewhere in a file of so many bytes.
+    ///
+    /// # Panics
+    /// When it cannot be begun.
+    pub fn begin(gate: &Gate, way: Way, path: &Path, bytes: u64, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        let at = random.below(bytes / BLOCK) * BLOCK;
+        let pattern: Vec<u8> = (0..PATTERN / 8).flat_map(|_| random.bits().to_le_bytes()).collect();
+        let head = pattern[..16].to_vec();
+        let hold = gate.hold(move |r| r.brings(&head));
+        let bytes = pattern.repeat(BLOCK as usize / PATTERN);
+        let writer = begin(way, path, at, &bytes);
+        Self { hold, writer, at, bytes }
+    }
+
+    /// Waits until it is on its way to the disk, or the time is over; whether it is.
+    pub fn is_on_its_way(&self, patience: Duration) -> bool {
+        self.hold.wait_for(1, patience)
+    }
+
+    /// Lets the disk answer.
+    pub fn release(self) -> Landing {
+        let Self { hold, writer, at, bytes } = self;
+        hold.release();
+        Landing { writer, at, bytes }
+    }
+}
+
+/// A write that the disk answers.
+pub struct Landing {
+    writer: Writer,
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl Landing {
+    /// Waits until what was written is durable; gives its place in the file, and what is there.
+    ///
+    /// # Panics
+    /// When the write fails, or takes too long.
+    pub fn land(self) -> (u64, Vec<u8>) {
+        let started = Instant::now();
+        while !self.writer.has_ended() {
+            assert!(started.elapsed() < Duration::from_secs(60), "a write does not end");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        match self.writer {
+            Writer::Thread(thread) => thread.join().expect("a write"),
+            Writer::Child(child) => drop(child.wait().expect(&[0])),
+        }
+        (self.at, self.bytes)
+    }
+}
+
+fn begin(way: Way, path: &Path, at: u64, bytes: &[u8]) -> Writer {
+    let engine = match way {
+        Way::Uring => "io_uring",
+        Way::Libaio => "libaio",
+        _ => {
+            let (path, bytes) = (path.to_owned(), bytes.to_vec());
+            return Writer::Thread(std::thread::spawn(move || write(way, &path, at, &bytes)));
+        }
+    };
+    let digits: String = bytes[..PATTERN].iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut command = Command::new("fio");
+    command.args(["--name=one", "--rw=write", "--bs=4k", "--size=4k", "--direct=1", "--iodepth=4"]);
+    command.args(["--overwrite=1", "--fallocate=none", "--end_fsync=1", "--output=/dev/null"]);
+    command.arg(format!("--ioengine={engine}")).arg(format!("--offset={at}"));
+    command.arg(format!("--buffer_pattern=0x{digits}"));
+    command.arg(format!("--filename={}", path.display()));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    Writer::Child(Running::start(&mut command))
+}
+
+/// Opens the file, which may wait for a lease to be given up; writes, and makes that durable.
+fn write(way: Way, path: &Path, at: u64, bytes: &[u8]) {
+    let flags = if way == Way::Direct { OFlags::DIRECT } else { OFlags::empty() };
+    let mut how = File::options();
+    how.read(true).write(true).custom_flags(flags.bits().cast_signed());
+    let file = how.open(path).expect("a file to write to");
+    if way == Way::Mapped {
+        let size = file.metadata().expect("its size").len();
+        let mut mapping = Mapping::new(&file, size as usize).expect("a mapping");
+        mapping.write(at as usize, bytes);
+        return mapping.sync().expect("msync");
+    }
+    let mut buffer = Aligned::new(bytes.len());
+    buffer.bytes().copy_from_slice(bytes);
+    file.write_all_at(buffer.bytes(), at).expect("a write");
+    match way {
+        Way::Buffered => file.sync_data().expect("fdatasync"),
+        _ => file.sync_all().expect("fsync"),
+    }
+}

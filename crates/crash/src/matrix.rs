@@ -1,0 +1,307 @@
+//! Features and mount options that change in which order things reach a disk, and every
+//! combination of them that makes sense: a cell of the matrix is one file system, made and mounted
+//! in one way, and what `fragmend apply` has to do there. A cell's name says all of it, so that it
+//! can be made again from that.
+
+use crate::bed::{
+    BY_BOTH, BY_EXT4, BY_SHARING, BY_SWAPPING, Bed, EXT4_KEEPS_DATA_SYNCS, OF_BTRFS, OF_XFS, SMALL,
+    Second, Size, XFS_EXCHANGES, engine, exchanging,
+};
+use crate::mounted::Mounted;
+use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, LaterFeature, XFS};
+use fragmend_testbed::loop_device::LoopDevice;
+use fragmend_testbed::random::Random;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// One of several ways to have something: a word of the cell's name, arguments of the program that
+/// makes the file system, mount options. The first of a list is how it is by default.
+type Way = (&'static str, &'static [&'static str], &'static str);
+
+/// ext4: block size, direct reads, journal, features, allocation.
+const OF_EXT4: [&[Way]; 5] = [
+    &[("4k", &["-b", "4096"], ""), ("2k", &["-b", "2048"], ""), ("1k", &["-b", "1024"], "")],
+    &[("", &[], ""), ("lock", &[], "dioread_lock"), ("nolock", &[], "dioread_nolock")],
+    &[("", &[], ""), ("checksum", &[], "journal_checksum"), ("external", &[], "")],
+    &[
+        ("", &[], ""),
+        ("inline", &["-O", "inline_data"], ""),
+        ("quota", &["-O", "quota"], ""),
+        ("verity", &["-O", "verity"], ""),
+        ("casefold", &["-O", "casefold"], ""),
+    ],
+    &[("", &[], ""), ("nodelalloc", &[], "nodelalloc"), ("discard", &[], "discard")],
+];
+
+/// XFS: block size, sharing, exchanging, owners, log.
+const OF_XFS_WAYS: [&[Way]; 5] = [
+    &[
+        ("4k", &["-b", "size=4096"], ""),
+        ("2k", &["-b", "size=2048"], ""),
+        ("1k", &["-b", "size=1024"], ""),
+    ],
+    &[("reflink", &["-m", "reflink=1"], ""), ("", &["-m", "reflink=0"], "")],
+    &[("", &[], ""), ("exchange", &[], "")],
+    &[("", &["-m", "rmapbt=0"], ""), ("rmap", &["-m", "rmapbt=1"], "")],
+    &[("", &[], ""), ("smalllog", &["--unsupported", "-l", "size=10m"], ""), ("external", &[], "")],
+];
+
+/// Btrfs: copies, copy on write or compression, space cache.
+const OF_BTRFS_WAYS: [&[Way]; 3] = [
+    &[
+        ("single", &["-d", "single", "-m", "single"], ""),
+        ("dup", &["-d", "dup", "-m", "dup"], ""),
+        ("raid1", &["-d", "raid1", "-m", "raid1"], ""),
+    ],
+    &[
+        ("", &[], ""),
+        ("nocow", &[], "nodatacow"),
+        ("zstd", &[], "compress=zstd"),
+        ("lzo", &[], "compress=lzo"),
+    ],
+    &[("", &[], ""), ("v1", &["-R", "^free-space-tree"], "space_cache=v1")],
+];
+
+/// A cell of the matrix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// Which file system, and every way that is not the usual one, with `+` between them.
+    pub name: String,
+    /// Index into the ways of each list.
+    ways: Vec<usize>,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Ext4,
+    Xfs,
+    Btrfs,
+}
+
+impl Kind {
+    const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ext4 => "ext4",
+            Self::Xfs => "xfs",
+            Self::Btrfs => "btrfs",
+        }
+    }
+
+    fn lists(self) -> &'static [&'static [Way]] {
+        match self {
+            Self::Ext4 => &OF_EXT4,
+            Self::Xfs => &OF_XFS_WAYS,
+            Self::Btrfs => &OF_BTRFS_WAYS,
+        }
+    }
+
+    fn base(self) -> &'static FileSystem {
+        match self {
+            Self::Ext4 => &EXT4,
+            Self::Xfs => &XFS,
+            Self::Btrfs => &BTRFS,
+        }
+    }
+
+    fn size(self) -> Size {
+        match self {
+            Self::Ext4 => SMALL,
+            Self::Xfs => OF_XFS,
+            Self::Btrfs => OF_BTRFS,
+        }
+    }
+}
+
+impl Cell {
+    fn new(kind: Kind, ways: Vec<usize>) -> Self {
+        let chosen = kind.lists().iter().zip(&ways).map(|(list, n)| list[*n].0);
+        let words = std::iter::once(kind.name()).chain(chosen).filter(|word| !word.is_empty());
+        let name = words.collect::<Vec<_>>().join("+");
+        Self { name, ways, kind }
+    }
+
+    fn has(&self, word: &str) -> bool {
+        self.name.split('+').any(|w| w == word)
+    }
+
+    /// Whether there is such a thing: not everything goes together, and not everything moves.
+    fn makes_sense(&self) -> bool {
+        match self.kind {
+            // A journal of its own has the file system's block size.
+            Kind::Ext4 => !self.has("external") || self.has("4k"),
+            Kind::Xfs => {
+                let can_move = self.has("reflink") || self.has("rmap") || self.has("exchange");
+                // Until it exchanges, nothing moves there.
+                can_move && (XFS_EXCHANGES || self.has("reflink") || !self.has("exchange"))
+            }
+            Kind::Btrfs => true,
+        }
+    }
+
+    /// Its row, which stays for good.
+    fn bed(&self) -> Bed {
+        let base = self.kind.base();
+        let lists = self.kind.lists();
+        let chosen = || lists.iter().zip(&self.ways).map(|(list, n)| list[*n]);
+        let replaced = |arg: &&str| {
+            // What the rows above make in one way is chosen here.
+            !matches!(*arg, "-b" | "4096" | "-m" | "reflink=1")
+        };
+        let make = base.make.iter().copied().filter(replaced);
+        let make: Vec<&str> =
+            make.chain(chosen().flat_map(|(_, args, _)| args.iter().copied())).collect();
+        let options: Vec<&str> =
+            chosen().map(|(_, _, option)| option).filter(|o| !o.is_empty()).collect();
+        let expects = match self.kind {
+            Kind::Ext4 => BY_EXT4,
+            Kind::Xfs if self.has("reflink") => BY_SHARING,
+            Kind::Xfs => BY_SWAPPING,
+            // lzo does not shrink what the files hold, so that stays plain.
+            Kind::Btrfs if self.has("zstd") => BY_BOTH,
+            Kind::Btrfs => BY_SHARING,
+        };
+        let file_system = FileSystem {
+            name: self.name.clone().leak(),
+            make: make.leak(),
+            options: options.join(",").leak(),
+            beside_copy: base.beside_copy,
+            moved_by: expects,
+            check: base.check,
+            later: self.has("exchange").then_some(LaterFeature::EXCHANGE),
+        };
+        let file_system: &'static FileSystem = Box::leak(Box::new(file_system));
+        let bed = engine(file_system.name, file_system, self.kind.size(), expects);
+        let exchanges = self.has("exchange");
+        let bed = if exchanges { exchanging(bed, self.has("reflink")) } else { bed };
+        Bed {
+            whole_files: bed.expects == BY_SWAPPING,
+            data_syncs: self.kind != Kind::Ext4 || EXT4_KEEPS_DATA_SYNCS,
+            second: match self.kind {
+                Kind::Ext4 => self.has("external").then_some(Second::Journal),
+                Kind::Xfs => self.has("external").then_some(Second::Log),
+                Kind::Btrfs => self.has("raid1").then_some(Second::Mirror),
+            },
+            // Each copy takes room.
+            bytes: if self.has("dup") { bed.bytes * 2 } else { bed.bytes },
+            ..bed
+        }
+    }
+}
+
+/// Every cell that makes sense.
+pub fn all() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for kind in Kind::ALL {
+        let mut ways: Vec<Vec<usize>> = vec![Vec::new()];
+        for list in kind.lists() {
+            let longer = |ways: Vec<usize>| {
+                (0..list.len()).map(move |n| ways.iter().copied().chain([n]).collect())
+            };
+            ways = ways.into_iter().flat_map(longer).collect();
+        }
+        cells.extend(ways.into_iter().map(|ways| Cell::new(kind, ways)));
+    }
+    cells.retain(Cell::makes_sense);
+    cells
+}
+
+/// Features that the running kernel cannot mount: cells with them are not tried.
+#[derive(Clone, Debug, Default)]
+pub struct Lacking(Vec<&'static str>);
+
+impl Lacking {
+    /// Tries those of ext4 that kernels may be built without.
+    ///
+    /// # Panics
+    /// When there is no room for an image.
+    pub fn of_this_kernel() -> Self {
+        let cannot = |word: &&str| {
+            let dir = tempfile::tempdir().expect("a directory");
+            let (disk, mnt) = (dir.path().join("disk"), dir.path().join("mnt"));
+            let made = File::create(&disk).and_then(|file| file.set_len(32 << 20));
+            made.and_then(|()| fs::create_dir(&mnt)).expect("an image");
+            EXT4.make(&disk, &["-O", word]);
+            let device = LoopDevice::attach(&disk);
+            let node = Path::new(device.node());
+            let mounted = Mounted::new(&EXT4, node, &mnt, "");
+            let cannot = mounted.is_err();
+            mounted.into_iter().for_each(Mounted::unmount);
+            device.detach();
+            cannot
+        };
+        Self(["quota", "verity", "casefold"].into_iter().filter(cannot).collect())
+    }
+
+    /// Whether this kernel can mount the cell.
+    pub fn allows(&self, cell: &Cell) -> bool {
+        !self.0.iter().any(|word| cell.has(word))
+    }
+}
+
+impl std::fmt::Display for Lacking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0.is_empty() {
+            true => write!(f, "this kernel can mount every cell"),
+            false => write!(
+                f,
+                "not tried, because this kernel cannot mount it: ext4 with {}",
+                self.0.join(", ")
+            ),
+        }
+    }
+}
+
+/// So many cells that can be mounted, drawn by seed: file systems in turn, each cell once.
+pub fn draw(count: usize, seed: u64, lacking: &Lacking) -> Vec<Cell> {
+    let mut random = Random::new(seed);
+    let mut cells = all();
+    cells.retain(|cell| lacking.allows(cell));
+    random.shuffle(&mut cells);
+    let mut drawn: Vec<Cell> = Vec::new();
+    for kind in Kind::ALL.into_iter().cycle().take(count) {
+        match cells.iter().position(|cell| cell.kind == kind) {
+            Some(n) => drawn.push(cells.swap_remove(n)),
+            None => continue,
+        }
+    }
+    drawn
+}
+
+/// The row of the cell with this name.
+pub fn named(name: &str) -> Option<&'static Bed> {
+    static KNOWN: Mutex<BTreeMap<String, &'static Bed>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(bed) = known.get(name) {
+        return Some(bed);
+    }
+    let cell = all().into_iter().find(|cell| cell.name == name)?;
+    let bed: &'static Bed = Box::leak(Box::new(cell.bed()));
+    known.insert(name.to_owned(), bed);
+    Some(bed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_cell_has_a_name_of_its_own_and_a_row() {
+        let cells = all();
+        let names: BTreeSet<&str> = cells.iter().map(|cell| cell.name.as_str()).collect();
+        assert_eq!(names.len(), cells.len());
+        assert!(cells.len() > 300, "{}", cells.len());
+        let bed = named("ext4+1k+nolock+quota").unwrap();
+        assert_eq!(bed.file_system.options, "dioread_nolock");
+        assert!(bed.file_system.make.ends_with(&["-b", "1024", "-O", "quota"]), "{bed:?}");
+        assert!(named("ext4+3k").is_none());
+        let drawn = draw(9, 7, &Lacking::default());
+        assert_eq!(drawn, draw(9, 7, &Lacking::default()));
+        assert_eq!(drawn.iter().filter(|cell| cell.kind == Kind::Xfs).count(), 3);
+    }
+}

@@ -1,0 +1,154 @@
+//! What `fragmend apply` must leave alone: file systems made and mounted in ways that keep no
+//! order, or on which the kernel moves nothing. It has to say so, and not a block may move.
+
+use fragmend_testbed::bench::markdown;
+use fragmend_testbed::cleanup::{self, Undo};
+use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS_PLAIN};
+use fragmend_testbed::fragment::{interleaved, is_intact};
+use fragmend_testbed::loop_device::LoopDevice;
+use fragmend_testbed::process::finish;
+use fragmend_testbed::tools;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+
+/// One way in which nothing may move.
+#[derive(Debug)]
+pub struct Refusal {
+    /// As in the table.
+    pub name: &'static str,
+    file_system: &'static FileSystem,
+    make: &'static [&'static str],
+    mount: &'static str,
+    /// What is said: of the whole file system, or of each file.
+    says: &'static str,
+    how: How,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// Nothing is touched, and the exit code says so.
+    Whole,
+    /// The same, asked for without a move: where a bug would hang the kernel.
+    Dry,
+    /// Each range is left alone.
+    Ranges,
+}
+
+const fn row(
+    name: &'static str,
+    file_system: &'static FileSystem,
+    make: &'static [&'static str],
+    mount: &'static str,
+    says: &'static str,
+    how: How,
+) -> Refusal {
+    Refusal { name, file_system, make, mount, says, how }
+}
+
+const NO_ORDER: &str = "a power cut could leave moved ranges without their data";
+
+/// All that is refused.
+pub static REFUSALS: [Refusal; 10] = [
+    row("ext4, fast_commit", &EXT4, &["-O", "fast_commit"], "", "fast commits", How::Dry),
+    row("ext4, nobarrier", &EXT4, &[], "nobarrier", NO_ORDER, How::Whole),
+    row("ext4, barrier=0", &EXT4, &[], "barrier=0", NO_ORDER, How::Whole),
+    row("ext4, data=writeback", &EXT4, &[], "data=writeback", NO_ORDER, How::Whole),
+    row(
+        "ext4, data=writeback, journal_async_commit",
+        &EXT4,
+        &[],
+        "data=writeback,journal_async_commit",
+        NO_ORDER,
+        How::Whole,
+    ),
+    row("ext4, data=journal", &EXT4, &[], "data=journal", "data=journal", How::Whole),
+    row("ext4, no journal", &EXT4, &["-O", "^has_journal"], "", NO_ORDER, How::Whole),
+    row("ext4, bigalloc", &EXT4, &["-O", "bigalloc"], "", "", How::Ranges),
+    row("xfs, nothing", &XFS_PLAIN, &[], "", "could not replay the swap", How::Ranges),
+    row("btrfs, nobarrier", &BTRFS, &[], "nobarrier", NO_ORDER, How::Whole),
+];
+
+impl Refusal {
+    /// Tries it; gives the words in which it was refused.
+    ///
+    /// # Errors
+    /// What was done that must not be, or not said.
+    ///
+    /// # Panics
+    /// When the file system cannot be made or mounted.
+    pub fn tried(&self) -> Result<String, String> {
+        const BYTES: u64 = 512 << 10;
+        let dir = tempfile::Builder::new().prefix("fragmend-refused-").tempdir().expect("space");
+        let _tree = cleanup::register(Undo::Tree(dir.path().to_owned()));
+        let (disk, mnt) = (dir.path().join("disk"), dir.path().join("mnt"));
+        let made = File::create(&disk).and_then(|file| file.set_len(320 << 20));
+        made.and_then(|()| fs::create_dir(&mnt)).expect("an image");
+        self.file_system.make(&disk, self.make);
+        let device = LoopDevice::attach(&disk);
+        let node = Path::new(device.node());
+        let mounted = crate::mounted::Mounted::new(self.file_system, node, &mnt, self.mount)
+            .expect("a mount");
+        let file = mnt.join("file");
+        interleaved(&file, BYTES, &[8192], true).expect("a fragmented file");
+        let before = tools::extents(&file);
+        let plan = dir.path().join("plan.json");
+        let mut command = Command::new(tools::fragmend());
+        command.args(["plan", "--quiet", "--policy", "whole-file", "-o"]).arg(&plan);
+        finish(command.arg(&file)).expect(&[0, 2]);
+        let mut command = Command::new(tools::fragmend());
+        command.arg("apply").arg(&plan).arg("--json");
+        if self.how == How::Dry {
+            command.arg("--dry-run");
+        }
+        let ended = finish(&mut command);
+        let after = tools::extents(&file);
+        let intact = is_intact(&file, BYTES).expect("the file");
+        mounted.unmount();
+        device.detach();
+        let said = match self.how {
+            How::Whole | How::Dry => ended.stderr.trim().to_owned(),
+            How::Ranges => reasons(&ended.stdout)?,
+        };
+        let refused = self.how == How::Ranges || ended.status.code() == Some(4);
+        match () {
+            () if !intact || after != before => Err(format!("{} pieces: {after} now", before)),
+            () if !refused => Err(format!("not refused ({}): {said}", ended.status)),
+            () if !said.contains(self.says) || said.is_empty() => Err(format!("it said: {said}")),
+            () => Ok(said),
+        }
+    }
+}
+
+/// Why ranges were left alone; none may have moved.
+fn reasons(receipts: &str) -> Result<String, String> {
+    let mut said = Vec::new();
+    for line in receipts.lines() {
+        let event: Value = serde_json::from_str(line).map_err(|e| e.to_string())?;
+        if event["event"] == "range" {
+            if event["outcome"] == "moved" || event["moved_bytes"] != 0 {
+                return Err(format!("moved: {line}"));
+            }
+            let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
+            said.push(format!("{}: {}", text("reason"), text("detail")));
+        }
+    }
+    said.dedup();
+    Ok(said.join("; "))
+}
+
+/// Tries all of them; gives a table, and how many were not refused as they must be.
+pub fn table() -> (String, usize) {
+    let tried: Vec<(&str, Result<String, String>)> =
+        REFUSALS.iter().map(|refusal| (refusal.name, refusal.tried())).collect();
+    let wrong = tried.iter().filter(|(_, said)| said.is_err()).count();
+    let cells = |(name, said): (&str, Result<String, String>)| match said {
+        Ok(said) => vec![name.to_owned(), said.replace('|', "/")],
+        Err(why) => vec![name.to_owned(), format!("WRONG: {why}")],
+    };
+    (
+        markdown::table(&["refused", "in these words"], 1, tried.into_iter().map(cells).collect()),
+        wrong,
+    )
+}
