@@ -13,9 +13,8 @@ pub use parse::MOST_RANGES;
 use crate::check::{Checker, Totals};
 use crate::file::{Device, FORMAT, Plan, PlanError, PlannedFile, SCHEMA_VERSION};
 use fragmend_sys::input;
-use parse::{Devices, Mark, Marks, Whole, parse};
+use parse::{Head, Mark, Whole, parse};
 use std::fs::File;
-use std::marker::PhantomData;
 use std::path::Path;
 
 /// More than any real plan.
@@ -66,15 +65,16 @@ impl PlanFile {
     /// # Errors
     /// Every kind of [`PlanError`]; never a panic, whatever the file holds.
     pub fn open(path: &Path) -> Result<Self, PlanError> {
-        let (file, marks) = Marks::at(path)?;
+        let (file, head) = head_of(path)?;
         let name = path.display().to_string();
         let foreign = |why: String| PlanError::Foreign { path: name.clone(), why };
-        match marks.schema_version {
+        match head.schema_version {
             Some(Mark::Number(v)) if v == u64::from(SCHEMA_VERSION) => {}
             Some(Mark::Number(found)) => return Err(PlanError::Version { path: name, found }),
             _ => return Err(foreign("no schema_version".into())),
         }
-        let devices = parse(&file, &name, Devices)?.ok_or_else(|| foreign("no devices".into()))?;
+        let head = Head { with_devices: true, ..Head::default() }.read(&file, &name)?;
+        let devices = head.devices.ok_or_else(|| foreign("no devices".into()))?;
         let mut plan = Self { name, file, devices, totals: Totals::default() };
         plan.totals = plan.read(&mut drop)?;
         Ok(plan)
@@ -82,7 +82,7 @@ impl PlanFile {
 
     /// Whether there is a plan at `path`, of whatever version.
     pub fn is_at(path: &Path) -> bool {
-        Marks::at(path).is_ok()
+        head_of(path).is_ok()
     }
 
     /// Reads it through and checks it; `visit` gets each file that makes sense.
@@ -124,20 +124,18 @@ impl PlanSource for PlanFile {
     }
 }
 
-impl Marks {
-    /// Those of a file that says that it is a plan.
-    fn at(path: &Path) -> Result<(File, Self), PlanError> {
-        let name = path.display().to_string();
-        let io_error = |source| PlanError::Io { path: name.clone(), source };
-        let foreign = |why: String| PlanError::Foreign { path: name.clone(), why };
-        let file = input::open(path).map_err(io_error)?;
-        if file.metadata().map_err(io_error)?.len() > LARGEST_FILE {
-            return Err(foreign("too large".into()));
-        }
-        let marks: Self = parse(&file, &name, PhantomData)?;
-        if !matches!(&marks.format, Some(Mark::Text(format)) if format == FORMAT) {
-            return Err(foreign(format!("no \"format\": \"{FORMAT}\"")));
-        }
-        Ok((file, marks))
+/// The head of a file that says that it is a plan.
+fn head_of(path: &Path) -> Result<(File, Head), PlanError> {
+    let name = path.display().to_string();
+    let io_error = |source| PlanError::Io { path: name.clone(), source };
+    let foreign = |why: String| PlanError::Foreign { path: name.clone(), why };
+    let file = input::open(path).map_err(io_error)?;
+    if file.metadata().map_err(io_error)?.len() > LARGEST_FILE {
+        return Err(foreign("too large".into()));
     }
+    let head = Head::default().read(&file, &name)?;
+    if !matches!(&head.format, Some(Mark::Text(format)) if format == FORMAT) {
+        return Err(foreign(format!("no \"format\": \"{FORMAT}\"")));
+    }
+    Ok((file, head))
 }

@@ -135,45 +135,72 @@ impl<'de> Visitor<'de> for AnyMark {
     }
 }
 
-/// What tells a plan file from others.
-#[derive(Deserialize)]
-pub(super) struct Marks {
+/// What tells a plan file from others, and what its files are checked against. A plan begins with
+/// them: no more of it is read than that takes.
+#[derive(Debug, Default)]
+pub(super) struct Head {
     pub format: Option<Mark>,
     pub schema_version: Option<Mark>,
+    /// Read only if `with_devices`.
+    pub devices: Option<Vec<Device>>,
+    pub with_devices: bool,
 }
 
-/// The devices of a plan, and nothing else of it.
-pub(super) struct Devices;
+impl Head {
+    /// Reads the head of a file.
+    pub fn read(mut self, file: &File, name: &str) -> Result<Self, PlanError> {
+        match parse(file, name, HeadSeed(&mut self)) {
+            // Not read to its end: whether the rest is a plan will show.
+            Err(_) if self.is_whole() => Ok(self),
+            read => read.map(|()| self),
+        }
+    }
 
-impl<'de> DeserializeSeed<'de> for Devices {
-    type Value = Option<Vec<Device>>;
+    fn is_whole(&self) -> bool {
+        let devices = !self.with_devices || self.devices.is_some();
+        self.format.is_some() && self.schema_version.is_some() && devices
+    }
+}
 
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+struct HeadSeed<'a>(&'a mut Head);
+
+impl<'de> DeserializeSeed<'de> for HeadSeed<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
         from.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for Devices {
-    type Value = Option<Vec<Device>>;
+impl<'de> Visitor<'de> for HeadSeed<'_> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str("a plan")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-        let mut devices: Option<Vec<Device>> = None;
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<String>()? {
-            if key != "devices" {
-                map.next_value::<IgnoredAny>()?;
-                continue;
+            match key.as_str() {
+                "format" => self.0.format = Some(map.next_value()?),
+                "schema_version" => self.0.schema_version = Some(map.next_value()?),
+                "devices" if self.0.with_devices => {
+                    let mut devices: Vec<Device> = Vec::new();
+                    map.next_value_seed(Each::new(|device| {
+                        devices.push(device);
+                        devices.len() <= MOST_DEVICES
+                    }))?;
+                    self.0.devices = Some(devices);
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
             }
-            let devices = devices.insert(Vec::new());
-            map.next_value_seed(Each::new(|device| {
-                devices.push(device);
-                devices.len() <= MOST_DEVICES
-            }))?;
+            if self.0.is_whole() {
+                return Err(A::Error::custom("enough"));
+            }
         }
-        Ok(devices)
+        Ok(())
     }
 }
 
