@@ -2,7 +2,9 @@
 #ifndef FRAGMEND_FILTER_H
 #define FRAGMEND_FILTER_H
 
-#define MAX_DEPTH 128 /* directories above a file; deeper files count as outside */
+#define MAX_DEPTH 1024 /* directories above a file; accesses to deeper ones are counted */
+
+enum verdict { OUTSIDE, BELOW, TOO_DEEP };
 
 /* The device that `stat` names. Each subvolume of Btrfs has one of its own, and inode numbers are
  * unique only there. */
@@ -19,9 +21,11 @@ static __always_inline __u32 device_of(struct inode *inode)
 }
 
 /* Walks up from a directory entry and compares each inode with the roots, which user space enters
- * with generation 0: not every file system tells it. */
-static __noinline int below_a_root(struct dentry *dentry)
+ * with generation 0: not every file system tells it. Global, so that the verifier checks it once
+ * and not once per caller. */
+__attribute__((noinline)) int below_a_root(__u64 entry)
 {
+	struct dentry *dentry = (void *)entry;
 	struct file_key key = {};
 	struct dentry *parent;
 	struct inode *inode;
@@ -29,18 +33,18 @@ static __noinline int below_a_root(struct dentry *dentry)
 
 	for (depth = 0; depth < MAX_DEPTH; depth++) {
 		if (!dentry)
-			return 0;
+			return OUTSIDE;
 		inode = BPF_CORE_READ(dentry, d_inode);
 		key.inode = BPF_CORE_READ(inode, i_ino);
 		key.device = device_of(inode);
 		if (bpf_map_lookup_elem(&roots, &key))
-			return 1;
+			return BELOW;
 		parent = BPF_CORE_READ(dentry, d_parent);
 		if (parent == dentry)
-			return 0;
+			return OUTSIDE;
 		dentry = parent;
 	}
-	return 0;
+	return TOO_DEEP;
 }
 
 /* Some name of an inode, where no open file says which one was used. */
@@ -53,20 +57,35 @@ static __always_inline struct dentry *any_name(struct inode *inode)
 	return (void *)node - bpf_core_field_offset(struct dentry, d_u.d_alias);
 }
 
+/* Whether this verdict admits an access; one that says nothing is counted. */
+static __always_inline int told(__u8 verdict)
+{
+	struct stats *s;
+
+	if (verdict == TOO_DEEP) {
+		s = my_stats();
+		if (s)
+			s->too_deep++;
+	}
+	return verdict == BELOW;
+}
+
 static __always_inline int wanted_file(struct file *file, struct inode *inode, struct file_key *key)
 {
 	__u8 *known, verdict;
 	struct dentry *dentry;
 
 	known = bpf_map_lookup_elem(&verdicts, key);
-	if (known)
-		return *known;
+	if (known) {
+		verdict = *known;
+		return told(verdict);
+	}
 	dentry = file ? BPF_CORE_READ(file, f_path.dentry) : any_name(inode);
-	verdict = below_a_root(dentry);
+	verdict = below_a_root((__u64)dentry);
 	/* Another of its names may lie below a root: a "no" for one name says nothing then. */
-	if (verdict || BPF_CORE_READ(inode, i_nlink) <= 1)
+	if (verdict == BELOW || BPF_CORE_READ(inode, i_nlink) <= 1)
 		bpf_map_update_elem(&verdicts, key, &verdict, BPF_ANY);
-	return verdict;
+	return told(verdict);
 }
 
 static __always_inline void name_of(struct task_struct *task, char comm[16])

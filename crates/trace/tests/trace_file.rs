@@ -18,6 +18,7 @@ fn event(i: u64) -> Event {
         file: file(i % FILES),
         offset: (5 << 32) + i * 4096,
         length: 4096,
+        bytes: 4096 * (1 + i % 3),
         count: 1 + (i % 3) as u32,
         pid: u32::MAX - 1,
         thread: (i % 5) as u32,

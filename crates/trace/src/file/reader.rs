@@ -12,7 +12,8 @@ use super::checksum;
 use super::schema::{self, column};
 use super::source::Source;
 use super::text;
-use crate::meta::{KEY, Meta, SCHEMA_VERSION};
+use crate::event::is_possible;
+use crate::meta::{KEY, Meta, OLDEST_VERSION, SCHEMA_VERSION};
 use crate::{Access, FileAccesses, Op, TraceError};
 use fragmend_layout::FileId;
 use parquet::column::reader::get_typed_column_reader;
@@ -35,6 +36,9 @@ pub struct Trace {
     pub files: Vec<FileAccesses>,
     /// How it was recorded.
     pub meta: Meta,
+    /// Rows that cannot be true, or are of an operation that this version does not know; they are
+    /// left out.
+    pub skipped: u64,
 }
 
 /// Which accesses to keep; the default keeps all.
@@ -64,7 +68,8 @@ pub fn read(path: &Path, filter: &Filter) -> Result<Trace, TraceError> {
         .map(|group| guarded(|| read_group(reader.get_row_group(group)?.as_ref(), filter)))
         .collect::<Result<Vec<_>, Reason>>()
         .map_err(|e| corrupt(path, e))?;
-    Ok(Trace { files: join(groups), meta })
+    let skipped = groups.iter().map(|group| group.skipped).sum();
+    Ok(Trace { files: join(groups), meta, skipped })
 }
 
 /// Reads only what a trace says about itself.
@@ -97,17 +102,17 @@ fn open(path: &Path) -> Result<(SerializedFileReader<Source>, Source, Meta), Tra
     }
     let reader =
         guarded(|| Ok(SerializedFileReader::new(source.clone())?)).map_err(|e| corrupt(path, e))?;
-    let meta = {
+    let meta: Meta = {
         let json = key_value(reader.metadata(), KEY)
             .ok_or_else(|| foreign("a Parquet file of something else"))?;
         let version: Versioned = serde_json::from_str(json).map_err(|e| corrupt(path, e.into()))?;
         let (found, known) = (version.schema_version, SCHEMA_VERSION);
-        if found != known {
+        if !(OLDEST_VERSION..=known).contains(&found) {
             return Err(TraceError::Version { path: path.to_owned(), found, known });
         }
         serde_json::from_str(json).map_err(|e| corrupt(path, e.into()))?
     };
-    schema::check(reader.metadata().file_metadata().schema())
+    schema::check(reader.metadata().file_metadata().schema(), meta.schema_version)
         .map_err(|e| corrupt(path, e.into()))?;
     Ok((reader, source, meta))
 }
@@ -142,6 +147,7 @@ fn corrupt(path: &Path, reason: Reason) -> TraceError {
 /// The accesses of one row group, files in order of first appearance.
 struct Group {
     files: Vec<(FileId, Option<ByteArray>, Vec<Access>)>,
+    skipped: u64,
 }
 
 fn read_group(group: &dyn RowGroupReader, filter: &Filter) -> Result<Group, Reason> {
@@ -193,8 +199,12 @@ fn read_group(group: &dyn RowGroupReader, filter: &Filter) -> Result<Group, Reas
     let length = values::<Int32Type>(group, column::LENGTH, rows)?;
     let count = values::<Int32Type>(group, column::COUNT, rows)?;
     let thread = values::<Int32Type>(group, column::THREAD, rows)?;
+    let mut skipped = 0;
     for row in 0..rows {
-        let op = Op::from_name(ops[row].data()).ok_or("unknown operation")?;
+        let Some(op) = Op::from_name(ops[row].data()) else {
+            skipped += 1;
+            continue;
+        };
         let access = Access {
             offset: offset[row] as u64,
             length: length[row] as u32,
@@ -204,8 +214,9 @@ fn read_group(group: &dyn RowGroupReader, filter: &Filter) -> Result<Group, Reas
             direct: direct[row],
             windowed: windowed[row],
         };
-        if access.offset.checked_add(access.length.into()).is_none_or(|end| end > i64::MAX as u64) {
-            return Err("an access beyond the largest file".into());
+        if !is_possible(access.offset, access.length) || access.count == 0 {
+            skipped += 1;
+            continue;
         }
         let file = file_of[row] as usize;
         if keep_file[file] && (filter.ops.is_empty() || filter.ops.contains(&op)) {
@@ -213,7 +224,7 @@ fn read_group(group: &dyn RowGroupReader, filter: &Filter) -> Result<Group, Reas
         }
     }
     files.retain(|(_, _, accesses)| !accesses.is_empty());
-    Ok(Group { files })
+    Ok(Group { files, skipped })
 }
 
 /// All values of one required column.

@@ -13,7 +13,7 @@ use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::os::unix::ffi::OsStrExt;
@@ -94,6 +94,11 @@ impl TraceWriter {
         self.names.paths.len()
     }
 
+    /// Of these, files whose path has not been found.
+    pub fn files_without_path(&self) -> usize {
+        self.names.paths.values().filter(|path| path.is_none()).count()
+    }
+
     /// Completes the trace, makes it durable and gives it its name. The size in bytes is returned.
     /// [`Meta::data`] is filled in here.
     ///
@@ -124,6 +129,7 @@ impl TraceWriter {
         self.rows.write(&mut group).map_err(|e| encode(&self.target, e))?;
         group.close().map_err(|e| encode(&self.target, e))?;
         self.rows.clear();
+        self.names.ask_again();
         Ok(())
     }
 }
@@ -148,6 +154,8 @@ fn encode(target: &Path, error: ParquetError) -> TraceError {
 struct Names {
     find_path: FindPath,
     paths: HashMap<FileId, Option<ByteArray>>,
+    /// Those without one that were asked for since the last row group.
+    unknown: HashSet<FileId>,
     comms: HashMap<[u8; 16], ByteArray>,
     ops: [ByteArray; Op::ALL.len()],
     last: Option<(FileId, Option<ByteArray>)>,
@@ -156,7 +164,14 @@ struct Names {
 impl Names {
     fn new(find_path: FindPath) -> Self {
         let ops = Op::ALL.map(|op| ByteArray::from(op.name()));
-        Self { find_path, paths: HashMap::new(), comms: HashMap::new(), ops, last: None }
+        Self {
+            find_path,
+            paths: HashMap::new(),
+            unknown: HashSet::new(),
+            comms: HashMap::new(),
+            ops,
+            last: None,
+        }
     }
 
     fn path(&mut self, file: FileId) -> Option<ByteArray> {
@@ -165,12 +180,28 @@ impl Names {
         {
             return path.clone();
         }
-        let path = self.paths.entry(file).or_insert_with(|| {
-            let path = (self.find_path)(file)?;
-            Some(text::escape(path.as_os_str().as_bytes()).into_bytes().into())
-        });
+        let path = match self.paths.get(&file) {
+            Some(Some(path)) => Some(path.clone()),
+            Some(None) if self.unknown.contains(&file) => None,
+            _ => {
+                let found = (self.find_path)(file);
+                let path: Option<ByteArray> =
+                    found.map(|p| text::escape(p.as_os_str().as_bytes()).into_bytes().into());
+                if path.is_none() {
+                    self.unknown.insert(file);
+                }
+                self.paths.insert(file, path.clone());
+                path
+            }
+        };
         self.last = Some((file, path.clone()));
-        path.clone()
+        path
+    }
+
+    /// A path that was not found may be known later, when somebody has walked to the file.
+    fn ask_again(&mut self) {
+        self.unknown.clear();
+        self.last = None;
     }
 
     fn comm(&mut self, comm: [u8; 16]) -> ByteArray {
@@ -202,6 +233,7 @@ struct Rows {
     comm: Vec<ByteArray>,
     path: Vec<ByteArray>,
     path_present: Vec<i16>,
+    bytes: Vec<i64>,
 }
 
 impl Rows {
@@ -223,6 +255,7 @@ impl Rows {
         let path = names.path(event.file);
         self.path_present.push(i16::from(path.is_some()));
         self.path.extend(path);
+        self.bytes.push(event.bytes as i64);
     }
 
     /// Writes the columns in the order of [`schema::MESSAGE`].
@@ -241,7 +274,8 @@ impl Rows {
         column::<Int32Type>(group, &self.thread, None)?;
         column::<Int32Type>(group, &self.uid, None)?;
         column::<ByteArrayType>(group, &self.comm, None)?;
-        column::<ByteArrayType>(group, &self.path, Some(&self.path_present))
+        column::<ByteArrayType>(group, &self.path, Some(&self.path_present))?;
+        column::<Int64Type>(group, &self.bytes, None)
     }
 
     /// Empties the columns but keeps their room.
@@ -262,6 +296,7 @@ impl Rows {
         self.comm.clear();
         self.path.clear();
         self.path_present.clear();
+        self.bytes.clear();
     }
 }
 
