@@ -191,7 +191,7 @@ fn show(bar: &ProgressBar, options: &Options, progress: &Progress) {
 
 fn print_summary(args: &Args, summary: &Summary, ui: &Ui) -> anyhow::Result<()> {
     let report = report_of(args, summary);
-    let mut out = std::io::stdout().lock();
+    let mut out = ui.out();
     if ui.json {
         serde_json::to_writer(&mut out, &report)?;
         writeln!(out)?;

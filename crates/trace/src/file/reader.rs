@@ -24,7 +24,6 @@ use parquet::file::serialized_reader::SerializedFileReader;
 use rayon::prelude::*;
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -90,7 +89,7 @@ pub fn is_trace(path: &Path) -> bool {
 
 fn open(path: &Path) -> Result<(SerializedFileReader<Source>, Source, Meta), TraceError> {
     let io = |what| TraceError::io(path, what);
-    let file = File::open(path).map_err(io("cannot open the trace"))?;
+    let file = fragmend_sys::input::open(path).map_err(io("cannot open the trace"))?;
     let kind = file.metadata().map_err(io("cannot open the trace"))?;
     let foreign = |reason: &str| TraceError::NotATrace { path: path.into(), reason: reason.into() };
     if !kind.is_file() {
