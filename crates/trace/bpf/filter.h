@@ -28,9 +28,9 @@ struct climb {
 	__u32 ended;
 };
 
-/* Some steps of it. Each inode is compared with the roots, which user space enters with generation 0:
- * not every file system tells it. Global, so that the verifier checks it once and not once per
- * caller and turn. */
+/* Some steps of it. Each inode is compared with the roots, which user space enters with
+ * generation 0: not every file system tells it. Global, so that the verifier checks it once and
+ * not once per caller and turn. */
 __attribute__((noinline)) int climb(struct climb *climb)
 {
 	struct file_key key = {};

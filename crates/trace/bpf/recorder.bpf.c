@@ -111,8 +111,8 @@ static __always_inline __u64 at_most_one_call(__u64 length)
 
 #define VECTORS 32
 
-/* The bytes of at most VECTORS of them. Global for the verifier's sake, and so an int; what a program makes of
- * its vectors after they were submitted may come to anything. */
+/* The bytes of at most VECTORS of them. Global for the verifier's sake, and so an int; what a
+ * program makes of its vectors after they were submitted may come to anything. */
 __attribute__((noinline)) int some_vectors(__u64 vector, __u32 count)
 {
 	struct iovec one;
