@@ -26,6 +26,8 @@
 //! | [`mapping`] | reading and storing to a file through a shared mapping, for tests (`mmap(2)`) |
 //! | [`process`] | this process's own I/O account, priority and pressure |
 //! | [`users`] | user names (`getpwnam_r`) |
+//! | [`session`] | which boot, which mounting, which disk (`statx(2)`, sysfs) |
+//! | [`signals`] | putting signals off (`sigaction(2)`) |
 //! | [`shutdown`] | cutting the power of a file system, for tests |
 
 pub mod block;
@@ -45,7 +47,9 @@ pub mod mapping;
 pub mod mounts;
 pub mod move_ext;
 pub mod process;
+pub mod session;
 pub mod shutdown;
+pub mod signals;
 pub mod swapext;
 pub mod users;
 pub mod xfs;
