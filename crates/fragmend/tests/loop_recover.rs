@@ -178,6 +178,17 @@ fn loop_a_file_in_use_waits_for_another_time() {
 }
 
 #[test]
+fn loop_a_deleted_file_that_is_still_open_is_let_go() {
+    let image = Image::ext4(320 << 20);
+    let file = punched(&image);
+    let held = File::open(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    told(&image, "file_gone", 0);
+    nothing_left(&image);
+    drop(held);
+}
+
+#[test]
 fn loop_damaged_and_foreign_records_are_kept() {
     let image = Image::ext4(320 << 20);
     let file = punched(&image);

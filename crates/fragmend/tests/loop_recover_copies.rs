@@ -75,6 +75,15 @@ fn loop_each_of_two_that_look_the_same_gets_its_own_back() {
         let (told, code) = recover(&[&copy.mount]);
         assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
         assert!(is_intact(&copy.file(), SIZE).unwrap() && is_zero(&file), "{told}");
+        // Something else is mounted over it: what is hidden is not looked for in what hides it.
+        let over = Image::ext4(32 << 20);
+        make_journal(&over);
+        run("mount", [OsStr::new("--bind"), over.path().as_os_str(), copy.mount.as_os_str()]);
+        let bound = cleanup::register(Undo::Mount(copy.mount.clone()));
+        let (told, code) = recover(&[&copy.mount]);
+        Undo::Mount(copy.mount.clone()).run();
+        drop(bound);
+        assert_eq!((outcomes(&told).len(), code), (0, 0), "{told}");
         // Both, whichever comes first.
         let (told, code) = recover(&[&copy.mount, &image.path()]);
         assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");

@@ -54,6 +54,7 @@ fn victim(image: &Image, name: &str) -> PathBuf {
     path
 }
 
+type Doing<'a> = &'a dyn Fn();
 type Change = Box<dyn Fn(&mut Record)>;
 
 /// One field each, and what must be said of it. None of these is filled in.
@@ -82,16 +83,22 @@ fn forgeries(image: &Image, other: &Image) -> Vec<(&'static str, Change)> {
         ("path up", change(|r| r.path = "../victim".into())),
         ("path of the root", change(|r| r.path = "/etc/passwd".into())),
         ("path with a zero", change(|r| r.path = OsString::from_vec(b"a\0b".to_vec()).into())),
-        ("no handle, path of another", change(|r| {
-            r.handle.bytes.clear();
-            r.path = "decoy".into();
-            r.generation ^= 1;
-        })),
-        ("no handle, path through a link", change(|r| {
-            r.handle.bytes.clear();
-            r.path = "link/victim".into();
-            r.inode += 100;
-        })),
+        (
+            "no handle, path of another",
+            change(|r| {
+                r.handle.bytes.clear();
+                r.path = "decoy".into();
+                r.generation ^= 1;
+            }),
+        ),
+        (
+            "no handle, path through a link",
+            change(|r| {
+                r.handle.bytes.clear();
+                r.path = "link/victim".into();
+                r.inode += 100;
+            }),
+        ),
         ("size less", change(|r| r.size -= 1)),
         ("size more", change(|r| r.size += 1)),
         ("size 0", change(|r| r.size = 0)),
@@ -128,8 +135,7 @@ fn of_range(image: &Image, file: &Path, start: u64, blocks: u64) -> (Record, Vec
 #[test]
 fn loop_no_field_of_a_record_is_believed() {
     for file_system in [&EXT4, &XFS] {
-        let (image, other) =
-            (Image::of(file_system, 320 << 20), Image::of(file_system, 320 << 20));
+        let (image, other) = (Image::of(file_system, 320 << 20), Image::of(file_system, 320 << 20));
         let [file, _, _] = ["victim", "decoy", "victim-2"].map(|name| victim(&image, name));
         victim(&other, "victim");
         std::os::unix::fs::symlink(other.path(), image.path().join("link")).unwrap();
@@ -208,11 +214,13 @@ fn loop_a_record_that_others_could_have_put_there_is_none() {
     let before = files(&image);
     let chown = |path: &Path, uid| std::os::unix::fs::chown(path, Some(uid), None).unwrap();
     let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-    let spoil: [(&str, &dyn Fn()); 7] = [
+    let spoil: [(&str, Doing); 7] = [
         ("another owner", &|| chown(&name, 1000)),
         ("the group may write", &|| mode(&name, 0o660)),
         ("all may write", &|| mode(&name, 0o602)),
-        ("a second name", &|| fs::hard_link(&name, image.path().join("lost+found/second")).unwrap()),
+        ("a second name", &|| {
+            fs::hard_link(&name, image.path().join("lost+found/second")).unwrap()
+        }),
         ("a link", &|| {
             let real = image.path().join("lost+found/real");
             fs::rename(&name, &real).unwrap();
@@ -242,7 +250,7 @@ fn loop_a_record_that_others_could_have_put_there_is_none() {
     // The directory itself.
     fs::write(&name, &bytes).unwrap();
     let elsewhere = image.path().join("lost+found/journal");
-    let spoil: [(&str, &dyn Fn(), &dyn Fn()); 4] = [
+    let spoil: [(&str, Doing, Doing); 4] = [
         ("another's", &|| chown(&dir, 1000), &|| chown(&dir, 0)),
         ("the group's", &|| mode(&dir, 0o770), &|| mode(&dir, 0o700)),
         ("open", &|| mode(&dir, 0o755), &|| mode(&dir, 0o700)),

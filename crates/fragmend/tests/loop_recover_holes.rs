@@ -18,7 +18,10 @@ use support::{SIZE, fragmented};
 const NOTE: usize = 56;
 
 fn punch(file: &Path) {
-    run("fallocate", ["-p", "-o", "8192", "-l", "65536"].map(OsStr::new).into_iter().chain([file.as_os_str()]));
+    run(
+        "fallocate",
+        ["-p", "-o", "8192", "-l", "65536"].map(OsStr::new).into_iter().chain([file.as_os_str()]),
+    );
 }
 
 /// Recovers, and wants the file as it is and the record as it was.

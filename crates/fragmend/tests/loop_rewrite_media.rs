@@ -82,7 +82,10 @@ fn loop_records_are_kept_where_they_outlast_a_power_cut_only() {
     let good = below.path().join("good");
     fs::create_dir(&good).unwrap();
     let bound = Mounted::new(at("bound"), &["--bind", good.to_str().unwrap()]);
-    run("mount", ["-o", "remount,bind,ro"].map(OsStr::new).into_iter().chain([bound.0.as_os_str()]));
+    run(
+        "mount",
+        ["-o", "remount,bind,ro"].map(OsStr::new).into_iter().chain([bound.0.as_os_str()]),
+    );
     journal(&bound.0, "mounted read-only");
     drop(bound);
     for (mkfs, options, words) in [

@@ -38,7 +38,11 @@ pub(crate) fn for_files(mount: &Mount) -> Result<(), String> {
             mount.fs_type
         ));
     }
-    ordered(mount).map_err(|why| format!("{why}, so a power cut could take away what was synced; --engine rewrite is not for it"))
+    ordered(mount).map_err(|why| {
+        format!(
+            "{why}, so a power cut could take away what was synced; --engine rewrite is not for it"
+        )
+    })
 }
 
 /// Whether a file system takes snapshots, so that a file may be there more than once.
@@ -53,7 +57,10 @@ pub(crate) fn snapshots(mount: &Mount) -> bool {
 pub(crate) fn for_records(mount: &Mount) -> Result<(), String> {
     let refuse = |why: String| {
         let what = "records of a rewrite must outlast a power cut";
-        Err(format!("{what}, and {} is {why}; keep them elsewhere (--journal DIR)", mount.point.display()))
+        Err(format!(
+            "{what}, and {} is {why}; keep them elsewhere (--journal DIR)",
+            mount.point.display()
+        ))
     };
     if let Err(why) = local(mount) {
         return refuse(format!("no place for them: {why}"));

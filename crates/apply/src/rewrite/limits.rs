@@ -20,12 +20,14 @@ const STACK: usize = 64 << 10;
 /// The limit, and how to raise it.
 pub(crate) fn allow(end: u64) -> io::Result<()> {
     if let Some(size) = getrlimit(Resource::Fsize).current.filter(|size| *size < end) {
-        let what = format!("files are limited to {size} bytes here (ulimit -f), the range ends at {end}");
+        let what =
+            format!("files are limited to {size} bytes here (ulimit -f), the range ends at {end}");
         return Err(io::Error::other(what));
     }
     let used = clock_gettime(ClockId::ProcessCPUTime).tv_sec.unsigned_abs();
     if let Some(most) = getrlimit(Resource::Cpu).maximum.filter(|most| *most < used + CPU_SECONDS) {
-        let what = format!("this process may use {most} s of a processor (ulimit -t), {used} are used");
+        let what =
+            format!("this process may use {most} s of a processor (ulimit -t), {used} are used");
         return Err(io::Error::other(what));
     }
     Ok(())
@@ -57,7 +59,8 @@ impl Room {
 /// Written to, so that the kernel has given it.
 fn filled(bytes: usize) -> io::Result<Vec<u8>> {
     let mut room = Vec::new();
-    let refused = |_| io::Error::new(io::ErrorKind::OutOfMemory, "no memory for a range (ulimit -v, -d)");
+    let refused =
+        |_| io::Error::new(io::ErrorKind::OutOfMemory, "no memory for a range (ulimit -v, -d)");
     room.try_reserve_exact(bytes).map_err(refused)?;
     room.resize(bytes, 1);
     Ok(black_box(room))

@@ -32,7 +32,9 @@ const SLACK_SECONDS: i64 = 10;
 const WINDOW_SECONDS: i64 = 60;
 
 /// The block's beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(C)]
 struct Note {
     boot: [u8; 16],

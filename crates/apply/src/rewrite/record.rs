@@ -101,7 +101,9 @@ pub enum BadRecord {
     #[error("a record of format {0}; this fragmend knows format {VERSION}")]
     Version(u32),
     /// Others could have put it there.
-    #[error("not a record of ours alone: it must be a regular file of ours, closed to writing by others, and with one name")]
+    #[error(
+        "not a record of ours alone: it must be a regular file of ours, closed to writing by others, and with one name"
+    )]
     NotOurs,
     /// Cut off, or not as it was written.
     #[error("damaged")]
@@ -176,15 +178,13 @@ impl Record {
         let path = rest[handle.len()..].get(..header.path_bytes.get() as usize);
         let path = path.ok_or(BadRecord::Damaged)?;
         let unsummed = Header { checksum: 0.into(), ..header };
-        if header.checksum.get() != checksum(&unsummed, handle, path) || header.reserved.get() != 0 {
+        if header.checksum.get() != checksum(&unsummed, handle, path) || header.reserved.get() != 0
+        {
             return Err(BadRecord::Damaged);
         }
         Ok(Self {
             fs: FsId { uuid: header.fs_uuid, fsid: header.fs_id.get() },
-            disk: Disk {
-                attached: header.disk_attached.get(),
-                lasting: header.disk_lasting.get(),
-            },
+            disk: Disk { attached: header.disk_attached.get(), lasting: header.disk_lasting.get() },
             inode: header.inode.get(),
             generation: header.generation.get(),
             handle: Handle { kind: header.handle_kind.get(), bytes: handle.to_vec() },
@@ -214,7 +214,10 @@ impl Record {
             (end.saturating_sub(start) > LONGEST_RANGE, "a longer range than is ever rewritten"),
             (self.size > largest - block, "a size that no file has"),
             (start >= self.size, "a range behind the end of the file"),
-            (within(self.size) && end > self.size.div_ceil(block.max(1)).saturating_mul(block), "a range that reaches beyond the end of the file"),
+            (
+                within(self.size) && end > self.size.div_ceil(block.max(1)).saturating_mul(block),
+                "a range that reaches beyond the end of the file",
+            ),
             (self.mtime.1 >= 1_000_000_000, "a time of modification that is none"),
             (self.handle.bytes.len() > LONGEST_HANDLE, "a handle that is too long"),
             (self.path.as_os_str().as_bytes().contains(&0), "a path that is none"),

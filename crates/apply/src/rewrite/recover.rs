@@ -198,7 +198,9 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
         Err(e) => return told.ended(Outcome::Failed, format!("the record: {e}")),
     };
     let sure = match () {
-        () if !home.is_certain(&record) => Err("this may be another disk than the one that was rewritten"),
+        () if !home.is_certain(&record) => {
+            Err("this may be another disk than the one that was rewritten")
+        }
         () if ground::snapshots(&home.mount) => Err("there may be other states of the file"),
         () => Ok(()),
     };
@@ -253,7 +255,9 @@ impl Closing<'_> {
             (Err(why), false) => match self.journal.set_aside(self.name) {
                 Ok(kept) => {
                     let kept = kept.display();
-                    let what = format!("{why}; the record is kept as {kept}: remove it, or rename it back and recover again where it belongs");
+                    let what = format!(
+                        "{why}; the record is kept as {kept}: remove it, or rename it back and recover again where it belongs"
+                    );
                     told.ended(Outcome::SetAside, what)
                 }
                 Err(e) => told.ended(Outcome::Failed, stays(e)),
@@ -326,9 +330,7 @@ impl Mending<'_> {
                 let told = Recovered { restored_bytes: bytes, ..told };
                 self.closing.close(told, Outcome::Restored)
             }
-            Err(e) => {
-                told.ended(Outcome::Failed, format!("{e}; the record stays, recover again"))
-            }
+            Err(e) => told.ended(Outcome::Failed, format!("{e}; the record stays, recover again")),
         }
     }
 

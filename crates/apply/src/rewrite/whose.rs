@@ -52,8 +52,12 @@ impl Home {
             Serves::Itself(mount) => {
                 let misplaced = || JournalError::Misplaced(journal.path().to_owned());
                 let home = Self::open(mount, true).ok_or_else(misplaced)?;
-                let dev = |of: &dyn Fn() -> rustix::io::Result<rustix::fs::Stat>| of().map(|s| s.st_dev);
-                let (top, dir) = (dev(&|| rustix::fs::fstat(&home.root)), dev(&|| rustix::fs::fstat(&journal.dir)));
+                let dev =
+                    |of: &dyn Fn() -> rustix::io::Result<rustix::fs::Stat>| of().map(|s| s.st_dev);
+                let (top, dir) = (
+                    dev(&|| rustix::fs::fstat(&home.root)),
+                    dev(&|| rustix::fs::fstat(&journal.dir)),
+                );
                 let named = journal.path() == mount.point.join(DIRECTORY);
                 if named && top.is_ok() && top == dir { Ok(Some(home)) } else { Err(misplaced()) }
             }
@@ -71,7 +75,8 @@ impl Home {
                     }
                 }
                 if homes.len() > 1 {
-                    let names: Vec<_> = homes.iter().map(|home| home.mount.point.display().to_string()).collect();
+                    let names: Vec<_> =
+                        homes.iter().map(|home| home.mount.point.display().to_string()).collect();
                     let journal = journal.path().to_owned();
                     return Err(JournalError::Ambiguous { journal, mounts: names.join(" and ") });
                 }

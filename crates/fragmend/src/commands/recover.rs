@@ -12,12 +12,16 @@ use fragmend_report::{Unit, human};
 use fragmend_sys::mounts::{self, Mount};
 use std::collections::HashSet;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Options of `fragmend recover`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The directory that was given to `apply --journal`
+    /// The directory that was given to `apply --journal`. Where copies of the file system are mounted as
+    /// well, nothing is done until PATH names the one that was rewritten. A record of which it is
+    /// not certain that its own file was found is kept as `NAME.record.kept`, exit code 1; renamed
+    /// back it is looked at again
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
     /// Look and tell, change nothing
@@ -89,19 +93,23 @@ fn local_mounts(paths: &[PathBuf]) -> anyhow::Result<Vec<Mount>> {
     {
         return Err(Usage(why).into());
     }
-    found.retain(|mount| engine::local(mount).is_ok());
+    found.retain(|mount| engine::local(mount).is_ok() && is_on_top(mount));
     let mut seen = HashSet::new();
     found.retain(|mount| seen.insert((mount.dev, mount.root.clone())));
     found.sort_by_key(|mount| (mount.has_option("ro"), mount.root.components().count()));
     Ok(found)
 }
 
+/// Whether a mount can be reached, and is not hidden by another one at the same place.
+fn is_on_top(mount: &Mount) -> bool {
+    let seen = |m: std::fs::Metadata| m.dev() == mount.dev;
+    // Subvolumes of Btrfs have numbers that the mount table does not show.
+    mount.fs_type == "btrfs" || std::fs::metadata(&mount.point).is_ok_and(seen)
+}
+
 /// The journals to look into, each with the file systems that it may serve: at the top of a mount
 /// that one alone, elsewhere whichever has its name.
-fn journals<'a>(
-    args: &Args,
-    mounts: &'a [Mount],
-) -> anyhow::Result<Vec<(PathBuf, Serves<'a>)>> {
+fn journals<'a>(args: &Args, mounts: &'a [Mount]) -> anyhow::Result<Vec<(PathBuf, Serves<'a>)>> {
     let Some(dir) = &args.journal else {
         return Ok(mounts.iter().map(|m| (m.point.join(DIRECTORY), Serves::Itself(m))).collect());
     };
