@@ -63,7 +63,7 @@ fn loop_a_hole_that_was_made_after_a_reboot_stays() {
         let record = journal(&image).join(&names(&journal(&image))[0]);
         // As if the note was made in another boot, or under other mounts of this one.
         let mut bytes = fs::read(&record).unwrap();
-        let note = Record::decode(&bytes).unwrap().note_start() as usize;
+        let note = Record::decode(&bytes).unwrap().note_start().unwrap() as usize;
         bytes[note + at] ^= 1;
         let sum = data_checksum(&bytes[note..note + NOTE]);
         bytes[note + NOTE..note + NOTE + 4].copy_from_slice(&sum.to_le_bytes());

@@ -19,6 +19,7 @@ use super::place::mtime;
 use super::record::{Record, data_checksum};
 use crate::bytes::{read_at, write_at};
 use fragmend_sys::session;
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -85,8 +86,8 @@ impl Session {
 pub(crate) struct Noting<'a> {
     /// The record's file.
     pub record: &'a OwnedFd,
-    /// Where in it notes are.
-    pub at: u64,
+    /// Where in it notes are; one of the first version has none, and its time of modification must do.
+    pub at: Option<u64>,
     /// The file itself.
     pub file: &'a OwnedFd,
     /// Who notes.
@@ -120,6 +121,11 @@ impl Noting<'_> {
     }
 
     fn note(&self, at_it: bool) -> io::Result<()> {
+        let Some(at) = self.at else {
+            let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+            let times = Timestamps { last_access: now, last_modification: now };
+            return Ok(rustix::fs::futimens(self.record, &times)?);
+        };
         let (seconds, nanoseconds) = mtime(self.file)?;
         let mut note = Note {
             boot: self.session.boot,
@@ -131,7 +137,7 @@ impl Noting<'_> {
             checksum: 0.into(),
         };
         note.checksum = note.sum().into();
-        write_at(self.record, note.as_bytes(), self.at)
+        write_at(self.record, note.as_bytes(), at)
     }
 
     /// Whether the file was modified by the rewrite alone, as far as its time of modification
@@ -141,8 +147,13 @@ impl Noting<'_> {
     /// When times cannot be read.
     pub fn is_ours(&self, record: &Record) -> io::Result<bool> {
         let modified = mtime(self.file)?;
+        let Some(at) = self.at else {
+            let touched = mtime(self.record)?;
+            let latest = (touched.0.saturating_add(WINDOW_SECONDS), touched.1);
+            return Ok(modified == record.mtime || modified <= latest);
+        };
         let mut bytes = [0; size_of::<Note>()];
-        read_at(self.record, &mut bytes, self.at)?;
+        read_at(self.record, &mut bytes, at)?;
         let note = Note::read_from_bytes(&bytes).ok().filter(|n| n.checksum.get() == n.sum());
         let Some(note) = note else { return Ok(modified == record.mtime) };
         let noted = (note.modified_seconds.get(), note.modified_nanoseconds.get());

@@ -7,7 +7,8 @@
 //! CRC-32C: they tell what is damaged, not who wrote it.
 //!
 //! The header is written last, so that a record without one was never finished. A later version
-//! keeps the magic number and the place of the version. Version 1 did not name the disk.
+//! keeps the magic number and the place of the version. Version 1 does not name the disk, and has no
+//! block for notes.
 
 use fragmend_layout::ByteRange;
 use fragmend_sys::fs_id::FsId;
@@ -64,9 +65,16 @@ struct Header {
 
 const _: () = assert!(size_of::<Header>() == 128);
 
+/// Bytes of the header in each version: what later ones have follows.
+const fn header_bytes(version: u32) -> usize {
+    if version == 1 { 112 } else { size_of::<Header>() }
+}
+
 /// Whose range it is, as the file was before it was touched. The copy itself follows in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
+    /// The format that it is kept in: [`VERSION`], or an older one.
+    pub version: u32,
     /// The file's file system.
     pub fs: FsId,
     /// The disk that it lies on.
@@ -118,13 +126,17 @@ impl Record {
 
     /// Where in the record's file they begin.
     pub fn data_start(&self) -> u64 {
-        self.note_start() + DATA_ALIGN
+        self.note_start().map_or(self.head_end(), |note| note + DATA_ALIGN)
     }
 
-    /// Where in the record's file its notes are.
-    pub fn note_start(&self) -> u64 {
+    /// Where in the record's file its notes are; `None` where it has none.
+    pub fn note_start(&self) -> Option<u64> {
+        (self.version > 1).then(|| self.head_end())
+    }
+
+    fn head_end(&self) -> u64 {
         let names = self.handle.bytes.len() + self.path.as_os_str().len();
-        (size_of::<Header>() as u64 + names as u64).next_multiple_of(DATA_ALIGN)
+        (header_bytes(self.version) as u64 + names as u64).next_multiple_of(DATA_ALIGN)
     }
 
     /// Everything before the bytes of the range.
@@ -132,7 +144,7 @@ impl Record {
         let path = self.path.as_os_str().as_bytes();
         let header = Header {
             magic: MAGIC,
-            version: VERSION.into(),
+            version: self.version.into(),
             checksum: 0.into(),
             fs_uuid: self.fs.uuid,
             fs_id: self.fs.fsid.into(),
@@ -152,9 +164,10 @@ impl Record {
             disk_attached: self.disk.attached.into(),
             disk_lasting: self.disk.lasting.into(),
         };
-        let checksum = checksum(&header, &self.handle.bytes, path);
+        let length = header_bytes(self.version);
+        let checksum = checksum(&header.as_bytes()[..length], &self.handle.bytes, path);
         let header = Header { checksum: checksum.into(), ..header };
-        let mut bytes = [header.as_bytes(), &self.handle.bytes, path].concat();
+        let mut bytes = [&header.as_bytes()[..length], &self.handle.bytes, path].concat();
         bytes.resize(self.data_start() as usize, 0);
         bytes
     }
@@ -168,21 +181,26 @@ impl Record {
             return Err(BadRecord::Foreign);
         }
         let version = bytes.get(8..12).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
-        match version {
-            Some(VERSION) => {}
+        let version = match version {
+            Some(known @ 1..=VERSION) => known,
             Some(other) => return Err(BadRecord::Version(other)),
             None => return Err(BadRecord::Damaged),
-        }
-        let (header, rest) = Header::read_from_prefix(bytes).map_err(|_| BadRecord::Damaged)?;
+        };
+        let length = header_bytes(version);
+        let (head, rest) = bytes.split_at_checked(length).ok_or(BadRecord::Damaged)?;
+        let mut whole = [0; size_of::<Header>()];
+        whole[..length].copy_from_slice(head);
+        let header = Header::read_from_bytes(&whole).map_err(|_| BadRecord::Damaged)?;
         let handle = rest.get(..header.handle_bytes.get() as usize).ok_or(BadRecord::Damaged)?;
         let path = rest[handle.len()..].get(..header.path_bytes.get() as usize);
         let path = path.ok_or(BadRecord::Damaged)?;
         let unsummed = Header { checksum: 0.into(), ..header };
-        if header.checksum.get() != checksum(&unsummed, handle, path) || header.reserved.get() != 0
-        {
+        let sum = checksum(&unsummed.as_bytes()[..length], handle, path);
+        if header.checksum.get() != sum || header.reserved.get() != 0 {
             return Err(BadRecord::Damaged);
         }
         Ok(Self {
+            version,
             fs: FsId { uuid: header.fs_uuid, fsid: header.fs_id.get() },
             disk: Disk { attached: header.disk_attached.get(), lasting: header.disk_lasting.get() },
             inode: header.inode.get(),
@@ -235,7 +253,7 @@ pub fn data_checksum(data: &[u8]) -> u32 {
     crc32c::crc32c(data)
 }
 
-fn checksum(header: &Header, handle: &[u8], path: &[u8]) -> u32 {
-    let sum = crc32c::crc32c(header.as_bytes());
+fn checksum(header: &[u8], handle: &[u8], path: &[u8]) -> u32 {
+    let sum = crc32c::crc32c(header);
     crc32c::crc32c_append(crc32c::crc32c_append(sum, handle), path)
 }

@@ -1,6 +1,6 @@
 //! Records of a rewrite as tests make them: of a file as it is, to be spoiled and put anywhere.
 
-use fragmend_apply::rewrite::record::{Record, data_checksum};
+use fragmend_apply::rewrite::record::{Record, VERSION, data_checksum};
 use fragmend_layout::ByteRange;
 use fragmend_sys::fs_id::FsId;
 use fragmend_sys::handle::Handle;
@@ -37,6 +37,7 @@ pub fn record_of(image: &Image, path: &Path, range: ByteRange, data: &[u8]) -> R
     let file = File::open(path).unwrap();
     let m = file.metadata().unwrap();
     Record {
+        version: VERSION,
         fs: FsId::of(File::open(image.path()).unwrap()).unwrap(),
         disk: Disk::of(m.dev()),
         inode: m.ino(),

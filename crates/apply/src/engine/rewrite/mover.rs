@@ -11,7 +11,7 @@ use crate::rewrite::draft::{Draft, Sealed};
 use crate::rewrite::limits::{self, Room};
 use crate::rewrite::note::Noting;
 use crate::rewrite::place::{Holder, Piece, lease, mtime, put, set_mtime};
-use crate::rewrite::record::{LONGEST_RANGE, Record};
+use crate::rewrite::record::{LONGEST_RANGE, Record, VERSION};
 use fragmend_layout::{ByteRange, ExtentKind, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
@@ -69,6 +69,7 @@ impl Rewriting {
         let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
         let path = handle::path_of(&file.fd).unwrap_or_default();
         let record = Record {
+            version: VERSION,
             fs: self.shared.fs,
             disk: Disk::of(stat.st_dev),
             inode: stat.st_ino,
