@@ -64,8 +64,11 @@ pub(super) fn counts_fast_commits(dev: u64, unnamed: &OwnedFd) -> std::io::Resul
     Ok(ext4_proc(dev, "fc_info")? != before)
 }
 
-/// All options of a mounted ext4, one a line, those of the super block among them.
-fn ext4_options(dev: u64) -> std::io::Result<String> {
+/// All options of a mounted ext4, one a line: mountinfo leaves out what the super block sets.
+///
+/// # Errors
+/// That they cannot be read.
+pub(crate) fn ext4_options(dev: u64) -> std::io::Result<String> {
     ext4_proc(dev, "options")
 }
 
