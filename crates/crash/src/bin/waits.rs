@@ -258,6 +258,9 @@ fn load(path: &Path, writes: bool) -> ExitCode {
             }
             let started = Instant::now();
             let file = File::options().read(true).write(writes).open(path).expect("a file");
+            // As fio and databases do. Else a reader's own readahead may ask for half a mebibyte where
+            // somebody has cached what lies before, and wait for as many requests as that has pieces.
+            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
             match writes {
                 true => file.write_all_at(&buffer, at).expect("a write"),
                 false => file.read_exact_at(&mut buffer, at).expect("a read"),
