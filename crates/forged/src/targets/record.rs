@@ -1,0 +1,50 @@
+//! The record of a rewrite: what is taken is written again byte for byte, and its figures can be
+//! reckoned with.
+
+use fragmend_apply::rewrite::record::{BadRecord, Record};
+
+/// Where the checksum is, in every version.
+const CHECKSUM: std::ops::Range<usize> = 12..16;
+/// Bytes of the header.
+const HEADER: usize = 112;
+/// Where it says how long handle and path are.
+const LENGTHS: usize = 56;
+
+/// A record; tried as it is, and with its checksum put right, for nobody guesses one.
+pub fn run(input: &[u8]) -> bool {
+    let taken = check(input);
+    match with_checksum(input) {
+        Some(whole) => check(&whole) || taken,
+        None => taken,
+    }
+}
+
+fn check(input: &[u8]) -> bool {
+    let record = match Record::decode(input) {
+        Ok(record) => record,
+        Err(BadRecord::Foreign) => {
+            assert!(!input.starts_with(b"FRAGMRW\n"));
+            return false;
+        }
+        Err(_) => return false,
+    };
+    let (start, length) = (record.data_start(), record.data_len());
+    assert!(start <= (HEADER + input.len()).next_multiple_of(4096) as u64);
+    assert!(length <= record.size && length <= record.range.len());
+    start.checked_add(length).expect("its file has an end");
+    let encoded = record.encode();
+    assert_eq!(encoded.len() as u64, start);
+    assert_eq!(Record::decode(&encoded).as_ref(), Ok(&record), "not the same again");
+    true
+}
+
+fn with_checksum(input: &[u8]) -> Option<Vec<u8>> {
+    let mut whole = input.to_vec();
+    let u32_at = |at: usize| Some(u32::from_le_bytes(input.get(at..at + 4)?.try_into().ok()?));
+    let names = u32_at(LENGTHS)?.checked_add(u32_at(LENGTHS + 4)?)?;
+    let end = HEADER.checked_add(names as usize)?;
+    whole.get_mut(CHECKSUM)?.fill(0);
+    let sum = crc32c::crc32c(whole.get(..end)?);
+    whole[CHECKSUM].copy_from_slice(&sum.to_le_bytes());
+    Some(whole)
+}
