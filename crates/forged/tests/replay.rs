@@ -1,5 +1,6 @@
 //! Every input of the corpus, shown to its target: all of them are promises that were once broken or
-//! once tried something new. Those named `good-*` must be taken, so that nobody tries refusals alone.
+//! once tried something new. Some must be taken, those named `good-*` at least, so that nobody tries
+//! refusals alone.
 
 use fragmend_forged::TARGETS;
 use std::path::Path;
@@ -15,20 +16,17 @@ fn the_corpus_breaks_no_promise() {
             .map(|entry| entry.expect("an entry").file_name().into_string().expect("a plain name"))
             .collect();
         names.sort();
-        let (mut good, mut taken) = (0, 0);
+        let mut taken = 0;
         for name in &names {
             let input = std::fs::read(dir.join(name)).expect("an input");
             // What is said of a panic is all that names the input.
             eprintln!("{}/{name}", target.name);
             let is_taken = target.check(&input);
             taken += usize::from(is_taken);
-            if name.starts_with("good-") {
-                assert!(is_taken, "{}/{name} is refused", target.name);
-                good += 1;
-            }
+            assert!(is_taken || !name.starts_with("good-"), "{}/{name} is refused", target.name);
         }
         println!("{}: {} inputs, {taken} taken", target.name, names.len());
-        assert!(good > 0, "{}: no good-* in its corpus", target.name);
+        assert!(taken > 0, "{}: nothing in its corpus is taken", target.name);
     }
     let listed = std::fs::read_dir(&corpus).expect("the corpus").count();
     assert_eq!(listed, TARGETS.len(), "a corpus without a target");

@@ -49,3 +49,8 @@ pub mod shutdown;
 pub mod swapext;
 pub mod users;
 pub mod xfs;
+
+/// That the kernel's answers do not go forward: who went on asking would ask for ever.
+fn no_progress() -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidData, "the file system's answers go in circles")
+}

@@ -5,8 +5,8 @@ use fragmend_apply::rewrite::record::{BadRecord, Record};
 
 /// Where the checksum is, in every version.
 const CHECKSUM: std::ops::Range<usize> = 12..16;
-/// Bytes of the header.
-const HEADER: usize = 112;
+/// Most bytes of a header, of any version.
+const HEADER: usize = 128;
 /// Where it says how long handle and path are.
 const LENGTHS: usize = 56;
 
@@ -42,7 +42,8 @@ fn with_checksum(input: &[u8]) -> Option<Vec<u8>> {
     let mut whole = input.to_vec();
     let u32_at = |at: usize| Some(u32::from_le_bytes(input.get(at..at + 4)?.try_into().ok()?));
     let names = u32_at(LENGTHS)?.checked_add(u32_at(LENGTHS + 4)?)?;
-    let end = HEADER.checked_add(names as usize)?;
+    let header = if u32_at(8)? == 1 { 112 } else { HEADER };
+    let end = header.checked_add(names as usize)?;
     whole.get_mut(CHECKSUM)?.fill(0);
     let sum = crc32c::crc32c(whole.get(..end)?);
     whole[CHECKSUM].copy_from_slice(&sum.to_le_bytes());
