@@ -178,7 +178,9 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) ->
             // SAFETY: fields of the structure, and no more behind them than the caller has room for.
             unsafe {
                 let room = arg.byte_add(shape.start).cast::<u8>();
-                room.copy_from_nonoverlapping(answer.bytes.as_ptr(), answer.bytes.len());
+                // It may have been given to another request first.
+                let many = answer.bytes.len().min(shape.room);
+                room.copy_from_nonoverlapping(answer.bytes.as_ptr(), many);
                 if let Some(at) = count {
                     arg.byte_add(at).cast::<u32>().write_unaligned(answer.count);
                 }

@@ -27,29 +27,27 @@ pub struct Target {
     pub run: fn(&[u8]) -> bool,
     /// Most bytes of memory at any time: so many, and so many for each byte of input.
     pub memory: (usize, usize),
-    /// Longest input that the fuzzer makes up, in bytes.
-    pub longest: usize,
 }
 
-const fn target(name: &'static str, run: fn(&[u8]) -> bool, longest: usize) -> Target {
+const fn target(name: &'static str, run: fn(&[u8]) -> bool) -> Target {
     // Buffers for reading are of up to 1 MiB, whatever is read.
-    Target { name, run, memory: (4 << 20, 64), longest }
+    Target { name, run, memory: (4 << 20, 64) }
 }
 
 /// All of them.
 pub const TARGETS: [Target; 12] = [
-    target("plan", targets::plan::run, 8 << 10),
-    Target { memory: (16 << 20, 1024), ..target("trace", targets::trace::run, 8 << 10) },
-    target("record", targets::record::run, 8 << 10),
-    target("ext4-image", targets::ext4::image, 24 << 10),
-    target("ext4-tree", targets::ext4::tree, 8 << 10),
-    target("fiemap", targets::ioctls::fiemap, 4 << 10),
-    target("btrfs", targets::ioctls::btrfs, 4 << 10),
-    target("xfs", targets::ioctls::xfs, 4 << 10),
-    target("drive", targets::toml::drive, 4 << 10),
-    target("load", targets::toml::load, 4 << 10),
-    target("mounts", targets::text::mounts, 2 << 10),
-    target("text", targets::text::text, 512),
+    target("plan", targets::plan::run),
+    Target { memory: (16 << 20, 1024), ..target("trace", targets::trace::run) },
+    target("record", targets::record::run),
+    target("ext4-image", targets::ext4::image),
+    target("ext4-tree", targets::ext4::tree),
+    target("fiemap", targets::ioctls::fiemap),
+    target("btrfs", targets::ioctls::btrfs),
+    target("xfs", targets::ioctls::xfs),
+    target("drive", targets::toml::drive),
+    target("load", targets::toml::load),
+    target("mounts", targets::text::mounts),
+    target("text", targets::text::text),
 ];
 
 impl Target {

@@ -29,6 +29,7 @@ pub fn check(layout: &Layout, device_end: Option<u64>) {
         DeviceLimits { largest_extent: 128 << 20, readahead: 128 << 10, max_request: 512 << 10 };
     let mut fragments = 0;
     let measures = Measures::of(layout, &limits, |_, _| fragments += 1);
-    assert!(measures.extents <= fragments.max(addressed as u64));
+    assert!(fragments <= addressed && measures.ideal_extents <= measures.extents);
+    assert!(measures.requests_best <= measures.requests_now);
     assert!(measures.dof() >= 0.0);
 }
