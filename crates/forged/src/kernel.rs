@@ -150,7 +150,8 @@ pub fn answering<R>(input: &[u8], program: impl FnOnce() -> R) -> (R, usize) {
     let again = bytes.u8() & 1 == 1;
     // SAFETY: it is gone before `input` is, whatever happens to `program`.
     let bytes: Bytes<'static> = unsafe { std::mem::transmute(bytes) };
-    let forged = Forged { bytes, last: Ok(Written::default()), again, calls: 0, most: input.len() + 64 };
+    let forged =
+        Forged { bytes, last: Ok(Written::default()), again, calls: 0, most: input.len() + 64 };
     FORGED.with_borrow_mut(|slot| *slot = Some(forged));
     let _over = Over;
     let result = program();

@@ -26,7 +26,9 @@ mod tests {
         assert_eq!(bytes("64K"), Ok(65536));
         assert_eq!(bytes("1.5G"), Ok(3 << 29));
         assert_eq!(bytes("18446744073709551615"), Ok(u64::MAX));
-        assert!(bytes("184467440737095516156").is_err() && bytes("1.84467440737095516156").is_err());
+        assert!(
+            bytes("184467440737095516156").is_err() && bytes("1.84467440737095516156").is_err()
+        );
         assert!(bytes("-1").is_err() && bytes("").is_err() && bytes("9x").is_err());
     }
 }

@@ -70,8 +70,7 @@ pub fn xfs(input: &[u8]) -> bool {
         assert!(inodes.len() <= asked * PAGE);
         let _ = answering(input, || bulkstat::inode(&file.file, 128));
         let mut stretches = 0;
-        let (owners, asked) =
-            answering(input, || fsmap::each(&file.file, |_| stretches += 1));
+        let (owners, asked) = answering(input, || fsmap::each(&file.file, |_| stretches += 1));
         assert!(stretches <= asked * PAGE);
         let (map, _) = ANY.with(|any| answering(input, || Map::read(any)));
         if let Ok(map) = &map {
