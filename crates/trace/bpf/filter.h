@@ -3,6 +3,7 @@
 #define FRAGMEND_FILTER_H
 
 #define MAX_DEPTH 1024 /* directories above a file; accesses to deeper ones are counted */
+#define STEPS 64 /* of these at once */
 
 enum verdict { OUTSIDE, BELOW, TOO_DEEP };
 
@@ -20,29 +21,56 @@ static __always_inline __u32 device_of(struct inode *inode)
 	return BPF_CORE_READ(inode, i_sb, s_dev);
 }
 
-/* Walks up from a directory entry and compares each inode with the roots, which user space enters
- * with generation 0: not every file system tells it. Global, so that the verifier checks it once
- * and not once per caller. */
-__attribute__((noinline)) int below_a_root(__u64 entry)
-{
-	struct dentry *dentry = (void *)entry;
-	struct file_key key = {};
-	struct dentry *parent;
-	struct inode *inode;
-	int depth;
+/* A walk from a directory entry up to a root. */
+struct climb {
+	__u64 at;
+	__u32 verdict;
+	__u32 ended;
+};
 
-	for (depth = 0; depth < MAX_DEPTH; depth++) {
+/* Some steps of it. Each inode is compared with the roots, which user space enters with generation 0:
+ * not every file system tells it. Global, so that the verifier checks it once and not once per
+ * caller and turn. */
+__attribute__((noinline)) int climb(struct climb *climb)
+{
+	struct file_key key = {};
+	struct dentry *dentry, *parent;
+	struct inode *inode;
+	int step;
+
+	if (!climb)
+		return 0;
+	dentry = (void *)climb->at;
+	for (step = 0; step < STEPS; step++) {
+		climb->ended = 1;
 		if (!dentry)
-			return OUTSIDE;
+			return 0;
 		inode = BPF_CORE_READ(dentry, d_inode);
 		key.inode = BPF_CORE_READ(inode, i_ino);
 		key.device = device_of(inode);
-		if (bpf_map_lookup_elem(&roots, &key))
-			return BELOW;
+		if (bpf_map_lookup_elem(&roots, &key)) {
+			climb->verdict = BELOW;
+			return 0;
+		}
 		parent = BPF_CORE_READ(dentry, d_parent);
 		if (parent == dentry)
-			return OUTSIDE;
+			return 0;
 		dentry = parent;
+	}
+	climb->ended = 0;
+	climb->at = (__u64)dentry;
+	return 0;
+}
+
+static __noinline int below_a_root(struct dentry *dentry)
+{
+	struct climb way = { .at = (__u64)dentry, .verdict = OUTSIDE };
+	int turn;
+
+	for (turn = 0; turn < MAX_DEPTH / STEPS; turn++) {
+		climb(&way);
+		if (way.ended)
+			return way.verdict;
 	}
 	return TOO_DEEP;
 }
@@ -81,7 +109,7 @@ static __always_inline int wanted_file(struct file *file, struct inode *inode, s
 		return told(verdict);
 	}
 	dentry = file ? BPF_CORE_READ(file, f_path.dentry) : any_name(inode);
-	verdict = below_a_root((__u64)dentry);
+	verdict = below_a_root(dentry);
 	/* Another of its names may lie below a root: a "no" for one name says nothing then. */
 	if (verdict == BELOW || BPF_CORE_READ(inode, i_nlink) <= 1)
 		bpf_map_update_elem(&verdicts, key, &verdict, BPF_ANY);

@@ -37,6 +37,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define AT_POSITION (~0ULL) /* offset: where the file position was before the call */
 #define MAX_IOCBS 1024 /* of one io_submit; more count as lost */
+#define MAX_COMPAT_IOCBS 64 /* looked at until one is on a watched file */
 #define MAX_IOVECS 1024 /* UIO_MAXIOV: the kernel takes no more */
 
 static __always_inline struct file *file_of(__u32 fd)
@@ -108,18 +109,32 @@ static __always_inline __u64 at_most_one_call(__u64 length)
 	return least(length, (0x7fffffffULL >> config.page_shift) << config.page_shift);
 }
 
-static __noinline __u64 iovec_bytes(__u64 vector, __u64 count)
+#define VECTORS 32
+
+/* The bytes of at most VECTORS of them. Global for the verifier's sake, and so an int; what a program makes of
+ * its vectors after they were submitted may come to anything. */
+__attribute__((noinline)) int some_vectors(__u64 vector, __u32 count)
 {
 	struct iovec one;
 	__u64 sum = 0;
-	int i;
+	__u32 i;
 
-	for (i = 0; i < MAX_IOVECS && i < count; i++) {
+	for (i = 0; i < VECTORS && i < count; i++) {
 		if (bpf_probe_read_user(&one, sizeof(one), (void *)(vector + i * sizeof(one))))
 			break;
-		sum = at_most_one_call(sum + at_most_one_call(one.iov_len));
+		sum += one.iov_len;
 	}
-	return sum;
+	return at_most_one_call(sum);
+}
+
+static __noinline __u64 iovec_bytes(__u64 vector, __u64 count)
+{
+	__u64 sum = 0;
+	__u32 i;
+
+	for (i = 0; i < MAX_IOVECS && i < count; i += VECTORS)
+		sum += (__u32)some_vectors(vector + i * sizeof(struct iovec), count - i);
+	return at_most_one_call(sum);
 }
 
 /* One iocb of a successful io_submit. Its completion is not seen, so a read is cut at the end of
@@ -204,7 +219,7 @@ static __noinline int compat_call(struct syscall *call, __u64 result)
 	if (files == FILES_NONE || !wanted_task(bpf_get_current_task_btf()))
 		return done();
 	if (files == FILES_OF_IOCBS) {
-		for (i = 0; i < MAX_IOCBS && i < result && !seen; i++)
+		for (i = 0; i < MAX_COMPAT_IOCBS && i < result && !seen; i++)
 			seen = watched_iocb(call->args[2], i);
 	} else {
 		seen = watched_fd(call->args[0]);

@@ -8,6 +8,7 @@
 //! pages, so decoding runs behind [`guarded`], which turns a panic into an error and keeps the
 //! panic message off the terminal.
 
+use super::bounds::{self, Budget, MAX_TEXT};
 use super::checksum;
 use super::schema::{self, column};
 use super::source::Source;
@@ -62,9 +63,15 @@ pub fn read(path: &Path, filter: &Filter) -> Result<Trace, TraceError> {
     {
         return Err(corrupt(path, "its data do not match their checksum".into()));
     }
+    let budget = Budget::of(&source);
     let groups = (0..reader.num_row_groups())
         .into_par_iter()
-        .map(|group| guarded(|| read_group(reader.get_row_group(group)?.as_ref(), filter)))
+        .map(|group| {
+            guarded(|| {
+                bounds::pages(&source, reader.metadata().row_group(group), &COLUMNS)?;
+                read_group(reader.get_row_group(group)?.as_ref(), filter, &budget)
+            })
+        })
         .collect::<Result<Vec<_>, Reason>>()
         .map_err(|e| corrupt(path, e))?;
     let skipped = groups.iter().map(|group| group.skipped).sum();
@@ -99,6 +106,7 @@ fn open(path: &Path) -> Result<(SerializedFileReader<Source>, Source, Meta), Tra
     if !starts_as_parquet(&source).map_err(io("cannot read the trace"))? {
         return Err(foreign("no Parquet file"));
     }
+    bounds::footer(&source).map_err(|e| corrupt(path, e))?;
     let reader =
         guarded(|| Ok(SerializedFileReader::new(source.clone())?)).map_err(|e| corrupt(path, e))?;
     let meta: Meta = {
@@ -149,7 +157,29 @@ struct Group {
     skipped: u64,
 }
 
-fn read_group(group: &dyn RowGroupReader, filter: &Filter) -> Result<Group, Reason> {
+/// The columns that are read.
+const COLUMNS: [usize; 11] = [
+    column::DEVICE,
+    column::INODE,
+    column::GENERATION,
+    column::OP,
+    column::DIRECT,
+    column::WINDOWED,
+    column::OFFSET,
+    column::LENGTH,
+    column::COUNT,
+    column::THREAD,
+    column::PATH,
+];
+
+/// Memory for a file, its place in two tables and its first access included.
+const FILE_BYTES: usize = 400;
+
+fn read_group(
+    group: &dyn RowGroupReader,
+    filter: &Filter,
+    budget: &Budget,
+) -> Result<Group, Reason> {
     let rows = usize::try_from(group.metadata().num_rows())?;
     let device = values::<Int64Type>(group, column::DEVICE, rows)?;
     let inode = values::<Int64Type>(group, column::INODE, rows)?;
@@ -183,7 +213,10 @@ fn read_group(group: &dyn RowGroupReader, filter: &Filter) -> Result<Group, Reas
         .iter()
         .map(|(file, ..)| filter.devices.is_empty() || filter.devices.contains(&file.device))
         .collect();
-    let paths = first_paths(group, rows, &ids)?;
+    let kept = ids.iter().zip(&keep_file).filter(|(_, keep)| **keep);
+    let accesses: usize = kept.map(|((.., rows), _)| rows).sum();
+    budget.charge(accesses * size_of::<Access>() + ids.len() * FILE_BYTES)?;
+    let paths = first_paths(group, rows, &ids, budget)?;
     let mut files: Vec<_> = ids
         .iter()
         .zip(paths)
@@ -249,6 +282,7 @@ fn first_paths(
     group: &dyn RowGroupReader,
     rows: usize,
     ids: &[(FileId, usize, usize)],
+    budget: &Budget,
 ) -> Result<Vec<Option<ByteArray>>, Reason> {
     let mut reader =
         get_typed_column_reader::<ByteArrayType>(group.get_column_reader(column::PATH)?);
@@ -267,7 +301,13 @@ fn first_paths(
             return Err("fewer paths than rows".into());
         }
         at += 1;
-        paths.push(value.pop());
+        let length = value.last().map_or(0, ByteArray::len);
+        if length > MAX_TEXT {
+            return Err("a path longer than any".into());
+        }
+        budget.charge(2 * length)?; // as text, and as a path
+        // A copy: the value would keep its whole page.
+        paths.push(value.pop().map(|path| ByteArray::from(path.data().to_vec())));
     }
     Ok(paths)
 }
