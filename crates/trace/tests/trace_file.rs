@@ -148,7 +148,8 @@ fn a_trace_of_format_1_is_read() {
     let trace = read(&old, &Filter::default()).unwrap();
     assert_eq!((trace.meta.schema_version, trace.skipped), (1, 0));
     assert!(trace.meta.data.is_some(), "verified");
-    let seen: Vec<_> = (0..trace.files.len() as u64).map(|n| trace.files[n as usize].file).collect();
+    let seen: Vec<_> =
+        (0..trace.files.len() as u64).map(|n| trace.files[n as usize].file).collect();
     assert_eq!(seen, (0..FILES).map(file).collect::<Vec<_>>());
     let accesses: usize = trace.files.iter().map(|f| f.accesses.len()).sum();
     assert_eq!(accesses, 300);

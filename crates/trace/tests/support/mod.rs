@@ -40,13 +40,25 @@ pub fn traced(
                 let _ = begun.send(());
             })
         });
-        if begins.recv().is_ok() {
-            work();
+        {
+            // Also when the work panics: the scope would wait for the recorder for ever.
+            let _ends = Ends(&stop);
+            if begins.recv().is_ok() {
+                work();
+            }
         }
-        stop.store(true, Ordering::Relaxed);
         recorder.join().expect("the recorder does not panic").expect("it records")
     });
     (summary, read(&output, &Filter::default()).expect("the trace is readable"))
+}
+
+/// Ends a recording when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Runs Python with `f` and further arguments in `sys.argv`.
