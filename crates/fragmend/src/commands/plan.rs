@@ -158,6 +158,9 @@ pub fn make(
             if trace.meta.lost > 0 {
                 ui.warn(format!("the recording lost {} accesses", trace.meta.lost));
             }
+            if trace.skipped > 0 {
+                ui.warn(format!("{} rows of the trace cannot be true: left out", trace.skipped));
+            }
             gather::traced(trace, paths, &bar)?
         }
         None => gather::walked(paths, &bar)?,
