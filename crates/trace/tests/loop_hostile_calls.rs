@@ -132,6 +132,8 @@ assert reap(1) == [92160]
     // `nbytes` of 4 GiB and 5 bytes is no read of 5.
     assert_eq!(ranges(of(&trace, "f")), [(Read, 1000, 99_000), (Read, 0, 92_160)]);
     assert_eq!((summary.meta.dropped, summary.meta.lost), (0, 0));
+    // This kernel shows all there is, and counts the runs that it leaves out.
+    assert_eq!(summary.meta.unseen_sources, [""; 0]);
 }
 
 /// `O_APPEND` decides where a direct write goes, too.

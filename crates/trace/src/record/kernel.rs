@@ -95,16 +95,16 @@ impl Kernel {
         self.links.clear();
     }
 
-    /// Runs of the attached programs that the kernel left out because one of them was at work on
-    /// that processor already. Ask before detaching.
-    pub fn skipped_runs(&self) -> u64 {
-        let misses = |program: libbpf_rs::Program<'_>| {
+    /// Runs of the programs that the kernel left out because one of them was at work on that
+    /// processor already; `None` where the kernel does not say (before Linux 5.12).
+    pub fn skipped_runs(&self) -> Option<u64> {
+        let misses = |program: libbpf_rs::Program<'_>| -> Option<u64> {
             let fd = program.as_fd().as_raw_fd();
             let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
             let count = info.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
-            count.trim().parse::<u64>().ok()
+            count.trim().parse().ok()
         };
-        self._object.progs().filter(|p| p.autoload()).filter_map(misses).sum()
+        self._object.progs().filter(|p| p.autoload()).map(misses).sum()
     }
 
     /// The counters, summed over the processors.

@@ -231,7 +231,7 @@ pub fn record(
             stats.events[Op::Fault as usize] += 1;
             stats.bytes[Op::Fault as usize] += u64::from(raw.length);
         })
-        .filter_map(|raw| event_of(&raw).or_else(|| unreadable()))
+        .filter_map(|raw| event_of(&raw).or_else(unreadable))
         .collect();
     rows += held.len() as u64;
     writer.append(&held)?;
@@ -244,13 +244,18 @@ pub fn record(
 
     meta.duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     meta.folded = options.max_ranges.is_some();
-    meta.lost = stats.lost + skipped_runs;
+    meta.lost = stats.lost + skipped_runs.unwrap_or(0);
     meta.dropped = stats.dropped + unreadable_events.get();
     meta.too_deep = stats.too_deep;
     meta.unseen_compat = stats.compat;
     meta.unseen_splices = stats.splices;
     meta.coarsened = stats.coarsened;
     meta.unseen_sources = kernel.unseen_sources.clone();
+    if skipped_runs.is_none() {
+        let what =
+            "runs of the recorder's programs that the kernel left out: it does not count them";
+        meta.unseen_sources.push(what.to_owned());
+    }
     meta.paths =
         options.paths.iter().map(|p| crate::file::text::escape(p.as_os_str().as_bytes())).collect();
     meta.devices = request.device_meta;
