@@ -50,8 +50,8 @@ pub struct RecordTotals {
     pub lost: u64,
     /// Accesses seen but not stored, because their place in the file cannot be true or known.
     pub dropped: u64,
-    /// Accesses to files too many directories deep to tell whether they lie below the paths.
-    pub too_deep: u64,
+    /// Accesses to files of which it was not found out whether they lie below the paths.
+    pub unplaced: u64,
     /// Accesses of a folded recording that were counted by whole 128 KiB.
     pub coarsened: u64,
     /// Calls of 32-bit programs, which are not looked into.

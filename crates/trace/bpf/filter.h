@@ -5,7 +5,7 @@
 #define MAX_DEPTH 1024 /* directories above a file; accesses to deeper ones are counted */
 #define STEPS 64 /* of these at once */
 
-enum verdict { OUTSIDE, BELOW, TOO_DEEP };
+enum verdict { OUTSIDE, BELOW, UNPLACED };
 
 /* The device that `stat` names. Each subvolume of Btrfs has one of its own, and inode numbers are
  * unique only there. */
@@ -53,8 +53,12 @@ __attribute__((noinline)) int climb(struct climb *climb)
 			return 0;
 		}
 		parent = BPF_CORE_READ(dentry, d_parent);
-		if (parent == dentry)
+		if (parent == dentry) {
+			/* The root, or an entry that was opened by handle and hangs in the air. */
+			if (BPF_CORE_READ(inode, i_sb, s_root) != dentry)
+				climb->verdict = UNPLACED;
 			return 0;
+		}
 		dentry = parent;
 	}
 	climb->ended = 0;
@@ -67,12 +71,14 @@ static __noinline int below_a_root(struct dentry *dentry)
 	struct climb way = { .at = (__u64)dentry, .verdict = OUTSIDE };
 	int turn;
 
+	if (!dentry)
+		return UNPLACED;
 	for (turn = 0; turn < MAX_DEPTH / STEPS; turn++) {
 		climb(&way);
 		if (way.ended)
 			return way.verdict;
 	}
-	return TOO_DEEP;
+	return UNPLACED;
 }
 
 /* Some name of an inode, where no open file says which one was used. */
@@ -90,10 +96,10 @@ static __always_inline int told(__u8 verdict)
 {
 	struct stats *s;
 
-	if (verdict == TOO_DEEP) {
+	if (verdict == UNPLACED) {
 		s = my_stats();
 		if (s)
-			s->too_deep++;
+			s->unplaced++;
 	}
 	return verdict == BELOW;
 }
@@ -110,8 +116,9 @@ static __always_inline int wanted_file(struct file *file, struct inode *inode, s
 	}
 	dentry = file ? BPF_CORE_READ(file, f_path.dentry) : any_name(inode);
 	verdict = below_a_root(dentry);
-	/* Another of its names may lie below a root: a "no" for one name says nothing then. */
-	if (verdict == BELOW || BPF_CORE_READ(inode, i_nlink) <= 1)
+	/* Another of its names may lie below a root: a "no" for one name says nothing then. And where
+	 * it was not found out, it may be later. */
+	if (verdict == BELOW || (verdict == OUTSIDE && BPF_CORE_READ(inode, i_nlink) <= 1))
 		bpf_map_update_elem(&verdicts, key, &verdict, BPF_ANY);
 	return told(verdict);
 }

@@ -78,6 +78,7 @@ struct hlist_head {
 struct super_block {
 	__u32 s_dev;
 	unsigned long s_magic;
+	struct dentry *s_root;
 };
 
 struct inode {

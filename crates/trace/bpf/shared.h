@@ -89,7 +89,7 @@ struct stats {
 	__u64 bytes[OP_COUNT];
 	__u64 lost;
 	__u64 dropped; /* whose place in the file cannot be true or cannot be known */
-	__u64 too_deep; /* on files with more directories above them than are looked at */
+	__u64 unplaced; /* on files of which it is not known whether they lie below a root */
 	__u64 compat;
 	__u64 splices; /* of io_uring, whose file could not be told */
 	__u64 coarsened;

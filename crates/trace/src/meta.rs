@@ -64,10 +64,10 @@ pub struct Meta {
     /// known: a file position that was moved meanwhile, an append that failed after submission.
     #[serde(default)]
     pub dropped: u64,
-    /// Accesses to files so many directories deep that it was not looked whether they lie below
-    /// one of `paths`.
+    /// Accesses to files of which it was not found out whether they lie below one of `paths`: too
+    /// many directories lie above them, or the kernel does not know which.
     #[serde(default)]
-    pub too_deep: u64,
+    pub unplaced: u64,
     /// Accesses of a folded trace that found no room of their own and were counted with their
     /// whole aligned 128 KiB.
     #[serde(default)]
@@ -105,7 +105,7 @@ impl Meta {
             folded: false,
             lost: 0,
             dropped: 0,
-            too_deep: 0,
+            unplaced: 0,
             coarsened: 0,
             unseen_compat: 0,
             unseen_splices: 0,

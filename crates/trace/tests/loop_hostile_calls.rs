@@ -307,9 +307,49 @@ f = os.open(sys.argv[1] + '/../f', os.O_RDONLY); os.pread(f, 1, 0)
     };
     let (summary, trace) = traced(&image, |o| o.paths = vec![inside.clone()], work);
     let sizes: Vec<_> = trace.files.iter().map(|f| f.accesses.len()).collect();
-    assert_eq!((sizes, summary.meta.too_deep, trace.meta.too_deep), (vec![3, 3], 3, 3));
+    assert_eq!((sizes, summary.meta.unplaced, trace.meta.unplaced), (vec![3, 3], 3, 3));
     let (summary, trace) = traced(&image, |_| {}, work);
-    assert_eq!((trace.files.len(), summary.meta.too_deep), (4, 0), "no filter, no walk");
+    assert_eq!((trace.files.len(), summary.meta.unplaced), (4, 0), "no filter, no walk");
+}
+
+/// What is opened by its handle hangs in the air until somebody walks to it.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn loop_files_opened_by_handle_are_counted_or_nameless() {
+    let image = image_with_file(1000);
+    let inside = image.path().join("in");
+    std::fs::create_dir(&inside).unwrap();
+    std::fs::write(inside.join("g"), [1; 1000]).unwrap();
+    let handle = image.scratch().join("handle");
+    let calls = "
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+buffer = ctypes.create_string_buffer(136)
+";
+    let name = "
+buffer[0] = 128
+mount = ctypes.c_int(0)
+assert libc.syscall(303, -100, sys.argv[1].encode(), buffer, ctypes.byref(mount), 0) == 0
+open(sys.argv[2], 'wb').write(buffer.raw)
+";
+    let open = "
+ctypes.memmove(buffer, open(sys.argv[2], 'rb').read(), 136)
+top = os.open(sys.argv[1], os.O_RDONLY)
+g = libc.syscall(304, top, buffer, 0)
+assert g >= 0
+for _ in range(3): os.pread(g, 100, 0)
+";
+    python(&format!("{calls}{name}"), &[&inside.join("g"), &handle]);
+    let work = || {
+        image.remount();
+        python(&format!("{calls}{open}"), &[image.path(), &handle]);
+    };
+    let (summary, trace) = traced(&image, |o| o.paths = vec![inside.clone()], work);
+    assert_eq!((trace.files.len(), summary.meta.unplaced, summary.events()), (0, 3, 0));
+    let (summary, trace) = traced(&image, |_| {}, work);
+    assert_eq!((summary.meta.unplaced, summary.meta.files_without_path), (0, 1));
+    assert_eq!(trace.files[0].path, None);
+    assert_eq!(ranges(&trace.files[0]), [(Read, 0, 100); 3]);
 }
 
 /// A page fault is held back until it is known how much it mapped: also when 20,000 threads come

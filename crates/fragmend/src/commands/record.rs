@@ -145,9 +145,9 @@ fn missing(meta: &Meta) -> Vec<String> {
          moved meanwhile, or an append that failed later)",
     );
     say(
-        meta.too_deep,
-        "accesses were left out: over 1,024 directories lie above their files; name a directory \
-         nearer to them, or the whole mount",
+        meta.unplaced,
+        "accesses were left out: it is not known whether their files lie below the paths (opened by \
+         handle, or under over 1,024 directories); name the whole mount to have them",
     );
     lines
 }
@@ -269,7 +269,7 @@ fn report_of(args: &Args, summary: &Summary) -> RecordReport {
         missed_bytes: summary.bytes(Op::Miss),
         lost: meta.lost,
         dropped: meta.dropped,
-        too_deep: meta.too_deep,
+        unplaced: meta.unplaced,
         coarsened: meta.coarsened,
         unseen_compat: meta.unseen_compat,
         unseen_splices: meta.unseen_splices,

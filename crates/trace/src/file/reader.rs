@@ -96,12 +96,11 @@ pub fn is_trace(path: &Path) -> bool {
 
 fn open(path: &Path) -> Result<(SerializedFileReader<Source>, Source, Meta), TraceError> {
     let io = |what| TraceError::io(path, what);
-    let file = fragmend_sys::input::open(path).map_err(io("cannot open the trace"))?;
-    let kind = file.metadata().map_err(io("cannot open the trace"))?;
     let foreign = |reason: &str| TraceError::NotATrace { path: path.into(), reason: reason.into() };
-    if !kind.is_file() {
-        return Err(foreign("not a regular file"));
-    }
+    let file = fragmend_sys::input::open(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::InvalidInput => foreign(&e.to_string()),
+        _ => io("cannot open the trace")(e),
+    })?;
     let source = Source::new(file).map_err(io("cannot open the trace"))?;
     if !starts_as_parquet(&source).map_err(io("cannot read the trace"))? {
         return Err(foreign("no Parquet file"));

@@ -125,7 +125,7 @@ impl Kernel {
             }
             sum.lost += one.lost;
             sum.dropped += one.dropped;
-            sum.too_deep += one.too_deep;
+            sum.unplaced += one.unplaced;
             sum.compat += one.compat;
             sum.splices += one.splices;
             sum.coarsened += one.coarsened;

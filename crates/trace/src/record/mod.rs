@@ -246,7 +246,7 @@ pub fn record(
     meta.folded = options.max_ranges.is_some();
     meta.lost = stats.lost + skipped_runs.unwrap_or(0);
     meta.dropped = stats.dropped + unreadable_events.get();
-    meta.too_deep = stats.too_deep;
+    meta.unplaced = stats.unplaced;
     meta.unseen_compat = stats.compat;
     meta.unseen_splices = stats.splices;
     meta.coarsened = stats.coarsened;

@@ -97,7 +97,7 @@ pub struct Stats {
     pub bytes: [u64; 4],
     pub lost: u64,
     pub dropped: u64,
-    pub too_deep: u64,
+    pub unplaced: u64,
     pub compat: u64,
     pub splices: u64,
     pub coarsened: u64,
