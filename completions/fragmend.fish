@@ -44,7 +44,7 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l cross-file-sy
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c fragmend -n "__fish_fragmend_using_subcommand record" -s o -l output -d 'The trace file to write (Parquet); an older trace of this name is replaced at the end' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -s o -l output -d 'The trace file to write (Parquet), for its owner alone; an older trace of this name is replaced at the end. - is standard output' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l duration -d 'How long, for example 90s, 5m or 1h 30m; until Ctrl-C if not given' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l level -d 'What to watch' -r -f -a "syscall\t'Reads, writes and page faults as programs ask for them'
 miss\t'What the page cache fetches from the device, and direct I/O'"

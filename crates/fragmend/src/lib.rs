@@ -9,6 +9,7 @@
 //! | [`gather`] | what planning starts from, off the live system |
 //! | [`interrupt`] | Ctrl-C and SIGTERM |
 //! | [`size`] | sizes on the command line |
+//! | [`terminal`] | nothing that is printed has power over a terminal |
 //! | [`ui`] | progress, colour, messages |
 
 pub mod cli;
@@ -17,19 +18,31 @@ pub mod exit;
 pub mod gather;
 pub mod interrupt;
 pub mod size;
+pub mod terminal;
 pub mod ui;
 
 use cli::{Cli, Command};
 use exit::{Exit, Usage};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
+use terminal::{Flavour, Safe};
+
+/// Prints help or what is wrong with the command line: in colours, unless an argument (a name that
+/// a shell put there for `*`) has something else to say to the terminal.
+fn say(error: &clap::Error) -> std::io::Result<()> {
+    let has_control = |a: std::ffi::OsString| a.to_string_lossy().chars().any(char::is_control);
+    if !error.use_stderr() || !std::env::args_os().skip(1).any(has_control) {
+        return error.print();
+    }
+    Safe::new(std::io::stderr(), Flavour::Text).write_all(error.render().to_string().as_bytes())
+}
 
 /// Runs a parsed command line, prints what went wrong in one line, and gives the exit code.
 pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
     let cli = match parsed {
         Ok(cli) => cli,
         Err(e) => {
-            let unsaid = e.print().is_err_and(|io| io.kind() != ErrorKind::BrokenPipe);
+            let unsaid = say(&e).is_err_and(|io| io.kind() != ErrorKind::BrokenPipe);
             return (Exit::USAGE.when(e.use_stderr()) | Exit::FAILED.when(unsaid)).into();
         }
     };

@@ -4,6 +4,8 @@
 //! `--quiet` and `--json` silence it, and indicatif honours `NO_COLOR`.
 
 use crate::cli::Global;
+use crate::terminal::{Flavour, Safe};
+use fragmend_layout::printable;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{self, IsTerminal};
 
@@ -35,16 +37,21 @@ impl Ui {
         bar
     }
 
+    /// Where results go.
+    pub fn out(&self) -> Safe<io::Stdout> {
+        Safe::new(io::stdout(), if self.json { Flavour::Json } else { Flavour::Text })
+    }
+
     /// A line for a person: what was done, what to do next.
     pub fn note(&self, line: impl std::fmt::Display) {
         if !self.quiet && !self.json {
-            eprintln!("{line}");
+            eprintln!("{}", lines(&line));
         }
     }
 
     /// A line that must be seen even with `--quiet`.
     pub fn warn(&self, line: impl std::fmt::Display) {
-        eprintln!("fragmend: warning: {line}");
+        eprintln!("fragmend: warning: {}", one_line(&line.to_string()));
     }
 
     /// An error and its causes in one line.
@@ -57,7 +64,14 @@ impl Ui {
 
 /// Folds line breaks, so that an error stays one line whatever a path or a parser puts in it.
 fn one_line(text: &str) -> String {
-    text.split(['\n', '\r']).map(str::trim).filter(|l| !l.is_empty()).collect::<Vec<_>>().join(" ")
+    let lines = text.split(['\n', '\r']).map(str::trim).filter(|l| !l.is_empty());
+    printable(&lines.collect::<Vec<_>>().join(" ")).to_string()
+}
+
+/// The lines of a note, without power over the terminal.
+fn lines(text: &impl std::fmt::Display) -> String {
+    let text = text.to_string();
+    text.lines().map(|l| printable(l).to_string()).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether the reader of our output went away (`fragmend scan | head`): no error at all.

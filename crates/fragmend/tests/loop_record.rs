@@ -2,6 +2,9 @@
 
 use fragmend_testbed::image::{Image, run};
 use fragmend_trace::{Filter, read};
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -65,22 +68,165 @@ fn loop_a_signal_ends_a_recording_with_everything_kept() {
 }
 
 #[test]
-fn loop_a_killed_recorder_leaves_no_trace_and_the_next_tidies_up() {
+fn loop_a_killed_recorder_leaves_nothing() {
     let image = image();
     let output = image.scratch().join("t.parquet");
     let mut recorder = begin(&image, &output, &[]);
     recorder.kill().unwrap();
     recorder.wait().unwrap();
-    assert!(!output.exists());
-    let partials = || {
-        let names = std::fs::read_dir(image.scratch()).unwrap().map(|e| e.unwrap().file_name());
-        names.filter(|n| n.to_string_lossy().ends_with(".partial")).count()
-    };
-    assert_eq!(partials(), 1);
-    let next = begin(&image, &output, &["--duration", "1s"]).wait_with_output().unwrap();
-    assert_eq!(next.status.code(), Some(0), "{}", String::from_utf8_lossy(&next.stderr));
-    assert_eq!(partials(), 0);
-    assert!(output.exists());
+    assert_eq!(std::fs::read_dir(image.scratch()).unwrap().count(), 2, "image and mount point");
+}
+
+/// A trace names the files and processes of all users.
+#[test]
+fn loop_a_trace_is_its_owners_alone() {
+    let image = image();
+    let output = image.scratch().join("t.parquet");
+    let ended = begin(&image, &output, &["--duration", "1s"]).wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(output.metadata().unwrap().mode() & 0o7777, 0o600);
+}
+
+/// Whatever somebody has planted where the trace is to be: one line, at once, and untouched.
+#[test]
+fn loop_only_a_file_is_recorded_to() {
+    let image = image();
+    let victim = image.path().join("victim");
+    std::fs::write(&victim, "precious").unwrap();
+    let at = |name: &str| image.scratch().join(name);
+    run("mkfifo", [at("fifo")]);
+    run("mknod", [at("device").as_os_str(), "c".as_ref(), "1".as_ref(), "3".as_ref()]);
+    std::os::unix::fs::symlink(&victim, at("link")).unwrap();
+    std::fs::create_dir(at("directory")).unwrap();
+    let socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+    for (name, what) in [
+        ("fifo", "a pipe"),
+        ("device", "a device"),
+        ("link", "a symbolic link"),
+        ("directory", "a directory"),
+        ("socket", "a socket"),
+    ] {
+        for force in [&[][..], &["--force"]] {
+            let output = at(name);
+            // A recorder that waits would have to be killed: SIGTERM is not enough for the old one.
+            let out = Command::new("timeout")
+                .args(["-s", "KILL", "20", env!("CARGO_BIN_EXE_fragmend"), "record"])
+                .args(["--duration", "1s", "-o"])
+                .arg(&output)
+                .args(force)
+                .arg(image.path())
+                .output()
+                .unwrap();
+            let says = format!("cannot write the trace to {}: it is {what}", output.display());
+            one_line(&out, 4, &says);
+            let line = String::from_utf8_lossy(&out.stderr).into_owned();
+            assert_eq!(line.matches("it is").count(), 1, "{line}");
+            assert!(line.contains("; name a regular file, or - for") || what == "a symbolic link");
+        }
+    }
+    drop(socket);
+    assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+    let kind = at("fifo").symlink_metadata().unwrap().file_type();
+    assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind));
+    // A trace that is read may be anything, too.
+    let plan = Command::new("timeout")
+        .args(["-s", "KILL", "20", env!("CARGO_BIN_EXE_fragmend"), "plan", "-t"])
+        .arg(at("fifo"))
+        .output()
+        .unwrap();
+    one_line(&plan, 4, "it is a pipe");
+}
+
+#[test]
+fn loop_a_trace_goes_to_standard_output_alone() {
+    let image = image();
+    let file = std::fs::File::create(image.scratch().join("t")).unwrap();
+    let mut recorder = Command::new(env!("CARGO_BIN_EXE_fragmend"))
+        .args(["record", "--duration", "2s", "-o", "-"])
+        .arg(image.path())
+        .stdout(file)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // It says when it has begun.
+    let mut said = BufReader::new(recorder.stderr.take().unwrap());
+    said.read_line(&mut String::new()).unwrap();
+    run("cat", [image.path().join("f")]);
+    let mut rest = String::new();
+    said.read_to_string(&mut rest).unwrap();
+    assert!(recorder.wait().unwrap().success() && rest.contains("1.0 MiB"), "{rest}");
+    let trace = read(&image.scratch().join("t"), &Filter::default()).unwrap();
+    assert_eq!(trace.files.len(), 1);
+    let path = image.path().to_str().unwrap();
+    one_line(&fragmend(&["--json", "record", "-o", "-", path]), 8, "cannot both go");
+}
+
+/// The recorder is held up until the kernel has forgotten what the files are called: they are
+/// deleted by no means, and are recorded, counted and found again by their identity.
+#[test]
+fn loop_files_whose_path_is_forgotten_are_kept_and_counted() {
+    let image = image();
+    for n in 0..60 {
+        std::fs::write(image.path().join(format!("g{n}")), vec![1; 4096]).unwrap();
+    }
+    image.sync();
+    let output = image.scratch().join("t.parquet");
+    let recorder = begin(&image, &output, &["--json"]);
+    let signal = |name: &str| run("kill", [name, &recorder.id().to_string()]);
+    signal("-STOP");
+    let code = "
+import os, sys
+for n in range(60):
+    f = os.open(f'{sys.argv[1]}/g{n}', os.O_RDONLY); os.pread(f, 100, 0); os.close(f)
+";
+    run("python3", [Path::new("-c"), code.as_ref(), image.path()]);
+    image.remount();
+    signal("-CONT");
+    std::thread::sleep(Duration::from_millis(300));
+    signal("-INT");
+    let out = recorder.wait_with_output().unwrap();
+    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let trace = read(&output, &Filter::default()).unwrap();
+    let without = trace.files.iter().filter(|f| f.path.is_none()).count();
+    assert_eq!((trace.files.len(), json["totals"]["files"].as_u64()), (60, Some(60)));
+    assert!(without > 0, "all paths were still known");
+    assert_eq!(json["totals"]["files_without_path"].as_u64(), Some(without as u64));
+    assert_eq!(trace.meta.files_without_path, without as u64);
+    let there: BTreeSet<u64> =
+        (0..60).map(|n| image.path().join(format!("g{n}")).metadata().unwrap().ino()).collect();
+    assert_eq!(trace.files.iter().map(|f| f.file.inode).collect::<BTreeSet<_>>(), there);
+}
+
+/// What does not fit the trace is told in each of the three places, and the rest is planned with.
+#[test]
+fn loop_an_access_that_cannot_be_is_told_and_spoils_no_plan() {
+    let image = image();
+    let output = image.scratch().join("t.parquet");
+    let code = "
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None)
+context = ctypes.c_ulong(0)
+assert libc.syscall(206, 8, ctypes.byref(context)) == 0
+a = os.open(sys.argv[1] + '/a', os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+raw = struct.pack('<QIIHhIQQqQII', 0, 0, 0, 1, 0, a, 8, 4096, 0, 0, 0, 0)
+iocb = ctypes.create_string_buffer(raw, len(raw))
+pointers = (ctypes.c_void_p * 1)(ctypes.addressof(iocb))
+assert libc.syscall(209, context, ctypes.c_long(1), pointers) == 1
+f = os.open(sys.argv[1] + '/f', os.O_RDONLY); os.pread(f, 4096, 0)
+";
+    let recorder = begin(&image, &output, &["--json"]);
+    run("python3", [Path::new("-c"), code.as_ref(), image.path()]);
+    run("kill", ["-INT", &recorder.id().to_string()]);
+    let out = recorder.wait_with_output().unwrap();
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(0), "{stderr}");
+    assert!(stderr.contains("1 accesses were dropped"), "{stderr}");
+    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(json["totals"]["dropped"], 1);
+    assert_eq!(fragmend_trace::read_meta(&output).unwrap().dropped, 1);
+    let plan = fragmend(&["plan", "-t", output.to_str().unwrap()]);
+    assert_eq!(plan.status.code(), Some(0), "{}", String::from_utf8_lossy(&plan.stderr));
 }
 
 #[test]

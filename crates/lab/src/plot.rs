@@ -1,5 +1,6 @@
 //! Pictures of experiments, as SVG.
 
+use fragmend_sys::output::{self, Audience};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use std::path::Path;
@@ -104,7 +105,8 @@ impl Plot {
         };
         let not_drawn = |why: String| NotDrawn { file: file.display().to_string(), why };
         drawn.map_err(|e| not_drawn(e.to_string()))?;
-        std::fs::write(&file, text).map_err(|e| not_drawn(e.to_string()))
+        output::write(&file, Audience::Anybody, text.as_bytes())
+            .map_err(|e| not_drawn(e.to_string()))
     }
 
     fn lines(&self, text: &mut String) -> Result<(), Box<dyn std::error::Error>> {

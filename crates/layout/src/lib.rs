@@ -15,6 +15,7 @@ mod layout;
 mod measures;
 mod path_text;
 mod piece;
+mod printable;
 mod range;
 mod volume;
 
@@ -24,5 +25,6 @@ pub use layout::{Extent, ExtentKind, Layout};
 pub use measures::{DeviceLimits, Measures};
 pub use path_text::PathText;
 pub use piece::{Alike, LONGEST_ENCODED, Piece, fewest_extents, stored_alike};
+pub use printable::{Printable, printable, printable_path, shell_word};
 pub use range::ByteRange;
 pub use volume::{FsKind, Movable, Moves, Relocated, Skip, SkipReason, Volume};

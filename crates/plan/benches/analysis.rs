@@ -56,6 +56,7 @@ fn write(path: &Path, files: u64) {
         file: FileId { device: DEVICE, inode: 12 + random % files, generation: 7 },
         offset: (random >> 20) % (TOTAL_BYTES / files / 4096) * 4096,
         length: 4096 << (random % 5),
+        bytes: 4096 << (random % 5),
         count: 1,
         pid: 1000,
         thread: 1000 + (random % 8) as u32,

@@ -6,6 +6,7 @@
 use crate::input::Settings;
 use fragmend_device::DeviceProfile;
 use fragmend_layout::{ByteRange, FileId, FsKind, PathText};
+use fragmend_sys::output::{Audience, Output};
 use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -206,22 +207,18 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Writes it beside `path` and renames it into place: a plan is there whole or not at all.
+    /// Writes it to `path`, for its owner alone: it names others' files. It is there whole or not
+    /// at all.
     pub fn write(&self, path: &Path) -> Result<(), PlanError> {
         let io_error = |source| PlanError::Io { path: path.display().to_string(), source };
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(format!(".{}.tmp", std::process::id()));
         let write = || -> io::Result<()> {
-            let mut file = io::BufWriter::new(std::fs::File::create(&beside)?);
+            let mut file =
+                io::BufWriter::with_capacity(1 << 16, Output::create(path, Audience::Owner)?);
             serde_json::to_writer_pretty(&mut file, self)?;
             file.write_all(b"\n")?;
-            file.into_inner().map_err(|e| e.into_error())?.sync_all()?;
-            std::fs::rename(&beside, path)
+            file.into_inner().map_err(|e| e.into_error())?.commit().map(drop)
         };
-        write().map_err(|e| {
-            let _ = std::fs::remove_file(&beside);
-            io_error(e)
-        })
+        write().map_err(io_error)
     }
 }
 

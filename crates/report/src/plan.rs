@@ -59,7 +59,7 @@ fn files(files: &[PlannedFile], top: usize) -> String {
         };
         let count = |n: f64| crate::human(n, crate::Unit::Count);
         table.add_row([
-            f.path.path.escape_default().to_string(),
+            f.path.printable(),
             count(f.ranges.len() as f64),
             crate::human(sum(|r| r.length), crate::Unit::Bytes),
             count(sum(|r| r.extents)),

@@ -48,10 +48,18 @@ pub struct RecordTotals {
     pub missed_bytes: u64,
     /// Accesses seen but not stored, for want of room.
     pub lost: u64,
+    /// Accesses seen but not stored, because their place in the file cannot be true or known.
+    pub dropped: u64,
+    /// Accesses to files of which it was not found out whether they lie below the paths.
+    pub unplaced: u64,
     /// Accesses of a folded recording that were counted by whole 128 KiB.
     pub coarsened: u64,
     /// Calls of 32-bit programs, which are not looked into.
     pub unseen_compat: u64,
+    /// Splices of io_uring whose file could not be told.
+    pub unseen_splices: u64,
+    /// Files in the trace whose path was not found.
+    pub files_without_path: u64,
     /// Size of the trace file.
     #[schemars(extend("x-unit" = "bytes"))]
     pub trace_bytes: u64,

@@ -26,6 +26,10 @@
 //! | [`mapping`] | reading and storing to a file through a shared mapping, for tests (`mmap(2)`) |
 //! | [`process`] | this process's own I/O account, priority and pressure |
 //! | [`users`] | user names (`getpwnam_r`) |
+//! | [`output`] | files written whole or not at all, through nobody's links |
+//! | [`input`] | regular files to read, waiting for nobody |
+//! | [`directory`] | a directory to put something into, through nobody else's links |
+//! | [`kind`] | what a file is, in words |
 //! | [`shutdown`] | cutting the power of a file system, for tests |
 
 pub mod block;
@@ -34,16 +38,20 @@ pub mod bulkstat;
 pub mod cache;
 pub mod clone;
 pub mod dedupe;
+pub mod directory;
 pub mod f2fs;
 pub mod fiemap;
 pub mod fs_id;
 pub mod fsmap;
 pub mod handle;
 pub mod inode;
+pub mod input;
+pub mod kind;
 pub mod lease;
 pub mod mapping;
 pub mod mounts;
 pub mod move_ext;
+pub mod output;
 pub mod process;
 pub mod shutdown;
 pub mod swapext;

@@ -31,6 +31,7 @@ pub fn note(trace: &Path, reads: &[(PathBuf, Vec<Request>)], mode: Mode) {
                     file: *file,
                     offset: request.offset,
                     length: request.len as u32,
+                    bytes: request.len,
                     count: 1,
                     pid: 1,
                     thread: 1,

@@ -3,14 +3,25 @@
 #define FRAGMEND_EMIT_H
 
 #define COARSE (128 * 1024ULL)
+#define MAX_OFFSET 0x7fffffffffffffffULL
 
-static __always_inline int add_one(void *map, struct fold_key *key)
+static __always_inline int add_bytes(void *map, struct fold_key *key, __u64 bytes)
 {
 	struct fold_value *value = bpf_map_lookup_elem(map, key);
-	struct fold_value first = { .count = 1 };
+
+	if (value)
+		__sync_fetch_and_add(&value->bytes, bytes);
+	return !!value;
+}
+
+static __always_inline int add_one(void *map, struct fold_key *key, __u64 bytes)
+{
+	struct fold_value *value = bpf_map_lookup_elem(map, key);
+	struct fold_value first = { .count = 1, .bytes = bytes };
 
 	if (value) {
 		__sync_fetch_and_add(&value->count, 1);
+		__sync_fetch_and_add(&value->bytes, bytes);
 		return 1;
 	}
 	first.first_ns = bpf_ktime_get_ns() - config.start_ns;
@@ -21,6 +32,7 @@ static __always_inline int add_one(void *map, struct fold_key *key)
 	if (!value)
 		return 0;
 	__sync_fetch_and_add(&value->count, 1);
+	__sync_fetch_and_add(&value->bytes, bytes);
 	return 1;
 }
 
@@ -29,13 +41,14 @@ static __always_inline __u64 least(__u64 a, __u64 b)
 	return a < b ? a : b;
 }
 
-/* Counts the access, exactly while there is room, by aligned COARSE pieces afterwards. */
-static __noinline int count_folded(struct fold_key *key, __u64 size)
+/* Counts the access of so many bytes, exactly while there is room, by aligned COARSE pieces
+ * afterwards; `key` is then what it was counted as. */
+static __noinline int count_folded(struct fold_key *key, __u64 size, __u64 bytes)
 {
 	__u64 end = key->offset + key->length;
 	struct stats *s;
 
-	if (add_one(&folded, key))
+	if (add_one(&folded, key, bytes))
 		return done();
 	key->offset -= key->offset % COARSE;
 	if (size < end)
@@ -44,7 +57,7 @@ static __noinline int count_folded(struct fold_key *key, __u64 size)
 	s = my_stats();
 	if (!s)
 		return done();
-	if (add_one(&coarse, key))
+	if (add_one(&coarse, key, bytes))
 		s->coarsened++;
 	else
 		s->lost++;
@@ -58,7 +71,7 @@ static __always_inline int fold_stream(struct fold_key *key, __u64 reader, __u64
 {
 	struct stream_key at = { .reader = reader, .file = key->file };
 	struct stream *stream = bpf_map_lookup_elem(&streams, &at);
-	__u64 offset = key->offset, end = offset + key->length;
+	__u64 offset = key->offset, bytes = key->length, end = offset + bytes;
 	__u64 from, to;
 
 	if (!stream || stream->end != offset) {
@@ -68,8 +81,15 @@ static __always_inline int fold_stream(struct fold_key *key, __u64 reader, __u64
 		return 0;
 	}
 	stream->end = end;
-	if (end <= stream->counted)
+	if (end <= stream->counted) {
+		/* No new window, but more bytes of the last one. */
+		key->offset = stream->window;
+		key->length = stream->length;
+		key->kind |= KIND_WINDOWED;
+		if (!add_bytes(&folded, key, bytes) && !add_bytes(&coarse, key, bytes))
+			count_lost(1);
 		return 1;
+	}
 	from = offset < stream->counted ? stream->counted : offset - offset % window;
 	to = (end + window - 1) / window * window;
 	stream->counted = to;
@@ -78,7 +98,10 @@ static __always_inline int fold_stream(struct fold_key *key, __u64 reader, __u64
 	key->offset = from;
 	key->length = least(to, size) - from;
 	key->kind |= KIND_WINDOWED;
-	return 1 + count_folded(key, size);
+	count_folded(key, size, bytes);
+	stream->window = key->offset;
+	stream->length = key->length;
+	return 1;
 }
 
 static __noinline int fold(struct fold_key *key, struct file *opened, __u64 size,
@@ -89,7 +112,7 @@ static __noinline int fold(struct fold_key *key, struct file *opened, __u64 size
 	if (key->kind == OP_READ && device && device->readahead_bytes &&
 	    fold_stream(key, reader, size, device->readahead_bytes))
 		return done();
-	return count_folded(key, size);
+	return count_folded(key, size, key->length);
 }
 
 /* An event or a counter for an access that passed all filters. `opened` tells streams apart when
@@ -157,6 +180,26 @@ static __noinline int admit(struct file *opened, struct inode *inode, struct eve
 	return 1;
 }
 
+/* Where no file has a byte. A file position that another thread moved in between, or an append
+ * that failed after it was submitted, lead before the start of the file or there. */
+static __always_inline int impossible(__u64 offset, __u64 length)
+{
+	return offset > MAX_OFFSET || length > MAX_OFFSET - offset || length > ~0U;
+}
+
+/* An access that cannot have been where it seems: counted, and not told. */
+static __always_inline int drop(__u32 kind)
+{
+	__u32 op = kind & KIND_OP_MASK;
+	struct stats *s = my_stats();
+
+	if (!s || op >= OP_COUNT)
+		return done();
+	s->events[op]++;
+	s->dropped++;
+	return done();
+}
+
 /* Records an access if it is wanted. `opened` may be null. */
 static __noinline int record(struct file *opened, struct inode *inode, __u64 offset, __u64 length,
 			     __u32 kind)
@@ -165,6 +208,8 @@ static __noinline int record(struct file *opened, struct inode *inode, __u64 off
 
 	if (!length || !admit(opened, inode, &event))
 		return done();
+	if (impossible(offset, length))
+		return drop(kind);
 	return emit(&event, opened, config.fold ? BPF_CORE_READ(inode, i_size) : 0);
 }
 

@@ -2,7 +2,10 @@
 #ifndef FRAGMEND_FILTER_H
 #define FRAGMEND_FILTER_H
 
-#define MAX_DEPTH 128 /* directories above a file; deeper files count as outside */
+#define MAX_DEPTH 1024 /* directories above a file; accesses to deeper ones are counted */
+#define STEPS 64 /* of these at once */
+
+enum verdict { OUTSIDE, BELOW, UNPLACED };
 
 /* The device that `stat` names. Each subvolume of Btrfs has one of its own, and inode numbers are
  * unique only there. */
@@ -18,29 +21,64 @@ static __always_inline __u32 device_of(struct inode *inode)
 	return BPF_CORE_READ(inode, i_sb, s_dev);
 }
 
-/* Walks up from a directory entry and compares each inode with the roots, which user space enters
- * with generation 0: not every file system tells it. */
-static __noinline int below_a_root(struct dentry *dentry)
+/* A walk from a directory entry up to a root. */
+struct climb {
+	__u64 at;
+	__u32 verdict;
+	__u32 ended;
+};
+
+/* Some steps of it. Each inode is compared with the roots, which user space enters with generation 0:
+ * not every file system tells it. Global, so that the verifier checks it once and not once per
+ * caller and turn. */
+__attribute__((noinline)) int climb(struct climb *climb)
 {
 	struct file_key key = {};
-	struct dentry *parent;
+	struct dentry *dentry, *parent;
 	struct inode *inode;
-	int depth;
+	int step;
 
-	for (depth = 0; depth < MAX_DEPTH; depth++) {
+	if (!climb)
+		return 0;
+	dentry = (void *)climb->at;
+	for (step = 0; step < STEPS; step++) {
+		climb->ended = 1;
 		if (!dentry)
 			return 0;
 		inode = BPF_CORE_READ(dentry, d_inode);
 		key.inode = BPF_CORE_READ(inode, i_ino);
 		key.device = device_of(inode);
-		if (bpf_map_lookup_elem(&roots, &key))
-			return 1;
-		parent = BPF_CORE_READ(dentry, d_parent);
-		if (parent == dentry)
+		if (bpf_map_lookup_elem(&roots, &key)) {
+			climb->verdict = BELOW;
 			return 0;
+		}
+		parent = BPF_CORE_READ(dentry, d_parent);
+		if (parent == dentry) {
+			/* The root, or an entry that was opened by handle and hangs in the air. */
+			if (BPF_CORE_READ(inode, i_sb, s_root) != dentry)
+				climb->verdict = UNPLACED;
+			return 0;
+		}
 		dentry = parent;
 	}
+	climb->ended = 0;
+	climb->at = (__u64)dentry;
 	return 0;
+}
+
+static __noinline int below_a_root(struct dentry *dentry)
+{
+	struct climb way = { .at = (__u64)dentry, .verdict = OUTSIDE };
+	int turn;
+
+	if (!dentry)
+		return UNPLACED;
+	for (turn = 0; turn < MAX_DEPTH / STEPS; turn++) {
+		climb(&way);
+		if (way.ended)
+			return way.verdict;
+	}
+	return UNPLACED;
 }
 
 /* Some name of an inode, where no open file says which one was used. */
@@ -53,20 +91,36 @@ static __always_inline struct dentry *any_name(struct inode *inode)
 	return (void *)node - bpf_core_field_offset(struct dentry, d_u.d_alias);
 }
 
+/* Whether this verdict admits an access; one that says nothing is counted. */
+static __always_inline int told(__u8 verdict)
+{
+	struct stats *s;
+
+	if (verdict == UNPLACED) {
+		s = my_stats();
+		if (s)
+			s->unplaced++;
+	}
+	return verdict == BELOW;
+}
+
 static __always_inline int wanted_file(struct file *file, struct inode *inode, struct file_key *key)
 {
 	__u8 *known, verdict;
 	struct dentry *dentry;
 
 	known = bpf_map_lookup_elem(&verdicts, key);
-	if (known)
-		return *known;
+	if (known) {
+		verdict = *known;
+		return told(verdict);
+	}
 	dentry = file ? BPF_CORE_READ(file, f_path.dentry) : any_name(inode);
 	verdict = below_a_root(dentry);
-	/* Another of its names may lie below a root: a "no" for one name says nothing then. */
-	if (verdict || BPF_CORE_READ(inode, i_nlink) <= 1)
+	/* Another of its names may lie below a root: a "no" for one name says nothing then. And where
+	 * it was not found out, it may be later. */
+	if (verdict == BELOW || (verdict == OUTSIDE && BPF_CORE_READ(inode, i_nlink) <= 1))
 		bpf_map_update_elem(&verdicts, key, &verdict, BPF_ANY);
-	return verdict;
+	return told(verdict);
 }
 
 static __always_inline void name_of(struct task_struct *task, char comm[16])

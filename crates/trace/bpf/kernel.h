@@ -37,6 +37,7 @@ struct bpf_raw_tracepoint_args {
 #define BTRFS_SUPER_MAGIC 0x9123683e
 #define S_IFMT 0170000
 #define S_IFREG 0100000
+#define S_IFIFO 0010000
 #define PF_IO_WORKER 0x10
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -77,6 +78,7 @@ struct hlist_head {
 struct super_block {
 	__u32 s_dev;
 	unsigned long s_magic;
+	struct dentry *s_root;
 };
 
 struct inode {
@@ -168,6 +170,19 @@ struct io_kiocb {
 	struct io_cqe cqe;
 };
 
+struct io_rsrc_node {
+	unsigned long file_ptr;
+};
+
+struct io_splice {
+	struct file *file_out;
+	__s64 off_out;
+	__s64 off_in;
+	int splice_fd_in;
+	unsigned int flags;
+	struct io_rsrc_node *rsrc_node;
+};
+
 #pragma clang attribute pop
 
 /* uapi/linux/aio_abi.h: lies in user memory, so its layout is fixed. */
@@ -200,10 +215,13 @@ enum {
 	IORING_OP_WRITE_FIXED = 5,
 	IORING_OP_READ = 22,
 	IORING_OP_WRITE = 23,
+	IORING_OP_SPLICE = 30,
 	IORING_OP_READ_MULTISHOT = 49,
 	IORING_OP_READV_FIXED = 60,
 	IORING_OP_WRITEV_FIXED = 61,
 };
+
+#define SPLICE_F_FD_IN_FIXED (1U << 31)
 
 /* uapi/linux/fs.h */
 #define RWF_APPEND 0x10

@@ -81,6 +81,7 @@ struct stream_key {
 struct stream {
 	__u64 end; /* of the last access */
 	__u64 counted; /* end of the last readahead window counted */
+	__u64 window, length; /* what that was counted as */
 };
 
 struct {
@@ -104,9 +105,11 @@ struct {
 	__type(value, struct announced);
 } announcements SEC(".maps");
 
-/* By thread; what is left at the end is taken from here by user space. */
+/* By thread; what is left at the end is taken from here by user space, and what a thread leaves
+ * when it ends by on_thread_exit. Nothing may be evicted: a fault that finds no room is not held
+ * back, but told at once. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__type(key, __u32);
 	__type(value, struct held);
@@ -119,7 +122,7 @@ struct missing {
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__type(key, __u32);
 	__type(value, struct missing);

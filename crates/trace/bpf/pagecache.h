@@ -47,6 +47,21 @@ static __always_inline int settle(struct held *held)
 	return was ? emit(&held->event, 0, held->size) : 0;
 }
 
+/* What is held of a thread that ends would stay for ever. */
+SEC("raw_tp/sched_process_exit")
+int on_thread_exit(struct bpf_raw_tracepoint_args *ctx)
+{
+	__u32 thread = bpf_get_current_pid_tgid();
+	struct held *held = bpf_map_lookup_elem(&faults, &thread);
+
+	if (held) {
+		settle(held);
+		bpf_map_delete_elem(&faults, &thread);
+	}
+	bpf_map_delete_elem(&missing, &thread);
+	return 0;
+}
+
 /* Holds these pages back as the thread's last fault. */
 static __noinline int hold(struct inode *inode, __u64 index, __u64 end, __u32 state)
 {
@@ -108,7 +123,8 @@ int on_fault(struct bpf_raw_tracepoint_args *ctx)
 
 		page.file.inode = BPF_CORE_READ(inode, i_ino);
 		page.file.device = device_of(inode);
-		bpf_map_update_elem(&missing, &thread, &page, BPF_ANY);
+		if (bpf_map_update_elem(&missing, &thread, &page, BPF_ANY))
+			count_lost(1);
 		return 0;
 	}
 	held = held_on(inode);

@@ -37,7 +37,8 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 #define AT_POSITION (~0ULL) /* offset: where the file position was before the call */
 #define MAX_IOCBS 1024 /* of one io_submit; more count as lost */
-#define MAX_IOVECS 256
+#define MAX_COMPAT_IOCBS 64 /* looked at until one is on a watched file */
+#define MAX_IOVECS 1024 /* UIO_MAXIOV: the kernel takes no more */
 
 static __always_inline struct file *file_of(__u32 fd)
 {
@@ -54,17 +55,25 @@ static __always_inline struct file *file_of(__u32 fd)
 	return file;
 }
 
+#define SUBMITTED 0x80000000 /* beside RWF_ flags: the size may not have grown yet */
+#define NOWHERE (~0ULL - 1) /* an offset that is counted as dropped */
+
 /* One side of a system call: `length` bytes at `offset` of `fd`. Appends ignore the offset that
- * was asked for and end at the end of the file. */
+ * was asked for and end at the end of the file; where that will be is not known of a direct one
+ * that was only submitted. */
 static __noinline int record_fd(__u32 fd, __u64 offset, __u64 length, __u32 op, __u32 append)
 {
 	struct file *file = file_of(fd);
 	struct inode *inode;
 	__u32 flags;
+	int appends;
 
 	if (!file)
 		return done();
 	flags = BPF_CORE_READ(file, f_flags);
+	if (append & RWF_NOAPPEND)
+		flags &= ~config.o_append;
+	appends = op == OP_WRITE && ((flags & config.o_append) || (append & RWF_APPEND));
 	if (flags & config.o_direct)
 		op |= KIND_DIRECT;
 	else if (config.level_miss)
@@ -72,11 +81,11 @@ static __noinline int record_fd(__u32 fd, __u64 offset, __u64 length, __u32 op, 
 	inode = BPF_CORE_READ(file, f_inode);
 	if (!inode)
 		return done();
-	if (append & RWF_NOAPPEND)
-		flags &= ~config.o_append;
 	if (offset == AT_POSITION)
 		offset = BPF_CORE_READ(file, f_pos) - length;
-	else if (op == OP_WRITE && ((flags & config.o_append) || (append & RWF_APPEND)))
+	else if (appends && (append & SUBMITTED) && (op & KIND_DIRECT))
+		offset = NOWHERE;
+	else if (appends)
 		offset = BPF_CORE_READ(inode, i_size) - length;
 	return record(file, inode, offset, length, op);
 }
@@ -93,22 +102,43 @@ static __always_inline __u64 moved_offset(__u64 pointer, __u64 length)
 	return after - length;
 }
 
-static __noinline __u64 iovec_bytes(__u64 vector, __u64 count)
+/* What one request transfers at most: the kernel cuts longer ones, and so do other readers of
+ * lengths that a program may have written anything to. */
+static __always_inline __u64 at_most_one_call(__u64 length)
+{
+	return least(length, (0x7fffffffULL >> config.page_shift) << config.page_shift);
+}
+
+#define VECTORS 32
+
+/* The bytes of at most VECTORS of them. Global for the verifier's sake, and so an int; what a program makes of
+ * its vectors after they were submitted may come to anything. */
+__attribute__((noinline)) int some_vectors(__u64 vector, __u32 count)
 {
 	struct iovec one;
 	__u64 sum = 0;
-	int i;
+	__u32 i;
 
-	for (i = 0; i < MAX_IOVECS && i < count; i++) {
+	for (i = 0; i < VECTORS && i < count; i++) {
 		if (bpf_probe_read_user(&one, sizeof(one), (void *)(vector + i * sizeof(one))))
 			break;
 		sum += one.iov_len;
 	}
-	return sum;
+	return at_most_one_call(sum);
+}
+
+static __noinline __u64 iovec_bytes(__u64 vector, __u64 count)
+{
+	__u64 sum = 0;
+	__u32 i;
+
+	for (i = 0; i < MAX_IOVECS && i < count; i += VECTORS)
+		sum += (__u32)some_vectors(vector + i * sizeof(struct iovec), count - i);
+	return at_most_one_call(sum);
 }
 
 /* One iocb of a successful io_submit. Its completion is not seen, so a read is cut at the end of
- * the file. Global, so that the verifier checks it once and not once per turn of the loop. */
+ * the file, and one that fails later counts. Global, so that the verifier checks it once and not once per turn of the loop. */
 __attribute__((noinline)) int submitted(__u64 pointers, __u32 index)
 {
 	struct file *file;
@@ -118,7 +148,8 @@ __attribute__((noinline)) int submitted(__u64 pointers, __u32 index)
 
 	if (bpf_probe_read_user(&pointer, sizeof(pointer), (void *)(pointers + index * 8ULL)) ||
 	    bpf_probe_read_user(&iocb, sizeof(iocb), (void *)pointer)) {
-		count_lost(1);
+		if (wanted_task(bpf_get_current_task_btf()))
+			count_lost(1);
 		return 0;
 	}
 	switch (iocb.aio_lio_opcode) {
@@ -133,9 +164,9 @@ __attribute__((noinline)) int submitted(__u64 pointers, __u32 index)
 	default:
 		return 0;
 	}
-	length = iocb.aio_nbytes;
+	length = at_most_one_call(iocb.aio_nbytes);
 	if (iocb.aio_lio_opcode == IOCB_CMD_PREADV || iocb.aio_lio_opcode == IOCB_CMD_PWRITEV)
-		length = iovec_bytes(iocb.aio_buf, length);
+		length = iovec_bytes(iocb.aio_buf, iocb.aio_nbytes);
 	file = file_of(iocb.aio_fildes);
 	if (!file)
 		return 0;
@@ -145,28 +176,60 @@ __attribute__((noinline)) int submitted(__u64 pointers, __u32 index)
 			return 0;
 		length = least(length, size - iocb.aio_offset);
 	}
-	return record_fd(iocb.aio_fildes, iocb.aio_offset, length, op, iocb.aio_rw_flags);
+	return record_fd(iocb.aio_fildes, iocb.aio_offset, length, op,
+			 iocb.aio_rw_flags | SUBMITTED);
 }
 
-static __noinline int compat_call(struct syscall *call)
+/* Whether `fd` is a file on a watched file system. */
+static __noinline int watched_fd(__u32 fd)
 {
+	struct file *file = file_of(fd);
 	struct inode *inode = 0;
-	struct file *file;
-	struct stats *s;
 	__u32 device;
 
-	if (!transfers_compat(call->number))
-		return done();
-	file = file_of(call->args[0]);
 	if (file)
 		inode = BPF_CORE_READ(file, f_inode);
 	if (!inode)
 		return done();
 	device = BPF_CORE_READ(inode, i_sb, s_dev);
-	if (!bpf_map_lookup_elem(&devices, &device) || !wanted_task(bpf_get_current_task_btf()))
+	return done() + !!bpf_map_lookup_elem(&devices, &device);
+}
+
+/* The same of one iocb behind 32-bit pointers. Global as submitted() is. */
+__attribute__((noinline)) int watched_iocb(__u64 pointers, __u32 index)
+{
+	struct iocb iocb;
+	__u32 pointer;
+
+	if (bpf_probe_read_user(&pointer, sizeof(pointer), (void *)(pointers + index * 4ULL)) ||
+	    bpf_probe_read_user(&iocb, sizeof(iocb), (void *)(__u64)pointer))
+		return 0;
+	return watched_fd(iocb.aio_fildes);
+}
+
+/* A call through another table than the kernel's own (32-bit, x32): what it did is not looked
+ * into, but that there was one on a watched file is counted. */
+static __noinline int compat_call(struct syscall *call, __u64 result)
+{
+	enum compat_files files = compat_files(call->number);
+	struct stats *s;
+	int seen = 0;
+	__u32 i;
+
+	if (files == FILES_NONE || !wanted_task(bpf_get_current_task_btf()))
 		return done();
+	if (files == FILES_OF_IOCBS) {
+		for (i = 0; i < MAX_COMPAT_IOCBS && i < result && !seen; i++)
+			seen = watched_iocb(call->args[2], i);
+	} else {
+		seen = watched_fd(call->args[0]);
+		if (!seen && files == FILES_FIRST_SECOND)
+			seen = watched_fd(call->args[1]);
+		if (!seen && files == FILES_FIRST_THIRD)
+			seen = watched_fd(call->args[2]);
+	}
 	s = my_stats();
-	if (s)
+	if (s && seen)
 		s->compat++;
 	return done();
 }
@@ -176,14 +239,16 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result)
 {
 	struct syscall call;
 	__u64 length = result;
+	int compat;
 	__u32 i;
 
 	if (result <= 0 || !regs)
 		return 0;
 	call.number = syscall_number(regs);
-	if (is_compat(bpf_get_current_task_btf())) {
-		syscall_args(regs, &call, 1);
-		return compat_call(&call);
+	compat = is_compat(bpf_get_current_task_btf());
+	if (compat || is_x32(call.number)) {
+		syscall_args(regs, &call, compat);
+		return compat_call(&call, length);
 	}
 	if (!transfers(call.number))
 		return 0;
@@ -205,7 +270,8 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result)
 	case NR_preadv2:
 		return record_fd(call.args[0], call.args[3], length, OP_READ, 0);
 	case NR_pwritev2:
-		return record_fd(call.args[0], call.args[3], length, OP_WRITE, call.args[5]);
+		return record_fd(call.args[0], call.args[3], length, OP_WRITE,
+				 call.args[5] & (RWF_APPEND | RWF_NOAPPEND));
 	case NR_sendfile:
 		record_fd(call.args[1], moved_offset(call.args[2], length), length, OP_READ, 0);
 		return record_fd(call.args[0], AT_POSITION, length, OP_WRITE, 0);
@@ -216,11 +282,69 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result)
 	case NR_io_submit:
 		for (i = 0; i < MAX_IOCBS && i < length; i++)
 			submitted(call.args[2], i);
-		if (length > MAX_IOCBS)
+		if (length > MAX_IOCBS && wanted_task(bpf_get_current_task_btf()))
 			count_lost(length - MAX_IOCBS);
 		return 0;
 	}
 	return 0;
+}
+
+/* One side of a request of io_uring that ended with `length` bytes, up to `end` of the file. */
+static __noinline int record_ended(struct file *file, __u64 end, __u64 length, __u32 kind)
+{
+	struct inode *inode = BPF_CORE_READ(file, f_inode);
+
+	if (!inode)
+		return done();
+	if (BPF_CORE_READ(file, f_flags) & config.o_direct)
+		kind |= KIND_DIRECT;
+	else if (config.level_miss)
+		return done();
+	return record(file, inode, end - length, length, kind);
+}
+
+/* Where the kernel's splice left off: in the request, or at the file's position. */
+static __always_inline __u64 spliced_to(__s64 offset, struct file *file)
+{
+	return offset == -1 ? (__u64)BPF_CORE_READ(file, f_pos) : (__u64)offset;
+}
+
+static __always_inline struct file *spliced_file(struct io_splice *splice)
+{
+	struct io_rsrc_node *node;
+
+	if (!(BPF_CORE_READ(splice, flags) & SPLICE_F_FD_IN_FIXED))
+		return file_of(BPF_CORE_READ(splice, splice_fd_in));
+	/* A registered file; older kernels do not keep which. */
+	if (!bpf_core_field_exists(splice->rsrc_node) || !bpf_core_type_exists(struct io_rsrc_node))
+		return 0;
+	node = BPF_CORE_READ(splice, rsrc_node);
+	return (void *)(BPF_CORE_READ(node, file_ptr) & ~7ULL);
+}
+
+/* A splice is a read of one file or a write to another; the other side is a pipe. It names the
+ * file that it reads by descriptor, which may be closed again by now. */
+static __noinline int uring_spliced(struct io_kiocb *request, __u64 length)
+{
+	struct io_splice *splice = (void *)request; /* lies at the start, as kiocb does */
+	struct file *in, *out;
+	struct stats *s;
+
+	if (!bpf_core_type_exists(struct io_splice))
+		goto unseen;
+	out = BPF_CORE_READ(splice, file_out);
+	if (out && (BPF_CORE_READ(out, f_inode, i_mode) & S_IFMT) != S_IFIFO)
+		return record_ended(out, spliced_to(BPF_CORE_READ(splice, off_out), out), length,
+				    OP_WRITE);
+	in = spliced_file(splice);
+	if (in)
+		return record_ended(in, spliced_to(BPF_CORE_READ(splice, off_in), in), length,
+				    OP_READ);
+unseen:
+	s = my_stats();
+	if (s && wanted_task(bpf_get_current_task_btf()))
+		s->splices++;
+	return done();
 }
 
 /* The result is taken from the request, where it is on every kernel that passes the request to
@@ -230,12 +354,14 @@ int on_io_uring_complete(struct bpf_raw_tracepoint_args *ctx)
 {
 	struct io_kiocb *request = (void *)ctx->args[1];
 	struct kiocb *kiocb = (void *)request; /* io_rw, its first member kiocb, lies at the start */
-	struct inode *inode;
 	struct file *file;
 	__s32 result;
 	__u32 kind;
 
 	if (!request)
+		return 0;
+	result = BPF_CORE_READ(request, cqe.res);
+	if (result <= 0)
 		return 0;
 	switch (BPF_CORE_READ(request, opcode)) {
 	case IORING_OP_READV:
@@ -251,21 +377,15 @@ int on_io_uring_complete(struct bpf_raw_tracepoint_args *ctx)
 	case IORING_OP_WRITEV_FIXED:
 		kind = OP_WRITE;
 		break;
+	case IORING_OP_SPLICE:
+		return uring_spliced(request, result);
 	default:
 		return 0;
 	}
-	result = BPF_CORE_READ(request, cqe.res);
 	file = BPF_CORE_READ(kiocb, ki_filp);
-	if (result <= 0 || !file)
+	if (!file)
 		return 0;
-	inode = BPF_CORE_READ(file, f_inode);
-	if (!inode)
-		return 0;
-	if (BPF_CORE_READ(file, f_flags) & config.o_direct)
-		kind |= KIND_DIRECT;
-	else if (config.level_miss)
-		return 0;
-	return record(file, inode, BPF_CORE_READ(kiocb, ki_pos) - result, result, kind);
+	return record_ended(file, BPF_CORE_READ(kiocb, ki_pos), result, kind);
 }
 
 SEC("raw_tp/sched_process_fork")

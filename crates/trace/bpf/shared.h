@@ -66,6 +66,7 @@ struct fold_key {
 struct fold_value {
 	__u64 count;
 	__u64 first_ns;
+	__u64 bytes; /* really transferred, by all that was counted here */
 };
 
 /* The last page fault of a thread, held back until it is known how much it mapped. */
@@ -87,7 +88,10 @@ struct stats {
 	__u64 events[OP_COUNT];
 	__u64 bytes[OP_COUNT];
 	__u64 lost;
+	__u64 dropped; /* whose place in the file cannot be true or cannot be known */
+	__u64 unplaced; /* on files of which it is not known whether they lie below a root */
 	__u64 compat;
+	__u64 splices; /* of io_uring, whose file could not be told */
 	__u64 coarsened;
 };
 
@@ -96,8 +100,8 @@ _Static_assert(sizeof(struct config) == 56, "as in shared.rs");
 _Static_assert(sizeof(struct device) == 8, "as in shared.rs");
 _Static_assert(sizeof(struct file_key) == 16, "as in shared.rs");
 _Static_assert(sizeof(struct fold_key) == 32, "as in shared.rs");
-_Static_assert(sizeof(struct fold_value) == 16, "as in shared.rs");
+_Static_assert(sizeof(struct fold_value) == 24, "as in shared.rs");
 _Static_assert(sizeof(struct held) == 120, "as in shared.rs");
-_Static_assert(sizeof(struct stats) == 88, "as in shared.rs");
+_Static_assert(sizeof(struct stats) == 112, "as in shared.rs");
 
 #endif

@@ -8,6 +8,15 @@ struct syscall {
 	__u64 args[6];
 };
 
+/* Which arguments of a call through a foreign table are files. */
+enum compat_files {
+	FILES_NONE, /* it transfers nothing */
+	FILES_FIRST,
+	FILES_FIRST_SECOND, /* sendfile */
+	FILES_FIRST_THIRD, /* splice, copy_file_range */
+	FILES_OF_IOCBS, /* io_submit */
+};
+
 #if defined(__TARGET_ARCH_x86)
 
 enum {
@@ -40,10 +49,17 @@ static __always_inline int is_compat(struct task_struct *task)
 	return task->thread_info.status & TS_COMPAT;
 }
 
+static __always_inline int is_x32(__u64 number)
+{
+	return !!(number & X32_BIT);
+}
+
 static __always_inline void syscall_args(struct pt_regs *regs, struct syscall *call, int compat)
 {
 	if (compat) {
 		call->args[0] = (__u32)regs->bx;
+		call->args[1] = (__u32)regs->cx;
+		call->args[2] = (__u32)regs->dx;
 		return;
 	}
 	call->args[0] = regs->di;
@@ -54,25 +70,45 @@ static __always_inline void syscall_args(struct pt_regs *regs, struct syscall *c
 	call->args[5] = regs->r9;
 }
 
-/* i386 */
-static __always_inline int transfers_compat(__u64 number)
+/* i386; and x32, whose numbers carry a bit and whose arguments lie as those of 64-bit calls. */
+static __always_inline enum compat_files compat_files(__u64 number)
 {
 	switch (number) {
+	case 187: /* sendfile */
+	case 239: /* sendfile64 */
+	case X32_BIT | 40: /* sendfile */
+		return FILES_FIRST_SECOND;
+	case 313: /* splice */
+	case 377: /* copy_file_range */
+	case X32_BIT | 275: /* splice */
+	case X32_BIT | 326: /* copy_file_range */
+		return FILES_FIRST_THIRD;
+	case 248: /* io_submit */
+	case X32_BIT | 544: /* io_submit */
+		return FILES_OF_IOCBS;
+	case X32_BIT | 0: /* read */
+	case X32_BIT | 1: /* write */
+	case X32_BIT | 17: /* pread64 */
+	case X32_BIT | 18: /* pwrite64 */
+	case X32_BIT | 515: /* readv */
+	case X32_BIT | 516: /* writev */
+	case X32_BIT | 534: /* preadv */
+	case X32_BIT | 535: /* pwritev */
+	case X32_BIT | 546: /* preadv2 */
+	case X32_BIT | 547: /* pwritev2 */
 	case 3: /* read */
 	case 4: /* write */
 	case 145: /* readv */
 	case 146: /* writev */
 	case 180: /* pread64 */
 	case 181: /* pwrite64 */
-	case 313: /* splice */
 	case 333: /* preadv */
 	case 334: /* pwritev */
-	case 377: /* copy_file_range */
 	case 378: /* preadv2 */
 	case 379: /* pwritev2 */
-		return 1;
+		return FILES_FIRST;
 	}
-	return 0;
+	return FILES_NONE;
 }
 
 #elif defined(__TARGET_ARCH_arm64)
@@ -106,6 +142,11 @@ static __always_inline int is_compat(struct task_struct *task)
 	return (task->thread_info.flags >> TIF_32BIT_BIT) & 1;
 }
 
+static __always_inline int is_x32(__u64 number)
+{
+	return 0;
+}
+
 static __always_inline void syscall_args(struct pt_regs *regs, struct syscall *call, int compat)
 {
 	call->args[0] = regs->orig_x0;
@@ -117,24 +158,30 @@ static __always_inline void syscall_args(struct pt_regs *regs, struct syscall *c
 }
 
 /* 32-bit Arm */
-static __always_inline int transfers_compat(__u64 number)
+static __always_inline enum compat_files compat_files(__u64 number)
 {
 	switch (number) {
+	case 187: /* sendfile */
+	case 239: /* sendfile64 */
+		return FILES_FIRST_SECOND;
+	case 340: /* splice */
+	case 391: /* copy_file_range */
+		return FILES_FIRST_THIRD;
+	case 246: /* io_submit */
+		return FILES_OF_IOCBS;
 	case 3: /* read */
 	case 4: /* write */
 	case 145: /* readv */
 	case 146: /* writev */
 	case 180: /* pread64 */
 	case 181: /* pwrite64 */
-	case 340: /* splice */
 	case 361: /* preadv */
 	case 362: /* pwritev */
-	case 391: /* copy_file_range */
 	case 392: /* preadv2 */
 	case 393: /* pwritev2 */
-		return 1;
+		return FILES_FIRST;
 	}
-	return 0;
+	return FILES_NONE;
 }
 
 #endif

@@ -21,7 +21,7 @@ pub enum Op {
 pub struct Access {
     /// First byte in the file.
     pub offset: u64,
-    /// Bytes really transferred.
+    /// Bytes that it covers: those really transferred, or whole readahead windows if `windowed`.
     pub length: u32,
     /// How many times it was seen; more than one only in folded traces.
     pub count: u32,

@@ -16,6 +16,14 @@ pub enum TraceError {
         /// Why not.
         source: io::Error,
     },
+    /// The trace cannot be written there.
+    #[error("cannot write the trace to {}: {reason}", path.display())]
+    Output {
+        /// The output.
+        path: PathBuf,
+        /// Why not, and what to do.
+        reason: String,
+    },
     /// Some other kind of file.
     #[error("{} is not a trace made by `fragmend record`{}", path.display(), detail(reason))]
     NotATrace {
@@ -75,5 +83,13 @@ impl TraceError {
     pub(crate) fn io(path: &std::path::Path, what: &'static str) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Io { path, what, source }
+    }
+
+    pub(crate) fn output(path: &std::path::Path, error: io::Error) -> Self {
+        let mut reason = error.to_string();
+        if error.kind() == io::ErrorKind::InvalidInput && !reason.contains(';') {
+            reason += "; name a regular file, or - for standard output";
+        }
+        Self::Output { path: path.to_owned(), reason }
     }
 }

@@ -13,8 +13,11 @@ pub struct Event {
     pub file: FileId,
     /// First byte in the file.
     pub offset: u64,
-    /// Bytes really transferred.
+    /// Bytes of the file that it covers: those transferred, or the whole readahead windows where
+    /// it is `windowed`.
     pub length: u32,
+    /// Bytes really transferred, by all `count` accesses together.
+    pub bytes: u64,
     /// How many times; more than one only in folded traces.
     pub count: u32,
     /// Process (thread group); 0 in folded traces.
@@ -31,6 +34,13 @@ pub struct Event {
     pub direct: bool,
     /// Widened to the readahead window by the recorder (folded traces only).
     pub windowed: bool,
+}
+
+/// Whether a file can have these bytes. What cannot be is dropped by the recorder and skipped by
+/// the reader, each of which counts it.
+pub(crate) fn is_possible(offset: u64, length: u32) -> bool {
+    let end = offset.checked_add(length.into());
+    length > 0 && end.is_some_and(|end| i64::try_from(end).is_ok())
 }
 
 impl Op {

@@ -9,7 +9,10 @@ use serde::{Deserialize, Serialize};
 pub const KEY: &str = "fragmend.trace";
 
 /// Version of columns and metadata together; a reader refuses what it does not know.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
+
+/// The oldest version that is still read: it lacks the column `bytes`.
+pub const OLDEST_VERSION: u32 = 1;
 
 /// At which level accesses were watched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,12 +60,27 @@ pub struct Meta {
     pub folded: bool,
     /// Accesses seen but not stored, for want of buffer space.
     pub lost: u64,
+    /// Accesses seen but not stored because their place in the file cannot be true or cannot be
+    /// known: a file position that was moved meanwhile, an append that failed after submission.
+    #[serde(default)]
+    pub dropped: u64,
+    /// Accesses to files of which it was not found out whether they lie below one of `paths`: too
+    /// many directories lie above them, or the kernel does not know which.
+    #[serde(default)]
+    pub unplaced: u64,
     /// Accesses of a folded trace that found no room of their own and were counted with their
     /// whole aligned 128 KiB.
     #[serde(default)]
     pub coarsened: u64,
     /// System calls of 32-bit programs, which are not looked into.
     pub unseen_compat: u64,
+    /// Splices of io_uring out of files that were no longer open, or cannot be told, when the
+    /// splice completed.
+    #[serde(default)]
+    pub unseen_splices: u64,
+    /// Files in the trace whose path was not found; they are known by their identity alone.
+    #[serde(default)]
+    pub files_without_path: u64,
     /// Sources of events that the running kernel lacks, each named as a person would.
     #[serde(default)]
     pub unseen_sources: Vec<String>,
@@ -86,8 +104,12 @@ impl Meta {
             level,
             folded: false,
             lost: 0,
+            dropped: 0,
+            unplaced: 0,
             coarsened: 0,
             unseen_compat: 0,
+            unseen_splices: 0,
+            files_without_path: 0,
             unseen_sources: Vec::new(),
             paths: Vec::new(),
             devices: Vec::new(),

@@ -347,6 +347,6 @@ fn loop_a_bad_request_is_refused_and_leaves_nothing() {
     assert!(matches!(refuse(&|o| o.pids = vec![4_000_000]), TraceError::Request(_)));
     assert!(matches!(refuse(&|o| o.cgroup = Some("/tmp".into())), TraceError::Request(_)));
     assert!(matches!(refuse(&|o| o.paths = vec!["/dev/null".into()]), TraceError::Request(_)));
-    assert!(matches!(refuse(&|o| o.output = "/absent/t".into()), TraceError::Io { .. }));
+    assert!(matches!(refuse(&|o| o.output = "/absent/t".into()), TraceError::Output { .. }));
     assert!(matches!(refuse(&|o| o.buffer_bytes = u32::MAX), TraceError::Request(_)));
 }

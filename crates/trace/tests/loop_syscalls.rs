@@ -6,16 +6,9 @@ use fragmend_testbed::image::{Image, run};
 use fragmend_trace::{Level, Op};
 use std::collections::BTreeSet;
 use std::path::Path;
-use support::{of, python, ranges, traced, volume};
+use support::{image_with_file, of, python, ranges, traced, volume};
 
 use Op::{Fault, Miss, Read, Write};
-
-fn image_with_file(bytes: usize) -> Image {
-    let image = Image::ext4(512 << 20);
-    std::fs::write(image.path().join("f"), vec![7; bytes]).unwrap();
-    run("sync", ["-f", image.path().to_str().unwrap()]);
-    image
-}
 
 #[test]
 fn loop_reads_and_writes_are_seen_as_they_were() {

@@ -6,6 +6,7 @@ use fragmend_trace::{
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const FILES: u64 = 7;
@@ -18,6 +19,7 @@ fn event(i: u64) -> Event {
         file: file(i % FILES),
         offset: (5 << 32) + i * 4096,
         length: 4096,
+        bytes: 4096 * (1 + i % 3),
         count: 1 + (i % 3) as u32,
         pid: u32::MAX - 1,
         thread: (i % 5) as u32,
@@ -123,28 +125,35 @@ fn an_unfinished_trace_leaves_nothing() {
     assert_eq!(entries(dir.path()), 0);
 }
 
+/// A trace names all users' files: it is nobody's but its owner's, also while it grows.
 #[test]
-fn what_a_killed_writer_left_goes_and_a_living_one_stays() {
+fn a_trace_is_private_and_has_no_name_until_it_is_whole() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("t.parquet");
     let create =
-        |name: &Path| TraceWriter::create(name, Existing::ReplaceTrace, Box::new(path_of)).unwrap();
-    let living = create(&target);
-    let partial = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
-    // A file that no process holds, as a kill leaves it.
-    let stale = partial.with_extension("x.partial");
-    std::fs::copy(&partial, &stale).unwrap();
-
-    let other = create(&dir.path().join("other.parquet"));
-    assert!(stale.exists(), "another trace's leftovers are not ours to remove");
-    drop(other);
-    let second = create(&target);
-    assert!(!stale.exists());
-    assert!(partial.exists());
+        || TraceWriter::create(&target, Existing::ReplaceTrace, Box::new(path_of)).unwrap();
+    let (first, second) = (create(), create());
+    assert_eq!(entries(dir.path()), 0, "what a kill now would leave");
     second.finish(&Meta::new(Level::Syscall, 1)).unwrap();
-    living.finish(&Meta::new(Level::Syscall, 2)).unwrap();
+    first.finish(&Meta::new(Level::Syscall, 2)).unwrap();
     assert_eq!(read_meta(&target).unwrap().started_unix_ns, 2);
     assert_eq!(entries(dir.path()), 1);
+    assert_eq!(target.metadata().unwrap().mode() & 0o7777, 0o600);
+}
+
+/// Format 1 lacks the column `bytes`; nothing else differs for who plans from it.
+#[test]
+fn a_trace_of_format_1_is_read() {
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/format-1.parquet");
+    let trace = read(&old, &Filter::default()).unwrap();
+    assert_eq!((trace.meta.schema_version, trace.skipped), (1, 0));
+    assert!(trace.meta.data.is_some(), "verified");
+    let seen: Vec<_> =
+        (0..trace.files.len() as u64).map(|n| trace.files[n as usize].file).collect();
+    assert_eq!(seen, (0..FILES).map(file).collect::<Vec<_>>());
+    let accesses: usize = trace.files.iter().map(|f| f.accesses.len()).sum();
+    assert_eq!(accesses, 300);
+    assert_eq!(trace.files[0].path, path_of(file(0)));
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::exit::{Exit, Usage};
 use crate::ui::Ui;
 use crate::{interrupt, size};
 use fragmend_apply::{Choice, Event, Options, Outcome, Rate, Summary};
-use fragmend_layout::SkipReason;
+use fragmend_layout::{SkipReason, shell_word};
 use fragmend_plan::{PlanFile, PlanSource};
 use fragmend_report::{Unit, figures, human, table};
 use indicatif::ProgressBar;
@@ -111,11 +111,11 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let plan = PlanFile::open(&args.plan)?;
     let summary = carry_out(&plan, &options, ui)?;
     if summary.interrupted {
-        ui.note(format!("stopped; go on with: fragmend apply {}", args.plan.display()));
+        ui.note(format!("stopped; go on with: fragmend apply {}", shell_word(&args.plan)));
     } else if args.dry_run {
         ui.note("nothing was moved (--dry-run)");
     } else if summary.ranges_moved > 0 {
-        ui.note(format!("next: fragmend scan {}", plan.totals().root.display()));
+        ui.note(format!("next: fragmend scan {}", shell_word(&plan.totals().root)));
     }
     Ok(exit_of(&summary))
 }
@@ -154,10 +154,10 @@ fn tell(event: &Event, bar: &ProgressBar, ui: &Ui) -> anyhow::Result<()> {
     if let Event::Range(receipt) = event {
         bar.inc(receipt.length);
         if receipt.outcome == Outcome::Moved {
-            bar.set_message(receipt.path.path.escape_default().to_string());
+            bar.set_message(receipt.path.printable());
         }
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = ui.out();
     if ui.json {
         writeln!(out, "{}", serde_json::to_string(event)?)?;
     } else if let Event::Summary(summary) = event {
@@ -169,7 +169,7 @@ fn tell(event: &Event, bar: &ProgressBar, ui: &Ui) -> anyhow::Result<()> {
                 writeln!(
                     out,
                     "left alone: {}: {} ranges, {}: {}{detail}",
-                    s.path.path.escape_default(),
+                    s.path.printable(),
                     s.ranges,
                     human(s.bytes as f64, Unit::Bytes),
                     s.reason,

@@ -6,7 +6,7 @@ use crate::interrupt;
 use crate::ui::Ui;
 use anyhow::Context;
 use fragmend_report::{Unit, human};
-use fragmend_sys::mounts;
+use fragmend_sys::{directory, mounts};
 use fragmend_trace::record::{Options as RecordOptions, record};
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
     let scratch = tempfile::tempdir().context("a temporary directory")?;
     let dir = args.keep.as_deref().unwrap_or(scratch.path());
-    std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    directory::create(dir, true).with_context(|| dir.display().to_string())?;
     let (trace, plan_file) = (dir.join("trace.parquet"), dir.join("plan.json"));
 
     let stop = interrupt::install()?;

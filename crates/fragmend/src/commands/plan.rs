@@ -4,10 +4,13 @@ use super::Sharing;
 use crate::exit::{Exit, Usage};
 use crate::ui::Ui;
 use crate::{gather, size};
+use anyhow::Context;
 use fragmend_apply::engine;
+use fragmend_layout::shell_word;
 use fragmend_plan::{Plan, PlanFile, Policy, Settings};
 use fragmend_report::plan::{PlanReport, text};
 use fragmend_report::{Unit, human};
+use fragmend_sys::output;
 use fragmend_trace::Filter;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -112,18 +115,24 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         }
         _ => {}
     }
-    let plan = make(args.trace.as_deref(), &args.paths, &settings, ui)?;
+    // Before the files are looked at, which may take a while.
     if let Some(output) = &args.output {
         refuse_to_overwrite(output)?;
+    }
+    let plan = make(args.trace.as_deref(), &args.paths, &settings, ui)?;
+    if let Some(output) = &args.output {
         plan.write(output)?;
     }
-    show(&plan, args.output.as_deref(), args.top, ui)?;
+    // A plan on standard output is the result, and nothing may come between.
+    if !args.output.as_deref().is_some_and(output::is_stdout) {
+        show(&plan, args.output.as_deref(), args.top, ui)?;
+    }
     match &args.output {
-        Some(output) if plan.summary.ranges > 0 => {
+        Some(output) if plan.summary.ranges > 0 && !output::is_stdout(output) => {
             let native = |d: &fragmend_plan::Device| engine::is_native(d.file_system);
             let how = if plan.devices.iter().all(native) { "" } else { "--engine rewrite " };
             let sharing = if plan.summary.space_cost_bytes > 0 { "--unshare " } else { "" };
-            ui.note(format!("next: fragmend apply {how}{sharing}{}", output.display()));
+            ui.note(format!("next: fragmend apply {how}{sharing}{}", shell_word(output)));
         }
         None if plan.summary.ranges > 0 => ui.note("next: the same with -o PLAN, to apply it"),
         _ => {}
@@ -149,6 +158,9 @@ pub fn make(
             if trace.meta.lost > 0 {
                 ui.warn(format!("the recording lost {} accesses", trace.meta.lost));
             }
+            if trace.skipped > 0 {
+                ui.warn(format!("{} rows of the trace cannot be true: left out", trace.skipped));
+            }
             gather::traced(trace, paths, &bar)?
         }
         None => gather::walked(paths, &bar)?,
@@ -163,7 +175,7 @@ pub fn make(
 
 /// Prints what the plan comes to.
 pub fn show(plan: &Plan, file: Option<&Path>, top: usize, ui: &Ui) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = ui.out();
     if ui.json {
         let report = PlanReport::of(plan, file.map(|f| f.display().to_string()));
         writeln!(out, "{}", serde_json::to_string(&report)?)?;
@@ -175,7 +187,7 @@ pub fn show(plan: &Plan, file: Option<&Path>, top: usize, ui: &Ui) -> anyhow::Re
         ui.note(format!("left alone: {bytes} in fragmented files that others share (--unshare)"));
     }
     for left in plan.left_alone.iter().take(top) {
-        ui.note(format!("left alone: {}: {}", left.path.path.escape_default(), left.reason));
+        ui.note(format!("left alone: {}: {}", left.path.printable(), left.reason));
     }
     if plan.left_alone.len() > top {
         ui.note(format!("left alone: {} more files", plan.left_alone.len() - top));
@@ -185,8 +197,8 @@ pub fn show(plan: &Plan, file: Option<&Path>, top: usize, ui: &Ui) -> anyhow::Re
 
 /// An old plan may be replaced, anything else may not: `-o` is easily given the wrong name.
 fn refuse_to_overwrite(path: &Path) -> anyhow::Result<()> {
-    let exists = path.symlink_metadata().is_ok_and(|m| m.len() > 0 || !m.is_file());
-    if exists && !PlanFile::is_at(path) {
+    let exists = output::replaces(path).with_context(|| path.display().to_string())?;
+    if exists && path.metadata().is_ok_and(|m| m.len() > 0) && !PlanFile::is_at(path) {
         anyhow::bail!("{} exists and is no plan; choose another name or remove it", path.display());
     }
     Ok(())

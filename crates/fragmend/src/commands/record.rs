@@ -8,20 +8,22 @@ use crate::size;
 use crate::ui::Ui;
 use fragmend_report::record::{RecordOperation, RecordReport, RecordTotals};
 use fragmend_report::{SCHEMA_VERSION, Unit, figures, human, table};
+use fragmend_sys::output;
 use fragmend_trace::record::{
     COMM_BYTES, DEFAULT_BUFFER_BYTES, DEFAULT_MAX_RANGES, OpTotal, Options, Progress, Summary,
     record,
 };
-use fragmend_trace::{Existing, Level, Op};
+use fragmend_trace::{Existing, Level, Meta, Op};
 use indicatif::ProgressBar;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Options of `fragmend record`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The trace file to write (Parquet); an older trace of this name is replaced at the end
+    /// The trace file to write (Parquet), for its owner alone; an older trace of this name is
+    /// replaced at the end. - is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// How long, for example 90s, 5m or 1h 30m; until Ctrl-C if not given
@@ -72,6 +74,18 @@ enum LevelArg {
 
 /// Runs the verb.
 pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
+    if output::is_stdout(&args.output) {
+        if ui.json {
+            return Err(
+                Usage("--json and the trace cannot both go to standard output".into()).into()
+            );
+        }
+        if std::io::stdout().is_terminal() {
+            return Err(
+                Usage("a trace is no text for a terminal: give a file, or a pipe".into()).into()
+            );
+        }
+    }
     let options = options(args)?;
     let stop = interrupt::install()?;
     let bar = progress_bar(ui, options.duration);
@@ -85,18 +99,21 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     bar.finish_and_clear();
     let summary = result?;
     print_summary(args, &summary, ui)?;
-    for source in &summary.meta.unseen_sources {
-        ui.warn(format!("not seen: {source}"));
-    }
-    if summary.meta.unseen_compat > 0 {
-        let calls = summary.meta.unseen_compat;
-        ui.warn(format!("{calls} calls of 32-bit programs were not looked into"));
+    for missing in missing(&summary.meta) {
+        ui.warn(missing);
     }
     if summary.meta.lost > 0 {
         let remedy =
             if args.fold { "a larger --max-ranges" } else { "a larger --buffer, or --fold" };
         let (lost, seen) = (summary.meta.lost, summary.events());
         ui.warn(format!("{lost} of {seen} accesses were LOST: record again with {remedy}"));
+    }
+    if summary.meta.files_without_path > 0 {
+        let (without, all) = (summary.meta.files_without_path, summary.files);
+        ui.note(format!(
+            "{without} of {all} files are in the trace by their identity alone: deleted, or their path \
+             was not known any more"
+        ));
     }
     if summary.meta.coarsened > 0 {
         ui.warn(format!(
@@ -106,6 +123,33 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
     suggest(args, &summary, ui);
     Ok(Exit::INCOMPLETE.when(summary.meta.lost > 0))
+}
+
+/// What is not in the trace, or not as it was, and yet is no loss: a line for each kind.
+fn missing(meta: &Meta) -> Vec<String> {
+    let mut lines: Vec<_> =
+        meta.unseen_sources.iter().map(|source| format!("not seen: {source}")).collect();
+    let mut say = |count: u64, what: &str| {
+        if count > 0 {
+            lines.push(format!("{count} {what}"));
+        }
+    };
+    say(meta.unseen_compat, "calls of 32-bit programs were not looked into");
+    say(
+        meta.unseen_splices,
+        "splices of io_uring were not recorded: their file was closed already",
+    );
+    say(
+        meta.dropped,
+        "accesses were dropped: their place in the file could not be known (a file position \
+         moved meanwhile, or an append that failed later)",
+    );
+    say(
+        meta.unplaced,
+        "accesses were left out: it is not known whether their files lie below the paths (opened by \
+         handle, or under over 1,024 directories); name the whole mount to have them",
+    );
+    lines
 }
 
 fn options(args: &Args) -> anyhow::Result<Options> {
@@ -191,17 +235,23 @@ fn show(bar: &ProgressBar, options: &Options, progress: &Progress) {
 
 fn print_summary(args: &Args, summary: &Summary, ui: &Ui) -> anyhow::Result<()> {
     let report = report_of(args, summary);
-    let mut out = std::io::stdout().lock();
     if ui.json {
+        let mut out = ui.out();
         serde_json::to_writer(&mut out, &report)?;
         writeln!(out)?;
         return Ok(());
     }
-    writeln!(out, "{}", table(&figures(&report.totals)).trim_end())?;
+    let mut text = table(&figures(&report.totals)).trim_end().to_owned();
     for operation in report.operations.iter().filter(|o| o.accesses > 0) {
         let count = human(operation.accesses as f64, Unit::Count);
         let bytes = human(operation.bytes as f64, Unit::Bytes);
-        writeln!(out, "{:>5}: {count} accesses, {bytes}", operation.op)?;
+        text += &format!("\n{:>5}: {count} accesses, {bytes}", operation.op);
+    }
+    if output::is_stdout(&args.output) {
+        // The trace is there.
+        text.lines().for_each(|line| ui.note(line));
+    } else {
+        writeln!(ui.out(), "{text}")?;
     }
     Ok(())
 }
@@ -218,8 +268,12 @@ fn report_of(args: &Args, summary: &Summary) -> RecordReport {
         faulted_bytes: summary.bytes(Op::Fault),
         missed_bytes: summary.bytes(Op::Miss),
         lost: meta.lost,
+        dropped: meta.dropped,
+        unplaced: meta.unplaced,
         coarsened: meta.coarsened,
         unseen_compat: meta.unseen_compat,
+        unseen_splices: meta.unseen_splices,
+        files_without_path: meta.files_without_path,
         trace_bytes: summary.trace_bytes,
     };
     let operation = |t: &OpTotal| RecordOperation {
@@ -259,6 +313,9 @@ fn paths(args: &Args) -> String {
 fn suggest(args: &Args, summary: &Summary, ui: &Ui) {
     if summary.events() == 0 {
         ui.note("Nothing was seen: is anything at work below this path, and do the filters fit?");
+        return;
+    }
+    if output::is_stdout(&args.output) {
         return;
     }
     let (output, paths) = (args.output.display(), paths(args));

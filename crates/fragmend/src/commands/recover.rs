@@ -7,6 +7,7 @@ use anyhow::Context;
 use fragmend_apply::engine;
 use fragmend_apply::rewrite::journal::{DIRECTORY, ELSEWHERE};
 use fragmend_apply::rewrite::recover::{Options, Outcome, Prefer, Recovered, recover};
+use fragmend_layout::printable;
 use fragmend_report::recover::RecoverReport;
 use fragmend_report::{Unit, human};
 use fragmend_sys::mounts::{self, Mount};
@@ -55,7 +56,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     for journal in journals(args, &mounts)? {
         let done = recover(&journal, &mounts, &options, &mut |record| {
             if !ui.json {
-                let _ = writeln!(std::io::stdout(), "{}", line(&record));
+                let _ = writeln!(ui.out(), "{}", line(&record));
             }
             records.push(record);
         });
@@ -63,9 +64,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
     let report = RecoverReport::new(args.dry_run, records, errors);
     if ui.json {
-        writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?)?;
+        writeln!(ui.out(), "{}", serde_json::to_string(&report)?)?;
     } else if report.records.is_empty() && report.errors.is_empty() {
-        writeln!(std::io::stdout(), "nothing to recover")?;
+        writeln!(ui.out(), "nothing to recover")?;
     }
     report.errors.iter().for_each(|e| ui.warn(e));
     let failed =
@@ -119,8 +120,8 @@ fn journals(args: &Args, mounts: &[Mount]) -> anyhow::Result<Vec<PathBuf>> {
 fn line(record: &Recovered) -> String {
     let path = Path::new(&record.path.path);
     let name = match path.as_os_str().is_empty() {
-        true => record.record.escape_default().to_string(),
-        false => record.path.path.escape_default().to_string(),
+        true => printable(&record.record).to_string(),
+        false => record.path.printable(),
     };
     let bytes = human(record.restored_bytes as f64, Unit::Bytes);
     let what = match record.outcome {

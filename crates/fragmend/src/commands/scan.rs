@@ -8,7 +8,7 @@ mod text;
 use crate::exit::Exit;
 use crate::ui::Ui;
 use clap::ValueEnum;
-use fragmend_layout::{Log2Histogram, PathText};
+use fragmend_layout::{Log2Histogram, PathText, printable, printable_path, shell_word};
 use fragmend_report::SCHEMA_VERSION;
 use fragmend_report::scan::{ScanFigures, ScanFile, ScanTotals, Skipped, Step};
 use fragmend_scan::{
@@ -16,7 +16,7 @@ use fragmend_scan::{
 };
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Options of `fragmend scan`.
 #[derive(Debug, clap::Args)]
@@ -67,7 +67,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 
     let bar = ui.progress(Some(tree.entries().len() as u64), "{bar:30} {pos}/{len} files {eta}");
     let mut found = Found { top: args.top, ..Found::default() };
-    let mut out = BufWriter::with_capacity(1 << 16, io::stdout());
+    let mut out = BufWriter::with_capacity(1 << 16, ui.out());
     if ui.json {
         write!(out, "{{\"schema_version\":{SCHEMA_VERSION},\"command\":\"scan\",\"files\":[")?;
     }
@@ -144,7 +144,7 @@ impl Found {
         for skip in &batch.skips {
             if skip.reason == Reason::NoLayout {
                 let fs = tree.skipped_on(skip);
-                let name = format!("{} ({})", fs.label().display(), fs.type_name);
+                let name = format!("{} ({})", printable_path(fs.label()), fs.type_name);
                 if !self.refused.contains(&name) {
                     self.refused.insert(name);
                 }
@@ -175,7 +175,7 @@ impl Found {
 
 fn fs_name(tree: &Tree, file: &FileMeasures) -> String {
     let fs = tree.file_system(&file.entry);
-    format!("{} ({})", fs.label().display(), fs.type_name)
+    format!("{} ({})", printable_path(fs.label()), fs.type_name)
 }
 
 fn scan_file(tree: &Tree, file: &FileMeasures) -> ScanFile {
@@ -229,7 +229,7 @@ fn suggest(ui: &Ui, args: &Args, totals: &Totals) {
     if totals.skipped.contains_key(&Reason::Denied) {
         ui.note("Some files may not be read by this user; root sees them all.");
     }
-    let path = args.paths.first().map(|p| quoted(p)).unwrap_or_default();
+    let path = args.paths.first().map(|p| shell_word(p)).unwrap_or_default();
     let (requests, share) = text::saved(totals);
     if totals.fragmented_files == 0 || requests == 0 {
         ui.note("Nothing needs doing.");
@@ -247,12 +247,5 @@ fn suggest(ui: &Ui, args: &Args, totals: &Totals) {
 }
 
 fn one_line(error: &impl std::fmt::Display) -> String {
-    text::escape(&error.to_string())
-}
-
-/// A path as a shell takes it.
-fn quoted(path: &Path) -> String {
-    let text = text::printable(path);
-    let plain = |c: char| c.is_alphanumeric() || "/._-+:@,".contains(c);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    printable(&error.to_string()).to_string()
 }

@@ -154,13 +154,16 @@ impl Workload {
     }
 }
 
+/// More than any description of a load or a drive, in bytes.
+pub const LARGEST_FILE: u64 = 1 << 20;
+
 fn drive_named(name: &Spanned<String>, text: Text<'_>, path: &Path) -> Result<Setup, BadFile> {
     let (at, name) = (name.span(), name.get_ref());
     if !name.ends_with(".toml") {
         return presets::named(name).map_err(|e| text.bad(at, e.to_string()));
     }
     let beside = path.parent().unwrap_or(Path::new("")).join(name);
-    let read = std::fs::read_to_string(&beside);
+    let read = fragmend_sys::input::read_text(&beside, LARGEST_FILE);
     let read = read.map_err(|e| text.bad(at, format!("{}: {e}", beside.display())))?;
     Setup::parse(&read, &beside.display().to_string())
 }

@@ -6,14 +6,16 @@
 //! | [`writer`] | rows to a file that appears under its name only when complete |
 //! | [`reader`] | a file to accesses per file, in parallel |
 //! | [`checksum`] | of all bytes before the footer, made and verified |
-//! | [`partial`] | the temporary file, and those that killed writers left |
+//! | [`bounds`] | how much memory a file may take, seen before any of it is decoded |
+//! | [`thrift`] | the structures around the data, walked without believing them |
 //! | [`source`] | positioned reads, so that threads can share one descriptor |
 //! | [`text`] | bytes that may not be UTF-8 as text |
 
+mod bounds;
 mod checksum;
-mod partial;
 pub mod reader;
 pub mod schema;
 mod source;
 pub mod text;
+mod thrift;
 pub mod writer;

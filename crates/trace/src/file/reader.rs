@@ -8,11 +8,13 @@
 //! pages, so decoding runs behind [`guarded`], which turns a panic into an error and keeps the
 //! panic message off the terminal.
 
+use super::bounds::{self, Budget, MAX_TEXT};
 use super::checksum;
 use super::schema::{self, column};
 use super::source::Source;
 use super::text;
-use crate::meta::{KEY, Meta, SCHEMA_VERSION};
+use crate::event::is_possible;
+use crate::meta::{KEY, Meta, OLDEST_VERSION, SCHEMA_VERSION};
 use crate::{Access, FileAccesses, Op, TraceError};
 use fragmend_layout::FileId;
 use parquet::column::reader::get_typed_column_reader;
@@ -23,7 +25,6 @@ use parquet::file::serialized_reader::SerializedFileReader;
 use rayon::prelude::*;
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -35,6 +36,9 @@ pub struct Trace {
     pub files: Vec<FileAccesses>,
     /// How it was recorded.
     pub meta: Meta,
+    /// Rows that cannot be true, or are of an operation that this version does not know; they are
+    /// left out.
+    pub skipped: u64,
 }
 
 /// Which accesses to keep; the default keeps all.
@@ -59,12 +63,19 @@ pub fn read(path: &Path, filter: &Filter) -> Result<Trace, TraceError> {
     {
         return Err(corrupt(path, "its data do not match their checksum".into()));
     }
+    let budget = Budget::of(&source);
     let groups = (0..reader.num_row_groups())
         .into_par_iter()
-        .map(|group| guarded(|| read_group(reader.get_row_group(group)?.as_ref(), filter)))
+        .map(|group| {
+            guarded(|| {
+                bounds::pages(&source, reader.metadata().row_group(group), &COLUMNS)?;
+                read_group(reader.get_row_group(group)?.as_ref(), filter, &budget)
+            })
+        })
         .collect::<Result<Vec<_>, Reason>>()
         .map_err(|e| corrupt(path, e))?;
-    Ok(Trace { files: join(groups), meta })
+    let skipped = groups.iter().map(|group| group.skipped).sum();
+    Ok(Trace { files: join(groups), meta, skipped })
 }
 
 /// Reads only what a trace says about itself.
@@ -85,29 +96,29 @@ pub fn is_trace(path: &Path) -> bool {
 
 fn open(path: &Path) -> Result<(SerializedFileReader<Source>, Source, Meta), TraceError> {
     let io = |what| TraceError::io(path, what);
-    let file = File::open(path).map_err(io("cannot open the trace"))?;
-    let kind = file.metadata().map_err(io("cannot open the trace"))?;
     let foreign = |reason: &str| TraceError::NotATrace { path: path.into(), reason: reason.into() };
-    if !kind.is_file() {
-        return Err(foreign("not a regular file"));
-    }
+    let file = fragmend_sys::input::open(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::InvalidInput => foreign(&e.to_string()),
+        _ => io("cannot open the trace")(e),
+    })?;
     let source = Source::new(file).map_err(io("cannot open the trace"))?;
     if !starts_as_parquet(&source).map_err(io("cannot read the trace"))? {
         return Err(foreign("no Parquet file"));
     }
+    bounds::footer(&source).map_err(|e| corrupt(path, e))?;
     let reader =
         guarded(|| Ok(SerializedFileReader::new(source.clone())?)).map_err(|e| corrupt(path, e))?;
-    let meta = {
+    let meta: Meta = {
         let json = key_value(reader.metadata(), KEY)
             .ok_or_else(|| foreign("a Parquet file of something else"))?;
         let version: Versioned = serde_json::from_str(json).map_err(|e| corrupt(path, e.into()))?;
         let (found, known) = (version.schema_version, SCHEMA_VERSION);
-        if found != known {
+        if !(OLDEST_VERSION..=known).contains(&found) {
             return Err(TraceError::Version { path: path.to_owned(), found, known });
         }
         serde_json::from_str(json).map_err(|e| corrupt(path, e.into()))?
     };
-    schema::check(reader.metadata().file_metadata().schema())
+    schema::check(reader.metadata().file_metadata().schema(), meta.schema_version)
         .map_err(|e| corrupt(path, e.into()))?;
     Ok((reader, source, meta))
 }
@@ -142,9 +153,32 @@ fn corrupt(path: &Path, reason: Reason) -> TraceError {
 /// The accesses of one row group, files in order of first appearance.
 struct Group {
     files: Vec<(FileId, Option<ByteArray>, Vec<Access>)>,
+    skipped: u64,
 }
 
-fn read_group(group: &dyn RowGroupReader, filter: &Filter) -> Result<Group, Reason> {
+/// The columns that are read.
+const COLUMNS: [usize; 11] = [
+    column::DEVICE,
+    column::INODE,
+    column::GENERATION,
+    column::OP,
+    column::DIRECT,
+    column::WINDOWED,
+    column::OFFSET,
+    column::LENGTH,
+    column::COUNT,
+    column::THREAD,
+    column::PATH,
+];
+
+/// Memory for a file, its place in two tables and its first access included.
+const FILE_BYTES: usize = 400;
+
+fn read_group(
+    group: &dyn RowGroupReader,
+    filter: &Filter,
+    budget: &Budget,
+) -> Result<Group, Reason> {
     let rows = usize::try_from(group.metadata().num_rows())?;
     let device = values::<Int64Type>(group, column::DEVICE, rows)?;
     let inode = values::<Int64Type>(group, column::INODE, rows)?;
@@ -178,7 +212,10 @@ fn read_group(group: &dyn RowGroupReader, filter: &Filter) -> Result<Group, Reas
         .iter()
         .map(|(file, ..)| filter.devices.is_empty() || filter.devices.contains(&file.device))
         .collect();
-    let paths = first_paths(group, rows, &ids)?;
+    let kept = ids.iter().zip(&keep_file).filter(|(_, keep)| **keep);
+    let accesses: usize = kept.map(|((.., rows), _)| rows).sum();
+    budget.charge(accesses * size_of::<Access>() + ids.len() * FILE_BYTES)?;
+    let paths = first_paths(group, rows, &ids, budget)?;
     let mut files: Vec<_> = ids
         .iter()
         .zip(paths)
@@ -193,8 +230,12 @@ fn read_group(group: &dyn RowGroupReader, filter: &Filter) -> Result<Group, Reas
     let length = values::<Int32Type>(group, column::LENGTH, rows)?;
     let count = values::<Int32Type>(group, column::COUNT, rows)?;
     let thread = values::<Int32Type>(group, column::THREAD, rows)?;
+    let mut skipped = 0;
     for row in 0..rows {
-        let op = Op::from_name(ops[row].data()).ok_or("unknown operation")?;
+        let Some(op) = Op::from_name(ops[row].data()) else {
+            skipped += 1;
+            continue;
+        };
         let access = Access {
             offset: offset[row] as u64,
             length: length[row] as u32,
@@ -204,8 +245,9 @@ fn read_group(group: &dyn RowGroupReader, filter: &Filter) -> Result<Group, Reas
             direct: direct[row],
             windowed: windowed[row],
         };
-        if access.offset.checked_add(access.length.into()).is_none_or(|end| end > i64::MAX as u64) {
-            return Err("an access beyond the largest file".into());
+        if !is_possible(access.offset, access.length) || access.count == 0 {
+            skipped += 1;
+            continue;
         }
         let file = file_of[row] as usize;
         if keep_file[file] && (filter.ops.is_empty() || filter.ops.contains(&op)) {
@@ -213,7 +255,7 @@ fn read_group(group: &dyn RowGroupReader, filter: &Filter) -> Result<Group, Reas
         }
     }
     files.retain(|(_, _, accesses)| !accesses.is_empty());
-    Ok(Group { files })
+    Ok(Group { files, skipped })
 }
 
 /// All values of one required column.
@@ -239,6 +281,7 @@ fn first_paths(
     group: &dyn RowGroupReader,
     rows: usize,
     ids: &[(FileId, usize, usize)],
+    budget: &Budget,
 ) -> Result<Vec<Option<ByteArray>>, Reason> {
     let mut reader =
         get_typed_column_reader::<ByteArrayType>(group.get_column_reader(column::PATH)?);
@@ -257,7 +300,13 @@ fn first_paths(
             return Err("fewer paths than rows".into());
         }
         at += 1;
-        paths.push(value.pop());
+        let length = value.last().map_or(0, ByteArray::len);
+        if length > MAX_TEXT {
+            return Err("a path longer than any".into());
+        }
+        budget.charge(2 * length)?; // as text, and as a path
+        // A copy: the value would keep its whole page.
+        paths.push(value.pop().map(|path| ByteArray::from(path.data().to_vec())));
     }
     Ok(paths)
 }

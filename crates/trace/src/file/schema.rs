@@ -23,7 +23,11 @@ pub const MESSAGE: &str = "message trace {
     required int32 uid (INTEGER(32,false));
     required byte_array comm (STRING);
     optional byte_array path (STRING);
+    required int64 bytes (INTEGER(64,false));
 }";
+
+/// Columns of format 1, which are the first ones of [`MESSAGE`].
+const COLUMNS_OF_FORMAT_1: usize = 15;
 
 /// Position of each column in [`MESSAGE`].
 pub mod column {
@@ -57,6 +61,8 @@ pub mod column {
     pub const COMM: usize = 13;
     /// Path, if it was found.
     pub const PATH: usize = 14;
+    /// Bytes really transferred.
+    pub const BYTES: usize = 15;
 }
 
 /// Rows in a row group: some 20 MB while it is collected, and enough groups in a long trace to
@@ -84,10 +90,11 @@ pub fn properties() -> WriterProperties {
         .build()
 }
 
-/// Whether a file's columns are exactly ours.
-pub fn check(found: &Type) -> Result<(), TraceErrorReason> {
+/// Whether a file's columns are exactly those of this format.
+pub fn check(found: &Type, version: u32) -> Result<(), TraceErrorReason> {
     let ours = message();
-    if found.get_fields() == ours.get_fields() {
+    let columns = if version == 1 { COLUMNS_OF_FORMAT_1 } else { ours.get_fields().len() };
+    if found.get_fields() == &ours.get_fields()[..columns] {
         Ok(())
     } else {
         Err("its columns are not those of a trace".to_owned())

@@ -1,25 +1,26 @@
 //! Rows to a Parquet file that appears under its name only when it is complete.
 //!
 //! Rows collect in columns and leave as a row group when there are enough of them, so memory is
-//! bounded. Until [`TraceWriter::finish`] the file has a temporary name beside the target; a
-//! writer that is dropped removes it.
+//! bounded. Until [`TraceWriter::finish`] nothing of it is under its name
+//! ([`fragmend_sys::output`]). A trace names all users' files and processes, so a new one is its
+//! owner's alone.
 
 use super::checksum::Summed;
-use super::{partial, schema, text};
+use super::{schema, text};
 use crate::meta::{KEY, Meta};
 use crate::{Event, Op, TraceError};
 use fragmend_layout::FileId;
+use fragmend_sys::output::{self, Audience, Output};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tempfile::NamedTempFile;
 
 /// Finds the present path of a file; asked once per file.
 pub type FindPath = Box<dyn FnMut(FileId) -> Option<PathBuf>>;
@@ -38,32 +39,31 @@ type Sink = Summed<BufWriter<File>>;
 /// Writes one trace.
 pub struct TraceWriter {
     target: PathBuf,
-    temporary: NamedTempFile,
+    output: Output,
     parquet: SerializedFileWriter<Sink>,
     rows: Rows,
     names: Names,
 }
 
 impl TraceWriter {
-    /// Starts a trace that will be called `target`.
+    /// Starts a trace that will be called `target`; `-` is the standard output.
     ///
     /// # Errors
-    /// When the directory cannot be written, or `existing` forbids replacing what is there.
+    /// When the directory cannot be written, what is there is no regular file, or `existing`
+    /// forbids replacing it.
     pub fn create(
         target: &Path,
         existing: Existing,
         find_path: FindPath,
     ) -> Result<Self, TraceError> {
-        let io = |what| TraceError::io(target, what);
-        match target.symlink_metadata() {
-            Ok(m) if m.is_dir() => return Err(io("cannot write the trace")(is_a_directory())),
-            Ok(_) if existing == Existing::ReplaceTrace && !super::reader::is_trace(target) => {
-                return Err(TraceError::WouldOverwrite { path: target.to_owned() });
-            }
-            _ => {}
+        // This first: what a pipe or a device would do is not tried out.
+        let output =
+            Output::create(target, Audience::Owner).map_err(|e| TraceError::output(target, e))?;
+        let there = output::replaces(target).map_err(|e| TraceError::output(target, e))?;
+        if there && existing == Existing::ReplaceTrace && !super::reader::is_trace(target) {
+            return Err(TraceError::WouldOverwrite { path: target.to_owned() });
         }
-        let temporary = partial::create(target).map_err(io("cannot create the trace here"))?;
-        let file = temporary.as_file().try_clone().map_err(io("cannot create the trace"))?;
+        let file = output.file().try_clone().map_err(|e| TraceError::output(target, e))?;
         let parquet = SerializedFileWriter::new(
             Summed::new(BufWriter::with_capacity(1 << 20, file)),
             schema::message(),
@@ -72,7 +72,7 @@ impl TraceWriter {
         .map_err(|e| encode(target, e))?;
         let target = target.to_owned();
         let names = Names::new(find_path);
-        Ok(Self { target, temporary, parquet, rows: Rows::default(), names })
+        Ok(Self { target, output, parquet, rows: Rows::default(), names })
     }
 
     /// Adds accesses, in the order in which they were seen.
@@ -94,6 +94,11 @@ impl TraceWriter {
         self.names.paths.len()
     }
 
+    /// Of these, files whose path has not been found.
+    pub fn files_without_path(&self) -> usize {
+        self.names.paths.values().filter(|path| path.is_none()).count()
+    }
+
     /// Completes the trace, makes it durable and gives it its name. The size in bytes is returned.
     /// [`Meta::data`] is filled in here.
     ///
@@ -106,13 +111,9 @@ impl TraceWriter {
         let json = serde_json::to_string(&meta).expect("metadata is plain data");
         self.parquet.append_key_value_metadata(KeyValue::new(KEY.to_owned(), json));
         self.parquet.finish().map_err(|e| encode(&self.target, e))?;
-        let io = |what| TraceError::io(&self.target, what);
-        let file = self.temporary.as_file();
-        file.sync_all().map_err(io("cannot complete the trace"))?;
-        let bytes = file.metadata().map_err(io("cannot complete the trace"))?.len();
-        self.temporary
-            .persist(&self.target)
-            .map_err(|e| io("cannot give the trace its name")(e.error))?;
+        let bytes = self.parquet.bytes_written() as u64;
+        let Self { target, output, .. } = self;
+        output.commit().map_err(|e| TraceError::output(&target, e))?;
         Ok(bytes)
     }
 
@@ -124,12 +125,9 @@ impl TraceWriter {
         self.rows.write(&mut group).map_err(|e| encode(&self.target, e))?;
         group.close().map_err(|e| encode(&self.target, e))?;
         self.rows.clear();
+        self.names.ask_again();
         Ok(())
     }
-}
-
-fn is_a_directory() -> io::Error {
-    io::Error::from(io::ErrorKind::IsADirectory)
 }
 
 /// Parquet wraps I/O errors; a full disk should read as one.
@@ -148,6 +146,8 @@ fn encode(target: &Path, error: ParquetError) -> TraceError {
 struct Names {
     find_path: FindPath,
     paths: HashMap<FileId, Option<ByteArray>>,
+    /// Those without one that were asked for since the last row group.
+    unknown: HashSet<FileId>,
     comms: HashMap<[u8; 16], ByteArray>,
     ops: [ByteArray; Op::ALL.len()],
     last: Option<(FileId, Option<ByteArray>)>,
@@ -156,7 +156,14 @@ struct Names {
 impl Names {
     fn new(find_path: FindPath) -> Self {
         let ops = Op::ALL.map(|op| ByteArray::from(op.name()));
-        Self { find_path, paths: HashMap::new(), comms: HashMap::new(), ops, last: None }
+        Self {
+            find_path,
+            paths: HashMap::new(),
+            unknown: HashSet::new(),
+            comms: HashMap::new(),
+            ops,
+            last: None,
+        }
     }
 
     fn path(&mut self, file: FileId) -> Option<ByteArray> {
@@ -165,12 +172,28 @@ impl Names {
         {
             return path.clone();
         }
-        let path = self.paths.entry(file).or_insert_with(|| {
-            let path = (self.find_path)(file)?;
-            Some(text::escape(path.as_os_str().as_bytes()).into_bytes().into())
-        });
+        let path = match self.paths.get(&file) {
+            Some(Some(path)) => Some(path.clone()),
+            Some(None) if self.unknown.contains(&file) => None,
+            _ => {
+                let found = (self.find_path)(file);
+                let path: Option<ByteArray> =
+                    found.map(|p| text::escape(p.as_os_str().as_bytes()).into_bytes().into());
+                if path.is_none() {
+                    self.unknown.insert(file);
+                }
+                self.paths.insert(file, path.clone());
+                path
+            }
+        };
         self.last = Some((file, path.clone()));
-        path.clone()
+        path
+    }
+
+    /// A path that was not found may be known later, when somebody has walked to the file.
+    fn ask_again(&mut self) {
+        self.unknown.clear();
+        self.last = None;
     }
 
     fn comm(&mut self, comm: [u8; 16]) -> ByteArray {
@@ -202,6 +225,7 @@ struct Rows {
     comm: Vec<ByteArray>,
     path: Vec<ByteArray>,
     path_present: Vec<i16>,
+    bytes: Vec<i64>,
 }
 
 impl Rows {
@@ -223,6 +247,7 @@ impl Rows {
         let path = names.path(event.file);
         self.path_present.push(i16::from(path.is_some()));
         self.path.extend(path);
+        self.bytes.push(event.bytes as i64);
     }
 
     /// Writes the columns in the order of [`schema::MESSAGE`].
@@ -241,7 +266,8 @@ impl Rows {
         column::<Int32Type>(group, &self.thread, None)?;
         column::<Int32Type>(group, &self.uid, None)?;
         column::<ByteArrayType>(group, &self.comm, None)?;
-        column::<ByteArrayType>(group, &self.path, Some(&self.path_present))
+        column::<ByteArrayType>(group, &self.path, Some(&self.path_present))?;
+        column::<Int64Type>(group, &self.bytes, None)
     }
 
     /// Empties the columns but keeps their room.
@@ -262,6 +288,7 @@ impl Rows {
         self.comm.clear();
         self.path.clear();
         self.path_present.clear();
+        self.bytes.clear();
     }
 }
 

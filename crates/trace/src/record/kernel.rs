@@ -11,7 +11,7 @@ use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
     ReferencesType,
 };
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Mutex;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -95,6 +95,18 @@ impl Kernel {
         self.links.clear();
     }
 
+    /// Runs of the programs that the kernel left out because one of them was at work on that
+    /// processor already; `None` where the kernel does not say (before Linux 5.12).
+    pub fn skipped_runs(&self) -> Option<u64> {
+        let misses = |program: libbpf_rs::Program<'_>| -> Option<u64> {
+            let fd = program.as_fd().as_raw_fd();
+            let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+            let count = info.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
+            count.trim().parse().ok()
+        };
+        self._object.progs().filter(|p| p.autoload()).map(misses).sum()
+    }
+
     /// The counters, summed over the processors.
     pub fn stats(&self) -> Result<Stats, TraceError> {
         let per_cpu = self
@@ -112,7 +124,10 @@ impl Kernel {
                 *total += part;
             }
             sum.lost += one.lost;
+            sum.dropped += one.dropped;
+            sum.unplaced += one.unplaced;
             sum.compat += one.compat;
+            sum.splices += one.splices;
             sum.coarsened += one.coarsened;
         }
         Ok(sum)
@@ -197,6 +212,9 @@ fn choose(
                 programs.push("on_add_page");
             }
         }
+    }
+    if programs.contains(&"on_fault") {
+        programs.push("on_thread_exit");
     }
     Ok((programs, unseen))
 }

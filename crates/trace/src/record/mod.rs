@@ -16,13 +16,14 @@ mod paths;
 mod request;
 mod shared;
 
+use crate::event::is_possible;
 use crate::meta::Meta;
 use crate::{Event, Existing, Level, Op, TraceError, TraceWriter};
 use fragmend_layout::FileId;
 use libbpf_rs::RingBufferBuilder;
 use paths::Mounts;
 use shared::{FoldKey, FoldValue, RawEvent, Stats};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -167,9 +168,16 @@ pub fn record(
 
     let batch = RefCell::new(Vec::with_capacity(BATCH));
     let events = kernel.events()?;
+    // What the kernel side should never send: counted with what it drops itself.
+    let unreadable_events = Cell::new(0);
+    let unreadable = || -> Option<Event> {
+        unreadable_events.set(unreadable_events.get() + 1);
+        None
+    };
     let take = |bytes: &[u8]| {
         let raw = RawEvent::read_from_bytes(bytes).ok();
-        batch.borrow_mut().extend(raw.and_then(|raw| event_of(&raw)));
+        let event = raw.and_then(|raw| event_of(&raw)).or_else(unreadable);
+        batch.borrow_mut().extend(event);
         0
     };
     let mut builder = RingBufferBuilder::new();
@@ -212,6 +220,7 @@ pub fn record(
         }
         std::thread::sleep(left.min(INTERVAL));
     }
+    let skipped_runs = kernel.skipped_runs();
     kernel.detach();
     let duration = started.elapsed();
     drain(&mut writer)?;
@@ -222,26 +231,36 @@ pub fn record(
             stats.events[Op::Fault as usize] += 1;
             stats.bytes[Op::Fault as usize] += u64::from(raw.length);
         })
-        .filter_map(|raw| event_of(&raw))
+        .filter_map(|raw| event_of(&raw).or_else(unreadable))
         .collect();
     rows += held.len() as u64;
     writer.append(&held)?;
     if options.max_ranges.is_some() {
-        let folded = folded_events(&kernel);
+        let (folded, bad) = folded_events(&kernel);
+        unreadable_events.set(unreadable_events.get() + bad);
         rows += folded.len() as u64;
         writer.append(&folded)?;
     }
 
     meta.duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
     meta.folded = options.max_ranges.is_some();
-    meta.lost = stats.lost;
+    meta.lost = stats.lost + skipped_runs.unwrap_or(0);
+    meta.dropped = stats.dropped + unreadable_events.get();
+    meta.unplaced = stats.unplaced;
     meta.unseen_compat = stats.compat;
+    meta.unseen_splices = stats.splices;
     meta.coarsened = stats.coarsened;
     meta.unseen_sources = kernel.unseen_sources.clone();
+    if skipped_runs.is_none() {
+        let what =
+            "runs of the recorder's programs that the kernel left out: it does not count them";
+        meta.unseen_sources.push(what.to_owned());
+    }
     meta.paths =
         options.paths.iter().map(|p| crate::file::text::escape(p.as_os_str().as_bytes())).collect();
     meta.devices = request.device_meta;
     let files = writer.files() as u64;
+    meta.files_without_path = writer.files_without_path() as u64;
     let trace_bytes = writer.finish(&meta)?;
     Ok(Summary { meta, totals: totals(&stats), rows, files, trace_bytes })
 }
@@ -259,8 +278,9 @@ fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// What the kernel side says, if it can be true.
 fn event_of(raw: &RawEvent) -> Option<Event> {
-    Some(Event {
+    let event = Event {
         time_ns: raw.time_ns,
         file: FileId {
             device: Mounts::st_dev(raw.device),
@@ -269,6 +289,7 @@ fn event_of(raw: &RawEvent) -> Option<Event> {
         },
         offset: raw.offset,
         length: raw.length,
+        bytes: raw.length.into(),
         count: 1,
         pid: raw.pid,
         thread: raw.thread,
@@ -277,19 +298,26 @@ fn event_of(raw: &RawEvent) -> Option<Event> {
         op: Op::from_number((raw.kind & shared::KIND_OP_MASK) as u8)?,
         direct: raw.kind & shared::KIND_DIRECT != 0,
         windowed: raw.kind & shared::KIND_WINDOWED != 0,
-    })
+    };
+    is_possible(event.offset, event.length).then_some(event)
 }
 
-/// The counted ranges in the order in which each was first seen.
-fn folded_events(kernel: &kernel::Kernel) -> Vec<Event> {
-    let mut events: Vec<Event> =
-        kernel.folded().filter_map(|(key, value)| folded_event(key, value)).collect();
-    events.sort_by_key(|e| (e.time_ns, e.file, e.offset, e.length));
-    events
+/// The counted ranges in the order in which each was first seen, and how many accesses are in
+/// ranges that cannot be true.
+fn folded_events(kernel: &kernel::Kernel) -> (Vec<Event>, u64) {
+    let (mut events, mut bad) = (Vec::new(), 0);
+    for (key, value) in kernel.folded() {
+        match folded_event(key, value) {
+            Some(event) => events.push(event),
+            None => bad += value.count,
+        }
+    }
+    events.sort_by_key(|e: &Event| (e.time_ns, e.file, e.offset, e.length));
+    (events, bad)
 }
 
 fn folded_event(key: FoldKey, value: FoldValue) -> Option<Event> {
-    Some(Event {
+    let event = Event {
         time_ns: value.first_ns,
         file: FileId {
             device: Mounts::st_dev(key.file.device),
@@ -298,6 +326,7 @@ fn folded_event(key: FoldKey, value: FoldValue) -> Option<Event> {
         },
         offset: key.offset,
         length: key.length,
+        bytes: value.bytes,
         count: u32::try_from(value.count).unwrap_or(u32::MAX),
         pid: 0,
         thread: 0,
@@ -306,5 +335,6 @@ fn folded_event(key: FoldKey, value: FoldValue) -> Option<Event> {
         op: Op::from_number((key.kind & shared::KIND_OP_MASK) as u8)?,
         direct: key.kind & shared::KIND_DIRECT != 0,
         windowed: key.kind & shared::KIND_WINDOWED != 0,
-    })
+    };
+    is_possible(event.offset, event.length).then_some(event)
 }

@@ -5,8 +5,8 @@
 
 use fragmend_layout::FileId;
 use fragmend_sys::{btrfs, handle};
+use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,14 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Default)]
 pub(super) struct Mounts {
     places: BTreeMap<u64, Place>,
+}
+
+/// What stands for a file system, opened: a directory, or a file that is mounted by itself. Nothing
+/// else is opened, whatever took its place meanwhile.
+fn opened(path: &Path) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(path, flags, Mode::empty()).ok();
+    directory.or_else(|| Some(fragmend_sys::input::open(path).ok()?.into()))
 }
 
 /// Where files are found by inode number.
@@ -34,7 +42,7 @@ impl Mounts {
     /// All subvolumes of the Btrfs that `directory` lies on. Where they cannot be listed, their
     /// files are recorded without paths.
     pub fn add_subvolumes(&mut self, directory: &Path) {
-        let Ok(mount) = File::open(directory) else { return };
+        let Some(mount) = opened(directory) else { return };
         for number in btrfs::subvolumes(&mount).unwrap_or_default() {
             let root = handle::open_subvolume(&mount, number);
             if let Ok(stat) = root.and_then(|root| Ok(rustix::fs::fstat(root)?)) {
@@ -52,11 +60,15 @@ impl Mounts {
     /// Where a file is now; `None` when it is deleted or its file system does not tell.
     pub fn path_of(&self, file: FileId) -> Option<PathBuf> {
         let root: OwnedFd = match self.places.get(&file.device)? {
-            Place::Directory(path) => File::open(path).ok()?.into(),
+            Place::Directory(path) => opened(path)?,
             Place::Subvolume(path, number) => {
-                handle::open_subvolume(File::open(path).ok()?, *number).ok()?
+                handle::open_subvolume(opened(path)?, *number).ok()?
             }
         };
+        // Another file system may be there by now, where the same number names another file.
+        if rustix::fs::fstat(&root).ok()?.st_dev != file.device {
+            return None;
+        }
         let flags = libc::O_PATH;
         let opened = handle::open_by_inode(root, file.inode, file.generation, flags).ok()?;
         handle::path_of(opened)

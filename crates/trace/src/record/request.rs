@@ -6,6 +6,7 @@ use super::{COMM_BYTES, Options, paths::Mounts};
 use crate::{DeviceMeta, Level, TraceError};
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::mounts;
+use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -129,7 +130,10 @@ fn add_path(request: &mut Request, path: &Path) -> Result<(), TraceError> {
 
 fn open_cgroup(path: &Path) -> Result<std::fs::File, TraceError> {
     const CGROUP2_SUPER_MAGIC: u64 = 0x6367_7270;
-    let directory = std::fs::File::open(path).map_err(TraceError::io(path, "--cgroup"))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(path, flags, Mode::empty())
+        .map(std::fs::File::from)
+        .map_err(|e| TraceError::io(path, "--cgroup")(e.into()))?;
     let kind = rustix::fs::fstatfs(&directory)
         .map_err(|e| TraceError::io(path, "--cgroup")(e.into()))?
         .f_type;

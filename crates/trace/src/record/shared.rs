@@ -74,6 +74,7 @@ pub struct FoldKey {
 pub struct FoldValue {
     pub count: u64,
     pub first_ns: u64,
+    pub bytes: u64,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -95,7 +96,10 @@ pub struct Stats {
     pub events: [u64; 4],
     pub bytes: [u64; 4],
     pub lost: u64,
+    pub dropped: u64,
+    pub unplaced: u64,
     pub compat: u64,
+    pub splices: u64,
     pub coarsened: u64,
 }
 
@@ -105,7 +109,7 @@ const _: () = {
     assert!(size_of::<Device>() == 8);
     assert!(size_of::<FileKey>() == 16);
     assert!(size_of::<FoldKey>() == 32);
-    assert!(size_of::<FoldValue>() == 16);
+    assert!(size_of::<FoldValue>() == 24);
     assert!(size_of::<Held>() == 120);
-    assert!(size_of::<Stats>() == 88);
+    assert!(size_of::<Stats>() == 112);
 };

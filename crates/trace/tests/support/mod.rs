@@ -1,11 +1,26 @@
 //! Recording what other programs do on an image: the recorder never sees its own process.
 
+#![allow(dead_code)] // each test uses some of it
+
 use fragmend_testbed::image::{Image, run};
+use fragmend_trace::file::schema::column;
 use fragmend_trace::record::{Options, Summary, record};
 use fragmend_trace::{Access, FileAccesses, Filter, Op, Trace, read};
+use parquet::column::reader::get_typed_column_reader;
+use parquet::data_type::Int64Type;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
+
+/// An ext4 with the file `f`, so many bytes of 7.
+pub fn image_with_file(bytes: usize) -> Image {
+    let image = Image::ext4(512 << 20);
+    std::fs::write(image.path().join("f"), vec![7; bytes]).unwrap();
+    image.sync();
+    image
+}
 
 /// A recording of what `work` does, read back.
 pub fn traced(
@@ -25,13 +40,25 @@ pub fn traced(
                 let _ = begun.send(());
             })
         });
-        if begins.recv().is_ok() {
-            work();
+        {
+            // Also when the work panics: the scope would wait for the recorder for ever.
+            let _ends = Ends(&stop);
+            if begins.recv().is_ok() {
+                work();
+            }
         }
-        stop.store(true, Ordering::Relaxed);
         recorder.join().expect("the recorder does not panic").expect("it records")
     });
     (summary, read(&output, &Filter::default()).expect("the trace is readable"))
+}
+
+/// Ends a recording when it is dropped.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Runs Python with `f` and further arguments in `sys.argv`.
@@ -57,4 +84,20 @@ pub fn volume(accesses: &[Access]) -> (u64, u64) {
     accesses.iter().fold((0, 0), |(n, bytes), a| {
         (n + u64::from(a.count), bytes + u64::from(a.count) * u64::from(a.length))
     })
+}
+
+/// The column `bytes` of a trace, as any Parquet reader sees it.
+pub fn bytes_column(trace: &Path) -> Vec<u64> {
+    let reader = SerializedFileReader::new(File::open(trace).unwrap()).unwrap();
+    let mut all = Vec::new();
+    for group in 0..reader.num_row_groups() {
+        let group = reader.get_row_group(group).unwrap();
+        let rows = group.metadata().num_rows() as usize;
+        let column = group.get_column_reader(column::BYTES).unwrap();
+        let mut values = Vec::new();
+        let mut column = get_typed_column_reader::<Int64Type>(column);
+        column.read_records(rows, None, None, &mut values).unwrap();
+        all.extend(values.into_iter().map(|bytes| bytes as u64));
+    }
+    all
 }

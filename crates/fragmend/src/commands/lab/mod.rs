@@ -13,7 +13,8 @@ use fragmend_lab::plot::Plot;
 use fragmend_lab::presets;
 use fragmend_lab::run::run_all;
 use fragmend_lab::setup::Setup;
-use fragmend_lab::workload::Workload;
+use fragmend_lab::workload::{LARGEST_FILE, Workload};
+use fragmend_sys::{directory, input};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -78,7 +79,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 
 fn list(ui: &Ui) -> anyhow::Result<Exit> {
     let catalog: Catalog = catalog();
-    let mut out = std::io::stdout().lock();
+    let mut out = ui.out();
     match ui.json {
         true => writeln!(out, "{}", serde_json::to_string(&catalog)?)?,
         false => write!(out, "{}", text::catalog(&catalog))?,
@@ -88,7 +89,7 @@ fn list(ui: &Ui) -> anyhow::Result<Exit> {
 
 fn drive(name: &str, ui: &Ui) -> anyhow::Result<Exit> {
     let (text, setup) = described(name)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = ui.out();
     match ui.json {
         true => writeln!(out, "{}", serde_json::to_string(&setup)?)?,
         false => write!(out, "{text}")?,
@@ -99,7 +100,7 @@ fn drive(name: &str, ui: &Ui) -> anyhow::Result<Exit> {
 /// A drive by its name or its file.
 fn described(name: &str) -> anyhow::Result<(String, Setup)> {
     let text = match is_file(name) {
-        true => std::fs::read_to_string(name).with_context(|| name.to_owned())?,
+        true => input::read_text(Path::new(name), LARGEST_FILE).with_context(|| name.to_owned())?,
         false => presets::text(name).map_err(|e| Usage(e.to_string()))?.to_owned(),
     };
     let setup = Setup::parse(&text, name).map_err(|e| Usage(e.to_string()))?;
@@ -122,7 +123,8 @@ fn run_named(args: &RunArgs, ui: &Ui) -> anyhow::Result<Exit> {
         match name.as_str() {
             "all" => wanted.extend(experiments::ALL.iter().copied().map(Wanted::Paper)),
             file if is_file(file) => {
-                let text = std::fs::read_to_string(file).with_context(|| file.to_owned())?;
+                let text = input::read_text(Path::new(file), LARGEST_FILE)
+                    .with_context(|| file.to_owned())?;
                 let drive = args.drive.as_deref().map(described).transpose()?;
                 let load = Workload::parse(&text, Path::new(file), drive.map(|(_, setup)| setup));
                 wanted.push(Wanted::Own(Box::new(load.map_err(|e| Usage(e.to_string()))?)));
@@ -138,7 +140,7 @@ fn run_named(args: &RunArgs, ui: &Ui) -> anyhow::Result<Exit> {
     }
     let out = args.out.clone().or_else(|| (!ui.json).then(|| OUT.into()));
     if let Some(out) = &out {
-        std::fs::create_dir_all(out).with_context(|| out.display().to_string())?;
+        directory::create(out, false).with_context(|| out.display().to_string())?;
     }
     let bar = ui.progress(Some(wanted.len() as u64), "{bar:30} {pos}/{len} {msg}");
     let one = |wanted: &Wanted| {
@@ -156,7 +158,7 @@ fn run_named(args: &RunArgs, ui: &Ui) -> anyhow::Result<Exit> {
 
 /// Prints reports, draws pictures; gives the exit code.
 fn show(done: &[(Report, Vec<Plot>)], out: Option<&Path>, ui: &Ui) -> anyhow::Result<Exit> {
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = ui.out();
     for (report, _) in done {
         match ui.json {
             true => writeln!(stdout, "{}", serde_json::to_string(report)?)?,

@@ -1,11 +1,10 @@
 //! The page of text that `fragmend scan` prints: worst files, totals, distributions, a verdict.
 
 use super::{Found, scan_totals};
-use fragmend_layout::Log2Histogram;
+use fragmend_layout::{Log2Histogram, printable_path};
 use fragmend_report::{Unit, figures, human, table};
 use fragmend_scan::{FileMeasures, Totals, Tree};
 use std::io::{self, Write};
-use std::path::Path;
 
 /// Writes the page.
 pub(super) fn write(
@@ -50,7 +49,7 @@ fn worst_table(tree: &Tree, worst: &[FileMeasures]) -> comfy_table::Table {
             human(m.requests_now as f64, Unit::Count),
             human(m.requests_best as f64, Unit::Count),
         ];
-        let path = printable(&tree.path(&file.entry));
+        let path = printable_path(&tree.path(&file.entry)).to_string();
         table.add_row(row.map(right).into_iter().chain([Cell::new(path)]));
     }
     table
@@ -99,18 +98,4 @@ fn verdict(totals: &Totals) -> String {
              them all once, sequentially."
         ),
     }
-}
-
-/// A path on one line, whatever is in it.
-pub(super) fn printable(path: &Path) -> String {
-    escape(&path.to_string_lossy())
-}
-
-/// Control characters made visible.
-pub(super) fn escape(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() { out.extend(c.escape_default()) } else { out.push(c) }
-    }
-    out
 }

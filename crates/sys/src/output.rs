@@ -1,0 +1,254 @@
+//! Files that are written for somebody: whole under their name, or not there at all.
+//!
+//! The directory is opened once, and everything happens in it: the bytes go to a file without a
+//! name (`O_TMPFILE`), or, where the file system has none, to one with a random name that did not
+//! exist before (`O_EXCL | O_NOFOLLOW`). It takes the target's place by `rename(2)` once it is on
+//! the disk, which follows nothing; on the way to the directory, links of other users' are not
+//! followed ([`directory`]). So whoever else may write to the directory can plant what he
+//! likes at either name: it is replaced or in the way, and never written through.
+//!
+//! What stands at the target already must be a regular file: a link, a pipe, a device or a directory
+//! is refused. `-` and `/dev/stdout` mean the standard output, which is written to as it is.
+
+use crate::{directory, kind};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+/// Who may read a file that did not exist before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// Its owner (mode 0600): for what names other users' files and processes.
+    Owner,
+    /// Whoever the umask allows.
+    Anybody,
+}
+
+/// A file that is being written.
+#[derive(Debug)]
+pub struct Output {
+    file: File,
+    /// `None` for the standard output.
+    place: Option<Place>,
+}
+
+/// Where a file will be.
+#[derive(Debug)]
+struct Place {
+    directory: OwnedFd,
+    /// Its last component.
+    name: OsString,
+    /// What the file is called meanwhile, if it has a name at all.
+    temporary: Option<OsString>,
+    /// The mode that the file there had, if it was ours.
+    mode: Option<Mode>,
+}
+
+/// Whether `target` stands for the standard output.
+pub fn is_stdout(target: &Path) -> bool {
+    ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"]
+        .iter()
+        .any(|name| target == Path::new(name))
+}
+
+/// Whether there is a regular file at `target` that [`Output`] would replace.
+///
+/// # Errors
+/// As [`Output::create`] for what it refuses.
+pub fn replaces(target: &Path) -> io::Result<bool> {
+    if is_stdout(target) {
+        return Ok(false);
+    }
+    match rustix::fs::lstat(target) {
+        Ok(there) => replaceable(&there).map(|()| true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+impl Output {
+    /// Begins a file that will be called `target`. Nothing is there under that name, or what was
+    /// there before, until [`Output::commit`].
+    ///
+    /// # Errors
+    /// `InvalidInput` when `target` is a link, a pipe, a device or a directory, with the reason as
+    /// text; else those of `open(2)`.
+    pub fn create(target: &Path, audience: Audience) -> io::Result<Self> {
+        if is_stdout(target) {
+            let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+            return Ok(Self { file, place: None });
+        }
+        let Some(name) = target.file_name() else {
+            return Err(refused("it is a directory, not a file"));
+        };
+        let directory = directory_of(target)?;
+        let mode = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(there) => {
+                replaceable(&there)?;
+                // Somebody else's choice of who may read ours does not count.
+                let ours = there.st_uid == rustix::process::geteuid().as_raw();
+                ours.then(|| Mode::from_raw_mode(there.st_mode & 0o666))
+            }
+            Err(Errno::NOENT) => None,
+            Err(e) => return Err(e.into()),
+        };
+        let created = match audience {
+            Audience::Owner => Mode::RUSR | Mode::WUSR,
+            Audience::Anybody => Mode::from_raw_mode(0o666),
+        };
+        let (file, temporary) = temporary(&directory, created)?;
+        let place = Place { directory, name: name.to_owned(), temporary, mode };
+        Ok(Self { file, place: Some(place) })
+    }
+
+    /// The file itself, for those who write at offsets or keep a descriptor of their own.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Makes what was written durable and gives it its name. Gives its size in bytes; 0 for the
+    /// standard output.
+    ///
+    /// # Errors
+    /// Those of `fsync(2)` and `rename(2)`: nothing of it is then under its name.
+    pub fn commit(mut self) -> io::Result<u64> {
+        let Some(place) = &mut self.place else { return Ok(0) };
+        if let Some(mode) = place.mode {
+            rustix::fs::fchmod(&self.file, mode)?;
+        }
+        self.file.sync_all()?;
+        let bytes = self.file.metadata()?.len();
+        let temporary = match &place.temporary {
+            Some(name) => name,
+            None => {
+                let name = link_somewhere(&self.file, &place.directory)?;
+                place.temporary.insert(name)
+            }
+        };
+        rustix::fs::renameat(&place.directory, temporary, &place.directory, &place.name)?;
+        place.temporary = None;
+        // A directory that may be written but not read cannot be synced: the name may come later.
+        match rustix::fs::fsync(&place.directory) {
+            Ok(()) | Err(Errno::BADF | Errno::INVAL) => {}
+            Err(e) => return Err(e.into()),
+        }
+        // In another user's directory the name may have changed hands meanwhile.
+        let (here, there) = (
+            rustix::fs::fstat(&self.file)?,
+            rustix::fs::statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW)?,
+        );
+        if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino) {
+            return Err(io::Error::other("somebody put another file in its place"));
+        }
+        Ok(bytes)
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Some(Place { directory, temporary: Some(name), .. }) = &self.place {
+            let _ = rustix::fs::unlinkat(directory, name, AtFlags::empty());
+        }
+    }
+}
+
+/// Writes `bytes` to `target`, all or nothing.
+///
+/// # Errors
+/// As [`Output::create`] and [`Output::commit`].
+pub fn write(target: &Path, audience: Audience, bytes: &[u8]) -> io::Result<()> {
+    let mut output = Output::create(target, audience)?;
+    output.write_all(bytes)?;
+    output.commit().map(drop)
+}
+
+fn refused(why: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why.into())
+}
+
+/// Whether what is at a target may be replaced: a regular file.
+fn replaceable(there: &Stat) -> io::Result<()> {
+    match FileType::from_raw_mode(there.st_mode) {
+        FileType::RegularFile => Ok(()),
+        FileType::Symlink => {
+            Err(refused("it is a symbolic link; give the name of the file itself"))
+        }
+        other => Err(refused(format!("it is {}, not a file", kind::name(other)))),
+    }
+}
+
+/// The directory that `target` is to be in.
+fn directory_of(target: &Path) -> io::Result<OwnedFd> {
+    let parent = match target.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    };
+    directory::readable(directory::open(parent)?)
+}
+
+/// A new file in `directory`, without a name where that can be, and its name.
+fn temporary(directory: &OwnedFd, mode: Mode) -> io::Result<(File, Option<OsString>)> {
+    let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::openat(directory, ".", unnamed, mode) {
+        Ok(fd) => return Ok((fd.into(), None)),
+        // No file system need have them, and kernels that do not know the flag see a directory.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
+        Err(e) => return Err(e.into()),
+    }
+    named(directory, mode).map(|(file, name)| (file, Some(name)))
+}
+
+/// A new file with a random name.
+fn named(directory: &OwnedFd, mode: Mode) -> io::Result<(File, OsString)> {
+    let new = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
+    let (fd, name) = under_a_new_name(|name| rustix::fs::openat(directory, name, new, mode))?;
+    Ok((fd.into(), name))
+}
+
+/// Gives a file without a name one that nobody has.
+fn link_somewhere(file: &File, directory: &OwnedFd) -> io::Result<OsString> {
+    let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let link = |name: &OsStr| {
+        let follow = AtFlags::SYMLINK_FOLLOW;
+        rustix::fs::linkat(rustix::fs::CWD, &itself, directory, name, follow)
+    };
+    under_a_new_name(link).map(|((), name)| name)
+}
+
+/// Tries random names until one is free.
+fn under_a_new_name<T>(
+    make: impl Fn(&OsStr) -> rustix::io::Result<T>,
+) -> io::Result<(T, OsString)> {
+    loop {
+        let name = OsString::from(format!(".fragmend-{:016x}.tmp", random()?));
+        match make(&name) {
+            Err(Errno::EXIST) => {}
+            made => return Ok((made?, name)),
+        }
+    }
+}
+
+fn random() -> io::Result<u64> {
+    let mut value = 0u64;
+    // SAFETY: the kernel writes at most the eight bytes of a live u64.
+    let got = unsafe { libc::getrandom((&raw mut value).cast(), size_of::<u64>(), 0) };
+    if got == size_of::<u64>() as isize { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+#[path = "output_tests.rs"]
+mod tests;

@@ -1,0 +1,415 @@
+//! Calls that any local user can make while somebody records: none spoils the recording. What
+//! cannot be true is dropped and counted, what cannot be seen is said, and the trace stays
+//! readable to the last row.
+
+mod support;
+
+use fragmend_testbed::image::Image;
+use fragmend_trace::Op::{Fault, Read, Write};
+use support::{bytes_column, image_with_file, of, python, ranges, traced};
+
+/// Python: `libc`, and libaio by bare system calls: `submit([iocb(...), ...])` and `reap(n)`.
+const AIO: &str = "
+import ctypes, fcntl, mmap, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+PREAD, PWRITE, PREADV, PWRITEV = 0, 1, 7, 8
+context = ctypes.c_ulong(0)
+assert libc.syscall(206, 1024, ctypes.byref(context)) == 0
+kept = []
+def iocb(op, fd, address, nbytes, offset, flags=0):
+    raw = struct.pack('<QIIHhIQQqQII', 0, 0, flags, op, 0, fd, address, nbytes, offset, 0, 0, 0)
+    kept.append(ctypes.create_string_buffer(raw, len(raw)))
+    return ctypes.addressof(kept[-1])
+def submit(iocbs):
+    pointers = (ctypes.c_void_p * len(iocbs))(*iocbs)
+    kept.append(pointers)
+    return libc.syscall(209, context, ctypes.c_long(len(iocbs)), pointers)
+def reap(n):
+    events = (ctypes.c_char * (32 * n))()
+    assert libc.syscall(208, context, ctypes.c_long(n), ctypes.c_long(n), events, None) == n
+    return [struct.unpack_from('<q', events, 32 * i + 16)[0] for i in range(n)]
+os.chdir(sys.argv[1])
+";
+
+fn aio(image: &Image, code: &str) {
+    python(&format!("{AIO}{code}"), &[image.path()]);
+}
+
+/// The kernel takes the request and fails it afterwards: the file is empty, so what the recorder
+/// takes for its end lies before its start.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn loop_an_append_that_fails_after_submission_spoils_nothing() {
+    let image = image_with_file(100_000);
+    let work = || {
+        aio(
+            &image,
+            "
+a = os.open('a', os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+assert submit([iocb(PWRITE, a, 8, 4096, 0)]) == 1
+assert reap(1) == [-14]
+f = os.open('f', os.O_RDONLY)
+os.pread(f, 100, 0)
+",
+        );
+    };
+    for fold in [None, Some(1000)] {
+        let (summary, trace) = traced(&image, |o| o.max_ranges = fold, work);
+        assert_eq!((summary.meta.dropped, trace.meta.dropped, trace.skipped), (1, 1, 0));
+        assert_eq!((summary.events(), summary.rows, summary.meta.lost), (2, 1, 0));
+        assert_eq!(ranges(of(&trace, "f")), [(Read, 0, 100)]);
+    }
+}
+
+/// Two threads share a file position: one reads, the other moves it back in between. Whether they
+/// meet is chance, so it is tried a few times; what holds must hold either way.
+#[test]
+fn loop_a_position_that_is_moved_meanwhile_spoils_nothing() {
+    let image = image_with_file(100_000);
+    let work = || {
+        python(
+            "
+import os, sys, threading, time
+f = os.open(sys.argv[1] + '/f', os.O_RDONLY)
+end = time.monotonic() + 1
+def move():
+    while time.monotonic() < end:
+        for _ in range(1000): os.lseek(f, 0, 0)
+thread = threading.Thread(target=move)
+thread.start()
+while time.monotonic() < end:
+    for _ in range(100): os.readv(f, [bytearray(65536)])
+thread.join()
+",
+            &[image.path()],
+        );
+    };
+    for _ in 0..4 {
+        let (summary, trace) = traced(&image, |_| {}, work);
+        assert_eq!(summary.rows + summary.meta.dropped + summary.meta.lost, summary.events());
+        let rows: usize = trace.files.iter().map(|f| f.accesses.len()).sum();
+        assert_eq!((trace.skipped, rows as u64), (0, summary.rows));
+        if summary.meta.dropped > 0 {
+            break;
+        }
+    }
+}
+
+/// Lengths that no call transfers: cut as the kernel cuts them, at the end of the file or at what
+/// one call can do, and nowhere else.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn loop_lengths_of_libaio_are_those_that_the_kernel_takes() {
+    const MOST: u32 = 0x7fff_f000;
+    let image = image_with_file(100_000);
+    let work = || {
+        aio(
+            &image,
+            "
+os.close(os.open('huge', os.O_CREAT | os.O_RDWR))
+os.truncate('huge', 1 << 43)
+h, f = os.open('huge', os.O_RDONLY), os.open('f', os.O_RDONLY)
+# 1,024 reads that fail: nothing is at that address.
+for _ in range(8):
+    assert submit([iocb(PREAD, h, 8, 1 << 62, 4096 * i) for i in range(128)]) == 128
+    assert all(result < 0 for result in reap(128))
+page = mmap.mmap(-1, 1 << 17)
+address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+assert submit([iocb(PREAD, f, address, (1 << 32) + 5, 1000)]) == 1
+reap(1)
+# 1,024 vectors of 90 bytes: more than the 256 that were summed up once.
+vectors = (ctypes.c_uint64 * 2048)(*[address, 90] * 1024)
+assert submit([iocb(PREADV, f, ctypes.addressof(vectors), 1024, 0)]) == 1
+assert reap(1) == [92160]
+",
+        );
+    };
+    let (summary, trace) = traced(&image, |_| {}, work);
+    let huge = of(&trace, "huge");
+    assert_eq!(huge.accesses.len(), 1024);
+    assert!(huge.accesses.iter().all(|a| (a.op, a.length) == (Read, MOST)));
+    // `nbytes` of 4 GiB and 5 bytes is no read of 5.
+    assert_eq!(ranges(of(&trace, "f")), [(Read, 1000, 99_000), (Read, 0, 92_160)]);
+    assert_eq!((summary.meta.dropped, summary.meta.lost), (0, 0));
+    // This kernel shows all there is, and counts the runs that it leaves out.
+    assert_eq!(summary.meta.unseen_sources, [""; 0]);
+}
+
+/// `O_APPEND` decides where a direct write goes, too.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn loop_direct_appends_are_placed_where_they_went_or_counted() {
+    let image = image_with_file(100_000);
+    let work = || {
+        aio(
+            &image,
+            "
+page = mmap.mmap(-1, 8192)
+address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+a = os.open('a', os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_DIRECT)
+os.write(a, page)
+assert libc.pwrite(a, ctypes.c_void_p(address), ctypes.c_size_t(4096), ctypes.c_long(0)) == 4096
+assert os.fstat(a).st_size == 12288
+# Only submitted: the file may grow later.
+assert submit([iocb(PWRITE, a, address, 4096, 0)]) == 1
+assert reap(1) == [4096]
+",
+        );
+    };
+    let (summary, trace) = traced(&image, |_| {}, work);
+    assert_eq!(ranges(of(&trace, "a")), [(Write, 0, 8192), (Write, 8192, 4096)]);
+    assert_eq!(summary.meta.dropped, 1);
+}
+
+/// Python: one io_uring of 8 entries by bare system calls; `go(sqe)` gives the result.
+const URING: &str = "
+import ctypes, mmap, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+params = (ctypes.c_char * 120)()
+ring = libc.syscall(425, 8, params)
+assert ring >= 0
+sq, cq = struct.unpack_from('<10I', params, 40), struct.unpack_from('<10I', params, 80)
+rings = mmap.mmap(ring, max(sq[6] + 32, cq[5] + 16 * 16) + 4096, offset=0)
+sqes = mmap.mmap(ring, 8 * 64, offset=0x10000000)
+def word(at, value=None):
+    if value is None: return struct.unpack_from('<I', rings, at)[0]
+    struct.pack_into('<I', rings, at, value & 0xffffffff)
+def go(sqe):
+    tail = word(sq[1])
+    index = tail & word(sq[2])
+    sqes[index * 64:index * 64 + 64] = sqe.ljust(64, b'\\0')
+    word(sq[6] + 4 * index, index)
+    word(sq[1], tail + 1)
+    assert libc.syscall(426, ring, 1, 1, 1, None, 0) == 1
+    head = word(cq[0])
+    result = struct.unpack_from('<i', rings, cq[5] + 16 * (head & word(cq[2])) + 8)[0]
+    word(cq[0], head + 1)
+    return result
+FIXED = 1 << 31
+def splice(fd_in, off_in, fd_out, off_out, length, flags=0):
+    return go(struct.pack('<BBHiqqIIQHHi', 30, 0, 0, fd_out, off_out, off_in, length, flags, 0, 0, 0, fd_in))
+";
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn loop_splices_of_io_uring_are_reads_and_writes() {
+    let image = image_with_file(100_000);
+    let work = || {
+        python(
+            &format!(
+                "{URING}
+os.chdir(sys.argv[1])
+f = os.open('f', os.O_RDONLY)
+h = os.open('h', os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+r, w = os.pipe()
+assert splice(f, 7000, w, -1, 600) == 600
+assert splice(r, -1, h, 50, 600) == 600
+os.lseek(f, 300, 0)
+assert splice(f, -1, w, -1, 40) == 40
+assert splice(r, -1, h, -1, 40) == 40
+# A registered file.
+files = (ctypes.c_int * 1)(f)
+assert libc.syscall(427, ring, 2, files, 1) == 0
+assert splice(0, 9000, w, -1, 70, FIXED) == 70
+"
+            ),
+            &[image.path()],
+        );
+    };
+    let (summary, trace) = traced(&image, |_| {}, work);
+    assert_eq!(ranges(of(&trace, "f")), [(Read, 7000, 600), (Read, 300, 40), (Read, 9000, 70)]);
+    assert_eq!(ranges(of(&trace, "h")), [(Write, 50, 600), (Write, 0, 40)]);
+    assert_eq!((summary.meta.unseen_splices, summary.meta.lost), (0, 0));
+}
+
+/// Every call of the 32-bit table that transfers is counted, whichever argument is the file.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn loop_every_32_bit_call_that_transfers_is_counted() {
+    let image = image_with_file(100_000);
+    let work = || {
+        python(
+            "
+import ctypes, mmap, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+page = libc.mmap(None, 16384, 7, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40, -1, 0)
+data = page + 4096
+def int80(number, *args):
+    code = b'\\x53\\x55\\x56\\x57\\xbd\\0\\0\\0\\0\\xb8' + struct.pack('<I', number)
+    for load, value in zip((b'\\xbb', b'\\xb9', b'\\xba', b'\\xbe', b'\\xbf'), args):
+        code += load + struct.pack('<I', value & 0xffffffff)
+    code += b'\\xcd\\x80\\x5f\\x5e\\x5d\\x5b\\xc3'
+    ctypes.memmove(page, code, len(code))
+    return ctypes.CFUNCTYPE(ctypes.c_int)(page)()
+os.chdir(sys.argv[1])
+f = os.open('f', os.O_RDONLY)
+null = os.open('/dev/null', os.O_WRONLY)
+r, w = os.pipe()
+ctypes.memmove(data, struct.pack('<II', data + 64, 100), 8)
+assert int80(3, f, data + 64, 100) == 100              # read
+assert int80(145, f, data, 1) == 100                   # readv
+assert int80(180, f, data + 64, 100, 0, 0) == 100      # pread64
+assert int80(187, w, f, 0, 100) == 100                 # sendfile
+assert int80(239, w, f, 0, 100) == 100                 # sendfile64
+assert int80(313, f, 0, w, 0, 100) == 100              # splice
+# io_submit: a context, an array of 32-bit pointers, an iocb.
+ctypes.memset(data, 0, 4)
+assert int80(245, 8, data) == 0                        # io_setup
+context = struct.unpack('<I', ctypes.string_at(data, 4))[0]
+iocb = struct.pack('<QIIHhIQQqQII', 0, 0, 0, 0, 0, f, data + 512, 100, 0, 0, 0, 0)
+ctypes.memmove(data + 256, iocb, len(iocb))
+ctypes.memmove(data + 128, struct.pack('<I', data + 256), 4)
+assert int80(248, context, 1, data + 128) == 1         # io_submit
+assert int80(3, os.open('/dev/zero', os.O_RDONLY), data + 64, 100) == 100 # elsewhere
+os.pread(f, 10, 0)
+",
+            &[image.path()],
+        );
+    };
+    let (summary, trace) = traced(&image, |_| {}, work);
+    assert_eq!((summary.meta.unseen_compat, trace.meta.unseen_compat), (7, 7));
+    assert_eq!(ranges(of(&trace, "f")), [(Read, 0, 10)]);
+}
+
+/// Directories may be nested as deep as anybody likes: what is not followed is counted.
+#[test]
+fn loop_files_under_many_directories_are_below_the_path_or_counted() {
+    let image = image_with_file(1000);
+    let inside = image.path().join("in");
+    std::fs::create_dir(&inside).unwrap();
+    let make = "
+import os, sys
+os.chdir(sys.argv[1])
+for depth in range(1, 1201):
+    os.mkdir('d'); os.chdir('d')
+    if depth in (200, 1000, 1200):
+        with open(f'deep{depth}', 'wb') as f: f.write(b'x' * 100)
+";
+    python(make, &[&inside]);
+    let work = || {
+        python(
+            "
+import os, sys
+os.chdir(sys.argv[1])
+for depth in range(1, 1201):
+    os.chdir('d')
+    if depth in (200, 1000, 1200):
+        f = os.open(f'deep{depth}', os.O_RDONLY)
+        for _ in range(3): os.pread(f, 100, 0)
+        os.close(f)
+f = os.open(sys.argv[1] + '/../f', os.O_RDONLY); os.pread(f, 1, 0)
+",
+            &[&inside],
+        );
+    };
+    let (summary, trace) = traced(&image, |o| o.paths = vec![inside.clone()], work);
+    let sizes: Vec<_> = trace.files.iter().map(|f| f.accesses.len()).collect();
+    assert_eq!((sizes, summary.meta.unplaced, trace.meta.unplaced), (vec![3, 3], 3, 3));
+    let (summary, trace) = traced(&image, |_| {}, work);
+    assert_eq!((trace.files.len(), summary.meta.unplaced), (4, 0), "no filter, no walk");
+}
+
+/// What is opened by its handle hangs in the air until somebody walks to it.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn loop_files_opened_by_handle_are_counted_or_nameless() {
+    let image = image_with_file(1000);
+    let inside = image.path().join("in");
+    std::fs::create_dir(&inside).unwrap();
+    std::fs::write(inside.join("g"), [1; 1000]).unwrap();
+    let handle = image.scratch().join("handle");
+    let calls = "
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+buffer = ctypes.create_string_buffer(136)
+";
+    let name = "
+buffer[0] = 128
+mount = ctypes.c_int(0)
+assert libc.syscall(303, -100, sys.argv[1].encode(), buffer, ctypes.byref(mount), 0) == 0
+open(sys.argv[2], 'wb').write(buffer.raw)
+";
+    let open = "
+ctypes.memmove(buffer, open(sys.argv[2], 'rb').read(), 136)
+top = os.open(sys.argv[1], os.O_RDONLY)
+g = libc.syscall(304, top, buffer, 0)
+assert g >= 0
+for _ in range(3): os.pread(g, 100, 0)
+";
+    python(&format!("{calls}{name}"), &[&inside.join("g"), &handle]);
+    let work = || {
+        image.remount();
+        python(&format!("{calls}{open}"), &[image.path(), &handle]);
+    };
+    let (summary, trace) = traced(&image, |o| o.paths = vec![inside.clone()], work);
+    assert_eq!((trace.files.len(), summary.meta.unplaced, summary.events()), (0, 3, 0));
+    let (summary, trace) = traced(&image, |_| {}, work);
+    assert_eq!((summary.meta.unplaced, summary.meta.files_without_path), (0, 1));
+    assert_eq!(trace.files[0].path, None);
+    assert_eq!(ranges(&trace.files[0]), [(Read, 0, 100); 3]);
+}
+
+/// A fault on cached pages is held back until the thread's next one: also when 20,000 threads come
+/// and go meanwhile, each takes one.
+#[test]
+fn loop_faults_of_threads_that_end_are_kept() {
+    const THREADS: usize = 20_000;
+    let image = image_with_file(4096);
+    let work = || {
+        python(
+            "
+import _thread, mmap, os, sys
+f = os.open(sys.argv[1] + '/f', os.O_RDONLY)
+done = _thread.allocate_lock()
+def touch():
+    with mmap.mmap(f, 0, prot=mmap.PROT_READ) as m: m[0]
+    done.release()
+for _ in range(20000):
+    done.acquire()
+    _thread.start_new_thread(touch, ())
+done.acquire()
+",
+            &[image.path()],
+        );
+    };
+    let (summary, trace) = traced(&image, |_| {}, work);
+    let faults = &of(&trace, "f").accesses;
+    assert!(faults.iter().all(|a| (a.op, a.offset, a.length) == (Fault, 0, 4096)));
+    assert_eq!((faults.len(), summary.meta.lost), (THREADS, 0));
+}
+
+/// Many short streams: each enters two readahead windows and reads little of them.
+#[test]
+fn loop_a_folded_recording_knows_the_bytes_really_read() {
+    let image = image_with_file(16 << 20);
+    let file = image.path().join("f");
+    let load = "
+import os, sys
+f = os.open(sys.argv[1], os.O_RDONLY)
+for at in range(0, 16 << 20, 256 << 10):
+    for piece in range(3): os.pread(f, 1000, at + 1000 * piece)
+os.lseek(f, 0, 0)
+for _ in range(1000): os.read(f, 1000)
+";
+    let read_bytes = (64 * 3 + 1000) * 1000;
+    for ranges in [100_000, 200, 4] {
+        let (summary, trace) =
+            traced(&image, |o| o.max_ranges = Some(ranges), || python(load, &[&file]));
+        let output = image.scratch().join("trace.parquet");
+        let bytes: u64 = bytes_column(&output).iter().sum();
+        assert_eq!(summary.bytes(Read), read_bytes);
+        if ranges == 4 {
+            assert!(summary.meta.lost > 0 && bytes < read_bytes);
+            continue;
+        }
+        assert_eq!((bytes, summary.meta.lost), (read_bytes, 0), "{ranges} ranges");
+        let wide: u64 =
+            of(&trace, "f").accesses.iter().map(|a| u64::from(a.length) * u64::from(a.count)).sum();
+        assert!(wide > 2 * read_bytes, "{wide} bytes of windows: widened no more?");
+    }
+    let (_, _) = traced(&image, |_| {}, || python(load, &[&file]));
+    let bytes: u64 = bytes_column(&image.scratch().join("trace.parquet")).iter().sum();
+    assert_eq!(bytes, read_bytes);
+}
