@@ -2,12 +2,12 @@
 //! that was planned for, has an engine, and nobody else mends it.
 
 use crate::engine::volume_for;
+use crate::lock::{self, Lock, Unlocked};
 use crate::run::{ApplyError, Options};
 use fragmend_layout::Volume;
 use fragmend_plan::{PlanSource, Totals};
 use fragmend_sys::mounts;
 use std::collections::HashMap;
-use std::time::Duration;
 
 /// The engines for all devices of the plan: all of them, or an error before anything is touched.
 pub(crate) fn volumes(
@@ -35,30 +35,16 @@ pub(crate) fn volumes(
     Ok(volumes)
 }
 
-/// One mending at a time per file system: two would undo each other's choices and move the same
-/// data twice. The lock is on the root directory, and goes with the process.
+/// One mending at a time per file system ([`crate::lock`]).
 pub(crate) fn lock<'a>(
     volumes: impl Iterator<Item = &'a Box<dyn Volume>>,
-) -> Result<Vec<std::fs::File>, ApplyError> {
-    let mut locks = Vec::new();
-    for volume in volumes {
-        let Ok(root) = std::fs::File::open(volume.root()) else { continue };
-        let take =
-            || rustix::fs::flock(&root, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-        // One that has just ended may be held for a moment by a child that it started.
-        let mut tries = 0..10;
-        let mut taken = take();
-        while taken == Err(rustix::io::Errno::WOULDBLOCK) && tries.next().is_some() {
-            std::thread::sleep(Duration::from_millis(20));
-            taken = take();
-        }
-        match taken {
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(ApplyError::AtWork(volume.root().display().to_string()));
-            }
-            // A file system without locks is no reason not to mend it.
-            _ => locks.push(root),
-        }
-    }
-    Ok(locks)
+) -> Result<Vec<Lock>, ApplyError> {
+    let name = |volume: &dyn Volume| volume.root().display().to_string();
+    volumes
+        .map(|volume| match lock::take(volume.root()) {
+            Ok(lock) => Ok(lock),
+            Err(Unlocked::AtWork) => Err(ApplyError::AtWork(name(&**volume))),
+            Err(Unlocked::Impossible(e)) => Err(ApplyError::NoLock(name(&**volume), e)),
+        })
+        .collect()
 }

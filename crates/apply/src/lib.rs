@@ -8,6 +8,7 @@
 //! | [`engine`] | one module per file system: how blocks are exchanged, and why that is safe |
 //! | [`rewrite`] | the copies that make rewriting in place safe, and recovering from them |
 //! | `begin` | what must hold before anything is touched |
+//! | `lock` | one mending at a time per file system |
 //! | [`run`] | the plan, file by file, batch by batch, step by step |
 //! | `look` | the last look at a range before it is touched |
 //! | `point` | where a test stops a move |
@@ -17,6 +18,7 @@
 mod begin;
 mod bytes;
 pub mod engine;
+mod lock;
 mod look;
 pub mod pace;
 mod point;

@@ -80,6 +80,9 @@ pub enum ApplyError {
     /// Another process is mending this file system.
     #[error("{0}: another fragmend is at work there; wait for it to end")]
     AtWork(String),
+    /// Nobody can be told that this file system is being mended.
+    #[error("{0}: cannot lock /run/fragmend against others at work there: {1}")]
+    NoLock(String, std::io::Error),
     /// The mount table cannot be read.
     #[error("cannot read the mount table: {0}")]
     Mounts(std::io::Error),

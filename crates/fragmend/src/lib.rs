@@ -23,18 +23,21 @@ pub mod ui;
 
 use cli::{Cli, Command};
 use exit::{Exit, Usage};
+use fragmend_layout::printable;
 use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
-use terminal::{Flavour, Safe};
 
 /// Prints help or what is wrong with the command line: in colours, unless an argument (a name that
 /// a shell put there for `*`) has something else to say to the terminal.
 fn say(error: &clap::Error) -> std::io::Result<()> {
-    let has_control = |a: std::ffi::OsString| a.to_string_lossy().chars().any(char::is_control);
-    if !error.use_stderr() || !std::env::args_os().skip(1).any(has_control) {
+    let unsafe_text =
+        |a: std::ffi::OsString| printable(a.as_bytes()).to_string().as_bytes() != a.as_bytes();
+    if !error.use_stderr() || !std::env::args_os().skip(1).any(unsafe_text) {
         return error.print();
     }
-    Safe::new(std::io::stderr(), Flavour::Text).write_all(error.render().to_string().as_bytes())
+    let text = error.render().to_string();
+    text.lines().try_for_each(|line| writeln!(std::io::stderr(), "{}", printable(line)))
 }
 
 /// Runs a parsed command line, prints what went wrong in one line, and gives the exit code.

@@ -1,16 +1,21 @@
 //! Whether a plan makes sense in itself: known devices, whole blocks, order, no overlap. File by
 //! file, so that a plan need not be held to be looked at.
+//!
+//! A file is known by what it is. One that is listed again, under another name perhaps, is no reason
+//! to refuse the plan: of its further entries only what lies behind all that was listed before is
+//! taken, so that no byte is asked for twice.
 
 use crate::file::{Device, PlannedFile};
 use fragmend_layout::FileId;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
 /// Looks at one file after the other, and adds up what they ask for.
 pub(crate) struct Checker {
     /// Block sizes by device, in bytes.
     blocks: BTreeMap<u64, u64>,
-    seen: HashSet<FileId>,
+    /// Where the last range of each file ends, in bytes.
+    seen: HashMap<FileId, u64>,
     totals: Totals,
 }
 
@@ -27,17 +32,23 @@ pub struct Totals {
     pub devices: BTreeSet<u64>,
     /// The deepest directory that holds them all; empty where there is none.
     pub root: PathBuf,
+    /// Ranges that were left out because their file was listed before, with what they ask for.
+    pub listed_twice: u64,
 }
 
 impl Totals {
     /// Counts one more file.
     pub(crate) fn add(&mut self, f: &PlannedFile) {
+        self.add_entry(f, true);
+    }
+
+    fn add_entry(&mut self, f: &PlannedFile, first: bool) {
         let path = f.path.to_path().unwrap_or_default();
         if self.files == 0 {
             self.root = path.parent().unwrap_or(&path).to_owned();
         }
         while !path.starts_with(&self.root) && self.root.pop() {}
-        self.files += 1;
+        self.files += u64::from(first);
         self.ranges += f.ranges.len() as u64;
         self.bytes = f.ranges.iter().fold(self.bytes, |sum, r| sum.saturating_add(r.length));
         self.devices.insert(f.file.device);
@@ -59,23 +70,20 @@ impl Checker {
                 ));
             }
         }
-        Ok(Self { blocks, seen: HashSet::new(), totals: Totals::default() })
+        Ok(Self { blocks, seen: HashMap::new(), totals: Totals::default() })
     }
 
-    /// The next file.
+    /// The next file, of which only what was not asked for before is left: perhaps no range.
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn file(&mut self, f: &PlannedFile) -> Result<(), String> {
+    pub fn file(&mut self, f: &mut PlannedFile) -> Result<(), String> {
         let path = &f.path.path;
         let Some(block) = self.blocks.get(&f.file.device) else {
             return Err(format!("{path:?} is on device {} that is not listed", f.file.device));
         };
         if f.path.to_path().is_none_or(|p| !p.is_absolute()) {
             return Err(format!("{path:?} is not an absolute path"));
-        }
-        if !self.seen.insert(f.file) {
-            return Err(format!("{path:?} is listed twice"));
         }
         let mut end = 0;
         for r in &f.ranges {
@@ -91,7 +99,15 @@ impl Checker {
                 return Err(format!("{at} lies beyond the file's size of {} bytes", f.size));
             }
         }
-        self.totals.add(f);
+        let first = !self.seen.contains_key(&f.file);
+        let before = self.seen.entry(f.file).or_default();
+        let listed = f.ranges.len();
+        f.ranges.retain(|r| r.offset >= *before);
+        *before = end.max(*before);
+        self.totals.listed_twice += (listed - f.ranges.len()) as u64;
+        if first || !f.ranges.is_empty() {
+            self.totals.add_entry(f, first);
+        }
         Ok(())
     }
 

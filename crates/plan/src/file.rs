@@ -39,7 +39,7 @@ pub struct Plan {
 }
 
 /// A file system and the device under it, as they were when the plan was made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Device {
     /// Device number, as in the files' identities.
     pub device: u64,
@@ -57,7 +57,7 @@ pub struct Device {
 }
 
 /// A file that is not in the plan, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LeftAlone {
     /// Which file, as far as it is known.
     #[serde(flatten)]
@@ -67,7 +67,7 @@ pub struct LeftAlone {
 }
 
 /// One file's ranges.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct PlannedFile {
     /// Where it was; its identity counts, not its path.
     #[serde(flatten)]
@@ -326,13 +326,33 @@ mod tests {
         assert!(spoiled(|p| p.files[0].ranges[1].offset = u64::MAX - 4095).contains("no end"));
         assert!(spoiled(|p| p.files[0].ranges[1].offset = 40960).contains("beyond"));
         assert!(spoiled(|p| p.files[0].ranges[0].length = 0).contains("whole blocks"));
-        assert!(spoiled(|p| p.files.push(p.files[0].clone())).contains("twice"));
         assert!(spoiled(|p| p.devices[0].block_bytes = 0).contains("impossible"));
         assert!(spoiled(|p| p.devices.clear()).contains("not listed"));
         assert!(spoiled(|p| p.files[0].path.path = "a".into()).contains("absolute"));
         assert!(spoiled(|p| p.format = "x".into()).contains("not a fragmend plan"));
         assert!(spoiled(|p| p.schema_version = 9).contains("version 9"));
         assert!(!spoiled(|p| p.files[0].ranges.truncate(1)).contains("error"));
+    }
+
+    #[test]
+    fn a_file_that_is_listed_again_is_taken_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plan.json");
+        let mut twice = plan();
+        let mut again = twice.files[0].clone();
+        again.path = Path::new("/mnt/its new name").into();
+        twice.files.push(again.clone());
+        // Behind what was listed, an entry goes on.
+        again.ranges[1].offset = 16384;
+        again.size = 40_000;
+        twice.files.push(again);
+        twice.write(&path).unwrap();
+        let read = PlanFile::open(&path).unwrap();
+        let (totals, mut got) = (read.totals(), Vec::new());
+        read.each(&mut |f| got.push((f.path.path.clone(), f.ranges.len()))).unwrap();
+        assert_eq!(got, [("/mnt/a".into(), 2), ("/mnt/its new name".into(), 1)]);
+        assert_eq!((totals.files, totals.ranges, totals.listed_twice), (1, 3, 3));
+        assert_eq!(totals.bytes, 3 * 8192);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`input`] | what a plan is made from |
 //! | [`requests`] | accesses to device requests: alignment, end of file |
+//! | `bounded` | accesses cut to where a file has data |
 //! | [`readahead`] | what the page cache fetches for buffered reads |
 //! | [`merge`] | overlapping requests to windows (FragPicker's algorithm 1) |
 //! | [`pieces`] | what a request costs, now and after a move |
@@ -15,6 +16,7 @@
 //! | [`source`] | the plan as it is carried out, file by file; reading it |
 //! | `check` | whether it makes sense |
 
+mod bounded;
 mod check;
 pub mod file;
 pub mod input;

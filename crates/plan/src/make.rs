@@ -1,5 +1,6 @@
 //! From files and wishes to a plan: analyse, choose, explain, judge.
 
+use crate::bounded::Bounds;
 use crate::file::{
     Device, FORMAT, LeftAlone, Plan, PlannedFile, PlannedRange, SCHEMA_VERSION, Summary,
 };
@@ -8,6 +9,7 @@ use crate::merge;
 use crate::pieces::Pieces;
 use crate::requests::{self, Request, Shape};
 use crate::select::{self, Analysed, Candidate};
+use crate::source::MOST_RANGES;
 use fragmend_layout::{ByteRange, Layout};
 use rayon::prelude::*;
 use std::cmp::Reverse;
@@ -26,6 +28,7 @@ pub fn make(
     settings: &Settings,
 ) -> Plan {
     files.sort_by(|a, b| (a.layout.file, &a.path).cmp(&(b.layout.file, &b.path)));
+    merge_same(&mut files);
     let traced = files.iter().any(|f| !f.accesses.is_empty());
     let accesses = files.iter().flat_map(|f| &f.accesses).map(|a| u64::from(a.count)).sum::<u64>();
     let mut cold: Vec<Vec<Request>> = Vec::new();
@@ -82,19 +85,21 @@ pub fn make(
     let mut planned: Vec<(u64, PlannedFile)> = (files, analysed, moves)
         .into_par_iter()
         .filter(|(_, _, moves)| !moves.is_empty())
-        .map(|(input, analysed, moves)| {
+        .flat_map_iter(|(input, analysed, moves)| {
             let ranges = explain(&analysed, &input.layout, &moves, traced);
             let saved = ranges
                 .iter()
                 .map(|r| r.requests_before - r.requests_after.min(r.requests_before))
                 .sum();
-            let file = PlannedFile {
+            let file = move |ranges: &[PlannedRange]| PlannedFile {
                 path: input.path.as_path().into(),
                 file: input.layout.file,
                 size: input.layout.size,
-                ranges,
+                ranges: ranges.to_vec(),
             };
-            (saved, file)
+            // No entry is longer than its reader holds; a file may have several.
+            let entries = ranges.chunks(MOST_RANGES).map(file).collect::<Vec<_>>();
+            entries.into_iter().map(move |file| (saved, file))
         })
         .collect();
     // What saves most comes first, so that an interrupted apply has done the best part.
@@ -108,6 +113,18 @@ pub fn make(
         files: planned.into_iter().map(|(_, file)| file).collect(),
         left_alone,
     }
+}
+
+/// One entry for each file, under its first name: one that was renamed while files were listed may
+/// have been seen under both names.
+fn merge_same(files: &mut Vec<FileInput>) {
+    files.dedup_by(|again, first| {
+        let same = again.layout.file == first.layout.file;
+        if same {
+            first.accesses.append(&mut again.accesses);
+        }
+        same
+    });
 }
 
 /// The blocks that a file had when its size was looked at: it may have grown while its extents
@@ -146,8 +163,10 @@ fn analyse(file: &mut FileInput, traced: bool, unshare: bool) -> Analysed {
     let accesses = std::mem::take(&mut file.accesses);
     let shared = file.layout.shared();
     let layout = std::mem::replace(&mut file.layout, shared);
-    let requests =
-        if traced { requests::of(&accesses, shape) } else { requests::sequential(shape) };
+    let requests = match traced {
+        true => requests::of(&accesses, shape, &Bounds::of(&layout, file.window)),
+        false => requests::sequential(&layout, shape),
+    };
     Analysed::of(requests, &layout, file.limits, file.block_bytes, unshare)
 }
 

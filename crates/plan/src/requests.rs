@@ -8,8 +8,9 @@
 //! - `fetches`: how often it reaches the device when the trace is replayed once from a cold
 //!   cache that keeps what it has read. Direct I/O always does; a buffered page once.
 
+use crate::bounded::{self, Bounds};
 use crate::readahead::{PageCache, Window};
-use fragmend_layout::ByteRange;
+use fragmend_layout::{ByteRange, Layout};
 use fragmend_trace::{Access, Op};
 use rayon::slice::ParallelSliceMut;
 
@@ -43,12 +44,13 @@ impl Shape {
     }
 }
 
-/// The distinct requests behind `accesses`, in ascending order of their range.
-pub fn of(accesses: &[Access], shape: Shape) -> Vec<Request> {
+/// The distinct requests behind `accesses` within `bounds`, in ascending order of their range.
+pub fn of(accesses: &[Access], shape: Shape, bounds: &Bounds) -> Vec<Request> {
     let mut cache = PageCache::new(shape.file_size, shape.window);
     let mut out = Vec::with_capacity(accesses.len());
-    for access in accesses {
-        let Some(range) = shape.clamp(access.range()) else { continue };
+    let parts = accesses.iter().flat_map(|a| bounds.clip(a.range()).map(move |part| (a, part)));
+    for (access, part) in parts {
+        let Some(range) = shape.clamp(part) else { continue };
         let seen = u64::from(access.count);
         if access.direct || access.op == Op::Miss {
             out.push(Request { range, seen, fetches: seen });
@@ -62,7 +64,7 @@ pub fn of(accesses: &[Access], shape: Shape) -> Vec<Request> {
             continue;
         }
         let before = out.len();
-        cache.read(access.thread, access.range(), |fetched| {
+        cache.read(access.thread, part, |fetched| {
             let range = shape.clamp(fetched).unwrap_or(fetched);
             out.push(Request { range, seen, fetches: 1 });
         });
@@ -74,25 +76,14 @@ pub fn of(accesses: &[Access], shape: Shape) -> Vec<Request> {
     fold(out)
 }
 
-/// The requests of one sequential read of the whole file, for policies without a trace.
-pub fn sequential(shape: Shape) -> Vec<Request> {
-    let end = shape.file_size.next_multiple_of(shape.block);
-    cut(ByteRange { start: 0, end }, shape.window.readahead.next_multiple_of(shape.block))
-        .map(|range| Request { range, seen: 1, fetches: 1 })
+/// The requests of one sequential read of all data of a file, for policies without a trace.
+pub fn sequential(layout: &Layout, shape: Shape) -> Vec<Request> {
+    let file = ByteRange { start: 0, end: shape.file_size.next_multiple_of(shape.block) };
+    let data = bounded::data(layout).map(|d| d.intersect(file));
+    let window = shape.window.readahead.next_multiple_of(shape.block);
+    bounded::windows(data, window.saturating_mul(bounded::times_over(layout)))
+        .map(|window| Request { range: window.intersect(file), seen: 1, fetches: 1 })
         .collect()
-}
-
-/// Cuts a range at multiples of `window`.
-fn cut(range: ByteRange, window: u64) -> impl Iterator<Item = ByteRange> {
-    let mut start = range.start;
-    std::iter::from_fn(move || {
-        (start < range.end).then(|| {
-            let end = ((start / window + 1) * window).min(range.end);
-            let part = ByteRange { start, end };
-            start = end;
-            part
-        })
-    })
 }
 
 /// Sorts, and folds equal ranges into one request.
@@ -138,7 +129,7 @@ mod tests {
 
     fn ranges(accesses: &[Access]) -> Vec<(u64, u64, u64, u64)> {
         let flat = |r: Request| (r.range.start / KIB, r.range.end / KIB, r.seen, r.fetches);
-        of(accesses, SHAPE).into_iter().map(flat).collect()
+        of(accesses, SHAPE, &Bounds::none()).into_iter().map(flat).collect()
     }
 
     #[test]

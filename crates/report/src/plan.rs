@@ -1,9 +1,11 @@
 //! What `fragmend plan` says.
 
 use crate::{figures, table};
+use fragmend_layout::printable;
 use fragmend_plan::{Plan, PlannedFile, Summary};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// The document that `fragmend plan --json` prints. The ranges themselves are in the plan file.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -20,6 +22,28 @@ pub struct PlanReport {
     pub summary: Summary,
     /// Files that were seen and could not be considered.
     pub files_left_alone: u64,
+    /// The same by reason, the most first. The plan file names each file.
+    #[serde(default)]
+    pub skipped: Vec<LeftOut>,
+}
+
+/// Files that were left out of a plan for one reason.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LeftOut {
+    /// Why.
+    pub reason: String,
+    /// How many files.
+    pub files: u64,
+}
+
+/// Files that a plan leaves out, counted by reason, the most first.
+pub fn left_out(plan: &Plan) -> Vec<LeftOut> {
+    let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
+    plan.left_alone.iter().for_each(|l| *reasons.entry(&l.reason).or_default() += 1);
+    let count = |(reason, files): (&str, u64)| LeftOut { reason: reason.to_owned(), files };
+    let mut out: Vec<_> = reasons.into_iter().map(count).collect();
+    out.sort_by_key(|l| std::cmp::Reverse(l.files));
+    out
 }
 
 impl PlanReport {
@@ -31,6 +55,7 @@ impl PlanReport {
             plan_file,
             summary: plan.summary.clone(),
             files_left_alone: plan.left_alone.len() as u64,
+            skipped: left_out(plan),
         }
     }
 }
@@ -43,6 +68,9 @@ pub fn text(plan: &Plan, top: usize) -> String {
         out.push_str("\n\n");
     }
     out.push_str(&table(&figures(&plan.summary)));
+    for LeftOut { reason, files } in left_out(plan) {
+        out.push_str(&format!("\n   skipped: {files}, {}", printable(&reason)));
+    }
     out.push_str("\n\n(requests are predictions)\n");
     out.push_str(&plan.summary.verdict);
     out

@@ -3,6 +3,11 @@
 //! A batch is a run of files of one file system, in inode order. While the receiver takes the
 //! results of one group of batches, the next group is being read; no more than two groups are
 //! held at any time, however many files there are.
+//!
+//! A name may change hands between the walk and the opening: who writes a new file and renames it
+//! over an old one does nothing else. What is found there then is a file that may have been listed
+//! under its first name too. Such strays wait until the end, and are handed on, once, if no entry of
+//! their own led to them.
 
 use crate::bulk::Bulk;
 use crate::fiemap;
@@ -11,8 +16,10 @@ use crate::{Entry, FileSystem, Reason, ScanError, Tree};
 use fragmend_layout::Layout;
 use fragmend_sys::fiemap::Fiemap;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use std::collections::HashSet;
 use std::io;
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 const BATCH: usize = 2048;
@@ -48,6 +55,7 @@ pub fn in_batches<B: Default + Send>(
         let files = of_fs.map(|(_, range)| range.len()).sum();
         mounted.push(Mounted::new(fs, source, files)?);
     }
+    let strays = Strays::default();
     let group = rayon::current_num_threads().max(2) * 4;
     let mut ready: Vec<B> = Vec::new();
     for group in batches.chunks(group) {
@@ -57,6 +65,7 @@ pub fn in_batches<B: Default + Send>(
                 let read = |(fs, range): &(usize, Range<usize>)| {
                     let job = Job {
                         tree,
+                        strays: &strays,
                         mounted: &mounted[*fs],
                         entries: &tree.entries()[range.clone()],
                     };
@@ -68,7 +77,52 @@ pub fn in_batches<B: Default + Send>(
         sunk?;
         ready = next;
     }
-    Ok(ready.into_iter().try_for_each(sink)?)
+    ready.into_iter().try_for_each(&mut sink)?;
+    let strays = strays.settled(tree);
+    if strays.is_empty() {
+        return Ok(());
+    }
+    let mut last = B::default();
+    for (entry, found) in strays {
+        let fs = mounted[tree.fs_index(&entry)].fs;
+        each(&mut last, fs, &entry, found.as_ref().map_err(|r| *r));
+    }
+    Ok(sink(last)?)
+}
+
+/// Files that were found under the names of others.
+#[derive(Default)]
+struct Strays {
+    found: Mutex<Vec<(Entry, Layout)>>,
+    /// Files, by file system and number, that were not there any more under their own name.
+    missed: Mutex<HashSet<(usize, u64)>>,
+}
+
+impl Strays {
+    fn add(&self, entry: &Entry, layout: Layout) {
+        self.found.lock().unwrap_or_else(|e| e.into_inner()).push((*entry, layout));
+    }
+
+    fn miss(&self, tree: &Tree, entry: &Entry) {
+        let key = (tree.fs_index(entry), entry.inode);
+        self.missed.lock().unwrap_or_else(|e| e.into_inner()).insert(key);
+    }
+
+    /// Each of those that nobody else has handed on, once; for the names of others, that their file
+    /// is gone.
+    fn settled(self, tree: &Tree) -> Vec<(Entry, Result<Layout, Reason>)> {
+        let mut found = self.found.into_inner().unwrap_or_else(|e| e.into_inner());
+        let missed = self.missed.into_inner().unwrap_or_else(|e| e.into_inner());
+        found.sort_by_key(|(entry, layout)| (layout.file, entry.dir, entry.name));
+        let mut before = None;
+        let settle = |(entry, layout): (Entry, Layout)| {
+            let key = (tree.fs_index(&entry), layout.file.inode);
+            let once = before.replace(layout.file) != Some(layout.file);
+            let new = once && (!tree.has(key.0, key.1) || missed.contains(&key));
+            (entry, if new { Ok(layout) } else { Err(Reason::Vanished) })
+        };
+        found.into_iter().map(settle).collect()
+    }
 }
 
 /// Cuts the entries into runs of one file system, at most [`BATCH`] long.
@@ -132,6 +186,7 @@ impl<'a> Mounted<'a> {
 /// One batch.
 struct Job<'a> {
     tree: &'a Tree,
+    strays: &'a Strays,
     mounted: &'a Mounted<'a>,
     entries: &'a [Entry],
 }
@@ -155,13 +210,31 @@ impl Job<'_> {
         for (entry, layout) in self.entries.iter().zip(layouts) {
             match layout {
                 Some(layout) => each(&mut out, fs, entry, Ok(&layout)),
-                None => {
-                    let layout = self.ask(&mut opener, &mut space, entry);
-                    each(&mut out, fs, entry, layout.as_ref().map_err(|r| *r));
-                }
+                None => match self.ask(&mut opener, &mut space, entry) {
+                    Ok(layout) if self.is_stray(entry, &layout) => {
+                        self.strays.miss(self.tree, entry);
+                        self.strays.add(entry, layout);
+                    }
+                    Ok(layout) => each(&mut out, fs, entry, Ok(&layout)),
+                    Err(reason) => {
+                        if reason == Reason::Vanished {
+                            self.strays.miss(self.tree, entry);
+                        }
+                        each(&mut out, fs, entry, Err(reason));
+                    }
+                },
             }
         }
         out
+    }
+
+    /// Whether an entry's name led to another file than the one that was listed. Elsewhere (overlays,
+    /// files with others mounted over them) the numbers never were the same.
+    fn is_stray(&self, entry: &Entry, layout: &Layout) -> bool {
+        let fs = self.mounted.fs;
+        fs.inode_numbers_hold()
+            && layout.file.inode != entry.inode
+            && !self.tree.covered.contains(&(fs.dev, entry.inode))
     }
 
     fn ask(

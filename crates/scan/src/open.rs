@@ -1,26 +1,51 @@
-//! Opens the files of a [`Tree`] relative to their directories, a few of which stay open: files
+//! Opens the files of a [`Tree`] relative to their directories, some of which stay open: files
 //! come in inode order, so neighbours mostly share a directory, and no path is ever too long.
+//!
+//! A directory is opened from the nearest one above it that is open, and on the way down every
+//! [`STRIDE`]th stays open too: however deep a chain of directories is, each of them costs at most
+//! so many opens, and never the whole way from the top. Descriptors are bounded for all workers
+//! together.
 
 use crate::Tree;
-use crate::tree::Entry;
+use crate::tree::{Entry, NONE};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 
-const KEPT: usize = 8;
+/// Directories between two that stay open on a long way down.
+const STRIDE: usize = 64;
+/// Descriptors that all workers together keep open.
+const KEPT_BY_ALL: usize = 384;
 
 /// One per worker.
-#[derive(Default)]
 pub(crate) struct Opener {
-    dirs: Vec<(u32, OwnedFd)>,
-    oldest: usize,
+    /// Open directories, each with when it was last used.
+    dirs: HashMap<u32, (u64, OwnedFd)>,
+    now: u64,
+    most: usize,
+}
+
+impl Default for Opener {
+    fn default() -> Self {
+        let most = (KEPT_BY_ALL / rayon::current_num_threads().max(1)).clamp(4, 96);
+        Self { dirs: HashMap::new(), now: 0, most }
+    }
+}
+
+/// How to get to a directory: from which open one, and by which names. `from` is [`NONE`] for a
+/// way that begins at a given path.
+pub(crate) struct Way {
+    from: u32,
+    down: Vec<(u32, CString)>,
 }
 
 impl Opener {
     /// Opens a file for reading, if it is still a regular file. Gives its `stat` too.
     pub fn open(&mut self, tree: &Tree, entry: &Entry) -> io::Result<(OwnedFd, rustix::fs::Stat)> {
-        let dir = self.dir(tree, entry.dir)?;
+        let dir = self.dir(self.way(tree, entry.dir))?;
         // NONBLOCK: the name may have become a pipe since it was seen.
         let flags =
             OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -35,45 +60,74 @@ impl Opener {
     /// Whether a file that was just opened is on the mount of its directory; also true where the
     /// kernel cannot tell (before 5.8).
     pub fn is_on_mount_of(&self, file: &OwnedFd, dir: u32) -> bool {
-        let dir = self.dirs.iter().find(|(d, _)| *d == dir).map(|(_, fd)| fd);
+        let dir = self.dirs.get(&dir).map(|(_, fd)| fd);
         match (mount_id(file), dir.and_then(mount_id)) {
             (Some(a), Some(b)) => a == b,
             _ => true,
         }
     }
 
-    fn dir(&mut self, tree: &Tree, dir: u32) -> io::Result<&OwnedFd> {
-        if let Some(at) = self.dirs.iter().position(|(d, _)| *d == dir) {
-            return Ok(&self.dirs[at].1);
+    /// The way to a directory from the nearest one above it that is open, or from the path that was
+    /// given.
+    pub fn way(&self, tree: &Tree, dir: u32) -> Way {
+        let (mut from, mut down) = (dir, Vec::new());
+        while from != NONE && !self.dirs.contains_key(&from) {
+            let d = &tree.dirs[from as usize];
+            down.push((from, tree.name(d.name).to_owned()));
+            from = d.parent;
         }
-        let fd = open_dir(tree, dir)?;
-        let at = if self.dirs.len() < KEPT {
-            self.dirs.push((dir, fd));
-            self.dirs.len() - 1
-        } else {
-            let at = self.oldest;
-            self.dirs[at] = (dir, fd);
-            self.oldest = (at + 1) % KEPT;
-            at
-        };
-        Ok(&self.dirs[at].1)
+        Way { from, down }
+    }
+
+    /// Goes a way, and gives the directory at its end (`O_PATH`).
+    pub fn dir(&mut self, mut way: Way) -> io::Result<&OwnedFd> {
+        self.now += 1;
+        let mut at = way.from;
+        let mut steps = 0;
+        let mut fd: Option<OwnedFd> = None;
+        while let Some((dir, name)) = way.down.pop() {
+            let next = match (&fd, self.dirs.get_mut(&at)) {
+                (Some(fd), _) => open_below(fd, &name)?,
+                (None, Some((used, from))) => {
+                    *used = self.now;
+                    open_below(from, &name)?
+                }
+                (None, None) => open_given(&name)?,
+            };
+            at = dir;
+            steps += 1;
+            if steps % STRIDE == 0 || way.down.is_empty() {
+                self.keep(at, next);
+                fd = None;
+            } else {
+                fd = Some(next);
+            }
+        }
+        let (used, fd) = self.dirs.get_mut(&at).ok_or(Errno::NOENT)?;
+        *used = self.now;
+        Ok(fd)
+    }
+
+    /// Keeps a directory open, in place of the one that was not used for the longest time.
+    fn keep(&mut self, dir: u32, fd: OwnedFd) {
+        if self.dirs.len() >= self.most {
+            let oldest = self.dirs.iter().min_by_key(|(_, (used, _))| *used).map(|(dir, _)| *dir);
+            oldest.map(|dir| self.dirs.remove(&dir));
+        }
+        self.dirs.insert(dir, (self.now, fd));
     }
 }
 
-/// Opens a directory component by component from the path that was given.
-fn open_dir(tree: &Tree, dir: u32) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let components = tree.components(dir);
-    let Some((root, below)) = components.split_first() else {
-        return Err(Errno::NOENT.into());
-    };
-    let root = tree.name(*root);
-    let root = if root.is_empty() { c"." } else { root };
-    let mut fd = rustix::fs::openat(rustix::fs::CWD, root, flags, Mode::empty())?;
-    for name in below {
-        fd = rustix::fs::openat(&fd, tree.name(*name), flags | OFlags::NOFOLLOW, Mode::empty())?;
-    }
-    Ok(fd)
+const NAMES: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Opens a directory by the path that was given.
+fn open_given(path: &CString) -> io::Result<OwnedFd> {
+    let path = if path.is_empty() { c"." } else { path };
+    Ok(rustix::fs::openat(rustix::fs::CWD, path, NAMES, Mode::empty())?)
+}
+
+fn open_below(dir: &OwnedFd, name: &CString) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::openat(dir, name, NAMES | OFlags::NOFOLLOW, Mode::empty())?)
 }
 
 fn mount_id(file: &OwnedFd) -> Option<u64> {

@@ -111,6 +111,12 @@ impl Tree {
         &self.file_systems[usize::from(self.dirs[skip.dir as usize].fs)]
     }
 
+    /// Whether the walk found a file with this number on this file system. Only once it is settled.
+    pub(crate) fn has(&self, fs: usize, inode: u64) -> bool {
+        let key = |e: &Entry| (self.fs_index(e), e.inode);
+        self.entries.binary_search_by_key(&(fs, inode), key).is_ok()
+    }
+
     pub(crate) fn fs_index(&self, entry: &Entry) -> usize {
         usize::from(self.dirs[entry.dir as usize].fs)
     }
@@ -135,7 +141,7 @@ impl Tree {
     }
 
     /// Name offsets from the given path down to `dir`.
-    pub(crate) fn components(&self, dir: u32) -> Vec<u32> {
+    fn components(&self, dir: u32) -> Vec<u32> {
         let mut up = Vec::new();
         let mut at = dir;
         while at != NONE {

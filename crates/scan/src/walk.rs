@@ -1,9 +1,11 @@
 //! The parallel walk: directories only are opened, files are known by what their directory says.
 //!
-//! Workers share one stack of directories, deepest first, so that few of them are open at once.
+//! Workers share one stack of directories, deepest first, so that few of them are open at once; where
+//! many would be all the same, those that wait are opened anew when their turn comes.
 //! Each child is opened relative to its parent and never through a symlink: a tree that changes
 //! under the walk cannot lead it elsewhere. Symlinks given on the command line are followed.
 
+use crate::open::Opener;
 use crate::tree::{self, Dir, Entry, NONE, Skip};
 use crate::{FileSystem, Reason, ScanError, Tree};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
@@ -12,6 +14,7 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 /// How to walk.
@@ -74,8 +77,29 @@ struct State {
 /// A directory to read: already open if it was given, else a name in its parent.
 struct Task {
     dir: u32,
-    parent: Arc<OwnedFd>,
+    /// `None` where too many are open already.
+    parent: Option<Arc<Counted>>,
     name: Option<u32>,
+}
+
+/// Directories that are open while others in them wait for their turn: at most about so many.
+const MOST_OPEN: usize = 256;
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// An open directory that counts itself.
+struct Counted(OwnedFd);
+
+impl Counted {
+    fn new(fd: OwnedFd) -> Arc<Self> {
+        OPEN.fetch_add(1, Relaxed);
+        Arc::new(Self(fd))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Relaxed);
+    }
 }
 
 struct Walk<'a> {
@@ -103,7 +127,7 @@ fn add_root(state: &mut State, path: &Path) -> Result<(), ScanError> {
         let fs = fs_index(&mut state.tree, &fd, meta.dev()).map_err(failed)?;
         let name = state.tree.add_names(&tree::as_name(path.as_os_str()))?;
         let dir = state.tree.add_dir(Dir { parent: NONE, name, fs });
-        state.stack.push(Task { dir, parent: Arc::new(fd), name: None });
+        state.stack.push(Task { dir, parent: Some(Counted::new(fd)), name: None });
         return Ok(());
     }
     if !meta.is_file() {
@@ -115,7 +139,13 @@ fn add_root(state: &mut State, path: &Path) -> Result<(), ScanError> {
     let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else {
         return Err(ScanError::NotAFile { path: path.to_owned() });
     };
-    let fd = std::fs::File::open(&real).map_err(failed)?;
+    // Only named, not opened: it may have become a pipe.
+    let names = OFlags::PATH | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(&real, names, Mode::empty()).map_err(|e| failed(e.into()))?;
+    let meta = std::fs::File::from(fd.try_clone().map_err(failed)?).metadata().map_err(failed)?;
+    if !meta.is_file() {
+        return Err(ScanError::NotAFile { path: path.to_owned() });
+    }
     let fs = fs_index(&mut state.tree, &fd, meta.dev()).map_err(failed)?;
     let parent = state.tree.add_names(&tree::as_name(parent.as_os_str()))?;
     let name = state.tree.add_names(&tree::as_name(name))?;
@@ -148,6 +178,7 @@ impl Walk<'_> {
     /// Takes directories until none is left and nobody can add one.
     fn work(&self) {
         let mut buffer = Vec::with_capacity(64 * 1024);
+        let mut opener = Opener::default();
         loop {
             let mut state = self.lock();
             let task = loop {
@@ -168,8 +199,16 @@ impl Walk<'_> {
                 let fs = state.tree.dirs[task.dir as usize].fs;
                 state.tree.file_systems[usize::from(fs)].dev
             };
+            // Closed meanwhile: its directory is found again from one above it.
+            let again = task.name.filter(|_| task.parent.is_none()).map(|_| {
+                let parent = state.tree.dirs[task.dir as usize].parent;
+                opener.way(&state.tree, parent)
+            });
             drop(state);
-            let read = self.directory(&task, name.as_deref(), dev, &mut buffer);
+            let opened = again.map(|way| opener.dir(way)).transpose();
+            let read = opened
+                .map_err(|e| Reason::from(&e))
+                .and_then(|again| self.directory(&task, again, name.as_deref(), dev, &mut buffer));
             let mut state = self.lock();
             if let Err(reason) = read {
                 state.tree.skips.push(Skip::dir(task.dir, reason));
@@ -184,15 +223,18 @@ impl Walk<'_> {
     fn directory(
         &self,
         task: &Task,
+        again: Option<&OwnedFd>,
         name: Option<&CStr>,
         dev: u64,
         buffer: &mut Vec<u8>,
     ) -> Result<(), Reason> {
         let fd = match name {
-            None => Arc::clone(&task.parent),
+            None => Arc::clone(task.parent.as_ref().ok_or(Reason::Vanished)?),
             Some(name) => {
+                let parent = task.parent.as_ref().map(|p| &p.0).or(again);
+                let parent = parent.ok_or(Reason::Vanished)?;
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let fd = rustix::fs::openat(&task.parent, name, flags, Mode::empty())?;
+                let fd = rustix::fs::openat(parent, name, flags, Mode::empty())?;
                 let here = rustix::fs::fstat(&fd)?.st_dev;
                 if here != dev {
                     if !self.across {
@@ -202,11 +244,11 @@ impl Walk<'_> {
                     let fs = fs_index(&mut state.tree, &fd, here).map_err(|e| Reason::from(&e))?;
                     state.tree.dirs[task.dir as usize].fs = fs;
                 }
-                Arc::new(fd)
+                Counted::new(fd)
             }
         };
         let mut read = Read::default();
-        let mut entries = RawDir::new(&fd, buffer.spare_capacity_mut());
+        let mut entries = RawDir::new(&fd.0, buffer.spare_capacity_mut());
         loop {
             // A directory may hold a million files: hand on what there is now and then.
             if read.names.len() > 1 << 20 {
@@ -225,7 +267,7 @@ impl Walk<'_> {
                 continue;
             }
             let kind = match entry.file_type() {
-                FileType::Unknown => kind_of(&fd, name),
+                FileType::Unknown => kind_of(&fd.0, name),
                 known => Ok(known),
             };
             let at = read.names.len() as u32;
@@ -242,7 +284,7 @@ impl Walk<'_> {
     }
 
     /// Moves what was read into the tree and wakes those who wait for directories.
-    fn hand_on(&self, dir: u32, fd: &Arc<OwnedFd>, read: &mut Read) {
+    fn hand_on(&self, dir: u32, fd: &Arc<Counted>, read: &mut Read) {
         // The stack gives the last one first: leave the lowest inode on top.
         read.dirs.sort_unstable_by(|a, b| b.cmp(a));
         let mut state = self.lock();
@@ -259,7 +301,7 @@ impl Walk<'_> {
                 }));
                 for (_, at) in &read.dirs {
                     let child = tree.add_dir(Dir { parent: dir, name: base + at, fs });
-                    let parent = Arc::clone(fd);
+                    let parent = (OPEN.load(Relaxed) < MOST_OPEN).then(|| Arc::clone(fd));
                     stack.push(Task { dir: child, parent, name: Some(base + at) });
                 }
                 let skips = read.skips.iter();

@@ -109,6 +109,10 @@ fn rate(text: &str) -> Result<Rate, String> {
 pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let options = args.pace.options(args.sharing, args.dry_run)?;
     let plan = PlanFile::open(&args.plan)?;
+    let twice = plan.totals().listed_twice;
+    if twice > 0 {
+        ui.note(format!("{twice} ranges are left out: the plan lists their files twice"));
+    }
     let summary = carry_out(&plan, &options, ui)?;
     if summary.interrupted {
         ui.note(format!("stopped; go on with: fragmend apply {}", shell_word(&args.plan)));

@@ -161,7 +161,7 @@ pub fn make(
             if trace.skipped > 0 {
                 ui.warn(format!("{} rows of the trace cannot be true: left out", trace.skipped));
             }
-            gather::traced(trace, paths, &bar)?
+            gather::traced(trace.files, &trace.meta.paths, paths, &bar)?
         }
         None => gather::walked(paths, &bar)?,
     };

@@ -2,15 +2,12 @@
 //! files that are read sequentially (FragPicker, SOSP'21, section 4.1.4).
 
 use super::{Analysed, Candidate, fragmented_parts};
-use fragmend_layout::ByteRange;
+use crate::bounded;
 
 /// The windows of every file that lie in more than one piece, in file order.
 pub fn choose(files: &[Analysed]) -> Vec<Candidate> {
     let windows_of = |(i, file): (usize, &Analysed)| {
-        let end = file.runs.last().map_or(0, |run| run.end);
-        let window = file.limits.readahead;
-        (0..end.div_ceil(window))
-            .map(|k| ByteRange::at(k * window, window))
+        bounded::windows(file.runs.iter().copied(), file.limits.readahead)
             .flat_map(|w| fragmented_parts(file, w))
             .map(|range| Candidate { file: i, range })
             .collect::<Vec<_>>()

@@ -1,0 +1,150 @@
+//! A mounted file system on which files are found again by what they are: device, inode and
+//! generation. A path is where to look first, and what a person reads.
+
+use fragmend_layout::{FileId, PathText};
+use fragmend_plan::Device;
+use fragmend_scan::FileSystem;
+use fragmend_sys::mounts::{self, Mount};
+use fragmend_sys::{btrfs, handle, inode};
+use rustix::fs::{FileType, OFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A mounted file system.
+pub(super) struct Mounted {
+    pub mount: Mount,
+    pub system: FileSystem,
+    pub device: Device,
+}
+
+/// A file that was found again.
+pub(super) struct Found {
+    pub fd: OwnedFd,
+    /// Where it is now, if the kernel knows.
+    pub path: Option<PathBuf>,
+}
+
+/// All that were looked for, by device number.
+#[derive(Default)]
+pub(super) struct Mounts {
+    seen: HashMap<u64, Option<Mounted>>,
+}
+
+impl Mounts {
+    /// The file system with this number. Where no mount shows it (a subvolume of Btrfs), it is
+    /// found above the first of `hints` that still has a directory on it.
+    pub fn of<'a>(&mut self, dev: u64, hints: impl Iterator<Item = &'a Path>) -> Option<&Mounted> {
+        self.seen.entry(dev).or_insert_with(|| Mounted::find(dev, hints)).as_ref()
+    }
+
+    /// Those that were found, in the order of their numbers.
+    pub fn devices(self) -> Vec<Device> {
+        let mut devices: Vec<_> = self.seen.into_values().flatten().map(|m| m.device).collect();
+        devices.sort_by_key(|d| d.device);
+        devices
+    }
+}
+
+impl Mounted {
+    fn find<'a>(dev: u64, hints: impl Iterator<Item = &'a Path>) -> Option<Self> {
+        let mounts = mounts::all().ok()?;
+        let mount = match mounts::best(&mounts, dev) {
+            Some(mount) => mount.clone(),
+            None => {
+                let on_it = |p: &&Path| p.symlink_metadata().is_ok_and(|m| m.dev() == dev);
+                let near = |hint: &'a Path| hint.ancestors().find(on_it);
+                let above = hints.into_iter().find_map(near);
+                let root = above.and_then(|p| mounts::root_of(p).ok());
+                mounts::of_root(&mounts, dev, &root.or_else(|| subvolume(&mounts, dev))?)?
+            }
+        };
+        let root = File::open(&mount.point).ok()?;
+        let system = FileSystem::of(&root, dev).ok()?;
+        let size = rustix::fs::fstatvfs(&root).ok()?;
+        let device = Device {
+            device: dev,
+            mount: PathText::from(mount.point.as_path()),
+            file_system: system.kind,
+            total_bytes: size.f_blocks * size.f_frsize,
+            block_bytes: system.block_bytes,
+            profile: system.device.clone(),
+        };
+        Some(Self { mount, system, device })
+    }
+
+    /// Opens a file that was seen: at its path if it is still there, else by its number.
+    ///
+    /// # Errors
+    /// What became of it, in words.
+    pub fn open(&self, file: FileId, path: Option<&Path>) -> Result<Found, String> {
+        let FileId { device, inode, generation } = file;
+        let at = path.unwrap_or(Path::new(""));
+        let named = handle::Identity { device, inode, generation };
+        let named = handle::find(&self.mount.point, at, named).map_err(|m| why_missing(&m))?;
+        let stat = rustix::fs::fstat(&named).map_err(|e| cannot_open(&e.into()))?;
+        let reused = "deleted since it was seen, and its inode number is another file's now";
+        // Before it is opened in earnest: opening a device may do anything.
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(reused.into());
+        }
+        // Waits for nobody, not for who holds a lease on it either.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = handle::reopen(named, flags).map_err(|e| cannot_open(&e))?;
+        // File systems without generations have 0 in the trace.
+        if inode::generation(&fd).unwrap_or(0) != generation {
+            return Err(reused.into());
+        }
+        if stat.st_nlink == 0 {
+            return Err("deleted, but still open somewhere".into());
+        }
+        // Opened by its number, a file has a path only if somebody has just walked it.
+        let path = handle::path_of(&fd).filter(|p| p.is_absolute());
+        Ok(Found { fd, path })
+    }
+}
+
+/// Where the subvolume of Btrfs with this device number is: numbers that no mount shows.
+fn subvolume(mounts: &[Mount], dev: u64) -> Option<PathBuf> {
+    let of = |file: &File| rustix::fs::fstat(file).is_ok_and(|s| s.st_dev == dev);
+    let open = |point: &Path| File::open(point).ok();
+    let on_btrfs = || mounts.iter().filter(|m| m.fs_type == "btrfs").map(|m| m.point.as_path());
+    let mounted = on_btrfs().find(|point| open(point).is_some_and(|f| of(&f)));
+    let nested = || {
+        on_btrfs().filter_map(open).find_map(|mount| {
+            let numbers = btrfs::subvolumes(&mount).unwrap_or_default();
+            let roots = numbers.into_iter().filter_map(|n| handle::open_subvolume(&mount, n).ok());
+            let root = roots.map(File::from).find(of)?;
+            handle::path_of(&root)
+        })
+    };
+    mounted.map(Path::to_owned).or_else(nested)
+}
+
+fn cannot_open(error: &io::Error) -> String {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::AGAIN) => "somebody holds a lease on it".into(),
+        _ => format!("it cannot be opened: {error}"),
+    }
+}
+
+fn why_missing(missing: &handle::Missing) -> String {
+    let code = missing.by_inode.raw_os_error().map(Errno::from_raw_os_error);
+    match code {
+        Some(Errno::PERM | Errno::ACCESS) => {
+            "moved or deleted since, and finding it again takes root".into()
+        }
+        Some(Errno::STALE) if missing.at_path.is_none() => {
+            "deleted since it was seen; another file has its name now".into()
+        }
+        Some(Errno::STALE | Errno::NOENT) => "deleted since it was seen".into(),
+        Some(Errno::OPNOTSUPP | Errno::OVERFLOW | Errno::INVAL) => {
+            "no longer at its path, and its file system finds no file by its number".into()
+        }
+        _ => cannot_open(&missing.by_inode),
+    }
+}

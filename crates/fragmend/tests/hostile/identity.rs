@@ -1,0 +1,124 @@
+//! Files are known by what they are: names that change while they are looked at, and files that have
+//! lost theirs.
+
+use super::support::apply;
+use fragmend::gather;
+use fragmend_layout::FileId;
+use fragmend_plan::{Plan, Policy, Settings};
+use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS};
+use fragmend_testbed::fragment::interleaved;
+use fragmend_testbed::image::Image;
+use fragmend_trace::{Access, FileAccesses, Op};
+use indicatif::ProgressBar;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+const SIZE: u64 = 32 << 10;
+const FILES: usize = 30;
+/// Of them, those in a directory below.
+const BELOW: usize = 10;
+const DELETED: usize = 3;
+
+fn id(path: &Path) -> FileId {
+    let meta = path.metadata().unwrap();
+    let generation = fragmend_sys::inode::generation(fs::File::open(path).unwrap()).unwrap();
+    FileId { device: meta.dev(), inode: meta.ino(), generation }
+}
+
+/// A trace that saw one read of all of each file, and has no path of any.
+fn pathless(files: &[FileId]) -> Vec<FileAccesses> {
+    let access = Access {
+        offset: 0,
+        length: SIZE as u32,
+        count: 1,
+        thread: 1,
+        op: Op::Read,
+        direct: true,
+        windowed: false,
+    };
+    let seen = |file: &FileId| FileAccesses { file: *file, path: None, accesses: vec![access] };
+    files.iter().map(seen).collect()
+}
+
+fn planned(trace: Vec<FileAccesses>, recorded: &[String], roots: &[PathBuf]) -> Plan {
+    let found = gather::traced(trace, recorded, roots, &ProgressBar::hidden()).unwrap();
+    let settings = Settings { policy: Policy::Fragpicker, ..Settings::default() };
+    fragmend_plan::make(found.files, found.devices, found.left_alone, &settings)
+}
+
+fn bed(file_system: &'static FileSystem) -> (Image, Vec<PathBuf>, Vec<FileId>) {
+    let image = Image::of(file_system, 320 << 20);
+    fs::create_dir(image.path().join("below")).unwrap();
+    let path = |i: usize| match i < BELOW {
+        true => image.path().join(format!("below/{i}")),
+        false => image.path().join(i.to_string()),
+    };
+    let paths: Vec<PathBuf> = (0..FILES).map(path).collect();
+    paths.iter().for_each(|p| interleaved(p, SIZE, &[4096], true).unwrap());
+    image.sync();
+    let ids = paths.iter().map(|p| id(p)).collect();
+    let gone = &paths[FILES - DELETED..];
+    gone.iter().for_each(|p| fs::remove_file(p).unwrap());
+    // As if the kernel had forgotten all names.
+    image.remount();
+    (image, paths, ids)
+}
+
+fn without_paths_on(file_system: &'static FileSystem) {
+    println!("on {}", file_system.name);
+    let (image, paths, ids) = bed(file_system);
+    let there = FILES - DELETED;
+    let named = |plan: &Plan, path: &Path| {
+        plan.files.iter().any(|f| f.path.to_path().as_deref() == Some(path))
+    };
+    // A walk of what was recorded finds their names.
+    let recorded = [image.path().to_str().unwrap().to_owned()];
+    let plan = planned(pathless(&ids), &recorded, &[]);
+    assert_eq!(plan.files.len(), there, "{:?}", plan.left_alone);
+    assert!(paths[..there].iter().all(|p| named(&plan, p)));
+    assert_eq!(plan.left_alone.len(), DELETED);
+    for left in &plan.left_alone {
+        assert!(left.reason.starts_with("deleted since"), "{left:?}");
+    }
+    // So does one of what is asked for, and the others are counted with the reason.
+    image.remount();
+    let below = image.path().join("below");
+    let plan = planned(pathless(&ids), &[], &[below]);
+    assert_eq!(plan.files.len(), BELOW, "{:?}", plan.left_alone);
+    assert_eq!(plan.left_alone.len(), FILES - BELOW);
+    let elsewhere = plan.left_alone.iter().filter(|l| l.reason.contains("not to a place below"));
+    assert_eq!(elsewhere.count(), there - BELOW);
+    // Without any name they are planned and mended all the same.
+    image.remount();
+    let plan = planned(pathless(&ids), &[], &[]);
+    assert_eq!(plan.files.len(), there, "{:?}", plan.left_alone);
+    let (summary, _) = apply(&plan);
+    assert_eq!(summary.ranges_moved, plan.summary.ranges, "{:?}", summary.skipped);
+}
+
+#[test]
+fn loop_files_without_a_path_are_found_by_their_number() {
+    [&EXT4, &XFS, &BTRFS].into_iter().for_each(without_paths_on);
+}
+
+/// What was at the path is another file now, and what was seen has another name.
+#[test]
+fn loop_what_was_renamed_is_planned_under_its_new_name() {
+    let image = Image::ext4(64 << 20);
+    let at = |name: &str| image.path().join(name);
+    interleaved(&at("old"), SIZE, &[4096], false).unwrap();
+    image.sync();
+    let file = id(&at("old"));
+    fs::rename(at("old"), at("new")).unwrap();
+    interleaved(&at("old"), SIZE, &[4096], false).unwrap();
+    let mut trace = pathless(&[file]);
+    trace[0].path = Some(at("old"));
+    let plan = planned(trace.clone(), &[], &[image.path().to_owned()]);
+    assert_eq!(plan.files.len(), 1, "{:?}", plan.left_alone);
+    assert_eq!((plan.files[0].file, plan.files[0].path.to_path()), (file, Some(at("new"))));
+    fs::remove_file(at("new")).unwrap();
+    let plan = planned(trace, &[], &[image.path().to_owned()]);
+    assert_eq!(plan.left_alone.len(), 1);
+    assert!(plan.left_alone[0].reason.contains("another file has its name"), "{plan:?}");
+}

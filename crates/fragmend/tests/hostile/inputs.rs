@@ -1,0 +1,90 @@
+//! What is read, and what is locked: nobody waits for somebody else.
+
+use super::support::{apply, fragmented, holder, plan};
+use super::{PLANTED, fragmend, place, plant, refused};
+use fragmend_plan::Policy;
+use fragmend_testbed::image::Image;
+use std::os::unix::fs::MetadataExt;
+
+#[test]
+fn loop_what_is_no_file_is_refused_at_once() {
+    let (dir, victim) = place();
+    for (kind, what) in PLANTED {
+        let (plain, toml) = (dir.path().join(kind), dir.path().join(format!("{kind}.toml")));
+        plant(kind, &plain, &victim);
+        plant(kind, &toml, &victim);
+        let what = match kind {
+            // An input may be a link; this one leads to no plan and no trace, that one nowhere.
+            "link" => "",
+            "dangling" => "No such file",
+            _ => what,
+        };
+        let (plain, toml) = (plain.to_str().unwrap(), toml.to_str().unwrap());
+        refused(&fragmend(["plan", "-t", plain]), what);
+        refused(&fragmend(["apply", plain]), what);
+        refused(&fragmend(["lab", "run", toml]), what);
+        refused(&fragmend(["lab", "drive", toml]), what);
+        if kind == "pipe" || kind == "device" {
+            let scanned = fragmend(["scan", plain]);
+            assert_eq!(scanned.status.code(), Some(4), "{}", scanned.stderr);
+        }
+    }
+}
+
+/// Takes a lease on the file, and keeps it whoever asks.
+const LEASE: &str = "
+import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+fd = os.open(sys.argv[1], os.O_RDWR)
+fcntl.fcntl(fd, 1024, fcntl.F_WRLCK)
+os.write(1, b'x')
+sys.stdin.read()
+";
+
+#[test]
+fn loop_nobody_waits_for_the_holder_of_a_lease() {
+    let image = Image::ext4(64 << 20);
+    let file = fragmented(&image, "file");
+    let holder = holder(&file, LEASE);
+    let path = file.to_str().unwrap();
+    refused(&fragmend(["plan", "-t", path]), "lease");
+    refused(&fragmend(["apply", path]), "lease");
+    let planned = fragmend(["plan", "--json", "--policy", "whole-file", path]).expect(&[0]);
+    let planned: serde_json::Value = serde_json::from_str(&planned).unwrap();
+    assert_eq!(planned["files_left_alone"], 1, "{planned}");
+    assert!(planned["skipped"][0]["reason"].as_str().unwrap().contains("lease"), "{planned}");
+    let scanned = fragmend(["scan", "--source", "fiemap", path]);
+    assert_eq!(scanned.status.code(), Some(0), "{}", scanned.stderr);
+    drop(holder);
+}
+
+/// Locks what it is given, as anybody may who can read it.
+const FLOCK: &str = "
+import fcntl, os, sys
+fd = os.open(sys.argv[1], os.O_RDONLY)
+fcntl.flock(fd, fcntl.LOCK_EX)
+os.write(1, b'x')
+sys.stdin.read()
+";
+
+#[test]
+fn loop_a_lock_on_the_mount_keeps_nobody_from_mending() {
+    let image = Image::ext4(64 << 20);
+    let file = fragmented(&image, "file");
+    let planned = plan(&[&file], Policy::WholeFile);
+    let theirs = holder(image.path(), FLOCK);
+    let (summary, _) = apply(&planned);
+    assert!(summary.ranges_moved > 0, "{summary:?}");
+    drop(theirs);
+    // Root's own does.
+    let device = image.path().metadata().unwrap().dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let name = format!("/run/fragmend/{major}:{minor}.lock");
+    let ours = holder(name.as_ref(), FLOCK);
+    let kept = image.scratch().join("plan.json");
+    planned.write(&kept).unwrap();
+    refused(&fragmend(["apply", kept.to_str().unwrap()]), "another fragmend is at work");
+    drop(ours);
+    assert_eq!(std::fs::metadata("/run/fragmend").unwrap().mode() & 0o777, 0o700);
+    let _ = std::fs::remove_file(name);
+}

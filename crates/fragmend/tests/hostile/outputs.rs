@@ -1,0 +1,130 @@
+//! What is planted at the names of outputs and of their temporary files is never written through.
+
+use super::support::{fragmented, plan};
+use super::{PLANTED, fragmend, place, plant, refused, unharmed};
+use fragmend_lab::plot::Plot;
+use fragmend_plan::{PlanFile, PlanSource, Policy};
+use fragmend_sys::output::{self, Audience};
+use fragmend_testbed::image::Image;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+#[test]
+fn loop_what_is_planted_where_a_plan_goes_is_refused() {
+    let image = Image::ext4(64 << 20);
+    let file = fragmented(&image, "file");
+    let (dir, victim) = place();
+    for (kind, what) in PLANTED {
+        let target = dir.path().join(kind);
+        plant(kind, &target, &victim);
+        let made = fragmend(
+            ["plan", "--policy", "whole-file", "-o"]
+                .map(Into::into)
+                .into_iter()
+                .chain([target.clone().into_os_string(), file.clone().into_os_string()]),
+        );
+        refused(&made, what);
+        unharmed(&victim);
+        let plan = plan(&[&file], Policy::WholeFile);
+        assert!(plan.write(&target).is_err(), "{kind}");
+        unharmed(&victim);
+    }
+    // The directory of an output may be somebody else's link.
+    let (there, link) = (dir.path().join("there"), dir.path().join("theirs"));
+    std::fs::create_dir(&there).unwrap();
+    symlink(&there, &link).unwrap();
+    std::os::unix::fs::lchown(&link, Some(4711), Some(4711)).unwrap();
+    let plan = plan(&[&file], Policy::WholeFile);
+    assert!(plan.write(&link.join("plan.json")).is_err());
+    assert_eq!(there.read_dir().unwrap().count(), 0);
+}
+
+#[test]
+fn loop_a_plan_is_its_owners_alone_and_its_temporary_name_nobodys() {
+    let image = Image::ext4(64 << 20);
+    let plan = plan(&[&fragmented(&image, "file")], Policy::WholeFile);
+    let (dir, victim) = place();
+    let target = dir.path().join("plan.json");
+    // What it was called meanwhile, once.
+    let beside = dir.path().join(format!("plan.json.{}.tmp", std::process::id()));
+    symlink(&victim, &beside).unwrap();
+    plan.write(&target).unwrap();
+    unharmed(&victim);
+    assert!(beside.is_symlink());
+    assert_eq!(target.metadata().unwrap().mode() & 0o777, 0o600);
+    assert_eq!(PlanFile::open(&target).unwrap().totals(), plan.totals());
+    // Another user's file in its place decides nothing.
+    std::fs::set_permissions(&target, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    std::os::unix::fs::chown(&target, Some(4711), Some(4711)).unwrap();
+    plan.write(&target).unwrap();
+    let meta = target.metadata().unwrap();
+    assert_eq!((meta.mode() & 0o777, meta.uid()), (0o600, 0));
+}
+
+#[test]
+fn loop_a_plan_may_go_to_standard_output() {
+    let image = Image::ext4(64 << 20);
+    let file = fragmented(&image, "file");
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["-", "/dev/stdout"] {
+        let path = file.to_str().unwrap();
+        let made = fragmend(["plan", "--policy", "whole-file", "-o", name, path]);
+        let kept = dir.path().join("plan.json");
+        std::fs::write(&kept, made.expect(&[0, 2])).unwrap();
+        assert!(PlanFile::open(&kept).unwrap().totals().ranges > 0, "{name}");
+    }
+}
+
+#[test]
+fn loop_what_is_planted_where_kept_files_and_pictures_go_is_refused() {
+    let image = Image::ext4(64 << 20);
+    let (dir, victim) = place();
+    for name in ["plan.json", "trace.parquet"] {
+        let keep = dir.path().join(format!("keep {name}"));
+        std::fs::create_dir(&keep).unwrap();
+        symlink(&victim, keep.join(name)).unwrap();
+        let (keep, path) = (keep.to_str().unwrap(), image.path().to_str().unwrap());
+        let done = fragmend(["auto", "-q", "--dry-run", "--duration", "1s", "--keep", keep, path]);
+        refused(&done, name);
+        unharmed(&victim);
+    }
+    let plot = Plot::Bars {
+        name: "picture".into(),
+        title: "t".into(),
+        axis: "a".into(),
+        series: vec!["s".into()],
+        groups: vec![("g".into(), vec![1.0])],
+    };
+    for (kind, what) in PLANTED {
+        let out = dir.path().join(format!("out {kind}"));
+        std::fs::create_dir(&out).unwrap();
+        plant(kind, &out.join("picture.svg"), &victim);
+        let error = plot.draw(&out).unwrap_err().to_string();
+        assert!(error.contains(what), "{kind}: {error}");
+        unharmed(&victim);
+    }
+    plot.draw(dir.path()).unwrap();
+}
+
+/// Whoever may write to the directory swaps links in and out as fast as he can.
+#[test]
+fn loop_a_link_that_comes_and_goes_is_never_followed() {
+    let (dir, victim) = place();
+    let target = dir.path().join("target");
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            while !stop.load(Relaxed) {
+                let _ = std::fs::remove_file(&target);
+                let _ = symlink(&victim, &target);
+            }
+        });
+        let mut written = 0;
+        for _ in 0..500 {
+            written += u32::from(output::write(&target, Audience::Owner, b"mine").is_ok());
+        }
+        stop.store(true, Relaxed);
+        println!("{written} of 500 were written");
+    });
+    unharmed(&victim);
+}

@@ -1,0 +1,65 @@
+//! The parts of a plan as they stand in its file: flat, with every field named, because for a
+//! flattened structure serde keeps all that it does not know, and a hostile file has much of that.
+
+use crate::file::{Device, LeftAlone, PlannedFile, PlannedRange};
+use fragmend_device::DeviceProfile;
+use fragmend_layout::{FileId, FsKind, PathText};
+use serde::{Deserialize, Deserializer};
+
+#[derive(Deserialize)]
+struct FlatFile {
+    path: String,
+    #[serde(default)]
+    path_bytes: Option<String>,
+    device: u64,
+    inode: u64,
+    generation: u32,
+    size: u64,
+    #[serde(deserialize_with = "super::parse::ranges")]
+    ranges: Vec<PlannedRange>,
+}
+
+impl<'de> Deserialize<'de> for PlannedFile {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let FlatFile { path, path_bytes, device, inode, generation, size, ranges } =
+            FlatFile::deserialize(from)?;
+        let file = FileId { device, inode, generation };
+        Ok(Self { path: PathText { path, path_bytes }, file, size, ranges })
+    }
+}
+
+#[derive(Deserialize)]
+struct FlatDevice {
+    device: u64,
+    path: String,
+    #[serde(default)]
+    path_bytes: Option<String>,
+    file_system: FsKind,
+    total_bytes: u64,
+    block_bytes: u64,
+    profile: DeviceProfile,
+}
+
+impl<'de> Deserialize<'de> for Device {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let flat = FlatDevice::deserialize(from)?;
+        let FlatDevice { device, file_system, total_bytes, block_bytes, profile, .. } = flat;
+        let mount = PathText { path: flat.path, path_bytes: flat.path_bytes };
+        Ok(Self { device, mount, file_system, total_bytes, block_bytes, profile })
+    }
+}
+
+#[derive(Deserialize)]
+struct FlatLeftAlone {
+    path: String,
+    #[serde(default)]
+    path_bytes: Option<String>,
+    reason: String,
+}
+
+impl<'de> Deserialize<'de> for LeftAlone {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let FlatLeftAlone { path, path_bytes, reason } = FlatLeftAlone::deserialize(from)?;
+        Ok(Self { path: PathText { path, path_bytes }, reason })
+    }
+}

@@ -1,0 +1,270 @@
+//! Reading JSON that anybody may have written, in little memory whatever it holds.
+//!
+//! Nothing is kept but what has a bound: lists are handed on element by element, or are at most so
+//! long; numbers and short texts are all that is taken where any value may stand; and no string of
+//! the file is longer than [`LONGEST_STRING`].
+
+use crate::file::{Device, LeftAlone, PlanError, PlannedFile, PlannedRange, Summary};
+use crate::input::Settings;
+use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess};
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, de};
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::marker::PhantomData;
+
+/// No string is longer, in bytes as they are written: more than any path.
+const LONGEST_STRING: usize = 16 << 20;
+/// No plan has more devices.
+const MOST_DEVICES: usize = 65_536;
+/// No entry for a file has more ranges; a file may have several entries.
+pub const MOST_RANGES: usize = 1 << 21;
+
+/// Reads a file from its beginning to its end as one JSON value.
+pub(super) fn parse<T>(
+    mut file: &File,
+    name: &str,
+    seed: impl for<'de> DeserializeSeed<'de, Value = T>,
+) -> Result<T, PlanError> {
+    let io_error = |source| PlanError::Io { path: name.to_owned(), source };
+    file.seek(SeekFrom::Start(0)).map_err(io_error)?;
+    let text = BufReader::with_capacity(1 << 20, ShortStrings::of(file));
+    let mut json = serde_json::Deserializer::from_reader(text);
+    let read = seed.deserialize(&mut json).and_then(|value| json.end().map(|()| value));
+    read.map_err(|e| match e.io_error_kind() {
+        Some(io::ErrorKind::InvalidData) => {
+            PlanError::Foreign { path: name.to_owned(), why: "a string without end".into() }
+        }
+        Some(kind) => io_error(kind.into()),
+        None => PlanError::Foreign { path: name.to_owned(), why: e.to_string() },
+    })
+}
+
+/// JSON whose strings have been found to be short.
+struct ShortStrings<'a> {
+    from: &'a File,
+    /// Bytes of the string in hand.
+    length: Option<usize>,
+    escaped: bool,
+}
+
+impl<'a> ShortStrings<'a> {
+    fn of(from: &'a File) -> Self {
+        Self { from, length: None, escaped: false }
+    }
+}
+
+impl Read for ShortStrings<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.from.read(buffer)?;
+        for byte in &buffer[..bytes] {
+            match (&mut self.length, byte) {
+                (None, b'"') => self.length = Some(0),
+                (None, _) => {}
+                (Some(_), b'"') if !self.escaped => self.length = None,
+                (Some(length), _) => {
+                    *length += 1;
+                    self.escaped = *byte == b'\\' && !self.escaped;
+                    if *length > LONGEST_STRING {
+                        return Err(io::ErrorKind::InvalidData.into());
+                    }
+                }
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+/// A number or a short text, where any value may stand.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) enum Mark {
+    Number(u64),
+    Text(String),
+    #[default]
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Mark {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(AnyMark)
+    }
+}
+
+struct AnyMark;
+
+impl<'de> Visitor<'de> for AnyMark {
+    type Value = Mark;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("anything")
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<Mark, E> {
+        Ok(Mark::Number(number))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Mark, E> {
+        Ok(if text.len() <= 64 { Mark::Text(text.to_owned()) } else { Mark::Other })
+    }
+
+    fn visit_i64<E: de::Error>(self, _: i64) -> Result<Mark, E> {
+        Ok(Mark::Other)
+    }
+
+    fn visit_f64<E: de::Error>(self, _: f64) -> Result<Mark, E> {
+        Ok(Mark::Other)
+    }
+
+    fn visit_bool<E: de::Error>(self, _: bool) -> Result<Mark, E> {
+        Ok(Mark::Other)
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<Mark, E> {
+        Ok(Mark::Other)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Mark, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(Mark::Other)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Mark, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(Mark::Other)
+    }
+}
+
+/// What tells a plan file from others.
+#[derive(Deserialize)]
+pub(super) struct Marks {
+    pub format: Option<Mark>,
+    pub schema_version: Option<Mark>,
+}
+
+/// The devices of a plan, and nothing else of it.
+pub(super) struct Devices;
+
+impl<'de> DeserializeSeed<'de> for Devices {
+    type Value = Option<Vec<Device>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Devices {
+    type Value = Option<Vec<Device>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a plan")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut devices: Option<Vec<Device>> = None;
+        while let Some(key) = map.next_key::<String>()? {
+            if key != "devices" {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let devices = devices.insert(Vec::new());
+            map.next_value_seed(Each::new(|device| {
+                devices.push(device);
+                devices.len() <= MOST_DEVICES
+            }))?;
+        }
+        Ok(devices)
+    }
+}
+
+/// A plan of which nothing is kept; its function gets each file and says whether to go on.
+pub(super) struct Whole<F>(pub F);
+
+impl<'de, F: FnMut(PlannedFile) -> bool> DeserializeSeed<'de> for Whole<F> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de, F: FnMut(PlannedFile) -> bool> Visitor<'de> for Whole<F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a plan")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        const NEEDED: [&str; 4] = ["settings", "devices", "summary", "files"];
+        let mut there = [false; NEEDED.len()];
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "settings" => {
+                    map.next_value::<Settings>()?;
+                }
+                "devices" => map.next_value_seed(Each::new(|_: Device| true))?,
+                "summary" => {
+                    map.next_value::<Summary>()?;
+                }
+                "files" => map.next_value_seed(Each::new(&mut self.0))?,
+                "left_alone" => map.next_value_seed(Each::new(|_: LeftAlone| true))?,
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+            if let Some(at) = NEEDED.iter().position(|needed| *needed == key) {
+                there[at] = true;
+            }
+        }
+        match NEEDED.iter().zip(there).find(|(_, there)| !there) {
+            Some((missing, _)) => Err(A::Error::missing_field(missing)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The ranges of one entry: so many that they can be held.
+pub(super) fn ranges<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PlannedRange>, D::Error> {
+    let mut ranges = Vec::new();
+    let few = |range| {
+        ranges.push(range);
+        ranges.len() <= MOST_RANGES
+    };
+    Each::new(few).deserialize(from)?;
+    Ok(ranges)
+}
+
+/// A list whose elements are handed on one by one.
+struct Each<F, T>(F, PhantomData<T>);
+
+impl<T, F: FnMut(T) -> bool> Each<F, T> {
+    fn new(visit: F) -> Self {
+        Self(visit, PhantomData)
+    }
+}
+
+impl<'de, T: DeserializeOwned, F: FnMut(T) -> bool> DeserializeSeed<'de> for Each<F, T> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_seq(self)
+    }
+}
+
+impl<'de, T: DeserializeOwned, F: FnMut(T) -> bool> Visitor<'de> for Each<F, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a list")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut list: A) -> Result<(), A::Error> {
+        while let Some(element) = list.next_element()? {
+            if !(self.0)(element) {
+                return Err(A::Error::custom("a list without end, or one that makes no sense"));
+            }
+        }
+        Ok(())
+    }
+}
