@@ -76,8 +76,8 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s h -l help -d 
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l rate -d 'Bytes per second, for example 20M; `max`; or `auto`, which yields while others read' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l free-floor -d 'Leave at least so many bytes free [default: a twentieth of the file system]' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l engine -d 'What moves the data' -r -f -a "native\t'The file system\'s own way, safe beside whoever uses the files'
-rewrite\t'Copy, punch, allocate, write again: for file systems without a way of their own, and for files that nobody has open; keeps a durable copy until all is done, from which `fragmend recover` goes on after a crash'"
-complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l journal -d 'Keep the records of a rewrite in this directory, not at the top of the file system' -r -F
+rewrite\t'Copy, punch, allocate, write again: for file systems without a way of their own, and for files that nobody has open; keeps a durable copy until all is done, from which `fragmend recover` goes on after a crash. Never on file systems that take snapshots (Btrfs, bcachefs, nilfs2, ZFS), not even with --force'"
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l journal -d 'Keep the records of a rewrite in this directory, not at the top of the file system: on ext4, XFS, Btrfs or F2FS with write barriers, and where others cannot rename them' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l force -d 'Also where a power cut may do harm: nothing orders data before the journal (no journal, data=writeback), the journal cannot replay the move (long files on XFS without reflink), or others have the file open for writing (F2FS)'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l unshare -d 'Also move what is shared with snapshots or other files, which takes the space anew'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l dry-run -d 'Look and tell, move nothing'
@@ -95,8 +95,8 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l min-gain -d '
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l rate -d 'Bytes per second, for example 20M; `max`; or `auto`, which yields while others read' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l free-floor -d 'Leave at least so many bytes free [default: a twentieth of the file system]' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l engine -d 'What moves the data' -r -f -a "native\t'The file system\'s own way, safe beside whoever uses the files'
-rewrite\t'Copy, punch, allocate, write again: for file systems without a way of their own, and for files that nobody has open; keeps a durable copy until all is done, from which `fragmend recover` goes on after a crash'"
-complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l journal -d 'Keep the records of a rewrite in this directory, not at the top of the file system' -r -F
+rewrite\t'Copy, punch, allocate, write again: for file systems without a way of their own, and for files that nobody has open; keeps a durable copy until all is done, from which `fragmend recover` goes on after a crash. Never on file systems that take snapshots (Btrfs, bcachefs, nilfs2, ZFS), not even with --force'"
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l journal -d 'Keep the records of a rewrite in this directory, not at the top of the file system: on ext4, XFS, Btrfs or F2FS with write barriers, and where others cannot rename them' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l keep -d 'Keep the trace and the plan in this directory' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l force -d 'Also where a power cut may do harm: nothing orders data before the journal (no journal, data=writeback), the journal cannot replay the move (long files on XFS without reflink), or others have the file open for writing (F2FS)'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l unshare -d 'Also move what is shared with snapshots or other files, which takes the space anew'
@@ -105,7 +105,7 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l dry-run -d 'R
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l journal -d 'The directory that was given to `apply --journal`' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l journal -d 'The directory that was given to `apply --journal`. Where copies of the file system are mounted as well, nothing is done until PATH names the one that was rewritten. A record of which it is not certain that its own file was found is kept as `NAME.record.kept`, exit code 1; renamed back it is looked at again' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l prefer -d 'What to do where a file at or below the given paths was changed after its record was made' -r -f -a "file\t'The file as it is now: remove the record'
 record\t'The recorded bytes: put them back over what is there'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l dry-run -d 'Look and tell, change nothing'

@@ -16,10 +16,10 @@ pub(crate) enum Point {
     Settled,
     /// 1: the range is copied, the copy is no record yet.
     Copied,
-    /// 2: the record is durable.
-    Sealed,
-    /// 3: the file is leased and is what was copied.
+    /// 2: the file is leased and is what was copied.
     Leased,
+    /// 3: the record is durable.
+    Sealed,
     /// 4: the range is a hole.
     Punched,
     /// No space; the reserve was given up, and the next try follows.
@@ -39,7 +39,7 @@ pub(crate) enum Point {
 }
 
 /// Ends (`kill`) or stops (`stop`) this process here if `FRAGMEND_STOP_AT` says so, for example
-/// `punched=kill` or `punched=stop,room-made=kill`.
+/// `punched=kill` or `punched=stop,room-made=kill`; a number is a signal that it sends itself.
 #[cfg(debug_assertions)]
 pub(crate) fn reached(point: Point) {
     use rustix::process::{Signal, getpid, kill_process};
@@ -63,7 +63,9 @@ pub(crate) fn reached(point: Point) {
         Point::Removed => "removed",
     };
     let how = wanted.split(',').filter_map(|w| w.split_once('=')).find(|(at, _)| *at == name);
-    if let Some((_, how)) = how {
+    if let Some(number) = how.and_then(|(_, how)| how.parse().ok()) {
+        let _ = fragmend_sys::signals::send_to_this_process(number);
+    } else if let Some((_, how)) = how {
         let signal = if how == "stop" { Signal::STOP } else { Signal::KILL };
         let _ = kill_process(getpid(), signal);
     }

@@ -18,7 +18,7 @@ static BY_RANGES: [&FileSystem; 6] =
     [&EXT4, &XFS, &XFS_EXCHANGE, &BTRFS, &BTRFS_ZSTD, &BTRFS_FORCE];
 
 /// Those that rewriting is tried on.
-static REWRITTEN: [&FileSystem; 4] = [&EXT4, &XFS, &XFS_PLAIN, &BTRFS];
+static REWRITTEN: [&FileSystem; 3] = [&EXT4, &XFS, &XFS_PLAIN];
 
 /// Those that can share extents.
 static SHARING: [&FileSystem; 4] = [&XFS, &XFS_EXCHANGE, &BTRFS, &BTRFS_ZSTD];

@@ -98,7 +98,7 @@ fn loop_who_opens_in_the_middle_waits_and_reads_right() {
 fn loop_a_write_between_copy_and_lease_is_kept() {
     let image = Image::ext4(320 << 20);
     let file = fragmented(&image, "file");
-    let stopped = stopped_at(&image, &file, "sealed");
+    let stopped = stopped_at(&image, &file, "copied");
     let changed = vec![7; 4096];
     std::os::unix::fs::FileExt::write_all_at(
         &File::options().write(true).open(&file).unwrap(),
@@ -275,7 +275,8 @@ fn loop_two_at_once_do_not_meet() {
 fn loop_records_may_lie_elsewhere() {
     let image = Image::of(&XFS, 320 << 20);
     let file = fragmented(&image, "file");
-    let journal = image.scratch().join("journal");
+    let disk = Image::ext4(64 << 20);
+    let journal = disk.path().join("journal");
     fs::create_dir(&journal).unwrap();
     let mut command = rewrite(&image, &file, "punched=kill");
     command.arg("--journal").arg(&journal);

@@ -101,6 +101,16 @@ impl BlockDevice {
         })
     }
 
+    /// What the file system lies on in sysfs: a part of the disk, or all of it.
+    pub fn node(&self) -> &Path {
+        &self.node
+    }
+
+    /// The whole disk in sysfs.
+    pub fn disk(&self) -> &Path {
+        &self.disk
+    }
+
     /// Kernel name of the node, for example `sda1` or `loop0`.
     pub fn name(&self) -> String {
         self.node.file_name().unwrap_or_default().to_string_lossy().into_owned()

@@ -30,6 +30,8 @@
 //! | [`input`] | regular files to read, waiting for nobody |
 //! | [`directory`] | a directory to put something into, through nobody else's links |
 //! | [`kind`] | what a file is, in words |
+//! | [`session`] | which boot, which mounting, which disk (`statx(2)`, sysfs) |
+//! | [`signals`] | putting signals off (`sigaction(2)`) |
 //! | [`shutdown`] | cutting the power of a file system, for tests |
 
 pub mod block;
@@ -53,7 +55,9 @@ pub mod mounts;
 pub mod move_ext;
 pub mod output;
 pub mod process;
+pub mod session;
 pub mod shutdown;
+pub mod signals;
 pub mod swapext;
 pub mod users;
 pub mod xfs;

@@ -1,13 +1,19 @@
 //! The directory that records lie in: private to its owner, and one process at a time.
 //!
 //! A copy is written under a name that ends in `.part`, and becomes a record (`.record`) by a
-//! rename once it is durable and was read back. So a `.part` belongs to a range that nobody has
-//! touched, whatever is in it; and a `.record` was whole once.
+//! rename once it is durable and was read back (`draft`). So a `.part` belongs to a range that
+//! nobody has touched, whatever is in it; and a `.record` was whole once. One of which it is not
+//! certain whose it is gets a name that ends in `.kept`: nothing here looks at it again, and nothing
+//! removes it.
+//!
+//! Nobody else can put a record there, or change one: the directory is ours and closed to others,
+//! is no link, and lies in one that others cannot take it out of; a record is a regular file of
+//! ours with one name.
 
-use super::record::{BadRecord, Record};
-use crate::bytes::{read_at, write_at};
-use fragmend_sys::cache;
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
+use super::draft::Draft;
+use super::record::{BadRecord, LONGEST_RANGE, Record};
+use crate::bytes::read_at;
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -30,6 +36,22 @@ pub enum JournalError {
         "{0} is not a directory of ours alone: it must be ours, and closed to group and others"
     )]
     NotPrivate(PathBuf),
+    /// Others could take it away, and put another in its place.
+    #[error("{0}: others may rename what lies there; keep records elsewhere (--journal DIR)")]
+    OpenToOthers(PathBuf),
+    /// It does not lie where its name says.
+    #[error("{0}: not a journal of the file system that it lies on; nothing was done")]
+    Misplaced(PathBuf),
+    /// Its records may be of either.
+    #[error(
+        "{journal}: {mounts} are mounted and look the same; nothing was done; unmount all but the one that was rewritten, or name that one as well: fragmend recover --journal DIR PATH"
+    )]
+    Ambiguous {
+        /// Which journal.
+        journal: PathBuf,
+        /// Where the file systems are mounted.
+        mounts: String,
+    },
     /// Another process holds it.
     #[error("{0}: another fragmend is at work there; wait for it to end")]
     AtWork(PathBuf),
@@ -46,7 +68,7 @@ pub enum JournalError {
 /// A journal, locked. Its directory goes when it is dropped empty.
 #[derive(Debug)]
 pub struct Journal {
-    dir: OwnedFd,
+    pub(super) dir: OwnedFd,
     path: PathBuf,
 }
 
@@ -67,8 +89,7 @@ impl Journal {
             Err(e) => return Err(io(e)),
         };
         let stat = rustix::fs::fstat(&dir).map_err(io)?;
-        let ours = stat.st_uid == rustix::process::geteuid().as_raw();
-        if !ours || stat.st_mode & 0o077 != 0 {
+        if !is_ours(&stat) || stat.st_mode & 0o077 != 0 {
             return Err(JournalError::NotPrivate(path.to_owned()));
         }
         match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
@@ -86,15 +107,31 @@ impl Journal {
     pub fn create(path: &Path) -> Result<Self, JournalError> {
         let io = |source| JournalError::Io { path: path.to_owned(), source };
         match rustix::fs::mkdir(path, Mode::RWXU) {
-            Ok(()) => {
-                // A record is as durable as the directory that holds it.
-                let above = path.parent().unwrap_or(Path::new("/"));
-                std::fs::File::open(above).and_then(|dir| dir.sync_all()).map_err(io)?;
-            }
-            Err(Errno::EXIST) => {}
+            Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(io(e.into())),
         }
-        Self::open(path)?.ok_or_else(|| io(io::ErrorKind::NotFound.into()))
+        let made = Self::open(path)?.ok_or_else(|| io(io::ErrorKind::NotFound.into()))?;
+        made.make_fit()?;
+        Ok(made)
+    }
+
+    /// Makes sure that what is put into it stays there.
+    ///
+    /// # Errors
+    /// When others could take it away, or it cannot be made durable itself.
+    pub fn make_fit(&self) -> Result<(), JournalError> {
+        let io = |source| JournalError::Io { path: self.path.clone(), source };
+        let above = self.path.parent().unwrap_or(Path::new("/"));
+        let above_dir = std::fs::File::open(above).map_err(io)?;
+        let stat = rustix::fs::fstat(&above_dir).map_err(|e| io(e.into()))?;
+        if !holds_what_is_ours(&stat) {
+            return Err(JournalError::OpenToOthers(above.to_owned()));
+        }
+        // Whatever the process's umask says.
+        rustix::fs::fchmod(&self.dir, Mode::RWXU).map_err(|e| io(e.into()))?;
+        // A record is as durable as the directory that holds it; who made that may have died
+        // before this.
+        above_dir.sync_all().map_err(io)
     }
 
     /// Where it is.
@@ -139,11 +176,45 @@ impl Journal {
     /// # Errors
     /// When the file cannot be opened or read.
     pub fn load(&self, name: &OsStr) -> io::Result<(OwnedFd, Result<Record, BadRecord>)> {
-        let how = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.dir, name, how, Mode::empty())?;
+        let named = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let named = rustix::fs::openat(&self.dir, name, named, Mode::empty())?;
+        // Before it is opened: a pipe would wait, a device would do something.
+        let (stat, home) = (rustix::fs::fstat(&named)?, rustix::fs::fstat(&self.dir)?);
+        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let alone = is_ours(&stat) && stat.st_mode & 0o022 == 0 && stat.st_nlink == 1;
+        let length = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
+        if !regular || !alone || stat.st_dev != home.st_dev || length > Self::LONGEST_RECORD {
+            return Ok((named, Err(BadRecord::NotOurs)));
+        }
+        let file = fragmend_sys::handle::reopen(&named, OFlags::RDWR | OFlags::NONBLOCK)?;
         let mut bytes = vec![0; Record::LONGEST as usize];
         let length = read_at(&file, &mut bytes, 0)?;
         Ok((file, Record::decode(&bytes[..length])))
+    }
+
+    /// No record is longer, in bytes.
+    const LONGEST_RECORD: u64 = Record::LONGEST + 2 * 4096 + LONGEST_RANGE;
+
+    /// Sets a record aside for good: under a name that nothing here looks at again, which it gives.
+    ///
+    /// # Errors
+    /// When it cannot be renamed, or that is not known to be durable.
+    pub fn set_aside(&self, name: &OsStr) -> io::Result<PathBuf> {
+        for n in 0..1000 {
+            let number = if n == 0 { String::new() } else { format!(".{n}") };
+            let mut kept = name.to_owned();
+            kept.push(format!("{number}.kept"));
+            let how = RenameFlags::NOREPLACE;
+            match rustix::fs::renameat_with(&self.dir, name, &self.dir, &kept, how) {
+                Ok(()) => {
+                    rustix::fs::fsync(&self.dir)?;
+                    return Ok(self.path.join(kept));
+                }
+                Err(Errno::EXIST) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Err(Errno::EXIST.into())
     }
 
     /// Removes a name for good.
@@ -166,118 +237,25 @@ impl Journal {
             return Err(Errno::EXIST.into());
         }
         let how = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.dir, &part, how, Mode::RUSR | Mode::WUSR)?;
-        Ok(Draft { journal: Rc::clone(self), record, file, part, sealed, data: Vec::new() })
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = rustix::fs::openat(&self.dir, &part, how, mode)?;
+        rustix::fs::fchmod(&file, mode)?; // whatever the process's umask says
+        Ok(Draft::new(Rc::clone(self), record, file, part, sealed))
     }
+}
+
+fn is_ours(stat: &Stat) -> bool {
+    stat.st_uid == rustix::process::geteuid().as_raw()
+}
+
+/// Whether nobody else can rename what is ours in a directory.
+fn holds_what_is_ours(stat: &Stat) -> bool {
+    const STICKY: u32 = 0o1000;
+    (is_ours(stat) || stat.st_uid == 0) && (stat.st_mode & 0o022 == 0 || stat.st_mode & STICKY != 0)
 }
 
 impl Drop for Journal {
     fn drop(&mut self) {
         let _ = rustix::fs::rmdir(&self.path);
     }
-}
-
-/// A copy in the making; removed when dropped unfinished.
-#[derive(Debug)]
-pub struct Draft {
-    journal: Rc<Journal>,
-    record: Record,
-    file: OwnedFd,
-    part: OsString,
-    sealed: OsString,
-    data: Vec<u8>,
-}
-
-impl Draft {
-    /// The range that is to be copied.
-    pub fn record(&self) -> &Record {
-        &self.record
-    }
-
-    /// Bytes of it that are still to come.
-    pub fn rest(&self) -> u64 {
-        self.record.data_len() - self.data.len() as u64
-    }
-
-    /// Adds the next bytes.
-    ///
-    /// # Errors
-    /// When they cannot be written.
-    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
-        write_at(&self.file, bytes, self.record.data_start() + self.data.len() as u64)?;
-        self.data.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    /// Makes the copy a record: durable, and read back.
-    ///
-    /// # Errors
-    /// When it cannot be made so: then it is none.
-    pub fn seal(mut self) -> io::Result<Sealed> {
-        self.record.data_checksum = crc32c::crc32c(&self.data);
-        write_at(&self.file, &self.record.encode(), 0)?;
-        rustix::fs::fsync(&self.file)?;
-        let (start, length) = (self.record.data_start(), self.record.data_len());
-        cache::drop_clean(&self.file, 0..start + length)?;
-        let mut head = vec![0; start as usize];
-        read_at(&self.file, &mut head, 0)?;
-        let data = read_data(&self.file, &self.record)?;
-        if Record::decode(&head).as_ref() != Ok(&self.record) || data != Some(self.data.clone()) {
-            return Err(io::Error::other("the copy is not as it was written"));
-        }
-        let journal = Rc::clone(&self.journal);
-        rustix::fs::renameat(&journal.dir, &self.part, &journal.dir, &self.sealed)?;
-        let (record, data) = (self.record.clone(), std::mem::take(&mut self.data));
-        let sealed = Sealed { journal, record, name: self.sealed.clone(), data };
-        if let Err(e) = rustix::fs::fsync(&sealed.journal.dir) {
-            // Nobody has touched the file yet.
-            let _ = sealed.remove();
-            return Err(e.into());
-        }
-        Ok(sealed)
-    }
-}
-
-impl Drop for Draft {
-    fn drop(&mut self) {
-        // After sealing there is no such name.
-        let _ = rustix::fs::unlinkat(&self.journal.dir, &self.part, AtFlags::empty());
-    }
-}
-
-/// A record of this process; stays unless it is removed.
-#[derive(Debug)]
-pub struct Sealed {
-    journal: Rc<Journal>,
-    name: OsString,
-    /// What it says.
-    pub record: Record,
-    /// Its bytes.
-    pub data: Vec<u8>,
-}
-
-impl Sealed {
-    /// Removes it for good.
-    ///
-    /// # Errors
-    /// As [`Journal::remove`].
-    pub fn remove(self) -> io::Result<()> {
-        self.journal.remove(&self.name)
-    }
-}
-
-/// The bytes of a record's range; `None` when they are not those that were written.
-///
-/// # Errors
-/// When the file cannot be read.
-pub fn read_data(file: &OwnedFd, record: &Record) -> io::Result<Option<Vec<u8>>> {
-    let length = rustix::fs::fstat(file)?.st_size as u64;
-    // Before so much memory is asked for.
-    if record.data_start().checked_add(record.data_len()).is_none_or(|end| end > length) {
-        return Ok(None);
-    }
-    let mut data = vec![0; record.data_len() as usize];
-    let read = read_at(file, &mut data, record.data_start())?;
-    let whole = read == data.len() && crc32c::crc32c(&data) == record.data_checksum;
-    Ok(whole.then_some(data))
 }

@@ -3,12 +3,22 @@
 //!
 //! | module | its job |
 //! |---|---|
+//! | `ground` | what the file systems of files and records must promise |
+//! | `limits` | what keeps a process from finishing what it has begun |
 //! | [`record`] | the format of a record: whose range it is, and a checksummed copy of its bytes |
 //! | [`journal`] | the directory that records lie in, one user at a time |
+//! | [`draft`] | a record in the making |
+//! | `note` | how far a rewrite came, and what was done to its file afterwards |
 //! | `place` | the bytes of a range: what is missing, putting them there for good |
+//! | `whose` | which file a record is of |
 //! | [`recover`] | from records back to whole files |
 
+pub mod draft;
+pub(crate) mod ground;
 pub mod journal;
+pub(crate) mod limits;
+pub(crate) mod note;
 pub(crate) mod place;
 pub mod record;
 pub mod recover;
+mod whose;

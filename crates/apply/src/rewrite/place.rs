@@ -1,5 +1,6 @@
 //! The bytes of a range in its file: which are missing, and putting them there for good.
 
+use super::note::Noting;
 use super::record::Record;
 use crate::bytes::{read_at, write_at};
 use crate::point::{Point, reached};
@@ -28,8 +29,9 @@ pub(crate) enum Verdict {
 }
 
 /// Compares block by block, after writing back what is dirty. Only what a rewrite leaves behind
-/// counts as missing: holes and unwritten space, which read as zeroes, and one block before them
-/// that was being written when it ended. Written zeroes are data.
+/// counts as missing: holes and unwritten space, which read as zeroes. Written zeroes are data, and
+/// so is a block of which only a part is as recorded: a rewrite writes whole blocks, and does not
+/// end inside one unless the machine ran out of memory in that very moment.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -48,9 +50,7 @@ pub(crate) fn judge(file: &OwnedFd, record: &Record, data: &[u8]) -> io::Result<
     let mut missing: Vec<ByteRange> = Vec::new();
     for (index, (now, then)) in now.chunks(block).zip(data.chunks(block)).enumerate() {
         let at = ByteRange::at(range.start + (index * block) as u64, block as u64);
-        let next = ByteRange::at(at.end, block as u64).intersect(range);
-        let zeroes = now.iter().all(|b| *b == 0);
-        if zeroes && is_unwritten(&layout, at) || is_cut(now, then) && is_unwritten(&layout, next) {
+        if now.iter().all(|b| *b == 0) && is_unwritten(&layout, at) {
             match missing.last_mut() {
                 Some(last) if last.end == at.start => last.end = at.end,
                 _ => missing.push(at),
@@ -62,15 +62,18 @@ pub(crate) fn judge(file: &OwnedFd, record: &Record, data: &[u8]) -> io::Result<
     Ok(if missing.is_empty() { Verdict::Whole } else { Verdict::Missing(missing) })
 }
 
-/// Whether nothing was ever written there; nothing was behind the end of a range.
+/// Whether nothing was ever written there.
 fn is_unwritten(layout: &Layout, blocks: ByteRange) -> bool {
-    blocks.is_empty() || layout.within(blocks).all(|e| e.kind == ExtentKind::Unwritten)
+    layout.within(blocks).all(|e| e.kind == ExtentKind::Unwritten)
 }
 
-/// Whether a block begins as it should and ends in zeroes instead.
-fn is_cut(now: &[u8], then: &[u8]) -> bool {
-    let same = now.iter().zip(then).take_while(|(a, b)| a == b).count();
-    same > 0 && same < then.len() && now[same..].iter().all(|b| *b == 0)
+/// Whether a part of a file holds no data, not even dirty pages.
+///
+/// # Errors
+/// When the file does not tell.
+pub(crate) fn is_blank(file: &OwnedFd, part: ByteRange) -> io::Result<bool> {
+    let layout = fiemap::layout_within(&mut Fiemap::default(), file, part, true)?;
+    Ok(is_unwritten(&layout, part))
 }
 
 /// A file's time of modification, as records keep it.
@@ -114,6 +117,8 @@ pub(crate) fn lease(file: &OwnedFd) -> io::Result<Lease<'_>> {
 pub(crate) trait Holder {
     /// The lease.
     fn lease(&self) -> &Lease<'_>;
+    /// Notes what is done to the file.
+    fn noting(&self) -> Noting<'_>;
     /// Sets the time of modification as it is to be, once the bytes are written.
     fn settle_mtime(&self) -> io::Result<()>;
     /// Frees space; `false` when there is nothing more to give up.
@@ -122,21 +127,33 @@ pub(crate) trait Holder {
     }
 }
 
-/// Puts `data` into `range` of the file: new space in one call, the bytes, the time of
-/// modification, all of it durable, and read back from the device.
+/// What goes where.
+#[derive(Clone, Copy)]
+pub(crate) struct Piece<'a> {
+    /// Whole blocks.
+    pub range: ByteRange,
+    /// The bytes for it, as far as the file reaches.
+    pub data: &'a [u8],
+    /// A block, in bytes.
+    pub block: usize,
+}
+
+/// Puts a piece into the file: new space in one call, the bytes, the time of modification, all of
+/// it durable, and read back from the device into `back`, which is at least as long.
 ///
 /// # Errors
 /// Whatever keeps one byte from being there for certain; also that others may have got in.
 pub(crate) fn put(
     file: &OwnedFd,
-    range: ByteRange,
-    data: &[u8],
+    piece: Piece<'_>,
+    back: &mut [u8],
     holder: &mut dyn Holder,
 ) -> io::Result<()> {
+    let Piece { range, data, block } = piece;
     let allocate =
         || rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.len());
     loop {
-        match allocate() {
+        match holder.noting().change(allocate) {
             Ok(()) => break,
             Err(Errno::INTR) => {}
             Err(Errno::NOSPC | Errno::DQUOT) if holder.make_room() => {
@@ -152,17 +169,19 @@ pub(crate) fn put(
         true => write_at(file, bytes, at),
         false => Err(io::Error::other("it took too long, and others may have the file open")),
     };
-    let half = data.len() / 2;
-    write(&data[..half], range.start)?;
+    let half = data.len() / 2 / block * block;
+    holder.noting().change(|| write(&data[..half], range.start))?;
     reached(Point::HalfWritten);
-    write(&data[half..], range.start + half as u64)?;
-    holder.settle_mtime()?;
+    holder.noting().change(|| {
+        write(&data[half..], range.start + half as u64)?;
+        holder.settle_mtime()
+    })?;
     reached(Point::Written);
     rustix::fs::fsync(file)?;
     reached(Point::Synced);
     cache::drop_clean(file, range.start..range.end)?;
-    let mut now = vec![0; data.len()];
-    if read_at(file, &mut now, range.start)? < data.len() || now != data {
+    let now = &mut back[..data.len()];
+    if read_at(file, now, range.start)? < data.len() || now != data {
         return Err(io::Error::other("what was read back is not what was written"));
     }
     reached(Point::Compared);

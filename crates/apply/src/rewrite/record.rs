@@ -1,32 +1,40 @@
 //! A record: everything that it takes to put a range back, in one file.
 //!
-//! Version 1, little-endian: the [`Header`], the file's handle, its path, zeroes up to a multiple
-//! of 4096, then the bytes of the range as far as the file reached. The header's checksum covers
-//! header, handle and path; the bytes have one of their own. Both are CRC-32C.
+//! Version 2, little-endian: the [`Header`], the file's handle, its path, zeroes up to a multiple
+//! of 4096, a block of 4096 for notes (`note`), which no checksum here covers, then the bytes of the
+//! range as far as the file reached, and nothing behind them. The
+//! header's checksum covers header, handle and path, and so the checksum of the bytes. Both are
+//! CRC-32C: they tell what is damaged, not who wrote it.
 //!
 //! The header is written last, so that a record without one was never finished. A later version
-//! keeps the magic number and the place of the version.
+//! keeps the magic number and the place of the version. Version 1 does not name the disk, and has no
+//! block for notes.
 
 use fragmend_layout::ByteRange;
 use fragmend_sys::fs_id::FsId;
 use fragmend_sys::handle::Handle;
+use fragmend_sys::session::Disk;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Component, PathBuf};
 use zerocopy::little_endian::{I32, I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Version of the format.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The first bytes of every record, of any version.
 pub const MAGIC: [u8; 8] = *b"FRAGMRW\n";
+
+/// Longest range that has a record, in bytes: it is held in memory, too.
+pub const LONGEST_RANGE: u64 = 64 << 20;
 
 /// The bytes of the range begin on a multiple of this.
 const DATA_ALIGN: u64 = 4096;
 
 /// No path or handle is longer (`PATH_MAX`, `MAX_HANDLE_SZ`): what claims to be is damaged.
 const LONGEST_NAMES: u64 = 8192;
+const LONGEST_HANDLE: usize = 128;
 
 /// The fixed beginning of a record.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -51,15 +59,26 @@ struct Header {
     end: U64,
     data_checksum: U32,
     reserved: U32,
+    disk_attached: U64,
+    disk_lasting: U64,
 }
 
-const _: () = assert!(size_of::<Header>() == 112);
+const _: () = assert!(size_of::<Header>() == 128);
+
+/// Bytes of the header in each version: what later ones have follows.
+const fn header_bytes(version: u32) -> usize {
+    if version == 1 { 112 } else { size_of::<Header>() }
+}
 
 /// Whose range it is, as the file was before it was touched. The copy itself follows in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
+    /// The format that it is kept in: [`VERSION`], or an older one.
+    pub version: u32,
     /// The file's file system.
     pub fs: FsId,
+    /// The disk that it lies on.
+    pub disk: Disk,
     /// The file's inode number.
     pub inode: u64,
     /// Its generation; 0 where the file system has none.
@@ -89,6 +108,11 @@ pub enum BadRecord {
     /// Another version of this program wrote it.
     #[error("a record of format {0}; this fragmend knows format {VERSION}")]
     Version(u32),
+    /// Others could have put it there.
+    #[error(
+        "not a record of ours alone: it must be a regular file of ours, closed to writing by others, and with one name"
+    )]
+    NotOurs,
     /// Cut off, or not as it was written.
     #[error("damaged")]
     Damaged,
@@ -102,8 +126,17 @@ impl Record {
 
     /// Where in the record's file they begin.
     pub fn data_start(&self) -> u64 {
+        self.note_start().map_or(self.head_end(), |note| note + DATA_ALIGN)
+    }
+
+    /// Where in the record's file its notes are; `None` where it has none.
+    pub fn note_start(&self) -> Option<u64> {
+        (self.version > 1).then(|| self.head_end())
+    }
+
+    fn head_end(&self) -> u64 {
         let names = self.handle.bytes.len() + self.path.as_os_str().len();
-        (size_of::<Header>() as u64 + names as u64).next_multiple_of(DATA_ALIGN)
+        (header_bytes(self.version) as u64 + names as u64).next_multiple_of(DATA_ALIGN)
     }
 
     /// Everything before the bytes of the range.
@@ -111,7 +144,7 @@ impl Record {
         let path = self.path.as_os_str().as_bytes();
         let header = Header {
             magic: MAGIC,
-            version: VERSION.into(),
+            version: self.version.into(),
             checksum: 0.into(),
             fs_uuid: self.fs.uuid,
             fs_id: self.fs.fsid.into(),
@@ -128,10 +161,13 @@ impl Record {
             end: self.range.end.into(),
             data_checksum: self.data_checksum.into(),
             reserved: 0.into(),
+            disk_attached: self.disk.attached.into(),
+            disk_lasting: self.disk.lasting.into(),
         };
-        let checksum = checksum(&header, &self.handle.bytes, path);
+        let length = header_bytes(self.version);
+        let checksum = checksum(&header.as_bytes()[..length], &self.handle.bytes, path);
         let header = Header { checksum: checksum.into(), ..header };
-        let mut bytes = [header.as_bytes(), &self.handle.bytes, path].concat();
+        let mut bytes = [&header.as_bytes()[..length], &self.handle.bytes, path].concat();
         bytes.resize(self.data_start() as usize, 0);
         bytes
     }
@@ -145,21 +181,28 @@ impl Record {
             return Err(BadRecord::Foreign);
         }
         let version = bytes.get(8..12).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
-        match version {
-            Some(VERSION) => {}
+        let version = match version {
+            Some(known @ 1..=VERSION) => known,
             Some(other) => return Err(BadRecord::Version(other)),
             None => return Err(BadRecord::Damaged),
-        }
-        let (header, rest) = Header::read_from_prefix(bytes).map_err(|_| BadRecord::Damaged)?;
+        };
+        let length = header_bytes(version);
+        let (head, rest) = bytes.split_at_checked(length).ok_or(BadRecord::Damaged)?;
+        let mut whole = [0; size_of::<Header>()];
+        whole[..length].copy_from_slice(head);
+        let header = Header::read_from_bytes(&whole).map_err(|_| BadRecord::Damaged)?;
         let handle = rest.get(..header.handle_bytes.get() as usize).ok_or(BadRecord::Damaged)?;
         let path = rest[handle.len()..].get(..header.path_bytes.get() as usize);
         let path = path.ok_or(BadRecord::Damaged)?;
         let unsummed = Header { checksum: 0.into(), ..header };
-        if header.checksum.get() != checksum(&unsummed, handle, path) {
+        let sum = checksum(&unsummed.as_bytes()[..length], handle, path);
+        if header.checksum.get() != sum || header.reserved.get() != 0 {
             return Err(BadRecord::Damaged);
         }
         Ok(Self {
+            version,
             fs: FsId { uuid: header.fs_uuid, fsid: header.fs_id.get() },
+            disk: Disk { attached: header.disk_attached.get(), lasting: header.disk_lasting.get() },
             inode: header.inode.get(),
             generation: header.generation.get(),
             handle: Handle { kind: header.handle_kind.get(), bytes: handle.to_vec() },
@@ -172,11 +215,45 @@ impl Record {
         })
     }
 
+    /// Whether it can be what a rewrite wrote on a file system with blocks of `block` bytes: looked
+    /// at before its file is. Who can write a record can give it any checksum.
+    ///
+    /// # Errors
+    /// What it says that no rewrite does.
+    pub fn check(&self, block: u64) -> Result<(), &'static str> {
+        let ByteRange { start, end } = self.range;
+        let (largest, within) = (i64::MAX as u64, |end: u64| end <= i64::MAX as u64);
+        let aligned = |at: u64| at.is_multiple_of(block.max(1));
+        let inside = |part: Component| matches!(part, Component::Normal(_));
+        let wrong = [
+            (!block.is_power_of_two() || u64::from(self.block) != block, "another block size"),
+            (start >= end || !within(end), "a range that ends before it begins, or nowhere"),
+            (!aligned(start) || !aligned(end), "a range that is not of whole blocks"),
+            (end.saturating_sub(start) > LONGEST_RANGE, "a longer range than is ever rewritten"),
+            (self.size > largest - block, "a size that no file has"),
+            (start >= self.size, "a range behind the end of the file"),
+            (
+                within(self.size) && end > self.size.div_ceil(block.max(1)).saturating_mul(block),
+                "a range that reaches beyond the end of the file",
+            ),
+            (self.mtime.1 >= 1_000_000_000, "a time of modification that is none"),
+            (self.handle.bytes.len() > LONGEST_HANDLE, "a handle that is too long"),
+            (self.path.as_os_str().as_bytes().contains(&0), "a path that is none"),
+            (!self.path.components().all(inside), "a path that leads elsewhere"),
+        ];
+        wrong.iter().find(|(is_wrong, _)| *is_wrong).map_or(Ok(()), |(_, what)| Err(what))
+    }
+
     /// No header with handle and path is longer, in bytes.
     pub const LONGEST: u64 = size_of::<Header>() as u64 + LONGEST_NAMES;
 }
 
-fn checksum(header: &Header, handle: &[u8], path: &[u8]) -> u32 {
-    let sum = crc32c::crc32c(header.as_bytes());
+/// The checksum of a range's bytes.
+pub fn data_checksum(data: &[u8]) -> u32 {
+    crc32c::crc32c(data)
+}
+
+fn checksum(header: &[u8], handle: &[u8], path: &[u8]) -> u32 {
+    let sum = crc32c::crc32c(header);
     crc32c::crc32c_append(crc32c::crc32c_append(sum, handle), path)
 }

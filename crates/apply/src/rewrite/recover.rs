@@ -1,34 +1,33 @@
 //! From records back to whole files.
 //!
-//! For each record: is it sound, which file is it of, and what does the file lack? Only holes and
-//! unwritten blocks are written to, and only in a file of the recorded size that nobody modified
-//! later than a rewrite takes. A record goes once its file has every byte for good, or is gone.
+//! For each record: is it sound, which file is it of (`whose`), and what does the file lack? All of
+//! a record is checked before its file is opened for writing. Only holes and unwritten blocks are
+//! written to, and only in a file of the recorded size that nobody modified after the rewrite
+//! (`note`). A record goes once its file has every byte for good. Where it is not certain that this
+//! is the record's own file, or its only state, the record is set aside, and that is told.
 //!
 //! Ending at any instant is safe: as long as the record is there, the same questions are asked
-//! again, and putting back is the engine's own way of writing (`place`). Before it writes, the
-//! record is touched, so that what it does to the file's time of modification is not mistaken for
-//! somebody else's doing next time.
+//! again, and putting back is the engine's own way of writing (`place`), with the same notes.
 
-use super::journal::{DIRECTORY, Journal, JournalError, read_data};
-use super::place::{Holder, Verdict, judge, lease, mtime, put, set_mtime};
+use super::draft::read_data;
+use super::ground;
+use super::journal::{Journal, JournalError};
+use super::limits::{self, Room};
+use super::note::{Noting, Session};
+use super::place::{Holder, Piece, Verdict, is_blank, judge, lease, mtime, put, set_mtime};
 use super::record::{BadRecord, Record};
+pub use super::whose::Serves;
+use super::whose::{Found, Home};
 use fragmend_layout::{ByteRange, PathText};
-use fragmend_sys::fs_id::FsId;
 use fragmend_sys::handle;
-use fragmend_sys::inode;
 use fragmend_sys::lease::Lease;
-use fragmend_sys::mounts::Mount;
-use rustix::fs::{OFlags, Timespec, Timestamps, UTIME_NOW};
+use fragmend_sys::signals::{self, Undisturbed};
+use rustix::fs::OFlags;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-
-/// A rewrite is over within so many seconds after its record was made or touched: the kernel
-/// takes the lease away long before. A file modified later was modified by somebody else.
-const WINDOW_SECONDS: i64 = 120;
 
 /// What became of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -44,6 +43,9 @@ pub enum Outcome {
     NeverBegun,
     /// The file is deleted: the record was removed.
     FileGone,
+    /// It is not certain that this is the record's own file, or its only state: what it lacked was
+    /// put back, and the record was kept under another name, which nothing looks at again.
+    SetAside,
     /// The record was removed and the file left as it is, as asked for.
     Discarded,
     /// The file was changed by somebody else: nothing was done.
@@ -61,8 +63,8 @@ pub enum Outcome {
 impl Outcome {
     /// Whether bytes of a file may still be missing.
     pub fn at_risk(self) -> bool {
-        use Outcome::{Changed, Damaged, Failed, Foreign, Unreachable, WouldRestore};
-        matches!(self, Changed | Damaged | Failed | Foreign | Unreachable | WouldRestore)
+        use Outcome::{Changed, Damaged, Failed, Foreign, SetAside, Unreachable, WouldRestore};
+        matches!(self, Changed | Damaged | Failed | Foreign | SetAside | Unreachable | WouldRestore)
     }
 }
 
@@ -113,19 +115,23 @@ impl Options {
     }
 }
 
-/// Recovers everything in one journal. Its records are of files on one of `mounts`.
+/// Recovers everything in one journal.
 ///
 /// # Errors
 /// When the journal cannot be used. What goes wrong with a record is in its outcome.
 pub fn recover(
     journal: &Path,
-    mounts: &[Mount],
+    serves: Serves<'_>,
     options: &Options,
     tell: &mut dyn FnMut(Recovered),
 ) -> Result<(), JournalError> {
     let Some(journal) = Journal::open(journal)? else { return Ok(()) };
     let io = |source| JournalError::Io { path: journal.path().to_owned(), source };
-    for name in journal.drafts().map_err(io)? {
+    // A limit of file sizes is an error then, and not the end of the process.
+    signals::no_end_by_file_size().map_err(io)?;
+    let (drafts, records) = (journal.drafts().map_err(io)?, journal.records().map_err(io)?);
+    let home = Home::of(&journal, serves)?;
+    for name in drafts {
         let unknown = blank(&journal, &name, None, Path::new(""));
         let removed = if options.dry_run { Ok(()) } else { journal.remove(&name) };
         tell(match removed {
@@ -133,8 +139,8 @@ pub fn recover(
             Err(e) => unknown.ended(Outcome::Failed, e.to_string()),
         });
     }
-    for name in journal.records().map_err(io)? {
-        tell(one(&journal, &name, mounts, options));
+    for name in records {
+        tell(one(&journal, &name, home.as_ref(), options));
     }
     Ok(())
 }
@@ -159,7 +165,7 @@ fn blank(journal: &Journal, name: &OsStr, record: Option<&Record>, path: &Path) 
     }
 }
 
-fn one(journal: &Journal, name: &OsStr, mounts: &[Mount], options: &Options) -> Recovered {
+fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) -> Recovered {
     let nobody = blank(journal, name, None, Path::new(""));
     let (file, record) = match journal.load(name) {
         Ok(loaded) => loaded,
@@ -173,20 +179,16 @@ fn one(journal: &Journal, name: &OsStr, mounts: &[Mount], options: &Options) -> 
         }
         Err(bad) => return nobody.ended(Outcome::Foreign, bad.to_string()),
     };
-    let Some(mount) = mounts.iter().find(|m| is_of(&record, m, journal)) else {
-        let what = "its file system is not mounted here; mount it, then recover again";
-        return blank(journal, name, Some(&record), &record.path).ended(Outcome::Foreign, what);
+    let told = blank(journal, name, Some(&record), &record.path);
+    let Some(home) = home.filter(|home| home.is_of(&record)) else {
+        let what = "its file system is not the one that this journal serves, or is not mounted; mount it, then recover again";
+        return told.ended(Outcome::Foreign, what);
     };
-    let told = blank(journal, name, Some(&record), &mount.point.join(&record.path));
-    let named = match find(&record, mount) {
-        Ok(Some(named)) => named,
-        Ok(None) => return remove(journal, name, options, told, Outcome::FileGone),
-        Err(why) => return told.ended(Outcome::Unreachable, why),
-    };
-    let told = match handle::path_of(&named) {
-        Some(path) => Recovered { path: path.as_path().into(), ..told },
-        None => told,
-    };
+    // Everything about the record, before anything is done with its file.
+    if let Err(what) = record.check(home.block) {
+        return told.ended(Outcome::Damaged, format!("it says {what}; no rewrite made it"));
+    }
+    let told = Recovered { path: home.mount.point.join(&record.path).as_path().into(), ..told };
     let data = match read_data(&file, &record) {
         Ok(Some(data)) => data,
         Ok(None) => {
@@ -195,85 +197,95 @@ fn one(journal: &Journal, name: &OsStr, mounts: &[Mount], options: &Options) -> 
         }
         Err(e) => return told.ended(Outcome::Failed, format!("the record: {e}")),
     };
+    let sure = match () {
+        () if !home.is_certain(&record) => {
+            Err("this may be another disk than the one that was rewritten")
+        }
+        () if ground::snapshots(&home.mount) => Err("there may be other states of the file"),
+        () => Ok(()),
+    };
+    let closing = Closing { journal, name, sure, options };
+    let named = match home.find(&record) {
+        Ok(Found::File(named)) => named,
+        Ok(Found::Deleted) => return closing.close(told, Outcome::FileGone),
+        Ok(Found::Another) => {
+            let sure = Err("its file is gone, or this is another state of its file system");
+            return Closing { sure, ..closing }.close(told, Outcome::FileGone);
+        }
+        Err(why) => return told.ended(Outcome::Unreachable, why),
+    };
+    let told = match handle::path_of(&named) {
+        Some(path) => Recovered { path: path.as_path().into(), ..told },
+        None => told,
+    };
+    let session = match Session::of(&journal.dir, &home.root) {
+        Ok(session) => session,
+        Err(e) => return told.ended(Outcome::Failed, e.to_string()),
+    };
     let how = if options.dry_run { OFlags::RDONLY } else { OFlags::RDWR };
     let target = match handle::reopen(&named, how | OFlags::NONBLOCK) {
         Ok(target) => target,
         Err(e) => return told.ended(Outcome::Unreachable, format!("cannot be opened: {e}")),
     };
-    let mending = Mending { journal, name, record: &record, data: &data, target: &target };
-    mending.mend(&file, options, told)
+    let noting = Noting { record: &file, at: record.note_start(), file: &target, session };
+    Mending { closing, record: &record, data: &data, noting }.mend(told)
 }
 
-/// Whether the record's file is on this file system. Where the kernel cannot tell one from another,
-/// a journal at the top of a file system is that file system's.
-fn is_of(record: &Record, mount: &Mount, journal: &Journal) -> bool {
-    let id = std::fs::File::open(&mount.point).and_then(FsId::of);
-    let home = || journal.path() == mount.point.join(DIRECTORY);
-    id.is_ok_and(|id| record.fs.is(&id).unwrap_or_else(home))
+/// What becomes of a record that is not needed any more.
+#[derive(Clone, Copy)]
+struct Closing<'a> {
+    journal: &'a Journal,
+    name: &'a OsStr,
+    /// Whether it is certain that the record's own file was found, or why not.
+    sure: Result<(), &'static str>,
+    options: &'a Options,
 }
 
-/// The file; `None` when it is deleted for certain.
-fn find(record: &Record, mount: &Mount) -> Result<Option<OwnedFd>, String> {
-    let by_handle = (!record.handle.bytes.is_empty())
-        .then(|| std::fs::File::open(&mount.point).and_then(|root| record.handle.open(root)));
-    match by_handle {
-        Some(Ok(file)) => {
-            // Deleted, but not yet forgotten.
-            let linked = rustix::fs::fstat(&file).is_ok_and(|stat| stat.st_nlink > 0);
-            return Ok(linked.then_some(file));
+impl Closing<'_> {
+    /// Removes the record, or sets it aside where that would be a guess.
+    fn close(&self, told: Recovered, outcome: Outcome) -> Recovered {
+        let stays = |e: io::Error| format!("its record stays: {e}");
+        match (self.sure, self.options.dry_run) {
+            (Ok(()), true) => told.ended(outcome, ""),
+            (Err(why), true) => told.ended(Outcome::SetAside, why),
+            (Ok(()), false) => match self.journal.remove(self.name) {
+                Ok(()) => told.ended(outcome, ""),
+                Err(e) => told.ended(Outcome::Failed, stays(e)),
+            },
+            (Err(why), false) => match self.journal.set_aside(self.name) {
+                Ok(kept) => {
+                    let kept = kept.display();
+                    let what = format!(
+                        "{why}; the record is kept as {kept}: remove it, or rename it back and recover again where it belongs"
+                    );
+                    told.ended(Outcome::SetAside, what)
+                }
+                Err(e) => told.ended(Outcome::Failed, stays(e)),
+            },
         }
-        Some(Err(e)) if e.raw_os_error() == Some(rustix::io::Errno::STALE.raw_os_error()) => {
-            return Ok(None);
-        }
-        _ => {}
-    }
-    // No handles, or no right to use them: the path must do.
-    let identity =
-        handle::Identity { device: mount.dev, inode: record.inode, generation: record.generation };
-    let found = handle::find(&mount.point, &mount.point.join(&record.path), identity);
-    let found = found.map_err(|_| "its file is not where it was; recover as root")?;
-    let reader = handle::reopen(&found, OFlags::RDONLY | OFlags::NONBLOCK);
-    let generation = reader.and_then(inode::generation).unwrap_or(0);
-    match generation == record.generation {
-        true => Ok(Some(found)),
-        false => Ok(None),
-    }
-}
-
-fn remove(
-    journal: &Journal,
-    name: &OsStr,
-    options: &Options,
-    told: Recovered,
-    outcome: Outcome,
-) -> Recovered {
-    match if options.dry_run { Ok(()) } else { journal.remove(name) } {
-        Ok(()) => told.ended(outcome, ""),
-        Err(e) => told.ended(Outcome::Failed, format!("its record stays: {e}")),
     }
 }
 
 /// A record with its file.
 struct Mending<'a> {
-    journal: &'a Journal,
-    name: &'a OsStr,
+    closing: Closing<'a>,
     record: &'a Record,
     data: &'a [u8],
-    target: &'a OwnedFd,
+    noting: Noting<'a>,
 }
 
 impl Mending<'_> {
-    fn mend(&self, file: &OwnedFd, options: &Options, told: Recovered) -> Recovered {
+    fn mend(&self, told: Recovered) -> Recovered {
+        let options = self.closing.options;
+        let target = self.noting.file;
         // Others are kept out from the first look to the last.
-        let leased = if options.dry_run { None } else { Some(lease(self.target)) };
-        let verdict = judge(self.target, self.record, self.data);
+        let leased = if options.dry_run { None } else { Some(lease(target)) };
+        let verdict = judge(target, self.record, self.data);
         let (missing, changed) = match verdict {
-            Ok(Verdict::Whole) => {
-                return remove(self.journal, self.name, options, told, Outcome::Whole);
-            }
-            Ok(Verdict::Missing(parts)) => match self.modified_later(file) {
-                Ok(false) => (parts, None),
-                Ok(true) => (parts, Some("it was modified after the rewrite".to_owned())),
+            Ok(Verdict::Whole) => return self.closing.close(told, Outcome::Whole),
+            Ok(Verdict::Missing(parts)) => match self.noting.is_ours(self.record) {
+                Ok(true) => (parts, None),
+                Ok(false) => (parts, Some("it was modified after the rewrite".to_owned())),
                 Err(e) => return told.ended(Outcome::Failed, e.to_string()),
             },
             Ok(Verdict::Differs(at)) => {
@@ -285,40 +297,40 @@ impl Mending<'_> {
             }
             Err(e) => return told.ended(Outcome::Failed, e.to_string()),
         };
-        match (changed, options.prefer(&told.path)) {
-            (Some(_), Some(Prefer::File)) => {
-                return remove(self.journal, self.name, options, told, Outcome::Discarded);
-            }
+        // Over data only where somebody has decided that.
+        let over = match (&changed, options.prefer(&told.path)) {
+            (Some(_), Some(Prefer::File)) => return self.closing.close(told, Outcome::Discarded),
             (Some(what), None) => {
                 let what = format!(
                     "{what}; keep it as it is with --prefer file, or put the recorded bytes back with --prefer record"
                 );
                 return told.ended(Outcome::Changed, what);
             }
-            _ => {}
-        }
+            (changed, _) => changed.is_some(),
+        };
         let missing: Vec<ByteRange> =
             missing.iter().map(|part| part.intersect(self.with_data())).collect();
         let bytes = missing.iter().map(|part| part.len()).sum();
-        let told = Recovered { restored_bytes: bytes, ..told };
         let lease = match leased {
-            None => return told.ended(Outcome::WouldRestore, ""),
+            None => {
+                let told = Recovered { restored_bytes: bytes, ..told };
+                return told.ended(Outcome::WouldRestore, "");
+            }
             Some(Ok(lease)) => lease,
             Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => {
                 let what = "another program has it open; end that program, then recover again";
-                return Recovered { restored_bytes: 0, ..told }.ended(Outcome::Unreachable, what);
+                return told.ended(Outcome::Unreachable, what);
             }
             Some(Err(e)) => {
-                return Recovered { restored_bytes: 0, ..told }
-                    .ended(Outcome::Unreachable, format!("cannot be leased: {e}"));
+                return told.ended(Outcome::Unreachable, format!("cannot be leased: {e}"));
             }
         };
-        match self.put_back(file, &missing, lease) {
-            Ok(()) => remove(self.journal, self.name, options, told, Outcome::Restored),
-            Err(e) => {
-                let what = format!("{e}; the record stays, recover again");
-                Recovered { restored_bytes: 0, ..told }.ended(Outcome::Failed, what)
+        match self.put_back(&missing, over, lease) {
+            Ok(()) => {
+                let told = Recovered { restored_bytes: bytes, ..told };
+                self.closing.close(told, Outcome::Restored)
             }
+            Err(e) => told.ended(Outcome::Failed, format!("{e}; the record stays, recover again")),
         }
     }
 
@@ -327,42 +339,49 @@ impl Mending<'_> {
         ByteRange::at(self.record.range.start, self.data.len() as u64)
     }
 
-    fn modified_later(&self, file: &OwnedFd) -> io::Result<bool> {
-        let modified = mtime(self.target)?;
-        let touched = mtime(file)?;
-        Ok(modified != self.record.mtime && modified > (touched.0 + WINDOW_SECONDS, touched.1))
-    }
-
-    fn put_back(&self, file: &OwnedFd, parts: &[ByteRange], lease: Lease) -> io::Result<()> {
-        let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
-        rustix::fs::futimens(file, &Timestamps { last_access: now, last_modification: now })?;
-        rustix::fs::fsync(file)?;
+    fn put_back(&self, parts: &[ByteRange], over: bool, lease: Lease) -> io::Result<()> {
+        let (target, block) = (self.noting.file, self.record.block);
+        limits::allow(self.with_data().end)?;
+        let mut room = Room::take(self.data.len())?;
+        let _undisturbed = Undisturbed::begin();
+        // From here on this boot and this mounting count; durable, so that a power cut leaves no
+        // older note behind newer blocks.
+        self.noting.settled()?;
+        rustix::fs::fsync(self.noting.record)?;
         // As it is found: who moved it last cannot be known.
-        let mut holder = Found { file: self.target, mtime: mtime(self.target)?, lease };
+        let mut holder = Finder { noting: self.noting, mtime: mtime(target)?, lease };
+        room.open();
         for part in parts {
             let from = (part.start - self.record.range.start) as usize;
             let data = &self.data[from..from + part.len() as usize];
-            let block = u64::from(self.record.block.max(1));
-            let whole = part.align_outward(block);
-            put(self.target, whole, data, &mut holder)?;
+            let range = part.align_outward(block.into());
+            if !over && !is_blank(target, range)? {
+                return Err(io::Error::other("somebody writes to it"));
+            }
+            let piece = Piece { range, data, block: block as usize };
+            put(target, piece, &mut room.back, &mut holder)?;
         }
         Ok(())
     }
 }
 
 /// Leaves the time of modification as it was found.
-struct Found<'a> {
-    file: &'a OwnedFd,
+struct Finder<'a> {
+    noting: Noting<'a>,
     mtime: (i64, u32),
     lease: Lease<'a>,
 }
 
-impl Holder for Found<'_> {
+impl Holder for Finder<'_> {
     fn lease(&self) -> &Lease<'_> {
         &self.lease
     }
 
+    fn noting(&self) -> Noting<'_> {
+        self.noting
+    }
+
     fn settle_mtime(&self) -> io::Result<()> {
-        set_mtime(self.file, self.mtime)
+        set_mtime(self.noting.file, self.mtime)
     }
 }

@@ -41,7 +41,8 @@ pub struct Pace {
     /// What moves the data
     #[arg(long, value_enum, default_value_t = EngineArg::Native)]
     engine: EngineArg,
-    /// Keep the records of a rewrite in this directory, not at the top of the file system
+    /// Keep the records of a rewrite in this directory, not at the top of the file system: on ext4,
+    /// XFS, Btrfs or F2FS with write barriers, and where others cannot rename them
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
     /// Also where a power cut may do harm: nothing orders data before the journal (no journal,
@@ -58,7 +59,8 @@ enum EngineArg {
     Native,
     /// Copy, punch, allocate, write again: for file systems without a way of their own, and for
     /// files that nobody has open; keeps a durable copy until all is done, from which
-    /// `fragmend recover` goes on after a crash
+    /// `fragmend recover` goes on after a crash. Never on file systems that take snapshots
+    /// (Btrfs, bcachefs, nilfs2, ZFS), not even with --force
     Rewrite,
 }
 

@@ -6,19 +6,23 @@ use crate::ui::Ui;
 use anyhow::Context;
 use fragmend_apply::engine;
 use fragmend_apply::rewrite::journal::{DIRECTORY, ELSEWHERE};
-use fragmend_apply::rewrite::recover::{Options, Outcome, Prefer, Recovered, recover};
+use fragmend_apply::rewrite::recover::{Options, Outcome, Prefer, Recovered, Serves, recover};
 use fragmend_layout::printable;
 use fragmend_report::recover::RecoverReport;
 use fragmend_report::{Unit, human};
 use fragmend_sys::mounts::{self, Mount};
 use std::collections::HashSet;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Options of `fragmend recover`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The directory that was given to `apply --journal`
+    /// The directory that was given to `apply --journal`. Where copies of the file system are mounted as
+    /// well, nothing is done until PATH names the one that was rewritten. A record of which it is
+    /// not certain that its own file was found is kept as `NAME.record.kept`, exit code 1; renamed
+    /// back it is looked at again
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
     /// Look and tell, change nothing
@@ -53,8 +57,8 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         },
     };
     let (mut records, mut errors) = (Vec::new(), Vec::new());
-    for journal in journals(args, &mounts)? {
-        let done = recover(&journal, &mounts, &options, &mut |record| {
+    for (journal, serves) in journals(args, &mounts)? {
+        let done = recover(&journal, serves, &options, &mut |record| {
             if !ui.json {
                 let _ = writeln!(ui.out(), "{}", line(&record));
             }
@@ -90,31 +94,46 @@ fn local_mounts(paths: &[PathBuf]) -> anyhow::Result<Vec<Mount>> {
     {
         return Err(Usage(why).into());
     }
-    found.retain(|mount| engine::local(mount).is_ok());
+    found.retain(|mount| engine::local(mount).is_ok() && is_on_top(mount));
     let mut seen = HashSet::new();
     found.retain(|mount| seen.insert((mount.dev, mount.root.clone())));
     found.sort_by_key(|mount| (mount.has_option("ro"), mount.root.components().count()));
     Ok(found)
 }
 
-fn journals(args: &Args, mounts: &[Mount]) -> anyhow::Result<Vec<PathBuf>> {
+/// Whether a mount can be reached, and is not hidden by another one at the same place.
+fn is_on_top(mount: &Mount) -> bool {
+    let seen = |m: std::fs::Metadata| m.dev() == mount.dev;
+    // Subvolumes of Btrfs have numbers that the mount table does not show.
+    mount.fs_type == "btrfs" || std::fs::metadata(&mount.point).is_ok_and(seen)
+}
+
+/// The journals to look into, each with the file systems that it may serve: at the top of a mount
+/// that one alone, elsewhere whichever has its name.
+fn journals<'a>(args: &Args, mounts: &'a [Mount]) -> anyhow::Result<Vec<(PathBuf, Serves<'a>)>> {
     let Some(dir) = &args.journal else {
-        return Ok(mounts.iter().map(|m| m.point.join(DIRECTORY)).collect());
+        return Ok(mounts.iter().map(|m| (m.point.join(DIRECTORY), Serves::Itself(m))).collect());
+    };
+    let dir = dir.canonicalize().with_context(|| dir.display().to_string())?;
+    let serves = |path: PathBuf| {
+        let at_top = mounts.iter().find(|m| m.point.join(DIRECTORY) == path);
+        let serves = at_top.map_or(Serves::OneOf(mounts), Serves::Itself);
+        (path, serves)
     };
     let is_journal = |path: &Path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with(ELSEWHERE) || name == DIRECTORY
     };
-    if is_journal(dir) {
-        return Ok(vec![dir.clone()]);
+    if is_journal(&dir) {
+        return Ok(vec![serves(dir)]);
     }
-    let entries = std::fs::read_dir(dir).with_context(|| dir.display().to_string())?;
+    let entries = std::fs::read_dir(&dir).with_context(|| dir.display().to_string())?;
     let names =
         entries.collect::<Result<Vec<_>, _>>().with_context(|| dir.display().to_string())?;
     let mut journals: Vec<_> =
         names.iter().map(|entry| entry.path()).filter(|p| is_journal(p)).collect();
     journals.sort();
-    Ok(journals)
+    Ok(journals.into_iter().map(serves).collect())
 }
 
 fn line(record: &Recovered) -> String {
@@ -130,6 +149,10 @@ fn line(record: &Recovered) -> String {
         Outcome::WouldRestore => format!("{bytes} would be put back at {}", record.offset),
         Outcome::NeverBegun => "an unfinished copy, removed".into(),
         Outcome::FileGone => "deleted meanwhile; its record was removed".into(),
+        Outcome::SetAside if record.restored_bytes > 0 => {
+            format!("{bytes} put back at {}; its RECORD IS KEPT", record.offset)
+        }
+        Outcome::SetAside => "nothing was done; its RECORD IS KEPT".into(),
         Outcome::Discarded => "left as it is; its record was removed".into(),
         Outcome::Changed => "CHANGED MEANWHILE, nothing was done".into(),
         Outcome::Damaged => "RECORD DAMAGED, nothing was done".into(),

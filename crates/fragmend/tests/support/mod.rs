@@ -4,6 +4,7 @@
 
 pub mod btrfs;
 pub mod conformance;
+pub mod records;
 pub mod rewrite;
 
 use fragmend::gather;

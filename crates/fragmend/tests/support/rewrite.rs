@@ -11,11 +11,11 @@ use std::process::{Command, Stdio};
 
 pub const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 
-/// Every step of a rewrite, as the head of `engine/rewrite.rs` numbers them.
+/// Every step of a rewrite, as the head of `engine/rewrite/mod.rs` numbers them.
 pub const STEPS: [&str; 10] = [
     "copied",
-    "sealed",
     "leased",
+    "sealed",
     "punched",
     "allocated",
     "half-written",

@@ -1,14 +1,14 @@
 //! Rewriting in place, with a durable copy first: for file systems that have FIEMAP and can punch
 //! holes, but have no way of their own to move data. Only where it is asked for.
 //!
-//! A range of the file (F) is copied into a record (R) in the journal; then F is leased, compared
-//! with R, punched, allocated anew, written, read back; then R goes. What is on the disk if power
-//! fails or the process is killed after step
+//! A range of the file (F) is copied; then F is leased and compared with the copy, which becomes a
+//! record (R) in the journal; then F is punched, allocated anew, written, read back; then R goes.
+//! What is on the disk if power fails or the process is killed after step
 //!
-//! 1. *copied*: F as it was; an unfinished `.part`. `recover` removes it.
-//! 2. *sealed* (R written, synced, read back, renamed, directory synced): F as it was, and R.
-//!    `recover` finds F whole and removes R. So it does after
-//! 3. *leased*: nobody else has F open, and F still is what R says.
+//! 1. *copied*: F as it was; an unfinished `.part`. `recover` removes it. So it does after
+//! 2. *leased*: nobody else has F open, and F still is what was copied.
+//! 3. *sealed* (R written, synced, read back, renamed, directory synced): F as it was, and R.
+//!    `recover` finds F whole and removes R.
 //! 4. *punched*, 5. *allocated*, 6. *half written*, 7. *written*: each block of the range holds
 //!    its old bytes where it was, or is a hole, or unwritten, or holds the same bytes in its new
 //!    place, whatever of that has reached the disk. `recover` writes the holes and the unwritten
@@ -18,7 +18,16 @@
 //! 10. *removed*: F alone.
 //!
 //! R outlives every instant at which F may lack a byte: it is durable before the punch, and its
-//! removal begins after F was synced and read back.
+//! removal begins after F was synced and read back. That is worth what the file systems promise:
+//! `rewrite/ground.rs` says which are taken.
+//!
+//! F is leased before R is sealed, so that from there to the end of the process every change to F
+//! is ours. Each is noted (`rewrite/note.rs`), which tells `recover` a hole that was left from one that
+//! the owner made afterwards.
+//!
+//! Signals and limits. From the seal to the end of step 10 no signal ends, stops or interrupts this
+//! thread (`sys/signals.rs`), but `SIGKILL` and `SIGSTOP`. Memory and file size are made sure of
+//! before the punch (`rewrite/limits.rs`).
 //!
 //! Space. Between punch and allocation others may take what was freed. Therefore the donor's space
 //! for the range is freed just before, so that at least twice what is needed is free, and a
@@ -27,7 +36,7 @@
 //! as there is space again.
 //!
 //! Who is kept out. The write lease is granted only while nobody else has F open: no reader, no
-//! writer, no mapping, no swap file, no running program. Who opens or truncates F during steps 3
+//! writer, no mapping, no swap file, no running program. Who opens or truncates F during steps 2
 //! to 10, also as root, waits until they are done; who opens it with `O_NONBLOCK` is turned away.
 //! The kernel ends such waiting after `lease-break-time`; a system where that is short is refused.
 //! If a device hangs for so long, who waited may see zeroes, but what it writes then stays: before
@@ -43,10 +52,13 @@ mod probe;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::{Engine, Mover};
+use crate::rewrite::ground;
 use crate::rewrite::journal::{DIRECTORY, ELSEWHERE, Journal};
+use crate::rewrite::note::Session;
 use fragmend_layout::{Skip, SkipReason};
 use fragmend_sys::fs_id::FsId;
-use fragmend_sys::mounts::Mount;
+use fragmend_sys::mounts::{self, Mount};
+use fragmend_sys::signals;
 use mover::Rewriting;
 pub(super) use mover::take as lease;
 use std::cell::{Cell, RefCell};
@@ -74,20 +86,25 @@ impl Rewrite {
     /// # Errors
     /// What is missing, or what to do first.
     pub fn new(mount: &Mount, journal: Option<&Path>) -> Result<Self, String> {
-        super::local(mount)?;
-        probe::probe(&mount.point)?;
+        ground::for_files(mount)?;
+        // A limit of file sizes is an error then, and not the end of the process.
+        signals::no_end_by_file_size().map_err(|e| e.to_string())?;
         let root = std::fs::File::open(&mount.point).map_err(|e| e.to_string())?;
         let fs = FsId::of(&root).map_err(|e| e.to_string())?;
         let journal_path = match journal {
-            Some(dir) => dir.join(format!("{ELSEWHERE}{}", fs.name())),
-            None => mount.point.join(DIRECTORY),
+            Some(dir) => elsewhere(dir, &fs)?,
+            None => {
+                ground::for_records(mount)?;
+                mount.point.join(DIRECTORY)
+            }
         };
+        probe::probe(&mount.point)?;
         let journal = Journal::open(&journal_path).map_err(|e| e.to_string())?;
+        journal.as_ref().map_or(Ok(()), Journal::make_fit).map_err(|e| e.to_string())?;
         let open = journal.as_ref().map(Journal::records).transpose();
         let open = open.map_err(|e| format!("{}: {e}", journal_path.display()))?;
         if let Some(open) = open.filter(|records| !records.is_empty()) {
-            let elsewhere = journal_path.parent().filter(|p| *p != mount.point);
-            let where_to = match elsewhere {
+            let where_to = match journal_path.parent().filter(|p| *p != mount.point) {
                 Some(dir) => format!("--journal {}", dir.display()),
                 None => mount.point.display().to_string(),
             };
@@ -107,7 +124,26 @@ impl Rewrite {
     }
 }
 
+/// The journal of a file system in a directory that was named.
+///
+/// # Errors
+/// Why its records would not be safe there, or could not be told from another file system's.
+fn elsewhere(dir: &Path, fs: &FsId) -> Result<PathBuf, String> {
+    let named = |e: std::io::Error| format!("{}: {e}", dir.display());
+    let dir = dir.canonicalize().map_err(named)?;
+    ground::for_records(&mounts::of_path(&dir).map_err(named)?)?;
+    if fs.uuid == [0; 16] {
+        return Err("this kernel does not tell the file system's UUID, by which its records could be told from others'; leave out --journal".into());
+    }
+    Ok(dir.join(format!("{ELSEWHERE}{}", fs.name())))
+}
+
 impl Shared {
+    /// This boot and these mounts.
+    fn session(&self) -> std::io::Result<Session> {
+        Session::of(std::fs::File::open(&self.journal_path)?, std::fs::File::open(&self.root)?)
+    }
+
     fn journal(&self) -> Result<Rc<Journal>, Skip> {
         let mut journal = self.journal.borrow_mut();
         if journal.is_none() {

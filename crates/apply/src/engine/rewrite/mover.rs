@@ -7,15 +7,19 @@ use super::super::{Mover, primitive};
 use super::Shared;
 use crate::bytes::read_at;
 use crate::point::{Point, reached};
-use crate::rewrite::journal::{Draft, Sealed};
-use crate::rewrite::place::{Holder, lease, mtime, put, set_mtime};
-use crate::rewrite::record::Record;
+use crate::rewrite::draft::{Draft, Sealed};
+use crate::rewrite::limits::{self, Room};
+use crate::rewrite::note::Noting;
+use crate::rewrite::place::{Holder, Piece, lease, mtime, put, set_mtime};
+use crate::rewrite::record::{LONGEST_RANGE, Record, VERSION};
 use fragmend_layout::{ByteRange, ExtentKind, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::handle::{self, Handle};
 use fragmend_sys::inode;
 use fragmend_sys::lease::Lease;
+use fragmend_sys::session::Disk;
+use fragmend_sys::signals::Undisturbed;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -24,10 +28,9 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Longest range that is rewritten at once: its copy is held in memory, too.
-const LONGEST: u64 = 64 << 20;
 /// What new space may need besides the data: blocks of the extent tree.
 const METADATA: u64 = 256 << 10;
+
 /// Rewrites ranges of one file.
 pub(super) struct Rewriting {
     shared: Rc<Shared>,
@@ -58,14 +61,17 @@ impl Rewriting {
     }
 
     fn draft(&self, file: &OpenFile, range: ByteRange) -> Result<Draft, Skip> {
-        if range.len() > LONGEST {
-            let why = format!("a range of {} bytes, at most {LONGEST} are rewritten", range.len());
+        if range.len() > LONGEST_RANGE {
+            let (bytes, most) = (range.len(), LONGEST_RANGE);
+            let why = format!("a range of {bytes} bytes, at most {most} are rewritten");
             return Err(Skip::new(SkipReason::Unsupported, why));
         }
         let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
         let path = handle::path_of(&file.fd).unwrap_or_default();
         let record = Record {
+            version: VERSION,
             fs: self.shared.fs,
+            disk: Disk::of(stat.st_dev),
             inode: stat.st_ino,
             generation: inode::generation(&file.fd).unwrap_or(0),
             // A file system without handles: the path must do.
@@ -94,65 +100,86 @@ impl Rewriting {
         let copied = self.draft.take().filter(|(of, draft)| {
             *of == index && draft.record().range == range && draft.rest() == 0
         });
-        let Some((_, draft)) = copied else {
+        let Some((_, mut draft)) = copied else {
             return Err(Skip::new(SkipReason::Failed, "the range was not copied"));
         };
+        draft.finish().map_err(skip_of)?;
         reached(Point::Copied);
         // The copy was made while the donor held the best place, which goes free now.
         if let Some(stage) = &self.stage {
             stage.release(index).map_err(skip_of)?;
         }
-        let sealed = draft.seal().map_err(skip_of)?;
-        reached(Point::Sealed);
+        let mut room = Room::take(draft.data().len()).map_err(skip_of)?;
+        // What would end this process, or stop it, between hole and bytes, waits until the lease is
+        // given back.
+        let undisturbed = Undisturbed::begin();
         let started = Instant::now();
-        let lease = match take(&file.fd) {
-            Ok(lease) => lease,
-            Err(skip) => return discard(sealed, skip),
-        };
-        let done = self.under_lease(file, sealed, &lease);
+        let lease = take(&file.fd)?;
+        let done = self.under_lease(file, draft, &mut room, &lease);
         self.given_up |= lease.is_wanted();
         drop(lease);
+        drop(undisturbed);
         *held = (*held).max(started.elapsed());
         done
     }
 
-    /// Steps 3 to 10.
-    fn under_lease(&mut self, file: &OpenFile, sealed: Sealed, lease: &Lease) -> Result<(), Skip> {
-        let record = &sealed.record;
-        let range = record.range;
-        let untouched = unchanged(file, &sealed);
+    /// Steps 2 to 10, with everybody else kept out.
+    fn under_lease(
+        &mut self,
+        file: &OpenFile,
+        draft: Draft,
+        room: &mut Room,
+        lease: &Lease,
+    ) -> Result<(), Skip> {
+        unchanged(file, &draft, room)?;
+        reached(Point::Leased);
+        let range = draft.record().range;
+        limits::allow(range.start + draft.data().len() as u64).map_err(skip_of)?;
+        let session = self.shared.session().map_err(skip_of)?;
+        let sealed = draft.seal(&file.fd, session).map_err(skip_of)?;
+        reached(Point::Sealed);
         let began = clock_gettime(ClockId::RealtimeCoarse);
         let mut holder = Rewriter {
-            file: &file.fd,
+            noting: Noting {
+                record: &sealed.file,
+                at: sealed.record.note_start(),
+                file: &file.fd,
+                session,
+            },
             lease,
             began: (began.tv_sec, began.tv_nsec as u32),
-            mtime: record.mtime,
+            mtime: sealed.record.mtime,
             reserve: &mut self.reserve,
             stage: &self.stage,
         };
         let fallocate =
             |how| rustix::fs::fallocate(&file.fd, how, range.start, range.end - range.start);
         // Nothing to allocate yet: whether the file can be allocated at all.
-        let able = untouched.and_then(|()| {
+        let able = holder.noting.change(|| {
             let can = fallocate(FallocateFlags::KEEP_SIZE).map_err(|e| skip_of(e.into()));
             let _ = holder.settle_mtime();
             can
         });
-        if let Err(skip) = able {
+        // From here on nobody gets in for as long as others wait, however slow we were until now.
+        let alone = match lease.is_wanted() {
+            true => Err(Skip::new(SkipReason::Busy, "another program opened it")),
+            false => Ok(()),
+        };
+        let noted = holder.noting.at_it().map_err(skip_of);
+        if let Err(skip) = able.and(noted).and(alone) {
             return discard(sealed, skip);
         }
-        reached(Point::Leased);
-        // From here on nobody gets in for as long as others wait, however slow we were until now.
-        if lease.is_wanted() {
-            return discard(sealed, Skip::new(SkipReason::Busy, "another program opened it"));
-        }
+        let (block, data) = (file.block as usize, &sealed.data);
+        room.open();
         if let Err(e) = fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
-            && unchanged(file, &sealed).is_ok()
+            && holds(file, &sealed.record, data, &mut room.back).is_ok()
         {
             return discard(sealed, skip_of(e.into()));
         }
+        let _ = holder.noting.settled();
         reached(Point::Punched);
-        let mut put = || put(&file.fd, range, &sealed.data, &mut holder);
+        let piece = Piece { range, data, block };
+        let mut put = || put(&file.fd, piece, &mut room.back, &mut holder);
         // Once more where the device refused or answered wrongly.
         if let Err(e) = put().or_else(|_| put()) {
             return Err(self.shared.needs_recovery(format!("it could not be written back: {e}")));
@@ -169,7 +196,7 @@ impl Rewriting {
 
 /// Who writes a range again.
 struct Rewriter<'a> {
-    file: &'a OwnedFd,
+    noting: Noting<'a>,
     lease: &'a Lease<'a>,
     /// When the first step began, on the clock that files have.
     began: (i64, u32),
@@ -184,10 +211,14 @@ impl Holder for Rewriter<'_> {
         self.lease
     }
 
+    fn noting(&self) -> Noting<'_> {
+        self.noting
+    }
+
     fn settle_mtime(&self) -> io::Result<()> {
-        let now = clock_gettime(ClockId::Realtime);
+        let (now, file) = (clock_gettime(ClockId::Realtime), self.noting.file);
         let ours = self.began..=(now.tv_sec, now.tv_nsec as u32);
-        if ours.contains(&mtime(self.file)?) { set_mtime(self.file, self.mtime) } else { Ok(()) }
+        if ours.contains(&mtime(file)?) { set_mtime(file, self.mtime) } else { Ok(()) }
     }
 
     fn make_room(&mut self) -> bool {
@@ -212,19 +243,22 @@ pub(in crate::engine) fn take(file: &OwnedFd) -> Result<Lease<'_>, Skip> {
     })
 }
 
-/// Whether the range is data of this file alone, and the file what its record says.
-fn unchanged(file: &OpenFile, sealed: &Sealed) -> Result<(), Skip> {
-    let Sealed { record, data, .. } = sealed;
-    let changed = |what: &str| Err(Skip::new(SkipReason::Busy, what));
+/// Whether the file is what its record says, as far as its size, its time and the range's bytes tell.
+fn holds(file: &OpenFile, record: &Record, data: &[u8], back: &mut [u8]) -> Result<(), Skip> {
+    let changed = || Err(Skip::new(SkipReason::Busy, "it was written to while it was copied"));
     let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
     if stat.st_size as u64 != record.size || mtime(&file.fd).map_err(skip_of)? != record.mtime {
-        return changed("it was written to while it was copied");
+        return changed();
     }
-    let mut now = vec![0; data.len()];
-    let read = read_at(&file.fd, &mut now, record.range.start).map_err(skip_of)?;
-    if read < data.len() || now != *data {
-        return changed("it was written to while it was copied");
-    }
+    let now = &mut back[..data.len()];
+    let read = read_at(&file.fd, now, record.range.start).map_err(skip_of)?;
+    if read < data.len() || now != data { changed() } else { Ok(()) }
+}
+
+/// Whether the range is data of this file alone, and the file what was copied.
+fn unchanged(file: &OpenFile, draft: &Draft, room: &mut Room) -> Result<(), Skip> {
+    let record = draft.record();
+    holds(file, record, draft.data(), &mut room.back)?;
     // A punch may reach to the end of the page that the file ends in.
     let page = rustix::param::page_size() as u64;
     let wide = ByteRange { end: record.range.end.next_multiple_of(page), ..record.range };

@@ -1,0 +1,154 @@
+//! A copy in the making, and the record that it becomes.
+
+use super::journal::Journal;
+use super::note::{Noting, Session};
+use super::record::{Record, data_checksum};
+use crate::bytes::{read_at, write_at};
+use fragmend_sys::cache;
+use rustix::fs::AtFlags;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+/// A copy in the making; removed when dropped unfinished.
+#[derive(Debug)]
+pub struct Draft {
+    journal: Rc<Journal>,
+    record: Record,
+    file: OwnedFd,
+    part: OsString,
+    sealed: OsString,
+    data: Vec<u8>,
+}
+
+impl Draft {
+    pub(super) fn new(
+        journal: Rc<Journal>,
+        record: Record,
+        file: OwnedFd,
+        part: OsString,
+        sealed: OsString,
+    ) -> Self {
+        Self { journal, record, file, part, sealed, data: Vec::new() }
+    }
+
+    /// The range that is to be copied.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// What was copied so far.
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// Bytes of it that are still to come.
+    pub fn rest(&self) -> u64 {
+        self.record.data_len() - self.data.len() as u64
+    }
+
+    /// Adds the next bytes.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        write_at(&self.file, bytes, self.record.data_start() + self.data.len() as u64)?;
+        self.data.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Makes the bytes durable, and reads them back: what takes long, before others have to wait.
+    ///
+    /// # Errors
+    /// When they are not on the disk as they were written.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.record.data_checksum = data_checksum(&self.data);
+        rustix::fs::fdatasync(&self.file)?;
+        let (start, length) = (self.record.data_start(), self.record.data_len());
+        cache::drop_clean(&self.file, 0..start + length)?;
+        match read_data(&self.file, &self.record)? {
+            Some(data) if data == self.data => Ok(()),
+            _ => Err(other_than_written()),
+        }
+    }
+
+    /// Makes a finished copy a record: with its header, durable, read back, and a note that `file`
+    /// is as it was.
+    ///
+    /// # Errors
+    /// When it cannot be made so: then it is none.
+    pub(crate) fn seal(mut self, file: &OwnedFd, session: Session) -> io::Result<Sealed> {
+        let start = self.record.data_start();
+        write_at(&self.file, &self.record.encode(), 0)?;
+        Noting { record: &self.file, at: self.record.note_start(), file, session }.settled()?;
+        rustix::fs::fsync(&self.file)?;
+        cache::drop_clean(&self.file, 0..start)?;
+        let mut head = vec![0; start as usize];
+        read_at(&self.file, &mut head, 0)?;
+        if Record::decode(&head).as_ref() != Ok(&self.record) {
+            return Err(other_than_written());
+        }
+        let (journal, own) = (Rc::clone(&self.journal), self.file.try_clone()?);
+        rustix::fs::renameat(&journal.dir, &self.part, &journal.dir, &self.sealed)?;
+        let (record, data) = (self.record.clone(), std::mem::take(&mut self.data));
+        let sealed = Sealed { journal, file: own, record, name: self.sealed.clone(), data };
+        if let Err(e) = rustix::fs::fsync(&sealed.journal.dir) {
+            // Nobody has touched the file yet.
+            let _ = sealed.remove();
+            return Err(e.into());
+        }
+        Ok(sealed)
+    }
+}
+
+fn other_than_written() -> io::Error {
+    io::Error::other("the copy is not as it was written")
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // After sealing there is no such name.
+        let _ = rustix::fs::unlinkat(&self.journal.dir, &self.part, AtFlags::empty());
+    }
+}
+
+/// A record of this process; stays unless it is removed.
+#[derive(Debug)]
+pub struct Sealed {
+    journal: Rc<Journal>,
+    /// Its own file.
+    pub file: OwnedFd,
+    name: OsString,
+    /// What it says.
+    pub record: Record,
+    /// Its bytes.
+    pub data: Vec<u8>,
+}
+
+impl Sealed {
+    /// Removes it for good.
+    ///
+    /// # Errors
+    /// As [`Journal::remove`].
+    pub fn remove(self) -> io::Result<()> {
+        self.journal.remove(&self.name)
+    }
+}
+
+/// The bytes of a record's range; `None` when they are not those that were written, or not all
+/// there is.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn read_data(file: &OwnedFd, record: &Record) -> io::Result<Option<Vec<u8>>> {
+    let length = rustix::fs::fstat(file)?.st_size as u64;
+    // Before so much memory is asked for.
+    if record.data_start().checked_add(record.data_len()) != Some(length) {
+        return Ok(None);
+    }
+    let mut data = vec![0; record.data_len() as usize];
+    let read = read_at(file, &mut data, record.data_start())?;
+    let whole = read == data.len() && data_checksum(&data) == record.data_checksum;
+    Ok(whole.then_some(data))
+}

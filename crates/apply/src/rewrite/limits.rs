@@ -1,0 +1,72 @@
+//! What a shell, systemd or cron may have set that would keep this process from finishing what it
+//! has begun: looked at, or taken beforehand, while the file is still whole.
+
+use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
+use std::hint::black_box;
+use std::io;
+
+/// So much time of a processor must be left before the kernel ends the process, in seconds: far
+/// more than a range takes.
+const CPU_SECONDS: u64 = 10;
+
+/// So much of memory and of stack is known to be there when it is needed.
+const SPARE: usize = 1 << 20;
+const STACK: usize = 64 << 10;
+
+/// Whether this process may write up to `end` in a file, and is not about to be ended.
+///
+/// # Errors
+/// The limit, and how to raise it.
+pub(crate) fn allow(end: u64) -> io::Result<()> {
+    if let Some(size) = getrlimit(Resource::Fsize).current.filter(|size| *size < end) {
+        let what =
+            format!("files are limited to {size} bytes here (ulimit -f), the range ends at {end}");
+        return Err(io::Error::other(what));
+    }
+    let used = clock_gettime(ClockId::ProcessCPUTime).tv_sec.unsigned_abs();
+    if let Some(most) = getrlimit(Resource::Cpu).maximum.filter(|most| *most < used + CPU_SECONDS) {
+        let what =
+            format!("this process may use {most} s of a processor (ulimit -t), {used} are used");
+        return Err(io::Error::other(what));
+    }
+    Ok(())
+}
+
+/// Memory that is there for certain: taken while it can still be refused.
+pub(crate) struct Room {
+    /// For reading a range back.
+    pub back: Vec<u8>,
+    spare: Vec<u8>,
+}
+
+impl Room {
+    /// For a range of so many bytes.
+    ///
+    /// # Errors
+    /// When the process may not have so much (`ulimit -v`, `ulimit -d`).
+    pub fn take(bytes: usize) -> io::Result<Self> {
+        Ok(Self { back: filled(bytes)?, spare: filled(SPARE)? })
+    }
+
+    /// Gives the spare part back, for whatever small things need some from here on.
+    pub fn open(&mut self) {
+        touch_stack();
+        self.spare = Vec::new();
+    }
+}
+
+/// Written to, so that the kernel has given it.
+fn filled(bytes: usize) -> io::Result<Vec<u8>> {
+    let mut room = Vec::new();
+    let refused =
+        |_| io::Error::new(io::ErrorKind::OutOfMemory, "no memory for a range (ulimit -v, -d)");
+    room.try_reserve_exact(bytes).map_err(refused)?;
+    room.resize(bytes, 1);
+    Ok(black_box(room))
+}
+
+#[inline(never)]
+fn touch_stack() {
+    black_box([1u8; STACK]);
+}

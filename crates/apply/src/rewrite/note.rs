@@ -1,0 +1,175 @@
+//! How far a rewrite came, noted beside its record: what tells a hole that a rewrite left from one
+//! that somebody made afterwards.
+//!
+//! From the lease to the end of the process every change to the file is the rewrite's own. So
+//! before each change the record is given a note that says "at it", and after each one another that
+//! says how late the file was modified by then. Whoever changes the file's data later gives it
+//! another time of modification, and the note does not know that one. A note has a block of its own in
+//! the record's file, written in place, so that it takes no space, and lies within one sector; the
+//! record's other blocks are never written to again.
+//!
+//! A note is not made durable for its own sake, so it counts word for word only in the boot and the
+//! mounting in which it was made. After a power cut what is left of it may be older than the file.
+//! Then a time of modification is the rewrite's if it lies within [`WINDOW_SECONDS`] of the note,
+//! and before this boot. What cannot be told is counted as somebody's: the record stays, and it is
+//! said. Not seen are a change that puts the time of modification back, and one within a tick of
+//! the file system's clock (a second on an ext4 with inodes of 128 bytes).
+
+use super::place::mtime;
+use super::record::{Record, data_checksum};
+use crate::bytes::{read_at, write_at};
+use fragmend_sys::session;
+use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
+use rustix::time::{ClockId, clock_gettime};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use zerocopy::little_endian::{I64, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// A change that a kill interrupted is over within so many seconds.
+const SLACK_SECONDS: i64 = 10;
+
+/// A rewrite is over within so many seconds after its record was made.
+const WINDOW_SECONDS: i64 = 60;
+
+/// The block's beginning.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+struct Note {
+    boot: [u8; 16],
+    /// The mounts of the record and of the file.
+    mounts: [U64; 2],
+    modified_seconds: I64,
+    modified_nanoseconds: U32,
+    /// 1 while a change is under way.
+    at_it: U32,
+    made_seconds: I64,
+    /// CRC-32C of what comes before it.
+    checksum: U32,
+}
+
+impl Note {
+    fn sum(&self) -> u32 {
+        let bytes = self.as_bytes();
+        data_checksum(&bytes[..bytes.len() - size_of::<U32>()])
+    }
+}
+
+/// This boot, and the mounts that record and file are reached through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Session {
+    boot: [u8; 16],
+    mounts: [u64; 2],
+}
+
+impl Session {
+    /// Now, for the records in this directory and the files below that one.
+    ///
+    /// # Errors
+    /// When the kernel does not tell the boot.
+    pub fn of(records: impl AsFd, files: impl AsFd) -> io::Result<Self> {
+        let mounts = [session::mount_of(records)?, session::mount_of(files)?];
+        Ok(Self { boot: session::boot()?, mounts })
+    }
+
+    /// Whether a note was made in it for certain.
+    fn made(&self, note: &Note) -> bool {
+        let mounts = note.mounts.map(U64::get);
+        self.boot == note.boot && self.mounts == mounts && !mounts.contains(&0)
+    }
+}
+
+/// Notes changes to a file beside its record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Noting<'a> {
+    /// The record's file.
+    pub record: &'a OwnedFd,
+    /// Where in it notes are; one of the first version has none, and its time of modification must do.
+    pub at: Option<u64>,
+    /// The file itself.
+    pub file: &'a OwnedFd,
+    /// Who notes.
+    pub session: Session,
+}
+
+impl Noting<'_> {
+    /// Notes that nothing is under way.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn settled(&self) -> io::Result<()> {
+        self.note(false)
+    }
+
+    /// Notes that a change begins.
+    ///
+    /// # Errors
+    /// As [`settled`](Self::settled).
+    pub fn at_it(&self) -> io::Result<()> {
+        self.note(true)
+    }
+
+    /// Makes a change between two notes. Where one cannot be made, what was done may be taken for
+    /// somebody else's doing later: no reason to end in the middle.
+    pub fn change<T>(&self, change: impl FnOnce() -> T) -> T {
+        let _ = self.at_it();
+        let done = change();
+        let _ = self.settled();
+        done
+    }
+
+    fn note(&self, at_it: bool) -> io::Result<()> {
+        let Some(at) = self.at else {
+            let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+            let times = Timestamps { last_access: now, last_modification: now };
+            return Ok(rustix::fs::futimens(self.record, &times)?);
+        };
+        let (seconds, nanoseconds) = mtime(self.file)?;
+        let mut note = Note {
+            boot: self.session.boot,
+            mounts: self.session.mounts.map(Into::into),
+            modified_seconds: seconds.into(),
+            modified_nanoseconds: nanoseconds.into(),
+            at_it: u32::from(at_it).into(),
+            made_seconds: clock_gettime(ClockId::Realtime).tv_sec.into(),
+            checksum: 0.into(),
+        };
+        note.checksum = note.sum().into();
+        write_at(self.record, note.as_bytes(), at)
+    }
+
+    /// Whether the file was modified by the rewrite alone, as far as its time of modification
+    /// tells.
+    ///
+    /// # Errors
+    /// When times cannot be read.
+    pub fn is_ours(&self, record: &Record) -> io::Result<bool> {
+        let modified = mtime(self.file)?;
+        let Some(at) = self.at else {
+            let touched = mtime(self.record)?;
+            let latest = (touched.0.saturating_add(WINDOW_SECONDS), touched.1);
+            return Ok(modified == record.mtime || modified <= latest);
+        };
+        let mut bytes = [0; size_of::<Note>()];
+        read_at(self.record, &mut bytes, at)?;
+        let note = Note::read_from_bytes(&bytes).ok().filter(|n| n.checksum.get() == n.sum());
+        let Some(note) = note else { return Ok(modified == record.mtime) };
+        let noted = (note.modified_seconds.get(), note.modified_nanoseconds.get());
+        if modified == record.mtime || modified == noted {
+            return Ok(true);
+        }
+        let made = note.made_seconds.get();
+        let within = |seconds: i64| {
+            (made.saturating_sub(1)..=made.saturating_add(seconds)).contains(&modified.0)
+        };
+        Ok(match self.session.made(&note) {
+            true => note.at_it.get() != 0 && within(SLACK_SECONDS),
+            false => {
+                let boot = self.session.boot == note.boot || modified.0 <= session::boot_began();
+                boot && within(WINDOW_SECONDS)
+            }
+        })
+    }
+}

@@ -1,0 +1,83 @@
+//! A hole that somebody made is not a hole that a rewrite left: `fragmend recover` puts nothing back
+//! where the owner has punched after the process ended, as far as the file's times tell.
+
+mod support;
+
+use fragmend_apply::rewrite::record::{Record, data_checksum};
+use fragmend_testbed::file_system::{EXT4, XFS};
+use fragmend_testbed::fragment::is_intact;
+use fragmend_testbed::image::{Image, run};
+use std::ffi::OsStr;
+use std::fs;
+use std::path::Path;
+use support::records::{journal, names};
+use support::rewrite::{killed_at, outcomes, recover};
+use support::{SIZE, fragmented};
+
+/// Bytes of a note before its checksum: boot, two mounts, times.
+const NOTE: usize = 56;
+
+fn punch(file: &Path) {
+    run(
+        "fallocate",
+        ["-p", "-o", "8192", "-l", "65536"].map(OsStr::new).into_iter().chain([file.as_os_str()]),
+    );
+}
+
+/// Recovers, and wants the file as it is and the record as it was.
+fn left_alone(image: &Image, file: &Path, step: &str) {
+    let (before, records) = (fs::read(file).unwrap(), names(&journal(image)));
+    let (told, code) = recover(&[&image.path()]);
+    assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{step}: {told}");
+    let detail = told["records"][0]["detail"].as_str().unwrap();
+    assert!(detail.contains("modified after the rewrite"), "{step}: {detail}");
+    assert_eq!(fs::read(file).unwrap(), before, "{step}");
+    assert_eq!(names(&journal(image)), records, "{step}");
+    // It is the owner's word that counts.
+    let (told, code) = recover(&[&"--prefer=file", &file]);
+    assert_eq!((outcomes(&told), code), (vec!["discarded".to_owned()], 0), "{step}: {told}");
+    assert_eq!(fs::read(file).unwrap(), before, "{step}");
+}
+
+#[test]
+fn loop_a_hole_that_was_made_after_a_kill_stays() {
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        // The file was whole, or half written, or lacked everything.
+        for step in ["sealed", "compared", "half-written", "punched"] {
+            let file = fragmented(&image, step);
+            killed_at(&image, &file, step);
+            punch(&file);
+            left_alone(&image, &file, step);
+        }
+        image.fsck();
+    }
+}
+
+#[test]
+fn loop_a_hole_that_was_made_after_a_reboot_stays() {
+    let image = Image::ext4(320 << 20);
+    for (at, expected) in [(0, "changed"), (16, "restored"), (24, "restored")] {
+        let file = fragmented(&image, "file");
+        killed_at(&image, &file, "half-written");
+        let record = journal(&image).join(&names(&journal(&image))[0]);
+        // As if the note was made in another boot, or under other mounts of this one.
+        let mut bytes = fs::read(&record).unwrap();
+        let note = Record::decode(&bytes).unwrap().note_start().unwrap() as usize;
+        bytes[note + at] ^= 1;
+        let sum = data_checksum(&bytes[note..note + NOTE]);
+        bytes[note + NOTE..note + NOTE + 4].copy_from_slice(&sum.to_le_bytes());
+        fs::write(&record, bytes).unwrap();
+        punch(&file);
+        match expected {
+            // Modified since this boot began: not by a rewrite that ended before.
+            "changed" => left_alone(&image, &file, "another boot"),
+            // In the same boot a file system may have lost its device: what is near enough counts.
+            _ => {
+                let (told, code) = recover(&[&image.path()]);
+                assert_eq!((outcomes(&told), code), (vec![expected.to_owned()], 0), "{told}");
+                assert!(is_intact(&file, SIZE).unwrap());
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What `--engine rewrite` asks of the file systems under it: that of the files must take no
+//! snapshots, that of the records must keep what was synced. Both are refused otherwise, whatever is
+//! asked for, and nothing is touched.
+
+mod support;
+
+use fragmend_sys::shutdown::cut_power;
+use fragmend_testbed::cleanup::{self, Ticket, Undo};
+use fragmend_testbed::file_system::{BTRFS, EXT4, XFS};
+use fragmend_testbed::fragment::is_intact;
+use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::loop_device::LoopDevice;
+use fragmend_testbed::overlay::Overlay;
+use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::tools::extents;
+use rustix::process::Signal;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use support::records::names;
+use support::rewrite::{is_stopped, outcomes, recover, rewrite};
+use support::{SIZE, fragmented};
+
+/// Wants it refused with these words, before anything was touched.
+fn refused(image: &Image, file: &Path, args: &[&dyn AsRef<OsStr>], words: &str) {
+    let before = extents(file);
+    for force in [&[][..], &["--force"]] {
+        let mut command = rewrite(image, file, "");
+        let ended = finish(command.args(args.iter().map(AsRef::as_ref)).args(force));
+        assert_eq!(ended.status.code(), Some(4), "{words}, {force:?}: {ended:?}");
+        assert!(ended.stderr.contains(words), "{words}, {force:?}: {ended:?}");
+        assert_eq!(extents(file), before, "{words}");
+    }
+    assert!(is_intact(file, SIZE).unwrap(), "{words}");
+    assert!(!image.path().join(".fragmend-rewrite").exists(), "{words}");
+}
+
+/// A directory at which something is mounted.
+struct Mounted(PathBuf, #[allow(dead_code)] Ticket);
+
+impl Mounted {
+    fn new(at: PathBuf, args: &[&str]) -> Self {
+        fs::create_dir(&at).unwrap();
+        run("mount", args.iter().map(OsStr::new).chain([at.as_os_str()]));
+        let ticket = cleanup::register(Undo::Mount(at.clone()));
+        Self(at, ticket)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        Undo::Mount(self.0.clone()).run();
+    }
+}
+
+#[test]
+fn loop_a_file_system_with_snapshots_is_refused_whatever_is_asked() {
+    let image = Image::of(&BTRFS, 320 << 20);
+    let file = fragmented(&image, "file");
+    let disk = Image::ext4(64 << 20);
+    refused(&image, &file, &[], "btrfs: it takes snapshots");
+    refused(&image, &file, &[&"--journal", &disk.path()], "btrfs: it takes snapshots");
+    assert_eq!(names(disk.path()), ["lost+found"]);
+}
+
+#[test]
+fn loop_records_are_kept_where_they_outlast_a_power_cut_only() {
+    let image = Image::of(&EXT4, 128 << 20);
+    let file = fragmented(&image, "file");
+    let at = |name: &str| image.scratch().join(name);
+    let journal = |dir: &Path, words: &str| {
+        refused(&image, &file, &[&"--journal", &dir], words);
+        assert!(names(dir).iter().all(|n| !n.starts_with("fragmend")), "{words}");
+    };
+    let shm = tempfile::tempdir_in("/dev/shm").unwrap();
+    journal(shm.path(), "tmpfs: its files lie in memory");
+    journal(&Mounted::new(at("ramfs"), &["-t", "ramfs", "none"]).0, "ramfs: its files lie");
+    let below = Image::ext4(64 << 20);
+    let overlay = Overlay::over(&below);
+    journal(&overlay.merged, "an overlay");
+    drop(overlay);
+    let good = below.path().join("good");
+    fs::create_dir(&good).unwrap();
+    let bound = Mounted::new(at("bound"), &["--bind", good.to_str().unwrap()]);
+    run(
+        "mount",
+        ["-o", "remount,bind,ro"].map(OsStr::new).into_iter().chain([bound.0.as_os_str()]),
+    );
+    journal(&bound.0, "mounted read-only");
+    drop(bound);
+    for (mkfs, options, words) in [
+        (&[][..], "nobarrier", "without write barriers"),
+        (&[], "barrier=0", "without write barriers"),
+        (&[], "data=writeback", "with data=writeback"),
+        (&[], "journal_async_commit,data=writeback", "data=writeback"),
+        (&["-O", "^has_journal"], "", "without a journal"),
+    ] {
+        let disk = Image::ext4_with(32 << 20, mkfs, options);
+        journal(disk.path(), words);
+        // The same for the file's own file system, wherever the records are.
+        if options != "nobarrier" && !mkfs.is_empty() {
+            continue;
+        }
+        let own = Image::ext4_with(64 << 20, mkfs, options);
+        let file = fragmented(&own, "file");
+        refused(&own, &file, &[], words);
+        refused(&own, &file, &[&"--journal", &good], words);
+    }
+    // A kind that nobody knows to keep what was synced.
+    let old = at("old.img");
+    File::create(&old).unwrap().set_len(16 << 20).unwrap();
+    run("mkfs.ext2", [OsStr::new("-q"), old.as_os_str()]);
+    let device = LoopDevice::attach(&old);
+    journal(&Mounted::new(at("old"), &["-t", "ext2", device.node()]).0, "(ext2) that is not known");
+    drop(device);
+    // Where others may rename what is ours.
+    run("chmod", [OsStr::new("0777"), good.as_os_str()]);
+    let ended = finish(rewrite(&image, &file, "").arg("--journal").arg(&good));
+    assert!(ended.stdout.contains("others may rename"), "{ended:?}");
+    run("chmod", [OsStr::new("0755"), good.as_os_str()]);
+    // And one that is fine.
+    finish(rewrite(&image, &file, "").arg("--journal").arg(&good)).expect(&[0, 2]);
+    assert_eq!(extents(&file), 1);
+    assert_eq!(names(&good), [""; 0]);
+}
+
+/// The record and its name are on the journal's disk before anything happens to the file.
+#[test]
+fn loop_a_record_is_on_its_disk_before_the_punch() {
+    for (files, records) in [(&EXT4, &XFS), (&XFS, &EXT4)] {
+        let image = Image::of(files, 320 << 20);
+        let disk = Image::of(records, 320 << 20);
+        let file = fragmented(&image, "file");
+        let mut command = rewrite(&image, &file, "punched=stop");
+        command.arg("--journal").arg(disk.path());
+        let stopped = Running::start(&mut command).wait_until(is_stopped);
+        // The hole is there for good, and of the records what was synced.
+        image.sync();
+        cut_power(File::open(disk.path()).unwrap()).unwrap();
+        stopped.signal(Signal::KILL);
+        stopped.wait();
+        disk.remount();
+        image.remount();
+        assert_eq!(fs::read(&file).unwrap(), vec![0; SIZE as usize]);
+        let args: [&dyn AsRef<OsStr>; 3] = [&"--journal", &disk.path(), &image.path()];
+        let (told, code) = recover(&args);
+        assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
+        assert!(is_intact(&file, SIZE).unwrap(), "{} on {}", records.name, files.name);
+    }
+}
