@@ -2,6 +2,7 @@
 //! reckoned with.
 
 use fragmend_apply::rewrite::record::{BadRecord, Record};
+use std::path::Component;
 
 /// Where the checksum is, in every version.
 const CHECKSUM: std::ops::Range<usize> = 12..16;
@@ -31,6 +32,11 @@ fn check(input: &[u8]) -> bool {
     let (start, length) = (record.data_start(), record.data_len());
     assert!(start <= (HEADER + input.len()).next_multiple_of(4096) as u64);
     assert!(length <= record.size && length <= record.range.len());
+    if record.check(4096).is_ok() {
+        assert!((1..=64 << 20).contains(&record.range.len()) && record.range.start < record.size);
+        assert!(record.range.start % 4096 == 0 && record.range.end % 4096 == 0);
+        assert!(record.path.components().all(|part| matches!(part, Component::Normal(_))));
+    }
     start.checked_add(length).expect("its file has an end");
     let encoded = record.encode();
     assert_eq!(encoded.len() as u64, start);

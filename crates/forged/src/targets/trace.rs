@@ -2,7 +2,9 @@
 //! it was written again.
 
 use crate::bytes::with_file;
-use fragmend_trace::{Event, Existing, Filter, Trace, TraceWriter, is_trace, read, read_meta};
+use fragmend_trace::{
+    Event, Existing, Filter, Meta, SCHEMA_VERSION, Trace, TraceWriter, is_trace, read, read_meta,
+};
 use std::collections::{HashMap, HashSet};
 use tempfile::TempDir;
 
@@ -65,6 +67,7 @@ fn same_again(trace: &Trace) {
             file: file.file,
             offset: a.offset,
             length: a.length,
+            bytes: u64::from(a.length),
             count: a.count,
             pid: 0,
             thread: a.thread,
@@ -77,7 +80,8 @@ fn same_again(trace: &Trace) {
         let events: Vec<Event> = file.accesses.iter().map(event).collect();
         writer.append(&events).expect("room for a few rows");
     }
-    writer.finish(&trace.meta).expect("room for a few rows");
+    let meta = Meta { schema_version: SCHEMA_VERSION, ..trace.meta.clone() };
+    writer.finish(&meta).expect("room for a few rows");
     let again = read(&path, &Filter::default()).expect("what was written is read");
     assert_eq!(again.files.len(), trace.files.len());
     for (again, file) in again.files.iter().zip(&trace.files) {
