@@ -30,7 +30,8 @@ fn check(input: &[u8]) -> bool {
         Err(_) => return false,
     };
     let (start, length) = (record.data_start(), record.data_len());
-    assert!(start <= (HEADER + input.len()).next_multiple_of(4096) as u64);
+    // Head and names, and a block of notes.
+    assert!(start <= (HEADER + input.len()).next_multiple_of(4096) as u64 + 4096);
     assert!(length <= record.size && length <= record.range.len());
     if record.check(4096).is_ok() {
         assert!((1..=64 << 20).contains(&record.range.len()) && record.range.start < record.size);
