@@ -6,7 +6,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 binaries := $(target)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench lab concurrency soak mutate generate check-generated fmt clippy clean
+.PHONY: help build demo test bench lab concurrency soak fuzz mutate waits generate check-generated fmt clippy clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -46,6 +46,10 @@ soak: ## Cut the power 10,000 times while files move, compare every byte (CUTS=,
 	$(CARGO) build --release --bin fragmend --bin soak
 	@scripts/as-root $(binaries)/soak $(if $(CUTS),--cuts $(CUTS)) $(if $(SEED),--seed $(SEED)) $(if $(FLUSHES),--every-flush) \
 		$(foreach bed,$(BED),--bed $(bed))
+
+fuzz: ## Show every parser 10 million made-up inputs (RUNS=, TARGETS=; QUICK=1: 10 seconds each)
+	@scripts/prerequisites fuzz
+	$(if $(QUICK),SECONDS_EACH=10) $(if $(RUNS),RUNS=$(RUNS)) scripts/fuzz $(TARGETS)
 
 mutate: ## Take out each barrier, lease and comparison in turn; a test must fail (ONLY= for some)
 	@scripts/prerequisites test

@@ -2,8 +2,15 @@
 
 use parse_size::Config;
 
+/// With so many digits the parser's sums hold whatever they are; with one more they may wrap.
+const DIGITS: usize = 19;
+
 /// Parses a size in bytes, for clap.
 pub fn bytes(text: &str) -> Result<u64, String> {
+    if text.bytes().filter(u8::is_ascii_digit).count() > DIGITS {
+        // Of all these, the largest numbers of bytes alone are sizes.
+        return text.parse().map_err(|e| format!("{e}; say for example 65536, 512K or 64M"));
+    }
     Config::new()
         .with_binary()
         .parse_size(text)
@@ -18,6 +25,10 @@ mod tests {
     fn suffixes_are_binary() {
         assert_eq!(bytes("64K"), Ok(65536));
         assert_eq!(bytes("1.5G"), Ok(3 << 29));
+        assert_eq!(bytes("18446744073709551615"), Ok(u64::MAX));
+        assert!(
+            bytes("184467440737095516156").is_err() && bytes("1.84467440737095516156").is_err()
+        );
         assert!(bytes("-1").is_err() && bytes("").is_err() && bytes("9x").is_err());
     }
 }

@@ -82,8 +82,8 @@ impl Extent {
     /// Whether `next` goes on exactly where this one ends, in the file and on the device.
     pub fn continues_in(&self, next: &Extent) -> bool {
         self.kind == next.kind
-            && self.logical + self.length == next.logical
-            && (!self.is_placed() || self.physical + self.length == next.physical)
+            && self.logical.checked_add(self.length) == Some(next.logical)
+            && (!self.is_placed() || self.physical.checked_add(self.length) == Some(next.physical))
             && !self.kind.is_encoded()
     }
 }
@@ -158,13 +158,13 @@ impl Layout {
     /// Bytes on the device of what `range` shares with others: what it costs to have it apart.
     pub fn shared_bytes(&self, range: ByteRange) -> u64 {
         let shared = self.within(range).filter(|e| e.kind.is_shared());
-        shared.map(|e| e.physical_end() - e.physical).sum()
+        shared.map(|e| e.physical_end() - e.physical).fold(0, u64::saturating_add)
     }
 
     /// Bytes on the device that the extents in `range` take.
     pub fn stored_bytes(&self, range: ByteRange) -> u64 {
         let addressed = self.within(range).filter(|e| e.kind.is_addressed());
-        addressed.map(|e| e.physical_end() - e.physical).sum()
+        addressed.map(|e| e.physical_end() - e.physical).fold(0, u64::saturating_add)
     }
 
     /// The runs: maximal stretches of addressed data without a hole.

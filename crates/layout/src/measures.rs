@@ -96,23 +96,14 @@ impl Measures {
     }
 }
 
-/// Cuts `range` at multiples of `window` bytes.
-fn windows(range: ByteRange, window: u64) -> impl Iterator<Item = ByteRange> {
-    let mut start = range.start;
-    std::iter::from_fn(move || {
-        if start >= range.end {
-            return None;
-        }
-        let end = ((start / window + 1) * window).min(range.end);
-        let cut = ByteRange { start, end };
-        start = end;
-        Some(cut)
-    })
-}
-
-/// Requests that reading `range` costs where it lies in one piece.
+/// Requests that reading `range` costs where it lies in one piece: it is cut at multiples of the
+/// readahead window, and each part into the largest requests.
 fn requests(range: ByteRange, limits: &DeviceLimits) -> u64 {
-    windows(range, limits.readahead).map(|w| w.len().div_ceil(limits.max_request)).sum()
+    let many = |bytes: u64| bytes.div_ceil(limits.max_request);
+    let (window, length) = (limits.readahead, range.len());
+    let first = (window - range.start % window).min(length);
+    let rest = length - first;
+    many(first) + rest / window * many(window) + many(rest % window)
 }
 
 /// A maximal stretch of data without a hole, as far as it has been seen.

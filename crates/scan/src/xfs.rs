@@ -131,7 +131,8 @@ impl Map {
         for mapped in self.extents[first..].iter().take_while(|e| e.owner == number) {
             let kind =
                 if mapped.length & 1 == 1 { ExtentKind::Unwritten } else { ExtentKind::Data };
-            let (logical, physical, length) = (mapped.offset, mapped.physical, mapped.length & !1);
+            let (logical, physical) = (mapped.offset, mapped.physical);
+            let length = (mapped.length & !1).min(u64::MAX - logical);
             layout.push(Extent { logical, physical, length, kind });
         }
         Some(layout)

@@ -74,6 +74,7 @@ fn search(
             return Err(io::Error::last_os_error());
         }
         // Each item: `struct btrfs_ioctl_search_header` of 32 bytes, then its data.
+        let asked = (object, offset);
         let mut rest = &search.found[..];
         for _ in 0..search.items {
             let Some((header, after)) = rest.split_at_checked(32) else { break };
@@ -89,12 +90,15 @@ fn search(
             (object, offset) = match found.cmp(&kind) {
                 std::cmp::Ordering::Less => (object, 0),
                 std::cmp::Ordering::Equal if offset < u64::MAX => (object, offset + 1),
-                _ => (object + 1, 0),
+                _ => (object.saturating_add(1), 0),
             };
             rest = behind;
         }
         if search.items == 0 || object >= wanted.objects.end {
             return Ok(());
+        }
+        if (object, offset) <= asked {
+            return Err(crate::no_progress());
         }
     }
 }
@@ -198,7 +202,7 @@ pub fn compressed(file: impl AsFd, inode: u64, range: Range<u64>) -> io::Result<
     let wanted = Wanted {
         tree: ITS_OWN_TREE,
         kind: EXTENT_DATA,
-        objects: inode..inode + 1,
+        objects: inode..inode.saturating_add(1),
         offsets: range.start.saturating_sub(LONGEST)..range.end,
     };
     search(file, &wanted, |_, logical, data| {

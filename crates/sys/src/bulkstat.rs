@@ -106,6 +106,9 @@ pub fn each(
         if inodes.is_empty() || !inodes.iter().all(&mut visit) {
             return Ok(());
         }
+        if found.inode <= from {
+            return Err(crate::no_progress());
+        }
         from = found.inode;
     }
 }

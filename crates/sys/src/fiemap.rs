@@ -135,6 +135,7 @@ impl Fiemap {
                 return Err(io::Error::last_os_error());
             }
             sync = false;
+            let asked = start;
             let got = (request.mapped as usize).min(PAGE_EXTENTS);
             let mut last = got == 0;
             for e in &request.extents[..got] {
@@ -154,6 +155,9 @@ impl Fiemap {
             }
             if last || got < PAGE_EXTENTS {
                 break;
+            }
+            if start == asked {
+                return Err(crate::no_progress());
             }
         }
         Ok(())

@@ -90,7 +90,15 @@ pub fn each(file: impl AsFd, mut visit: impl FnMut(&Stretch)) -> io::Result<()> 
         unsafe { ioctl(file.as_fd(), FS_IOC_GETFSMAP, &raw mut *request) }?;
         let found = &request.stretches[..(request.given as usize).min(MANY)];
         found.iter().for_each(&mut visit);
+        let goes_on = |before: &Stretch, last: &Stretch| {
+            let place = |s: &Stretch| (s.device, s.physical);
+            // What is shared comes once for each owner.
+            let same = (before.owner, before.offset, before.flags)
+                == (last.owner, last.offset, last.flags);
+            place(last) > place(before) || place(last) == place(before) && !same
+        };
         match found.last() {
+            Some(last) if !goes_on(&request.from, last) => return Err(crate::no_progress()),
             // The kernel goes on behind the last one.
             Some(last) if last.flags & flags::LAST == 0 => request.from = *last,
             _ => return Ok(()),

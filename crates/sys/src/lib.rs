@@ -61,3 +61,8 @@ pub mod signals;
 pub mod swapext;
 pub mod users;
 pub mod xfs;
+
+/// That the kernel's answers do not go forward: who went on asking would ask for ever.
+fn no_progress() -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::InvalidData, "the file system's answers go in circles")
+}

@@ -40,8 +40,12 @@ impl Mount {
 
 /// All mounts that this process sees, in mount order.
 pub fn all() -> io::Result<Vec<Mount>> {
-    let text = std::fs::read("/proc/self/mountinfo")?;
-    Ok(text.split(|b| *b == b'\n').filter_map(parse_line).collect())
+    Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
+}
+
+/// Those that such a text names; lines that are none are left out.
+pub fn parse(text: &[u8]) -> Vec<Mount> {
+    text.split(|b| *b == b'\n').filter_map(parse_line).collect()
 }
 
 /// Of the mounts of a device the one to work through: writable before read-only, then the one

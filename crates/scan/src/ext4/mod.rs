@@ -58,6 +58,14 @@ impl Bulk {
         }
         let device =
             fs.open_device().map_err(|e| format!("its block device cannot be read ({e})"))?;
+        Self::on(device, fs.dev)
+    }
+
+    /// The same for any file that holds an ext4; `dev` is the device number of its files.
+    ///
+    /// # Errors
+    /// Why not, in words for a person.
+    pub fn on(device: File, dev: u64) -> Result<Self, String> {
         // What is wanted is announced; the kernel's own guesses would only read more.
         let _ = rustix::fs::fadvise(&device, 0, None, Advice::Random);
         let mut bytes = [0; 1024];
@@ -66,7 +74,7 @@ impl Bulk {
             .map_err(|e| format!("its super block cannot be read ({e})"))?;
         let sb = Superblock::parse(&bytes)?;
         let tables = sb.inode_tables(&device)?;
-        Ok(Self { device, dev: fs.dev, sb, tables })
+        Ok(Self { device, dev, sb, tables })
     }
 
     /// Working space for one thread.

@@ -157,7 +157,7 @@ impl Superblock {
         let fits = block > self.first_data_block
             && block.checked_add(bytes.div_ceil(self.block_bytes))? <= self.blocks;
         let used = le16(descriptor, 0x12)? & GROUP_INODE_UNINIT == 0;
-        (fits && used).then_some(block * self.block_bytes)
+        (fits && used).then(|| block * self.block_bytes)
     }
 
     /// The block that holds the descriptors `nr * per_block ..`.

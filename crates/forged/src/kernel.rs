@@ -1,0 +1,200 @@
+//! Answers of a kernel that nobody has. [`answering`] makes every `ioctl(2)` of this thread be
+//! answered out of the fuzzer's bytes: the linker takes this function for the C library's, so
+//! that `fragmend-sys` is tried as it is, its `unsafe` lines and its loops over many answers too.
+//!
+//! An answer begins with a byte that says how it goes: an error, nothing more, or elements as the
+//! input has them, with their count or a wrong one. Once the input is used up, the last answer comes again
+//! and again, or there is nothing more to tell: either way a caller must come to an end.
+
+use crate::bytes::Bytes;
+use std::cell::RefCell;
+use std::ffi::{c_int, c_ulong, c_void};
+
+/// What the kernel writes, or an error.
+type Answer = Result<Written, c_int>;
+
+/// What the kernel writes.
+#[derive(Clone, Default)]
+struct Written {
+    /// Into the field that counts the elements.
+    count: u32,
+    /// Into the field that says where to go on.
+    next: u64,
+    /// Into the room for elements, or the whole structure where there are none.
+    bytes: Vec<u8>,
+}
+
+struct Forged<'a> {
+    bytes: Bytes<'a>,
+    last: Answer,
+    again: bool,
+    calls: usize,
+    most: usize,
+}
+
+thread_local! {
+    static FORGED: RefCell<Option<Forged<'static>>> = const { RefCell::new(None) };
+}
+
+/// The errors that the kernel gives most.
+const ERRORS: [c_int; 8] = [
+    libc::EPERM,
+    libc::EIO,
+    libc::ENOTTY,
+    libc::EOPNOTSUPP,
+    libc::EINVAL,
+    libc::ENOENT,
+    libc::EAGAIN,
+    libc::EFAULT,
+];
+
+/// Where the kernel may write in the structure that a request takes. All figures are bytes.
+struct Shape {
+    /// Where elements begin; everything before it is left as it is, but for the fields below.
+    start: usize,
+    /// Room from there on.
+    room: usize,
+    /// Length of an element.
+    element: usize,
+    /// Where their count goes.
+    count: Option<usize>,
+    /// Where it says where to go on.
+    next: Option<usize>,
+}
+
+/// # Safety
+/// `arg` is what `request` takes.
+unsafe fn shape(request: c_ulong, arg: *const c_void) -> Shape {
+    // SAFETY: the caller announces its room in these structures at this place.
+    let u32_at = |at: usize| unsafe { arg.byte_add(at).cast::<u32>().read_unaligned() as usize };
+    let list = |start, element, room, count| Shape {
+        start,
+        room,
+        element,
+        count: Some(count),
+        next: None,
+    };
+    match request & 0xFFFF_FFFF {
+        // FS_IOC_FIEMAP: fm_extent_count, fm_mapped_extents.
+        0xC020_660B => list(32, 56, 56 * u32_at(24), 20),
+        // FS_IOC_GETFSMAP: fmh_count, fmh_entries.
+        0xC0C0_583B => list(192, 64, 64 * u32_at(8), 12),
+        // XFS_IOC_BULKSTAT: icount, ocount, ino.
+        0x8040_587F => Shape { next: Some(0), ..list(64, 192, 192 * u32_at(12), 16) },
+        // BTRFS_IOC_TREE_SEARCH: nr_items; items of any length.
+        0xD000_9411 => list(104, 32 + 53, 4096 - 104, 64),
+        // FS_IOC_GETFLAGS and FS_IOC_GETVERSION announce a long and write an int.
+        0x8008_6601 | 0x8008_7601 => {
+            Shape { start: 0, room: 4, element: 4, count: None, next: None }
+        }
+        // The rest says how much it writes, if it writes at all.
+        other => {
+            let size = if other >> 31 == 1 { (other >> 16 & 0x3FFF) as usize } else { 0 };
+            Shape { start: 0, room: size, element: size, count: None, next: None }
+        }
+    }
+}
+
+impl Forged<'_> {
+    /// The next answer to a request.
+    fn next(&mut self, shape: &Shape) -> Answer {
+        self.calls += 1;
+        assert!(self.calls <= self.most, "asked {} times without an end", self.calls);
+        if self.bytes.is_empty() {
+            return if self.again { self.last.clone() } else { Ok(Written::default()) };
+        }
+        let how = self.bytes.u8();
+        self.last = match how {
+            0..8 => Err(ERRORS[usize::from(how)]),
+            8..16 => Ok(Written::default()),
+            _ => Ok(self.written(how, shape)),
+        };
+        self.last.clone()
+    }
+
+    fn written(&mut self, how: u8, shape: &Shape) -> Written {
+        let has = |bit: u8| how & bit != 0;
+        if shape.count.is_none() {
+            let bytes = self.bytes.up_to(shape.room).to_vec();
+            return Written { bytes, ..Written::default() };
+        }
+        let next = if shape.next.is_some() { self.bytes.u64() } else { 0 };
+        let many = usize::from(self.bytes.u8());
+        let mut bytes = self.bytes.up_to((many * shape.element).min(shape.room)).to_vec();
+        // A full page is hundreds of elements: the last one again, as often as there is room.
+        if has(1) && bytes.len() >= shape.element {
+            let last = bytes[bytes.len() - shape.element..].to_vec();
+            while bytes.len() + shape.element <= shape.room {
+                bytes.extend(&last);
+            }
+        }
+        let honest = bytes.len().div_ceil(shape.element) as u32;
+        let count = if has(2) { self.bytes.u32() } else { honest };
+        Written { count, next, bytes }
+    }
+}
+
+/// Runs `program` over a kernel that answers out of `input`, and gives what it gave and how often it
+/// asked.
+///
+/// # Panics
+/// When it asks without an end.
+pub fn answering<R>(input: &[u8], program: impl FnOnce() -> R) -> (R, usize) {
+    struct Over;
+    impl Drop for Over {
+        fn drop(&mut self) {
+            FORGED.with_borrow_mut(|forged| *forged = None);
+        }
+    }
+    let mut bytes = Bytes::new(input);
+    let again = bytes.u8() & 1 == 1;
+    // SAFETY: it is gone before `input` is, whatever happens to `program`.
+    let bytes: Bytes<'static> = unsafe { std::mem::transmute(bytes) };
+    let forged =
+        Forged { bytes, last: Ok(Written::default()), again, calls: 0, most: input.len() + 64 };
+    FORGED.with_borrow_mut(|slot| *slot = Some(forged));
+    let _over = Over;
+    let result = program();
+    let calls = FORGED.with_borrow(|forged| forged.as_ref().map_or(0, |forged| forged.calls));
+    (result, calls)
+}
+
+/// In place of the C library's.
+///
+/// # Safety
+/// As of `ioctl(2)`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) -> c_int {
+    let answer = FORGED.with_borrow_mut(|forged| {
+        let forged = forged.as_mut()?;
+        // SAFETY: as the caller promises.
+        let shape = unsafe { shape(request, arg) };
+        Some((forged.next(&shape), shape))
+    });
+    match answer {
+        // SAFETY: as the caller promises.
+        None => unsafe { libc::syscall(libc::SYS_ioctl, fd, request, arg) as c_int },
+        Some((Ok(answer), shape)) => {
+            let (count, next) = (shape.count, shape.next);
+            // SAFETY: fields of the structure, and no more behind them than the caller has room for.
+            unsafe {
+                let room = arg.byte_add(shape.start).cast::<u8>();
+                // It may have been given to another request first.
+                let many = answer.bytes.len().min(shape.room);
+                room.copy_from_nonoverlapping(answer.bytes.as_ptr(), many);
+                if let Some(at) = count {
+                    arg.byte_add(at).cast::<u32>().write_unaligned(answer.count);
+                }
+                if let Some(at) = next {
+                    arg.byte_add(at).cast::<u64>().write_unaligned(answer.next);
+                }
+            }
+            0
+        }
+        Some((Err(error), _)) => {
+            // SAFETY: this thread's own.
+            unsafe { *libc::__errno_location() = error };
+            -1
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The promises, parser by parser.
+
+pub mod ext4;
+pub mod ioctls;
+pub mod layout;
+pub mod plan;
+pub mod record;
+pub mod text;
+pub mod toml;
+pub mod trace;
