@@ -6,7 +6,7 @@ target := $(or $(CARGO_TARGET_DIR),target)
 binaries := $(target)/release
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test bench lab concurrency soak generate check-generated fmt clippy clean
+.PHONY: help build demo test bench lab concurrency waits soak generate check-generated fmt clippy clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
@@ -40,6 +40,11 @@ concurrency: ## Print how long programs wait while their files are moved (QUICK=
 	@scripts/prerequisites test
 	$(CARGO) build --release --bin fragmend --bin concurrency
 	@scripts/as-root $(binaries)/concurrency $(if $(QUICK),--quick)
+
+waits: ## Print how long others wait beside moves on a slow disk and in little memory
+	@scripts/prerequisites test
+	$(CARGO) build --release --bin fragmend --bin waits
+	@scripts/as-root $(binaries)/waits
 
 soak: ## Cut the power 10,000 times while files move, compare every byte (CUTS=, SEED=, BED=, FLUSHES=1)
 	@scripts/prerequisites soak
