@@ -41,6 +41,11 @@ concurrency: ## Print how long programs wait while their files are moved (QUICK=
 	$(CARGO) build --release --bin fragmend --bin concurrency
 	@scripts/as-root $(binaries)/concurrency $(if $(QUICK),--quick)
 
+waits: ## Print how long others wait beside moves on a slow disk and in little memory
+	@scripts/prerequisites test
+	$(CARGO) build --release --bin fragmend --bin waits
+	@scripts/as-root $(binaries)/waits
+
 soak: ## Cut the power 10,000 times while files move, compare every byte (CUTS=, SEED=, BED=, FLUSHES=1)
 	@scripts/prerequisites soak
 	$(CARGO) build --release --bin fragmend --bin soak

@@ -45,7 +45,6 @@ use fragmend_layout::{
 };
 use fragmend_scan::fiemap;
 use fragmend_sys::btrfs::{self, Compressed, Compression};
-use fragmend_sys::cache;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::{self, flags};
 use fragmend_sys::lease::Lease;
@@ -57,11 +56,6 @@ use std::time::Instant;
 /// Bytes that are written anew in one call: as many as the kernel does under one lock, and a multiple
 /// of what one compressed extent holds.
 const STEP: u64 = 256 << 10;
-
-/// As far as Btrfs reads ahead (`sb->s_bdi->ra_pages`, fs/btrfs/disk-io.c).
-const READAHEAD: u64 = 4 << 20;
-/// So often some of that is brought in before a step, where it does not stay.
-const ROUNDS: u64 = 2 * READAHEAD / STEP;
 
 /// Compresses ranges of one file anew.
 pub(super) struct Compressing {
@@ -77,8 +71,6 @@ pub(super) struct Compressing {
     /// A mark of the kernel's that could not be taken away was told.
     told: bool,
     staged: Vec<Staged>,
-    /// How often something was brought in for the step in hand.
-    rounds: u64,
     pages: Pages,
 }
 
@@ -119,7 +111,6 @@ impl Compressing {
             changed,
             told: false,
             staged: Vec::new(),
-            rounds: 0,
             pages: Pages::default(),
         }
     }
@@ -149,17 +140,13 @@ impl Compressing {
         done: &mut Relocated,
     ) -> Result<(), Skip> {
         let Staged { range, stretches, .. } = &self.staged[index];
-        let Some(stretch) = stretches.iter().find(|s| s.range.end > from) else {
+        let last = stretches.last().map_or(0, |last| last.range.end);
+        let Some(stretch) = stretches.iter().find(|s| s.range.end > from).copied() else {
             done.passed = range.end - from;
             return Ok(());
         };
         let start = stretch.range.start.max(from);
         let step = ByteRange::at(start, STEP).intersect(stretch.range);
-        if self.rounds < ROUNDS && !self.is_there_ahead(file, step)? {
-            self.rounds += 1;
-            return Ok(()); // and who calls looks after pace and Ctrl-C
-        }
-        self.rounds = 0;
         // What is missing the kernel would read page by page, with the file locked.
         self.pages.hold(&[(&file.fd, step)])?;
         reached(Point::Filled);
@@ -169,25 +156,8 @@ impl Compressing {
         reached(Point::Moved);
         (done.moved, done.passed) = (step.len(), start - from);
         done.by = Some(primitive::BTRFS_DEFRAG);
-        let is_last = stretches.last().is_some_and(|last| last.range.end == step.end);
         self.staged[index].moved = true;
-        if is_last { self.look_at(file, index, done) } else { Ok(()) }
-    }
-
-    /// The call reads ahead as far as Btrfs does for anybody, all at once. So that is brought in before,
-    /// a part at a time; whether it is all there.
-    fn is_there_ahead(&mut self, file: &OpenFile, step: ByteRange) -> Result<bool, Skip> {
-        let all = ByteRange { start: step.start, end: file.size()?.min(step.start + READAHEAD) };
-        let mut at = all.start;
-        while at < all.end {
-            let part = ByteRange::at(at, STEP).intersect(all);
-            if !cache::is_resident(&file.fd, part.start..part.end).unwrap_or(true) {
-                self.pages.bring_in(&file.fd, part).map_err(skip_of)?;
-                return Ok(part.end == all.end);
-            }
-            at = part.end;
-        }
-        Ok(true)
+        if step.end == last { self.look_at(file, index, done) } else { Ok(()) }
     }
 
     /// Looks at what has become of a range.
