@@ -2,7 +2,6 @@
 //! does not answer it.
 
 use crate::slow::{Gate, Hold};
-use fragmend_sys::mapping::Mapping;
 use fragmend_testbed::process::Running;
 use fragmend_testbed::random::Random;
 use fragmend_testbed::replay::Aligned;
@@ -119,6 +118,8 @@ fn begin(way: Way, path: &Path, at: u64, bytes: &[u8]) -> Writer {
     let engine = match way {
         Way::Uring => "io_uring",
         Way::Libaio => "libaio",
+        // Not in this process: see `crate::session::start`.
+        Way::Mapped => "mmap",
         _ => {
             let (path, bytes) = (path.to_owned(), bytes.to_vec());
             return Writer::Thread(std::thread::spawn(move || write(way, &path, at, &bytes)));
@@ -126,7 +127,8 @@ fn begin(way: Way, path: &Path, at: u64, bytes: &[u8]) -> Writer {
     };
     let digits: String = bytes[..PATTERN].iter().map(|byte| format!("{byte:02x}")).collect();
     let mut command = Command::new("fio");
-    command.args(["--name=one", "--rw=write", "--bs=4k", "--size=4k", "--direct=1", "--iodepth=4"]);
+    command.args(["--name=one", "--rw=write", "--bs=4k", "--size=4k", "--iodepth=4"]);
+    command.arg(if way == Way::Mapped { "--direct=0" } else { "--direct=1" });
     command.args(["--overwrite=1", "--fallocate=none", "--end_fsync=1", "--output=/dev/null"]);
     command.arg(format!("--ioengine={engine}")).arg(format!("--offset={at}"));
     command.arg(format!("--buffer_pattern=0x{digits}"));
@@ -141,12 +143,6 @@ fn write(way: Way, path: &Path, at: u64, bytes: &[u8]) {
     let mut how = File::options();
     how.read(true).write(true).custom_flags(flags.bits().cast_signed());
     let file = how.open(path).expect("a file to write to");
-    if way == Way::Mapped {
-        let size = file.metadata().expect("its size").len();
-        let mut mapping = Mapping::new(&file, size as usize).expect("a mapping");
-        mapping.write(at as usize, bytes);
-        return mapping.sync().expect("msync");
-    }
     let mut buffer = Aligned::new(bytes.len());
     buffer.bytes().copy_from_slice(bytes);
     file.write_all_at(buffer.bytes(), at).expect("a write");

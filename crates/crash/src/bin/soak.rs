@@ -7,6 +7,7 @@ use fragmend_crash::cut::Cut;
 use fragmend_crash::marks::Marks;
 use fragmend_crash::record::{Recording, record};
 use fragmend_crash::replay;
+use fragmend_crash::session::{self, Nodes};
 use fragmend_crash::soak::Row;
 use fragmend_crash::{files::FileOf, load};
 use fragmend_testbed::bench::markdown;
@@ -46,6 +47,17 @@ enum Verb {
         bed: &'static Bed,
         seed: u64,
         dir: PathBuf,
+    },
+    /// What is done on a disk while it is recorded, by another process than the one that serves it
+    #[command(hide = true)]
+    Session {
+        #[arg(value_parser = row)]
+        bed: &'static Bed,
+        seed: u64,
+        dir: PathBuf,
+        disk: PathBuf,
+        marks: PathBuf,
+        second: Option<PathBuf>,
     },
     /// Looks at cuts of a recording; in a guest
     #[command(hide = true)]
@@ -115,6 +127,10 @@ fn carry_out(verb: Verb, this: &Path) {
             let files: Vec<FileOf> = serde_json::from_slice(&read(&files)).expect("files");
             let marks = Marks::open(&marks).expect("a place for marks");
             load::run(&root, &files, seed, &marks, data_syncs);
+        }
+        Verb::Session { bed, seed, dir, disk, marks, second } => {
+            let nodes = Nodes { disk: &disk, second: second.as_deref(), marks: &marks };
+            session::run(bed, seed, &dir, nodes, this);
         }
         Verb::Record { bed, seed, dir } => drop(record(bed, seed, &dir, this)),
         Verb::Check { recording, cuts } => {
