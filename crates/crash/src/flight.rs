@@ -8,6 +8,7 @@ use fragmend_testbed::random::Random;
 use fragmend_testbed::replay::Aligned;
 use rustix::fs::OFlags;
 use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -61,18 +62,19 @@ impl Writer {
 }
 
 impl Flight {
-    /// Begins a write of one block somewhere in a file of so many bytes.
+    /// Begins a write of one block somewhere in a file of so many bytes. `soak` is the program that
+    /// stores to a mapping.
     ///
     /// # Panics
     /// When it cannot be begun.
-    pub fn begin(gate: &Gate, way: Way, path: &Path, bytes: u64, seed: u64) -> Self {
+    pub fn begin(gate: &Gate, way: Way, path: &Path, bytes: u64, seed: u64, soak: &Path) -> Self {
         let mut random = Random::new(seed);
         let at = random.below(bytes / BLOCK) * BLOCK;
         let pattern: Vec<u8> = (0..PATTERN / 8).flat_map(|_| random.bits().to_le_bytes()).collect();
         let head = pattern[..16].to_vec();
         let hold = gate.hold(move |r| r.brings(&head));
         let bytes = pattern.repeat(BLOCK as usize / PATTERN);
-        let writer = begin(way, path, at, &bytes);
+        let writer = begin(way, path, at, &bytes, soak);
         Self { hold, writer, at, bytes }
     }
 
@@ -115,10 +117,19 @@ impl Landing {
     }
 }
 
-fn begin(way: Way, path: &Path, at: u64, bytes: &[u8]) -> Writer {
+fn begin(way: Way, path: &Path, at: u64, bytes: &[u8], soak: &Path) -> Writer {
     let engine = match way {
         Way::Uring => "io_uring",
         Way::Libaio => "libaio",
+        Way::Mapped => {
+            // Not in this process: see `crate::session::start`.
+            let mut command = Command::new(soak);
+            command.arg("store").arg(path).arg(at.to_string()).stdin(Stdio::piped());
+            let mut child = Running::start(command.stderr(Stdio::piped()));
+            let mut to = child.child().stdin.take().expect("its input");
+            to.write_all(bytes).expect("it listens");
+            return Writer::Child(child);
+        }
         _ => {
             let (path, bytes) = (path.to_owned(), bytes.to_vec());
             return Writer::Thread(std::thread::spawn(move || write(way, &path, at, &bytes)));
@@ -126,7 +137,8 @@ fn begin(way: Way, path: &Path, at: u64, bytes: &[u8]) -> Writer {
     };
     let digits: String = bytes[..PATTERN].iter().map(|byte| format!("{byte:02x}")).collect();
     let mut command = Command::new("fio");
-    command.args(["--name=one", "--rw=write", "--bs=4k", "--size=4k", "--direct=1", "--iodepth=4"]);
+    command.args(["--name=one", "--rw=write", "--bs=4k", "--size=4k", "--iodepth=4"]);
+    command.arg("--direct=1");
     command.args(["--overwrite=1", "--fallocate=none", "--end_fsync=1", "--output=/dev/null"]);
     command.arg(format!("--ioengine={engine}")).arg(format!("--offset={at}"));
     command.arg(format!("--buffer_pattern=0x{digits}"));
@@ -141,12 +153,6 @@ fn write(way: Way, path: &Path, at: u64, bytes: &[u8]) {
     let mut how = File::options();
     how.read(true).write(true).custom_flags(flags.bits().cast_signed());
     let file = how.open(path).expect("a file to write to");
-    if way == Way::Mapped {
-        let size = file.metadata().expect("its size").len();
-        let mut mapping = Mapping::new(&file, size as usize).expect("a mapping");
-        mapping.write(at as usize, bytes);
-        return mapping.sync().expect("msync");
-    }
     let mut buffer = Aligned::new(bytes.len());
     buffer.bytes().copy_from_slice(bytes);
     file.write_all_at(buffer.bytes(), at).expect("a write");
@@ -154,4 +160,17 @@ fn write(way: Way, path: &Path, at: u64, bytes: &[u8]) {
         Way::Buffered => file.sync_data().expect("fdatasync"),
         _ => file.sync_all().expect("fsync"),
     }
+}
+
+/// Stores what standard input gives to a file through a mapping, and makes it durable.
+///
+/// # Errors
+/// When the system refuses.
+pub fn store(path: &Path, at: u64) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    io::stdin().read_to_end(&mut bytes)?;
+    let file = File::options().read(true).write(true).open(path)?;
+    let mut mapping = Mapping::new(&file, file.metadata()?.len() as usize)?;
+    mapping.write(at as usize, &bytes);
+    mapping.sync()
 }

@@ -58,7 +58,9 @@ pub struct Life<'a> {
     marks: &'a Marks,
     /// Whether what is synced without its metadata is promised to be there.
     data_syncs: bool,
-    _open: Vec<File>,
+    /// Files that are held to the end: then all that is done is to overwrite them, and to sync that
+    /// without metadata.
+    open: Vec<File>,
     /// What came of it.
     pub lived: Lived,
 }
@@ -107,7 +109,7 @@ impl<'a> Life<'a> {
         let open = |file: &Living| File::open(&file.path).expect("a file of the run");
         let open = files.iter().filter(|_| bed.keeps_open).map(open).collect();
         let (data_syncs, lived) = (bed.data_syncs, Lived::default());
-        Self { root, files, random, marks, data_syncs, _open: open, lived }
+        Self { root, files, random, marks, data_syncs, open, lived }
     }
 
     /// Does something to one of these files, if there is any.
@@ -156,6 +158,7 @@ impl<'a> Life<'a> {
         let open = how.open(&file.path)?;
         self.lived.changes += 1;
         match self.random.below(8) {
+            _ if !self.open.is_empty() => return self.overwrite(of, &open, way),
             0 => self.extend(of, &open, way)?,
             1 => self.truncate(of, &open)?,
             2 => self.punch(of, &open)?,
@@ -283,6 +286,10 @@ impl<'a> Life<'a> {
         // Whoever opens a file to sync it, syncs what others wrote.
         let again = || File::options().read(true).custom_flags(quick()).open(&path);
         let name = match self.random.below(10) {
+            _ if !self.open.is_empty() => {
+                open.sync_data()?;
+                "fdatasync"
+            }
             0 | 1 => return Ok(()),
             2 => {
                 rustix::fs::syncfs(File::open(self.root)?)?;

@@ -263,10 +263,12 @@ pub fn draw(count: usize, seed: u64, lacking: &Lacking) -> Vec<Cell> {
     cells.retain(|cell| lacking.allows(cell));
     random.shuffle(&mut cells);
     let mut drawn: Vec<Cell> = Vec::new();
-    for kind in Kind::ALL.into_iter().cycle().take(count) {
-        match cells.iter().position(|cell| cell.kind == kind) {
-            Some(n) => drawn.push(cells.swap_remove(n)),
-            None => continue,
+    for kind in Kind::ALL.into_iter().cycle() {
+        if drawn.len() == count || cells.is_empty() {
+            break;
+        }
+        if let Some(n) = cells.iter().position(|cell| cell.kind == kind) {
+            drawn.push(cells.swap_remove(n));
         }
     }
     drawn

@@ -99,7 +99,7 @@ pub fn record(bed: &'static Bed, seed: u64, dir: &Path, soak: &Path) -> Recordin
         second: other.as_ref().map(|other| Path::new(other.node())),
         marks: &served.marks(),
     };
-    session::run(bed, seed, dir, nodes, soak);
+    session::start(bed, seed, dir, nodes, soak);
     device.detach();
     other.into_iter().for_each(LoopDevice::detach);
     drop(served);

@@ -7,6 +7,7 @@ use crate::careless;
 use crate::files::{self, FileOf, MENDED, Role};
 use crate::life::Life;
 use crate::marks::{Mark, Marks};
+use crate::minder::{State, state};
 use crate::mounted::{Mounted, freeze};
 use fragmend_testbed::process::Running;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,8 @@ const STILL_FILES: u32 = 9;
 const LIVING_FILES: u32 = 4;
 /// Bytes of each file.
 const FILE_BYTES: u64 = 512 << 10;
+/// No recording takes so long.
+const TOO_LONG: Duration = Duration::from_secs(300);
 /// How long the load runs where nothing is moved.
 const ALONE: Duration = Duration::from_secs(3);
 /// How often others change a file there.
@@ -51,6 +54,25 @@ pub struct Nodes<'a> {
     pub second: Option<&'a Path>,
     /// See [`Marks`].
     pub marks: &'a Path,
+}
+
+/// Has all of it done by a process of its own. Who serves a disk must not use what lies on it: a
+/// store to a mapped page that waits (for a file system that is being frozen, for a page on its way)
+/// holds a lock of the whole process, which its server needs to go on.
+///
+/// # Panics
+/// As [`run`], and when it takes too long.
+pub fn start(bed: &Bed, seed: u64, dir: &Path, nodes: Nodes, soak: &Path) {
+    let mut command = Command::new(soak);
+    command.args(["session", bed.name, &seed.to_string()]).arg(dir).args([nodes.disk, nodes.marks]);
+    command.args(nodes.second);
+    let running = Running::start(command.stdin(Stdio::null()).stderr(Stdio::piped()));
+    let (started, id) = (Instant::now(), running.id());
+    while state(id) != State::Ended {
+        assert!(started.elapsed() < TOO_LONG, "{}: the recording hangs", bed.name);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    running.wait().expect(&[0]);
 }
 
 /// Makes the file system and the files, then has the load and the mover at work beside each other;

@@ -19,6 +19,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+const SOAK: &str = env!("CARGO_BIN_EXE_soak");
 /// The files lie in a directory of this name.
 const DIR: &str = "in-flight";
 /// Bytes of a file, and of its pieces.
@@ -91,7 +92,8 @@ impl Written {
     }
 
     fn begin(&mut self, slow: &SlowBed, patience: Duration, told: &mut Told) {
-        let flight = Flight::begin(slow.gate(), self.way, &self.path, BYTES, self.seed);
+        let flight =
+            Flight::begin(slow.gate(), self.way, &self.path, BYTES, self.seed, Path::new(SOAK));
         let is_on_its_way = flight.is_on_its_way(patience);
         *told.in_flight.entry(format!("{:?}", self.way)).or_default() += usize::from(is_on_its_way);
         self.flight = Some(flight);

@@ -4,14 +4,19 @@ use clap::{Args, Parser, Subcommand};
 use fragmend_crash::bed::{self, Bed};
 use fragmend_crash::choose::{at_every_flush, choose};
 use fragmend_crash::cut::Cut;
+use fragmend_crash::flight;
 use fragmend_crash::marks::Marks;
+use fragmend_crash::matrix::{self, Lacking};
 use fragmend_crash::record::{Recording, record};
+use fragmend_crash::refused;
 use fragmend_crash::replay;
+use fragmend_crash::session::{self, Nodes};
 use fragmend_crash::soak::Row;
 use fragmend_crash::{files::FileOf, load};
 use fragmend_testbed::bench::markdown;
 use fragmend_testbed::{cleanup, tools};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -47,6 +52,20 @@ enum Verb {
         seed: u64,
         dir: PathBuf,
     },
+    /// Stores standard input to a file through a mapping; started by a test
+    #[command(hide = true)]
+    Store { path: PathBuf, at: u64 },
+    /// What is done on a disk while it is recorded, by another process than the one that serves it
+    #[command(hide = true)]
+    Session {
+        #[arg(value_parser = row)]
+        bed: &'static Bed,
+        seed: u64,
+        dir: PathBuf,
+        disk: PathBuf,
+        marks: PathBuf,
+        second: Option<PathBuf>,
+    },
     /// Looks at cuts of a recording; in a guest
     #[command(hide = true)]
     Check { recording: PathBuf, cuts: PathBuf },
@@ -63,6 +82,12 @@ struct Soak {
     /// Cuts of one recording
     #[arg(long, default_value_t = 250)]
     per_recording: usize,
+    /// Cells of the matrix of features and mount options; all by default
+    #[arg(long, default_value_t = usize::MAX, hide_default_value = true)]
+    cells: usize,
+    /// Cuts of one cell
+    #[arg(long, default_value_t = 20)]
+    per_cell: usize,
     /// Looks at a cut at every flush of one recording of each row instead
     #[arg(long, conflicts_with_all = ["cuts", "per_recording"])]
     every_flush: bool,
@@ -116,6 +141,11 @@ fn carry_out(verb: Verb, this: &Path) {
             let marks = Marks::open(&marks).expect("a place for marks");
             load::run(&root, &files, seed, &marks, data_syncs);
         }
+        Verb::Store { path, at } => flight::store(&path, at).expect("a store"),
+        Verb::Session { bed, seed, dir, disk, marks, second } => {
+            let nodes = Nodes { disk: &disk, second: second.as_deref(), marks: &marks };
+            session::run(bed, seed, &dir, nodes, this);
+        }
         Verb::Record { bed, seed, dir } => drop(record(bed, seed, &dir, this)),
         Verb::Check { recording, cuts } => {
             let cuts: Vec<Cut> = serde_json::from_slice(&read(&cuts)).expect("cuts");
@@ -161,18 +191,38 @@ fn row_of(bed: &'static Bed, options: &Soak, cuts: usize, this: &Path) -> Row {
     row
 }
 
+/// The rows and how many cuts of each, and what of the matrix cannot be tried here.
+fn rows(options: &Soak) -> (Vec<(&'static Bed, usize)>, Lacking) {
+    if !options.bed.is_empty() {
+        let share = options.cuts.div_ceil(options.bed.len());
+        return (options.bed.iter().map(|bed| (*bed, share)).collect(), Lacking::default());
+    }
+    let lacking = Lacking::of_this_kernel();
+    let all = bed::ENGINES.iter().chain(&bed::ALONE);
+    let cells = matrix::draw(options.cells, options.seed, &lacking);
+    let of_cells = cells.len() * options.per_cell;
+    let share = options.cuts.saturating_sub(of_cells).div_ceil(all.clone().count());
+    let cells = cells.iter().filter_map(|cell| matrix::named(&cell.name));
+    let cells = cells.map(|bed| (bed, options.per_cell));
+    (all.map(|bed| (bed, share.max(1))).chain(cells).collect(), lacking)
+}
+
+/// Gives whether anything was lost, or anything was otherwise than it must be.
 fn soak(options: &Soak, this: &Path) -> bool {
-    let all: Vec<&Bed> = bed::ENGINES.iter().chain(&bed::ALONE).collect();
-    let beds = if options.bed.is_empty() { all } else { options.bed.clone() };
-    let share = options.cuts.div_ceil(beds.len());
+    let (beds, lacking) = rows(options);
     // Recording is waiting, comparing is work: two rows at a time keep two processors busy.
     let next = Mutex::new(beds.iter().enumerate());
     let rows = Mutex::new(BTreeMap::new());
+    let failed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         let work = || {
-            while let Some((n, bed)) = next.lock().expect("the rows to come").next() {
-                let row = row_of(bed, options, share, this);
-                rows.lock().expect("the rows so far").insert(n, row);
+            while let Some((n, (bed, cuts))) = { next.lock().expect("the rows to come").next() } {
+                // One that cannot be finished must not take the others along.
+                let row = catch_unwind(AssertUnwindSafe(|| row_of(bed, options, *cuts, this)));
+                match row {
+                    Ok(row) => drop(rows.lock().expect("the rows so far").insert(n, row)),
+                    Err(_) => failed.lock().expect("what failed").push(bed.name),
+                }
             }
         };
         let workers: Vec<_> = (0..AT_A_TIME).map(|_| scope.spawn(work)).collect();
@@ -183,16 +233,48 @@ fn soak(options: &Soak, this: &Path) -> bool {
     let sum = |of: fn(&Row) -> u64| rows.iter().map(of).sum::<u64>();
     let lost = sum(|row| row.outcome.losses.len() as u64);
     println!(
-        "Seed {}: {} operations recorded, {} cuts, {} files ({} MiB) compared; {lost} cuts lost something.",
+        "Seed {}: {} rows, {} operations recorded, {} cuts, {} files ({} MiB) compared, {} wrong bytes; {lost} cuts lost something.\n",
         options.seed,
+        rows.len(),
         sum(|row| row.operations),
         sum(|row| row.outcome.cuts),
         sum(|row| row.outcome.files),
         sum(|row| row.outcome.bytes) >> 20,
+        sum(|row| row.outcome.wrong_bytes()),
     );
+    println!("{}", by_primitive(&rows));
     // Not a loss: a move that was synced is not there, which nobody relies on but the counts.
     for row in rows.iter().filter(|row| !row.outcome.not_halfway.is_empty()) {
         eprintln!("soak: {}: not half moved after {:?}", row.name, row.outcome.not_halfway);
     }
-    lost > 0
+    let mut wrong = failed.into_inner().expect("what failed").len();
+    for row in &rows {
+        let otherwise = bed::named(&row.name).map(|bed| row.otherwise(bed)).unwrap_or_default();
+        wrong += otherwise.len();
+        otherwise.iter().for_each(|what| eprintln!("soak: {}: {what}", row.name));
+    }
+    if options.bed.is_empty() {
+        println!("{lacking}\n");
+        let (table, refused) = refused::table();
+        println!("{table}");
+        wrong += refused;
+    }
+    lost > 0 || wrong > 0
+}
+
+/// What moved how much, over all rows, and in how many cuts of them it was looked at.
+fn by_primitive(rows: &[Row]) -> String {
+    let mut by: BTreeMap<&str, [u64; 3]> = BTreeMap::new();
+    for row in rows {
+        for (name, bytes) in &row.moves.by {
+            let sums = by.entry(name).or_default();
+            let more = [1, *bytes, row.outcome.cuts];
+            sums.iter_mut().zip(more).for_each(|(sum, n)| *sum += n);
+        }
+    }
+    let cells = |(name, [rows, bytes, cuts]): (&str, [u64; 3])| {
+        vec![name.to_owned(), rows.to_string(), markdown::mib(bytes), cuts.to_string()]
+    };
+    let columns = ["moved by", "rows", "MiB moved", "cuts of them"];
+    markdown::table(&columns, 1, by.into_iter().map(cells).collect())
 }
