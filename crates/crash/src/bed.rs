@@ -14,7 +14,7 @@ pub const EXT4_KEEPS_DATA_SYNCS: bool = true;
 /// Whether `apply` refuses an ext4 with `fast_commit`, or without barriers.
 pub const EXT4_REFUSES_WHAT_IS_UNORDERED: bool = true;
 /// Whether an XFS with `exchange=1` exchanges, and does not share instead.
-pub const XFS_EXCHANGES: bool = false;
+pub const XFS_EXCHANGES: bool = true;
 
 /// A file system, and what is done on it.
 #[derive(Debug)]
