@@ -195,6 +195,8 @@ impl OfFile<'_> {
         let any = self.promise == Promise::OfCheckpoints;
         let fine = |at: u64, found: Found| match (role, found) {
             (Role::Still, found) => found == Found::Version(0),
+            // It was longer than what is durable: nobody was told what lies there.
+            (Role::Living, Found::Version(_) | Found::Zero) if at >= self.bytes => true,
             (Role::Buffered | Role::Direct | Role::Mapped | Role::Living, Found::Version(v)) => {
                 v >= oldest(at)
             }

@@ -21,7 +21,8 @@ pub enum Role {
     /// Grows: what was synced is there. What lies behind may be missing or zero.
     Appended,
     /// Opened, changed in every way and synced in every way after something of it has moved, by
-    /// [`crate::life`]: what was synced is there.
+    /// [`crate::life`]: what was synced is there. Behind its last durable end lie zeroes or bytes of its
+    /// own, if anything: Btrfs shows old ones there, without a move, too.
     Living,
     /// Cut down to its floor, and written anew above it: below the floor it is as it was, above
     /// may be zeroes, and nothing but its own bytes.
