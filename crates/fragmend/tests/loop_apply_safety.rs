@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use support::{apply, apply_forced, apply_with, plan, reasons};
+use support::{apply, apply_forced, apply_with, plan, readable_by_all, reasons};
 
 const MIB: u64 = 1 << 20;
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
@@ -322,8 +322,7 @@ fn loop_an_owner_needs_no_privilege() {
     image.sync();
     let plan_file = image.scratch().join("plan.json");
     plan(&[&dir], Policy::WholeFile).write(&plan_file).unwrap();
-    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(image.scratch(), readable).unwrap();
+    readable_by_all(&plan_file);
     let mut command = Command::new("setpriv");
     command
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", FRAGMEND, "apply", "--json"])

@@ -18,7 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{SIZE, apply, apply_with, fragmented, holder, plan, reasons};
+use support::{SIZE, apply, apply_with, fragmented, holder, plan, readable_by_all, reasons};
 
 const MIB: u64 = 1 << 20;
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
@@ -43,9 +43,8 @@ fn loop_fast_commits_are_refused() {
     let plan_file = refused(&image, &file, "fast commits");
     // Its owner, who may not read the device, is told by the counters.
     let owner = |path: &Path| std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
-    [image.path(), &file, &plan_file].into_iter().for_each(owner);
-    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(image.scratch(), readable).unwrap();
+    [image.path(), &file].into_iter().for_each(owner);
+    readable_by_all(&plan_file);
     let mut command = Command::new("setpriv");
     command
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", FRAGMEND, "apply", "--json"])

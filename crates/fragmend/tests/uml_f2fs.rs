@@ -16,7 +16,9 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use support::{SIZE, apply, conformance, fragmented, holder, left_alone, plan, reasons};
+use support::{
+    SIZE, apply, conformance, fragmented, holder, left_alone, plan, readable_by_all, reasons,
+};
 
 guest_tests! {
     uml_pieces_become_one => conformance::pieces_become_one(&f2fs());
@@ -104,6 +106,7 @@ fn another_user_is_told_what_it_takes(image: &Image) {
     let before = extents(&path);
     let plan_file = dir.join("plan.json");
     plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    readable_by_all(&plan_file);
     for above in image.path().ancestors().take(4) {
         let _ = fs::set_permissions(above, fs::Permissions::from_mode(0o755));
     }

@@ -15,7 +15,7 @@ use std::fs;
 use std::os::unix::fs::chown;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{SIZE, apply, conformance, fragmented, plan};
+use support::{SIZE, apply, conformance, fragmented, plan, readable_by_all};
 
 const MIB: u64 = 1 << 20;
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
@@ -80,8 +80,7 @@ fn quotas_are_kept(image: &Image, donor: Donor) {
     limit(image, before + SIZE / 2);
     let plan_file = image.scratch().join("plan.json");
     plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
-    let readable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(image.scratch(), readable).unwrap();
+    readable_by_all(&plan_file);
     let lies = extents(&path);
     let refused = |command: &mut Command| {
         let told = finish(command.args(["apply", "--rate", "max"]).arg(&plan_file)).expect(&[2]);

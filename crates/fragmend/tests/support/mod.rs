@@ -119,6 +119,13 @@ pub fn apply_with(plan: &dyn PlanSource, options: &Options) -> (Summary, Vec<Rec
     (summary, receipts)
 }
 
+/// Lets any user read a plan, which is its owner's alone, and go into its directory.
+pub fn readable_by_all(plan: &Path) {
+    let mode = std::os::unix::fs::PermissionsExt::from_mode;
+    std::fs::set_permissions(plan, mode(0o644)).unwrap();
+    std::fs::set_permissions(plan.parent().unwrap(), mode(0o755)).unwrap();
+}
+
 /// The reasons for which ranges of `path` were left alone.
 pub fn reasons(summary: &Summary, path: &Path) -> Vec<SkipReason> {
     let of_path = |s: &&fragmend_apply::Skipped| s.path.to_path().as_deref() == Some(path);
