@@ -109,14 +109,16 @@ fn nothing_is_read_under_locks(file_system: &'static FileSystem, by: &str, reads
         assert_eq!(receipt["fallback"], Value::Null, "{name}: {receipt}");
     }
     assert_eq!(receipts.len(), 1, "{name}");
-    assert!(reads.during.len() >= 3, "{name}: in turns: {reads:?}");
+    // Plain Btrfs takes a range over at once, or a kill would leave some of its new extent behind.
+    let turns = if name == BTRFS.name { 1 } else { 3 };
+    assert!(reads.during.len() >= turns, "{name}: in turns: {reads:?}");
     // A block of a tree that nobody has looked at since it was mounted; and where it compresses, what
     // the kernel's readahead asks for behind the first step, and does not wait for.
     let most = if zstd { (256 << 10) / (32 << 10) } else { 1 };
     let under_locks: u64 = reads.during.iter().sum();
     assert!(under_locks <= most, "{name}: read under locks: {reads:?}");
-    let again = reads.before.iter().skip(1).filter(|n| **n > 0).count();
-    assert!(!reads_before || again >= 2, "{name}: dropped, and read again: {reads:?}");
+    let read = reads.before.iter().filter(|n| **n > 0).count();
+    assert!(!reads_before || read >= turns, "{name}: dropped, and read again: {reads:?}");
     image.fsck();
     assert!(match zstd {
         true => holds(&file, SIZE, compressible).unwrap(),

@@ -448,7 +448,12 @@ impl Mover for Copying {
         let mut copy_of = |range: &ByteRange| -> Result<Copy, Skip> {
             let lies = fiemap::layout_within(&mut maps, &file.fd, *range, false);
             let lies = lies.map_err(skip_of)?;
-            let first = lies.within(*range).next().map_or(0, |piece| piece.length);
+            // A part of an extent stays occupied until all of it is free: killed between two turns,
+            // a range would leave behind what of its new extent was not yet taken.
+            let first = match self.how {
+                TakeOver::Share { whole: true, .. } => range.len(),
+                _ => lies.within(*range).next().map_or(0, |piece| piece.length),
+            };
             let first_piece = first.min(LONGEST_PIECE);
             Ok(Copy { range: *range, first_piece, end: range.start, warm: Vec::new() })
         };
