@@ -54,9 +54,6 @@ use std::time::{Duration, Instant};
 pub(super) enum Swapped {
     /// All.
     All,
-    /// Those of few enough extents: with a reverse mapping tree, each is swapped by a transaction of its
-    /// own, with the file locked all the time.
-    Quick,
     /// Those whose extents surely fit in their inode, and in that of an unnamed file.
     Short,
 }
@@ -64,8 +61,6 @@ pub(super) enum Swapped {
 /// So many extents fit in the inode of an unnamed file, however large the inode is
 /// (`xfs_default_attroffset()`, libxfs/xfs_bmap.c).
 const SHORT: u64 = 12;
-/// So many extents are swapped in a tenth of a second (0.06 ms to 0.1 ms each, measured).
-const QUICK: u64 = 1000;
 /// Bytes of an extent in an inode (`struct xfs_bmbt_rec`).
 const EXTENT: u64 = 16;
 /// So many fit beside any extended attributes (`MINDBTPTRS`, libxfs/xfs_inode_fork.h).
@@ -125,21 +120,12 @@ impl WholeFile {
     }
 
     /// # Errors
-    /// When a swap of this file could not be replayed, or would take long.
+    /// When a swap of this file could not be replayed.
     fn may_be_swapped(&self, file: &OpenFile) -> Result<(), Skip> {
         if self.which == Swapped::All {
             return Ok(());
         }
         let extents = u64::from(xfs::attributes(&file.fd).map_err(skip_of)?.extents);
-        if self.which == Swapped::Quick {
-            if extents <= QUICK {
-                return Ok(());
-            }
-            let why = format!(
-                "it has {extents} extents; to swap more than {QUICK} the kernel would keep everybody out of it for longer than a tenth of a second; --force to accept that"
-            );
-            return Err(Skip::new(SkipReason::Unsupported, why));
-        }
         let number = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?.st_ino;
         let most = match bulkstat::inode(&file.fd, number) {
             Ok(bulkstat::Inode { extent_room: 0, .. }) => SHORT,

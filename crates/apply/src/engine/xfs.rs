@@ -41,8 +41,7 @@ impl Xfs {
             }
             _ if features.reflink => How::Ranges(TakeOver::Share { whole: false, instead: None }),
             _ if force => How::Files(Swapped::All),
-            _ if features.rmap => How::Files(Swapped::Quick),
-            _ if !features.checksums => How::Files(Swapped::All),
+            _ if features.rmap || !features.checksums => How::Files(Swapped::All),
             _ => How::Files(Swapped::Short),
         };
         Ok(Self { how })
