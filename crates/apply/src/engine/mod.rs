@@ -107,7 +107,12 @@ pub fn volume_for(mount: &Mount, choice: &Choice, force: bool) -> Result<Box<dyn
     if mount.has_option("ro") {
         return refuse("mounted read-only; remount it read-write to mend it".into());
     }
-    if !force && let Err(why) = ordering::flushes(mount) {
+    // Rewriting in place refuses such mounts whatever is forced.
+    let native = *choice == Choice::Native;
+    if native
+        && !force
+        && let Err(why) = ordering::flushes(mount)
+    {
         return refuse(why);
     }
     let engine: Result<Box<dyn Engine>, String> = match (choice, FsKind::from_name(&mount.fs_type))
