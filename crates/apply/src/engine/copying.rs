@@ -127,6 +127,9 @@ pub(super) struct Copying {
     turn: u64,
     /// How often the turn in hand has failed.
     failed: u32,
+    /// The donor could not be written. The kernel says so once, and the page cache goes on showing the
+    /// copy that is not on the device: nothing of this donor may be taken over any more.
+    unwritable: Option<Skip>,
     pages: Pages,
     buffer: Vec<u8>,
     other: Vec<u8>,
@@ -167,6 +170,7 @@ impl Copying {
             copies: Vec::new(),
             turn: FIRST_TURN,
             failed: 0,
+            unwritable: None,
             pages: Pages::default(),
             buffer: Vec::new(),
             other: Vec::new(),
@@ -194,8 +198,17 @@ impl Copying {
                 self.sampled = Some(Sampled { of: index, sample, fresh });
                 Ok(())
             }
-            Err(skip) => self.give_up(skip),
+            Err(skip) if matches!(skip.reason, SkipReason::Busy | SkipReason::Unsupported) => {
+                self.give_up(skip)
+            }
+            // It writes the donor's pages out, and this may be what came of it.
+            Err(skip) => Err(self.spoil(skip)),
         }
+    }
+
+    /// Notes that the donor could not be written.
+    fn spoil(&mut self, skip: Skip) -> Skip {
+        self.unwritable.get_or_insert(skip).clone()
     }
 
     fn give_up(&mut self, skip: Skip) -> Result<(), Skip> {
@@ -261,7 +274,8 @@ impl Copying {
                 let _ = cache::drop_clean(&file.fd, part.start..part.end);
             }
         }
-        cache::start_writeback(donor, at..at + read as u64).map_err(skip_of)
+        let begun = cache::start_writeback(donor, at..at + read as u64).map_err(skip_of);
+        begun.map_err(|skip| self.spoil(skip))
     }
 
     /// The turn with which a part begins.
@@ -302,7 +316,8 @@ impl Copying {
         let all = self.copies_ahead() && turn.start == range.start;
         let wait = if all { range } else { turn };
         let (donor, at) = Stage::place(&self.stage, index, wait)?;
-        cache::write_and_wait(donor, at..at + wait.len()).map_err(skip_of)
+        let written = cache::write_and_wait(donor, at..at + wait.len()).map_err(skip_of);
+        written.map_err(|skip| self.spoil(skip))
     }
 
     /// Has the kernel take a copied turn over.
@@ -313,6 +328,9 @@ impl Copying {
         turn: ByteRange,
         done: &mut Relocated,
     ) -> Result<(), Skip> {
+        if let Some(skip) = &self.unwritable {
+            return Err(skip.clone());
+        }
         let (donor, at) = Stage::place(&self.stage, index, turn)?;
         let copied = self.copies.get(index).ok_or_else(nothing_staged)?.end;
         let end = turn.end.min(file.size()?);
@@ -363,6 +381,9 @@ impl Copying {
 
     /// Whether what went wrong may go well at the next call, which has been prepared for.
     fn may_pass(&mut self, skip: Skip) -> Result<(), Skip> {
+        if self.unwritable.is_some() {
+            return Err(skip);
+        }
         // Failed: a range that the file's new end has just cut is invalid to the kernel.
         let passes = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
         let in_vain = skip.reason != SkipReason::Busy || self.failed + 1 >= EXCHANGES;
@@ -441,7 +462,7 @@ impl Mover for Copying {
     }
 
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
-        (self.stage, self.sampled, self.failed) = (None, None, 0);
+        (self.stage, self.sampled, self.failed, self.unwritable) = (None, None, 0, None);
         let Wants { space, prepare, flush, .. } = self.wants;
         flush(file).map_err(skip_of)?;
         let mut maps = Fiemap::default();
