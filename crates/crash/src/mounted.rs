@@ -45,9 +45,10 @@ impl Mounted {
 /// # Panics
 /// When it cannot be frozen.
 pub fn freeze(root: &Path) {
-    for how in ["--freeze", "--unfreeze"] {
-        run("fsfreeze", [OsStr::new(how), root.as_os_str()]);
-    }
+    // By one child: once it is frozen, a thread that stores to a mapping here waits with this
+    // process's memory map locked, and no other child could be started to thaw it.
+    let both = "fsfreeze --freeze \"$1\" && fsfreeze --unfreeze \"$1\"";
+    run("sh", [OsStr::new("-c"), OsStr::new(both), OsStr::new("sh"), root.as_os_str()]);
 }
 
 impl Drop for Mounted {
