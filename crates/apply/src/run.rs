@@ -237,8 +237,7 @@ impl Run<'_> {
                 let whole = file.moves() == Moves::File;
                 let better = |index: usize| whole || pieces[index] < batch[index].pieces;
                 let mut problems: Vec<Option<Skip>> = vec![None; batch.len()];
-                let ahead = file.moves().prepared_together();
-                for index in (0..batch.len()).filter(|i| ahead && better(*i)) {
+                for index in (0..batch.len()).filter(|i| whole && better(*i)) {
                     problems[index] = self.prepare(file, planned, ranges[index], index).err();
                 }
                 for group in groups(self.group_bytes(file.moves()), &ranges, better) {

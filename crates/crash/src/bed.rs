@@ -8,14 +8,6 @@ use fragmend_testbed::file_system::{
 use fragmend_testbed::process::run;
 use std::path::Path;
 
-/// Whether what another program has synced without metadata (`fdatasync`, `O_DSYNC`, `msync`) stays
-/// durable on ext4 although its blocks have moved meanwhile. Where not, nobody syncs so on ext4.
-pub const EXT4_KEEPS_DATA_SYNCS: bool = true;
-/// Whether `apply` refuses an ext4 with `fast_commit`, or without barriers.
-pub const EXT4_REFUSES_WHAT_IS_UNORDERED: bool = true;
-/// Whether an XFS with `exchange=1` exchanges, and does not share instead.
-pub const XFS_EXCHANGES: bool = true;
-
 /// A file system, and what is done on it.
 #[derive(Debug)]
 pub struct Bed {
@@ -47,8 +39,6 @@ pub struct Bed {
     pub expects: &'static [&'static str],
     /// What may stand in for it, if the receipt says so.
     pub stands_in: Option<&'static str>,
-    /// Whether others sync without metadata, too.
-    pub data_syncs: bool,
     /// Whether they keep the files open that they use after a move, so that nobody gets a lease.
     pub keeps_open: bool,
     /// A second disk, and what for.
@@ -240,26 +230,15 @@ pub const fn engine(
         in_guest: false,
         expects,
         stands_in: None,
-        data_syncs: true,
         keeps_open: false,
         second: None,
     }
 }
 
-const fn on_ext4(name: &'static str, file_system: &'static FileSystem) -> Bed {
-    Bed { data_syncs: EXT4_KEEPS_DATA_SYNCS, ..engine(name, file_system, SMALL, BY_EXT4) }
-}
-
 /// A row on an XFS whose ranges may be exchanged; where it has reflink, sharing may stand in.
 pub const fn exchanging(bed: Bed, reflink: bool) -> Bed {
-    match XFS_EXCHANGES {
-        true => Bed {
-            expects: BY_EXCHANGE,
-            stands_in: if reflink { Some(SHARING) } else { None },
-            ..bed
-        },
-        false => Bed { expects: BY_SHARING, ..bed },
-    }
+    let stands_in = if reflink { Some(SHARING) } else { None };
+    Bed { expects: BY_EXCHANGE, stands_in, ..bed }
 }
 
 const fn rewriting(name: &'static str, file_system: &'static FileSystem, size: Size) -> Bed {
@@ -277,8 +256,8 @@ const fn alone(name: &'static str, file_system: &'static FileSystem, size: Size)
 
 /// The engines: not a byte may be lost.
 pub static ENGINES: [Bed; 10] = [
-    on_ext4("ext4", &EXT4),
-    on_ext4("ext4-1k", &EXT4_1K),
+    engine("ext4", &EXT4, SMALL, BY_EXT4),
+    engine("ext4-1k", &EXT4_1K, SMALL, BY_EXT4),
     engine("xfs", &XFS, OF_XFS, BY_SHARING),
     exchanging(engine("xfs-exchange", &XFS_EXCHANGE, OF_XFS, &[]), true),
     Bed { whole_files: true, ..engine("xfs-rmap", &XFS_RMAP, OF_XFS, BY_SWAPPING) },

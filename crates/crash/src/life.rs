@@ -56,8 +56,6 @@ pub struct Life<'a> {
     files: Vec<Living>,
     random: Random,
     marks: &'a Marks,
-    /// Whether what is synced without its metadata is promised to be there.
-    data_syncs: bool,
     /// Files that are held to the end: then all that is done is to overwrite them, and to sync that
     /// without metadata.
     open: Vec<File>,
@@ -108,8 +106,7 @@ impl<'a> Life<'a> {
         let (files, random): (Vec<Living>, _) = (living.collect(), Random::new(seed ^ 0x11FE));
         let open = |file: &Living| File::open(&file.path).expect("a file of the run");
         let open = files.iter().filter(|_| bed.keeps_open).map(open).collect();
-        let (data_syncs, lived) = (bed.data_syncs, Lived::default());
-        Self { root, files, random, marks, data_syncs, open, lived }
+        Self { root, files, random, marks, open, lived: Lived::default() }
     }
 
     /// Does something to one of these files, if there is any.
@@ -141,10 +138,7 @@ impl<'a> Life<'a> {
         if file.version > LAST_VERSION {
             return Ok(());
         }
-        let ways: &[Way] = match self.data_syncs {
-            true => &[Way::Call, Way::Direct, Way::Durably, Way::Mapped],
-            false => &[Way::Call, Way::Direct, Way::Mapped],
-        };
+        let ways = [Way::Call, Way::Direct, Way::Durably, Way::Mapped];
         let way = ways[self.random.below(ways.len() as u64) as usize];
         let flags = match way {
             Way::Direct => OFlags::DIRECT,
@@ -185,7 +179,7 @@ impl<'a> Life<'a> {
                 let mut mapping = Mapping::new(open, size as usize)?;
                 store_words(&mut mapping, tag, from, to - from, version);
                 self.files[of].waiting.push(mark);
-                if self.data_syncs && self.random.below(4) > 0 {
+                if self.random.below(4) > 0 {
                     mapping.sync()?;
                     self.settle(of, "msync");
                     return Ok(());
@@ -301,10 +295,6 @@ impl<'a> Life<'a> {
             }
             5 => {
                 again()?.sync_all()?;
-                "fsync"
-            }
-            _ if !self.data_syncs => {
-                open.sync_all()?;
                 "fsync"
             }
             6 => {

@@ -26,7 +26,7 @@ const LARGEST: u64 = 12 << 20;
 ///
 /// # Panics
 /// When the file system refuses anything.
-pub fn run(root: &Path, files: &[FileOf], seed: u64, marks: &Marks, data_syncs: bool) {
+pub fn run(root: &Path, files: &[FileOf], seed: u64, marks: &Marks) {
     let stop = AtomicBool::new(false);
     // Where little is synced, much is under way when the power goes.
     let calm = [1, 4, 16][(seed % 3) as usize];
@@ -36,7 +36,7 @@ pub fn run(root: &Path, files: &[FileOf], seed: u64, marks: &Marks, data_syncs: 
             let stop = &stop;
             let random = Random::new(seed ^ u64::from(file.tag));
             let path = root.join(MENDED).join(&file.name);
-            let mut worker = Worker { file, random, stop, calm, marks, data_syncs };
+            let mut worker = Worker { file, random, stop, calm, marks };
             scope.spawn(move || match file.role {
                 Role::Still | Role::Living => {}
                 Role::Buffered | Role::Direct | Role::Mapped => worker.overwrite(&path),
@@ -60,8 +60,6 @@ struct Worker<'a> {
     /// How many times more rarely than it might it syncs.
     calm: u64,
     marks: &'a Marks,
-    /// Whether what is synced without its metadata is promised to be there.
-    data_syncs: bool,
 }
 
 /// How the bytes of a write get into a file.
@@ -158,7 +156,7 @@ impl Worker<'_> {
             written.push(Mark::Synced { tag, from: offset, to: offset + len, version });
             let ends = !self.goes_on();
             if ends || self.random.below(12 * self.calm) == 0 {
-                let all = !self.data_syncs || self.random.below(2) == 0;
+                let all = self.random.below(2) == 0;
                 way.sync(all).expect("fsync");
                 written.drain(..).for_each(|mark| self.say(mark));
             }

@@ -4,8 +4,8 @@
 //! can be made again from that.
 
 use crate::bed::{
-    BY_BOTH, BY_EXT4, BY_SHARING, BY_SWAPPING, Bed, EXT4_KEEPS_DATA_SYNCS, OF_BTRFS, OF_XFS, SMALL,
-    Second, Size, XFS_EXCHANGES, engine, exchanging,
+    BY_BOTH, BY_EXT4, BY_SHARING, BY_SWAPPING, Bed, OF_BTRFS, OF_XFS, SMALL, Second, Size, engine,
+    exchanging,
 };
 use crate::mounted::Mounted;
 use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, LaterFeature, XFS};
@@ -134,11 +134,7 @@ impl Cell {
         match self.kind {
             // A journal of its own has the file system's block size.
             Kind::Ext4 => !self.has("external") || self.has("4k"),
-            Kind::Xfs => {
-                let can_move = self.has("reflink") || self.has("rmap") || self.has("exchange");
-                // Until it exchanges, nothing moves there.
-                can_move && (XFS_EXCHANGES || self.has("reflink") || !self.has("exchange"))
-            }
+            Kind::Xfs => self.has("reflink") || self.has("rmap") || self.has("exchange"),
             Kind::Btrfs => true,
         }
     }
@@ -180,7 +176,6 @@ impl Cell {
         let bed = if exchanges { exchanging(bed, self.has("reflink")) } else { bed };
         Bed {
             whole_files: bed.expects == BY_SWAPPING,
-            data_syncs: self.kind != Kind::Ext4 || EXT4_KEEPS_DATA_SYNCS,
             second: match self.kind {
                 Kind::Ext4 => self.has("external").then_some(Second::Journal),
                 Kind::Xfs => self.has("external").then_some(Second::Log),

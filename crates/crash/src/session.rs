@@ -105,9 +105,6 @@ pub fn run(bed: &'static Bed, seed: u64, dir: &Path, nodes: Nodes, soak: &Path) 
 
     let mut load = Command::new(soak);
     load.arg("load").arg(&root).arg(inside("files.json")).arg(seed.to_string()).arg(nodes.marks);
-    if bed.data_syncs {
-        load.arg("--data-syncs");
-    }
     let mut load = Running::start(load.stdin(Stdio::piped()));
     std::thread::sleep(Duration::from_millis(200));
     say(Mark::Moving);

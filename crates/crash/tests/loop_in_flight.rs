@@ -10,6 +10,7 @@ use fragmend_crash::mounted::Mounted;
 use fragmend_crash::slow::{SlowBed, SlowDisk};
 use fragmend_testbed::fragment::{alternating, interleaved_with};
 use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::steps;
 use fragmend_testbed::tools;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -35,24 +36,11 @@ const TOO_LONG: Duration = Duration::from_secs(60);
 
 /// Before anything is done.
 const START: &str = "start";
-const ON_EXT4: &[&str] = &[START, "staged", "moved", "settled"];
-const ON_COPYING: &[&str] = &[START, "staged", "filled", "moved", "settled"];
-const ON_EXCHANGE: &[&str] = &[START, "sampled", "staged", "filled", "moved", "settled"];
-const ON_SWAP: &[&str] = &[START, "filled", "moved", "settled"];
-const ON_COMPRESSED: &[&str] = &[START, "moved", "settled"];
-const ON_REWRITE: &[&str] = &[
-    START,
-    "copied",
-    "sealed",
-    "leased",
-    "punched",
-    "allocated",
-    "half-written",
-    "written",
-    "synced",
-    "compared",
-    "removed",
-];
+const ON_EXT4: &[&str] = &["staged", "moved", "settled"];
+const ON_COPYING: &[&str] = &["staged", "filled", "moved", "settled"];
+const ON_EXCHANGE: &[&str] = &["sampled", "staged", "filled", "moved", "settled"];
+const ON_SWAP: &[&str] = &["filled", "moved", "settled"];
+const ON_COMPRESSED: &[&str] = &["moved", "settled"];
 
 /// What all runs on a row came to.
 #[derive(Default)]
@@ -226,7 +214,7 @@ fn on(name: &str, steps: &[&str]) {
     let mut slow = SlowBed::new(bed.file_system, bed.bytes, "");
     slow.record();
     let (mut told, mut files) = (Told::default(), Vec::new());
-    for (step, n) in steps.iter().zip(0..) {
+    for (step, n) in [START].iter().chain(steps).zip(0..) {
         files.extend(across(bed, &slow, step, n, &mut told));
     }
     let (_, log) = slow.recorded().expect("a recording");
@@ -252,10 +240,9 @@ macro_rules! engines {
 engines! {
     loop_in_flight_on_ext4 => "ext4", ON_EXT4;
     loop_in_flight_on_xfs => "xfs", ON_COPYING;
-    loop_in_flight_on_xfs_exchange =>
-        "xfs-exchange", if bed::XFS_EXCHANGES { ON_EXCHANGE } else { ON_COPYING };
+    loop_in_flight_on_xfs_exchange => "xfs-exchange", ON_EXCHANGE;
     loop_in_flight_on_xfs_rmap => "xfs-rmap", ON_SWAP;
     loop_in_flight_on_btrfs => "btrfs", ON_COPYING;
     loop_in_flight_on_btrfs_zstd => "btrfs-zstd", ON_COMPRESSED;
-    loop_in_flight_on_rewrite => "rewrite-ext4", ON_REWRITE;
+    loop_in_flight_on_rewrite => "rewrite-ext4", &steps::OF_REWRITE;
 }

@@ -38,21 +38,24 @@ fn start_apply(plan: &Path, extra: &[&str]) -> Running {
 fn loop_200_kills_lose_nothing_and_leave_nothing() {
     // Blocks that trees may take while a file is half moved; Btrfs keeps each of their nodes twice.
     for (file_system, kills, trees) in
-        [(&EXT4, 200, 64), (&XFS, 100, 64), (&XFS_EXCHANGE, 100, 64), (&BTRFS, 100, 256)]
+        [(&EXT4, 200, 64), (&XFS, 60, 64), (&XFS_EXCHANGE, 60, 64), (&BTRFS, 60, 256)]
     {
         let image = Image::of(file_system, 512 * MIB);
-        let (rounds, ended) = kill_repeatedly(&image, kills, trees);
-        println!("{}: {kills} kills in {rounds} runs, {ended} ended first", file_system.name);
+        let (rounds, half) = kill_repeatedly(&image, kills, trees);
+        let name = file_system.name;
+        println!("{name}: {kills} kills in {rounds} runs, {half} while the file was moving");
+        assert!(half > kills / 6, "{name}: only {half} of {kills} kills hit a move");
     }
 }
 
-/// Kills `apply` at random instants; gives the runs, and how many of them ended first.
+/// Kills `apply` at random instants; returns the runs, and how many kills left a file that some of
+/// this run had moved, but not all.
 fn kill_repeatedly(image: &Image, wanted: u32, trees: u64) -> (u32, u32) {
-    const SIZE: u64 = 16 * MIB;
+    const SIZE: u64 = 6 * MIB;
     let mut random = Random::new(SEED);
     let path = image.path().join("file");
     let plan_file = image.scratch().join("plan.json");
-    let (mut kills, mut round, mut ended) = (0, 0, 0);
+    let (mut kills, mut round, mut half) = (0, 0, 0);
     let free = || rustix::fs::statvfs(image.path()).unwrap().f_bfree;
     let names = || fs::read_dir(image.path()).unwrap().count();
     let others = names();
@@ -68,7 +71,7 @@ fn kill_repeatedly(image: &Image, wanted: u32, trees: u64) -> (u32, u32) {
     image.sync();
     let at_first = free();
     // How long a whole run takes, to aim at its inside.
-    let mut usual = Duration::from_millis(60);
+    let mut usual: Option<Duration> = None;
     while kills < wanted {
         // A fresh fragmented file whenever the last one is mended.
         let _ = fs::remove_file(&path);
@@ -77,19 +80,26 @@ fn kill_repeatedly(image: &Image, wanted: u32, trees: u64) -> (u32, u32) {
         image.sync();
         let before = free();
         plan(&[&path], Policy::Bypass).write(&plan_file).unwrap();
+        let mut pieces = extents(&path);
         loop {
             let started = Instant::now();
             let apply = start_apply(&plan_file, &["--rate", "max"]);
+            let Some(usual) = usual else {
+                apply.wait().expect(&[0]);
+                usual = Some(started.elapsed());
+                break;
+            };
             std::thread::sleep(usual.mul_f64(random.below(1000) as f64 / 1000.0));
             apply.signal(rustix::process::Signal::KILL);
             let finished = apply.wait();
             round += 1;
             if finished.status.code().is_some() {
-                usual = started.elapsed();
-                ended += 1;
                 break;
             }
             kills += 1;
+            let left = extents(&path);
+            half += u32::from(left < pieces && left > 4);
+            pieces = left;
             if kills % 10 == 0 {
                 assert!(is_intact(&path, SIZE).unwrap(), "seed {SEED:#x}, round {round}");
             }
@@ -108,7 +118,7 @@ fn kill_repeatedly(image: &Image, wanted: u32, trees: u64) -> (u32, u32) {
     fs::remove_file(&path).unwrap();
     fs::remove_file(image.path().join("file.dummy")).unwrap();
     is_free_again(at_first);
-    (round, ended)
+    (round, half)
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! `--engine rewrite` loses no byte, at whatever instant it ends: every step of the crash argument
-//! (`apply/src/engine/rewrite.rs`) is visited by a kill and by a power cut, and recovered from.
+//! (`apply/src/engine/rewrite/mod.rs`) is visited by a kill and by a power cut, and recovered from.
 
 mod support;
 
@@ -7,11 +7,12 @@ use fragmend_sys::shutdown::cut_power;
 use fragmend_testbed::file_system::{EXT4, FileSystem, XFS};
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::Image;
+use fragmend_testbed::steps::OF_REWRITE;
 use fragmend_testbed::tools::extents;
 use rustix::process::Signal;
 use std::fs::File;
 use std::path::PathBuf;
-use support::rewrite::{STEPS, killed_at, outcomes, recover, stopped_at};
+use support::rewrite::{killed_at, outcomes, recover, stopped_at};
 
 const KIB: u64 = 1 << 10;
 const BYTES: u64 = 1024 * KIB + 1808; // the last block is partial
@@ -41,7 +42,7 @@ fn expected(step: &str) -> &'static [&'static str] {
 fn loop_a_kill_after_every_step_is_recovered_from() {
     for engine in ENGINES {
         let image = Image::of(engine, 320 << 20);
-        for step in STEPS {
+        for step in OF_REWRITE {
             println!("{}: {step}", engine.name);
             let file = fresh(&image, step);
             killed_at(&image, &file, step);
@@ -71,7 +72,7 @@ fn loop_a_power_cut_after_every_step_is_recovered_from() {
         let image = Image::of(engine, 320 << 20);
         // What has reached the disk by then: as little as may be, or everything.
         for committed in [false, true] {
-            for step in STEPS {
+            for step in OF_REWRITE {
                 let file = fresh(&image, &format!("{step}-{committed}"));
                 let stopped = stopped_at(&image, &file, step);
                 if committed {

@@ -216,12 +216,9 @@ pub enum Moves {
         /// No part is shorter than so many bytes, but the last one.
         shortest: u64,
     },
-    /// A staged range: it is [prepared](Movable::prepare) part by part and relocated by one call.
-    Ranges {
-        /// Whether all staged ranges are prepared before the first is relocated, rather than each
-        /// just before.
-        prepared_together: bool,
-    },
+    /// A staged range: it is [prepared](Movable::prepare) part by part just before one call
+    /// relocates it.
+    Ranges,
     /// Staged ranges that come to no more than so many bytes, or one that does: each is prepared,
     /// all are [announced](Movable::announce), and the first that is relocated takes the others
     /// along.
@@ -235,17 +232,9 @@ pub enum Moves {
 }
 
 impl Moves {
-    /// Whether all staged ranges are prepared before the first is relocated.
-    pub fn prepared_together(self) -> bool {
-        matches!(self, Self::File | Self::Ranges { prepared_together: true })
-    }
-
     /// Whether each staged range is prepared just before it is relocated.
     pub fn prepared_apart(self) -> bool {
-        matches!(
-            self,
-            Self::Ranges { prepared_together: false } | Self::Parts { prepared: true, .. }
-        )
+        matches!(self, Self::Ranges | Self::Parts { prepared: true, .. })
     }
 }
 

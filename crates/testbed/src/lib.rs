@@ -14,6 +14,7 @@
 //! | [`database`] | a real SQLite database that grows on an aged file system, and its queries |
 //! | [`fileserver`] | many threads that create, append to, read and delete files |
 //! | [`sqlite`] | a session of the sqlite3 program |
+//! | [`steps`] | where a test stops an `apply` |
 //! | [`concurrency`] | programs at work on files that are being moved, and what they see of it |
 //! | [`measure`] | device counters and time around a piece of work, from a cold cache |
 //! | [`replay`] | fixed lists of requests, direct or buffered |
@@ -48,4 +49,5 @@ pub mod random;
 pub mod reader;
 pub mod replay;
 pub mod sqlite;
+pub mod steps;
 pub mod tools;

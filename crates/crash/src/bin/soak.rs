@@ -35,15 +35,7 @@ struct Cli {
 enum Verb {
     /// The load beside the moves; started by a recording
     #[command(hide = true)]
-    Load {
-        root: PathBuf,
-        files: PathBuf,
-        seed: u64,
-        marks: PathBuf,
-        /// Also sync without metadata
-        #[arg(long)]
-        data_syncs: bool,
-    },
+    Load { root: PathBuf, files: PathBuf, seed: u64, marks: PathBuf },
     /// Makes a recording; in a guest
     #[command(hide = true)]
     Record {
@@ -136,10 +128,10 @@ fn main() -> ExitCode {
 fn carry_out(verb: Verb, this: &Path) {
     let read = |path: &Path| std::fs::read(path).expect("a list of ours");
     match verb {
-        Verb::Load { root, files, seed, marks, data_syncs } => {
+        Verb::Load { root, files, seed, marks } => {
             let files: Vec<FileOf> = serde_json::from_slice(&read(&files)).expect("files");
             let marks = Marks::open(&marks).expect("a place for marks");
-            load::run(&root, &files, seed, &marks, data_syncs);
+            load::run(&root, &files, seed, &marks);
         }
         Verb::Store { path, at } => flight::store(&path, at).expect("a store"),
         Verb::Session { bed, seed, dir, disk, marks, second } => {

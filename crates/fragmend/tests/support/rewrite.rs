@@ -11,20 +11,6 @@ use std::process::{Command, Stdio};
 
 pub const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 
-/// Every step of a rewrite, as the head of `engine/rewrite/mod.rs` numbers them.
-pub const STEPS: [&str; 10] = [
-    "copied",
-    "leased",
-    "sealed",
-    "punched",
-    "allocated",
-    "half-written",
-    "written",
-    "synced",
-    "compared",
-    "removed",
-];
-
 /// `fragmend apply --engine rewrite` on a fresh plan for `file`, stopped as `at` says, for example
 /// `punched=kill`.
 pub fn rewrite(image: &Image, file: &Path, at: &str) -> Command {

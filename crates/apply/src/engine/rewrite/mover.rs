@@ -279,7 +279,7 @@ fn unchanged(file: &OpenFile, draft: &Draft, room: &mut Room) -> Result<(), Skip
 
 impl Mover for Rewriting {
     fn moves(&self) -> Moves {
-        Moves::Ranges { prepared_together: false }
+        Moves::Ranges
     }
 
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
