@@ -6,6 +6,7 @@
 
 use crate::file::{Device, LeftAlone, PlanError, PlannedFile, PlannedRange, Summary};
 use crate::input::Settings;
+use fragmend_layout::printable;
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, de};
@@ -37,7 +38,10 @@ pub(super) fn parse<T>(
             PlanError::Foreign { path: name.to_owned(), why: "a string without end".into() }
         }
         Some(kind) => io_error(kind.into()),
-        None => PlanError::Foreign { path: name.to_owned(), why: e.to_string() },
+        // It quotes what the file holds.
+        None => {
+            PlanError::Foreign { path: name.to_owned(), why: printable(&e.to_string()).to_string() }
+        }
     })
 }
 
