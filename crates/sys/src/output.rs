@@ -19,12 +19,13 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// Who may read a file that did not exist before.
+/// Who may read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// Its owner (mode 0600): for what names other users' files and processes.
+    /// Its owner (mode 0600), whoever might read the one that was there: for what names other users'
+    /// files and processes.
     Owner,
-    /// Whoever the umask allows.
+    /// Whoever the umask allows, or might read the one of ours that was there.
     Anybody,
 }
 
@@ -44,7 +45,7 @@ struct Place {
     name: OsString,
     /// What the file is called meanwhile, if it has a name at all.
     temporary: Option<OsString>,
-    /// The mode that the file there had, if it was ours.
+    /// The mode that it takes over from the file there.
     mode: Option<Mode>,
 }
 
@@ -91,7 +92,8 @@ impl Output {
                 replaceable(&there)?;
                 // Somebody else's choice of who may read ours does not count.
                 let ours = there.st_uid == rustix::process::geteuid().as_raw();
-                ours.then(|| Mode::from_raw_mode(there.st_mode & 0o666))
+                let keep = ours && audience == Audience::Anybody;
+                keep.then(|| Mode::from_raw_mode(there.st_mode & 0o666))
             }
             Err(Errno::NOENT) => None,
             Err(e) => return Err(e.into()),

@@ -59,8 +59,10 @@ fn what_is_private_stays_private_and_a_mode_that_was_set_stays() {
     write(&target, Audience::Owner, b"1").unwrap();
     assert_eq!(mode(&target), 0o600);
     std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o4755)).unwrap();
-    write(&target, Audience::Owner, b"2").unwrap();
+    write(&target, Audience::Anybody, b"2").unwrap();
     assert_eq!(mode(&target), 0o644, "as it was, but for what makes it a program");
+    write(&target, Audience::Owner, b"3").unwrap();
+    assert_eq!(mode(&target), 0o600, "others could read the one before, not this one");
 }
 
 #[test]

@@ -69,17 +69,14 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         bar.set_message(format!("{} accesses", human(p.events as f64, Unit::Count)));
     });
     bar.finish_and_clear();
-    let seen = seen?;
-    if seen.meta.lost > 0 {
-        ui.warn(format!("{} accesses were lost: the plan knows nothing of them", seen.meta.lost));
-    }
+    seen?;
     if stop.load(Ordering::Relaxed) {
         ui.note("stopped while watching; nothing was moved");
         return Ok(Exit::INCOMPLETE);
     }
 
     let settings = args.choice.settings(args.sharing);
-    let planned = plan::make(Some(&trace), &args.paths, &settings, ui)?;
+    let planned = plan::make(Some(plan::read(&trace, ui)?), &args.paths, &settings, ui)?;
     plan::show(&planned, args.keep.as_ref().map(|_| plan_file.as_path()), 10, ui)?;
     if args.keep.is_some() {
         planned.write(&plan_file)?;
@@ -102,7 +99,8 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 
     let summary = apply::carry_out(&planned, &args.pace.options(args.sharing, false)?, ui)?;
     // The same accesses on the layout as it is now: not a promise any more.
-    let after = plan::make(Some(&trace), &args.paths, &settings, ui)?;
+    let same = fragmend_trace::read(&trace, &fragmend_trace::Filter::default())?;
+    let after = plan::make(Some(same), &args.paths, &settings, ui)?;
     ui.note(format!(
         "the same accesses cost {} requests before, {} on the layout as it is now ({} were predicted)",
         planned.summary.requests_before, after.summary.requests_before, planned.summary.requests_after,

@@ -1,6 +1,6 @@
 //! `fragmend plan`: choose what is worth moving, and explain it. Touches no data.
 
-use super::Sharing;
+use super::{Sharing, record};
 use crate::exit::{Exit, Usage};
 use crate::ui::Ui;
 use crate::{gather, size};
@@ -11,7 +11,7 @@ use fragmend_plan::{Plan, PlanFile, Policy, Settings};
 use fragmend_report::plan::{PlanReport, text};
 use fragmend_report::{Unit, human};
 use fragmend_sys::output;
-use fragmend_trace::Filter;
+use fragmend_trace::{Filter, Trace};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -119,7 +119,8 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if let Some(output) = &args.output {
         refuse_to_overwrite(output)?;
     }
-    let plan = make(args.trace.as_deref(), &args.paths, &settings, ui)?;
+    let trace = args.trace.as_deref().map(|path| read(path, ui)).transpose()?;
+    let plan = make(trace, &args.paths, &settings, ui)?;
     if let Some(output) = &args.output {
         plan.write(output)?;
     }
@@ -141,28 +142,37 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     Ok(Exit::IMPROVABLE.when(plan.summary.worth) | Exit::INCOMPLETE.when(spent))
 }
 
-/// Reads the trace, looks at the files, and plans.
+/// Reads a trace, and warns of what is not in it.
 ///
 /// # Errors
-/// A trace that cannot be read, or a path that does not exist.
+/// A trace that cannot be read.
+pub fn read(path: &Path, ui: &Ui) -> anyhow::Result<Trace> {
+    let trace = fragmend_trace::read(path, &Filter::default())?;
+    if trace.meta.lost > 0 {
+        ui.warn(format!("the recording lost {} accesses", trace.meta.lost));
+    }
+    for missing in record::missing(&trace.meta) {
+        ui.warn(missing);
+    }
+    if trace.skipped > 0 {
+        ui.warn(format!("{} rows of the trace cannot be true: left out", trace.skipped));
+    }
+    Ok(trace)
+}
+
+/// Looks at the files, and plans.
+///
+/// # Errors
+/// A path that does not exist.
 pub fn make(
-    trace: Option<&Path>,
+    trace: Option<Trace>,
     paths: &[PathBuf],
     settings: &Settings,
     ui: &Ui,
 ) -> anyhow::Result<Plan> {
     let bar = ui.progress(None, "{spinner} looking at files: {human_pos}");
     let mut found = match trace {
-        Some(trace) => {
-            let trace = fragmend_trace::read(trace, &Filter::default())?;
-            if trace.meta.lost > 0 {
-                ui.warn(format!("the recording lost {} accesses", trace.meta.lost));
-            }
-            if trace.skipped > 0 {
-                ui.warn(format!("{} rows of the trace cannot be true: left out", trace.skipped));
-            }
-            gather::traced(trace.files, &trace.meta.paths, paths, &bar)?
-        }
+        Some(trace) => gather::traced(trace.files, &trace.meta.paths, paths, &bar)?,
         None => gather::walked(paths, &bar)?,
     };
     bar.finish_and_clear();

@@ -126,7 +126,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 }
 
 /// What is not in the trace, or not as it was, and yet is no loss: a line for each kind.
-fn missing(meta: &Meta) -> Vec<String> {
+pub fn missing(meta: &Meta) -> Vec<String> {
     let mut lines: Vec<_> =
         meta.unseen_sources.iter().map(|source| format!("not seen: {source}")).collect();
     let mut say = |count: u64, what: &str| {
