@@ -60,6 +60,14 @@ fn what_must_stay_in_place_is_left_alone(image: &Image) {
     drop(writer);
     assert_eq!(apply(&plan(&[&written], Policy::WholeFile)).0.ranges_moved, 1, "readers may stay");
     drop(reader);
+    // A mapping writes as well, also once its descriptor is closed.
+    let mut writer = None;
+    left_alone(image, "mapped", SkipReason::Busy, |path| {
+        let script = "import mmap,os,sys\nf=os.open(sys.argv[1],os.O_RDWR)\nm=mmap.mmap(f,0)\n\
+             os.close(f)\nm[0]=m[0]\nos.write(1,b'r')\nsys.stdin.read()";
+        writer = Some(holder(path, script));
+    });
+    drop(writer);
     let policy = Path::new("/sys/fs/f2fs").join(image.block_device().name()).join("ipu_policy");
     let as_it_was = fs::read_to_string(&policy).unwrap();
     // Always in place (`F2FS_IPU_FORCE`).
