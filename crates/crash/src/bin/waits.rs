@@ -1,15 +1,15 @@
-//! How long a reader and a writer of files wait while these are moved, and how long Ctrl-C takes: on
-//! an idle machine, with the page cache dropped once a second, with a memory cgroup of 40 MiB and a
-//! disk of 400 reads a second, and with all of that. Prints a table.
+//! How long a reader and two writers of files wait while these are moved, and how long Ctrl-C takes: on
+//! an idle machine, with the page cache dropped once a second, with a memory cgroup of 40 MiB, on a
+//! disk of 400 reads a second, and with all of that. Prints a table, and what is out of bounds.
 //!
 //! The disk is served by this process, which therefore stays outside the cgroup; the mover, the
-//! reader and the writer are children in it.
+//! reader and the writers are children in it.
 
 use clap::{Parser, Subcommand};
 use fragmend_crash::slow::{Kind, SlowBed};
 use fragmend_sys::cache;
 use fragmend_testbed::file_system::{
-    BTRFS, BTRFS_ZSTD, EXT4, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP,
+    BTRFS, BTRFS_ZSTD, EXT4, EXT4_1K, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP,
 };
 use fragmend_testbed::fragment::{alternating, compressible, content, interleaved};
 use fragmend_testbed::process::{Running, finish};
@@ -41,15 +41,23 @@ enum Load {
     /// Writes blocks at random, with what they hold, and prints the longest wait
     #[command(hide = true)]
     Write { file: PathBuf },
+    /// The same, and syncs each
+    #[command(hide = true)]
+    Sync { file: PathBuf },
 }
 
-static ENGINES: [(&str, &FileSystem); 6] = [
-    ("ext4", &EXT4),
-    ("XFS", &XFS),
-    ("XFS, exchange", &XFS_EXCHANGE),
-    ("XFS, swap", &XFS_RMAP),
-    ("Btrfs", &BTRFS),
-    ("Btrfs, zstd", &BTRFS_ZSTD),
+/// Their verbs, each with a file of its own name.
+const OTHERS: [&str; 3] = ["read", "write", "sync"];
+
+static ENGINES: [(&str, &FileSystem, &[&str]); 8] = [
+    ("ext4", &EXT4, &[]),
+    ("ext4, 1 KiB", &EXT4_1K, &[]),
+    ("XFS", &XFS, &[]),
+    ("XFS, exchange", &XFS_EXCHANGE, &[]),
+    ("XFS, swap", &XFS_RMAP, &[]),
+    ("Btrfs", &BTRFS, &[]),
+    ("Btrfs, zstd", &BTRFS_ZSTD, &[]),
+    ("rewrite, ext4", &EXT4, &["--engine", "rewrite"]),
 ];
 
 #[derive(Clone, Copy)]
@@ -60,10 +68,11 @@ struct Conditions {
     slow: bool,
 }
 
-static CONDITIONS: [Conditions; 4] = [
+static CONDITIONS: [Conditions; 5] = [
     Conditions { name: "idle", drops: false, memory: false, slow: false },
     Conditions { name: "dropped caches", drops: true, memory: false, slow: false },
-    Conditions { name: "40 MiB, 400 reads/s", drops: false, memory: true, slow: true },
+    Conditions { name: "40 MiB", drops: false, memory: true, slow: false },
+    Conditions { name: "400 reads/s", drops: false, memory: false, slow: true },
     Conditions { name: "all of that", drops: true, memory: true, slow: true },
 ];
 
@@ -78,39 +87,53 @@ const ALONE: Duration = Duration::from_secs(4);
 /// Then it is told to stop.
 const BESIDE: Duration = Duration::from_secs(12);
 
+/// So much longer than alone somebody may wait, in seconds.
+const LONGER: f64 = 0.25;
+/// No step may take longer on an idle machine, in seconds.
+const STEP: f64 = 0.1;
+/// Ctrl-C may take so long, in seconds.
+const CTRL_C: f64 = 1.0;
+
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match &cli.load {
-        Some(Load::Read { file }) => return load(file, false),
-        Some(Load::Write { file }) => return load(file, true),
+        Some(Load::Read { file }) => return load(file, false, false),
+        Some(Load::Write { file }) => return load(file, true, false),
+        Some(Load::Sync { file }) => return load(file, true, true),
         None => {}
     }
     if let Err(why) = tools::require(&["losetup", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"]) {
         eprintln!("waits: {why}");
         return ExitCode::FAILURE;
     }
-    let mut rows = Vec::new();
-    for (name, file_system) in &ENGINES {
+    let (mut rows, mut beyond) = (Vec::new(), Vec::new());
+    for (name, file_system, options) in &ENGINES {
         if !cli.engines.is_empty() && !cli.engines.iter().any(|wanted| wanted == name) {
             continue;
         }
         for conditions in CONDITIONS {
-            let row = measure(name, file_system, conditions);
+            let waited = measure(file_system, options, conditions);
+            let row = waited.row(name, conditions);
             eprintln!("{}", row.join(" | "));
             rows.push(row);
+            let what = waited.beyond(conditions);
+            beyond.extend(what.iter().map(|what| format!("{name}, {}: {what}", conditions.name)));
         }
     }
     println!("| {} |\n|{}", HEADS.join(" | "), "---|".repeat(HEADS.len()));
     rows.iter().for_each(|row| println!("| {} |", row.join(" | ")));
-    ExitCode::SUCCESS
+    beyond.iter().for_each(|what| println!("out of bounds: {what}"));
+    if beyond.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-const HEADS: [&str; 11] = [
+const HEADS: [&str; 13] = [
     "engine",
     "conditions",
     "reader alone, ms",
     "beside",
     "writer alone, ms",
+    "beside",
+    "syncing writer alone, ms",
     "beside",
     "longest step, ms",
     "Ctrl-C, ms",
@@ -119,10 +142,53 @@ const HEADS: [&str; 11] = [
     "by",
 ];
 
-/// One row of the table.
-fn measure(name: &str, file_system: &'static FileSystem, conditions: Conditions) -> Vec<String> {
+/// What came of one engine under one set of conditions; times in seconds.
+struct Waited {
+    /// The longest wait of each, without the mover and beside it.
+    alone: [f64; OTHERS.len()],
+    beside: [f64; OTHERS.len()],
+    step: f64,
+    ctrl_c: Option<f64>,
+    moved_bytes: u64,
+    left: String,
+    by: String,
+}
+
+impl Waited {
+    fn row(&self, name: &str, conditions: Conditions) -> Vec<String> {
+        let ms = |seconds: f64| format!("{:.1}", seconds * 1e3);
+        let mut row = vec![name.to_owned(), conditions.name.to_owned()];
+        let pairs = self.alone.iter().zip(&self.beside);
+        row.extend(pairs.flat_map(|(alone, beside)| [ms(*alone), ms(*beside)]));
+        row.push(ms(self.step));
+        row.push(self.ctrl_c.map_or("-".into(), ms));
+        row.push((self.moved_bytes >> 10).to_string());
+        row.extend([self.left.clone(), self.by.clone()]);
+        row
+    }
+
+    /// What is longer than promised.
+    fn beyond(&self, conditions: Conditions) -> Vec<String> {
+        let longer = (OTHERS.iter().zip(self.alone).zip(self.beside))
+            .filter(|((_, alone), beside)| beside - alone > LONGER)
+            .map(|((verb, alone), beside)| {
+                format!("{verb} waited {:.0} ms longer than alone", (beside - alone) * 1e3)
+            });
+        let mut beyond: Vec<String> = longer.collect();
+        let idle = !conditions.drops && !conditions.memory && !conditions.slow;
+        if idle && self.step > STEP {
+            beyond.push(format!("a step took {:.0} ms", self.step * 1e3));
+        }
+        if let Some(took) = self.ctrl_c.filter(|took| *took > CTRL_C) {
+            beyond.push(format!("Ctrl-C took {:.0} ms", took * 1e3));
+        }
+        beyond
+    }
+}
+
+fn measure(file_system: &'static FileSystem, options: &[&str], conditions: Conditions) -> Waited {
     let bed = SlowBed::new(file_system, DISK, "");
-    let files = ["read", "written"].map(|file| bed.root().join(file));
+    let files = OTHERS.map(|file| bed.root().join(file));
     for file in &files {
         match file_system.name == BTRFS_ZSTD.name {
             true => alternating(file, 4 * SIZE, 32 << 10, compressible).expect("a file"),
@@ -145,7 +211,7 @@ fn measure(name: &str, file_system: &'static FileSystem, conditions: Conditions)
     for file in &files {
         drop_pages(&File::open(file).expect("a file"));
     }
-    let others = || ["read", "write"].map(|verb| Other::start(verb, &files, cgroup));
+    let others = || [0, 1, 2].map(|n: usize| Other::start(OTHERS[n], &files[n], cgroup));
     let over = AtomicBool::new(false);
     let mover = std::sync::Mutex::new(None::<u32>);
     std::thread::scope(|scope| {
@@ -165,7 +231,7 @@ fn measure(name: &str, file_system: &'static FileSystem, conditions: Conditions)
         let beside = others();
         let told = bed.scratch().join("receipts");
         let mut command = inside(cgroup, &tools::fragmend());
-        command.args(["apply", "--json"]).arg(&plan);
+        command.args(["apply", "--json"]).args(options).arg(&plan);
         command.stdin(Stdio::null()).stdout(File::create(&told).expect("a file"));
         let mut running = Running::start(command.stderr(Stdio::inherit()));
         *mover.lock().expect("no panic") = Some(running.id());
@@ -192,21 +258,16 @@ fn measure(name: &str, file_system: &'static FileSystem, conditions: Conditions)
             .iter()
             .map(|(name, n)| format!("{name} {}", n.as_u64().unwrap_or(0) >> 10))
             .collect();
-        let ms = |seconds: f64| format!("{:.1}", seconds * 1e3);
         let (left, skipped) = (&summary["ranges_left"], &summary["skipped_by_reason"]);
-        vec![
-            name.to_owned(),
-            conditions.name.to_owned(),
-            ms(alone[0]),
-            ms(beside[0]),
-            ms(alone[1]),
-            ms(beside[1]),
-            ms(summary["longest_step_seconds"].as_f64().unwrap_or(0.0)),
-            stopped.map_or("-".into(), |time| ms(time.as_secs_f64())),
-            (summary["moved_bytes"].as_u64().unwrap_or(0) >> 10).to_string(),
-            format!("{left}, {skipped}"),
-            by.join(", "),
-        ]
+        Waited {
+            alone,
+            beside,
+            step: summary["longest_step_seconds"].as_f64().expect("a time"),
+            ctrl_c: stopped.map(|time| time.as_secs_f64()),
+            moved_bytes: summary["moved_bytes"].as_u64().expect("a number"),
+            left: format!("{left}, {skipped}"),
+            by: by.join(", "),
+        }
     })
 }
 
@@ -219,14 +280,14 @@ fn inside(cgroup: Option<&Cgroup>, program: &Path) -> Command {
     command
 }
 
-/// A reader or a writer.
+/// A reader, or one of the writers.
 struct Other(Running);
 
 impl Other {
-    fn start(verb: &str, files: &[PathBuf; 2], cgroup: Option<&Cgroup>) -> Self {
+    fn start(verb: &str, file: &Path, cgroup: Option<&Cgroup>) -> Self {
         let this = std::env::current_exe().expect("this program");
         let mut command = inside(cgroup, &this);
-        command.arg(verb).arg(&files[usize::from(verb == "write")]);
+        command.arg(verb).arg(file);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         Self(Running::start(&mut command))
     }
@@ -239,14 +300,14 @@ impl Other {
 }
 
 /// Opens the file for each request, for some engines want it closed at one instant.
-fn load(path: &Path, writes: bool) -> ExitCode {
+fn load(path: &Path, writes: bool, syncs: bool) -> ExitCode {
     let over = AtomicBool::new(false);
     let longest = std::thread::scope(|scope| {
         scope.spawn(|| {
             let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
             over.store(true, Ordering::Relaxed);
         });
-        let mut random = Random::new(u64::from(writes) + 1);
+        let mut random = Random::new(1 + u64::from(writes) + u64::from(syncs));
         let blocks = path.metadata().expect("a file").len() / BLOCK as u64;
         let packed = path.metadata().is_ok_and(|m| m.len() > SIZE);
         let (mut buffer, mut longest) = (vec![0; BLOCK], Duration::ZERO);
@@ -264,6 +325,9 @@ fn load(path: &Path, writes: bool) -> ExitCode {
             match writes {
                 true => file.write_all_at(&buffer, at).expect("a write"),
                 false => file.read_exact_at(&mut buffer, at).expect("a read"),
+            }
+            if syncs {
+                file.sync_data().expect("a sync");
             }
             drop(file);
             longest = longest.max(started.elapsed());
