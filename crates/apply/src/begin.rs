@@ -41,7 +41,7 @@ pub(crate) fn lock<'a>(
 ) -> Result<Vec<Lock>, ApplyError> {
     let name = |volume: &dyn Volume| volume.root().display().to_string();
     volumes
-        .map(|volume| match lock::take(volume.root()) {
+        .map(|volume| match lock::take(volume.directory()) {
             Ok(lock) => Ok(lock),
             Err(Unlocked::AtWork) => Err(ApplyError::AtWork(name(&**volume))),
             Err(Unlocked::Impossible(e)) => Err(ApplyError::NoLock(name(&**volume), e)),

@@ -11,7 +11,7 @@ use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -37,9 +37,11 @@ pub enum Unlocked {
 ///
 /// # Errors
 /// [`Unlocked`].
-pub fn take(root: &Path) -> Result<Lock, Unlocked> {
+pub fn take(root: Option<BorrowedFd<'_>>) -> Result<Lock, Unlocked> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(root) = rustix::fs::open(root, flags, Mode::empty()).map(File::from) else {
+    // Opened once more: a lock is that of one opening.
+    let open = |root| rustix::fs::openat(root, ".", flags, Mode::empty()).ok();
+    let Some(root) = root.and_then(open).map(File::from) else {
         return Ok(Lock { _file: None });
     };
     if rustix::process::geteuid().is_root() {

@@ -21,6 +21,7 @@ pub mod size;
 pub mod terminal;
 pub mod ui;
 
+use clap::Parser;
 use cli::{Cli, Command};
 use exit::{Exit, Usage};
 use fragmend_layout::printable;
@@ -29,14 +30,20 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
 /// Prints help or what is wrong with the command line: in colours, unless an argument (a name that
-/// a shell put there for `*`) has something else to say to the terminal.
+/// a shell put there for `*`) has something else to say to the terminal, or would begin a line there.
 fn say(error: &clap::Error) -> std::io::Result<()> {
-    let unsafe_text =
-        |a: std::ffi::OsString| printable(a.as_bytes()).to_string().as_bytes() != a.as_bytes();
-    if !error.use_stderr() || !std::env::args_os().skip(1).any(unsafe_text) {
+    let args: Vec<_> = std::env::args_os().collect();
+    let shown: Vec<_> = args.iter().map(|a| printable(a.as_bytes()).to_string()).collect();
+    let plain = |(a, shown): (&std::ffi::OsString, &String)| a.as_bytes() == shown.as_bytes();
+    if !error.use_stderr() || args.iter().zip(&shown).skip(1).all(plain) {
         return error.print();
     }
-    let text = error.render().to_string();
+    // The same of the arguments as they may be shown. What is wrong with their bytes alone is wrong
+    // no more then.
+    let text = match Cli::try_parse_from(shown) {
+        Err(same) => same.render().to_string(),
+        Ok(_) => error.kind().to_string(),
+    };
     text.lines().try_for_each(|line| writeln!(std::io::stderr(), "{}", printable(line)))
 }
 

@@ -42,10 +42,11 @@ impl Ui {
         Safe::new(io::stdout(), if self.json { Flavour::Json } else { Flavour::Text })
     }
 
-    /// A line for a person: what was done, what to do next.
+    /// A line for a person: what was done, what to do next. It stays one line, whatever a path in it
+    /// holds.
     pub fn note(&self, line: impl std::fmt::Display) {
         if !self.quiet && !self.json {
-            eprintln!("{}", lines(&line));
+            eprintln!("{}", printable(&line.to_string()));
         }
     }
 
@@ -66,12 +67,6 @@ impl Ui {
 fn one_line(text: &str) -> String {
     let lines = text.split(['\n', '\r']).map(str::trim).filter(|l| !l.is_empty());
     printable(&lines.collect::<Vec<_>>().join(" ")).to_string()
-}
-
-/// The lines of a note, without power over the terminal.
-fn lines(text: &impl std::fmt::Display) -> String {
-    let text = text.to_string();
-    text.lines().map(|l| printable(l).to_string()).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether the reader of our output went away (`fragmend scan | head`): no error at all.

@@ -9,6 +9,8 @@ mod identity;
 mod inputs;
 #[path = "hostile/outputs.rs"]
 mod outputs;
+#[path = "hostile/places.rs"]
+mod places;
 #[path = "hostile/races.rs"]
 mod races;
 mod support;

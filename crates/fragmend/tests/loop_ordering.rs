@@ -123,14 +123,23 @@ fn loop_who_opens_a_file_that_moves_waits_for_the_commit_and_loses_nothing() {
     command.args(["apply", "--quiet", "--rate", "max"]).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", "moved=stop");
     let apply = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
-    let is_stopped = |pid: u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
-    };
     let apply = apply.wait_until(is_stopped);
+    let want = synced_beside(apply, &path, image.path());
+    image.remount();
+    image.fsck();
+    assert!(std::fs::read(&path).unwrap() == want, "what was synced is gone");
+}
 
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+}
+
+/// Somebody opens the file that a stopped `apply` is moving, waits until it lets him in, overwrites it
+/// and syncs its data; then the power of what is mounted at `mount` fails. What he wrote.
+fn synced_beside(apply: Running, path: &Path, mount: &Path) -> Vec<u8> {
     let opened = std::thread::spawn({
-        let path = path.clone();
+        let path = path.to_owned();
         move || OpenOptions::new().write(true).open(path)
     });
     std::thread::sleep(Duration::from_millis(300));
@@ -145,12 +154,123 @@ fn loop_who_opens_a_file_that_moves_waits_for_the_commit_and_loses_nothing() {
     let want = vec![b'!'; SIZE as usize];
     file.write_all_at(&want, 0).unwrap();
     file.sync_data().unwrap();
-    cut_power(File::open(image.path()).unwrap()).unwrap();
+    cut_power(File::open(mount).unwrap()).unwrap();
     apply.signal(rustix::process::Signal::KILL);
     drop((apply.wait(), file));
-    image.remount();
-    image.fsck();
-    assert!(std::fs::read(&path).unwrap() == want, "what was synced is gone");
+    want
+}
+
+/// A mount below a directory that somebody may rename.
+struct Below {
+    home: PathBuf,
+    /// What the directory is called now.
+    name: &'static str,
+}
+
+impl Below {
+    fn of(image: &Image) -> Self {
+        let below = Self { home: image.scratch().join("home"), name: "a" };
+        std::fs::create_dir_all(below.mount()).unwrap();
+        image.unmount();
+        run("mount", [Path::new(image.device()), &below.mount()]);
+        below
+    }
+
+    fn mount(&self) -> PathBuf {
+        self.home.join(self.name).join("mnt")
+    }
+
+    /// Its owner renames it, and puts another one in its place.
+    fn rename(&mut self) {
+        let before = self.mount();
+        std::fs::rename(self.home.join("a"), self.home.join("b")).unwrap();
+        self.name = "b";
+        std::fs::create_dir_all(before).unwrap();
+    }
+}
+
+impl Drop for Below {
+    fn drop(&mut self) {
+        let _ = finish(Command::new("umount").arg(self.mount()));
+    }
+}
+
+/// Who renames a directory above the mount point takes no commit along: not to another file system,
+/// where it would make nothing durable.
+#[test]
+fn loop_what_is_put_where_the_mount_was_gets_neither_commits_nor_donors() {
+    for point in ["staged", "moved"] {
+        let image = Image::ext4(128 * MIB);
+        let _ = fragmented(&image, "file");
+        let mut below = Below::of(&image);
+        let plan_file = image.scratch().join("plan.json");
+        plan(&[&below.mount().join("file")], Policy::WholeFile).write(&plan_file).unwrap();
+        let mut command = Command::new(FRAGMEND);
+        command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
+        command.env("FRAGMEND_STOP_AT", format!("{point}=stop"));
+        let apply = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::null()));
+        let apply = apply.wait_until(is_stopped);
+        below.rename();
+        let path = below.mount().join("file");
+        if point == "staged" {
+            apply.signal(rustix::process::Signal::CONT);
+            let text = apply.wait().expect(&[0]);
+            assert!(text.contains("\"primitive\":\"EXT4_IOC_MOVE_EXT\""), "{text}");
+            assert!(text.contains("\"ranges_moved\":1"), "{text}");
+            assert_eq!(extents(&path), 1);
+        } else {
+            let want = synced_beside(apply, &path, &below.mount());
+            drop(below);
+            image.mount_with("");
+            image.fsck();
+            let found = std::fs::read(image.path().join("file")).unwrap();
+            assert!(found == want, "what was synced is gone");
+        }
+    }
+}
+
+/// What was renamed away before `apply` began is found where it is now; what lies at its path is not
+/// touched.
+#[test]
+fn loop_a_mount_whose_path_has_changed_since_the_plan_is_mended_where_it_is() {
+    let image = Image::ext4(128 * MIB);
+    let _ = fragmented(&image, "file");
+    let mut below = Below::of(&image);
+    let made = plan(&[&below.mount().join("file")], Policy::WholeFile);
+    let other = below.mount();
+    below.rename();
+    std::fs::write(other.join("file"), "theirs").unwrap();
+    let (summary, receipts) = apply(&made);
+    let path = below.mount().join("file");
+    assert_eq!((summary.ranges_moved, extents(&path)), (1, 1), "{summary:?}");
+    assert!(receipts.iter().all(|r| r.path.to_path() == Some(path.clone())), "{receipts:?}");
+}
+
+/// A plan names files by one mount of a file system, and another one serves: bind mounts.
+#[test]
+fn loop_a_path_below_another_mount_of_the_same_file_system_is_found_by_anybody() {
+    let image = Image::ext4(128 * MIB);
+    std::fs::create_dir(image.path().join("dir")).unwrap();
+    let file = fragmented(&image, "dir/file");
+    let below = Below { home: image.scratch().join("home"), name: "a" };
+    std::fs::create_dir_all(below.mount()).unwrap();
+    run("mount", [Path::new("--bind"), &image.path().join("dir"), &below.mount()]);
+    let own = |path: &Path| std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    own(&file);
+    let plan_file = image.scratch().join("plan.json");
+    plan(&[&below.mount().join("file")], Policy::WholeFile).write(&plan_file).unwrap();
+    readable_by_all(&plan_file);
+    let text = std::fs::read_to_string(&plan_file).unwrap();
+    assert!(text.contains("home/a/mnt/file") || text.contains("dir/file"), "{text}");
+    own(&image.path().join("dir"));
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", FRAGMEND, "apply", "--json"])
+        .args(["--rate", "max"])
+        .arg(&plan_file);
+    let text = finish(&mut command).expect(&[0]);
+    assert!(text.contains("\"ranges_moved\":1"), "{text}");
+    assert_eq!(extents(&file), 1);
 }
 
 /// The same for a file that nobody opened before the move had ended.

@@ -4,6 +4,7 @@ use fragmend_testbed::image::{Image, run};
 use fragmend_trace::{Filter, read};
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -322,4 +323,35 @@ fn loop_what_the_system_lacks_is_named() {
         .unwrap();
     one_line(&stripped, 4, "CAP_PERFMON, CAP_BPF");
     assert_eq!(std::fs::read_dir(image.scratch()).unwrap().count(), 2);
+}
+
+/// What is suggested can be pasted into a shell, whatever the paths are called.
+#[test]
+fn loop_the_next_command_is_quoted() {
+    let image = image();
+    let dir = image.path().join("x;touch pwned;#' $(touch pwned)\n`touch pwned`");
+    std::fs::create_dir(&dir).unwrap();
+    let (file, output) = (dir.join("f"), image.scratch().join("t; touch pwned #.parquet"));
+    std::fs::write(&file, vec![1; 1 << 20]).unwrap();
+    let mut recorder = Command::new(env!("CARGO_BIN_EXE_fragmend"))
+        .args(["record", "--duration", "3s", "-o"])
+        .arg(&output)
+        .arg(&dir)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(recorder.stderr.take().unwrap()).lines();
+    let watching = said.next().unwrap().unwrap();
+    assert!(watching.starts_with("watching "), "{watching}");
+    std::fs::read(&file).unwrap();
+    let next = said.map(Result::unwrap).find(|line| line.starts_with("Next: ")).expect("a hint");
+    recorder.wait().unwrap();
+    let script = format!("fragmend() {{ printf '%s\\0' \"$@\"; }}; {}", &next["Next: ".len()..]);
+    let shell = Command::new("bash").arg("-c").arg(script).current_dir(image.path()).output();
+    let words = shell.unwrap().stdout;
+    let words: Vec<&[u8]> = words.split(|b| *b == 0).collect();
+    let (output, dir) = (output.as_os_str().as_bytes(), dir.as_os_str().as_bytes());
+    assert_eq!(words, [&b"plan"[..], b"-t", output, b"-o", b"plan.json", dir, b""], "{next}");
+    assert!(!image.path().join("pwned").exists());
 }

@@ -2,7 +2,7 @@
 
 use fragmend_testbed::fragment::interleaved;
 use fragmend_testbed::image::Image;
-use fragmend_testbed::process::Running;
+use fragmend_testbed::process::{Running, finish};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -142,6 +142,59 @@ fn loop_nor_beside_progress_and_hints() {
         {
             let found = bytes.windows(theirs.len()).any(|w| w == theirs);
             assert!(!found, "{words:?} shows {theirs:?}: {:?}", String::from_utf8_lossy(&bytes));
+        }
+    }
+}
+
+/// A line that a path begins would be taken for one of fragmend's own.
+const FORGED: &str = "FORGED: all is well";
+
+#[test]
+fn loop_no_name_begins_a_line() {
+    let image = Image::ext4(128 << 20);
+    let name = format!("x\n{FORGED}\r{FORGED}");
+    let path = image.path().join(&name);
+    interleaved(&path, 256 << 10, &[4096], true).unwrap();
+    image.sync();
+    let missing = image.path().join(format!("missing{name}"));
+    let plan = image.scratch().join(format!("plan{name}"));
+    let (path, missing, plan) = (path.as_os_str(), missing.as_os_str(), plan.as_os_str());
+    let option = OsString::from(format!("--option{name}"));
+    let value = OsString::from(format!("--top={name}"));
+    let words =
+        |words: &[&'static str]| -> Vec<OsString> { words.iter().map(Into::into).collect() };
+    let with = |first: &[&'static str], rest: &[&OsStr]| {
+        [words(first), rest.iter().map(|w| OsString::from(*w)).collect()].concat()
+    };
+    for (args, codes) in [
+        (with(&["scan"], &[path]), &[0, 2][..]),
+        (with(&["scan"], &[missing]), &[4]),
+        (with(&["scan"], &[&option]), &[8]),
+        (with(&["scan"], &[&value, path]), &[8]),
+        (with(&[], &[name.as_ref()]), &[8]),
+        (with(&["plan", "--policy", "whole-file", "-o"], &[plan, path]), &[0, 2]),
+        (with(&["plan", "--policy", "whole-file"], &[missing]), &[4]),
+        (with(&["plan", "-t"], &[missing]), &[4]),
+        (with(&["plan", "-t"], &[path]), &[4]),
+        (with(&["apply", "--dry-run"], &[plan]), &[0, 2]),
+        (with(&["apply"], &[missing]), &[4]),
+        (with(&["apply"], &[path]), &[4]),
+        (with(&["auto", "--dry-run", "--duration", "1s"], &[missing]), &[4]),
+        (with(&["auto", "--dry-run", "--duration", "1s"], &[path]), &[0, 2]),
+        (with(&["record", "--duration", "1s", "-o"], &[missing, path]), &[0]),
+        (with(&["record", "--duration", "1s", "-o"], &[path, path]), &[4]),
+        (with(&["record", "--comm"], &[name.as_ref(), "-o".as_ref(), missing, path]), &[8]),
+        (with(&["record", "--user"], &[name.as_ref(), "-o".as_ref(), missing, path]), &[8]),
+        (with(&["record", "--cgroup"], &[path, "-o".as_ref(), missing, path]), &[4]),
+        (with(&["lab", "run"], &[missing]), &[4, 8]),
+        (with(&["lab", "drive"], &[missing]), &[4, 8]),
+    ] {
+        let mut command = Command::new("timeout");
+        let ended = finish(command.args(["-s", "KILL", "20", FRAGMEND]).args(&args));
+        let code = ended.status.code();
+        assert!(code.is_some_and(|c| codes.contains(&c)), "{args:?}: {code:?} {}", ended.stderr);
+        for text in [&ended.stdout, &ended.stderr] {
+            assert!(!text.split(['\n', '\r']).any(|l| l.starts_with(FORGED)), "{args:?}: {text}");
         }
     }
 }

@@ -4,6 +4,7 @@
 use crate::{ByteRange, Extent, FileId, Layout};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -154,6 +155,10 @@ impl Skip {
 pub trait Volume {
     /// A directory on it: where it is mounted.
     fn root(&self) -> &Path;
+    /// The same directory, open, where it is one of this machine's.
+    fn directory(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
     /// Bytes that may still be allocated.
     fn free_bytes(&self) -> Result<u64, Skip>;
     /// Size of the whole volume in bytes.

@@ -8,6 +8,7 @@
 use crate::open::Opener;
 use crate::tree::{self, Dir, Entry, NONE, Skip};
 use crate::{FileSystem, Reason, ScanError, Tree};
+use fragmend_sys::root;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use std::ffi::CStr;
@@ -233,8 +234,10 @@ impl Walk<'_> {
             Some(name) => {
                 let parent = task.parent.as_ref().map(|p| &p.0).or(again);
                 let parent = parent.ok_or(Reason::Vanished)?;
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let fd = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+                let fd = match root::enter(parent, name, (!self.across).then_some(dev)) {
+                    Err(Errno::XDEV) => return Err(Reason::OtherFileSystem),
+                    opened => opened?,
+                };
                 let here = rustix::fs::fstat(&fd)?.st_dev;
                 if here != dev {
                     if !self.across {

@@ -9,10 +9,10 @@
 use crate::FileSystem;
 use fragmend_layout::{Extent, ExtentKind, FileId, FsKind, Layout};
 use fragmend_sys::fsmap::{self, Stretch, flags};
+use fragmend_sys::root::Root;
 use fragmend_sys::{bulkstat, xfs};
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::FileType;
 use std::io;
-use std::os::fd::OwnedFd;
 
 /// Where the data of all files lay at one instant.
 pub struct Map {
@@ -44,9 +44,8 @@ struct Mapped {
 impl Map {
     /// Whether reading all of a file system is worth it for so many of its files.
     pub fn pays(fs: &FileSystem, files: usize) -> bool {
-        let used = |dir: OwnedFd| {
-            rustix::fs::fstatvfs(dir).ok().map(|s| s.f_files.saturating_sub(s.f_ffree))
-        };
+        let used =
+            |dir: Root| rustix::fs::fstatvfs(dir).ok().map(|s| s.f_files.saturating_sub(s.f_ffree));
         fs.kind == FsKind::Xfs
             && root(fs).ok().and_then(used).is_some_and(|used| files as u64 >= used / 2)
     }
@@ -73,7 +72,7 @@ impl Map {
         Ok(map)
     }
 
-    fn read_extents(&mut self, root: &OwnedFd) -> io::Result<()> {
+    fn read_extents(&mut self, root: &Root) -> io::Result<()> {
         /// What lies elsewhere in an inode than its data.
         const NO_DATA: u32 = flags::SPECIAL_OWNER | flags::ATTRIBUTES | flags::EXTENT_MAP;
         let mut shared = Vec::new();
@@ -102,7 +101,7 @@ impl Map {
         Ok(())
     }
 
-    fn read_inodes(&mut self, root: &OwnedFd) -> io::Result<()> {
+    fn read_inodes(&mut self, root: &Root) -> io::Result<()> {
         let shared = std::mem::take(&mut self.inodes);
         bulkstat::each(root, 0, |inode| {
             if FileType::from_raw_mode(u32::from(inode.mode)) == FileType::RegularFile {
@@ -140,12 +139,6 @@ impl Map {
 }
 
 /// The directory at which it is mounted.
-fn root(fs: &FileSystem) -> io::Result<OwnedFd> {
-    let point = fs.mount_point.as_deref().ok_or(io::ErrorKind::NotFound)?;
-    let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = rustix::fs::open(point, how, Mode::empty())?;
-    match rustix::fs::fstat(&dir)?.st_dev == fs.dev {
-        true => Ok(dir),
-        false => Err(io::ErrorKind::NotFound.into()),
-    }
+fn root(fs: &FileSystem) -> io::Result<Root> {
+    Root::open(fs.mount_point.as_deref().ok_or(io::ErrorKind::NotFound)?, fs.dev)
 }

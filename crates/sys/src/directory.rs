@@ -24,7 +24,9 @@ const MOST_LINKS: usize = 40;
 /// `open(2)`.
 pub fn open(path: &Path) -> io::Result<OwnedFd> {
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut at = rustix::fs::open(".", directory, Mode::empty())?;
+    // Where the working directory may not be searched, an absolute path does all the same.
+    let start = if path.is_absolute() { "/" } else { "." };
+    let mut at = rustix::fs::open(start, directory, Mode::empty())?;
     let mut rest: VecDeque<OsString> = parts(path).collect();
     let mut links = 0;
     while let Some(name) = rest.pop_front() {

@@ -2,6 +2,7 @@
 //! generation (`open_by_handle_at(2)`), which needs no path walk but `CAP_DAC_READ_SEARCH`; a
 //! reused inode number is refused by the kernel.
 
+use crate::root::Root;
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -27,29 +28,18 @@ pub struct Missing {
     pub by_inode: io::Error,
 }
 
-/// A descriptor that only names the file (`O_PATH`), found at `path` or else by its inode number
-/// on the file system of the directory `root`. At the path the generation is not compared.
+/// As [`Root::find`], on the file system that is mounted at `root`.
 ///
 /// # Errors
 /// [`Missing`] says what happened on both ways.
 pub fn find(root: &Path, path: &Path, file: Identity) -> Result<OwnedFd, Missing> {
-    let names = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let is_it = |fd: &OwnedFd| {
-        rustix::fs::fstat(fd).is_ok_and(|s| s.st_dev == file.device && s.st_ino == file.inode)
-    };
-    let at_path = match rustix::fs::open(path, names, Mode::empty()) {
-        Ok(fd) if is_it(&fd) => return Ok(fd),
-        Ok(_) => None,
-        Err(e) => Some(e.into()),
-    };
-    rustix::fs::open(root, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .map_err(io::Error::from)
-        .and_then(|root| open_by_inode(root, file.inode, file.generation, names.bits() as i32))
-        .and_then(|fd| match is_it(&fd) {
-            true => Ok(fd),
-            false => Err(io::Error::from_raw_os_error(libc::ESTALE)),
-        })
-        .map_err(|by_inode| Missing { at_path, by_inode })
+    match Root::open(root, file.device) {
+        Ok(root) => root.find(path, file),
+        Err(by_inode) => {
+            let at_path = io::Error::new(by_inode.kind(), by_inode.to_string());
+            Err(Missing { at_path: Some(at_path), by_inode })
+        }
+    }
 }
 
 /// Opens for reading or writing what `named` names: that very inode, whatever its path is now.
@@ -216,9 +206,13 @@ impl Handle {
 /// The path by which the kernel knows an open file; `None` once it is deleted or out of reach, or
 /// while its directory is unknown, as after opening it by inode number or handle.
 pub fn path_of(file: impl AsFd) -> Option<PathBuf> {
-    let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    let path = std::fs::read_link(link).ok()?;
+    let path = link_of(&file)?;
     // The kernel appends " (deleted)"; a name may end so too, so ask what is there.
-    let (there, here) = (rustix::fs::lstat(&path).ok()?, rustix::fs::fstat(file).ok()?);
-    ((there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)).then_some(path)
+    crate::root::leads_to(&path, file).is_ok_and(|it_does| it_does).then_some(path)
+}
+
+/// What the kernel shows as the name of an open file, true or not.
+pub(crate) fn link_of(file: impl AsFd) -> Option<PathBuf> {
+    let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    std::fs::read_link(link).ok()
 }

@@ -18,6 +18,7 @@
 //! | [`fsmap`] | who owns which blocks (`FS_IOC_GETFSMAP`) |
 //! | [`inode`] | generation and attribute flags (`FS_IOC_GETVERSION`, `FS_IOC_GETFLAGS`) |
 //! | [`handle`] | a file by inode number, without its path (`open_by_handle_at`) |
+//! | [`root`] | a mounted file system held open, and what lies below it by name (`openat2`) |
 //! | [`fs_id`] | which file system this is (`FS_IOC_GETFSUUID`, `fstatfs`) |
 //! | [`lease`] | keeping others from opening a file (`F_SETLEASE`) |
 //! | [`mounts`] | what is mounted where (`/proc/self/mountinfo`) |
@@ -55,6 +56,7 @@ pub mod mounts;
 pub mod move_ext;
 pub mod output;
 pub mod process;
+pub mod root;
 pub mod session;
 pub mod shutdown;
 pub mod signals;

@@ -1,5 +1,6 @@
 //! What is mounted where: `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 
+use crate::root::device_at;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -29,6 +30,16 @@ impl Mount {
         self.options.iter().any(|o| o == option)
     }
 
+    /// Whether a program, a server or a daemon answers for it, when it likes: who asks may wait for
+    /// ever, deaf to signals.
+    pub fn answers_at_will(&self) -> bool {
+        const SERVED: [&str; 11] = [
+            "autofs", "nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "coda", "virtiofs",
+            "lustre",
+        ];
+        self.fs_type.starts_with("fuse") || SERVED.contains(&self.fs_type.as_str())
+    }
+
     /// The directories that an overlay shows as one, as its options name them, for messages;
     /// `None` for any other file system.
     pub fn overlay_layers(&self) -> Option<String> {
@@ -38,14 +49,32 @@ impl Mount {
     }
 }
 
+/// A mount, and the number that it has until it is unmounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Numbered {
+    /// As `statx(2)` gives it in `stx_mnt_id`.
+    pub id: u64,
+    /// Which.
+    pub mount: Mount,
+}
+
 /// All mounts that this process sees, in mount order.
 pub fn all() -> io::Result<Vec<Mount>> {
-    Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
+    Ok(numbered()?.into_iter().map(|m| m.mount).collect())
+}
+
+/// The same with their numbers.
+pub fn numbered() -> io::Result<Vec<Numbered>> {
+    Ok(parse_numbered(&std::fs::read("/proc/self/mountinfo")?).collect())
 }
 
 /// Those that such a text names; lines that are none are left out.
 pub fn parse(text: &[u8]) -> Vec<Mount> {
-    text.split(|b| *b == b'\n').filter_map(parse_line).collect()
+    parse_numbered(text).map(|m| m.mount).collect()
+}
+
+fn parse_numbered(text: &[u8]) -> impl Iterator<Item = Numbered> {
+    text.split(|b| *b == b'\n').filter_map(parse_line)
 }
 
 /// Of the mounts of a device the one to work through: writable before read-only, then the one
@@ -59,9 +88,15 @@ pub fn best(mounts: &[Mount], dev: u64) -> Option<&Mount> {
 /// as [`best`], or the one that `root` lies on where no mount shows the number, as on subvolumes
 /// of Btrfs.
 pub fn of_root(mounts: &[Mount], dev: u64, root: &Path) -> Option<Mount> {
-    let there = || root.metadata().is_ok_and(|m| m.dev() == dev);
-    let on_it = || of_path(root).ok().map(|m| Mount { dev, point: root.to_owned(), ..m });
+    let there = || device_at(root).is_ok_and(|at| at == dev);
+    let on_it = || above(mounts, root).map(|m| Mount { dev, point: root.to_owned(), ..m.clone() });
     best(mounts, dev).cloned().or_else(|| there().then(on_it).flatten())
+}
+
+/// The mount that a path without links in it leads to: of several at one place, the one on top.
+pub fn above<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    let above = mounts.iter().filter(|m| path.starts_with(&m.point));
+    above.max_by_key(|m| m.point.components().count())
 }
 
 /// The highest directory above `path` that has its device number: a mount point, or the root of
@@ -92,10 +127,11 @@ pub fn of_path(path: &Path) -> io::Result<Mount> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no mount holds this path"))
 }
 
-fn parse_line(line: &[u8]) -> Option<Mount> {
+fn parse_line(line: &[u8]) -> Option<Numbered> {
     // 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
     let mut fields = line.split(|b| *b == b' ');
-    let dev = std::str::from_utf8(fields.nth(2)?).ok()?;
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let dev = std::str::from_utf8(fields.nth(1)?).ok()?;
     let (major, minor) = dev.split_once(':')?;
     let root = unescape(fields.next()?);
     let point = unescape(fields.next()?);
@@ -109,14 +145,15 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         .flat_map(|o| o.split(|b| *b == b','))
         .map(|o| String::from_utf8_lossy(o).into_owned())
         .collect();
-    Some(Mount {
+    let mount = Mount {
         dev: rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?),
         root: root.into(),
         point: point.into(),
         fs_type,
         source,
         options,
-    })
+    };
+    Some(Numbered { id, mount })
 }
 
 /// Undoes the octal escapes for space, tab, newline and backslash.
@@ -149,7 +186,8 @@ mod tests {
     #[test]
     fn a_line_with_optional_fields_and_escapes() {
         let line = br"36 35 7:3 / /mnt/a\040b rw,noatime master:1 shared:2 - ext4 /dev/loop3 rw,data=writeback";
-        let m = parse_line(line).unwrap();
+        let Numbered { id, mount: m } = parse_line(line).unwrap();
+        assert_eq!(id, 36);
         assert_eq!(m.dev, rustix::fs::makedev(7, 3));
         assert_eq!(m.point, Path::new("/mnt/a b"));
         assert_eq!(m.fs_type, "ext4");

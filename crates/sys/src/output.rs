@@ -33,7 +33,7 @@ pub enum Audience {
 #[derive(Debug)]
 pub struct Output {
     file: File,
-    /// `None` for the standard output.
+    /// `None` for the standard output, and for a file without a name.
     place: Option<Place>,
 }
 
@@ -105,6 +105,11 @@ impl Output {
         let (file, temporary) = temporary(&directory, created)?;
         let place = Place { directory, name: name.to_owned(), temporary, mode };
         Ok(Self { file, place: Some(place) })
+    }
+
+    /// A file that is open already, and stays as nameless as it is: [`Output::commit`] does nothing.
+    pub fn unnamed(file: File) -> Self {
+        Self { file, place: None }
     }
 
     /// The file itself, for those who write at offsets or keep a descriptor of their own.

@@ -18,6 +18,6 @@ pub mod record;
 pub use access::{Access, FileAccesses, Op};
 pub use error::TraceError;
 pub use event::Event;
-pub use file::reader::{Filter, Trace, is_trace, read, read_meta};
+pub use file::reader::{Filter, Trace, is_trace, read, read_meta, read_open};
 pub use file::writer::{Existing, FindPath, TraceWriter};
 pub use meta::{DataSum, DeviceMeta, KEY as META_KEY, Level, Meta, SCHEMA_VERSION};

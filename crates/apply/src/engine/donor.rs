@@ -14,8 +14,7 @@ use fragmend_sys::fiemap::Fiemap;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 /// How many places are compared before the best of them is taken.
@@ -196,8 +195,10 @@ fn best_place(
 /// Why space for a donor was refused. Where a directory belongs to a project with a limit, which
 /// `statfs` shows as its size, XFS speaks of a full disk when that is reached.
 pub(super) fn no_room(file: &OpenFile, error: Errno) -> Skip {
-    let size = |dir: &Path| rustix::fs::statvfs(dir).map(|stat| stat.f_blocks * stat.f_frsize);
-    match (file.beside.as_deref().map(size), size(&file.root)) {
+    let size =
+        |dir: BorrowedFd| rustix::fs::fstatvfs(dir).map(|stat| stat.f_blocks * stat.f_frsize);
+    let beside = file.beside.as_ref().map(|dir| size(dir.as_fd()));
+    match (beside, size(file.root.as_fd())) {
         (Some(Ok(of_dir)), Ok(of_all)) if error == Errno::NOSPC && of_dir < of_all => {
             let why = "the directory's project may not hold as much more";
             Skip::new(SkipReason::Quota, why)
@@ -209,37 +210,37 @@ pub(super) fn no_room(file: &OpenFile, error: Errno) -> Skip {
 /// An empty unnamed file on the same file system, beside the file if that can be: most file
 /// systems allocate near the directory.
 pub(super) fn unnamed(file: &OpenFile) -> Result<OwnedFd, Skip> {
-    let open = |dir: &Path| {
-        let how = OFlags::RDWR | OFlags::TMPFILE | OFlags::EXCL | OFlags::CLOEXEC;
-        rustix::fs::open(dir, how, Mode::RUSR | Mode::WUSR)
-    };
-    if let Some(fd) = beside(file, open) {
-        return Ok(fd);
-    }
-    open(&file.root).map_err(|e| match rustix::fs::statvfs(&file.root) {
+    let how = OFlags::RDWR | OFlags::TMPFILE | OFlags::EXCL | OFlags::CLOEXEC;
+    let made = near(file, how).map_err(|e| match rustix::fs::fstatvfs(&file.root) {
         Ok(stat) if e == Errno::NOSPC && stat.f_files > 0 && stat.f_ffree == 0 => {
             Skip::new(SkipReason::NoSpace, "no inode is free")
         }
         _ => skip_of(e.into()),
-    })
+    })?;
+    // Both directories were looked at. What is synced for the sake of the file must not be elsewhere.
+    match same_file_system(&made, &file.fd) {
+        true => Ok(made),
+        false => Err(Skip::new(SkipReason::Failed, "an unnamed file is on another file system")),
+    }
 }
 
 /// The directory in which [`unnamed`] makes files.
 pub(super) fn directory(file: &OpenFile) -> io::Result<OwnedFd> {
-    let open = |dir: &Path| {
-        let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::open(dir, how, Mode::empty())
-    };
-    Ok(beside(file, open).map_or_else(|| open(&file.root), Ok)?)
+    Ok(near(file, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC)?)
 }
 
-/// What opens in the file's directory, on the same file system.
-fn beside(file: &OpenFile, open: impl Fn(&Path) -> rustix::io::Result<OwnedFd>) -> Option<OwnedFd> {
-    let same = |fd: &OwnedFd| match (rustix::fs::fstat(fd), rustix::fs::fstat(&file.fd)) {
+/// Opens the file's directory so, or else that of its file system.
+fn near(file: &OpenFile, how: OFlags) -> rustix::io::Result<OwnedFd> {
+    let open = |dir: BorrowedFd| rustix::fs::openat(dir, ".", how, Mode::RUSR | Mode::WUSR);
+    let beside = file.beside.as_ref().and_then(|dir| open(dir.as_fd()).ok());
+    beside.map_or_else(|| open(file.root.as_fd()), Ok)
+}
+
+fn same_file_system(a: &OwnedFd, b: &OwnedFd) -> bool {
+    match (rustix::fs::fstat(a), rustix::fs::fstat(b)) {
         (Ok(a), Ok(b)) => a.st_dev == b.st_dev,
         _ => false,
-    };
-    file.beside.as_deref().and_then(|d| open(d).ok()).filter(same)
+    }
 }
 
 /// Ranges that follow each other in the file, joined.

@@ -50,6 +50,7 @@ use fragmend_sys::cache;
 use fragmend_sys::inode::flags;
 use fragmend_sys::mounts::Mount;
 use fragmend_sys::move_ext::{Blocks, move_extents};
+use fragmend_sys::root::Root;
 use rustix::fs::Advice;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -83,7 +84,7 @@ impl Ext4 {
     ///
     /// # Errors
     /// Why it cannot promise what it must, or cannot move extents at all.
-    pub fn new(mount: &Mount, force: bool) -> Result<Self, String> {
+    pub fn new(mount: &Mount, root: &Root, force: bool) -> Result<Self, String> {
         let mode = ordering::data_mode(mount)?;
         let safe = mode == "ordered";
         if mode == "journal" {
@@ -96,7 +97,7 @@ impl Ext4 {
                 "{what}, so a power cut could leave moved ranges without their data; use data=ordered, or --force to accept that"
             ));
         }
-        let fast = ordering::has_fast_commits(mount).ok();
+        let fast = ordering::has_fast_commits(mount, root).ok();
         match fast {
             Some(true) if !force => Err(FAST.into()),
             _ => Ok(Self { dev: mount.dev, force, fast: Cell::new(fast) }),

@@ -25,6 +25,7 @@ use fragmend_layout::{
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::inode::{self, flags};
 use fragmend_sys::mounts::Mount;
+use fragmend_sys::root::Root;
 use mounted::{Mounted, OpenFile};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
@@ -115,18 +116,24 @@ pub fn volume_for(mount: &Mount, choice: &Choice, force: bool) -> Result<Box<dyn
     {
         return refuse(why);
     }
+    let root = match Root::open(&mount.point, mount.dev) {
+        Ok(root) => root,
+        Err(e) => return refuse(format!("its directory cannot be opened: {e}")),
+    };
     let engine: Result<Box<dyn Engine>, String> = match (choice, FsKind::from_name(&mount.fs_type))
     {
         (Choice::Rewrite { journal }, _) => {
             rewrite::Rewrite::new(mount, journal.as_deref()).map(|e| Box::new(e) as Box<dyn Engine>)
         }
-        (_, FsKind::Ext4) => ext4::Ext4::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
-        (_, FsKind::Xfs) => xfs::Xfs::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
+        (_, FsKind::Ext4) => {
+            ext4::Ext4::new(mount, &root, force).map(|e| Box::new(e) as Box<dyn Engine>)
+        }
+        (_, FsKind::Xfs) => xfs::Xfs::new(&root, force).map(|e| Box::new(e) as Box<dyn Engine>),
         (_, FsKind::Btrfs) => Ok(Box::new(btrfs::Btrfs::new(mount))),
         (_, FsKind::F2fs) => f2fs::F2fs::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
         (_, FsKind::Other) => Err(no_engine(mount)),
     };
-    let volume = engine.and_then(|e| Mounted::new(mount, e).map_err(|e| e.to_string()));
+    let volume = engine.and_then(|e| Mounted::new(mount, root, e).map_err(|e| e.to_string()));
     match volume {
         Ok(volume) => Ok(Box::new(volume)),
         Err(why) => refuse(why),

@@ -9,16 +9,19 @@ use fragmend_layout::{
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::mounts::Mount;
+use fragmend_sys::root::Root;
 use fragmend_sys::{handle, inode};
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-/// A mounted file system and what moves data on it.
+/// A mounted file system and what moves data on it. Nothing on it is opened but below its root, which
+/// is opened once: the way there may lead elsewhere at any instant.
 pub struct Mounted {
-    root: PathBuf,
+    root: Rc<Root>,
     kind: FsKind,
     block: u64,
     total: u64,
@@ -26,14 +29,14 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// The file system at this mount.
+    /// The file system at this mount, whose directory is `root`.
     ///
     /// # Errors
-    /// What `statvfs(2)` says.
-    pub(super) fn new(mount: &Mount, engine: Box<dyn Engine>) -> io::Result<Self> {
-        let stat = rustix::fs::statvfs(&mount.point)?;
+    /// What `fstatvfs(2)` says.
+    pub(super) fn new(mount: &Mount, root: Root, engine: Box<dyn Engine>) -> io::Result<Self> {
+        let stat = rustix::fs::fstatvfs(&root)?;
         Ok(Self {
-            root: mount.point.clone(),
+            root: Rc::new(root),
             kind: FsKind::from_name(&mount.fs_type),
             block: stat.f_bsize,
             total: stat.f_blocks * stat.f_frsize,
@@ -46,8 +49,16 @@ impl Mounted {
     fn find(&self, file: FileId, hint: &Path) -> Result<OwnedFd, Skip> {
         let FileId { device, inode, generation } = file;
         let identity = handle::Identity { device, inode, generation };
-        handle::find(&self.root, hint, identity).map_err(|missing| match missing.at_path {
+        let elsewhere = |e: &io::Error| {
+            let code = e.raw_os_error().map(Errno::from_raw_os_error);
+            matches!(code, Some(Errno::LOOP | Errno::XDEV))
+        };
+        self.root.find(hint, identity).map_err(|missing| match missing.at_path {
             None => Skip::new(SkipReason::IdentityChanged, "another file is at this path"),
+            Some(e) if elsewhere(&e) => Skip::new(
+                SkipReason::IdentityChanged,
+                "its path leads through a link, or to another mount",
+            ),
             Some(e) if e.kind() == io::ErrorKind::NotADirectory => {
                 Skip::new(SkipReason::Vanished, "")
             }
@@ -56,9 +67,23 @@ impl Mounted {
     }
 }
 
+impl Mounted {
+    /// The directory at `path`, if it is on the same file system as a file.
+    fn beside(&self, path: &Path, file: &Stat) -> Option<OwnedFd> {
+        let names = OFlags::PATH | OFlags::DIRECTORY;
+        let directory = self.root.below(path, names).ok()?;
+        let here = rustix::fs::fstat(&directory).ok()?;
+        (here.st_dev == file.st_dev).then_some(directory)
+    }
+}
+
 impl Volume for Mounted {
     fn root(&self) -> &Path {
-        &self.root
+        self.root.point()
+    }
+
+    fn directory(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.root.as_fd())
     }
 
     fn free_bytes(&self) -> Result<u64, Skip> {
@@ -103,8 +128,8 @@ impl Volume for Mounted {
         }
         let mut file = OpenFile {
             fd: open(OFlags::RDWR)?,
-            root: self.root.clone(),
-            beside: hint.parent().filter(|_| stat.st_nlink > 0).map(Path::to_owned),
+            root: Rc::clone(&self.root),
+            beside: hint.parent().filter(|_| stat.st_nlink > 0).and_then(|d| self.beside(d, &stat)),
             block: self.block,
         };
         let mover = self.engine.mover(&mut file)?;
@@ -116,10 +141,10 @@ impl Volume for Mounted {
 pub(super) struct OpenFile {
     /// The file.
     pub fd: OwnedFd,
-    /// Where its file system is mounted.
-    pub root: PathBuf,
-    /// Its directory, while it has a name.
-    pub beside: Option<PathBuf>,
+    /// The directory at which its file system is mounted.
+    pub root: Rc<Root>,
+    /// Its directory, while it has a name (`O_PATH`).
+    pub beside: Option<OwnedFd>,
     /// Allocation block in bytes.
     pub block: u64,
 }
@@ -137,8 +162,8 @@ impl OpenFile {
     }
 }
 
-fn free_bytes(root: &Path) -> Result<u64, Skip> {
-    let stat = rustix::fs::statvfs(root).map_err(|e| skip_of(e.into()))?;
+fn free_bytes(root: &Root) -> Result<u64, Skip> {
+    let stat = rustix::fs::fstatvfs(root).map_err(|e| skip_of(e.into()))?;
     Ok(stat.f_bavail * stat.f_frsize)
 }
 
@@ -151,7 +176,7 @@ struct Open {
 
 impl Movable for Open {
     fn path(&self) -> Option<PathBuf> {
-        handle::path_of(&self.file.fd)
+        self.file.root.path_of(&self.file.fd)
     }
 
     fn size(&self) -> Result<u64, Skip> {

@@ -4,6 +4,7 @@
 use fragmend_scan::FileSystem;
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::mounts::Mount;
+use fragmend_sys::root::Root;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 
@@ -42,10 +43,10 @@ pub(super) fn data_mode(mount: &Mount) -> Result<String, String> {
 ///
 /// # Errors
 /// The device may not be read, as by others than root.
-pub(super) fn has_fast_commits(mount: &Mount) -> std::io::Result<bool> {
+pub(super) fn has_fast_commits(mount: &Mount, root: &Root) -> std::io::Result<bool> {
     const FEATURES_AT: u64 = 1024 + 0x5C;
     const FAST_COMMIT: u32 = 0x400;
-    let device = FileSystem::of(std::fs::File::open(&mount.point)?, mount.dev)?.open_device()?;
+    let device = FileSystem::of(root, mount.dev)?.open_device()?;
     let mut features = [0; 4];
     device.read_exact_at(&mut features, FEATURES_AT)?;
     Ok(u32::from_le_bytes(features) & FAST_COMMIT != 0)

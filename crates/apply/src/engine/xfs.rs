@@ -8,7 +8,7 @@ use super::mounted::OpenFile;
 use super::swap::{Swapped, WholeFile};
 use super::{Engine, Mover};
 use fragmend_layout::{Skip, SkipReason};
-use fragmend_sys::mounts::Mount;
+use fragmend_sys::root::Root;
 use fragmend_sys::xfs;
 use rustix::fs::OFlags;
 use std::io;
@@ -32,8 +32,8 @@ impl Xfs {
     ///
     /// # Errors
     /// When it does not say.
-    pub fn new(mount: &Mount, force: bool) -> Result<Self, String> {
-        let features = std::fs::File::open(&mount.point).and_then(xfs::features);
+    pub fn new(root: &Root, force: bool) -> Result<Self, String> {
+        let features = xfs::features(root);
         let features = features.map_err(|e| format!("cannot tell what it can do: {e}"))?;
         let how = match features {
             _ if features.exchange => {

@@ -5,7 +5,7 @@ use crate::exit::{Exit, Usage};
 use crate::ui::Ui;
 use crate::{interrupt, size};
 use fragmend_apply::{Choice, Event, Options, Outcome, Rate, Summary};
-use fragmend_layout::{SkipReason, shell_word};
+use fragmend_layout::{SkipReason, printable, shell_word};
 use fragmend_plan::{PlanFile, PlanSource};
 use fragmend_report::{Unit, figures, human, table};
 use indicatif::ProgressBar;
@@ -170,8 +170,11 @@ fn tell(event: &Event, bar: &ProgressBar, ui: &Ui) -> anyhow::Result<()> {
         bar.suspend(|| -> std::io::Result<()> {
             writeln!(out, "{}", table(&figures(summary)))?;
             for s in summary.skipped.iter().take(20) {
-                let detail =
-                    if s.detail.is_empty() { String::new() } else { format!(" ({})", s.detail) };
+                let detail = if s.detail.is_empty() {
+                    String::new()
+                } else {
+                    format!(" ({})", printable(&s.detail))
+                };
                 writeln!(
                     out,
                     "left alone: {}: {} ranges, {}: {}{detail}",

@@ -7,9 +7,10 @@ use crate::ui::Ui;
 use anyhow::Context;
 use fragmend_report::{Unit, human};
 use fragmend_sys::{directory, mounts};
+use fragmend_trace::Filter;
 use fragmend_trace::record::{Options as RecordOptions, record};
 use std::io::{BufRead, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -54,13 +55,24 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         let mount = mounts::of_path(path).with_context(|| path.display().to_string())?;
         fragmend_apply::engine::volume_for(&mount, &options.engine, options.force)?;
     }
-    let scratch = tempfile::tempdir().context("a temporary directory")?;
-    let dir = args.keep.as_deref().unwrap_or(scratch.path());
-    directory::create(dir, true).with_context(|| dir.display().to_string())?;
-    let (trace, plan_file) = (dir.join("trace.parquet"), dir.join("plan.json"));
+    let kept = |name| args.keep.as_ref().map(|dir| dir.join(name));
+    let (trace, plan_file) = (kept("trace.parquet"), kept("plan.json"));
+    if let Some(dir) = &args.keep {
+        directory::create(dir, true).with_context(|| dir.display().to_string())?;
+    }
 
     let stop = interrupt::install()?;
-    let mut options = RecordOptions::new(&trace, args.paths.clone());
+    let mut options =
+        RecordOptions::new(trace.as_deref().unwrap_or(Path::new("the trace")), args.paths.clone());
+    if trace.is_none() {
+        // Without a name: in a directory of somebody else's he could put anything in its place.
+        options.unnamed = Some(tempfile::tempfile().context("a temporary file")?.into());
+    }
+    let (output, unnamed) = (options.output.clone(), options.unnamed.clone());
+    let read = || match &unnamed {
+        Some(file) => fragmend_trace::read_open(file, &output, &Filter::default()),
+        None => fragmend_trace::read(&output, &Filter::default()),
+    };
     options.duration = Some(args.duration);
     ui.note(format!("watching for {}", humantime::format_duration(args.duration)));
     let bar = ui.progress(Some(args.duration.as_secs()), "{wide_bar} {eta} left, {msg}");
@@ -76,10 +88,12 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
 
     let settings = args.choice.settings(args.sharing);
-    let planned = plan::make(Some(plan::read(&trace, ui)?), &args.paths, &settings, ui)?;
-    plan::show(&planned, args.keep.as_ref().map(|_| plan_file.as_path()), 10, ui)?;
-    if args.keep.is_some() {
-        planned.write(&plan_file)?;
+    let trace = read()?;
+    plan::warn(&trace, ui);
+    let planned = plan::make(Some(trace), &args.paths, &settings, ui)?;
+    plan::show(&planned, plan_file.as_deref(), 10, ui)?;
+    if let Some(file) = &plan_file {
+        planned.write(file)?;
     }
     if planned.summary.ranges == 0 {
         return Ok(Exit::DONE);
@@ -99,8 +113,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 
     let summary = apply::carry_out(&planned, &args.pace.options(args.sharing, false)?, ui)?;
     // The same accesses on the layout as it is now: not a promise any more.
-    let same = fragmend_trace::read(&trace, &fragmend_trace::Filter::default())?;
-    let after = plan::make(Some(same), &args.paths, &settings, ui)?;
+    let after = plan::make(Some(read()?), &args.paths, &settings, ui)?;
     ui.note(format!(
         "the same accesses cost {} requests before, {} on the layout as it is now ({} were predicted)",
         planned.summary.requests_before, after.summary.requests_before, planned.summary.requests_after,

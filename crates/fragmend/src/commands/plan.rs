@@ -146,8 +146,14 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 ///
 /// # Errors
 /// A trace that cannot be read.
-pub fn read(path: &Path, ui: &Ui) -> anyhow::Result<Trace> {
+fn read(path: &Path, ui: &Ui) -> anyhow::Result<Trace> {
     let trace = fragmend_trace::read(path, &Filter::default())?;
+    warn(&trace, ui);
+    Ok(trace)
+}
+
+/// Warns of what is not in a trace.
+pub fn warn(trace: &Trace, ui: &Ui) {
     if trace.meta.lost > 0 {
         ui.warn(format!("the recording lost {} accesses", trace.meta.lost));
     }
@@ -157,7 +163,6 @@ pub fn read(path: &Path, ui: &Ui) -> anyhow::Result<Trace> {
     if trace.skipped > 0 {
         ui.warn(format!("{} rows of the trace cannot be true: left out", trace.skipped));
     }
-    Ok(trace)
 }
 
 /// Looks at the files, and plans.

@@ -6,6 +6,7 @@ use crate::exit::{Exit, Usage};
 use crate::interrupt;
 use crate::size;
 use crate::ui::Ui;
+use fragmend_layout::shell_word;
 use fragmend_report::record::{RecordOperation, RecordReport, RecordTotals};
 use fragmend_report::{SCHEMA_VERSION, Unit, figures, human, table};
 use fragmend_sys::output;
@@ -305,8 +306,9 @@ fn watching(args: &Args) -> String {
     }
 }
 
+/// As words of a command line.
 fn paths(args: &Args) -> String {
-    let paths: Vec<_> = args.paths.iter().map(|p| p.display().to_string()).collect();
+    let paths: Vec<_> = args.paths.iter().map(|p| shell_word(p)).collect();
     paths.join(" ")
 }
 
@@ -318,6 +320,6 @@ fn suggest(args: &Args, summary: &Summary, ui: &Ui) {
     if output::is_stdout(&args.output) {
         return;
     }
-    let (output, paths) = (args.output.display(), paths(args));
+    let (output, paths) = (shell_word(&args.output), paths(args));
     ui.note(format!("Next: fragmend plan -t {output} -o plan.json {paths}"));
 }

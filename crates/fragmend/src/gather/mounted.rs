@@ -5,6 +5,7 @@ use fragmend_layout::{FileId, PathText};
 use fragmend_plan::Device;
 use fragmend_scan::FileSystem;
 use fragmend_sys::mounts::{self, Mount};
+use fragmend_sys::root::{self, Root};
 use fragmend_sys::{btrfs, handle, inode};
 use rustix::fs::{FileType, OFlags};
 use rustix::io::Errno;
@@ -12,12 +13,13 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A mounted file system.
 pub(super) struct Mounted {
     pub mount: Mount,
+    /// Its directory: files are opened below it.
+    root: Root,
     pub system: FileSystem,
     pub device: Device,
 }
@@ -56,14 +58,14 @@ impl Mounted {
         let mount = match mounts::best(&mounts, dev) {
             Some(mount) => mount.clone(),
             None => {
-                let on_it = |p: &&Path| p.symlink_metadata().is_ok_and(|m| m.dev() == dev);
+                let on_it = |p: &&Path| root::device_at(p).is_ok_and(|at| at == dev);
                 let near = |hint: &'a Path| hint.ancestors().find(on_it);
                 let above = hints.into_iter().find_map(near);
                 let root = above.and_then(|p| mounts::root_of(p).ok());
                 mounts::of_root(&mounts, dev, &root.or_else(|| subvolume(&mounts, dev))?)?
             }
         };
-        let root = File::open(&mount.point).ok()?;
+        let root = Root::open(&mount.point, dev).ok()?;
         let system = FileSystem::of(&root, dev).ok()?;
         let size = rustix::fs::fstatvfs(&root).ok()?;
         let device = Device {
@@ -74,7 +76,7 @@ impl Mounted {
             block_bytes: system.block_bytes,
             profile: system.device.clone(),
         };
-        Some(Self { mount, system, device })
+        Some(Self { mount, root, system, device })
     }
 
     /// Opens a file that was seen: at its path if it is still there, else by its number.
@@ -85,7 +87,7 @@ impl Mounted {
         let FileId { device, inode, generation } = file;
         let at = path.unwrap_or(Path::new(""));
         let named = handle::Identity { device, inode, generation };
-        let named = handle::find(&self.mount.point, at, named).map_err(|m| why_missing(&m))?;
+        let named = self.root.find(at, named).map_err(|m| why_missing(&m))?;
         let stat = rustix::fs::fstat(&named).map_err(|e| cannot_open(&e.into()))?;
         let reused = "deleted since it was seen, and its inode number is another file's now";
         // Before it is opened in earnest: opening a device may do anything.
@@ -103,7 +105,7 @@ impl Mounted {
             return Err("deleted, but still open somewhere".into());
         }
         // Opened by its number, a file has a path only if somebody has just walked it.
-        let path = handle::path_of(&fd).filter(|p| p.is_absolute());
+        let path = self.root.path_of(&fd);
         Ok(Found { fd, path })
     }
 }

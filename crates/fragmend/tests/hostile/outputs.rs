@@ -53,6 +53,10 @@ fn loop_a_plan_is_its_owners_alone_and_its_temporary_name_nobodys() {
     assert!(beside.is_symlink());
     assert_eq!(target.metadata().unwrap().mode() & 0o777, 0o600);
     assert_eq!(PlanFile::open(&target).unwrap().totals(), plan.totals());
+    // Nor does one of ours that others may read: whoever may write to the directory can have brought it.
+    std::fs::set_permissions(&target, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    plan.write(&target).unwrap();
+    assert_eq!(target.metadata().unwrap().mode() & 0o777, 0o600);
     // Another user's file in its place decides nothing.
     std::fs::set_permissions(&target, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
     std::os::unix::fs::chown(&target, Some(4711), Some(4711)).unwrap();

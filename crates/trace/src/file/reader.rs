@@ -25,6 +25,7 @@ use parquet::file::serialized_reader::SerializedFileReader;
 use rayon::prelude::*;
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Once;
@@ -56,7 +57,23 @@ pub struct Filter {
 /// [`TraceError::NotATrace`], [`TraceError::Version`] or [`TraceError::Corrupt`] for files that
 /// are not what they should be, [`TraceError::Io`] when the file cannot be read.
 pub fn read(path: &Path, filter: &Filter) -> Result<Trace, TraceError> {
-    let (reader, source, meta) = open(path)?;
+    decode(path, open(path)?, filter)
+}
+
+/// The same of a file that is open already; `called` is for messages.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_open(file: &File, called: &Path, filter: &Filter) -> Result<Trace, TraceError> {
+    let file = file.try_clone().map_err(TraceError::io(called, "cannot read the trace"))?;
+    decode(called, look(called, file)?, filter)
+}
+
+/// A file that says of itself that it is a trace.
+type Opened = (SerializedFileReader<Source>, Source, Meta);
+
+fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceError> {
+    let (reader, source, meta) = opened;
     if let Some(sum) = meta.data
         && !checksum::verify(source.file(), sum)
             .map_err(TraceError::io(path, "cannot read the trace"))?
@@ -94,13 +111,20 @@ pub fn is_trace(path: &Path) -> bool {
     )
 }
 
-fn open(path: &Path) -> Result<(SerializedFileReader<Source>, Source, Meta), TraceError> {
+fn open(path: &Path) -> Result<Opened, TraceError> {
+    let file = fragmend_sys::input::open(path).map_err(|e| match e.kind() {
+        std::io::ErrorKind::InvalidInput => {
+            TraceError::NotATrace { path: path.into(), reason: e.to_string() }
+        }
+        _ => TraceError::io(path, "cannot open the trace")(e),
+    })?;
+    look(path, file)
+}
+
+/// What an open file says of itself.
+fn look(path: &Path, file: File) -> Result<Opened, TraceError> {
     let io = |what| TraceError::io(path, what);
     let foreign = |reason: &str| TraceError::NotATrace { path: path.into(), reason: reason.into() };
-    let file = fragmend_sys::input::open(path).map_err(|e| match e.kind() {
-        std::io::ErrorKind::InvalidInput => foreign(&e.to_string()),
-        _ => io("cannot open the trace")(e),
-    })?;
     let source = Source::new(file).map_err(io("cannot open the trace"))?;
     if !starts_as_parquet(&source).map_err(io("cannot read the trace"))? {
         return Err(foreign("no Parquet file"));

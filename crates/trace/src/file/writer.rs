@@ -63,6 +63,19 @@ impl TraceWriter {
         if there && existing == Existing::ReplaceTrace && !super::reader::is_trace(target) {
             return Err(TraceError::WouldOverwrite { path: target.to_owned() });
         }
+        Self::begin(output, target, find_path)
+    }
+
+    /// Starts a trace in an empty file that is open already; `called` is for messages.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn into_file(file: &File, called: &Path, find_path: FindPath) -> Result<Self, TraceError> {
+        let file = file.try_clone().map_err(|e| TraceError::output(called, e))?;
+        Self::begin(Output::unnamed(file), called, find_path)
+    }
+
+    fn begin(output: Output, target: &Path, find_path: FindPath) -> Result<Self, TraceError> {
         let file = output.file().try_clone().map_err(|e| TraceError::output(target, e))?;
         let parquet = SerializedFileWriter::new(
             Summed::new(BufWriter::with_capacity(1 << 20, file)),

@@ -24,8 +24,10 @@ use libbpf_rs::RingBufferBuilder;
 use paths::Mounts;
 use shared::{FoldKey, FoldValue, RawEvent, Stats};
 use std::cell::{Cell, RefCell};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use zerocopy::FromBytes;
@@ -51,8 +53,10 @@ const BATCH: usize = 32 * 1024;
 /// What to record, of whom, and where to.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The trace file.
+    /// The trace file; what it is called in messages, where it is [unnamed](Self::unnamed).
     pub output: PathBuf,
+    /// An empty file to write to instead.
+    pub unnamed: Option<Arc<File>>,
     /// What to do when it exists.
     pub existing: Existing,
     /// Directories, files or mount points to watch; one file system each.
@@ -80,6 +84,7 @@ impl Options {
     pub fn new(output: impl Into<PathBuf>, paths: Vec<PathBuf>) -> Self {
         Self {
             output: output.into(),
+            unnamed: None,
             existing: Existing::ReplaceTrace,
             paths,
             duration: None,
@@ -159,7 +164,11 @@ pub fn record(
     let request = request::resolve(options)?;
     let mounts = request.mounts.clone();
     let find_path = Box::new(move |file| mounts.path_of(file));
-    let mut writer = TraceWriter::create(&options.output, options.existing, find_path)?;
+    let output = &options.output;
+    let mut writer = match &options.unnamed {
+        Some(file) => TraceWriter::into_file(file, output, find_path)?,
+        None => TraceWriter::create(output, options.existing, find_path)?,
+    };
     let mut kernel = kernel::start(options, &request)?;
     let started = Instant::now();
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

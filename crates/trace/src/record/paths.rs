@@ -4,9 +4,10 @@
 //! keep a file system from being unmounted.
 
 use fragmend_layout::FileId;
+use fragmend_sys::root::{self, Root};
 use fragmend_sys::{btrfs, handle};
-use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -16,12 +17,15 @@ pub(super) struct Mounts {
     places: BTreeMap<u64, Place>,
 }
 
-/// What stands for a file system, opened: a directory, or a file that is mounted by itself. Nothing
-/// else is opened, whatever took its place meanwhile.
-fn opened(path: &Path) -> Option<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(path, flags, Mode::empty()).ok();
-    directory.or_else(|| Some(fragmend_sys::input::open(path).ok()?.into()))
+/// What stands for a file system, opened: a directory of it, or a file that is mounted by itself.
+/// Nothing else is opened, whatever took its place meanwhile.
+fn opened(path: &Path, st_dev: u64) -> Option<OwnedFd> {
+    match Root::open(path, st_dev) {
+        Err(e) if e.kind() == ErrorKind::NotADirectory => {
+            Some(fragmend_sys::input::open(path).ok()?.into())
+        }
+        root => Some(root.ok()?.into()),
+    }
 }
 
 /// Where files are found by inode number.
@@ -29,8 +33,8 @@ fn opened(path: &Path) -> Option<OwnedFd> {
 enum Place {
     /// On the file system of this directory.
     Directory(PathBuf),
-    /// In this subvolume of the Btrfs of that directory.
-    Subvolume(PathBuf, u64),
+    /// In a subvolume of the Btrfs of that directory, whose `st_dev` is this: its number.
+    Subvolume(PathBuf, u64, u64),
 }
 
 impl Mounts {
@@ -42,11 +46,12 @@ impl Mounts {
     /// All subvolumes of the Btrfs that `directory` lies on. Where they cannot be listed, their
     /// files are recorded without paths.
     pub fn add_subvolumes(&mut self, directory: &Path) {
-        let Some(mount) = opened(directory) else { return };
+        let Ok(st_dev) = root::device_at(directory) else { return };
+        let Some(mount) = opened(directory, st_dev) else { return };
         for number in btrfs::subvolumes(&mount).unwrap_or_default() {
             let root = handle::open_subvolume(&mount, number);
             if let Ok(stat) = root.and_then(|root| Ok(rustix::fs::fstat(root)?)) {
-                let place = Place::Subvolume(directory.to_owned(), number);
+                let place = Place::Subvolume(directory.to_owned(), st_dev, number);
                 self.places.entry(stat.st_dev).or_insert(place);
             }
         }
@@ -60,9 +65,9 @@ impl Mounts {
     /// Where a file is now; `None` when it is deleted or its file system does not tell.
     pub fn path_of(&self, file: FileId) -> Option<PathBuf> {
         let root: OwnedFd = match self.places.get(&file.device)? {
-            Place::Directory(path) => opened(path)?,
-            Place::Subvolume(path, number) => {
-                handle::open_subvolume(opened(path)?, *number).ok()?
+            Place::Directory(path) => opened(path, file.device)?,
+            Place::Subvolume(path, st_dev, number) => {
+                handle::open_subvolume(opened(path, *st_dev)?, *number).ok()?
             }
         };
         // Another file system may be there by now, where the same number names another file.

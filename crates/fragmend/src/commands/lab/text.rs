@@ -4,6 +4,7 @@ use comfy_table::{Cell, CellAlignment::Right, Table, presets};
 use fragmend_lab::catalog::{Catalog, Entry};
 use fragmend_lab::experiment::Report;
 use fragmend_lab::row::{Band, Row};
+use fragmend_layout::printable;
 use std::fmt::Write;
 
 /// What there is.
@@ -36,7 +37,7 @@ pub fn report(report: &Report) -> String {
     let heads = heads.iter().map(|head| right((*head).into()));
     table.set_header([Cell::new(""), Cell::new("unit")].into_iter().chain(heads));
     for row in &report.rows {
-        let mut cells = vec![Cell::new(&row.name), Cell::new(&row.unit)];
+        let mut cells = vec![shown(&row.name), shown(&row.unit)];
         if papers {
             cells.push(right(row.paper.map_or(String::new(), number)));
         }
@@ -48,14 +49,21 @@ pub fn report(report: &Report) -> String {
         table.add_row(cells);
     }
     let Report { experiment, source, seed, .. } = report;
+    let (experiment, source) = (printable(experiment), printable(source));
     let mut text = format!("{experiment}: {source}, seed {seed}\n\n{}\n", trimmed(&table));
     for row in report.rows.iter().filter(|row| !row.within) {
+        let name = printable(&row.name);
         let _ = match &row.reason {
-            Some(reason) => writeln!(text, "out of band: {}: {reason}", row.name),
-            None => writeln!(text, "out of band: {}", row.name),
+            Some(reason) => writeln!(text, "out of band: {name}: {}", printable(reason)),
+            None => writeln!(text, "out of band: {name}"),
         };
     }
     text
+}
+
+/// A name from somebody's description: on one line.
+fn shown(name: &str) -> Cell {
+    Cell::new(printable(name).to_string())
 }
 
 /// How many figures are in their bands.

@@ -1,0 +1,294 @@
+//! A mounted file system held by one descriptor, and what lies below it by name.
+//!
+//! Whoever owns a directory above a mount point, or one on the mounted file system, may rename it at
+//! any instant and put something else there: another directory, a link, a mount of his own in user
+//! space, which answers when he likes. So the directory at which a file system is mounted is opened
+//! once, through no link, and is known to be the one that is meant before the file system behind it
+//! is asked anything; paths are then resolved below it (`openat2(2)`), through no link and into no
+//! other mount. A subvolume of Btrfs is no mount.
+//!
+//! Before Linux 5.6 there is no `openat2`: nothing is found by name there, and files by their inode
+//! numbers alone.
+
+use crate::directory;
+use crate::handle::{self, Identity, Missing};
+use crate::mounts::{self, Mount, Numbered};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Names something without opening it.
+const NAMES: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+const NO_LINKS: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
+const BELOW: ResolveFlags = NO_LINKS.union(ResolveFlags::BENEATH).union(ResolveFlags::NO_XDEV);
+
+/// A directory of a mounted file system: where it is mounted, or the root of a subvolume.
+#[derive(Debug)]
+pub struct Root {
+    fd: OwnedFd,
+    point: PathBuf,
+    /// The mount that it lies on.
+    mount: Numbered,
+}
+
+impl Root {
+    /// Opens the directory `point` of the file system with this device number: that of `stat`, or
+    /// the one that mountinfo shows.
+    ///
+    /// # Errors
+    /// That another file system is there, or those of `open(2)`.
+    pub fn open(point: &Path, device: u64) -> io::Result<Self> {
+        let mounts = mounts::numbered()?;
+        let (named, mount) = name_on(&mounts, point, |_| true)?;
+        let found = look(&named)?;
+        let is_mount = mount.mount.point == point;
+        if found.device != device && !(is_mount && mount.mount.dev == device) {
+            return Err(elsewhere());
+        }
+        let fd = directory::readable(named)?;
+        Ok(Self { fd, point: point.to_owned(), mount })
+    }
+
+    /// Where it was when it was opened.
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Opens `path` on this file system, below this directory or where else the same file system is
+    /// mounted. Through links it leads nowhere, but a link that is its last part may be named
+    /// (`O_PATH | O_NOFOLLOW`).
+    ///
+    /// # Errors
+    /// `LOOP` for a link on the way, `XDEV` for another mount, `NOENT` where no mount of this file
+    /// system is above it, `NOSYS` before Linux 5.6; else those of `openat2(2)`.
+    pub fn below(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        if let Ok(rest) = path.strip_prefix(&self.point) {
+            match open_below(&self.fd, rest, flags) {
+                Err(Errno::XDEV) => {}
+                opened => return opened,
+            }
+        }
+        // Numbered elsewhere too, or within itself.
+        let mounts = mounts::numbered().map_err(|_| Errno::NOENT)?;
+        let of_this = |m: &Numbered| m.mount.dev == self.mount.mount.dev;
+        let Some(above) = deepest(&mounts, path).filter(|m| of_this(m)) else {
+            return Err(if path.starts_with(&self.point) { Errno::XDEV } else { Errno::NOENT });
+        };
+        let rest = path.strip_prefix(&above.mount.point).map_err(|_| Errno::NOENT)?;
+        open_below(&name_mount(above).map_err(|_| Errno::NOENT)?, rest, flags)
+    }
+
+    /// A descriptor that only names the file (`O_PATH`), found at `path` or else by its inode number.
+    /// At the path the generation is not compared.
+    ///
+    /// # Errors
+    /// [`Missing`] says what happened on both ways.
+    pub fn find(&self, path: &Path, file: Identity) -> Result<OwnedFd, Missing> {
+        let names = NAMES | OFlags::NOFOLLOW;
+        let is_it = |fd: &OwnedFd| {
+            look(fd).is_ok_and(|at| (at.device, at.inode) == (file.device, file.inode))
+        };
+        let at_path = match self.below(path, names) {
+            Ok(fd) if is_it(&fd) => return Ok(fd),
+            Ok(_) => None,
+            Err(e) => Some(e.into()),
+        };
+        handle::open_by_inode(&self.fd, file.inode, file.generation, names.bits() as i32)
+            .and_then(|fd| match is_it(&fd) {
+                true => Ok(fd),
+                false => Err(Errno::STALE.into()),
+            })
+            .map_err(|by_inode| Missing { at_path, by_inode })
+    }
+
+    /// The path by which the kernel knows an open file of this file system, as
+    /// [`handle::path_of`].
+    pub fn path_of(&self, file: impl AsFd) -> Option<PathBuf> {
+        let path = handle::link_of(&file)?;
+        // The kernel appends " (deleted)"; a name may end so too, so ask what is there.
+        let there = self.below(&path, NAMES | OFlags::NOFOLLOW).ok()?;
+        (look(there).ok()? == look(file).ok()?).then_some(path)
+    }
+}
+
+impl From<Root> for OwnedFd {
+    fn from(root: Root) -> Self {
+        root.fd
+    }
+}
+
+impl AsFd for Root {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Opens the directory `name` in `parent` for reading, and nothing that a link leads to. With a
+/// device number given, what is mounted there is opened only if it is of the same number, and asked
+/// nothing before: who walks a file system waits for no other one.
+///
+/// # Errors
+/// `XDEV` for another file system; else those of `open(2)`.
+pub fn enter(parent: impl AsFd, name: &CStr, device: Option<u64>) -> rustix::io::Result<OwnedFd> {
+    let read = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    if let Some(device) = device {
+        let no_mount = ResolveFlags::NO_XDEV;
+        match rustix::fs::openat2(&parent, name, read, Mode::empty(), no_mount) {
+            // A mount, or a kernel that does not tell.
+            Err(Errno::XDEV | Errno::NOSYS | Errno::PERM) => {}
+            opened => return opened,
+        }
+        let named = rustix::fs::openat(&parent, name, NAMES | OFlags::NOFOLLOW, Mode::empty())?;
+        return match look(&named)?.device == device {
+            true => rustix::fs::openat(&named, c".", read, Mode::empty()),
+            false => Err(Errno::XDEV),
+        };
+    }
+    rustix::fs::openat(parent, name, read, Mode::empty())
+}
+
+/// The device number of what is at `path`, where a local file system is mounted above it; through no
+/// link.
+///
+/// # Errors
+/// `NotFound` where none is; else those of `openat2(2)`.
+pub fn device_at(path: &Path) -> io::Result<u64> {
+    let local = |mount: &Mount| !mount.answers_at_will();
+    Ok(look(name_on(&mounts::numbered()?, path, local)?.0)?.device)
+}
+
+/// Whether `path` leads to this open file, on the mount that it was reached through; through no link.
+pub(crate) fn leads_to(path: &Path, file: impl AsFd) -> io::Result<bool> {
+    let (mounts, here) = (mounts::numbered()?, look(file)?);
+    let is_it = |m: &Numbered| here.mount.is_none_or(|id| id == m.id);
+    if !deepest(&mounts, path).is_some_and(is_it) {
+        return Ok(false);
+    }
+    Ok(look(name_on(&mounts, path, |_| true)?.0)? == here)
+}
+
+/// Names `path` on the mount that lies deepest above it, if that one will do.
+fn name_on(
+    mounts: &[Numbered],
+    path: &Path,
+    will_do: impl Fn(&Mount) -> bool,
+) -> io::Result<(OwnedFd, Numbered)> {
+    let above = deepest(mounts, path).filter(|m| will_do(&m.mount)).ok_or(Errno::NOENT)?;
+    let at = name_mount(above)?;
+    let named = match path.strip_prefix(&above.mount.point) {
+        Ok(rest) if rest != Path::new("") => open_below(&at, rest, NAMES | OFlags::NOFOLLOW)?,
+        _ => at,
+    };
+    Ok((named, above.clone()))
+}
+
+/// The mount that a path leads to if there are no links in it: of several at one place, the one on top.
+fn deepest<'a>(mounts: &'a [Numbered], path: &Path) -> Option<&'a Numbered> {
+    let above = mounts.iter().filter(|m| path.starts_with(&m.mount.point));
+    above.max_by_key(|m| m.mount.point.components().count())
+}
+
+/// Names the directory at which `mount` is mounted, if it is still there. Nothing that lies there
+/// instead is asked anything.
+fn name_mount(mount: &Numbered) -> io::Result<OwnedFd> {
+    let point = &mount.mount.point;
+    let named = match rustix::fs::openat2(CWD, point, NAMES, Mode::empty(), NO_LINKS) {
+        Err(Errno::NOSYS | Errno::PERM) => {
+            rustix::fs::open(point, NAMES | OFlags::NOFOLLOW, Mode::empty())?
+        }
+        named => named?,
+    };
+    match look(&named)?.mount {
+        Some(id) if id != mount.id => Err(elsewhere()),
+        _ => Ok(named),
+    }
+}
+
+fn open_below(dir: impl AsFd, rest: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let rest = if rest == Path::new("") { Path::new(".") } else { rest };
+    match rustix::fs::openat2(dir, rest, flags | OFlags::CLOEXEC, Mode::empty(), BELOW) {
+        // What some containers say to a call that they do not know.
+        Err(Errno::PERM) if flags.contains(OFlags::PATH) => Err(Errno::NOSYS),
+        opened => opened,
+    }
+}
+
+fn elsewhere() -> io::Error {
+    io::Error::other("its directory was renamed, or another file system was mounted there")
+}
+
+#[derive(PartialEq, Eq)]
+struct Seen {
+    device: u64,
+    inode: u64,
+    /// `None` before Linux 5.8.
+    mount: Option<u64>,
+}
+
+/// What the kernel has in memory of a file: a file system in user space is not asked.
+fn look(file: impl AsFd) -> rustix::io::Result<Seen> {
+    let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = rustix::fs::statx(file, c"", how, StatxFlags::INO | StatxFlags::MNT_ID)?;
+    let told = found.stx_mask & StatxFlags::MNT_ID.bits() != 0;
+    Ok(Seen {
+        device: rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor),
+        inode: found.stx_ino,
+        mount: told.then_some(found.stx_mnt_id),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    #[test]
+    fn nothing_is_reached_through_links_or_on_other_mounts() {
+        let proc = Root::open(Path::new("/proc"), Path::new("/proc").metadata().unwrap().dev());
+        let proc = proc.unwrap();
+        assert!(proc.below(Path::new("/proc/version"), NAMES).is_ok());
+        for (path, error) in [
+            ("/proc/self/version", Errno::LOOP),
+            ("/proc/1/root/etc", Errno::LOOP),
+            ("/etc/passwd", Errno::NOENT),
+            ("/proc/../etc/passwd", Errno::NOENT),
+        ] {
+            let got = proc.below(Path::new(path), NAMES).unwrap_err();
+            assert!(got == error || got == Errno::XDEV, "{path}: {got}");
+        }
+        let below_slash = Root::open(Path::new("/"), Path::new("/").metadata().unwrap().dev());
+        assert_eq!(
+            below_slash.unwrap().below(Path::new("/proc/version"), NAMES).unwrap_err(),
+            Errno::XDEV
+        );
+    }
+
+    #[test]
+    fn another_file_system_is_not_taken_for_the_one_that_is_meant() {
+        let of_proc = Path::new("/proc").metadata().unwrap().dev();
+        assert!(Root::open(Path::new("/"), of_proc).is_err());
+        assert_eq!(device_at(Path::new("/proc/version")).unwrap(), of_proc);
+    }
+
+    #[test]
+    fn a_link_may_be_named_and_a_path_is_known_again() {
+        let dir = std::env::temp_dir().join(format!("fragmend-root-{}", std::process::id()));
+        std::fs::create_dir(&dir).unwrap();
+        let here = dir.canonicalize().unwrap();
+        let root = mounts::root_of(&here).unwrap();
+        let root = Root::open(&root, here.metadata().unwrap().dev()).unwrap();
+        std::fs::write(here.join("file"), "x").unwrap();
+        symlink("file", here.join("link")).unwrap();
+        assert!(root.below(&here.join("link"), NAMES | OFlags::NOFOLLOW).is_ok());
+        let file = std::fs::File::open(here.join("file")).unwrap();
+        assert_eq!(root.path_of(&file), Some(here.join("file")));
+        std::fs::rename(here.join("file"), here.join("x (deleted)")).unwrap();
+        assert_eq!(root.path_of(&file), Some(here.join("x (deleted)")));
+        std::fs::remove_file(here.join("x (deleted)")).unwrap();
+        assert_eq!(root.path_of(&file), None);
+        std::fs::remove_dir_all(here).unwrap();
+    }
+}
