@@ -404,10 +404,15 @@ impl Run<'_> {
         // that is stored in another way now.
         let spoiled = |skip: &Skip| whole || skip.reason == SkipReason::LayoutChanged;
         let there = !problem.as_ref().is_some_and(spoiled);
-        let better = there && receipt.extents_after.is_some_and(|after| after < ready.pieces);
+        // No data is no fewer pieces.
+        let fewer = |after| after > 0 && after < ready.pieces;
+        let better = there && receipt.extents_after.is_some_and(fewer);
         if receipt.outcome == Outcome::Moved && !better {
             receipt.outcome = Outcome::Skipped;
             let skip = problem.unwrap_or_else(|| {
+                if receipt.extents_after == Some(0) {
+                    return Skip::new(SkipReason::LayoutChanged, "the range holds no data now");
+                }
                 if ready.pieces <= 1 {
                     return Skip::new(SkipReason::AlreadyContiguous, "it moved with the others");
                 }
