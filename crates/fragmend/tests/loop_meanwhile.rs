@@ -4,12 +4,13 @@
 mod support;
 
 use fragmend_plan::Policy;
+use fragmend_sys::lease::Lease;
 use fragmend_sys::xfs::open_without_times;
-use fragmend_testbed::file_system::{BTRFS, FileSystem, MAY_BE_SHARED, XFS, XFS_EXCHANGE};
+use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, MAY_BE_SHARED, XFS, XFS_EXCHANGE};
 use fragmend_testbed::file_system::{XFS_EXCHANGE_ALONE, XFS_RMAP};
 use fragmend_testbed::fragment::{content, interleaved};
 use fragmend_testbed::image::Image;
-use fragmend_testbed::process::{Finished, Running};
+use fragmend_testbed::process::{Finished, Running, finish};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -128,12 +129,17 @@ fn loop_what_is_written_without_times_stays() {
 }
 
 /// Who opens the file while it is exchanged waits for no more than a step, and what it writes then, without
-/// times, stays.
+/// times, stays: whether it keeps the file, so that the rest is shared, or closes it, so that the file is
+/// sampled anew.
 #[test]
 fn loop_who_opens_it_meanwhile_is_let_in() {
-    for (file_system, step) in
-        [(&XFS_EXCHANGE, "sampled"), (&XFS_EXCHANGE, "filled"), (&XFS_EXCHANGE_ALONE, "filled")]
-    {
+    for (file_system, step, closes) in [
+        (&XFS_EXCHANGE, "sampled", false),
+        (&XFS_EXCHANGE, "filled", false),
+        (&XFS_EXCHANGE, "filled", true),
+        (&XFS_EXCHANGE_ALONE, "filled", false),
+        (&XFS_EXCHANGE_ALONE, "filled", true),
+    ] {
         let image = Image::of(file_system, DISK);
         let path = fragmented(&image, "file");
         let (top, by_handle) = (File::open(image.path()).unwrap(), path.clone());
@@ -142,8 +148,7 @@ fn loop_who_opens_it_meanwhile_is_let_in() {
             let file = OpenOptions::new().read(true).write(true).open(by_handle).unwrap();
             let writer = File::from(open_without_times(&top, &file, OFlags::RDWR).unwrap());
             writer.write_all_at(NEW, AT).unwrap();
-            writer.sync_all().unwrap();
-            (file, writer)
+            (!closes).then_some((file, writer))
         });
         // It waits for the lease, of which the mover, standing still, knows nothing.
         let waits = Instant::now();
@@ -157,7 +162,7 @@ fn loop_who_opens_it_meanwhile_is_let_in() {
         holds(&image, &path, &expected(AT, NEW), &receipts);
         let fallback = text(&receipts[0], "fallback");
         let has_reflink = file_system.name == XFS_EXCHANGE.name;
-        assert!(!has_reflink || MAY_BE_SHARED.contains(&fallback), "{receipts:?}");
+        assert!(closes || !has_reflink || fallback == MAY_BE_SHARED[0], "{receipts:?}");
     }
 }
 
@@ -212,6 +217,44 @@ fn program(image: &Image) -> PathBuf {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     image.sync();
     path
+}
+
+/// Where somebody holds a lease, it is not even broken; and a dry run opens nothing to write.
+#[test]
+fn loop_leases_of_others_are_not_broken() {
+    for file_system in [&EXT4, &XFS, &XFS_EXCHANGE, &BTRFS] {
+        let image = Image::of(file_system, DISK);
+        let path = fragmented(&image, "file");
+        let to = image.scratch().join("plan.json");
+        plan(&[&path], Policy::WholeFile).write(&to).unwrap();
+        let apply = |more: &[&str]| -> Value {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+            let done =
+                finish(command.args(["apply", "--json"]).args(more).arg(&to)).expect(&[0, 2]);
+            let mut events = done.lines().map(|l| serde_json::from_str::<Value>(l).unwrap());
+            events.find(|event| event["event"] == "range").unwrap()
+        };
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let lease = Lease::take(&file).unwrap();
+        for more in [&["--dry-run"][..], &[]] {
+            let told = apply(more);
+            assert!(!lease.is_wanted(), "{} {more:?}", file_system.name);
+            assert_eq!(text(&told, "reason"), "leased", "{told}");
+        }
+        drop(lease);
+        drop(file);
+        let file = File::open(&path).unwrap();
+        let lease = Lease::take_read(&file).unwrap();
+        let told = apply(&["--dry-run"]);
+        assert!(!lease.is_wanted(), "{}", file_system.name);
+        assert_eq!(text(&told, "outcome"), "would_move", "{told}");
+        // Who has to open it to write leaves it alone; the others disturb nobody.
+        let told = apply(&[]);
+        assert!(!lease.is_wanted(), "{}", file_system.name);
+        let shares = [XFS.name, BTRFS.name].contains(&file_system.name);
+        assert_eq!(text(&told, "outcome") == "moved", shares, "{told}");
+        assert!(shares || text(&told, "reason") == "leased", "{told}");
+    }
 }
 
 /// Where sharing takes no descriptor that may write, a program can be started while it moves.
