@@ -68,13 +68,6 @@ impl Pacer {
         pacer
     }
 
-    /// Called after each step of `bytes` that took `busy`; waits as long as the pace demands, or
-    /// until `stop`.
-    pub fn after_step(&mut self, bytes: u64, busy: Duration, stop: &AtomicBool) {
-        let pause = self.due(bytes, busy);
-        self.pause(pause, stop);
-    }
-
     /// How long to wait after a step of `bytes` that took `busy`.
     pub fn due(&mut self, bytes: u64, busy: Duration) -> Duration {
         self.bytes += bytes;

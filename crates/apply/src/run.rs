@@ -318,7 +318,8 @@ impl Run<'_> {
             let part = pacer.part(at, step_bytes.max(block), block).intersect(range);
             let step = Instant::now();
             file.prepare(index, part)?;
-            pacer.after_step(part.len(), step.elapsed(), stop);
+            let due = pacer.due(part.len(), step.elapsed());
+            pause(pacer, due, stop, file)?;
             at = part.end;
         }
         Ok(())
@@ -379,11 +380,8 @@ impl Run<'_> {
                 break;
             }
             if problem.is_none() {
-                let pause = pacer.due(done.moved, step.elapsed());
-                if pause > pace::SHORT {
-                    problem = file.let_others_in().err();
-                }
-                pacer.pause(pause, stop);
+                let due = pacer.due(done.moved, step.elapsed());
+                problem = pause(pacer, due, stop, file).err();
             }
         }
         let pieces = |file: &mut dyn Movable| file.layout(range).map(|l| l.pieces(range)).ok();
@@ -404,10 +402,15 @@ impl Run<'_> {
         // that is stored in another way now.
         let spoiled = |skip: &Skip| whole || skip.reason == SkipReason::LayoutChanged;
         let there = !problem.as_ref().is_some_and(spoiled);
-        let better = there && receipt.extents_after.is_some_and(|after| after < ready.pieces);
+        // No data is no fewer pieces.
+        let fewer = |after| after > 0 && after < ready.pieces;
+        let better = there && receipt.extents_after.is_some_and(fewer);
         if receipt.outcome == Outcome::Moved && !better {
             receipt.outcome = Outcome::Skipped;
             let skip = problem.unwrap_or_else(|| {
+                if receipt.extents_after == Some(0) {
+                    return Skip::new(SkipReason::LayoutChanged, "the range holds no data now");
+                }
                 if ready.pieces <= 1 {
                     return Skip::new(SkipReason::AlreadyContiguous, "it moved with the others");
                 }
@@ -496,6 +499,26 @@ impl Run<'_> {
             longest_step_seconds: 0.0,
             reason: None,
             detail: None,
+        }
+    }
+}
+
+/// Waits so long, or until `stop`; who comes for the file meanwhile is let in.
+fn pause(
+    pacer: &mut Pacer,
+    long: Duration,
+    stop: &AtomicBool,
+    file: &mut dyn Movable,
+) -> Result<(), Skip> {
+    let until = Instant::now() + long;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left > pace::SHORT {
+            file.let_others_in()?;
+        }
+        pacer.pause(left.min(pace::SHORT), stop);
+        if left <= pace::SHORT || stop.load(Ordering::Relaxed) {
+            return Ok(());
         }
     }
 }

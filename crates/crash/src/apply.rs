@@ -50,7 +50,7 @@ pub struct Moves {
     /// The bytes by the interface that moved them, as the summary has it.
     pub by: BTreeMap<String, u64>,
     /// Receipts of something moved that name another interface than the one that the row expects,
-    /// or one that stands in for it and does not say so.
+    /// or one that stands in for it without a good reason: see [`Bed::may_be_by`].
     pub otherwise: Vec<String>,
     /// Ranges that another interface moved than the one that the file system has for it.
     pub by_fallback: u64,
@@ -178,13 +178,14 @@ fn receive(receipts: File, plan: &Path, on: &Applying, begun: &Begun) -> Moves {
             *moves.left.entry(format!("{reason}: {detail}")).or_default() += 1;
         }
         let by = event["primitive"].as_str();
-        if by.is_some_and(|by| !bed.may_be_by(by, event["fallback"].as_str())) {
-            moves.otherwise.push(line.clone());
-        }
         if event["reason"] == "failed" {
             moves.failed.push(line.clone());
         }
         let is_of = |file: &FileOf| event["path"].as_str().is_some_and(|p| p.ends_with(&file.name));
+        let still = files.iter().any(|file| is_of(file) && file.role == Role::Still);
+        if by.is_some_and(|by| !bed.may_be_by(by, event["fallback"].as_str(), still)) {
+            moves.otherwise.push(line.clone());
+        }
         if event["outcome"] != "moved" {
             continue;
         }

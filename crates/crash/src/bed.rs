@@ -2,8 +2,8 @@
 
 use crate::matrix;
 use fragmend_testbed::file_system::{
-    BTRFS, BTRFS_ZSTD, EXT4, EXT4_1K, EXT4_WRITEBACK, F2FS, FileSystem, XFS, XFS_EXCHANGE,
-    XFS_PLAIN, XFS_RMAP,
+    BTRFS, BTRFS_ZSTD, EXT4, EXT4_1K, EXT4_WRITEBACK, F2FS, FileSystem, MAY_BE_SHARED, XFS,
+    XFS_EXCHANGE, XFS_PLAIN, XFS_RMAP,
 };
 use fragmend_testbed::process::run;
 use std::path::Path;
@@ -37,8 +37,8 @@ pub struct Bed {
     pub in_guest: bool,
     /// What must have moved the data: all of these, and nothing else.
     pub expects: &'static [&'static str],
-    /// What may stand in for it, if the receipt says so.
-    pub stands_in: Option<&'static str>,
+    /// What may stand in for it, if the receipt says so, and for which reasons.
+    pub stands_in: Option<(&'static str, &'static [&'static str])>,
     /// Whether they keep the files open that they use after a move, so that nobody gets a lease.
     pub keeps_open: bool,
     /// A second disk, and what for.
@@ -153,11 +153,16 @@ impl Bed {
         self.bytes + self.second.map_or(0, |second| second.bytes(self.bytes))
     }
 
-    /// Whether a receipt may name this interface, with this reason for its not being another one.
-    pub fn may_be_by(&self, primitive: &str, fallback: Option<&str>) -> bool {
-        match fallback {
-            None => self.expects.contains(&primitive),
-            Some(_) => self.stands_in == Some(primitive),
+    /// Whether a receipt may name these interfaces, with this reason for their not being others. For a
+    /// file that nobody else uses (`still`), no reason is good enough.
+    pub fn may_be_by(&self, primitives: &str, fallback: Option<&str>, still: bool) -> bool {
+        let all = |may: &dyn Fn(&str) -> bool| primitives.split(", ").all(may);
+        match (fallback, self.stands_in) {
+            (None, _) => all(&|by| self.expects.contains(&by)),
+            (Some(why), Some((other, reasons))) if !still && reasons.contains(&why) => {
+                all(&|by| by == other || self.expects.contains(&by))
+            }
+            _ => false,
         }
     }
 }
@@ -237,7 +242,7 @@ pub const fn engine(
 
 /// A row on an XFS whose ranges may be exchanged; where it has reflink, sharing may stand in.
 pub const fn exchanging(bed: Bed, reflink: bool) -> Bed {
-    let stands_in = if reflink { Some(SHARING) } else { None };
+    let stands_in = if reflink { Some((SHARING, MAY_BE_SHARED.as_slice())) } else { None };
     Bed { expects: BY_EXCHANGE, stands_in, ..bed }
 }
 
@@ -309,4 +314,21 @@ pub static LOOSE: [Bed; 3] = [
 pub fn named(name: &str) -> Option<&'static Bed> {
     let known = ENGINES.iter().chain(&ALONE).chain(&BROKEN).chain(&LOOSE).chain([&FORCED]);
     known.into_iter().find(|bed| bed.name == name).or_else(|| matrix::named(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fallback_is_no_real_thing() {
+        let bed = named("xfs-exchange").unwrap();
+        let (real, both) = (BY_EXCHANGE[0], format!("{}, {SHARING}", BY_EXCHANGE[0]));
+        let [open, changes] = MAY_BE_SHARED.map(Some);
+        assert!(bed.may_be_by(real, None, true) && !bed.may_be_by(SHARING, None, false));
+        assert!(bed.may_be_by(SHARING, open, false) && bed.may_be_by(&both, changes, false));
+        assert!(!bed.may_be_by(SHARING, Some("for no reason"), false), "a reason of its own");
+        assert!(!bed.may_be_by(SHARING, open, true) && !bed.may_be_by(&both, changes, true));
+        assert!(!named("xfs").unwrap().may_be_by(SHARING, open, false), "nothing stands in there");
+    }
 }

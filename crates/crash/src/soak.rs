@@ -102,8 +102,9 @@ impl Row {
         let mut wrong = self.moves.otherwise.clone();
         let absent = bed.expects.iter().filter(|by| !self.moves.by.contains_key(**by));
         wrong.extend(absent.map(|by| format!("nothing was moved by {by}: {:?}", self.moves.left)));
-        let known = |by: &&String| !bed.expects.contains(&by.as_str()) && bed.stands_in != Some(by);
-        let others = self.moves.by.keys().filter(known);
+        let stands_in = bed.stands_in.map(|(by, _)| by);
+        let unknown = |by: &&String| !bed.expects.contains(&by.as_str()) && stands_in != Some(by);
+        let others = self.moves.by.keys().filter(unknown);
         wrong.extend(others.map(|by| format!("something was moved by {by}")));
         wrong
     }

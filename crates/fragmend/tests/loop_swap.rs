@@ -14,6 +14,7 @@ use fragmend_testbed::file_system::{XFS_PLAIN, XFS_RMAP};
 use fragmend_testbed::fragment::{interleave, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::tools::extents;
+use rustix::fs::FallocateFlags;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -170,6 +171,45 @@ fn loop_whatever_is_written_meanwhile_stays() {
         assert!(is_intact(&image.path().join("read"), SIZE).unwrap());
         image.fsck();
     }
+}
+
+/// What is added between the first look and the instant at which the times are taken is in no range.
+#[test]
+fn loop_data_added_before_the_times_are_taken_stays() {
+    let image = Image::of(&XFS_RMAP, DISK);
+    for (name, at) in [("appended", SIZE), ("in-a-hole", SIZE / 2)] {
+        let path = fragmented(&image, name);
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&file, how, SIZE / 2, 4096).unwrap();
+        drop(file);
+        let planned = plan(&[&path], Policy::WholeFile).files.remove(0);
+        let mount = mounts::of_path(image.path()).unwrap();
+        let volume = volume_for(&mount, &Choice::Native, true).unwrap();
+        let mut opened = volume.open(planned.file, &path).unwrap();
+        let ranges: Vec<_> = planned.ranges.iter().map(|range| range.range()).collect();
+        opened.need(&ranges).unwrap();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(&[0x41; 4096], at).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        match opened.stage(&ranges) {
+            Err(skip) => assert_eq!(skip.reason, SkipReason::Busy, "{skip:?}"),
+            Ok(_) => {
+                for (index, range) in ranges.iter().enumerate() {
+                    opened.prepare(index, *range).unwrap();
+                }
+                println!("{:?}", opened.relocate(0, ranges[0]));
+                opened.settle().unwrap();
+            }
+        }
+        drop(opened);
+        image.remount();
+        let mut said = [0; 4096];
+        File::open(&path).unwrap().read_exact_at(&mut said, at).unwrap();
+        assert!(said == [0x41; 4096], "{name}: {:?}", &said[..8]);
+    }
+    image.fsck();
 }
 
 #[test]

@@ -111,6 +111,19 @@ pub fn break_time() -> io::Result<Option<Duration>> {
     Ok((seconds > 0).then(|| Duration::from_secs(seconds)))
 }
 
+/// Whether somebody has a lease or a delegation on the inode of this number, as far as this process
+/// is shown that (`/proc/locks`); with `of_readers`, also one that only who writes would break. `dev`
+/// is the number of the file system as the mount table has it.
+pub fn is_leased(dev: u64, inode: u64, of_readers: bool) -> bool {
+    let of_file = format!("{:02x}:{:02x}:{inode}", libc::major(dev), libc::minor(dev));
+    let held = |line: &str| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [_, "LEASE" | "DELEG", _, kind, _, file, ..] = words[..] else { return false };
+        file == of_file && (of_readers || kind != "READ")
+    };
+    std::fs::read_to_string("/proc/locks").is_ok_and(|locks| locks.lines().any(held))
+}
+
 fn set(file: BorrowedFd, kind: i32) -> io::Result<()> {
     // SAFETY: no pointers are passed.
     let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
@@ -131,6 +144,9 @@ mod tests {
         drop(other);
         let lease = Lease::take(&file).unwrap();
         assert!(!lease.is_wanted() && lease.is_held());
+        let stat = rustix::fs::fstat(&file).unwrap();
+        assert!(is_leased(stat.st_dev, stat.st_ino, false));
+        assert!(!is_leased(stat.st_dev, stat.st_ino + 1, true));
         let opener = std::thread::spawn({
             let path = path.clone();
             move || std::fs::File::open(path).map(drop)

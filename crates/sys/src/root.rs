@@ -52,6 +52,11 @@ impl Root {
         Ok(Self { fd, point: point.to_owned(), mount })
     }
 
+    /// The mount that it lies on, as mountinfo has it.
+    pub fn mount(&self) -> &Mount {
+        &self.mount.mount
+    }
+
     /// Where it was when it was opened.
     pub fn point(&self) -> &Path {
         &self.point

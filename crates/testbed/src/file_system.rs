@@ -84,6 +84,10 @@ pub static EXT4_WRITEBACK: FileSystem = FileSystem {
     later: None,
 };
 
+/// Why ranges of an XFS that exchanges them may have been shared instead, as receipts have it.
+pub const MAY_BE_SHARED: [&str; 2] =
+    ["others have the file open", "the file changes under the copy"];
+
 /// XFS as `mkfs.xfs` makes it: with reflink. Copies of an image are mounted beside it, hence
 /// `nouuid`.
 pub static XFS: FileSystem = FileSystem {

@@ -39,6 +39,11 @@ impl Btrfs {
 }
 
 impl Engine for Btrfs {
+    /// Sharing and compressing take no such descriptor from the owner and root.
+    fn writes(&self) -> bool {
+        false
+    }
+
     fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
         let wants =
             Wants { space: Space::Exact, prepare: like_the_file, flush: write_back, commit };

@@ -9,16 +9,17 @@
 //!   stores, writes back, compares byte for byte, and makes F share D's blocks; on a difference it
 //!   does nothing. When D is closed, F is their only owner.
 //! - [`TakeOver::Exchange`], `XFS_IOC_COMMIT_RANGE`: the kernel exchanges both mappings, unless F
-//!   has changed since it was sampled: see [`super::sample`]. What it cannot exchange, it shares
-//!   where it can, and the receipt says why.
+//!   has changed since it was sampled, while nobody else has it open: see [`super::sample`]. What is not
+//!   exchanged is shared where that can be, and the receipt says why.
 //!
 //! In turns, because readers and writers of F wait for each call. How much a call takes over follows
 //! from how long the last one took. What is compared is read page by page under the locks unless it is in the
 //! page cache: so all of it is brought there right before, and known to be there. A turn at which
 //! somebody has written to F in between is copied once more, block by block where it differs.
 //!
-//! What a reader of F counts is never more than before, wherever it ends: the first turn is as long as the
-//! first piece of the range, at least, so that it joins more than it parts.
+//! A range whose first piece lies in it as a whole, and is no longer than [`LONGEST_PIECE`], is never in more
+//! pieces than before, wherever it ends: the first turn is as long as that piece at least, so it joins
+//! what it parts. One that begins inside a longer piece is in one more until its first turns are over.
 //!
 //! Btrfs writes what is copied into an extent elsewhere once a part of that is shared. So there all of a
 //! range is copied before its first turn.
@@ -38,12 +39,12 @@ use super::donor::{Space, Stage};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::pages::Pages;
-use super::sample::sample;
+use super::sample::{CHANGES, Sampled, sample};
 use super::warm::is_cached;
 use super::{Mover, primitive};
 use crate::bytes::{read_at, write_at};
 use crate::point::{Point, reached};
-use fragmend_layout::{ByteRange, Extent, Moves, Relocated, Skip, SkipReason};
+use fragmend_layout::{ByteRange, Extent, ExtentKind, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::dedupe::{self, Shared};
 use fragmend_sys::fiemap::Fiemap;
@@ -58,7 +59,6 @@ const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
 /// How often it is exchanged at most, where sharing can stand in.
 const EXCHANGES: u32 = 3;
-const CHANGES: &str = "the file changes under the copy";
 
 /// Bytes of the first turn, and how short and how long they become.
 const FIRST_TURN: u64 = 128 << 10;
@@ -117,6 +117,8 @@ pub(super) struct Copying {
     wants: Wants,
     stage: Option<Stage>,
     sampled: Option<Sampled>,
+    /// How long a sample has locked the file, of which no receipt has told yet.
+    held: Duration,
     /// Why the staged range in hand is not exchanged any more.
     given_up: Option<String>,
     /// When the file was last changed at the last copy, and its size in bytes.
@@ -133,15 +135,6 @@ pub(super) struct Copying {
     pages: Pages,
     buffer: Vec<u8>,
     other: Vec<u8>,
-}
-
-/// What the file was like before some of it was copied.
-struct Sampled {
-    /// The staged range.
-    of: usize,
-    sample: xfs::Sample,
-    /// What was copied since. What was copied before may be older than the sample.
-    fresh: ByteRange,
 }
 
 /// How far a range has been copied.
@@ -165,6 +158,7 @@ impl Copying {
             wants,
             stage: None,
             sampled: None,
+            held: Duration::ZERO,
             given_up: None,
             state: State::default(),
             copies: Vec::new(),
@@ -192,10 +186,10 @@ impl Copying {
     fn sample(&mut self, file: &OpenFile, index: usize, from: u64) -> Result<(), Skip> {
         self.sampled = None;
         let (donor, at) = Stage::place(&self.stage, index, ByteRange::at(from, file.block))?;
-        match sample(file, from, donor, at) {
-            Ok(sample) => {
+        match sample(file, from, donor, at, &mut self.held) {
+            Ok((sample, lease)) => {
                 let fresh = ByteRange::at(from, 0);
-                self.sampled = Some(Sampled { of: index, sample, fresh });
+                self.sampled = Some(Sampled { of: index, sample, fresh, lease });
                 Ok(())
             }
             Err(skip) if matches!(skip.reason, SkipReason::Busy | SkipReason::Unsupported) => {
@@ -204,6 +198,11 @@ impl Copying {
             // It writes the donor's pages out, and this may be what came of it.
             Err(skip) => Err(self.spoil(skip)),
         }
+    }
+
+    /// Lets in who waits for the file; what was copied so far may be old then.
+    fn give_back(&mut self) {
+        self.sampled = self.sampled.take().filter(|sampled| !sampled.lease.is_wanted());
     }
 
     /// Notes that the donor could not be written.
@@ -218,7 +217,6 @@ impl Copying {
                 return Err(Skip::new(skip.reason, why));
             }
             (TakeOver::Exchange { or_share: false }, _) => return Err(skip),
-            (_, SkipReason::Busy) => self.given_up = Some(CHANGES.into()),
             _ => self.given_up = Some(skip.detail),
         }
         Ok(())
@@ -291,6 +289,7 @@ impl Copying {
     /// Sees that the donor holds a copy of the turn, on the device.
     fn fill(&mut self, file: &OpenFile, index: usize, turn: ByteRange) -> Result<(), Skip> {
         let mut again = self.failed > 0;
+        self.give_back();
         if self.exchanges() {
             if again || self.sampled.as_ref().is_none_or(|s| s.of != index) {
                 self.sample(file, index, turn.start)?;
@@ -347,7 +346,14 @@ impl Copying {
             let place = ByteRange::at(at, length);
             self.pages.hold(&[(&file.fd, ByteRange::at(turn.start, length)), (donor, place)])?;
         }
+        // Who punches a hole frees space, and a copy of the zeroes would take it again.
+        all_data(file, turn)?;
         reached(Point::Filled);
+        // The kernel takes a lease away from who does not give it back.
+        if sampled.is_some_and(|sampled| !sampled.lease.is_held()) {
+            self.sampled = None;
+            return Err(changed());
+        }
         let started = Instant::now();
         // Safe to crash before, in and after either call: see the head of this file.
         let (by, taken) = match sampled {
@@ -388,8 +394,10 @@ impl Copying {
         let passes = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
         let in_vain = skip.reason != SkipReason::Busy || self.failed + 1 >= EXCHANGES;
         let shares = self.how == TakeOver::Exchange { or_share: true } && self.exchanges();
-        if shares && in_vain && skip.reason != SkipReason::SizeChanged {
-            self.give_up(skip)?;
+        let is_other = matches!(skip.reason, SkipReason::SizeChanged | SkipReason::LayoutChanged);
+        if shares && in_vain && !is_other {
+            let busy = skip.reason == SkipReason::Busy;
+            self.give_up(if busy { Skip::new(SkipReason::Busy, CHANGES) } else { skip })?;
         } else if !passes || self.failed + 1 >= TRIES {
             return Err(skip);
         }
@@ -411,6 +419,20 @@ impl Copying {
             let _ = self.pages.bring_in(&file.fd, part);
         }
         copy.warm.retain(|part| part.end > turn.end);
+    }
+}
+
+/// Whether all of a turn is data still.
+fn all_data(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
+    let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, turn, false);
+    let lies = lies.map_err(skip_of)?;
+    let bytes =
+        |of: fn(&Extent) -> bool| -> u64 { lies.within(turn).filter(of).map(|e| e.length).sum() };
+    match bytes(|e| e.kind.is_addressed()) {
+        data if data == turn.len() => Ok(()),
+        // It is copied again, once it has its place.
+        data if data + bytes(|e| e.kind == ExtentKind::Delayed) == turn.len() => Err(changed()),
+        _ => Err(Skip::new(SkipReason::LayoutChanged, "part of the range holds no data now")),
     }
 }
 
@@ -496,6 +518,7 @@ impl Mover for Copying {
                 self.sample(file, index, part.start)?;
             }
         }
+        self.give_back();
         self.copy(file, index, part, false)
     }
 
@@ -511,11 +534,14 @@ impl Mover for Copying {
             Ok(()) => {
                 self.failed = 0;
                 self.restore(file, index, turn);
+                if self.copies.get(index).is_some_and(|copy| turn.end >= copy.range.end) {
+                    self.sampled = None;
+                }
             }
             Err(skip) => {
                 done.skip = self.may_pass(skip).err();
                 if done.skip.is_some() {
-                    self.failed = 0;
+                    (self.failed, self.sampled) = (0, None);
                 }
                 if done.skip.as_ref().is_some_and(|s| s.reason == SkipReason::Failed)
                     && State::of(file).is_ok_and(|now| now != self.state)
@@ -524,10 +550,17 @@ impl Mover for Copying {
                 }
             }
         }
+        done.held = done.held.max(std::mem::take(&mut self.held));
         done
     }
 
+    fn let_others_in(&mut self, _: &OpenFile) -> Result<(), Skip> {
+        self.give_back();
+        Ok(())
+    }
+
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        self.sampled = None;
         let Some(moved) = self.stage.take().and_then(Stage::close) else { return Ok(()) };
         (self.wants.commit)(file).map_err(skip_of)?;
         reached(Point::Settled);

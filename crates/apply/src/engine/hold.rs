@@ -24,11 +24,12 @@ use fragmend_layout::{Skip, SkipReason};
 use fragmend_sys::lease::Lease;
 use rustix::fs::Mode;
 use rustix::io::Errno;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// How often a lease is asked for while somebody has the file open, who may just be closing it.
-const TRIES: u32 = 5;
+pub(super) const TRIES: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_millis(1);
 
 /// Keeps others out of one file while exchanges are not committed.
@@ -58,19 +59,10 @@ impl Hold {
             return Ok(());
         }
         self.lease = None;
-        let mut wait = FIRST_WAIT;
-        for attempt in 1.. {
-            match Lease::take_duplicate(&file.fd) {
-                Ok(lease) => self.lease = Some(lease),
-                Err(_) if self.force => {}
-                Err(e) if is_open_elsewhere(&e) && attempt < TRIES => {
-                    std::thread::sleep(wait);
-                    wait *= 2;
-                    continue;
-                }
-                Err(e) => return Err(refused(e)),
-            }
-            break;
+        match alone(file, if self.force { 1 } else { TRIES }) {
+            Ok(lease) => self.lease = Some(lease),
+            Err(_) if self.force => {}
+            Err(e) => return Err(refused(e)),
         }
         Ok(())
     }
@@ -116,11 +108,30 @@ impl Hold {
     }
 }
 
-fn is_open_elsewhere(error: &std::io::Error) -> bool {
+/// A write lease on a file, so that nobody else has it open; asked for so often.
+///
+/// # Errors
+/// Those of [`Lease::take`].
+pub(super) fn alone(file: &OpenFile, tries: u32) -> io::Result<Lease<'static>> {
+    let mut wait = FIRST_WAIT;
+    for _ in 1..tries {
+        match Lease::take_duplicate(&file.fd) {
+            Err(e) if is_open_elsewhere(&e) => {
+                std::thread::sleep(wait);
+                wait *= 2;
+            }
+            other => return other,
+        }
+    }
+    Lease::take_duplicate(&file.fd)
+}
+
+/// Whether that is why there is no lease.
+pub(super) fn is_open_elsewhere(error: &io::Error) -> bool {
     error.raw_os_error().map(Errno::from_raw_os_error) == Some(Errno::AGAIN)
 }
 
-fn refused(error: std::io::Error) -> Skip {
+fn refused(error: io::Error) -> Skip {
     if is_open_elsewhere(&error) {
         let why = "other programs have it open, and ext4 would not make what they sync durable until the move is committed; close it there, or --force accepts that for the moment of each step";
         return Skip::new(SkipReason::Busy, why);

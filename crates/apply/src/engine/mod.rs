@@ -33,7 +33,14 @@ use std::path::PathBuf;
 
 /// One way to move data on one kind of file system.
 trait Engine {
-    /// What moves this file, which it may open in another way.
+    /// Whether moving takes a descriptor that may write. Nobody can start the file as a program while
+    /// there is one.
+    fn writes(&self) -> bool {
+        true
+    }
+
+    /// What looks at this file and moves it. Where something is to move (`file.to_move`), it may open the
+    /// file in another way.
     ///
     /// # Errors
     /// Why nothing here can.

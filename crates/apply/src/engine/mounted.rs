@@ -8,6 +8,7 @@ use fragmend_layout::{
 };
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::lease::is_leased;
 use fragmend_sys::mounts::Mount;
 use fragmend_sys::root::Root;
 use fragmend_sys::{handle, inode};
@@ -23,6 +24,8 @@ use std::rc::Rc;
 pub struct Mounted {
     root: Rc<Root>,
     kind: FsKind,
+    /// Device number, as the mount table has it.
+    dev: u64,
     block: u64,
     total: u64,
     engine: Box<dyn Engine>,
@@ -36,10 +39,12 @@ impl Mounted {
     pub(super) fn new(mount: &Mount, root: Root, engine: Box<dyn Engine>) -> io::Result<Self> {
         let stat = rustix::fs::fstatvfs(&root)?;
         Ok(Self {
-            root: Rc::new(root),
             kind: FsKind::from_name(&mount.fs_type),
+            // Files of Btrfs name other numbers.
+            dev: root.mount().dev,
             block: stat.f_bsize,
             total: stat.f_blocks * stat.f_frsize,
+            root: Rc::new(root),
             engine,
         })
     }
@@ -104,19 +109,7 @@ impl Volume for Mounted {
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(Skip::new(SkipReason::NotRegular, ""));
         }
-        // The very inode just looked at. Never waits: not for a lease holder.
-        let open = |how: OFlags| {
-            let how = how | OFlags::NONBLOCK;
-            // Only the owner may ask for that; if it is something else, the second try tells.
-            let opened = handle::reopen(&found, how | OFlags::NOATIME)
-                .or_else(|_| handle::reopen(&found, how));
-            opened.map_err(|e| match e.raw_os_error().map(Errno::from_raw_os_error) {
-                Some(Errno::TXTBSY) => Skip::new(SkipReason::Executing, ""),
-                Some(Errno::AGAIN) => Skip::new(SkipReason::Leased, ""),
-                _ => skip_of(e),
-            })
-        };
-        let reader = open(OFlags::RDONLY)?;
+        let reader = open(&found, OFlags::RDONLY, self.dev)?;
         may_move(self.kind, &reader)?;
         let generation = match inode::generation(&reader) {
             // As plans have it where there are no generations.
@@ -127,20 +120,41 @@ impl Volume for Mounted {
             return Err(Skip::new(SkipReason::IdentityChanged, "the inode was reused"));
         }
         let mut file = OpenFile {
-            fd: open(OFlags::RDWR)?,
+            fd: reader,
+            to_move: false,
             root: Rc::clone(&self.root),
             beside: hint.parent().filter(|_| stat.st_nlink > 0).and_then(|d| self.beside(d, &stat)),
             block: self.block,
         };
         let mover = self.engine.mover(&mut file)?;
-        Ok(Box::new(Open { file, mover, space: Fiemap::default() }))
+        let (engine, dev) = (&*self.engine, self.dev);
+        Ok(Box::new(Open { file, mover, engine, dev, space: Fiemap::default() }))
     }
 }
 
-/// One file, open for reading and writing.
+/// Opens the very inode that was looked at. Breaks no lease that can be seen, and never waits for a holder.
+fn open(found: &OwnedFd, how: OFlags, dev: u64) -> Result<OwnedFd, Skip> {
+    let inode = rustix::fs::fstat(found).map_err(|e| skip_of(e.into()))?.st_ino;
+    if is_leased(dev, inode, how.contains(OFlags::RDWR)) {
+        return Err(Skip::new(SkipReason::Leased, ""));
+    }
+    let how = how | OFlags::NONBLOCK;
+    // Only the owner may ask for that; if it is something else, the second try tells.
+    let opened =
+        handle::reopen(found, how | OFlags::NOATIME).or_else(|_| handle::reopen(found, how));
+    opened.map_err(|e| match e.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::TXTBSY) => Skip::new(SkipReason::Executing, ""),
+        Some(Errno::AGAIN) => Skip::new(SkipReason::Leased, ""),
+        _ => skip_of(e),
+    })
+}
+
+/// One file, open for reading until something of it is to move, and then as its engine wants it.
 pub(super) struct OpenFile {
     /// The file.
     pub fd: OwnedFd,
+    /// Whether something is to move, and it is not only looked at.
+    pub to_move: bool,
     /// The directory at which its file system is mounted.
     pub root: Rc<Root>,
     /// Its directory, while it has a name (`O_PATH`).
@@ -168,13 +182,31 @@ fn free_bytes(root: &Root) -> Result<u64, Skip> {
 }
 
 /// A file with what moves it.
-struct Open {
+struct Open<'a> {
     file: OpenFile,
     mover: Box<dyn Mover>,
+    engine: &'a dyn Engine,
+    /// Device number, as the mount table has it.
+    dev: u64,
     space: Fiemap,
 }
 
-impl Movable for Open {
+impl Open<'_> {
+    /// Opens it as moving demands. A dry run never comes here.
+    fn to_move(&mut self) -> Result<(), Skip> {
+        if self.file.to_move {
+            return Ok(());
+        }
+        if self.engine.writes() {
+            self.file.fd = open(&self.file.fd, OFlags::RDWR, self.dev)?;
+        }
+        self.file.to_move = true;
+        self.mover = self.engine.mover(&mut self.file)?;
+        Ok(())
+    }
+}
+
+impl Movable for Open<'_> {
     fn path(&self) -> Option<PathBuf> {
         self.file.root.path_of(&self.file.fd)
     }
@@ -200,6 +232,7 @@ impl Movable for Open {
     }
 
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
+        self.to_move()?;
         self.mover.stage(&self.file, ranges)
     }
 

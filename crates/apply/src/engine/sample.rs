@@ -1,45 +1,76 @@
-//! XFS: what a file was like at an instant at which nothing was on its way to it, for an exchange
-//! that is refused once the file is not that any more.
+//! XFS: what a file was like at an instant at which nobody else had it open, for an exchange that is
+//! refused once the file is not that any more.
 //!
-//! In this order:
+//! An exchange looks at times, not at bytes, and times are not enough: a fault on a mapped page sets them
+//! before it takes the lock (`xfs_write_fault()`), so its store may come any time later; a direct write
+//! sets them before it is on the device; and who opened the file by its handle sets none. So
 //!
-//! 1. `XFS_IOC_START_COMMIT` notes the times of the file.
-//! 2. A tick passes. Who writes from here on leaves other times, also where they are coarse.
-//! 3. `XFS_IOC_COMMIT_RANGE` with the flag for a dry run keeps everybody out for a moment and waits
-//!    for direct I/O that is under way. A write that had set the times before (1) may reach the
-//!    device long after: without this, the copy would have the old bytes, the exchange would not be
-//!    refused, and the write would be lost, although it had succeeded.
-//! 4. `fsync` writes back what is dirty, which makes mapped pages fault when they are stored to
+//! 1. a write lease is taken, which says that nobody has the file open or mapped, and keeps it so. It is
+//!    held until the last exchange of what was copied under it, or until somebody waits for the
+//!    file; then it is given back at once, between two turns, and the sample with it.
+//! 2. `XFS_IOC_START_COMMIT` notes the times of the file.
+//! 3. A tick passes. Who changes anything by its name, for which no lease is asked, leaves other times,
+//!    also where they are coarse.
+//!
+//! And as a second lock on the same door, should a lease not mean what it says:
+//!
+//! 4. `XFS_IOC_COMMIT_RANGE` with the flag for a dry run keeps everybody out for a moment and waits
+//!    for direct I/O that is under way.
+//! 5. `fsync` writes back what is dirty, which makes mapped pages fault when they are stored to
 //!    next, and a fault sets the times.
 //!
-//! What is read now is all that was ever written, or else the times are others.
+//! What is read now is all that was ever written.
 //!
 //! Exchanging counts as writing to the file: it takes away what makes a program privileged. Which
-//! files have that is looked at after (1), for whoever adds it later sets the times, too.
+//! files have that is looked at after (2), for whoever adds it later sets the times, too.
 
 use super::copying::TICK;
 use super::errno::skip_of;
+use super::hold::{self, alone, is_open_elsewhere};
 use super::mounted::OpenFile;
 use crate::point::{Point, reached};
-use fragmend_layout::{Skip, SkipReason};
+use fragmend_layout::{ByteRange, Skip, SkipReason};
+use fragmend_sys::lease::Lease;
 use fragmend_sys::xfs;
 use rustix::fs::Mode;
 use rustix::thread::CapabilitySet;
 use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
 
 /// How often a file that changes at once is sampled again.
 const TRIES: u32 = 3;
 
-/// Samples a file of which the block at `start` is to be exchanged with that of `donor` at `at`.
+/// Why a file is not exchanged.
+pub(super) const CHANGES: &str = "the file changes under the copy";
+const OTHERS: &str = "others have the file open";
+
+/// What the file was like before some of it was copied, and nobody else's since.
+pub(super) struct Sampled {
+    /// The staged range.
+    pub of: usize,
+    pub sample: xfs::Sample,
+    /// What was copied since. What was copied before may be older than the sample.
+    pub fresh: ByteRange,
+    pub lease: Lease<'static>,
+}
+
+/// Samples a file of which the block at `start` is to be exchanged with that of `donor` at `at`. `held`
+/// becomes as long as it was locked, if that was longer.
 ///
 /// # Errors
-/// Busy if it changes at every try; unsupported if an exchange would take something away from it.
+/// Busy if others have it open, or it changes at every try; unsupported if an exchange would take
+/// something away from it.
 pub(super) fn sample(
     file: &OpenFile,
     start: u64,
     donor: impl AsFd,
     at: u64,
-) -> Result<xfs::Sample, Skip> {
+    held: &mut Duration,
+) -> Result<(xfs::Sample, Lease<'static>), Skip> {
+    let lease = alone(file, hold::TRIES).map_err(|e| match is_open_elsewhere(&e) {
+        true => Skip::new(SkipReason::Busy, OTHERS),
+        false => Skip::new(SkipReason::Unsupported, format!("no lease can be taken ({e})")),
+    })?;
     let mut tries = 1;
     loop {
         let sample = xfs::start_commit(&file.fd).map_err(skip_of)?;
@@ -49,13 +80,18 @@ pub(super) fn sample(
             return Err(Skip::new(SkipReason::Unsupported, why));
         }
         std::thread::sleep(TICK);
+        let started = Instant::now();
         let quiet = xfs::would_commit(&file.fd, start, &donor, at, file.block, sample);
+        *held = started.elapsed().max(*held);
         match quiet.map_err(skip_of) {
             Ok(()) => {
                 rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
-                return Ok(sample);
+                return Ok((sample, lease));
             }
             Err(skip) if skip.reason == SkipReason::Busy && tries < TRIES => tries += 1,
+            Err(skip) if skip.reason == SkipReason::Busy => {
+                return Err(Skip::new(SkipReason::Busy, CHANGES));
+            }
             Err(skip) => return Err(skip),
         }
     }

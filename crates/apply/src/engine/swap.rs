@@ -7,7 +7,8 @@
 //! Writers. For the instant in which F's times are taken, and until the clock has gone on, F is
 //! leased: nobody else has it open, so no write is on its way. Whatever is written later has
 //! later times, stores through mappings included, since each part is written back before it is
-//! copied; and then the kernel refuses. Such a file is left as it is: to try again is to copy all
+//! copied; and then the kernel refuses. What was written before, F's layout shows, which is read after
+//! that instant: all of it must be asked for. Such a file is left as it is: to try again is to copy all
 //! of it again.
 //!
 //! Which files. Without a reverse mapping tree, a swap of extents that do not fit in the inode is
@@ -70,6 +71,9 @@ const SHORTEST: u64 = 3;
 pub(super) struct WholeFile {
     which: Swapped,
     stage: Option<Stage>,
+    /// Why the donor may not be used any more. That it could not be written the kernel says once: the next
+    /// `fsync` would succeed, with blocks that were never written.
+    spoiled: Option<Skip>,
     pages: Pages,
     buffer: Vec<u8>,
 }
@@ -116,7 +120,7 @@ impl Stage {
 impl WholeFile {
     /// One for such files.
     pub fn new(which: Swapped) -> Self {
-        Self { which, stage: None, pages: Pages::default(), buffer: Vec::new() }
+        Self { which, stage: None, spoiled: None, pages: Pages::default(), buffer: Vec::new() }
     }
 
     /// # Errors
@@ -171,7 +175,7 @@ impl Mover for WholeFile {
     }
 
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
-        self.stage = None;
+        (self.stage, self.spoiled) = (None, None);
         // What is asked for is read, and no more: readahead would fill the device's queue.
         let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
         // What is still delayed gets its place, and freed space becomes free.
@@ -181,6 +185,7 @@ impl Mover for WholeFile {
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
         self.may_be_swapped(file)?;
         let layout = fiemap::layout_of(&file.fd).map_err(skip_of)?;
+        covered(&layout, ranges)?;
         let (donor, lies) = best_donor(file, &layout)?;
         let pieces = |lies: &Layout| -> Vec<u64> {
             ranges.iter().map(|range| lies.within(*range).count() as u64).collect()
@@ -211,10 +216,14 @@ impl Mover for WholeFile {
     fn relocate(&mut self, file: &OpenFile, _: usize, part: ByteRange) -> Relocated {
         let mut held = Duration::ZERO;
         let done = match &mut self.stage {
-            None => Err(nothing_staged()),
+            None => Err(self.spoiled.clone().unwrap_or_else(nothing_staged)),
             Some(stage) if stage.swapped => Ok(()),
             Some(stage) => stage.swap(file, &mut held),
         };
+        if let Err(skip) = &done {
+            // One attempt for all ranges.
+            (self.stage, self.spoiled) = (None, Some(skip.clone()));
+        }
         let moved = if done.is_ok() { part.len() } else { 0 };
         let by = done.is_ok().then_some(primitive::SWAPEXT);
         Relocated { moved, by, held, skip: done.err(), ..Relocated::default() }
@@ -237,6 +246,16 @@ impl Mover for WholeFile {
 
 fn nothing_staged() -> Skip {
     Skip::new(SkipReason::Failed, "nothing is staged")
+}
+
+/// Whether all data of a file is in `ranges`, now that its times are taken: what somebody has added between
+/// the first look and that instant would not show, and the donor has no copy of it.
+fn covered(layout: &Layout, ranges: &[ByteRange]) -> Result<(), Skip> {
+    let asked = |run: &ByteRange| ranges.iter().map(|r| r.intersect(*run).len()).sum::<u64>();
+    match layout.runs().all(|run| asked(&run) == run.len()) {
+        true => Ok(()),
+        false => Err(Skip::new(SkipReason::Busy, "it has got more data since it was looked at")),
+    }
 }
 
 /// Size and times of a file at an instant at which nobody else has it open.

@@ -49,12 +49,19 @@ impl Xfs {
 }
 
 impl Engine for Xfs {
+    /// Sharing takes no such descriptor from the owner and root.
+    fn writes(&self) -> bool {
+        !matches!(self.how, How::Ranges(TakeOver::Share { .. }))
+    }
+
     fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
         let mut how = match &self.how {
             How::Ranges(how) => how.clone(),
             How::Files(which) => return Ok(Box::new(WholeFile::new(*which))),
         };
-        if let TakeOver::Exchange { or_share } = how {
+        if let TakeOver::Exchange { or_share } = how
+            && file.to_move
+        {
             match open_for_exchange(file) {
                 Ok(fd) => file.fd = fd,
                 Err(e) if or_share => {

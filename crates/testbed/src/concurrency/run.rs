@@ -8,6 +8,7 @@ use super::Engine;
 use super::load::{Failure, Load};
 use super::mover::Mover;
 use super::table::{Moves, Row, Side};
+use crate::fragment::{interleaved, is_intact};
 use crate::image::Image;
 use crate::random::Random;
 use std::fs::File;
@@ -24,6 +25,9 @@ const HANGS: Duration = Duration::from_secs(30);
 /// slow device: so each rest is a little longer than the one before.
 const FIRST_REST: Duration = Duration::from_millis(40);
 const LONGEST_REST: Duration = Duration::from_secs(5);
+
+/// Bytes of each file that nobody uses.
+const STILL: u64 = 512 << 10;
 
 /// When it is enough.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +82,10 @@ pub fn run(
     goals: Goals,
     seed: u64,
 ) -> Vec<Row> {
+    let still = image.path().join("still");
+    let files = ["one", "two", "three"].map(|name| still.join(name));
+    std::fs::create_dir(&still).expect("a directory");
+    files.iter().for_each(|file| interleaved(file, STILL, &[8192], true).expect("a file"));
     let mut crew = Crew::start(workers, goals.patience, seed);
     crew.until("operations alone", |crew| crew.least(ALONE) >= goals.operations);
     crew.board.phase.store(BESIDE, Ordering::Relaxed);
@@ -90,6 +98,7 @@ pub fn run(
         }
         crew.least(BESIDE) >= goals.operations && crew.has_moved(goals.moved)
     });
+    mover.expect_still_files_to_move(&still);
     crew.board.phase.store(OVER, Ordering::Relaxed);
     mover.expect_the_real_thing();
     let dirs: Vec<PathBuf> = crew.members.iter().filter_map(|m| m.dir.clone()).collect();
@@ -99,6 +108,8 @@ pub fn run(
             let verified = load.verify();
             verified.unwrap_or_else(|failure| panic!("{round}, in the end: {failure}"));
         }
+        let intact = files.iter().all(|file| is_intact(file, STILL).expect("a file"));
+        assert!(intact, "{round}: a file that nobody uses is not what it was");
         let given_back = dirs.iter().try_for_each(|dir| give_back(dir));
         given_back.expect("space behind the end of files can be given back");
         image.fsck();

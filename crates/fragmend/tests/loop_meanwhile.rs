@@ -1,0 +1,272 @@
+//! What others do to a file at a known instant of its move: the mover stops itself there, they do it,
+//! and it goes on.
+
+mod support;
+
+use fragmend_plan::Policy;
+use fragmend_sys::lease::Lease;
+use fragmend_sys::xfs::open_without_times;
+use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, MAY_BE_SHARED, XFS, XFS_EXCHANGE};
+use fragmend_testbed::file_system::{XFS_EXCHANGE_ALONE, XFS_RMAP};
+use fragmend_testbed::fragment::{content, interleaved};
+use fragmend_testbed::image::Image;
+use fragmend_testbed::process::{Finished, Running, finish};
+use rustix::fs::{FallocateFlags, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use support::rewrite::is_stopped;
+use support::{SIZE, fragmented, plan};
+
+const DISK: u64 = 320 << 20;
+const BLOCK: u64 = 4096;
+const AT: u64 = SIZE / 2;
+const NEW: &[u8; 16] = b"written meantime";
+
+/// A mover of one file that stops itself at a step, as often as it comes by.
+struct Stopping {
+    running: Option<Running>,
+    id: u32,
+}
+
+impl Stopping {
+    fn at(image: &Image, file: &Path, step: &str) -> Self {
+        let to = image.scratch().join("plan.json");
+        let _ = fs::remove_file(&to);
+        plan(&[file], Policy::WholeFile).write(&to).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+        command.args(["apply", "--json", "--rate", "max", "--free-floor", "0"]).arg(&to);
+        command.env("FRAGMEND_STOP_AT", format!("{step}=stop"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let running = Running::start(&mut command);
+        let id = running.id();
+        Self { running: Some(running), id }
+    }
+
+    /// Waits until it stands still.
+    fn stands(mut self) -> Self {
+        self.running = self.running.map(|running| running.wait_until(is_stopped));
+        self
+    }
+
+    /// Lets it go on to its end; gives the receipts.
+    fn end(self) -> Vec<Value> {
+        let running = self.running.expect("it runs");
+        let ending = std::thread::spawn(move || -> Finished { running.wait() });
+        let started = Instant::now();
+        let id = Pid::from_raw(self.id.cast_signed()).unwrap();
+        while !ending.is_finished() {
+            if is_stopped(self.id) {
+                let _ = kill_process(id, Signal::CONT);
+            }
+            assert!(started.elapsed() < Duration::from_secs(60), "it hangs");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let lines = ending.join().unwrap().expect(&[0, 2]);
+        let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        events.filter(|event| event["event"] == "range").collect()
+    }
+}
+
+/// What [`fragmented`] wrote, with `bytes` at `at`.
+fn expected(at: u64, bytes: &[u8]) -> Vec<u8> {
+    let mut all = vec![0; SIZE as usize];
+    content(0, &mut all);
+    all[at as usize..][..bytes.len()].copy_from_slice(bytes);
+    all
+}
+
+/// The file holds this, warm and cold.
+fn holds(image: &Image, path: &Path, bytes: &[u8], told: &[Value]) {
+    for round in ["warm", "cold"] {
+        let found = fs::read(path).unwrap();
+        let differ = (0..bytes.len().max(found.len())).find(|n| found.get(*n) != bytes.get(*n));
+        assert_eq!(differ, None, "{round}: first wrong byte of {}; {told:?}", path.display());
+        image.fsck();
+    }
+}
+
+fn text<'a>(receipt: &'a Value, key: &str) -> &'a str {
+    receipt[key].as_str().unwrap_or_default()
+}
+
+/// A program that has the file open by its handle, as libhandle opens files, writes without setting
+/// its times: no sample shows that.
+#[test]
+fn loop_what_is_written_without_times_stays() {
+    for file_system in [&XFS_EXCHANGE, &XFS_EXCHANGE_ALONE] {
+        let image = Image::of(file_system, DISK);
+        let path = fragmented(&image, "file");
+        let file = File::open(&path).unwrap();
+        let top = File::open(image.path()).unwrap();
+        let writer = File::from(open_without_times(&top, &file, OFlags::RDWR).unwrap());
+        drop(file);
+        let before = path.metadata().unwrap();
+        let mover = Stopping::at(&image, &path, "filled");
+        let has_reflink = file_system.name == XFS_EXCHANGE.name;
+        // Where nothing can be shared it is left alone, and no step is reached.
+        let mover = if has_reflink { mover.stands() } else { mover };
+        writer.write_all_at(NEW, AT).unwrap();
+        writer.sync_all().unwrap();
+        let receipts = mover.end();
+        drop((writer, top));
+        let after = path.metadata().unwrap();
+        assert_eq!((after.mtime(), after.mtime_nsec()), (before.mtime(), before.mtime_nsec()));
+        holds(&image, &path, &expected(AT, NEW), &receipts);
+        let told = &receipts[0];
+        match has_reflink {
+            true => {
+                assert_eq!(text(told, "primitive"), "FIDEDUPERANGE", "{told}");
+                assert_eq!(text(told, "fallback"), MAY_BE_SHARED[0], "{told}");
+            }
+            false => assert_eq!(text(told, "reason"), "busy", "{told}"),
+        }
+    }
+}
+
+/// Who opens the file while it is exchanged waits for no more than a step, and what it writes then, without
+/// times, stays: whether it keeps the file, so that the rest is shared, or closes it, so that the file is
+/// sampled anew.
+#[test]
+fn loop_who_opens_it_meanwhile_is_let_in() {
+    for (file_system, step, closes) in [
+        (&XFS_EXCHANGE, "sampled", false),
+        (&XFS_EXCHANGE, "filled", false),
+        (&XFS_EXCHANGE, "filled", true),
+        (&XFS_EXCHANGE_ALONE, "filled", false),
+        (&XFS_EXCHANGE_ALONE, "filled", true),
+    ] {
+        let image = Image::of(file_system, DISK);
+        let path = fragmented(&image, "file");
+        let (top, by_handle) = (File::open(image.path()).unwrap(), path.clone());
+        let mover = Stopping::at(&image, &path, step).stands();
+        let opener = std::thread::spawn(move || {
+            let file = OpenOptions::new().read(true).write(true).open(by_handle).unwrap();
+            let writer = File::from(open_without_times(&top, &file, OFlags::RDWR).unwrap());
+            writer.write_all_at(NEW, AT).unwrap();
+            (!closes).then_some((file, writer))
+        });
+        // It waits for the lease, of which the mover, standing still, knows nothing.
+        let waits = Instant::now();
+        while !fs::read_to_string("/proc/locks").unwrap().contains("BREAKING") {
+            assert!(waits.elapsed() < Duration::from_secs(20) && !opener.is_finished(), "no lease");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let receipts = mover.end();
+        let open = opener.join().unwrap();
+        drop(open);
+        holds(&image, &path, &expected(AT, NEW), &receipts);
+        let fallback = text(&receipts[0], "fallback");
+        let has_reflink = file_system.name == XFS_EXCHANGE.name;
+        assert!(closes || !has_reflink || fallback == MAY_BE_SHARED[0], "{receipts:?}");
+    }
+}
+
+/// A hole that is punched into what is being moved is no data to be written anew.
+#[test]
+fn loop_a_hole_that_is_punched_meanwhile_stays() {
+    const HOLE: u64 = 256 << 10;
+    let file_systems: [&FileSystem; 4] = [&XFS, &XFS_EXCHANGE, &XFS_EXCHANGE_ALONE, &BTRFS];
+    for file_system in file_systems {
+        let image = Image::of(file_system, DISK);
+        let path = fragmented(&image, "file");
+        let allocated = || path.metadata().unwrap().blocks() * 512;
+        let before = allocated();
+        let mover = Stopping::at(&image, &path, "staged").stands();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&file, how, AT, HOLE).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        let receipts = mover.end();
+        holds(&image, &path, &expected(AT, &vec![0; HOLE as usize]), &receipts);
+        // A smaller tree frees a block more.
+        assert!(allocated() <= before - HOLE, "{}: {receipts:?}", file_system.name);
+        assert_eq!(text(&receipts[0], "outcome"), "skipped", "{receipts:?}");
+        assert_eq!(text(&receipts[0], "reason"), "layout_changed", "{receipts:?}");
+    }
+}
+
+/// A range that was cut off does not lie better.
+#[test]
+fn loop_a_file_that_is_cut_off_meanwhile_has_not_moved() {
+    for file_system in [&XFS, &XFS_RMAP] {
+        let image = Image::of(file_system, DISK);
+        let path = fragmented(&image, "file");
+        let step = if file_system.name == XFS.name { "moved" } else { "filled" };
+        let mover = Stopping::at(&image, &path, step).stands();
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+        let receipts = mover.end();
+        assert_eq!(text(&receipts[0], "outcome"), "skipped", "{receipts:?}");
+        assert_eq!(path.metadata().unwrap().len(), 0);
+        image.fsck();
+    }
+}
+
+/// A copy of a real program, in pieces.
+fn program(image: &Image) -> PathBuf {
+    let path = image.path().join("program");
+    let bytes = fs::read("/bin/true").unwrap();
+    let size = (bytes.len() as u64).next_multiple_of(BLOCK).max(256 << 10);
+    interleaved(&path, size, &[4096], true).unwrap();
+    OpenOptions::new().write(true).open(&path).unwrap().write_all_at(&bytes, 0).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    image.sync();
+    path
+}
+
+/// Where somebody holds a lease, it is not even broken; and a dry run opens nothing to write.
+#[test]
+fn loop_leases_of_others_are_not_broken() {
+    for file_system in [&EXT4, &XFS, &XFS_EXCHANGE, &BTRFS] {
+        let image = Image::of(file_system, DISK);
+        let path = fragmented(&image, "file");
+        let to = image.scratch().join("plan.json");
+        plan(&[&path], Policy::WholeFile).write(&to).unwrap();
+        let apply = |more: &[&str]| -> Value {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+            let done =
+                finish(command.args(["apply", "--json"]).args(more).arg(&to)).expect(&[0, 2]);
+            let mut events = done.lines().map(|l| serde_json::from_str::<Value>(l).unwrap());
+            events.find(|event| event["event"] == "range").unwrap()
+        };
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let lease = Lease::take(&file).unwrap();
+        for more in [&["--dry-run"][..], &[]] {
+            let told = apply(more);
+            assert!(!lease.is_wanted(), "{} {more:?}", file_system.name);
+            assert_eq!(text(&told, "reason"), "leased", "{told}");
+        }
+        drop(lease);
+        drop(file);
+        let file = File::open(&path).unwrap();
+        let lease = Lease::take_read(&file).unwrap();
+        let told = apply(&["--dry-run"]);
+        assert!(!lease.is_wanted(), "{}", file_system.name);
+        assert_eq!(text(&told, "outcome"), "would_move", "{told}");
+        // Who has to open it to write leaves it alone; the others disturb nobody.
+        let told = apply(&[]);
+        assert!(!lease.is_wanted(), "{}", file_system.name);
+        let shares = [XFS.name, BTRFS.name].contains(&file_system.name);
+        assert_eq!(text(&told, "outcome") == "moved", shares, "{told}");
+        assert!(shares || text(&told, "reason") == "leased", "{told}");
+    }
+}
+
+/// Where sharing takes no descriptor that may write, a program can be started while it moves.
+#[test]
+fn loop_a_program_can_be_started_while_it_is_shared() {
+    for file_system in [&XFS, &BTRFS] {
+        let image = Image::of(file_system, DISK);
+        let path = program(&image);
+        let mover = Stopping::at(&image, &path, "filled").stands();
+        let ran = Command::new(&path).status();
+        let receipts = mover.end();
+        assert!(ran.as_ref().is_ok_and(|s| s.success()), "{}: {ran:?}", file_system.name);
+        assert_eq!(text(&receipts[0], "outcome"), "moved", "{receipts:?}");
+    }
+}
