@@ -282,3 +282,24 @@ fn loop_a_record_that_others_could_have_put_there_is_none() {
     assert!(now[..hole.start] == was[..hole.start] && now[hole.end..] == was[hole.end..]);
     assert_eq!(Path::new(OsStr::from_bytes(b"victim")), file.strip_prefix(image.path()).unwrap());
 }
+
+/// A stick of 1 GiB has room for 60,000 of these.
+#[test]
+fn loop_records_of_nothing_take_no_time() {
+    const LONG: u64 = 64 << 20;
+    let image = Image::ext4(128 << 20);
+    let path = image.path().join("file");
+    File::create(&path).unwrap().set_len(LONG).unwrap();
+    let journal = make_journal(&image);
+    let record = record_of(&image, &path, ByteRange { start: 0, end: LONG }, &[]);
+    for n in 0..300 {
+        let file = File::create(journal.join(format!("{n:03}.record"))).unwrap();
+        file.set_permissions(Permissions::from_mode(0o600)).unwrap();
+        file.write_all_at(&record.encode(), 0).unwrap();
+        file.set_len(record.data_start() + LONG).unwrap();
+    }
+    let began = std::time::Instant::now();
+    let (told, code) = recover(&[&image.path()]);
+    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+    assert_eq!((outcomes(&told), code), (vec!["foreign".to_owned(); 300], 1));
+}

@@ -43,6 +43,14 @@ impl Draft {
         &self.data
     }
 
+    /// This boot and these mounts, for notes on files below `root`: by what is open already.
+    ///
+    /// # Errors
+    /// When the kernel does not tell the boot.
+    pub(crate) fn session(&self, root: &OwnedFd) -> io::Result<Session> {
+        Session::of(&self.journal.dir, root)
+    }
+
     /// Bytes of it that are still to come.
     pub fn rest(&self) -> u64 {
         self.record.data_len() - self.data.len() as u64
