@@ -116,6 +116,12 @@ impl Journal {
         Ok(made)
     }
 
+    /// Whether it lies on the file system of a directory.
+    pub(crate) fn is_beside(&self, dir: &OwnedFd) -> bool {
+        let dev = |of: &OwnedFd| rustix::fs::fstat(of).map(|stat| stat.st_dev);
+        dev(&self.dir).is_ok_and(|own| dev(dir) == Ok(own))
+    }
+
     /// Makes sure that what is put into it stays there.
     ///
     /// # Errors

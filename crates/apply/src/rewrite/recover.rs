@@ -31,7 +31,6 @@ use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// What became of one record.
@@ -217,14 +216,14 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
         () if ground::snapshots(&home.mount) => Err("there may be other states of the file"),
         () => Ok(()),
     };
-    let gone =
-        |sure| Closing { journal, name, sure, options, barrier: Barrier::Deletion(&home.root) };
+    let closing = Closing { journal, name, sure, options, deleted_from: None };
+    let gone = Closing { deleted_from: Some(&home.root), ..closing };
     let named = match home.find(&record) {
         Ok(Found::File(named)) => named,
-        Ok(Found::Deleted) => return gone(sure).close(told, Outcome::FileGone),
+        Ok(Found::Deleted) => return gone.close(told, Outcome::FileGone),
         Ok(Found::Another) => {
             let sure = Err("its file is gone, or this is another state of its file system");
-            return gone(sure).close(told, Outcome::FileGone);
+            return Closing { sure, ..gone }.close(told, Outcome::FileGone);
         }
         Err(why) => return told.ended(Outcome::Unreachable, why),
     };
@@ -248,7 +247,6 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
         Err(e) => return told.ended(Outcome::Unreachable, format!("cannot be opened: {e}")),
     };
     let noting = Noting { record: &file, at: record.note_start(), file: &target, session };
-    let closing = Closing { journal, name, sure, options, barrier: Barrier::File(&target) };
     Mending { closing, record: &record, data: &data, noting }.mend(told)
 }
 
@@ -260,25 +258,8 @@ struct Closing<'a> {
     /// Whether it is certain that the record's own file was found, or why not.
     sure: Result<(), &'static str>,
     options: &'a Options,
-    barrier: Barrier<'a>,
-}
-
-/// What must be durable before a record goes.
-#[derive(Clone, Copy)]
-enum Barrier<'a> {
-    /// What the file has.
-    File(&'a OwnedFd),
-    /// That the file is deleted, on the file system of this directory.
-    Deletion(&'a File),
-}
-
-impl Barrier<'_> {
-    fn wait(self) -> io::Result<()> {
-        match self {
-            Barrier::File(file) => Ok(rustix::fs::fsync(file)?),
-            Barrier::Deletion(root) => Ok(rustix::fs::syncfs(root)?),
-        }
-    }
+    /// Where the file is deleted, the top of its file system: that is made durable first.
+    deleted_from: Option<&'a File>,
 }
 
 impl Closing<'_> {
@@ -286,14 +267,13 @@ impl Closing<'_> {
     fn close(&self, told: Recovered, outcome: Outcome) -> Recovered {
         let stays = |e: io::Error| format!("its record stays: {e}");
         let mut sure = self.sure;
+        // A file that is deleted in memory only would be back after a cut, without its bytes.
         if sure.is_ok()
             && !self.options.dry_run
-            && let Err(e) = self.barrier.wait()
+            && let Some(root) = self.deleted_from
+            && rustix::fs::syncfs(root).is_err()
         {
-            match self.barrier {
-                Barrier::File(_) => return told.ended(Outcome::Failed, stays(e)),
-                Barrier::Deletion(_) => sure = Err("its deletion could not be made durable"),
-            }
+            sure = Err("its deletion could not be made durable");
         }
         match (sure, self.options.dry_run) {
             (Ok(()), true) => told.ended(outcome, ""),
@@ -331,7 +311,10 @@ impl Mending<'_> {
         // Others are kept out from the first look until the record is gone.
         let leased = if options.dry_run { None } else { Some(lease(target)) };
         let alone = matches!(&leased, Some(Ok(_)));
-        if alone && let Err(e) = rustix::fs::fsync(target) {
+        // Whatever becomes of the record, it is no more needed for what is in memory only.
+        if !options.dry_run
+            && let Err(e) = rustix::fs::fsync(target)
+        {
             let what = format!("it cannot be synced: {e}; the record stays, recover again");
             return told.ended(Outcome::Failed, what);
         }

@@ -59,7 +59,9 @@ use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::{Engine, Mover};
 use crate::rewrite::ground;
-use crate::rewrite::journal::{DIRECTORY, ELSEWHERE, Journal, directory, held_by_nobody_else};
+use crate::rewrite::journal::{
+    DIRECTORY, ELSEWHERE, Journal, JournalError, directory, held_by_nobody_else,
+};
 use fragmend_layout::{Skip, SkipReason};
 use fragmend_sys::fs_id::FsId;
 use fragmend_sys::mounts::{self, Mount};
@@ -161,11 +163,21 @@ impl Shared {
             *journal = Some(Rc::new(made));
         }
         let journal = Rc::clone(journal.as_ref().expect("made above"));
+        self.lies_there(&journal).map_err(|why| Skip::new(SkipReason::Failed, why))?;
         // Nobody else is at work here, so these were left by a process that died.
         for name in journal.drafts().map_err(skip_of)? {
             journal.remove(&name).map_err(skip_of)?;
         }
         Ok(journal)
+    }
+
+    /// Whether a journal at the top of the mount is one: what its path leads to may change.
+    fn lies_there(&self, journal: &Journal) -> Result<(), String> {
+        let at_top = self.journal_path.parent() == Some(&self.mount);
+        match at_top && !journal.is_beside(&self.root) {
+            true => Err(JournalError::Misplaced(self.journal_path.clone()).to_string()),
+            false => Ok(()),
+        }
     }
 
     /// What to say once a range could not be put back.
