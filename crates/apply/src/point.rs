@@ -28,6 +28,8 @@ pub(crate) enum Point {
     RoomMade,
     /// 5: new space is allocated.
     Allocated,
+    /// The lease was asked for, and a piece is about to be written.
+    Writing,
     /// 6: half of the bytes are back.
     HalfWritten,
     /// 7: all are, in the page cache.
@@ -59,6 +61,7 @@ pub(crate) fn reached(point: Point) {
         Point::Punched => "punched",
         Point::RoomMade => "room-made",
         Point::Allocated => "allocated",
+        Point::Writing => "writing",
         Point::HalfWritten => "half-written",
         Point::Written => "written",
         Point::Synced => "synced",

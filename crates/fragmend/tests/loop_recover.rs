@@ -138,6 +138,32 @@ fn write(file: &Path, bytes: &[u8], at: u64) {
     file.sync_all().unwrap();
 }
 
+/// A name that the file had is nobody's word about the file.
+#[test]
+fn loop_prefer_decides_about_the_named_file_only() {
+    let image = Image::ext4(320 << 20);
+    let file = punched(&image);
+    fs::create_dir(image.path().join("dir")).unwrap();
+    let old = image.path().join("dir/old");
+    fs::rename(&file, &old).unwrap();
+    fs::write(&file, "another").unwrap();
+    write(&old, &[7; 100], 0);
+    let now = fs::read(&old).unwrap();
+    image.remount();
+    for how in ["--prefer=record", "--prefer=file"] {
+        let (told, code) = recover(&[&how, &file]);
+        assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{told}");
+        assert_ne!(told["records"][0]["path"].as_str(), file.to_str(), "{told}");
+    }
+    assert!(fs::read(&old).unwrap() == now);
+    // By the name that it has now; known once somebody has looked there.
+    let (told, code) = recover(&[&"--prefer=record", &old]);
+    assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
+    assert_eq!(told["records"][0]["path"].as_str(), old.to_str(), "{told}");
+    assert!(is_intact(&old, SIZE).unwrap());
+    assert_eq!(fs::read(&file).unwrap(), b"another");
+}
+
 #[test]
 fn loop_newer_data_is_not_overwritten() {
     changed(|file| write(file, &[7; 100], 40_960), "other data at 40960");

@@ -282,3 +282,44 @@ fn loop_a_record_that_others_could_have_put_there_is_none() {
     assert!(now[..hole.start] == was[..hole.start] && now[hole.end..] == was[hole.end..]);
     assert_eq!(Path::new(OsStr::from_bytes(b"victim")), file.strip_prefix(image.path()).unwrap());
 }
+
+/// A stick of 1 GiB has room for 60,000 of these.
+#[test]
+fn loop_records_of_nothing_take_no_time() {
+    const LONG: u64 = 64 << 20;
+    let image = Image::ext4(128 << 20);
+    let path = image.path().join("file");
+    File::create(&path).unwrap().set_len(LONG).unwrap();
+    let journal = make_journal(&image);
+    let record = record_of(&image, &path, ByteRange { start: 0, end: LONG }, &[]);
+    for n in 0..300 {
+        let file = File::create(journal.join(format!("{n:03}.record"))).unwrap();
+        file.set_permissions(Permissions::from_mode(0o600)).unwrap();
+        file.write_all_at(&record.encode(), 0).unwrap();
+        file.set_len(record.data_start() + LONG).unwrap();
+    }
+    let began = std::time::Instant::now();
+    let (told, code) = recover(&[&image.path()]);
+    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+    assert_eq!((outcomes(&told), code), (vec!["foreign".to_owned(); 300], 1));
+}
+
+/// The same where they take the space that they say: reading them has an end.
+#[test]
+fn loop_records_of_no_use_are_read_up_to_a_limit() {
+    let image = Image::ext4(128 << 20);
+    let path = image.path().join("file");
+    File::create(&path).unwrap().set_len(64 << 20).unwrap();
+    let journal = make_journal(&image);
+    let mut record = record_of(&image, &path, ByteRange { start: 0, end: 64 << 20 }, &[]);
+    record.generation ^= 1;
+    for n in 0..20 {
+        let name = journal.join(format!("{n:03}.record"));
+        fs::write(&name, record.encode()).unwrap();
+        fs::set_permissions(name, Permissions::from_mode(0o600)).unwrap();
+    }
+    let (told, code) = recover(&[&image.path()]);
+    let found = outcomes(&told);
+    let left = found.iter().filter(|outcome| *outcome == "unreachable").count();
+    assert_eq!((found.len(), left, code), (20, 3, 5), "{told}");
+}

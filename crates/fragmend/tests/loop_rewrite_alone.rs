@@ -5,14 +5,18 @@ mod support;
 
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fragmend_testbed::file_system::{EXT4, XFS};
-use fragmend_testbed::image::Image;
+use fragmend_testbed::fragment::is_intact;
+use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::tools::extents;
+use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use support::fragmented;
+use std::time::Instant;
 use support::rewrite::{go_on, killed_at, outcomes, recover, rewrite, stopped_at};
+use support::{SIZE, fragmented};
 
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
@@ -97,4 +101,66 @@ fn loop_what_is_written_after_the_lease_was_lost_stays() {
     let (told, code) = recover(&[&image.path()]);
     assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{told}");
     assert!(holds("later"));
+}
+
+/// Time passes between asking for the lease and writing: a frozen process, a slow device.
+#[test]
+fn loop_a_lease_lost_in_the_middle_of_writing_ends_it() {
+    let _alone = alone();
+    let image = Image::ext4(320 << 20);
+    let file = fragmented(&image, "file");
+    let _time = BreakTime::set("10");
+    let at = 300_000;
+    let stopped = stopped_at(&image, &file, "writing");
+    let program = "import os,sys\nf=os.open(sys.argv[1],os.O_RDWR)\nos.pwrite(f,b'precious',int(sys.argv[2]))\nos.fsync(f)";
+    let mut command = Command::new("python3");
+    Running::start(command.args(["-c", program]).arg(&file).arg(at.to_string()))
+        .wait()
+        .expect(&[0]);
+    let ended = go_on(stopped);
+    let holds = || fs::read(&file).unwrap()[at..at + 8] == *b"precious";
+    assert!(holds(), "what was synced meanwhile is gone: {ended:?}");
+    assert_eq!(ended.status.code(), Some(6), "{ended:?}");
+    assert!(ended.stdout.contains("it took too long"), "{ended:?}");
+    let (told, code) = recover(&[&image.path()]);
+    assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{told}");
+    assert!(holds());
+}
+
+/// Puts a directory back where it was.
+struct Away(PathBuf, PathBuf);
+
+impl Drop for Away {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+        fs::rename(&self.1, &self.0).unwrap();
+    }
+}
+
+/// A mount point cannot be renamed, but the directories above it can.
+#[test]
+fn loop_a_pipe_in_the_place_of_the_journal_keeps_nobody_waiting() {
+    let _alone = alone();
+    let image = Image::ext4(320 << 20);
+    let file = fragmented(&image, "file");
+    let stopped = stopped_at(&image, &file, "leased");
+    let away = Away(image.scratch().to_owned(), image.scratch().with_extension("away"));
+    fs::rename(&away.0, &away.1).unwrap();
+    fs::create_dir_all(image.path()).unwrap();
+    run("mkfifo", [image.path().join(".fragmend-rewrite")]);
+    stopped.signal(Signal::CONT);
+    let ended = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
+    };
+    let began = Instant::now();
+    while !ended(stopped.id()) {
+        assert!(began.elapsed().as_secs() < 10, "it waits for the pipe");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let ended = stopped.wait();
+    drop(away);
+    ended.expect(&[0, 2]);
+    assert!(is_intact(&file, SIZE).unwrap() && extents(&file) == 1);
+    assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0);
 }

@@ -106,6 +106,13 @@ fn loop_records_are_kept_where_they_outlast_a_power_cut_only() {
         refused(&own, &file, &[], words);
         refused(&own, &file, &[&"--journal", &good], words);
     }
+    // On a disk that lies in memory itself.
+    let disk = shm.path().join("disk.img");
+    File::create(&disk).unwrap().set_len(16 << 20).unwrap();
+    run("mkfs.ext4", [OsStr::new("-q"), disk.as_os_str()]);
+    let device = LoopDevice::attach(&disk);
+    journal(&Mounted::new(at("memory"), &["-t", "ext4", device.node()]).0, "a disk in memory");
+    drop(device);
     // A kind that nobody knows to keep what was synced.
     let old = at("old.img");
     File::create(&old).unwrap().set_len(16 << 20).unwrap();
@@ -116,8 +123,20 @@ fn loop_records_are_kept_where_they_outlast_a_power_cut_only() {
     // Where others may rename what is ours.
     run("chmod", [OsStr::new("0777"), good.as_os_str()]);
     let ended = finish(rewrite(&image, &file, "").arg("--journal").arg(&good));
-    assert!(ended.stdout.contains("others may rename"), "{ended:?}");
+    assert!(ended.stderr.contains("others may rename"), "{ended:?}");
     run("chmod", [OsStr::new("0755"), good.as_os_str()]);
+    // Also further up: who renames a directory takes away what lies below.
+    let (user, inner) = (below.path().join("user"), below.path().join("user/inner"));
+    fs::create_dir_all(&inner).unwrap();
+    std::os::unix::fs::chown(&user, Some(65534), None).unwrap();
+    let mut command = rewrite(&image, &file, "");
+    let ended = finish(command.arg("--journal").arg(inner.join("..").join("inner")));
+    assert!(ended.stderr.contains("others may rename"), "{ended:?}");
+    let deeper = inner.join("deeper");
+    fs::create_dir(&deeper).unwrap();
+    let ended = finish(rewrite(&image, &file, "").arg("--journal").arg(&deeper));
+    assert!(ended.stderr.contains("others may rename"), "{ended:?}");
+    assert!(extents(&file) > 100);
     // And one that is fine.
     finish(rewrite(&image, &file, "").arg("--journal").arg(&good)).expect(&[0, 2]);
     assert_eq!(extents(&file), 1);

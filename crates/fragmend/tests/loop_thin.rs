@@ -6,15 +6,17 @@ mod support;
 use fragmend_plan::Policy;
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP};
-use fragmend_testbed::fragment::interleaved;
-use fragmend_testbed::image::Image;
+use fragmend_testbed::fragment::{interleaved, is_intact};
+use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::loop_device::{LoopDevice, unmount};
-use fragmend_testbed::process::finish;
+use fragmend_testbed::process::{Running, finish};
 use rustix::fs::FallocateFlags;
+use rustix::process::Signal;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::plan;
+use support::rewrite::{go_on, is_stopped, outcomes, recover, rewrite};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 8 * MIB;
@@ -68,6 +70,14 @@ impl Thin {
     }
 }
 
+/// With room for all that it says, but for what is free in it: its own records reach it.
+fn only_free_space_is_missing(thin: &Thin) {
+    let disk = File::options().write(true).open(thin.pool.path().join("disk.img")).unwrap();
+    rustix::fs::fallocate(&disk, FallocateFlags::empty(), 0, 320 * MIB).unwrap();
+    rustix::fs::syncfs(File::open(&thin.point).unwrap()).unwrap();
+    run("fstrim", [&thin.point]);
+}
+
 impl Drop for Thin {
     fn drop(&mut self) {
         self.unmount();
@@ -106,5 +116,35 @@ fn loop_a_thin_disk_that_is_full_loses_nothing() {
         thin.unmount();
         thin.mount();
         assert!(fs::read(&path).unwrap() == before, "{}", file_system.name);
+    }
+}
+
+/// The page cache has a range that the disk refused, and goes on showing it: `recover` asks the
+/// disk.
+#[test]
+fn loop_what_never_reached_a_thin_disk_is_put_back() {
+    for file_system in [&EXT4, &XFS] {
+        let (thin, records) = (Thin::new(file_system), Image::ext4(64 * MIB));
+        let path = thin.point.join("file");
+        interleaved(&path, MIB, &[4096], true).unwrap();
+        only_free_space_is_missing(&thin);
+        let mut command = rewrite(&thin.pool, &path, "written=stop");
+        command.arg("--journal").arg(records.path());
+        let stopped = Running::start(&mut command).wait_until(is_stopped);
+        let filler = thin.fill();
+        // It tries twice.
+        stopped.signal(Signal::CONT);
+        let ended = go_on(stopped.wait_until(is_stopped));
+        assert!(ended.stdout.contains("\"reason\":\"needs_recovery\""), "{ended:?}");
+        fs::remove_file(filler).unwrap();
+        // No cut is needed: who looks again after a while finds zeroes.
+        assert!(is_intact(&path, MIB).unwrap(), "{}: in memory", file_system.name);
+        let args: [&dyn AsRef<std::ffi::OsStr>; 3] = [&"--journal", &records.path(), &thin.point];
+        let (told, code) = recover(&args);
+        thin.unmount();
+        thin.mount();
+        let name = file_system.name;
+        assert!(is_intact(&path, MIB).unwrap(), "{name}: {told}, and then bytes are missing");
+        assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
     }
 }

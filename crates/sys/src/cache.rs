@@ -24,6 +24,29 @@ pub fn drop_clean(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     Ok(rustix::fs::fadvise(file, range.start, len, rustix::fs::Advice::DontNeed)?)
 }
 
+/// Drops the clean pages of `range` (bytes) until none is left: what is read next comes from the
+/// device. Those beside it go as well: a large folio goes as a whole or not at all.
+///
+/// # Errors
+/// `ResourceBusy` when pages stay: they are dirty, mapped, or held by the kernel.
+pub fn forget(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
+    const TRIES: u32 = 8;
+    let page = rustix::param::page_size() as u64;
+    // As much as one page of a page table maps.
+    let folio = page * (page / 8);
+    let wide = range.start / folio * folio..range.end.next_multiple_of(folio);
+    for attempt in 0..TRIES {
+        drop_clean(&file, wide.clone())?;
+        let left = cached_pages(&file, range.clone());
+        if left.or_else(|_| mapped_pages(&file, range.clone()))? == 0 {
+            return Ok(());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1 << attempt));
+    }
+    let why = "its pages stay in memory, so the disk cannot be asked";
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
+}
+
 fn sync_range(file: impl AsFd, range: Range<u64>, flags: u32) -> io::Result<()> {
     // SAFETY: no pointers are passed.
     let rc = unsafe {

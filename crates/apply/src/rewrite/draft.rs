@@ -43,6 +43,14 @@ impl Draft {
         &self.data
     }
 
+    /// This boot and these mounts, for notes on files below `root`: by what is open already.
+    ///
+    /// # Errors
+    /// When the kernel does not tell the boot.
+    pub(crate) fn session(&self, root: &OwnedFd) -> io::Result<Session> {
+        Session::of(&self.journal.dir, root)
+    }
+
     /// Bytes of it that are still to come.
     pub fn rest(&self) -> u64 {
         self.record.data_len() - self.data.len() as u64
@@ -66,7 +74,7 @@ impl Draft {
         self.record.data_checksum = data_checksum(&self.data);
         rustix::fs::fdatasync(&self.file)?;
         let (start, length) = (self.record.data_start(), self.record.data_len());
-        cache::drop_clean(&self.file, 0..start + length)?;
+        cache::forget(&self.file, 0..start + length)?;
         match read_data(&self.file, &self.record)? {
             Some(data) if data == self.data => Ok(()),
             _ => Err(other_than_written()),
@@ -83,7 +91,7 @@ impl Draft {
         write_at(&self.file, &self.record.encode(), 0)?;
         Noting { record: &self.file, at: self.record.note_start(), file, session }.settled()?;
         rustix::fs::fsync(&self.file)?;
-        cache::drop_clean(&self.file, 0..start)?;
+        cache::forget(&self.file, 0..start)?;
         let mut head = vec![0; start as usize];
         read_at(&self.file, &mut head, 0)?;
         if Record::decode(&head).as_ref() != Ok(&self.record) {

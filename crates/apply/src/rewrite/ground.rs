@@ -6,6 +6,7 @@
 //! the file system itself can take a snapshot in just that moment, the hole is in the snapshot for
 //! ever, and no lease keeps a snapshot out.
 
+use super::below;
 use crate::engine::local;
 use crate::engine::ordering::ext4_options;
 use fragmend_sys::mounts::Mount;
@@ -73,6 +74,21 @@ pub(crate) fn for_records(mount: &Mount) -> Result<(), String> {
         return refuse(format!("of a kind ({kind}) that is not known to keep what was synced"));
     }
     ordered(mount).or_else(refuse)
+}
+
+/// Whether records on a mount outlast a power cut that the files do not lie in memory with anyway.
+///
+/// # Errors
+/// What it is that lies in memory.
+pub(crate) fn for_records_of(mount: &Mount, files: &Mount) -> Result<(), String> {
+    for_records(mount)?;
+    match below::in_memory(mount) {
+        Some(what) if below::in_memory(files).is_none() => Err(format!(
+            "records of a rewrite must outlast a power cut, and {} is on a disk in memory ({what}); keep them elsewhere (--journal DIR)",
+            mount.point.display()
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a mount keeps what was synced, as far as its options tell.

@@ -13,7 +13,8 @@
 use super::draft::Draft;
 use super::record::{BadRecord, LONGEST_RANGE, Record};
 use crate::bytes::read_at;
-use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, Stat};
+use fragmend_sys::mounts;
+use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -33,7 +34,7 @@ pub const ELSEWHERE: &str = "fragmend-rewrite-";
 pub enum JournalError {
     /// Others could have put records there.
     #[error(
-        "{0} is not a directory of ours alone: it must be ours, and closed to group and others"
+        "{0} is not a directory of ours alone, closed to group and others; see what it is and remove it, or keep records elsewhere (apply --journal DIR)"
     )]
     NotPrivate(PathBuf),
     /// Others could take it away, and put another in its place.
@@ -115,6 +116,12 @@ impl Journal {
         Ok(made)
     }
 
+    /// Whether it lies on the file system of a directory.
+    pub(crate) fn is_beside(&self, dir: &OwnedFd) -> bool {
+        let dev = |of: &OwnedFd| rustix::fs::fstat(of).map(|stat| stat.st_dev);
+        dev(&self.dir).is_ok_and(|own| dev(dir) == Ok(own))
+    }
+
     /// Makes sure that what is put into it stays there.
     ///
     /// # Errors
@@ -122,16 +129,13 @@ impl Journal {
     pub fn make_fit(&self) -> Result<(), JournalError> {
         let io = |source| JournalError::Io { path: self.path.clone(), source };
         let above = self.path.parent().unwrap_or(Path::new("/"));
-        let above_dir = std::fs::File::open(above).map_err(io)?;
-        let stat = rustix::fs::fstat(&above_dir).map_err(|e| io(e.into()))?;
-        if !holds_what_is_ours(&stat) {
-            return Err(JournalError::OpenToOthers(above.to_owned()));
-        }
+        held_by_nobody_else(above)?;
+        let above_dir = directory(above).map_err(io)?;
         // Whatever the process's umask says.
         rustix::fs::fchmod(&self.dir, Mode::RWXU).map_err(|e| io(e.into()))?;
         // A record is as durable as the directory that holds it; who made that may have died
         // before this.
-        above_dir.sync_all().map_err(io)
+        rustix::fs::fsync(&above_dir).map_err(|e| io(e.into()))
     }
 
     /// Where it is.
@@ -171,11 +175,16 @@ impl Journal {
         self.names(".part")
     }
 
-    /// Opens a record and reads what it says, if it can be read.
+    /// Opens a record, to `look` at it only or to note in it, and reads what it says, if it can be
+    /// read. It has no holes: what it says takes the space that it says.
     ///
     /// # Errors
     /// When the file cannot be opened or read.
-    pub fn load(&self, name: &OsStr) -> io::Result<(OwnedFd, Result<Record, BadRecord>)> {
+    pub fn load(
+        &self,
+        name: &OsStr,
+        look: bool,
+    ) -> io::Result<(OwnedFd, Result<Record, BadRecord>)> {
         let named = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let named = rustix::fs::openat(&self.dir, name, named, Mode::empty())?;
         // Before it is opened: a pipe would wait, a device would do something.
@@ -186,7 +195,11 @@ impl Journal {
         if !regular || !alone || stat.st_dev != home.st_dev || length > Self::LONGEST_RECORD {
             return Ok((named, Err(BadRecord::NotOurs)));
         }
-        let file = fragmend_sys::handle::reopen(&named, OFlags::RDWR | OFlags::NONBLOCK)?;
+        let how = if look { OFlags::RDONLY } else { OFlags::RDWR };
+        let file = fragmend_sys::handle::reopen(&named, how | OFlags::NONBLOCK)?;
+        if length > 0 && rustix::fs::seek(&file, SeekFrom::Hole(0))? < length {
+            return Ok((named, Err(BadRecord::NotOurs)));
+        }
         let mut bytes = vec![0; Record::LONGEST as usize];
         let length = read_at(&file, &mut bytes, 0)?;
         Ok((file, Record::decode(&bytes[..length])))
@@ -246,6 +259,35 @@ impl Journal {
 
 fn is_ours(stat: &Stat) -> bool {
     stat.st_uid == rustix::process::geteuid().as_raw()
+}
+
+/// Opens a directory: a pipe that somebody put in its place keeps nobody waiting.
+///
+/// # Errors
+/// Those of `open(2)`.
+pub(crate) fn directory(path: &Path) -> io::Result<OwnedFd> {
+    let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, how, Mode::empty())?)
+}
+
+/// Whether nobody else can take a directory away, nor what is ours in it: nor any above it, up to
+/// the top of its mount.
+///
+/// # Errors
+/// [`JournalError::OpenToOthers`].
+pub(crate) fn held_by_nobody_else(dir: &Path) -> Result<(), JournalError> {
+    let io = |source| JournalError::Io { path: dir.to_owned(), source };
+    let (dir, top) = (dir.canonicalize().map_err(io)?, mounts::of_path(dir).map_err(io)?.point);
+    for above in dir.ancestors() {
+        let stat = rustix::fs::lstat(above).map_err(|e| io(e.into()))?;
+        if !holds_what_is_ours(&stat) {
+            return Err(JournalError::OpenToOthers(above.to_owned()));
+        }
+        if above == top {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Whether nobody else can rename what is ours in a directory.

@@ -4,6 +4,7 @@
 //! | module | its job |
 //! |---|---|
 //! | `ground` | what the file systems of files and records must promise |
+//! | `below` | whether a disk lies in memory |
 //! | `limits` | what keeps a process from finishing what it has begun |
 //! | [`record`] | the format of a record: whose range it is, and a checksummed copy of its bytes |
 //! | [`journal`] | the directory that records lie in, one user at a time |
@@ -13,6 +14,7 @@
 //! | `whose` | which file a record is of |
 //! | [`recover`] | from records back to whole files |
 
+mod below;
 pub mod draft;
 pub(crate) mod ground;
 pub mod journal;

@@ -12,6 +12,7 @@ use fragmend_sys::lease::Lease;
 use rustix::fs::{FallocateFlags, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use std::io;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -29,19 +30,31 @@ pub(crate) enum Verdict {
 }
 
 /// Compares block by block, after writing back what is dirty. Only what a rewrite leaves behind
-/// counts as missing: holes and unwritten space, which read as zeroes. Written zeroes are data, and
+/// counts as missing: holes and unwritten space, whatever is in the page cache there: where a
+/// write-back has failed, it goes on showing what the disk never got. Written zeroes are data, and
 /// so is a block of which only a part is as recorded: a rewrite writes whole blocks, and does not
 /// end inside one unless the machine ran out of memory in that very moment.
 ///
+/// `alone` is whether others are kept out: then nothing is compared with the page cache.
+///
 /// # Errors
-/// When the file cannot be read.
-pub(crate) fn judge(file: &OwnedFd, record: &Record, data: &[u8]) -> io::Result<Verdict> {
+/// When the file cannot be read, or not from the device.
+pub(crate) fn judge(
+    file: &OwnedFd,
+    record: &Record,
+    data: &[u8],
+    alone: bool,
+) -> io::Result<Verdict> {
     let size = rustix::fs::fstat(file)?.st_size as u64;
     if size != record.size {
         return Ok(Verdict::Resized(size));
     }
     let range = record.range;
     let layout = fiemap::layout_within(&mut Fiemap::default(), file, range, true)?;
+    let forgotten = cache::forget(file, range.start..range.start + data.len() as u64);
+    if alone {
+        forgotten?;
+    }
     let mut now = vec![0; data.len()];
     if read_at(file, &mut now, range.start)? < data.len() {
         return Ok(Verdict::Resized(rustix::fs::fstat(file)?.st_size as u64));
@@ -50,7 +63,7 @@ pub(crate) fn judge(file: &OwnedFd, record: &Record, data: &[u8]) -> io::Result<
     let mut missing: Vec<ByteRange> = Vec::new();
     for (index, (now, then)) in now.chunks(block).zip(data.chunks(block)).enumerate() {
         let at = ByteRange::at(range.start + (index * block) as u64, block as u64);
-        if now.iter().all(|b| *b == 0) && is_unwritten(&layout, at) {
+        if is_unwritten(&layout, at) {
             match missing.last_mut() {
                 Some(last) if last.end == at.start => last.end = at.end,
                 _ => missing.push(at),
@@ -119,8 +132,9 @@ pub(crate) trait Holder {
     fn lease(&self) -> &Lease<'_>;
     /// Notes what is done to the file.
     fn noting(&self) -> Noting<'_>;
-    /// Sets the time of modification as it is to be, once the bytes are written.
-    fn settle_mtime(&self) -> io::Result<()>;
+    /// Sets the time of modification as it is to be, once the bytes are written. That it cannot be
+    /// set is no reason to lose them.
+    fn settle_mtime(&self);
     /// Frees space; `false` when there is nothing more to give up.
     fn make_room(&mut self) -> bool {
         false
@@ -138,11 +152,16 @@ pub(crate) struct Piece<'a> {
     pub block: usize,
 }
 
+/// No more is written without asking for the lease: so much of what somebody else wrote can be
+/// lost, when this process is held up between asking and writing for longer than others wait.
+const LONGEST_WRITE: usize = 256 << 10;
+
 /// Puts a piece into the file: new space in one call, the bytes, the time of modification, all of
 /// it durable, and read back from the device into `back`, which is at least as long.
 ///
 /// # Errors
-/// Whatever keeps one byte from being there for certain; also that others may have got in.
+/// Whatever keeps one byte from being there for certain; also that others may have got in: then
+/// nothing more is written.
 pub(crate) fn put(
     file: &OwnedFd,
     piece: Piece<'_>,
@@ -153,11 +172,12 @@ pub(crate) fn put(
     let allocate =
         || rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.len());
     loop {
+        alone(holder)?;
         match holder.noting().change(allocate) {
             Ok(()) => break,
             Err(Errno::INTR) => {}
             Err(Errno::NOSPC | Errno::DQUOT) if holder.make_room() => {
-                // What was freed becomes free with the next commit.
+                // What was freed becomes free with the next commit; an error shows later.
                 let _ = rustix::fs::fsync(file);
                 reached(Point::RoomMade);
             }
@@ -165,25 +185,68 @@ pub(crate) fn put(
         }
     }
     reached(Point::Allocated);
-    let write = |bytes: &[u8], at: u64| match holder.lease().is_held() {
-        true => write_at(file, bytes, at),
-        false => Err(io::Error::other("it took too long, and others may have the file open")),
-    };
     let half = data.len() / 2 / block * block;
-    holder.noting().change(|| write(&data[..half], range.start))?;
+    write(file, piece, 0..half, holder)?;
     reached(Point::HalfWritten);
-    holder.noting().change(|| {
-        write(&data[half..], range.start + half as u64)?;
-        holder.settle_mtime()
-    })?;
+    write(file, piece, half..data.len(), holder)?;
+    holder.noting().change(|| holder.settle_mtime());
     reached(Point::Written);
     rustix::fs::fsync(file)?;
     reached(Point::Synced);
-    cache::drop_clean(file, range.start..range.end)?;
-    let now = &mut back[..data.len()];
-    if read_at(file, now, range.start)? < data.len() || now != data {
+    if !is_on_device(file, range, data, back)? {
         return Err(io::Error::other("what was read back is not what was written"));
     }
+    alone(holder)?;
     reached(Point::Compared);
     Ok(())
+}
+
+/// Whether others are still kept out.
+fn alone(holder: &dyn Holder) -> io::Result<()> {
+    match holder.lease().is_held() {
+        true => Ok(()),
+        false => Err(io::Error::other("it took too long, and others may have the file open")),
+    }
+}
+
+/// Writes a part of a piece. Of what is done once others may have got in nothing is noted as ours.
+fn write(
+    file: &OwnedFd,
+    piece: Piece<'_>,
+    part: Range<usize>,
+    holder: &dyn Holder,
+) -> io::Result<()> {
+    let longest = (LONGEST_WRITE / piece.block * piece.block).max(piece.block);
+    for at in part.clone().step_by(longest) {
+        let bytes = &piece.data[at..part.end.min(at + longest)];
+        alone(holder)?;
+        let _ = holder.noting().at_it();
+        reached(Point::Writing);
+        let written = write_at(file, bytes, piece.range.start + at as u64);
+        alone(holder)?;
+        let _ = holder.noting().settled();
+        written?;
+    }
+    Ok(())
+}
+
+/// Whether the device has these bytes in whole blocks of a file that was just synced: all written
+/// to, and the same when read past the page cache. That `fsync` succeeds does not tell: it reports
+/// a failed write-back once.
+///
+/// # Errors
+/// When the device cannot be asked.
+pub(crate) fn is_on_device(
+    file: &OwnedFd,
+    range: ByteRange,
+    data: &[u8],
+    back: &mut [u8],
+) -> io::Result<bool> {
+    cache::forget(file, range.start..range.start + data.len() as u64)?;
+    let layout = fiemap::layout_within(&mut Fiemap::default(), file, range, true)?;
+    let written = layout.within(range).filter(|e| e.kind != ExtentKind::Unwritten);
+    let now = &mut back[..data.len()];
+    Ok(written.map(|e| e.length).sum::<u64>() == range.len()
+        && read_at(file, now, range.start)? == data.len()
+        && now == data)
 }

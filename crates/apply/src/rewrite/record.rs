@@ -110,7 +110,7 @@ pub enum BadRecord {
     Version(u32),
     /// Others could have put it there.
     #[error(
-        "not a record of ours alone: it must be a regular file of ours, closed to writing by others, and with one name"
+        "not a record of ours alone: it must be a regular file of ours, closed to writing by others, with one name and without holes"
     )]
     NotOurs,
     /// Cut off, or not as it was written.

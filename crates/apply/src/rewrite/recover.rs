@@ -3,8 +3,10 @@
 //! For each record: is it sound, which file is it of (`whose`), and what does the file lack? All of
 //! a record is checked before its file is opened for writing. Only holes and unwritten blocks are
 //! written to, and only in a file of the recorded size that nobody modified after the rewrite
-//! (`note`). A record goes once its file has every byte for good. Where it is not certain that this
-//! is the record's own file, or its only state, the record is set aside, and that is told.
+//! (`note`). A record goes once its file has every byte for good: others are kept out by a lease, the
+//! file is synced, its pages are dropped, and the device is asked (`place`). That a file is deleted
+//! is made durable in the same way. Where it is not certain that this is the record's own file, or
+//! its only state, the record is set aside, and that is told.
 //!
 //! Ending at any instant is safe: as long as the record is there, the same questions are asked
 //! again, and putting back is the engine's own way of writing (`place`), with the same notes.
@@ -25,7 +27,9 @@ use fragmend_sys::signals::{self, Undisturbed};
 use rustix::fs::OFlags;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -115,6 +119,10 @@ impl Options {
     }
 }
 
+/// So many bytes of records that come to nothing are read of one journal: a rewrite leaves one
+/// record, of at most 64 MiB, but whoever hands over a disk can put any number of them there.
+const MOST_IN_VAIN: u64 = 1 << 30;
+
 /// Recovers everything in one journal.
 ///
 /// # Errors
@@ -139,8 +147,19 @@ pub fn recover(
             Err(e) => unknown.ended(Outcome::Failed, e.to_string()),
         });
     }
+    let mut in_vain = 0;
     for name in records {
-        tell(one(&journal, &name, home.as_ref(), options));
+        if in_vain > MOST_IN_VAIN {
+            let what = "not looked at: too many before it were of no use; remove those, then recover again";
+            let unknown = blank(&journal, &name, None, Path::new(""));
+            tell(unknown.ended(Outcome::Unreachable, what));
+            continue;
+        }
+        let told = one(&journal, &name, home.as_ref(), options);
+        if told.outcome.at_risk() {
+            in_vain += told.length;
+        }
+        tell(told);
     }
     Ok(())
 }
@@ -148,7 +167,8 @@ pub fn recover(
 impl Recovered {
     fn ended(self, outcome: Outcome, detail: impl Into<String>) -> Self {
         let detail = detail.into();
-        Self { outcome, detail: (!detail.is_empty()).then_some(detail), ..self }
+        let detail = (!detail.is_empty()).then_some(detail).or(self.detail);
+        Self { outcome, detail, ..self }
     }
 }
 
@@ -167,7 +187,7 @@ fn blank(journal: &Journal, name: &OsStr, record: Option<&Record>, path: &Path) 
 
 fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) -> Recovered {
     let nobody = blank(journal, name, None, Path::new(""));
-    let (file, record) = match journal.load(name) {
+    let (file, record) = match journal.load(name, options.dry_run) {
         Ok(loaded) => loaded,
         Err(e) => return nobody.ended(Outcome::Failed, e.to_string()),
     };
@@ -189,14 +209,6 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
         return told.ended(Outcome::Damaged, format!("it says {what}; no rewrite made it"));
     }
     let told = Recovered { path: home.mount.point.join(&record.path).as_path().into(), ..told };
-    let data = match read_data(&file, &record) {
-        Ok(Some(data)) => data,
-        Ok(None) => {
-            let what = "its copy is damaged; check the file, then remove the record";
-            return told.ended(Outcome::Damaged, what);
-        }
-        Err(e) => return told.ended(Outcome::Failed, format!("the record: {e}")),
-    };
     let sure = match () {
         () if !home.is_certain(&record) => {
             Err("this may be another disk than the one that was rewritten")
@@ -204,19 +216,26 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
         () if ground::snapshots(&home.mount) => Err("there may be other states of the file"),
         () => Ok(()),
     };
-    let closing = Closing { journal, name, sure, options };
+    let closing = Closing { journal, name, sure, options, deleted_from: None };
+    let gone = Closing { deleted_from: Some(&home.root), ..closing };
     let named = match home.find(&record) {
         Ok(Found::File(named)) => named,
-        Ok(Found::Deleted) => return closing.close(told, Outcome::FileGone),
+        Ok(Found::Deleted) => return gone.close(told, Outcome::FileGone),
         Ok(Found::Another) => {
             let sure = Err("its file is gone, or this is another state of its file system");
-            return Closing { sure, ..closing }.close(told, Outcome::FileGone);
+            return Closing { sure, ..gone }.close(told, Outcome::FileGone);
         }
         Err(why) => return told.ended(Outcome::Unreachable, why),
     };
-    let told = match handle::path_of(&named) {
-        Some(path) => Recovered { path: path.as_path().into(), ..told },
-        None => told,
+    let path = home.path_of(&named, &record);
+    let told = Recovered { path: path.as_deref().unwrap_or(Path::new("")).into(), ..told };
+    let data = match read_data(&file, &record) {
+        Ok(Some(data)) => data,
+        Ok(None) => {
+            let what = "its copy is damaged; check the file, then remove the record";
+            return told.ended(Outcome::Damaged, what);
+        }
+        Err(e) => return told.ended(Outcome::Failed, format!("the record: {e}")),
     };
     let session = match Session::of(&journal.dir, &home.root) {
         Ok(session) => session,
@@ -239,13 +258,24 @@ struct Closing<'a> {
     /// Whether it is certain that the record's own file was found, or why not.
     sure: Result<(), &'static str>,
     options: &'a Options,
+    /// Where the file is deleted, the top of its file system: that is made durable first.
+    deleted_from: Option<&'a File>,
 }
 
 impl Closing<'_> {
     /// Removes the record, or sets it aside where that would be a guess.
     fn close(&self, told: Recovered, outcome: Outcome) -> Recovered {
         let stays = |e: io::Error| format!("its record stays: {e}");
-        match (self.sure, self.options.dry_run) {
+        let mut sure = self.sure;
+        // A file that is deleted in memory only would be back after a cut, without its bytes.
+        if sure.is_ok()
+            && !self.options.dry_run
+            && let Some(root) = self.deleted_from
+            && rustix::fs::syncfs(root).is_err()
+        {
+            sure = Err("its deletion could not be made durable");
+        }
+        match (sure, self.options.dry_run) {
             (Ok(()), true) => told.ended(outcome, ""),
             (Err(why), true) => told.ended(Outcome::SetAside, why),
             (Ok(()), false) => match self.journal.remove(self.name) {
@@ -278,11 +308,25 @@ impl Mending<'_> {
     fn mend(&self, told: Recovered) -> Recovered {
         let options = self.closing.options;
         let target = self.noting.file;
-        // Others are kept out from the first look to the last.
+        // Others are kept out from the first look until the record is gone.
         let leased = if options.dry_run { None } else { Some(lease(target)) };
-        let verdict = judge(target, self.record, self.data);
+        let alone = matches!(&leased, Some(Ok(_)));
+        // Whatever becomes of the record, it is no more needed for what is in memory only.
+        if !options.dry_run
+            && let Err(e) = rustix::fs::fsync(target)
+        {
+            let what = format!("it cannot be synced: {e}; the record stays, recover again");
+            return told.ended(Outcome::Failed, what);
+        }
+        let verdict = judge(target, self.record, self.data, alone);
         let (missing, changed) = match verdict {
-            Ok(Verdict::Whole) => return self.closing.close(told, Outcome::Whole),
+            Ok(Verdict::Whole) => {
+                return match leased {
+                    Some(Err(e)) => not_leased(told, &e),
+                    Some(Ok(lease)) if !lease.is_held() => not_leased(told, &lost()),
+                    _ => self.closing.close(told, Outcome::Whole),
+                };
+            }
             Ok(Verdict::Missing(parts)) => match self.noting.is_ours(self.record) {
                 Ok(true) => (parts, None),
                 Ok(false) => (parts, Some("it was modified after the rewrite".to_owned())),
@@ -300,6 +344,13 @@ impl Mending<'_> {
         // Over data only where somebody has decided that.
         let over = match (&changed, options.prefer(&told.path)) {
             (Some(_), Some(Prefer::File)) => return self.closing.close(told, Outcome::Discarded),
+            (Some(what), None) if told.path.path.is_empty() => {
+                let what = format!(
+                    "{what}; where it is now is not known: look for it with `find -inum {}`, then recover again",
+                    self.record.inode
+                );
+                return told.ended(Outcome::Changed, what);
+            }
             (Some(what), None) => {
                 let what = format!(
                     "{what}; keep it as it is with --prefer file, or put the recorded bytes back with --prefer record"
@@ -317,17 +368,12 @@ impl Mending<'_> {
                 return told.ended(Outcome::WouldRestore, "");
             }
             Some(Ok(lease)) => lease,
-            Some(Err(e)) if e.kind() == io::ErrorKind::WouldBlock => {
-                let what = "another program has it open; end that program, then recover again";
-                return told.ended(Outcome::Unreachable, what);
-            }
-            Some(Err(e)) => {
-                return told.ended(Outcome::Unreachable, format!("cannot be leased: {e}"));
-            }
+            Some(Err(e)) => return not_leased(told, &e),
         };
-        match self.put_back(&missing, over, lease) {
-            Ok(()) => {
-                let told = Recovered { restored_bytes: bytes, ..told };
+        match self.put_back(&missing, over, &lease) {
+            Ok(kept) => {
+                let detail = kept.map(|e| format!("its time of modification is another now: {e}"));
+                let told = Recovered { restored_bytes: bytes, detail, ..told };
                 self.closing.close(told, Outcome::Restored)
             }
             Err(e) => told.ended(Outcome::Failed, format!("{e}; the record stays, recover again")),
@@ -339,7 +385,13 @@ impl Mending<'_> {
         ByteRange::at(self.record.range.start, self.data.len() as u64)
     }
 
-    fn put_back(&self, parts: &[ByteRange], over: bool, lease: Lease) -> io::Result<()> {
+    /// Gives why the time of modification was not kept, if it was not.
+    fn put_back(
+        &self,
+        parts: &[ByteRange],
+        over: bool,
+        lease: &Lease,
+    ) -> io::Result<Option<io::Error>> {
         let (target, block) = (self.noting.file, self.record.block);
         limits::allow(self.with_data().end)?;
         let mut room = Room::take(self.data.len())?;
@@ -349,7 +401,8 @@ impl Mending<'_> {
         self.noting.settled()?;
         rustix::fs::fsync(self.noting.record)?;
         // As it is found: who moved it last cannot be known.
-        let mut holder = Finder { noting: self.noting, mtime: mtime(target)?, lease };
+        let mtime = mtime(target)?;
+        let mut holder = Finder { noting: self.noting, mtime, lease, other: Cell::new(None) };
         room.open();
         for part in parts {
             let from = (part.start - self.record.range.start) as usize;
@@ -361,27 +414,45 @@ impl Mending<'_> {
             let piece = Piece { range, data, block: block as usize };
             put(target, piece, &mut room.back, &mut holder)?;
         }
-        Ok(())
+        Ok(holder.other.take())
     }
+}
+
+/// What to say of a file that was not one's own from beginning to end.
+fn not_leased(told: Recovered, error: &io::Error) -> Recovered {
+    let what = match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            "another program has it open; end that program, then recover again".into()
+        }
+        _ => format!("cannot be leased: {error}"),
+    };
+    told.ended(Outcome::Unreachable, what)
+}
+
+/// Others got in while it was looked at.
+fn lost() -> io::Error {
+    io::ErrorKind::WouldBlock.into()
 }
 
 /// Leaves the time of modification as it was found.
 struct Finder<'a> {
     noting: Noting<'a>,
     mtime: (i64, u32),
-    lease: Lease<'a>,
+    lease: &'a Lease<'a>,
+    /// Why it could not.
+    other: Cell<Option<io::Error>>,
 }
 
 impl Holder for Finder<'_> {
     fn lease(&self) -> &Lease<'_> {
-        &self.lease
+        self.lease
     }
 
     fn noting(&self) -> Noting<'_> {
         self.noting
     }
 
-    fn settle_mtime(&self) -> io::Result<()> {
-        set_mtime(self.noting.file, self.mtime)
+    fn settle_mtime(&self) {
+        self.other.set(set_mtime(self.noting.file, self.mtime).err());
     }
 }

@@ -5,7 +5,7 @@
 //! than one mounted file system has it: copies of a disk, snapshots below the file system and XFS
 //! mounted with `nouuid` look all the same. Nothing is guessed.
 
-use super::journal::{DIRECTORY, ELSEWHERE, Journal, JournalError};
+use super::journal::{DIRECTORY, ELSEWHERE, Journal, JournalError, directory};
 use super::record::Record;
 use fragmend_layout::FsKind;
 use fragmend_sys::fs_id::FsId;
@@ -13,10 +13,11 @@ use fragmend_sys::handle;
 use fragmend_sys::inode;
 use fragmend_sys::mounts::Mount;
 use fragmend_sys::session::Disk;
-use rustix::fs::{FileType, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 
 /// Which file systems a journal's records may be of.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +88,7 @@ impl Home {
 
     /// `None` where something else is mounted over it, or it is gone.
     fn open(mount: &Mount, at_top: bool) -> Option<Self> {
-        let root = File::open(&mount.point).ok()?;
+        let root = File::from(directory(&mount.point).ok()?);
         let dev = rustix::fs::fstat(&root).ok()?.st_dev;
         // Btrfs gives each subvolume a number that mountinfo does not show.
         if dev != mount.dev && FsKind::from_name(&mount.fs_type) != FsKind::Btrfs {
@@ -139,6 +140,21 @@ impl Home {
             true => Ok(Found::File(named)),
             false => Ok(Found::Another),
         }
+    }
+
+    /// Where a file that was found is now, if that is known for certain: the kernel may know a file
+    /// by its handle and not by a name, and what has the name that the record says may be another.
+    pub fn path_of(&self, named: &OwnedFd, record: &Record) -> Option<PathBuf> {
+        let there = || {
+            let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let path = self.mount.point.join(&record.path);
+            let there = rustix::fs::open(path, how, Mode::empty()).ok()?;
+            let (is, found) = (rustix::fs::fstat(named).ok()?, rustix::fs::fstat(&there).ok()?);
+            // Both are open, so that a number is one inode's.
+            let same = (is.st_dev, is.st_ino) == (found.st_dev, found.st_ino);
+            handle::path_of(there).filter(|_| same)
+        };
+        handle::path_of(named).or_else(there)
     }
 
     fn has(&self, dev: u64) -> bool {

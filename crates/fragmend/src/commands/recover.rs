@@ -56,11 +56,14 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
             Some(PreferArg::Record) => Some((Prefer::Record, absolute(&args.paths)?)),
         },
     };
-    let (mut records, mut errors) = (Vec::new(), Vec::new());
+    let (mut records, mut errors, mut unsaid) = (Vec::new(), Vec::new(), Ok(()));
     for (journal, serves) in journals(args, &mounts)? {
         let done = recover(&journal, serves, &options, &mut |record| {
-            if !ui.json {
-                let _ = writeln!(ui.out(), "{}", line(&record));
+            // What is to be done is done, whether or not anybody can be told.
+            if !ui.json
+                && let Err(e) = writeln!(ui.out(), "{}", line(&record))
+            {
+                unsaid = Err(e);
             }
             records.push(record);
         });
@@ -73,10 +76,13 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         writeln!(ui.out(), "nothing to recover")?;
     }
     report.errors.iter().for_each(|e| ui.warn(e));
+    if let Err(e) = &unsaid {
+        ui.warn(format_args!("cannot write the output: {e}"));
+    }
     let failed =
         report.records.iter().any(|r| matches!(r.outcome, Outcome::Failed | Outcome::Unreachable));
     Ok(Exit::INTEGRITY.when(report.totals.at_risk > 0)
-        | Exit::FAILED.when(failed || !report.errors.is_empty()))
+        | Exit::FAILED.when(failed || unsaid.is_err() || !report.errors.is_empty()))
 }
 
 /// The mounted file systems that rewriting is for, those that show the most first.
@@ -94,11 +100,26 @@ fn local_mounts(paths: &[PathBuf]) -> anyhow::Result<Vec<Mount>> {
     {
         return Err(Usage(why).into());
     }
-    found.retain(|mount| engine::local(mount).is_ok() && is_on_top(mount));
+    found.retain(|mount| engine::local(mount).is_ok());
+    if found.iter().any(|mount| !mount.point.is_dir()) {
+        let all = mounts::all().context("the mount table")?;
+        found = found.iter().filter_map(|mount| with_directory(mount, &all)).collect();
+    }
+    found.retain(is_on_top);
     let mut seen = HashSet::new();
     found.retain(|mount| seen.insert((mount.dev, mount.root.clone())));
     found.sort_by_key(|mount| (mount.has_option("ro"), mount.root.components().count()));
     Ok(found)
+}
+
+/// The mount itself, or where only a file is mounted (as in every container), one of the same file
+/// system that shows more.
+fn with_directory(mount: &Mount, all: &[Mount]) -> Option<Mount> {
+    if mount.point.is_dir() {
+        return Some(mount.clone());
+    }
+    let same = all.iter().filter(|m| m.dev == mount.dev && m.point.is_dir() && is_on_top(m));
+    same.min_by_key(|m| m.root.components().count()).cloned()
 }
 
 /// Whether a mount can be reached, and is not hidden by another one at the same place.
@@ -161,7 +182,7 @@ fn line(record: &Recovered) -> String {
         Outcome::Failed => "FAILED".into(),
     };
     match &record.detail {
-        Some(detail) => format!("{name}: {what} ({detail})"),
+        Some(detail) => format!("{name}: {what} ({})", printable(detail)),
         None => format!("{name}: {what}"),
     }
 }

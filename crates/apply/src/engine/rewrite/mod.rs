@@ -39,8 +39,14 @@
 //! writer, no mapping, no swap file, no running program. Who opens or truncates F during steps 2
 //! to 10, also as root, waits until they are done; who opens it with `O_NONBLOCK` is turned away.
 //! The kernel ends such waiting after `lease-break-time`; a system where that is short is refused.
-//! If a device hangs for so long, who waited may see zeroes, but what it writes then stays: before
-//! each write the lease is asked for, and without it the record stays for `recover` to look into.
+//! If a device hangs for so long, or this process is frozen, who waited may see zeroes. The lease is
+//! asked for before the punch, and before and after each piece of at most 256 KiB that is written;
+//! once it is lost nothing more is written, and the record stays for `recover` to look into. So
+//! what others write then stays, but for what one call that was held up behind the question takes:
+//! one piece, or, if it is the punch, the range.
+//!
+//! Nothing is opened by its path between the lease and its end: a directory above the mount may be
+//! somebody's, who could put a pipe there.
 //! If this process is killed, its lease goes: until `recover` has run, the range may read as zeroes.
 //!
 //! The time of modification is put back if it lies between the first step and now: somebody who
@@ -53,8 +59,9 @@ use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::{Engine, Mover};
 use crate::rewrite::ground;
-use crate::rewrite::journal::{DIRECTORY, ELSEWHERE, Journal};
-use crate::rewrite::note::Session;
+use crate::rewrite::journal::{
+    DIRECTORY, ELSEWHERE, Journal, JournalError, directory, held_by_nobody_else,
+};
 use fragmend_layout::{Skip, SkipReason};
 use fragmend_sys::fs_id::FsId;
 use fragmend_sys::mounts::{self, Mount};
@@ -62,6 +69,7 @@ use fragmend_sys::signals;
 use mover::Rewriting;
 pub(super) use mover::take as lease;
 use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -72,7 +80,9 @@ pub(super) struct Rewrite {
 
 /// What all files of one file system have in common.
 struct Shared {
-    root: PathBuf,
+    mount: PathBuf,
+    /// The top of it, held open.
+    root: OwnedFd,
     fs: FsId,
     journal_path: PathBuf,
     journal: RefCell<Option<Rc<Journal>>>,
@@ -89,16 +99,20 @@ impl Rewrite {
         ground::for_files(mount)?;
         // A limit of file sizes is an error then, and not the end of the process.
         signals::no_end_by_file_size().map_err(|e| e.to_string())?;
-        let root = std::fs::File::open(&mount.point).map_err(|e| e.to_string())?;
+        let root = directory(&mount.point).map_err(|e| e.to_string())?;
+        let dev = rustix::fs::fstat(&root).map_err(|e| e.to_string())?.st_dev;
+        if dev != mount.dev {
+            return Err(format!("{}: another file system is there", mount.point.display()));
+        }
         let fs = FsId::of(&root).map_err(|e| e.to_string())?;
         let journal_path = match journal {
-            Some(dir) => elsewhere(dir, &fs)?,
+            Some(dir) => elsewhere(dir, &fs, mount)?,
             None => {
                 ground::for_records(mount)?;
                 mount.point.join(DIRECTORY)
             }
         };
-        probe::probe(&mount.point)?;
+        probe::probe(&root)?;
         let journal = Journal::open(&journal_path).map_err(|e| e.to_string())?;
         journal.as_ref().map_or(Ok(()), Journal::make_fit).map_err(|e| e.to_string())?;
         let open = journal.as_ref().map(Journal::records).transpose();
@@ -114,7 +128,8 @@ impl Rewrite {
             ));
         }
         let shared = Shared {
-            root: mount.point.clone(),
+            mount: mount.point.clone(),
+            root,
             fs,
             journal_path,
             journal: RefCell::new(journal.map(Rc::new)),
@@ -128,10 +143,11 @@ impl Rewrite {
 ///
 /// # Errors
 /// Why its records would not be safe there, or could not be told from another file system's.
-fn elsewhere(dir: &Path, fs: &FsId) -> Result<PathBuf, String> {
+fn elsewhere(dir: &Path, fs: &FsId, files: &Mount) -> Result<PathBuf, String> {
     let named = |e: std::io::Error| format!("{}: {e}", dir.display());
     let dir = dir.canonicalize().map_err(named)?;
-    ground::for_records(&mounts::of_path(&dir).map_err(named)?)?;
+    ground::for_records_of(&mounts::of_path(&dir).map_err(named)?, files)?;
+    held_by_nobody_else(&dir).map_err(|e| e.to_string())?;
     if fs.uuid == [0; 16] {
         return Err("this kernel does not tell the file system's UUID, by which its records could be told from others'; leave out --journal".into());
     }
@@ -139,11 +155,6 @@ fn elsewhere(dir: &Path, fs: &FsId) -> Result<PathBuf, String> {
 }
 
 impl Shared {
-    /// This boot and these mounts.
-    fn session(&self) -> std::io::Result<Session> {
-        Session::of(std::fs::File::open(&self.journal_path)?, std::fs::File::open(&self.root)?)
-    }
-
     fn journal(&self) -> Result<Rc<Journal>, Skip> {
         let mut journal = self.journal.borrow_mut();
         if journal.is_none() {
@@ -152,11 +163,21 @@ impl Shared {
             *journal = Some(Rc::new(made));
         }
         let journal = Rc::clone(journal.as_ref().expect("made above"));
+        self.lies_there(&journal).map_err(|why| Skip::new(SkipReason::Failed, why))?;
         // Nobody else is at work here, so these were left by a process that died.
         for name in journal.drafts().map_err(skip_of)? {
             journal.remove(&name).map_err(skip_of)?;
         }
         Ok(journal)
+    }
+
+    /// Whether a journal at the top of the mount is one: what its path leads to may change.
+    fn lies_there(&self, journal: &Journal) -> Result<(), String> {
+        let at_top = self.journal_path.parent() == Some(&self.mount);
+        match at_top && !journal.is_beside(&self.root) {
+            true => Err(JournalError::Misplaced(self.journal_path.clone()).to_string()),
+            false => Ok(()),
+        }
     }
 
     /// What to say once a range could not be put back.

@@ -9,8 +9,8 @@ use crate::bytes::read_at;
 use crate::point::{Point, reached};
 use crate::rewrite::draft::{Draft, Sealed};
 use crate::rewrite::limits::{self, Room};
-use crate::rewrite::note::Noting;
-use crate::rewrite::place::{Holder, Piece, lease, mtime, put, set_mtime};
+use crate::rewrite::note::{Noting, Session};
+use crate::rewrite::place::{Holder, Piece, is_on_device, lease, mtime, put, set_mtime};
 use crate::rewrite::record::{LONGEST_RANGE, Record, VERSION};
 use fragmend_layout::{ByteRange, ExtentKind, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
@@ -23,7 +23,6 @@ use fragmend_sys::signals::Undisturbed;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -76,7 +75,7 @@ impl Rewriting {
             generation: inode::generation(&file.fd).unwrap_or(0),
             // A file system without handles: the path must do.
             handle: Handle::of(&file.fd).unwrap_or(Handle { kind: 0, bytes: Vec::new() }),
-            path: path.strip_prefix(&self.shared.root).unwrap_or(&path).to_owned(),
+            path: path.strip_prefix(&self.shared.mount).unwrap_or(&path).to_owned(),
             size: stat.st_size as u64,
             mtime: mtime(&file.fd).map_err(skip_of)?,
             block: file.block as u32,
@@ -110,12 +109,13 @@ impl Rewriting {
             stage.release(index).map_err(skip_of)?;
         }
         let mut room = Room::take(draft.data().len()).map_err(skip_of)?;
+        let session = draft.session(&self.shared.root).map_err(skip_of)?;
         // What would end this process, or stop it, between hole and bytes, waits until the lease is
         // given back.
         let undisturbed = Undisturbed::begin();
         let started = Instant::now();
         let lease = take(&file.fd)?;
-        let done = self.under_lease(file, draft, &mut room, &lease);
+        let done = self.under_lease(file, draft, session, &mut room, &lease);
         self.given_up |= lease.is_wanted();
         drop(lease);
         drop(undisturbed);
@@ -128,14 +128,15 @@ impl Rewriting {
         &mut self,
         file: &OpenFile,
         draft: Draft,
+        session: Session,
         room: &mut Room,
         lease: &Lease,
     ) -> Result<(), Skip> {
         unchanged(file, &draft, room)?;
+        keeps_its_time(file, draft.record())?;
         reached(Point::Leased);
         let range = draft.record().range;
         limits::allow(range.start + draft.data().len() as u64).map_err(skip_of)?;
-        let session = self.shared.session().map_err(skip_of)?;
         let sealed = draft.seal(&file.fd, session).map_err(skip_of)?;
         reached(Point::Sealed);
         let began = clock_gettime(ClockId::RealtimeCoarse);
@@ -157,7 +158,7 @@ impl Rewriting {
         // Nothing to allocate yet: whether the file can be allocated at all.
         let able = holder.noting.change(|| {
             let can = fallocate(FallocateFlags::KEEP_SIZE).map_err(|e| skip_of(e.into()));
-            let _ = holder.settle_mtime();
+            holder.settle_mtime();
             can
         });
         // From here on nobody gets in for as long as others wait, however slow we were until now.
@@ -173,6 +174,8 @@ impl Rewriting {
         room.open();
         if let Err(e) = fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
             && holds(file, &sealed.record, data, &mut room.back).is_ok()
+            && rustix::fs::fsync(&file.fd).is_ok()
+            && is_on_device(&file.fd, range, data, &mut room.back).is_ok_and(|is| is)
         {
             return discard(sealed, skip_of(e.into()));
         }
@@ -215,10 +218,13 @@ impl Holder for Rewriter<'_> {
         self.noting
     }
 
-    fn settle_mtime(&self) -> io::Result<()> {
+    fn settle_mtime(&self) {
         let (now, file) = (clock_gettime(ClockId::Realtime), self.noting.file);
         let ours = self.began..=(now.tv_sec, now.tv_nsec as u32);
-        if ours.contains(&mtime(file)?) { set_mtime(file, self.mtime) } else { Ok(()) }
+        // That it may be set was tried before the punch.
+        if mtime(file).is_ok_and(|modified| ours.contains(&modified)) {
+            let _ = set_mtime(file, self.mtime);
+        }
     }
 
     fn make_room(&mut self) -> bool {
@@ -240,6 +246,15 @@ pub(in crate::engine) fn take(file: &OwnedFd) -> Result<Lease<'_>, Skip> {
         Some(Errno::AGAIN) => Skip::new(SkipReason::Busy, "another program has it open"),
         Some(Errno::INVAL) => Skip::new(SkipReason::Unsupported, "it cannot be leased"),
         _ => skip_of(e),
+    })
+}
+
+/// Whether its time of modification can be put back: set to what it is.
+fn keeps_its_time(file: &OpenFile, record: &Record) -> Result<(), Skip> {
+    set_mtime(&file.fd, record.mtime).map_err(|e| {
+        let Skip { reason, detail } = skip_of(e);
+        let why = format!("its time of modification could not be kept ({detail}): that takes its owner, or CAP_FOWNER");
+        Skip::new(reason, why)
     })
 }
 

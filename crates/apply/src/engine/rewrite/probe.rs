@@ -4,22 +4,22 @@ use fragmend_scan::fiemap;
 use fragmend_sys::lease::{self, Lease};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::io;
-use std::path::Path;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 /// A lease that the kernel takes away sooner would not outlast a slow device.
 const SHORTEST_BREAK: Duration = Duration::from_secs(10);
 
-/// Whether an unnamed file at `root` can be allocated, mapped, punched and leased.
+/// Whether an unnamed file in `root` can be allocated, mapped, punched and leased.
 ///
 /// # Errors
 /// What is missing.
-pub(super) fn probe(root: &Path) -> Result<(), String> {
+pub(super) fn probe(root: &OwnedFd) -> Result<(), String> {
     let lacks = |what: &str, e: io::Error| {
         format!("cannot be rewritten: {what} ({e}); `fragmend scan` works on it")
     };
     let how = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
-    let file = rustix::fs::open(root, how, Mode::RUSR | Mode::WUSR);
+    let file = rustix::fs::openat(root, ".", how, Mode::RUSR | Mode::WUSR);
     let file = file.map_err(|e| lacks("no unnamed file can be made at its top", e.into()))?;
     let length = rustix::fs::fstatvfs(&file).map_or(4096, |s| s.f_bsize);
     let allocate = |how| rustix::fs::fallocate(&file, how, 0, length).map_err(io::Error::from);
