@@ -30,6 +30,7 @@
 //! | [`choose`] | which cuts of it |
 //! | [`look`] | what is left after each |
 //! | [`replay`] | the same in several threads |
+//! | [`controls`] | what must be lost, first |
 //! | [`soak`] | many recordings, one table |
 
 pub mod after;
@@ -39,6 +40,7 @@ pub mod careless;
 pub mod check;
 pub mod choose;
 pub mod content;
+pub mod controls;
 pub mod cut;
 pub mod disk;
 pub mod files;
