@@ -48,13 +48,13 @@ waits: ## Print how long others wait beside moves on a slow disk and in little m
 
 soak: ## Cut the power 10,000 times while files move, compare every byte (CUTS=, SEED=, BED=, FLUSHES=1)
 	@scripts/prerequisites soak
-	$(CARGO) build --release --bin fragmend --bin soak
-	@scripts/as-root $(binaries)/soak $(if $(CUTS),--cuts $(CUTS)) $(if $(SEED),--seed $(SEED)) $(if $(FLUSHES),--every-flush) \
+	$(CARGO) build --profile soak --bin fragmend --bin soak
+	@scripts/as-root $(target)/soak/soak $(if $(CUTS),--cuts $(CUTS)) $(if $(SEED),--seed $(SEED)) $(if $(FLUSHES),--every-flush) \
 		$(foreach bed,$(BED),--bed $(bed))
 
-fuzz: ## Show every parser 10 million made-up inputs (RUNS=, TARGETS=; QUICK=1: 10 seconds each)
+fuzz: ## Show every parser 10 million made-up inputs (RUNS=, TARGETS=; QUICK=1: 10 seconds each, or SECONDS_EACH=)
 	@scripts/prerequisites fuzz
-	$(if $(QUICK),SECONDS_EACH=10) $(if $(RUNS),RUNS=$(RUNS)) scripts/fuzz $(TARGETS)
+	$(if $(or $(QUICK),$(SECONDS_EACH)),SECONDS_EACH=$(or $(SECONDS_EACH),10)) $(if $(RUNS),RUNS=$(RUNS)) scripts/fuzz $(TARGETS)
 
 mutate: ## Take out each barrier, lease and comparison in turn; a test must fail (ONLY= for some)
 	@scripts/prerequisites test

@@ -75,7 +75,8 @@ pub enum Promise {
     /// that was cut short leaves its own, and whose it is `fragmend recover` cannot know.
     ButTimes,
     /// What a file that nobody writes holds; and of others what was synced before a checkpoint
-    /// began that is complete. Where something is or was on its way, anything may be. That is F2FS:
+    /// began that is complete, or any later version: never bytes that the file did not have in that
+    /// place, nor zeroes where nobody made any. (Measured: F2FS alone keeps that, too.) That is F2FS:
     /// its `fsync` lets a checkpoint that is under way have a file's node blocks, and returns before
     /// that is complete; and it flushes once, behind node blocks and data alike. Measured: without
     /// a move, too, cuts during a checkpoint lose what was synced a moment before.

@@ -7,6 +7,7 @@ use crate::marks::Mark;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -89,6 +90,20 @@ impl<'a> Expected<'a> {
         Self { files: files.iter().map(of).collect(), promise, waiting: Default::default() }
     }
 
+    /// The sizes that a file may have: what is durable, and, where only checkpoints count, what no
+    /// complete one has yet.
+    fn sizes(&self, of: &OfFile) -> RangeInclusive<u64> {
+        let (mut smallest, mut largest) = (of.bytes, of.most);
+        for mark in self.waiting.iter().flatten() {
+            if let Mark::Sizes { tag, least, most } = *mark
+                && tag == of.file.tag
+            {
+                (smallest, largest) = (smallest.min(least), largest.max(most));
+            }
+        }
+        smallest..=largest
+    }
+
     /// What holds behind a mark.
     pub fn learn(&mut self, mark: Mark) {
         if self.promise != Promise::OfCheckpoints {
@@ -138,7 +153,7 @@ impl<'a> Expected<'a> {
             let read = fs::read(&path).map_err(|e| unreadable(&of.file.name, &e))?;
             checked.files += 1;
             checked.bytes += read.len() as u64;
-            checked.wrong.extend(of.check(&path, &read));
+            checked.wrong.extend(of.check(&path, &read, &self.sizes(of)));
             let (before, after) = (of.file.pieces, of.file.pieces_after);
             if of.file.role == Role::Still && after < before {
                 let now = pieces(&path);
@@ -156,8 +171,7 @@ impl<'a> Expected<'a> {
             checked.files += 1;
             checked.bytes += read.len() as u64;
             let tag = name.parse().unwrap_or(0);
-            let any = self.promise == Promise::OfCheckpoints;
-            let fine = |_, found| any || matches!(found, Found::Zero | Found::Version(0));
+            let fine = |_, found| matches!(found, Found::Zero | Found::Version(0));
             checked.wrong.extend(compare(
                 &format!("{CHURN}/{name}"),
                 tag,
@@ -183,8 +197,9 @@ fn unreadable(what: &str, error: &io::Error) -> Wrong {
 }
 
 impl OfFile<'_> {
-    /// What is wrong with a file that holds `read`.
-    fn check(&self, path: &Path, read: &[u8]) -> Vec<Wrong> {
+    /// What is wrong with a file that holds `read` and may have one of these sizes. No promise lets bytes
+    /// be there that this file never had in that place.
+    fn check(&self, path: &Path, read: &[u8], sizes: &RangeInclusive<u64>) -> Vec<Wrong> {
         let FileOf { name, tag, role, .. } = self.file;
         let of_unit =
             |versions: &[u16], at: u64| versions.get((at / UNIT) as usize).copied().unwrap_or(0);
@@ -192,20 +207,19 @@ impl OfFile<'_> {
         let zeroed =
             |at: u64| of_unit(&self.zeroed, at) > 0 && of_unit(&self.zeroed, at) >= oldest(at);
         let floor = floor(self.file.bytes);
-        let any = self.promise == Promise::OfCheckpoints;
         let fine = |at: u64, found: Found| match (role, found) {
             (Role::Still, found) => found == Found::Version(0),
             // It was longer than what is durable: nobody was told what lies there.
-            (Role::Living, Found::Version(_) | Found::Zero) if at >= self.bytes => true,
+            (Role::Living, Found::Version(_) | Found::Zero) if at >= *sizes.start() => true,
             (Role::Buffered | Role::Direct | Role::Mapped | Role::Living, Found::Version(v)) => {
                 v >= oldest(at)
             }
-            (Role::Living, Found::Zero) => any || zeroed(at),
-            (Role::Buffered | Role::Direct | Role::Mapped | Role::Living, _) => any,
+            (Role::Living, Found::Zero) => zeroed(at),
+            (Role::Buffered | Role::Direct | Role::Mapped | Role::Living, _) => false,
             (Role::Appended, Found::Version(0)) => true,
-            (Role::Appended, found) => (any || found == Found::Zero) && at + WORD > self.bytes,
+            (Role::Appended, found) => found == Found::Zero && at + WORD > self.bytes,
             (Role::Truncated, Found::Version(v)) => v == 0 || at >= floor,
-            (Role::Truncated, found) => (any || found == Found::Zero) && at >= floor,
+            (Role::Truncated, found) => found == Found::Zero && at >= floor,
         };
         let expected = |at: u64| match role {
             Role::Living if zeroed(at) => format!("zeroes, or version {} or newer", oldest(at)),
@@ -225,7 +239,7 @@ impl OfFile<'_> {
         let size = read.len() as u64;
         let size_is_fine = match role {
             Role::Still | Role::Buffered | Role::Direct | Role::Mapped => size == self.bytes,
-            Role::Living => any || (self.bytes..=self.most).contains(&size),
+            Role::Living => sizes.contains(&size),
             Role::Appended => size >= self.bytes,
             Role::Truncated => size >= floor && size <= self.file.bytes,
         };
@@ -371,20 +385,60 @@ mod tests {
         }
     }
 
+    /// How many files are wrong where only checkpoints count.
+    fn wrong_of_checkpoints(marks: &[Mark], change: impl Fn(&Path)) -> usize {
+        let dir = tempfile::tempdir().unwrap();
+        let made = files(dir.path());
+        change(dir.path());
+        let mut expected = Expected::at_first(&made, Promise::OfCheckpoints);
+        marks.iter().for_each(|mark| expected.learn(*mark));
+        expected.check(dir.path()).unwrap().wrong.len()
+    }
+
     #[test]
     fn where_only_checkpoints_count_what_was_synced_waits_for_one() {
         let synced = Mark::Synced { tag: 2, from: 512, to: 1024, version: 3 };
-        let marks = |marks: &[Mark]| {
-            let dir = tempfile::tempdir().unwrap();
-            let made = files(dir.path());
-            put(dir.path().join(MENDED).join("Truncated"), 4096, &of(9, 0, 0));
-            let mut expected = Expected::at_first(&made, Promise::OfCheckpoints);
-            marks.iter().for_each(|mark| expected.learn(*mark));
-            expected.check(dir.path()).unwrap().wrong.len()
-        };
+        let marks = |marks: &[Mark]| wrong_of_checkpoints(marks, |_| ());
         assert_eq!(marks(&[synced, Mark::Committed]), 0);
         assert_eq!(marks(&[Mark::Committing, synced, Mark::Committed]), 0);
         assert_eq!(marks(&[synced, Mark::Committing]), 0);
         assert_eq!(marks(&[synced, Mark::Committing, Mark::Committed]), 1);
+    }
+
+    /// Whether a checkpoint has it or not: nobody ever wrote that.
+    #[test]
+    fn where_only_checkpoints_count_a_file_still_holds_its_own_bytes() {
+        let synced = Mark::Synced { tag: 2, from: 0, to: BYTES, version: 3 };
+        let durable = [synced, Mark::Committing, Mark::Committed];
+        let waits = [synced];
+        let buffered = |root: &Path| root.join(MENDED).join("Buffered");
+        let version_3 = |root: &Path| {
+            (0..BYTES).step_by(512).for_each(|at| put(buffered(root), at as usize, &of(2, at, 3)));
+        };
+        assert_eq!(wrong_of_checkpoints(&durable, version_3), 0);
+        assert_eq!(wrong_of_checkpoints(&waits, version_3), 0);
+        for garbage in [[0; 512], [0xAA; 512], of(9, 512, 7), of(2, 1024, 3)] {
+            for marks in [&durable[..], &waits, &[]] {
+                let change = |root: &Path| {
+                    version_3(root);
+                    put(buffered(root), 512, &garbage);
+                };
+                assert_eq!(
+                    wrong_of_checkpoints(marks, change),
+                    1,
+                    "{marks:?} {:x?}",
+                    &garbage[..8]
+                );
+            }
+        }
+        type Change<'a> = &'a dyn Fn(&Path);
+        let others: [Change; 3] = [
+            &|root| put(root.join(MENDED).join("Truncated"), 4096, &of(9, 0, 0)),
+            &|root| put(root.join(MENDED).join("Appended"), 8192, &[0xAA; 512]),
+            &|root| put(root.join(CHURN).join("1234"), 0, &[0xAA; 64]),
+        ];
+        for change in others {
+            assert_eq!(wrong_of_checkpoints(&[], change), 1);
+        }
     }
 }

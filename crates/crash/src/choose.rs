@@ -62,6 +62,16 @@ pub fn behind_syncs(recording: &Recording, roles: &[Role]) -> Vec<usize> {
     synced.collect()
 }
 
+/// About `count` cuts, each right behind the return of a call that made something durable in a file that
+/// had moved, over all of the recording.
+pub fn behind_each_sync(recording: &Recording, count: usize) -> Vec<Cut> {
+    let synced = behind_syncs(recording, &[Role::Living]);
+    let each = synced.len().div_ceil(count).max(1);
+    let honest = recording.bed.honest;
+    let cut = |position: usize| Cut { position, seed: position as u64, honest };
+    synced.into_iter().step_by(each).map(cut).collect()
+}
+
 /// Chooses `count` cuts, in the order of their positions: a quarter where a file must lie half
 /// moved, a quarter between two receipts of a file, a quarter right behind what others have synced
 /// after a move, most of the rest just before or just after a flush.

@@ -83,6 +83,11 @@ impl Flight {
         self.hold.wait_for(1, patience)
     }
 
+    /// Where it goes in the file.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
     /// Lets the disk answer.
     pub fn release(self) -> Landing {
         let Self { hold, writer, at, bytes } = self;
@@ -99,6 +104,11 @@ pub struct Landing {
 }
 
 impl Landing {
+    /// Whether what was written is durable, as its writer was told.
+    pub fn has_landed(&self) -> bool {
+        self.writer.has_ended()
+    }
+
     /// Waits until what was written is durable; gives its place in the file, and what is there.
     ///
     /// # Panics

@@ -10,6 +10,7 @@
 //! | [`log`] | what was recorded |
 //! | [`sectors`] | where each sector of a disk comes from |
 //! | [`cut`] | the fault model, and the disk after a cut |
+//! | [`after`] | what a cut leaves, mounted |
 //! | [`content`] | bytes that say where they belong |
 //! | [`files`] | the files of a run, and what is promised of each |
 //! | [`load`] | what others do to them meanwhile |
@@ -29,14 +30,17 @@
 //! | [`choose`] | which cuts of it |
 //! | [`look`] | what is left after each |
 //! | [`replay`] | the same in several threads |
+//! | [`controls`] | what must be lost, first |
 //! | [`soak`] | many recordings, one table |
 
+pub mod after;
 pub mod apply;
 pub mod bed;
 pub mod careless;
 pub mod check;
 pub mod choose;
 pub mod content;
+pub mod controls;
 pub mod cut;
 pub mod disk;
 pub mod files;

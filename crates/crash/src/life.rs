@@ -37,6 +37,8 @@ pub struct Lived {
     pub syncs: BTreeMap<String, u64>,
     /// Times that a file could not be opened, because somebody had a lease on it.
     pub turned_away: u64,
+    /// Times that the mover stopped itself right after a move, before that is committed.
+    pub stops: u64,
 }
 
 impl Lived {
@@ -44,6 +46,7 @@ impl Lived {
     pub fn add(&mut self, other: &Self) {
         self.changes += other.changes;
         self.turned_away += other.turned_away;
+        self.stops += other.stops;
         for (name, count) in &other.syncs {
             *self.syncs.entry(name.clone()).or_default() += count;
         }

@@ -1,6 +1,7 @@
 //! The cuts of a recording, one after the other: the disk becomes what a cut leaves, is mounted,
 //! which replays its journal, compared, unmounted and checked; on the host or in a guest.
 
+use crate::bed::Bed;
 use crate::check::{Checked, Expected, Wrong};
 use crate::choose::{halfway, under_way};
 use crate::cut::Cut;
@@ -110,8 +111,11 @@ fn complaint(what: &str, found: String) -> Wrong {
 }
 
 /// Has `fragmend recover` put back what a rewrite had not, which must be all.
-fn recover(recording: &Recording, mnt: &Path) -> Result<(), Wrong> {
-    if !recording.bed.recovers() {
+///
+/// # Errors
+/// What it said instead.
+pub fn recover(bed: &Bed, mnt: &Path) -> Result<(), Wrong> {
+    if !bed.recovers() {
         return Ok(());
     }
     let done = finish(Command::new(tools::fragmend()).args(["recover", "--json"]).arg(mnt));
@@ -142,7 +146,7 @@ fn look_at(recording: &Recording, nodes: Nodes, mnt: &Path, expected: &Expected)
     let mut checked = match Mounted::new(bed.file_system, nodes.disk, mnt, options) {
         Err(why) => Checked { wrong: vec![complaint("mount", why)], ..Checked::default() },
         Ok(mounted) => {
-            let found = recover(recording, mnt).and_then(|()| expected.check(mnt));
+            let found = recover(bed, mnt).and_then(|()| expected.check(mnt));
             // What the check reads must be final.
             mounted.unmount();
             found.unwrap_or_else(|wrong| Checked { wrong: vec![wrong], ..Checked::default() })

@@ -34,6 +34,7 @@ pub fn mind(mover: u32, bed: &Bed, files: &[FileOf], begun: &Begun, life: &mut L
             State::Stopped => {
                 let current = in_hand(mover, files);
                 if !asked {
+                    life.lived.stops += 1;
                     begin(begun, current);
                 }
                 let mut known = begun.lock().unwrap_or_else(PoisonError::into_inner).clone();

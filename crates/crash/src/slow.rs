@@ -360,8 +360,16 @@ impl SlowBed {
     /// # Panics
     /// When there is no room for a log.
     pub fn record(&self) {
+        self.say(&Mark::Recording);
+    }
+
+    /// Says something that becomes part of the recording: a place in its log.
+    ///
+    /// # Panics
+    /// When there is no room for it.
+    pub fn say(&self, mark: &Mark) {
         let marks = Marks::open(&self.disk().marks()).expect("a place for marks");
-        marks.say(&Mark::Recording).expect("a log");
+        marks.say(mark).expect("a log");
     }
 
     /// The image as recording found it, and the log as it is now.

@@ -1,7 +1,7 @@
 //! Many recordings, many cuts, one table.
 
 use crate::apply::Moves;
-use crate::bed::Bed;
+use crate::bed::{Bed, Mover};
 use crate::cut::Cut;
 use crate::look::{Loss, Outcome};
 use crate::record::{Recording, record};
@@ -70,7 +70,7 @@ impl Row {
     }
 
     /// Names of the columns.
-    pub const COLUMNS: [&str; 17] = [
+    pub const COLUMNS: [&str; 18] = [
         "engine",
         "recordings",
         "operations",
@@ -79,6 +79,7 @@ impl Row {
         "MiB moved",
         "by",
         "failed moves",
+        "stopped after a move",
         "changed and synced after",
         "cuts",
         "in a move",
@@ -97,7 +98,8 @@ impl Row {
     }
 
     /// What is wrong with how its data was moved: another interface at work than the row expects,
-    /// or none of one that it does.
+    /// or none of one that it does; or nobody could use a file between its move and the commit,
+    /// because the mover never stopped there. (A rewrite has no such instant: it keeps others out.)
     pub fn otherwise(&self, bed: &Bed) -> Vec<String> {
         let mut wrong = self.moves.otherwise.clone();
         let absent = bed.expects.iter().filter(|by| !self.moves.by.contains_key(**by));
@@ -106,6 +108,10 @@ impl Row {
         let unknown = |by: &&String| !bed.expects.contains(&by.as_str()) && stands_in != Some(by);
         let others = self.moves.by.keys().filter(unknown);
         wrong.extend(others.map(|by| format!("something was moved by {by}")));
+        let stops = matches!(bed.mover, Mover::Fragmend(_)) && !bed.recovers();
+        if stops && self.moves.lived.stops == 0 {
+            wrong.push("the mover never stopped itself right after a move".to_owned());
+        }
         wrong
     }
 
@@ -121,6 +127,7 @@ impl Row {
             self.moves.failed.len().to_string(),
         ]);
         let lived = &self.moves.lived;
+        cells.push(lived.stops.to_string());
         cells.push(format!("{} / {}", lived.changes, lived.syncs.values().sum::<u64>()));
         cells.extend([cuts, under_way, half_moved, files].map(u64::to_string));
         cells.push(markdown::mib(*bytes));

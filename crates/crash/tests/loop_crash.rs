@@ -2,10 +2,9 @@
 //! something must be lost, it is found.
 
 use fragmend_crash::bed::{self, Bed};
-use fragmend_crash::choose::{behind_syncs, choose};
-use fragmend_crash::cut::Cut;
+use fragmend_crash::choose::choose;
+use fragmend_crash::controls;
 use fragmend_crash::disk::Disk;
-use fragmend_crash::files::Role;
 use fragmend_crash::log::{Entry, Log};
 use fragmend_crash::look::Outcome;
 use fragmend_crash::marks::{Mark, Marks};
@@ -102,15 +101,9 @@ fn uml_cuts_lose_nothing_where_nothing_is_moved() {
 /// have moved and that is not committed: the reason why such files are left alone. The machine sees it.
 #[test]
 fn loop_data_syncs_beside_a_forced_move_are_lost_on_ext4() {
-    let (mut row, mut said) = (Row::default(), String::new());
-    let cuts = |recording: &Recording| {
-        let synced = behind_syncs(recording, &[Role::Living]);
-        let each = synced.len().div_ceil(80).max(1);
-        let cut = |position: usize| Cut { position, seed: position as u64, honest: true };
-        synced.into_iter().step_by(each).map(cut).collect()
-    };
-    // A load that syncs rarely.
-    row.more(&bed::FORCED, 2, cuts, Path::new(SOAK), |what| what.clone_into(&mut said));
+    controls::stops_at_moves().unwrap();
+    let mut said = String::new();
+    let row = controls::forced(Path::new(SOAK), |what| what.clone_into(&mut said));
     let cells = row.cells();
     println!("{}\n{said}", cells.join(" | "));
     assert!(!row.outcome.losses.is_empty(), "nothing was lost in {} cuts", row.outcome.cuts);
@@ -120,7 +113,8 @@ fn loop_data_syncs_beside_a_forced_move_are_lost_on_ext4() {
 #[test]
 fn loop_what_must_be_lost_is_found() {
     for bed in &bed::BROKEN {
-        let (row, said) = cut(bed.name, 60);
+        let mut said = String::new();
+        let row = controls::broken(bed, Path::new(SOAK), |what| what.clone_into(&mut said));
         assert!(row.outcome.losses.len() >= 6 && row.outcome.wrong_bytes() > 0, "{row:?}");
         assert!(said.contains("--replay"), "{said}");
         // The command that it names shows the same again.

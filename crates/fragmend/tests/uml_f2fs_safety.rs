@@ -14,13 +14,13 @@ use fragmend_testbed::fio;
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::guest::{self, Guest};
 use fragmend_testbed::image::{Image, run};
-use fragmend_testbed::process::Running;
+use fragmend_testbed::process::{Running, finish};
 use fragmend_testbed::random::Random;
 use fragmend_testbed::tools::extents;
 use inside::{f2fs, guest_tests};
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::TryRecvError;
@@ -37,6 +37,9 @@ guest_tests! {
     uml_10_power_cuts_lose_nothing => power_cuts_lose_nothing(&f2fs());
     uml_what_a_receipt_says_survives_a_power_cut =>
         what_a_receipt_says_survives_a_power_cut(&f2fs());
+    uml_who_opens_a_file_that_moves_waits_for_the_checkpoint =>
+        who_opens_a_file_that_moves_waits_for_the_checkpoint(&f2fs());
+    uml_mounts_without_flushes_are_refused => mounts_without_flushes_are_refused(&f2fs());
     uml_writers_on_the_same_file_see_their_own_bytes =>
         writers_on_the_same_file_see_their_own_bytes(&f2fs());
     uml_writers_of_other_files_do_not_scatter_it => writers_of_other_files_do_not_scatter_it(&f2fs());
@@ -143,6 +146,87 @@ fn what_a_receipt_says_survives_a_power_cut(image: &Image) {
     assert!(is_intact(&path, SIZE).unwrap());
     println!("{promised} pieces promised, longest step {:?}", summary.longest_step_seconds);
     assert!(extents(&path) <= promised, "{} pieces, {promised} promised", extents(&path));
+}
+
+/// Whoever opens a file for writing between a move and its checkpoint waits for that, or is turned away;
+/// and once they have it, a power cut finds it where it lies.
+fn who_opens_a_file_that_moves_waits_for_the_checkpoint(image: &Image) {
+    const SIZE: u64 = MIB;
+    let path = image.path().join("file");
+    let plan_file = image.scratch().join("plan.json");
+    fresh(&path, SIZE);
+    let lies = || fragmend_scan::layout_of(File::open(&path).unwrap()).unwrap().extents().to_vec();
+    let before = lies();
+    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    command.args(["apply", "--quiet", "--rate", "max"]).arg(&plan_file);
+    command.env("FRAGMEND_STOP_AT", "moved=stop");
+    let apply = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+    let is_stopped = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+    };
+    let apply = apply.wait_until(is_stopped);
+    assert!(lies() != before, "nothing has moved yet");
+
+    // Readers are nobody's concern; who wants to write is.
+    let mut quick = File::options();
+    quick.write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+    let turned_away = quick.open(&path).expect_err("nothing keeps others out");
+    assert_eq!(turned_away.kind(), std::io::ErrorKind::WouldBlock, "{turned_away}");
+    let opened = std::thread::spawn({
+        let path = path.clone();
+        move || File::options().write(true).open(path)
+    });
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!opened.is_finished(), "nothing keeps others out of what no checkpoint has");
+    let started = Instant::now();
+    while !opened.is_finished() {
+        apply.signal(rustix::process::Signal::CONT);
+        assert!(started.elapsed() < Duration::from_secs(20), "nobody is let in");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let file = opened.join().unwrap().unwrap();
+    let after = lies();
+    cut_power(&file).unwrap();
+    apply.signal(rustix::process::Signal::KILL);
+    drop((apply.wait(), file));
+    image.remount();
+    image.fsck();
+    assert!(after != before && lies() == after, "let in before the checkpoint");
+    assert!(is_intact(&path, SIZE).unwrap());
+}
+
+fn mounts_without_flushes_are_refused(image: &Image) {
+    let path = image.path().join("file");
+    let plan_file = image.scratch().join("plan.json");
+    fresh(&path, MIB);
+    for option in ["nobarrier", "fsync_mode=nobarrier"] {
+        image.unmount();
+        image.mount_with(option);
+        let before = extents(&path);
+        plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+        let apply = |further: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+            finish(command.args(["apply", "--quiet"]).arg(&plan_file).args(further))
+        };
+        let ended = apply(&[]);
+        let why = format!("mounted with {option}");
+        assert!(ended.stderr.contains(&why) && ended.stderr.contains("--force"), "{ended:?}");
+        ended.expect(&[4]);
+        assert_eq!(extents(&path), before, "{option}");
+    }
+    finish(
+        Command::new(env!("CARGO_BIN_EXE_fragmend"))
+            .args(["apply", "--force", "--quiet"])
+            .arg(&plan_file),
+    )
+    .expect(&[0]);
+    assert!(extents(&path) <= 2);
+    image.unmount();
+    image.mount_with("");
+    image.fsck();
+    assert!(is_intact(&path, MIB).unwrap());
 }
 
 fn writers_on_the_same_file_see_their_own_bytes(image: &Image) {

@@ -7,6 +7,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -28,6 +29,9 @@ pub struct Mutation {
     pub replace: String,
     /// Arguments of `cargo test` that run the test, its name last.
     pub test: Option<String>,
+    /// Whether the test is seen not to end, rather than to fail.
+    #[serde(default)]
+    pub hangs: bool,
     /// Why no test sees it.
     pub survives: Option<String>,
 }
@@ -49,6 +53,7 @@ pub fn list(root: &Path) -> Result<Vec<Mutation>> {
         let name = &one.name;
         ensure!(all[..at].iter().all(|o| o.name != *name), "{name}: twice in the list");
         ensure!(one.test.is_some() != one.survives.is_some(), "{name}: a test or a reason");
+        ensure!(one.test.is_some() || !one.hangs, "{name}: without a test nothing hangs");
         let text = std::fs::read_to_string(root.join(&one.file)).with_context(|| name.clone())?;
         let times = text.matches(&one.find).count();
         ensure!(times == 1, "{name}: {times} times in {}", one.file.display());
@@ -56,14 +61,32 @@ pub fn list(root: &Path) -> Result<Vec<Mutation>> {
     Ok(all)
 }
 
-/// Runs all mutations whose names contain `only`, and prints a table.
+/// What no test sees, as the lines of a Markdown list.
+pub fn survivors(all: &[Mutation]) -> String {
+    let line = |one: &Mutation| {
+        let why = one.survives.as_deref()?;
+        Some(format!("- {}: {why}.\n", one.name))
+    };
+    all.iter().filter_map(line).collect()
+}
+
+/// Runs all mutations whose names contain `only`, and prints a table. Each test is first run as the
+/// tree is: a test that fails anyway would see any mutation.
 ///
 /// # Errors
-/// A mutant that no test noticed, or a tree that does not build.
+/// A mutant that no test noticed, a test that fails without one, or a tree that does not build.
 pub fn run(root: &Path, only: &str) -> Result<()> {
     let chosen: Vec<Mutation> = list(root)?.into_iter().filter(|m| m.name.contains(only)).collect();
+    ensure!(!chosen.is_empty(), "no mutation's name contains {only:?}");
+    // Without root these tests fail, whatever is taken out.
+    ensure!(is_root()?, "the tests mount images, which takes root: sudo make mutate");
     let tree = root.join("target/mutants/tree");
     copy_committed(root, &tree)?;
+    let tests: BTreeSet<&str> = chosen.iter().filter_map(|m| m.test.as_deref()).collect();
+    for test in tests {
+        let ending = ending_of(&tree, test)?;
+        ensure!(ending == Ending::Passed, "{test}: {ending:?} with nothing taken out");
+    }
     println!("| taken out | test | |\n|---|---|---|");
     let mut unseen = Vec::new();
     for one in &chosen {
@@ -75,11 +98,17 @@ pub fn run(root: &Path, only: &str) -> Result<()> {
         let path = tree.join(&one.file);
         let before = std::fs::read_to_string(&path)?;
         std::fs::write(&path, before.replacen(&one.find, &one.replace, 1))?;
-        let seen = is_seen(&tree, test).with_context(|| one.name.clone());
+        let ending = ending_of(&tree, test).with_context(|| one.name.clone());
         std::fs::write(&path, before)?;
-        let (told, seconds) = (if seen? { "fails" } else { "PASSES" }, started.elapsed().as_secs());
+        let (ending, seconds) = (ending?, started.elapsed().as_secs());
+        let told = match ending {
+            Ending::Passed => "PASSES",
+            Ending::Failed => "fails",
+            Ending::Hung if one.hangs => "hangs, as it must",
+            Ending::Hung => "HANGS",
+        };
         println!("| {} | `{test}` | {told} ({seconds} s) |", one.name);
-        if told == "PASSES" {
+        if ending != (if one.hangs { Ending::Hung } else { Ending::Failed }) {
             unseen.push(one.name.as_str());
         }
     }
@@ -118,8 +147,44 @@ fn copy_committed(root: &Path, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether the mutant builds and its test fails.
-fn is_seen(tree: &Path, test: &str) -> Result<bool> {
+fn is_root() -> Result<bool> {
+    let id = Command::new("id").arg("-u").output().context("id")?;
+    Ok(id.stdout.trim_ascii() == b"0")
+}
+
+/// How a test ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Passed,
+    /// It said so itself.
+    Failed,
+    /// It had not ended in time.
+    Hung,
+}
+
+/// How `cargo test` ended, from its exit code and from what it printed.
+///
+/// # Errors
+/// No test was run, or none told how it ended.
+fn ending(code: Option<i32>, told: &str) -> Result<Ending> {
+    let results = |ending: &str| told.contains(&format!("test result: {ending}"));
+    // `timeout` ends with 124, or 137 where it had to kill.
+    if matches!(code, Some(124 | 137) | None) {
+        return Ok(Ending::Hung);
+    }
+    ensure!(
+        told.lines().any(|line| line.starts_with("running ") && !line.starts_with("running 0 ")),
+        "no such test"
+    );
+    match code {
+        Some(0) if results("ok.") => Ok(Ending::Passed),
+        Some(_) if results("FAILED.") => Ok(Ending::Failed),
+        _ => bail!("it ended with {code:?} and no result: {told}"),
+    }
+}
+
+/// Builds the tree and runs a test in it.
+fn ending_of(tree: &Path, test: &str) -> Result<Ending> {
     let cargo = |further: &[&str]| {
         Command::new("timeout")
             .args(["--kill-after=10", "900", "cargo", "test", "--quiet"])
@@ -137,9 +202,25 @@ fn is_seen(tree: &Path, test: &str) -> Result<bool> {
     let names: Vec<&str> = test.split_whitespace().skip_while(|a| *a != "--").collect();
     let ran = cargo(&names)?;
     let told = String::from_utf8_lossy(&ran.stdout);
-    ensure!(
-        !told.contains("running 0 tests") || told.contains("running 1 test"),
-        "{test}: no such test"
-    );
-    Ok(!ran.status.success())
+    ending(ran.status.code(), &told).with_context(|| test.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_test_that_said_so_has_failed() {
+        let of = |code, told: &str| ending(Some(code), told).ok();
+        let failed = "\nrunning 2 tests\n.F\ntest result: FAILED. 1 passed; 1 failed\n";
+        assert_eq!(of(101, failed), Some(Ending::Failed));
+        let passed = "\nrunning 1 test\n.\ntest result: ok. 1 passed; 0 failed\n";
+        assert_eq!(of(0, passed), Some(Ending::Passed));
+        assert_eq!(of(124, "\nrunning 1 test\n"), Some(Ending::Hung));
+        assert_eq!(of(137, "\nrunning 1 test\n"), Some(Ending::Hung));
+        // A build that broke, a crash, a name that nothing has.
+        assert_eq!(of(101, ""), None);
+        assert_eq!(of(101, "\nrunning 1 test\n"), None);
+        assert_eq!(of(0, "\nrunning 0 tests\n\ntest result: ok. 0 passed\n"), None);
+    }
 }

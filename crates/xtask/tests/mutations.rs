@@ -1,10 +1,21 @@
 //! The list of mutations fits the tree: otherwise it would rot between two runs of `make mutate`.
 
-use std::path::Path;
-use xtask::mutate::list;
+use std::path::{Path, PathBuf};
+use xtask::mutate::{list, survivors};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
 
 #[test]
 fn every_mutation_is_found_once_in_its_file() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    assert!(list(&root).unwrap().len() > 10);
+    assert!(list(&root()).unwrap().len() > 10);
+}
+
+/// Who reads what is promised reads as well what no test holds.
+#[test]
+fn what_no_test_sees_is_in_the_documentation() {
+    let survivors = survivors(&list(&root()).unwrap());
+    let text = std::fs::read_to_string(root().join("docs/safety.md")).unwrap();
+    assert!(text.contains(&survivors), "docs/safety.md must have these lines:\n{survivors}");
 }

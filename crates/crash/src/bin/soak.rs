@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 use fragmend_crash::bed::{self, Bed};
 use fragmend_crash::choose::{at_every_flush, choose};
+use fragmend_crash::controls;
 use fragmend_crash::cut::Cut;
 use fragmend_crash::flight;
 use fragmend_crash::marks::Marks;
@@ -119,7 +120,13 @@ fn main() -> ExitCode {
     let Soak { replay, cut, cut_seed, .. } = &cli.soak;
     let lost = match (replay, cut, cut_seed) {
         (Some(dir), Some(position), Some(seed)) => again(dir, *position, *seed, &this),
-        _ => soak(&cli.soak, &this),
+        _ => {
+            if let Err(why) = controls::stops_at_moves().and_then(|()| can_see(&this)) {
+                eprintln!("soak: {why}");
+                return ExitCode::FAILURE;
+            }
+            soak(&cli.soak, &this)
+        }
     };
     if lost { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
@@ -157,6 +164,21 @@ fn again(dir: &Path, position: usize, seed: u64, this: &Path) -> bool {
     wrong.for_each(|wrong| println!("{wrong}"));
     println!("{} files, {} bytes compared", outcome.files, outcome.bytes);
     !outcome.losses.is_empty()
+}
+
+/// Cuts what must lose something, and prints that; nothing else is worth looking at unless each does.
+fn can_see(this: &Path) -> Result<(), String> {
+    let rows = controls::all(this);
+    println!("What must lose something, cut first (the build stops its mover after moves: yes):\n");
+    println!("{}", markdown::table(&Row::COLUMNS, 1, rows.iter().map(Row::cells).collect()));
+    let blind = rows.iter().filter(|row| row.outcome.losses.is_empty());
+    let blind: Vec<&str> = blind.map(|row| row.name.as_str()).collect();
+    match blind.is_empty() {
+        true => Ok(()),
+        false => {
+            Err(format!("blind: nothing was lost where something must be: {}", blind.join(", ")))
+        }
+    }
 }
 
 /// So many rows.
