@@ -143,7 +143,10 @@ fn loop_a_file_that_changes_is_shared_or_left_alone() {
         let receipt = &receipts[0];
         if file_system.name == XFS_EXCHANGE.name {
             let why = MAY_BE_SHARED[usize::from(!opens)];
-            assert_eq!(by(receipt), (Outcome::Moved, Some(DEDUPE), Some(why)), "{receipt:?}");
+            assert_eq!((receipt.outcome, receipt.fallback.as_deref()), (Outcome::Moved, Some(why)));
+            // A turn may be over between two changes.
+            let by = receipt.primitive.as_deref().unwrap_or_default();
+            assert!(by == DEDUPE || !opens && by.ends_with(DEDUPE), "{receipt:?}");
             assert_eq!(summary.ranges_by_fallback, 1);
         } else {
             assert_eq!(receipt.reason, Some(SkipReason::Busy), "{receipt:?}");
