@@ -272,14 +272,20 @@ fn across(bed: &Bed, slow: &SlowBed, step: Step, n: usize, told: &mut Told) -> V
     let id = mover.id();
     // What it says must not fill a pipe.
     let ending = std::thread::spawn(move || mover.wait().expect(&[0, 2, 4, 6]));
-    let (started, mut release_at) = (Instant::now(), Instant::now() + MEANWHILE);
+    // Where the mover is to find them at work it must have had its look, however late it comes.
+    let meanwhile = match (step.name, step.files) {
+        (START, Stay) => TOO_LONG,
+        (_, Stay) => MEANWHILE * 16,
+        _ => MEANWHILE,
+    };
+    let (started, mut release_at) = (Instant::now(), Instant::now() + meanwhile);
     while !ending.is_finished() {
         if state(id) == State::Stopped {
             let in_hand = open_below(id, DIR);
             let file = files.iter_mut().find(|file| in_hand.as_ref() == Some(&file.path));
             if let Some(file) = file.filter(|f| f.flight.is_none() && f.landing.is_none()) {
                 file.begin(slow, step.others, id);
-                release_at = Instant::now() + MEANWHILE;
+                release_at = Instant::now() + meanwhile;
             }
             go_on(id);
         }
@@ -288,7 +294,7 @@ fn across(bed: &Bed, slow: &SlowBed, step: Step, n: usize, told: &mut Told) -> V
             if let Some(file) = files.iter_mut().find(|file| file.flight.is_some()) {
                 file.release();
             }
-            release_at = Instant::now() + MEANWHILE;
+            release_at = Instant::now() + meanwhile;
         }
         files.iter_mut().for_each(|file| file.tell(slow));
         assert!(started.elapsed() < TOO_LONG, "{}: the mover hangs at {}", bed.name, step.name);
