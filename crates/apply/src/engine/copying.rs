@@ -195,6 +195,7 @@ impl Copying {
             Err(skip) if matches!(skip.reason, SkipReason::Busy | SkipReason::Unsupported) => {
                 self.give_up(skip)
             }
+            Err(skip) if skip.reason == SkipReason::SizeChanged => Err(skip),
             // It writes the donor's pages out, and this may be what came of it.
             Err(skip) => Err(self.spoil(skip)),
         }

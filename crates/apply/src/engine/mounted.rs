@@ -193,7 +193,7 @@ struct Open<'a> {
 
 impl Open<'_> {
     /// Opens it as moving demands. A dry run never comes here.
-    fn to_move(&mut self) -> Result<(), Skip> {
+    fn open_to_move(&mut self) -> Result<(), Skip> {
         if self.file.to_move {
             return Ok(());
         }
@@ -232,7 +232,7 @@ impl Movable for Open<'_> {
     }
 
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
-        self.to_move()?;
+        self.open_to_move()?;
         self.mover.stage(&self.file, ranges)
     }
 

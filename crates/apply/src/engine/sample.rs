@@ -71,6 +71,10 @@ pub(super) fn sample(
         true => Skip::new(SkipReason::Busy, OTHERS),
         false => Skip::new(SkipReason::Unsupported, format!("no lease can be taken ({e})")),
     })?;
+    // Nobody cuts it off while the lease is held.
+    if file.size()? <= start {
+        return Err(Skip::new(SkipReason::SizeChanged, "the file ends before it now"));
+    }
     let mut tries = 1;
     loop {
         let sample = xfs::start_commit(&file.fd).map_err(skip_of)?;
