@@ -12,9 +12,11 @@ use fragmend_crash::record::Recording;
 use fragmend_crash::serve::Served;
 use fragmend_crash::soak::Row;
 use fragmend_testbed::loop_device::LoopDevice;
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use fragmend_testbed::tools;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
+use std::process::Command;
 
 const SOAK: &str = env!("CARGO_BIN_EXE_soak");
 
@@ -110,6 +112,23 @@ fn loop_data_syncs_beside_a_forced_move_are_lost_on_ext4() {
     assert!(said.contains("expected version"), "{said}");
 }
 
+/// A build without stop points, as releases are, would find nothing in any number of cuts.
+#[test]
+fn loop_the_soak_refuses_a_mover_that_never_stops() {
+    let dir = tempfile::tempdir().unwrap();
+    let never = dir.path().join("never-stops");
+    let fragmend = tools::fragmend();
+    let text = format!("#!/bin/sh\nunset FRAGMEND_STOP_AT\nexec '{}' \"$@\"\n", fragmend.display());
+    std::fs::write(&never, text).unwrap();
+    std::fs::set_permissions(&never, Permissions::from_mode(0o755)).unwrap();
+    let soak = Command::new(SOAK).args(["--bed", "ext4-alone"]).env("FRAGMEND", &never).output();
+    let soak = soak.unwrap();
+    let said = String::from_utf8_lossy(&soak.stderr).into_owned();
+    assert_eq!(soak.status.code(), Some(1), "{said}");
+    assert!(said.contains("never stops itself right after a move"), "{said}");
+    assert_eq!((said.lines().count(), soak.stdout.len()), (1, 0), "{said}");
+}
+
 #[test]
 fn loop_what_must_be_lost_is_found() {
     for bed in &bed::BROKEN {
@@ -119,7 +138,7 @@ fn loop_what_must_be_lost_is_found() {
         assert!(said.contains("--replay"), "{said}");
         // The command that it names shows the same again.
         let args: Vec<&str> = said.split("soak --replay ").nth(1).unwrap().split(' ').collect();
-        let replay = || std::process::Command::new(SOAK).arg("--replay").args(&args).output();
+        let replay = || Command::new(SOAK).arg("--replay").args(&args).output();
         let again = replay().unwrap();
         let text = String::from_utf8_lossy(&again.stdout).into_owned();
         assert_eq!(again.status.code(), Some(1), "{text}");
