@@ -95,10 +95,10 @@ const ON_COPYING: &[Step] = &[
 ];
 const ON_EXCHANGE: &[Step] = &[
     step(START, FlyAcross, Move),
-    step("sampled", FlyAcross, Move),
     step("staged", FlyAcross, Move),
-    step("filled", FlyAcross, Move),
-    step("moved", FlyAcross, Move),
+    step("sampled", AreKeptOut, Move),
+    step("filled", AreKeptOut, Move),
+    step("moved", AreKeptOut, Move),
     step("settled", FlyAcross, Move),
 ];
 const ON_SWAP: &[Step] = &[
