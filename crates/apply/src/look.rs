@@ -1,5 +1,6 @@
 //! The last look at a range before it is touched: nothing that the plan says of it is believed.
 
+use crate::rewrite::limits;
 use fragmend_layout::{ByteRange, Extent, Movable, Moves, Skip, SkipReason};
 use fragmend_plan::PlannedRange;
 
@@ -28,6 +29,9 @@ pub(crate) fn look<'a>(
         let now = format!("the file has {size} bytes now");
         return Err((None, Skip::new(SkipReason::SizeChanged, now)));
     }
+    // Its new space is a file's, too, and no longer than this one.
+    limits::allow_size(range.end.min(size))
+        .map_err(|e| (None, Skip::new(SkipReason::Failed, e.to_string())))?;
     let layout = file.layout(range).map_err(|skip| (None, skip))?;
     let pieces = layout.pieces(range);
     let leave = |skip| Err((Some(pieces), skip));

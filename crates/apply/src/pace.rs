@@ -35,6 +35,9 @@ const SHORT_STEP_BYTES: u64 = 16 * 1024;
 const WARY: Duration = Duration::from_millis(500);
 /// How much of other people's reading is noise: metadata, a stray page.
 const NOISE_BYTES: u64 = 16 * 1024;
+/// So much of the time in which nothing moved may be made up for; a stop, a suspended machine or a long
+/// row of files left alone are not followed by a burst.
+const CREDIT: Duration = Duration::from_millis(250);
 /// The longest pause without a look at Ctrl-C.
 const NAP: Duration = Duration::from_millis(50);
 
@@ -42,8 +45,8 @@ const NAP: Duration = Duration::from_millis(50);
 pub struct Pacer {
     rate: Rate,
     device: Option<BlockDevice>,
-    started: Instant,
-    bytes: u64,
+    /// When the next byte may go, where a rate was given.
+    next: Instant,
     /// Bytes read on the device by others, as last seen.
     foreign: u64,
     pressed: Option<Instant>,
@@ -58,8 +61,7 @@ impl Pacer {
         let mut pacer = Self {
             rate,
             device,
-            started: Instant::now(),
-            bytes: 0,
+            next: Instant::now(),
             foreign: 0,
             pressed: None,
             paused: Duration::ZERO,
@@ -70,12 +72,13 @@ impl Pacer {
 
     /// How long to wait after a step of `bytes` that took `busy`.
     pub fn due(&mut self, bytes: u64, busy: Duration) -> Duration {
-        self.bytes += bytes;
         match self.rate {
             Rate::Unlimited => Duration::ZERO,
             Rate::BytesPerSecond(rate) => {
-                let due = Duration::from_secs_f64(self.bytes as f64 / rate.max(1) as f64);
-                due.saturating_sub(self.started.elapsed())
+                let now = Instant::now();
+                let from = now.checked_sub(CREDIT).map_or(self.next, |at| self.next.max(at));
+                self.next = from + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+                self.next.saturating_duration_since(now)
             }
             Rate::Yielding => match self.others_read() {
                 true => (busy * YIELD).min(SHORT),
@@ -122,5 +125,25 @@ impl Pacer {
         let device = self.device.as_ref().and_then(|d| d.counters().ok()).unwrap_or_default();
         let own = process::io_account().unwrap_or_default();
         device.read_bytes.saturating_sub(own.read_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_is_not_followed_by_a_burst() {
+        const RATE: u64 = 1 << 20;
+        let mut pacer = Pacer::new(Rate::BytesPerSecond(RATE), Path::new("/"), 0);
+        let first = pacer.due(RATE, Duration::ZERO);
+        assert!(first > Duration::from_millis(900) && first <= Duration::from_secs(1));
+        // As if the process had been stopped for so long.
+        pacer.next = Instant::now().checked_sub(Duration::from_secs(16)).unwrap_or(pacer.next);
+        let due = pacer.due(RATE, Duration::ZERO);
+        assert!(due > Duration::from_secs(1) - CREDIT - Duration::from_millis(100), "{due:?}");
+        // A short delay is made up for.
+        pacer.next = Instant::now();
+        assert!(pacer.due(RATE / 100, Duration::ZERO) <= Duration::from_millis(10));
     }
 }

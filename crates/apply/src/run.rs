@@ -1,21 +1,28 @@
 //! The plan, file by file, batch by batch, step by step. Knows nothing of file systems: that is
 //! the engine's part, behind [`Volume`].
 
+mod tell;
+
 use crate::begin::{lock, volumes};
 use crate::engine::{Choice, Refused};
 use crate::look::{Ready, look};
 use crate::pace::{self, Pacer, Rate};
 use crate::receipt::{Event, Outcome, Receipt, Start, Summary};
-use fragmend_layout::{ByteRange, Movable, Moves, PathText, Relocated, Skip, SkipReason, Volume};
-use fragmend_plan::{PlanSource, PlannedFile, PlannedRange};
+use fragmend_layout::{ByteRange, Movable, Moves, PathText, Skip, SkipReason, Volume};
+use fragmend_plan::{PlanSource, PlannedFile};
 use fragmend_sys::process;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tell::note_primitive;
 
 /// Version of the events.
 pub const SCHEMA_VERSION: u32 = 1;
+
+/// Bytes of a file that are written out without a look at `stop`, and that are looked at at once.
+const WRITE_BACK_STEP: u64 = 1 << 20;
+const WRITE_BACK_LOOK: u64 = 64 << 20;
 
 /// How to apply.
 #[derive(Clone, Debug)]
@@ -119,6 +126,7 @@ pub fn apply(
         block: 1,
         root: PathBuf::new(),
         path: Path::new("").into(),
+        untold: Vec::new(),
         summary: Summary {
             schema_version: SCHEMA_VERSION,
             dry_run: options.dry_run,
@@ -161,6 +169,8 @@ struct Run<'a> {
     path: PathText,
     /// Allocation block of the file in hand, in bytes: no step is shorter.
     block: u64,
+    /// Receipts of the batch in hand, told once it is settled: until then, all may have to go back.
+    untold: Vec<Receipt>,
     summary: Summary,
 }
 
@@ -224,14 +234,22 @@ impl Run<'_> {
             batch.iter().for_each(|r| self.skip(r.planned, Some(r.pieces), &skip));
             return;
         }
+        if !self.options.dry_run {
+            self.write_back(file);
+            if self.stopped() {
+                self.summary.ranges_left += batch.len() as u64;
+                return;
+            }
+        }
         let ranges: Vec<ByteRange> = batch.iter().map(|r| r.planned.range()).collect();
         let need = file.need(&ranges);
         if self.options.dry_run && need.is_ok() {
             batch.iter().for_each(|ready| self.would_move(ready));
             return;
         }
-        let staged =
-            need.and_then(|need| self.room_for(volume, need)).and_then(|()| file.stage(&ranges));
+        let room = need.and_then(|need| self.room_for(volume, need));
+        file.set_floor(self.floor(volume));
+        let staged = room.and_then(|()| file.stage(&ranges));
         match staged {
             Ok(pieces) => {
                 let whole = file.moves() == Moves::File;
@@ -259,9 +277,14 @@ impl Run<'_> {
                         self.range(file, planned, &batch[index], index, pieces[index], problem);
                     }
                 }
-                if let Err(skip) = file.settle() {
-                    // The data is where it was or where it went, both intact; what cannot be
-                    // promised is that the move survives a power cut.
+                let settled = file.settle();
+                for mut receipt in std::mem::take(&mut self.untold) {
+                    if let Err(skip) = &settled {
+                        self.unsettle(file, &mut receipt, skip);
+                    }
+                    self.receive(receipt);
+                }
+                if let Err(skip) = settled {
                     self.note_failure(&skip);
                 }
             }
@@ -287,9 +310,26 @@ impl Run<'_> {
         }
     }
 
+    /// Writes out what others have left dirty, step by step until `stop`: staging waits for all of it
+    /// at once, on a slow disk for long. Errors are met again there.
+    fn write_back(&self, file: &mut dyn Movable) {
+        let all = ByteRange { start: 0, end: file.size().unwrap_or(0) };
+        for step in all.steps(WRITE_BACK_LOOK).take_while(|_| !self.stopped()) {
+            if file.is_dirty(step) {
+                let steps = step.steps(WRITE_BACK_STEP).take_while(|_| !self.stopped());
+                steps.for_each(|step| file.write_back(step));
+            }
+        }
+    }
+
+    /// So much stays free on the file system, in bytes.
+    fn floor(&self, volume: &dyn Volume) -> u64 {
+        self.options.free_floor_bytes.unwrap_or(volume.total_bytes() / 20)
+    }
+
     /// Whether staging leaves the free space above the floor.
     fn room_for(&self, volume: &dyn Volume, need: u64) -> Result<(), Skip> {
-        let floor = self.options.free_floor_bytes.unwrap_or(volume.total_bytes() / 20);
+        let floor = self.floor(volume);
         let free = volume.free_bytes()?;
         if free < need.saturating_add(floor) {
             let detail = format!("{free} bytes free, {need} needed above the floor of {floor}");
@@ -380,7 +420,9 @@ impl Run<'_> {
                 break;
             }
             if problem.is_none() {
-                let due = pacer.due(done.moved, step.elapsed());
+                // What was prepared has been counted.
+                let bytes = if moves.prepared_apart() { 0 } else { done.moved };
+                let due = pacer.due(bytes, step.elapsed());
                 problem = pause(pacer, due, stop, file).err();
             }
         }
@@ -432,74 +474,14 @@ impl Run<'_> {
             (detail, note) => detail.or(note),
         };
         for (primitive, bytes) in moved_by {
-            *self.summary.moved_by_primitive.entry(primitive.to_owned()).or_default() += bytes;
+            self.count(primitive, bytes);
         }
         if receipt.outcome == Outcome::Moved {
             let takes = file.layout(range).map_or(0, |l| l.stored_bytes(range));
             receipt.space_cost_bytes = takes.saturating_sub(ready.own_space);
         }
         receipt.seconds = started.elapsed().as_secs_f64();
-        self.receive(receipt);
-    }
-
-    fn would_move(&mut self, ready: &Ready) {
-        self.summary.ranges_left += 1;
-        let mut receipt = self.blank(ready.planned, Outcome::WouldMove, Some(ready.pieces));
-        receipt.space_cost_bytes = ready.space_cost;
-        self.summary.space_cost_bytes += ready.space_cost;
-        (self.tell)(Event::Range(receipt));
-    }
-
-    fn skip(&mut self, range: &PlannedRange, pieces: Option<u64>, skip: &Skip) {
-        let mut receipt = self.blank(range, Outcome::Skipped, pieces);
-        receipt.extents_after = pieces;
-        receipt.reason = Some(skip.reason);
-        receipt.detail = (!skip.detail.is_empty()).then(|| skip.detail.clone());
-        self.receive(receipt);
-    }
-
-    fn receive(&mut self, receipt: Receipt) {
-        let s = &mut self.summary;
-        s.moved_bytes += receipt.moved_bytes;
-        s.ranges_by_fallback += u64::from(receipt.fallback.is_some());
-        s.longest_step_seconds = s.longest_step_seconds.max(receipt.longest_step_seconds);
-        match receipt.outcome {
-            Outcome::Moved => {
-                s.ranges_moved += 1;
-                s.extents_before += receipt.extents_before.unwrap_or(0);
-                s.extents_after += receipt.extents_after.unwrap_or(0);
-                s.space_cost_bytes += receipt.space_cost_bytes;
-            }
-            Outcome::Interrupted => s.ranges_left += 1,
-            Outcome::Skipped | Outcome::WouldMove => s.skip(&receipt),
-        }
-        (self.tell)(Event::Range(receipt));
-    }
-
-    /// Something went wrong with a file as a whole, after its ranges had their receipts.
-    fn note_failure(&mut self, skip: &Skip) {
-        let detail = format!("{} ({:?})", skip.detail, skip.reason);
-        self.summary.leave(&self.path, SkipReason::Failed, Some(&detail), 0, 0);
-    }
-
-    /// A receipt for a range of the file in hand, with nothing done yet.
-    fn blank(&self, range: &PlannedRange, outcome: Outcome, pieces: Option<u64>) -> Receipt {
-        Receipt {
-            path: self.path.clone(),
-            offset: range.offset,
-            length: range.length,
-            outcome,
-            extents_before: pieces,
-            extents_after: None,
-            moved_bytes: 0,
-            primitive: None,
-            fallback: None,
-            space_cost_bytes: 0,
-            seconds: 0.0,
-            longest_step_seconds: 0.0,
-            reason: None,
-            detail: None,
-        }
+        self.untold.push(receipt);
     }
 }
 
@@ -521,23 +503,6 @@ fn pause(
             return Ok(());
         }
     }
-}
-
-/// What moved the bytes, for the receipt: more than one, where another one stood in for the rest.
-fn note_primitive(
-    receipt: &mut Receipt,
-    moved_by: &mut Vec<(&'static str, u64)>,
-    done: &Relocated,
-) {
-    debug_assert!(done.moved == 0 || done.by.is_some(), "something moved, and nobody says by what");
-    let Some(by) = done.by.filter(|_| done.moved > 0) else { return };
-    match moved_by.iter_mut().find(|(known, _)| *known == by) {
-        Some((_, bytes)) => *bytes += done.moved,
-        None => moved_by.push((by, done.moved)),
-    }
-    let names: Vec<&str> = moved_by.iter().map(|(name, _)| *name).collect();
-    receipt.primitive = Some(names.join(", "));
-    receipt.fallback = receipt.fallback.take().or_else(|| done.fallback.clone());
 }
 
 fn is_about_space(skip: &Skip) -> bool {

@@ -12,7 +12,9 @@ Exit status (bits add up):
    2  something could be improved; nothing is wrong
    4  an operation failed
    8  wrong usage
-  16  incomplete: interrupted, or a budget was spent";
+  16  incomplete: interrupted, or a budget was spent
+The first SIGINT (Ctrl-C), SIGTERM or SIGHUP ends record, apply and auto at the next safe point;
+another one, half a second later or more, ends the process at once, as the signal does.";
 
 /// One or more of the documented bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,15 +1,28 @@
-//! Ctrl-C and SIGTERM, in one place: the first asks the running verb to end at its next safe
-//! point, a second Ctrl-C ends the process at once.
+//! Ctrl-C, SIGTERM and SIGHUP, in one place. The first asks the running verb to end at its next safe
+//! point; one that comes later, when that has not happened, ends the process at once, but for where a
+//! range would be left half written. So does the first, where the verb waits for somebody else (a
+//! program that was to allow an open, and does not answer) and nothing is begun.
+//!
+//! A thread of its own takes them: the kernel runs no handler in one that waits like that.
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use fragmend_sys::signals::{self, Waiting};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
+use signal_hook::iterator::Signals;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
-/// What a shell reports for a process that SIGINT ended.
-const KILLED_BY_SIGINT: i32 = 128 + SIGINT;
+/// Signals that come within so much time are one request: `timeout` and shells send two.
+const ONE_REQUEST: Duration = Duration::from_millis(500);
+/// So long may the verb wait for somebody else once it was asked to end.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often the thread looks, once asked.
+const LOOK: Duration = Duration::from_millis(50);
+const STACK: usize = 128 << 10;
 
-/// Handles the signals from now on and gives the flag that they set.
+/// Handles the signals from now on and gives the flag that they set. What was started with SIGHUP
+/// ignored (`nohup`) goes on ignoring it.
 ///
 /// Long-running verbs poll it; calling this again gives the same flag.
 ///
@@ -21,9 +34,36 @@ pub fn install() -> anyhow::Result<&'static AtomicBool> {
         return Ok(flag);
     }
     let asked = FLAG.get_or_init(Arc::default);
-    // In this order: the first signal finds the flag unset and only sets it.
-    flag::register_conditional_shutdown(SIGINT, KILLED_BY_SIGINT, Arc::clone(asked))?;
-    flag::register(SIGINT, Arc::clone(asked))?;
-    flag::register(SIGTERM, Arc::clone(asked))?;
+    let mut heard = vec![SIGINT, SIGTERM];
+    heard.extend((!signals::is_ignored(SIGHUP)).then_some(SIGHUP));
+    for signal in &heard {
+        flag::register(*signal, Arc::clone(asked))?;
+    }
+    let came = Signals::new(&heard)?;
+    let thread = std::thread::Builder::new().name("signals".into()).stack_size(STACK);
+    // Without it, the first is still heard.
+    if thread.spawn(move || listen(came)).is_ok() {
+        signals::leave_to_other_threads(&heard);
+    }
     Ok(asked)
+}
+
+fn listen(mut came: Signals) {
+    let Some(first) = came.forever().next() else { return };
+    let asked = Instant::now();
+    let mut again: Option<(i32, Instant)> = None;
+    loop {
+        std::thread::sleep(LOOK);
+        if let Some(signal) = came.pending().last()
+            && asked.elapsed() > ONE_REQUEST
+        {
+            again.get_or_insert((signal, Instant::now()));
+        }
+        let waits = |since: Instant| since.elapsed() > PATIENCE;
+        if let Some((signal, since)) = again {
+            signals::end_by(signal, waits(since));
+        } else if waits(asked) && Waiting::time().is_some_and(|time| time > PATIENCE) {
+            signals::end_by(first, false);
+        }
+    }
 }

@@ -7,7 +7,7 @@
 //! | [`commands`] | one file per verb |
 //! | [`exit`] | the exit code's bits |
 //! | [`gather`] | what planning starts from, off the live system |
-//! | [`interrupt`] | Ctrl-C and SIGTERM |
+//! | [`interrupt`] | Ctrl-C, SIGTERM and SIGHUP |
 //! | [`size`] | sizes on the command line |
 //! | [`terminal`] | nothing that is printed has power over a terminal |
 //! | [`ui`] | progress, colour, messages |
@@ -56,6 +56,8 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
             return (Exit::USAGE.when(e.use_stderr()) | Exit::FAILED.when(unsaid)).into();
         }
     };
+    // A limit of file sizes is an error, told like any other, and not the end of the process.
+    let _ = fragmend_sys::signals::no_end_by_file_size();
     let ui = ui::Ui::new(&cli.global);
     let result = match cli.command {
         Command::Scan(args) => commands::scan::run(&args, &ui),

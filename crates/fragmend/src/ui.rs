@@ -59,7 +59,10 @@ impl Ui {
     pub fn error(&self, error: &anyhow::Error) {
         // Only our own output fails without saying what it was about.
         let what = if error.is::<io::Error>() { "cannot write the output: " } else { "" };
-        eprintln!("fragmend: {what}{}", one_line(&format!("{error:#}")));
+        let limit = |e: &io::Error| e.kind() == io::ErrorKind::FileTooLarge;
+        let is_limit = error.chain().any(|c| c.downcast_ref::<io::Error>().is_some_and(limit));
+        let remedy = if is_limit { "; files are limited here (ulimit -f), raise that" } else { "" };
+        eprintln!("fragmend: {what}{}{remedy}", one_line(&format!("{error:#}")));
     }
 }
 

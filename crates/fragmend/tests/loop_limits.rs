@@ -92,3 +92,118 @@ fn loop_btrfs_quota_groups_are_kept() {
     image.fsck();
     assert!(is_intact(&path, 16 * MIB).unwrap());
 }
+
+/// `ulimit -f`, in a shell around `fragmend`.
+fn limited(args: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -c 0; ulimit -f 200; exec {FRAGMEND} {args}")]);
+    command
+}
+
+/// A limit of file sizes ends nothing: what is behind it is left alone, and the reason names it.
+#[test]
+fn loop_a_limit_of_file_sizes_is_a_reason_and_not_the_end() {
+    for file_system in SYSTEMS {
+        let image = Image::of(file_system, 320 * MIB);
+        let path = fragmented(&image, "file");
+        let plan_file = image.scratch().join("plan.json");
+        plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+        let lies = extents(&path);
+        let ended = finish(&mut limited(&format!("apply --json {}", plan_file.display())));
+        println!("{}: {ended:?}", file_system.name);
+        let last = ended.stdout.lines().next_back().expect("a summary");
+        assert!(last.contains("\"event\":\"summary\"") && last.contains("ulimit -f"), "{last}");
+        assert_eq!(ended.status.code(), Some(6), "{ended:?}");
+        assert!(extents(&path) == lies && is_intact(&path, SIZE).unwrap());
+        // A limit that the file does not reach, and a donor of plenty would.
+        let script = format!("ulimit -f 4096; exec {FRAGMEND} apply {}", plan_file.display());
+        finish(Command::new("sh").args(["-c", &script])).expect(&[0]);
+        assert_eq!(extents(&path), 1, "{}", file_system.name);
+        image.fsck();
+        assert!(is_intact(&path, SIZE).unwrap());
+    }
+}
+
+/// The same for what is written: one line, and no file.
+#[test]
+fn loop_a_limit_of_file_sizes_leaves_no_output() {
+    let image = Image::ext4(128 * MIB);
+    for n in 0..20 {
+        interleaved(&image.path().join(format!("{n:0>200}")), 8 * 4096, &[4096], true).unwrap();
+    }
+    let (root, to) = (image.path().display(), image.scratch().join("output"));
+    let plan = format!("plan --policy whole-file -o {} {root}", to.display());
+    let scan = format!("scan --json {root} > {}", to.display());
+    for args in [plan, scan] {
+        let script = format!("ulimit -c 0; ulimit -f 4; exec {FRAGMEND} {args}");
+        let ended = finish(Command::new("sh").args(["-c", &script]));
+        assert_eq!(ended.status.code(), Some(4), "{args}: {ended:?}");
+        assert!(ended.stderr.contains("ulimit -f"), "{args}: {ended:?}");
+        assert_eq!(ended.stderr.trim().lines().count(), 1, "{args}: {ended:?}");
+        assert!(args.starts_with("scan") || !to.exists(), "{args}");
+    }
+}
+
+/// Whatever is tried for a better place, so much stays free: one donor more than the first is no need.
+#[test]
+fn loop_the_floor_of_free_space_is_kept_while_places_are_compared() {
+    use fragmend_apply::{Event, Options, Rate};
+    use fragmend_testbed::file_system::XFS_RMAP as SWAPS;
+    use std::sync::atomic::AtomicBool;
+    for (file_system, hint) in [(&XFS, true), (&XFS, false), (&SWAPS, false), (&EXT4, false)] {
+        let image = Image::of(file_system, 400 * MIB);
+        let directory = image.path().join("directory");
+        fs::create_dir(&directory).unwrap();
+        let path = directory.join("file");
+        interleaved(&path, 16 * MIB, &[4096], true).unwrap();
+        if hint {
+            run("xfs_io", ["-c", "extsize 40m", directory.to_str().unwrap()]);
+        }
+        image.sync();
+        // Free space in pieces of 1 MiB, so that no donor lies well.
+        let filler = |n: u64| image.path().join(format!("filler-{n}"));
+        let mut n = 0;
+        while File::create(filler(n)).is_ok_and(|f| {
+            rustix::fs::fallocate(f, rustix::fs::FallocateFlags::empty(), 0, MIB).is_ok()
+        }) {
+            n += 1;
+        }
+        (0..n).step_by(2).for_each(|n| fs::remove_file(filler(n)).unwrap());
+        // XFS frees what was deleted in its own time.
+        image.remount();
+        let root = image.path().to_owned();
+        let free = || {
+            let stat = rustix::fs::statvfs(&root).unwrap();
+            stat.f_bavail * stat.f_frsize
+        };
+        let floor = free() - 20 * MIB;
+        let options = Options {
+            rate: Rate::BytesPerSecond(64 * MIB),
+            free_floor_bytes: Some(floor),
+            ..Options::default()
+        };
+        let made = plan(&[&path], Policy::WholeFile);
+        let stop = AtomicBool::new(false);
+        let ended = AtomicBool::new(false);
+        let least = std::thread::scope(|scope| {
+            let (free, ended) = (&free, &ended);
+            let watch = scope.spawn(move || {
+                let mut least = free();
+                while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                    // While ext4 allocates, it counts a piece twice for an instant.
+                    let then = free();
+                    std::thread::sleep(std::time::Duration::from_millis(2));
+                    least = least.min(free().max(then));
+                }
+                least
+            });
+            let summary = fragmend_apply::apply(&made, &options, &stop, |_: Event| ()).unwrap();
+            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+            println!("{}: {summary:?}", file_system.name);
+            watch.join().unwrap()
+        });
+        // Metadata comes besides.
+        let below = floor.saturating_sub(least);
+        assert!(below < MIB, "{} (hint: {hint}): {below} bytes below the floor", file_system.name);
+    }
+}

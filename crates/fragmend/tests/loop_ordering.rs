@@ -18,6 +18,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use support::rewrite::is_stopped;
 use support::{SIZE, apply, apply_with, fragmented, holder, plan, readable_by_all, reasons};
 
 const MIB: u64 = 1 << 20;
@@ -128,11 +129,6 @@ fn loop_who_opens_a_file_that_moves_waits_for_the_commit_and_loses_nothing() {
     image.remount();
     image.fsck();
     assert!(std::fs::read(&path).unwrap() == want, "what was synced is gone");
-}
-
-fn is_stopped(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
 }
 
 /// Somebody opens the file that a stopped `apply` is moving, waits until it lets him in, overwrites it
@@ -271,6 +267,43 @@ fn loop_a_path_below_another_mount_of_the_same_file_system_is_found_by_anybody()
     let text = finish(&mut command).expect(&[0]);
     assert!(text.contains("\"ranges_moved\":1"), "{text}");
     assert_eq!(extents(&file), 1);
+}
+
+/// Ctrl-Z while something has moved and is not committed: the process stops once it is, with the lease
+/// given back, so that nobody waits for who has stopped, and what they sync is there after a power cut.
+#[test]
+fn loop_a_stop_signal_waits_for_the_commit() {
+    use std::os::unix::process::CommandExt;
+    use std::sync::mpsc;
+    let image = Image::ext4(128 * MIB);
+    let path = fragmented(&image, "file");
+    let plan_file = image.scratch().join("plan.json");
+    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    for number in [20, 21, 22] {
+        let mut command = Command::new(FRAGMEND);
+        command.args(["apply", "--quiet", "--rate", "max"]).arg(&plan_file);
+        // A group of its own: the kernel does not stop orphans.
+        command.env("FRAGMEND_STOP_AT", format!("moved={number}")).process_group(0);
+        let apply = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
+        let apply = apply.wait_until(is_stopped);
+        let leases = std::fs::read_to_string("/proc/locks").unwrap();
+        let ours =
+            |l: &&str| l.contains("LEASE") && l.split(' ').any(|w| w == apply.id().to_string());
+        assert_eq!(leases.lines().find(ours), None, "signal {number}: stopped with the lease");
+        let (done, opened) = mpsc::channel();
+        let of_thread = path.clone();
+        std::thread::spawn(move || done.send(OpenOptions::new().write(true).open(of_thread)));
+        let file = opened.recv_timeout(Duration::from_secs(5)).expect("nobody is let in").unwrap();
+        let want = vec![number; SIZE as usize];
+        file.write_all_at(&want, 0).unwrap();
+        file.sync_data().unwrap();
+        cut_power(File::open(image.path()).unwrap()).unwrap();
+        apply.signal(rustix::process::Signal::KILL);
+        drop((apply.wait(), file));
+        image.remount();
+        image.fsck();
+        assert!(std::fs::read(&path).unwrap() == want, "signal {number}: what was synced is gone");
+    }
 }
 
 /// The same for a file that nobody opened before the move had ended.

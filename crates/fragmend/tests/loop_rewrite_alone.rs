@@ -7,14 +7,14 @@ use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fragmend_testbed::file_system::{EXT4, XFS};
 use fragmend_testbed::fragment::is_intact;
 use fragmend_testbed::image::{Image, run};
-use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::process::{Finished, Running, finish};
 use fragmend_testbed::tools::extents;
 use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use support::rewrite::{go_on, killed_at, outcomes, recover, rewrite, stopped_at};
 use support::{SIZE, fragmented};
 
@@ -163,4 +163,49 @@ fn loop_a_pipe_in_the_place_of_the_journal_keeps_nobody_waiting() {
     ended.expect(&[0, 2]);
     assert!(is_intact(&file, SIZE).unwrap() && extents(&file) == 1);
     assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0);
+}
+
+/// What a process came to that stops again and again.
+fn go_on_to_the_end(mut stopped: Running) -> Finished {
+    let started = Instant::now();
+    while stopped.child().try_wait().unwrap().is_none() {
+        assert!(started.elapsed() < Duration::from_secs(20), "it does not end");
+        stopped.signal(rustix::process::Signal::CONT);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    stopped.wait()
+}
+
+/// As if the process had been frozen for longer than others wait: what has moved is committed before
+/// anything else, and the receipt says so.
+#[test]
+fn loop_a_move_that_was_stopped_for_long_is_committed_first() {
+    use std::os::unix::fs::FileExt;
+    use std::process::Stdio;
+    let _alone = alone();
+    let image = Image::ext4(128 << 20);
+    let path = fragmented(&image, "file");
+    let _time = BreakTime::set("2");
+    let plan_file = image.scratch().join("plan.json");
+    support::plan(&[&path], fragmend_plan::Policy::WholeFile).write(&plan_file).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
+    let command = command.env("FRAGMEND_STOP_AT", "moved=stop");
+    let apply = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let apply = apply.wait_until(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+    });
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    let ended = go_on_to_the_end(apply);
+    assert!(ended.stdout.contains("was stopped for so long"), "{ended:?}");
+    assert_eq!(ended.status.code(), Some(2), "{ended:?}");
+    let want = vec![b'!'; support::SIZE as usize];
+    file.write_all_at(&want, 0).unwrap();
+    file.sync_data().unwrap();
+    fragmend_sys::shutdown::cut_power(fs::File::open(image.path()).unwrap()).unwrap();
+    drop(file);
+    image.remount();
+    image.fsck();
+    assert!(fs::read(&path).unwrap() == want, "what was synced is gone");
 }

@@ -10,8 +10,10 @@ use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::loop_device::{LoopDevice, unmount};
 use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::tools::extents;
 use rustix::fs::FallocateFlags;
 use rustix::process::Signal;
+use serde_json::Value;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -84,6 +86,29 @@ impl Drop for Thin {
     }
 }
 
+/// Whether the events of `apply` tell how the one range of the file lies now.
+fn told_is_true(events: &str, before: u64, path: &Path) {
+    let events: Vec<Value> = events.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let (now, figure) = (extents(path), |v: &Value, name: &str| v[name].as_u64().unwrap_or(0));
+    let ranges: Vec<&Value> = events.iter().filter(|e| e["event"] == "range").collect();
+    let summary = events.last().expect("a summary");
+    let moved = ranges.iter().filter(|r| r["outcome"] == "moved").count() as u64;
+    assert_eq!(figure(summary, "ranges_moved"), moved, "{summary}");
+    let bytes: u64 = ranges.iter().map(|r| figure(r, "moved_bytes")).sum();
+    assert_eq!(figure(summary, "moved_bytes"), bytes, "{summary}");
+    let by_all = summary["moved_by_primitive"].as_object().unwrap().values();
+    assert_eq!(by_all.map(|v| v.as_u64().unwrap()).sum::<u64>(), bytes, "{summary}");
+    if now >= before {
+        assert!(moved == 0, "nothing lies better, and that was told: {ranges:?}");
+    }
+    for range in ranges {
+        assert!(figure(range, "extents_after") <= now, "{now} extents: {range}");
+        if range["outcome"] != "moved" && now >= before {
+            assert_eq!(range["extents_after"], range["extents_before"], "{range}");
+        }
+    }
+}
+
 #[test]
 fn loop_a_thin_disk_that_is_full_loses_nothing() {
     for file_system in [&XFS, &XFS_EXCHANGE, &XFS_RMAP, &BTRFS, &EXT4] {
@@ -107,6 +132,10 @@ fn loop_a_thin_disk_that_is_full_loses_nothing() {
         assert!(made.files[0].ranges.len() > 1, "{made:?}");
         made.write(&plan_file).unwrap();
         let filler = thin.fill();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+        let lies = extents(&path);
+        let done = finish(command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file));
+        told_is_true(&done.stdout, lies, &path);
         let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
         let done = finish(command.args(["apply", "--rate", "max"]).arg(&plan_file));
         let left = done.stdout.lines().find(|l| l.starts_with("left alone")).expect("why");

@@ -189,6 +189,14 @@ pub trait Movable {
     /// # Errors
     /// Why not.
     fn takes(&self, parts: &[Extent]) -> Result<(), Skip>;
+    /// Staging may take the file system's free space down to so many bytes, and not below.
+    fn set_floor(&mut self, _bytes: u64) {}
+    /// Whether some of `range` is not on the device yet; true where that cannot be told.
+    fn is_dirty(&self, _range: ByteRange) -> bool {
+        false
+    }
+    /// Writes out what of `range` is not on the device yet, and waits for it. Nothing is promised.
+    fn write_back(&self, _range: ByteRange) {}
     /// Finds new space for all of `ranges` at once, and says in how many pieces each would lie
     /// there. Nothing has moved yet; what was staged before is given back.
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;
@@ -201,7 +209,7 @@ pub trait Movable {
     /// move, it may do more than the part or less of it, and says how far it came; elsewhere it is
     /// called once, and may leave alone what lies well enough.
     fn relocate(&mut self, index: usize, part: ByteRange) -> Relocated;
-    /// Called before a pause that somebody could notice: whoever an engine keeps out for the sake
+    /// Called before a pause: whoever an engine keeps out for the sake
     /// of what it has relocated is let in, once that is durable.
     fn let_others_in(&mut self) -> Result<(), Skip>;
     /// Makes what was relocated durable and frees the space that it left, or that was not used.

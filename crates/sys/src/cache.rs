@@ -65,6 +65,19 @@ fn sync_range(file: impl AsFd, range: Range<u64>, flags: u32) -> io::Result<()> 
 /// # Errors
 /// `ENOSYS` on older kernels.
 pub fn cached_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
+    cachestat(file, range).map(|[cached, ..]| cached)
+}
+
+/// Pages of `range` (bytes) that are not on the device yet.
+///
+/// # Errors
+/// `ENOSYS` on kernels before 6.5.
+pub fn dirty_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
+    cachestat(file, range).map(|[_, dirty, written, ..]| dirty + written)
+}
+
+/// Pages cached, dirty, under writeback, evicted, evicted of late.
+fn cachestat(file: impl AsFd, range: Range<u64>) -> io::Result<[u64; 5]> {
     const SYS_CACHESTAT: libc::c_long = 451; // the same on every architecture
     let span = [range.start, range.end.saturating_sub(range.start)];
     let mut stat = [0u64; 5];
@@ -78,7 +91,7 @@ pub fn cached_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
             0u32,
         )
     };
-    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(stat[0]) }
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(stat) }
 }
 
 /// Whether all pages of `range` (bytes, none beyond the end of the file) are in the page cache now.

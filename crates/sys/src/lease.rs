@@ -8,6 +8,7 @@
 //! it away. `O_NONBLOCK` openers get `EWOULDBLOCK` at once. The holder must not open the file
 //! again: it would wait for itself.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -19,7 +20,8 @@ const F_SETSIG: i32 = 10;
 pub struct Lease<'a> {
     file: Held<'a>,
     kind: i32,
-    taken: Instant,
+    /// When nobody was seen to wait for it, last.
+    unwanted: Cell<Instant>,
     break_time: Option<Duration>,
 }
 
@@ -76,22 +78,26 @@ impl<'a> Lease<'a> {
         if rc < 0 {
             return Err(io::Error::last_os_error());
         }
-        let (taken, break_time) = (Instant::now(), break_time()?);
+        let (unwanted, break_time) = (Cell::new(Instant::now()), break_time()?);
         set(file.as_fd(), kind)?;
-        Ok(Self { file, kind, taken, break_time })
+        Ok(Self { file, kind, unwanted, break_time })
     }
 
     /// Whether somebody waits for it, or it was taken away.
     pub fn is_wanted(&self) -> bool {
+        let asked = Instant::now();
         // SAFETY: no pointers are passed.
         let held = unsafe { libc::fcntl(self.file.as_fd().as_raw_fd(), libc::F_GETLEASE) };
+        if held == self.kind {
+            self.unwanted.set(asked);
+        }
         held != self.kind
     }
 
     /// Whether the file is still the holder's alone: nobody waits, or nobody can have waited long
     /// enough for the kernel to take it away.
     pub fn is_held(&self) -> bool {
-        let safe = |time: Duration| self.taken.elapsed() < time * 3 / 4;
+        let safe = |time: Duration| self.unwanted.get().elapsed() < time * 3 / 4;
         !self.is_wanted() || self.break_time.is_none_or(safe)
     }
 }

@@ -11,7 +11,8 @@ use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// What ends or stops a process by default, besides the real-time signals. Faults of our own
 /// (`SIGSEGV` and its like) are not among them: nothing goes on after those.
@@ -36,16 +37,46 @@ const DEADLY: [i32; 18] = [
     libc::SIGTTOU,
 ];
 
+/// What stops a process by default and can be put off: Ctrl-Z, and the terminal's use by a program in
+/// the background.
+const STOPPING: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+
 /// The signals that came to another thread, bit by bit.
 static NOTED: AtomicU64 = AtomicU64::new(0);
 
-/// How many guards there are, and the actions that the first of them replaced.
-static REPLACED: Mutex<(usize, Vec<(i32, libc::sigaction)>)> = Mutex::new((0, Vec::new()));
+/// What is put off now.
+static PUT_OFF: Mutex<PutOff> =
+    Mutex::new(PutOff { undisturbed: 0, unstopped: 0, signals: Vec::new() });
+
+struct PutOff {
+    undisturbed: usize,
+    unstopped: usize,
+    signals: Vec<Signal>,
+}
+
+struct Signal {
+    number: i32,
+    /// How many guards put it off.
+    guards: usize,
+    /// The default action, where a handler that only notes has replaced it.
+    replaced: Option<libc::sigaction>,
+}
 
 /// While it lives, no signal that can be put off ends, stops or interrupts this thread's work.
 #[derive(Debug)]
-pub struct Undisturbed {
-    mask: libc::sigset_t,
+pub struct Undisturbed(Guard);
+
+/// While it lives, no signal that can be put off stops the process (`SIGTSTP`, `SIGTTIN`,
+/// `SIGTTOU`); those that end it do.
+#[derive(Debug)]
+pub struct Unstopped(Guard);
+
+/// Puts some signals off.
+#[derive(Debug)]
+struct Guard {
+    signals: Vec<i32>,
+    /// Those that this thread did not block before.
+    blocked: Vec<i32>,
     /// The mask is this thread's.
     _here: PhantomData<*const ()>,
 }
@@ -54,49 +85,177 @@ extern "C" fn note(signal: i32) {
     NOTED.fetch_or(1 << (signal - 1), Ordering::Relaxed);
 }
 
+fn put_off() -> MutexGuard<'static, PutOff> {
+    PUT_OFF.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Undisturbed {
     /// From now until it is dropped.
     pub fn begin() -> Self {
-        let mut all = MaybeUninit::<libc::sigset_t>::uninit();
-        let mut mask = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: sigfillset writes the set, pthread_sigmask reads it and writes the old one; both
-        // are live, and neither call fails for these arguments.
-        let mask = unsafe {
-            libc::sigfillset(all.as_mut_ptr());
-            libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), mask.as_mut_ptr());
-            mask.assume_init()
-        };
-        let mut replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
-        if replaced.0 == 0 {
-            let deadly = DEADLY.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX());
-            replaced.1 = deadly.filter_map(|s| Some((s, note_if_default(s)?))).collect();
-        }
-        replaced.0 += 1;
-        Self { mask, _here: PhantomData }
+        // All that there are, faults of our own and what cannot be blocked among them: see `mask`.
+        let guard = Guard::begin((1..=libc::SIGRTMAX()).collect());
+        put_off().undisturbed += 1;
+        Self(guard)
     }
 }
 
 impl Drop for Undisturbed {
     fn drop(&mut self) {
-        let mut replaced = REPLACED.lock().unwrap_or_else(PoisonError::into_inner);
-        replaced.0 -= 1;
-        if replaced.0 == 0 {
-            for (signal, action) in replaced.1.drain(..) {
-                // SAFETY: the action is one that the kernel gave us for this signal.
-                unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
-            }
-            let noted = NOTED.swap(0, Ordering::Relaxed);
-            for signal in (1..=64).filter(|signal| noted & 1 << (signal - 1) != 0) {
-                // SAFETY: no pointers are passed.
-                unsafe { libc::kill(libc::getpid(), signal) };
+        put_off().undisturbed -= 1;
+        self.0.end();
+    }
+}
+
+impl Unstopped {
+    /// From now until it is dropped.
+    pub fn begin() -> Self {
+        let guard = Guard::begin(STOPPING.to_vec());
+        put_off().unstopped += 1;
+        Self(guard)
+    }
+
+    /// Whether a signal has come that will stop the process as soon as nothing puts it off.
+    pub fn is_wanted() -> bool {
+        let mut pending = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: sigpending writes the set, and sigismember reads it.
+        let here = |signal: &i32| unsafe {
+            libc::sigpending(pending.as_mut_ptr()) == 0
+                && libc::sigismember(pending.as_ptr(), *signal) == 1
+        };
+        let noted = NOTED.load(Ordering::Relaxed);
+        STOPPING.iter().any(|signal| noted & 1 << (signal - 1) != 0) || STOPPING.iter().any(here)
+    }
+}
+
+impl Drop for Unstopped {
+    fn drop(&mut self) {
+        put_off().unstopped -= 1;
+        self.0.end();
+    }
+}
+
+impl Guard {
+    fn begin(signals: Vec<i32>) -> Self {
+        let before = mask(libc::SIG_BLOCK, &signals);
+        // SAFETY: the set is one that the kernel wrote.
+        let is_new = |signal: &&i32| unsafe { libc::sigismember(&raw const before, **signal) == 0 };
+        let blocked = signals.iter().filter(is_new).copied().collect();
+        let mut all = put_off();
+        let replaceable = |s: i32| DEADLY.contains(&s) || s >= libc::SIGRTMIN();
+        for number in signals.iter().copied().filter(|s| replaceable(*s)) {
+            match all.signals.iter_mut().find(|known| known.number == number) {
+                Some(known) => known.guards += 1,
+                None => {
+                    let replaced = note_if_default(number);
+                    all.signals.push(Signal { number, guards: 1, replaced });
+                }
             }
         }
-        drop(replaced);
-        // SAFETY: the mask is the one that this thread had.
-        unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, std::ptr::null_mut())
-        };
+        Self { signals, blocked, _here: PhantomData }
     }
+
+    /// Everything is as before, and what came meanwhile comes now.
+    fn end(&mut self) {
+        let mut all = put_off();
+        let mut come = Vec::new();
+        for number in self.signals.drain(..) {
+            let Some(at) = all.signals.iter().position(|known| known.number == number) else {
+                continue;
+            };
+            all.signals[at].guards -= 1;
+            if all.signals[at].guards > 0 {
+                continue;
+            }
+            if let Some(action) = all.signals.swap_remove(at).replaced {
+                // SAFETY: the action is one that the kernel gave us for this signal.
+                unsafe { libc::sigaction(number, &raw const action, std::ptr::null_mut()) };
+            }
+            let bit = 1 << (number - 1);
+            if NOTED.fetch_and(!bit, Ordering::Relaxed) & bit != 0 {
+                come.push(number);
+            }
+        }
+        drop(all);
+        for number in come {
+            // SAFETY: no pointers are passed.
+            unsafe { libc::kill(libc::getpid(), number) };
+        }
+        mask(libc::SIG_UNBLOCK, &self.blocked);
+    }
+}
+
+/// Changes this thread's mask, and gives the one before. The C library leaves its own signals out.
+fn mask(how: i32, signals: &[i32]) -> libc::sigset_t {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: sigemptyset writes the set, sigaddset changes it or refuses the number,
+    // pthread_sigmask reads it and writes the old one; both are live.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        signals.iter().for_each(|s| _ = libc::sigaddset(set.as_mut_ptr(), *s));
+        libc::pthread_sigmask(how, set.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
+    }
+}
+
+/// Blocks `signals` in this thread and in those that it starts from now on, so that one that was
+/// started before takes them: also while this one is where no handler runs.
+pub fn leave_to_other_threads(signals: &[i32]) {
+    mask(libc::SIG_BLOCK, signals);
+}
+
+/// Whether a signal was set to be ignored by whoever started this process (`nohup`).
+pub fn is_ignored(signal: i32) -> bool {
+    let mut now = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: one action is written to the live pointer; all-zero is a valid one.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr()) == 0
+            && now.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// While it lives, this thread waits for somebody else, perhaps for ever, and nothing is half done.
+#[derive(Debug)]
+pub struct Waiting(());
+
+/// Since when somebody waits.
+static WAITING: Mutex<Option<Instant>> = Mutex::new(None);
+
+impl Waiting {
+    /// From now until it is dropped.
+    pub fn begin() -> Self {
+        *WAITING.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        Self(())
+    }
+
+    /// Whether somebody waits, and for how long.
+    pub fn time() -> Option<Duration> {
+        WAITING.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        *WAITING.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// Ends the process by a signal, whatever handles it, unless something must not be left half done
+/// now ([`Undisturbed`], and [`Unstopped`] unless `at_once`). Returns in that case alone.
+pub fn end_by(signal: i32, at_once: bool) {
+    // Held to the end: nothing is begun in between.
+    let guards = put_off();
+    if guards.undisturbed > 0 || guards.unstopped > 0 && !at_once {
+        return;
+    }
+    // SAFETY: SIG_DFL has no handler to be sound; no pointers are passed to kill.
+    unsafe {
+        libc::signal(signal, libc::SIG_DFL);
+        mask(libc::SIG_UNBLOCK, &[signal]);
+        libc::kill(libc::getpid(), signal);
+    }
+    // Whichever thread takes it, it is the end of all.
+    std::thread::sleep(Duration::from_secs(1));
 }
 
 /// Has a signal noted that is left to its default action; gives the action that this replaced.
@@ -179,9 +338,34 @@ mod tests {
         for signal in [libc::SIGUSR1, libc::SIGTSTP, libc::SIGRTMAX()] {
             // SAFETY: no pointers are passed.
             unsafe { libc::signal(signal, libc::SIG_IGN) };
-            REPLACED.lock().unwrap().1.retain(|(replaced, _)| *replaced != signal);
+            let mut all = put_off();
+            for known in all.signals.iter_mut().filter(|known| known.number == signal) {
+                known.replaced = None;
+            }
         }
         drop(outer);
         assert_eq!(CAME.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_stop_waits_and_an_end_does_not() {
+        static CAME: AtomicU64 = AtomicU64::new(0);
+        extern "C" fn came(_: i32) {
+            CAME.fetch_add(1, Ordering::SeqCst);
+        }
+        // A handler, so that the test program is not stopped; and raised, so that this thread gets it.
+        for signal in [libc::SIGTTIN, libc::SIGWINCH] {
+            // SAFETY: the handler touches an atomic alone.
+            unsafe { libc::signal(signal, came as extern "C" fn(i32) as libc::sighandler_t) };
+        }
+        let guard = Unstopped::begin();
+        // SAFETY: no pointers are passed.
+        unsafe { libc::raise(libc::SIGTTIN) };
+        assert!(CAME.load(Ordering::SeqCst) == 0 && Unstopped::is_wanted());
+        // SAFETY: no pointers are passed.
+        unsafe { libc::raise(libc::SIGWINCH) };
+        assert_eq!(CAME.load(Ordering::SeqCst), 1, "others come");
+        drop(guard);
+        assert!(CAME.load(Ordering::SeqCst) == 2 && !Unstopped::is_wanted());
     }
 }

@@ -10,6 +10,7 @@ const XFS_IOC_OPEN_BY_HANDLE: libc::c_ulong = 0xC038_586B;
 const XFS_IOC_START_COMMIT: libc::c_ulong = 0x8058_5882;
 const XFS_IOC_COMMIT_RANGE: libc::c_ulong = 0x4058_5883;
 const FS_IOC_FSGETXATTR: libc::c_ulong = 0x801C_581F;
+const FS_IOC_FSSETXATTR: libc::c_ulong = 0x401C_5820;
 
 const GEOM_FLAGS_V5SB: u32 = 1 << 15;
 const GEOM_FLAGS_RMAPBT: u32 = 1 << 19;
@@ -18,6 +19,8 @@ const GEOM_FLAGS_EXCHANGE_RANGE: u32 = 1 << 24;
 
 pub(crate) const FS_XFLAG_REALTIME: u32 = 0x1;
 const FS_XFLAG_NODEFRAG: u32 = 0x2000;
+const FS_XFLAG_EXTSIZE: u32 = 0x800;
+const FS_XFLAG_COWEXTSIZE: u32 = 0x1_0000;
 
 /// `struct xfs_fsop_geom`: the parts that are looked at, and their surroundings.
 #[repr(C)]
@@ -85,6 +88,25 @@ pub fn attributes(file: impl AsFd) -> io::Result<Attributes> {
         no_defrag: has(FS_XFLAG_NODEFRAG),
         extents: fsxattr[2],
     })
+}
+
+/// Has space for an open, empty file allocated as it is asked for, and not in larger units, as a
+/// directory may hand them down.
+///
+/// # Errors
+/// `ENOTTY` where the file system has no such attributes.
+pub fn clear_extent_size_hint(file: impl AsFd) -> io::Result<()> {
+    let mut fsxattr = [0u32; 7];
+    // SAFETY: FS_IOC_FSGETXATTR writes a `struct fsxattr` of 28 bytes: flags, extent size, number of
+    // extents, project, extent size of copies, padding.
+    unsafe { ioctl(file.as_fd(), FS_IOC_FSGETXATTR, &raw mut fsxattr) }?;
+    if fsxattr[0] & (FS_XFLAG_EXTSIZE | FS_XFLAG_COWEXTSIZE) == 0 {
+        return Ok(());
+    }
+    fsxattr[0] &= !(FS_XFLAG_EXTSIZE | FS_XFLAG_COWEXTSIZE);
+    (fsxattr[1], fsxattr[4]) = (0, 0);
+    // SAFETY: FS_IOC_FSSETXATTR reads the same structure.
+    unsafe { ioctl(file.as_fd(), FS_IOC_FSSETXATTR, &raw mut fsxattr) }
 }
 
 /// `struct xfs_fsop_handlereq`.

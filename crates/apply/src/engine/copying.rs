@@ -48,6 +48,7 @@ use fragmend_layout::{ByteRange, Extent, ExtentKind, Moves, Relocated, Skip, Ski
 use fragmend_scan::fiemap;
 use fragmend_sys::dedupe::{self, Shared};
 use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::signals::Unstopped;
 use fragmend_sys::{cache, xfs};
 use rustix::fs::Advice;
 use std::io;
@@ -187,9 +188,10 @@ impl Copying {
         self.sampled = None;
         let (donor, at) = Stage::place(&self.stage, index, ByteRange::at(from, file.block))?;
         match sample(file, from, donor, at, &mut self.held) {
-            Ok((sample, lease)) => {
+            Ok((sample, lease, unstopped)) => {
                 let fresh = ByteRange::at(from, 0);
-                self.sampled = Some(Sampled { of: index, sample, fresh, lease });
+                self.sampled =
+                    Some(Sampled { of: index, sample, fresh, lease, _unstopped: unstopped });
                 Ok(())
             }
             Err(skip) if matches!(skip.reason, SkipReason::Busy | SkipReason::Unsupported) => {
@@ -203,7 +205,8 @@ impl Copying {
 
     /// Lets in who waits for the file; what was copied so far may be old then.
     fn give_back(&mut self) {
-        self.sampled = self.sampled.take().filter(|sampled| !sampled.lease.is_wanted());
+        self.sampled =
+            self.sampled.take().filter(|s| !s.lease.is_wanted() && !Unstopped::is_wanted());
     }
 
     /// Notes that the donor could not be written.

@@ -11,6 +11,7 @@ use super::warm::{RESTORING, Warm};
 use fragmend_layout::{ByteRange, Layout, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::xfs;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
@@ -154,12 +155,18 @@ fn best_place(
     mut prepare: impl FnMut(&OwnedFd) -> Result<(), Skip>,
 ) -> Result<Place, Skip> {
     let total = places(ranges, 0).last().map_or(0, |place| place.end);
-    let plenty = space == Space::Choice && file.free_bytes()? / 4 > total + SLACK;
-    let mut want = if plenty { total + SLACK } else { total };
+    let free = file.free_bytes()?;
+    let more = total + SLACK;
+    let plenty = space == Space::Choice && free / 4 > more && free >= more + file.floor;
+    let mut want = if plenty { more } else { total };
     let runs = runs(ranges);
     let mut maps = Fiemap::default();
     let mut tried: Vec<Place> = Vec::new();
     while tried.len() < DONORS {
+        // What is held already counts.
+        if !tried.is_empty() && file.free_bytes()? < want + file.floor {
+            break;
+        }
         let donor = unnamed(file)?;
         prepare(&donor)?;
         let allocate =
@@ -172,8 +179,8 @@ fn best_place(
             Ok(()) => {}
             // Held attempts may be what fills the disk: the best of them must do.
             Err(Errno::NOSPC | Errno::DQUOT) if !tried.is_empty() => break,
-            // A quota may have room for what is needed, and no more.
-            Err(Errno::NOSPC | Errno::DQUOT) if want > total => {
+            // A quota, or a limit of file sizes, may have room for what is needed, and no more.
+            Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) if want > total => {
                 want = total;
                 continue;
             }
@@ -217,6 +224,8 @@ pub(super) fn unnamed(file: &OpenFile) -> Result<OwnedFd, Skip> {
         }
         _ => skip_of(e.into()),
     })?;
+    // A directory may hand down how much is allocated at least: far more than was asked for.
+    let _ = xfs::clear_extent_size_hint(&made);
     // Both directories were looked at. What is synced for the sake of the file must not be elsewhere.
     match same_file_system(&made, &file.fd) {
         true => Ok(made),

@@ -17,5 +17,8 @@ pub(super) fn skip_of(error: io::Error) -> Skip {
         Some(Errno::OPNOTSUPP) => SkipReason::Unsupported,
         _ => SkipReason::Failed,
     };
-    Skip::new(reason, error.to_string())
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::FBIG) => Skip::new(reason, format!("{error}; raise the limit (ulimit -f)")),
+        _ => Skip::new(reason, error.to_string()),
+    }
 }

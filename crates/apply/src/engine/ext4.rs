@@ -68,6 +68,9 @@ const LONGEST_STEP: u64 = 1 << 20;
 const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
 
+/// What a receipt says of a move that was stopped for too long.
+const STOPPED: &str = "this process was stopped for so long that others may have opened the file before the move was committed; it was committed at once";
+
 /// Why fast commits are refused.
 const FAST: &str = "it makes fast commits, which know nothing of moved blocks: after a power cut, bytes that others wrote and synced there would be gone; turn them off with tune2fs -O ^fast_commit while it is not mounted, or --force to accept that (Linux 6.18 may hang on it, too)";
 
@@ -309,6 +312,11 @@ impl Exchange {
         self.note(index, ByteRange::at(rest.start, moved));
         done.moved += moved;
         done.by = Some(primitive::MOVE_EXT);
+        if self.hold.is_lost() {
+            // Before anything else: who has it open now may be syncing it.
+            self.hold.commit(file)?;
+            return Err(Skip::new(SkipReason::Busy, STOPPED));
+        }
         match outcome.error {
             Some(_) if file.size()? <= rest.start => {
                 Err(Skip::new(SkipReason::SizeChanged, "the file ends before it now"))
@@ -333,6 +341,8 @@ impl Exchange {
         let mut wait = FIRST_WAIT;
         for attempt in 1.. {
             let rest = ByteRange { start: step.start + done.moved - before, end: step.end };
+            // It was given back if somebody waited.
+            self.hold.take(file)?;
             let single = self.prefetch(file, rest);
             if let Some(skip) = &self.unwritable {
                 return Err(skip.clone());
@@ -377,6 +387,11 @@ impl Mover for Exchange {
 
     fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated {
         let mut done = Relocated::default();
+        if self.hold.is_lost()
+            && let Err(skip) = self.let_others_in(file)
+        {
+            return Relocated { skip: Some(skip), ..done };
+        }
         if let Err(skip) = self.hold.take(file) {
             return Relocated { skip: Some(skip), ..done };
         }
@@ -394,6 +409,7 @@ impl Mover for Exchange {
         {
             done.skip.get_or_insert(skip);
         }
+        done.note = self.hold.was_lost().then(|| STOPPED.into());
         done
     }
 

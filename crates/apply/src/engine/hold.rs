@@ -11,9 +11,16 @@
 //! - somebody who waits is let in within a step and a commit;
 //! - a file that others have open already is left alone, unless that is forced; then each step is
 //!   committed for itself, which shortens the time in which a cut could lose what they sync;
-//! - the commit is asked for through another inode (`Hold::commit`).
+//! - the commit is asked for through another inode (`Hold::commit`);
+//! - what would stop this process (Ctrl-Z) is put off from before the lease until it is given back, which
+//!   is then within a step and a commit: the kernel takes a lease away from who is stopped for long.
 //!
-//! Not covered: a program that opens the file after this process was killed between an exchange
+//! `SIGSTOP` and the freezer cannot be put off. Whoever waited out the lease (`lease-break-time`) has
+//! the file open beside exchanges that are not committed; so, once this process goes on, it commits
+//! before anything else (`Hold::is_lost`), and the receipt says so.
+//!
+//! Not covered: what somebody syncs, and loses to a power cut, while this process is stopped like that;
+//! and a program that opens the file after this process was killed between an exchange
 //! and its commit, syncs data only, and loses power before the journal's next commit (5 s, unless
 //! the mount says otherwise).
 
@@ -22,6 +29,7 @@ use super::errno::skip_of;
 use super::mounted::OpenFile;
 use fragmend_layout::{Skip, SkipReason};
 use fragmend_sys::lease::Lease;
+use fragmend_sys::signals::Unstopped;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use std::io;
@@ -42,6 +50,10 @@ pub(super) struct Hold {
     pending: bool,
     /// An unnamed file, whose only use is to be synced, and whether its mode was changed once more.
     pulse: Option<(OwnedFd, bool)>,
+    /// Whether others may have been let in before a commit, which nobody has been told yet.
+    was_lost: bool,
+    /// As long as the lease: it goes after it.
+    unstopped: Option<Unstopped>,
 }
 
 impl Hold {
@@ -59,11 +71,13 @@ impl Hold {
             return Ok(());
         }
         self.lease = None;
+        let unstopped = Unstopped::begin();
         match alone(file, if self.force { 1 } else { TRIES }) {
             Ok(lease) => self.lease = Some(lease),
             Err(_) if self.force => {}
             Err(e) => return Err(refused(e)),
         }
+        self.unstopped = Some(unstopped);
         Ok(())
     }
 
@@ -73,9 +87,21 @@ impl Hold {
     }
 
     /// Whether what has changed places is to be committed now: somebody waits, or nobody is kept
-    /// out.
+    /// out, or this process is to be stopped.
     pub fn must_commit(&self) -> bool {
         self.pending && self.lease.as_ref().is_none_or(Lease::is_wanted)
+            || self.unstopped.is_some() && Unstopped::is_wanted()
+    }
+
+    /// Whether others may have the file open beside what is not committed: this process was stopped
+    /// for so long that the kernel may have taken the lease away.
+    pub fn is_lost(&self) -> bool {
+        self.pending && self.lease.as_ref().is_some_and(|lease| !lease.is_held())
+    }
+
+    /// Whether that was so before a commit since the last call.
+    pub fn was_lost(&mut self) -> bool {
+        std::mem::take(&mut self.was_lost)
     }
 
     /// Makes all exchanges durable, and lets others in. What they moved must be on the device, or
@@ -89,10 +115,12 @@ impl Hold {
     /// Whatever the system says; nothing is known to be durable then.
     pub fn commit(&mut self, file: &OpenFile) -> Result<(), Skip> {
         if self.pending {
+            self.was_lost |= self.is_lost();
             self.beat(file).map_err(|e| skip_of(e.into()))?;
             self.pending = false;
         }
         self.lease = None;
+        self.unstopped = None;
         Ok(())
     }
 

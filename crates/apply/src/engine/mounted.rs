@@ -11,7 +11,7 @@ use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::lease::is_leased;
 use fragmend_sys::mounts::Mount;
 use fragmend_sys::root::Root;
-use fragmend_sys::{handle, inode};
+use fragmend_sys::{cache, handle, inode, signals};
 use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
 use std::io;
@@ -104,6 +104,8 @@ impl Volume for Mounted {
     }
 
     fn open(&self, file: FileId, hint: &Path) -> Result<Box<dyn Movable + '_>, Skip> {
+        // Whoever answers for opens here (fanotify, a dead server) may never do so.
+        let _waits = signals::Waiting::begin();
         let found = self.find(file, hint)?;
         let stat = rustix::fs::fstat(&found).map_err(|e| skip_of(e.into()))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
@@ -125,6 +127,7 @@ impl Volume for Mounted {
             root: Rc::clone(&self.root),
             beside: hint.parent().filter(|_| stat.st_nlink > 0).and_then(|d| self.beside(d, &stat)),
             block: self.block,
+            floor: 0,
         };
         let mover = self.engine.mover(&mut file)?;
         let (engine, dev) = (&*self.engine, self.dev);
@@ -161,6 +164,8 @@ pub(super) struct OpenFile {
     pub beside: Option<OwnedFd>,
     /// Allocation block in bytes.
     pub block: u64,
+    /// So many bytes of the file system stay free.
+    pub floor: u64,
 }
 
 impl OpenFile {
@@ -229,6 +234,18 @@ impl Movable for Open<'_> {
 
     fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
         self.mover.takes(parts)
+    }
+
+    fn set_floor(&mut self, bytes: u64) {
+        self.file.floor = bytes;
+    }
+
+    fn is_dirty(&self, range: ByteRange) -> bool {
+        cache::dirty_pages(&self.file.fd, range.start..range.end).unwrap_or(1) > 0
+    }
+
+    fn write_back(&self, range: ByteRange) {
+        let _ = cache::write_and_wait(&self.file.fd, range.start..range.end);
     }
 
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {

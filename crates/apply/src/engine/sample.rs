@@ -31,6 +31,7 @@ use super::mounted::OpenFile;
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::lease::Lease;
+use fragmend_sys::signals::Unstopped;
 use fragmend_sys::xfs;
 use rustix::fs::Mode;
 use rustix::thread::CapabilitySet;
@@ -52,6 +53,8 @@ pub(super) struct Sampled {
     /// What was copied since. What was copied before may be older than the sample.
     pub fresh: ByteRange,
     pub lease: Lease<'static>,
+    /// As long as the lease: it goes after it.
+    pub _unstopped: Unstopped,
 }
 
 /// Samples a file of which the block at `start` is to be exchanged with that of `donor` at `at`. `held`
@@ -66,7 +69,8 @@ pub(super) fn sample(
     donor: impl AsFd,
     at: u64,
     held: &mut Duration,
-) -> Result<(xfs::Sample, Lease<'static>), Skip> {
+) -> Result<(xfs::Sample, Lease<'static>, Unstopped), Skip> {
+    let unstopped = Unstopped::begin();
     let lease = alone(file, hold::TRIES).map_err(|e| match is_open_elsewhere(&e) {
         true => Skip::new(SkipReason::Busy, OTHERS),
         false => Skip::new(SkipReason::Unsupported, format!("no lease can be taken ({e})")),
@@ -90,7 +94,7 @@ pub(super) fn sample(
         match quiet.map_err(skip_of) {
             Ok(()) => {
                 rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
-                return Ok((sample, lease));
+                return Ok((sample, lease, unstopped));
             }
             Err(skip) if skip.reason == SkipReason::Busy && tries < TRIES => tries += 1,
             Err(skip) if skip.reason == SkipReason::Busy => {

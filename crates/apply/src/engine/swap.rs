@@ -279,7 +279,12 @@ fn best_donor(file: &OpenFile, layout: &Layout) -> Result<(OwnedFd, Layout), Ski
     }
     let runs = allocated(layout);
     let mut tried: Vec<(OwnedFd, Layout)> = Vec::new();
+    let takes = runs.iter().map(|run| run.len()).sum::<u64>();
     while tried.len() < DONORS {
+        // What is held already counts.
+        if !tried.is_empty() && file.free_bytes()? < takes + file.floor {
+            break;
+        }
         match new_donor(file, layout.size, &runs) {
             Ok(donor) => {
                 let lies = fiemap::layout_of(&donor).map_err(skip_of)?;

@@ -19,11 +19,7 @@ const STACK: usize = 64 << 10;
 /// # Errors
 /// The limit, and how to raise it.
 pub(crate) fn allow(end: u64) -> io::Result<()> {
-    if let Some(size) = getrlimit(Resource::Fsize).current.filter(|size| *size < end) {
-        let what =
-            format!("files are limited to {size} bytes here (ulimit -f), the range ends at {end}");
-        return Err(io::Error::other(what));
-    }
+    allow_size(end)?;
     let used = clock_gettime(ClockId::ProcessCPUTime).tv_sec.unsigned_abs();
     if let Some(most) = getrlimit(Resource::Cpu).maximum.filter(|most| *most < used + CPU_SECONDS) {
         let what =
@@ -31,6 +27,19 @@ pub(crate) fn allow(end: u64) -> io::Result<()> {
         return Err(io::Error::other(what));
     }
     Ok(())
+}
+
+/// Whether this process may write up to `end` in a file.
+///
+/// # Errors
+/// The limit, and how to raise it.
+pub(crate) fn allow_size(end: u64) -> io::Result<()> {
+    match getrlimit(Resource::Fsize).current.filter(|size| *size < end) {
+        None => Ok(()),
+        Some(size) => Err(io::Error::other(format!(
+            "files are limited to {size} bytes here (ulimit -f), the range ends at {end}; raise that"
+        ))),
+    }
 }
 
 /// Memory that is there for certain: taken while it can still be refused.

@@ -1,0 +1,120 @@
+//! What a run tells: the receipt of each range, and the summary that they come to.
+
+use super::Run;
+use crate::look::Ready;
+use crate::receipt::{Event, Outcome, Receipt};
+use fragmend_layout::{ByteRange, Movable, Relocated, Skip, SkipReason};
+use fragmend_plan::PlannedRange;
+
+impl Run<'_> {
+    /// Corrects the receipt of a range whose move could not be made durable. The data is where it
+    /// was or where it went, both intact; what cannot be promised is that the move survives a power
+    /// cut.
+    pub(super) fn unsettle(&mut self, file: &mut dyn Movable, receipt: &mut Receipt, skip: &Skip) {
+        if receipt.moved_bytes == 0 {
+            return;
+        }
+        let range = ByteRange::at(receipt.offset, receipt.length);
+        let after = file.layout(range).map(|l| l.pieces(range)).ok();
+        let is_back = after.is_some() && after >= receipt.extents_before;
+        if is_back && after != receipt.extents_after {
+            let names = receipt.primitive.as_deref().unwrap_or_default();
+            self.count(names.split(", ").next().unwrap_or_default(), receipt.moved_bytes);
+            receipt.moved_bytes *= 2;
+        }
+        receipt.extents_after = after;
+        if is_back && receipt.outcome == Outcome::Moved {
+            (receipt.outcome, receipt.space_cost_bytes) = (Outcome::Skipped, 0);
+            (receipt.reason, receipt.detail) = (Some(skip.reason), None);
+        }
+        let before = receipt.detail.take().map_or(String::new(), |detail| format!("{detail}; "));
+        receipt.detail = Some(format!("{before}{}", skip.detail));
+    }
+
+    /// Adds to what an interface has moved.
+    pub(super) fn count(&mut self, primitive: &str, bytes: u64) {
+        *self.summary.moved_by_primitive.entry(primitive.to_owned()).or_default() += bytes;
+    }
+
+    pub(super) fn would_move(&mut self, ready: &Ready) {
+        self.summary.ranges_left += 1;
+        let mut receipt = self.blank(ready.planned, Outcome::WouldMove, Some(ready.pieces));
+        receipt.space_cost_bytes = ready.space_cost;
+        self.summary.space_cost_bytes += ready.space_cost;
+        (self.tell)(Event::Range(receipt));
+    }
+
+    pub(super) fn skip(&mut self, range: &PlannedRange, pieces: Option<u64>, skip: &Skip) {
+        let mut receipt = self.blank(range, Outcome::Skipped, pieces);
+        receipt.extents_after = pieces;
+        receipt.reason = Some(skip.reason);
+        receipt.detail = (!skip.detail.is_empty()).then(|| skip.detail.clone());
+        self.receive(receipt);
+    }
+
+    pub(super) fn receive(&mut self, receipt: Receipt) {
+        let s = &mut self.summary;
+        s.moved_bytes += receipt.moved_bytes;
+        s.ranges_by_fallback += u64::from(receipt.fallback.is_some());
+        s.longest_step_seconds = s.longest_step_seconds.max(receipt.longest_step_seconds);
+        match receipt.outcome {
+            Outcome::Moved => {
+                s.ranges_moved += 1;
+                s.extents_before += receipt.extents_before.unwrap_or(0);
+                s.extents_after += receipt.extents_after.unwrap_or(0);
+                s.space_cost_bytes += receipt.space_cost_bytes;
+            }
+            Outcome::Interrupted => s.ranges_left += 1,
+            Outcome::Skipped | Outcome::WouldMove => s.skip(&receipt),
+        }
+        (self.tell)(Event::Range(receipt));
+    }
+
+    /// Something went wrong with a file as a whole, after its ranges had their receipts.
+    pub(super) fn note_failure(&mut self, skip: &Skip) {
+        let detail = format!("{} ({:?})", skip.detail, skip.reason);
+        self.summary.leave(&self.path, SkipReason::Failed, Some(&detail), 0, 0);
+    }
+
+    /// A receipt for a range of the file in hand, with nothing done yet.
+    pub(super) fn blank(
+        &self,
+        range: &PlannedRange,
+        outcome: Outcome,
+        pieces: Option<u64>,
+    ) -> Receipt {
+        Receipt {
+            path: self.path.clone(),
+            offset: range.offset,
+            length: range.length,
+            outcome,
+            extents_before: pieces,
+            extents_after: None,
+            moved_bytes: 0,
+            primitive: None,
+            fallback: None,
+            space_cost_bytes: 0,
+            seconds: 0.0,
+            longest_step_seconds: 0.0,
+            reason: None,
+            detail: None,
+        }
+    }
+}
+
+/// What moved the bytes, for the receipt: more than one, where another one stood in for the rest.
+pub(super) fn note_primitive(
+    receipt: &mut Receipt,
+    moved_by: &mut Vec<(&'static str, u64)>,
+    done: &Relocated,
+) {
+    debug_assert!(done.moved == 0 || done.by.is_some(), "something moved, and nobody says by what");
+    let Some(by) = done.by.filter(|_| done.moved > 0) else { return };
+    match moved_by.iter_mut().find(|(known, _)| *known == by) {
+        Some((_, bytes)) => *bytes += done.moved,
+        None => moved_by.push((by, done.moved)),
+    }
+    let names: Vec<&str> = moved_by.iter().map(|(name, _)| *name).collect();
+    receipt.primitive = Some(names.join(", "));
+    receipt.fallback = receipt.fallback.take().or_else(|| done.fallback.clone());
+}

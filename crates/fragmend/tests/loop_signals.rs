@@ -1,0 +1,136 @@
+//! Whoever asks `apply` to end, by Ctrl-C, SIGTERM or SIGHUP, has it end soon, whatever it waits for.
+
+mod support;
+
+use fragmend_crash::slow::{Kind, SlowBed};
+use fragmend_plan::Policy;
+use fragmend_testbed::file_system::{BTRFS, EXT4, XFS, XFS_EXCHANGE, XFS_RMAP};
+use fragmend_testbed::fragment::interleaved;
+use fragmend_testbed::image::Image;
+use fragmend_testbed::process::{Finished, Running};
+use fragmend_testbed::tools::extents;
+use rustix::process::Signal;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{fragmented, holder, plan};
+
+const MIB: u64 = 1 << 20;
+const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
+
+/// Asks a program that checks files before they are opened, and never answers.
+const SILENT: &str = "
+import ctypes, sys
+libc = ctypes.CDLL(None, use_errno=True)
+libc.fanotify_mark.argtypes = [ctypes.c_int, ctypes.c_uint, ctypes.c_uint64, ctypes.c_int, ctypes.c_char_p]
+fd = libc.fanotify_init(5, 0)
+assert libc.fanotify_mark(fd, 1, 0x10000, -100, sys.argv[1].encode()) == 0, ctypes.get_errno()
+print('!', flush=True)
+sys.stdin.read()
+";
+
+/// `apply` of all of one file, and no faster than that.
+fn apply(scratch: &Path, path: &Path, rate: &str) -> Command {
+    let plan_file = scratch.join("plan.json");
+    plan(&[path], Policy::WholeFile).write(&plan_file).unwrap();
+    let mut command = Command::new(FRAGMEND);
+    command.args(["apply", "--json", "--rate", rate]).arg(&plan_file);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// Waits until the process handles `signal`, so that it is a request and not the end.
+fn is_handled(pid: u32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    caught & 1 << (signal.as_raw() - 1) != 0
+}
+
+/// What `running` came to, and that it took no more than `most`.
+fn ended_within(most: Duration, running: Running) -> Finished {
+    let started = Instant::now();
+    let id = running.id();
+    let killer = std::thread::spawn(move || {
+        let is_there = || Path::new(&format!("/proc/{id}/status")).exists();
+        while is_there() && started.elapsed() < most + Duration::from_secs(2) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let pid = rustix::process::Pid::from_raw(id as i32).filter(|_| is_there());
+        pid.map(|pid| rustix::process::kill_process(pid, Signal::KILL))
+    });
+    let ended = running.wait();
+    let took = started.elapsed();
+    killer.join().unwrap();
+    assert!(took < most, "it took {took:?}: {ended:?}");
+    ended
+}
+
+#[test]
+fn loop_apply_ends_while_an_open_is_never_answered() {
+    let image = Image::of(&XFS, 320 * MIB);
+    let path = fragmented(&image, "file");
+    let lies = extents(&path);
+    for (signal, times) in
+        [(Signal::TERM, 2), (Signal::HUP, 2), (Signal::INT, 2), (Signal::TERM, 1)]
+    {
+        // The plan is made before: that would wait as well.
+        let mut command = apply(image.scratch(), &path, "auto");
+        let silent = holder(&path, SILENT);
+        let running = Running::start(&mut command).wait_until(|pid| is_handled(pid, signal));
+        // Until it waits; and then two requests, not one sent twice.
+        std::thread::sleep(Duration::from_millis(300));
+        for _ in 0..times {
+            running.signal(signal);
+            std::thread::sleep(Duration::from_millis(700));
+        }
+        let ended = ended_within(Duration::from_secs(5), running);
+        drop(silent);
+        assert_eq!(ended.status.signal(), Some(signal.as_raw()), "{ended:?}");
+    }
+    assert_eq!(extents(&path), lies);
+    image.fsck();
+}
+
+/// A terminal that is closed is a request like any other.
+#[test]
+fn loop_a_hangup_ends_apply_in_order() {
+    for file_system in [&EXT4, &XFS_EXCHANGE, &BTRFS] {
+        let image = Image::of(file_system, 320 * MIB);
+        let path = fragmented(&image, "file");
+        let running = Running::start(&mut apply(image.scratch(), &path, "100K"));
+        let running = running.wait_until(|pid| is_handled(pid, Signal::HUP));
+        running.signal(Signal::HUP);
+        let ended = ended_within(Duration::from_secs(3), running);
+        assert!(ended.stdout.contains("\"interrupted\":true"), "{ended:?}");
+        image.fsck();
+    }
+}
+
+/// What others have just written is waited for step by step: on a slow disk, a request to end is heard
+/// before all of it is there.
+#[test]
+fn loop_what_others_have_written_does_not_delay_the_end() {
+    for file_system in [&EXT4, &XFS, &XFS_RMAP, &BTRFS] {
+        let bed = SlowBed::new(file_system, 320 * MIB, "");
+        let path = bed.root().join("file");
+        interleaved(&path, 24 * MIB, &[64 << 10], true).unwrap();
+        bed.sync();
+        let mut command = apply(bed.scratch(), &path, "max");
+        bed.gate().pace(Kind::Write, Some(12));
+        let file = File::options().write(true).open(&path).unwrap();
+        file.write_all_at(&vec![7; 24 << 20], 0).unwrap();
+        drop(file);
+        let running = Running::start(&mut command);
+        let running = running.wait_until(|pid| is_handled(pid, Signal::TERM));
+        std::thread::sleep(Duration::from_millis(300));
+        running.signal(Signal::TERM);
+        let ended = ended_within(Duration::from_secs(5), running);
+        println!("{}: {ended:?}", file_system.name);
+        bed.gate().pace(Kind::Write, None);
+        assert!(ended.stdout.contains("\"interrupted\":true"), "{ended:?}");
+    }
+}
