@@ -14,7 +14,8 @@ const MOST_LISTED: usize = 10_000;
 pub enum Event {
     /// What is about to be done.
     Start(Start),
-    /// One range, done or left alone.
+    /// One range, done or left alone. What could not be made durable is told once more: the later one
+    /// counts.
     Range(Receipt),
     /// The end, always the last line.
     Summary(Summary),
@@ -162,7 +163,21 @@ pub struct Summary {
 
 impl Summary {
     /// Adds a range that was left alone.
-    pub(crate) fn skip(&mut self, receipt: &Receipt) {
+    /// Counts how a range ended.
+    pub(crate) fn end(&mut self, receipt: &Receipt) {
+        match receipt.outcome {
+            Outcome::Moved => {
+                self.ranges_moved += 1;
+                self.extents_before += receipt.extents_before.unwrap_or(0);
+                self.extents_after += receipt.extents_after.unwrap_or(0);
+                self.space_cost_bytes += receipt.space_cost_bytes;
+            }
+            Outcome::Interrupted => self.ranges_left += 1,
+            Outcome::Skipped | Outcome::WouldMove => self.skip(receipt),
+        }
+    }
+
+    fn skip(&mut self, receipt: &Receipt) {
         let Some(reason) = receipt.reason else { return };
         self.ranges_skipped += 1;
         self.leave(&receipt.path, reason, receipt.detail.as_deref(), 1, receipt.length);

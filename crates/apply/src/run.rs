@@ -126,7 +126,7 @@ pub fn apply(
         block: 1,
         root: PathBuf::new(),
         path: Path::new("").into(),
-        untold: Vec::new(),
+        unsettled: Vec::new(),
         summary: Summary {
             schema_version: SCHEMA_VERSION,
             dry_run: options.dry_run,
@@ -169,8 +169,8 @@ struct Run<'a> {
     path: PathText,
     /// Allocation block of the file in hand, in bytes: no step is shorter.
     block: u64,
-    /// Receipts of the batch in hand, told once it is settled: until then, all may have to go back.
-    untold: Vec<Receipt>,
+    /// Receipts of the batch in hand: until it is settled, all may have to go back.
+    unsettled: Vec<Receipt>,
     summary: Summary,
 }
 
@@ -278,13 +278,9 @@ impl Run<'_> {
                     }
                 }
                 let settled = file.settle();
-                for mut receipt in std::mem::take(&mut self.untold) {
-                    if let Err(skip) = &settled {
-                        self.unsettle(file, &mut receipt, skip);
-                    }
-                    self.receive(receipt);
-                }
+                let told = std::mem::take(&mut self.unsettled);
                 if let Err(skip) = settled {
+                    told.iter().for_each(|receipt| self.unsettle(file, receipt, &skip));
                     self.note_failure(&skip);
                 }
             }
@@ -481,7 +477,8 @@ impl Run<'_> {
             receipt.space_cost_bytes = takes.saturating_sub(ready.own_space);
         }
         receipt.seconds = started.elapsed().as_secs_f64();
-        self.untold.push(receipt);
+        self.unsettled.push(receipt.clone());
+        self.receive(receipt);
     }
 }
 

@@ -7,13 +7,14 @@ use fragmend_layout::{ByteRange, Movable, Relocated, Skip, SkipReason};
 use fragmend_plan::PlannedRange;
 
 impl Run<'_> {
-    /// Corrects the receipt of a range whose move could not be made durable. The data is where it
-    /// was or where it went, both intact; what cannot be promised is that the move survives a power
-    /// cut.
-    pub(super) fn unsettle(&mut self, file: &mut dyn Movable, receipt: &mut Receipt, skip: &Skip) {
-        if receipt.moved_bytes == 0 {
+    /// Tells a range whose move could not be made durable once more, as it is now. The data is where
+    /// it was or where it went, both intact; what cannot be promised is that the move survives a
+    /// power cut.
+    pub(super) fn unsettle(&mut self, file: &mut dyn Movable, told: &Receipt, skip: &Skip) {
+        if told.moved_bytes == 0 {
             return;
         }
+        let mut receipt = told.clone();
         let range = ByteRange::at(receipt.offset, receipt.length);
         let after = file.layout(range).map(|l| l.pieces(range)).ok();
         let is_back = after.is_some() && after >= receipt.extents_before;
@@ -29,6 +30,16 @@ impl Run<'_> {
         }
         let before = receipt.detail.take().map_or(String::new(), |detail| format!("{detail}; "));
         receipt.detail = Some(format!("{before}{}", skip.detail));
+        let s = &mut self.summary;
+        s.moved_bytes += receipt.moved_bytes - told.moved_bytes;
+        if told.outcome == Outcome::Moved {
+            s.ranges_moved -= 1;
+            s.extents_before -= told.extents_before.unwrap_or(0);
+            s.extents_after -= told.extents_after.unwrap_or(0);
+            s.space_cost_bytes -= told.space_cost_bytes;
+            s.end(&receipt);
+        }
+        (self.tell)(Event::Range(receipt));
     }
 
     /// Adds to what an interface has moved.
@@ -57,16 +68,7 @@ impl Run<'_> {
         s.moved_bytes += receipt.moved_bytes;
         s.ranges_by_fallback += u64::from(receipt.fallback.is_some());
         s.longest_step_seconds = s.longest_step_seconds.max(receipt.longest_step_seconds);
-        match receipt.outcome {
-            Outcome::Moved => {
-                s.ranges_moved += 1;
-                s.extents_before += receipt.extents_before.unwrap_or(0);
-                s.extents_after += receipt.extents_after.unwrap_or(0);
-                s.space_cost_bytes += receipt.space_cost_bytes;
-            }
-            Outcome::Interrupted => s.ranges_left += 1,
-            Outcome::Skipped | Outcome::WouldMove => s.skip(&receipt),
-        }
+        s.end(&receipt);
         (self.tell)(Event::Range(receipt));
     }
 
