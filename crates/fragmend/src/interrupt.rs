@@ -42,13 +42,15 @@ pub fn install() -> anyhow::Result<&'static AtomicBool> {
     let came = Signals::new(&heard)?;
     let thread = std::thread::Builder::new().name("signals".into()).stack_size(STACK);
     // Without it, the first is still heard.
-    if thread.spawn(move || listen(came)).is_ok() {
+    let own = heard.clone();
+    if thread.spawn(move || listen(came, &own)).is_ok() {
         signals::leave_to_other_threads(&heard);
     }
     Ok(asked)
 }
 
-fn listen(mut came: Signals) {
+fn listen(mut came: Signals, heard: &[i32]) {
+    signals::take_only(heard);
     let Some(first) = came.forever().next() else { return };
     let asked = Instant::now();
     let mut again: Option<(i32, Instant)> = None;

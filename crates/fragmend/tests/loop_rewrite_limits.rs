@@ -67,8 +67,9 @@ fn loop_no_signal_leaves_a_hole() {
         }
         let ended = running.wait();
         whole(&image, &file, &format!("{number}"));
-        // It came all the same: whom a signal ends by default, it ended.
-        let ends = [1, 3, 4, 5, 6, 8, 10, 12, 14, 16, 24, 26, 27, 29, 30, 31, 40, 64];
+        // It came all the same: whom a signal ends by default, it ended, but for those that ask for
+        // an end in order.
+        let ends = [3, 4, 5, 6, 8, 10, 12, 14, 16, 24, 26, 27, 29, 30, 31, 40, 64];
         let ends = ends.contains(&number);
         assert_eq!(ended.status.signal(), ends.then_some(number), "{number}: {ended:?}");
         assert_eq!(extents(&file), 1, "{number}: {ended:?}");

@@ -204,6 +204,7 @@ fn loop_data_added_before_the_times_are_taken_stays() {
             }
         }
         drop(opened);
+        drop(volume);
         image.remount();
         let mut said = [0; 4096];
         File::open(&path).unwrap().read_exact_at(&mut said, at).unwrap();

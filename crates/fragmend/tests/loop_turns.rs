@@ -9,13 +9,14 @@ mod support;
 use fragmend_apply::engine::primitive::{BTRFS_DEFRAG, COMMIT_RANGE, DEDUPE};
 use fragmend_plan::Policy;
 use fragmend_sys::cache;
+use fragmend_sys::lease::is_leased;
 use fragmend_testbed::file_system::{BTRFS, BTRFS_ZSTD, FileSystem, XFS, XFS_EXCHANGE};
 use fragmend_testbed::fragment::{compressible, holds, is_intact};
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::Running;
 use rustix::process::Signal;
 use serde_json::Value;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -82,12 +83,14 @@ fn stopped(running: &mut Running) -> bool {
     }
 }
 
-/// Drops all pages of the files that a process has open beside `file`, on its file system.
+/// Drops all pages of the files that a process has open on the file system of `file`; but not of one
+/// that it has leased, which to open is to wait for: an exchange needs no pages of that.
 fn drop_pages(pid: u32, file: &Path) {
     let device = file.metadata().unwrap().dev();
     for fd in fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten() {
-        let Some(open) = fs::metadata(fd.path()).ok().filter(|m| m.is_file() && m.dev() == device)
-        else {
+        let can =
+            |m: &Metadata| m.is_file() && m.dev() == device && !is_leased(device, m.ino(), true);
+        let Some(open) = fs::metadata(fd.path()).ok().filter(can) else {
             continue;
         };
         let opened = File::open(fd.path()).unwrap();

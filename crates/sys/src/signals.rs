@@ -204,6 +204,13 @@ pub fn leave_to_other_threads(signals: &[i32]) {
     mask(libc::SIG_BLOCK, signals);
 }
 
+/// Blocks all signals but these in this thread: one of the others that is sent to the process finds
+/// another thread, where it may be put off.
+pub fn take_only(signals: &[i32]) {
+    let others: Vec<i32> = (1..=libc::SIGRTMAX()).filter(|s| !signals.contains(s)).collect();
+    mask(libc::SIG_BLOCK, &others);
+}
+
 /// Whether a signal was set to be ignored by whoever started this process (`nohup`).
 pub fn is_ignored(signal: i32) -> bool {
     let mut now = MaybeUninit::<libc::sigaction>::zeroed();
