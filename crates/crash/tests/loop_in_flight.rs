@@ -74,7 +74,8 @@ const fn step(name: &'static str, others: Others, files: Files) -> Step {
 /// Before anything is done.
 const START: &str = "start";
 const ON_EXT4: &[Step] = &[
-    step(START, FlyAcross, Stay),
+    // What is dirty is waited for first, and by then nobody may have the file open any more.
+    step(START, FlyAcross, Either),
     step("staged", FlyAcross, Stay),
     step("moved", AreKeptOut, Move),
     step("settled", FlyAcross, Move),
@@ -273,11 +274,7 @@ fn across(bed: &Bed, slow: &SlowBed, step: Step, n: usize, told: &mut Told) -> V
     // What it says must not fill a pipe.
     let ending = std::thread::spawn(move || mover.wait().expect(&[0, 2, 4, 6]));
     // Where the mover is to find them at work it must have had its look, however late it comes.
-    let meanwhile = match (step.name, step.files) {
-        (START, Stay) => TOO_LONG,
-        (_, Stay) => MEANWHILE * 16,
-        _ => MEANWHILE,
-    };
+    let meanwhile = if step.files == Stay { MEANWHILE * 16 } else { MEANWHILE };
     let (started, mut release_at) = (Instant::now(), Instant::now() + meanwhile);
     while !ending.is_finished() {
         if state(id) == State::Stopped {
