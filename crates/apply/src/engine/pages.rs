@@ -21,8 +21,10 @@ const LONGEST: u64 = 256 << 10;
 /// A read that takes longer is followed by a shorter one, a quicker one by a longer.
 const LONG: Duration = Duration::from_millis(15);
 const QUICK: Duration = Duration::from_millis(2);
-/// How often pages that do not stay are read anew.
+/// How often pages that do not stay are read anew, and for how long: whoever asks for the end of all
+/// waits for it.
 const READS: u32 = 4;
+const LONGEST_HOLD: Duration = Duration::from_millis(400);
 
 /// Reads from one device.
 #[derive(Debug)]
@@ -92,14 +94,19 @@ impl Pages {
             cache::is_resident(file, range.start..range.end).unwrap_or(false)
         };
         let mut scratch = std::mem::take(&mut self.scratch);
-        let mut done = Err(Skip::new(SkipReason::Busy, "its pages do not stay in memory"));
+        let away = || Skip::new(SkipReason::Busy, "its pages do not stay in memory");
+        let until = Instant::now() + LONGEST_HOLD;
+        let mut done = Err(away());
         for _ in 0..READS {
             let read = parts.iter().try_for_each(|(file, range)| {
-                scratch.resize(range.len() as usize, 0);
-                self.read(file, *range, &mut scratch).map(drop)
+                range.steps(LONGEST).try_for_each(|step| {
+                    scratch.resize(step.len() as usize, 0);
+                    self.read(file, step, &mut scratch).map_err(skip_of)?;
+                    if Instant::now() < until { Ok(()) } else { Err(away()) }
+                })
             });
             if read.is_err() || parts.iter().all(there) {
-                done = read.map_err(skip_of);
+                done = read;
                 break;
             }
         }
