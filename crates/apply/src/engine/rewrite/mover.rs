@@ -3,6 +3,7 @@
 use super::super::donor::{Space, Stage, no_room, unnamed};
 use super::super::errno::skip_of;
 use super::super::mounted::OpenFile;
+use super::super::pages::Pages;
 use super::super::{Mover, primitive};
 use super::Shared;
 use crate::bytes::read_at;
@@ -20,7 +21,7 @@ use fragmend_sys::inode;
 use fragmend_sys::lease::Lease;
 use fragmend_sys::session::Disk;
 use fragmend_sys::signals::Undisturbed;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::OwnedFd;
@@ -39,12 +40,20 @@ pub(super) struct Rewriting {
     reserve: Option<OwnedFd>,
     /// Somebody else wanted the file.
     given_up: bool,
+    pages: Pages,
 }
 
 impl Rewriting {
     /// Nothing staged yet.
     pub fn new(shared: Rc<Shared>) -> Self {
-        Self { shared, stage: None, draft: None, reserve: None, given_up: false }
+        Self {
+            shared,
+            stage: None,
+            draft: None,
+            reserve: None,
+            given_up: false,
+            pages: Pages::default(),
+        }
     }
 
     /// # Errors
@@ -302,6 +311,8 @@ impl Mover for Rewriting {
         self.go_on()?;
         // Before anything is copied in vain.
         drop(take(&file.fd)?);
+        // What is asked for is read, and no more: readahead would fill the device's queue.
+        let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
         let (stage, pieces) = Stage::new(file, ranges, Space::Choice, |_| Ok(()))?;
         let longest = ranges.iter().map(|r| r.len()).max().unwrap_or(0);
@@ -324,7 +335,7 @@ impl Mover for Rewriting {
             }
         };
         let mut bytes = vec![0; part.len().min(draft.rest()) as usize];
-        let read = read_at(&file.fd, &mut bytes, part.start).map_err(skip_of)?;
+        let read = self.pages.read(&file.fd, part, &mut bytes).map_err(skip_of)?;
         if read < bytes.len() {
             return Err(Skip::new(SkipReason::SizeChanged, "it was cut while it was copied"));
         }
