@@ -20,9 +20,8 @@ use tell::note_primitive;
 /// Version of the events.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// Bytes of a file that are written out without a look at `stop`, and that are looked at at once.
+/// Bytes of a file that are written out without a look at `stop`.
 const WRITE_BACK_STEP: u64 = 1 << 20;
-const WRITE_BACK_LOOK: u64 = 64 << 20;
 
 /// How to apply.
 #[derive(Clone, Debug)]
@@ -235,7 +234,7 @@ impl Run<'_> {
             return;
         }
         if !self.options.dry_run {
-            self.write_back(file);
+            self.write_back(file, ByteRange { start: 0, end: file.size().unwrap_or(0) });
             if self.stopped() {
                 self.summary.ranges_left += batch.len() as u64;
                 return;
@@ -308,14 +307,17 @@ impl Run<'_> {
 
     /// Writes out what others have left dirty, step by step until `stop`: staging waits for all of it
     /// at once, on a slow disk for long. Errors are met again there.
-    fn write_back(&self, file: &mut dyn Movable) {
-        let all = ByteRange { start: 0, end: file.size().unwrap_or(0) };
-        for step in all.steps(WRITE_BACK_LOOK).take_while(|_| !self.stopped()) {
-            if file.is_dirty(step) {
-                let steps = step.steps(WRITE_BACK_STEP).take_while(|_| !self.stopped());
-                steps.for_each(|step| file.write_back(step));
-            }
+    fn write_back(&self, file: &dyn Movable, range: ByteRange) {
+        if range.is_empty() || self.stopped() || !file.is_dirty(range) {
+            return;
         }
+        if range.len() <= WRITE_BACK_STEP {
+            return file.write_back(range);
+        }
+        // By halves, so that a hole of any size is one look.
+        let half = range.start + (range.len() / 2).next_multiple_of(WRITE_BACK_STEP);
+        self.write_back(file, ByteRange { end: half, ..range });
+        self.write_back(file, ByteRange { start: half, ..range });
     }
 
     /// So much stays free on the file system, in bytes.

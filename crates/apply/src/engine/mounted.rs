@@ -241,7 +241,7 @@ impl Movable for Open<'_> {
     }
 
     fn is_dirty(&self, range: ByteRange) -> bool {
-        cache::dirty_pages(&self.file.fd, range.start..range.end).unwrap_or(1) > 0
+        cache::dirty_pages(&self.file.fd, range.start..range.end).is_ok_and(|pages| pages > 0)
     }
 
     fn write_back(&self, range: ByteRange) {
