@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use support::rewrite::{go_on, killed_at, outcomes, recover, rewrite, stopped_at};
+use support::rewrite::{go_on, is_stopped, killed_at, outcomes, recover, rewrite, stopped_at};
 use support::{SIZE, fragmented};
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -192,10 +192,7 @@ fn loop_a_move_that_was_stopped_for_long_is_committed_first() {
     command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
     let command = command.env("FRAGMEND_STOP_AT", "moved=stop");
     let apply = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
-    let apply = apply.wait_until(|pid| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
-    });
+    let apply = apply.wait_until(is_stopped);
     let file = fs::File::options().write(true).open(&path).unwrap();
     let ended = go_on_to_the_end(apply);
     assert!(ended.stdout.contains("was stopped for so long"), "{ended:?}");

@@ -25,6 +25,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
+use support::rewrite::is_stopped;
 use support::{apply, apply_with, plan, reasons};
 
 const MIB: u64 = 1 << 20;
@@ -162,10 +163,6 @@ fn who_opens_a_file_that_moves_waits_for_the_checkpoint(image: &Image) {
     command.args(["apply", "--quiet", "--rate", "max"]).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", "moved=stop");
     let apply = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
-    let is_stopped = |pid: u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
-    };
     let apply = apply.wait_until(is_stopped);
     assert!(lies() != before, "nothing has moved yet");
 

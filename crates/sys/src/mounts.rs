@@ -89,14 +89,27 @@ pub fn best(mounts: &[Mount], dev: u64) -> Option<&Mount> {
 /// of Btrfs.
 pub fn of_root(mounts: &[Mount], dev: u64, root: &Path) -> Option<Mount> {
     let there = || device_at(root).is_ok_and(|at| at == dev);
-    let on_it = || above(mounts, root).map(|m| Mount { dev, point: root.to_owned(), ..m.clone() });
+    let on_it =
+        || deepest(mounts, root).map(|m| Mount { dev, point: root.to_owned(), ..m.clone() });
     best(mounts, dev).cloned().or_else(|| there().then(on_it).flatten())
 }
 
 /// The mount that a path without links in it leads to: of several at one place, the one on top.
-pub fn above<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
-    let above = mounts.iter().filter(|m| path.starts_with(&m.point));
-    above.max_by_key(|m| m.point.components().count())
+pub(crate) fn deepest<'a, M: AsRef<Mount>>(mounts: &'a [M], path: &Path) -> Option<&'a M> {
+    let above = mounts.iter().filter(|m| path.starts_with(&m.as_ref().point));
+    above.max_by_key(|m| m.as_ref().point.components().count())
+}
+
+impl AsRef<Mount> for Mount {
+    fn as_ref(&self) -> &Mount {
+        self
+    }
+}
+
+impl AsRef<Mount> for Numbered {
+    fn as_ref(&self) -> &Mount {
+        &self.mount
+    }
 }
 
 /// The highest directory above `path` that has its device number: a mount point, or the root of

@@ -12,7 +12,7 @@
 
 use crate::directory;
 use crate::handle::{self, Identity, Missing};
-use crate::mounts::{self, Mount, Numbered};
+use crate::mounts::{self, Mount, Numbered, deepest};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
@@ -188,12 +188,6 @@ fn name_on(
         _ => at,
     };
     Ok((named, above.clone()))
-}
-
-/// The mount that a path leads to if there are no links in it: of several at one place, the one on top.
-fn deepest<'a>(mounts: &'a [Numbered], path: &Path) -> Option<&'a Numbered> {
-    let above = mounts.iter().filter(|m| path.starts_with(&m.mount.point));
-    above.max_by_key(|m| m.mount.point.components().count())
 }
 
 /// Names the directory at which `mount` is mounted, if it is still there. Nothing that lies there

@@ -187,11 +187,9 @@ impl Copying {
     fn sample(&mut self, file: &OpenFile, index: usize, from: u64) -> Result<(), Skip> {
         self.sampled = None;
         let (donor, at) = Stage::place(&self.stage, index, ByteRange::at(from, file.block))?;
-        match sample(file, from, donor, at, &mut self.held) {
-            Ok((sample, lease, unstopped)) => {
-                let fresh = ByteRange::at(from, 0);
-                self.sampled =
-                    Some(Sampled { of: index, sample, fresh, lease, _unstopped: unstopped });
+        match sample(file, index, from, donor, at, &mut self.held) {
+            Ok(sampled) => {
+                self.sampled = Some(sampled);
                 Ok(())
             }
             Err(skip) if matches!(skip.reason, SkipReason::Busy | SkipReason::Unsupported) => {

@@ -54,10 +54,10 @@ pub(super) struct Sampled {
     pub fresh: ByteRange,
     pub lease: Lease<'static>,
     /// As long as the lease: it goes after it.
-    pub _unstopped: Unstopped,
+    _unstopped: Unstopped,
 }
 
-/// Samples a file of which the block at `start` is to be exchanged with that of `donor` at `at`. `held`
+/// Samples a file of whose staged range `index` the block at `start` is to be exchanged with that of `donor` at `at`. `held`
 /// becomes as long as it was locked, if that was longer.
 ///
 /// # Errors
@@ -65,11 +65,12 @@ pub(super) struct Sampled {
 /// something away from it.
 pub(super) fn sample(
     file: &OpenFile,
+    index: usize,
     start: u64,
     donor: impl AsFd,
     at: u64,
     held: &mut Duration,
-) -> Result<(xfs::Sample, Lease<'static>, Unstopped), Skip> {
+) -> Result<Sampled, Skip> {
     let unstopped = Unstopped::begin();
     let lease = alone(file, hold::TRIES).map_err(|e| match is_open_elsewhere(&e) {
         true => Skip::new(SkipReason::Busy, OTHERS),
@@ -94,7 +95,8 @@ pub(super) fn sample(
         match quiet.map_err(skip_of) {
             Ok(()) => {
                 rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
-                return Ok((sample, lease, unstopped));
+                let fresh = ByteRange::at(start, 0);
+                return Ok(Sampled { of: index, sample, fresh, lease, _unstopped: unstopped });
             }
             Err(skip) if skip.reason == SkipReason::Busy && tries < TRIES => tries += 1,
             Err(skip) if skip.reason == SkipReason::Busy => {
