@@ -4,8 +4,8 @@
 //! The kernel holds the inode's lock while it marks the pages of 256 KiB at a time as to be
 //! written, and waits there for what is on its way; who writes or stores through a mapping
 //! meanwhile comes before or after, and writes the same pages. It would read under the lock what is missing in the
-//! page cache, page by page: so all of it is brought there right before, and known to be there. Then they are compressed, in chunks
-//! of at most 128 KiB, and each chunk is written to one new extent.
+//! page cache, page by page, and ahead of that: so all of it is brought there right before, and known to be there. Then the pages are
+//! compressed, in chunks of at most 128 KiB, and each chunk is written to one new extent.
 //!
 //! Which compression that is, only the extents themselves tell, and they tell root alone: it need
 //! be neither the mount's nor the inode's. So a range is moved in stretches of one compression
@@ -45,6 +45,7 @@ use fragmend_layout::{
 };
 use fragmend_scan::fiemap;
 use fragmend_sys::btrfs::{self, Compressed, Compression};
+use fragmend_sys::cache;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::{self, flags};
 use fragmend_sys::lease::Lease;
@@ -53,9 +54,12 @@ use rustix::io::Errno;
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Bytes that are written anew in one call: as many as the kernel does under one lock, and a multiple
-/// of what one compressed extent holds.
-const STEP: u64 = 256 << 10;
+/// Bytes that are written anew in one call: what one compressed extent holds. The kernel does at most
+/// twice that under one lock; but the more it is, the more it may read ahead of it.
+const STEP: u64 = LONGEST_ENCODED;
+
+/// How often what others write into a step is written out before it is compressed.
+const WRITES: u32 = 4;
 
 /// Compresses ranges of one file anew.
 pub(super) struct Compressing {
@@ -147,8 +151,7 @@ impl Compressing {
         };
         let start = stretch.range.start.max(from);
         let step = ByteRange::at(start, STEP).intersect(stretch.range);
-        // What is missing the kernel would read page by page, with the file locked.
-        self.pages.hold(&[(&file.fd, step)])?;
+        self.bring_in(file, step)?;
         reached(Point::Filled);
         let started = Instant::now();
         self.compress(file, step, stretch.compression)?;
@@ -158,6 +161,34 @@ impl Compressing {
         done.by = Some(primitive::BTRFS_DEFRAG);
         self.staged[index].moved = true;
         if step.end == last { self.look_at(file, index, done) } else { Ok(()) }
+    }
+
+    /// Sees that all of a step is in the page cache, and that the kernel reads nothing ahead of it.
+    ///
+    /// What is missing it would read page by page, with the file locked. And where more lies in the cache before a
+    /// part that it reads than the part is long, it takes that for reading in sequence, and asks for up to 4 MiB
+    /// in one go (`page_cache_sync_ra`, mm/readahead.c), which on a slow device all others stand behind. So
+    /// the page before the step goes; and what is dirty is written out, for it would read
+    /// on both sides of that. At the start of a file it reads up to four times as far as it is asked to
+    /// (`get_init_ra_size`): that is brought in too. Best effort: a page that somebody has mapped or just written stays.
+    fn bring_in(&mut self, file: &OpenFile, step: ByteRange) -> Result<(), Skip> {
+        let before = ByteRange { start: step.start.saturating_sub(STEP), end: step.start };
+        let page = rustix::param::page_size() as u64;
+        for _ in 0..WRITES {
+            let wet = before.start..step.end;
+            cache::write_and_wait(&file.fd, wet).map_err(skip_of)?;
+            let mut all = step;
+            if before.is_empty() {
+                all.end = (step.start + 4 * step.len()).min(file.size()?).max(step.end);
+            } else {
+                let _ = cache::drop_clean(&file.fd, before.end - page..before.end);
+            }
+            self.pages.hold(&[(&file.fd, all)])?;
+            if cache::dirty_pages(&file.fd, step.start..step.end).unwrap_or(0) == 0 {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Looks at what has become of a range.

@@ -346,7 +346,13 @@ impl Copying {
         let sampled = self.sampled.as_ref().filter(|s| self.exchanges() && s.of == index);
         if sampled.is_none() {
             let place = ByteRange::at(at, length);
-            self.pages.hold(&[(&file.fd, ByteRange::at(turn.start, length)), (donor, place)])?;
+            let held =
+                self.pages.hold(&[(&file.fd, ByteRange::at(turn.start, length)), (donor, place)]);
+            if held.is_err() && matches!(self.how, TakeOver::Share { whole: true, .. }) {
+                // No turn is shorter, and all of it would be read anew, while nobody looks at Ctrl-C.
+                self.failed = TRIES;
+            }
+            held?;
         }
         // Who punches a hole frees space, and a copy of the zeroes would take it again.
         all_data(file, turn)?;
