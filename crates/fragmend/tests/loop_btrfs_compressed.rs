@@ -299,22 +299,43 @@ fn loop_attributes_that_others_set_meanwhile_stay() {
     for theirs in ["+m", "+A"] {
         let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
         let file = does_not_shrink(image);
-        let plan_file = image.scratch().join("plan.json");
-        plan(&[&file], Policy::WholeFile).write(&plan_file).unwrap();
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_fragmend"));
-        command.args(["apply", "--rate", "max", "--json"]).arg(plan_file);
-        command.env("FRAGMEND_STOP_AT", "marked=stop").stdin(std::process::Stdio::null());
-        command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-        let stopped = Running::start(&mut command).wait_until(support::rewrite::is_stopped);
-        assert_ne!(marks(&file) & flags::NO_COMPRESSION, 0, "the kernel's mark");
+        let stopped = stopped_at_the_mark(image, &file);
         run("chattr", [theirs.as_ref(), file.as_os_str()]);
-        let set = marks(&file);
-        stopped.signal(rustix::process::Signal::CONT);
-        let said = stopped.wait().expect(&[2]);
-        assert_eq!(marks(&file), set, "{theirs}: {said}");
-        assert!(said.contains("the mark stays, because the file was changed"), "{said}");
-        assert!(holds(&file, SIZE, content).unwrap());
+        the_mark_stays(stopped, &file, "the file was changed");
     }
+}
+
+/// Who has it open may be about to set one.
+#[test]
+fn loop_the_mark_stays_while_others_have_it_open() {
+    let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
+    let file = does_not_shrink(image);
+    let stopped = stopped_at_the_mark(image, &file);
+    let _theirs = File::open(&file).unwrap();
+    the_mark_stays(stopped, &file, "others have the file open");
+}
+
+/// `apply`, stopped before it takes the kernel's mark away.
+fn stopped_at_the_mark(image: &Image, file: &Path) -> Running {
+    let plan_file = image.scratch().join("plan.json");
+    plan(&[file], Policy::WholeFile).write(&plan_file).unwrap();
+    let mut command = Command::new(FRAGMEND);
+    command.args(["apply", "--rate", "max", "--json"]).arg(plan_file);
+    command.env("FRAGMEND_STOP_AT", "marked=stop").stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let stopped = Running::start(&mut command).wait_until(support::rewrite::is_stopped);
+    assert_ne!(marks(file) & flags::NO_COMPRESSION, 0, "the kernel's mark");
+    stopped
+}
+
+/// Lets it go on, and wants all attributes as they are now.
+fn the_mark_stays(stopped: Running, file: &Path, because: &str) {
+    let set = marks(file);
+    stopped.signal(rustix::process::Signal::CONT);
+    let said = stopped.wait().expect(&[2]);
+    assert_eq!(marks(file), set, "{said}");
+    assert!(said.contains(&format!("the mark stays, because {because}")), "{said}");
+    assert!(holds(file, SIZE, content).unwrap());
 }
 
 #[test]

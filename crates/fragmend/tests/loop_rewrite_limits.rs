@@ -9,14 +9,14 @@ use fragmend_testbed::fragment::{interleave, is_intact};
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::{Finished, Running, finish};
 use fragmend_testbed::tools::extents;
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::records::{journal, names};
-use support::rewrite::{FRAGMEND, is_stopped, killed_at, outcomes, recover};
+use support::rewrite::{FRAGMEND, go_on, is_stopped, killed_at, outcomes, recover, stopped_at};
 use support::{SIZE, fragmented, plan};
 
 /// A plan for a file, so that a shell can run `apply`.
@@ -193,6 +193,25 @@ fn loop_a_range_behind_the_limit_of_file_sizes_is_left_alone() {
         let mut want = got.clone();
         fragmend_testbed::fragment::content(FAR, &mut want);
         assert!(got == want, "{}", file_system.name);
+    }
+}
+
+/// Limits may be set from outside at any time (prlimit(1)): they are looked at right before the punch.
+#[test]
+fn loop_a_limit_that_is_set_meanwhile_leaves_no_hole() {
+    let image = Image::of(&EXT4, 320 << 20);
+    for (limit, most, told) in
+        [(Resource::Fsize, SIZE / 2, "ulimit -f"), (Resource::Cpu, 5, "ulimit -t")]
+    {
+        let file = fragmented(&image, told);
+        let before = extents(&file);
+        let stopped = stopped_at(&image, &file, "copied");
+        let most = Rlimit { current: Some(most), maximum: Some(most) };
+        prlimit(Pid::from_raw(stopped.id().cast_signed()), limit, most).unwrap();
+        let ended = go_on(stopped);
+        assert!(ended.stdout.contains(told), "{ended:?}");
+        whole(&image, &file, told);
+        assert_eq!(extents(&file), before, "{ended:?}");
     }
 }
 

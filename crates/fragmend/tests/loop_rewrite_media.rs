@@ -4,6 +4,11 @@
 
 mod support;
 
+use fragmend_crash::after::AfterCut;
+use fragmend_crash::bed::OF_BTRFS;
+use fragmend_crash::cut::Cut;
+use fragmend_crash::marks::Mark;
+use fragmend_crash::slow::SlowBed;
 use fragmend_sys::shutdown::cut_power;
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fragmend_testbed::file_system::{BTRFS, EXT4, XFS};
@@ -13,6 +18,7 @@ use fragmend_testbed::loop_device::LoopDevice;
 use fragmend_testbed::overlay::Overlay;
 use fragmend_testbed::process::{Running, finish};
 use fragmend_testbed::tools::extents;
+use rustix::fs::FallocateFlags;
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -165,5 +171,61 @@ fn loop_a_record_is_on_its_disk_before_the_punch() {
         let (told, code) = recover(&args);
         assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
         assert!(is_intact(&file, SIZE).unwrap(), "{} on {}", records.name, files.name);
+    }
+}
+
+/// Btrfs makes a name durable without the file's latest bytes. Seen at the second of two ranges: the first
+/// record of a new journal is durable all the same.
+#[test]
+fn loop_all_of_a_record_is_on_btrfs_before_the_punch() {
+    let image = Image::of(&EXT4, 320 << 20);
+    let file = fragmented(&image, "file");
+    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let open = File::options().write(true).open(&file).unwrap();
+    rustix::fs::fallocate(open, how, SIZE / 2, 64 << 10).unwrap();
+    let before = fs::read(&file).unwrap();
+    let mut disk = SlowBed::new(&BTRFS, OF_BTRFS.bytes, "");
+    disk.sync();
+    disk.record();
+    let mut command = rewrite(&image, &file, "punched=stop");
+    command.arg("--journal").arg(disk.root());
+    let first = Running::start(&mut command).wait_until(is_stopped);
+    first.signal(Signal::CONT);
+    let second = first.wait_until(is_stopped);
+    disk.say(&Mark::AtRest);
+    image.sync();
+    second.signal(Signal::KILL);
+    second.wait();
+    disk.unmount();
+    let (base, log) = disk.recorded().unwrap();
+    let at_rest = log.marks().map(Result::unwrap).find(|(_, mark)| mark.contains("AtRest"));
+    let (position, _) = at_rest.expect("its mark");
+    let cut = Cut { position, seed: 1, honest: true };
+    let left = AfterCut::new(&BTRFS, (&base, &log), OF_BTRFS.atom, cut);
+    let args: [&dyn AsRef<OsStr>; 3] = [&"--journal", &left.root(), &image.path()];
+    let (told, code) = recover(&args);
+    assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
+    assert!(fs::read(&file).unwrap() == before);
+}
+
+/// With records elsewhere, the commit that takes one away commits nothing of the file.
+#[test]
+fn loop_what_is_written_back_is_on_its_disk_before_the_record_goes() {
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        let disk = Image::ext4(64 << 20);
+        let file = fragmented(&image, "file");
+        let mut command = rewrite(&image, &file, "punched=stop,removed=stop");
+        command.arg("--journal").arg(disk.path());
+        let stopped = Running::start(&mut command).wait_until(is_stopped);
+        // The hole is there for good.
+        image.sync();
+        stopped.signal(Signal::CONT);
+        let stopped = stopped.wait_until(is_stopped);
+        cut_power(File::open(image.path()).unwrap()).unwrap();
+        stopped.signal(Signal::KILL);
+        stopped.wait();
+        image.remount();
+        assert!(is_intact(&file, SIZE).unwrap(), "{}", file_system.name);
     }
 }

@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use support::plan;
 use support::rewrite::{go_on, is_stopped, outcomes, recover, rewrite};
+use support::{holder, plan};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 8 * MIB;
@@ -151,6 +151,33 @@ fn loop_a_thin_disk_that_is_full_loses_nothing() {
         thin.mount();
         assert!(fs::read(&path).unwrap() == before, "{}", file_system.name);
     }
+}
+
+/// Copies that the disk refused are in the page cache only. There, room is made for the next part, under a
+/// page that somebody has mapped also around it.
+#[test]
+fn loop_copies_that_could_not_be_written_stay_in_memory() {
+    // One page, in the second of the steps that `apply` takes.
+    const MAPPED: &str = "import mmap,os,sys\nfile=open(sys.argv[1],'r+b')\n\
+        os.posix_fadvise(file.fileno(),0,0,os.POSIX_FADV_DONTNEED)\n\
+        all=mmap.mmap(file.fileno(),0)\nall.madvise(mmap.MADV_RANDOM)\n\
+        print(all[300<<10]>=0 and '.',flush=True)\nsys.stdin.read()";
+    let thin = Thin::new(&EXT4);
+    let path = thin.point.join("file");
+    interleaved(&path, MIB, &[4096], true).unwrap();
+    only_free_space_is_missing(&thin);
+    let plan_file = thin.pool.scratch().join("plan.json");
+    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    let mapped = holder(&path, MAPPED);
+    let filler = thin.fill();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    let done = finish(command.args(["apply", "--force", "--rate", "max"]).arg(&plan_file));
+    assert!(done.stdout.contains("what had moved is back where it was"), "{done:?}");
+    fs::remove_file(filler).unwrap();
+    drop(mapped);
+    thin.unmount();
+    thin.mount();
+    assert!(is_intact(&path, MIB).unwrap(), "{done:?}");
 }
 
 /// The page cache has a range that the disk refused, and goes on showing it: `recover` asks the

@@ -212,6 +212,12 @@ impl Copying {
         self.unwritable.get_or_insert(skip).clone()
     }
 
+    /// # Errors
+    /// The donor could not be written.
+    fn is_sound(&self) -> Result<(), Skip> {
+        self.unwritable.clone().map_or(Ok(()), Err)
+    }
+
     fn give_up(&mut self, skip: Skip) -> Result<(), Skip> {
         match (&self.how, skip.reason) {
             (TakeOver::Exchange { or_share: false }, SkipReason::Unsupported) => {
@@ -329,9 +335,7 @@ impl Copying {
         turn: ByteRange,
         done: &mut Relocated,
     ) -> Result<(), Skip> {
-        if let Some(skip) = &self.unwritable {
-            return Err(skip.clone());
-        }
+        self.is_sound()?;
         let (donor, at) = Stage::place(&self.stage, index, turn)?;
         let copied = self.copies.get(index).ok_or_else(nothing_staged)?.end;
         let end = turn.end.min(file.size()?);
@@ -395,9 +399,7 @@ impl Copying {
 
     /// Whether what went wrong may go well at the next call, which has been prepared for.
     fn may_pass(&mut self, skip: Skip) -> Result<(), Skip> {
-        if self.unwritable.is_some() {
-            return Err(skip);
-        }
+        self.is_sound()?;
         // Failed: a range that the file's new end has just cut is invalid to the kernel.
         let passes = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
         let in_vain = skip.reason != SkipReason::Busy || self.failed + 1 >= EXCHANGES;

@@ -9,8 +9,8 @@
 //!    held until the last exchange of what was copied under it, or until somebody waits for the
 //!    file; then it is given back at once, between two turns, and the sample with it.
 //! 2. `XFS_IOC_START_COMMIT` notes the times of the file.
-//! 3. A tick passes. Who changes anything by its name, for which no lease is asked, leaves other times,
-//!    also where they are coarse.
+//! 3. A tick passes. Who changes anything by its name later, for which no lease is asked, leaves other
+//!    times, also where they are coarse: on Linux 6.12. Since 6.13 the sample itself sees to that.
 //!
 //! And as a second lock on the same door, should a lease not mean what it says:
 //!
@@ -22,7 +22,7 @@
 //! What is read now is all that was ever written.
 //!
 //! Exchanging counts as writing to the file: it takes away what makes a program privileged. Which
-//! files have that is looked at after (2), for whoever adds it later sets the times, too.
+//! files have that is looked at after (3): whoever adds it later leaves other times.
 
 use super::copying::TICK;
 use super::errno::skip_of;
@@ -84,11 +84,11 @@ pub(super) fn sample(
     loop {
         let sample = xfs::start_commit(&file.fd).map_err(skip_of)?;
         reached(Point::Sampled);
+        std::thread::sleep(TICK);
         if let Some(what) = would_lose(file)? {
             let why = format!("an exchange would take {what} away from it");
             return Err(Skip::new(SkipReason::Unsupported, why));
         }
-        std::thread::sleep(TICK);
         let started = Instant::now();
         let quiet = xfs::would_commit(&file.fd, start, &donor, at, file.block, sample);
         *held = started.elapsed().max(*held);
