@@ -15,6 +15,7 @@ use crate::rewrite::place::{Holder, Piece, is_on_device, lease, mtime, put, set_
 use crate::rewrite::record::{LONGEST_RANGE, Record, VERSION};
 use fragmend_layout::{ByteRange, ExtentKind, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
+use fragmend_sys::cache;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::handle::{self, Handle};
 use fragmend_sys::inode;
@@ -24,6 +25,7 @@ use fragmend_sys::signals::Undisturbed;
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -279,9 +281,21 @@ fn holds(file: &OpenFile, record: &Record, data: &[u8], back: &mut [u8]) -> Resu
     if read < data.len() || now != data { changed() } else { Ok(()) }
 }
 
+fn in_use(e: io::Error) -> Skip {
+    match e.kind() {
+        io::ErrorKind::ResourceBusy => {
+            Skip::new(SkipReason::Busy, "its pages are in use elsewhere")
+        }
+        _ => skip_of(e),
+    }
+}
+
 /// Whether the range is data of this file alone, and the file what was copied.
 fn unchanged(file: &OpenFile, draft: &Draft, room: &mut Room) -> Result<(), Skip> {
     let record = draft.record();
+    // A hole cuts what of the page cache reaches into it by writing zeroes there; with the lease nobody
+    // has the file open, but a pipe or a socket may still have pages of it on their way.
+    cache::forget(&file.fd, record.range.start..record.range.end).map_err(in_use)?;
     holds(file, record, draft.data(), &mut room.back)?;
     // A punch may reach to the end of the page that the file ends in.
     let page = rustix::param::page_size() as u64;
