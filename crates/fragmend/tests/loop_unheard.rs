@@ -39,7 +39,7 @@ fn loop_messages_that_cannot_be_written_change_nothing() {
     let full = || File::options().write(true).open("/dev/full").unwrap();
     let code = |args: &[&str]| {
         let mut command = Command::new(FRAGMEND);
-        finish(command.args(args).stdout(Stdio::null()).stderr(full())).status.code()
+        command.args(args).stdout(Stdio::null()).stderr(full()).status().unwrap().code()
     };
     assert_eq!(code(&["scan", "/nowhere"]), Some(4));
     assert_eq!(code(&["recover", "/proc"]), Some(8));
