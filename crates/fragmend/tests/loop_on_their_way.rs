@@ -8,7 +8,9 @@ mod support;
 use fragmend_apply::{Choice, Options, Rate};
 use fragmend_layout::SkipReason;
 use fragmend_plan::{Plan, Policy};
-use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP};
+use fragmend_testbed::file_system::{
+    BTRFS, EXT4, EXT4_1K, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP,
+};
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::Running;
@@ -57,7 +59,8 @@ fn plan_of(path: &Path, part: bool) -> Plan {
     let mut plan = plan(&[path], Policy::WholeFile);
     if part {
         let range = &mut plan.files[0].ranges[0];
-        (range.offset, range.length) = RANGE;
+        let odd = plan.devices[0].block_bytes % BLOCK;
+        (range.offset, range.length) = (RANGE.0 + odd, RANGE.1);
         plan.files[0].ranges.truncate(1);
     }
     plan
@@ -106,6 +109,8 @@ fn loop_this_test_can_see() {
 fn loop_what_is_on_its_way_arrives_beside_a_rewrite() {
     arrives(&EXT4, Choice::Rewrite { journal: None });
     arrives(&XFS, Choice::Rewrite { journal: None });
+    // Where a range ends inside a page.
+    arrives(&EXT4_1K, Choice::Rewrite { journal: None });
 }
 
 #[test]

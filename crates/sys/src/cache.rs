@@ -51,7 +51,7 @@ pub fn forget(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
 /// No folio of the page cache is larger (a PMD's worth), in pages.
 const LARGEST_FOLIO: u64 = 512;
 
-/// Sees that no folio of the page cache reaches across `at` (bytes, a page's beginning). Where a hole is
+/// Sees that no folio of the page cache reaches across `at` (bytes). Where a hole is
 /// punched, or other space taken over, up to there, the kernel would cut such a one by writing zeroes
 /// into it, also while somebody still has it: a pipe or a socket that it is on its way through.
 ///
@@ -59,6 +59,10 @@ const LARGEST_FOLIO: u64 = 512;
 /// `ResourceBusy` where one may: it is held, dirty, or mapped.
 pub fn part(file: impl AsFd, at: u64) -> io::Result<()> {
     let page = rustix::param::page_size() as u64;
+    let first = at / page * page;
+    if first < at {
+        return forget(file, first..first + page);
+    }
     let around = |pages: u64| at.saturating_sub(pages * page)..at + pages * page;
     // Who has both pages may have them on one folio.
     let apart = || -> io::Result<bool> {
