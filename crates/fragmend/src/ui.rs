@@ -7,7 +7,8 @@ use crate::cli::Global;
 use crate::terminal::{Flavour, Safe};
 use fragmend_layout::printable;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::io::{self, IsTerminal};
+use std::fmt;
+use std::io::{self, IsTerminal, Write};
 
 /// How to talk, decided once from the command line and the terminal.
 pub struct Ui {
@@ -46,13 +47,13 @@ impl Ui {
     /// holds.
     pub fn note(&self, line: impl std::fmt::Display) {
         if !self.quiet && !self.json {
-            eprintln!("{}", printable(&line.to_string()));
+            say(format_args!("{}", printable(&line.to_string())));
         }
     }
 
     /// A line that must be seen even with `--quiet`.
     pub fn warn(&self, line: impl std::fmt::Display) {
-        eprintln!("fragmend: warning: {}", one_line(&line.to_string()));
+        say(format_args!("fragmend: warning: {}", one_line(&line.to_string())));
     }
 
     /// An error and its causes in one line.
@@ -62,8 +63,14 @@ impl Ui {
         let limit = |e: &io::Error| e.kind() == io::ErrorKind::FileTooLarge;
         let is_limit = error.chain().any(|c| c.downcast_ref::<io::Error>().is_some_and(limit));
         let remedy = if is_limit { "; files are limited here (ulimit -f), raise that" } else { "" };
-        eprintln!("fragmend: {what}{}{remedy}", one_line(&format!("{error:#}")));
+        say(format_args!("fragmend: {what}{}{remedy}", one_line(&format!("{error:#}"))));
     }
+}
+
+/// A line on standard error. Where that is full, or nobody reads it, there is nobody to tell: no reason
+/// to end, as `eprintln!` does.
+fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// Folds line breaks, so that an error stays one line whatever a path or a parser puts in it.

@@ -17,6 +17,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use support::conformance::kinds;
 use support::records::{encoded, make_journal, names, record_of};
 use support::rewrite::{outcomes, recover};
@@ -298,7 +299,7 @@ fn loop_records_of_nothing_take_no_time() {
         file.write_all_at(&record.encode(), 0).unwrap();
         file.set_len(record.data_start() + LONG).unwrap();
     }
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let (told, code) = recover(&[&image.path()]);
     assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
     assert_eq!((outcomes(&told), code), (vec!["foreign".to_owned(); 300], 1));
@@ -322,4 +323,32 @@ fn loop_records_of_no_use_are_read_up_to_a_limit() {
     let found = outcomes(&told);
     let left = found.iter().filter(|outcome| *outcome == "unreachable").count();
     assert_eq!((found.len(), left, code), (20, 3, 5), "{told}");
+}
+
+/// Any number of names, and each would take a while for itself.
+#[test]
+fn loop_any_number_of_forged_names_takes_seconds() {
+    const MANY: u32 = 12_000;
+    let image = Image::ext4(320 << 20);
+    let path = victim(&image, "file");
+    let journal = make_journal(&image);
+    let copy = journal.join("0.part");
+    fs::write(&copy, "").unwrap();
+    (1..MANY).for_each(|n| fs::hard_link(&copy, journal.join(format!("{n}.part"))).unwrap());
+    let mut record = record_of(&image, &path, ByteRange { start: 0, end: 4096 }, &[]);
+    record.generation ^= 1;
+    for n in 0..MANY {
+        let name = journal.join(format!("{n}.record"));
+        fs::write(&name, record.encode()).unwrap();
+        fs::set_permissions(name, Permissions::from_mode(0o600)).unwrap();
+    }
+    image.sync();
+    let started = Instant::now();
+    let (told, code) = recover(&[&image.path()]);
+    let took = started.elapsed();
+    let found = outcomes(&told);
+    let of = |wanted: &str| found.iter().filter(|outcome| *outcome == wanted).count() as u32;
+    assert_eq!((of("never_begun"), of("set_aside") + of("unreachable"), code), (MANY, MANY, 5));
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert!(of("set_aside") < 2000, "{}", of("set_aside"));
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::FileExt;
 
 /// Starts writing the dirty pages of `range` (bytes) without waiting for them
 /// (`sync_file_range(2)`, `SYNC_FILE_RANGE_WRITE`). No metadata, no journal commit.
@@ -45,6 +46,78 @@ pub fn forget(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     }
     let why = "its pages stay in memory, so the disk cannot be asked";
     Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
+}
+
+/// No folio of the page cache is larger (a PMD's worth), in pages.
+const LARGEST_FOLIO: u64 = 512;
+
+/// Sees that no folio of the page cache reaches across `at` (bytes). Where a hole is
+/// punched, or other space taken over, up to there, the kernel would cut such a one by writing zeroes
+/// into it, also while somebody still has it: a pipe or a socket that it is on its way through.
+///
+/// # Errors
+/// `ResourceBusy` where one may: it is held, dirty, or mapped.
+pub fn part(file: impl AsFd, at: u64) -> io::Result<()> {
+    let page = rustix::param::page_size() as u64;
+    let first = at / page * page;
+    if first < at {
+        return forget(file, first..first + page);
+    }
+    let around = |pages: u64| at.saturating_sub(pages * page)..at + pages * page;
+    // Who has both pages may have them on one folio.
+    let apart = || -> io::Result<bool> {
+        let sides = [around(1).start..at, at..around(1).end];
+        let there = |side: Range<u64>| match cached_pages(&file, side.clone()) {
+            Err(_) => mapped_pages(&file, side),
+            told => told,
+        };
+        Ok(at == 0 || there(sides[0].clone())? == 0 || there(sides[1].clone())? == 0)
+    };
+    if apart()? || begins_folio(&file, at) == Some(true) {
+        return Ok(());
+    }
+    write_and_wait(&file, around(1))?;
+    // A folio goes as a whole or not at all, and as little as can be with it.
+    for pages in [1, 16, 64, LARGEST_FOLIO] {
+        let Range { start, end } = around(pages);
+        let whole = pages * page;
+        drop_clean(&file, start / whole * whole..end.next_multiple_of(whole))?;
+        if apart()? {
+            return Ok(());
+        }
+    }
+    let why = "its pages are in use elsewhere, and would be cut";
+    Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
+}
+
+/// Whether the page at `at` is the first of its folio; `None` where the kernel does not say, as to all but
+/// root.
+fn begins_folio(file: impl AsFd, at: u64) -> Option<bool> {
+    const PRESENT: u64 = 1 << 63;
+    const NUMBER: u64 = (1 << 55) - 1;
+    const COMPOUND_TAIL: u64 = 1 << 16; // include/uapi/linux/kernel-page-flags.h
+    let page = rustix::param::page_size();
+    let (fd, none) = (file.as_fd().as_raw_fd(), std::ptr::null_mut());
+    // SAFETY: the kernel chooses the place, so no memory of ours is touched, and nobody accesses it.
+    let mapped =
+        unsafe { libc::mmap(none, page, libc::PROT_READ, libc::MAP_SHARED, fd, at as i64) };
+    if mapped == libc::MAP_FAILED {
+        return None;
+    }
+    // Unlike an access, no signal where the file ends before it now.
+    // SAFETY: what was just mapped; nothing is changed.
+    let there = unsafe { libc::madvise(mapped, page, libc::MADV_POPULATE_READ) } == 0;
+    let entry = |of: &str, index: u64| -> Option<u64> {
+        let mut bytes = [0; 8];
+        std::fs::File::open(of).ok()?.read_exact_at(&mut bytes, index * 8).ok()?;
+        Some(u64::from_ne_bytes(bytes))
+    };
+    let frame = || entry("/proc/self/pagemap", mapped as u64 / page as u64);
+    let number = frame().filter(|f| there && f & PRESENT != 0).map(|f| f & NUMBER);
+    let flags = number.filter(|n| *n != 0).and_then(|n| entry("/proc/kpageflags", n));
+    // SAFETY: exactly what was mapped, and nobody has a reference into it.
+    unsafe { libc::munmap(mapped, page) };
+    flags.map(|flags| flags & COMPOUND_TAIL == 0)
 }
 
 fn sync_range(file: impl AsFd, range: Range<u64>, flags: u32) -> io::Result<()> {
@@ -137,7 +210,6 @@ fn mapped_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::FileExt;
 
     #[test]
     fn pages_are_there_until_they_are_dropped() {

@@ -25,6 +25,7 @@
 //! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
 //! | [`cache`] | writing back and dropping page cache |
 //! | [`mapping`] | reading and storing to a file through a shared mapping, for tests (`mmap(2)`) |
+//! | [`memory`] | how much memory can still be had (`getrlimit(2)`, cgroups) |
 //! | [`process`] | this process's own I/O account, priority and pressure |
 //! | [`users`] | user names (`getpwnam_r`) |
 //! | [`output`] | files written whole or not at all, through nobody's links |
@@ -52,6 +53,7 @@ pub mod input;
 pub mod kind;
 pub mod lease;
 pub mod mapping;
+pub mod memory;
 pub mod mounts;
 pub mod move_ext;
 pub mod output;

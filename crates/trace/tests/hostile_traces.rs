@@ -115,6 +115,22 @@ fn more_rows_than_bytes_are_refused() {
     refused("262,144 paths of 16,000 bytes", &files.make(), "more memory than");
 }
 
+/// Within the bounds of its length, and yet more than this process may have.
+#[test]
+fn what_takes_more_than_there_is_is_refused() {
+    const LONG: usize = 38 << 20;
+    for (groups, one_file) in [(60, true), (90, true), (6, false)] {
+        let mut long = Forgery::new(262_144);
+        long.columns.insert(column::TIME, vec![data(vec![0; LONG], 262_144, Encoding::PLAIN)]);
+        if !one_file {
+            let inodes = (0..262_144u64).flat_map(u64::to_le_bytes).collect();
+            long.columns.insert(column::INODE, vec![data(inodes, 262_144, Encoding::PLAIN)]);
+        }
+        long.groups = groups;
+        refused(&format!("{groups} row groups in 38 MiB"), &long.make(), "than there is");
+    }
+}
+
 #[test]
 fn footers_that_lie_are_refused() {
     // A schema of groups in groups: 1: i32 version, 2: list of structures {4: "a", 5: 1 child}.

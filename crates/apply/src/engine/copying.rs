@@ -348,6 +348,7 @@ impl Copying {
         }
         let length = end - turn.start;
         let sampled = self.sampled.as_ref().filter(|s| self.exchanges() && s.of == index);
+        uncut(file, ByteRange::at(turn.start, length))?;
         if sampled.is_none() {
             let place = ByteRange::at(at, length);
             let held =
@@ -444,6 +445,19 @@ fn all_data(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
         data if data + bytes(|e| e.kind == ExtentKind::Delayed) == turn.len() => Err(changed()),
         _ => Err(Skip::new(SkipReason::LayoutChanged, "part of the range holds no data now")),
     }
+}
+
+/// Sees that the kernel cuts no page in two that somebody else may still read: XFS drops a turn's pages by
+/// whole folios, and writes zeroes into what it takes of one that goes on beyond. What is read into the
+/// turn afterwards, for the comparison, are single pages.
+pub(super) fn uncut(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
+    let page = rustix::param::page_size() as u64;
+    let (start, end) = (turn.start / page * page, turn.end.next_multiple_of(page));
+    let parted = cache::part(&file.fd, end).and_then(|()| cache::part(&file.fd, start));
+    parted.map_err(|e| match e.kind() {
+        io::ErrorKind::ResourceBusy => Skip::new(SkipReason::Busy, e.to_string()),
+        _ => skip_of(e),
+    })
 }
 
 fn changed() -> Skip {

@@ -24,7 +24,7 @@
 //! Exchanging counts as writing to the file: it takes away what makes a program privileged. Which
 //! files have that is looked at after (3): whoever adds it later leaves other times.
 
-use super::copying::TICK;
+use super::copying::{TICK, uncut};
 use super::errno::skip_of;
 use super::hold::{self, alone, is_open_elsewhere};
 use super::mounted::OpenFile;
@@ -89,6 +89,8 @@ pub(super) fn sample(
             let why = format!("an exchange would take {what} away from it");
             return Err(Skip::new(SkipReason::Unsupported, why));
         }
+        // A dry run drops pages, too.
+        uncut(file, ByteRange::at(start, file.block))?;
         let started = Instant::now();
         let quiet = xfs::would_commit(&file.fd, start, &donor, at, file.block, sample);
         *held = started.elapsed().max(*held);

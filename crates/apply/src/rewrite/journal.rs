@@ -159,6 +159,21 @@ impl Journal {
         Ok(names)
     }
 
+    /// Removes copies that never became records, all of them for good at once: whoever hands over a disk can put
+    /// any number of them there.
+    ///
+    /// # Errors
+    /// When one cannot be removed, or that is not known to be durable.
+    pub fn remove_drafts(&self, drafts: &[OsString]) -> io::Result<()> {
+        if drafts.is_empty() {
+            return Ok(());
+        }
+        for name in drafts {
+            rustix::fs::unlinkat(&self.dir, name, AtFlags::empty())?;
+        }
+        Ok(rustix::fs::fsync(&self.dir)?)
+    }
+
     /// The records.
     ///
     /// # Errors

@@ -122,6 +122,8 @@ impl Options {
 /// So many bytes of records that come to nothing are read of one journal: a rewrite leaves one
 /// record, of at most 64 MiB, but whoever hands over a disk can put any number of them there.
 const MOST_IN_VAIN: u64 = 1 << 30;
+/// As many as each record counts for, whatever comes of it: looking at one, and removing it for good, takes time.
+const LEAST_IN_VAIN: u64 = 1 << 20;
 
 /// Recovers everything in one journal.
 ///
@@ -139,10 +141,10 @@ pub fn recover(
     signals::no_end_by_file_size().map_err(io)?;
     let (drafts, records) = (journal.drafts().map_err(io)?, journal.records().map_err(io)?);
     let home = Home::of(&journal, serves)?;
+    let removed = if options.dry_run { Ok(()) } else { journal.remove_drafts(&drafts) };
     for name in drafts {
         let unknown = blank(&journal, &name, None, Path::new(""));
-        let removed = if options.dry_run { Ok(()) } else { journal.remove(&name) };
-        tell(match removed {
+        tell(match &removed {
             Ok(()) => unknown.ended(Outcome::NeverBegun, "its file was not touched"),
             Err(e) => unknown.ended(Outcome::Failed, e.to_string()),
         });
@@ -150,15 +152,13 @@ pub fn recover(
     let mut in_vain = 0;
     for name in records {
         if in_vain > MOST_IN_VAIN {
-            let what = "not looked at: too many before it were of no use; remove those, then recover again";
+            let what = "not looked at: too many lie before it; remove those that are of no use, then recover again";
             let unknown = blank(&journal, &name, None, Path::new(""));
             tell(unknown.ended(Outcome::Unreachable, what));
             continue;
         }
         let told = one(&journal, &name, home.as_ref(), options);
-        if told.outcome.at_risk() {
-            in_vain += told.length;
-        }
+        in_vain += if told.outcome.at_risk() { told.length } else { 0 }.max(LEAST_IN_VAIN);
         tell(told);
     }
     Ok(())

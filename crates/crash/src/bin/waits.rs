@@ -30,6 +30,7 @@ struct Cli {
     #[command(subcommand)]
     load: Option<Load>,
     /// Only these engines
+    #[arg(value_parser = engine)]
     engines: Vec<String>,
 }
 
@@ -37,13 +38,21 @@ struct Cli {
 enum Load {
     /// Reads blocks at random, until its input ends, and prints the longest wait
     #[command(hide = true)]
-    Read { file: PathBuf },
+    Read { file: PathBuf, pause_ms: u64 },
     /// Writes blocks at random, with what they hold, and prints the longest wait
     #[command(hide = true)]
-    Write { file: PathBuf },
+    Write { file: PathBuf, pause_ms: u64 },
     /// The same, and syncs each
     #[command(hide = true)]
-    Sync { file: PathBuf },
+    Sync { file: PathBuf, pause_ms: u64 },
+}
+
+fn engine(name: &str) -> Result<String, String> {
+    let names: Vec<&str> = ENGINES.iter().map(|(name, ..)| *name).collect();
+    match names.contains(&name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!("one of: {}", names.join("; "))),
+    }
 }
 
 /// Their verbs, each with a file of its own name.
@@ -97,9 +106,9 @@ const CTRL_C: f64 = 1.0;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match &cli.load {
-        Some(Load::Read { file }) => return load(file, false, false),
-        Some(Load::Write { file }) => return load(file, true, false),
-        Some(Load::Sync { file }) => return load(file, true, true),
+        Some(Load::Read { file, pause_ms }) => return load(file, *pause_ms, false, false),
+        Some(Load::Write { file, pause_ms }) => return load(file, *pause_ms, true, false),
+        Some(Load::Sync { file, pause_ms }) => return load(file, *pause_ms, true, true),
         None => {}
     }
     if let Err(why) = tools::require(&["losetup", "mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"]) {
@@ -175,6 +184,9 @@ impl Waited {
                 format!("{verb} waited {:.0} ms longer than alone", (beside - alone) * 1e3)
             });
         let mut beyond: Vec<String> = longer.collect();
+        if self.moved_bytes == 0 {
+            beyond.push("nothing was moved, so nobody can have waited".to_owned());
+        }
         let idle = !conditions.drops && !conditions.memory && !conditions.slow;
         if idle && self.step > STEP {
             beyond.push(format!("a step took {:.0} ms", self.step * 1e3));
@@ -211,7 +223,9 @@ fn measure(file_system: &'static FileSystem, options: &[&str], conditions: Condi
     for file in &files {
         drop_pages(&File::open(file).expect("a file"));
     }
-    let others = || [0, 1, 2].map(|n: usize| Other::start(OTHERS[n], &files[n], cgroup));
+    // A file that somebody opens while it is looked at is not rewritten.
+    let pause_ms = if options.is_empty() { 1 } else { 250 };
+    let others = || [0, 1, 2].map(|n| Other::start(OTHERS[n], &files[n], pause_ms, cgroup));
     let over = AtomicBool::new(false);
     let mover = std::sync::Mutex::new(None::<u32>);
     std::thread::scope(|scope| {
@@ -284,10 +298,10 @@ fn inside(cgroup: Option<&Cgroup>, program: &Path) -> Command {
 struct Other(Running);
 
 impl Other {
-    fn start(verb: &str, file: &Path, cgroup: Option<&Cgroup>) -> Self {
+    fn start(verb: &str, file: &Path, pause_ms: u64, cgroup: Option<&Cgroup>) -> Self {
         let this = std::env::current_exe().expect("this program");
         let mut command = inside(cgroup, &this);
-        command.arg(verb).arg(file);
+        command.arg(verb).arg(file).arg(pause_ms.to_string());
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         Self(Running::start(&mut command))
     }
@@ -300,7 +314,7 @@ impl Other {
 }
 
 /// Opens the file for each request, for some engines want it closed at one instant.
-fn load(path: &Path, writes: bool, syncs: bool) -> ExitCode {
+fn load(path: &Path, pause_ms: u64, writes: bool, syncs: bool) -> ExitCode {
     let over = AtomicBool::new(false);
     let longest = std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -331,7 +345,7 @@ fn load(path: &Path, writes: bool, syncs: bool) -> ExitCode {
             }
             drop(file);
             longest = longest.max(started.elapsed());
-            std::thread::sleep(Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(pause_ms));
         }
         longest
     });

@@ -2,7 +2,7 @@
 
 use super::Sharing;
 use crate::exit::{Exit, Usage};
-use crate::ui::Ui;
+use crate::ui::{Ui, is_broken_pipe};
 use crate::{interrupt, size};
 use fragmend_apply::{Choice, Event, Options, Outcome, Rate, Summary};
 use fragmend_layout::{SkipReason, printable, shell_word};
@@ -129,7 +129,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 /// Applies a plan with progress, events and a closing table.
 ///
 /// # Errors
-/// Before anything was touched: a file system that cannot be mended. Or: our output went away.
+/// Before anything was touched: a file system that cannot be mended. Or: our output cannot be written.
 pub fn carry_out(plan: &dyn PlanSource, options: &Options, ui: &Ui) -> anyhow::Result<Summary> {
     let stop = interrupt::install()?;
     let bar = ui.progress(
@@ -151,8 +151,9 @@ pub fn carry_out(plan: &dyn PlanSource, options: &Options, ui: &Ui) -> anyhow::R
         ui.warn("a range could not be written back; its bytes are safe: run fragmend recover");
     }
     match broken {
-        Some(error) => Err(error),
-        None => Ok(summary),
+        // Who reads no further is told by the exit code.
+        Some(error) if !is_broken_pipe(&error) => Err(error),
+        _ => Ok(summary),
     }
 }
 

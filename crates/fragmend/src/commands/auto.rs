@@ -3,15 +3,17 @@
 use super::{Sharing, apply, plan};
 use crate::exit::{Exit, Usage};
 use crate::interrupt;
-use crate::ui::Ui;
+use crate::ui::{Ui, is_broken_pipe};
 use anyhow::Context;
 use fragmend_report::{Unit, human};
+use fragmend_sys::signals::Waiting;
 use fragmend_sys::{directory, mounts};
 use fragmend_trace::Filter;
 use fragmend_trace::record::{Options as RecordOptions, record};
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
 /// Options of `fragmend auto`.
@@ -42,6 +44,9 @@ pub struct Args {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 }
+
+/// How often somebody who is asked may ask for the end instead.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs the verb.
 pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
@@ -88,10 +93,19 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
 
     let settings = args.choice.settings(args.sharing);
+    let make = |trace| {
+        // Nothing is half done: who asks for the end in the middle of a long walk gets it.
+        let _waits = Waiting::begin();
+        plan::make(Some(trace), &args.paths, &settings, ui)
+    };
     let trace = read()?;
     plan::warn(&trace, ui);
-    let planned = plan::make(Some(trace), &args.paths, &settings, ui)?;
-    plan::show(&planned, plan_file.as_deref(), 10, ui)?;
+    let planned = make(trace)?;
+    match plan::show(&planned, plan_file.as_deref(), 10, ui) {
+        // Whoever was to see it has gone.
+        Err(e) if is_broken_pipe(&e) => return Ok(Exit::INCOMPLETE),
+        shown => shown?,
+    }
     if let Some(file) = &plan_file {
         planned.write(file)?;
     }
@@ -106,14 +120,19 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         ui.note("nothing was moved (--dry-run)");
         return Ok(Exit::IMPROVABLE);
     }
-    if !args.yes && !ask(&planned.summary)? {
+    let stopped = || stop.load(Ordering::Relaxed);
+    if !args.yes && !stopped() && !ask(&planned.summary, stopped)? && !stopped() {
         ui.note("nothing was moved");
         return Ok(Exit::IMPROVABLE);
+    }
+    if stopped() {
+        ui.note("stopped; nothing was moved");
+        return Ok(Exit::INCOMPLETE);
     }
 
     let summary = apply::carry_out(&planned, &args.pace.options(args.sharing, false)?, ui)?;
     // The same accesses on the layout as it is now: not a promise any more.
-    let after = plan::make(Some(read()?), &args.paths, &settings, ui)?;
+    let after = make(read()?)?;
     ui.note(format!(
         "the same accesses cost {} requests before, {} on the layout as it is now ({} were predicted)",
         planned.summary.requests_before, after.summary.requests_before, planned.summary.requests_after,
@@ -124,15 +143,28 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     Ok(apply::exit_of(&summary))
 }
 
-fn ask(summary: &fragmend_plan::Summary) -> anyhow::Result<bool> {
+/// Whether the answer is yes; no longer waited for once it is `stopped`.
+fn ask(summary: &fragmend_plan::Summary, stopped: impl Fn() -> bool) -> anyhow::Result<bool> {
     let bytes = human(summary.bytes_to_move as f64, Unit::Bytes);
     let cost = match summary.space_cost_bytes {
         0 => String::new(),
         cost => format!(", which takes {} of space", human(cost as f64, Unit::Bytes)),
     };
-    eprint!("Move {bytes} in {} ranges{cost}? [y/N] ", summary.ranges);
-    std::io::stderr().flush()?;
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    let mut asked = std::io::stderr();
+    write!(asked, "Move {bytes} in {} ranges{cost}? [y/N] ", summary.ranges)?;
+    asked.flush()?;
+    let (tell, told) = channel();
+    // Ends with the process, where nobody answers.
+    std::thread::spawn(move || {
+        let mut answer = String::new();
+        let read = std::io::stdin().lock().read_line(&mut answer).map(|_| answer);
+        tell.send(read)
+    });
+    loop {
+        match told.recv_timeout(LOOK) {
+            Ok(answer) => return Ok(matches!(answer?.trim(), "y" | "Y" | "yes")),
+            Err(RecvTimeoutError::Timeout) if !stopped() => {}
+            Err(_) => return Ok(false),
+        }
+    }
 }

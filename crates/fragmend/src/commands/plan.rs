@@ -2,7 +2,7 @@
 
 use super::{Sharing, record};
 use crate::exit::{Exit, Usage};
-use crate::ui::Ui;
+use crate::ui::{Ui, is_broken_pipe};
 use crate::{gather, size};
 use anyhow::Context;
 use fragmend_apply::engine;
@@ -126,7 +126,11 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
     // A plan on standard output is the result, and nothing may come between.
     if !args.output.as_deref().is_some_and(output::is_stdout) {
-        show(&plan, args.output.as_deref(), args.top, ui)?;
+        match show(&plan, args.output.as_deref(), args.top, ui) {
+            // The plan is there, and the exit code says the rest.
+            Err(e) if is_broken_pipe(&e) => {}
+            shown => shown?,
+        }
     }
     match &args.output {
         Some(output) if plan.summary.ranges > 0 && !output::is_stdout(output) => {

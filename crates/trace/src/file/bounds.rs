@@ -8,13 +8,15 @@
 //! - [`footer`] walks the footer first: few columns, and no more row groups than there is data;
 //! - [`pages`] walks the page headers of each column that will be read: only encodings that the
 //!   writer uses, no more values than rows, no page that could not have been so long before it was compressed;
-//! - [`Budget`] holds what comes out, accesses, files and paths, in proportion to the file.
+//! - [`Budget`] holds what comes out, accesses, files and paths, in proportion to the file, and to what
+//!   memory there is.
 //!
 //! What the writer makes lies far within all of these: `tests/hostile_traces.rs` holds both sides.
 
 use super::schema::ROW_GROUP_ROWS;
 use super::source::Source;
 use super::thrift::Walk;
+use fragmend_sys::memory;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -184,28 +186,49 @@ fn page(bytes: &[u8]) -> Option<PageHead> {
     })
 }
 
-/// What may come out of a file, all threads together.
+/// What may come out of a file, all threads together: in proportion to its length, and no more than there
+/// is room for.
 pub(super) struct Budget {
-    left: AtomicU64,
+    proportion: AtomicU64,
+    room: AtomicU64,
 }
 
-/// Memory for what every file may hold, and for each byte that it has. A recorded row takes more than a
-/// byte of the file, becomes an access of 32, and a file's first one some 400 more.
+/// Memory for what every file may hold, and for each byte that it has. A recording has some bytes for each
+/// row, and ten and more for each file.
 const ALWAYS: u64 = 128 << 20;
 const PER_BYTE: u64 = 64;
+/// An access counts so often there: a row that is not quite like the one before takes a byte and a half.
+const ACCESS_WEIGHT: u64 = 4;
+/// And so often of the room: while the row groups are joined, most are there twice.
+const ACCESS_TIMES: u64 = 2;
+/// Memory for decoding a row group.
+const DECODING: u64 = 30 << 20;
 
 impl Budget {
-    pub(super) fn of(source: &Source) -> Self {
-        let left = source.len().saturating_mul(PER_BYTE).saturating_add(ALWAYS);
-        Self { left: AtomicU64::new(left) }
+    /// For a file of so many row groups.
+    pub(super) fn of(source: &Source, groups: usize) -> Self {
+        let proportion = source.len().saturating_mul(PER_BYTE).saturating_add(ALWAYS);
+        let at_a_time = rayon::current_num_threads().min(groups) as u64;
+        // As much again for the plan that is made of it.
+        let room = memory::room().saturating_sub(DECODING * at_a_time) / 2;
+        Self { proportion: proportion.into(), room: room.into() }
     }
 
-    /// Takes so many bytes off.
-    pub(super) fn charge(&self, bytes: usize) -> Result<(), Reason> {
-        let take = |left: u64| left.checked_sub(bytes as u64);
-        match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
-            Ok(_) => Ok(()),
-            Err(_) => Err("it would take more memory than a recording of its length".into()),
+    /// Takes so many bytes of accesses off, and of all else.
+    pub(super) fn charge(&self, accesses: usize, other: usize) -> Result<(), Reason> {
+        let (accesses, other) = (accesses as u64, other as u64);
+        let take = |from: &AtomicU64, times: u64| {
+            let less = |left: u64| left.checked_sub(accesses * times + other);
+            from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+        };
+        match () {
+            () if !take(&self.proportion, ACCESS_WEIGHT) => {
+                Err("it would take more memory than a recording of its length".into())
+            }
+            () if !take(&self.room, ACCESS_TIMES) => {
+                Err("it would take more memory than there is".into())
+            }
+            () => Ok(()),
         }
     }
 }

@@ -80,7 +80,7 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
     {
         return Err(corrupt(path, "its data do not match their checksum".into()));
     }
-    let budget = Budget::of(&source);
+    let budget = Budget::of(&source, reader.num_row_groups());
     let groups = (0..reader.num_row_groups())
         .into_par_iter()
         .map(|group| {
@@ -238,7 +238,7 @@ fn read_group(
         .collect();
     let kept = ids.iter().zip(&keep_file).filter(|(_, keep)| **keep);
     let accesses: usize = kept.map(|((.., rows), _)| rows).sum();
-    budget.charge(accesses * size_of::<Access>() + ids.len() * FILE_BYTES)?;
+    budget.charge(accesses * size_of::<Access>(), ids.len() * FILE_BYTES)?;
     let paths = first_paths(group, rows, &ids, budget)?;
     let mut files: Vec<_> = ids
         .iter()
@@ -328,7 +328,7 @@ fn first_paths(
         if length > MAX_TEXT {
             return Err("a path longer than any".into());
         }
-        budget.charge(2 * length)?; // as text, and as a path
+        budget.charge(0, 2 * length)?; // as text, and as a path
         // A copy: the value would keep its whole page.
         paths.push(value.pop().map(|path| ByteArray::from(path.data().to_vec())));
     }

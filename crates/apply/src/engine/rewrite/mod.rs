@@ -165,9 +165,8 @@ impl Shared {
         let journal = Rc::clone(journal.as_ref().expect("made above"));
         self.lies_there(&journal).map_err(|why| Skip::new(SkipReason::Failed, why))?;
         // Nobody else is at work here, so these were left by a process that died.
-        for name in journal.drafts().map_err(skip_of)? {
-            journal.remove(&name).map_err(skip_of)?;
-        }
+        let drafts = journal.drafts().map_err(skip_of)?;
+        journal.remove_drafts(&drafts).map_err(skip_of)?;
         Ok(journal)
     }
 

@@ -15,6 +15,7 @@ use crate::rewrite::place::{Holder, Piece, is_on_device, lease, mtime, put, set_
 use crate::rewrite::record::{LONGEST_RANGE, Record, VERSION};
 use fragmend_layout::{ByteRange, ExtentKind, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
+use fragmend_sys::cache;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::handle::{self, Handle};
 use fragmend_sys::inode;
@@ -24,6 +25,7 @@ use fragmend_sys::signals::Undisturbed;
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -141,7 +143,7 @@ impl Rewriting {
         room: &mut Room,
         lease: &Lease,
     ) -> Result<(), Skip> {
-        unchanged(file, &draft, room)?;
+        unchanged(file, &draft, room, lease)?;
         keeps_its_time(file, draft.record())?;
         reached(Point::Leased);
         let range = draft.record().range;
@@ -171,10 +173,7 @@ impl Rewriting {
             can
         });
         // From here on nobody gets in for as long as others wait, however slow we were until now.
-        let alone = match lease.is_wanted() {
-            true => Err(Skip::new(SkipReason::Busy, "another program opened it")),
-            false => Ok(()),
-        };
+        let alone = unwanted(lease);
         let noted = holder.noting.at_it().map_err(skip_of);
         if let Err(skip) = able.and(noted).and(alone) {
             return discard(sealed, skip);
@@ -182,7 +181,7 @@ impl Rewriting {
         let (block, data) = (file.block as usize, &sealed.data);
         room.open();
         if let Err(e) = fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
-            && holds(file, &sealed.record, data, &mut room.back).is_ok()
+            && holds(file, &sealed.record, data, &mut room.back, || Ok(())).is_ok()
             && rustix::fs::fsync(&file.fd).is_ok()
             && is_on_device(&file.fd, range, data, &mut room.back).is_ok_and(|is| is)
         {
@@ -267,22 +266,61 @@ fn keeps_its_time(file: &OpenFile, record: &Record) -> Result<(), Skip> {
     })
 }
 
-/// Whether the file is what its record says, as far as its size, its time and the range's bytes tell.
-fn holds(file: &OpenFile, record: &Record, data: &[u8], back: &mut [u8]) -> Result<(), Skip> {
+/// Bytes of the file that are compared without a look at who waits: sixteen requests, where each block
+/// lies for itself and none is in memory.
+const COMPARED: usize = 64 << 10;
+
+/// Whether the file is what its record says, as far as its size, its time and the range's bytes tell;
+/// `go_on` is asked between reads.
+fn holds(
+    file: &OpenFile,
+    record: &Record,
+    data: &[u8],
+    back: &mut [u8],
+    go_on: impl Fn() -> Result<(), Skip>,
+) -> Result<(), Skip> {
     let changed = || Err(Skip::new(SkipReason::Busy, "it was written to while it was copied"));
     let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
     if stat.st_size as u64 != record.size || mtime(&file.fd).map_err(skip_of)? != record.mtime {
         return changed();
     }
-    let now = &mut back[..data.len()];
-    let read = read_at(&file.fd, now, record.range.start).map_err(skip_of)?;
-    if read < data.len() || now != data { changed() } else { Ok(()) }
+    for (index, then) in data.chunks(COMPARED).enumerate() {
+        go_on()?;
+        let now = &mut back[..then.len()];
+        let at = record.range.start + (index * COMPARED) as u64;
+        let read = read_at(&file.fd, now, at).map_err(skip_of)?;
+        if read < now.len() || now != then {
+            return changed();
+        }
+    }
+    Ok(())
+}
+
+/// Whether nobody waits for the file.
+fn unwanted(lease: &Lease) -> Result<(), Skip> {
+    match lease.is_wanted() {
+        true => Err(Skip::new(SkipReason::Busy, "another program opened it")),
+        false => Ok(()),
+    }
+}
+
+fn in_use(e: io::Error) -> Skip {
+    match e.kind() {
+        io::ErrorKind::ResourceBusy => {
+            Skip::new(SkipReason::Busy, "its pages are in use elsewhere")
+        }
+        _ => skip_of(e),
+    }
 }
 
 /// Whether the range is data of this file alone, and the file what was copied.
-fn unchanged(file: &OpenFile, draft: &Draft, room: &mut Room) -> Result<(), Skip> {
+fn unchanged(file: &OpenFile, draft: &Draft, room: &mut Room, lease: &Lease) -> Result<(), Skip> {
     let record = draft.record();
-    holds(file, record, draft.data(), &mut room.back)?;
+    // A hole cuts what of the page cache reaches into it by writing zeroes there; with the lease nobody
+    // has the file open, but a pipe or a socket may still have pages of it on their way.
+    cache::part(&file.fd, record.range.start).map_err(in_use)?;
+    cache::part(&file.fd, record.range.end).map_err(in_use)?;
+    holds(file, record, draft.data(), &mut room.back, || unwanted(lease))?;
     // A punch may reach to the end of the page that the file ends in.
     let page = rustix::param::page_size() as u64;
     let wide = ByteRange { end: record.range.end.next_multiple_of(page), ..record.range };

@@ -1,0 +1,75 @@
+//! How much memory this process may still have. What is read may ask for any amount; who asks for more
+//! than there is, is ended and not told.
+
+use rustix::process::{Resource, getrlimit};
+use std::fs::read_to_string;
+use std::path::Path;
+
+/// Bytes that can still be had: of the machine, of the process's limits (`ulimit -v`, `-d`), and of the
+/// cgroups (v2) that it is in; `u64::MAX` where nothing is known.
+pub fn room() -> u64 {
+    let status = read_to_string("/proc/self/status").unwrap_or_default();
+    let limited = |limit, used: &str| {
+        let most = getrlimit(limit).current.unwrap_or(u64::MAX);
+        most.saturating_sub(kib(&status, used).unwrap_or(0))
+    };
+    let machine = read_to_string("/proc/meminfo").ok().and_then(|text| kib(&text, "MemAvailable:"));
+    let group = read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let group = group.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    [
+        limited(Resource::As, "VmSize:"),
+        limited(Resource::Data, "VmData:"),
+        machine.unwrap_or(u64::MAX),
+        of_cgroups(Path::new("/sys/fs/cgroup"), group),
+    ]
+    .into_iter()
+    .min()
+    .unwrap_or(u64::MAX)
+}
+
+/// A figure of a file in `/proc`, in bytes.
+fn kib(text: &str, name: &str) -> Option<u64> {
+    let figure = text.lines().find_map(|line| line.strip_prefix(name))?;
+    figure.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// What the cgroup at `path` and those above it leave.
+fn of_cgroups(top: &Path, path: &str) -> u64 {
+    let figure = |dir: &Path, name: &str| -> Option<u64> {
+        read_to_string(dir.join(name)).ok()?.trim().parse().ok()
+    };
+    let left = |dir: &Path| {
+        let most = figure(dir, "memory.max")?;
+        // The page cache gives way.
+        let stat = read_to_string(dir.join("memory.stat")).unwrap_or_default();
+        let cached = stat.lines().find_map(|line| line.strip_prefix("file ")?.parse().ok());
+        let used = figure(dir, "memory.current")?.saturating_sub(cached.unwrap_or(0));
+        Some(most.saturating_sub(used))
+    };
+    let dir = top.join(path);
+    let up = dir.ancestors().take_while(|dir| dir.starts_with(top));
+    up.filter_map(left).min().unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{create_dir_all, write};
+
+    #[test]
+    fn the_narrowest_limit_counts() {
+        let dir = std::env::temp_dir().join(format!("fragmend-memory-{}", std::process::id()));
+        create_dir_all(dir.join("a/b")).unwrap();
+        assert_eq!(of_cgroups(&dir, "a/b"), u64::MAX);
+        for (group, most, used) in [("a", "5000", "1000"), ("a/b", "max", "900")] {
+            write(dir.join(group).join("memory.max"), most).unwrap();
+            write(dir.join(group).join("memory.current"), used).unwrap();
+        }
+        assert_eq!(of_cgroups(&dir, "a/b"), 4000);
+        write(dir.join("a/memory.stat"), "anon 400\nfile 600\nfile_mapped 7\n").unwrap();
+        assert_eq!(of_cgroups(&dir, "a/b"), 4600);
+        std::fs::remove_dir_all(dir).unwrap();
+        assert_eq!(kib("VmSize:\t  12 kB\n", "VmSize:"), Some(12 << 10));
+        assert!(room() > 0 && room() < u64::MAX);
+    }
+}
