@@ -128,6 +128,37 @@ fn loop_what_is_written_without_times_stays() {
     }
 }
 
+/// The same where whole files are swapped: nobody is kept out while they are copied. Also a byte that went to
+/// a hole, or behind the end of what is asked for.
+#[test]
+fn loop_what_is_written_without_times_is_not_swapped_away() {
+    const HOLE: u64 = SIZE / 4;
+    for (at, closes) in [(AT, true), (AT, false), (HOLE, true)] {
+        let image = Image::of(&XFS_RMAP, DISK);
+        let path = fragmented(&image, "file");
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&file, how, HOLE, BLOCK).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        let mover = Stopping::at(&image, &path, "filled").stands();
+        let (file, top) = (File::open(&path).unwrap(), File::open(image.path()).unwrap());
+        let before = path.metadata().unwrap();
+        let writer = File::from(open_without_times(&top, &file, OFlags::RDWR).unwrap());
+        drop(file);
+        writer.write_all_at(NEW, at).unwrap();
+        writer.sync_all().unwrap();
+        assert_eq!(path.metadata().unwrap().ctime_nsec(), before.ctime_nsec());
+        let open = (!closes).then_some(writer);
+        let receipts = mover.end();
+        drop((open, top));
+        let mut bytes = expected(HOLE, &[0; BLOCK as usize]);
+        bytes[at as usize..][..NEW.len()].copy_from_slice(NEW);
+        holds(&image, &path, &bytes, &receipts);
+        assert!(receipts.iter().all(|told| text(told, "reason") == "busy"), "{receipts:?}");
+    }
+}
+
 /// Who opens the file while it is exchanged waits for no more than a step, and what it writes then, without
 /// times, stays: whether it keeps the file, so that the rest is shared, or closes it, so that the file is
 /// sampled anew.
