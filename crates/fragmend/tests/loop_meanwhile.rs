@@ -3,7 +3,9 @@
 
 mod support;
 
-use fragmend_plan::Policy;
+use fragmend_layout::ByteRange;
+use fragmend_plan::{Plan, PlannedRange, Policy};
+use fragmend_scan::fiemap::layout_of;
 use fragmend_sys::lease::Lease;
 use fragmend_sys::xfs::open_without_times;
 use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, MAY_BE_SHARED, XFS, XFS_EXCHANGE};
@@ -35,9 +37,13 @@ struct Stopping {
 
 impl Stopping {
     fn at(image: &Image, file: &Path, step: &str) -> Self {
+        Self::applying(image, &plan(&[file], Policy::WholeFile), step)
+    }
+
+    fn applying(image: &Image, plan: &Plan, step: &str) -> Self {
         let to = image.scratch().join("plan.json");
         let _ = fs::remove_file(&to);
-        plan(&[file], Policy::WholeFile).write(&to).unwrap();
+        plan.write(&to).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
         command.args(["apply", "--json", "--rate", "max", "--free-floor", "0"]).arg(&to);
         command.env("FRAGMEND_STOP_AT", format!("{step}=stop"));
@@ -51,6 +57,12 @@ impl Stopping {
     fn stands(mut self) -> Self {
         self.running = self.running.map(|running| running.wait_until(is_stopped));
         self
+    }
+
+    /// Lets it go on until it stands still once more.
+    fn stands_again(self) -> Self {
+        kill_process(Pid::from_raw(self.id.cast_signed()).unwrap(), Signal::CONT).unwrap();
+        self.stands()
     }
 
     /// Lets it go on to its end; gives the receipts.
@@ -219,6 +231,27 @@ fn loop_a_hole_that_is_punched_meanwhile_stays() {
         assert!(allocated() <= before - HOLE, "{}: {receipts:?}", file_system.name);
         assert_eq!(text(&receipts[0], "outcome"), "skipped", "{receipts:?}");
         assert_eq!(text(&receipts[0], "reason"), "layout_changed", "{receipts:?}");
+    }
+}
+
+/// Between two turns the file shares nothing with the donor: who overwrites it in place needs no new space,
+/// which a full disk or a quota would refuse.
+#[test]
+fn loop_what_was_shared_is_the_files_own_at_once() {
+    for file_system in [&XFS, &BTRFS] {
+        let image = Image::of(file_system, DISK);
+        let path = fragmented(&image, "file");
+        let mut halves = plan(&[&path], Policy::WholeFile);
+        let all = halves.files[0].ranges[0].clone();
+        let half = |n| PlannedRange { offset: n * SIZE / 2, length: SIZE / 2, ..all.clone() };
+        halves.files[0].ranges = vec![half(0), half(1)];
+        let mover = Stopping::applying(&image, &halves, "filled").stands().stands_again();
+        let lies = layout_of(File::open(&path).unwrap()).unwrap();
+        let shared = lies.shared_bytes(ByteRange { start: 0, end: SIZE });
+        assert!(shared == 0, "{}: {shared} bytes", file_system.name);
+        let receipts = mover.end();
+        holds(&image, &path, &expected(0, &[]), &receipts);
+        assert!(receipts.iter().all(|told| text(told, "outcome") == "moved"), "{receipts:?}");
     }
 }
 
