@@ -8,10 +8,12 @@ use fragmend_plan::{Plan, PlannedRange, Policy};
 use fragmend_scan::fiemap::layout_of;
 use fragmend_sys::lease::Lease;
 use fragmend_sys::xfs::open_without_times;
-use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, MAY_BE_SHARED, XFS, XFS_EXCHANGE};
+use fragmend_testbed::file_system::{
+    BTRFS, BTRFS_ZSTD, EXT4, FileSystem, MAY_BE_SHARED, XFS, XFS_EXCHANGE,
+};
 use fragmend_testbed::file_system::{XFS_EXCHANGE_ALONE, XFS_RMAP};
 use fragmend_testbed::fragment::{content, interleaved};
-use fragmend_testbed::image::Image;
+use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Finished, Running, finish};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
@@ -21,6 +23,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use support::btrfs::squeezed;
 use support::rewrite::is_stopped;
 use support::{SIZE, fragmented, plan};
 
@@ -252,6 +255,29 @@ fn loop_what_was_shared_is_the_files_own_at_once() {
         let receipts = mover.end();
         holds(&image, &path, &expected(0, &[]), &receipts);
         assert!(receipts.iter().all(|told| text(told, "outcome") == "moved"), "{receipts:?}");
+    }
+}
+
+/// What comes to be shared between the look and the move stays shared, by whatever interface it moves.
+#[test]
+fn loop_what_comes_to_be_shared_meanwhile_stays_shared() {
+    for file_system in [&XFS, &XFS_EXCHANGE, &BTRFS, &BTRFS_ZSTD] {
+        let image = Image::of(file_system, DISK);
+        let path = match file_system.name == BTRFS_ZSTD.name {
+            true => squeezed(&image, "file"),
+            false => fragmented(&image, "file"),
+        };
+        let (before, other) = (fs::read(&path).unwrap(), image.path().join("other"));
+        let mover = Stopping::at(&image, &path, "staged").stands();
+        run("cp", ["--reflink=always".as_ref(), path.as_os_str(), other.as_os_str()]);
+        let receipts = mover.end();
+        image.sync();
+        let lies = layout_of(File::open(&path).unwrap()).unwrap();
+        let own = lies.extents().iter().filter(|e| !e.kind.is_shared()).count();
+        assert_eq!(own, 0, "{}: {receipts:?}", file_system.name);
+        assert_eq!(text(&receipts[0], "reason"), "shared", "{receipts:?}");
+        assert_eq!(receipts[0]["moved_bytes"], 0, "{receipts:?}");
+        holds(&image, &path, &before, &receipts);
     }
 }
 

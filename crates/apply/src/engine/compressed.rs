@@ -149,6 +149,8 @@ impl Compressing {
         let step = ByteRange::at(start, STEP).intersect(stretch.range);
         // What is missing the kernel would read page by page, with the file locked.
         self.pages.hold(&[(&file.fd, step)])?;
+        let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, step, false);
+        file.may_unshare(&lies.map_err(skip_of)?, step)?;
         reached(Point::Filled);
         let started = Instant::now();
         self.compress(file, step, stretch.compression)?;

@@ -402,7 +402,10 @@ impl Copying {
         let passes = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
         let in_vain = skip.reason != SkipReason::Busy || self.failed + 1 >= EXCHANGES;
         let shares = self.how == TakeOver::Exchange { or_share: true } && self.exchanges();
-        let is_other = matches!(skip.reason, SkipReason::SizeChanged | SkipReason::LayoutChanged);
+        let is_other = matches!(
+            skip.reason,
+            SkipReason::SizeChanged | SkipReason::LayoutChanged | SkipReason::Shared
+        );
         if shares && in_vain && !is_other {
             let busy = skip.reason == SkipReason::Busy;
             self.give_up(if busy { Skip::new(SkipReason::Busy, CHANGES) } else { skip })?;
@@ -430,10 +433,11 @@ impl Copying {
     }
 }
 
-/// Whether all of a turn is data still.
+/// Whether all of a turn is data still, and the file's own.
 fn all_data(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
     let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, turn, false);
     let lies = lies.map_err(skip_of)?;
+    file.may_unshare(&lies, turn)?;
     let bytes =
         |of: fn(&Extent) -> bool| -> u64 { lies.within(turn).filter(of).map(|e| e.length).sum() };
     match bytes(|e| e.kind.is_addressed()) {
