@@ -23,7 +23,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::btrfs::squeezed;
+use support::btrfs::{btrfs, squeezed};
 use support::rewrite::is_stopped;
 use support::{SIZE, fragmented, plan};
 
@@ -279,6 +279,29 @@ fn loop_what_comes_to_be_shared_meanwhile_stays_shared() {
         assert_eq!(receipts[0]["moved_bytes"], 0, "{receipts:?}");
         holds(&image, &path, &before, &receipts);
     }
+}
+
+/// One mending at a time also where subvolumes have numbers of their own; one plan may be of several.
+#[test]
+fn loop_subvolumes_of_one_file_system_are_mended_one_at_a_time() {
+    let image = Image::of(&BTRFS, DISK);
+    let paths = ["one", "two"].map(|name| {
+        btrfs(&["subvolume", "create"], &[&image.path().join(name)]);
+        fragmented(&image, &format!("{name}/file"))
+    });
+    let mover = Stopping::at(&image, &paths[0], "staged").stands();
+    let to = image.scratch().join("both.json");
+    plan(&[&paths[0], &paths[1]], Policy::WholeFile).write(&to).unwrap();
+    let mut second = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    second.args(["apply", "--rate", "max", "--free-floor", "0"]);
+    plan(&[&paths[1]], Policy::WholeFile).write(&image.scratch().join("two.json")).unwrap();
+    let refused = finish(second.arg(image.scratch().join("two.json")));
+    let told = mover.end();
+    assert!(refused.stderr.contains("another fragmend is at work there"), "{}", refused.stderr);
+    assert_eq!(text(&told[0], "outcome"), "moved", "{told:?}");
+    let mut both = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    finish(both.args(["apply", "--rate", "max", "--free-floor", "0"]).arg(&to)).expect(&[0]);
+    assert_eq!(layout_of(File::open(&paths[1]).unwrap()).unwrap().extents().len(), 1);
 }
 
 /// A range that was cut off does not lie better.

@@ -159,6 +159,10 @@ pub trait Volume {
     fn directory(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+    /// Its device number as the mount table has it: the same for all subvolumes of a Btrfs.
+    fn number(&self) -> Option<u64> {
+        None
+    }
     /// Bytes that may still be allocated.
     fn free_bytes(&self) -> Result<u64, Skip>;
     /// Size of the whole volume in bytes.

@@ -91,6 +91,10 @@ impl Volume for Mounted {
         Some(self.root.as_fd())
     }
 
+    fn number(&self) -> Option<u64> {
+        Some(self.dev)
+    }
+
     fn free_bytes(&self) -> Result<u64, Skip> {
         free_bytes(&self.root)
     }
