@@ -7,7 +7,7 @@ use crate::run::{ApplyError, Options};
 use fragmend_layout::Volume;
 use fragmend_plan::{PlanSource, Totals};
 use fragmend_sys::mounts;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The engines for all devices of the plan: all of them, or an error before anything is touched.
 pub(crate) fn volumes(
@@ -40,8 +40,9 @@ pub(crate) fn lock<'a>(
     volumes: impl Iterator<Item = &'a Box<dyn Volume>>,
 ) -> Result<Vec<Lock>, ApplyError> {
     let name = |volume: &dyn Volume| volume.root().display().to_string();
+    let mut ours = HashSet::new();
     volumes
-        .map(|volume| match lock::take(volume.directory()) {
+        .map(|volume| match lock::take(volume.directory(), volume.number(), &mut ours) {
             Ok(lock) => Ok(lock),
             Err(Unlocked::AtWork) => Err(ApplyError::AtWork(name(&**volume))),
             Err(Unlocked::Impossible(e)) => Err(ApplyError::NoLock(name(&**volume), e)),

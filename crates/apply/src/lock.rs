@@ -1,7 +1,7 @@
 //! One mending at a time per file system: two would undo each other's choices and move the same data
 //! twice.
 //!
-//! The lock is a file in a directory of root's own, by the device's number: a lock on anything that
+//! The lock is a file in a directory of root's own, by the file system's number: a lock on anything that
 //! others can open (the root of the file system, which anybody may lock as soon as he may read it)
 //! would let any of them keep root from mending for as long as he likes. It goes with the process.
 //! Somebody else than root mends only what is his, and has no such directory: there the root of the
@@ -9,6 +9,7 @@
 
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,11 +34,16 @@ pub enum Unlocked {
     Impossible(io::Error),
 }
 
-/// Locks the file system that the directory `root` is on.
+/// Locks the file system that the directory `root` is on. `number` is its own where subvolumes have others;
+/// those in `ours` this process has locked already.
 ///
 /// # Errors
 /// [`Unlocked`].
-pub fn take(root: Option<BorrowedFd<'_>>) -> Result<Lock, Unlocked> {
+pub fn take(
+    root: Option<BorrowedFd<'_>>,
+    number: Option<u64>,
+    ours: &mut HashSet<u64>,
+) -> Result<Lock, Unlocked> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     // Opened once more: a lock is that of one opening.
     let open = |root| rustix::fs::openat(root, ".", flags, Mode::empty()).ok();
@@ -45,7 +51,11 @@ pub fn take(root: Option<BorrowedFd<'_>>) -> Result<Lock, Unlocked> {
         return Ok(Lock { _file: None });
     };
     if rustix::process::geteuid().is_root() {
-        let device = rustix::fs::fstat(&root).map_err(|e| Unlocked::Impossible(e.into()))?.st_dev;
+        let stat = rustix::fs::fstat(&root).map_err(|e| Unlocked::Impossible(e.into()))?;
+        let device = number.unwrap_or(stat.st_dev);
+        if !ours.insert(device) {
+            return Ok(Lock { _file: None });
+        }
         match by_number(Path::new(DIRECTORY), device) {
             Ok(file) => return held(&file).map(|()| Lock { _file: Some(file) }),
             // No /run, or one that nobody can write to: nobody else's doing, and no lock of ours

@@ -248,6 +248,7 @@ impl Run<'_> {
         }
         let room = need.and_then(|need| self.room_for(volume, need));
         file.set_floor(self.floor(volume));
+        file.set_unshare(self.options.unshare);
         let staged = room.and_then(|()| file.stage(&ranges));
         match staged {
             Ok(pieces) => {

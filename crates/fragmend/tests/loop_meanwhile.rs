@@ -3,13 +3,17 @@
 
 mod support;
 
-use fragmend_plan::Policy;
+use fragmend_layout::ByteRange;
+use fragmend_plan::{Plan, PlannedRange, Policy};
+use fragmend_scan::fiemap::layout_of;
 use fragmend_sys::lease::Lease;
 use fragmend_sys::xfs::open_without_times;
-use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, MAY_BE_SHARED, XFS, XFS_EXCHANGE};
+use fragmend_testbed::file_system::{
+    BTRFS, BTRFS_ZSTD, EXT4, FileSystem, MAY_BE_SHARED, XFS, XFS_EXCHANGE,
+};
 use fragmend_testbed::file_system::{XFS_EXCHANGE_ALONE, XFS_RMAP};
 use fragmend_testbed::fragment::{content, interleaved};
-use fragmend_testbed::image::Image;
+use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Finished, Running, finish};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
@@ -19,6 +23,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use support::btrfs::{btrfs, squeezed};
 use support::rewrite::is_stopped;
 use support::{SIZE, fragmented, plan};
 
@@ -35,9 +40,13 @@ struct Stopping {
 
 impl Stopping {
     fn at(image: &Image, file: &Path, step: &str) -> Self {
+        Self::applying(image, &plan(&[file], Policy::WholeFile), step)
+    }
+
+    fn applying(image: &Image, plan: &Plan, step: &str) -> Self {
         let to = image.scratch().join("plan.json");
         let _ = fs::remove_file(&to);
-        plan(&[file], Policy::WholeFile).write(&to).unwrap();
+        plan.write(&to).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
         command.args(["apply", "--json", "--rate", "max", "--free-floor", "0"]).arg(&to);
         command.env("FRAGMEND_STOP_AT", format!("{step}=stop"));
@@ -51,6 +60,12 @@ impl Stopping {
     fn stands(mut self) -> Self {
         self.running = self.running.map(|running| running.wait_until(is_stopped));
         self
+    }
+
+    /// Lets it go on until it stands still once more.
+    fn stands_again(self) -> Self {
+        kill_process(Pid::from_raw(self.id.cast_signed()).unwrap(), Signal::CONT).unwrap();
+        self.stands()
     }
 
     /// Lets it go on to its end; gives the receipts.
@@ -128,6 +143,37 @@ fn loop_what_is_written_without_times_stays() {
     }
 }
 
+/// The same where whole files are swapped: nobody is kept out while they are copied. Also a byte that went to
+/// a hole, or behind the end of what is asked for.
+#[test]
+fn loop_what_is_written_without_times_is_not_swapped_away() {
+    const HOLE: u64 = SIZE / 4;
+    for (at, closes) in [(AT, true), (AT, false), (HOLE, true)] {
+        let image = Image::of(&XFS_RMAP, DISK);
+        let path = fragmented(&image, "file");
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&file, how, HOLE, BLOCK).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        let mover = Stopping::at(&image, &path, "filled").stands();
+        let (file, top) = (File::open(&path).unwrap(), File::open(image.path()).unwrap());
+        let before = path.metadata().unwrap();
+        let writer = File::from(open_without_times(&top, &file, OFlags::RDWR).unwrap());
+        drop(file);
+        writer.write_all_at(NEW, at).unwrap();
+        writer.sync_all().unwrap();
+        assert_eq!(path.metadata().unwrap().ctime_nsec(), before.ctime_nsec());
+        let open = (!closes).then_some(writer);
+        let receipts = mover.end();
+        drop((open, top));
+        let mut bytes = expected(HOLE, &[0; BLOCK as usize]);
+        bytes[at as usize..][..NEW.len()].copy_from_slice(NEW);
+        holds(&image, &path, &bytes, &receipts);
+        assert!(receipts.iter().all(|told| text(told, "reason") == "busy"), "{receipts:?}");
+    }
+}
+
 /// Who opens the file while it is exchanged waits for no more than a step, and what it writes then, without
 /// times, stays: whether it keeps the file, so that the rest is shared, or closes it, so that the file is
 /// sampled anew.
@@ -189,6 +235,73 @@ fn loop_a_hole_that_is_punched_meanwhile_stays() {
         assert_eq!(text(&receipts[0], "outcome"), "skipped", "{receipts:?}");
         assert_eq!(text(&receipts[0], "reason"), "layout_changed", "{receipts:?}");
     }
+}
+
+/// Between two turns the file shares nothing with the donor: who overwrites it in place needs no new space,
+/// which a full disk or a quota would refuse.
+#[test]
+fn loop_what_was_shared_is_the_files_own_at_once() {
+    for file_system in [&XFS, &BTRFS] {
+        let image = Image::of(file_system, DISK);
+        let path = fragmented(&image, "file");
+        let mut halves = plan(&[&path], Policy::WholeFile);
+        let all = halves.files[0].ranges[0].clone();
+        let half = |n| PlannedRange { offset: n * SIZE / 2, length: SIZE / 2, ..all.clone() };
+        halves.files[0].ranges = vec![half(0), half(1)];
+        let mover = Stopping::applying(&image, &halves, "filled").stands().stands_again();
+        let lies = layout_of(File::open(&path).unwrap()).unwrap();
+        let shared = lies.shared_bytes(ByteRange { start: 0, end: SIZE });
+        assert!(shared == 0, "{}: {shared} bytes", file_system.name);
+        let receipts = mover.end();
+        holds(&image, &path, &expected(0, &[]), &receipts);
+        assert!(receipts.iter().all(|told| text(told, "outcome") == "moved"), "{receipts:?}");
+    }
+}
+
+/// What comes to be shared between the look and the move stays shared, by whatever interface it moves.
+#[test]
+fn loop_what_comes_to_be_shared_meanwhile_stays_shared() {
+    for file_system in [&XFS, &XFS_EXCHANGE, &BTRFS, &BTRFS_ZSTD] {
+        let image = Image::of(file_system, DISK);
+        let path = match file_system.name == BTRFS_ZSTD.name {
+            true => squeezed(&image, "file"),
+            false => fragmented(&image, "file"),
+        };
+        let (before, other) = (fs::read(&path).unwrap(), image.path().join("other"));
+        let mover = Stopping::at(&image, &path, "staged").stands();
+        run("cp", ["--reflink=always".as_ref(), path.as_os_str(), other.as_os_str()]);
+        let receipts = mover.end();
+        image.sync();
+        let lies = layout_of(File::open(&path).unwrap()).unwrap();
+        let own = lies.extents().iter().filter(|e| !e.kind.is_shared()).count();
+        assert_eq!(own, 0, "{}: {receipts:?}", file_system.name);
+        assert_eq!(text(&receipts[0], "reason"), "shared", "{receipts:?}");
+        assert_eq!(receipts[0]["moved_bytes"], 0, "{receipts:?}");
+        holds(&image, &path, &before, &receipts);
+    }
+}
+
+/// One mending at a time also where subvolumes have numbers of their own; one plan may be of several.
+#[test]
+fn loop_subvolumes_of_one_file_system_are_mended_one_at_a_time() {
+    let image = Image::of(&BTRFS, DISK);
+    let paths = ["one", "two"].map(|name| {
+        btrfs(&["subvolume", "create"], &[&image.path().join(name)]);
+        fragmented(&image, &format!("{name}/file"))
+    });
+    let mover = Stopping::at(&image, &paths[0], "staged").stands();
+    let to = image.scratch().join("both.json");
+    plan(&[&paths[0], &paths[1]], Policy::WholeFile).write(&to).unwrap();
+    let mut second = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    second.args(["apply", "--rate", "max", "--free-floor", "0"]);
+    plan(&[&paths[1]], Policy::WholeFile).write(&image.scratch().join("two.json")).unwrap();
+    let refused = finish(second.arg(image.scratch().join("two.json")));
+    let told = mover.end();
+    assert!(refused.stderr.contains("another fragmend is at work there"), "{}", refused.stderr);
+    assert_eq!(text(&told[0], "outcome"), "moved", "{told:?}");
+    let mut both = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    finish(both.args(["apply", "--rate", "max", "--free-floor", "0"]).arg(&to)).expect(&[0]);
+    assert_eq!(layout_of(File::open(&paths[1]).unwrap()).unwrap().extents().len(), 1);
 }
 
 /// A range that was cut off does not lie better.

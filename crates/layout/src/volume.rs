@@ -159,6 +159,10 @@ pub trait Volume {
     fn directory(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+    /// Its device number as the mount table has it: the same for all subvolumes of a Btrfs.
+    fn number(&self) -> Option<u64> {
+        None
+    }
     /// Bytes that may still be allocated.
     fn free_bytes(&self) -> Result<u64, Skip>;
     /// Size of the whole volume in bytes.
@@ -191,6 +195,8 @@ pub trait Movable {
     fn takes(&self, parts: &[Extent]) -> Result<(), Skip>;
     /// Staging may take the file system's free space down to so many bytes, and not below.
     fn set_floor(&mut self, _bytes: u64) {}
+    /// What others share may move, too. Until then it may not, whoever comes to share it meanwhile.
+    fn set_unshare(&mut self, _allowed: bool) {}
     /// Whether some of `range` is not on the device yet; true where that cannot be told.
     fn is_dirty(&self, _range: ByteRange) -> bool {
         false

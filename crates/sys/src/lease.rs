@@ -9,7 +9,8 @@
 //! again: it would wait for itself.
 
 use std::cell::Cell;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -117,8 +118,12 @@ pub fn break_time() -> io::Result<Option<Duration>> {
     Ok((seconds > 0).then(|| Duration::from_secs(seconds)))
 }
 
+/// So much of the list of all locks is read: the time that it takes the kernel to make it grows with the
+/// square of its length, which anybody may make as long as he likes.
+const LOCKS: u64 = 1 << 20;
+
 /// Whether somebody has a lease or a delegation on the inode of this number, as far as this process
-/// is shown that (`/proc/locks`); with `of_readers`, also one that only who writes would break. `dev`
+/// is shown that (`/proc/locks`, its first 10,000 locks or so); with `of_readers`, also one that only who writes would break. `dev`
 /// is the number of the file system as the mount table has it.
 pub fn is_leased(dev: u64, inode: u64, of_readers: bool) -> bool {
     let of_file = format!("{:02x}:{:02x}:{inode}", libc::major(dev), libc::minor(dev));
@@ -127,7 +132,10 @@ pub fn is_leased(dev: u64, inode: u64, of_readers: bool) -> bool {
         let [_, "LEASE" | "DELEG", _, kind, _, file, ..] = words[..] else { return false };
         file == of_file && (of_readers || kind != "READ")
     };
-    std::fs::read_to_string("/proc/locks").is_ok_and(|locks| locks.lines().any(held))
+    let mut locks = String::new();
+    let read = File::open("/proc/locks").and_then(|all| all.take(LOCKS).read_to_string(&mut locks));
+    // The last line may be cut off.
+    read.is_ok() && locks.rsplit_once('\n').is_some_and(|(whole, _)| whole.lines().any(held))
 }
 
 fn set(file: BorrowedFd, kind: i32) -> io::Result<()> {

@@ -152,6 +152,8 @@ impl Compressing {
         let start = stretch.range.start.max(from);
         let step = ByteRange::at(start, STEP).intersect(stretch.range);
         self.bring_in(file, step)?;
+        let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, step, false);
+        file.may_unshare(&lies.map_err(skip_of)?, step)?;
         reached(Point::Filled);
         let started = Instant::now();
         self.compress(file, step, stretch.compression)?;

@@ -7,7 +7,7 @@
 //!
 //! - [`TakeOver::Share`], `FIDEDUPERANGE`: the kernel locks both files against writers and mapped
 //!   stores, writes back, compares byte for byte, and makes F share D's blocks; on a difference it
-//!   does nothing. When D is closed, F is their only owner.
+//!   does nothing. Then D gives up its part, and F is their only owner.
 //! - [`TakeOver::Exchange`], `XFS_IOC_COMMIT_RANGE`: the kernel exchanges both mappings, unless F
 //!   has changed since it was sampled, while nobody else has it open: see [`super::sample`]. What is not
 //!   exchanged is shared where that can be, and the receipt says why.
@@ -50,7 +50,7 @@ use fragmend_sys::dedupe::{self, Shared};
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::signals::Unstopped;
 use fragmend_sys::{cache, xfs};
-use rustix::fs::Advice;
+use rustix::fs::{Advice, FallocateFlags};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -389,6 +389,12 @@ impl Copying {
             self.turn = (self.turn * 2).min(LONGEST_TURN);
         }
         taken?;
+        if by == primitive::DEDUPE {
+            // Who overwrites what is shared needs new space, which a full disk or a quota refuses. Best
+            // effort: at the latest it ends with the donor.
+            let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let _ = rustix::fs::fallocate(donor, how, at, turn.len());
+        }
         (done.moved, done.by) = (turn.len(), Some(by));
         done.fallback = match &self.how {
             TakeOver::Share { instead, .. } => instead.clone(),
@@ -405,7 +411,10 @@ impl Copying {
         let passes = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
         let in_vain = skip.reason != SkipReason::Busy || self.failed + 1 >= EXCHANGES;
         let shares = self.how == TakeOver::Exchange { or_share: true } && self.exchanges();
-        let is_other = matches!(skip.reason, SkipReason::SizeChanged | SkipReason::LayoutChanged);
+        let is_other = matches!(
+            skip.reason,
+            SkipReason::SizeChanged | SkipReason::LayoutChanged | SkipReason::Shared
+        );
         if shares && in_vain && !is_other {
             let busy = skip.reason == SkipReason::Busy;
             self.give_up(if busy { Skip::new(SkipReason::Busy, CHANGES) } else { skip })?;
@@ -433,10 +442,11 @@ impl Copying {
     }
 }
 
-/// Whether all of a turn is data still.
+/// Whether all of a turn is data still, and the file's own.
 fn all_data(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
     let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, turn, false);
     let lies = lies.map_err(skip_of)?;
+    file.may_unshare(&lies, turn)?;
     let bytes =
         |of: fn(&Extent) -> bool| -> u64 { lies.within(turn).filter(of).map(|e| e.length).sum() };
     match bytes(|e| e.kind.is_addressed()) {

@@ -91,6 +91,10 @@ impl Volume for Mounted {
         Some(self.root.as_fd())
     }
 
+    fn number(&self) -> Option<u64> {
+        Some(self.dev)
+    }
+
     fn free_bytes(&self) -> Result<u64, Skip> {
         free_bytes(&self.root)
     }
@@ -128,6 +132,7 @@ impl Volume for Mounted {
             beside: hint.parent().filter(|_| stat.st_nlink > 0).and_then(|d| self.beside(d, &stat)),
             block: self.block,
             floor: 0,
+            unshare: false,
         };
         let mover = self.engine.mover(&mut file)?;
         let (engine, dev) = (&*self.engine, self.dev);
@@ -166,6 +171,8 @@ pub(super) struct OpenFile {
     pub block: u64,
     /// So many bytes of the file system stay free.
     pub floor: u64,
+    /// Whether what others share may move.
+    pub unshare: bool,
 }
 
 impl OpenFile {
@@ -173,6 +180,18 @@ impl OpenFile {
     pub fn size(&self) -> Result<u64, Skip> {
         let stat = rustix::fs::fstat(&self.fd).map_err(|e| skip_of(e.into()))?;
         Ok(stat.st_size.try_into().unwrap_or(0))
+    }
+
+    /// Whether `lies`, how some of it lies now, is its own, or may be unshared: a snapshot may have been taken
+    /// since the first look.
+    pub fn may_unshare(&self, lies: &Layout, part: ByteRange) -> Result<(), Skip> {
+        match lies.shared_bytes(part) {
+            bytes if bytes > 0 && !self.unshare => {
+                let why = format!("{bytes} bytes are shared since it was looked at");
+                Err(Skip::new(SkipReason::Shared, why))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Bytes that may still be allocated on its file system.
@@ -238,6 +257,10 @@ impl Movable for Open<'_> {
 
     fn set_floor(&mut self, bytes: u64) {
         self.file.floor = bytes;
+    }
+
+    fn set_unshare(&mut self, allowed: bool) {
+        self.file.unshare = allowed;
     }
 
     fn is_dirty(&self, range: ByteRange) -> bool {

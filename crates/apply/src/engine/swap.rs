@@ -11,6 +11,10 @@
 //! that instant: all of it must be asked for. Such a file is left as it is: to try again is to copy all
 //! of it again.
 //!
+//! Who opened F by its handle (`XFS_IOC_OPEN_BY_HANDLE`) writes and sets no times. So right before the swap
+//! F is leased once more, which is kept until it is over, and compared with D: what differs is left alone.
+//! Somebody who opens F meanwhile is let in at once, and it is left alone, too.
+//!
 //! Which files. Without a reverse mapping tree, a swap of extents that do not fit in the inode is
 //! replayed by giving their blocks to another owner, and there Linux (5.8 to 6.18 at least) wants a
 //! checksum of the inode that it has not worked out yet (`xfs_recover_inode_owner_change()` in
@@ -36,12 +40,14 @@ use super::pages::Pages;
 use super::rewrite::lease;
 use super::warm::{RESTORING, Warm};
 use super::{Mover, primitive};
-use crate::bytes::write_at;
+use crate::bytes::{read_at, write_at};
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, ExtentKind, Layout, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::bulkstat;
 use fragmend_sys::cache;
+use fragmend_sys::lease::Lease;
+use fragmend_sys::signals::Unstopped;
 use fragmend_sys::swapext::{Times, swap_extents};
 use fragmend_sys::xfs;
 use rustix::fs::{Advice, FallocateFlags, XattrFlags};
@@ -62,6 +68,8 @@ pub(super) enum Swapped {
 /// So many extents fit in the inode of an unnamed file, however large the inode is
 /// (`xfs_default_attroffset()`, libxfs/xfs_bmap.c).
 const SHORT: u64 = 12;
+/// Bytes that are compared before somebody else may be let in.
+const COMPARED: u64 = 256 << 10;
 /// Bytes of an extent in an inode (`struct xfs_bmbt_rec`).
 const EXTENT: u64 = 16;
 /// So many fit beside any extended attributes (`MINDBTPTRS`, libxfs/xfs_inode_fork.h).
@@ -91,13 +99,21 @@ struct Stage {
 
 impl Stage {
     /// Makes the donor's bytes durable, and swaps.
-    fn swap(&mut self, file: &OpenFile, held: &mut Duration) -> Result<(), Skip> {
+    fn swap(
+        &mut self,
+        file: &OpenFile,
+        pages: &mut Pages,
+        held: &mut Duration,
+    ) -> Result<(), Skip> {
         let all: u64 = self.ranges.iter().map(|(range, _)| range.len()).sum();
         if self.copied != all {
             return Err(Skip::new(SkipReason::Busy, "not all of the file could be copied"));
         }
         rustix::fs::fsync(&self.donor).map_err(|e| skip_of(e.into()))?;
         reached(Point::Filled);
+        let _unstopped = Unstopped::begin();
+        let alone = lease(&file.fd)?;
+        self.compare(file, pages, &alone)?;
         let started = Instant::now();
         // Safe to crash before, in and after this line: see the head of this file.
         let done = swap_extents(&file.fd, &self.donor, self.size, self.times);
@@ -114,6 +130,28 @@ impl Stage {
             ),
             _ => skip_of(e),
         })
+    }
+
+    /// Whether the file is what was copied, while nobody else has it open.
+    fn compare(&self, file: &OpenFile, pages: &mut Pages, alone: &Lease) -> Result<(), Skip> {
+        // What went to a hole has its place then.
+        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        let ranges: Vec<ByteRange> = self.ranges.iter().map(|(range, _)| *range).collect();
+        covered(&fiemap::layout_of(&file.fd).map_err(skip_of)?, &ranges)?;
+        let (mut now, mut then) = (Vec::new(), Vec::new());
+        for part in ranges.iter().flat_map(|range| range.steps(COMPARED)) {
+            now.resize(part.len() as usize, 0);
+            then.resize(part.len() as usize, 0);
+            let read = pages.read(&file.fd, part, &mut now).map_err(skip_of)?;
+            let copied = read_at(&self.donor, &mut then, part.start).map_err(skip_of)?;
+            if now[..read] != then[..copied] {
+                return Err(Skip::new(SkipReason::Busy, "it was written to while it was copied"));
+            }
+            if alone.is_wanted() || Unstopped::is_wanted() {
+                return Err(Skip::new(SkipReason::Busy, "others open it"));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -218,7 +256,7 @@ impl Mover for WholeFile {
         let done = match &mut self.stage {
             None => Err(self.spoiled.clone().unwrap_or_else(nothing_staged)),
             Some(stage) if stage.swapped => Ok(()),
-            Some(stage) => stage.swap(file, &mut held),
+            Some(stage) => stage.swap(file, &mut self.pages, &mut held),
         };
         if let Err(skip) = &done {
             // One attempt for all ranges.

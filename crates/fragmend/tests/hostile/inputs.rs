@@ -58,6 +58,33 @@ fn loop_nobody_waits_for_the_holder_of_a_lease() {
     drop(holder);
 }
 
+/// Locks 150,000 bytes of files of its own, one by one.
+const LOCKS: &str = "
+import fcntl, os, resource, sys, tempfile
+resource.setrlimit(resource.RLIMIT_NOFILE, (1000, 1000))
+files = [tempfile.TemporaryFile() for _ in range(150)]
+for file in files:
+    for at in range(1000, 0, -1):
+        fcntl.lockf(file, fcntl.LOCK_EX, 1, at * 2)
+os.write(1, b'x')
+sys.stdin.read()
+";
+
+/// The time that the kernel takes to list all locks grows with the square of their number.
+#[test]
+fn loop_nobody_waits_for_a_list_of_many_locks() {
+    let image = Image::ext4(64 << 20);
+    let file = fragmented(&image, "file");
+    let kept = image.scratch().join("plan.json");
+    plan(&[&file], Policy::WholeFile).write(&kept).unwrap();
+    let holder = holder(&file, LOCKS);
+    let started = std::time::Instant::now();
+    fragmend(["apply", "--rate", "max", kept.to_str().unwrap()]).expect(&[0]);
+    let took = started.elapsed();
+    drop(holder);
+    assert!(took < std::time::Duration::from_secs(3), "{took:?}");
+}
+
 /// Locks what it is given, as anybody may who can read it.
 const FLOCK: &str = "
 import fcntl, os, sys
