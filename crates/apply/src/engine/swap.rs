@@ -118,6 +118,7 @@ impl Stage {
         // Safe to crash before, in and after this line: see the head of this file.
         let done = swap_extents(&file.fd, &self.donor, self.size, self.times);
         *held = started.elapsed();
+        drop(alone);
         reached(Point::Moved);
         self.swapped = done.is_ok();
         done.map_err(|e| match e.raw_os_error().map(Errno::from_raw_os_error) {
