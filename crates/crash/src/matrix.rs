@@ -45,7 +45,7 @@ const OF_XFS_WAYS: [&[Way]; 5] = [
     &[("reflink", &["-m", "reflink=1"], ""), ("", &["-m", "reflink=0"], "")],
     &[("", &[], ""), ("exchange", &[], "")],
     &[("", &["-m", "rmapbt=0"], ""), ("rmap", &["-m", "rmapbt=1"], "")],
-    &[("", &[], ""), ("smalllog", &["--unsupported", "-l", "size=10m"], ""), ("external", &[], "")],
+    &[("", &[], ""), ("smalllog", &["--unsupported", "-l", "size=13m"], ""), ("external", &[], "")],
 ];
 
 /// Btrfs: copies, copy on write or compression, space cache.
