@@ -79,6 +79,17 @@ fn one_line(text: &str) -> String {
     printable(&lines.collect::<Vec<_>>().join(" ")).to_string()
 }
 
+/// Whether somebody still reads our output, as the end of writing to it tells.
+///
+/// # Errors
+/// What else kept it from being written.
+pub fn heard(written: anyhow::Result<()>) -> anyhow::Result<bool> {
+    match written {
+        Err(e) if is_broken_pipe(&e) => Ok(false),
+        other => other.map(|()| true),
+    }
+}
+
 /// Whether the reader of our output went away (`fragmend scan | head`): no error at all.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {

@@ -38,8 +38,7 @@ pub fn forget(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     let wide = range.start / folio * folio..range.end.next_multiple_of(folio);
     for attempt in 0..TRIES {
         drop_clean(&file, wide.clone())?;
-        let left = cached_pages(&file, range.clone());
-        if left.or_else(|_| mapped_pages(&file, range.clone()))? == 0 {
+        if pages_there(&file, range.clone())? == 0 {
             return Ok(());
         }
         std::thread::sleep(std::time::Duration::from_millis(1 << attempt));
@@ -66,12 +65,8 @@ pub fn part(file: impl AsFd, at: u64) -> io::Result<()> {
     let around = |pages: u64| at.saturating_sub(pages * page)..at + pages * page;
     // Who has both pages may have them on one folio.
     let apart = || -> io::Result<bool> {
-        let sides = [around(1).start..at, at..around(1).end];
-        let there = |side: Range<u64>| match cached_pages(&file, side.clone()) {
-            Err(_) => mapped_pages(&file, side),
-            told => told,
-        };
-        Ok(at == 0 || there(sides[0].clone())? == 0 || there(sides[1].clone())? == 0)
+        let (before, after) = (around(1).start..at, at..around(1).end);
+        Ok(at == 0 || pages_there(&file, before)? == 0 || pages_there(&file, after)? == 0)
     };
     if apart()? || begins_folio(&file, at) == Some(true) {
         return Ok(());
@@ -177,10 +172,12 @@ pub fn is_resident(file: impl AsFd, range: Range<u64>) -> io::Result<bool> {
     }
     let page = rustix::param::page_size() as u64;
     let pages = range.end.div_ceil(page) - range.start / page;
-    match cached_pages(&file, range.clone()) {
-        Ok(cached) => Ok(cached == pages),
-        Err(_) => mapped_pages(file, range).map(|cached| cached == pages),
-    }
+    pages_there(file, range).map(|there| there == pages)
+}
+
+/// Pages of `range` that are in the page cache, on any kernel.
+fn pages_there(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
+    cached_pages(&file, range.clone()).or_else(|_| mapped_pages(&file, range))
 }
 
 /// What [`cached_pages`] says, by `mincore(2)`, which every kernel has.

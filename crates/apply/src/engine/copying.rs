@@ -36,7 +36,7 @@
 //! - after D is closed: the old blocks are free, and reused only once that is durable.
 
 use super::donor::{Space, Stage};
-use super::errno::skip_of;
+use super::errno::{in_use, skip_of};
 use super::mounted::OpenFile;
 use super::pages::Pages;
 use super::sample::{CHANGES, Sampled, sample};
@@ -464,10 +464,7 @@ pub(super) fn uncut(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
     let page = rustix::param::page_size() as u64;
     let (start, end) = (turn.start / page * page, turn.end.next_multiple_of(page));
     let parted = cache::part(&file.fd, end).and_then(|()| cache::part(&file.fd, start));
-    parted.map_err(|e| match e.kind() {
-        io::ErrorKind::ResourceBusy => Skip::new(SkipReason::Busy, e.to_string()),
-        _ => skip_of(e),
-    })
+    parted.map_err(in_use)
 }
 
 fn changed() -> Skip {

@@ -22,3 +22,11 @@ pub(super) fn skip_of(error: io::Error) -> Skip {
         _ => Skip::new(reason, error.to_string()),
     }
 }
+
+/// The same of what [`fragmend_sys::cache::part`] says.
+pub(super) fn in_use(error: io::Error) -> Skip {
+    match error.kind() {
+        io::ErrorKind::ResourceBusy => Skip::new(SkipReason::Busy, error.to_string()),
+        _ => skip_of(error),
+    }
+}

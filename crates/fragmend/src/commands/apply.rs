@@ -2,7 +2,7 @@
 
 use super::Sharing;
 use crate::exit::{Exit, Usage};
-use crate::ui::{Ui, is_broken_pipe};
+use crate::ui::{Ui, heard};
 use crate::{interrupt, size};
 use fragmend_apply::{Choice, Event, Options, Outcome, Rate, Summary};
 use fragmend_layout::{SkipReason, printable, shell_word};
@@ -150,11 +150,9 @@ pub fn carry_out(plan: &dyn PlanSource, options: &Options, ui: &Ui) -> anyhow::R
     if summary.skipped_by_reason.contains_key(&SkipReason::NeedsRecovery) {
         ui.warn("a range could not be written back; its bytes are safe: run fragmend recover");
     }
-    match broken {
-        // Who reads no further is told by the exit code.
-        Some(error) if !is_broken_pipe(&error) => Err(error),
-        _ => Ok(summary),
-    }
+    // Who reads no further is told by the exit code.
+    heard(broken.map_or(Ok(()), Err))?;
+    Ok(summary)
 }
 
 fn tell(event: &Event, bar: &ProgressBar, ui: &Ui) -> anyhow::Result<()> {

@@ -3,7 +3,7 @@
 use super::{Sharing, apply, plan};
 use crate::exit::{Exit, Usage};
 use crate::interrupt;
-use crate::ui::{Ui, is_broken_pipe};
+use crate::ui::{Ui, heard};
 use anyhow::Context;
 use fragmend_report::{Unit, human};
 use fragmend_sys::signals::Waiting;
@@ -101,10 +101,8 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let trace = read()?;
     plan::warn(&trace, ui);
     let planned = make(trace)?;
-    match plan::show(&planned, plan_file.as_deref(), 10, ui) {
-        // Whoever was to see it has gone.
-        Err(e) if is_broken_pipe(&e) => return Ok(Exit::INCOMPLETE),
-        shown => shown?,
+    if !heard(plan::show(&planned, plan_file.as_deref(), 10, ui))? {
+        return Ok(Exit::INCOMPLETE);
     }
     if let Some(file) = &plan_file {
         planned.write(file)?;

@@ -2,7 +2,7 @@
 
 use super::{Sharing, record};
 use crate::exit::{Exit, Usage};
-use crate::ui::{Ui, is_broken_pipe};
+use crate::ui::{Ui, heard};
 use crate::{gather, size};
 use anyhow::Context;
 use fragmend_apply::engine;
@@ -126,11 +126,8 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
     // A plan on standard output is the result, and nothing may come between.
     if !args.output.as_deref().is_some_and(output::is_stdout) {
-        match show(&plan, args.output.as_deref(), args.top, ui) {
-            // The plan is there, and the exit code says the rest.
-            Err(e) if is_broken_pipe(&e) => {}
-            shown => shown?,
-        }
+        // The plan is there, and the exit code says the rest.
+        heard(show(&plan, args.output.as_deref(), args.top, ui))?;
     }
     match &args.output {
         Some(output) if plan.summary.ranges > 0 && !output::is_stdout(output) => {

@@ -5,7 +5,7 @@
 use crate::exit::{Exit, Usage};
 use crate::interrupt;
 use crate::size;
-use crate::ui::{Ui, is_broken_pipe};
+use crate::ui::{Ui, heard};
 use fragmend_layout::shell_word;
 use fragmend_report::record::{RecordOperation, RecordReport, RecordTotals};
 use fragmend_report::{SCHEMA_VERSION, Unit, figures, human, table};
@@ -99,11 +99,8 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     });
     bar.finish_and_clear();
     let summary = result?;
-    match print_summary(args, &summary, ui) {
-        // The trace is there, and the exit code says the rest.
-        Err(e) if is_broken_pipe(&e) => {}
-        printed => printed?,
-    }
+    // The trace is there, and the exit code says the rest.
+    heard(print_summary(args, &summary, ui))?;
     for missing in missing(&summary.meta) {
         ui.warn(missing);
     }

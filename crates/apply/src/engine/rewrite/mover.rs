@@ -1,7 +1,7 @@
 //! The steps of a rewrite, as the head of [`super`] numbers them.
 
 use super::super::donor::{Space, Stage, no_room, unnamed};
-use super::super::errno::skip_of;
+use super::super::errno::{in_use, skip_of};
 use super::super::mounted::OpenFile;
 use super::super::pages::Pages;
 use super::super::{Mover, primitive};
@@ -25,7 +25,6 @@ use fragmend_sys::signals::Undisturbed;
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
-use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -301,15 +300,6 @@ fn unwanted(lease: &Lease) -> Result<(), Skip> {
     match lease.is_wanted() {
         true => Err(Skip::new(SkipReason::Busy, "another program opened it")),
         false => Ok(()),
-    }
-}
-
-fn in_use(e: io::Error) -> Skip {
-    match e.kind() {
-        io::ErrorKind::ResourceBusy => {
-            Skip::new(SkipReason::Busy, "its pages are in use elsewhere")
-        }
-        _ => skip_of(e),
     }
 }
 
