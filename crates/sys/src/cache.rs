@@ -32,9 +32,7 @@ pub fn drop_clean(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
 /// `ResourceBusy` when pages stay: they are dirty, mapped, or held by the kernel.
 pub fn forget(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     const TRIES: u32 = 8;
-    let page = rustix::param::page_size() as u64;
-    // As much as one page of a page table maps.
-    let folio = page * (page / 8);
+    let folio = largest_folio();
     let wide = range.start / folio * folio..range.end.next_multiple_of(folio);
     for attempt in 0..TRIES {
         drop_clean(&file, wide.clone())?;
@@ -47,8 +45,12 @@ pub fn forget(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
 }
 
-/// No folio of the page cache is larger (a PMD's worth), in pages.
-const LARGEST_FOLIO: u64 = 512;
+/// No folio of the page cache is larger, in bytes: as much as one page of a page table maps (a PMD), and
+/// 2,048 pages (`MAX_PAGECACHE_ORDER`, include/linux/pagemap.h).
+pub fn largest_folio() -> u64 {
+    let page = rustix::param::page_size() as u64;
+    page * (page / 8).min(2048)
+}
 
 /// Sees that no folio of the page cache reaches across `at` (bytes). Where a hole is
 /// punched, or other space taken over, up to there, the kernel would cut such a one by writing zeroes
@@ -73,7 +75,7 @@ pub fn part(file: impl AsFd, at: u64) -> io::Result<()> {
     }
     write_and_wait(&file, around(1))?;
     // A folio goes as a whole or not at all, and as little as can be with it.
-    for pages in [1, 16, 64, LARGEST_FOLIO] {
+    for pages in [1, 16, 64, largest_folio() / page] {
         let Range { start, end } = around(pages);
         let whole = pages * page;
         drop_clean(&file, start / whole * whole..end.next_multiple_of(whole))?;

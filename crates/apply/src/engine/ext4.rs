@@ -41,7 +41,7 @@ use super::donor::{Space, Stage, unnamed};
 use super::errno::skip_of;
 use super::hold::Hold;
 use super::mounted::OpenFile;
-use super::warm::{LARGEST_FOLIO, will_need};
+use super::warm::will_need;
 use super::{Engine, Mover, ordering, primitive};
 use crate::bytes::read_at;
 use crate::point::{Point, reached};
@@ -243,7 +243,7 @@ impl Exchange {
         if cached(part).unwrap_or(0) > 0 {
             drop(part);
             if cached(part).unwrap_or(0) > 0 {
-                drop(part.align_outward(LARGEST_FOLIO));
+                drop(part.align_outward(cache::largest_folio()));
             }
         }
         cached(part).unwrap_or(0) == 0

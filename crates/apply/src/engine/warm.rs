@@ -7,9 +7,6 @@ use fragmend_layout::ByteRange;
 use fragmend_sys::cache;
 use std::time::{Duration, Instant};
 
-/// No page-cache folio of a file is larger (a PMD's worth, mm/huge_memory.c).
-pub(super) const LARGEST_FOLIO: u64 = 2 << 20;
-
 /// How long bringing back may take, for all that is settled together: what is not there by then
 /// comes when it is read. Nobody looks at Ctrl-C meanwhile.
 pub(super) const RESTORING: Duration = Duration::from_millis(400);
@@ -22,7 +19,7 @@ pub(super) struct Warm(Vec<ByteRange>);
 impl Warm {
     /// Looks at `range` and what lies around it on the same folios.
     pub fn of(file: &OpenFile, range: ByteRange) -> Self {
-        let wide = range.align_outward(LARGEST_FOLIO);
+        let wide = range.align_outward(cache::largest_folio());
         let parts = [
             ByteRange { start: wide.start, end: range.start },
             range,

@@ -88,6 +88,9 @@ static CONDITIONS: [Conditions; 5] = [
 const SIZE: u64 = 6 << 20;
 /// As much as moves at once, where files are swapped: see `engine/swap.rs`.
 const SWAPPED: u64 = 3 << 20;
+/// As much as stays in memory from one drop of the caches to the next on the slow disk: Btrfs takes a
+/// range over at once, or not at all.
+const HELD: u64 = 256 << 10;
 const DISK: u64 = 320 << 20;
 const MEMORY: u64 = 40 << 20;
 const READS_A_SECOND: u32 = 400;
@@ -198,16 +201,34 @@ impl Waited {
     }
 }
 
+/// How large the three files are; those of compressed Btrfs lie in larger pieces.
+fn size(file_system: &FileSystem, conditions: Conditions) -> u64 {
+    match file_system.name {
+        name if name == BTRFS_ZSTD.name => 4 * SIZE,
+        name if name == XFS_RMAP.name => SWAPPED,
+        name if name == BTRFS.name && conditions.drops && conditions.slow => HELD,
+        _ => SIZE,
+    }
+}
+
+/// How long others rest between two requests: a file that somebody opens while it is looked at is not
+/// rewritten, and looking at it takes as long as reading it.
+fn pause_ms(options: &[&str], conditions: Conditions) -> u64 {
+    match (options.is_empty(), conditions.slow) {
+        (true, _) => 1,
+        (false, false) => 250,
+        (false, true) => 2500,
+    }
+}
+
 fn measure(file_system: &'static FileSystem, options: &[&str], conditions: Conditions) -> Waited {
     let bed = SlowBed::new(file_system, DISK, "");
     let files = OTHERS.map(|file| bed.root().join(file));
+    let size = size(file_system, conditions);
     for file in &files {
         match file_system.name == BTRFS_ZSTD.name {
-            true => alternating(file, 4 * SIZE, 32 << 10, compressible).expect("a file"),
-            false if file_system.name == XFS_RMAP.name => {
-                interleaved(file, SWAPPED, &[BLOCK as u64], true).expect("a file");
-            }
-            false => interleaved(file, SIZE, &[BLOCK as u64], true).expect("a file"),
+            true => alternating(file, size, 32 << 10, compressible).expect("a file"),
+            false => interleaved(file, size, &[BLOCK as u64], true).expect("a file"),
         }
     }
     bed.sync();
@@ -223,8 +244,7 @@ fn measure(file_system: &'static FileSystem, options: &[&str], conditions: Condi
     for file in &files {
         drop_pages(&File::open(file).expect("a file"));
     }
-    // A file that somebody opens while it is looked at is not rewritten.
-    let pause_ms = if options.is_empty() { 1 } else { 250 };
+    let pause_ms = pause_ms(options, conditions);
     let others = || [0, 1, 2].map(|n| Other::start(OTHERS[n], &files[n], pause_ms, cgroup));
     let over = AtomicBool::new(false);
     let mover = std::sync::Mutex::new(None::<u32>);
