@@ -97,6 +97,7 @@ pub fn run(root: &Path, only: &str) -> Result<()> {
         let started = Instant::now();
         let path = tree.join(&one.file);
         let before = std::fs::read_to_string(&path)?;
+        ensure!(before.contains(&one.find), "{}: not committed yet", one.name);
         std::fs::write(&path, before.replacen(&one.find, &one.replace, 1))?;
         let ending = ending_of(&tree, test).with_context(|| one.name.clone());
         std::fs::write(&path, before)?;

@@ -151,8 +151,8 @@ impl Compressing {
         };
         let start = stretch.range.start.max(from);
         let step = ByteRange::at(start, STEP).intersect(stretch.range);
-        let written = self.bring_in(file, step)?;
-        let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, step, written);
+        self.bring_in(file, step)?;
+        let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, step, false);
         file.may_unshare(&lies.map_err(skip_of)?, step)?;
         reached(Point::Filled);
         let started = Instant::now();
@@ -165,24 +165,23 @@ impl Compressing {
         if step.end == last { self.look_at(file, index, done) } else { Ok(()) }
     }
 
-    /// Sees that all of a step is in the page cache, and that the kernel reads nothing ahead of it. Returns
-    /// whether somebody had just written there, or before.
+    /// Sees that all of a step is in the page cache, and that the kernel reads nothing ahead of it.
     ///
     /// What is missing it would read page by page, with the file locked. And where more lies in the cache before a
     /// part that it reads than the part is long, it takes that for reading in sequence, and asks for up to 4 MiB
     /// in one go (`page_cache_sync_ra`, mm/readahead.c), which on a slow device all others stand behind. So
-    /// the page before the step goes; and what is dirty is written out, for it would read
-    /// on both sides of that; until the tree has it, which is after its pages are clean, and for which a look at
-    /// the layout waits (`FIEMAP_FLAG_SYNC`). At the start of a file it reads up to four times as far as it is asked to
-    /// (`get_init_ra_size`): that is brought in too. Best effort: a page that somebody has mapped or just written stays.
-    fn bring_in(&mut self, file: &OpenFile, step: ByteRange) -> Result<bool, Skip> {
+    /// the page before the step goes; and what is dirty is written out until the tree has it, which is later than
+    /// its pages are clean, for it would read on both sides of that. At the start of a file it reads up to four times
+    /// as far as it is asked to (`get_init_ra_size`): that is brought in too. Best effort: a page that somebody has mapped or just written stays.
+    fn bring_in(&mut self, file: &OpenFile, step: ByteRange) -> Result<(), Skip> {
         let before = ByteRange { start: step.start.saturating_sub(STEP), end: step.start };
         let page = rustix::param::page_size() as u64;
-        let dirty = |range| cache::dirty_pages(&file.fd, range).unwrap_or(0) > 0;
-        let wet = before.start..step.end;
-        let written = dirty(wet.clone());
+        // An old kernel does not tell.
+        let dirty = |range| cache::dirty_pages(&file.fd, range).map_or(true, |pages| pages > 0);
         for _ in 0..WRITES {
-            cache::write_and_wait(&file.fd, wet.clone()).map_err(skip_of)?;
+            if dirty(before.start..step.end) {
+                layout(file, step)?;
+            }
             let mut all = step;
             if before.is_empty() {
                 all.end = (step.start + 4 * step.len()).min(file.size()?).max(step.end);
@@ -194,7 +193,7 @@ impl Compressing {
                 break;
             }
         }
-        Ok(written)
+        Ok(())
     }
 
     /// Looks at what has become of a range.
