@@ -88,8 +88,8 @@ static CONDITIONS: [Conditions; 5] = [
 const SIZE: u64 = 6 << 20;
 /// As much as moves at once, where files are swapped: see `engine/swap.rs`.
 const SWAPPED: u64 = 3 << 20;
-/// As much as stays in memory from one drop of the caches to the next on the slow disk: Btrfs takes a
-/// range over at once, or not at all.
+/// As much as stays in memory from one drop of the caches to the next on the slow disk. Some engines move
+/// a range at once, or not at all.
 const HELD: u64 = 256 << 10;
 const DISK: u64 = 320 << 20;
 const MEMORY: u64 = 40 << 20;
@@ -202,29 +202,30 @@ impl Waited {
 }
 
 /// How large the three files are; those of compressed Btrfs lie in larger pieces.
-fn size(file_system: &FileSystem, conditions: Conditions) -> u64 {
+fn size(file_system: &FileSystem, at_once: bool, conditions: Conditions) -> u64 {
     match file_system.name {
+        _ if at_once && conditions.drops && conditions.slow => HELD,
         name if name == BTRFS_ZSTD.name => 4 * SIZE,
         name if name == XFS_RMAP.name => SWAPPED,
-        name if name == BTRFS.name && conditions.drops && conditions.slow => HELD,
         _ => SIZE,
     }
 }
 
 /// How long others rest between two requests: a file that somebody opens while it is looked at is not
-/// rewritten, and looking at it takes as long as reading it.
-fn pause_ms(options: &[&str], conditions: Conditions) -> u64 {
-    match (options.is_empty(), conditions.slow) {
-        (true, _) => 1,
-        (false, false) => 250,
-        (false, true) => 2500,
+/// leased, and looking at it takes as long as reading it.
+fn pause_ms(leases: bool, conditions: Conditions) -> u64 {
+    match (leases, conditions.slow) {
+        (false, _) => 1,
+        (true, false) => 250,
+        (true, true) => 2500,
     }
 }
 
 fn measure(file_system: &'static FileSystem, options: &[&str], conditions: Conditions) -> Waited {
     let bed = SlowBed::new(file_system, DISK, "");
     let files = OTHERS.map(|file| bed.root().join(file));
-    let size = size(file_system, conditions);
+    let leases = file_system.name == XFS_RMAP.name || !options.is_empty();
+    let size = size(file_system, leases || file_system.name == BTRFS.name, conditions);
     for file in &files {
         match file_system.name == BTRFS_ZSTD.name {
             true => alternating(file, size, 32 << 10, compressible).expect("a file"),
@@ -244,7 +245,7 @@ fn measure(file_system: &'static FileSystem, options: &[&str], conditions: Condi
     for file in &files {
         drop_pages(&File::open(file).expect("a file"));
     }
-    let pause_ms = pause_ms(options, conditions);
+    let pause_ms = pause_ms(leases, conditions);
     let others = || [0, 1, 2].map(|n| Other::start(OTHERS[n], &files[n], pause_ms, cgroup));
     let over = AtomicBool::new(false);
     let mover = std::sync::Mutex::new(None::<u32>);
