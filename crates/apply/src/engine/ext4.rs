@@ -41,7 +41,7 @@ use super::donor::{Space, Stage, unnamed};
 use super::errno::skip_of;
 use super::hold::Hold;
 use super::mounted::OpenFile;
-use super::warm::will_need;
+use super::pages::Pages;
 use super::{Engine, Mover, ordering, primitive};
 use crate::bytes::read_at;
 use crate::point::{Point, reached};
@@ -61,8 +61,9 @@ const FIRST_TURN: u64 = 64 << 10;
 const LONGEST_TURN: u64 = 1 << 20;
 const LONG: Duration = Duration::from_millis(2);
 
-/// What is read ahead and exchanged at most before others are let in.
+/// What is exchanged at most before others are let in, and what is read.
 const LONGEST_STEP: u64 = 1 << 20;
+const PIECE: u64 = 64 << 10;
 
 /// How often a step that met a busy page is tried, and how long the first wait is.
 const TRIES: u32 = 6;
@@ -117,6 +118,8 @@ impl Engine for Ext4 {
         let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
         Ok(Box::new(Exchange {
             stage: None,
+            // In single pages, the file being opened for reading at random.
+            pages: Pages::default(),
             scratch: Vec::new(),
             turn: FIRST_TURN,
             exchanged: Vec::new(),
@@ -158,6 +161,7 @@ pub(super) fn may_move(attributes: u32) -> Result<(), Skip> {
 /// Exchanges blocks with a donor.
 struct Exchange {
     stage: Option<Stage>,
+    pages: Pages,
     scratch: Vec<u8>,
     /// Bytes for the next call.
     turn: u64,
@@ -249,14 +253,22 @@ impl Exchange {
         cached(part).unwrap_or(0) == 0
     }
 
-    /// Reads a part into the page cache, and waits for it. Whether it is there in single pages.
-    fn prefetch(&mut self, file: &OpenFile, part: ByteRange) -> bool {
-        let single = self.make_room(file, part);
-        // Best effort: if it fails, the exchange reads for itself.
-        will_need(file, part);
+    /// Reads a part into the page cache, and waits for it; nobody else waits for more than a piece of it.
+    /// Whether it is there in single pages.
+    fn prefetch(&mut self, file: &OpenFile, part: ByteRange) -> Result<bool, Skip> {
+        let mut single = self.make_room(file, part);
+        for piece in part.steps(PIECE) {
+            // Best effort: if it fails, the exchange reads for itself.
+            let _ = self.pages.bring_in(&file.fd, piece);
+            if self.hold.is_awaited() {
+                self.let_others_in(file)?;
+                // They may read it, too, and ahead of that, which makes large folios.
+                single = false;
+            }
+        }
         self.scratch.resize(part.len() as usize, 0);
         let _ = read_at(&file.fd, &mut self.scratch, part.start);
-        single
+        Ok(single)
     }
 
     /// Exchanges a part in as many calls as it takes. Under large folios each block waits for a
@@ -341,9 +353,9 @@ impl Exchange {
         let mut wait = FIRST_WAIT;
         for attempt in 1.. {
             let rest = ByteRange { start: step.start + done.moved - before, end: step.end };
+            let single = self.prefetch(file, rest)?;
             // It was given back if somebody waited.
             self.hold.take(file)?;
-            let single = self.prefetch(file, rest);
             if let Some(skip) = &self.unwritable {
                 return Err(skip.clone());
             }

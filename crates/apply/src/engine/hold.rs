@@ -86,6 +86,12 @@ impl Hold {
         self.pending = true;
     }
 
+    /// Whether somebody waits for the file, or for this process to stop.
+    pub fn is_awaited(&self) -> bool {
+        self.lease.as_ref().is_some_and(Lease::is_wanted)
+            || self.unstopped.is_some() && Unstopped::is_wanted()
+    }
+
     /// Whether what has changed places is to be committed now: somebody waits, or nobody is kept
     /// out, or this process is to be stopped.
     pub fn must_commit(&self) -> bool {

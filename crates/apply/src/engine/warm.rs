@@ -58,12 +58,6 @@ pub(super) fn drop_cached(file: &OpenFile, ranges: impl IntoIterator<Item = Byte
     }
 }
 
-/// Reads what is missing of a range into the page cache, best effort. In single pages, where the
-/// file was opened for reading at random (`POSIX_FADV_RANDOM`).
-pub(super) fn will_need(file: &OpenFile, range: ByteRange) {
-    let _ = Pages::default().bring_in(&file.fd, range);
-}
-
 /// Whether at least half of a range is in the page cache.
 pub(super) fn is_cached(file: &OpenFile, range: ByteRange) -> bool {
     let page = rustix::param::page_size() as u64;
