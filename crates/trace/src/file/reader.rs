@@ -16,7 +16,7 @@ use super::text;
 use crate::event::is_possible;
 use crate::meta::{KEY, Meta, OLDEST_VERSION, SCHEMA_VERSION};
 use crate::{Access, FileAccesses, Op, TraceError};
-use fragmend_layout::FileId;
+use fragmend_layout::{FileId, printable};
 use parquet::column::reader::get_typed_column_reader;
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::file::metadata::ParquetMetaData;
@@ -170,8 +170,11 @@ fn key_value<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
 /// Why decoding failed; the caller adds the file's name.
 type Reason = Box<dyn std::error::Error + Send + Sync>;
 
+/// The decoder quotes what is in the file, whatever that is.
 fn corrupt(path: &Path, reason: Reason) -> TraceError {
-    TraceError::Corrupt { path: path.to_owned(), reason: reason.to_string() }
+    const LONGEST: usize = 300;
+    let reason = printable(&reason.to_string()).to_string();
+    TraceError::Corrupt { path: path.to_owned(), reason: reason.chars().take(LONGEST).collect() }
 }
 
 /// The accesses of one row group, files in order of first appearance.
