@@ -119,11 +119,11 @@ impl Options {
     }
 }
 
-/// So many bytes of records that come to nothing are read of one journal: a rewrite leaves one
-/// record, of at most 64 MiB, but whoever hands over a disk can put any number of them there.
-const MOST_IN_VAIN: u64 = 1 << 30;
-/// As many as each record counts for, whatever comes of it: looking at one, and removing it for good, takes time.
-const LEAST_IN_VAIN: u64 = 1 << 20;
+/// So many bytes of records are looked at in one journal, whatever comes of them: a rewrite leaves one
+/// record, of at most 64 MiB, but whoever hands over a disk can put any number of them there, which share their blocks.
+const MOST: u64 = 1 << 30;
+/// As many as each record counts for: looking at one, and removing it for good, takes time.
+const LEAST: u64 = 1 << 20;
 
 /// Recovers everything in one journal.
 ///
@@ -149,16 +149,16 @@ pub fn recover(
             Err(e) => unknown.ended(Outcome::Failed, e.to_string()),
         });
     }
-    let mut in_vain = 0;
+    let mut looked_at = 0;
     for name in records {
-        if in_vain > MOST_IN_VAIN {
-            let what = "not looked at: too many lie before it; remove those that are of no use, then recover again";
+        if looked_at > MOST {
+            let what = "not looked at: too many lie before it; remove those that are of no use and still there, then recover again";
             let unknown = blank(&journal, &name, None, Path::new(""));
             tell(unknown.ended(Outcome::Unreachable, what));
             continue;
         }
         let told = one(&journal, &name, home.as_ref(), options);
-        in_vain += if told.outcome.at_risk() { told.length } else { 0 }.max(LEAST_IN_VAIN);
+        looked_at += told.length.max(LEAST);
         tell(told);
     }
     Ok(())
