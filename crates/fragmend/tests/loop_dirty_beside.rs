@@ -9,7 +9,7 @@ use fragmend_testbed::file_system::{EXT4, FileSystem, XFS_EXCHANGE, XFS_RMAP};
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::process::Running;
 use rustix::process::Signal;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -52,15 +52,18 @@ fn waits(
         running = running.wait_until(is_stopped);
     }
     running.signal(Signal::CONT);
-    std::thread::sleep(Duration::from_millis(100));
-    let started = Instant::now();
-    let file = OpenOptions::new().write(true).open(&path).unwrap();
-    let waited = started.elapsed();
+    let mut waited = Duration::ZERO;
+    while waited < Duration::from_secs(1) && running.child().try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(50));
+        let started = Instant::now();
+        drop(File::open(&path).unwrap());
+        waited = waited.max(started.elapsed());
+    }
     println!("{}: {waited:?}", file_system.name);
     bed.gate().pace(Kind::Write, None);
     running.signal(Signal::TERM);
     running.wait();
-    file.set_len(SIZE).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(SIZE).unwrap();
     assert!(is_intact(&path, SIZE).unwrap());
     assert!(waited < Duration::from_secs(4), "{waited:?}");
 }
