@@ -52,13 +52,7 @@ fn waits(
         running = running.wait_until(is_stopped);
     }
     running.signal(Signal::CONT);
-    let mut waited = Duration::ZERO;
-    while waited < Duration::from_secs(1) && running.child().try_wait().unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(50));
-        let started = Instant::now();
-        drop(File::open(&path).unwrap());
-        waited = waited.max(started.elapsed());
-    }
+    let waited = longest_open(&mut running, &path);
     println!("{}: {waited:?}", file_system.name);
     bed.gate().pace(Kind::Write, None);
     running.signal(Signal::TERM);
@@ -66,6 +60,18 @@ fn waits(
     File::options().write(true).open(&path).unwrap().set_len(SIZE).unwrap();
     assert!(is_intact(&path, SIZE).unwrap());
     assert!(waited < Duration::from_secs(4), "{waited:?}");
+}
+
+/// How long who opens the file waits at most, until the process ends or that was long.
+fn longest_open(running: &mut Running, path: &Path) -> Duration {
+    let mut waited = Duration::ZERO;
+    while waited < Duration::from_secs(1) && running.child().try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(50));
+        let started = Instant::now();
+        drop(File::open(path).unwrap());
+        waited = waited.max(started.elapsed());
+    }
+    waited
 }
 
 fn whole(path: &Path) -> Plan {
@@ -94,4 +100,28 @@ fn loop_what_others_have_just_written_keeps_nobody_out_of_an_exchange() {
 #[test]
 fn loop_what_others_have_just_written_keeps_nobody_out_of_a_rewrite() {
     waits(&EXT4, halves, &["--engine", "rewrite"], "copied", true);
+}
+
+#[test]
+fn loop_what_others_have_just_written_keeps_nobody_out_of_a_recovery() {
+    let bed = SlowBed::new(&EXT4, 320 << 20, "");
+    let path = bed.root().join("file");
+    interleaved(&path, SIZE, &[64 << 10], true).unwrap();
+    bed.sync();
+    let plan_file = bed.scratch().join("plan.json");
+    whole(&path).write(&plan_file).unwrap();
+    let mut command = Command::new(FRAGMEND);
+    command.args(["apply", "--engine", "rewrite", "--rate", "max"]).arg(&plan_file);
+    command.env("FRAGMEND_STOP_AT", "sealed=kill").stdin(Stdio::null());
+    Running::start(&mut command).wait();
+    bed.gate().pace(Kind::Write, Some(WRITES));
+    let writer = OpenOptions::new().write(true).open(&path).unwrap();
+    writer.write_all_at(&vec![7; BESIDE], SIZE).unwrap();
+    drop(writer);
+    let mut command = Command::new(FRAGMEND);
+    command.arg("recover").arg(bed.root()).stdin(Stdio::null()).stdout(Stdio::piped());
+    let waited = longest_open(&mut Running::start(&mut command), &path);
+    bed.gate().pace(Kind::Write, None);
+    println!("recover: {waited:?}");
+    assert!(waited < Duration::from_secs(4), "{waited:?}");
 }

@@ -25,6 +25,7 @@ use fragmend_sys::handle;
 use fragmend_sys::lease::Lease;
 use fragmend_sys::signals::{self, Undisturbed};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
@@ -308,15 +309,17 @@ impl Mending<'_> {
     fn mend(&self, told: Recovered) -> Recovered {
         let options = self.closing.options;
         let target = self.noting.file;
+        // What others have just written may take long: once while nobody is kept out, and below for the rest.
+        let sync = || if options.dry_run { Ok(()) } else { rustix::fs::fsync(target) };
+        if let Err(e) = sync() {
+            return not_synced(told, e);
+        }
         // Others are kept out from the first look until the record is gone.
         let leased = if options.dry_run { None } else { Some(lease(target)) };
         let alone = matches!(&leased, Some(Ok(_)));
         // Whatever becomes of the record, it is no more needed for what is in memory only.
-        if !options.dry_run
-            && let Err(e) = rustix::fs::fsync(target)
-        {
-            let what = format!("it cannot be synced: {e}; the record stays, recover again");
-            return told.ended(Outcome::Failed, what);
+        if let Err(e) = sync() {
+            return not_synced(told, e);
         }
         let verdict = judge(target, self.record, self.data, alone);
         let (missing, changed) = match verdict {
@@ -416,6 +419,12 @@ impl Mending<'_> {
         }
         Ok(holder.other.take())
     }
+}
+
+/// What to say of a file of which nobody knows what is on the disk.
+fn not_synced(told: Recovered, error: Errno) -> Recovered {
+    let what = format!("it cannot be synced: {error}; the record stays, recover again");
+    told.ended(Outcome::Failed, what)
 }
 
 /// What to say of a file that was not one's own from beginning to end.
