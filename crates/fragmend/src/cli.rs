@@ -38,9 +38,9 @@ pub enum Command {
     Plan(commands::plan::Args),
     /// Move what a plan says, with a receipt for every range
     ///
-    /// On ext4, whoever opens a file while it moves waits for a step and a commit, and whoever opens
-    /// it with O_NONBLOCK is turned away: GNU tar does that and leaves the file out of the archive, so do
-    /// not run such a backup beside it.
+    /// On ext4, on an XFS that exchanges ranges or swaps files, and with --engine rewrite, whoever opens
+    /// a file while it moves waits for a moment, and whoever opens it with O_NONBLOCK is turned away: GNU
+    /// tar does that and leaves the file out of the archive, so do not run such a backup beside it.
     Apply(commands::apply::Args),
     /// Record, plan and apply in one go
     Auto(commands::auto::Args),

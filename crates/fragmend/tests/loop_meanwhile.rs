@@ -15,7 +15,7 @@ use fragmend_testbed::file_system::{XFS_EXCHANGE_ALONE, XFS_RMAP};
 use fragmend_testbed::fragment::{content, interleaved};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Finished, Running, finish};
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs::{self, File, OpenOptions};
@@ -209,6 +209,20 @@ fn loop_who_opens_it_meanwhile_is_let_in() {
         let fallback = text(&receipts[0], "fallback");
         let has_reflink = file_system.name == XFS_EXCHANGE.name;
         assert!(closes || !has_reflink || fallback == MAY_BE_SHARED[0], "{receipts:?}");
+    }
+}
+
+/// GNU tar opens files like that, and leaves out what it cannot open.
+#[test]
+fn loop_who_will_not_wait_is_turned_away_from_an_exchange_only() {
+    for (file_system, opens) in [(&XFS_EXCHANGE, false), (&XFS, true), (&BTRFS, true)] {
+        let image = Image::of(file_system, DISK);
+        let path = fragmented(&image, "file");
+        let mover = Stopping::at(&image, &path, "filled").stands();
+        let opened = rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty());
+        assert_eq!(opened.is_ok(), opens, "{}: {opened:?}", file_system.name);
+        drop(opened);
+        mover.end();
     }
 }
 

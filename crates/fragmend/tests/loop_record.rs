@@ -303,6 +303,23 @@ fn loop_bad_input_is_one_line_and_leaves_nothing() {
     assert_eq!(std::fs::read(&precious).unwrap(), b"text");
 }
 
+/// The kernel's programs see other numbers: some other process would be watched, and nobody told.
+#[test]
+fn loop_numbers_of_a_pid_namespace_are_refused() {
+    let image = image();
+    let output = image.scratch().join("t.parquet");
+    let mut command = Command::new("unshare");
+    command.args(["--fork", "--pid", "--mount-proc", "sh", "-c"]);
+    command.arg(
+        "sleep 30 & \"$0\" record --duration 1s --pid $! -o \"$1\" \"$2\"; c=$?; kill $!; exit $c",
+    );
+    command.args([Path::new(env!("CARGO_BIN_EXE_fragmend")), &output, image.path()]);
+    let out = command.output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(!out.status.success() && said.contains("--pid: in a container"), "{out:?}");
+    assert_eq!((said.lines().count(), output.exists()), (1, false), "{said}");
+}
+
 #[test]
 fn loop_what_the_system_lacks_is_named() {
     let image = image();

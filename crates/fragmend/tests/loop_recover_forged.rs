@@ -325,6 +325,32 @@ fn loop_records_of_no_use_are_read_up_to_a_limit() {
     assert_eq!((found.len(), left, code), (20, 3, 5), "{told}");
 }
 
+/// Nor those that are as they should be: on a disk that shares blocks they take no space, and each is read and
+/// compared with its file.
+#[test]
+fn loop_records_that_find_their_file_whole_are_read_up_to_a_limit() {
+    const LONGEST: u64 = 64 << 20;
+    let image = Image::of(&XFS, 320 << 20);
+    let path = image.path().join("file");
+    let mut bytes = vec![0; LONGEST as usize];
+    content(0, &mut bytes);
+    fs::write(&path, &bytes).unwrap();
+    let journal = make_journal(&image);
+    let record = record_of(&image, &path, ByteRange { start: 0, end: LONGEST }, &bytes);
+    let head = record.encode();
+    for n in 0..20 {
+        let name = journal.join(format!("{n:03}.record"));
+        fs::write(&name, &head).unwrap();
+        fs::set_permissions(&name, Permissions::from_mode(0o600)).unwrap();
+        let share = format!("reflink {} 0 {} {LONGEST}", path.display(), head.len());
+        run("xfs_io", ["-c".as_ref(), share.as_ref(), name.as_os_str()]);
+    }
+    let (told, code) = recover(&[&image.path()]);
+    let found = outcomes(&told);
+    let left = found.iter().filter(|outcome| *outcome == "unreachable").count();
+    assert_eq!((found.len(), left, code), (20, 3, 5), "{told}");
+}
+
 /// Any number of names, and each would take a while for itself.
 #[test]
 fn loop_any_number_of_forged_names_takes_seconds() {

@@ -39,11 +39,17 @@ fn of_cgroups(top: &Path, path: &str) -> u64 {
         read_to_string(dir.join(name)).ok()?.trim().parse().ok()
     };
     let left = |dir: &Path| {
-        let most = figure(dir, "memory.max")?;
-        // The page cache gives way.
+        // "max" is no number; above the other one a process is slowed down until it stands still.
+        let limits = ["memory.max", "memory.high"].map(|name| figure(dir, name));
+        let most = limits.into_iter().flatten().min()?;
+        // The page cache gives way, but for files in memory.
         let stat = read_to_string(dir.join("memory.stat")).unwrap_or_default();
-        let cached = stat.lines().find_map(|line| line.strip_prefix("file ")?.parse().ok());
-        let used = figure(dir, "memory.current")?.saturating_sub(cached.unwrap_or(0));
+        let of = |name| {
+            let bytes = stat.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok());
+            bytes.unwrap_or(0)
+        };
+        let cached = of("file ").saturating_sub(of("shmem "));
+        let used = figure(dir, "memory.current")?.saturating_sub(cached);
         Some(most.saturating_sub(used))
     };
     let dir = top.join(path);
@@ -68,6 +74,11 @@ mod tests {
         assert_eq!(of_cgroups(&dir, "a/b"), 4000);
         write(dir.join("a/memory.stat"), "anon 400\nfile 600\nfile_mapped 7\n").unwrap();
         assert_eq!(of_cgroups(&dir, "a/b"), 4600);
+        // Files in memory give no way, and who is beyond `memory.high` is slowed down as good as for ever.
+        write(dir.join("a/memory.stat"), "anon 400\nfile 600\nshmem 500\n").unwrap();
+        assert_eq!(of_cgroups(&dir, "a/b"), 4100);
+        write(dir.join("a/b/memory.high"), "2000").unwrap();
+        assert_eq!(of_cgroups(&dir, "a/b"), 1100);
         std::fs::remove_dir_all(dir).unwrap();
         assert_eq!(kib("VmSize:\t  12 kB\n", "VmSize:"), Some(12 << 10));
         assert!(room() > 0 && room() < u64::MAX);

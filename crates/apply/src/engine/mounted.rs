@@ -194,6 +194,19 @@ impl OpenFile {
         }
     }
 
+    /// Whether all of it may be written out while others are kept out of it.
+    ///
+    /// # Errors
+    /// Busy where others have left so much that it would take long. An old kernel does not tell.
+    pub fn has_settled(&self) -> Result<(), Skip> {
+        const MUCH: u64 = 1 << 20;
+        let dirty = cache::dirty_pages(&self.fd, 0..i64::MAX as u64).unwrap_or(0);
+        match dirty * rustix::param::page_size() as u64 > MUCH {
+            true => Err(Skip::new(SkipReason::Busy, "others have just written much to it")),
+            false => Ok(()),
+        }
+    }
+
     /// Bytes that may still be allocated on its file system.
     pub fn free_bytes(&self) -> Result<u64, Skip> {
         free_bytes(&self.root)

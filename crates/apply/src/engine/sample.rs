@@ -16,10 +16,9 @@
 //!
 //! 4. `XFS_IOC_COMMIT_RANGE` with the flag for a dry run keeps everybody out for a moment and waits
 //!    for direct I/O that is under way.
-//! 5. `fsync` writes back what is dirty, which makes mapped pages fault when they are stored to
-//!    next, and a fault sets the times.
 //!
-//! What is read now is all that was ever written.
+//! What is read now is all that was ever written. Each part is written back before it is copied, which makes
+//! mapped pages fault when they are stored to next; not the whole file, with everybody kept out.
 //!
 //! Exchanging counts as writing to the file: it takes away what makes a program privileged. Which
 //! files have that is looked at after (3): whoever adds it later leaves other times.
@@ -96,7 +95,6 @@ pub(super) fn sample(
         *held = started.elapsed().max(*held);
         match quiet.map_err(skip_of) {
             Ok(()) => {
-                rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
                 let fresh = ByteRange::at(start, 0);
                 return Ok(Sampled { of: index, sample, fresh, lease, _unstopped: unstopped });
             }

@@ -135,6 +135,7 @@ impl Stage {
 
     /// Whether the file is what was copied, while nobody else has it open.
     fn compare(&self, file: &OpenFile, pages: &mut Pages, alone: &Lease) -> Result<(), Skip> {
+        file.has_settled()?;
         // What went to a hole has its place then.
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
         let ranges: Vec<ByteRange> = self.ranges.iter().map(|(range, _)| *range).collect();

@@ -25,6 +25,7 @@ use fragmend_sys::handle;
 use fragmend_sys::lease::Lease;
 use fragmend_sys::signals::{self, Undisturbed};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::cell::Cell;
@@ -119,11 +120,11 @@ impl Options {
     }
 }
 
-/// So many bytes of records that come to nothing are read of one journal: a rewrite leaves one
-/// record, of at most 64 MiB, but whoever hands over a disk can put any number of them there.
-const MOST_IN_VAIN: u64 = 1 << 30;
-/// As many as each record counts for, whatever comes of it: looking at one, and removing it for good, takes time.
-const LEAST_IN_VAIN: u64 = 1 << 20;
+/// So many bytes of records are looked at in one journal, whatever comes of them: a rewrite leaves one
+/// record, of at most 64 MiB, but whoever hands over a disk can put any number of them there, which share their blocks.
+const MOST: u64 = 1 << 30;
+/// As many as each record counts for: looking at one, and removing it for good, takes time.
+const LEAST: u64 = 1 << 20;
 
 /// Recovers everything in one journal.
 ///
@@ -149,16 +150,16 @@ pub fn recover(
             Err(e) => unknown.ended(Outcome::Failed, e.to_string()),
         });
     }
-    let mut in_vain = 0;
+    let mut looked_at = 0;
     for name in records {
-        if in_vain > MOST_IN_VAIN {
-            let what = "not looked at: too many lie before it; remove those that are of no use, then recover again";
+        if looked_at > MOST {
+            let what = "not looked at: too many lie before it; remove those that are of no use and still there, then recover again";
             let unknown = blank(&journal, &name, None, Path::new(""));
             tell(unknown.ended(Outcome::Unreachable, what));
             continue;
         }
         let told = one(&journal, &name, home.as_ref(), options);
-        in_vain += if told.outcome.at_risk() { told.length } else { 0 }.max(LEAST_IN_VAIN);
+        looked_at += told.length.max(LEAST);
         tell(told);
     }
     Ok(())
@@ -308,15 +309,17 @@ impl Mending<'_> {
     fn mend(&self, told: Recovered) -> Recovered {
         let options = self.closing.options;
         let target = self.noting.file;
+        // What others have just written may take long: once while nobody is kept out, and below for the rest.
+        let sync = || if options.dry_run { Ok(()) } else { rustix::fs::fsync(target) };
+        if let Err(e) = sync() {
+            return not_synced(told, e);
+        }
         // Others are kept out from the first look until the record is gone.
         let leased = if options.dry_run { None } else { Some(lease(target)) };
         let alone = matches!(&leased, Some(Ok(_)));
         // Whatever becomes of the record, it is no more needed for what is in memory only.
-        if !options.dry_run
-            && let Err(e) = rustix::fs::fsync(target)
-        {
-            let what = format!("it cannot be synced: {e}; the record stays, recover again");
-            return told.ended(Outcome::Failed, what);
+        if let Err(e) = sync() {
+            return not_synced(told, e);
         }
         let verdict = judge(target, self.record, self.data, alone);
         let (missing, changed) = match verdict {
@@ -416,6 +419,12 @@ impl Mending<'_> {
         }
         Ok(holder.other.take())
     }
+}
+
+/// What to say of a file of which nobody knows what is on the disk.
+fn not_synced(told: Recovered, error: Errno) -> Recovered {
+    let what = format!("it cannot be synced: {error}; the record stays, recover again");
+    told.ended(Outcome::Failed, what)
 }
 
 /// What to say of a file that was not one's own from beginning to end.

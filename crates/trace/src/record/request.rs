@@ -27,6 +27,13 @@ pub(super) fn kernel_device(dev: u64) -> u32 {
     rustix::fs::major(dev) << 20 | rustix::fs::minor(dev)
 }
 
+/// Whether processes have other numbers here than those that the kernel's programs see, which are those outside
+/// of all pid namespaces.
+fn in_pid_namespace() -> bool {
+    const INITIAL: u64 = 0xEFFF_FFFC; // PROC_PID_INIT_INO, include/linux/proc_ns.h
+    std::fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() != INITIAL)
+}
+
 /// Checks the options.
 pub(super) fn resolve(options: &Options) -> Result<Request, TraceError> {
     if options.paths.is_empty() {
@@ -35,7 +42,8 @@ pub(super) fn resolve(options: &Options) -> Result<Request, TraceError> {
     let page = rustix::param::page_size();
     let mut request = Request {
         config: Config {
-            self_pid: std::process::id(),
+            // Here it may be somebody else's. What the recorder does itself is recorded then.
+            self_pid: if in_pid_namespace() { 0 } else { std::process::id() },
             page_shift: page.trailing_zeros(),
             o_direct: libc::O_DIRECT as u32,
             o_append: libc::O_APPEND as u32,
@@ -54,6 +62,10 @@ pub(super) fn resolve(options: &Options) -> Result<Request, TraceError> {
     }
     let config = &mut request.config;
     if !options.pids.is_empty() {
+        if in_pid_namespace() {
+            let why = "--pid: in a container (a pid namespace) processes have other numbers than outside, and the kernel would watch others; use --cgroup, --comm or --user, or record outside of it";
+            return Err(TraceError::Request(why.into()));
+        }
         for pid in &options.pids {
             if !Path::new("/proc").join(pid.to_string()).is_dir() {
                 return Err(TraceError::Request(format!("--pid {pid}: there is no such process")));

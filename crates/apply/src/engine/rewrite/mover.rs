@@ -314,6 +314,8 @@ fn unchanged(file: &OpenFile, draft: &Draft, room: &mut Room, lease: &Lease) -> 
     // A punch may reach to the end of the page that the file ends in.
     let page = rustix::param::page_size() as u64;
     let wide = ByteRange { end: record.range.end.next_multiple_of(page), ..record.range };
+    // All of the file is written out here, and behind the punch.
+    file.has_settled()?;
     let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, wide, true);
     let layout = layout.map_err(skip_of)?;
     let kinds = |range: ByteRange, of: fn(ExtentKind) -> bool| -> u64 {
