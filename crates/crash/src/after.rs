@@ -30,7 +30,7 @@ impl AfterCut {
         atom: u64,
         cut: Cut,
     ) -> Self {
-        let dir = tempfile::Builder::new().prefix("fragmend-after-").tempdir().expect("space");
+        let dir = fragmend_testbed::scratch::directory("after");
         let tree = cleanup::register(Undo::Tree(dir.path().to_owned()));
         let (served, mnt) = (dir.path().join("served"), dir.path().join("mnt"));
         fs::create_dir(&served).and_then(|()| fs::create_dir(&mnt)).expect("directories");

@@ -80,7 +80,7 @@ impl Refusal {
     /// When the file system cannot be made or mounted.
     pub fn tried(&self) -> Result<String, String> {
         const BYTES: u64 = 512 << 10;
-        let dir = tempfile::Builder::new().prefix("fragmend-refused-").tempdir().expect("space");
+        let dir = fragmend_testbed::scratch::directory("refused");
         let _tree = cleanup::register(Undo::Tree(dir.path().to_owned()));
         let (disk, mnt) = (dir.path().join("disk"), dir.path().join("mnt"));
         let made = File::create(&disk).and_then(|file| file.set_len(320 << 20));

@@ -38,7 +38,7 @@ fn check_in_order(recording: &Recording, cuts: &[Cut], soak: &Path) -> Outcome {
     if recording.bed.in_guest && !guest::inside() {
         return check_in_guest(recording, cuts, soak);
     }
-    let dir = tempfile::Builder::new().prefix("fragmend-cut-").tempdir().expect("a directory");
+    let dir = fragmend_testbed::scratch::directory("cut");
     let _tree = cleanup::register(Undo::Tree(dir.path().to_owned()));
     let (served, mnt) = (dir.path().join("served"), dir.path().join("mnt"));
     fs::create_dir(&served).and_then(|()| fs::create_dir(&mnt)).expect("directories");

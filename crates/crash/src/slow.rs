@@ -286,7 +286,7 @@ impl SlowBed {
     /// # Panics
     /// When it cannot be made.
     pub fn new(file_system: &'static FileSystem, bytes: u64, options: &str) -> Self {
-        let dir = tempfile::Builder::new().prefix("fragmend-slow-").tempdir().expect("space");
+        let dir = fragmend_testbed::scratch::directory("slow");
         let tree = cleanup::register(Undo::Tree(dir.path().to_owned()));
         let served = dir.path().join("served");
         fs::create_dir(&served).expect("a directory");

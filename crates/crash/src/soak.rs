@@ -49,7 +49,7 @@ impl Row {
         soak: &Path,
         tell: impl FnOnce(&str),
     ) {
-        let dir = tempfile::Builder::new().prefix("fragmend-crash-").tempdir().expect("space");
+        let dir = fragmend_testbed::scratch::directory("crash");
         let _tree = cleanup::register(Undo::Tree(dir.path().to_owned()));
         let started = Instant::now();
         let recording = record(bed, seed, dir.path(), soak);

@@ -30,7 +30,7 @@ struct Copy {
 impl Copy {
     /// The image is unmounted while it is copied; its device stays.
     fn of(image: &Image, file_system: &FileSystem) -> Self {
-        let dir = tempfile::Builder::new().prefix("fragmend-test-").tempdir().unwrap();
+        let dir = fragmend_testbed::scratch::directory("test");
         let (disk, mount) = (dir.path().join("disk.img"), dir.path().join("mnt"));
         image.unmount();
         let args = [OsStr::new("--sparse=always"), OsStr::new("--reflink=auto")];

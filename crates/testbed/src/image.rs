@@ -4,6 +4,7 @@ use crate::cleanup::{self, Ticket, Undo};
 use crate::file_system::{EXT4, FileSystem};
 use crate::loop_device::{LoopDevice, unmount};
 pub use crate::process::run;
+use crate::scratch;
 use fragmend_sys::block::{BlockDevice, Counters};
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
@@ -42,7 +43,7 @@ impl Image {
     }
 
     fn made(file_system: &'static FileSystem, bytes: u64, mkfs: &[&str], options: &str) -> Self {
-        let dir = directory();
+        let dir = scratch::directory("test");
         let file = disk(&dir);
         std::fs::File::create(&file).and_then(|f| f.set_len(bytes)).expect("a sparse image");
         file_system.make(&file, mkfs);
@@ -54,7 +55,7 @@ impl Image {
     /// Another image with the very same content and layout, on a device of its own. This one is
     /// unmounted while it is copied, and both end up mounted with default options.
     pub fn copy(&self) -> Self {
-        let dir = directory();
+        let dir = scratch::directory("test");
         self.unmount();
         let args = ["--sparse=always", "--reflink=auto"].map(OsString::from);
         run("cp", args.into_iter().chain([disk(&self.dir).into(), disk(&dir).into()]));
@@ -185,10 +186,6 @@ impl Drop for Image {
             undo.run();
         }
     }
-}
-
-fn directory() -> tempfile::TempDir {
-    tempfile::Builder::new().prefix("fragmend-test-").tempdir().expect("a temporary directory")
 }
 
 fn disk(dir: &tempfile::TempDir) -> PathBuf {

@@ -25,6 +25,7 @@
 //! | [`process`] | programs that run beside us and are never left behind |
 //! | [`cleanup`] | what a signal undoes |
 //! | [`random`] | one seed, one sequence |
+//! | [`scratch`] | temporary directories that `scripts/tidy` finds |
 //! | [`bench`] | the comparison tables |
 //! | [`demo`] | the whole path on a database that one can watch |
 
@@ -48,6 +49,7 @@ pub mod process;
 pub mod random;
 pub mod reader;
 pub mod replay;
+pub mod scratch;
 pub mod sqlite;
 pub mod steps;
 pub mod tools;

@@ -12,6 +12,7 @@
 use crate::cleanup::{self, Ticket, Undo};
 use crate::image::run;
 use crate::process::{Finished, Running};
+use crate::scratch;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fs;
@@ -107,8 +108,7 @@ impl Guest {
     /// # Panics
     /// When the guest cannot be started.
     pub fn start(&self, command: &Command) -> Booted {
-        let dir = tempfile::Builder::new().prefix("fragmend-guest-").tempdir();
-        let dir = dir.expect("a temporary directory");
+        let dir = scratch::directory("guest");
         let ticket = cleanup::register(Undo::Tree(dir.path().to_owned()));
         let file = |name: &str| dir.path().join(name);
         fs::create_dir(file("tmp")).expect("the guest's temporary directory");

@@ -1,0 +1,72 @@
+//! `scripts/tidy`: what a test leaves behind that was killed while it waited for a disk that it serves
+//! itself. Nobody answers any more, and it cannot end.
+
+use fragmend_crash::slow::{Kind, SlowBed};
+use fragmend_testbed::file_system::EXT4;
+use fragmend_testbed::process::{Running, run};
+use rustix::process::Signal;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const READY: &str = "waits below ";
+
+#[test]
+#[ignore = "for loop_what_a_killed_test_left_is_removed, which kills it"]
+fn is_killed() {
+    let bed = SlowBed::new(&EXT4, 64 << 20, "");
+    let _hold = bed.gate().hold(|request| request.kind == Kind::Write);
+    std::fs::write(bed.root().join("data"), vec![1; 1 << 20]).unwrap();
+    println!("{READY}{}", bed.scratch().display());
+    bed.sync();
+}
+
+fn mounted(dir: &str) -> bool {
+    std::fs::read_to_string("/proc/self/mountinfo").unwrap().contains(dir)
+}
+
+/// Where sysfs names the file behind the loop device that is attached to a file below `dir`.
+fn loop_device_below(dir: &str) -> PathBuf {
+    let block = std::fs::read_dir("/sys/block").unwrap();
+    let mut files = block.map(|entry| entry.unwrap().path().join("loop/backing_file"));
+    let is_below = |file: &PathBuf| std::fs::read_to_string(file).is_ok_and(|f| f.starts_with(dir));
+    files.find(is_below).expect("a loop device")
+}
+
+fn wait_until(what: &str, done: impl Fn() -> bool) {
+    let started = Instant::now();
+    while !done() {
+        assert!(started.elapsed() < Duration::from_secs(20), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn loop_what_a_killed_test_left_is_removed() {
+    let args = ["--exact", "is_killed", "--ignored", "--nocapture"];
+    let this = std::env::current_exe().unwrap();
+    let mut killed = Running::start(Command::new(this).args(args).stdout(Stdio::piped()));
+    let lines = BufReader::new(killed.child().stdout.take().unwrap()).lines();
+    let mut lines = lines.map(|line| line.unwrap());
+    let said = lines.find_map(|line| line.split_once(READY).map(|(_, dir)| dir.to_owned()));
+    let dir = said.expect("a directory");
+    let attached = loop_device_below(&dir);
+    let status = format!("/proc/{}/stat", killed.id());
+    let state = || {
+        let stat = std::fs::read_to_string(&status).unwrap_or_default();
+        stat.rsplit_once(") ").map(|(_, rest)| rest[..1].to_owned())
+    };
+    // Until its main thread's child, the test's thread, waits in syncfs.
+    std::thread::sleep(Duration::from_millis(300));
+    killed.signal(Signal::KILL);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(mounted(&dir), "nothing was left behind");
+    let tidy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/tidy");
+    run("timeout", ["--kill-after=5", "30", tidy]);
+    wait_until("it can end", || state().is_none_or(|state| state == "Z"));
+    assert!(!mounted(&dir), "still mounted");
+    let backing = || std::fs::read_to_string(&attached).unwrap_or_default();
+    wait_until("its loop device is detached", || backing() == "");
+    assert!(!Path::new(&dir).exists(), "{dir} is still there");
+}
