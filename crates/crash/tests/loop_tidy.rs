@@ -67,6 +67,6 @@ fn loop_what_a_killed_test_left_is_removed() {
     wait_until("it can end", || state().is_none_or(|state| state == "Z"));
     assert!(!mounted(&dir), "still mounted");
     let backing = || std::fs::read_to_string(&attached).unwrap_or_default();
-    wait_until("its loop device is detached", || backing() == "");
+    wait_until("its loop device is detached", || backing().is_empty());
     assert!(!Path::new(&dir).exists(), "{dir} is still there");
 }
