@@ -114,9 +114,11 @@ impl Map {
             from,
             owners: self.backward[units.clone()].into(),
             programs: self.written[shots.clone()].into(),
+            own: self.own[shots.clone()].into(),
         };
         self.backward[units].fill(NONE);
-        self.written[shots].fill(0);
+        self.written[shots.clone()].fill(0);
+        self.own[shots].fill(false);
         wiped
     }
 
@@ -136,6 +138,7 @@ impl Map {
         let (at, shot) = (wiped.from as usize, (wiped.from / self.shot_units) as usize);
         self.backward[at..at + wiped.owners.len()].copy_from_slice(&wiped.owners);
         self.written[shot..shot + wiped.programs.len()].copy_from_slice(&wiped.programs);
+        self.own[shot..shot + wiped.own.len()].copy_from_slice(&wiped.own);
         wiped.from
     }
 
@@ -161,4 +164,50 @@ pub struct Wiped {
     from: u32,
     owners: Box<[u32]>,
     programs: Box<[u64]>,
+    own: Box<[bool]>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::Geometry;
+
+    fn shape() -> Shape {
+        Geometry {
+            channels: 1,
+            dies_per_channel: 1,
+            planes_per_die: 1,
+            planes_together: false,
+            planes_read_alone: false,
+            blocks_per_plane: 16,
+            pages_per_block: 4,
+            flash_page_bytes: 1024,
+            one_shot_bytes: 1024,
+            mapping_unit_bytes: 512,
+            die_granularity_bytes: 512,
+            over_provisioning_per_mille: 1000,
+        }
+        .shape()
+        .expect("a consistent geometry")
+    }
+
+    #[test]
+    fn an_erase_that_never_began_leaves_the_out_of_band_areas_as_they_were() {
+        let mut map = Map::new(&shape());
+        map.stamp(2, 7);
+        map.set_own(2, true);
+        map.write(2, 5);
+        map.write(3, 6);
+        let wiped = map.wipe(0, 8);
+        assert!(!map.is_own(2) && !map.is_begun(2), "erased");
+        // The block is written anew, before the power cut shows that it was never erased.
+        map.stamp(0, 8);
+        map.set_own(0, true);
+        map.write(0, 9);
+        assert_eq!(map.restore(&wiped), 0);
+        assert_eq!((map.owner(0), map.owner(2), map.owner(3)), (NONE, 5, 6));
+        assert_eq!((map.program_of(0), map.program_of(2)), (0, 7));
+        assert!(map.is_own(2), "the file's own program unit is still marked as such");
+        assert!(!map.is_own(0), "what was never programmed is not");
+    }
 }
