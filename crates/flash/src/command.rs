@@ -1,7 +1,7 @@
 //! What a host may ask of a drive, and what it gets back. Addresses and lengths are in mapping
-//! units ("units"); what is shorter is read, changed and written by [`crate::ssd`].
+//! units ("units"); [`crate::ssd`] reads, changes and writes what is shorter.
 
-/// A stretch of the drive, in units.
+/// Units of a drive that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Units {
     /// The first.
@@ -11,17 +11,17 @@ pub struct Units {
 }
 
 impl Units {
-    /// From here, so many.
+    /// `count` units from `start` on.
     pub fn new(start: u32, count: u32) -> Self {
         Self { start, count }
     }
 
-    /// Behind the last.
+    /// The unit after the last.
     pub fn end(self) -> u32 {
         self.start + self.count
     }
 
-    /// All of them.
+    /// The number of each unit.
     pub fn each(self) -> std::ops::Range<u32> {
         self.start..self.end()
     }
@@ -34,12 +34,12 @@ pub enum Hint {
     /// Nothing.
     #[default]
     None,
-    /// It goes on where this unit ends in its file.
+    /// It continues a file after this unit.
     Append {
-        /// The file's unit before it.
+        /// The unit before it in the file.
         predecessor: u32,
     },
-    /// It takes the place of what is there.
+    /// It replaces what is there.
     Overwrite,
 }
 
@@ -50,54 +50,54 @@ pub enum Command {
     Read(Units),
     /// Write.
     Write {
-        /// Where.
+        /// The units to write.
         units: Units,
         /// What the host knows of it.
         hint: Hint,
-        /// Acknowledged only when it is in the flash (force unit access).
+        /// Whether it is acknowledged only when it is in the flash (force unit access).
         fua: bool,
     },
-    /// Write of less than whole units: `bytes` of them, from a byte offset in the first.
+    /// Write of less than whole units: `bytes` bytes, from an offset in the first unit.
     WritePart {
-        /// The units that are touched.
+        /// The units that are written in part.
         units: Units,
         /// Bytes that are written.
         bytes: u32,
-        /// Byte of the first unit where they begin.
+        /// Where they begin in the first unit, in bytes.
         offset: u32,
         /// What the host knows of it.
         hint: Hint,
     },
-    /// All that was acknowledged survives a power cut from now on.
+    /// Everything acknowledged so far survives a power cut once this is done.
     Flush,
     /// Nobody needs what is there (NVMe deallocate); it reads as zeroes.
     Trim(Units),
     /// Reads as zeroes, by promise (NVMe write zeroes).
     WriteZeroes(Units),
-    /// The drive copies (NVMe copy): stretches, one behind the other, to `to`.
+    /// The drive copies (NVMe copy) runs of units, one after the other, to `to`.
     Copy {
-        /// What.
+        /// The runs of units to copy.
         from: Vec<Units>,
-        /// Where to.
+        /// The first unit of the copy.
         to: u32,
     },
     /// A zone command.
     Zone {
         /// Number of the zone.
         zone: u32,
-        /// What.
+        /// What is done to it.
         action: ZoneAction,
     },
     /// The mapping of `from` becomes `to`'s; no data moves (janusd, section 4).
     Remap {
-        /// What.
+        /// The units whose mapping moves.
         from: Units,
-        /// Where to.
+        /// The first unit of their new place.
         to: u32,
     },
-    /// The drive puts fragments into a zone, one behind the other, by itself (InDeF, section IV).
+    /// The drive itself copies fragments into a zone, one after the other (InDeF, section IV).
     InDeviceDefragment {
-        /// What.
+        /// The fragments to copy.
         from: Vec<Units>,
         /// Into which zone.
         zone: u32,
@@ -107,13 +107,13 @@ pub enum Command {
 /// What is done to a zone (NVMe zoned namespaces).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneAction {
-    /// It takes up resources, so that it can be written to.
+    /// Gives it resources, so that it can be written to.
     Open,
-    /// So many units are written where it ends; the answer says where that was.
+    /// Writes so many units at its write pointer; the answer says where that was.
     Append(u32),
-    /// It is empty again.
+    /// Empties it.
     Reset,
-    /// Nothing more is written to it.
+    /// Makes it full: nothing more can be written to it.
     Finish,
 }
 
@@ -122,29 +122,29 @@ pub enum ZoneAction {
 pub struct Completion {
     /// When the host has it.
     pub done_ns: u64,
-    /// Of a read: by how many times the busiest die's pages exceed an even share, in per cent; 100
-    /// is even (die-level collisions).
+    /// Of a read: the pages on the busiest die over an even share, in per cent; 100 is even
+    /// (die-level collisions).
     pub collision_percent: u32,
-    /// Of a zone append: its first unit.
+    /// Of a zone append: the first unit that it wrote.
     pub at: u32,
 }
 
-/// Why a command was not carried out. Nothing of it was.
+/// Why a drive refused a command. Nothing of the command was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Beyond the drive.
+    /// It reaches beyond the end of the drive.
     #[error("beyond the end of the drive")]
     OutOfRange,
-    /// More than a command may ask for.
+    /// It asks for nothing, or for more than one command may.
     #[error("nothing, or more than one command may ask for")]
     Length,
-    /// The drive does not know it.
+    /// The drive does not support it.
     #[error("not supported by this drive")]
     Unsupported,
-    /// A zone is full, or not where it is written to.
-    #[error("the zone does not take this now")]
+    /// The zone is full, too many zones are open, or the write is not at the write pointer.
+    #[error("the state of the zone does not allow this")]
     ZoneState,
-    /// There is no room.
+    /// There is no free block, whatever is collected.
     #[error("no free block is left")]
-    Full,
+    NoSpace,
 }

@@ -1,10 +1,10 @@
-//! What the units hold, where a drive keeps that: for tests, and for hosts that want their bytes
+//! What physical units hold, in drives that keep it: for tests, and for hosts that want their bytes
 //! back.
 
+use crate::device::Bytes;
 use crate::geometry::Shape;
-use crate::slots::Bytes;
 
-/// Bytes of physical units; none are zeroes.
+/// Bytes of each physical unit; `None` is zeroes.
 #[derive(Clone, Debug)]
 pub(crate) struct Content(Vec<Bytes>);
 
@@ -21,19 +21,19 @@ impl Content {
         self.0[physical as usize] = bytes;
     }
 
-    /// What units hold is no good: their program was cut off.
+    /// A program was cut off: its units hold garbage.
     pub fn spoil(&mut self, first: u32, count: u32, unit_bytes: u32) {
         let units = &mut self.0[first as usize..(first + count) as usize];
         units.fill_with(|| Some(vec![0xA5; unit_bytes as usize].into()));
     }
 
-    /// Takes all that units hold.
+    /// Takes out all that units hold.
     pub fn take(&mut self, first: u32, count: u32) -> Vec<Bytes> {
         let units = &mut self.0[first as usize..(first + count) as usize];
         units.iter_mut().map(Option::take).collect()
     }
 
-    /// Puts back what was taken.
+    /// Puts back what was taken out.
     pub fn restore(&mut self, first: u32, taken: Vec<Bytes>) {
         for (unit, bytes) in self.0[first as usize..].iter_mut().zip(taken) {
             *unit = bytes;

@@ -1,29 +1,30 @@
-//! A drive as somebody describes it: geometry, times, and how its firmware goes about things.
+//! A flash drive as somebody describes it: geometry, times, and the choices of its firmware.
 
 use crate::geometry::{Geometry, Inconsistent, Shape};
 use serde::{Deserialize, Serialize};
 
-/// A flash drive. Times are nanoseconds, rates bytes a second.
+/// A flash drive. Times are nanoseconds, rates bytes a second. JSON has the field names of the first
+/// version; [`former_name`] has those that files may still use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drive {
-    /// What it is made of.
+    /// What the drive is made of.
     pub geometry: Geometry,
-    /// How long things take.
+    /// How long operations take.
     pub timing: Timing,
     /// The write buffer.
     pub buffer: BufferSpec,
-    /// The firmware's choices.
+    /// Choices of the firmware.
     #[serde(default)]
     pub firmware: Firmware,
 }
 
-/// How long things take.
+/// How long operations take.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timing {
-    /// To sense a flash page; of the pages of a block in turn, because the cells of a word line
-    /// hold several pages that differ.
+    /// To sense a flash page; for the pages of a block in turn, because the pages of a word line
+    /// differ.
     pub read_ns: Vec<u64>,
     /// The same where no more than `small_read_bytes` of the page are asked for.
     #[serde(default)]
@@ -31,30 +32,30 @@ pub struct Timing {
     /// See `small_read_ns`.
     #[serde(default)]
     pub small_read_bytes: u32,
-    /// Whether the page that a die has sensed last stays in its register, so that the next read of
-    /// it needs no sensing, though another command asks.
+    /// Whether the page that a die sensed last stays in its register, so that another command
+    /// reads it without sensing.
     #[serde(default)]
     pub page_stays: bool,
-    /// To program a shot.
+    /// To program a program unit.
     pub program_ns: u64,
     /// To erase a block.
     pub erase_ns: u64,
     /// Rate of a channel.
     pub channel_bytes_per_second: u64,
-    /// A channel is given to one die for so many bytes at a time.
+    /// Bytes for which one die has the channel at a time.
     pub channel_chunk_bytes: u32,
     /// What each use of a channel costs besides: command, address, status.
     #[serde(default)]
     pub channel_command_ns: u64,
     /// Rate of the link to the host.
     pub link_bytes_per_second: u64,
-    /// From a read's arrival until its first die may begin.
+    /// From the arrival of a read until its first die may begin.
     pub firmware_read_ns: u64,
     /// The same for a read of no more than `small_command_bytes`.
     pub firmware_small_read_ns: u64,
     /// See `firmware_small_read_ns`.
     pub small_command_bytes: u32,
-    /// How long each command has the one processor to itself.
+    /// How long each command occupies the drive's one processor.
     #[serde(default)]
     pub firmware_busy_ns: u64,
     /// Whether a read may interrupt a program or an erase.
@@ -62,13 +63,23 @@ pub struct Timing {
     pub suspend: Option<Suspend>,
 }
 
+impl Timing {
+    /// From the arrival of a read of so many bytes until its first die may begin.
+    pub(crate) fn firmware_read_ns(&self, bytes: u64) -> u64 {
+        if bytes <= u64::from(self.small_command_bytes) {
+            return self.firmware_small_read_ns;
+        }
+        self.firmware_read_ns
+    }
+}
+
 /// What it takes to interrupt a program or an erase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Suspend {
-    /// Until the die can be read.
+    /// From the interruption until the die can be read.
     pub suspend_ns: u64,
-    /// What going on afterwards costs.
+    /// From the end of the read until the operation continues.
     pub resume_ns: u64,
 }
 
@@ -78,19 +89,31 @@ pub struct Suspend {
 pub struct BufferSpec {
     /// Its size.
     pub bytes: u64,
-    /// What taking in a command costs.
+    /// What accepting a write costs.
     pub command_ns: u64,
-    /// What each mapping unit of it costs.
+    /// What each mapping unit of a write costs besides.
     pub unit_ns: u64,
     /// Whether its content survives a power cut (capacitors).
     #[serde(default)]
     pub protected: bool,
-    /// Shots that may be put together at once, for writers that go on where they ended.
-    #[serde(default = "open_shots")]
-    pub open_shots: u32,
+    /// Program units that may be assembled at once, each for the appends of one file
+    /// ([`Placement::FileAffine`]).
+    #[serde(
+        default = "default_open_program_units",
+        rename(serialize = "open_shots"),
+        alias = "open_shots"
+    )]
+    pub open_program_units: u32,
 }
 
-fn open_shots() -> u32 {
+impl BufferSpec {
+    /// What accepting a write of so many units costs.
+    pub(crate) fn accept_ns(&self, units: u32) -> u64 {
+        self.command_ns + self.unit_ns * u64::from(units)
+    }
+}
+
+fn default_open_program_units() -> u32 {
     32
 }
 
@@ -102,10 +125,11 @@ pub struct Firmware {
     pub placement: Placement,
     /// Which block is collected.
     pub collection: Collection,
-    /// Whether what is moved stays in its die's register where it can (copyback): a whole shot of one
-    /// flash page, to the same plane. Otherwise it goes through the controller.
+    /// Whether what is moved stays in the register of its die where it can (copyback): a whole
+    /// program unit of one flash page that goes to the same plane. Everything else goes through the
+    /// controller.
     pub copyback: bool,
-    /// When wear is evened out.
+    /// When wear is evened out (wear levelling).
     pub wear: Wear,
 }
 
@@ -113,14 +137,14 @@ pub struct Firmware {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// To the dies in turn, in the order of writing.
+    /// Round the dies, in the order of writing.
     #[default]
     RoundRobin,
     /// By the hints of FAST'24 (section 4), as its artefact does: each append begins on the die
-    /// behind its predecessor's, however little it brings.
+    /// after its predecessor's, however little it brings.
     DieAffine,
-    /// By the same hints, but a die's turn is over only when its granule is full, and the tail of a
-    /// file that lies in a flash page with others' data is programmed again with what follows it.
+    /// By the same hints, but a die's turn is over only when its program unit is full, and the tail
+    /// of a file that is in a flash page with others' data is programmed again with what follows it.
     FileAffine,
 }
 
@@ -128,10 +152,10 @@ pub enum Placement {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Collection {
-    /// The one with the least valid units.
+    /// The block with the least valid units.
     #[default]
     Greedy,
-    /// The one with the largest (1 - u) / 2u * age (Rosenblum and Ousterhout, SOSP'91, equation 1).
+    /// The block with the largest (1 - u) / 2u * age (Rosenblum and Ousterhout, SOSP'91, equation 1).
     CostBenefit,
 }
 
@@ -139,11 +163,11 @@ pub enum Collection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Wear {
-    /// When a block has been erased so many times less than the most worn one of its die, what it
-    /// holds moves to a worn one. 0: never.
+    /// When a block has been erased so many times less than the most worn block of its die, its
+    /// data moves to a worn block. 0: never.
     pub block_spread: u32,
-    /// When a die's blocks have been erased so many times more, on average, than those of the least
-    /// worn die, overwrites do not stay on it. 0: they always do.
+    /// When the blocks of a die have been erased so many times more, on average, than those of the
+    /// least worn die, overwrites leave the die. 0: they always stay.
     pub die_spread: u32,
 }
 
@@ -153,8 +177,23 @@ impl Default for Wear {
     }
 }
 
+/// What a field of a drive's file, or of the host's path, was called in the first version of the
+/// format. Files may use either name.
+pub fn former_name(field: &str) -> Option<&'static str> {
+    match field {
+        "program_unit_bytes" => Some("one_shot_bytes"),
+        "stripe_unit_bytes" => Some("die_granularity_bytes"),
+        "open_program_units" => Some("open_shots"),
+        "map_segment_bytes" => Some("map_stretch_bytes"),
+        "map_segments" => Some("map_stretches"),
+        "lookup_ns" => Some("stretch_ns"),
+        "uncached_lookup_ns" => Some("extent_ns"),
+        _ => None,
+    }
+}
+
 impl Drive {
-    /// Whether all of it fits together, and what follows from its geometry.
+    /// Checks the description, and returns what follows from its geometry.
     ///
     /// # Errors
     /// The first field that does not fit.
@@ -175,11 +214,10 @@ impl Drive {
         if let Some((field, _)) = rates.iter().find(|(_, rate)| *rate == 0) {
             return Err(Inconsistent::new(field, "must not be 0"));
         }
-        // A shot for each die that is being put together, one for each open one, one to program.
-        let shot = u64::from(shape.shot_units) * u64::from(shape.unit_bytes);
-        let least = (u64::from(shape.dies) + 1) * shot;
+        // Each die has a program unit that is being assembled, and one more is being programmed.
+        let least = (u64::from(shape.dies) + 1) * u64::from(shape.program_unit_bytes());
         if self.buffer.bytes < least {
-            let why = format!("must hold a program for each die and one more: {least} bytes");
+            let why = format!("must hold a program unit for each die and one more: {least} bytes");
             return Err(Inconsistent::new("bytes", why));
         }
         Ok(shape)

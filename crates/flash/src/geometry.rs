@@ -1,20 +1,20 @@
-//! What a drive is made of, and the arithmetic of its addresses.
+//! What a flash drive is made of, and the arithmetic of its addresses.
 //!
-//! | name | what it is |
+//! | term | what it is |
 //! |---|---|
-//! | unit | what the mapping maps, usually 4 KiB |
+//! | unit | a mapping unit: what the translation layer maps, usually 4 KiB |
 //! | page | a flash page: what one sensing brings into the die's register |
-//! | shot | what one program writes: a page, or several (planes together, or cells of several bits) |
-//! | granule | what goes to one die before the next one's turn |
+//! | program unit | what one program writes: a page, or several (planes together, or cells of several bits) |
+//! | stripe unit | what goes to one die before the next die's turn |
+//! | stripe | a stripe unit on every die |
 //! | block | what one erase erases: of one plane, or of all planes of a die together |
-//! | stripe | a granule on every die |
 //!
-//! Units, shots and blocks are numbered across the drive, die by die; channels come first, so
-//! that neighbouring dies are on different channels.
+//! Units, program units and blocks are numbered across the drive, die by die; channels come first,
+//! so that neighbouring dies are on different channels.
 
 use serde::{Deserialize, Serialize};
 
-/// As in a drive's file.
+/// The geometry in a drive's file. JSON has the field names of the first version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Geometry {
@@ -27,22 +27,24 @@ pub struct Geometry {
     /// Whether the planes of a die are programmed and erased together, as one.
     #[serde(default)]
     pub planes_together: bool,
-    /// Whether the planes of a die sense each for itself.
+    /// Whether the planes of a die sense independently of each other.
     #[serde(default)]
     pub planes_read_alone: bool,
     /// Blocks of each plane.
     pub blocks_per_plane: u32,
     /// Flash pages of each block of a plane.
     pub pages_per_block: u32,
-    /// What one sensing reads.
+    /// What one sensing reads, in bytes.
     pub flash_page_bytes: u32,
-    /// What one program writes; whole flash pages.
-    pub one_shot_bytes: u32,
-    /// What the mapping maps.
+    /// What one program writes, in bytes; whole flash pages.
+    #[serde(rename(serialize = "one_shot_bytes"), alias = "one_shot_bytes")]
+    pub program_unit_bytes: u32,
+    /// What the translation layer maps, in bytes.
     pub mapping_unit_bytes: u32,
-    /// What goes to one die before the next one's turn.
-    pub die_granularity_bytes: u32,
-    /// Share of the flash that the host does not see, of what it does see.
+    /// What goes to one die before the next die's turn, in bytes.
+    #[serde(rename(serialize = "die_granularity_bytes"), alias = "die_granularity_bytes")]
+    pub stripe_unit_bytes: u32,
+    /// Flash that the host does not see, in thousandths of what it does see.
     pub over_provisioning_per_mille: u32,
 }
 
@@ -52,21 +54,21 @@ pub struct Shape {
     /// Bytes of a mapping unit.
     pub unit_bytes: u32,
     /// Units of a flash page.
-    pub page_units: u32,
-    /// Units of a shot.
-    pub shot_units: u32,
-    /// Units of a granule.
-    pub granule_units: u32,
+    pub units_per_page: u32,
+    /// Units of a program unit.
+    pub units_per_program: u32,
+    /// Units of a stripe unit.
+    pub units_per_stripe_unit: u32,
     /// Units of a block.
-    pub block_units: u32,
+    pub units_per_block: u32,
     /// Blocks of a die.
-    pub die_blocks: u32,
-    /// Dies.
+    pub blocks_per_die: u32,
+    /// Dies of the drive.
     pub dies: u32,
-    /// Channels.
+    /// Channels of the drive.
     pub channels: u32,
-    /// Planes that sense each for itself, of each die.
-    pub lines_per_die: u32,
+    /// Planes of each die that sense independently; 1 if none do.
+    pub independent_planes: u32,
     /// Planes of a die.
     pub planes: u32,
     /// Whether a block spans all planes of its die.
@@ -86,18 +88,57 @@ pub struct Inconsistent {
 }
 
 impl Inconsistent {
-    /// Says so.
+    /// This field is wrong for this reason.
     pub fn new(field: &'static str, why: impl Into<String>) -> Self {
         Self { field, why: why.into() }
     }
 }
 
+/// How many `part` bytes `field` comes to.
+fn whole(field: &'static str, bytes: u32, part: u32, parts: &str) -> Result<u32, Inconsistent> {
+    if bytes.is_multiple_of(part) {
+        return Ok(bytes / part);
+    }
+    Err(Inconsistent::new(field, format!("must be whole {parts} of {part}")))
+}
+
 impl Geometry {
-    /// What follows from it.
+    /// What follows from the geometry.
     ///
     /// # Errors
     /// The first field that does not fit the others.
     pub fn shape(&self) -> Result<Shape, Inconsistent> {
+        self.check_counts()?;
+        let unit = self.mapping_unit_bytes;
+        let units_per_page =
+            whole("flash_page_bytes", self.flash_page_bytes, unit, "mapping units")?;
+        let (program, stripe) = (self.program_unit_bytes, self.stripe_unit_bytes);
+        let pages = whole("program_unit_bytes", program, self.flash_page_bytes, "pages")?;
+        let units_per_stripe_unit = whole("stripe_unit_bytes", stripe, unit, "mapping units")?;
+        let (large, small) = (stripe.max(program), stripe.min(program));
+        whole("stripe_unit_bytes", large, small, "parts (or a part of program_unit_bytes)")?;
+        let together = if self.planes_together { self.planes_per_die } else { 1 };
+        let pages_per_block = self.pages_per_block * together;
+        whole("pages_per_block", pages_per_block, pages, "programs")?;
+        let mut shape = Shape {
+            unit_bytes: unit,
+            units_per_page,
+            units_per_program: pages * units_per_page,
+            units_per_stripe_unit,
+            units_per_block: pages_per_block * units_per_page,
+            blocks_per_die: self.blocks_per_plane * self.planes_per_die / together,
+            dies: self.channels * self.dies_per_channel,
+            channels: self.channels,
+            independent_planes: if self.planes_read_alone { self.planes_per_die } else { 1 },
+            planes: self.planes_per_die,
+            planes_together: self.planes_together,
+            logical_units: 0,
+        };
+        shape.logical_units = self.logical_units(&shape)?;
+        Ok(shape)
+    }
+
+    fn check_counts(&self) -> Result<(), Inconsistent> {
         let counts = [
             ("channels", self.channels),
             ("dies_per_channel", self.dies_per_channel),
@@ -105,85 +146,65 @@ impl Geometry {
             ("blocks_per_plane", self.blocks_per_plane),
             ("pages_per_block", self.pages_per_block),
             ("flash_page_bytes", self.flash_page_bytes),
-            ("one_shot_bytes", self.one_shot_bytes),
+            ("program_unit_bytes", self.program_unit_bytes),
             ("mapping_unit_bytes", self.mapping_unit_bytes),
-            ("die_granularity_bytes", self.die_granularity_bytes),
+            ("stripe_unit_bytes", self.stripe_unit_bytes),
         ];
         if let Some((field, _)) = counts.iter().find(|(_, count)| *count == 0) {
             return Err(Inconsistent::new(field, "must not be 0"));
         }
-        let unit = self.mapping_unit_bytes;
-        if !unit.is_multiple_of(512) {
+        if !self.mapping_unit_bytes.is_multiple_of(512) {
             return Err(Inconsistent::new("mapping_unit_bytes", "must be whole sectors of 512"));
         }
-        let whole = |field, bytes: u32, of: u32, what: &str| match bytes.is_multiple_of(of) {
-            true => Ok(bytes / of),
-            false => Err(Inconsistent::new(field, format!("must be whole {what} of {of}"))),
-        };
-        let page_units = whole("flash_page_bytes", self.flash_page_bytes, unit, "mapping units")?;
-        let pages = whole("one_shot_bytes", self.one_shot_bytes, self.flash_page_bytes, "pages")?;
-        let granule = self.die_granularity_bytes;
-        let granule_units = whole("die_granularity_bytes", granule, unit, "mapping units")?;
-        let (shot, more) = (self.one_shot_bytes, granule > self.one_shot_bytes);
-        let (large, small) = if more { (granule, shot) } else { (shot, granule) };
-        whole("die_granularity_bytes", large, small, "parts (or a part of one_shot_bytes)")?;
-        let together = if self.planes_together { self.planes_per_die } else { 1 };
-        let block_pages = self.pages_per_block * together;
-        whole("pages_per_block", block_pages, pages, "programs")?;
-        let dies = self.channels * self.dies_per_channel;
-        let die_blocks = self.blocks_per_plane * self.planes_per_die / together;
-        let block_units = block_pages * page_units;
-        let units = u64::from(dies) * u64::from(die_blocks) * u64::from(block_units);
-        // The largest numbers stand for what is nowhere and for what is in the write buffer.
+        Ok(())
+    }
+
+    /// Units that the host sees: whole stripes.
+    fn logical_units(&self, shape: &Shape) -> Result<u32, Inconsistent> {
+        let (dies, units_per_block) = (u64::from(shape.dies), u64::from(shape.units_per_block));
+        let units = dies * u64::from(shape.blocks_per_die) * units_per_block;
+        // The mapping has the upper half of the numbers for units that are not in the flash.
         if units > u64::from(u32::MAX) / 2 {
             return Err(Inconsistent::new("blocks_per_plane", "more than 2^31 mapping units"));
         }
         let logical = units * 1000 / u64::from(1000 + self.over_provisioning_per_mille);
-        let stripe = u64::from(granule_units) * u64::from(dies);
-        let logical_units = (logical / stripe * stripe) as u32;
-        // See `Shape::most_valid_units`, and one more so that data need not be even to the unit.
-        let spare = units - u64::from(logical_units);
-        if spare < u64::from(dies) * u64::from(block_units) * 5 {
+        let stripe = u64::from(shape.units_per_stripe_unit) * dies;
+        let logical_units = logical / stripe * stripe;
+        // See `Shape::max_valid_units_per_die`, and one more so that data need not be even to the
+        // unit.
+        if units - logical_units < dies * units_per_block * 5 {
             let why = "leaves less than five blocks of each die to write to";
             return Err(Inconsistent::new("over_provisioning_per_mille", why));
         }
-        Ok(Shape {
-            unit_bytes: unit,
-            page_units,
-            shot_units: pages * page_units,
-            granule_units,
-            block_units,
-            die_blocks,
-            dies,
-            channels: self.channels,
-            lines_per_die: if self.planes_read_alone { self.planes_per_die } else { 1 },
-            planes: self.planes_per_die,
-            planes_together: self.planes_together,
-            logical_units,
-        })
+        Ok(logical_units as u32)
     }
 }
 
 impl Shape {
     /// Physical units of the drive.
     pub fn units(&self) -> u32 {
-        self.blocks() * self.block_units
+        self.blocks() * self.units_per_block
     }
 
     /// Blocks of the drive.
     pub fn blocks(&self) -> u32 {
-        self.dies * self.die_blocks
+        self.dies * self.blocks_per_die
     }
 
-    /// Shots of a block.
-    pub fn block_shots(&self) -> u32 {
-        self.block_units / self.shot_units
+    /// Program units of a block.
+    pub fn programs_per_block(&self) -> u32 {
+        self.units_per_block / self.units_per_program
     }
 
-    /// Valid units that a die may hold: it needs a block that is written to, one that is moved to,
-    /// one that is free, and one to gain by collecting.
-    pub fn most_valid_units(&self) -> u32 {
-        (self.die_blocks - 4) * self.block_units
+    /// Bytes of a program unit.
+    pub fn program_unit_bytes(&self) -> u32 {
+        self.units_per_program * self.unit_bytes
+    }
+
+    /// Valid units that a die may hold. The die needs an open block for the host, an open block for
+    /// what is moved, a free block, and a block's worth of invalid units to collect.
+    pub fn max_valid_units_per_die(&self) -> u32 {
+        (self.blocks_per_die - 4) * self.units_per_block
     }
 
     /// Bytes that the host sees.
@@ -191,19 +212,40 @@ impl Shape {
         u64::from(self.logical_units) * u64::from(self.unit_bytes)
     }
 
-    /// Bytes of a granule on every die.
-    pub fn stripe_bytes(&self) -> u64 {
-        u64::from(self.granule_units) * u64::from(self.unit_bytes) * u64::from(self.dies)
+    /// The blocks of a die.
+    pub fn blocks_of_die(&self, die: u32) -> std::ops::Range<u32> {
+        die * self.blocks_per_die..(die + 1) * self.blocks_per_die
+    }
+
+    /// The physical units of a block.
+    pub fn units_of_block(&self, block: u32) -> std::ops::Range<u32> {
+        block * self.units_per_block..(block + 1) * self.units_per_block
+    }
+
+    /// All dies, this one first and the others in turn.
+    pub fn dies_from(&self, die: u32) -> impl Iterator<Item = u32> + use<> {
+        let dies = self.dies;
+        (0..dies).map(move |n| (die + n) % dies)
+    }
+
+    /// The die whose turn is after this one's.
+    pub fn next_die(&self, die: u32) -> u32 {
+        (die + 1) % self.dies
     }
 
     /// The die of a block.
     pub fn die_of_block(&self, block: u32) -> u32 {
-        block / self.die_blocks
+        block / self.blocks_per_die
+    }
+
+    /// The plane of a block, of those of its die.
+    pub fn plane_of_block(&self, block: u32) -> u32 {
+        block % self.planes
     }
 
     /// The block of a physical unit.
     pub fn block_of(&self, unit: u32) -> u32 {
-        unit / self.block_units
+        unit / self.units_per_block
     }
 
     /// The die of a physical unit.
@@ -216,12 +258,12 @@ impl Shape {
         die % self.channels
     }
 
-    /// Where a flash page is: its number on the drive, its die and the plane of it.
+    /// The flash page of a physical unit.
     pub fn page_of(&self, unit: u32) -> Page {
-        let (page, block) = (unit / self.page_units, self.block_of(unit));
-        let in_block = page - block * (self.block_units / self.page_units);
+        let (number, block) = (unit / self.units_per_page, self.block_of(unit));
+        let in_block = number - block * (self.units_per_block / self.units_per_page);
         let plane = if self.planes_together { in_block } else { block } % self.planes;
-        Page { page, in_block, die: self.die_of_block(block), plane }
+        Page { number, in_block, die: self.die_of_block(block), plane }
     }
 }
 
@@ -229,11 +271,50 @@ impl Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
     /// Its number on the drive.
-    pub page: u32,
+    pub number: u32,
     /// Its number in its block, which decides how long its cells take to sense.
     pub in_block: u32,
     /// Its die.
     pub die: u32,
     /// Its plane on that die.
     pub plane: u32,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A die of 16 blocks of 4 pages of two units of 512 bytes, half of which the host sees.
+    pub(crate) fn small() -> Geometry {
+        Geometry {
+            channels: 1,
+            dies_per_channel: 1,
+            planes_per_die: 1,
+            planes_together: false,
+            planes_read_alone: false,
+            blocks_per_plane: 16,
+            pages_per_block: 4,
+            flash_page_bytes: 1024,
+            program_unit_bytes: 1024,
+            mapping_unit_bytes: 512,
+            stripe_unit_bytes: 512,
+            over_provisioning_per_mille: 1000,
+        }
+    }
+
+    #[test]
+    fn the_first_field_that_does_not_fit_is_named() {
+        let wrong = |change: fn(&mut Geometry)| {
+            let mut geometry = small();
+            change(&mut geometry);
+            geometry.shape().expect_err("inconsistent").field
+        };
+        assert_eq!(wrong(|g| g.channels = 0), "channels");
+        assert_eq!(wrong(|g| g.mapping_unit_bytes = 500), "mapping_unit_bytes");
+        assert_eq!(wrong(|g| g.program_unit_bytes = 1536), "program_unit_bytes");
+        assert_eq!(wrong(|g| g.stripe_unit_bytes = 1536), "stripe_unit_bytes");
+        assert_eq!(wrong(|g| g.pages_per_block = 0), "pages_per_block");
+        assert_eq!(wrong(|g| g.over_provisioning_per_mille = 100), "over_provisioning_per_mille");
+        assert_eq!(small().shape().map(|shape| shape.logical_units), Ok(64));
+    }
 }

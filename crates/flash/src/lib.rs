@@ -1,46 +1,37 @@
-//! A flash SSD that does not exist: NAND, translation layer and commands, in integer virtual time.
+//! Simulated drives: NAND, translation layer and commands, in integer virtual time.
 //!
 //! One seed and one list of commands give one result, bit for bit, on any machine: there is no
-//! clock, no hash order, and no float in here. It knows nothing of files.
+//! clock, no hash order, and no float in this crate. It knows nothing of files.
 //!
 //! From the host inwards:
 //!
 //! | module | its job |
 //! |---|---|
-//! | [`host`] | from a system call to commands |
-//! | `path` | what that costs and allows |
-//! | [`command`] | what a host may ask, and what it gets back |
-//! | [`ssd`] | carries it out |
-//! | [`counters`] | what that came to |
-//! | `ftl` | the translation layer: slots, programs, erases |
-//! | `place` | where a write goes |
-//! | `collect` | garbage collection and wear levelling |
-//! | `recover`, `journal` | power cuts |
-//! | `audit` | whether it all agrees |
-//! | `map`, `blocks`, `slots`, `content` | its tables |
+//! | [`host`] | turns system calls into commands, at what that costs ([`host::HostPath`]) |
+//! | [`device`] | what every drive has in common: commands, idle time, counters, content, power cuts |
+//! | [`command`] | what a host may ask of a drive, and what it gets back |
+//! | [`counters`] | what a drive has done |
+//! | [`ssd`] | a flash SSD, which carries out commands through its translation layer |
+//! | [`zones`] | a zoned flash drive |
+//! | [`inplace`] | drives that write where they read: disks, cards, Optane, memory |
+//! | `ftl` | the translation layer: write buffer, placement, garbage collection, power cuts |
+//! | `space` | the flash space: mapping, out-of-band areas, blocks, content |
 //! | [`nand`], [`timeline`] | dies, channels and link on their time lines |
-//! | [`zones`] | a zoned drive |
-//! | [`inplace`] | drives in which nothing moves |
+//! | `pages` | which flash pages hold a run of units |
 //! | [`drive`], [`geometry`] | a drive as somebody describes it |
 
-mod audit;
-mod blocks;
-mod collect;
 pub mod command;
 mod content;
 pub mod counters;
+pub mod device;
 pub mod drive;
 mod ftl;
 pub mod geometry;
 pub mod host;
 pub mod inplace;
-mod journal;
-mod map;
 pub mod nand;
-mod path;
-mod place;
-mod recover;
-mod slots;
+mod pages;
+mod space;
 pub mod ssd;
 pub mod timeline;
 pub mod zones;

@@ -1,21 +1,21 @@
-//! When a thing that does one thing at a time is busy: a channel, the link, the processor.
+//! When a resource that does one thing at a time is busy: a channel, the link, the processor.
 //!
-//! Reservations come in the order of commands, not of their times: what a busy die will send
-//! later leaves the channel free before, and others fill that gap.
+//! Reservations come in the order of commands, not of their times: what a busy die sends
+//! later leaves the channel free before, and other reservations fill that gap.
 
 use std::collections::VecDeque;
 
 /// The reserved times of one resource.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    /// Busy from and to, apart from each other, in order.
+    /// Start and end of each reserved span, in order; spans do not touch each other.
     spans: VecDeque<(u64, u64)>,
     busy_ns: u64,
 }
 
 impl Timeline {
-    /// Reserves `len` nanoseconds in one piece, not before `earliest`; gives where they begin.
-    /// Nothing will be asked for before `now` any more.
+    /// Reserves `len` nanoseconds without a gap, not before `earliest`; returns when they begin.
+    /// Nothing is asked for before `now` any more.
     pub fn reserve(&mut self, now: u64, earliest: u64, len: u64) -> u64 {
         if len == 0 {
             return earliest;
@@ -37,7 +37,7 @@ impl Timeline {
         start
     }
 
-    /// Puts a span in before the one at `at`, joined with those that it touches.
+    /// Inserts a span before the one at `at`, joined with those that it touches.
     fn insert(&mut self, at: usize, start: u64, end: u64) {
         let joins_next = self.spans.get(at).is_some_and(|(busy, _)| *busy == end);
         let joins_last = at > 0 && self.spans[at - 1].1 == start;
@@ -52,18 +52,23 @@ impl Timeline {
         }
     }
 
-    /// The same, with nothing reserved.
+    /// The same resource with nothing reserved.
     pub fn idle(&self) -> Self {
         Self { spans: VecDeque::new(), busy_ns: self.busy_ns }
     }
 
-    /// For how long it was reserved in all.
+    /// When the last reservation ends, as far as that is not past; 0 if there is none.
+    pub fn free_at(&self) -> u64 {
+        self.spans.back().map_or(0, |(_, end)| *end)
+    }
+
+    /// For how long the resource was reserved in all.
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns
     }
 }
 
-/// Nanoseconds that `bytes` take at a rate, rounded up.
+/// How long a transfer of `bytes` takes at a rate, in nanoseconds, rounded up.
 pub fn transfer_ns(bytes: u64, bytes_per_second: u64) -> u64 {
     (bytes * 1_000_000_000).div_ceil(bytes_per_second)
 }

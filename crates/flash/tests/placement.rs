@@ -4,6 +4,7 @@
 mod support;
 
 use fragmend_flash::command::{Command, Hint, Units};
+use fragmend_flash::device::Device;
 use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Placement};
 use fragmend_flash::geometry::Geometry;
 use fragmend_flash::ssd::Ssd;
@@ -26,7 +27,7 @@ fn drive(placement: Placement, protected: bool) -> Drive {
             command_ns: 4_000,
             unit_ns: 460,
             protected,
-            open_shots: 32,
+            open_program_units: 32,
         },
         firmware: Firmware { placement, ..Firmware::default() },
     }

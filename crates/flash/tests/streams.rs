@@ -1,9 +1,10 @@
-//! Random streams of commands with power cuts on small drives of many kinds: what is read is what
-//! was acknowledged last, the tables agree, no die does two things at once, wear stays even.
+//! Random streams of commands with power cuts on small drives of many kinds: a read returns what was
+//! acknowledged last, the tables agree, and no die does two things at once.
 
 mod support;
 
 use fragmend_flash::command::{Command, Hint, Units};
+use fragmend_flash::device::Device;
 use fragmend_flash::drive::{
     BufferSpec, Collection, Drive, Firmware, Placement, Suspend, Timing, Wear,
 };
@@ -28,7 +29,7 @@ fn drive() -> Drive {
             command_ns: 4_000,
             unit_ns: 460,
             protected: false,
-            open_shots: 4,
+            open_program_units: 4,
         },
         firmware: Firmware::default(),
     }
@@ -36,8 +37,8 @@ fn drive() -> Drive {
 
 prop_compose! {
     fn drives()(
-        shot in 1u32..3,
-        granule in prop::sample::select(vec![1u32, 2, 4]),
+        program_pages in 1u32..3,
+        stripe_units in prop::sample::select(vec![1u32, 2, 4]),
         planes in 1u32..3,
         together: bool,
         alone: bool,
@@ -52,8 +53,9 @@ prop_compose! {
         block_spread in prop::sample::select(vec![0u32, 4]),
     ) -> Drive {
         let mut drive = drive();
-        drive.geometry.one_shot_bytes = shot * 2 * UNIT;
-        drive.geometry.die_granularity_bytes = granule * UNIT * if granule > 1 { shot } else { 1 };
+        drive.geometry.program_unit_bytes = program_pages * 2 * UNIT;
+        let factor = if stripe_units > 1 { program_pages } else { 1 };
+        drive.geometry.stripe_unit_bytes = stripe_units * UNIT * factor;
         drive.geometry.planes_per_die = planes;
         drive.geometry.planes_together = together;
         drive.geometry.planes_read_alone = alone;
@@ -104,8 +106,8 @@ enum Step {
         count: u32,
     },
     Flush,
-    /// The host goes on before it is done.
-    FlushGoingOn,
+    /// A flush whose end the host does not wait for.
+    FlushWithoutWaiting,
     Wait(u64),
     PowerCut(u64),
 }
@@ -126,7 +128,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (at.clone(), 1u32..100).prop_map(|(start, count)| Step::Churn { start, count }),
         1 => (at, 1u32..200).prop_map(|(start, count)| Step::Hammer { start, count }),
         1 => Just(Step::Flush),
-        1 => Just(Step::FlushGoingOn),
+        1 => Just(Step::FlushWithoutWaiting),
         3 => (1u64..2_000_000).prop_map(Step::Wait),
         1 => (0u64..6_000_000).prop_map(Step::PowerCut),
     ];
@@ -286,7 +288,7 @@ fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
                 now = now.max(done.map_or(0, |d| d.done_ns));
                 model.settle(0..all);
             }
-            Step::FlushGoingOn => {
+            Step::FlushWithoutWaiting => {
                 let done = ssd.submit(now, &Command::Flush);
                 prop_assert!(done.is_ok());
                 model.flush(done.map_or(0, |d| d.done_ns));

@@ -12,6 +12,7 @@
 mod support;
 
 use fragmend_flash::command::{Command, Hint, Units};
+use fragmend_flash::device::Device;
 use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Wear};
 use fragmend_flash::geometry::Geometry;
 use fragmend_flash::ssd::Ssd;
@@ -33,7 +34,7 @@ fn drive(over_provisioning_per_mille: u32) -> Drive {
             command_ns: 0,
             unit_ns: 0,
             protected: true,
-            open_shots: 1,
+            open_program_units: 1,
         },
         firmware: Firmware { wear: Wear { block_spread: 0, die_spread: 0 }, ..Firmware::default() },
     }
@@ -87,7 +88,7 @@ fn measured(over_provisioning_per_mille: u32) -> (f64, f64) {
     for _ in 0..8 * all {
         ssd.precondition(Units::new(next(), 1)).expect("room");
     }
-    let before = *ssd.counters();
+    let before = ssd.counters();
     let mut now = 0;
     for _ in 0..4 * all {
         let units = Units::new(next(), 1);
@@ -99,8 +100,8 @@ fn measured(over_provisioning_per_mille: u32) -> (f64, f64) {
     // Two open blocks of each die, half full on average, and two free ones are in no one's reach.
     let shape = ssd.shape();
     let closed = shape.blocks() - shape.dies * 4;
-    let open = shape.dies * shape.block_units;
-    let fill = f64::from(all - open) / f64::from(closed * shape.block_units);
+    let open = shape.dies * shape.units_per_block;
+    let fill = f64::from(all - open) / f64::from(closed * shape.units_per_block);
     (waf, fill)
 }
 

@@ -5,6 +5,7 @@
 mod support;
 
 use fragmend_flash::command::{Command, Hint, Units};
+use fragmend_flash::device::Device;
 use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Placement, Wear};
 use fragmend_flash::geometry::Geometry;
 use fragmend_flash::nand::Work;
@@ -26,7 +27,7 @@ fn drive(wear: Wear) -> Drive {
             command_ns: 0,
             unit_ns: 0,
             protected: true,
-            open_shots: 4,
+            open_program_units: 4,
         },
         firmware: Firmware { placement: Placement::DieAffine, wear, ..Firmware::default() },
     }
@@ -53,7 +54,7 @@ fn worn(drive: &Drive, hot: u32, writes: u32, hint: Hint) -> Ssd {
 fn block_spread(ssd: &Ssd) -> u32 {
     let shape = ssd.shape();
     let of_die = |die: u32| {
-        let blocks = die * shape.die_blocks..(die + 1) * shape.die_blocks;
+        let blocks = die * shape.blocks_per_die..(die + 1) * shape.blocks_per_die;
         let erases: Vec<u32> = blocks.map(|block| ssd.erases_of(block)).collect();
         erases.iter().max().unwrap_or(&0) - erases.iter().min().unwrap_or(&0)
     };
@@ -64,7 +65,7 @@ fn block_spread(ssd: &Ssd) -> u32 {
 fn die_spread(ssd: &Ssd) -> u64 {
     let erases = (0..ssd.shape().dies).map(|die| ssd.erases_of_die(die));
     let (least, most) = (erases.clone().min().unwrap_or(0), erases.max().unwrap_or(0));
-    (most - least) / u64::from(ssd.shape().die_blocks)
+    (most - least) / u64::from(ssd.shape().blocks_per_die)
 }
 
 /// Wear is looked at after every few erases of a die, and then one block changes places; a few blocks
@@ -100,7 +101,7 @@ fn a_hot_file_does_not_wear_out_one_die() {
 fn the_counters_agree_with_each_other() {
     let drive = drive(Wear::default());
     let ssd = worn(&drive, 4000, 60_000, Hint::None);
-    let (counters, shape) = (*ssd.counters(), ssd.shape().clone());
+    let (counters, shape) = (ssd.counters(), ssd.shape().clone());
     assert_eq!((counters.host_written, counters.commands), (60_000, 60_000));
     assert!(counters.waf_per_mille() > 1000 && counters.collected > 0);
     let wear = ssd.wear();
@@ -108,7 +109,7 @@ fn the_counters_agree_with_each_other() {
     assert_eq!(wear.mean_per_mille, mean);
     assert!(u64::from(wear.least) * 1000 <= mean && mean <= u64::from(wear.most) * 1000);
     // Programs cross the channel whole, and reads of collection as far as they are valid; what is
-    // read and not yet programmed is less than a shot of each die.
+    // read and not yet programmed is less than a program unit of each die.
     let (programs, moved) = (ssd.count(Work::Program), counters.collected + counters.levelled);
     let bytes = programs * u64::from(2 * UNIT) + moved * u64::from(UNIT);
     assert!((bytes..bytes + 4 * u64::from(2 * UNIT)).contains(&ssd.bus_bytes()));
@@ -126,7 +127,7 @@ fn the_counters_agree_with_each_other() {
 fn collisions_of_a_read_are_counted() {
     let mut ssd = Ssd::new(&drive(Wear::default())).expect("a drive");
     ssd.precondition(Units::new(0, 64)).expect("room");
-    // A granule of two units on each of four dies in turn: one page each, then two on one die.
+    // A stripe unit of two units on each of four dies in turn: one page each, then two on one die.
     let even = ssd.submit(0, &Command::Read(Units::new(0, 8))).expect("a read");
     assert_eq!(even.collision_percent, 100);
     ssd.precondition(Units::new(2, 2)).expect("room");
@@ -153,9 +154,9 @@ fn copyback_keeps_the_channel_free() {
 #[test]
 fn tables_take_no_more_than_twelve_bytes_a_mapped_unit() {
     let mut large = drive(Wear::default());
-    // Each shot has a number of its own: with those of less than 16 KiB it is more.
+    // Each program unit has a program's number: where they are less than 16 KiB, tables are larger.
     large.geometry.flash_page_bytes = 4 * UNIT;
-    large.geometry.one_shot_bytes = 4 * UNIT;
+    large.geometry.program_unit_bytes = 4 * UNIT;
     large.geometry.blocks_per_plane = 1024;
     large.geometry.pages_per_block = 128;
     large.geometry.over_provisioning_per_mille = 70;

@@ -4,6 +4,7 @@
 mod support;
 
 use fragmend_flash::command::{Command, Hint, Refused, Units, ZoneAction};
+use fragmend_flash::device::Device;
 use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Timing};
 use fragmend_flash::geometry::Geometry;
 use fragmend_flash::zones::{ZoneState, Zoned};
@@ -30,7 +31,7 @@ fn drive() -> Drive {
             command_ns: 0,
             unit_ns: 0,
             protected: true,
-            open_shots: 0,
+            open_program_units: 0,
         },
         firmware: Firmware::default(),
     }
@@ -126,7 +127,7 @@ proptest! {
                     model[zone as usize].1 = ZoneState::Full;
                 }
                 Step::Wait(ns) => now += ns,
-                Step::PowerCut => drive.power_cut(now),
+                Step::PowerCut => drop(drive.power_cut(now)),
             }
             for (zone, (held, state)) in model.iter().enumerate() {
                 let report = drive.report()[zone];

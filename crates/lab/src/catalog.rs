@@ -1,4 +1,4 @@
-//! What there is to run, and on which drives.
+//! Lists the experiments, and the drives of the lab.
 
 use crate::experiment::SCHEMA_VERSION;
 use crate::{experiments, presets};
@@ -16,7 +16,7 @@ pub struct Catalog {
     pub drives: Vec<Entry>,
 }
 
-/// One of them.
+/// An experiment or a drive.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Entry {
     /// Its name.
@@ -28,10 +28,10 @@ pub struct Entry {
     pub about: String,
 }
 
-/// All of it.
+/// The catalog.
 ///
 /// # Panics
-/// When a drive of ours does not fit together, which the tests see first.
+/// If a drive of the lab is inconsistent, which the tests find first.
 pub fn catalog() -> Catalog {
     let experiments = experiments::ALL.iter().map(|experiment| Entry {
         name: experiment.name.into(),
@@ -41,7 +41,7 @@ pub fn catalog() -> Catalog {
     let drives = presets::names().map(|name| Entry {
         name: name.into(),
         source: None,
-        about: presets::named(name).expect("a drive that fits together").about,
+        about: presets::named(name).expect("a consistent drive").about,
     });
     Catalog {
         schema_version: SCHEMA_VERSION,

@@ -1,5 +1,4 @@
-//! Files in which somebody describes a drive or a load (TOML): what is wrong with one is said with
-//! its line.
+//! Files in which somebody describes a drive or a load (TOML): an error names the file and the line.
 
 use serde::de::DeserializeOwned;
 use std::ops::Range;
@@ -8,49 +7,49 @@ use std::ops::Range;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {why}")]
 pub struct BadFile {
-    /// Which.
+    /// Its name.
     pub file: String,
-    /// In which line, from 1.
+    /// The line, from 1.
     pub line: usize,
-    /// What.
+    /// What is wrong.
     pub why: String,
 }
 
-/// A file that is being looked at.
+/// The text of a file that is parsed.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'a> {
-    /// What it says.
+    /// The text.
     pub text: &'a str,
-    /// Its name, for errors.
+    /// The name of the file, for errors.
     pub file: &'a str,
 }
 
 impl Text<'_> {
-    /// Reads it.
+    /// Parses the text.
     ///
     /// # Errors
-    /// The first thing that is no TOML, or not what is described here.
+    /// The first thing that is no TOML, or does not belong into such a file.
     pub fn parse<T: DeserializeOwned>(self) -> Result<T, BadFile> {
         toml::from_str(self.text)
             .map_err(|e| self.bad(e.span().unwrap_or(0..0), e.message().to_owned()))
     }
 
-    /// That something there is wrong.
+    /// The error that something at this place is wrong.
     pub fn bad(self, at: Range<usize>, why: impl Into<String>) -> BadFile {
         let before = &self.text[..at.start.min(self.text.len())];
         let line = before.matches('\n').count() + 1;
         BadFile { file: self.file.to_owned(), line, why: why.into() }
     }
 
-    /// Where a field is set, by its name alone; the start of the file if nowhere.
-    pub fn place_of(self, field: &str) -> Range<usize> {
+    /// The line that sets a field, by its name alone; `None` if no line does.
+    pub fn find_field(self, field: &str) -> Option<Range<usize>> {
         let mut at = 0;
         for line in self.text.split_inclusive('\n') {
             if line.split('=').next().is_some_and(|name| name.trim() == field) {
-                return at..at + line.len();
+                return Some(at..at + line.len());
             }
             at += line.len();
         }
-        0..0
+        None
     }
 }

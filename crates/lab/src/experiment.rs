@@ -1,4 +1,4 @@
-//! What can be run: a name, what it is about, and how it is done.
+//! Experiments: a name, what it shows, how it is run, and what was measured.
 
 use crate::plot::Plot;
 use crate::row::Row;
@@ -13,20 +13,20 @@ pub struct Experiment {
     pub source: &'static str,
     /// What it shows, in a line.
     pub about: &'static str,
-    /// Does it; what it gives follows from the seed alone.
-    pub run: fn(seed: u64) -> Found,
+    /// Runs it; the results follow from the seed alone.
+    pub run: fn(seed: u64) -> Results,
 }
 
-/// What an experiment came to.
+/// What an experiment measured.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct Results {
     /// Its figures.
     pub rows: Vec<Row>,
     /// Its pictures.
     pub plots: Vec<Plot>,
 }
 
-/// The same, as it is told.
+/// The results of an experiment or a load, as they are printed.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Report {
     /// Version of this form.
@@ -35,7 +35,7 @@ pub struct Report {
     pub experiment: String,
     /// Which figure or table of which paper it repeats.
     pub source: String,
-    /// What it all follows from.
+    /// The seed of every random number.
     pub seed: u64,
     /// Its figures.
     pub rows: Vec<Row>,
@@ -45,15 +45,15 @@ pub struct Report {
 pub const SCHEMA_VERSION: u32 = 1;
 
 impl Experiment {
-    /// Does it, and says what it came to.
+    /// Runs the experiment; returns its report and its pictures.
     pub fn report(&self, seed: u64) -> (Report, Vec<Plot>) {
-        let Found { rows, plots } = (self.run)(seed);
+        let Results { rows, plots } = (self.run)(seed);
         (Report::new(self.name, self.source, seed, rows), plots)
     }
 }
 
 impl Report {
-    /// Of these figures.
+    /// A report of these figures.
     pub fn new(
         experiment: impl Into<String>,
         source: impl Into<String>,

@@ -1,31 +1,32 @@
-//! Files as stretches of a drive. There is no file system here: who appends gets the next units
-//! of the drive, as ext4 without preallocation or delayed allocation gives them out (FAST'24,
-//! section 3), so what is written in turns lies in turns.
+//! Files as extents of a drive. There is no file system here: an append gets the next units of the
+//! drive, as ext4 without preallocation or delayed allocation gives them out (FAST'24, section 3), so
+//! files that are written in turns are interleaved on the drive.
 
 use fragmend_flash::command::{Hint, Refused, Units};
-use fragmend_flash::host::{Device, Host};
+use fragmend_flash::device::Device;
+use fragmend_flash::host::Host;
 
 /// A file.
 #[derive(Clone, Debug, Default)]
 pub struct FileOnDrive {
-    /// What it holds, in order; what follows each other on the drive too is one stretch.
-    stretches: Vec<Units>,
+    /// Its extents, in the order of the file; no extent follows the one before on the drive.
+    extents: Vec<Units>,
     units: u32,
 }
 
-/// Who gives out units of a drive, in order.
+/// Gives out the units of a drive, in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocator {
     next: u32,
 }
 
 impl Allocator {
-    /// From this unit on.
+    /// Gives out units from this one on.
     pub fn from(next: u32) -> Self {
         Self { next }
     }
 
-    /// The next ones.
+    /// Gives out the next `count` units.
     pub fn take(&mut self, count: u32) -> Units {
         let units = Units::new(self.next, count);
         self.next += count;
@@ -34,39 +35,39 @@ impl Allocator {
 }
 
 impl FileOnDrive {
-    /// Units in it.
+    /// Units of the file.
     pub fn units(&self) -> u32 {
         self.units
     }
 
-    /// Stretches in it: its extents.
+    /// How many extents the file has.
     pub fn extents(&self) -> usize {
-        self.stretches.len()
+        self.extents.len()
     }
 
-    /// Its last unit.
+    /// The last unit of the file.
     pub fn last(&self) -> Option<u32> {
-        self.stretches.last().map(|last| last.end() - 1)
+        self.extents.last().map(|last| last.end() - 1)
     }
 
-    /// What a host that knows of FAST'24's hints says of an append.
+    /// The hint that a host with FAST'24's hints gives for an append.
     pub fn append_hint(&self) -> Hint {
         self.last().map_or(Hint::None, |predecessor| Hint::Append { predecessor })
     }
 
-    /// It goes on there.
+    /// Adds units at the end of the file.
     pub fn push(&mut self, units: Units) {
         self.units += units.count;
-        match self.stretches.last_mut().filter(|last| last.end() == units.start) {
+        match self.extents.last_mut().filter(|last| last.end() == units.start) {
             Some(last) => last.count += units.count,
-            None => self.stretches.push(units),
+            None => self.extents.push(units),
         }
     }
 
-    /// It grows by so many units, with one call that says so.
+    /// Writes so many units at the end of the file, with one call and its hint.
     ///
     /// # Errors
-    /// What the drive refused; then it has not grown.
+    /// Why the drive refused; the file has not grown then.
     pub fn append<D: Device + ?Sized>(
         &mut self,
         host: &mut Host<D>,
@@ -79,16 +80,16 @@ impl FileOnDrive {
         Ok(())
     }
 
-    /// Where `count` units lie from the unit `from` of the file on.
+    /// The extents of `count` units of the file, from unit `from` of it on.
     pub fn within(&self, from: u32, count: u32) -> Vec<Units> {
         let (mut at, end) = (0, from + count);
         let mut found = Vec::new();
-        for stretch in &self.stretches {
-            let (start, stop) = (from.max(at), end.min(at + stretch.count));
+        for extent in &self.extents {
+            let (start, stop) = (from.max(at), end.min(at + extent.count));
             if start < stop {
-                found.push(Units::new(stretch.start + start - at, stop - start));
+                found.push(Units::new(extent.start + start - at, stop - start));
             }
-            at += stretch.count;
+            at += extent.count;
             if at >= end {
                 break;
             }
@@ -96,10 +97,10 @@ impl FileOnDrive {
         found
     }
 
-    /// Reads it from its start to its end, `step` units with each call.
+    /// Reads the file from its start to its end, `step` units with each call.
     ///
     /// # Errors
-    /// What the drive refused.
+    /// Why the drive refused.
     pub fn read<D: Device + ?Sized>(&self, host: &mut Host<D>, step: u32) -> Result<(), Refused> {
         for from in (0..self.units).step_by(step as usize) {
             host.read(&self.within(from, step.min(self.units - from)))?;
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_in_turns_lies_in_turns() {
+    fn units_that_follow_each_other_on_the_drive_are_one_extent() {
         let mut space = Allocator::from(100);
         let mut file = FileOnDrive::default();
         file.push(space.take(8));

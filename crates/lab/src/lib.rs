@@ -2,18 +2,18 @@
 //!
 //! | module | its job |
 //! |---|---|
-//! | [`described`] | files that describe something, and what is wrong with them |
-//! | [`setup`] | a drive and the host's way to it, as a file says |
+//! | [`described`] | files that describe a drive or a load, and their errors |
+//! | [`setup`] | a drive and the host's path to it, as a file describes them |
 //! | [`presets`] | the drives of the papers |
-//! | [`mod@file`] | files as stretches of a drive, written side by side |
+//! | [`mod@file`] | files as extents of a drive |
 //! | [`raw`] | reads of a drive without files |
-//! | [`row`] | a figure, the paper's, and how far apart they may be |
-//! | [`experiment`] | what can be run |
-//! | [`experiments`] | one module for each |
-//! | [`run`] | runs them, side by side, with the same result as one by one |
-//! | [`workload`] | a load of one's own, as a file says |
-//! | [`catalog`] | what there is |
-//! | [`plot`] | pictures of them |
+//! | [`row`] | a figure, the paper's, and how far they may differ |
+//! | [`experiment`] | what an experiment is |
+//! | [`experiments`] | one module for each experiment |
+//! | [`run`] | runs experiments in parallel, with the same results as one by one |
+//! | [`workload`] | a load, as a file describes it |
+//! | [`catalog`] | lists experiments and drives |
+//! | [`plot`] | pictures of results |
 //! | [`random`] | numbers that follow from a seed |
 
 pub mod catalog;

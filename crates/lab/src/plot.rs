@@ -36,11 +36,11 @@ pub enum Plot {
     },
 }
 
-/// What keeps a picture from being drawn.
+/// Why a picture could not be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("{file}: {why}")]
 pub struct NotDrawn {
-    /// Which file.
+    /// The file.
     pub file: String,
     /// Why.
     pub why: String,

@@ -19,7 +19,7 @@ const FILES: &[(&str, &str)] = &[
     ("femu-indef", include_str!("../drives/femu-indef.toml")),
 ];
 
-/// Their names.
+/// The names of the drives.
 pub fn names() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(name, _)| *name)
 }
@@ -29,24 +29,24 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 #[error("no drive is named {0}; there are {known}", known = names().collect::<Vec<_>>().join(", "))]
 pub struct Unknown(String);
 
-/// The file of one of them.
+/// The file of the drive of this name.
 ///
 /// # Errors
-/// When there is none of this name.
+/// If there is no drive of this name.
 pub fn text(name: &str) -> Result<&'static str, Unknown> {
     let known = FILES.iter().find(|(known, _)| *known == name);
     known.map(|(_, text)| *text).ok_or_else(|| Unknown(name.to_owned()))
 }
 
-/// One of them.
+/// The drive of this name.
 ///
 /// # Errors
-/// When there is none of this name.
+/// If there is no drive of this name.
 ///
 /// # Panics
-/// When a drive of ours does not fit together, which the tests see first.
+/// If a drive of the lab is inconsistent, which the tests find first.
 pub fn named(name: &str) -> Result<Setup, Unknown> {
-    Ok(Setup::parse(text(name)?, name).expect("a drive that fits together"))
+    Ok(Setup::parse(text(name)?, name).expect("a consistent drive"))
 }
 
 #[cfg(test)]
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_drive_fits_together() {
+    fn every_drive_is_consistent() {
         for name in names() {
             named(name).unwrap().device();
         }

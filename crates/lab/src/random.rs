@@ -8,12 +8,12 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 pub struct Random(ChaCha8Rng);
 
 impl Random {
-    /// The stream of a seed and of what it is used for: experiments do not share numbers, so that
-    /// each gives the same alone and beside others.
+    /// The stream of a seed and a purpose: experiments do not share numbers, so that each has the
+    /// same results alone and beside others.
     pub fn new(seed: u64, purpose: &str) -> Self {
         // FNV-1a.
-        let of = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
-        let hash = purpose.bytes().fold(0xCBF2_9CE4_8422_2325, of);
+        let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
+        let hash = purpose.bytes().fold(0xCBF2_9CE4_8422_2325, add);
         Self(ChaCha8Rng::seed_from_u64(seed ^ hash))
     }
 

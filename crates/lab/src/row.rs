@@ -1,15 +1,15 @@
-//! A figure of an experiment: the paper's, ours, and how far apart they may be.
+//! A figure of an experiment: the paper's, ours, and how far they may differ.
 
 use schemars::JsonSchema;
 use serde::Serialize;
 
-/// How far our figure may lie from the paper's.
+/// How far our figure may differ from the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Band {
-    /// As many units of the figure, up or down.
+    /// By so many of the figure's unit, up or down.
     Points(f64),
-    /// As many per cent of the paper's figure, up or down.
+    /// By so many per cent of the paper's figure, up or down.
     Percent(f64),
     /// No less than the paper's figure.
     AtLeast,
@@ -34,11 +34,11 @@ pub struct Row {
     pub paper: Option<f64>,
     /// Ours.
     pub ours: f64,
-    /// How far apart they may be.
+    /// How far they may differ.
     pub band: Band,
-    /// Whether they are no further apart.
+    /// Whether they differ no further.
     pub within: bool,
-    /// Why they are further apart, as far as that is known.
+    /// Why they differ further, as far as that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -65,7 +65,7 @@ impl Row {
         Self { name: name.into(), unit: unit.into(), paper, ours, band, within, reason: None }
     }
 
-    /// Why it is out of its band, should it be.
+    /// Adds why the figure is out of its band; keeps that only if it is.
     #[must_use]
     pub fn because(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into()).filter(|reason| !self.within && !reason.is_empty());
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bands_say_what_is_within() {
+    fn a_band_decides_whether_a_figure_is_within() {
         let within = |paper, ours, band| Row::new("", "", paper, ours, band).within;
         assert!(within(19.0, 22.9, Band::Points(4.0)) && !within(19.0, 23.1, Band::Points(4.0)));
         assert!(within(-79.0, -76.0, Band::Points(4.0)));

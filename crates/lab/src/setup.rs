@@ -1,96 +1,222 @@
-//! A drive and the host's way to it, as a TOML file says.
+//! A drive and the host's path to it, as a TOML file describes them.
 
 use crate::described::{BadFile, Text};
-use fragmend_flash::drive::Drive;
+use fragmend_flash::device::Device;
+use fragmend_flash::drive::{Drive, former_name};
 use fragmend_flash::geometry::Inconsistent;
-use fragmend_flash::host::{Device, HostPath};
+use fragmend_flash::host::HostPath;
 use fragmend_flash::inplace::{InPlace, InPlaceDrive};
 use fragmend_flash::ssd::Ssd;
 use fragmend_flash::zones::Zoned;
 use serde::{Deserialize, Serialize};
 
-/// A drive and the way to it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// A drive and the host's path to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(into = "File")]
 pub struct Setup {
-    /// What it is, in a line.
+    /// What the drive is, in a line.
     pub about: String,
-    /// A flash drive.
-    pub flash: Option<Drive>,
-    /// That it has zones, and how many of them may be open.
-    pub open_zones: Option<u32>,
-    /// Or a drive that writes where it reads.
-    pub in_place: Option<InPlaceDrive>,
-    /// The host's way to it.
+    /// The drive.
+    pub drive: DriveKind,
+    /// The host's path to it.
     pub host: HostPath,
 }
 
+/// A drive of one kind or another, whose description is consistent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DriveKind {
+    /// A flash SSD.
+    Flash(Drive),
+    /// A zoned flash drive.
+    Zoned {
+        /// What its flash is.
+        drive: Drive,
+        /// How many zones may be open at once.
+        open_zones: u32,
+    },
+    /// A drive that writes where it reads.
+    InPlace(InPlaceDrive),
+}
+
+/// A setup as it is in a file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    about: String,
+    flash: Option<Drive>,
+    open_zones: Option<u32>,
+    in_place: Option<InPlaceDrive>,
+    host: HostPath,
+}
+
+impl From<Setup> for File {
+    fn from(setup: Setup) -> Self {
+        let Setup { about, drive, host } = setup;
+        let (flash, open_zones, in_place) = match drive {
+            DriveKind::Flash(drive) => (Some(drive), None, None),
+            DriveKind::Zoned { drive, open_zones } => (Some(drive), Some(open_zones), None),
+            DriveKind::InPlace(drive) => (None, None, Some(drive)),
+        };
+        Self { about, flash, open_zones, in_place, host }
+    }
+}
+
+impl File {
+    /// The drive that the file describes, or why it describes none.
+    fn drive(self) -> Result<DriveKind, &'static str> {
+        match (self.flash, self.open_zones, self.in_place) {
+            (Some(drive), None, None) => Ok(DriveKind::Flash(drive)),
+            (Some(drive), Some(open_zones), None) => Ok(DriveKind::Zoned { drive, open_zones }),
+            (None, None, Some(drive)) => Ok(DriveKind::InPlace(drive)),
+            (None, Some(_), Some(_)) => Err("open_zones: only a [flash] drive has zones"),
+            (Some(_), _, Some(_)) | (None, _, None) => Err("describe either [flash] or [in_place]"),
+        }
+    }
+}
+
+impl DriveKind {
+    fn check(&self) -> Result<(), Inconsistent> {
+        match self {
+            Self::Flash(drive) => drive.shape().map(drop),
+            Self::Zoned { drive, .. } => Zoned::check(drive).map(drop),
+            Self::InPlace(drive) => drive.check(),
+        }
+    }
+
+    /// The description of a flash drive without zones.
+    pub fn flash(&self) -> Option<&Drive> {
+        if let Self::Flash(drive) = self { Some(drive) } else { None }
+    }
+}
+
 impl Setup {
-    /// Reads a file's text; `file` is its name, for errors.
+    /// Parses a file's text; `file` is its name, for errors.
     ///
     /// # Errors
     /// The first thing that is wrong, and in which line.
     pub fn parse(text: &str, file: &str) -> Result<Self, BadFile> {
         let text = Text { text, file };
-        let setup: Self = text.parse()?;
-        if setup.flash.is_some() == setup.in_place.is_some() {
-            return Err(text.bad(0..0, "describe either [flash] or [in_place]"));
-        }
-        let checked = match (&setup.flash, &setup.in_place) {
-            (Some(drive), _) => drive.shape().map(drop),
-            (None, Some(drive)) => drive.check(),
-            (None, None) => Ok(()),
-        };
-        let inconsistent =
-            |Inconsistent { field, why }| text.bad(text.place_of(field), format!("{field}: {why}"));
-        checked.map_err(inconsistent)?;
-        Ok(setup)
+        let mut parsed: File = text.parse()?;
+        let about = std::mem::take(&mut parsed.about);
+        let host = parsed.host.clone();
+        let drive = parsed.drive().map_err(|why| text.bad(0..0, why))?;
+        drive.check().map_err(|Inconsistent { field, why }| {
+            // The file may use either name of a field, and is told the one that it uses.
+            let former = former_name(field).filter(|former| text.find_field(former).is_some());
+            let name = former.unwrap_or(field);
+            let at = text.find_field(name).unwrap_or(0..0);
+            text.bad(at, format!("{name}: {why}"))
+        })?;
+        Ok(Self { about, drive, host })
     }
 
-    /// A new drive of this kind.
+    /// A new drive of this kind, which keeps no content.
     ///
     /// # Panics
-    /// When it was not parsed, and does not fit together.
+    /// If the setup was made otherwise than by [`Setup::parse`], and is inconsistent.
     pub fn device(&self) -> Box<dyn Device> {
-        match (&self.flash, self.open_zones, &self.in_place) {
-            (Some(drive), None, _) => Box::new(Ssd::new(drive).expect("a parsed drive")),
-            (Some(drive), Some(open), _) => {
-                Box::new(Zoned::new(drive, open, false).expect("a parsed drive"))
+        match &self.drive {
+            DriveKind::Flash(drive) => Box::new(Ssd::new(drive).expect("a parsed drive")),
+            DriveKind::Zoned { drive, open_zones } => {
+                Box::new(Zoned::new(drive, *open_zones, false).expect("a parsed drive"))
             }
-            (None, _, Some(drive)) => Box::new(InPlace::new(drive)),
-            (None, _, None) => unreachable!("one of them is there"),
+            DriveKind::InPlace(drive) => Box::new(InPlace::new(drive)),
         }
     }
 
-    /// Bytes of what its commands count in.
+    /// Bytes of a unit, in which commands count.
     pub fn unit_bytes(&self) -> u32 {
-        match (&self.flash, &self.in_place) {
-            (Some(drive), _) => drive.geometry.mapping_unit_bytes,
-            (None, Some(drive)) => drive.unit_bytes,
-            (None, None) => unreachable!("one of them is there"),
+        match &self.drive {
+            DriveKind::Flash(drive) | DriveKind::Zoned { drive, .. } => {
+                drive.geometry.mapping_unit_bytes
+            }
+            DriveKind::InPlace(drive) => drive.unit_bytes,
         }
     }
 
     /// Bytes that the host sees.
     ///
     /// # Panics
-    /// When it was not parsed, and does not fit together.
+    /// If the setup was made otherwise than by [`Setup::parse`], and is inconsistent.
     pub fn capacity_bytes(&self) -> u64 {
-        match (&self.flash, &self.in_place) {
-            (Some(drive), _) => {
-                let shape = drive.shape().expect("a parsed drive");
-                u64::from(shape.logical_units) * u64::from(shape.unit_bytes)
+        match &self.drive {
+            DriveKind::Flash(drive) | DriveKind::Zoned { drive, .. } => {
+                drive.shape().expect("a parsed drive").bytes()
             }
-            (None, Some(drive)) => drive.bytes,
-            (None, None) => unreachable!("one of them is there"),
+            DriveKind::InPlace(drive) => drive.bytes,
         }
     }
 
-    /// A new flash drive of this kind.
+    /// The description of the flash drive.
     ///
     /// # Panics
-    /// When it is none, or was not parsed.
+    /// If it is another kind of drive.
+    pub fn flash(&self) -> &Drive {
+        self.drive.flash().expect("a flash drive without zones")
+    }
+
+    /// A new flash drive of this kind, which keeps no content.
+    ///
+    /// # Panics
+    /// If it is another kind of drive, or the setup was made otherwise than by [`Setup::parse`], and
+    /// is inconsistent.
     pub fn ssd(&self) -> Ssd {
-        Ssd::new(self.flash.as_ref().expect("a flash drive")).expect("a parsed drive")
+        Ssd::new(self.flash()).expect("a parsed drive")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::presets;
+
+    fn error(text: &str) -> String {
+        Setup::parse(text, "drive.toml").expect_err("a wrong file").to_string()
+    }
+
+    #[test]
+    fn files_may_use_the_first_names_of_fields() {
+        for name in presets::names() {
+            let text = presets::text(name).expect("a preset");
+            let mut old = text.to_owned();
+            for (new, former) in [
+                ("program_unit_bytes", "one_shot_bytes"),
+                ("stripe_unit_bytes", "die_granularity_bytes"),
+                ("map_segment_bytes", "map_stretch_bytes"),
+                ("map_segments", "map_stretches"),
+                ("uncached_lookup_ns", "extent_ns"),
+                ("\nlookup_ns", "\nstretch_ns"),
+            ] {
+                assert_eq!(former_name(new.trim_start()), Some(former.trim_start()));
+                old = old.replace(new, former);
+            }
+            assert_ne!(old, text);
+            assert_eq!(Setup::parse(&old, name), Setup::parse(text, name));
+        }
+    }
+
+    #[test]
+    fn errors_name_a_field_as_the_file_does() {
+        let text = presets::text("nvme-b").expect("a preset");
+        let line = text.lines().position(|line| line.starts_with("stripe_unit_bytes"));
+        let line = line.expect("a line") + 1;
+        let wrong = text.replace("stripe_unit_bytes = ", "stripe_unit_bytes = 1 #");
+        assert!(error(&wrong).starts_with(&format!("drive.toml:{line}: stripe_unit_bytes: must")));
+        let wrong = text.replace("stripe_unit_bytes = ", "die_granularity_bytes = 1 #");
+        let said = format!("drive.toml:{line}: die_granularity_bytes: must");
+        assert!(error(&wrong).starts_with(&said));
+    }
+
+    #[test]
+    fn a_file_describes_one_drive() {
+        let text = presets::text("hdd").expect("a preset");
+        let zoned = text.replace("[in_place]", "open_zones = 3\n[in_place]");
+        assert_eq!(error(&zoned), "drive.toml:1: open_zones: only a [flash] drive has zones");
+        let neither = &text[text.find("[host]").expect("a section")..];
+        let neither = format!("about = \"nothing\"\n{neither}");
+        assert_eq!(error(&neither), "drive.toml:1: describe either [flash] or [in_place]");
+        let text = presets::text("femu-indef").expect("a preset");
+        let wrong = text.replace("protected = true", "protected = false");
+        assert!(error(&wrong).ends_with("buffer of a zoned drive must survive a power cut"));
     }
 }

@@ -1,4 +1,4 @@
-//! What small drives have in common; each test says what is different.
+//! What the small drives of the tests have in common; each test says what is different.
 
 use fragmend_flash::drive::Timing;
 use fragmend_flash::geometry::Geometry;
@@ -24,7 +24,7 @@ pub fn timing(chunk: u32) -> Timing {
     }
 }
 
-/// Four dies on two channels, each of one plane of 16 blocks of 8 pages; pages, shots and granules
+/// Four dies on two channels, each of one plane of 16 blocks of 8 pages; pages, program units and stripe units
 /// are so many units.
 pub fn geometry(unit: u32, page_units: u32) -> Geometry {
     let page = page_units * unit;
@@ -37,9 +37,9 @@ pub fn geometry(unit: u32, page_units: u32) -> Geometry {
         blocks_per_plane: 16,
         pages_per_block: 8,
         flash_page_bytes: page,
-        one_shot_bytes: page,
+        program_unit_bytes: page,
         mapping_unit_bytes: unit,
-        die_granularity_bytes: page,
+        stripe_unit_bytes: page,
         over_provisioning_per_mille: 500,
     }
 }

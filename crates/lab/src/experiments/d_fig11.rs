@@ -1,8 +1,8 @@
-//! FAST'24, figure 11: reading a file of 8 MiB whose 256 fragments all came to lie on one die,
+//! FAST'24, figure 11: reading a file of 8 MiB whose 256 fragments are all on one die,
 //! because what was written between them filled the stripe, or whose parts were overwritten so;
 //! and the same where the paper's placement is imitated by what is written between.
 
-use crate::experiment::{Experiment, Found};
+use crate::experiment::{Experiment, Results};
 use crate::file::{Allocator, FileOnDrive};
 use crate::plot::Plot;
 use crate::presets;
@@ -24,7 +24,7 @@ struct Drive {
     /// Change of throughput, in per cent: fragmented, the same with the dies in turn, overwritten,
     /// the same with the dies kept.
     paper: [f64; 4],
-    /// Why ours may differ.
+    /// Why ours may be out of its band.
     because: &'static str,
 }
 
@@ -34,14 +34,14 @@ const DRIVES: [Drive; 4] = [
     Drive {
         preset: "nvme-b",
         paper: [-76.0, -2.0, -75.0, -1.0],
-        because: "figure 8 and the channel of table 2 come to 43 us for a granule from its die; \
+        because: "figure 8 and the channel of table 2 make 43 us for a stripe unit from its die; \
                   50 us would be the paper's figure",
     },
     Drive {
         preset: "sata-a",
         paper: [-27.0, -1.2, -27.0, -1.2],
-        because: "eight of its granules lie in a flash page of two planes, which is sensed once; the \
-                  paper's loss is 33 us for each, half of what one alone takes (figure 8): were only \
+        because: "eight of its stripe units are in a flash page of two planes, which is sensed once; the \
+                  paper's loss is 33 us for each, half of what a single one takes (figure 8): were only \
                   two of them sensed together, one of each plane, ours would lose 30 per cent",
     },
     Drive { preset: "sata-b", paper: [-16.0, -1.2, -16.0, -1.2], because: "" },
@@ -52,18 +52,19 @@ const FILE: u32 = 2048;
 const FRAGMENTS: u32 = 256;
 const CALL: u32 = 256;
 
-fn run(_seed: u64) -> Found {
+fn run(_seed: u64) -> Results {
     let (mut rows, mut groups) = (Vec::new(), Vec::new());
     for drive in &DRIVES {
         let setup = presets::named(drive.preset).expect("a preset");
         let clean = appended(&setup, None);
         let change = |ours: f64| (ours / clean - 1.0) * 100.0;
         let shape = setup.ssd().shape().clone();
-        let (stripe, granule) = (shape.granule_units * shape.dies, shape.granule_units);
+        let (stripe, stripe_unit) =
+            (shape.units_per_stripe_unit * shape.dies, shape.units_per_stripe_unit);
         let found = [
-            appended(&setup, Some(stripe - granule)),
+            appended(&setup, Some(stripe - stripe_unit)),
             appended(&setup, Some(stripe)),
-            overwritten(&setup, stripe - granule),
+            overwritten(&setup, stripe - stripe_unit),
             overwritten(&setup, stripe),
         ]
         .map(change);
@@ -81,23 +82,23 @@ fn run(_seed: u64) -> Found {
     let series = ["fragmented", "dies in turn", "overwritten", "dies kept"];
     let plot = Plot::Bars {
         name: "D-fig11".into(),
-        title: "Reading a file whose parts lie on one die, or on dies in turn".into(),
+        title: "Reading a file whose parts are on one die, or on dies in turn".into(),
         axis: "per cent of a file written in one go".into(),
         series: series.map(str::to_owned).to_vec(),
         groups,
     };
-    Found { rows, plots: vec![plot] }
+    Results { rows, plots: vec![plot] }
 }
 
 /// MB/s of a file that was appended to with so much written between; in one go without.
 fn appended(setup: &Setup, between: Option<u32>) -> f64 {
     let mut ssd = setup.ssd();
-    let granule = ssd.shape().granule_units;
+    let stripe_unit = ssd.shape().units_per_stripe_unit;
     let mut host = Host::new(&setup.host, &mut ssd, 0);
     let (mut space, mut file) = (Allocator::from(0), FileOnDrive::default());
     if let Some(between) = between {
-        for _ in 0..FRAGMENTS.min(FILE / granule) {
-            file.append(&mut host, &mut space, granule).expect("room");
+        for _ in 0..FRAGMENTS.min(FILE / stripe_unit) {
+            file.append(&mut host, &mut space, stripe_unit).expect("room");
             host.write(&[space.take(between)], Hint::None).expect("room");
         }
     }
@@ -111,13 +112,13 @@ fn appended(setup: &Setup, between: Option<u32>) -> f64 {
 /// MB/s of a file whose parts were overwritten with so much written between.
 fn overwritten(setup: &Setup, between: u32) -> f64 {
     let mut ssd = setup.ssd();
-    let granule = ssd.shape().granule_units;
+    let stripe_unit = ssd.shape().units_per_stripe_unit;
     let mut host = Host::new(&setup.host, &mut ssd, 0);
     let (mut space, mut file) = (Allocator::from(0), FileOnDrive::default());
     file.push(space.take(FILE));
     host.write(&file.within(0, FILE), Hint::None).expect("room");
-    for n in 0..FRAGMENTS.min(FILE / granule) {
-        host.write(&file.within(n * granule, granule), Hint::None).expect("room");
+    for n in 0..FRAGMENTS.min(FILE / stripe_unit) {
+        host.write(&file.within(n * stripe_unit, stripe_unit), Hint::None).expect("room");
         host.write(&[space.take(between)], Hint::None).expect("room");
     }
     read(&mut host, &file)
@@ -126,8 +127,7 @@ fn overwritten(setup: &Setup, between: u32) -> f64 {
 /// MB/s of reading a file by calls of 1 MiB, as the artefact's append_maker and overwrite_maker do,
 /// once the drive is idle.
 fn read(host: &mut Host<Ssd>, file: &FileOnDrive) -> f64 {
-    host.now = host.now.max(host.device.idle_at());
-    let start = host.now;
+    let start = host.wait_until_idle();
     file.read(host, CALL).expect("a read");
     f64::from(FILE) * 4096.0 / ((host.now - start) as f64 / 1e9) / 1e6
 }

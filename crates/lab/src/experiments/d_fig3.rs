@@ -1,8 +1,8 @@
 //! FAST'24, figure 3: how long reading a file of 8 MiB takes by its degree of fragmentation, where
-//! its fragments lie 8 MiB apart, with deep queues and one request at a time. As in the artefact's
+//! its fragments are 8 MiB apart, with deep queues and one request at a time. As in the artefact's
 //! varyingdof_NVMe.sh, dd reads all of it with one call into a buffer that it has never used.
 
-use crate::experiment::{Experiment, Found};
+use crate::experiment::{Experiment, Results};
 use crate::file::{Allocator, FileOnDrive};
 use crate::plot::Plot;
 use crate::presets;
@@ -21,9 +21,9 @@ pub static EXPERIMENT: Experiment = Experiment {
 /// A drive of the paper.
 struct Drive {
     preset: &'static str,
-    /// How many times longer than in one piece at a DoF of 128 and of 256, at depth 1023.
+    /// How many times longer than a contiguous file at a DoF of 128 and of 256, at depth 1023.
     paper: [f64; 2],
-    /// Why ours may differ.
+    /// Why ours may be out of its band.
     because: &'static str,
 }
 
@@ -37,16 +37,16 @@ const DRIVES: [Drive; 2] = [
     Drive {
         preset: "nvme-b",
         paper: [1.3, 1.9],
-        because: "8 MiB are whole stripes of this drive, so its 256 fragments lie on one die, as \
-                  they do in figure 11, which has it four times slower for that; 1.9 lies between \
+        because: "8 MiB are whole stripes of this drive, so its 256 fragments are on one die, as \
+                  in figure 11, which has it four times slower for that; 1.9 is between \
                   what one and what two dies give, as if something else were written between \
-                  fragments that lie that far apart",
+                  fragments that far apart",
     },
 ];
 /// Units of 4 KiB of the file, and between the starts of its fragments.
 const FILE: u32 = 2048;
 
-fn run(_seed: u64) -> Found {
+fn run(_seed: u64) -> Results {
     let (mut rows, mut lines) = (Vec::new(), Vec::new());
     for Drive { preset: name, paper, because } in DRIVES {
         let setup = presets::named(name).expect("a preset");
@@ -76,7 +76,7 @@ fn run(_seed: u64) -> Found {
         logarithmic: true,
         lines,
     };
-    Found { rows, plots: vec![plot] }
+    Results { rows, plots: vec![plot] }
 }
 
 fn elapsed_ms(setup: &Setup, degree: u32, depth: u32) -> f64 {
@@ -92,8 +92,7 @@ fn elapsed_ms(setup: &Setup, degree: u32, depth: u32) -> f64 {
             host.write(&[space.take(FILE - fragment)], Hint::None).expect("room");
         }
     }
-    host.now = host.now.max(host.device.idle_at());
-    let start = host.now;
+    let start = host.wait_until_idle();
     let mut host = Host::new(&path, host.device, start).with_new_buffer();
     file.read(&mut host, FILE).expect("a read");
     (host.now - start) as f64 / 1e6

@@ -5,13 +5,13 @@
 //! The times at depth 1 of a DoF of 1 and of 256 are where the host's costs come from (ramdisk.toml);
 //! what they show here is that they do. What follows from them is the rest.
 
-use crate::experiment::{Experiment, Found};
+use crate::experiment::{Experiment, Results};
 use crate::file::{Allocator, FileOnDrive};
 use crate::plot::Plot;
 use crate::presets;
 use crate::row::{Band, Row};
-use crate::setup::Setup;
-use fragmend_flash::host::{Host, Spent};
+use crate::setup::{DriveKind, Setup};
+use fragmend_flash::host::{Host, TimeSpent};
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "D-fig4-6",
@@ -27,14 +27,14 @@ const DEEP: u32 = 128;
 const SLOWEST: (f64, f64) = (9.7, 1.5);
 
 /// Name of a layer, and its time.
-type Layer = (&'static str, fn(&Spent) -> u64);
+type Layer = (&'static str, fn(&TimeSpent) -> u64);
 
-/// What one read came to.
+/// What was measured of one read.
 #[derive(Clone, Copy)]
 struct Read {
     degree: u32,
     requests: u64,
-    spent: Spent,
+    spent: TimeSpent,
 }
 
 impl Read {
@@ -43,7 +43,7 @@ impl Read {
     }
 }
 
-fn run(_seed: u64) -> Found {
+fn run(_seed: u64) -> Results {
     let setup = presets::named("ramdisk").expect("a preset");
     let at =
         |depth: u32| -> Vec<Read> { (0..=8).map(|n| read(&setup, 1_u32 << n, depth)).collect() };
@@ -62,9 +62,10 @@ fn run(_seed: u64) -> Found {
     row(&name, "times", 1.0, deep[8].ms() / deep[0].ms(), fifteen);
 
     // Figure 5, of which the text says how the parts grow.
-    let grown = |of: fn(&Spent) -> u64| (of(&last.spent) - of(&first.spent)) as f64 / 1e3;
-    let (iomaps, bios) = (grown(|s| s.file_system), grown(|s| s.bio + s.pages));
-    let (requests, of_iomaps) = (grown(|s| s.request), last.spent.file_system);
+    let growth =
+        |layer: fn(&TimeSpent) -> u64| (layer(&last.spent) - layer(&first.spent)) as f64 / 1e3;
+    let (iomaps, bios) = (growth(|s| s.file_system), growth(|s| s.bio + s.pages));
+    let (requests, of_iomaps) = (growth(|s| s.request), last.spent.file_system);
     let iomap_times = of_iomaps as f64 / first.spent.file_system as f64;
     row("iomaps, DoF 256 of DoF 1", "times", 256.0, iomap_times, Band::Exact);
     row("requests at DoF 256", "requests", 256.0, last.requests as f64, Band::Exact);
@@ -81,9 +82,9 @@ fn run(_seed: u64) -> Found {
     for (what, us) in [("iomaps", iomaps), ("bios", bios), ("requests", requests)] {
         rows.push(Row::ours(format!("growth of {what} to DoF 256"), "us", us));
     }
-    let wakes = grown(|s| s.wake + s.completion);
+    let wakes = growth(|s| s.wake + s.completion);
     rows.push(Row::ours("growth of completions and wake-ups to DoF 256", "us", wakes));
-    Found { rows, plots: plots(&alone, &deep) }
+    Results { rows, plots: plots(&alone, &deep) }
 }
 
 fn plots(alone: &[Read], deep: &[Read]) -> Vec<Plot> {
@@ -104,7 +105,8 @@ fn plots(alone: &[Read], deep: &[Read]) -> Vec<Plot> {
         ("wake-ups", |s| s.wake),
         ("drive", |s| s.waiting),
     ];
-    let bars = |read: &Read| layers.iter().map(|(_, of)| of(&read.spent) as f64 / 1e6).collect();
+    let bars =
+        |read: &Read| layers.iter().map(|(_, time)| time(&read.spent) as f64 / 1e6).collect();
     let composition = Plot::Bars {
         name: "D-fig5".into(),
         title: "Where the time goes, one request at a time".into(),
@@ -117,7 +119,8 @@ fn plots(alone: &[Read], deep: &[Read]) -> Vec<Plot> {
 
 /// Milliseconds in which the drive copies the file.
 fn busy_ms(setup: &Setup) -> f64 {
-    let rate = setup.in_place.as_ref().expect("in place").link_bytes_per_second;
+    let DriveKind::InPlace(drive) = &setup.drive else { panic!("a ramdisk is no flash drive") };
+    let rate = drive.link_bytes_per_second;
     f64::from(FILE) * 4096.0 / rate as f64 * 1e3
 }
 

@@ -1,10 +1,10 @@
 //! FAST'24, figure 7: how long reading 8 MiB of a drive takes in units of 32 KiB to 8 MiB, one
 //! after the other and 32 at a time. As in the artefact's interface_NVMe.sh and interface_SATA.sh
 //! the units are chosen at random, from 1 GiB that was written in order; what is larger than a
-//! request goes out as several, side by side. The paper gives one slope for both NVMe drives and
+//! request goes out as several, in parallel. The paper has one slope for both NVMe drives and
 //! one for both SATA drives, so we fit one line to the points of both.
 
-use crate::experiment::{Experiment, Found};
+use crate::experiment::{Experiment, Results};
 use crate::plot::Plot;
 use crate::presets;
 use crate::random::Random;
@@ -12,6 +12,7 @@ use crate::raw;
 use crate::row::{Band, Row};
 use crate::setup::Setup;
 use fragmend_flash::command::Units;
+use fragmend_flash::device::Device;
 use fragmend_flash::host::Host;
 use fragmend_flash::ssd::Ssd;
 
@@ -32,13 +33,13 @@ const DEPTH: usize = 32;
 /// "Within a few milliseconds", in ms.
 const FEW: f64 = 3.0;
 
-fn run(seed: u64) -> Found {
+fn run(seed: u64) -> Results {
     let (mut rows, mut lines) = (Vec::new(), Vec::new());
     for (interface, drives, paper) in DRIVES {
         let (mut both, mut details) = (Vec::new(), Vec::new());
         for name in drives {
             let setup = presets::named(name).expect("a preset");
-            let written = raw::written(&setup, AREA);
+            let written = raw::preconditioned(&setup, AREA);
             let counts = || (0..=8).map(|n| 1_u32 << n);
             let places = |count| places(seed, count);
             let alone: Vec<(f64, f64)> = counts()
@@ -69,16 +70,16 @@ fn run(seed: u64) -> Found {
         logarithmic: true,
         lines,
     };
-    Found { rows, plots: vec![plot] }
+    Results { rows, plots: vec![plot] }
 }
 
-/// So many of the places that all of the area makes in parts of that size.
+/// `count` random parts of the area, which together are as large as all that is read.
 fn places(seed: u64, count: u32) -> Vec<Units> {
     let (unit, mut random) = (ALL / count, Random::new(seed, "interface"));
     (0..count).map(|_| Units::new(random.below(AREA / unit) * unit, unit)).collect()
 }
 
-/// Milliseconds of one after the other.
+/// Milliseconds of reading one part after the other.
 fn one_by_one(setup: &Setup, ssd: &Ssd, places: &[Units]) -> f64 {
     let mut ssd = ssd.clone();
     let start = ssd.idle_at();
@@ -89,7 +90,7 @@ fn one_by_one(setup: &Setup, ssd: &Ssd, places: &[Units]) -> f64 {
     (host.now - start) as f64 / 1e6
 }
 
-/// Milliseconds of many at a time.
+/// Milliseconds of reading many parts at a time.
 fn side_by_side(setup: &Setup, ssd: &Ssd, places: &[Units]) -> f64 {
     let request = setup.host.request_bytes / 4096;
     let parts = places.iter().flat_map(|units| {

@@ -2,12 +2,12 @@
 //! written in order. It drops where the interval begins to leave dies out, and is lowest where all
 //! of it comes from one die: the die granularity and the stripe of a drive.
 //!
-//! The text has the reads in order, 512 of them under way with NVMe. The artefact's
-//! alignment_NVMe.sh and alignment_SATA.sh choose them at random, 32 under way (8 jobs of depth 4),
+//! The text has the reads in order, 512 of them in flight with NVMe. The artefact's
+//! alignment_NVMe.sh and alignment_SATA.sh choose them at random, 32 in flight (8 jobs of depth 4),
 //! and so do we: the figure's own throughputs, without gaps and at each step down, are those of 32
 //! random reads among that many dies.
 
-use crate::experiment::{Experiment, Found};
+use crate::experiment::{Experiment, Results};
 use crate::plot::Plot;
 use crate::presets;
 use crate::random::Random;
@@ -34,7 +34,7 @@ struct Drive {
     clean: f64,
     /// The lowest, in per cent of that.
     floor: f64,
-    /// Why ours may differ.
+    /// Why ours may be out of its band.
     because: &'static str,
 }
 
@@ -77,17 +77,17 @@ const AREA: u32 = (1 << 30) / 4096;
 /// Reads of one measurement, and of one where there are many.
 const READS: u32 = 8192;
 const FEW_READS: u32 = 1024;
-/// Reads under way.
+/// Reads in flight.
 const DEPTH: usize = 32;
 /// It drops where less than this share is left of the interval before.
 const DROP: f64 = 0.85;
 
-fn run(seed: u64) -> Found {
+fn run(seed: u64) -> Results {
     let (mut rows, mut lines) = (Vec::new(), Vec::new());
     let mut falls: Vec<f64> = Vec::new();
     for drive in &DRIVES {
         let setup = presets::named(drive.preset).expect("a preset");
-        let written = raw::written(&setup, AREA);
+        let written = raw::preconditioned(&setup, AREA);
         let intervals = (0..).map(|n| 4 << n).take_while(|kib| *kib <= 1024);
         let at = |kib: u32| (kib, throughput(&written, kib / 4, READS, DEPTH, seed));
         let measured: Vec<(u32, f64)> = intervals.map(at).collect();
@@ -127,14 +127,14 @@ fn run(seed: u64) -> Found {
         lines,
     };
     let odd = odd(seed, &mut rows);
-    Found { rows, plots: vec![plot, odd] }
+    Results { rows, plots: vec![plot, odd] }
 }
 
 /// Drives whose stripe is no power of two, at every multiple of 4 KiB.
 fn odd(seed: u64, rows: &mut Vec<Row>) -> Plot {
     let mut lines = Vec::new();
     for (preset, stripe) in ODD {
-        let written = raw::written(&presets::named(preset).expect("a preset"), AREA);
+        let written = raw::preconditioned(&presets::named(preset).expect("a preset"), AREA);
         let at = |kib: u32| (kib, throughput(&written, kib / 4, FEW_READS, DEPTH, seed));
         let measured: Vec<(u32, f64)> = (1..=256).map(|n| at(4 * n)).collect();
         let lowest = measured.iter().min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(kib, _)| *kib);
@@ -144,7 +144,7 @@ fn odd(seed: u64, rows: &mut Vec<Row>) -> Plot {
             for kib in [64_usize, 128] {
                 let of_last = measured[kib / 4 - 1].1 / measured[kib / 4 - 2].1 * 100.0;
                 let name = format!("{preset}: dip at {kib} KiB, of {} KiB", kib - 4);
-                let why = "584 KiB are no whole number of granules on a number of dies that 64 and \
+                let why = "584 KiB are no whole number of stripe units on a number of dies that 64 and \
                            128 KiB would share a factor with: within the stripe this drive must go \
                            about it in a way that the text does not tell";
                 rows.push(Row::new(name, "%", DROP * 100.0, of_last, Band::AtMost).because(why));

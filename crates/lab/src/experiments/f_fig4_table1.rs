@@ -1,15 +1,16 @@
 //! FragPicker, figure 4 and table 1: reading a file from its start to its end by calls of 128 KiB, by
-//! the size of its fragments, which lie 1 MiB apart, and by how far fragments of 4 KiB lie apart;
+//! the size of its fragments, which are 1 MiB apart, and by how far fragments of 4 KiB are apart;
 //! correlation and slope by the paper's equations 1 and 2, of the throughput over the lowest.
 
-use crate::experiment::{Experiment, Found};
+use crate::experiment::{Experiment, Results};
 use crate::file::{Allocator, FileOnDrive};
 use crate::plot::Plot;
 use crate::presets;
 use crate::raw;
 use crate::row::{Band, Row};
-use crate::setup::Setup;
-use fragmend_flash::host::{Device, Host};
+use crate::setup::{DriveKind, Setup};
+use fragmend_flash::device::Device;
+use fragmend_flash::host::Host;
 
 pub static EXPERIMENT: Experiment = Experiment {
     name: "F-fig4-table1",
@@ -67,7 +68,7 @@ const COLLAPSE: f64 = 100.0;
 /// "Irrelevant": a tenth of the throughput over 1 MiB.
 const NO_SLOPE: f64 = 0.0001;
 
-fn run(_seed: u64) -> Found {
+fn run(_seed: u64) -> Results {
     let (mut rows, mut by_size, mut by_distance) = (Vec::new(), Vec::new(), Vec::new());
     let mut slopes: Vec<f64> = Vec::new();
     for Drive { preset, paper } in DRIVES {
@@ -75,9 +76,9 @@ fn run(_seed: u64) -> Found {
         let sizes = SIZES_KIB.map(|kib| (f64::from(kib), throughput(&setup, kib, DISTANCE_KIB)));
         let distances = SIZES_KIB.map(|kib| (f64::from(kib), throughput(&setup, 4, kib)));
         let [sizes, distances] = [sizes, distances].map(normalized);
-        let before = of(&sizes[..UP_TO_CALL]);
-        let after = of(&sizes[UP_TO_CALL - 1..]);
-        let distance = of(&distances);
+        let before = fit_line(&sizes[..UP_TO_CALL]);
+        let after = fit_line(&sizes[UP_TO_CALL - 1..]);
+        let distance = fit_line(&distances);
         let mut row = |what: &str, unit: &str, paper: f64, ours: f64, band| {
             rows.push(Row::new(format!("{preset}: {what}"), unit, paper, ours, band));
         };
@@ -120,7 +121,7 @@ fn run(_seed: u64) -> Found {
         plot("F-fig4-size", "fragment size, KiB", by_size),
         plot("F-fig4-distance", "distance of fragments, KiB", by_distance),
     ];
-    Found { rows, plots }
+    Results { rows, plots }
 }
 
 /// Units per nanosecond of a file of fragments of this size, this far apart: from the end of one to
@@ -133,21 +134,21 @@ fn throughput(setup: &Setup, fragment_kib: u32, distance_kib: u32) -> f64 {
         space.take(distance);
     }
     let all = space.take(0).start;
-    let elapsed = match &setup.flash {
-        None => read(setup, &mut *setup.device(), &file, 0),
-        Some(_) => {
-            let mut ssd = raw::written(setup, all);
-            let now = ssd.idle_at();
-            read(setup, &mut ssd, &file, now)
-        }
+    // Only a flash drive must be written before it is read.
+    let mut device: Box<dyn Device> = match &setup.drive {
+        DriveKind::Flash(_) => Box::new(raw::preconditioned(setup, all)),
+        DriveKind::Zoned { .. } | DriveKind::InPlace(_) => setup.device(),
     };
+    let start = device.idle_at();
+    let elapsed = read(setup, &mut *device, &file, start);
     f64::from(FILE) / elapsed as f64
 }
 
-fn read<D: Device + ?Sized>(setup: &Setup, drive: &mut D, file: &FileOnDrive, now: u64) -> u64 {
-    let mut host = Host::new(&setup.host, drive, now);
+/// Nanoseconds of reading a file from `start` on.
+fn read(setup: &Setup, drive: &mut dyn Device, file: &FileOnDrive, start: u64) -> u64 {
+    let mut host = Host::new(&setup.host, drive, start);
     file.read(&mut host, CALL).expect("a read");
-    host.now - now
+    host.now - start
 }
 
 /// Over the lowest.
@@ -156,13 +157,13 @@ fn normalized(points: [(f64, f64); 9]) -> [(f64, f64); 9] {
     points.map(|(x, y)| (x, y / lowest))
 }
 
-/// Equations 1 and 2.
-fn of(points: &[(f64, f64)]) -> Fit {
+/// Correlation and slope by equations 1 and 2.
+fn fit_line(points: &[(f64, f64)]) -> Fit {
     let mean =
-        |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / points.len() as f64;
+        |value: fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / points.len() as f64;
     let (mean_x, mean_y) = (mean(|p| p.0), mean(|p| p.1));
-    let sum = |of: &dyn Fn(f64, f64) -> f64| -> f64 {
-        points.iter().map(|(x, y)| of(x - mean_x, y - mean_y)).sum()
+    let sum = |term: &dyn Fn(f64, f64) -> f64| -> f64 {
+        points.iter().map(|(x, y)| term(x - mean_x, y - mean_y)).sum()
     };
     let (both, xs, ys) = (sum(&|x, y| x * y), sum(&|x, _| x * x), sum(&|_, y| y * y));
     Fit { cc: both / (xs * ys).sqrt(), slope: both / xs }
@@ -174,9 +175,9 @@ mod tests {
 
     #[test]
     fn equations_1_and_2() {
-        let line = of(&[(4.0, 1.0), (8.0, 3.0), (16.0, 7.0)]);
+        let line = fit_line(&[(4.0, 1.0), (8.0, 3.0), (16.0, 7.0)]);
         assert!((line.cc - 1.0).abs() < 1e-9 && (line.slope - 0.5).abs() < 1e-9);
-        let down = of(&[(4.0, 3.0), (8.0, 2.5), (16.0, 1.5)]);
+        let down = fit_line(&[(4.0, 3.0), (8.0, 2.5), (16.0, 1.5)]);
         assert!((down.cc + 1.0).abs() < 1e-9 && (down.slope + 0.125).abs() < 1e-9);
     }
 }

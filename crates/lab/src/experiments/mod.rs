@@ -1,4 +1,4 @@
-//! One module for each experiment.
+//! The experiments, one module for each.
 
 mod d_fig11;
 mod d_fig12;
@@ -10,7 +10,7 @@ mod f_fig4_table1;
 
 use crate::experiment::Experiment;
 
-/// All of them.
+/// All experiments, in the order of the papers.
 pub static ALL: [&Experiment; 7] = [
     &d_fig3::EXPERIMENT,
     &d_fig4_6::EXPERIMENT,
@@ -21,7 +21,7 @@ pub static ALL: [&Experiment; 7] = [
     &f_fig4_table1::EXPERIMENT,
 ];
 
-/// The one with this name, in capitals or not.
+/// The experiment of this name, in any case.
 pub fn named(name: &str) -> Option<&'static Experiment> {
     ALL.into_iter().find(|experiment| experiment.name.eq_ignore_ascii_case(name))
 }

@@ -1,5 +1,5 @@
-//! A load of one's own, as a TOML file describes it: files grow, are written over and read on a
-//! drive, in phases, and each phase is measured. `README.md` of this crate says what a file may hold.
+//! A load as a TOML file describes it: files grow, are overwritten and read on a drive, in phases,
+//! and each phase is measured. `README.md` of this crate says what a file may hold.
 
 mod play;
 
@@ -7,10 +7,11 @@ use crate::described::{BadFile, Text};
 use crate::experiment::Report;
 use crate::plot::Plot;
 use crate::presets;
-use crate::setup::Setup;
+use crate::setup::{DriveKind, Setup};
 use fragmend_flash::drive::Placement;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
 
@@ -23,7 +24,7 @@ pub struct Workload {
     setup: Setup,
 }
 
-/// As in the file.
+/// A load as it is in a file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Spec {
@@ -31,21 +32,21 @@ struct Spec {
     about: String,
     /// A drive of the lab, or a drive's file beside this one.
     drive: Spanned<String>,
-    /// Where the drive's writes go, one run each; as the drive's file says if there are none.
+    /// The placements that are compared, one run each; if there are none, the one of the drive's file.
     placements: Option<Spanned<Vec<Placement>>>,
-    /// What the drive holds before; it takes no time.
+    /// What the drive holds before the first phase; preconditioning takes no time.
     precondition: Option<Spanned<Precondition>>,
-    /// What is done, one after the other.
+    /// The phases, in order.
     phase: Vec<Phase>,
 }
 
-/// What the drive holds before the first phase, below the load's own files too.
+/// What the drive holds before the first phase, also where the load's files will be.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Precondition {
-    /// So much of it is written in order.
+    /// Share of the drive that is written in order.
     fill_percent: u32,
-    /// And so much of that again, unit by unit, at random.
+    /// Share of that which is overwritten, unit by unit, at random.
     #[serde(default)]
     overwrite_percent: u32,
 }
@@ -54,12 +55,12 @@ struct Precondition {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Phase {
-    /// What it is called.
+    /// Its name.
     name: String,
-    /// How often its steps are done.
+    /// How often its steps are run.
     #[serde(default = "once")]
     repeat: u32,
-    /// What they are.
+    /// What is done, in order.
     steps: Vec<Step>,
 }
 
@@ -67,21 +68,21 @@ fn once() -> u32 {
     1
 }
 
-/// One thing that is done.
+/// A step of a phase.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Step {
     /// A file grows, on the next free units of the drive.
     Append(Spanned<Grow>),
-    /// Some of a file is written again.
+    /// A part of a file is overwritten.
     Overwrite(Spanned<Touch>),
-    /// Some of a file is read.
+    /// A part of a file is read.
     Read(Spanned<Touch>),
-    /// A file goes, and the drive is told (TRIM).
+    /// A file is deleted, and the drive is told (TRIM).
     Delete(Spanned<Name>),
     /// What was written is made durable.
     Flush,
-    /// Nothing is asked for, for so long.
+    /// Nothing is asked for, for so many microseconds.
     WaitUs(u64),
 }
 
@@ -90,9 +91,9 @@ enum Step {
 #[serde(deny_unknown_fields)]
 struct Grow {
     file: String,
-    /// By so much, with one call.
+    /// How many bytes it grows by, with one call.
     bytes: u64,
-    /// Or by as much as this, at random.
+    /// Most bytes that it grows by; how many is drawn at random, from `bytes` on.
     up_to: Option<u64>,
 }
 
@@ -101,11 +102,11 @@ struct Grow {
 #[serde(deny_unknown_fields)]
 struct Touch {
     file: String,
-    /// With each call.
+    /// Bytes of each call.
     bytes: u64,
-    /// Calls; as many as the file is long if nobody says.
+    /// How many calls; if not given, as many as the file is long.
     calls: Option<u32>,
-    /// Which part comes next.
+    /// Which part of the file comes next.
     #[serde(default)]
     order: Order,
 }
@@ -114,10 +115,10 @@ struct Touch {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Order {
-    /// The one behind the last one of this step; from the start again behind the end.
+    /// The part after the last one of this step; from the start again after the end.
     #[default]
     Sequential,
-    /// Any, in steps of as much as a call.
+    /// Any, at multiples of what a call covers.
     Random,
 }
 
@@ -129,8 +130,7 @@ struct Name {
 }
 
 impl Workload {
-    /// Reads a load from its file's text; `path` is the file, `drive` stands for the drive that it
-    /// names.
+    /// Parses a load; `path` is its file, `drive` takes the place of the drive that it names.
     ///
     /// # Errors
     /// The first thing that is wrong, and in which line.
@@ -147,14 +147,14 @@ impl Workload {
         Ok(Self { name, source: file, spec, setup })
     }
 
-    /// Runs it, and says what it came to.
+    /// Runs the load; returns what was measured.
     pub fn report(&self, seed: u64) -> (Report, Vec<Plot>) {
         let (rows, plots) = play::play(self, seed);
         (Report::new(&self.name, &self.source, seed, rows), plots)
     }
 }
 
-/// More than any description of a load or a drive, in bytes.
+/// Largest file of a load or a drive that is read, in bytes.
 pub const LARGEST_FILE: u64 = 1 << 20;
 
 fn drive_named(name: &Spanned<String>, text: Text<'_>, path: &Path) -> Result<Setup, BadFile> {
@@ -168,21 +168,9 @@ fn drive_named(name: &Spanned<String>, text: Text<'_>, path: &Path) -> Result<Se
     Setup::parse(&read, &beside.display().to_string())
 }
 
-/// What a load does must be possible, whatever the random numbers.
+/// Checks that what a load does is possible, whatever the random numbers.
 fn check(spec: &Spec, setup: &Setup, text: Text<'_>) -> Result<(), BadFile> {
-    let at_drive = spec.drive.span();
-    if setup.open_zones.is_some() {
-        return Err(text.bad(at_drive, "a load needs a drive without zones"));
-    }
-    if setup.flash.is_none() {
-        let only = "is for flash drives only";
-        if let Some(placements) = &spec.placements {
-            return Err(text.bad(placements.span(), only));
-        }
-        if let Some(precondition) = &spec.precondition {
-            return Err(text.bad(precondition.span(), only));
-        }
-    }
+    check_drive(spec, &setup.drive, text)?;
     if let Some(precondition) = &spec.precondition
         && precondition.get_ref().fill_percent > 100
     {
@@ -194,137 +182,113 @@ fn check(spec: &Spec, setup: &Setup, text: Text<'_>) -> Result<(), BadFile> {
     if spec.phase.is_empty() {
         return Err(text.bad(0..0, "a load has at least one [[phase]]"));
     }
-    let (unit, capacity) = (u64::from(setup.unit_bytes()), setup.capacity_bytes());
-    let mut files: BTreeMap<&str, u64> = BTreeMap::new();
-    let mut used = 0;
+    let mut files = FilesSoFar {
+        text,
+        unit_bytes: setup.unit_bytes().into(),
+        capacity_bytes: setup.capacity_bytes(),
+        used_bytes: 0,
+        bytes: BTreeMap::new(),
+    };
     for phase in &spec.phase {
         for step in &phase.steps {
-            match step {
-                Step::Append(grow) => {
-                    let (at, Grow { file, bytes, up_to }) = (grow.span(), grow.get_ref());
-                    let most = up_to.unwrap_or(*bytes);
-                    whole(*bytes, unit).map_err(|why| text.bad(at.clone(), why))?;
-                    whole(most, unit).map_err(|why| text.bad(at.clone(), why))?;
-                    if most < *bytes {
-                        return Err(text.bad(at, "up_to: less than bytes"));
-                    }
-                    used += most * u64::from(phase.repeat);
-                    if used > capacity {
-                        let why = format!("the drive has no more than {capacity} bytes");
-                        return Err(text.bad(at, why));
-                    }
-                    *files.entry(file).or_default() += bytes * u64::from(phase.repeat);
-                }
-                Step::Overwrite(touch) | Step::Read(touch) => {
-                    let (at, Touch { file, bytes, .. }) = (touch.span(), touch.get_ref());
-                    whole(*bytes, unit).map_err(|why| text.bad(at.clone(), why))?;
-                    if files.get(file.as_str()).is_none_or(|has| has < bytes) {
-                        let why = format!("no step before this gives {file} {bytes} bytes");
-                        return Err(text.bad(at, why));
-                    }
-                }
-                Step::Delete(name) => {
-                    if files.remove(name.get_ref().file.as_str()).is_none() {
-                        return Err(text.bad(name.span(), "no step before this writes this file"));
-                    }
-                    if phase.repeat > 1 && !writes(phase, &name.get_ref().file) {
-                        let why = "it is gone after the first repetition";
-                        return Err(text.bad(name.span(), why));
-                    }
-                }
-                Step::Flush | Step::WaitUs(_) => {}
+            files.check_step(phase, step)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the load is for a drive of this kind.
+fn check_drive(spec: &Spec, drive: &DriveKind, text: Text<'_>) -> Result<(), BadFile> {
+    let only = "is for flash drives only";
+    match drive {
+        DriveKind::Flash(_) => {}
+        DriveKind::Zoned { .. } => {
+            return Err(text.bad(spec.drive.span(), "a load needs a drive without zones"));
+        }
+        DriveKind::InPlace(_) => {
+            if let Some(placements) = &spec.placements {
+                return Err(text.bad(placements.span(), only));
+            }
+            if let Some(precondition) = &spec.precondition {
+                return Err(text.bad(precondition.span(), only));
             }
         }
     }
     Ok(())
 }
 
-fn writes(phase: &Phase, name: &str) -> bool {
-    let appends = |step: &Step| matches!(step, Step::Append(grow) if grow.get_ref().file == name);
+/// The files that a load has after some of its steps.
+struct FilesSoFar<'a> {
+    text: Text<'a>,
+    unit_bytes: u64,
+    capacity_bytes: u64,
+    /// Most that all appends so far take of the drive.
+    used_bytes: u64,
+    /// Fewest bytes of each file.
+    bytes: BTreeMap<&'a str, u64>,
+}
+
+impl<'a> FilesSoFar<'a> {
+    fn check_step(&mut self, phase: &Phase, step: &'a Step) -> Result<(), BadFile> {
+        match step {
+            Step::Append(grow) => self.check_append(phase, grow),
+            Step::Overwrite(touch) | Step::Read(touch) => {
+                let Touch { file, bytes, .. } = touch.get_ref();
+                self.check_whole(touch.span(), *bytes)?;
+                if self.bytes.get(file.as_str()).is_none_or(|has| has < bytes) {
+                    let why = format!("no step before this gives {file} {bytes} bytes");
+                    return Err(self.text.bad(touch.span(), why));
+                }
+                Ok(())
+            }
+            Step::Delete(name) => {
+                let file = &name.get_ref().file;
+                if self.bytes.remove(file.as_str()).is_none() {
+                    let why = "no step before this writes this file";
+                    return Err(self.text.bad(name.span(), why));
+                }
+                if phase.repeat > 1 && !appends_to(phase, file) {
+                    let why = "it is gone after the first repetition";
+                    return Err(self.text.bad(name.span(), why));
+                }
+                Ok(())
+            }
+            Step::Flush | Step::WaitUs(_) => Ok(()),
+        }
+    }
+
+    fn check_append(&mut self, phase: &Phase, grow: &'a Spanned<Grow>) -> Result<(), BadFile> {
+        let Grow { file, bytes, up_to } = grow.get_ref();
+        let most = up_to.unwrap_or(*bytes);
+        self.check_whole(grow.span(), *bytes)?;
+        self.check_whole(grow.span(), most)?;
+        if most < *bytes {
+            return Err(self.text.bad(grow.span(), "up_to: less than bytes"));
+        }
+        let repeat = u64::from(phase.repeat);
+        self.used_bytes = self.used_bytes.saturating_add(most.saturating_mul(repeat));
+        if self.used_bytes > self.capacity_bytes {
+            let why = format!("the drive has no more than {} bytes", self.capacity_bytes);
+            return Err(self.text.bad(grow.span(), why));
+        }
+        *self.bytes.entry(file).or_default() += bytes * repeat;
+        Ok(())
+    }
+
+    fn check_whole(&self, at: Range<usize>, bytes: u64) -> Result<(), BadFile> {
+        if bytes > 0 && bytes.is_multiple_of(self.unit_bytes) {
+            return Ok(());
+        }
+        let unit = self.unit_bytes;
+        let why = format!("bytes: must be whole mapping units of {unit}, and not 0");
+        Err(self.text.bad(at, why))
+    }
+}
+
+fn appends_to(phase: &Phase, file: &str) -> bool {
+    let appends = |step: &Step| matches!(step, Step::Append(grow) if grow.get_ref().file == file);
     phase.steps.iter().any(appends)
 }
 
-fn whole(bytes: u64, unit: u64) -> Result<(), String> {
-    match bytes > 0 && bytes.is_multiple_of(unit) {
-        true => Ok(()),
-        false => Err(format!("bytes: must be whole mapping units of {unit}, and not 0")),
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LOAD: &str = r#"
-about = "two logs"
-drive = "nvmevirt-fast24"
-placements = ["round-robin", "die-affine"]
-
-[precondition]
-fill_percent = 1
-
-[[phase]]
-name = "grow"
-repeat = 64
-steps = [
-    { append = { file = "a", bytes = 32_768 } },
-    "flush",
-    { append = { file = "b", bytes = 32_768, up_to = 262_144 } },
-]
-
-[[phase]]
-name = "use"
-steps = [
-    { wait-us = 1000 },
-    { overwrite = { file = "a", bytes = 4096, calls = 10, order = "random" } },
-    { read = { file = "a", bytes = 131_072 } },
-    { delete = { file = "b" } },
-]
-"#;
-
-    fn parse(text: &str) -> Result<Workload, BadFile> {
-        Workload::parse(text, Path::new("a/load.toml"), None)
-    }
-
-    #[test]
-    fn a_load_runs_for_each_placement_and_gives_the_same_again() {
-        let load = parse(LOAD).unwrap();
-        let (report, plots) = load.report(1);
-        assert_eq!(report.experiment, "load");
-        let row = |name: &str| {
-            let row = report.rows.iter().find(|row| row.name == name);
-            row.unwrap_or_else(|| panic!("no {name} in {:?}", report.rows)).ours
-        };
-        assert_eq!(row("round-robin, grow: requests"), 64.0 * 2.0);
-        assert!(row("die-affine, use: read") > row("round-robin, use: read"));
-        // All but the first of each file.
-        assert_eq!(row("die-affine, grow: hints taken"), 63.0 * 2.0);
-        assert_eq!(plots.len(), 1);
-        assert_eq!(load.report(1).0.rows, report.rows);
-        assert_ne!(load.report(2).0.rows, report.rows);
-    }
-
-    #[test]
-    fn errors_name_the_line() {
-        let error = |from: &str, to: &str| {
-            let text = LOAD.replacen(from, to, 1);
-            assert_ne!(text, LOAD);
-            parse(&text).unwrap_err().to_string()
-        };
-        let has = |error: String, what: &str| assert!(error.contains(what), "{error}");
-        has(error("nvmevirt-fast24", "nvmevirt"), "a/load.toml:3: no drive is named nvmevirt;");
-        has(error("nvmevirt-fast24", "my.toml"), "a/load.toml:3: a/my.toml: No such file");
-        has(error("\"die-affine\"", "\"die\""), "a/load.toml:4: unknown variant `die`");
-        has(error("fill_percent = 1", "fill_percent = 101"), "load.toml:6: fill_percent");
-        has(error("bytes = 32_768", "bytes = 32_000"), "load.toml:13: bytes: must be whole");
-        has(error("up_to = 262_144", "up_to = 4096"), "load.toml:15: up_to: less");
-        has(
-            error("read = { file = \"a\"", "read = { file = \"c\""),
-            "load.toml:23: no step before",
-        );
-        has(error("repeat = 64", "repeat = 4_000_000"), "load.toml:13: the drive has no more");
-        has(error("\"flush\",", "\"sync\","), "load.toml:14: unknown variant `sync`");
-        has(error("calls = 10", "times = 10"), "load.toml:22: unknown field `times`");
-        has(error("about = \"two logs\"", "about = "), "load.toml:2: ");
-    }
-}
+mod tests;

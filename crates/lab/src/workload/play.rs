@@ -1,4 +1,4 @@
-//! A load, done.
+//! Runs a load on a drive.
 
 use super::{Grow, Order, Phase, Precondition, Step, Touch, Workload};
 use crate::file::{Allocator, FileOnDrive};
@@ -7,21 +7,19 @@ use crate::random::Random;
 use crate::row::Row;
 use fragmend_flash::command::{Command, Hint, Refused, Units};
 use fragmend_flash::counters::Counters;
+use fragmend_flash::device::Device;
 use fragmend_flash::drive::{Drive, Placement};
-use fragmend_flash::host::{Device, Host, HostPath};
-use fragmend_flash::inplace::InPlace;
+use fragmend_flash::host::Host;
 use fragmend_flash::ssd::Ssd;
 use std::collections::BTreeMap;
 
-/// Figures and pictures of a load.
+/// Rows and pictures of a load.
 pub fn play(load: &Workload, seed: u64) -> (Vec<Row>, Vec<Plot>) {
-    let Some(flash) = &load.setup.flash else {
-        let drive = load.setup.in_place.as_ref().expect("a drive of one kind or the other");
-        let mut drive = InPlace::new(drive);
-        let idle = |_: &InPlace| 0;
-        let done = Player::new(load, seed, &mut drive).phases(idle, |_| None);
-        let rows = done.iter().flat_map(|(phase, done)| done.rows(&phase.name)).collect();
-        return (rows, Vec::new());
+    let Some(flash) = load.setup.drive.flash() else {
+        let mut drive = load.setup.device();
+        let measured = Player::new(load, seed).phases(&mut *drive, false);
+        let rows = |(phase, measured): &(&Phase, Measured)| measured.rows(&phase.name);
+        return (measured.iter().flat_map(rows).collect(), Vec::new());
     };
     let placements = match &load.spec.placements {
         Some(placements) => placements.get_ref().clone(),
@@ -29,14 +27,14 @@ pub fn play(load: &Workload, seed: u64) -> (Vec<Row>, Vec<Plot>) {
     };
     let (mut rows, mut groups) = (Vec::new(), BTreeMap::<usize, (String, Vec<f64>)>::new());
     for placement in &placements {
-        let mut ssd = prepared(load, flash, *placement, seed);
-        let player = Player::new(load, seed, &mut ssd);
-        let done = player.phases(Ssd::idle_at, |ssd| Some(*ssd.counters()));
-        for (n, (phase, done)) in done.iter().enumerate() {
+        let mut ssd = preconditioned(load, flash, *placement, seed);
+        let measured = Player::new(load, seed).phases(&mut ssd, true);
+        for (n, (phase, measured)) in measured.iter().enumerate() {
             let name = format!("{}, {}", name_of(*placement), phase.name);
-            rows.extend(done.rows(&name));
+            rows.extend(measured.rows(&name));
             let bars = groups.entry(n).or_insert_with(|| (phase.name.clone(), Vec::new()));
-            bars.1.push(done.mib_per_second(done.read_bytes + done.written_bytes));
+            let bytes = measured.read_bytes + measured.written_bytes;
+            bars.1.push(measured.mib_per_second(bytes));
         }
     }
     let plot = Plot::Bars {
@@ -49,7 +47,7 @@ pub fn play(load: &Workload, seed: u64) -> (Vec<Row>, Vec<Plot>) {
     (rows, vec![plot])
 }
 
-/// As in a file.
+/// The name of a placement in a file.
 fn name_of(placement: Placement) -> &'static str {
     match placement {
         Placement::RoundRobin => "round-robin",
@@ -58,36 +56,37 @@ fn name_of(placement: Placement) -> &'static str {
     }
 }
 
-/// A flash drive with what it holds before.
-fn prepared(load: &Workload, flash: &Drive, placement: Placement, seed: u64) -> Ssd {
+/// A flash drive with what it holds before the first phase.
+fn preconditioned(load: &Workload, flash: &Drive, placement: Placement, seed: u64) -> Ssd {
     let mut drive = flash.clone();
     drive.firmware.placement = placement;
     let mut ssd = Ssd::new(&drive).expect("a parsed drive");
     let Some(precondition) = &load.spec.precondition else { return ssd };
     let Precondition { fill_percent, overwrite_percent } = *precondition.get_ref();
-    let of_all = |units: u32, percent: u32| (u64::from(units) * u64::from(percent) / 100) as u32;
-    let filled = of_all(ssd.shape().logical_units, fill_percent);
+    let share = |units: u32, percent: u32| (u64::from(units) * u64::from(percent) / 100) as u32;
+    let filled = share(ssd.units(), fill_percent);
     ssd.precondition(Units::new(0, filled)).expect("room");
     let mut random = Random::new(seed, "precondition");
     if filled > 0 {
-        for _ in 0..of_all(filled, overwrite_percent) {
+        for _ in 0..share(filled, overwrite_percent) {
             ssd.precondition(Units::new(random.below(filled), 1)).expect("room");
         }
     }
     ssd
 }
 
-/// What a phase came to.
-struct Done {
+/// What was measured of a phase.
+struct Measured {
     ns: u64,
     read_bytes: u64,
     written_bytes: u64,
     requests: u64,
     extents: BTreeMap<String, usize>,
+    /// What a flash drive counted.
     counters: Option<Counters>,
 }
 
-impl Done {
+impl Measured {
     fn mib_per_second(&self, bytes: u64) -> f64 {
         bytes as f64 / (1 << 20) as f64 / (self.ns.max(1) as f64 / 1e9)
     }
@@ -126,23 +125,27 @@ impl Done {
     }
 }
 
-struct Player<'a, D> {
+/// A load that is being run.
+struct Player<'a> {
     load: &'a Workload,
-    path: &'a HostPath,
-    device: &'a mut D,
     random: Random,
     space: Allocator,
     files: BTreeMap<String, FileOnDrive>,
-    /// Where each step of the phase goes on, in units.
+    /// Where each step of the phase continues in its file, in units.
     cursors: BTreeMap<usize, u32>,
 }
 
-impl<'a, D: Device> Player<'a, D> {
-    fn new(load: &'a Workload, seed: u64, device: &'a mut D) -> Self {
+/// Units that were read and written.
+#[derive(Clone, Copy, Default)]
+struct Transferred {
+    read: u64,
+    written: u64,
+}
+
+impl<'a> Player<'a> {
+    fn new(load: &'a Workload, seed: u64) -> Self {
         Self {
             load,
-            path: &load.setup.host,
-            device,
             random: Random::new(seed, "load"),
             space: Allocator::from(0),
             files: BTreeMap::new(),
@@ -150,89 +153,122 @@ impl<'a, D: Device> Player<'a, D> {
         }
     }
 
-    /// All of them; each begins when the drive is idle.
-    fn phases(
+    /// Runs all phases, each from when the drive is idle. `counts` says whether what the drive counts
+    /// is measured.
+    fn phases<D: Device + ?Sized>(
         mut self,
-        idle_at: impl Fn(&D) -> u64,
-        counters: impl Fn(&D) -> Option<Counters>,
-    ) -> Vec<(&'a Phase, Done)> {
-        let (mut now, mut done) = (0, Vec::new());
+        device: &mut D,
+        counts: bool,
+    ) -> Vec<(&'a Phase, Measured)> {
+        let (mut now, mut all) = (0, Vec::new());
         for phase in &self.load.spec.phase {
-            now = idle_at(self.device).max(now);
-            let before = counters(self.device);
-            let (end, mut of_phase) = self.phase(phase, now).expect("a load that was checked");
-            let after = counters(self.device);
-            of_phase.counters = after.zip(before).map(|(after, before)| after.since(&before));
+            now = device.idle_at().max(now);
+            let before = device.counters();
+            let (end, mut measured) = self.phase(device, phase, now).expect("a checked load");
+            measured.counters = counts.then(|| device.counters().since(&before));
             now = end;
-            done.push((phase, of_phase));
+            all.push((phase, measured));
         }
-        done
+        all
     }
 
-    fn phase(&mut self, phase: &Phase, start: u64) -> Result<(u64, Done), Refused> {
+    /// Runs a phase; returns when it ends, and what was measured.
+    fn phase<D: Device + ?Sized>(
+        &mut self,
+        device: &mut D,
+        phase: &Phase,
+        start: u64,
+    ) -> Result<(u64, Measured), Refused> {
         self.cursors.clear();
-        let unit = self.device.unit_bytes();
-        let units = |bytes: u64| (bytes / u64::from(unit)) as u32;
-        let mut host = Host::new(self.path, &mut *self.device, start);
-        let (mut read, mut written) = (0, 0);
+        let unit_bytes = u64::from(device.unit_bytes());
+        let mut host = Host::new(&self.load.setup.host, device, start);
+        let mut transferred = Transferred::default();
         for _ in 0..phase.repeat {
             for (number, step) in phase.steps.iter().enumerate() {
-                match step {
-                    Step::Append(grow) => {
-                        let Grow { file, bytes, up_to } = grow.get_ref();
-                        let most = up_to.unwrap_or(*bytes);
-                        let count = self.random.within(units(*bytes), units(most));
-                        let file = self.files.entry(file.clone()).or_default();
-                        file.append(&mut host, &mut self.space, count)?;
-                        written += u64::from(count);
-                    }
-                    Step::Overwrite(touch) | Step::Read(touch) => {
-                        let Touch { file, bytes, calls, order } = touch.get_ref();
-                        let Some(file) = self.files.get(file) else { continue };
-                        let step_units = units(*bytes);
-                        let calls = calls.unwrap_or(file.units().div_ceil(step_units));
-                        let places = file.units() / step_units;
-                        let cursor = self.cursors.entry(number).or_default();
-                        for _ in 0..calls {
-                            let from = match order {
-                                Order::Random => self.random.below(places.max(1)) * step_units,
-                                Order::Sequential => *cursor % file.units(),
-                            };
-                            let count = step_units.min(file.units() - from);
-                            *cursor = from + count;
-                            let stretches = file.within(from, count);
-                            match step {
-                                Step::Read(_) => {
-                                    host.read(&stretches)?;
-                                    read += u64::from(count);
-                                }
-                                _ => {
-                                    host.write(&stretches, Hint::Overwrite)?;
-                                    written += u64::from(count);
-                                }
-                            }
-                        }
-                    }
-                    Step::Delete(name) => {
-                        let gone = self.files.remove(&name.get_ref().file).unwrap_or_default();
-                        for stretch in gone.within(0, gone.units()) {
-                            host.device.submit(host.now, &Command::Trim(stretch))?;
-                        }
-                    }
-                    Step::Flush => host.flush()?,
-                    Step::WaitUs(us) => host.now += us * 1000,
-                }
+                self.step(&mut host, number, step, &mut transferred)?;
             }
         }
         let extents = self.files.iter().map(|(name, file)| (name.clone(), file.extents()));
-        let done = Done {
+        let measured = Measured {
             ns: host.now - start,
-            read_bytes: read * u64::from(unit),
-            written_bytes: written * u64::from(unit),
+            read_bytes: transferred.read * unit_bytes,
+            written_bytes: transferred.written * unit_bytes,
             requests: host.requests,
             extents: extents.collect(),
             counters: None,
         };
-        Ok((host.now, done))
+        Ok((host.now, measured))
     }
+
+    /// Runs the step of this number of a phase.
+    fn step<D: Device + ?Sized>(
+        &mut self,
+        host: &mut Host<D>,
+        number: usize,
+        step: &Step,
+        transferred: &mut Transferred,
+    ) -> Result<(), Refused> {
+        let unit_bytes = u64::from(host.device.unit_bytes());
+        let units = |bytes: u64| (bytes / unit_bytes) as u32;
+        match step {
+            Step::Append(grow) => {
+                let Grow { file, bytes, up_to } = grow.get_ref();
+                let most = up_to.unwrap_or(*bytes);
+                let count = self.random.within(units(*bytes), units(most));
+                let file = self.files.entry(file.clone()).or_default();
+                file.append(host, &mut self.space, count)?;
+                transferred.written += u64::from(count);
+            }
+            Step::Overwrite(touch) => {
+                for _ in 0..self.calls(touch.get_ref(), unit_bytes) {
+                    let extents = self.next_call(number, touch.get_ref(), unit_bytes);
+                    host.write(&extents, Hint::Overwrite)?;
+                    transferred.written += total(&extents);
+                }
+            }
+            Step::Read(touch) => {
+                for _ in 0..self.calls(touch.get_ref(), unit_bytes) {
+                    let extents = self.next_call(number, touch.get_ref(), unit_bytes);
+                    host.read(&extents)?;
+                    transferred.read += total(&extents);
+                }
+            }
+            Step::Delete(name) => {
+                let deleted = self.files.remove(&name.get_ref().file).unwrap_or_default();
+                for extent in deleted.within(0, deleted.units()) {
+                    host.device.submit(host.now, &Command::Trim(extent))?;
+                }
+            }
+            Step::Flush => host.flush()?,
+            Step::WaitUs(us) => host.now += us * 1000,
+        }
+        Ok(())
+    }
+
+    /// How many calls a step makes that reads or overwrites a file.
+    fn calls(&self, touch: &Touch, unit_bytes: u64) -> u32 {
+        let Some(file) = self.files.get(&touch.file) else { return 0 };
+        let whole_file = file.units().div_ceil((touch.bytes / unit_bytes) as u32);
+        touch.calls.unwrap_or(whole_file)
+    }
+
+    /// The extents of the next call of a step of this number.
+    fn next_call(&mut self, number: usize, touch: &Touch, unit_bytes: u64) -> Vec<Units> {
+        let Some(file) = self.files.get(&touch.file) else { return Vec::new() };
+        let units = (touch.bytes / unit_bytes) as u32;
+        let places = file.units() / units;
+        let cursor = self.cursors.entry(number).or_default();
+        let from = match touch.order {
+            Order::Random => self.random.below(places.max(1)) * units,
+            Order::Sequential => *cursor % file.units(),
+        };
+        let count = units.min(file.units() - from);
+        *cursor = from + count;
+        file.within(from, count)
+    }
+}
+
+/// Units of extents.
+fn total(extents: &[Units]) -> u64 {
+    extents.iter().map(|extent| u64::from(extent.count)).sum()
 }

@@ -65,7 +65,7 @@ struct DriveArgs {
     drive: String,
 }
 
-/// Where pictures go unless somebody says.
+/// Where pictures go unless `--out` names a directory.
 const OUT: &str = "lab-results";
 
 /// Runs the verb.
@@ -80,28 +80,31 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 fn list(ui: &Ui) -> anyhow::Result<Exit> {
     let catalog: Catalog = catalog();
     let mut out = ui.out();
-    match ui.json {
-        true => writeln!(out, "{}", serde_json::to_string(&catalog)?)?,
-        false => write!(out, "{}", text::catalog(&catalog))?,
+    if ui.json {
+        writeln!(out, "{}", serde_json::to_string(&catalog)?)?;
+    } else {
+        write!(out, "{}", text::catalog(&catalog))?;
     }
     Ok(Exit::DONE)
 }
 
 fn drive(name: &str, ui: &Ui) -> anyhow::Result<Exit> {
-    let (text, setup) = described(name)?;
+    let (text, setup) = load_drive(name)?;
     let mut out = ui.out();
-    match ui.json {
-        true => writeln!(out, "{}", serde_json::to_string(&setup)?)?,
-        false => write!(out, "{text}")?,
+    if ui.json {
+        writeln!(out, "{}", serde_json::to_string(&setup)?)?;
+    } else {
+        write!(out, "{text}")?;
     }
     Ok(Exit::DONE)
 }
 
-/// A drive by its name or its file.
-fn described(name: &str) -> anyhow::Result<(String, Setup)> {
-    let text = match is_file(name) {
-        true => input::read_text(Path::new(name), LARGEST_FILE).with_context(|| name.to_owned())?,
-        false => presets::text(name).map_err(|e| Usage(e.to_string()))?.to_owned(),
+/// The text and the description of a drive, by its name or its file.
+fn load_drive(name: &str) -> anyhow::Result<(String, Setup)> {
+    let text = if is_file(name) {
+        input::read_text(Path::new(name), LARGEST_FILE).with_context(|| name.to_owned())?
+    } else {
+        presets::text(name).map_err(|e| Usage(e.to_string()))?.to_owned()
     };
     let setup = Setup::parse(&text, name).map_err(|e| Usage(e.to_string()))?;
     Ok((text, setup))
@@ -111,30 +114,30 @@ fn is_file(name: &str) -> bool {
     Path::new(name).extension().is_some_and(|ending| ending == "toml")
 }
 
-/// What is to be run.
-enum Wanted {
-    Paper(&'static Experiment),
-    Own(Box<Workload>),
+/// What is run.
+enum Run {
+    Experiment(&'static Experiment),
+    Load(Box<Workload>),
 }
 
 fn run_named(args: &RunArgs, ui: &Ui) -> anyhow::Result<Exit> {
-    let mut wanted = Vec::new();
+    let mut runs = Vec::new();
     for name in &args.names {
         match name.as_str() {
-            "all" => wanted.extend(experiments::ALL.iter().copied().map(Wanted::Paper)),
+            "all" => runs.extend(experiments::ALL.iter().copied().map(Run::Experiment)),
             file if is_file(file) => {
                 let text = input::read_text(Path::new(file), LARGEST_FILE)
                     .with_context(|| file.to_owned())?;
-                let drive = args.drive.as_deref().map(described).transpose()?;
+                let drive = args.drive.as_deref().map(load_drive).transpose()?;
                 let load = Workload::parse(&text, Path::new(file), drive.map(|(_, setup)| setup));
-                wanted.push(Wanted::Own(Box::new(load.map_err(|e| Usage(e.to_string()))?)));
+                runs.push(Run::Load(Box::new(load.map_err(|e| Usage(e.to_string()))?)));
             }
-            name => wanted.push(Wanted::Paper(experiments::named(name).ok_or_else(|| {
+            name => runs.push(Run::Experiment(experiments::named(name).ok_or_else(|| {
                 Usage(format!("no experiment is named {name}; `fragmend lab list` names them all"))
             })?)),
         }
     }
-    if args.drive.is_some() && wanted.iter().any(|w| matches!(w, Wanted::Paper(_))) {
+    if args.drive.is_some() && runs.iter().any(|run| matches!(run, Run::Experiment(_))) {
         let why = "--drive is for loads of your own: an experiment has the drives of its paper";
         return Err(Usage(why.into()).into());
     }
@@ -142,27 +145,28 @@ fn run_named(args: &RunArgs, ui: &Ui) -> anyhow::Result<Exit> {
     if let Some(out) = &out {
         directory::create(out, false).with_context(|| out.display().to_string())?;
     }
-    let bar = ui.progress(Some(wanted.len() as u64), "{bar:30} {pos}/{len} {msg}");
-    let one = |wanted: &Wanted| {
-        let done = match wanted {
-            Wanted::Paper(experiment) => experiment.report(args.seed),
-            Wanted::Own(load) => load.report(args.seed),
+    let bar = ui.progress(Some(runs.len() as u64), "{bar:30} {pos}/{len} {msg}");
+    let one = |run: &Run| {
+        let done = match run {
+            Run::Experiment(experiment) => experiment.report(args.seed),
+            Run::Load(load) => load.report(args.seed),
         };
         bar.inc(1);
         done
     };
-    let done = run_all(&wanted, args.jobs, one);
+    let done = run_all(&runs, args.jobs, one);
     bar.finish_and_clear();
     show(&done, out.as_deref(), ui)
 }
 
-/// Prints reports, draws pictures; gives the exit code.
+/// Prints reports and draws pictures; returns the exit code.
 fn show(done: &[(Report, Vec<Plot>)], out: Option<&Path>, ui: &Ui) -> anyhow::Result<Exit> {
     let mut stdout = ui.out();
     for (report, _) in done {
-        match ui.json {
-            true => writeln!(stdout, "{}", serde_json::to_string(report)?)?,
-            false => writeln!(stdout, "{}", text::report(report))?,
+        if ui.json {
+            writeln!(stdout, "{}", serde_json::to_string(report)?)?;
+        } else {
+            writeln!(stdout, "{}", text::report(report))?;
         }
     }
     if !ui.json {

@@ -7,7 +7,7 @@ use fragmend_lab::row::{Band, Row};
 use fragmend_layout::printable;
 use std::fmt::Write;
 
-/// What there is.
+/// The experiments and drives that there are.
 pub fn catalog(catalog: &Catalog) -> String {
     let mut text = String::new();
     for (title, entries) in [
@@ -24,16 +24,13 @@ pub fn catalog(catalog: &Catalog) -> String {
     text
 }
 
-/// Figures of an experiment.
+/// The figures of an experiment.
 pub fn report(report: &Report) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     let right = |text: String| Cell::new(text).set_alignment(Right);
     let papers = report.rows.iter().any(|row| row.paper.is_some());
-    let heads: &[&str] = match papers {
-        true => &["paper", "ours", "deviation", "band"],
-        false => &["ours"],
-    };
+    let heads: &[&str] = if papers { &["paper", "ours", "deviation", "band"] } else { &["ours"] };
     let heads = heads.iter().map(|head| right((*head).into()));
     table.set_header([Cell::new(""), Cell::new("unit")].into_iter().chain(heads));
     for row in &report.rows {
@@ -61,7 +58,7 @@ pub fn report(report: &Report) -> String {
     text
 }
 
-/// A name from somebody's description: on one line.
+/// A name from a file that somebody wrote, made printable, on one line.
 fn shown(name: &str) -> Cell {
     Cell::new(printable(name).to_string())
 }
@@ -83,7 +80,7 @@ fn trimmed(table: &Table) -> String {
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
-/// A figure, with as many digits as say something.
+/// A figure, with as many digits as are meaningful.
 fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
@@ -94,7 +91,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// How far ours lies from the paper's: in per cent where the band is.
+/// How far ours differs from the paper's, in per cent where the band is.
 fn deviation(row: &Row) -> String {
     match (row.paper, row.band) {
         (None, _) | (_, Band::Sign) => String::new(),

@@ -6,8 +6,8 @@
 //!   have some 600 KiB; ten threads read whole files by direct calls of 1 MiB.
 //! - fileserver small: the same by 16 KiB, half a flash page.
 //!
-//! The file-affine drive also has a page register: an append of half a page lies with the file's
-//! other half, but the file system asks for them with two requests.
+//! The file-affine drive also has a page register: an append of half a page is in one page with
+//! the file's other half, but the file system asks for the halves with two requests.
 
 use super::PLACEMENTS;
 use crate::file::{Allocator, FileOnDrive};
@@ -22,9 +22,9 @@ use std::cell::RefCell;
 /// Window of the kernel's readahead.
 const READAHEAD: u32 = 128 << 10;
 /// What SQLite does with a page of 4 KiB: a system call, a copy, and a look at what is in it. Fitted
-/// to the 870 MB/s that the artefact reports of a database in one piece.
+/// to the 870 MB/s that the artefact reports of a contiguous database.
 const SELECT_PAGE_NS: u64 = 4_220;
-/// Units of the database, and pieces that it grows in.
+/// Units of the database, and appends that it grows by.
 const DATABASE: u32 = (162 << 20) / 4096;
 const INSERTS: u32 = 5_005;
 /// Units of the dummy file between two of them: 100 KiB.
@@ -36,24 +36,24 @@ const FILES: usize = 2_000;
 const PREALLOCATED: u32 = (128 << 10) / 4096;
 const GROWN: u32 = (600 << 10) / 4096;
 /// From the end of one file to the call for the next one. Fitted to the 2,739.8 MB/s that the artefact
-/// reports of ten threads and files in one piece; what Filebench does all that time is not known.
+/// reports of ten threads and contiguous files; what Filebench does all that time is not known.
 const BETWEEN_FILES_NS: u64 = 1_700_000;
 /// Units of a call that reads them, and who does.
 const CALL: u32 = 256;
 const THREADS: usize = 10;
 
 /// Why the file server's random dies cost less here.
-const HIDDEN: &str = "ten threads have enough under way to hide most of what random dies cost; the \
+const HIDDEN: &str = "ten threads have enough in flight to hide most of what random dies cost; the \
     artefact's emulator hides less (2149.4 of 2739.8 MB/s), although its drive is the same";
 
 /// Rows, and bars by placement.
 pub fn bars(setup: &Setup, seed: u64) -> (Vec<Row>, Vec<(String, Vec<f64>)>) {
     let mut host = setup.host.clone();
     host.readahead_bytes = READAHEAD;
-    let flash = setup.flash.as_ref().expect("a flash drive");
+    let flash = setup.flash();
     let (mut rows, mut groups) = (Vec::new(), Vec::new());
     let baseline = |what: &str, artefact: f64, ours: f64| {
-        let name = format!("{what}, in one piece: throughput");
+        let name = format!("{what}, contiguous: throughput");
         Row::new(name, "MiB/s", artefact, ours, Band::Percent(4.0))
     };
     let judged = |what: &str, papers: [f64; 2], heights: [f64; 3]| {
@@ -121,9 +121,8 @@ fn select(flash: &Drive, path: &HostPath, placement: Placement, disturbed: bool)
             dummy.append(&mut host, &mut space, DUMMY).expect("room");
         }
     }
-    host.now = host.now.max(host.device.idle_at());
     host.use_page_ns = SELECT_PAGE_NS;
-    let start = host.now;
+    let start = host.wait_until_idle();
     host.read_buffered(&database.within(0, DATABASE)).expect("a read");
     f64::from(DATABASE) * 4096.0 / f64::from(1 << 20) / ((host.now - start) as f64 / 1e9)
 }
@@ -155,7 +154,7 @@ fn serve(
             files[file].append(&mut host, &mut space, by).expect("room");
         }
     }
-    let start = host.now.max(host.device.idle_at());
+    let start = host.wait_until_idle();
     // Each thread has every tenth of the files, in an order of its own.
     let queue = |thread: usize| {
         let mut own: Vec<usize> = (thread..FILES).step_by(THREADS).collect();
@@ -170,7 +169,7 @@ fn serve(
     bytes / f64::from(1 << 20) / ((end - start) as f64 / 1e9)
 }
 
-/// Every thread reads its files, call by call; gives when the last one is done.
+/// Each thread reads its files, call by call; returns when the last one is done.
 fn read_side_by_side(
     path: &HostPath,
     ssd: Ssd,
@@ -192,7 +191,7 @@ fn read_side_by_side(
         .zip(&queues)
         .map(|(drive, queue)| (Host::new(path, drive, start), of_queue(queue)))
         .collect();
-    // Who can go on first does, for one call.
+    // The thread that is ready first makes its next call.
     while let Some((host, rest)) = threads
         .iter_mut()
         .filter(|(_, rest)| rest.len() > 0)

@@ -69,7 +69,7 @@ const CONTRADICTION: &str = "the paper's percentage and its artefact's throughpu
 
 /// Why random appends with hints cost less here.
 const SHARED_CHANNEL: &str = "that a die's pages take 30 or 42 us to sense, now in no order, hides \
-    behind the channel that it shares; the artefact loses five per cent by it, its throughput is \
+    behind the channel that the die shares; the artefact loses five per cent by it, its throughput is \
     within four per cent of ours";
 
 /// Rows, and bars by placement.
@@ -125,7 +125,7 @@ fn contiguous(setup: &Setup) -> f64 {
 }
 
 fn measured(setup: &Setup, placement: Placement, bar: Bar, random: &mut Random) -> f64 {
-    let mut drive = setup.flash.clone().expect("a flash drive");
+    let mut drive = setup.flash().clone();
     drive.firmware.placement = placement;
     let mut ssd = Ssd::new(&drive).expect("a parsed drive");
     let mut host = Host::new(&setup.host, &mut ssd, 0);
@@ -149,8 +149,7 @@ fn measured(setup: &Setup, placement: Placement, bar: Bar, random: &mut Random) 
 
 /// MiB/s of reading a file once the drive is idle.
 fn read(host: &mut Host<Ssd>, file: &FileOnDrive) -> f64 {
-    host.now = host.now.max(host.device.idle_at());
-    let start = host.now;
+    let start = host.wait_until_idle();
     file.read(host, CALL).expect("a read");
     let bytes = f64::from(file.units()) * 4096.0;
     bytes / (1 << 20) as f64 / ((host.now - start) as f64 / 1e9)

@@ -5,7 +5,7 @@ mod applications;
 mod hypothetical;
 mod splits;
 
-use crate::experiment::{Experiment, Found};
+use crate::experiment::{Experiment, Results};
 use crate::plot::Plot;
 use crate::presets;
 use fragmend_flash::drive::Placement;
@@ -24,7 +24,7 @@ const PLACEMENTS: [(Placement, &str); 3] = [
     (Placement::FileAffine, "file-affine"),
 ];
 
-fn run(seed: u64) -> Found {
+fn run(seed: u64) -> Results {
     let setup = presets::named("nvmevirt-fast24").expect("a preset");
     let (mut rows, mut groups) = hypothetical::bars(&setup, seed);
     let (more_rows, more_groups) = applications::bars(&setup, seed);
@@ -39,5 +39,5 @@ fn run(seed: u64) -> Found {
         series: series.map(str::to_owned).to_vec(),
         groups,
     };
-    Found { rows, plots: vec![plot] }
+    Results { rows, plots: vec![plot] }
 }

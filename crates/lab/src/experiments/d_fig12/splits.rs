@@ -1,5 +1,5 @@
 //! What the artefact loses where the kernel splits a write: of 640 KiB, which no request holds, all
-//! parts say that they go on from the same unit. Hints that are renewed for each part lose nothing.
+//! parts name the same predecessor. Hints that are renewed for each part lose nothing.
 //! The paper has no such figure.
 
 use crate::file::{Allocator, FileOnDrive};
@@ -19,7 +19,7 @@ const CALL: u32 = 256;
 
 /// Throughput of reading such a file, of one that was written in one go.
 pub fn rows(setup: &Setup, seed: u64) -> Vec<Row> {
-    let mut flash = setup.flash.clone().expect("a flash drive");
+    let mut flash = setup.flash().clone();
     flash.firmware.placement = Placement::DieAffine;
     let measure = |split_hints, alone: bool| {
         let mut path = setup.host.clone();
@@ -35,8 +35,7 @@ pub fn rows(setup: &Setup, seed: u64) -> Vec<Row> {
             }
         }
         let stale = host.stale_hints;
-        host.now = host.now.max(host.device.idle_at());
-        let start = host.now;
+        let start = host.wait_until_idle();
         file.read(&mut host, CALL).expect("a read");
         (1e9 / (host.now - start) as f64, stale)
     };

@@ -1,0 +1,142 @@
+//! Whether everything that the translation layer keeps in more than one table agrees.
+
+use super::Ftl;
+use crate::space::{BlockState, Location, Stream};
+
+impl Ftl {
+    /// See [`crate::ssd::Ssd::audit`].
+    pub fn audit(&self) -> Result<(), String> {
+        let valid = self.audit_mapping()?;
+        self.audit_slots()?;
+        self.audit_program_units()?;
+        self.audit_blocks(&valid)?;
+        self.audit_dies()
+    }
+
+    /// Every mapped unit is where the mapping says. Returns the valid units of each block.
+    fn audit_mapping(&self) -> Result<Vec<u32>, String> {
+        let (shape, map) = (&self.shape, self.space.map());
+        let mut valid = vec![0; shape.blocks() as usize];
+        for unit in 0..map.len() {
+            match map.locate(unit) {
+                Location::Unmapped => {}
+                Location::Buffered(place) => {
+                    let owner = self.buffer.member(place).owner;
+                    if owner != Some(unit) {
+                        return Err(format!("unit {unit}: the buffer has {owner:?} there"));
+                    }
+                }
+                Location::Flash(physical) => {
+                    let owner = map.owner(physical);
+                    if owner != Some(unit) {
+                        return Err(format!("unit {unit} is mapped to {physical}, of {owner:?}"));
+                    }
+                    valid[shape.block_of(physical) as usize] += 1;
+                }
+            }
+        }
+        // A physical unit is valid through its owner only, so none can be mapped twice.
+        let mapped: u32 = valid.iter().sum();
+        let by_owner = (0..shape.units()).filter(|unit| map.is_valid(*unit)).count() as u32;
+        if by_owner != mapped {
+            return Err(format!("{mapped} units are mapped, {by_owner} are valid"));
+        }
+        Ok(valid)
+    }
+
+    /// Each slot that something is added to is open, not full, and used for one purpose.
+    fn audit_slots(&self) -> Result<(), String> {
+        let moved = self.collector.slots().map(|slot| (slot, Stream::Moved));
+        let host = self.placer.slots().map(|slot| (slot, Stream::Host));
+        let mut used: Vec<(u32, Stream)> = moved.chain(host).collect();
+        used.sort_by_key(|(slot, _)| *slot);
+        let open = self.buffer.open_slots();
+        if used.iter().map(|(slot, _)| *slot).ne(open.iter().copied()) {
+            return Err(format!("slots {open:?} are open, {used:?} are used"));
+        }
+        for (number, stream) in used {
+            let slot = self.buffer.slot(number);
+            if slot.stream != stream || slot.units.len() >= self.shape.units_per_program as usize {
+                return Err(format!("slot {number} of {stream:?} is {slot:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// An open block is programmed up to its write pointer; a program unit that is not programmed
+    /// has no owner; and free, valid and invalid units are all there are.
+    fn audit_program_units(&self) -> Result<(), String> {
+        let (shape, map, blocks) = (&self.shape, self.space.map(), self.space.blocks());
+        let units = shape.units_per_program;
+        let write_pointers: Vec<u32> = (0..shape.dies)
+            .flat_map(|die| [(die, Stream::Host), (die, Stream::Moved)])
+            .filter_map(|(die, stream)| blocks.write_pointer(die, stream))
+            .collect();
+        let (mut free, mut invalid) = (0, 0);
+        for first in (0..shape.units()).step_by(units as usize) {
+            let (block, programmed) = (shape.block_of(first), map.is_programmed(first));
+            if !programmed && (first..first + units).any(|unit| map.owner(unit).is_some()) {
+                return Err(format!("units from {first} on have owners, but are not programmed"));
+            }
+            if blocks.state(block) == BlockState::Open {
+                let next = write_pointers.iter().find(|next| shape.block_of(**next) == block);
+                if next.is_none_or(|next| programmed != (first < *next)) {
+                    let state = if programmed { "programmed" } else { "not programmed" };
+                    let why = format!("write pointer {next:?}, but {first} is {state}");
+                    return Err(format!("open block {block}: {why}"));
+                }
+            }
+            if programmed {
+                let is_invalid = |unit: &u32| !map.is_valid(*unit);
+                invalid += (first..first + units).filter(is_invalid).count() as u32;
+            } else {
+                free += units;
+            }
+        }
+        let valid: u32 = (0..shape.dies).map(|die| blocks.valid_of_die(die)).sum();
+        if free + valid + invalid != shape.units() {
+            return Err(format!("{free} free, {valid} valid, {invalid} invalid do not add up"));
+        }
+        Ok(())
+    }
+
+    /// Each block counts its valid units, and knows whether it awaits a successor.
+    fn audit_blocks(&self, valid: &[u32]) -> Result<(), String> {
+        let (shape, blocks) = (&self.shape, self.space.blocks());
+        let mut awaits = vec![false; shape.blocks() as usize];
+        for slot in self.buffer.open_slots() {
+            let members = &self.buffer.slot(slot).units;
+            for predecessor in members.iter().filter_map(|member| member.predecessor) {
+                awaits[shape.block_of(predecessor) as usize] = true;
+            }
+        }
+        for block in 0..shape.blocks() {
+            let (mapped, counted) = (valid[block as usize], blocks.valid(block));
+            if mapped != counted {
+                return Err(format!("block {block}: {mapped} valid units, {counted} counted"));
+            }
+            let awaits = awaits[block as usize];
+            if awaits != blocks.awaits_successor(block) {
+                return Err(format!("block {block}: awaits a successor: {awaits}"));
+            }
+            if counted > 0 && blocks.state(block) == BlockState::Free {
+                return Err(format!("block {block} is free and has {counted} valid units"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Each die counts its valid units and free blocks.
+    fn audit_dies(&self) -> Result<(), String> {
+        let (shape, blocks) = (&self.shape, self.space.blocks());
+        for die in 0..shape.dies {
+            let valid: u32 = shape.blocks_of_die(die).map(|block| blocks.valid(block)).sum();
+            let is_free = |block: &u32| blocks.state(*block) == BlockState::Free;
+            let free = shape.blocks_of_die(die).filter(is_free).count();
+            if valid != blocks.valid_of_die(die) || free != blocks.free(die) {
+                return Err(format!("die {die}: counts of valid units or free blocks differ"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,258 @@
+//! Garbage collection, and wear levelling among the blocks of a die. What is moved stays on its die
+//! as long as the die has invalid units to collect, and so files keep their spread over the dies
+//! (FAST'24, section 2.3).
+
+use super::in_flight::OperationKind;
+use super::room::FREE_BLOCKS;
+use super::{Ftl, NoSpace};
+use crate::counters::ProgramCause;
+use crate::drive::Collection;
+use crate::geometry::Shape;
+use crate::space::{BlockState, Stream};
+
+/// What garbage collection remembers of each die.
+#[derive(Clone, Debug)]
+pub(super) struct Collector {
+    dies: Vec<DieState>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct DieState {
+    /// The slot of what is moved to the die.
+    slot: Option<u32>,
+    /// Whether the die is being collected.
+    collecting: bool,
+    /// Erases of the die after which its wear is looked at again.
+    level_at: u64,
+}
+
+impl Collector {
+    pub fn new(shape: &Shape) -> Self {
+        Self { dies: vec![DieState::default(); shape.dies as usize] }
+    }
+
+    /// Whether a die is being collected.
+    pub fn is_collecting(&self, die: u32) -> bool {
+        self.dies[die as usize].collecting
+    }
+
+    /// The slot of what is moved to a die is programmed: nothing more is added to it.
+    pub fn close_slot(&mut self, die: u32) {
+        self.dies[die as usize].slot = None;
+    }
+
+    /// The slots of what is moved.
+    pub fn slots(&self) -> impl Iterator<Item = u32> + '_ {
+        self.dies.iter().filter_map(|die| die.slot)
+    }
+
+    /// The power was off: nothing is being moved.
+    pub fn clear(&mut self) {
+        for die in &mut self.dies {
+            (die.slot, die.collecting) = (None, false);
+        }
+    }
+}
+
+impl Ftl {
+    /// Collects blocks of a die until enough are free, and levels their wear.
+    pub(super) fn collect(&mut self, die: u32, ready: u64) -> Result<(), NoSpace> {
+        if std::mem::replace(&mut self.collector.dies[die as usize].collecting, true) {
+            return Ok(());
+        }
+        let done = self.free_blocks(die, ready).and_then(|()| self.level_wear(die, ready));
+        self.collector.dies[die as usize].collecting = false;
+        done
+    }
+
+    fn free_blocks(&mut self, die: u32, ready: u64) -> Result<(), NoSpace> {
+        // Programming slots that are not full may cost as much as a victim gains: that must end.
+        for _ in 0..self.shape.blocks_per_die {
+            let erasable = self.erasable_blocks(die);
+            if erasable >= FREE_BLOCKS {
+                break;
+            }
+            let victim = self.choose_victim(die);
+            let is_whole = |block| self.space.blocks().valid(block) == self.shape.units_per_block;
+            let gains = victim.is_some_and(|block| !is_whole(block));
+            // Free blocks await slots that are not full. The units of a victim would fill the slots;
+            // where there is no room for those units, the slots are programmed as they are.
+            let free = self.space.blocks().free(die);
+            let enough = free > FREE_BLOCKS;
+            if free > erasable && (erasable == 0 || enough || !gains) {
+                self.program_awaited_slots(die, ready)?;
+                if self.erasable_blocks(die) > erasable {
+                    continue;
+                }
+                if enough && erasable > 0 {
+                    break;
+                }
+            }
+            let victim = victim.ok_or(NoSpace)?;
+            // A die that is full of valid data gives some away.
+            let to = if gains { die } else { self.emptiest_die() };
+            if !gains && to == die {
+                return Err(NoSpace);
+            }
+            if to != die {
+                self.collect(to, ready)?;
+            }
+            self.move_block(victim, to, ProgramCause::Collected, ready)?;
+        }
+        Ok(())
+    }
+
+    fn choose_victim(&self, die: u32) -> Option<u32> {
+        let blocks = self.space.blocks();
+        match self.firmware.collection {
+            Collection::Greedy => blocks.emptiest(die),
+            Collection::CostBenefit => blocks.best_by_cost_benefit(die, self.space.programs()),
+        }
+    }
+
+    /// Moves the data of a block that is much less worn than others of its die.
+    fn level_wear(&mut self, die: u32, ready: u64) -> Result<(), NoSpace> {
+        let spread = self.firmware.wear.block_spread;
+        let erases = self.space.blocks().erases_of_die(die);
+        if spread == 0 || erases < self.collector.dies[die as usize].level_at {
+            return Ok(());
+        }
+        // If all blocks but one were cold, each would have to move once in `spread` rounds of erases:
+        // one in `spread` erases. Twice as often leaves room.
+        self.collector.dies[die as usize].level_at = erases + u64::from(spread / 2).max(1);
+        match self.space.blocks().least_worn(die) {
+            Some((block, less)) if less > spread => {
+                self.move_block(block, die, ProgramCause::Levelled, ready)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Programs the slots that free blocks of a die await, if a die has an open block for them.
+    fn program_awaited_slots(&mut self, die: u32, ready: u64) -> Result<(), NoSpace> {
+        for number in self.buffer.open_slots() {
+            if !self.buffer.is_open(number) {
+                continue;
+            }
+            let (slot, blocks) = (self.buffer.slot(number), self.space.blocks());
+            let is_awaited = |predecessor: u32| {
+                let block = self.shape.block_of(predecessor);
+                self.shape.die_of_block(block) == die && blocks.state(block) == BlockState::Free
+            };
+            let awaited = slot.units.iter().filter_map(|member| member.predecessor).any(is_awaited);
+            let has_open = |stream| blocks.has_open(slot.die, stream);
+            if awaited && (has_open(Stream::Host) || has_open(Stream::Moved)) {
+                self.program_slot(number, ready)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The die with the least valid data.
+    fn emptiest_die(&self) -> u32 {
+        let valid = |die: &u32| self.space.blocks().valid_of_die(*die);
+        (0..self.shape.dies).min_by_key(valid).unwrap_or(0)
+    }
+
+    /// Moves the valid units of a closed block to another block of `to`; the block is free then.
+    fn move_block(
+        &mut self,
+        block: u32,
+        to: u32,
+        cause: ProgramCause,
+        ready: u64,
+    ) -> Result<(), NoSpace> {
+        let before = self.nand.total_busy_ns();
+        let (units, page) = (self.shape.units_of_block(block), self.shape.units_per_page);
+        // Owners are anywhere in the mapping. Looked up all at once, the processor waits for them
+        // side by side, and has them in its cache afterwards.
+        let map = self.space.map();
+        let valid = units.clone().fold(0, |sum, unit| sum + u32::from(map.is_valid(unit)));
+        assert_eq!(valid, self.space.blocks().valid(block), "valid units of block {block}");
+        for first in units.step_by(page as usize) {
+            if self.space.blocks().valid(block) == 0 {
+                break;
+            }
+            let is_valid = |unit: &u32| self.space.map().is_valid(*unit);
+            let valid = (first..first + page).filter(is_valid).count() as u32;
+            if valid == page && self.may_copy_back(first, to) {
+                self.copy_back(first, to, cause, ready)?;
+            } else if valid > 0 {
+                self.move_page(first, valid, to, cause, ready)?;
+            }
+        }
+        self.space.release_block(block);
+        self.counters.collecting_ns += self.nand.total_busy_ns() - before;
+        Ok(())
+    }
+
+    /// Moves the `valid` valid units of a flash page through the controller.
+    fn move_page(
+        &mut self,
+        first: u32,
+        valid: u32,
+        to: u32,
+        cause: ProgramCause,
+        ready: u64,
+    ) -> Result<(), NoSpace> {
+        let mut arrived = ready;
+        if self.timed {
+            let (page, bytes) = (self.shape.page_of(first), valid * self.shape.unit_bytes);
+            arrived = self.nand.read(self.now, ready, page, bytes, false);
+        }
+        for unit in first..first + self.shape.units_per_page {
+            // Programming a slot may move a unit on, if it makes room.
+            let Some(owner) = self.space.map().owner(unit) else { continue };
+            if !self.space.map().is_valid(unit) {
+                continue;
+            }
+            let bytes = self.space.bytes(unit);
+            let slot = &mut self.collector.dies[to as usize].slot;
+            let slot = *slot.get_or_insert_with(|| self.buffer.open(to, Stream::Moved));
+            self.add_to_slot(slot, owner, cause, bytes, arrived)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a flash page can be programmed from the register of its die to where the moved units
+    /// of `to` go.
+    fn may_copy_back(&self, first: u32, to: u32) -> bool {
+        let (page, shape) = (self.shape.page_of(first), &self.shape);
+        if !self.firmware.copyback
+            || page.die != to
+            || shape.units_per_program != shape.units_per_page
+        {
+            return false;
+        }
+        let next = self.space.blocks().write_pointer(to, Stream::Moved);
+        next.is_some_and(|next| shape.page_of(next).plane == page.plane)
+    }
+
+    /// Programs a wholly valid flash page to where the moved units of its die go.
+    fn copy_back(
+        &mut self,
+        from: u32,
+        die: u32,
+        cause: ProgramCause,
+        ready: u64,
+    ) -> Result<(), NoSpace> {
+        let single_file = self.space.map().is_single_file(from);
+        let first = self.space.program_next(die, Stream::Moved, single_file).ok_or(NoSpace)?;
+        let mut end = 0;
+        if self.timed {
+            let ticket = self.nand.copyback(self.now, ready, self.shape.page_of(from));
+            let program = OperationKind::Program { first, buffered_bytes: 0 };
+            self.in_flight.push(die, ticket, program, &self.nand);
+            end = self.nand.end_of(ticket);
+        }
+        for (from, to) in (from..from + self.shape.units_per_page).zip(first..) {
+            let Some(owner) = self.space.map().owner(from) else { continue };
+            let bytes = self.space.bytes(from);
+            self.space.unmap(owner);
+            self.space.set_programmed(to, owner, bytes);
+            self.space.set_succeeded(from, end);
+        }
+        *self.counters.programmed_for(cause) += u64::from(self.shape.units_per_page);
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! Programs and erases that have begun or wait for their die, and that a power cut may still catch.
+
+use crate::nand::{Nand, Ticket};
+use crate::space::ErasedBlock;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// A program or an erase in flight.
+#[derive(Clone, Debug)]
+pub(super) struct Operation {
+    pub ticket: Ticket,
+    pub kind: OperationKind,
+}
+
+/// What an operation does.
+#[derive(Clone, Debug)]
+pub(super) enum OperationKind {
+    /// Programs the program unit that begins with this unit.
+    Program {
+        first: u32,
+        /// Bytes that stay in the write buffer until it ends.
+        buffered_bytes: u32,
+    },
+    /// Erases a block, which held this.
+    Erase(ErasedBlock),
+    /// Programs the journal up to this many notes.
+    Journal { notes: u64 },
+}
+
+/// All operations in flight.
+#[derive(Clone, Debug)]
+pub(super) struct InFlight {
+    /// Operations of each die, in order.
+    dies: Vec<VecDeque<Operation>>,
+    /// For each operation its end, as far as that was known when it began, and its die. Reads that
+    /// interrupt an operation make it end later.
+    ends: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+impl InFlight {
+    /// Nothing is in flight on so many dies.
+    pub fn new(dies: u32) -> Self {
+        Self { dies: vec![VecDeque::new(); dies as usize], ends: BinaryHeap::new() }
+    }
+
+    /// Adds an operation of a die.
+    pub fn push(&mut self, die: u32, ticket: Ticket, kind: OperationKind, nand: &Nand) {
+        self.ends.push(Reverse((nand.end_of(ticket), die)));
+        self.dies[die as usize].push_back(Operation { ticket, kind });
+    }
+
+    /// Takes out an operation that ended by this time.
+    pub fn pop_ended(&mut self, now: u64, nand: &Nand) -> Option<OperationKind> {
+        while self.ends.peek().is_some_and(|Reverse((end, _))| *end <= now) {
+            let Reverse((_, die)) = self.ends.pop()?;
+            let Some(first) = self.dies[die as usize].front() else { continue };
+            let end = nand.end_of(first.ticket);
+            if end <= now {
+                return self.pop_front(die);
+            }
+            self.ends.push(Reverse((end, die)));
+        }
+        None
+    }
+
+    /// Takes out the operation that ends next; returns when it ends, too.
+    pub fn pop_next(&mut self, nand: &Nand) -> Option<(u64, OperationKind)> {
+        while let Some(Reverse((known_end, die))) = self.ends.pop() {
+            let Some(first) = self.dies[die as usize].front() else { continue };
+            let end = nand.end_of(first.ticket);
+            if end <= known_end {
+                return self.pop_front(die).map(|kind| (end, kind));
+            }
+            self.ends.push(Reverse((end, die)));
+        }
+        None
+    }
+
+    fn pop_front(&mut self, die: u32) -> Option<OperationKind> {
+        self.dies[die as usize].pop_front().map(|operation| operation.kind)
+    }
+
+    /// Whether nothing is in flight on a die.
+    pub fn is_idle(&self, die: u32) -> bool {
+        self.dies[die as usize].is_empty()
+    }
+
+    /// When the program of a program unit of a die ends, if it is in flight.
+    pub fn end_of_program(&self, die: u32, first_unit: u32, nand: &Nand) -> Option<u64> {
+        let is_it = |operation: &&Operation| matches!(operation.kind, OperationKind::Program { first, .. } if first == first_unit);
+        let operation = self.dies[die as usize].iter().find(is_it)?;
+        Some(nand.end_of(operation.ticket))
+    }
+
+    /// When the last operation ends, if any is in flight.
+    pub fn last_end(&self, nand: &Nand) -> Option<u64> {
+        // Planes that work independently end in any order.
+        self.dies.iter().flatten().map(|operation| nand.end_of(operation.ticket)).max()
+    }
+
+    /// Takes out everything: the operations of each die, in order.
+    pub fn take_all(&mut self) -> Vec<VecDeque<Operation>> {
+        self.ends.clear();
+        let none = vec![VecDeque::new(); self.dies.len()];
+        std::mem::replace(&mut self.dies, none)
+    }
+}

@@ -1,0 +1,251 @@
+//! Where a write goes: which die, and together with what.
+//!
+//! Without a hint the dies take turns, stripe unit by stripe unit, in the order of writing. FAST'24
+//! (section 4) has the host say what a write continues, or that it replaces something, and the drive
+//! place it on the die after the one or on the die of the other. What its artefact does is
+//! [`Placement::DieAffine`]. Its limit (section 5.2, fileserver small) is that an append of less than
+//! a flash page ends up in one page with others' data, so that the file is spread over more pages
+//! than it needs. [`Placement::FileAffine`] continues in the page where the file ends (`append`).
+
+use super::{Ftl, NoSpace};
+use crate::command::{Hint, Units};
+use crate::counters::ProgramCause;
+use crate::device::{Bytes, Contents};
+use crate::drive::Placement;
+use crate::geometry::Shape;
+use crate::space::{Location, Stream};
+
+/// Whose turn it is, and which slots wait for more of the host's units.
+#[derive(Clone, Debug)]
+pub(super) struct Placer {
+    /// The die whose turn it is.
+    next_die: u32,
+    /// For each die, units of its present stripe unit that were placed.
+    filled: Vec<u32>,
+    /// For each die, the slot for units of any file.
+    shared: Vec<Option<u32>>,
+    /// Slots for units of one file each; the one that was appended to longest ago comes first.
+    exclusive: Vec<u32>,
+    max_exclusive: usize,
+    units_per_stripe_unit: u32,
+}
+
+impl Placer {
+    pub fn new(shape: &Shape, max_exclusive: u32) -> Self {
+        Self {
+            next_die: 0,
+            filled: vec![0; shape.dies as usize],
+            shared: vec![None; shape.dies as usize],
+            exclusive: Vec::new(),
+            max_exclusive: max_exclusive.max(1) as usize,
+            units_per_stripe_unit: shape.units_per_stripe_unit,
+        }
+    }
+
+    /// A slot for that die is programmed: nothing more is added to it.
+    pub fn close_slot(&mut self, slot: u32, die: u32) {
+        if self.shared[die as usize] == Some(slot) {
+            self.shared[die as usize] = None;
+        }
+        self.exclusive.retain(|exclusive| *exclusive != slot);
+    }
+
+    /// Whether a slot is for one file.
+    pub fn is_exclusive(&self, slot: u32) -> bool {
+        self.exclusive.contains(&slot)
+    }
+
+    /// A slot for one file from now on.
+    pub fn add_exclusive(&mut self, slot: u32) {
+        self.exclusive.push(slot);
+    }
+
+    /// A slot for one file was appended to.
+    pub fn touch_exclusive(&mut self, slot: u32) {
+        if self.is_exclusive(slot) {
+            self.exclusive.retain(|exclusive| *exclusive != slot);
+            self.exclusive.push(slot);
+        }
+    }
+
+    /// Takes out the slot for one file that was appended to longest ago, if there are as many as
+    /// there may be.
+    pub fn pop_exclusive_if_full(&mut self) -> Option<u32> {
+        let full = self.exclusive.len() >= self.max_exclusive;
+        full.then(|| self.exclusive.remove(0))
+    }
+
+    /// All slots that wait for more units.
+    pub fn slots(&self) -> impl Iterator<Item = u32> + '_ {
+        self.shared.iter().flatten().chain(&self.exclusive).copied()
+    }
+
+    /// The power was off: no slot waits.
+    pub fn clear(&mut self) {
+        self.shared.fill(None);
+        self.filled.fill(0);
+        self.exclusive.clear();
+    }
+
+    /// A unit is placed on a die; returns whether that fills a stripe unit.
+    fn fill(&mut self, die: u32) -> bool {
+        let filled = &mut self.filled[die as usize];
+        *filled = (*filled + 1) % self.units_per_stripe_unit;
+        *filled == 0
+    }
+}
+
+impl Ftl {
+    /// Takes units into the write buffer; returns when the last of them is there.
+    pub fn write(
+        &mut self,
+        units: Units,
+        hint: Hint,
+        cause: ProgramCause,
+        contents: Contents<'_>,
+        ready: u64,
+    ) -> Result<u64, NoSpace> {
+        match (self.firmware.placement, hint) {
+            (Placement::RoundRobin, _) | (_, Hint::None) => {
+                self.write_round_robin(units, cause, contents, ready)
+            }
+            (_, Hint::Overwrite) => self.overwrite(units, cause, contents, ready),
+            (Placement::DieAffine, Hint::Append { predecessor }) => {
+                let Some(die) = self.die_of_logical(predecessor) else {
+                    return self.write_without_hint(units, cause, contents, ready);
+                };
+                self.counters.hints_taken += 1;
+                let first = self.shape.next_die(die);
+                Ok(self.write_from_die(first, units, cause, contents, ready)?.0)
+            }
+            (Placement::FileAffine, Hint::Append { predecessor }) => {
+                let Some(tail) = self.tail_of_file(predecessor) else {
+                    return self.write_without_hint(units, cause, contents, ready);
+                };
+                self.counters.hints_taken += 1;
+                self.append(tail, units, cause, contents, ready)
+            }
+        }
+    }
+
+    /// The hint cannot be followed.
+    fn write_without_hint(
+        &mut self,
+        units: Units,
+        cause: ProgramCause,
+        contents: Contents<'_>,
+        ready: u64,
+    ) -> Result<u64, NoSpace> {
+        self.counters.hints_lost += 1;
+        self.write_round_robin(units, cause, contents, ready)
+    }
+
+    /// The die that a logical unit is on, if it is mapped.
+    fn die_of_logical(&self, logical: u32) -> Option<u32> {
+        if logical >= self.space.map().len() {
+            return None;
+        }
+        match self.space.map().locate(logical) {
+            Location::Unmapped => None,
+            Location::Buffered(place) => {
+                let (slot, _) = self.buffer.slot_of(place);
+                Some(self.buffer.slot(slot).die)
+            }
+            Location::Flash(physical) => Some(self.shape.die_of(physical)),
+        }
+    }
+
+    fn write_round_robin(
+        &mut self,
+        units: Units,
+        cause: ProgramCause,
+        contents: Contents<'_>,
+        ready: u64,
+    ) -> Result<u64, NoSpace> {
+        let first = self.placer.next_die;
+        let (ready, next) = self.write_from_die(first, units, cause, contents, ready)?;
+        self.placer.next_die = next;
+        Ok(ready)
+    }
+
+    /// Writes to a die and, whenever a stripe unit is full, to the next one; returns when the last
+    /// unit is in the buffer, and whose turn is next.
+    fn write_from_die(
+        &mut self,
+        first: u32,
+        units: Units,
+        cause: ProgramCause,
+        contents: Contents<'_>,
+        mut ready: u64,
+    ) -> Result<(u64, u32), NoSpace> {
+        let mut die = first;
+        for unit in units.each() {
+            ready = self.wait_for_room(ready)?;
+            die = self.die_with_room(die);
+            self.add_to_shared_slot(die, unit, cause, contents(unit), ready)?;
+            if self.placer.fill(die) {
+                die = self.shape.next_die(die);
+            }
+        }
+        Ok((ready, die))
+    }
+
+    /// Writes each unit to the die that it is on, unless that is worn.
+    fn overwrite(
+        &mut self,
+        units: Units,
+        cause: ProgramCause,
+        contents: Contents<'_>,
+        mut ready: u64,
+    ) -> Result<u64, NoSpace> {
+        for unit in units.each() {
+            let one = Units::new(unit, 1);
+            match self.die_of_logical(unit) {
+                Some(die) if self.is_worn(die) => {
+                    self.counters.hints_refused += 1;
+                    ready = self.write_round_robin(one, cause, contents, ready)?;
+                }
+                Some(die) => {
+                    self.counters.hints_taken += 1;
+                    ready = self.wait_for_room(ready)?;
+                    let die = self.die_with_room(die);
+                    self.add_to_shared_slot(die, unit, cause, contents(unit), ready)?;
+                    self.placer.fill(die);
+                }
+                None => ready = self.write_without_hint(one, cause, contents, ready)?,
+            }
+        }
+        Ok(ready)
+    }
+
+    /// Whether the blocks of a die have been erased more often than those of the least worn die by
+    /// more than [`crate::drive::Wear::die_spread`].
+    fn is_worn(&self, die: u32) -> bool {
+        let spread =
+            u64::from(self.firmware.wear.die_spread) * u64::from(self.shape.blocks_per_die);
+        let erases = |die| self.space.blocks().erases_of_die(die);
+        let least = (0..self.shape.dies).map(erases).min().unwrap_or(0);
+        spread > 0 && erases(die) > least + spread
+    }
+
+    /// This die, or the next one that is not full of valid data.
+    pub(super) fn die_with_room(&self, die: u32) -> u32 {
+        let max = self.shape.max_valid_units_per_die();
+        let has_room = |die: &u32| self.space.blocks().valid_of_die(*die) < max;
+        self.shape.dies_from(die).find(has_room).unwrap_or(die)
+    }
+
+    /// Adds a unit to the slot of a die for units of any file.
+    pub(super) fn add_to_shared_slot(
+        &mut self,
+        die: u32,
+        logical: u32,
+        cause: ProgramCause,
+        bytes: Bytes,
+        ready: u64,
+    ) -> Result<(), NoSpace> {
+        let shared = &mut self.placer.shared[die as usize];
+        let slot = *shared.get_or_insert_with(|| self.buffer.open(die, Stream::Host));
+        self.add_to_slot(slot, logical, cause, bytes, ready).map(drop)
+    }
+}

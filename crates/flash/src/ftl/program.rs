@@ -1,0 +1,111 @@
+//! From the write buffer to the flash: adds units to slots, and programs slots.
+
+use super::buffer::{Member, Slot};
+use super::in_flight::OperationKind;
+use super::{Ftl, NoSpace};
+use crate::counters::ProgramCause;
+use crate::device::Bytes;
+use crate::space::{Location, Stream};
+
+impl Ftl {
+    /// Waits until the write buffer has room for a unit; returns when it has, no earlier than
+    /// `ready`.
+    pub(super) fn wait_for_room(&mut self, ready: u64) -> Result<u64, NoSpace> {
+        let mut at = ready;
+        while !self.buffer.has_room() {
+            if let Some((end, ended)) = self.in_flight.pop_next(&self.nand) {
+                at = at.max(end);
+                self.end(&ended);
+            } else {
+                // All of it is in slots that are not full: the one that was touched longest ago is
+                // programmed as it is.
+                let oldest = self.buffer.oldest_open().ok_or(NoSpace)?;
+                self.program_slot(oldest, at)?;
+            }
+        }
+        Ok(at)
+    }
+
+    /// Adds a logical unit to a slot, where it replaces what it held before; programs the slot if
+    /// that makes it full, and returns whether it did.
+    pub(super) fn add_to_slot(
+        &mut self,
+        slot: u32,
+        logical: u32,
+        cause: ProgramCause,
+        bytes: Bytes,
+        ready: u64,
+    ) -> Result<bool, NoSpace> {
+        let predecessor = self.detach(logical);
+        let member = Member { owner: Some(logical), predecessor, cause, bytes };
+        let (place, full) = self.buffer.push(slot, member);
+        self.space.set_buffered(logical, place);
+        if full {
+            self.program_slot(slot, ready)?;
+        }
+        Ok(full)
+    }
+
+    /// Takes a logical unit away from where it is; returns the physical unit that awaits a successor
+    /// for it, if one does.
+    fn detach(&mut self, logical: u32) -> Option<u32> {
+        match self.space.unmap(logical) {
+            Location::Unmapped => None,
+            Location::Buffered(place) => self.buffer.discard(place),
+            Location::Flash(physical) => Some(physical),
+        }
+    }
+
+    /// Unmaps a logical unit, which only the journal will tell.
+    pub(super) fn unmap(&mut self, logical: u32) {
+        if let Some(predecessor) = self.detach(logical) {
+            self.space.set_succeeded(predecessor, 0);
+        }
+    }
+
+    /// Programs a slot, padded if it is not full.
+    pub(super) fn program_slot(&mut self, number: u32, ready: u64) -> Result<(), NoSpace> {
+        let Slot { die: wanted, stream, touched, .. } = *self.buffer.slot(number);
+        if stream == Stream::Moved {
+            // Another die that makes room may move something to this one, too.
+            self.collector.close_slot(wanted);
+        }
+        let (die, block_stream) = self.make_room(wanted, stream, ready)?;
+        // Making room may have programmed the slot already, and its number may be in use again.
+        if !self.buffer.is_unchanged(number, touched) {
+            return Ok(());
+        }
+        let single_file = self.placer.is_exclusive(number);
+        if stream == Stream::Host {
+            self.placer.close_slot(number, wanted);
+        }
+        let first = self.space.program_next(die, block_stream, single_file).ok_or(NoSpace)?;
+        let slot = self.buffer.take(number);
+        let end = self.start_program(die, first, &slot, ready);
+        self.counters.padded += u64::from(self.shape.units_per_program) - slot.units.len() as u64;
+        for (physical, member) in (first..).zip(slot.units) {
+            let Member { owner, predecessor, cause, bytes } = member;
+            *self.counters.programmed_for(cause) += 1;
+            let Some(owner) = owner else { continue };
+            self.space.set_programmed(physical, owner, bytes);
+            if let Some(predecessor) = predecessor {
+                self.space.set_succeeded(predecessor, end);
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts the program of a slot; returns when it ends.
+    fn start_program(&mut self, die: u32, first: u32, slot: &Slot, ready: u64) -> u64 {
+        if !self.timed {
+            return 0;
+        }
+        let plane = self.shape.plane_of_block(self.shape.block_of(first));
+        let bytes = self.shape.program_unit_bytes();
+        let ticket = self.nand.program(self.now, ready, die, plane, bytes);
+        let buffered_bytes = self.buffer.start_program(slot);
+        let program = OperationKind::Program { first, buffered_bytes };
+        self.in_flight.push(die, ticket, program, &self.nand);
+        self.nand.end_of(ticket)
+    }
+}

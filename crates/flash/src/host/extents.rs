@@ -1,0 +1,29 @@
+//! Extents of a file, cut into what one bio, one request or one readahead window holds.
+
+use crate::command::Units;
+
+/// An extent in parts of at most so many units.
+pub(super) fn split(extent: Units, max: u32) -> impl Iterator<Item = Units> {
+    let max = max.max(1);
+    let starts = (extent.start..extent.end()).step_by(max as usize);
+    starts.map(move |start| Units::new(start, max.min(extent.end() - start)))
+}
+
+/// Extents that follow each other in a file, cut after every `units` units of the file.
+pub fn windows(extents: &[Units], units: u32) -> Vec<Vec<Units>> {
+    let (mut windows, mut room) = (Vec::<Vec<Units>>::new(), 0);
+    for extent in extents {
+        let mut rest = *extent;
+        while rest.count > 0 {
+            if room == 0 {
+                windows.push(Vec::new());
+                room = units;
+            }
+            let count = rest.count.min(room);
+            windows.last_mut().expect("just pushed").push(Units::new(rest.start, count));
+            rest = Units::new(rest.start + count, rest.count - count);
+            room -= count;
+        }
+    }
+    windows
+}

@@ -1,0 +1,366 @@
+//! The path of a read or a write from a system call to the drive (FAST'24, sections 2.1 and 3.1): the
+//! extents of a file become bios, bios become requests, requests wait in a plug and go out together,
+//! as many at a time as the queue is deep. What the host's one processor does takes its time; what
+//! the drive does meanwhile overlaps with that.
+
+mod extents;
+mod path;
+mod shared;
+#[cfg(test)]
+mod tests;
+
+pub use extents::windows;
+pub use path::{HostPath, SplitHints};
+pub use shared::Shared;
+
+use crate::command::{Command, Hint, Refused, Units};
+use crate::device::Device;
+use extents::split;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Where a host's time went, by layer, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeSpent {
+    /// System calls, there and back.
+    pub system_call: u64,
+    /// The file system, looking up extents (iomap).
+    pub file_system: u64,
+    /// Bios, but for their pages.
+    pub bio: u64,
+    /// Pages of bios.
+    pub pages: u64,
+    /// Requests, until the drive has them.
+    pub request: u64,
+    /// Ends of requests.
+    pub completion: u64,
+    /// Falling asleep and waking up.
+    pub wake: u64,
+    /// The program itself, with what it has read.
+    pub program: u64,
+    /// Asleep while the drive works.
+    pub waiting: u64,
+}
+
+impl TimeSpent {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.host() + self.waiting
+    }
+
+    /// All of it but for waiting.
+    pub fn host(&self) -> u64 {
+        let by_layer = [self.system_call, self.file_system, self.bio, self.pages];
+        by_layer.iter().sum::<u64>() + self.request + self.completion + self.wake + self.program
+    }
+}
+
+/// A program that reads and writes, one call after the other.
+pub struct Host<'a, D: ?Sized> {
+    path: &'a HostPath,
+    /// The drive that it uses.
+    pub device: &'a mut D,
+    /// The time on its processor.
+    pub now: u64,
+    /// Ends of the requests in flight.
+    in_flight: BinaryHeap<Reverse<u64>>,
+    /// Requests so far.
+    pub requests: u64,
+    /// Where the time went so far.
+    pub spent: TimeSpent,
+    /// Pages at the start of the program's buffer that it has used before.
+    used_pages: u64,
+    /// Where the last extent ended on the drive.
+    last_end: Option<u32>,
+    /// What the program does with each page of 4 KiB that it reads through the page cache.
+    pub use_page_ns: u64,
+    /// Units of the window in flight.
+    window_units: u64,
+    /// Requests of split writes whose hint names a unit that they do not follow, or that lost their
+    /// hint.
+    pub stale_hints: u64,
+}
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Read,
+    Write(Hint),
+}
+
+impl Direction {
+    /// The same for what follows this unit in the file.
+    fn after(self, predecessor: Option<u32>) -> Self {
+        match (self, predecessor) {
+            (Self::Write(Hint::Append { .. }), Some(predecessor)) => {
+                Self::Write(Hint::Append { predecessor })
+            }
+            (same, _) => same,
+        }
+    }
+}
+
+/// A request in the plug.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    units: Units,
+    direction: Direction,
+}
+
+impl<'a, D: Device + ?Sized> Host<'a, D> {
+    /// A program at this time, which has used its buffer before.
+    pub fn new(path: &'a HostPath, device: &'a mut D, now: u64) -> Self {
+        Self {
+            path,
+            device,
+            now,
+            in_flight: BinaryHeap::new(),
+            requests: 0,
+            spent: TimeSpent::default(),
+            used_pages: u64::MAX,
+            last_end: None,
+            use_page_ns: 0,
+            window_units: 0,
+            stale_hints: 0,
+        }
+    }
+
+    /// The same program with a buffer that it has never used.
+    pub fn with_new_buffer(mut self) -> Self {
+        self.used_pages = 0;
+        self
+    }
+
+    /// Reads extents that follow each other in a file, with one call; returns when all of them are
+    /// there.
+    ///
+    /// # Errors
+    /// Why the drive refused.
+    pub fn read(&mut self, extents: &[Units]) -> Result<(), Refused> {
+        self.call(extents, Direction::Read)
+    }
+
+    /// The same through the page cache, which is cold, with the host's readahead: while the program
+    /// uses one window, the next one is in flight.
+    ///
+    /// # Errors
+    /// Why the drive refused.
+    pub fn read_buffered(&mut self, extents: &[Units]) -> Result<(), Refused> {
+        let window = self.path.readahead_bytes / self.device.unit_bytes();
+        if window == 0 {
+            return self.read(extents);
+        }
+        self.enter();
+        for window in windows(extents, window) {
+            self.next_window(&window)?;
+        }
+        self.last_window();
+        self.leave();
+        Ok(())
+    }
+
+    /// Waits for the window in flight, sends out the next one, and lets the program use the one that
+    /// has arrived.
+    ///
+    /// # Errors
+    /// Why the drive refused.
+    pub fn next_window(&mut self, window: &[Units]) -> Result<(), Refused> {
+        self.finish();
+        self.issue(window, Direction::Read)?;
+        let units = window.iter().map(|extent| u64::from(extent.count)).sum::<u64>();
+        let arrived = std::mem::replace(&mut self.window_units, units);
+        self.use_units(arrived);
+        Ok(())
+    }
+
+    /// Waits for the last window, and lets the program use it.
+    pub fn last_window(&mut self) {
+        self.finish();
+        let arrived = std::mem::take(&mut self.window_units);
+        self.use_units(arrived);
+    }
+
+    /// The program does something with what it has read.
+    fn use_units(&mut self, units: u64) {
+        let pages = (units * u64::from(self.device.unit_bytes())).div_ceil(4096);
+        self.spend(pages * self.use_page_ns, |spent| &mut spent.program);
+    }
+
+    /// Does nothing until the drive is idle; returns when it is. Counts as no layer's time.
+    pub fn wait_until_idle(&mut self) -> u64 {
+        self.now = self.now.max(self.device.idle_at());
+        self.now
+    }
+
+    /// When everything in flight is done.
+    pub fn ready_at(&self) -> u64 {
+        self.in_flight.iter().map(|Reverse(end)| *end).fold(self.now, u64::max)
+    }
+
+    /// Writes extents that follow each other in a file, with one call.
+    ///
+    /// # Errors
+    /// Why the drive refused.
+    pub fn write(&mut self, extents: &[Units], hint: Hint) -> Result<(), Refused> {
+        self.call(extents, Direction::Write(hint))
+    }
+
+    /// Has the drive make everything durable that it has acknowledged.
+    ///
+    /// # Errors
+    /// Why the drive refused.
+    pub fn flush(&mut self) -> Result<(), Refused> {
+        self.enter();
+        self.spend(self.path.request_ns, |spent| &mut spent.request);
+        let done = self.device.submit(self.now, &Command::Flush)?;
+        self.in_flight.push(Reverse(done.done_ns));
+        self.finish();
+        self.leave();
+        Ok(())
+    }
+
+    fn call(&mut self, extents: &[Units], direction: Direction) -> Result<(), Refused> {
+        self.enter();
+        self.issue(extents, direction)?;
+        self.finish();
+        self.leave();
+        Ok(())
+    }
+
+    fn enter(&mut self) {
+        self.spend(self.path.system_call_ns / 2, |spent| &mut spent.system_call);
+    }
+
+    fn leave(&mut self) {
+        self.spend(self.path.system_call_ns.div_ceil(2), |spent| &mut spent.system_call);
+    }
+
+    fn spend(&mut self, ns: u64, layer: fn(&mut TimeSpent) -> &mut u64) {
+        self.now += ns;
+        *layer(&mut self.spent) += ns;
+    }
+
+    /// Sends out all that a call asks for.
+    fn issue(&mut self, extents: &[Units], direction: Direction) -> Result<(), Refused> {
+        let (unit, path) = (self.device.unit_bytes(), self.path);
+        let mut plug: Vec<Request> = Vec::new();
+        let (mut pages, mut predecessor) = (0, None);
+        for extent in extents {
+            self.look_up(*extent);
+            for bio in split(*extent, path.bio_bytes / unit) {
+                pages = self.make_bio(bio, pages);
+                // The file system knows what a bio follows; the layers below it do not.
+                let direction = direction.after(predecessor);
+                for units in split(bio, path.request_bytes / unit) {
+                    let is_first = units.start == bio.start;
+                    let direction =
+                        if is_first { direction } else { self.split_hint(direction, units) };
+                    self.add_request(Request { units, direction }, &mut plug)?;
+                }
+                predecessor = Some(bio.end() - 1);
+            }
+        }
+        self.used_pages = self.used_pages.max(pages);
+        self.flush_plug(&mut plug)
+    }
+
+    /// The file system looks up where an extent is.
+    fn look_up(&mut self, extent: Units) {
+        let follows = self.last_end.replace(extent.end()) == Some(extent.start);
+        let uncached_ns = if follows { 0 } else { self.path.uncached_lookup_ns };
+        self.spend(self.path.lookup_ns + uncached_ns, |spent| &mut spent.file_system);
+    }
+
+    /// Makes a bio, before which the call has had `pages` pages; returns how many it has had then.
+    fn make_bio(&mut self, bio: Units, pages: u64) -> u64 {
+        let path = self.path;
+        self.spend(path.bio_ns, |spent| &mut spent.bio);
+        let bio_pages = u64::from(bio.count * self.device.unit_bytes()).div_ceil(4096);
+        let end = pages + bio_pages;
+        let new = end.saturating_sub(self.used_pages.max(pages));
+        self.spend(bio_pages * path.page_ns + new * path.new_page_ns, |spent| &mut spent.pages);
+        end
+    }
+
+    /// Adds a request to the plug, or merges it with the last one, which it follows.
+    fn add_request(&mut self, request: Request, plug: &mut Vec<Request>) -> Result<(), Refused> {
+        let (unit, path) = (self.device.unit_bytes(), self.path);
+        if let Some(last) = plug.last_mut()
+            && last.units.end() == request.units.start
+            && (last.units.count + request.units.count) * unit <= path.request_bytes
+        {
+            last.units.count += request.units.count;
+            return Ok(());
+        }
+        self.spend(path.request_ns, |spent| &mut spent.request);
+        let large = plug.last().is_some_and(|last| last.units.count * unit >= path.plug_bytes);
+        if large || plug.len() as u32 >= path.plug_requests {
+            self.flush_plug(plug)?;
+        }
+        // A request occupies the queue from here on. Before the program waits for room in the queue,
+        // it flushes the plug.
+        let depth = path.queue_depth.max(1) as usize;
+        if self.in_flight.len() + plug.len() >= depth {
+            self.flush_plug(plug)?;
+        }
+        while self.in_flight.len() >= depth {
+            self.finish_one();
+        }
+        plug.push(request);
+        Ok(())
+    }
+
+    /// The hint of a request of a split write that is not the first.
+    fn split_hint(&mut self, direction: Direction, units: Units) -> Direction {
+        let Direction::Write(Hint::Append { .. }) = direction else { return direction };
+        match self.path.split_hints {
+            SplitHints::Renewed => Direction::Write(Hint::Append { predecessor: units.start - 1 }),
+            SplitHints::Repeated => {
+                self.stale_hints += 1;
+                direction
+            }
+            SplitHints::Dropped => {
+                self.stale_hints += 1;
+                Direction::Write(Hint::None)
+            }
+        }
+    }
+
+    fn flush_plug(&mut self, plug: &mut Vec<Request>) -> Result<(), Refused> {
+        for Request { units, direction } in plug.drain(..) {
+            let command = match direction {
+                Direction::Read => Command::Read(units),
+                Direction::Write(hint) => Command::Write { units, hint, fua: false },
+            };
+            let done = self.device.submit(self.now, &command)?;
+            self.requests += 1;
+            self.in_flight.push(Reverse(done.done_ns));
+        }
+        Ok(())
+    }
+
+    /// Sleeps until the first request in flight is done.
+    fn finish_one(&mut self) {
+        let Some(Reverse(end)) = self.in_flight.pop() else { return };
+        if end > self.now {
+            self.spend(end - self.now, |spent| &mut spent.waiting);
+            self.spend(self.path.wake_ns, |spent| &mut spent.wake);
+        }
+        self.spend(self.path.end_ns, |spent| &mut spent.completion);
+    }
+
+    /// Sleeps until all requests in flight are done, and wakes up once.
+    fn finish(&mut self) {
+        let mut slept = false;
+        while let Some(Reverse(end)) = self.in_flight.pop() {
+            if end > self.now {
+                slept = true;
+                self.spend(end - self.now, |spent| &mut spent.waiting);
+            }
+            self.spend(self.path.end_ns, |spent| &mut spent.completion);
+        }
+        if slept {
+            self.spend(self.path.wake_ns, |spent| &mut spent.wake);
+        }
+    }
+}

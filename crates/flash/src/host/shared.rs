@@ -1,0 +1,44 @@
+//! A drive that several programs use.
+
+use crate::command::{Command, Completion, Refused, Units};
+use crate::counters::Counters;
+use crate::device::{Contents, Device, Recovery};
+use std::cell::RefCell;
+
+/// A handle to a drive that several programs use, one handle each.
+pub struct Shared<'a, D>(pub &'a RefCell<D>);
+
+impl<D: Device> Device for Shared<'_, D> {
+    fn submit_with(
+        &mut self,
+        at: u64,
+        command: &Command,
+        contents: Contents<'_>,
+    ) -> Result<Completion, Refused> {
+        self.0.borrow_mut().submit_with(at, command, contents)
+    }
+
+    fn unit_bytes(&self) -> u32 {
+        self.0.borrow().unit_bytes()
+    }
+
+    fn units(&self) -> u32 {
+        self.0.borrow().units()
+    }
+
+    fn idle_at(&self) -> u64 {
+        self.0.borrow().idle_at()
+    }
+
+    fn counters(&self) -> Counters {
+        self.0.borrow().counters()
+    }
+
+    fn bytes(&self, units: Units) -> Vec<u8> {
+        self.0.borrow().bytes(units)
+    }
+
+    fn power_cut(&mut self, at: u64) -> Recovery {
+        self.0.borrow_mut().power_cut(at)
+    }
+}

@@ -1,0 +1,111 @@
+//! A drive that writes where it reads, as somebody describes it.
+
+use crate::geometry::Inconsistent;
+use serde::{Deserialize, Serialize};
+
+/// A drive that writes where it reads. Times are nanoseconds, rates bytes a second. JSON has the field
+/// names of the first version; [`crate::drive::former_name`] has those that files may still use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct InPlaceDrive {
+    /// Its size.
+    pub bytes: u64,
+    /// Bytes of a unit, in which its commands count.
+    pub unit_bytes: u32,
+    /// What a command costs, whatever it asks for.
+    pub command_ns: u64,
+    /// Rate of the link to the host.
+    pub link_bytes_per_second: u64,
+    /// What stores the bytes.
+    pub media: Media,
+}
+
+/// What stores the bytes of a drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Media {
+    /// Memory, which takes no time and loses its content in a power cut.
+    Memory {},
+    /// One head over rotating tracks. It reads ahead of what was asked for.
+    Disk {
+        /// Time of a rotation.
+        rotation_ns: u64,
+        /// Time of a seek to the next track.
+        seek_least_ns: u64,
+        /// Time of a seek over all tracks.
+        seek_most_ns: u64,
+        /// Rate under the head.
+        bytes_per_second: u64,
+        /// How far it reads ahead.
+        ahead_bytes: u64,
+    },
+    /// Flash behind a controller that does one command after the other, and has only a part of its
+    /// mapping in memory.
+    Card {
+        /// Rate of the flash.
+        bytes_per_second: u64,
+        /// Time to load a segment of the mapping.
+        map_miss_ns: u64,
+        /// Bytes of the drive that a segment maps.
+        #[serde(rename(serialize = "map_stretch_bytes"), alias = "map_stretch_bytes")]
+        map_segment_bytes: u64,
+        /// Segments that are in memory at once.
+        #[serde(rename(serialize = "map_stretches"), alias = "map_stretches")]
+        map_segments: u32,
+    },
+    /// Cells that work in parallel, each on parts of the address range of its own.
+    Parallel {
+        /// Time to access a part.
+        access_ns: u64,
+        /// Bytes of a part.
+        part_bytes: u32,
+        /// How many parts are accessed at once.
+        ways: u32,
+    },
+}
+
+fn none_is_zero(fields: &[(&'static str, u64)]) -> Result<(), Inconsistent> {
+    let zero = fields.iter().find(|(_, value)| *value == 0);
+    zero.map_or(Ok(()), |(field, _)| Err(Inconsistent::new(field, "must not be 0")))
+}
+
+impl InPlaceDrive {
+    /// Checks the description.
+    ///
+    /// # Errors
+    /// The first field that cannot be as it is.
+    pub fn check(&self) -> Result<(), Inconsistent> {
+        none_is_zero(&[
+            ("bytes", self.bytes),
+            ("unit_bytes", self.unit_bytes.into()),
+            ("link_bytes_per_second", self.link_bytes_per_second),
+        ])?;
+        if self.bytes / u64::from(self.unit_bytes) > u64::from(u32::MAX) {
+            return Err(Inconsistent::new("bytes", "more than 2^32 units"));
+        }
+        match self.media {
+            Media::Memory {} => Ok(()),
+            Media::Disk { rotation_ns, seek_least_ns, seek_most_ns, bytes_per_second, .. } => {
+                if seek_most_ns < seek_least_ns {
+                    return Err(Inconsistent::new("seek_most_ns", "less than seek_least_ns"));
+                }
+                none_is_zero(&[
+                    ("rotation_ns", rotation_ns),
+                    ("bytes_per_second", bytes_per_second),
+                ])
+            }
+            Media::Card { bytes_per_second, map_segment_bytes, .. } => none_is_zero(&[
+                ("bytes_per_second", bytes_per_second),
+                ("map_segment_bytes", map_segment_bytes),
+            ]),
+            Media::Parallel { part_bytes, .. } => {
+                none_is_zero(&[("part_bytes", part_bytes.into())])
+            }
+        }
+    }
+
+    /// Units that the host sees.
+    pub fn units(&self) -> u32 {
+        (self.bytes / u64::from(self.unit_bytes)) as u32
+    }
+}

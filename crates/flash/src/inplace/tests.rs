@@ -1,0 +1,107 @@
+//! Times of each kind of media, and power cuts.
+
+use super::*;
+use crate::command::Hint;
+
+fn disk() -> InPlaceDrive {
+    InPlaceDrive {
+        bytes: 1 << 40,
+        unit_bytes: 4096,
+        command_ns: 100_000,
+        link_bytes_per_second: 600_000_000,
+        media: Media::Disk {
+            rotation_ns: 8_333_333,
+            seek_least_ns: 500_000,
+            seek_most_ns: 15_000_000,
+            bytes_per_second: 180_000_000,
+            ahead_bytes: 1 << 20,
+        },
+    }
+}
+
+fn with_media(media: Media) -> InPlaceDrive {
+    InPlaceDrive {
+        bytes: 1 << 36,
+        unit_bytes: 4096,
+        command_ns: 10_000,
+        link_bytes_per_second: 10_000_000_000,
+        media,
+    }
+}
+
+fn read(drive: &mut InPlace, at: u64, start: u32, count: u32) -> u64 {
+    drive.submit(at, &Command::Read(Units::new(start, count))).unwrap().done_ns
+}
+
+#[test]
+fn a_disk_reads_on_without_a_seek_and_waits_for_the_rotation_after_one() {
+    let mut disk = InPlace::new(&disk());
+    let first = read(&mut disk, 0, 0, 32);
+    let next = read(&mut disk, first, 32, 32);
+    assert!(next - first < 1_000_000, "{}", next - first);
+    let far = read(&mut disk, next, 1 << 27, 1);
+    assert!(far - next > 5_000_000 && far - next < 26_000_000, "{}", far - next);
+    let back = read(&mut disk, far, 0, 1);
+    assert!(back - far > 5_000_000);
+}
+
+#[test]
+fn a_card_does_one_command_after_the_other() {
+    let mut card = InPlace::new(&with_media(Media::Card {
+        bytes_per_second: 100_000_000,
+        map_miss_ns: 500_000,
+        map_segment_bytes: 4 << 20,
+        map_segments: 2,
+    }));
+    let first = read(&mut card, 0, 0, 1);
+    assert_eq!(first, 10_000 + 500_000 + 40_960);
+    assert_eq!(read(&mut card, 0, 8, 1), first + 40_960, "its segment is loaded");
+}
+
+#[test]
+fn ways_work_in_parallel() {
+    let media = Media::Parallel { access_ns: 10_000, part_bytes: 4096, ways: 4 };
+    let mut parallel = InPlace::new(&with_media(media));
+    assert_eq!(read(&mut parallel, 0, 0, 4), 20_000);
+    assert_eq!(read(&mut parallel, 0, 4, 8), 40_000);
+    // Of four scattered parts some share a way.
+    let scattered = (0..64).map(|n| {
+        let at = 1_000_000 * (n + 1);
+        let first = n as u32 * 1024 + 64;
+        let done = (0..4).map(|part| read(&mut parallel, at, first + part * 257, 1));
+        done.max().unwrap() - at
+    });
+    let worst = scattered.max().unwrap();
+    assert!((30_000..=50_000).contains(&worst), "{worst}");
+}
+
+fn write(drive: &mut InPlace, at: u64, unit: u32, value: u8) -> u64 {
+    let write = Command::Write { units: Units::new(unit, 1), hint: Hint::None, fua: false };
+    let contents = &mut |_| Some(vec![value; 4096].into());
+    drive.submit_with(at, &write, contents).unwrap().done_ns
+}
+
+#[test]
+fn a_power_cut_undoes_what_was_not_acknowledged() {
+    let mut disk = InPlace::with_content(&disk());
+    let value = |drive: &InPlace, unit| drive.bytes(Units::new(unit, 1))[0];
+    let first = write(&mut disk, 0, 7, 1);
+    let second = write(&mut disk, first, 7, 2);
+    write(&mut disk, first, 8, 3);
+    assert_eq!((value(&disk, 7), value(&disk, 8)), (2, 3));
+    disk.power_cut(second);
+    assert_eq!((value(&disk, 7), value(&disk, 8)), (2, 0));
+    let third = write(&mut disk, second, 7, 4);
+    disk.power_cut(third - 1);
+    assert_eq!(value(&disk, 7), 2);
+    assert_eq!(disk.counters().host_written, 4);
+}
+
+#[test]
+fn memory_is_empty_after_a_power_cut() {
+    let mut memory = InPlace::with_content(&with_media(Media::Memory {}));
+    let done = write(&mut memory, 0, 7, 1);
+    assert_eq!(memory.idle_at(), done);
+    memory.power_cut(done);
+    assert_eq!(memory.bytes(Units::new(7, 1)), vec![0; 4096]);
+}

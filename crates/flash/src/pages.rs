@@ -1,0 +1,51 @@
+//! The flash pages that hold a run of units: which must be sensed, and how much of each is wanted.
+
+use crate::geometry::{Page, Shape};
+
+/// A flash page, and how many units of it are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageRun {
+    pub page: Page,
+    pub units: u32,
+}
+
+impl PageRun {
+    /// Bytes that are wanted of the page.
+    pub fn bytes(&self, shape: &Shape) -> u32 {
+        self.units * shape.unit_bytes
+    }
+}
+
+/// The pages of physical units that are wanted in this order. Units of one page that follow each
+/// other need one sensing, also where units that are not in the flash were left out between them.
+pub(crate) fn page_runs(
+    shape: &Shape,
+    physical: impl Iterator<Item = u32>,
+) -> impl Iterator<Item = PageRun> {
+    let mut pages = physical.map(|unit| shape.page_of(unit)).peekable();
+    std::iter::from_fn(move || {
+        let page = pages.next()?;
+        let mut units = 1;
+        while pages.next_if_eq(&page).is_some() {
+            units += 1;
+        }
+        Some(PageRun { page, units })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::geometry::tests::small;
+
+    #[test]
+    fn units_of_a_page_that_follow_each_other_are_one_run() {
+        let shape = small().shape().expect("a consistent geometry");
+        assert_eq!(shape.units_per_page, 2);
+        let runs: Vec<(u32, u32)> = page_runs(&shape, [4, 5, 7, 6, 4, 12, 12].into_iter())
+            .map(|run| (run.page.number, run.units))
+            .collect();
+        assert_eq!(runs, [(2, 2), (3, 2), (2, 1), (6, 2)]);
+        assert_eq!(page_runs(&shape, std::iter::empty()).count(), 0);
+    }
+}
