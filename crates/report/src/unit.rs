@@ -13,8 +13,6 @@ pub enum Unit {
     Ratio,
     /// A share of one, shown as per cent.
     Share,
-    /// Bytes per second.
-    BytesPerSecond,
 }
 
 impl Unit {
@@ -25,7 +23,6 @@ impl Unit {
             "seconds" => Self::Seconds,
             "ratio" => Self::Ratio,
             "share" => Self::Share,
-            "bytes/second" => Self::BytesPerSecond,
             _ => Self::Count,
         }
     }
@@ -36,7 +33,6 @@ pub fn human(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Count => grouped(value.round() as i64),
         Unit::Bytes => bytes(value),
-        Unit::BytesPerSecond => format!("{}/s", bytes(value)),
         Unit::Seconds if value < 60.0 => format!("{value:.1} s"),
         Unit::Seconds => format!("{}m {:02}s", value as u64 / 60, value as u64 % 60),
         Unit::Ratio => format!("{value:.2}"),
