@@ -8,6 +8,7 @@ use fragmend_flash::device::Device;
 use fragmend_flash::drive::{
     BufferSpec, Collection, Drive, Firmware, Placement, Suspend, Timing, Wear,
 };
+use fragmend_flash::nand::Busy;
 use fragmend_flash::ssd::Ssd;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -194,137 +195,173 @@ fn found(ssd: &Ssd, unit: u32) -> u32 {
     u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"))
 }
 
-fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
-    let mut ssd = Ssd::with_content(drive).map_err(|e| TestCaseError::fail(e.to_string()))?;
-    ssd.trace();
-    let all = ssd.shape().logical_units;
-    let mut model = Model::new(all);
-    let (mut now, mut busy) = (0, Vec::new());
-    let clip = |start: u32, count: u32| {
-        let start = start % all;
-        Units::new(start, count.min(all - start))
-    };
-    for step in steps {
+/// A drive, what it may hold, and when its dies were busy.
+struct Run {
+    ssd: Ssd,
+    model: Model,
+    protected: bool,
+    units: u32,
+    now: u64,
+    busy: Vec<Busy>,
+}
+
+impl Run {
+    fn new(drive: &Drive) -> Result<Self, TestCaseError> {
+        let mut ssd = Ssd::with_content(drive).map_err(|e| TestCaseError::fail(e.to_string()))?;
+        ssd.trace();
+        let (units, protected) = (ssd.units(), drive.buffer.protected);
+        Ok(Self { ssd, model: Model::new(units), protected, units, now: 0, busy: Vec::new() })
+    }
+
+    /// Units that the drive has.
+    fn clip(&self, start: u32, count: u32) -> Units {
+        let start = start % self.units;
+        Units::new(start, count.min(self.units - start))
+    }
+
+    fn submit(
+        &mut self,
+        command: &Command,
+        value: impl Fn(u32) -> u32,
+    ) -> Result<u64, TestCaseError> {
+        let mut contents = |unit: u32| bytes_of(value(unit));
+        let done = self.ssd.submit_with(self.now, command, &mut contents);
+        prop_assert!(done.is_ok(), "{command:?}: {done:?}");
+        Ok(done.map_or(0, |done| done.done_ns))
+    }
+
+    /// A command that writes nothing new.
+    fn ask(&mut self, command: &Command) -> Result<u64, TestCaseError> {
+        self.submit(command, |_| 0)
+    }
+
+    fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
         match *step {
             Step::Write { start, count, hint, fua } => {
-                let units = clip(start, count);
+                let units = self.clip(start, count);
                 let hint = match hint {
                     0 => Hint::None,
                     1 => Hint::Overwrite,
                     2 => Hint::Append { predecessor: units.start.wrapping_sub(1) },
-                    _ => Hint::Append { predecessor: start * 7 % (all + 5) },
+                    _ => Hint::Append { predecessor: start * 7 % (self.units + 5) },
                 };
-                let first = model.next;
-                model.next += units.count;
-                let mut contents = |unit: u32| bytes_of(first + unit - units.start);
-                let command = Command::Write { units, hint, fua };
-                let done = ssd.submit_with(now, &command, &mut contents);
-                prop_assert!(done.is_ok(), "{done:?}");
-                for unit in units.each() {
-                    model.push(unit, first + unit - units.start);
-                }
-                if fua {
-                    now = done.map_or(now, |d| d.done_ns);
-                    model.settle(units.each());
-                }
+                self.write(units, hint, fua)
             }
-            Step::Part { start, offset, bytes } => {
-                let units = clip(start, (offset + bytes).div_ceil(UNIT));
-                let bytes = bytes.min(units.count * UNIT - offset.min(units.count * UNIT - 1));
-                let value = model.next;
-                model.next += 1;
-                let command = Command::WritePart { units, bytes, offset, hint: Hint::None };
-                let done = ssd.submit_with(now, &command, &mut |_| bytes_of(value));
-                prop_assert!(done.is_ok(), "{done:?}");
-                for unit in units.each() {
-                    model.push(unit, value);
-                }
-            }
-            Step::Read { start, count } => {
-                let units = clip(start, count);
-                let done = ssd.submit(now, &Command::Read(units));
-                prop_assert!(done.is_ok_and(|done| done.done_ns > now));
-                for unit in units.each() {
-                    prop_assert_eq!(found(&ssd, unit), model.now(unit), "unit {}", unit);
-                }
-            }
+            Step::Part { start, offset, bytes } => self.write_part(start, offset, bytes),
+            Step::Read { start, count } => self.read(self.clip(start, count)),
             Step::Hammer { start, count } => {
-                for _ in 0..count {
-                    prop_assert!(ssd.submit(now, &Command::Read(clip(start, 1))).is_ok());
-                }
+                let unit = self.clip(start, 1);
+                (0..count).try_for_each(|_| self.ask(&Command::Read(unit)).map(drop))
             }
             Step::Trim { start, count } => {
-                let units = clip(start, count);
-                prop_assert!(ssd.submit(now, &Command::Trim(units)).is_ok());
-                for unit in units.each() {
-                    model.push(unit, 0);
-                }
+                let units = self.clip(start, count);
+                self.ask(&Command::Trim(units))?;
+                units.each().for_each(|unit| self.model.push(unit, 0));
+                Ok(())
             }
-            Step::Copy { from, count, to } => {
-                let from = clip(from, count);
-                let to = to % (all - from.count + 1);
-                let values: Vec<u32> = from.each().map(|unit| model.now(unit)).collect();
-                let done = ssd.submit(now, &Command::Copy { from: vec![from], to });
-                prop_assert!(done.is_ok(), "{done:?}");
-                for (unit, value) in (to..).zip(values) {
-                    model.push(unit, value);
-                }
-            }
-            Step::Churn { start, count } => {
-                for n in 0..count {
-                    let unit = start.wrapping_add(n.wrapping_mul(2_654_435_761)) % all;
-                    let value = model.next;
-                    model.next += 1;
-                    let units = Units::new(unit, 1);
-                    let command = Command::Write { units, hint: Hint::None, fua: false };
-                    let done = ssd.submit_with(now, &command, &mut |_| bytes_of(value));
-                    prop_assert!(done.is_ok(), "{done:?}");
-                    model.push(unit, value);
-                }
-            }
+            Step::Copy { from, count, to } => self.copy(self.clip(from, count), to),
+            Step::Churn { start, count } => (0..count).try_for_each(|n| {
+                let unit = start.wrapping_add(n.wrapping_mul(2_654_435_761)) % self.units;
+                self.write(Units::new(unit, 1), Hint::None, false)
+            }),
             Step::Flush => {
-                let done = ssd.submit(now, &Command::Flush);
-                prop_assert!(done.is_ok());
-                now = now.max(done.map_or(0, |d| d.done_ns));
-                model.settle(0..all);
+                let done = self.ask(&Command::Flush)?;
+                self.now = self.now.max(done);
+                self.model.settle(0..self.units);
+                Ok(())
             }
             Step::FlushWithoutWaiting => {
-                let done = ssd.submit(now, &Command::Flush);
-                prop_assert!(done.is_ok());
-                model.flush(done.map_or(0, |d| d.done_ns));
+                let done = self.ask(&Command::Flush)?;
+                self.model.flush(done);
+                Ok(())
             }
-            Step::Wait(ns) => now += ns,
-            Step::PowerCut(later) => {
-                now += later;
-                busy.extend(ssd.traced(now));
-                ssd.power_cut(now);
-                model.power_cut(now);
-                for unit in 0..all {
-                    let value = found(&ssd, unit);
-                    let may = &model.versions[unit as usize];
-                    let fine = if drive.buffer.protected {
-                        value == model.now(unit)
-                    } else {
-                        may.contains(&value)
-                    };
-                    prop_assert!(fine, "unit {} holds {}, of {:?}", unit, value, may);
-                    model.versions[unit as usize] = vec![value];
-                    model.ever[unit as usize] = 1;
-                }
+            Step::Wait(ns) => {
+                self.now += ns;
+                Ok(())
             }
+            Step::PowerCut(later) => self.power_cut(later),
         }
-        ssd.audit().map_err(TestCaseError::fail)?;
     }
-    for unit in 0..all {
-        prop_assert_eq!(found(&ssd, unit), model.now(unit), "unit {}", unit);
+
+    fn write(&mut self, units: Units, hint: Hint, fua: bool) -> Result<(), TestCaseError> {
+        let first = self.model.next;
+        self.model.next += units.count;
+        let value = |unit: u32| first + unit - units.start;
+        let done = self.submit(&Command::Write { units, hint, fua }, value)?;
+        units.each().for_each(|unit| self.model.push(unit, value(unit)));
+        if fua {
+            self.now = done;
+            self.model.settle(units.each());
+        }
+        Ok(())
     }
-    busy.extend(ssd.traced(u64::MAX));
-    busy.sort_by_key(|b| (b.line, b.start, b.end));
-    for pair in busy.windows(2) {
-        let apart = pair[0].line != pair[1].line || pair[0].end <= pair[1].start;
-        prop_assert!(apart, "a die does two things at once: {:?}", pair);
+
+    fn write_part(&mut self, start: u32, offset: u32, bytes: u32) -> Result<(), TestCaseError> {
+        let units = self.clip(start, (offset + bytes).div_ceil(UNIT));
+        let bytes = bytes.min(units.count * UNIT - offset.min(units.count * UNIT - 1));
+        let value = self.model.next;
+        self.model.next += 1;
+        let command = Command::WritePart { units, bytes, offset, hint: Hint::None };
+        self.submit(&command, |_| value)?;
+        units.each().for_each(|unit| self.model.push(unit, value));
+        Ok(())
     }
-    Ok(())
+
+    fn read(&mut self, units: Units) -> Result<(), TestCaseError> {
+        prop_assert!(self.ask(&Command::Read(units))? > self.now);
+        for unit in units.each() {
+            prop_assert_eq!(found(&self.ssd, unit), self.model.now(unit), "unit {}", unit);
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, from: Units, to: u32) -> Result<(), TestCaseError> {
+        let to = to % (self.units - from.count + 1);
+        let values: Vec<u32> = from.each().map(|unit| self.model.now(unit)).collect();
+        self.ask(&Command::Copy { from: vec![from], to })?;
+        (to..).zip(values).for_each(|(unit, value)| self.model.push(unit, value));
+        Ok(())
+    }
+
+    fn power_cut(&mut self, later: u64) -> Result<(), TestCaseError> {
+        self.now += later;
+        self.busy.extend(self.ssd.traced(self.now));
+        self.ssd.power_cut(self.now);
+        self.model.power_cut(self.now);
+        for unit in 0..self.units {
+            let value = found(&self.ssd, unit);
+            let may = &self.model.versions[unit as usize];
+            let allowed =
+                if self.protected { value == self.model.now(unit) } else { may.contains(&value) };
+            prop_assert!(allowed, "unit {} holds {}, of {:?}", unit, value, may);
+            self.model.versions[unit as usize] = vec![value];
+            self.model.ever[unit as usize] = 1;
+        }
+        Ok(())
+    }
+
+    /// Everything is there, and no die did two things at once.
+    fn finish(mut self) -> Result<(), TestCaseError> {
+        for unit in 0..self.units {
+            prop_assert_eq!(found(&self.ssd, unit), self.model.now(unit), "unit {}", unit);
+        }
+        self.busy.extend(self.ssd.traced(u64::MAX));
+        self.busy.sort_by_key(|busy| (busy.line, busy.start, busy.end));
+        for pair in self.busy.windows(2) {
+            let apart = pair[0].line != pair[1].line || pair[0].end <= pair[1].start;
+            prop_assert!(apart, "a die does two things at once: {:?}", pair);
+        }
+        Ok(())
+    }
+}
+
+fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
+    let mut run = Run::new(drive)?;
+    for step in steps {
+        run.step(step)?;
+        run.ssd.audit().map_err(TestCaseError::fail)?;
+    }
+    run.finish()
 }
 
 /// The same streams each time. Others, and more of them:

@@ -24,8 +24,8 @@ pub fn timing(chunk: u32) -> Timing {
     }
 }
 
-/// Four dies on two channels, each of one plane of 16 blocks of 8 pages; pages, program units and stripe units
-/// are so many units.
+/// Four dies on two channels, each of one plane of 16 blocks of 8 pages; a program unit and a stripe
+/// unit are a page of so many units.
 pub fn geometry(unit: u32, page_units: u32) -> Geometry {
     let page = page_units * unit;
     Geometry {
