@@ -46,14 +46,16 @@ impl Refusing {
     }
 
     /// Writes, and waits until the disk has refused it.
-    fn write(&self) -> File {
-        let file = File::options().read(true).write(true).open(&self.path).unwrap();
+    fn write(&self, file: &File) {
         file.write_all_at(&WRITTEN, AT).unwrap();
-        while cache::dirty_pages(&file, AT..AT + 4096).unwrap() > 0 {
-            cache::start_writeback(&file, AT..AT + 4096).unwrap();
+        while cache::dirty_pages(file, AT..AT + 4096).unwrap() > 0 {
+            cache::start_writeback(file, AT..AT + 4096).unwrap();
             std::thread::sleep(Duration::from_millis(1));
         }
-        file
+    }
+
+    fn open(&self) -> File {
+        File::options().read(true).write(true).open(&self.path).unwrap()
     }
 
     fn apply(&self, options: &[&str], stop_at: &str) -> Running {
@@ -101,7 +103,7 @@ fn go_on(mut running: Running) -> Finished {
 #[test]
 fn loop_what_the_disk_refused_stays_and_somebody_is_told() {
     let disk = Refusing::new();
-    drop(disk.write());
+    disk.write(&disk.open());
     for time in 1..=3 {
         let ended = disk.apply(&[], "").wait();
         println!("{time}: {}", ended.stdout);
@@ -115,7 +117,8 @@ fn loop_what_the_disk_refused_stays_and_somebody_is_told() {
 #[test]
 fn loop_who_was_refused_is_told_after_moves_that_were_forced() {
     let disk = Refusing::new();
-    let owner = disk.write();
+    let owner = disk.open();
+    disk.write(&owner);
     for _ in 1..=3 {
         disk.is_told(&disk.apply(&["--force"], "").wait());
     }
@@ -134,16 +137,18 @@ fn loop_what_the_disk_refuses_meanwhile_stays_as_well() {
     for (options, point) in [(&[][..], "staged"), (&["--force"], "staged"), (&["--force"], "moved")]
     {
         let disk = Refusing::new();
+        // At the second point, who opened it then would wait.
+        let owner = Some(()).filter(|()| !options.is_empty()).map(|()| disk.open());
         let stopped = disk.apply(options, point).wait_until(is_stopped);
-        let owner = disk.write();
-        let owner = Some(owner).filter(|_| !options.is_empty());
+        match &owner {
+            Some(owner) => disk.write(owner),
+            None => disk.write(&disk.open()),
+        }
         let ended = go_on(stopped);
         println!("{options:?} {point}: {}", ended.stdout);
         disk.is_told(&ended);
-        let owner = owner.unwrap_or_else(|| File::open(&disk.path).unwrap());
-        assert_eq!(sync(&owner), Some(EIO), "{options:?} {point}");
-        let owner = Some(owner).filter(|_| !options.is_empty());
         disk.is_told(&disk.apply(options, "").wait());
-        drop(owner);
+        let owner = owner.unwrap_or_else(|| disk.open());
+        assert_eq!(sync(&owner), Some(EIO), "{options:?} {point}");
     }
 }

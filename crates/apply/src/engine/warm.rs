@@ -58,8 +58,12 @@ pub(super) fn drop_cached(file: &OpenFile, ranges: impl IntoIterator<Item = Byte
     ranges.into_iter().for_each(|range| drop_until(file, range, until));
 }
 
-/// Drops what the device has as well: somebody may have written to it since, and been refused.
+/// Drops what the device has as well: somebody may have written to it since, and been refused. What is
+/// dirty is in use, and would have to be waited for.
 fn drop_until(file: &OpenFile, range: ByteRange, until: Instant) {
+    if cache::dirty_pages(&file.fd, range.start..range.end).is_ok_and(|pages| pages > 0) {
+        return;
+    }
     let _ = Compare::default().drop(&file.fd, range.start..range.end, || Instant::now() < until);
 }
 
