@@ -26,12 +26,14 @@
 //! | [`cache`] | writing back and dropping page cache |
 //! | [`mapping`] | reading and storing to a file through a shared mapping, for tests (`mmap(2)`) |
 //! | [`memory`] | how much memory can still be had (`getrlimit(2)`, cgroups) |
+//! | [`priority`] | the I/O class of a thread while others wait for it (`ioprio_set(2)`) |
 //! | [`process`] | this process's own I/O account, priority and pressure |
 //! | [`users`] | user names (`getpwnam_r`) |
 //! | [`output`] | files written whole or not at all, through nobody's links |
 //! | [`input`] | regular files to read, waiting for nobody |
 //! | [`directory`] | a directory to put something into, through nobody else's links |
 //! | [`kind`] | what a file is, in words |
+//! | [`same`] | whether page cache and device have the same bytes (`O_DIRECT`) |
 //! | [`session`] | which boot, which mounting, which disk (`statx(2)`, sysfs) |
 //! | [`signals`] | putting signals off (`sigaction(2)`) |
 //! | [`shutdown`] | cutting the power of a file system, for tests |
@@ -57,8 +59,10 @@ pub mod memory;
 pub mod mounts;
 pub mod move_ext;
 pub mod output;
+pub mod priority;
 pub mod process;
 pub mod root;
+pub mod same;
 pub mod session;
 pub mod shutdown;
 pub mod signals;
