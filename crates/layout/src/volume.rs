@@ -217,6 +217,9 @@ pub trait Movable {
     fn relocate(&mut self, index: usize, part: ByteRange) -> Relocated;
     /// Called before a pause: whoever an engine keeps out for the sake
     /// of what it has relocated is let in, once that is durable.
+    ///
+    /// # Errors
+    /// They are kept out, or what was relocated is not known to be durable.
     fn let_others_in(&mut self) -> Result<(), Skip>;
     /// Makes what was relocated durable and frees the space that it left, or that was not used.
     fn settle(&mut self) -> Result<(), Skip>;

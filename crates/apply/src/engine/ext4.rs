@@ -428,7 +428,7 @@ impl Mover for Exchange {
     fn let_others_in(&mut self, file: &OpenFile) -> Result<(), Skip> {
         self.write_all_out(file);
         // While copies cannot be written, everybody is kept out until all is back: see `settle`.
-        if self.unwritable.is_some() { Ok(()) } else { self.hold.commit(file) }
+        self.unwritable.clone().map_or_else(|| self.hold.commit(file), Err)
     }
 
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
