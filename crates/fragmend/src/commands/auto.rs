@@ -79,9 +79,13 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         None => fragmend_trace::read(&output, &Filter::default()),
     };
     options.duration = Some(args.duration);
-    ui.note(format!("watching for {}", humantime::format_duration(args.duration)));
     let bar = ui.progress(Some(args.duration.as_secs()), "{wide_bar} {eta} left, {msg}");
+    let mut begun = false;
     let seen = record(&options, stop, &mut |p| {
+        if !std::mem::replace(&mut begun, true) {
+            let long = humantime::format_duration(args.duration);
+            bar.suspend(|| ui.announce(format!("watching for {long}")));
+        }
         bar.set_position(p.elapsed.as_secs());
         bar.set_message(format!("{} accesses", human(p.events as f64, Unit::Count)));
     });
