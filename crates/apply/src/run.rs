@@ -281,6 +281,10 @@ impl Run<'_> {
                             problems[index] =
                                 self.prepare(file, planned, ranges[index], index).err();
                         }
+                        if self.stopped() {
+                            self.summary.ranges_left += group.len() as u64;
+                            continue;
+                        }
                         let fine = |index: &usize| problems[*index].is_none() && better(*index);
                         let fine: Vec<usize> = group.iter().copied().filter(fine).collect();
                         file.announce(&fine);
@@ -326,9 +330,18 @@ impl Run<'_> {
     /// Writes out what others have left dirty, step by step until `stop`: staging waits for all of it
     /// at once, on a slow disk for long. Errors are met again there.
     fn write_back(&self, file: &dyn Movable, range: ByteRange) {
-        if range.is_empty() || self.stopped() || !file.is_dirty(range) {
+        if range.is_empty() || self.stopped() {
             return;
         }
+        let range = match file.is_dirty(range) {
+            Some(false) => return,
+            Some(true) => range,
+            // Where nobody tells (before Linux 6.5), no time goes into holes.
+            None => match file.next_data(range.start).filter(|at| *at < range.end) {
+                Some(at) => ByteRange { start: at.max(range.start), ..range },
+                None => return,
+            },
+        };
         if range.len() <= WRITE_BACK_STEP {
             return file.write_back(range);
         }
@@ -423,7 +436,7 @@ impl Run<'_> {
                 false => pacer.part(at, step_bytes.max(least), least).intersect(range),
             };
             let step = Instant::now();
-            let done = file.relocate(index, part);
+            let done = file.relocate_until(index, part, stop);
             let held = done.held.as_secs_f64();
             receipt.longest_step_seconds = receipt.longest_step_seconds.max(held);
             note_primitive(&mut receipt, &mut moved_by, &done);
@@ -431,6 +444,13 @@ impl Run<'_> {
             note = note.or(done.note);
             at += done.moved + done.passed;
             problem = done.skip;
+            if matches!(moves, Moves::Groups { .. })
+                && problem.is_none()
+                && at < range.end
+                && stop.load(Ordering::Relaxed)
+            {
+                receipt.outcome = Outcome::Interrupted;
+            }
             if whole {
                 // What it leaves behind lies well enough.
                 break;
