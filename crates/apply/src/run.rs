@@ -1,16 +1,18 @@
 //! The plan, file by file, batch by batch, step by step. Knows nothing of file systems: that is
 //! the engine's part, behind [`Volume`].
 
+mod group;
 mod tell;
 
 use crate::begin::{lock, volumes};
 use crate::engine::{Choice, Refused};
 use crate::look::{Ready, look};
 use crate::pace::{self, Pacer, Rate};
-use crate::receipt::{Event, Outcome, Receipt, Start, Summary};
+use crate::receipt::{Event, Listener, Outcome, Receipt, Start, Summary};
 use fragmend_layout::{ByteRange, Movable, Moves, PathText, Skip, SkipReason, Volume};
 use fragmend_plan::{PlanSource, PlannedFile};
 use fragmend_sys::process;
+use group::groups;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,7 +96,8 @@ pub enum ApplyError {
     Mounts(std::io::Error),
 }
 
-/// Applies `plan`, telling `tell` everything as it happens, until the end or until `stop`.
+/// Applies `plan`, telling `tell` everything as it happens, until the end or until `stop`. Who listens
+/// slowly holds it up, but only where nobody is kept out of a file.
 ///
 /// # Errors
 /// [`ApplyError`] before anything was touched. What goes wrong later is in the receipts.
@@ -102,12 +105,12 @@ pub fn apply(
     plan: &dyn PlanSource,
     options: &Options,
     stop: &AtomicBool,
-    mut tell: impl FnMut(Event),
+    mut tell: impl Listener,
 ) -> Result<Summary, ApplyError> {
     let totals = plan.totals();
     let volumes = volumes(plan, &totals, options)?;
-    let _locks = if options.dry_run { Vec::new() } else { lock(volumes.values())? };
-    tell(Event::Start(Start {
+    let locks = if options.dry_run { Vec::new() } else { lock(volumes.values())? };
+    tell.tell(Event::Start(Start {
         schema_version: SCHEMA_VERSION,
         bytes_to_move: totals.bytes,
         ranges: totals.ranges,
@@ -126,6 +129,7 @@ pub fn apply(
         root: PathBuf::new(),
         path: Path::new("").into(),
         unsettled: Vec::new(),
+        undurable: None,
         summary: Summary {
             schema_version: SCHEMA_VERSION,
             dry_run: options.dry_run,
@@ -137,6 +141,8 @@ pub fn apply(
         done += file.ranges.len() as u64;
         if let Some(volume) = volumes.get(&file.file.device) {
             run.file(&**volume, file);
+            // Nothing of it is open any more.
+            run.tell.catch_up(None);
         }
     });
     if let Err(error) = read {
@@ -153,14 +159,17 @@ pub fn apply(
     let now = process::io_account().unwrap_or_default();
     summary.written_bytes = now.write_bytes - account.write_bytes;
     summary.read_bytes = now.read_bytes - account.read_bytes;
-    tell(Event::Summary(summary.clone()));
+    // Others may begin, however long it takes to tell.
+    drop(locks);
+    tell.tell(Event::Summary(summary.clone()));
+    tell.catch_up(None);
     Ok(summary)
 }
 
 struct Run<'a> {
     options: &'a Options,
     stop: &'a AtomicBool,
-    tell: &'a mut dyn FnMut(Event),
+    tell: &'a mut dyn Listener,
     pacers: HashMap<u64, Pacer>,
     /// Where the file system of the file in hand is mounted.
     root: PathBuf,
@@ -170,6 +179,8 @@ struct Run<'a> {
     block: u64,
     /// Receipts of the batch in hand: until it is settled, all may have to go back.
     unsettled: Vec<Receipt>,
+    /// Why something of it is not known to be durable.
+    undurable: Option<Skip>,
     summary: Summary,
 }
 
@@ -193,7 +204,7 @@ impl Run<'_> {
         let mut file = match opened {
             Ok(file) => file,
             Err(skip) => {
-                planned.ranges.iter().for_each(|r| self.skip(r, None, &skip));
+                planned.ranges.iter().for_each(|r| self.skip(r, None, &skip, None));
                 return;
             }
         };
@@ -213,7 +224,7 @@ impl Run<'_> {
                         bytes += range.length;
                         batch.push(ready);
                     }
-                    Err((pieces, skip)) => self.skip(range, pieces, &skip),
+                    Err((pieces, skip)) => self.skip(range, pieces, &skip, Some(&mut *file)),
                 }
             }
             self.batch(volume, &mut *file, planned, &batch);
@@ -230,7 +241,9 @@ impl Run<'_> {
     ) {
         if batch.iter().all(|ready| ready.pieces <= 1) {
             let skip = Skip::new(SkipReason::AlreadyContiguous, "");
-            batch.iter().for_each(|r| self.skip(r.planned, Some(r.pieces), &skip));
+            let mut left =
+                |r: &Ready| self.skip(r.planned, Some(r.pieces), &skip, Some(&mut *file));
+            batch.iter().for_each(&mut left);
             return;
         }
         if !self.options.dry_run {
@@ -268,6 +281,10 @@ impl Run<'_> {
                             problems[index] =
                                 self.prepare(file, planned, ranges[index], index).err();
                         }
+                        if self.stopped() {
+                            self.summary.ranges_left += group.len() as u64;
+                            continue;
+                        }
                         let fine = |index: &usize| problems[*index].is_none() && better(*index);
                         let fine: Vec<usize> = group.iter().copied().filter(fine).collect();
                         file.announce(&fine);
@@ -280,6 +297,8 @@ impl Run<'_> {
                 let settled = file.settle();
                 let held = file.kept_out().as_secs_f64();
                 self.summary.longest_step_seconds = self.summary.longest_step_seconds.max(held);
+                let undurable = self.undurable.take().map_or(Ok(()), Err);
+                let settled = settled.and(undurable);
                 let told = std::mem::take(&mut self.unsettled);
                 if let Err(skip) = settled {
                     told.iter().for_each(|receipt| self.unsettle(file, receipt, &skip));
@@ -294,7 +313,9 @@ impl Run<'_> {
                 self.batch(volume, file, planned, second);
             }
             Err(skip) => {
-                batch.iter().for_each(|r| self.skip(r.planned, Some(r.pieces), &skip));
+                let mut left =
+                    |r: &Ready| self.skip(r.planned, Some(r.pieces), &skip, Some(&mut *file));
+                batch.iter().for_each(&mut left);
             }
         }
     }
@@ -311,9 +332,18 @@ impl Run<'_> {
     /// Writes out what others have left dirty, step by step until `stop`: staging waits for all of it
     /// at once, on a slow disk for long. Errors are met again there.
     fn write_back(&self, file: &dyn Movable, range: ByteRange) {
-        if range.is_empty() || self.stopped() || !file.is_dirty(range) {
+        if range.is_empty() || self.stopped() {
             return;
         }
+        let range = match file.is_dirty(range) {
+            Some(false) => return,
+            Some(true) => range,
+            // Where nobody tells (before Linux 6.5), no time goes into holes.
+            None => match file.next_data(range.start).filter(|at| *at < range.end) {
+                Some(at) => ByteRange { start: at.max(range.start), ..range },
+                None => return,
+            },
+        };
         if range.len() <= WRITE_BACK_STEP {
             return file.write_back(range);
         }
@@ -379,7 +409,7 @@ impl Run<'_> {
         if staged >= ready.pieces && file.moves() != Moves::File {
             let detail = format!("{} pieces now, {staged} at best", ready.pieces);
             let skip = Skip::new(SkipReason::NoBetterPlace, detail);
-            return self.skip(ready.planned, Some(ready.pieces), &skip);
+            return self.skip(ready.planned, Some(ready.pieces), &skip, Some(file));
         }
         let started = Instant::now();
         let range = ready.planned.range();
@@ -395,7 +425,7 @@ impl Run<'_> {
         let (step_bytes, block, stop) = (self.options.step_bytes, self.block, self.stop);
         let pacer = self.pacer(planned);
         let least = shortest.max(block);
-        let (mut moved_by, mut note) = (Vec::new(), None);
+        let (mut moved_by, mut note, mut undurable) = (Vec::new(), None, None);
         let mut at = range.start;
         while at < range.end && problem.is_none() {
             // Of a group, it may have moved already.
@@ -408,7 +438,7 @@ impl Run<'_> {
                 false => pacer.part(at, step_bytes.max(least), least).intersect(range),
             };
             let step = Instant::now();
-            let done = file.relocate(index, part);
+            let done = file.relocate_until(index, part, stop);
             let held = done.held.as_secs_f64();
             receipt.longest_step_seconds = receipt.longest_step_seconds.max(held);
             note_primitive(&mut receipt, &mut moved_by, &done);
@@ -416,6 +446,13 @@ impl Run<'_> {
             note = note.or(done.note);
             at += done.moved + done.passed;
             problem = done.skip;
+            if matches!(moves, Moves::Groups { .. })
+                && problem.is_none()
+                && at < range.end
+                && stop.load(Ordering::Relaxed)
+            {
+                receipt.outcome = Outcome::Interrupted;
+            }
             if whole {
                 // What it leaves behind lies well enough.
                 break;
@@ -425,8 +462,10 @@ impl Run<'_> {
                 let bytes = if moves.prepared_apart() { 0 } else { done.moved };
                 let due = pacer.due(bytes, step.elapsed());
                 problem = pause(pacer, due, stop, file).err();
+                undurable = problem.clone();
             }
         }
+        self.undurable = self.undurable.take().or(undurable);
         let pieces = |file: &mut dyn Movable| file.layout(range).map(|l| l.pieces(range)).ok();
         if returns && pieces(file).is_some_and(|after| after > ready.pieces) {
             // Never make it worse: what did move moves back.
@@ -442,7 +481,11 @@ impl Run<'_> {
                 }
             }
         }
-        receipt.extents_after = pieces(file);
+        let looked = file.layout(range).map(|l| l.pieces(range));
+        receipt.extents_after = looked.as_ref().ok().copied();
+        if problem.is_none() || receipt.moved_bytes > 0 {
+            problem = looked.err().or(problem);
+        }
         // A range that moves as a whole and could not be put back is no hole for the better, nor is one
         // that is stored in another way now.
         let spoiled = |skip: &Skip| whole || skip.reason == SkipReason::LayoutChanged;
@@ -488,7 +531,7 @@ impl Run<'_> {
         }
         receipt.seconds = started.elapsed().as_secs_f64();
         self.unsettled.push(receipt.clone());
-        self.receive(receipt);
+        self.receive(receipt, Some(file));
     }
 }
 
@@ -514,38 +557,4 @@ fn pause(
 
 fn is_about_space(skip: &Skip) -> bool {
     matches!(skip.reason, SkipReason::NoSpace | SkipReason::Quota | SkipReason::FreeSpaceFloor)
-}
-
-/// The staged ranges in groups of at most so many bytes, or of one range. What is left alone is in
-/// a group of its own.
-fn groups(most: u64, ranges: &[ByteRange], better: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    let (mut bytes, mut open) = (0, false);
-    for (index, range) in ranges.iter().enumerate() {
-        bytes += range.len();
-        match groups.last_mut().filter(|_| open && bytes <= most && better(index)) {
-            Some(group) => group.push(index),
-            None => {
-                groups.push(vec![index]);
-                (bytes, open) = (range.len(), better(index));
-            }
-        }
-    }
-    groups
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn groups_are_full_and_leave_out_what_stays() {
-        let ranges: Vec<ByteRange> =
-            [4, 4, 4, 9, 1, 1].into_iter().map(|len| ByteRange::at(0, len)).collect();
-        let groups = |most, stays: usize| groups(most, &ranges, |index| index != stays);
-        assert_eq!(groups(0, 9), [vec![0], vec![1], vec![2], vec![3], vec![4], vec![5]]);
-        assert_eq!(groups(8, 9), [vec![0, 1], vec![2], vec![3], vec![4, 5]]);
-        assert_eq!(groups(100, 9), [vec![0, 1, 2, 3, 4, 5]]);
-        assert_eq!(groups(100, 2), [vec![0, 1], vec![2], vec![3, 4, 5]]);
-    }
 }

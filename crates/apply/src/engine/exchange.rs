@@ -405,7 +405,10 @@ impl Mover for Exchange {
     fn let_others_in(&mut self, file: &OpenFile) -> Result<(), Skip> {
         self.confirm(file);
         // While copies cannot be written, everybody is kept out until they are back.
-        if self.in_flight.0.is_empty() { self.hold.commit(file) } else { Ok(()) }
+        match &self.unwritable {
+            Some(skip) if !self.in_flight.0.is_empty() => Err(skip.clone()),
+            _ => self.hold.commit(file),
+        }
     }
 
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {

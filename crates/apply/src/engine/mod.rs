@@ -31,6 +31,7 @@ use mounted::{Mounted, OpenFile};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// One way to move data on one kind of file system.
@@ -68,6 +69,15 @@ trait Mover {
     }
     fn announce(&mut self, _indices: &[usize]) {}
     fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated;
+    fn relocate_until(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        part: ByteRange,
+        _stop: &AtomicBool,
+    ) -> Relocated {
+        self.relocate(file, index, part)
+    }
     fn let_others_in(&mut self, _: &OpenFile) -> Result<(), Skip> {
         Ok(())
     }

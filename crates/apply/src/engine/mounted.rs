@@ -12,12 +12,13 @@ use fragmend_sys::lease::is_leased;
 use fragmend_sys::mounts::Mount;
 use fragmend_sys::root::Root;
 use fragmend_sys::{cache, handle, inode, same, signals};
-use rustix::fs::{FileType, OFlags, Stat};
+use rustix::fs::{FileType, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// How long dirty pages of a step are waited for, before staging waits for them all.
@@ -280,8 +281,17 @@ impl Movable for Open<'_> {
         self.file.unshare = allowed;
     }
 
-    fn is_dirty(&self, range: ByteRange) -> bool {
-        cache::dirty_pages(&self.file.fd, range.start..range.end).is_ok_and(|pages| pages > 0)
+    fn is_dirty(&self, range: ByteRange) -> Option<bool> {
+        cache::dirty_pages(&self.file.fd, range.start..range.end).ok().map(|pages| pages > 0)
+    }
+
+    fn next_data(&self, at: u64) -> Option<u64> {
+        match rustix::fs::seek(&self.file.fd, SeekFrom::Data(at)) {
+            Ok(found) => Some(found),
+            Err(Errno::NXIO) => None,
+            // It cannot tell: no hole, as far as anybody knows.
+            Err(_) => Some(at),
+        }
     }
 
     fn write_back(&self, range: ByteRange) {
@@ -304,6 +314,10 @@ impl Movable for Open<'_> {
 
     fn relocate(&mut self, index: usize, part: ByteRange) -> Relocated {
         self.mover.relocate(&self.file, index, part)
+    }
+
+    fn relocate_until(&mut self, index: usize, part: ByteRange, stop: &AtomicBool) -> Relocated {
+        self.mover.relocate_until(&self.file, index, part, stop)
     }
 
     fn let_others_in(&mut self) -> Result<(), Skip> {
