@@ -1,5 +1,6 @@
 //! Page cache control on a range of one file.
 
+use crate::same::{Compare, Same};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
@@ -19,7 +20,9 @@ pub fn write_and_wait(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     sync_range(file, range, all)
 }
 
-/// Asks the kernel to drop the clean pages of `range` (bytes): `POSIX_FADV_DONTNEED`.
+/// Asks the kernel to drop the clean pages of `range` (bytes): `POSIX_FADV_DONTNEED`. Pages that the device
+/// refused are clean, too, and the only place of what was written: for files of others, see
+/// [`Compare::drop`].
 pub fn drop_clean(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     let len = std::num::NonZeroU64::new(range.end.saturating_sub(range.start));
     Ok(rustix::fs::fadvise(file, range.start, len, rustix::fs::Advice::DontNeed)?)
@@ -73,12 +76,17 @@ pub fn part(file: impl AsFd, at: u64) -> io::Result<()> {
     if apart()? || begins_folio(&file, at) == Some(true) {
         return Ok(());
     }
-    write_and_wait(&file, around(1))?;
+    let mut compare = Compare::default();
     // A folio goes as a whole or not at all, and as little as can be with it.
     for pages in [1, 16, 64, largest_folio() / page] {
         let Range { start, end } = around(pages);
         let whole = pages * page;
-        drop_clean(&file, start / whole * whole..end.next_multiple_of(whole))?;
+        let wide = start / whole * whole..end.next_multiple_of(whole);
+        // What the device refused is nowhere else, and stays.
+        if let Same::Unknown = compare.drop(&file, wide.clone(), || true)? {
+            write_and_wait(&file, wide.clone())?;
+            drop_clean(&file, wide)?;
+        }
         if apart()? {
             return Ok(());
         }
@@ -182,8 +190,35 @@ fn pages_there(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     cached_pages(&file, range.clone()).or_else(|_| mapped_pages(&file, range))
 }
 
+/// Which parts of `range` (bytes, outwards to whole pages) are in the page cache now.
+///
+/// # Errors
+/// What `mmap(2)` says.
+pub fn resident(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+    let page = rustix::param::page_size() as u64;
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    // An old kernel that cannot count looks at each.
+    if range.is_empty() || cached_pages(&file, range.clone()).is_ok_and(|pages| pages == 0) {
+        return Ok(runs);
+    }
+    let start = range.start / page * page;
+    for (index, _) in mapped(file, range)?.iter().enumerate().filter(|(_, there)| *there & 1 != 0) {
+        let at = start + index as u64 * page;
+        match runs.last_mut() {
+            Some(last) if last.end == at => last.end += page,
+            _ => runs.push(at..at + page),
+        }
+    }
+    Ok(runs)
+}
+
 /// What [`cached_pages`] says, by `mincore(2)`, which every kernel has.
 fn mapped_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
+    mapped(file, range).map(|there| there.iter().filter(|page| *page & 1 != 0).count() as u64)
+}
+
+/// What `mincore(2)` says of each page.
+fn mapped(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<u8>> {
     let page = rustix::param::page_size() as u64;
     let start = range.start / page * page;
     let len = range.end.next_multiple_of(page) - start;
@@ -200,10 +235,7 @@ fn mapped_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     let error = io::Error::last_os_error();
     // SAFETY: exactly what was mapped, and nobody has a reference into it.
     unsafe { libc::munmap(mapped, len) };
-    match rc {
-        0 => Ok(there.iter().filter(|page| *page & 1 != 0).count() as u64),
-        _ => Err(error),
-    }
+    if rc == 0 { Ok(there) } else { Err(error) }
 }
 
 #[cfg(test)]
