@@ -26,6 +26,7 @@
 //! | [`cache`] | writing back and dropping page cache |
 //! | [`mapping`] | reading and storing to a file through a shared mapping, for tests (`mmap(2)`) |
 //! | [`memory`] | how much memory can still be had (`getrlimit(2)`, cgroups) |
+//! | [`priority`] | the I/O class of a thread while others wait for it (`ioprio_set(2)`) |
 //! | [`process`] | this process's own I/O account, priority and pressure |
 //! | [`users`] | user names (`getpwnam_r`) |
 //! | [`output`] | files written whole or not at all, through nobody's links |
@@ -57,6 +58,7 @@ pub mod memory;
 pub mod mounts;
 pub mod move_ext;
 pub mod output;
+pub mod priority;
 pub mod process;
 pub mod root;
 pub mod session;
