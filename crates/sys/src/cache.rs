@@ -1,13 +1,14 @@
 //! Page cache control on a range of one file. An empty range is nothing to do: to the kernel a length of 0
 //! means all the rest of the file.
 
+use crate::same::{Compare, Same};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes that [`mapped_pages`] looks at in one go, and up to which it looks at holes as well.
 const WINDOW: u64 = 16 << 20;
@@ -26,33 +27,9 @@ pub fn write_and_wait(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     sync_range(file, range, all)
 }
 
-/// Writes the dirty pages of `range` (bytes) and waits for them, but no longer than that; whether all of it is
-/// clean. Others may dirty it again at once. Before Linux 6.5, which does not tell, it waits for all.
-///
-/// # Errors
-/// That some of the file could not be written, which the kernel tells once for each open file.
-pub fn write_within(file: impl AsFd, range: Range<u64>, most: Duration) -> io::Result<bool> {
-    if range.is_empty() {
-        return Ok(true);
-    }
-    let until = Instant::now() + most;
-    let mut wait = Duration::from_millis(1);
-    start_writeback(&file, range.clone())?;
-    loop {
-        match dirty_pages(&file, range.clone()) {
-            Ok(1..) if Instant::now() >= until => return Ok(false),
-            Ok(1..) => std::thread::sleep(wait),
-            Ok(0) => {
-                sync_range(&file, range, libc::SYNC_FILE_RANGE_WAIT_BEFORE)?;
-                return Ok(true);
-            }
-            Err(_) => return write_and_wait(&file, range).map(|()| true),
-        }
-        wait = (wait * 2).min(Duration::from_millis(8));
-    }
-}
-
-/// Asks the kernel to drop the clean pages of `range` (bytes): `POSIX_FADV_DONTNEED`.
+/// Asks the kernel to drop the clean pages of `range` (bytes): `POSIX_FADV_DONTNEED`. Pages that the device
+/// refused are clean, too, and the only place of what was written: for files of others, see
+/// [`Compare::drop`].
 pub fn drop_clean(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     match std::num::NonZeroU64::new(range.end.saturating_sub(range.start)) {
         None => Ok(()),
@@ -111,12 +88,17 @@ pub fn part(file: impl AsFd, at: u64) -> io::Result<()> {
     if apart()? || begins_folio(&file, at) == Some(true) {
         return Ok(());
     }
-    write_and_wait(&file, around(1))?;
+    let mut compare = Compare::default();
     // A folio goes as a whole or not at all, and as little as can be with it.
     for pages in [1, 16, 64, largest_folio() / page] {
         let Range { start, end } = around(pages);
         let whole = pages * page;
-        drop_clean(&file, start / whole * whole..end.next_multiple_of(whole))?;
+        let wide = start / whole * whole..end.next_multiple_of(whole);
+        // What the device refused is nowhere else, and stays.
+        if let Same::Unknown = compare.drop(&file, wide.clone(), || true)? {
+            write_and_wait(&file, wide.clone())?;
+            drop_clean(&file, wide)?;
+        }
         if apart()? {
             return Ok(());
         }
@@ -226,6 +208,30 @@ fn pages_there(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     cached_pages(&file, range.clone()).or_else(|_| mapped_pages(&file, range))
 }
 
+/// Which parts of `range` (bytes, outwards to whole pages) are in the page cache now.
+///
+/// # Errors
+/// What `mmap(2)` says.
+pub fn resident(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+    let page = rustix::param::page_size() as u64;
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    // An old kernel that cannot count looks at each.
+    if range.is_empty() || cached_pages(&file, range.clone()).is_ok_and(|pages| pages == 0) {
+        return Ok(runs);
+    }
+    let start = range.start / page * page;
+    let whole = start..range.end.next_multiple_of(page);
+    for (index, _) in mincore(file, whole)?.iter().enumerate().filter(|(_, there)| *there & 1 != 0)
+    {
+        let at = start + index as u64 * page;
+        match runs.last_mut() {
+            Some(last) if last.end == at => last.end += page,
+            _ => runs.push(at..at + page),
+        }
+    }
+    Ok(runs)
+}
+
 /// What [`cached_pages`] says, by `mincore(2)`, which every kernel has: of a long range what holds data, for
 /// a file may be of any size. Its page tables are made and gone, window by window.
 fn mapped_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
@@ -245,15 +251,16 @@ fn mapped_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
         }
         let window = at..end.min(at.saturating_add(WINDOW));
         if !window.is_empty() {
-            pages += mincore(&file, window.clone())?;
+            let there = mincore(&file, window.clone())?;
+            pages += there.iter().filter(|page| *page & 1 != 0).count() as u64;
         }
         at = window.end.max(at);
     }
     Ok(pages)
 }
 
-/// Pages of a range on page boundaries that are in the page cache.
-fn mincore(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
+/// What `mincore(2)` says of each page of a range on page boundaries.
+fn mincore(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<u8>> {
     let len = (range.end - range.start) as usize;
     let mut there = vec![0u8; len / rustix::param::page_size()];
     let none = std::ptr::null_mut();
@@ -268,15 +275,13 @@ fn mincore(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     let error = io::Error::last_os_error();
     // SAFETY: exactly what was mapped, and nobody has a reference into it.
     unsafe { libc::munmap(mapped, len) };
-    match rc {
-        0 => Ok(there.iter().filter(|page| *page & 1 != 0).count() as u64),
-        _ => Err(error),
-    }
+    if rc == 0 { Ok(there) } else { Err(error) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn pages_are_there_until_they_are_dropped() {
@@ -326,7 +331,6 @@ mod tests {
             assert_eq!(cachestat(&file, range.clone()).unwrap(), [0; 5]);
             start_writeback(&file, range.clone()).unwrap();
             write_and_wait(&file, range.clone()).unwrap();
-            assert!(write_within(&file, range.clone(), Duration::ZERO).unwrap());
             drop_clean(&file, range.clone()).unwrap();
             forget(&file, range).unwrap();
         }

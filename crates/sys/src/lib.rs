@@ -33,6 +33,7 @@
 //! | [`input`] | regular files to read, waiting for nobody |
 //! | [`directory`] | a directory to put something into, through nobody else's links |
 //! | [`kind`] | what a file is, in words |
+//! | [`same`] | whether page cache and device have the same bytes (`O_DIRECT`) |
 //! | [`session`] | which boot, which mounting, which disk (`statx(2)`, sysfs) |
 //! | [`signals`] | putting signals off (`sigaction(2)`) |
 //! | [`shutdown`] | cutting the power of a file system, for tests |
@@ -61,6 +62,7 @@ pub mod output;
 pub mod priority;
 pub mod process;
 pub mod root;
+pub mod same;
 pub mod session;
 pub mod shutdown;
 pub mod signals;

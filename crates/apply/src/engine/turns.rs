@@ -7,6 +7,8 @@ use fragmend_scan::fiemap;
 use fragmend_sys::cache;
 use fragmend_sys::dedupe::Shared;
 use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::same::write_quietly;
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -75,9 +77,9 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// Writes out what is dirty of a part, with nobody locked out, and waits for that, not long.
 ///
 /// # Errors
-/// Busy where it is dirty still, or again; and what could not be written.
+/// Busy where it is dirty still, or again.
 pub(super) fn clean(file: impl AsFd, part: ByteRange) -> Result<(), Skip> {
-    match cache::write_within(file, part.start..part.end, PATIENCE).map_err(skip_of)? {
+    match write_within(file, part, PATIENCE).map_err(skip_of)? {
         true => Ok(()),
         false => Err(Skip::new(SkipReason::Busy, "others write to it")),
     }
@@ -92,12 +94,23 @@ pub(super) fn cut_off() -> Skip {
 /// it takes long, the rest is left to itself.
 ///
 /// # Errors
-/// What could not be written.
+/// What the system says.
 pub(super) fn give_places(file: &OpenFile, ranges: &[ByteRange]) -> io::Result<()> {
     let until = Instant::now() + PATIENCE;
     ranges.iter().try_for_each(|r| cache::start_writeback(&file.fd, r.start..r.end))?;
     ranges.iter().try_for_each(|range| {
         let left = until.saturating_duration_since(Instant::now());
-        cache::write_within(&file.fd, range.start..range.end, left).map(drop)
+        write_within(&file.fd, *range, left).map(drop)
     })
+}
+
+/// Writes out what is dirty of a part, and waits so long at most; whether all is written. Kernels before 6.5 do
+/// not tell, and there it waits for all. What the device refuses is nobody's but the writer's to hear.
+fn write_within(file: impl AsFd, part: ByteRange, most: Duration) -> io::Result<bool> {
+    match write_quietly(&file, part.start..part.end, most) {
+        Err(e) if e.raw_os_error() == Some(Errno::NOSYS.raw_os_error()) => {
+            cache::write_and_wait(file, part.start..part.end).map(|()| true)
+        }
+        done => done,
+    }
 }

@@ -1,0 +1,336 @@
+//! Whether the page cache and the device have the same bytes of a file, and dropping only what they do.
+//!
+//! Where a device refuses a write-back (`EIO`, a thin disk without space), the kernel marks the pages clean
+//! all the same: what was written is in the page cache and nowhere else, and `POSIX_FADV_DONTNEED`
+//! throws it away. The kernel tells of that once to each descriptor that was open, once to the next
+//! one that is opened, and once to whoever waits for the file in another way; who comes later hears nothing. So the
+//! device is asked for the bytes themselves (`O_DIRECT`), however often somebody has asked before.
+//!
+//! Nothing here takes an error away from a descriptor, of whoever has it or will have it (`errseq_t`
+//! in lib/errseq.c): neither `fsync(2)` nor the waiting flags of `sync_file_range(2)` are used.
+
+use crate::cache;
+use crate::fiemap::{Fiemap, flags};
+use crate::priority::Prompt;
+use rustix::fs::{AtFlags, OFlags, StatxFlags};
+use rustix::io::Errno;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+/// Bytes of the first direct read, and how few and how many they become: such a read holds a lock of the
+/// file, which its writers wait for.
+const FIRST: u64 = 64 << 10;
+const FEWEST: u64 = 16 << 10;
+const MOST: u64 = 256 << 10;
+/// A read that takes longer is followed by a shorter one, a quicker one by a longer.
+const LONG: Duration = Duration::from_millis(15);
+const QUICK: Duration = Duration::from_millis(2);
+/// No device has smaller blocks.
+const SECTOR: usize = 512;
+/// How often what differs is looked at, and how long between two looks.
+const LOOKS: u32 = 4;
+const BETWEEN: Duration = Duration::from_millis(1);
+
+/// What came of a comparison.
+#[derive(Debug)]
+pub enum Same {
+    /// The device has whatever the page cache had of the range; all of it was written out before.
+    Yes,
+    /// So it is, but the kernel told meanwhile that the device has refused something that was written to
+    /// the file: there or elsewhere, now or since somebody last asked.
+    ButRefused(io::Error),
+    /// From about this offset (bytes) on the page cache has other bytes than the device: what was written
+    /// there was refused, and is nowhere else. With the kernel's words, if it told.
+    No(u64, Option<io::Error>),
+    /// Somebody is writing to it.
+    Changing,
+    /// The device cannot be asked: the file system has no direct reads of this file, or of what it stores
+    /// in another form (compressed, encrypted, inline, not allocated yet).
+    Unknown,
+    /// The caller did not want to go on.
+    Stopped,
+}
+
+/// Compares, with room for what it reads; one for many files.
+pub struct Compare {
+    unit: u64,
+    cached: Vec<u8>,
+    direct: Vec<u8>,
+    map: Fiemap,
+}
+
+impl Default for Compare {
+    fn default() -> Self {
+        Self { unit: FIRST, cached: Vec::new(), direct: Vec::new(), map: Fiemap::default() }
+    }
+}
+
+impl Compare {
+    /// Writes out what is dirty of `range` (bytes) of `file`, waits for it, and compares what the page
+    /// cache has of it with the device. Between two reads of at most 256 KiB `go_on` is asked whether
+    /// to. `file` may be leased: it is not opened again, `O_DIRECT` is set on its open file description
+    /// for the moment of each read, so nobody else may use that meanwhile.
+    ///
+    /// # Errors
+    /// What cannot be read from the device; then the page cache may have the only copy.
+    pub fn range(
+        &mut self,
+        file: impl AsFd,
+        range: Range<u64>,
+        mut go_on: impl FnMut() -> bool,
+    ) -> io::Result<Same> {
+        let file = file.as_fd();
+        let page = rustix::param::page_size() as u64;
+        let end = range.end.min(size(file)?).next_multiple_of(page);
+        let mut at = range.start / page * page;
+        let mut refused = None;
+        while at < end {
+            let piece = at..end.min(at + self.unit);
+            for run in cache::resident(file, piece.clone())? {
+                if !go_on() {
+                    return Ok(Same::Stopped);
+                }
+                match self.run(file, run)? {
+                    Same::Yes => {}
+                    Same::ButRefused(e) => drop(refused.get_or_insert(e)),
+                    other => return Ok(other),
+                }
+            }
+            at = piece.end;
+        }
+        Ok(refused.map_or(Same::Yes, Same::ButRefused))
+    }
+
+    /// Drops what the page cache has of `range` (bytes), if the device has all of it. Pages that are
+    /// mapped, or that were dirtied since, stay; anything but [`Same::Yes`] leaves everything there.
+    ///
+    /// What is written after it was compared, and refused before the pages go, is told by the kernel
+    /// once, to the last direct read; only in the instant between that and the dropping can it be lost,
+    /// and not at all to who holds a lease.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn drop(
+        &mut self,
+        file: impl AsFd,
+        range: Range<u64>,
+        go_on: impl FnMut() -> bool,
+    ) -> io::Result<Same> {
+        let file = file.as_fd();
+        let found = self.range(file, range.clone(), go_on)?;
+        if !matches!(found, Same::Yes) {
+            return Ok(found);
+        }
+        if let Some(refused) = refusal(file, range.start)? {
+            return Ok(Same::ButRefused(refused));
+        }
+        cache::drop_clean(file, range)?;
+        Ok(Same::Yes)
+    }
+
+    /// Compares pages that are in the page cache.
+    fn run(&mut self, file: BorrowedFd, run: Range<u64>) -> io::Result<Same> {
+        let len = (run.end - run.start) as usize;
+        let mut before: Option<(Vec<u8>, Vec<u8>)> = None;
+        let mut refused = None;
+        for _ in 0..LOOKS {
+            let started = Instant::now();
+            // First the device: this writes out what is dirty.
+            let asked = direct(file, run.start, len, &mut self.direct);
+            let read = match asked {
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return Ok(Same::Unknown),
+                // What was refused is told once; who asks again is given the bytes.
+                Err(e) => {
+                    refused.get_or_insert(e);
+                    direct(file, run.start, len, &mut self.direct)?
+                }
+                Ok(read) => read,
+            };
+            self.took(started.elapsed());
+            // Where it was, now that nothing of it waits for being allocated.
+            if before.is_none() && !self.is_plain(file, run.clone())? {
+                return Ok(Same::Unknown);
+            }
+            self.cached.resize(len, 0);
+            let kept = read_full(file, run.start, &mut self.cached)?;
+            let (there, here) = (&self.direct[read], &self.cached[..kept]);
+            if there == here {
+                return Ok(refused.map_or(Same::Yes, Same::ButRefused));
+            }
+            if before.as_ref().is_some_and(|(was, had)| was == there && had == here) {
+                let first = there.iter().zip(here).take_while(|(a, b)| a == b).count();
+                return Ok(Same::No(run.start + first as u64, refused));
+            }
+            before = Some((there.to_vec(), here.to_vec()));
+            std::thread::sleep(BETWEEN);
+        }
+        Ok(Same::Changing)
+    }
+
+    /// Whether a direct read of it comes from the device: file systems read what they store in another form
+    /// through the page cache, and do not say so.
+    fn is_plain(&mut self, file: BorrowedFd, range: Range<u64>) -> io::Result<bool> {
+        const OTHER: u32 = flags::UNKNOWN
+            | flags::DELALLOC
+            | flags::ENCODED
+            | flags::DATA_ENCRYPTED
+            | flags::NOT_ALIGNED
+            | flags::DATA_INLINE
+            | flags::DATA_TAIL;
+        // STATX_DIOALIGN, Linux 6.1: an alignment of 0 is no direct reads.
+        let wanted = StatxFlags::DIOALIGN;
+        let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
+        if stat.stx_mask & wanted.bits() != 0 && stat.stx_dio_offset_align == 0 {
+            return Ok(false);
+        }
+        let mut plain = true;
+        self.map.for_each(file, range, false, |e| plain &= e.flags & OTHER == 0)?;
+        Ok(plain)
+    }
+
+    fn took(&mut self, time: Duration) {
+        if time > LONG {
+            self.unit = (self.unit / 2).max(FEWEST);
+        } else if time < QUICK {
+            self.unit = (self.unit * 2).min(MOST);
+        }
+    }
+}
+
+/// What the kernel tells of write-backs of `file` that were refused, if it still has something to tell:
+/// it does once. Nothing is taken from anybody's descriptor. The block at `at` (bytes) is written out, if it is dirty.
+///
+/// # Errors
+/// When that block cannot be read from the device.
+pub fn refusal(file: impl AsFd, at: u64) -> io::Result<Option<io::Error>> {
+    let page = rustix::param::page_size();
+    let (at, mut buffer) = (at / page as u64 * page as u64, Vec::new());
+    match direct(file.as_fd(), at, page, &mut buffer) {
+        Ok(_) => Ok(None),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(None),
+        Err(told) => direct(file.as_fd(), at, page, &mut buffer).map(|_| Some(told)),
+    }
+}
+
+/// Writes out all of `file` and waits for it, also for delayed allocation (`FIEMAP_FLAG_SYNC`).
+/// Nothing is taken from anybody's descriptor.
+///
+/// # Errors
+/// What the kernel tells of write-backs that were refused, by now or since somebody last asked in such a way.
+pub fn settled(file: impl AsFd) -> io::Result<()> {
+    Fiemap::default().for_each(file, 0..1, true, |_| ())
+}
+
+/// Writes out what is dirty of `range` (bytes) and waits for it, for at most so long; whether nothing is dirty
+/// then. Errors are left to whoever they are for.
+///
+/// # Errors
+/// `ENOSYS` on kernels before 6.5.
+pub fn write_quietly(file: impl AsFd, range: Range<u64>, most: Duration) -> io::Result<bool> {
+    let until = Instant::now() + most;
+    let mut wait = Duration::from_micros(100);
+    while cache::dirty_pages(&file, range.clone())? > 0 {
+        if Instant::now() > until {
+            return Ok(false);
+        }
+        // What was dirtied again meanwhile, too.
+        cache::start_writeback(&file, range.clone())?;
+        std::thread::sleep(wait);
+        wait = (wait * 2).min(Duration::from_millis(4));
+    }
+    Ok(true)
+}
+
+/// Reads `len` bytes from the device; gives where in `buffer` they are.
+fn direct(file: BorrowedFd, at: u64, len: usize, buffer: &mut Vec<u8>) -> io::Result<Range<usize>> {
+    let page = rustix::param::page_size();
+    buffer.resize(len + page, 0);
+    let start = buffer.as_ptr().align_offset(page).min(page);
+    // It holds a lock of the file while it waits for the disk.
+    let _prompt = Prompt::begin();
+    let _direct = Direct::begin(file)?;
+    let got = read_full(file, at, &mut buffer[start..start + len])?;
+    Ok(start..start + got)
+}
+
+/// While it lives, reads of an open file description are direct.
+struct Direct<'a> {
+    file: BorrowedFd<'a>,
+    before: OFlags,
+}
+
+impl<'a> Direct<'a> {
+    fn begin(file: BorrowedFd<'a>) -> io::Result<Self> {
+        let before = rustix::fs::fcntl_getfl(file)?;
+        rustix::fs::fcntl_setfl(file, before | OFlags::DIRECT)?;
+        Ok(Self { file, before })
+    }
+}
+
+impl Drop for Direct<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::fs::fcntl_setfl(self.file, self.before);
+    }
+}
+
+/// Reads until the buffer is full or the file ends. A direct read that ends there is at no multiple of a
+/// block, and cannot go on.
+fn read_full(file: BorrowedFd, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() && done % SECTOR == 0 {
+        match rustix::io::pread(file, &mut buffer[done..], at + done as u64) {
+            Ok(0) => break,
+            Ok(got) => done += got,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(done)
+}
+
+fn size(file: BorrowedFd) -> io::Result<u64> {
+    Ok(rustix::fs::fstat(file)?.st_size.try_into().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn what_the_device_has_may_go_and_the_descriptor_stays_as_it_was() {
+        let path = std::env::temp_dir().join(format!("fragmend-same-{}", std::process::id()));
+        let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path);
+        let file = file.unwrap();
+        // Dirty, and its end in the middle of a page.
+        file.write_all_at(&[7; 300_001], 0).unwrap();
+        let before = rustix::fs::fcntl_getfl(&file).unwrap();
+        let mut compare = Compare::default();
+        match compare.drop(&file, 0..300_001, || true).unwrap() {
+            Same::Yes => assert_eq!(cache::resident(&file, 0..300_001).unwrap(), []),
+            // A file system in memory.
+            Same::Unknown => assert!(cache::is_resident(&file, 0..300_001).unwrap()),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(rustix::fs::fcntl_getfl(&file).unwrap(), before);
+        assert!(matches!(compare.range(&file, 300_001..400_000, || false), Ok(Same::Yes)));
+        file.write_all_at(&[8; 8192], 4096).unwrap();
+        assert!(matches!(compare.range(&file, 0..8192, || false), Ok(Same::Stopped)));
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn only_what_is_in_the_page_cache_is_looked_at() {
+        let path = std::env::temp_dir().join(format!("fragmend-there-{}", std::process::id()));
+        let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path);
+        let file = file.unwrap();
+        file.set_len(1 << 20).unwrap();
+        file.write_all_at(&[7; 4096], 8192).unwrap();
+        file.write_all_at(&[7; 4096], 32768).unwrap();
+        assert_eq!(cache::resident(&file, 0..1 << 20).unwrap(), [8192..12288, 32768..36864]);
+        assert_eq!(cache::resident(&file, 10_000..33_000).unwrap(), [8192..12288, 32768..36864]);
+        std::fs::remove_file(path).unwrap();
+    }
+}
