@@ -280,6 +280,8 @@ impl Run<'_> {
                     }
                 }
                 let settled = file.settle();
+                let held = file.kept_out().as_secs_f64();
+                self.summary.longest_step_seconds = self.summary.longest_step_seconds.max(held);
                 let told = std::mem::take(&mut self.unsettled);
                 if let Err(skip) = settled {
                     told.iter().for_each(|receipt| self.unsettle(file, receipt, &skip));
@@ -437,12 +439,14 @@ impl Run<'_> {
         let pieces = |file: &mut dyn Movable| file.layout(range).map(|l| l.pieces(range)).ok();
         if returns && pieces(file).is_some_and(|after| after > ready.pieces) {
             // Never make it worse: what did move moves back.
-            let moved = ByteRange::at(range.start, receipt.moved_bytes);
-            for part in moved.steps(step_bytes.max(block)) {
+            let mut moved = ByteRange::at(range.start, receipt.moved_bytes);
+            while !moved.is_empty() {
+                let part = ByteRange::at(moved.start, step_bytes.max(block)).intersect(moved);
                 let back = file.relocate(index, part);
                 note_primitive(&mut receipt, &mut moved_by, &back);
                 receipt.moved_bytes += back.moved;
-                if back.moved < part.len() {
+                moved.start += back.moved;
+                if back.moved == 0 || back.skip.is_some() {
                     break;
                 }
             }
@@ -475,6 +479,9 @@ impl Run<'_> {
             });
             (receipt.reason, receipt.detail) = (Some(skip.reason), Some(skip.detail));
         } else if let Some(skip) = problem {
+            if skip.reason == SkipReason::Failed {
+                self.note_failure(&skip);
+            }
             receipt.detail = Some(format!("in part: {}", skip.detail));
         }
         receipt.detail = match (receipt.detail.take(), note) {

@@ -220,6 +220,11 @@ pub trait Movable {
     fn let_others_in(&mut self) -> Result<(), Skip>;
     /// Makes what was relocated durable and frees the space that it left, or that was not used.
     fn settle(&mut self) -> Result<(), Skip>;
+    /// The longest time for which others were kept out of the file at once, since the last call; beside
+    /// what [relocating](Movable::relocate) said of itself.
+    fn kept_out(&mut self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What of a file moves at once, or not at all.

@@ -13,7 +13,9 @@
 //!   committed for itself, which shortens the time in which a cut could lose what they sync;
 //! - the commit is asked for through another inode (`Hold::commit`);
 //! - what would stop this process (Ctrl-Z) is put off from before the lease until it is given back, which
-//!   is then within a step and a commit: the kernel takes a lease away from who is stopped for long.
+//!   is then within a step and a commit: the kernel takes a lease away from who is stopped for long;
+//! - while it is held, this thread's I/O is not of the idle class: who waits would wait for whoever else
+//!   uses the disk.
 //!
 //! `SIGSTOP` and the freezer cannot be put off. Whoever waited out the lease (`lease-break-time`) has
 //! the file open beside exchanges that are not committed; so, once this process goes on, it commits
@@ -29,12 +31,14 @@ use super::errno::skip_of;
 use super::mounted::OpenFile;
 use fragmend_layout::{Skip, SkipReason};
 use fragmend_sys::lease::Lease;
+use fragmend_sys::priority::Prompt;
 use fragmend_sys::signals::Unstopped;
 use rustix::fs::Mode;
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a lease is asked for while somebody has the file open, who may just be closing it.
 pub(super) const TRIES: u32 = 5;
@@ -52,8 +56,13 @@ pub(super) struct Hold {
     pulse: Option<(OwnedFd, bool)>,
     /// Whether others may have been let in before a commit, which nobody has been told yet.
     was_lost: bool,
-    /// As long as the lease: it goes after it.
+    /// As long as the lease: they go after it.
     unstopped: Option<Unstopped>,
+    prompt: Option<Prompt>,
+    /// When nobody was kept out, last, while the lease is held.
+    open: Cell<Option<Instant>>,
+    /// The longest time from one such moment to the next since somebody asked.
+    longest: Cell<Duration>,
 }
 
 impl Hold {
@@ -67,18 +76,50 @@ impl Hold {
     /// # Errors
     /// Others have the file open, or it is not ours to lease, unless that is forced.
     pub fn take(&mut self, file: &OpenFile) -> Result<(), Skip> {
-        if self.lease.as_ref().is_some_and(Lease::is_held) {
+        if self.is_held() {
             return Ok(());
         }
         self.lease = None;
+        self.prompt = Some(Prompt::begin());
         let unstopped = Unstopped::begin();
         match alone(file, if self.force { 1 } else { TRIES }) {
             Ok(lease) => self.lease = Some(lease),
             Err(_) if self.force => {}
-            Err(e) => return Err(refused(e)),
+            Err(e) => {
+                self.prompt = None;
+                return Err(refused(e));
+            }
         }
+        self.open.set(self.lease.as_ref().map(|_| Instant::now()));
         self.unstopped = Some(unstopped);
         Ok(())
+    }
+
+    /// Whether nobody else has the file open, nor will have while this goes on.
+    pub fn is_held(&self) -> bool {
+        self.lease.as_ref().is_some_and(Lease::is_held)
+    }
+
+    /// The longest time for which somebody can have been kept out, since the last call: from one look at who
+    /// waits to the next, or to the end of a commit.
+    pub fn kept_out(&self) -> Duration {
+        self.longest.take()
+    }
+
+    /// Whether somebody waits for the lease.
+    fn is_wanted(&self) -> bool {
+        let wanted = self.lease.as_ref().is_some_and(Lease::is_wanted);
+        if !wanted && self.lease.is_some() {
+            self.note_open();
+            self.open.set(Some(Instant::now()));
+        }
+        wanted
+    }
+
+    fn note_open(&self) {
+        if let Some(since) = self.open.take() {
+            self.longest.set(self.longest.get().max(since.elapsed()));
+        }
     }
 
     /// Notes that something is about to change places.
@@ -88,14 +129,13 @@ impl Hold {
 
     /// Whether somebody waits for the file, or for this process to stop.
     pub fn is_awaited(&self) -> bool {
-        self.lease.as_ref().is_some_and(Lease::is_wanted)
-            || self.unstopped.is_some() && Unstopped::is_wanted()
+        self.is_wanted() || self.unstopped.is_some() && Unstopped::is_wanted()
     }
 
     /// Whether what has changed places is to be committed now: somebody waits, or nobody is kept
     /// out, or this process is to be stopped.
     pub fn must_commit(&self) -> bool {
-        self.pending && self.lease.as_ref().is_none_or(Lease::is_wanted)
+        self.pending && (self.lease.is_none() || self.is_wanted())
             || self.unstopped.is_some() && Unstopped::is_wanted()
     }
 
@@ -126,11 +166,17 @@ impl Hold {
             self.pending = false;
         }
         self.lease = None;
+        self.note_open();
         self.unstopped = None;
+        self.prompt = None;
         Ok(())
     }
 
-    fn beat(&mut self, file: &OpenFile) -> Result<(), Errno> {
+    /// Commits the journal.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn beat(&mut self, file: &OpenFile) -> Result<(), Errno> {
         if self.pulse.is_none() {
             self.pulse = unnamed(file).ok().map(|fd| (fd, false));
         }

@@ -5,6 +5,7 @@ mod compressed;
 mod copying;
 mod donor;
 mod errno;
+mod exchange;
 mod ext4;
 mod f2fs;
 mod hold;
@@ -31,6 +32,7 @@ use mounted::{Mounted, OpenFile};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// One way to move data on one kind of file system.
 trait Engine {
@@ -71,6 +73,9 @@ trait Mover {
         Ok(())
     }
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip>;
+    fn kept_out(&mut self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What keeps data that is stored like this from being moved, where an engine cannot do better.

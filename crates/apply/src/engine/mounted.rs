@@ -11,13 +11,17 @@ use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::lease::is_leased;
 use fragmend_sys::mounts::Mount;
 use fragmend_sys::root::Root;
-use fragmend_sys::{cache, handle, inode, signals};
+use fragmend_sys::{cache, handle, inode, same, signals};
 use rustix::fs::{FileType, OFlags, Stat};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
+
+/// How long dirty pages of a step are waited for, before staging waits for them all.
+const WRITE_BACK: Duration = Duration::from_secs(10);
 
 /// A mounted file system and what moves data on it. Nothing on it is opened but below its root, which
 /// is opened once: the way there may lead elsewhere at any instant.
@@ -281,7 +285,8 @@ impl Movable for Open<'_> {
     }
 
     fn write_back(&self, range: ByteRange) {
-        let _ = cache::write_and_wait(&self.file.fd, range.start..range.end);
+        // An error is for who wrote, or who opens the file next.
+        let _ = same::write_quietly(&self.file.fd, range.start..range.end, WRITE_BACK);
     }
 
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
@@ -307,5 +312,9 @@ impl Movable for Open<'_> {
 
     fn settle(&mut self) -> Result<(), Skip> {
         self.mover.settle(&self.file)
+    }
+
+    fn kept_out(&mut self) -> Duration {
+        self.mover.kept_out()
     }
 }
