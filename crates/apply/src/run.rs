@@ -24,6 +24,8 @@ pub const SCHEMA_VERSION: u32 = 1;
 
 /// Bytes of a file that are written out without a look at `stop`.
 const WRITE_BACK_STEP: u64 = 1 << 20;
+/// After so many steps in which nothing has moved, a range is left alone.
+const STEPS_IN_VAIN: u32 = 1000;
 
 /// How to apply.
 #[derive(Clone, Debug)]
@@ -426,7 +428,7 @@ impl Run<'_> {
         let pacer = self.pacer(planned);
         let least = shortest.max(block);
         let (mut moved_by, mut note, mut undurable) = (Vec::new(), None, None);
-        let mut at = range.start;
+        let (mut at, mut in_vain) = (range.start, 0);
         while at < range.end && problem.is_none() {
             // Of a group, it may have moved already.
             if stop.load(Ordering::Relaxed) && !matches!(moves, Moves::Groups { .. }) {
@@ -446,6 +448,13 @@ impl Run<'_> {
             note = note.or(done.note);
             at += done.moved + done.passed;
             problem = done.skip;
+            if done.goes_on {
+                continue;
+            }
+            in_vain = if done.moved + done.passed > 0 { 0 } else { in_vain + 1 };
+            if in_vain >= STEPS_IN_VAIN && problem.is_none() {
+                problem = Some(Skip::new(SkipReason::Busy, "it does not get on"));
+            }
             if matches!(moves, Moves::Groups { .. })
                 && problem.is_none()
                 && at < range.end

@@ -280,6 +280,9 @@ impl Moves {
 pub struct Relocated {
     /// Bytes that did move: from the start of the part, where [parts](Moves::Parts) move.
     pub moved: u64,
+    /// Nothing has moved yet, and nothing is wrong: it has done a step of what comes before, and is to be called
+    /// again, unless all is to end.
+    pub goes_on: bool,
     /// Bytes, behind those or before them, that it left alone because they lie well enough.
     pub passed: u64,
     /// What moved them, as its header or manual names it (`EXT4_IOC_MOVE_EXT`): set whenever

@@ -16,6 +16,7 @@ pub mod primitive;
 mod rewrite;
 mod sample;
 mod swap;
+mod turns;
 mod warm;
 mod xfs;
 

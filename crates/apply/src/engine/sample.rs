@@ -23,10 +23,11 @@
 //! Exchanging counts as writing to the file: it takes away what makes a program privileged. Which
 //! files have that is looked at after (3): whoever adds it later leaves other times.
 
-use super::copying::{TICK, uncut};
+use super::copying::TICK;
 use super::errno::skip_of;
 use super::hold::{self, alone, is_open_elsewhere};
 use super::mounted::OpenFile;
+use super::turns::{cut_off, uncut};
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::lease::Lease;
@@ -79,7 +80,7 @@ pub(super) fn sample(
     })?;
     // Nobody cuts it off while the lease is held.
     if file.size()? <= start {
-        return Err(Skip::new(SkipReason::SizeChanged, "the file ends before it now"));
+        return Err(cut_off());
     }
     let mut tries = 1;
     loop {

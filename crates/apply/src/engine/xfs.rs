@@ -2,12 +2,13 @@
 //! reflink, swapping whole files where it has neither. What it can do is asked of the mounted file system, never guessed from a version.
 
 use super::copying::{Copying, TakeOver, Wants};
-use super::donor::{Space, directory};
+use super::donor::{Space, directory, unnamed};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::swap::{Swapped, WholeFile};
+use super::turns::give_places;
 use super::{Engine, Mover};
-use fragmend_layout::{Skip, SkipReason};
+use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::root::Root;
 use fragmend_sys::xfs;
 use rustix::fs::OFlags;
@@ -72,14 +73,25 @@ impl Engine for Xfs {
             }
         }
         let wants =
-            Wants { space: Space::Choice, prepare: |_, _| Ok(()), flush: sync, commit: sync };
+            Wants { space: Space::Choice, prepare: |_, _| Ok(()), flush, commit: force_log };
         Ok(Box::new(Copying::new(file, how, wants)))
     }
 }
 
-/// Also, freed space becomes free. It locks nobody out.
-fn sync(file: &OpenFile) -> io::Result<()> {
-    Ok(rustix::fs::fsync(&file.fd)?)
+/// Also, freed space becomes free.
+fn flush(file: &OpenFile, ranges: &[ByteRange]) -> io::Result<()> {
+    give_places(file, ranges)?;
+    force_log(file)
+}
+
+/// Makes durable what was done to any file so far: the log goes to the device in order, behind a flush, up to what
+/// made a new inode. `fsync` of the file itself would wait for all that others have left dirty of it.
+pub(super) fn force_log(file: &OpenFile) -> io::Result<()> {
+    match unnamed(file) {
+        Ok(newest) => Ok(rustix::fs::fsync(&newest)?),
+        // No inode is free, or the owner may have no more.
+        Err(_) => Ok(rustix::fs::fsync(&file.fd)?),
+    }
 }
 
 /// Exchanging counts as writing, unless the file was opened so. In the mount in which the donor
