@@ -327,7 +327,7 @@ mod tests {
         std::fs::remove_file(path).unwrap();
         file.write_all_at(&[7; 8192], 0).unwrap();
         let before = dirty_pages(&file, 0..8192).unwrap();
-        for range in [0..0, 4096..4096, 8192..4096] {
+        for range in [0..0, 4096..4096] {
             assert_eq!(cachestat(&file, range.clone()).unwrap(), [0; 5]);
             start_writeback(&file, range.clone()).unwrap();
             write_and_wait(&file, range.clone()).unwrap();
