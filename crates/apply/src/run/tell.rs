@@ -24,9 +24,12 @@ impl Run<'_> {
             receipt.moved_bytes *= 2;
         }
         receipt.extents_after = after;
-        if is_back && receipt.outcome == Outcome::Moved {
-            (receipt.outcome, receipt.space_cost_bytes) = (Outcome::Skipped, 0);
+        if receipt.outcome == Outcome::Moved {
+            receipt.outcome = Outcome::Skipped;
             (receipt.reason, receipt.detail) = (Some(skip.reason), None);
+            if is_back {
+                receipt.space_cost_bytes = 0;
+            }
         }
         let before = receipt.detail.take().map_or(String::new(), |detail| format!("{detail}; "));
         receipt.detail = Some(format!("{before}{}", skip.detail));
