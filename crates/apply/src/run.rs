@@ -415,6 +415,21 @@ impl Run<'_> {
         }
         let started = Instant::now();
         let range = ready.planned.range();
+        // Whoever has joined it since it was looked at: nothing of that is ours.
+        if matches!(file.moves(), Moves::Parts { .. } | Moves::Ranges) {
+            match file.layout(range).map(|l| l.pieces(range)) {
+                Ok(1) => {
+                    let skip = Skip::new(SkipReason::AlreadyContiguous, "");
+                    return self.skip(ready.planned, Some(1), &skip, Some(file));
+                }
+                Ok(now) if now <= staged => {
+                    let detail = format!("{now} pieces now, {staged} at best");
+                    let skip = Skip::new(SkipReason::NoBetterPlace, detail);
+                    return self.skip(ready.planned, Some(now), &skip, Some(file));
+                }
+                _ => {}
+            }
+        }
         let mut receipt = self.blank(ready.planned, Outcome::Moved, Some(ready.pieces));
         let moves = file.moves();
         let (whole, returns, shortest) = match moves {
@@ -498,15 +513,21 @@ impl Run<'_> {
         // A range that moves as a whole and could not be put back is no hole for the better, nor is one
         // that is stored in another way now.
         let spoiled = |skip: &Skip| whole || skip.reason == SkipReason::LayoutChanged;
-        let there = !problem.as_ref().is_some_and(spoiled);
+        let there = !problem.as_ref().is_some_and(spoiled) && (receipt.moved_bytes > 0 || whole);
         // No data is no fewer pieces.
         let fewer = |after| after > 0 && after < ready.pieces;
         let better = there && receipt.extents_after.is_some_and(fewer);
         if receipt.outcome == Outcome::Moved && !better {
             receipt.outcome = Outcome::Skipped;
             let skip = problem.unwrap_or_else(|| {
+                if receipt.extents_after.is_none() {
+                    return Skip::new(SkipReason::Failed, "how it lies now cannot be told");
+                }
                 if receipt.extents_after == Some(0) {
                     return Skip::new(SkipReason::LayoutChanged, "the range holds no data now");
+                }
+                if receipt.moved_bytes == 0 && receipt.extents_after == Some(1) {
+                    return Skip::new(SkipReason::AlreadyContiguous, "");
                 }
                 if ready.pieces <= 1 {
                     return Skip::new(SkipReason::AlreadyContiguous, "it moved with the others");

@@ -49,14 +49,19 @@ use fragmend_sys::cache;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::{self, flags};
 use fragmend_sys::lease::Lease;
+use fragmend_sys::priority::Prompt;
+use fragmend_sys::same::write_quietly;
 use rustix::fs::Advice;
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes that are written anew in one call: what one compressed extent holds. The kernel does at most
 /// twice that under one lock; but the more it is, the more it may read ahead of it.
 const STEP: u64 = LONGEST_ENCODED;
+
+/// How long the step before is waited for at most.
+const BEFORE: Duration = Duration::from_millis(200);
 
 /// How often what others write into a step is written out before it is compressed.
 const WRITES: u32 = 4;
@@ -75,6 +80,8 @@ pub(super) struct Compressing {
     /// A mark of the kernel's that could not be taken away was told.
     told: bool,
     staged: Vec<Staged>,
+    /// What was sent to the device last, and not waited for.
+    sent: ByteRange,
     pages: Pages,
 }
 
@@ -115,6 +122,7 @@ impl Compressing {
             changed,
             told: false,
             staged: Vec::new(),
+            sent: ByteRange::default(),
             pages: Pages::default(),
         }
     }
@@ -155,10 +163,17 @@ impl Compressing {
         let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, step, false);
         file.may_unshare(&lies.map_err(skip_of)?, step)?;
         reached(Point::Filled);
+        let prompt = Prompt::begin();
         let started = Instant::now();
         self.compress(file, step, stretch.compression)?;
         done.held = started.elapsed();
+        drop(prompt);
         reached(Point::Moved);
+        // On its way now, not with all of its range at once; no more than two steps are.
+        let sent = std::mem::replace(&mut self.sent, step);
+        cache::start_writeback(&file.fd, step.start..step.end).map_err(skip_of)?;
+        // Best effort: others may write there again and again.
+        let _ = write_quietly(&file.fd, sent.start..sent.end, BEFORE);
         (done.moved, done.passed) = (step.len(), start - from);
         done.by = Some(primitive::BTRFS_DEFRAG);
         self.staged[index].moved = true;
@@ -180,6 +195,8 @@ impl Compressing {
         let dirty = |range| cache::dirty_pages(&file.fd, range).map_or(true, |pages| pages > 0);
         for _ in 0..WRITES {
             if dirty(before.start..step.end) {
+                // It writes out all of the file, and keeps writers out while it waits.
+                file.has_settled()?;
                 layout(file, step)?;
             }
             let mut all = step;
@@ -383,6 +400,7 @@ impl Mover for Compressing {
         }
         // Told with the range, unless it was stopped in the middle.
         drop(self.keep_attributes(file)?);
+        let _prompt = Prompt::begin();
         commit(file).map_err(skip_of)?;
         reached(Point::Settled);
         // Its pages stay good when it moves; only what we brought in goes.

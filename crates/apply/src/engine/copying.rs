@@ -40,7 +40,9 @@ use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::pages::Pages;
 use super::sample::{CHANGES, Sampled, sample};
-use super::turns::{State, all_data, all_of, changed, clean, cut_off, nothing_staged, uncut};
+use super::turns::{
+    State, all_data, all_of, changed, clean, cut_off, is_on_disk, nothing_staged, uncut,
+};
 use super::warm::{is_cached, is_cold};
 use super::{Mover, primitive};
 use crate::bytes::{read_at, write_at};
@@ -49,6 +51,8 @@ use fragmend_layout::{ByteRange, Extent, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::dedupe;
 use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::priority::Prompt;
+use fragmend_sys::same::Compare;
 use fragmend_sys::signals::Unstopped;
 use fragmend_sys::{cache, xfs};
 use rustix::fs::{Advice, FallocateFlags};
@@ -147,6 +151,7 @@ pub(super) struct Copying {
     /// copy that is not on the device: nothing of this donor may be taken over any more.
     unwritable: Option<Skip>,
     pages: Pages,
+    compare: Compare,
     buffer: Vec<u8>,
     other: Vec<u8>,
 }
@@ -183,6 +188,7 @@ impl Copying {
             sent: ByteRange::default(),
             unwritable: None,
             pages: Pages::default(),
+            compare: Compare::default(),
             buffer: Vec::new(),
             other: Vec::new(),
         }
@@ -263,22 +269,23 @@ impl Copying {
     }
 
     /// Copies a part to its place in the donor, and sends it on its way to the device, behind the one before it. `again`:
-    /// the donor has a copy, and only what differs is written.
+    /// the donor has a copy, and only what differs is written. Gives whether it may be taken over: what others
+    /// write just now may be about to be refused.
     fn copy(
         &mut self,
         file: &OpenFile,
         index: usize,
         part: ByteRange,
         again: bool,
-    ) -> Result<(), Skip> {
+    ) -> Result<bool, Skip> {
         self.state = State::of(file)?;
         let (warm, cold) = (is_cached(file, part), is_cold(file, part));
-        // What is shared is compared; but before an exchange who stores to a mapped page has to meet a fault.
-        if self.sampled.as_ref().is_some_and(|sampled| sampled.of == index) {
-            match clean(&file.fd, part) {
-                Err(skip) if skip.reason == SkipReason::Busy => self.sampled = None,
-                done => done?,
-            }
+        let sampled = self.sampled.as_ref().filter(|sampled| sampled.of == index);
+        let goes_on = || sampled.is_none_or(|sampled| !sampled.lease.is_wanted());
+        // It also writes it back: before an exchange who stores to a mapped page has to meet a fault.
+        let sure = is_on_disk(&mut self.compare, file, part, goes_on)?;
+        if !sure {
+            self.sampled = None;
         }
         let read = self.read(file, part)?;
         let (donor, at) = Stage::place(&self.stage, index, part)?;
@@ -324,7 +331,8 @@ impl Copying {
         let before = std::mem::replace(&mut self.sent, now);
         let sent = cache::start_writeback(donor, now.start..now.end);
         let sent = sent.and_then(|()| cache::write_and_wait(donor, before.start..before.end));
-        sent.map_err(skip_of).map_err(|skip| self.spoil(skip))
+        sent.map_err(skip_of).map_err(|skip| self.spoil(skip))?;
+        Ok(sure)
     }
 
     /// The turn with which a part begins.
@@ -371,8 +379,8 @@ impl Copying {
         let copy = self.copies.get(index).ok_or_else(nothing_staged)?;
         let (range, copied) = (copy.range, copy.end);
         if !part.is_empty() {
-            self.copy(file, index, part, copied >= part.end)?;
-            if self.exchanges() && self.sampled.is_none() {
+            let sure = self.copy(file, index, part, copied >= part.end)?;
+            if !sure || self.exchanges() && self.sampled.is_none() {
                 return Err(changed());
             }
             self.recopied = part.end;
@@ -431,6 +439,7 @@ impl Copying {
             self.sampled = None;
             return Err(changed());
         }
+        let prompt = Prompt::begin();
         let started = Instant::now();
         // Safe to crash before, in and after either call: see the head of this file.
         let (by, taken) = match sampled {
@@ -445,6 +454,7 @@ impl Copying {
             }
         };
         let held = started.elapsed();
+        drop(prompt);
         reached(Point::Moved);
         done.held = held;
         if held > LONG {
@@ -493,11 +503,11 @@ impl Copying {
         Ok(())
     }
 
-    /// Puts the page cache back as it was, as far as the turn goes.
+    /// Puts the page cache back as it was, as far as the turn goes. Of the file nothing is dropped here: somebody
+    /// may have written there since.
     fn restore(&mut self, file: &OpenFile, index: usize, turn: ByteRange) {
         let Ok((donor, at)) = Stage::place(&self.stage, index, turn) else { return };
         let _ = cache::drop_clean(donor, at..at + turn.len());
-        let _ = cache::drop_clean(&file.fd, turn.start..turn.end);
         let Some(copy) = self.copies.get_mut(index) else { return };
         for part in copy.warm.iter().map(|part| part.intersect(turn)) {
             // Best effort.
@@ -558,7 +568,11 @@ impl Mover for Copying {
             }
         }
         self.give_back();
-        self.copy(file, index, part, false)
+        if !self.copy(file, index, part, false)? {
+            // Nothing of it is taken over before it is copied once more.
+            self.failed = 1;
+        }
+        Ok(())
     }
 
     /// One attempt at one turn, or a step of its copy: whoever calls looks after pace and Ctrl-C in between.
@@ -605,6 +619,7 @@ impl Mover for Copying {
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         self.sampled = None;
         let Some(moved) = self.stage.take().and_then(Stage::close) else { return Ok(()) };
+        let _prompt = Prompt::begin();
         (self.wants.commit)(file).map_err(skip_of)?;
         reached(Point::Settled);
         moved.restore_cache(file);

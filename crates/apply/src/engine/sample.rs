@@ -27,10 +27,12 @@ use super::copying::TICK;
 use super::errno::skip_of;
 use super::hold::{self, alone, is_open_elsewhere};
 use super::mounted::OpenFile;
-use super::turns::{cut_off, uncut};
+use super::turns::{cut_off, is_on_disk, uncut};
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::lease::Lease;
+use fragmend_sys::priority::Prompt;
+use fragmend_sys::same::Compare;
 use fragmend_sys::signals::Unstopped;
 use fragmend_sys::xfs;
 use rustix::fs::Mode;
@@ -54,8 +56,9 @@ pub(super) struct Sampled {
     /// What was copied since. What was copied before may be older than the sample.
     pub fresh: ByteRange,
     pub lease: Lease<'static>,
-    /// As long as the lease: it goes after it.
+    /// As long as the lease: they go after it.
     _unstopped: Unstopped,
+    _prompt: Prompt,
 }
 
 /// Samples a file of whose staged range `index` the block at `start` is to be exchanged with that of `donor` at `at`. `held`
@@ -72,7 +75,7 @@ pub(super) fn sample(
     at: u64,
     held: &mut Duration,
 ) -> Result<Sampled, Skip> {
-    let unstopped = Unstopped::begin();
+    let (unstopped, prompt) = (Unstopped::begin(), Prompt::begin());
     let lease = alone(file, hold::TRIES).map_err(|e| match e.kind() {
         _ if is_open_elsewhere(&e) => Skip::new(SkipReason::Busy, OTHERS),
         io::ErrorKind::ResourceBusy => skip_of(e),
@@ -92,6 +95,10 @@ pub(super) fn sample(
             return Err(Skip::new(SkipReason::Unsupported, why));
         }
         // A dry run drops pages, too.
+        let block = ByteRange::at(start, file.block);
+        if !is_on_disk(&mut Compare::default(), file, block, || !lease.is_wanted())? {
+            return Err(Skip::new(SkipReason::Busy, OTHERS));
+        }
         uncut(file, ByteRange::at(start, file.block))?;
         let started = Instant::now();
         let quiet = xfs::would_commit(&file.fd, start, &donor, at, file.block, sample);
@@ -99,7 +106,8 @@ pub(super) fn sample(
         match quiet.map_err(skip_of) {
             Ok(()) => {
                 let fresh = ByteRange::at(start, 0);
-                return Ok(Sampled { of: index, sample, fresh, lease, _unstopped: unstopped });
+                let (_unstopped, _prompt) = (unstopped, prompt);
+                return Ok(Sampled { of: index, sample, fresh, lease, _unstopped, _prompt });
             }
             Err(skip) if skip.reason == SkipReason::Busy && tries < TRIES => tries += 1,
             Err(skip) if skip.reason == SkipReason::Busy => {

@@ -39,7 +39,7 @@ use super::hold::is_open_elsewhere;
 use super::mounted::OpenFile;
 use super::pages::Pages;
 use super::rewrite::lease;
-use super::turns::{clean, nothing_staged};
+use super::turns::{clean, is_on_disk, nothing_staged};
 use super::warm::{RESTORING, Warm};
 use super::xfs::force_log;
 use super::{Mover, primitive};
@@ -50,6 +50,8 @@ use fragmend_scan::fiemap;
 use fragmend_sys::bulkstat;
 use fragmend_sys::cache;
 use fragmend_sys::lease::Lease;
+use fragmend_sys::priority::Prompt;
+use fragmend_sys::same::Compare;
 use fragmend_sys::signals::Unstopped;
 use fragmend_sys::swapext::{Times, swap_extents};
 use fragmend_sys::xfs;
@@ -88,6 +90,7 @@ pub(super) struct WholeFile {
     /// `fsync` would succeed, with blocks that were never written.
     spoiled: Option<Skip>,
     pages: Pages,
+    compare: Compare,
     buffer: Vec<u8>,
 }
 
@@ -110,8 +113,9 @@ struct Alone {
     lease: Lease<'static>,
     /// Where in the file the comparison has come to.
     compared: u64,
-    /// As long as the lease: it goes after it.
+    /// As long as the lease: they go after it.
     _unstopped: Unstopped,
+    _prompt: Prompt,
 }
 
 impl Stage {
@@ -159,14 +163,14 @@ impl Stage {
     fn begin(&self, file: &OpenFile) -> Result<Alone, Skip> {
         rustix::fs::fsync(&self.donor).map_err(|e| skip_of(e.into()))?;
         reached(Point::Filled);
-        let unstopped = Unstopped::begin();
+        let (unstopped, prompt) = (Unstopped::begin(), Prompt::begin());
         let lease = Lease::take_duplicate(&file.fd).map_err(not_leased)?;
         file.has_settled()?;
         // What went to a hole has its place then.
         clean(&file.fd, ByteRange { start: 0, end: file.size()?.max(self.size) })?;
         let ranges: Vec<ByteRange> = self.ranges.iter().map(|(range, _)| *range).collect();
         covered(&fiemap::layout_of(&file.fd).map_err(skip_of)?, &ranges)?;
-        Ok(Alone { lease, compared: 0, _unstopped: unstopped })
+        Ok(Alone { lease, compared: 0, _unstopped: unstopped, _prompt: prompt })
     }
 
     /// Compares the file with what was copied, while nobody else has it open, and not for long; whether all is
@@ -204,7 +208,14 @@ impl Stage {
 impl WholeFile {
     /// One for such files.
     pub fn new(which: Swapped) -> Self {
-        Self { which, stage: None, spoiled: None, pages: Pages::default(), buffer: Vec::new() }
+        Self {
+            which,
+            stage: None,
+            spoiled: None,
+            pages: Pages::default(),
+            compare: Compare::default(),
+            buffer: Vec::new(),
+        }
     }
 
     /// # Errors
@@ -300,7 +311,9 @@ impl Mover for WholeFile {
     fn prepare(&mut self, file: &OpenFile, _: usize, part: ByteRange) -> Result<(), Skip> {
         let stage = self.stage.as_mut().ok_or_else(nothing_staged)?;
         // Clean from here on: who stores to a mapped page meets a fault, and that sets the times.
-        cache::write_and_wait(&file.fd, part.start..part.end).map_err(skip_of)?;
+        if !is_on_disk(&mut self.compare, file, part, || true)? {
+            return Err(Skip::new(SkipReason::Busy, "others write to it"));
+        }
         self.buffer.resize(part.len() as usize, 0);
         let read = self.pages.read(&file.fd, part, &mut self.buffer).map_err(skip_of)?;
         write_at(&stage.donor, &self.buffer[..read], part.start).map_err(skip_of)?;
@@ -334,6 +347,7 @@ impl Mover for WholeFile {
         let Some(Stage { donor, ranges, swapped: true, .. }) = self.stage.take() else {
             return Ok(());
         };
+        let _prompt = Prompt::begin();
         drop(donor);
         force_log(file).map_err(skip_of)?;
         reached(Point::Settled);

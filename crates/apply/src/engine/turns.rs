@@ -2,12 +2,13 @@
 
 use super::errno::{in_use, skip_of};
 use super::mounted::OpenFile;
+use super::warm::is_cold;
 use fragmend_layout::{ByteRange, Extent, ExtentKind, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::cache;
 use fragmend_sys::dedupe::Shared;
 use fragmend_sys::fiemap::Fiemap;
-use fragmend_sys::same::write_quietly;
+use fragmend_sys::same::{Compare, Same, write_quietly};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::AsFd;
@@ -83,6 +84,34 @@ pub(super) fn clean(file: impl AsFd, part: ByteRange) -> Result<(), Skip> {
     match write_within(file, part, PATIENCE).map_err(skip_of)? {
         true => Ok(()),
         false => Err(Skip::new(SkipReason::Busy, "others write to it")),
+    }
+}
+
+/// Whether the device has what memory has of a part: what it refused is in memory alone, and the calls that take a
+/// copy over drop that, also when they fail. What nobody has in memory is not asked for. Not if others write to
+/// it, or once `go_on` says no.
+///
+/// # Errors
+/// That the device has not, or cannot be read.
+pub(super) fn is_on_disk(
+    compare: &mut Compare,
+    file: &OpenFile,
+    part: ByteRange,
+    go_on: impl FnMut() -> bool,
+) -> Result<bool, Skip> {
+    if is_cold(file, part) {
+        return Ok(true);
+    }
+    if !write_within(&file.fd, part, PATIENCE).map_err(skip_of)? {
+        return Ok(false);
+    }
+    match compare.range(&file.fd, part.start..part.end, go_on).map_err(skip_of)? {
+        Same::No(at, _) => {
+            let why = format!("the disk has refused what was written at byte {at}");
+            Err(Skip::new(SkipReason::Failed, why))
+        }
+        Same::Stopped | Same::Changing => Ok(false),
+        Same::Yes | Same::ButRefused(_) | Same::Unknown => Ok(true),
     }
 }
 

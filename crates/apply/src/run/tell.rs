@@ -30,8 +30,11 @@ impl Run<'_> {
         }
         receipt.extents_after = after;
         if receipt.outcome == Outcome::Moved {
-            (receipt.outcome, receipt.space_cost_bytes) = (Outcome::Skipped, 0);
+            receipt.outcome = Outcome::Skipped;
             (receipt.reason, receipt.detail) = (Some(skip.reason), None);
+            if is_back {
+                receipt.space_cost_bytes = 0;
+            }
         }
         let before = receipt.detail.take().map_or(String::new(), |detail| format!("{detail}; "));
         let lasts = if is_back { "" } else { "; where it lies after a power cut is not known" };
