@@ -2,13 +2,14 @@
 //! the engine's part, behind [`Volume`].
 
 mod group;
+mod range;
 mod tell;
 
 use crate::begin::{lock, volumes};
 use crate::engine::{Choice, Refused};
 use crate::look::{Ready, look};
-use crate::pace::{self, Pacer, Rate};
-use crate::receipt::{Event, Listener, Outcome, Receipt, Start, Summary};
+use crate::pace::{Pacer, Rate};
+use crate::receipt::{Event, Listener, Receipt, Start, Summary};
 use fragmend_layout::{ByteRange, Movable, Moves, PathText, Skip, SkipReason, Volume};
 use fragmend_plan::{PlanSource, PlannedFile};
 use fragmend_sys::process;
@@ -17,15 +18,12 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tell::note_primitive;
 
 /// Version of the events.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// Bytes of a file that are written out without a look at `stop`.
 const WRITE_BACK_STEP: u64 = 1 << 20;
-/// After so many steps in which nothing has moved, a range is left alone.
-const STEPS_IN_VAIN: u32 = 1000;
 
 /// How to apply.
 #[derive(Clone, Debug)]
@@ -374,214 +372,6 @@ impl Run<'_> {
     fn pacer(&mut self, planned: &PlannedFile) -> &mut Pacer {
         let (rate, device) = (self.options.rate, planned.file.device);
         self.pacers.entry(device).or_insert_with(|| Pacer::new(rate, &self.root, device))
-    }
-
-    /// Prepares a range that moves as a whole, part by part.
-    fn prepare(
-        &mut self,
-        file: &mut dyn Movable,
-        planned: &PlannedFile,
-        range: ByteRange,
-        index: usize,
-    ) -> Result<(), Skip> {
-        let (step_bytes, block, stop) = (self.options.step_bytes, self.block, self.stop);
-        let pacer = self.pacer(planned);
-        let mut at = range.start;
-        while at < range.end && !stop.load(Ordering::Relaxed) {
-            let part = pacer.part(at, step_bytes.max(block), block).intersect(range);
-            let step = Instant::now();
-            file.prepare(index, part)?;
-            let due = pacer.due(part.len(), step.elapsed());
-            pause(pacer, due, stop, file)?;
-            at = part.end;
-        }
-        Ok(())
-    }
-
-    /// Relocates a staged range, unless it has met a problem already, and gives its receipt.
-    fn range(
-        &mut self,
-        file: &mut dyn Movable,
-        planned: &PlannedFile,
-        ready: &Ready,
-        index: usize,
-        staged: u64,
-        mut problem: Option<Skip>,
-    ) {
-        if staged >= ready.pieces && file.moves() != Moves::File {
-            let detail = format!("{} pieces now, {staged} at best", ready.pieces);
-            let skip = Skip::new(SkipReason::NoBetterPlace, detail);
-            return self.skip(ready.planned, Some(ready.pieces), &skip, Some(file));
-        }
-        let started = Instant::now();
-        let range = ready.planned.range();
-        // Whoever has joined it since it was looked at: nothing of that is ours.
-        if matches!(file.moves(), Moves::Parts { .. } | Moves::Ranges) {
-            match file.layout(range).map(|l| l.pieces(range)) {
-                Ok(1) => {
-                    let skip = Skip::new(SkipReason::AlreadyContiguous, "");
-                    return self.skip(ready.planned, Some(1), &skip, Some(file));
-                }
-                Ok(now) if now <= staged => {
-                    let detail = format!("{now} pieces now, {staged} at best");
-                    let skip = Skip::new(SkipReason::NoBetterPlace, detail);
-                    return self.skip(ready.planned, Some(now), &skip, Some(file));
-                }
-                _ => {}
-            }
-        }
-        let mut receipt = self.blank(ready.planned, Outcome::Moved, Some(ready.pieces));
-        let moves = file.moves();
-        let (whole, returns, shortest) = match moves {
-            Moves::Parts { returns, shortest, .. } => (false, returns, shortest),
-            _ => (true, false, 0),
-        };
-        if moves.prepared_apart() {
-            problem = self.prepare(file, planned, range, index).err();
-        }
-        let (step_bytes, block, stop) = (self.options.step_bytes, self.block, self.stop);
-        let pacer = self.pacer(planned);
-        let least = shortest.max(block);
-        let (mut moved_by, mut note, mut undurable) = (Vec::new(), None, None);
-        let (mut at, mut in_vain) = (range.start, 0);
-        while at < range.end && problem.is_none() {
-            // Of a group, it may have moved already.
-            if stop.load(Ordering::Relaxed) && !matches!(moves, Moves::Groups { .. }) {
-                receipt.outcome = Outcome::Interrupted;
-                break;
-            }
-            let part = match whole {
-                true => range,
-                false => pacer.part(at, step_bytes.max(least), least).intersect(range),
-            };
-            let step = Instant::now();
-            let done = file.relocate_until(index, part, stop);
-            let held = done.held.as_secs_f64();
-            receipt.longest_step_seconds = receipt.longest_step_seconds.max(held);
-            note_primitive(&mut receipt, &mut moved_by, &done);
-            receipt.moved_bytes += done.moved;
-            note = note.or(done.note);
-            at += done.moved + done.passed;
-            problem = done.skip;
-            if done.goes_on {
-                continue;
-            }
-            in_vain = if done.moved + done.passed > 0 { 0 } else { in_vain + 1 };
-            if in_vain >= STEPS_IN_VAIN && problem.is_none() {
-                problem = Some(Skip::new(SkipReason::Busy, "it does not get on"));
-            }
-            if matches!(moves, Moves::Groups { .. })
-                && problem.is_none()
-                && at < range.end
-                && stop.load(Ordering::Relaxed)
-            {
-                receipt.outcome = Outcome::Interrupted;
-            }
-            if whole {
-                // What it leaves behind lies well enough.
-                break;
-            }
-            if problem.is_none() {
-                // What was prepared has been counted.
-                let bytes = if moves.prepared_apart() { 0 } else { done.moved };
-                let due = pacer.due(bytes, step.elapsed());
-                problem = pause(pacer, due, stop, file).err();
-                undurable = problem.clone();
-            }
-        }
-        self.undurable = self.undurable.take().or(undurable);
-        let pieces = |file: &mut dyn Movable| file.layout(range).map(|l| l.pieces(range)).ok();
-        if returns && pieces(file).is_some_and(|after| after > ready.pieces) {
-            // Never make it worse: what did move moves back.
-            let mut moved = ByteRange::at(range.start, receipt.moved_bytes);
-            while !moved.is_empty() {
-                let part = ByteRange::at(moved.start, step_bytes.max(block)).intersect(moved);
-                let back = file.relocate(index, part);
-                note_primitive(&mut receipt, &mut moved_by, &back);
-                receipt.moved_bytes += back.moved;
-                moved.start += back.moved;
-                if back.moved == 0 || back.skip.is_some() {
-                    break;
-                }
-            }
-        }
-        let looked = file.layout(range).map(|l| l.pieces(range));
-        receipt.extents_after = looked.as_ref().ok().copied();
-        if problem.is_none() || receipt.moved_bytes > 0 {
-            problem = looked.err().or(problem);
-        }
-        // A range that moves as a whole and could not be put back is no hole for the better, nor is one
-        // that is stored in another way now.
-        let spoiled = |skip: &Skip| whole || skip.reason == SkipReason::LayoutChanged;
-        let there = !problem.as_ref().is_some_and(spoiled) && (receipt.moved_bytes > 0 || whole);
-        // No data is no fewer pieces.
-        let fewer = |after| after > 0 && after < ready.pieces;
-        let better = there && receipt.extents_after.is_some_and(fewer);
-        if receipt.outcome == Outcome::Moved && !better {
-            receipt.outcome = Outcome::Skipped;
-            let skip = problem.unwrap_or_else(|| {
-                if receipt.extents_after.is_none() {
-                    return Skip::new(SkipReason::Failed, "how it lies now cannot be told");
-                }
-                if receipt.extents_after == Some(0) {
-                    return Skip::new(SkipReason::LayoutChanged, "the range holds no data now");
-                }
-                if receipt.moved_bytes == 0 && receipt.extents_after == Some(1) {
-                    return Skip::new(SkipReason::AlreadyContiguous, "");
-                }
-                if ready.pieces <= 1 {
-                    return Skip::new(SkipReason::AlreadyContiguous, "it moved with the others");
-                }
-                let lies = match receipt.extents_after {
-                    // It stays where it went.
-                    Some(after) if !returns => {
-                        format!("it moved, and lies in {after} pieces after {}", ready.pieces)
-                    }
-                    _ => "it would not lie in fewer pieces".into(),
-                };
-                Skip::new(SkipReason::NoBetterPlace, lies)
-            });
-            (receipt.reason, receipt.detail) = (Some(skip.reason), Some(skip.detail));
-        } else if let Some(skip) = problem {
-            if skip.reason == SkipReason::Failed {
-                self.note_failure(&skip);
-            }
-            receipt.detail = Some(format!("in part: {}", skip.detail));
-        }
-        receipt.detail = match (receipt.detail.take(), note) {
-            (Some(detail), Some(note)) => Some(format!("{detail}; {note}")),
-            (detail, note) => detail.or(note),
-        };
-        for (primitive, bytes) in moved_by {
-            self.count(primitive, bytes);
-        }
-        if receipt.outcome == Outcome::Moved {
-            let takes = file.layout(range).map_or(0, |l| l.stored_bytes(range));
-            receipt.space_cost_bytes = takes.saturating_sub(ready.own_space);
-        }
-        receipt.seconds = started.elapsed().as_secs_f64();
-        self.unsettled.push(receipt.clone());
-        self.receive(receipt, Some(file));
-    }
-}
-
-/// Waits so long, or until `stop`; who comes for the file meanwhile is let in.
-fn pause(
-    pacer: &mut Pacer,
-    long: Duration,
-    stop: &AtomicBool,
-    file: &mut dyn Movable,
-) -> Result<(), Skip> {
-    let until = Instant::now() + long;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left > pace::SHORT {
-            file.let_others_in()?;
-        }
-        pacer.pause(left.min(pace::SHORT), stop);
-        if left <= pace::SHORT || stop.load(Ordering::Relaxed) {
-            return Ok(());
-        }
     }
 }
 

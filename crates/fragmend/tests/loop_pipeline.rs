@@ -62,7 +62,8 @@ fn requests_issued(image: &Image, path: &Path, requests: &[replay::Request]) -> 
     extents(path);
     let before = image.counters();
     replay::replay(path, requests, Mode::Direct).unwrap();
-    (image.counters() - before).reads
+    let issued = image.counters() - before;
+    issued.reads + issued.reads_merged
 }
 
 #[test]

@@ -22,6 +22,8 @@ use support::rewrite::is_stopped;
 const SIZE: u64 = 6 << 20;
 /// Then it is told to end.
 const WHILE: Duration = Duration::from_secs(5);
+/// Nothing here takes so long.
+const TOO_LONG: Duration = Duration::from_secs(60);
 
 /// The longest time that opening a file took while it is moved, told to end after a while; cold, on a disk
 /// of so many reads a second, once the tool has come to `point`.
@@ -42,7 +44,9 @@ fn longest_open(options: &[&str], point: &str, reads_a_second: u32) -> Duration 
     bed.gate().pace(Kind::Read, Some(reads_a_second));
     running.signal(Signal::CONT);
     let (mut until, mut longest) = (Some(Instant::now() + WHILE), Duration::ZERO);
+    let begun = Instant::now();
     while running.child().try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < TOO_LONG, "it does not end");
         std::thread::sleep(Duration::from_millis(50));
         let started = Instant::now();
         drop(File::open(&path).unwrap());

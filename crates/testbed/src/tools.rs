@@ -3,8 +3,11 @@
 use crate::process::{Running, finish};
 use serde_json::Value;
 use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The `fragmend` binary: `$FRAGMEND`, or the one built beside the running program.
 ///
@@ -119,5 +122,25 @@ pub fn require(programs: &[&str]) -> Result<(), String> {
     match programs.iter().find(|p| !is_there(p)) {
         Some(missing) => Err(format!("{missing} is not installed: run scripts/prerequisites")),
         None => Ok(()),
+    }
+}
+
+/// Deletes a file, and waits until its number leads nowhere: XFS takes a deleted file apart in its own
+/// time, and finds it by its number until then.
+///
+/// # Panics
+/// When it is still found after half a minute.
+pub fn delete_for_good(path: &Path) {
+    let file = File::open(path).expect("a file to delete");
+    let inode = file.metadata().expect("its number").ino();
+    let generation = fragmend_sys::inode::generation(&file).unwrap_or(0);
+    let beside = File::open(path.parent().expect("a directory")).expect("its directory");
+    drop(file);
+    std::fs::remove_file(path).expect("it can be deleted");
+    let started = Instant::now();
+    let flags = rustix::fs::OFlags::PATH.bits().cast_signed();
+    while fragmend_sys::handle::open_by_inode(&beside, inode, generation, flags).is_ok() {
+        assert!(started.elapsed() < Duration::from_secs(30), "{} stays", path.display());
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
