@@ -220,6 +220,8 @@ pub fn refusal(file: impl AsFd, at: u64) -> io::Result<Option<io::Error>> {
 /// # Errors
 /// What the kernel tells of write-backs that were refused, by now or since somebody last asked in such a way.
 pub fn settled(file: impl AsFd) -> io::Result<()> {
+    // Some kernels hold a lock of the file meanwhile.
+    let _prompt = Prompt::begin();
     Fiemap::default().for_each(file, 0..1, true, |_| ())
 }
 
