@@ -87,6 +87,11 @@ fn halves(path: &Path) -> Plan {
 }
 
 #[test]
+fn loop_what_others_have_just_written_keeps_nobody_out_of_a_move_on_ext4() {
+    waits(&EXT4, whole, &[], "staged", false);
+}
+
+#[test]
 fn loop_what_others_have_just_written_keeps_nobody_out_of_a_swap() {
     waits(&XFS_RMAP, whole, &["--force"], "filled", false);
 }

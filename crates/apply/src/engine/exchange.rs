@@ -41,6 +41,9 @@ const FIRST_WAIT: Duration = Duration::from_millis(2);
 /// How long dirty pages of others are waited for before another try.
 const WRITING: Duration = Duration::from_millis(100);
 
+/// How long much that others wrote is waited for before their file is left alone.
+const SETTLING: Duration = Duration::from_millis(400);
+
 /// What a receipt says of a move that was stopped for too long.
 const STOPPED: &str = "this process was stopped for so long that others may have opened the file before the move was committed; it was committed at once";
 
@@ -82,6 +85,16 @@ impl Exchange {
             refused: None,
             hold: Hold::new(force),
         }
+    }
+
+    /// Takes the lease once what others have written is on the device: our own copies would stand behind that in
+    /// the disk's queue, and the commit might wait for it.
+    fn keep_others_out(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        if !self.hold.is_held() && !self.hold.is_forced() && file.has_settled().is_err() {
+            let _ = same::write_quietly(&file.fd, 0..i64::MAX as u64, SETTLING);
+            file.has_settled()?;
+        }
+        self.hold.take(file)
     }
 
     /// Notes that something that somebody else wrote is in memory only.
@@ -380,7 +393,7 @@ impl Mover for Exchange {
         if !returns && let Some(skip) = self.unwritable.as_ref().or(self.refused.as_ref()) {
             return Relocated { skip: Some(skip.clone()), ..done };
         }
-        if let Err(skip) = self.hold.take(file) {
+        if let Err(skip) = self.keep_others_out(file) {
             return Relocated { skip: Some(skip), ..done };
         }
         let (mut rest, started) = (part, Instant::now());

@@ -71,6 +71,11 @@ impl Hold {
         Self { force, ..Self::default() }
     }
 
+    /// Whether files that others have open are moved all the same.
+    pub fn is_forced(&self) -> bool {
+        self.force
+    }
+
     /// Takes the lease, if it is not held.
     ///
     /// # Errors
