@@ -85,18 +85,15 @@ impl Hold {
             return Ok(());
         }
         self.lease = None;
-        self.prompt = Some(Prompt::begin());
-        let unstopped = Unstopped::begin();
+        let (prompt, unstopped) = (Prompt::begin(), Unstopped::begin());
         match alone(file, if self.force { 1 } else { TRIES }) {
             Ok(lease) => self.lease = Some(lease),
             Err(_) if self.force => {}
-            Err(e) => {
-                self.prompt = None;
-                return Err(refused(e));
-            }
+            Err(e) => return Err(refused(e)),
         }
         self.open.set(self.lease.as_ref().map(|_| Instant::now()));
         self.unstopped = Some(unstopped);
+        self.prompt = Some(prompt);
         Ok(())
     }
 
