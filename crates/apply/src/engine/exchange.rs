@@ -222,7 +222,12 @@ impl Exchange {
                 match self.compare.drop(&file.fd, span, || !hold.is_awaited()) {
                     Ok(Same::Yes | Same::Unknown | Same::Changing) => break,
                     // Once more: now nobody waits.
-                    Ok(Same::Stopped) => self.let_others_in(file)?,
+                    Ok(Same::Stopped) => {
+                        self.let_others_in(file)?;
+                        if let Some(skip) = &self.unwritable {
+                            return Err(skip.clone());
+                        }
+                    }
                     Ok(Same::ButRefused(told)) => return Err(self.refuse(Some(told))),
                     Ok(Same::No(_, told)) => return Err(self.refuse(told)),
                     Err(e) => return Err(skip_of(e)),
@@ -338,8 +343,8 @@ impl Exchange {
             if let Some(skip) = &self.unwritable {
                 return Err(skip.clone());
             }
-            // It was given back if somebody waited.
-            self.hold.take(file)?;
+            // The lease was given back if somebody waited.
+            self.keep_others_out(file)?;
             let Err(skip) = self.exchange_in_turns(file, index, rest, single, done) else { break };
             // Failed: a range that the file's new end has just cut is invalid to the kernel.
             let may_pass = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
@@ -403,7 +408,7 @@ impl Mover for Exchange {
             // Also what moved before the step failed.
             let concluded = self.conclude(file, &mut done);
             let refused = self.refused.clone().filter(|_| !returns);
-            done.skip = exchanged.and(concluded).err().or(refused);
+            done.skip = concluded.and(exchanged).err().or(refused);
             rest.start = step.end;
             // What is left comes with the next call, after a look at Ctrl-C.
             if started.elapsed() > LONG_PART {
@@ -433,10 +438,10 @@ impl Mover for Exchange {
         // nobody will ever read, mostly never reaches the journal.
         let moved = self.stage.take().and_then(Stage::close);
         self.hold.commit(file)?;
-        let Some(moved) = moved else { return Ok(()) };
+        let Some(moved) = moved else { return concluded };
         reached(Point::Settled);
         moved.restore_cache(file);
-        Ok(())
+        concluded
     }
 
     fn kept_out(&mut self) -> Duration {
