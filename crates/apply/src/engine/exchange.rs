@@ -378,8 +378,7 @@ impl Mover for Exchange {
         // Data that is still on its way must be on the disk before its blocks are exchanged, or
         // the exchange meets dirty pages. What was refused is told here, if it was not yet.
         same::settled(&file.fd).map_err(|e| self.refuse(Some(e)))?;
-        // The commit makes freed space free.
-        self.hold.beat(file).map_err(|e| skip_of(e.into()))?;
+        self.hold.free_space(file)?;
         let (stage, pieces) = Stage::new(file, ranges, Space::Choice, |_| Ok(()))?;
         self.stage = Some(stage);
         reached(Point::Staged);

@@ -174,11 +174,17 @@ impl Hold {
         Ok(())
     }
 
-    /// Commits the journal.
+    /// Commits the journal, which frees what was given back, and keeps no inode for that: there may be only one.
     ///
     /// # Errors
     /// Whatever the system says.
-    pub fn beat(&mut self, file: &OpenFile) -> Result<(), Errno> {
+    pub fn free_space(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        let committed = self.beat(file).map_err(|e| skip_of(e.into()));
+        self.pulse = None;
+        committed
+    }
+
+    fn beat(&mut self, file: &OpenFile) -> Result<(), Errno> {
         if self.pulse.is_none() {
             self.pulse = unnamed(file).ok().map(|fd| (fd, false));
         }
