@@ -12,6 +12,7 @@ use crate::pace::{Pacer, Rate};
 use crate::receipt::{Event, Listener, Receipt, Start, Summary};
 use fragmend_layout::{ByteRange, Movable, Moves, PathText, Skip, SkipReason, Volume};
 use fragmend_plan::{PlanSource, PlannedFile};
+use fragmend_sys::priority::Prompt;
 use fragmend_sys::process;
 use group::groups;
 use std::collections::HashMap;
@@ -294,7 +295,10 @@ impl Run<'_> {
                         self.range(file, planned, &batch[index], index, pieces[index], problem);
                     }
                 }
+                // Somebody waits for the end.
+                let prompt = self.stopped().then(Prompt::begin);
                 let settled = file.settle();
+                drop(prompt);
                 let held = file.kept_out().as_secs_f64();
                 self.summary.longest_step_seconds = self.summary.longest_step_seconds.max(held);
                 let undurable = self.undurable.take().map_or(Ok(()), Err);

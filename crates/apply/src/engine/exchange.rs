@@ -41,6 +41,9 @@ const FIRST_WAIT: Duration = Duration::from_millis(2);
 /// How long dirty pages of others are waited for before another try.
 const WRITING: Duration = Duration::from_millis(100);
 
+/// How long much that others wrote is waited for before their file is left alone.
+const SETTLING: Duration = Duration::from_millis(400);
+
 /// What a receipt says of a move that was stopped for too long.
 const STOPPED: &str = "this process was stopped for so long that others may have opened the file before the move was committed; it was committed at once";
 
@@ -82,6 +85,16 @@ impl Exchange {
             refused: None,
             hold: Hold::new(force),
         }
+    }
+
+    /// Takes the lease once what others have written is on the device: our own copies would stand behind that in
+    /// the disk's queue, and the commit might wait for it.
+    fn keep_others_out(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        if !self.hold.is_held() && !self.hold.is_forced() && file.has_settled().is_err() {
+            let _ = same::write_quietly(&file.fd, 0..i64::MAX as u64, SETTLING);
+            file.has_settled()?;
+        }
+        self.hold.take(file)
     }
 
     /// Notes that something that somebody else wrote is in memory only.
@@ -209,7 +222,12 @@ impl Exchange {
                 match self.compare.drop(&file.fd, span, || !hold.is_awaited()) {
                     Ok(Same::Yes | Same::Unknown | Same::Changing) => break,
                     // Once more: now nobody waits.
-                    Ok(Same::Stopped) => self.let_others_in(file)?,
+                    Ok(Same::Stopped) => {
+                        self.let_others_in(file)?;
+                        if let Some(skip) = &self.unwritable {
+                            return Err(skip.clone());
+                        }
+                    }
                     Ok(Same::ButRefused(told)) => return Err(self.refuse(Some(told))),
                     Ok(Same::No(_, told)) => return Err(self.refuse(told)),
                     Err(e) => return Err(skip_of(e)),
@@ -325,8 +343,8 @@ impl Exchange {
             if let Some(skip) = &self.unwritable {
                 return Err(skip.clone());
             }
-            // It was given back if somebody waited.
-            self.hold.take(file)?;
+            // The lease was given back if somebody waited.
+            self.keep_others_out(file)?;
             let Err(skip) = self.exchange_in_turns(file, index, rest, single, done) else { break };
             // Failed: a range that the file's new end has just cut is invalid to the kernel.
             let may_pass = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
@@ -360,8 +378,7 @@ impl Mover for Exchange {
         // Data that is still on its way must be on the disk before its blocks are exchanged, or
         // the exchange meets dirty pages. What was refused is told here, if it was not yet.
         same::settled(&file.fd).map_err(|e| self.refuse(Some(e)))?;
-        // The commit makes freed space free.
-        self.hold.beat(file).map_err(|e| skip_of(e.into()))?;
+        self.hold.free_space(file)?;
         let (stage, pieces) = Stage::new(file, ranges, Space::Choice, |_| Ok(()))?;
         self.stage = Some(stage);
         reached(Point::Staged);
@@ -380,7 +397,7 @@ impl Mover for Exchange {
         if !returns && let Some(skip) = self.unwritable.as_ref().or(self.refused.as_ref()) {
             return Relocated { skip: Some(skip.clone()), ..done };
         }
-        if let Err(skip) = self.hold.take(file) {
+        if let Err(skip) = self.keep_others_out(file) {
             return Relocated { skip: Some(skip), ..done };
         }
         let (mut rest, started) = (part, Instant::now());
@@ -390,7 +407,7 @@ impl Mover for Exchange {
             // Also what moved before the step failed.
             let concluded = self.conclude(file, &mut done);
             let refused = self.refused.clone().filter(|_| !returns);
-            done.skip = exchanged.and(concluded).err().or(refused);
+            done.skip = concluded.and(exchanged).err().or(refused);
             rest.start = step.end;
             // What is left comes with the next call, after a look at Ctrl-C.
             if started.elapsed() > LONG_PART {
@@ -423,10 +440,10 @@ impl Mover for Exchange {
         // nobody will ever read, mostly never reaches the journal.
         let moved = self.stage.take().and_then(Stage::close);
         self.hold.commit(file)?;
-        let Some(moved) = moved else { return Ok(()) };
+        let Some(moved) = moved else { return concluded };
         reached(Point::Settled);
         moved.restore_cache(file);
-        Ok(())
+        concluded
     }
 
     fn kept_out(&mut self) -> Duration {

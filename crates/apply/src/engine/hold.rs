@@ -71,6 +71,11 @@ impl Hold {
         Self { force, ..Self::default() }
     }
 
+    /// Whether files that others have open are moved all the same.
+    pub fn is_forced(&self) -> bool {
+        self.force
+    }
+
     /// Takes the lease, if it is not held.
     ///
     /// # Errors
@@ -80,18 +85,15 @@ impl Hold {
             return Ok(());
         }
         self.lease = None;
-        self.prompt = Some(Prompt::begin());
-        let unstopped = Unstopped::begin();
+        let (prompt, unstopped) = (Prompt::begin(), Unstopped::begin());
         match alone(file, if self.force { 1 } else { TRIES }) {
             Ok(lease) => self.lease = Some(lease),
             Err(_) if self.force => {}
-            Err(e) => {
-                self.prompt = None;
-                return Err(refused(e));
-            }
+            Err(e) => return Err(refused(e)),
         }
         self.open.set(self.lease.as_ref().map(|_| Instant::now()));
         self.unstopped = Some(unstopped);
+        self.prompt = Some(prompt);
         Ok(())
     }
 
@@ -172,11 +174,17 @@ impl Hold {
         Ok(())
     }
 
-    /// Commits the journal.
+    /// Commits the journal, which frees what was given back, and keeps no inode for that: there may be only one.
     ///
     /// # Errors
     /// Whatever the system says.
-    pub fn beat(&mut self, file: &OpenFile) -> Result<(), Errno> {
+    pub fn free_space(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        let committed = self.beat(file).map_err(|e| skip_of(e.into()));
+        self.pulse = None;
+        committed
+    }
+
+    fn beat(&mut self, file: &OpenFile) -> Result<(), Errno> {
         if self.pulse.is_none() {
             self.pulse = unnamed(file).ok().map(|fd| (fd, false));
         }
