@@ -21,6 +21,7 @@
 //! | [`root`] | a mounted file system held open, and what lies below it by name (`openat2`) |
 //! | [`fs_id`] | which file system this is (`FS_IOC_GETFSUUID`, `fstatfs`) |
 //! | [`lease`] | keeping others from opening a file (`F_SETLEASE`) |
+//! | [`listeners`] | who is asked before a file is opened or read (`/proc/PID/fdinfo` of fanotify) |
 //! | [`mounts`] | what is mounted where (`/proc/self/mountinfo`) |
 //! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
 //! | [`cache`] | writing back and dropping page cache |
@@ -54,6 +55,7 @@ pub mod inode;
 pub mod input;
 pub mod kind;
 pub mod lease;
+pub mod listeners;
 pub mod mapping;
 pub mod memory;
 pub mod mounts;

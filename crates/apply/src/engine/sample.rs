@@ -34,6 +34,7 @@ use fragmend_sys::signals::Unstopped;
 use fragmend_sys::xfs;
 use rustix::fs::Mode;
 use rustix::thread::CapabilitySet;
+use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -71,9 +72,10 @@ pub(super) fn sample(
     held: &mut Duration,
 ) -> Result<Sampled, Skip> {
     let unstopped = Unstopped::begin();
-    let lease = alone(file, hold::TRIES).map_err(|e| match is_open_elsewhere(&e) {
-        true => Skip::new(SkipReason::Busy, OTHERS),
-        false => Skip::new(SkipReason::Unsupported, format!("no lease can be taken ({e})")),
+    let lease = alone(file, hold::TRIES).map_err(|e| match e.kind() {
+        _ if is_open_elsewhere(&e) => Skip::new(SkipReason::Busy, OTHERS),
+        io::ErrorKind::ResourceBusy => skip_of(e),
+        _ => Skip::new(SkipReason::Unsupported, format!("no lease can be taken ({e})")),
     })?;
     // Nobody cuts it off while the lease is held.
     if file.size()? <= start {

@@ -433,6 +433,7 @@ fn not_leased(told: Recovered, error: &io::Error) -> Recovered {
         io::ErrorKind::WouldBlock => {
             "another program has it open; end that program, then recover again".into()
         }
+        io::ErrorKind::ResourceBusy => format!("{error}, then recover again"),
         _ => format!("cannot be leased: {error}"),
     };
     told.ended(Outcome::Unreachable, what)
