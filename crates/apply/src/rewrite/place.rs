@@ -1,6 +1,7 @@
 //! The bytes of a range in its file: which are missing, and putting them there for good.
 
 use super::note::Noting;
+use super::privileges::Lost;
 use super::record::Record;
 use crate::bytes::{read_at, write_at};
 use crate::point::{Point, reached};
@@ -132,6 +133,8 @@ pub(crate) trait Holder {
     fn lease(&self) -> &Lease<'_>;
     /// Notes what is done to the file.
     fn noting(&self) -> Noting<'_>;
+    /// What could not be kept of what makes the file privileged.
+    fn lost(&self) -> &Lost;
     /// Sets the time of modification as it is to be, once the bytes are written. That it cannot be
     /// set is no reason to lose them.
     fn settle_mtime(&self);
@@ -173,7 +176,8 @@ pub(crate) fn put(
         || rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.len());
     loop {
         alone(holder)?;
-        match holder.noting().change(allocate) {
+        let allocated = holder.lost().keeping(file, || holder.noting().change(allocate));
+        match allocated {
             Ok(()) => break,
             Err(Errno::INTR) => {}
             Err(Errno::NOSPC | Errno::DQUOT) if holder.make_room() => {
@@ -222,7 +226,8 @@ fn write(
         alone(holder)?;
         let _ = holder.noting().at_it();
         reached(Point::Writing);
-        let written = write_at(file, bytes, piece.range.start + at as u64);
+        let write = || write_at(file, bytes, piece.range.start + at as u64);
+        let written = holder.lost().keeping(file, write);
         alone(holder)?;
         let _ = holder.noting().settled();
         written?;

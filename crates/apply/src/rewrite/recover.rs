@@ -17,12 +17,14 @@ use super::journal::{Journal, JournalError};
 use super::limits::{self, Room};
 use super::note::{Noting, Session};
 use super::place::{Holder, Piece, Verdict, is_blank, judge, lease, mtime, put, set_mtime};
+use super::privileges::Lost;
 use super::record::{BadRecord, Record};
 pub use super::whose::Serves;
 use super::whose::{Found, Home};
 use fragmend_layout::{ByteRange, PathText};
 use fragmend_sys::handle;
 use fragmend_sys::lease::Lease;
+use fragmend_sys::priority::Prompt;
 use fragmend_sys::signals::{self, Undisturbed};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -314,6 +316,7 @@ impl Mending<'_> {
         if let Err(e) = sync() {
             return not_synced(told, e);
         }
+        let _prompt = Prompt::begin();
         // Others are kept out from the first look until the record is gone.
         let leased = if options.dry_run { None } else { Some(lease(target)) };
         let alone = matches!(&leased, Some(Ok(_)));
@@ -374,8 +377,7 @@ impl Mending<'_> {
             Some(Err(e)) => return not_leased(told, &e),
         };
         match self.put_back(&missing, over, &lease) {
-            Ok(kept) => {
-                let detail = kept.map(|e| format!("its time of modification is another now: {e}"));
+            Ok(detail) => {
                 let told = Recovered { restored_bytes: bytes, detail, ..told };
                 self.closing.close(told, Outcome::Restored)
             }
@@ -388,13 +390,13 @@ impl Mending<'_> {
         ByteRange::at(self.record.range.start, self.data.len() as u64)
     }
 
-    /// Gives why the time of modification was not kept, if it was not.
+    /// Gives what of the file was not kept, if anything was not.
     fn put_back(
         &self,
         parts: &[ByteRange],
         over: bool,
         lease: &Lease,
-    ) -> io::Result<Option<io::Error>> {
+    ) -> io::Result<Option<String>> {
         let (target, block) = (self.noting.file, self.record.block);
         limits::allow(self.with_data().end)?;
         let mut room = Room::take(self.data.len())?;
@@ -405,7 +407,9 @@ impl Mending<'_> {
         rustix::fs::fsync(self.noting.record)?;
         // As it is found: who moved it last cannot be known.
         let mtime = mtime(target)?;
-        let mut holder = Finder { noting: self.noting, mtime, lease, other: Cell::new(None) };
+        let lost = Lost::default();
+        let mut holder =
+            Finder { noting: self.noting, mtime, lease, lost: &lost, other: Cell::new(None) };
         room.open();
         for part in parts {
             let from = (part.start - self.record.range.start) as usize;
@@ -417,7 +421,10 @@ impl Mending<'_> {
             let piece = Piece { range, data, block: block as usize };
             put(target, piece, &mut room.back, &mut holder)?;
         }
-        Ok(holder.other.take())
+        let time = holder.other.take();
+        let time = time.map(|e| format!("its time of modification is another now: {e}"));
+        let lost: Vec<String> = time.into_iter().chain(lost.told()).collect();
+        Ok((!lost.is_empty()).then(|| lost.join("; ")))
     }
 }
 
@@ -449,6 +456,7 @@ struct Finder<'a> {
     noting: Noting<'a>,
     mtime: (i64, u32),
     lease: &'a Lease<'a>,
+    lost: &'a Lost,
     /// Why it could not.
     other: Cell<Option<io::Error>>,
 }
@@ -460,6 +468,10 @@ impl Holder for Finder<'_> {
 
     fn noting(&self) -> Noting<'_> {
         self.noting
+    }
+
+    fn lost(&self) -> &Lost {
+        self.lost
     }
 
     fn settle_mtime(&self) {

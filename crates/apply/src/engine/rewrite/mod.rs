@@ -49,6 +49,11 @@
 //! somebody's, who could put a pipe there.
 //! If this process is killed, its lease goes: until `recover` has run, the range may read as zeroes.
 //!
+//! What makes a program privileged, and writing takes away, is looked for when F is opened and again
+//! before the first change of it; capabilities that somebody sets later are kept (`rewrite/privileges.rs`).
+//!
+//! While F is leased this thread's I/O is not of the idle class, which schedulers serve last.
+//!
 //! The time of modification is put back if it lies between the first step and now: somebody who
 //! sets it by path in just that moment, without opening the file, is not noticed.
 
@@ -192,12 +197,7 @@ impl Engine for Rewrite {
         if self.shared.broken.get() {
             return Err(Skip::new(SkipReason::NeedsRecovery, "first run: fragmend recover"));
         }
-        let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
-        let capability = rustix::fs::fgetxattr(&file.fd, "security.capability", &mut [0; 64]);
-        if stat.st_mode & 0o6000 != 0 || capability.is_ok() {
-            let why = "set-user-ID, set-group-ID or file capabilities, which writing takes away";
-            return Err(Skip::new(SkipReason::Unsupported, why));
-        }
+        mover::is_plain(file)?;
         let shared = Rc::clone(&self.shared);
         Ok(Box::new(Rewriting::new(shared)))
     }

@@ -12,6 +12,7 @@ use crate::rewrite::draft::{Draft, Sealed};
 use crate::rewrite::limits::{self, Room};
 use crate::rewrite::note::{Noting, Session};
 use crate::rewrite::place::{Holder, Piece, is_on_device, lease, mtime, put, set_mtime};
+use crate::rewrite::privileges::{self, Lost};
 use crate::rewrite::record::{LONGEST_RANGE, Record, VERSION};
 use fragmend_layout::{ByteRange, ExtentKind, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
@@ -20,6 +21,7 @@ use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::handle::{self, Handle};
 use fragmend_sys::inode;
 use fragmend_sys::lease::Lease;
+use fragmend_sys::priority::Prompt;
 use fragmend_sys::session::Disk;
 use fragmend_sys::signals::Undisturbed;
 use rustix::fs::{Advice, FallocateFlags};
@@ -41,6 +43,7 @@ pub(super) struct Rewriting {
     reserve: Option<OwnedFd>,
     /// Somebody else wanted the file.
     given_up: bool,
+    lost: Lost,
     pages: Pages,
 }
 
@@ -53,6 +56,7 @@ impl Rewriting {
             draft: None,
             reserve: None,
             given_up: false,
+            lost: Lost::default(),
             pages: Pages::default(),
         }
     }
@@ -123,6 +127,7 @@ impl Rewriting {
         // What would end this process, or stop it, between hole and bytes, waits until the lease is
         // given back.
         let undisturbed = Undisturbed::begin();
+        let _prompt = Prompt::begin();
         let started = Instant::now();
         let lease = take(&file.fd)?;
         let done = self.under_lease(file, draft, session, &mut room, &lease);
@@ -160,26 +165,29 @@ impl Rewriting {
             lease,
             began: (began.tv_sec, began.tv_nsec as u32),
             mtime: sealed.record.mtime,
+            lost: &self.lost,
             reserve: &mut self.reserve,
             stage: &self.stage,
         };
         let fallocate =
             |how| rustix::fs::fallocate(&file.fd, how, range.start, range.end - range.start);
         // Nothing to allocate yet: whether the file can be allocated at all.
-        let able = holder.noting.change(|| {
+        let able = || {
             let can = fallocate(FallocateFlags::KEEP_SIZE).map_err(|e| skip_of(e.into()));
             holder.settle_mtime();
             can
-        });
+        };
+        let able = self.lost.keeping(&file.fd, || holder.noting.change(able));
         // From here on nobody gets in for as long as others wait, however slow we were until now.
         let alone = unwanted(lease);
         let noted = holder.noting.at_it().map_err(skip_of);
-        if let Err(skip) = able.and(noted).and(alone) {
+        if let Err(skip) = able.and(noted).and(alone).and_then(|()| is_plain(file)) {
             return discard(sealed, skip);
         }
         let (block, data) = (file.block as usize, &sealed.data);
         room.open();
-        if let Err(e) = fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
+        let punch = || fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
+        if let Err(e) = self.lost.keeping(&file.fd, punch)
             && holds(file, &sealed.record, data, &mut room.back, || Ok(())).is_ok()
             && rustix::fs::fsync(&file.fd).is_ok()
             && is_on_device(&file.fd, range, data, &mut room.back).is_ok_and(|is| is)
@@ -212,6 +220,7 @@ struct Rewriter<'a> {
     began: (i64, u32),
     /// What the time of modification was.
     mtime: (i64, u32),
+    lost: &'a Lost,
     reserve: &'a mut Option<OwnedFd>,
     stage: &'a Option<Stage>,
 }
@@ -223,6 +232,10 @@ impl Holder for Rewriter<'_> {
 
     fn noting(&self) -> Noting<'_> {
         self.noting
+    }
+
+    fn lost(&self) -> &Lost {
+        self.lost
     }
 
     fn settle_mtime(&self) {
@@ -254,6 +267,17 @@ pub(in crate::engine) fn take(file: &OwnedFd) -> Result<Lease<'_>, Skip> {
         Some(Errno::INVAL) => Skip::new(SkipReason::Unsupported, "it cannot be leased"),
         _ => skip_of(e),
     })
+}
+
+/// Whether nothing makes it privileged that writing takes away.
+pub(super) fn is_plain(file: &OpenFile) -> Result<(), Skip> {
+    match privileges::has_any(&file.fd).map_err(skip_of)? {
+        true => {
+            let why = "set-user-ID, set-group-ID or file capabilities, which writing takes away";
+            Err(Skip::new(SkipReason::Unsupported, why))
+        }
+        false => Ok(()),
+    }
 }
 
 /// Whether its time of modification can be put back: set to what it is.
@@ -380,6 +404,7 @@ impl Mover for Rewriting {
                     Stage::moved(&mut self.stage, index);
                     done.moved = part.len();
                     done.by = Some(primitive::REWRITE);
+                    done.note = self.lost.told();
                 }
                 Err(skip) => done.skip = Some(skip),
             }
