@@ -479,8 +479,9 @@ fn all_of(shared: Shared, length: u64) -> Result<(), Skip> {
     match shared {
         Shared::Bytes(bytes) if bytes == length => Ok(()),
         Shared::Bytes(bytes) => {
-            let detail = format!("the kernel took over {bytes} of {length} bytes");
-            Err(Skip::new(SkipReason::Failed, detail))
+            // It stopped half way, or somebody has written since: the donor keeps its bytes, and it is tried again.
+            let detail = format!("{bytes} of {length} bytes were taken over");
+            Err(Skip::new(SkipReason::Busy, detail))
         }
         Shared::Differs => Err(changed()),
     }
