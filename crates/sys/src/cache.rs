@@ -36,6 +36,10 @@ pub fn drop_clean(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
 /// When pages stay, or beside the range are not on the device.
 pub fn forget(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     const TRIES: u32 = 8;
+    // To the kernel it would be all the rest of the file.
+    if range.is_empty() {
+        return Ok(());
+    }
     let busy = |why| Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
     let (page, folio) = (rustix::param::page_size() as u64, largest_folio());
     let size: u64 = rustix::fs::fstat(&file)?.st_size.try_into().unwrap_or(0);
