@@ -37,27 +37,42 @@ pub fn drop_clean(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     }
 }
 
-/// Drops the clean pages of `range` (bytes) until none is left: what is read next comes from the
-/// device. Those beside it go as well: a large folio goes as a whole or not at all.
+/// Drops all pages of `range` (bytes) of a file that was just synced, so that reading asks the device. Where a page or
+/// a folio reaches beyond the range, others go with it, but none of which the device has refused what
+/// somebody wrote ([`Compare`]).
 ///
 /// # Errors
-/// `ResourceBusy` when pages stay: they are dirty, mapped, or held by the kernel.
+/// When pages stay, or beside the range are not on the device.
 pub fn forget(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     const TRIES: u32 = 8;
+    // To the kernel it would be all the rest of the file.
     if range.is_empty() {
         return Ok(());
     }
-    let folio = largest_folio();
-    let wide = range.start / folio * folio..range.end.next_multiple_of(folio);
+    let busy = |why| Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+    let (page, folio) = (rustix::param::page_size() as u64, largest_folio());
+    let size: u64 = rustix::fs::fstat(&file)?.st_size.try_into().unwrap_or(0);
+    let mut compare = Compare::default();
     for attempt in 0..TRIES {
-        drop_clean(&file, wide.clone())?;
+        // A folio goes as a whole or not at all.
+        let whole = if attempt == 0 { page } else { folio };
+        let wide = range.start / whole * whole..range.end.next_multiple_of(whole);
+        let beside = [wide.start..range.start, range.end..wide.end.min(size)];
+        for beside in beside.into_iter().filter(|part| !part.is_empty()) {
+            match compare.range(&file, beside, || true)? {
+                Same::Yes | Same::Unknown => {}
+                Same::ButRefused(e) => return Err(e),
+                Same::No(..) => return busy("the disk has refused what somebody wrote beside it"),
+                Same::Changing | Same::Stopped => return busy("somebody writes beside it"),
+            }
+        }
+        drop_clean(&file, wide)?;
         if pages_there(&file, range.clone())? == 0 {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(1 << attempt));
     }
-    let why = "its pages stay in memory, so the disk cannot be asked";
-    Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
+    busy("its pages stay in memory, so the disk cannot be asked")
 }
 
 /// No folio of the page cache is larger, in bytes: as much as one page of a page table maps (a PMD), and

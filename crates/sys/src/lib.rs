@@ -24,6 +24,7 @@
 //! | [`listeners`] | who is asked before a file is opened or read (`/proc/PID/fdinfo` of fanotify) |
 //! | [`mounts`] | what is mounted where (`/proc/self/mountinfo`) |
 //! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
+//! | [`claim`] | saying on a block device's node that it is worked on (`F_OFD_SETLK`) |
 //! | [`cache`] | writing back and dropping page cache |
 //! | [`mapping`] | reading and storing to a file through a shared mapping, for tests (`mmap(2)`) |
 //! | [`memory`] | how much memory can still be had (`getrlimit(2)`, cgroups) |
@@ -43,6 +44,7 @@ pub mod block;
 pub mod btrfs;
 pub mod bulkstat;
 pub mod cache;
+pub mod claim;
 pub mod clone;
 pub mod dedupe;
 pub mod directory;

@@ -32,6 +32,8 @@ const MOST_NUMBERS: usize = 1 << 16;
 const WORTH: u32 = 10;
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
+/// How long is looked at processes that cannot have begun to listen by themselves.
+const MOMENT: Duration = Duration::from_millis(300);
 
 /// A program that is asked before others may open or read a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -222,24 +224,54 @@ fn remembered() -> Arc<Vec<Asked>> {
 }
 
 /// All that is shown to us. What cannot be read is passed over: who may not look at other processes is not told.
+/// Anybody may have any number of descriptors, so those of processes that cannot have begun to listen by
+/// themselves, only got a descriptor from another one, are looked at for a moment only.
 fn all() -> Vec<Asked> {
-    let numbered = |dir: &str| {
-        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+    let ours = user_namespace("self");
+    let able = |pid: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        may_listen(&status) && user_namespace(&pid.to_string()) == ours
     };
-    let mut all = Vec::new();
-    for pid in numbered("/proc") {
-        let mut asked: Option<Asked> = None;
-        for fd in numbered(&format!("/proc/{pid}/fd")) {
-            let link = rustix::fs::readlink(format!("/proc/{pid}/fd/{fd}"), Vec::new());
-            if link.is_ok_and(|link| link.as_bytes() == b"anon_inode:[fanotify]") {
-                let marks = marks(pid, fd);
-                marks.for_each(|mark| asked.get_or_insert_with(|| named(pid)).add(mark));
-            }
-        }
-        all.extend(asked);
-    }
+    let (able, others): (Vec<u32>, Vec<u32>) = numbered("/proc").partition(able);
+    let until = Instant::now() + MOMENT;
+    let mut all: Vec<Asked> = able.into_iter().filter_map(|pid| asked(pid, None)).collect();
+    all.extend(others.into_iter().filter_map(|pid| asked(pid, Some(until))));
     all
+}
+
+fn numbered(dir: &str) -> impl Iterator<Item = u32> + use<> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn user_namespace(pid: &str) -> Option<std::path::PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/ns/user")).ok()
+}
+
+/// Whether a process has `CAP_SYS_ADMIN`, in its own user namespace, by its status (proc_pid_status(5)):
+/// `fanotify_init(2)` wants that for permission events.
+fn may_listen(status: &str) -> bool {
+    const SYS_ADMIN: u32 = 21;
+    let digits = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
+    let sets = digits.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    // Where the kernel does not say, it may.
+    sets.is_none_or(|set| set >> SYS_ADMIN & 1 != 0)
+}
+
+/// What a process is asked about, as far as its descriptors were looked at by then.
+fn asked(pid: u32, until: Option<Instant>) -> Option<Asked> {
+    let mut asked: Option<Asked> = None;
+    for fd in numbered(&format!("/proc/{pid}/fd")) {
+        if until.is_some_and(|until| Instant::now() > until) {
+            break;
+        }
+        let link = rustix::fs::readlink(format!("/proc/{pid}/fd/{fd}"), Vec::new());
+        if link.is_ok_and(|link| link.as_bytes() == b"anon_inode:[fanotify]") {
+            let marks = marks(pid, fd);
+            marks.for_each(|mark| asked.get_or_insert_with(|| named(pid)).add(mark));
+        }
+    }
+    asked
 }
 
 fn marks(pid: u32, fd: u32) -> impl Iterator<Item = Mark> {
@@ -332,6 +364,19 @@ mod tests {
             asked.add(Mark::Inode { device: 5, inode, on_child: true });
         }
         assert_eq!((asked.inodes.len(), asked.file_systems.len()), (MOST_NUMBERS, 1));
+    }
+
+    #[test]
+    fn who_may_have_begun_to_listen_is_told_by_a_capability() {
+        let status =
+            |set: &str| format!("Name:\tCapPrm:\nCapInh:\t0000000000000000\nCapPrm:\t{set}\n");
+        assert!(may_listen(&status("000001ffffffffff")) && may_listen(&status("0000000000200000")));
+        assert!(
+            !may_listen(&status("0000000000000000")) && !may_listen(&status("000001ffffdfffff"))
+        );
+        assert!(may_listen("") && may_listen(&status("?")));
+        let own = std::fs::read_to_string("/proc/self/status").unwrap();
+        assert!(may_listen(&own) || !rustix::process::geteuid().is_root());
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! | `place` | the bytes of a range: what is missing, putting them there for good |
 //! | `privileges` | what writing takes away from a program's file |
 //! | `whose` | which file a record is of |
+//! | `refused` | what is in memory only, because the disk has refused it |
 //! | [`recover`] | from records back to whole files |
 
 mod below;
@@ -25,4 +26,5 @@ pub(crate) mod place;
 pub(crate) mod privileges;
 pub mod record;
 pub mod recover;
+pub(crate) mod refused;
 mod whose;

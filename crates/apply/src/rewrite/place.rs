@@ -3,6 +3,7 @@
 use super::note::Noting;
 use super::privileges::Lost;
 use super::record::Record;
+use super::refused;
 use crate::bytes::{read_at, write_at};
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, ExtentKind, Layout};
@@ -28,6 +29,8 @@ pub(crate) enum Verdict {
     Resized(u64),
     /// Other data begins here.
     Differs(u64),
+    /// Other data is in the page cache here, and not on the device, which has refused it.
+    Refused(u64),
 }
 
 /// Compares block by block, after writing back what is dirty. Only what a rewrite leaves behind
@@ -36,7 +39,8 @@ pub(crate) enum Verdict {
 /// so is a block of which only a part is as recorded: a rewrite writes whole blocks, and does not
 /// end inside one unless the machine ran out of memory in that very moment.
 ///
-/// `alone` is whether others are kept out: then nothing is compared with the page cache.
+/// `alone` is whether others are kept out: then nothing is compared with the page cache, but for what the
+/// device may have refused: that is not dropped.
 ///
 /// # Errors
 /// When the file cannot be read, or not from the device.
@@ -52,6 +56,9 @@ pub(crate) fn judge(
     }
     let range = record.range;
     let layout = fiemap::layout_within(&mut Fiemap::default(), file, range, true)?;
+    if let Some(at) = refused::other_than(file, range.start, data)? {
+        return Ok(Verdict::Refused(at));
+    }
     let forgotten = cache::forget(file, range.start..range.start + data.len() as u64);
     if alone {
         forgotten?;

@@ -19,6 +19,7 @@ use super::note::{Noting, Session};
 use super::place::{Holder, Piece, Verdict, is_blank, judge, lease, mtime, put, set_mtime};
 use super::privileges::Lost;
 use super::record::{BadRecord, Record};
+use super::refused;
 pub use super::whose::Serves;
 use super::whose::{Found, Home};
 use fragmend_layout::{ByteRange, PathText};
@@ -311,6 +312,14 @@ impl Mending<'_> {
     fn mend(&self, told: Recovered) -> Recovered {
         let options = self.closing.options;
         let target = self.noting.file;
+        // Before the kernel's only word of it goes to us instead of who opens the file next.
+        match refused::other_than(target, self.record.range.start, self.data) {
+            Ok(Some(at)) if options.prefer(&told.path).is_none() => {
+                return self.undecided(told, &refused_at(at));
+            }
+            Ok(_) => {}
+            Err(e) => return told.ended(Outcome::Failed, e.to_string()),
+        }
         // What others have just written may take long: once while nobody is kept out, and below for the rest.
         let sync = || if options.dry_run { Ok(()) } else { rustix::fs::fsync(target) };
         if let Err(e) = sync() {
@@ -341,6 +350,7 @@ impl Mending<'_> {
             Ok(Verdict::Differs(at)) => {
                 (vec![self.record.range], Some(format!("it holds other data at {at}")))
             }
+            Ok(Verdict::Refused(at)) => (vec![self.record.range], Some(refused_at(at))),
             Ok(Verdict::Resized(size)) => {
                 let was = self.record.size;
                 (vec![self.record.range], Some(format!("it has {size} bytes now and had {was}")))
@@ -350,19 +360,7 @@ impl Mending<'_> {
         // Over data only where somebody has decided that.
         let over = match (&changed, options.prefer(&told.path)) {
             (Some(_), Some(Prefer::File)) => return self.closing.close(told, Outcome::Discarded),
-            (Some(what), None) if told.path.path.is_empty() => {
-                let what = format!(
-                    "{what}; where it is now is not known: look for it with `find -inum {}`, then recover again",
-                    self.record.inode
-                );
-                return told.ended(Outcome::Changed, what);
-            }
-            (Some(what), None) => {
-                let what = format!(
-                    "{what}; keep it as it is with --prefer file, or put the recorded bytes back with --prefer record"
-                );
-                return told.ended(Outcome::Changed, what);
-            }
+            (Some(what), None) => return self.undecided(told, what),
             (changed, _) => changed.is_some(),
         };
         let missing: Vec<ByteRange> =
@@ -383,6 +381,20 @@ impl Mending<'_> {
             }
             Err(e) => told.ended(Outcome::Failed, format!("{e}; the record stays, recover again")),
         }
+    }
+
+    /// Leaves a file that somebody has changed alone, and says how to decide.
+    fn undecided(&self, told: Recovered, what: &str) -> Recovered {
+        let what = match told.path.path.is_empty() {
+            true => format!(
+                "{what}; where it is now is not known: look for it with `find -inum {}`, then recover again",
+                self.record.inode
+            ),
+            false => format!(
+                "{what}; keep it as it is with --prefer file, or put the recorded bytes back with --prefer record"
+            ),
+        };
+        told.ended(Outcome::Changed, what)
     }
 
     /// The part of the range in which the record has bytes.
@@ -426,6 +438,10 @@ impl Mending<'_> {
         let lost: Vec<String> = time.into_iter().chain(lost.told()).collect();
         Ok((!lost.is_empty()).then(|| lost.join("; ")))
     }
+}
+
+fn refused_at(at: u64) -> String {
+    format!("it holds other data at {at}, in memory only, because the disk has refused it")
 }
 
 /// What to say of a file of which nobody knows what is on the disk.

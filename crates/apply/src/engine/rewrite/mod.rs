@@ -21,6 +21,9 @@
 //! removal begins after F was synced and read back. That is worth what the file systems promise:
 //! `rewrite/ground.rs` says which are taken.
 //!
+//! Before F is synced, copied, or a page of it dropped, the page cache is compared with the device (`rewrite/refused.rs`):
+//! what the device has refused is nowhere else, and F is left alone then.
+//!
 //! F is leased before R is sealed, so that from there to the end of the process every change to F
 //! is ours. Each is noted (`rewrite/note.rs`), which tells `recover` a hole that was left from one that
 //! the owner made afterwards.

@@ -14,6 +14,7 @@ use crate::rewrite::note::{Noting, Session};
 use crate::rewrite::place::{Holder, Piece, is_on_device, lease, mtime, put, set_mtime};
 use crate::rewrite::privileges::{self, Lost};
 use crate::rewrite::record::{LONGEST_RANGE, Record, VERSION};
+use crate::rewrite::refused;
 use fragmend_layout::{ByteRange, ExtentKind, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::cache;
@@ -22,6 +23,7 @@ use fragmend_sys::handle::{self, Handle};
 use fragmend_sys::inode;
 use fragmend_sys::lease::Lease;
 use fragmend_sys::priority::Prompt;
+use fragmend_sys::same::{self, Compare};
 use fragmend_sys::session::Disk;
 use fragmend_sys::signals::Undisturbed;
 use rustix::fs::{Advice, FallocateFlags};
@@ -44,6 +46,9 @@ pub(super) struct Rewriting {
     /// Somebody else wanted the file.
     given_up: bool,
     lost: Lost,
+    /// What went wrong once, and well at the second try.
+    once: Option<String>,
+    compare: Compare,
     pages: Pages,
 }
 
@@ -57,6 +62,8 @@ impl Rewriting {
             reserve: None,
             given_up: false,
             lost: Lost::default(),
+            once: None,
+            compare: Compare::default(),
             pages: Pages::default(),
         }
     }
@@ -124,6 +131,8 @@ impl Rewriting {
         }
         let mut room = Room::take(draft.data().len()).map_err(skip_of)?;
         let session = draft.session(&self.shared.root).map_err(skip_of)?;
+        // Dropping its pages may take those beside it along.
+        refused::none_beside(&mut self.compare, &file.fd, range)?;
         // What would end this process, or stop it, between hole and bytes, waits until the lease is
         // given back.
         let undisturbed = Undisturbed::begin();
@@ -199,9 +208,11 @@ impl Rewriting {
         let piece = Piece { range, data, block };
         let mut put = || put(&file.fd, piece, &mut room.back, &mut holder);
         // Once more where the device refused or answered wrongly.
-        if let Err(e) = put().or_else(|_| put()) {
+        let once = put().err();
+        if let Some(Err(e)) = once.as_ref().map(|_| put()) {
             return Err(self.shared.needs_recovery(format!("it could not be written back: {e}")));
         }
+        self.once = once.map(|e| format!("written back at the second try ({e})"));
         match sealed.remove() {
             Ok(()) => {
                 reached(Point::Removed);
@@ -367,7 +378,10 @@ impl Mover for Rewriting {
         drop(take(&file.fd)?);
         // What is asked for is read, and no more: readahead would fill the device's queue.
         let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
-        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        // `fsync` would hear of what the disk refused instead of who opens the file next.
+        same::settled(&file.fd).map_err(refused::told)?;
+        refused::none_seen(&mut self.compare, &file.fd)?;
+        rustix::fs::fsync(&file.fd).map_err(|e| refused::told(e.into()))?;
         let (stage, pieces) = Stage::new(file, ranges, Space::Choice, |_| Ok(()))?;
         let longest = ranges.iter().map(|r| r.len()).max().unwrap_or(0);
         let reserve = unnamed(file)?;
@@ -388,6 +402,7 @@ impl Mover for Rewriting {
                 self.draft.insert((index, draft))
             }
         };
+        refused::none_in(&mut self.compare, &file.fd, part)?;
         let mut bytes = vec![0; part.len().min(draft.rest()) as usize];
         let read = self.pages.read(&file.fd, part, &mut bytes).map_err(skip_of)?;
         if read < bytes.len() {
@@ -404,7 +419,8 @@ impl Mover for Rewriting {
                     Stage::moved(&mut self.stage, index);
                     done.moved = part.len();
                     done.by = Some(primitive::REWRITE);
-                    done.note = self.lost.told();
+                    let told = self.once.take().into_iter().chain(self.lost.told());
+                    done.note = told.reduce(|one, other| format!("{one}; {other}"));
                 }
                 Err(skip) => done.skip = Some(skip),
             }
