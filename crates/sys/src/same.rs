@@ -138,16 +138,14 @@ impl Compare {
         for _ in 0..LOOKS {
             let started = Instant::now();
             // First the device: this writes out what is dirty.
-            let asked = direct(file, run.start, len, &mut self.direct);
-            let read = match asked {
-                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => return Ok(Same::Unknown),
-                // What was refused is told once; who asks again is given the bytes.
-                Err(e) => {
-                    refused.get_or_insert(e);
-                    direct(file, run.start, len, &mut self.direct)?
-                }
-                Ok(read) => read,
+            let Some((read, told)) = ask(file, run.clone(), &mut self.direct)? else {
+                std::thread::sleep(BETWEEN);
+                continue;
             };
+            if told.as_ref().is_some_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
+                return Ok(Same::Unknown);
+            }
+            refused = refused.or(told);
             self.took(started.elapsed());
             // Where it was, now that nothing of it waits for being allocated.
             if before.is_none() && !self.is_plain(file, run.clone())? {
@@ -205,12 +203,11 @@ impl Compare {
 /// # Errors
 /// When that block cannot be read from the device.
 pub fn refusal(file: impl AsFd, at: u64) -> io::Result<Option<io::Error>> {
-    let page = rustix::param::page_size();
-    let (at, mut buffer) = (at / page as u64 * page as u64, Vec::new());
-    match direct(file.as_fd(), at, page, &mut buffer) {
-        Ok(_) => Ok(None),
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(None),
-        Err(told) => direct(file.as_fd(), at, page, &mut buffer).map(|_| Some(told)),
+    let page = rustix::param::page_size() as u64;
+    let start = at / page * page;
+    match ask(file.as_fd(), start..start + page, &mut Vec::new())? {
+        Some((_, told)) => Ok(told.filter(|e| e.raw_os_error() != Some(libc::EINVAL))),
+        None => Ok(None),
     }
 }
 
@@ -241,6 +238,29 @@ pub fn write_quietly(file: impl AsFd, range: Range<u64>, most: Duration) -> io::
         wait = (wait * 2).min(Duration::from_millis(4));
     }
     Ok(true)
+}
+
+/// Reads a run from the device; gives where in `buffer` it is, and what the kernel told of writes that were
+/// refused: it does once, and who asks again is given the bytes. `EINVAL` stands for no direct reads at all.
+/// Nothing where somebody is writing: the kernel fails a direct read (`EIO`) where a page was dirtied
+/// through a mapping before it was allocated space (`IOMAP_DELALLOC` in fs/iomap/direct-io.c).
+fn ask(
+    file: BorrowedFd,
+    run: Range<u64>,
+    buffer: &mut Vec<u8>,
+) -> io::Result<Option<(Range<usize>, Option<io::Error>)>> {
+    let len = (run.end - run.start) as usize;
+    let collides = || cache::dirty_pages(file, run.clone()).is_ok_and(|pages| pages > 0);
+    match direct(file, run.start, len, buffer) {
+        Ok(read) => Ok(Some((read, None))),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(Some((0..0, Some(e)))),
+        Err(_) if collides() => Ok(None),
+        Err(told) => match direct(file, run.start, len, buffer) {
+            Ok(read) => Ok(Some((read, Some(told)))),
+            Err(_) if collides() => Ok(None),
+            Err(e) => Err(e),
+        },
+    }
 }
 
 /// Reads `len` bytes from the device; gives where in `buffer` they are.
