@@ -17,6 +17,10 @@
 //! page cache: so all of it is brought there right before, and known to be there. A turn at which
 //! somebody has written to F in between is copied once more, block by block where it differs.
 //!
+//! What the device has refused of somebody's write is in the page cache alone, and both calls drop that: so what is
+//! cached of a part is compared with the device right before it is copied ([`super::turns::is_on_disk`]).
+//! Nothing that is dirty is left to the calls, which would write it out under the locks.
+//!
 //! A range whose first piece lies in it as a whole, and is no longer than [`LONGEST_PIECE`], is never in more
 //! pieces than before, wherever it ends: the first turn is as long as that piece at least, so it joins
 //! what it parts. One that begins inside a longer piece is in one more until its first turns are over.
@@ -33,6 +37,8 @@
 //!   preceded by a flush) makes them durable first.
 //! - in the middle of a range: an exchange is one logged operation, so each turn is in one of the
 //!   two states as a whole; sharing goes stretch by stretch, so each stretch is.
+//! - right after the commit: what has moved is durable. XFS forces its log up to what made a new unnamed inode, which
+//!   is later than all that was done to F; F itself is not synced.
 //! - after D is closed: the old blocks are free, and reused only once that is durable.
 
 use super::donor::{Space, Stage};

@@ -13,6 +13,7 @@
 //!
 //! Who opened F by its handle (`XFS_IOC_OPEN_BY_HANDLE`) writes and sets no times. So right before the swap
 //! F is leased once more, which is kept until it is over, and compared with D: what differs is left alone.
+//! That goes on in slices, between which Ctrl-C is looked at; the lease is kept over all of them.
 //! Somebody who opens F meanwhile is let in at once, and it is left alone, too.
 //!
 //! Which files. Without a reverse mapping tree, a swap of extents that do not fit in the inode is
