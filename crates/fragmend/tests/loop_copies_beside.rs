@@ -48,7 +48,9 @@ fn apply(
     let (started, mut meanwhile) = (Instant::now(), Some(meanwhile));
     while running.child().try_wait().unwrap().is_none() {
         if is_stopped(running.id()) {
-            meanwhile.take().map(|meanwhile| meanwhile());
+            if let Some(meanwhile) = meanwhile.take() {
+                meanwhile();
+            }
             running.signal(Signal::CONT);
         }
         assert!(started.elapsed() < PATIENCE, "it hangs");

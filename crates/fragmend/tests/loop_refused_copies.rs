@@ -69,7 +69,9 @@ impl Refusing {
         let (started, mut meanwhile) = (Instant::now(), Some(meanwhile));
         while running.child().try_wait().unwrap().is_none() {
             if is_stopped(running.id()) {
-                meanwhile.take().map(|meanwhile| meanwhile());
+                if let Some(meanwhile) = meanwhile.take() {
+                    meanwhile();
+                }
                 running.signal(Signal::CONT);
             }
             assert!(started.elapsed() < Duration::from_secs(60), "it hangs");

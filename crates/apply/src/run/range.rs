@@ -228,11 +228,7 @@ impl Course {
 
 /// Whether whoever uses the file has joined a range since it was looked at, so that nothing of that is
 /// ours: in how many pieces it lies now, and why it is left alone.
-fn joined_meanwhile(
-    file: &mut dyn Movable,
-    range: ByteRange,
-    staged: u64,
-) -> Option<(u64, Skip)> {
+fn joined_meanwhile(file: &mut dyn Movable, range: ByteRange, staged: u64) -> Option<(u64, Skip)> {
     if !matches!(file.moves(), Moves::Parts { .. } | Moves::Ranges) {
         return None;
     }
