@@ -142,6 +142,10 @@ pub fn apply(
         done += file.ranges.len() as u64;
         if let Some(volume) = volumes.get(&file.file.device) {
             run.file(&**volume, file);
+            // Of a batch that was never staged.
+            if let Some(skip) = run.undurable.take() {
+                run.note_failure(&skip);
+            }
             // Nothing of it is open any more.
             run.tell.catch_up(None);
         }

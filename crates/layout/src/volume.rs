@@ -231,6 +231,12 @@ pub trait Movable {
     /// # Errors
     /// They are kept out, or what was relocated is not known to be durable.
     fn let_others_in(&mut self) -> Result<(), Skip>;
+    /// The same where it may take any time until the next call: nobody is kept out from now on, whether they wait
+    /// already or not.
+    ///
+    /// # Errors
+    /// As those of [letting them in](Movable::let_others_in).
+    fn keep_nobody_out(&mut self) -> Result<(), Skip>;
     /// Makes what was relocated durable and frees the space that it left, or that was not used.
     fn settle(&mut self) -> Result<(), Skip>;
     /// The longest time for which others were kept out of the file at once, since the last call; beside

@@ -43,7 +43,7 @@ pub fn drop_clean(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
 ///
 /// # Errors
 /// When pages stay, or beside the range are not on the device.
-pub fn forget(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
+pub fn forget(file: impl AsFd, range: Range<u64>, go_on: impl Fn() -> bool) -> io::Result<()> {
     const TRIES: u32 = 8;
     // To the kernel it would be all the rest of the file.
     if range.is_empty() {
@@ -59,11 +59,11 @@ pub fn forget(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
         let wide = range.start / whole * whole..range.end.next_multiple_of(whole);
         let beside = [wide.start..range.start, range.end..wide.end.min(size)];
         for beside in beside.into_iter().filter(|part| !part.is_empty()) {
-            match compare.range(&file, beside, || true)? {
+            match compare.range(&file, beside, &go_on)? {
                 Same::Yes | Same::Unknown => {}
                 Same::ButRefused(e) => return Err(e),
                 Same::No(..) => return busy("the disk has refused what somebody wrote beside it"),
-                Same::Changing | Same::Stopped => return busy("somebody writes beside it"),
+                Same::Changing(_) | Same::Stopped => return busy("somebody writes beside it"),
             }
         }
         drop_clean(&file, wide)?;
@@ -87,12 +87,13 @@ pub fn largest_folio() -> u64 {
 /// into it, also while somebody still has it: a pipe or a socket that it is on its way through.
 ///
 /// # Errors
-/// `ResourceBusy` where one may: it is held, dirty, or mapped.
-pub fn part(file: impl AsFd, at: u64) -> io::Result<()> {
+/// `ResourceBusy` where one may: it is held, dirty, or mapped; or once `go_on`, which is asked between two reads of
+/// the device, says no.
+pub fn part(file: impl AsFd, at: u64, go_on: impl Fn() -> bool) -> io::Result<()> {
     let page = rustix::param::page_size() as u64;
     let first = at / page * page;
     if first < at {
-        return forget(file, first..first + page);
+        return forget(file, first..first + page, go_on);
     }
     let around = |pages: u64| at.saturating_sub(pages * page)..at + pages * page;
     // Who has both pages may have them on one folio.
@@ -110,9 +111,13 @@ pub fn part(file: impl AsFd, at: u64) -> io::Result<()> {
         let whole = pages * page;
         let wide = start / whole * whole..end.next_multiple_of(whole);
         // What the device refused is nowhere else, and stays.
-        if let Same::Unknown = compare.drop(&file, wide.clone(), || true)? {
-            write_and_wait(&file, wide.clone())?;
-            drop_clean(&file, wide)?;
+        match compare.drop(&file, wide.clone(), &go_on)? {
+            Same::Unknown => {
+                write_and_wait(&file, wide.clone())?;
+                drop_clean(&file, wide)?;
+            }
+            Same::Stopped => break,
+            _ => {}
         }
         if apart()? {
             return Ok(());
@@ -347,7 +352,7 @@ mod tests {
             start_writeback(&file, range.clone()).unwrap();
             write_and_wait(&file, range.clone()).unwrap();
             drop_clean(&file, range.clone()).unwrap();
-            forget(&file, range).unwrap();
+            forget(&file, range, || true).unwrap();
         }
         assert_eq!(cached_pages(&file, 0..8192).unwrap(), 2);
         assert_eq!(dirty_pages(&file, 0..8192).unwrap(), before);

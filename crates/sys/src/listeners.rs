@@ -32,8 +32,9 @@ const MOST_NUMBERS: usize = 1 << 16;
 const WORTH: u32 = 10;
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
-/// How long is looked at processes that cannot have begun to listen by themselves.
-const MOMENT: Duration = Duration::from_millis(300);
+/// How long is looked at descriptors: of processes that can listen, and of those that cannot have begun to by themselves.
+const WHILE: Duration = Duration::from_millis(500);
+const MOMENT: Duration = Duration::from_millis(200);
 
 /// A program that is asked before others may open or read a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -224,18 +225,26 @@ fn remembered() -> Arc<Vec<Asked>> {
 }
 
 /// All that is shown to us. What cannot be read is passed over: who may not look at other processes is not told.
-/// Anybody may have any number of descriptors, so those of processes that cannot have begun to listen by
-/// themselves, only got a descriptor from another one, are looked at for a moment only.
+/// Anybody may have any number of descriptors, also in a program that gets all of root's capabilities (setuid). So those
+/// who have few come first, and what is not seen in time is not looked at: who hides behind others there costs a
+/// lease the time after which the kernel breaks it.
 fn all() -> Vec<Asked> {
     let ours = user_namespace("self");
     let able = |pid: &u32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         may_listen(&status) && user_namespace(&pid.to_string()) == ours
     };
-    let (able, others): (Vec<u32>, Vec<u32>) = numbered("/proc").partition(able);
-    let until = Instant::now() + MOMENT;
-    let mut all: Vec<Asked> = able.into_iter().filter_map(|pid| asked(pid, None)).collect();
-    all.extend(others.into_iter().filter_map(|pid| asked(pid, Some(until))));
+    // How many descriptors they have; before Linux 6.2 that is not told.
+    let descriptors =
+        |pid: &u32| std::fs::metadata(format!("/proc/{pid}/fd")).map_or(0, |m| m.len());
+    let (mut able, mut others): (Vec<u32>, Vec<u32>) = numbered("/proc").partition(able);
+    able.sort_by_cached_key(descriptors);
+    others.sort_by_cached_key(descriptors);
+    let mut all = Vec::new();
+    for (some, long) in [(able, WHILE), (others, MOMENT)] {
+        let until = Instant::now() + long;
+        all.extend(some.into_iter().filter_map(|pid| asked(pid, until)));
+    }
     all
 }
 
@@ -259,10 +268,10 @@ fn may_listen(status: &str) -> bool {
 }
 
 /// What a process is asked about, as far as its descriptors were looked at by then.
-fn asked(pid: u32, until: Option<Instant>) -> Option<Asked> {
+fn asked(pid: u32, until: Instant) -> Option<Asked> {
     let mut asked: Option<Asked> = None;
     for fd in numbered(&format!("/proc/{pid}/fd")) {
-        if until.is_some_and(|until| Instant::now() > until) {
+        if Instant::now() > until {
             break;
         }
         let link = rustix::fs::readlink(format!("/proc/{pid}/fd/{fd}"), Vec::new());

@@ -27,6 +27,8 @@ const MOST: u64 = 256 << 10;
 /// A read that takes longer is followed by a shorter one, a quicker one by a longer.
 const LONG: Duration = Duration::from_millis(15);
 const QUICK: Duration = Duration::from_millis(2);
+/// Bytes that are written out between two looks at the clock.
+const WINDOW: u64 = 1 << 20;
 /// No device has smaller blocks.
 const SECTOR: usize = 512;
 /// How often what differs is looked at, and how long between two looks.
@@ -44,8 +46,9 @@ pub enum Same {
     /// From about this offset (bytes) on the page cache has other bytes than the device: what was written
     /// there was refused, and is nowhere else. With the kernel's words, if it told.
     No(u64, Option<io::Error>),
-    /// Somebody is writing to it.
-    Changing,
+    /// Somebody is writing to some of it; what nobody wrote to is the same. With the kernel's words, if it told of
+    /// something that was refused.
+    Changing(Option<io::Error>),
     /// The device cannot be asked: the file system has no direct reads of this file, or of what it stores
     /// in another form (compressed, encrypted, inline, not allocated yet).
     Unknown,
@@ -56,18 +59,29 @@ pub enum Same {
 /// Compares, with room for what it reads; one for many files.
 pub struct Compare {
     unit: u64,
+    /// The unit stays as it is.
+    steady: bool,
     cached: Vec<u8>,
     direct: Vec<u8>,
     map: Fiemap,
+    /// Whether the kernel has failed a read because somebody was writing, and may have told of something else besides.
+    collided: bool,
 }
 
 impl Default for Compare {
     fn default() -> Self {
-        Self { unit: FIRST, cached: Vec::new(), direct: Vec::new(), map: Fiemap::default() }
+        let (cached, direct) = Default::default();
+        let map = Fiemap::default();
+        Self { unit: FIRST, steady: false, cached, direct, map, collided: false }
     }
 }
 
 impl Compare {
+    /// One that reads as much at once as it may, however long that takes: where no writer waits for the file's lock.
+    pub fn in_one_go() -> Self {
+        Self { unit: MOST, steady: true, ..Self::default() }
+    }
+
     /// Writes out what is dirty of `range` (bytes) of `file`, waits for it, and compares what the page
     /// cache has of it with the device. Between two reads of at most 256 KiB `go_on` is asked whether
     /// to. `file` may be leased: it is not opened again, `O_DIRECT` is set on its open file description
@@ -85,8 +99,14 @@ impl Compare {
         let page = rustix::param::page_size() as u64;
         let end = range.end.min(size(file)?).next_multiple_of(page);
         let mut at = range.start / page * page;
-        let mut refused = None;
+        let (mut refused, mut changing) = (None, false);
         while at < end {
+            // A file may be of any size.
+            let empty = empty_from(file, at..end);
+            if empty > 0 {
+                at += empty;
+                continue;
+            }
             let piece = at..end.min(at + self.unit);
             for run in cache::resident(file, piece.clone())? {
                 if !go_on() {
@@ -95,10 +115,18 @@ impl Compare {
                 match self.run(file, run)? {
                     Same::Yes => {}
                     Same::ButRefused(e) => drop(refused.get_or_insert(e)),
+                    // What was refused elsewhere counts for more.
+                    Same::Changing(told) => {
+                        changing = true;
+                        refused = refused.or(told);
+                    }
                     other => return Ok(other),
                 }
             }
             at = piece.end;
+        }
+        if changing {
+            return Ok(Same::Changing(refused));
         }
         Ok(refused.map_or(Same::Yes, Same::ButRefused))
     }
@@ -119,12 +147,20 @@ impl Compare {
         go_on: impl FnMut() -> bool,
     ) -> io::Result<Same> {
         let file = file.as_fd();
+        self.collided = false;
         let found = self.range(file, range.clone(), go_on)?;
         if !matches!(found, Same::Yes) {
             return Ok(found);
         }
-        if let Some(refused) = refusal(file, range.start)? {
-            return Ok(Same::ButRefused(refused));
+        let page = rustix::param::page_size() as u64;
+        let start = range.start / page * page;
+        match ask(file, start..start + page, &mut self.direct)? {
+            (None, _) => return Ok(Same::Changing(None)),
+            (_, Some(told)) if told.raw_os_error() != Some(libc::EINVAL) => {
+                return Ok(Same::ButRefused(told));
+            }
+            _ if self.collided => return Ok(Same::Changing(None)),
+            _ => {}
         }
         cache::drop_clean(file, range)?;
         Ok(Same::Yes)
@@ -138,7 +174,10 @@ impl Compare {
         for _ in 0..LOOKS {
             let started = Instant::now();
             // First the device: this writes out what is dirty.
-            let Some((read, told)) = ask(file, run.clone(), &mut self.direct)? else {
+            let (read, told) = ask(file, run.clone(), &mut self.direct)?;
+            let Some(read) = read else {
+                self.collided = true;
+                refused = refused.or(told);
                 std::thread::sleep(BETWEEN);
                 continue;
             };
@@ -157,14 +196,16 @@ impl Compare {
             if there == here {
                 return Ok(refused.map_or(Same::Yes, Same::ButRefused));
             }
-            if before.as_ref().is_some_and(|(was, had)| was == there && had == here) {
-                let first = there.iter().zip(here).take_while(|(a, b)| a == b).count();
+            // Page by page: somebody may be writing to another one.
+            if let Some((was, had)) = &before
+                && let Some(first) = first_that_stays_apart(was, had, there, here)
+            {
                 return Ok(Same::No(run.start + first as u64, refused));
             }
             before = Some((there.to_vec(), here.to_vec()));
             std::thread::sleep(BETWEEN);
         }
-        Ok(Same::Changing)
+        Ok(Same::Changing(refused))
     }
 
     /// Whether a direct read of it comes from the device: file systems read what they store in another form
@@ -189,6 +230,9 @@ impl Compare {
     }
 
     fn took(&mut self, time: Duration) {
+        if self.steady {
+            return;
+        }
         if time > LONG {
             self.unit = (self.unit / 2).max(FEWEST);
         } else if time < QUICK {
@@ -197,18 +241,37 @@ impl Compare {
     }
 }
 
-/// What the kernel tells of write-backs of `file` that were refused, if it still has something to tell:
-/// it does once. Nothing is taken from anybody's descriptor. The block at `at` (bytes) is written out, if it is dirty.
-///
-/// # Errors
-/// When that block cannot be read from the device.
-pub fn refusal(file: impl AsFd, at: u64) -> io::Result<Option<io::Error>> {
-    let page = rustix::param::page_size() as u64;
-    let start = at / page * page;
-    match ask(file.as_fd(), start..start + page, &mut Vec::new())? {
-        Some((_, told)) => Ok(told.filter(|e| e.raw_os_error() != Some(libc::EINVAL))),
-        None => Ok(None),
+/// How many bytes from the start of `range` on, in whole pages, are surely not in the page cache.
+fn empty_from(file: BorrowedFd, range: Range<u64>) -> u64 {
+    let none = |len: u64| {
+        let part = range.start..range.end.min(range.start.saturating_add(len));
+        cache::cached_pages(file, part).is_ok_and(|pages| pages == 0)
+    };
+    if !none(MOST) {
+        return 0;
     }
+    let mut len = MOST;
+    while len < range.end - range.start && none(len.saturating_mul(2)) {
+        len = len.saturating_mul(2);
+    }
+    len.min(range.end - range.start)
+}
+
+/// The first byte at which a page differs from the device, the same way at two looks.
+fn first_that_stays_apart(was: &[u8], had: &[u8], there: &[u8], here: &[u8]) -> Option<usize> {
+    let page = rustix::param::page_size();
+    if there.len() != here.len() || was.len() != there.len() || had.len() != here.len() {
+        return None;
+    }
+    let pages = || (0..here.len()).step_by(page).map(|at| at..here.len().min(at + page));
+    let apart = pages().find(|p| {
+        let p = p.clone();
+        there[p.clone()] != here[p.clone()]
+            && was[p.clone()] == there[p.clone()]
+            && had[p.clone()] == here[p]
+    })?;
+    let same = there[apart.clone()].iter().zip(&here[apart.clone()]).take_while(|(a, b)| a == b);
+    Some(apart.start + same.count())
 }
 
 /// Writes out all of `file` and waits for it, also for delayed allocation (`FIEMAP_FLAG_SYNC`).
@@ -223,19 +286,50 @@ pub fn settled(file: impl AsFd) -> io::Result<()> {
 }
 
 /// Writes out what is dirty of `range` (bytes) and waits for it, for at most so long; whether nothing is dirty
-/// then. Errors are left to whoever they are for.
+/// then. Errors are left to whoever they are for. Kernels before 6.5 do not tell what is dirty: there all of the range
+/// is written out and waited for, window by window.
 ///
 /// # Errors
-/// `ENOSYS` on kernels before 6.5.
+/// Whatever the system says.
 pub fn write_quietly(file: impl AsFd, range: Range<u64>, most: Duration) -> io::Result<bool> {
     let until = Instant::now() + most;
+    let end =
+        range.end.min(size(file.as_fd())?.next_multiple_of(rustix::param::page_size() as u64));
+    let mut at = range.start;
+    while at < end {
+        let dirty = |len: u64| cache::dirty_pages(&file, at..end.min(at.saturating_add(len)));
+        // Most of a file is clean, and of any length.
+        let mut len = WINDOW;
+        while at.saturating_add(len) < end && matches!(dirty(len.saturating_mul(2)), Ok(0)) {
+            len = len.saturating_mul(2);
+        }
+        let window = at..end.min(at.saturating_add(len));
+        match dirty(len) {
+            Ok(0) => {}
+            Ok(_) if !written(&file, window.clone(), until)? => return Ok(false),
+            Ok(_) => {}
+            Err(e) if e.raw_os_error() == Some(libc::ENOSYS) => {
+                cache::write_and_wait(&file, window.clone())?;
+                if window.end < end && Instant::now() > until {
+                    return Ok(false);
+                }
+            }
+            Err(e) => return Err(e),
+        }
+        at = window.end;
+    }
+    Ok(true)
+}
+
+/// Writes out a window until nothing of it is dirty, or until that moment; whether it is.
+fn written(file: impl AsFd, window: Range<u64>, until: Instant) -> io::Result<bool> {
     let mut wait = Duration::from_micros(100);
-    while cache::dirty_pages(&file, range.clone())? > 0 {
+    while cache::dirty_pages(&file, window.clone())? > 0 {
         if Instant::now() > until {
             return Ok(false);
         }
         // What was dirtied again meanwhile, too.
-        cache::start_writeback(&file, range.clone())?;
+        cache::start_writeback(&file, window.clone())?;
         std::thread::sleep(wait);
         wait = (wait * 2).min(Duration::from_millis(4));
     }
@@ -244,22 +338,22 @@ pub fn write_quietly(file: impl AsFd, range: Range<u64>, most: Duration) -> io::
 
 /// Reads a run from the device; gives where in `buffer` it is, and what the kernel told of writes that were
 /// refused: it does once, and who asks again is given the bytes. `EINVAL` stands for no direct reads at all.
-/// Nothing where somebody is writing: the kernel fails a direct read (`EIO`) where a page was dirtied
+/// No place where somebody is writing: the kernel fails a direct read (`EIO`) where a page was dirtied
 /// through a mapping before it was allocated space (`IOMAP_DELALLOC` in fs/iomap/direct-io.c).
 fn ask(
     file: BorrowedFd,
     run: Range<u64>,
     buffer: &mut Vec<u8>,
-) -> io::Result<Option<(Range<usize>, Option<io::Error>)>> {
+) -> io::Result<(Option<Range<usize>>, Option<io::Error>)> {
     let len = (run.end - run.start) as usize;
     let collides = || cache::dirty_pages(file, run.clone()).is_ok_and(|pages| pages > 0);
     match direct(file, run.start, len, buffer) {
-        Ok(read) => Ok(Some((read, None))),
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(Some((0..0, Some(e)))),
-        Err(_) if collides() => Ok(None),
+        Ok(read) => Ok((Some(read), None)),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok((Some(0..0), Some(e))),
+        Err(_) if collides() => Ok((None, None)),
         Err(told) => match direct(file, run.start, len, buffer) {
-            Ok(read) => Ok(Some((read, Some(told)))),
-            Err(_) if collides() => Ok(None),
+            Ok(read) => Ok((Some(read), Some(told))),
+            Err(_) if collides() => Ok((None, Some(told))),
             Err(e) => Err(e),
         },
     }

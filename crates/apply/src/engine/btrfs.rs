@@ -47,7 +47,7 @@ impl Engine for Btrfs {
 
     fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
         let wants =
-            Wants { space: Space::Exact, prepare: like_the_file, flush: give_places, commit };
+            Wants { space: Space::Exact, prepare: like_the_file, flush: give_places, commit: end };
         let how = TakeOver::Share { whole: true, instead: None };
         Ok(Box::new(Both {
             plain: Copying::new(file, how, wants),
@@ -55,6 +55,12 @@ impl Engine for Btrfs {
             staged: Vec::new(),
         }))
     }
+}
+
+/// What the donor frees is free with what has moved.
+fn end(file: &OpenFile, donor: OwnedFd) -> io::Result<()> {
+    drop(donor);
+    commit(file)
 }
 
 /// With no file locked.

@@ -37,7 +37,7 @@ use super::copying::TICK;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::pages::Pages;
-use super::warm::{drop_cached, is_cold};
+use super::warm::is_cold;
 use super::{Mover, primitive};
 use crate::point::{Point, reached};
 use fragmend_layout::{
@@ -50,7 +50,7 @@ use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::{self, flags};
 use fragmend_sys::lease::Lease;
 use fragmend_sys::priority::Prompt;
-use fragmend_sys::same::write_quietly;
+use fragmend_sys::same::{Compare, Same, write_quietly};
 use rustix::fs::Advice;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -82,6 +82,7 @@ pub(super) struct Compressing {
     staged: Vec<Staged>,
     /// What was sent to the device last, and not waited for.
     sent: ByteRange,
+    compare: Compare,
     pages: Pages,
 }
 
@@ -124,6 +125,7 @@ impl Compressing {
             staged: Vec::new(),
             sent: ByteRange::default(),
             pages: Pages::default(),
+            compare: Compare::default(),
         }
     }
 
@@ -203,7 +205,11 @@ impl Compressing {
             if before.is_empty() {
                 all.end = (step.start + 4 * step.len()).min(file.size()?).max(step.end);
             } else {
-                let _ = cache::drop_clean(&file.fd, before.end - page..before.end);
+                let last = before.end - page..before.end;
+                if let Ok(Same::Unknown) = self.compare.drop(&file.fd, last.clone(), || true) {
+                    // Compressed, and just written out.
+                    let _ = cache::drop_clean(&file.fd, last);
+                }
             }
             self.pages.hold(&[(&file.fd, all)])?;
             if !dirty(step.start..step.end) {
@@ -404,7 +410,13 @@ impl Mover for Compressing {
         commit(file).map_err(skip_of)?;
         reached(Point::Settled);
         // Its pages stay good when it moves; only what we brought in goes.
-        drop_cached(file, staged.iter().filter(|s| s.cold).map(|s| s.range));
+        // They cannot be asked for on the device, being compressed there; what was committed is there.
+        for Staged { range, .. } in staged.iter().filter(|s| s.cold) {
+            let span = range.start..range.end;
+            if matches!(cache::dirty_pages(&file.fd, span.clone()), Ok(0)) {
+                let _ = cache::drop_clean(&file.fd, span);
+            }
+        }
         Ok(())
     }
 }

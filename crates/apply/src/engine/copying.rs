@@ -45,6 +45,7 @@ use super::donor::{Space, Stage};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::pages::Pages;
+use super::sample::NoSample;
 use super::sample::{CHANGES, Sampled, sample};
 use super::turns::{
     State, all_data, all_of, changed, clean, cut_off, is_on_disk, nothing_staged, uncut,
@@ -55,7 +56,7 @@ use crate::bytes::{read_at, write_at};
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, Extent, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
-use fragmend_sys::dedupe;
+use fragmend_sys::dedupe::{self, Shared};
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::priority::Prompt;
 use fragmend_sys::same::Compare;
@@ -111,8 +112,8 @@ pub(super) enum TakeOver {
 /// Makes something of a file reach the device.
 pub(super) type Flush = fn(&OpenFile, &[ByteRange]) -> io::Result<()>;
 
-/// Makes what was done to a file durable.
-pub(super) type Commit = fn(&OpenFile) -> io::Result<()>;
+/// Makes what was done to a file durable, and gives its donor up.
+pub(super) type Commit = fn(&OpenFile, OwnedFd) -> io::Result<()>;
 
 /// Gives an empty donor what it needs to be the file's equal.
 pub(super) type Prepare = fn(&OpenFile, &OwnedFd) -> Result<(), Skip>;
@@ -220,12 +221,14 @@ impl Copying {
                 self.sampled = Some(sampled);
                 Ok(())
             }
-            Err(skip) if matches!(skip.reason, SkipReason::Busy | SkipReason::Unsupported) => {
+            // It writes the donor's pages out, and this may be what came of it.
+            Err(NoSample::OfDonor(skip)) => Err(self.spoil(skip)),
+            Err(NoSample::OfFile(skip))
+                if matches!(skip.reason, SkipReason::Busy | SkipReason::Unsupported) =>
+            {
                 self.give_up(skip)
             }
-            Err(skip) if skip.reason == SkipReason::SizeChanged => Err(skip),
-            // It writes the donor's pages out, and this may be what came of it.
-            Err(skip) => Err(self.spoil(skip)),
+            Err(NoSample::OfFile(skip)) => Err(skip),
         }
     }
 
@@ -424,7 +427,8 @@ impl Copying {
         }
         let length = end - turn.start;
         let sampled = self.sampled.as_ref().filter(|s| self.exchanges() && s.of == index);
-        uncut(file, ByteRange::at(turn.start, length))?;
+        let goes_on = || sampled.is_none_or(|sampled| !sampled.lease.is_wanted());
+        uncut(file, ByteRange::at(turn.start, length), goes_on)?;
         // The kernel would write it out with the file locked.
         clean(&file.fd, ByteRange::at(turn.start, length))?;
         if sampled.is_none() {
@@ -447,6 +451,7 @@ impl Copying {
         }
         let prompt = Prompt::begin();
         let started = Instant::now();
+        let mut in_part = false;
         // Safe to crash before, in and after either call: see the head of this file.
         let (by, taken) = match sampled {
             Some(Sampled { sample, .. }) => {
@@ -455,6 +460,7 @@ impl Copying {
             }
             None => {
                 let taken = dedupe::share(donor, at, &file.fd, turn.start, length);
+                in_part = matches!(taken, Ok(Shared::Bytes(n)) if n > 0 && n < length);
                 let taken = taken.map_err(skip_of).and_then(|shared| all_of(shared, length));
                 (primitive::DEDUPE, taken)
             }
@@ -468,13 +474,17 @@ impl Copying {
         } else if held < QUICK {
             self.turn = (self.turn * 2).min(LONGEST_TURN);
         }
-        taken?;
-        if by == primitive::DEDUPE {
-            // Who overwrites what is shared needs new space, which a full disk or a quota refuses. Best
-            // effort: at the latest it ends with the donor.
+        if by == primitive::DEDUPE && (taken.is_ok() || in_part) {
+            // Who overwrites what is shared needs new space, which a full disk or a quota refuses; and what
+            // was taken over in part is the file's own when it is tried again. Best effort: at the latest it
+            // ends with the donor.
             let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let _ = rustix::fs::fallocate(donor, how, at, turn.len());
         }
+        if in_part {
+            Stage::moved(&mut self.stage, index);
+        }
+        taken?;
         (done.moved, done.by) = (turn.len(), Some(by));
         done.fallback = match &self.how {
             TakeOver::Share { instead, .. } => instead.clone(),
@@ -574,9 +584,14 @@ impl Mover for Copying {
             }
         }
         self.give_back();
-        if !self.copy(file, index, part, false)? {
+        match self.copy(file, index, part, false) {
+            Ok(true) => {}
             // Nothing of it is taken over before it is copied once more.
-            self.failed = 1;
+            Ok(false) => self.failed = 1,
+            Err(skip) => {
+                self.sampled = None;
+                return Err(skip);
+            }
         }
         Ok(())
     }
@@ -622,11 +637,16 @@ impl Mover for Copying {
         Ok(())
     }
 
+    fn keep_nobody_out(&mut self, _: &OpenFile) -> Result<(), Skip> {
+        self.sampled = None;
+        Ok(())
+    }
+
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         self.sampled = None;
-        let Some(moved) = self.stage.take().and_then(Stage::close) else { return Ok(()) };
+        let Some((donor, moved)) = self.stage.take().and_then(Stage::end) else { return Ok(()) };
         let _prompt = Prompt::begin();
-        (self.wants.commit)(file).map_err(skip_of)?;
+        (self.wants.commit)(file, donor).map_err(skip_of)?;
         reached(Point::Settled);
         moved.restore_cache(file);
         Ok(())

@@ -52,6 +52,8 @@ pub(super) struct Exchange {
     stage: Option<Stage>,
     pages: Pages,
     compare: Compare,
+    /// For what was just written under the lease: no writer waits for it, so it is read in one go.
+    confirm: Compare,
     scratch: Vec<u8>,
     /// Bytes for the next call, and for the next step.
     turn: u64,
@@ -76,6 +78,7 @@ impl Exchange {
             // In single pages, the file being opened for reading at random.
             pages: Pages::default(),
             compare: Compare::default(),
+            confirm: Compare::in_one_go(),
             scratch: Vec::new(),
             turn: FIRST_TURN,
             step: FIRST_STEP,
@@ -101,7 +104,7 @@ impl Exchange {
     fn refuse(&mut self, told: Option<io::Error>) -> Skip {
         let told = told.map_or(String::new(), |e| format!(" ({e})"));
         let why = format!(
-            "the disk has refused{told} what somebody wrote to it: that is in memory only, and stays there; write it anew, or copy the file to another disk"
+            "the disk has refused{told} what somebody wrote to it, which may be in memory only, and stays there; write it anew, or copy the file to another disk"
         );
         self.refused.get_or_insert(Skip::new(SkipReason::Failed, why)).clone()
     }
@@ -112,9 +115,15 @@ impl Exchange {
         for (_, range) in self.in_flight.0.clone() {
             let span = range.start..range.end;
             let _ = cache::start_writeback(&file.fd, span.clone());
-            match self.compare.range(&file.fd, span.clone(), || true) {
-                // Who writes beside a forced move has what they write waited for as well.
-                Ok(Same::Yes | Same::Changing | Same::Stopped) => {}
+            match self.confirm.range(&file.fd, span.clone(), || true) {
+                Ok(Same::Yes | Same::Stopped) => {}
+                // Beside a forced move somebody writes: the pages that they left alone are there, and what becomes of
+                // theirs they are told. Under a lease nobody can.
+                Ok(Same::Changing(_)) if !self.hold.is_held() => {}
+                Ok(Same::Changing(_)) => {
+                    let why = Skip::new(SkipReason::Busy, "it changes under a lease");
+                    self.unwritable.get_or_insert(why);
+                }
                 // The copies are there: it was something else.
                 Ok(Same::ButRefused(told)) => drop(self.refuse(Some(told))),
                 Ok(Same::No(_, told)) => {
@@ -144,10 +153,7 @@ impl Exchange {
     fn put_back(&mut self, file: &OpenFile) -> (u64, Result<(), Skip>) {
         // It was lost, or never held.
         let _ = self.hold.take(file);
-        // The error is of our own making, and is told to nobody who opens the file next. That of somebody else is.
-        if self.refused.is_none() {
-            let _ = rustix::fs::fsync(&file.fd);
-        }
+        // Nobody's error is taken: who opens the file next may be told of ours as well, and finds all bytes there.
         let ranges = self.in_flight.0.clone();
         let (mut all, mut back) = (Ok(()), 0);
         for &(index, range) in &ranges {
@@ -200,7 +206,7 @@ impl Exchange {
     fn went_back(&mut self, back: Result<(), Skip>) -> Skip {
         let why = self.unwritable.as_ref().map_or("", |skip| skip.detail.as_str());
         let what = match back {
-            Ok(()) => "what had moved is back where it was".into(),
+            Ok(()) => "what could not be written is back where it was".into(),
             Err(skip) => format!("and it could not all be put back: {}", skip.detail),
         };
         let why = format!("the new place cannot be written ({why}); {what}");
@@ -215,12 +221,16 @@ impl Exchange {
     fn make_room(&mut self, file: &OpenFile, part: ByteRange) -> Result<bool, Skip> {
         // An old kernel that cannot tell has no large folios either.
         let cached = || cache::cached_pages(&file.fd, part.start..part.end).unwrap_or(0) > 0;
+        // What is not gone by then is exchanged in shorter turns.
+        let until = Instant::now() + LONG_PART;
         for wide in [part, part.align_outward(cache::largest_folio())] {
-            while cached() {
+            while cached() && (wide == part || Instant::now() < until) {
                 let span = wide.start..wide.end;
                 let hold = &self.hold;
-                match self.compare.drop(&file.fd, span, || !hold.is_awaited()) {
-                    Ok(Same::Yes | Same::Unknown | Same::Changing) => break,
+                let in_time = || wide == part || Instant::now() < until;
+                match self.compare.drop(&file.fd, span, || !hold.is_awaited() && in_time()) {
+                    Ok(Same::Stopped) if !in_time() => break,
+                    Ok(Same::Yes | Same::Unknown | Same::Changing(_)) => break,
                     // Once more: now nobody waits.
                     Ok(Same::Stopped) => {
                         self.let_others_in(file)?;
@@ -333,6 +343,7 @@ impl Exchange {
         file: &OpenFile,
         index: usize,
         step: ByteRange,
+        returns: bool,
         done: &mut Relocated,
     ) -> Result<(), Skip> {
         let before = done.moved;
@@ -340,7 +351,8 @@ impl Exchange {
         for attempt in 1.. {
             let rest = ByteRange { start: step.start + done.moved - before, end: step.end };
             let single = self.prefetch(file, rest)?;
-            if let Some(skip) = &self.unwritable {
+            // What is to go back does, though nothing else moves.
+            if let Some(skip) = self.unwritable.as_ref().filter(|_| !returns) {
                 return Err(skip.clone());
             }
             // The lease was given back if somebody waited.
@@ -403,7 +415,7 @@ impl Mover for Exchange {
         let (mut rest, started) = (part, Instant::now());
         while !rest.is_empty() && done.skip.is_none() {
             let step = ByteRange::at(rest.start, self.step).intersect(rest);
-            let exchanged = self.step(file, index, step, &mut done);
+            let exchanged = self.step(file, index, step, returns, &mut done);
             // Also what moved before the step failed.
             let concluded = self.conclude(file, &mut done);
             let refused = self.refused.clone().filter(|_| !returns);

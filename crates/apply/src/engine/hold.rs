@@ -84,6 +84,10 @@ impl Hold {
         if self.is_held() {
             return Ok(());
         }
+        // Before anything else: who was let in by the kernel may be syncing what has moved.
+        if self.is_lost() {
+            self.commit(file)?;
+        }
         self.lease = None;
         let (prompt, unstopped) = (Prompt::begin(), Unstopped::begin());
         match alone(file, if self.force { 1 } else { TRIES }) {

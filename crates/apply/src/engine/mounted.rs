@@ -324,6 +324,10 @@ impl Movable for Open<'_> {
         self.mover.let_others_in(&self.file)
     }
 
+    fn keep_nobody_out(&mut self) -> Result<(), Skip> {
+        self.mover.keep_nobody_out(&self.file)
+    }
+
     fn settle(&mut self) -> Result<(), Skip> {
         self.mover.settle(&self.file)
     }

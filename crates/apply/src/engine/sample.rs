@@ -61,6 +61,20 @@ pub(super) struct Sampled {
     _prompt: Prompt,
 }
 
+/// Why there is no sample.
+pub(super) enum NoSample {
+    /// Something about the file.
+    OfFile(Skip),
+    /// The kernel failed where it also writes the donor out.
+    OfDonor(Skip),
+}
+
+impl From<Skip> for NoSample {
+    fn from(skip: Skip) -> Self {
+        Self::OfFile(skip)
+    }
+}
+
 /// Samples a file of whose staged range `index` the block at `start` is to be exchanged with that of `donor` at `at`. `held`
 /// becomes as long as it was locked, if that was longer.
 ///
@@ -74,7 +88,7 @@ pub(super) fn sample(
     donor: impl AsFd,
     at: u64,
     held: &mut Duration,
-) -> Result<Sampled, Skip> {
+) -> Result<Sampled, NoSample> {
     let (unstopped, prompt) = (Unstopped::begin(), Prompt::begin());
     let lease = alone(file, hold::TRIES).map_err(|e| match e.kind() {
         _ if is_open_elsewhere(&e) => Skip::new(SkipReason::Busy, OTHERS),
@@ -83,7 +97,7 @@ pub(super) fn sample(
     })?;
     // Nobody cuts it off while the lease is held.
     if file.size()? <= start {
-        return Err(cut_off());
+        return Err(cut_off().into());
     }
     let mut tries = 1;
     loop {
@@ -92,14 +106,14 @@ pub(super) fn sample(
         std::thread::sleep(TICK);
         if let Some(what) = would_lose(file)? {
             let why = format!("an exchange would take {what} away from it");
-            return Err(Skip::new(SkipReason::Unsupported, why));
+            return Err(Skip::new(SkipReason::Unsupported, why).into());
         }
         // A dry run drops pages, too.
         let block = ByteRange::at(start, file.block);
         if !is_on_disk(&mut Compare::default(), file, block, || !lease.is_wanted())? {
-            return Err(Skip::new(SkipReason::Busy, OTHERS));
+            return Err(Skip::new(SkipReason::Busy, OTHERS).into());
         }
-        uncut(file, ByteRange::at(start, file.block))?;
+        uncut(file, block, || !lease.is_wanted())?;
         let started = Instant::now();
         let quiet = xfs::would_commit(&file.fd, start, &donor, at, file.block, sample);
         *held = started.elapsed().max(*held);
@@ -111,9 +125,10 @@ pub(super) fn sample(
             }
             Err(skip) if skip.reason == SkipReason::Busy && tries < TRIES => tries += 1,
             Err(skip) if skip.reason == SkipReason::Busy => {
-                return Err(Skip::new(SkipReason::Busy, CHANGES));
+                return Err(Skip::new(SkipReason::Busy, CHANGES).into());
             }
-            Err(skip) => return Err(skip),
+            Err(skip) if skip.reason == SkipReason::Unsupported => return Err(skip.into()),
+            Err(skip) => return Err(NoSample::OfDonor(skip)),
         }
     }
 }

@@ -42,7 +42,7 @@ use super::pages::Pages;
 use super::rewrite::lease;
 use super::turns::{clean, is_on_disk, nothing_staged};
 use super::warm::{RESTORING, Warm};
-use super::xfs::force_log;
+use super::xfs::{commit, free_space};
 use super::{Mover, primitive};
 use crate::bytes::{read_at, write_at};
 use crate::point::{Point, reached};
@@ -59,6 +59,7 @@ use fragmend_sys::xfs;
 use rustix::fs::{Advice, FallocateFlags, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -126,6 +127,7 @@ impl Stage {
         &mut self,
         file: &OpenFile,
         pages: &mut Pages,
+        compare: &mut Compare,
         held: &mut Duration,
     ) -> Result<bool, Skip> {
         let all: u64 = self.ranges.iter().map(|(range, _)| range.len()).sum();
@@ -134,7 +136,7 @@ impl Stage {
         }
         let mut alone = match self.alone.take() {
             Some(alone) => alone,
-            None => self.begin(file)?,
+            None => self.begin(file, compare)?,
         };
         if !self.compare(file, pages, &mut alone)? {
             self.alone = Some(alone);
@@ -161,7 +163,7 @@ impl Stage {
     }
 
     /// Leases the file, when the donor's bytes are durable, and looks whether it has got more data.
-    fn begin(&self, file: &OpenFile) -> Result<Alone, Skip> {
+    fn begin(&self, file: &OpenFile, compare: &mut Compare) -> Result<Alone, Skip> {
         rustix::fs::fsync(&self.donor).map_err(|e| skip_of(e.into()))?;
         reached(Point::Filled);
         let (unstopped, prompt) = (Unstopped::begin(), Prompt::begin());
@@ -171,6 +173,15 @@ impl Stage {
         clean(&file.fd, ByteRange { start: 0, end: file.size()?.max(self.size) })?;
         let ranges: Vec<ByteRange> = self.ranges.iter().map(|(range, _)| *range).collect();
         covered(&fiemap::layout_of(&file.fd).map_err(skip_of)?, &ranges)?;
+        // What the disk refused of a hole or of preallocated space is in memory only, and no data on the disk: the
+        // swap drops all of the file's pages.
+        let all = ByteRange { start: 0, end: file.size()? };
+        let go_on = || !lease.is_wanted() && !Unstopped::is_wanted();
+        for gap in between(&ranges, all) {
+            if !is_on_disk(compare, file, gap, go_on)? {
+                return Err(Skip::new(SkipReason::Busy, "others open it"));
+            }
+        }
         Ok(Alone { lease, compared: 0, _unstopped: unstopped, _prompt: prompt })
     }
 
@@ -277,7 +288,7 @@ impl Mover for WholeFile {
         // What is still delayed gets its place, and freed space becomes free.
         let all = ByteRange { start: 0, end: file.size()? };
         clean(&file.fd, all)?;
-        force_log(file).map_err(skip_of)?;
+        free_space(file);
         let (size, times) = sample(file)?;
         // Once more: from here on, only who writes can give it more extents.
         clean(&file.fd, all)?;
@@ -331,7 +342,7 @@ impl Mover for WholeFile {
         let done = match &mut self.stage {
             None => Err(self.spoiled.clone().unwrap_or_else(nothing_staged)),
             Some(stage) if stage.swapped => Ok(true),
-            Some(stage) => stage.swap(file, &mut self.pages, &mut held),
+            Some(stage) => stage.swap(file, &mut self.pages, &mut self.compare, &mut held),
         };
         if let Err(skip) = &done {
             // One attempt for all ranges.
@@ -349,8 +360,7 @@ impl Mover for WholeFile {
             return Ok(());
         };
         let _prompt = Prompt::begin();
-        drop(donor);
-        force_log(file).map_err(skip_of)?;
+        commit(file, donor).map_err(skip_of)?;
         reached(Point::Settled);
         let (mut pages, until) = (Pages::default(), Instant::now() + RESTORING);
         for (range, warm) in &ranges {
@@ -361,11 +371,26 @@ impl Mover for WholeFile {
 }
 
 /// Why there is no lease.
-fn not_leased(error: std::io::Error) -> Skip {
-    match is_open_elsewhere(&error) {
-        true => Skip::new(SkipReason::Busy, "others have it open"),
-        false => Skip::new(SkipReason::Unsupported, format!("no lease can be taken ({error})")),
+fn not_leased(error: io::Error) -> Skip {
+    match error.kind() {
+        _ if is_open_elsewhere(&error) => Skip::new(SkipReason::Busy, "others have it open"),
+        // A program is asked before others open it.
+        io::ErrorKind::ResourceBusy => skip_of(error),
+        _ => Skip::new(SkipReason::Unsupported, format!("no lease can be taken ({error})")),
     }
+}
+
+/// What of `all` is in none of some ranges, which are in order.
+fn between(ranges: &[ByteRange], all: ByteRange) -> Vec<ByteRange> {
+    let mut at = all.start;
+    let mut gaps = Vec::new();
+    for range in ranges {
+        gaps.push(ByteRange { start: at, end: range.start.min(all.end) });
+        at = at.max(range.end);
+    }
+    gaps.push(ByteRange { start: at, end: all.end });
+    gaps.retain(|gap| gap.start < gap.end);
+    gaps
 }
 
 /// Whether all data of a file is in `ranges`, now that its times are taken: what somebody has added between

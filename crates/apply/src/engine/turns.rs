@@ -9,7 +9,6 @@ use fragmend_sys::cache;
 use fragmend_sys::dedupe::Shared;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::same::{Compare, Same, write_quietly};
-use rustix::io::Errno;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -32,10 +31,16 @@ pub(super) fn all_data(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
 /// Sees that the kernel cuts no page in two that somebody else may still read: XFS drops a turn's pages by
 /// whole folios, and writes zeroes into what it takes of one that goes on beyond. What is read into the
 /// turn afterwards, for the comparison, are single pages.
-pub(super) fn uncut(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
+/// Not once `go_on` says no.
+pub(super) fn uncut(
+    file: &OpenFile,
+    turn: ByteRange,
+    go_on: impl Fn() -> bool,
+) -> Result<(), Skip> {
     let page = rustix::param::page_size() as u64;
     let (start, end) = (turn.start / page * page, turn.end.next_multiple_of(page));
-    let parted = cache::part(&file.fd, end).and_then(|()| cache::part(&file.fd, start));
+    let parted =
+        cache::part(&file.fd, end, &go_on).and_then(|()| cache::part(&file.fd, start, &go_on));
     parted.map_err(in_use)
 }
 
@@ -110,7 +115,7 @@ pub(super) fn is_on_disk(
             let why = format!("the disk has refused what was written at byte {at}");
             Err(Skip::new(SkipReason::Failed, why))
         }
-        Same::Stopped | Same::Changing => Ok(false),
+        Same::Stopped | Same::Changing(_) => Ok(false),
         Same::Yes | Same::ButRefused(_) | Same::Unknown => Ok(true),
     }
 }
@@ -134,13 +139,8 @@ pub(super) fn give_places(file: &OpenFile, ranges: &[ByteRange]) -> io::Result<(
     })
 }
 
-/// Writes out what is dirty of a part, and waits so long at most; whether all is written. Kernels before 6.5 do
-/// not tell, and there it waits for all. What the device refuses is nobody's but the writer's to hear.
+/// Writes out what is dirty of a part, and waits so long at most; whether all is written. What the device refuses is
+/// nobody's but the writer's to hear.
 fn write_within(file: impl AsFd, part: ByteRange, most: Duration) -> io::Result<bool> {
-    match write_quietly(&file, part.start..part.end, most) {
-        Err(e) if e.raw_os_error() == Some(Errno::NOSYS.raw_os_error()) => {
-            cache::write_and_wait(file, part.start..part.end).map(|()| true)
-        }
-        done => done,
-    }
+    write_quietly(file, part.start..part.end, most)
 }

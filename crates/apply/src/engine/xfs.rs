@@ -11,7 +11,7 @@ use super::{Engine, Mover};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::root::Root;
 use fragmend_sys::xfs;
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -72,8 +72,7 @@ impl Engine for Xfs {
                 Err(e) => return Err(skip_of(e)),
             }
         }
-        let wants =
-            Wants { space: Space::Choice, prepare: |_, _| Ok(()), flush, commit: force_log };
+        let wants = Wants { space: Space::Choice, prepare: |_, _| Ok(()), flush, commit };
         Ok(Box::new(Copying::new(file, how, wants)))
     }
 }
@@ -81,17 +80,23 @@ impl Engine for Xfs {
 /// Also, freed space becomes free.
 fn flush(file: &OpenFile, ranges: &[ByteRange]) -> io::Result<()> {
     give_places(file, ranges)?;
-    force_log(file)
+    free_space(file);
+    Ok(())
+}
+
+/// Makes what was freed so far free, best effort: the log goes to the device up to what makes a new inode.
+pub(super) fn free_space(file: &OpenFile) {
+    if let Ok(newest) = unnamed(file) {
+        let _ = rustix::fs::fsync(newest);
+    }
 }
 
 /// Makes durable what was done to any file so far: the log goes to the device in order, behind a flush, up to what
-/// made a new inode. `fsync` of the file itself would wait for all that others have left dirty of it.
-pub(super) fn force_log(file: &OpenFile) -> io::Result<()> {
-    match unnamed(file) {
-        Ok(newest) => Ok(rustix::fs::fsync(&newest)?),
-        // No inode is free, or the owner may have no more.
-        Err(_) => Ok(rustix::fs::fsync(&file.fd)?),
-    }
+/// changes the donor now, which goes then. `fsync` of the file itself would wait for all that others have left dirty of
+/// it, and take their errors.
+pub(super) fn commit(_: &OpenFile, donor: OwnedFd) -> io::Result<()> {
+    rustix::fs::fchmod(&donor, Mode::RUSR)?;
+    Ok(rustix::fs::fsync(&donor)?)
 }
 
 /// Exchanging counts as writing, unless the file was opened so. In the mount in which the donor

@@ -59,7 +59,7 @@ pub(crate) fn judge(
     if let Some(at) = refused::other_than(file, range.start, data)? {
         return Ok(Verdict::Refused(at));
     }
-    let forgotten = cache::forget(file, range.start..range.start + data.len() as u64);
+    let forgotten = cache::forget(file, range.start..range.start + data.len() as u64, || true);
     if alone {
         forgotten?;
     }
@@ -254,7 +254,7 @@ pub(crate) fn is_on_device(
     data: &[u8],
     back: &mut [u8],
 ) -> io::Result<bool> {
-    cache::forget(file, range.start..range.start + data.len() as u64)?;
+    cache::forget(file, range.start..range.start + data.len() as u64, || true)?;
     let layout = fiemap::layout_within(&mut Fiemap::default(), file, range, true)?;
     let written = layout.within(range).filter(|e| e.kind != ExtentKind::Unwritten);
     let now = &mut back[..data.len()];

@@ -63,7 +63,7 @@ fn skip(found: io::Result<Same>) -> Result<(), Skip> {
             "{WHAT} at {at}: that is in memory only, and stays there; write it anew, or copy the file to another disk"
         )),
         Ok(Same::ButRefused(e)) => Err(told(e)),
-        Ok(Same::Changing) => Err(Skip::new(SkipReason::Busy, "it is being written to")),
+        Ok(Same::Changing(_)) => Err(Skip::new(SkipReason::Busy, "it is being written to")),
         Err(e) => failed(format!("what is in memory cannot be compared with the disk ({e})")),
     }
 }
@@ -88,7 +88,7 @@ pub(crate) fn other_than(file: &OwnedFd, start: u64, data: &[u8]) -> io::Result<
             }
             match compare.range(file, piece.start..piece.end, || true)? {
                 Same::No(at, _) => return Ok(Some(at)),
-                Same::Changing => return Err(io::Error::other("somebody writes to it")),
+                Same::Changing(_) => return Err(io::Error::other("somebody writes to it")),
                 // Of what is the same on the disk nothing is lost.
                 Same::Yes | Same::ButRefused(_) | Same::Unknown | Same::Stopped => {}
             }

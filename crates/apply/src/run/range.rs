@@ -10,6 +10,8 @@ use fragmend_plan::PlannedFile;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+/// How long what has moved goes back once this is told to end: the rest stays where it went, in one piece more.
+const GOING_BACK: Duration = Duration::from_millis(300);
 /// After so many steps in which nothing has moved, a range is left alone.
 const STEPS_IN_VAIN: u32 = 1000;
 
@@ -180,14 +182,18 @@ impl Run<'_> {
         course: &mut Course,
     ) {
         let mut moved = ByteRange::at(range.start, course.receipt.moved_bytes);
+        let until = Instant::now() + GOING_BACK;
         while !moved.is_empty() {
             let step = self.options.step_bytes.max(self.block);
             let part = ByteRange::at(moved.start, step).intersect(moved);
             let back = file.relocate(index, part);
             note_primitive(&mut course.receipt, &mut course.moved_by, &back);
             course.receipt.moved_bytes += back.moved;
+            let held = back.held.as_secs_f64();
+            course.receipt.longest_step_seconds = course.receipt.longest_step_seconds.max(held);
             moved.start += back.moved;
-            if back.moved == 0 || back.skip.is_some() {
+            let in_time = !self.stop.load(Ordering::Relaxed) || Instant::now() < until;
+            if back.moved == 0 || back.skip.is_some() || !in_time {
                 break;
             }
         }

@@ -56,7 +56,7 @@ impl Run<'_> {
         if self.tell.catch_up(Some(PROMPT)) {
             return;
         }
-        match file.map_or(Ok(()), Movable::let_others_in) {
+        match file.map_or(Ok(()), Movable::keep_nobody_out) {
             Ok(()) => _ = self.tell.catch_up(None),
             // They are let in when the batch is settled, or the file closed: it is waited for then.
             Err(skip) => _ = self.undurable.get_or_insert(skip),

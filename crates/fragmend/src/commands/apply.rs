@@ -119,7 +119,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         ui.note(format!("{twice} ranges are left out: the plan lists their files twice"));
     }
     let summary = carry_out(&plan, &options, ui)?;
-    if summary.interrupted {
+    if summary.interrupted && summary.ranges_left > 0 {
         ui.note(format!("stopped; go on with: fragmend apply {}", shell_word(&args.plan)));
     } else if args.dry_run {
         ui.note("nothing was moved (--dry-run)");
@@ -172,6 +172,10 @@ impl Listener for &mut Teller<'_> {
             if receipt.outcome == Outcome::Moved {
                 self.bar.set_message(receipt.path.printable());
             }
+        }
+        if let Event::Summary(_) = &event {
+            // The table has the line to itself.
+            self.bar.finish_and_clear();
         }
         if self.broken.is_some() {
             return;

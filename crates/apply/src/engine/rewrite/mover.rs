@@ -343,8 +343,9 @@ fn unchanged(file: &OpenFile, draft: &Draft, room: &mut Room, lease: &Lease) -> 
     let record = draft.record();
     // A hole cuts what of the page cache reaches into it by writing zeroes there; with the lease nobody
     // has the file open, but a pipe or a socket may still have pages of it on their way.
-    cache::part(&file.fd, record.range.start).map_err(in_use)?;
-    cache::part(&file.fd, record.range.end).map_err(in_use)?;
+    let goes_on = || !lease.is_wanted();
+    cache::part(&file.fd, record.range.start, goes_on).map_err(in_use)?;
+    cache::part(&file.fd, record.range.end, goes_on).map_err(in_use)?;
     holds(file, record, draft.data(), &mut room.back, || unwanted(lease))?;
     // A punch may reach to the end of the page that the file ends in.
     let page = rustix::param::page_size() as u64;
