@@ -154,3 +154,53 @@ fn loop_what_the_disk_refuses_meanwhile_stays_as_well() {
         assert_eq!(sync(&owner), Some(EIO), "{options:?} {point}");
     }
 }
+
+/// Somebody writes to a page beside all the time, so that no look at the whole step finds it at rest.
+#[test]
+fn loop_refused_copies_go_back_beside_a_forced_writer() {
+    const COLD: u64 = 340 << 10;
+    const HOT: u64 = 320 << 10;
+    let mut bed = SlowBed::new(&EXT4, 128 << 20, "");
+    let path = bed.root().join("file");
+    interleaved(&path, SIZE, &[4096], true).unwrap();
+    bed.sync();
+    let plan_file = bed.scratch().join("plan.json");
+    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    let mut page = [0; 512];
+    content(COLD, &mut page);
+    bed.gate().refuse(Some(move |arrived: &Arrived| {
+        arrived.kind == Kind::Write && arrived.brings(&page[..])
+    }));
+    let file = File::options().write(true).open(&path).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0u64.. {
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    return;
+                }
+                file.write_all_at(&n.to_ne_bytes(), HOT).unwrap();
+            }
+        });
+        let mut command = Command::new(FRAGMEND);
+        command.args(["apply", "--rate", "max", "--json", "--force"]).arg(&plan_file);
+        let ended = fragmend_testbed::process::finish(&mut command);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        ended
+    });
+    drop(file);
+    println!("{} {}", ended.status, ended.stdout);
+    // Nothing of it is in memory any more.
+    bed.unmount();
+    bed.mount();
+    let mut found = fs::read(&path).unwrap();
+    let mut expected = vec![0; SIZE as usize];
+    content(0, &mut expected);
+    for bytes in [&mut found, &mut expected] {
+        bytes[HOT as usize..][..8].fill(0);
+    }
+    assert!(
+        found == expected,
+        "copies that the disk refused took the place of the bytes: {ended:?}"
+    );
+}

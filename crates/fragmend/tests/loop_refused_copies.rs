@@ -35,9 +35,15 @@ struct Refusing {
 
 impl Refusing {
     fn new(file_system: &'static FileSystem, at: u64) -> Self {
+        Self::with(file_system, at, |_| ())
+    }
+
+    /// With a file to which something else is done before it is planned for.
+    fn with(file_system: &'static FileSystem, at: u64, prepare: impl FnOnce(&File)) -> Self {
         let bed = SlowBed::new(file_system, 320 << 20, "");
         let path = bed.root().join("file");
         interleaved(&path, SIZE, &[4096], true).unwrap();
+        prepare(&File::options().write(true).open(&path).unwrap());
         bed.sync();
         let plan_file = bed.scratch().join("plan.json");
         plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
@@ -50,7 +56,7 @@ impl Refusing {
     /// Writes, and waits until the disk has refused it; else the file is cold.
     fn write(&self) {
         let file = File::options().read(true).write(true).open(&self.path).unwrap();
-        cache::drop_clean(&file, 0..SIZE).unwrap();
+        cache::drop_clean(&file, 0..2 * SIZE).unwrap();
         file.write_all_at(&WRITTEN, self.at).unwrap();
         let range = self.at..self.at + 4096;
         while cache::dirty_pages(&file, range.clone()).unwrap() > 0 {
@@ -83,8 +89,8 @@ impl Refusing {
     /// The file shows what was last written to it, and somebody is told, unless it has moved: then the
     /// disk took it.
     fn is_right(&self, ended: &Finished, what: &str) {
-        let mut expected = vec![0; SIZE as usize];
-        content(0, &mut expected);
+        let mut expected = vec![0; self.path.metadata().unwrap().len() as usize];
+        content(0, &mut expected[..SIZE as usize]);
         expected[self.at as usize..][..WRITTEN.len()].copy_from_slice(&WRITTEN);
         let code = ended.status.code().expect("an exit code");
         let found = fs::read(&self.path).unwrap() == expected;
@@ -102,6 +108,23 @@ fn loop_what_the_disk_refused_of_a_copied_file_stays() {
             let what = format!("{} at {at}, {time}", file_system.name);
             let ended = disk.apply("", || ());
             disk.is_right(&ended, &what);
+        }
+    }
+}
+
+/// There the file has no data on the disk, so no copy and no comparison of data sees it; a swap drops all pages.
+#[test]
+fn loop_what_the_disk_refused_beside_the_data_of_a_swapped_file_stays() {
+    const BESIDE: u64 = 256 << 10;
+    let reserve = |file: &File| {
+        rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), SIZE, BESIDE).unwrap();
+    };
+    let leave_a_hole = |file: &File| file.set_len(SIZE + BESIDE).unwrap();
+    for (name, prepare) in [("reserved", &reserve as &dyn Fn(&File)), ("a hole", &leave_a_hole)] {
+        let disk = Refusing::with(&XFS_RMAP, SIZE + BESIDE / 2, prepare);
+        disk.write();
+        for time in 1..=3 {
+            disk.is_right(&disk.apply("", || ()), &format!("{name}, {time}"));
         }
     }
 }
