@@ -460,7 +460,7 @@ impl Copying {
             }
             None => {
                 let taken = dedupe::share(donor, at, &file.fd, turn.start, length);
-                in_part = matches!(taken, Ok(Shared::Bytes(n)) if n > 0 && n < length);
+                in_part = matches!(taken, Ok(Shared::Bytes(n)) if n < length);
                 let taken = taken.map_err(skip_of).and_then(|shared| all_of(shared, length));
                 (primitive::DEDUPE, taken)
             }
@@ -483,6 +483,10 @@ impl Copying {
         }
         if in_part {
             Stage::moved(&mut self.stage, index);
+            // The donor has no copy of it any more.
+            if let Some(copy) = self.copies.get_mut(index) {
+                copy.end = copy.end.min(turn.start);
+            }
         }
         taken?;
         (done.moved, done.by) = (turn.len(), Some(by));

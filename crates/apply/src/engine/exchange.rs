@@ -109,42 +109,55 @@ impl Exchange {
         self.refused.get_or_insert(Skip::new(SkipReason::Failed, why)).clone()
     }
 
-    /// Waits for all copies that are on their way, and looks whether the device has them.
-    fn confirm(&mut self, file: &OpenFile) {
+    /// Waits for all copies that are on their way, and looks whether the device has them. Gives what went wrong with
+    /// them; else none is on its way any more.
+    fn confirm(&mut self, file: &OpenFile) -> Option<Skip> {
         let started = Instant::now();
+        let mut wrong = None;
         for (_, range) in self.in_flight.0.clone() {
-            let span = range.start..range.end;
-            let _ = cache::start_writeback(&file.fd, span.clone());
-            match self.confirm.range(&file.fd, span.clone(), || true) {
-                Ok(Same::Yes | Same::Stopped) => {}
-                // Beside a forced move somebody writes: the pages that they left alone are there, and what becomes of
-                // theirs they are told. Under a lease nobody can.
-                Ok(Same::Changing(_)) if !self.hold.is_held() => {}
-                Ok(Same::Changing(_)) => {
-                    let why = Skip::new(SkipReason::Busy, "it changes under a lease");
-                    self.unwritable.get_or_insert(why);
-                }
-                // The copies are there: it was something else.
-                Ok(Same::ButRefused(told)) => drop(self.refuse(Some(told))),
-                Ok(Same::No(_, told)) => {
-                    let silent = || Skip::new(SkipReason::Failed, "the disk has other bytes");
-                    self.unwritable.get_or_insert(told.map_or_else(silent, skip_of));
-                }
-                Ok(Same::Unknown) => {
-                    if let Err(e) = cache::write_and_wait(&file.fd, span) {
-                        self.unwritable.get_or_insert(skip_of(e));
-                    }
-                }
-                Err(e) => drop(self.unwritable.get_or_insert(skip_of(e))),
-            }
+            let found = self.is_there(file, range).err();
+            wrong = wrong.or(found);
         }
-        if self.unwritable.is_none() && !self.in_flight.0.is_empty() {
+        if let Some(skip) = wrong {
+            self.unwritable.get_or_insert_with(|| skip.clone());
+            return Some(skip);
+        }
+        if !self.in_flight.0.is_empty() {
             self.in_flight = Places::default();
             self.step = match started.elapsed() {
                 took if took > LONG_WAIT => (self.step / 2).max(SHORTEST_STEP.max(file.block)),
                 took if took < SHORT_WAIT => (self.step * 2).min(LONGEST_STEP),
                 _ => self.step,
             };
+        }
+        None
+    }
+
+    /// Waits for the copies of a range, and looks whether the device has them.
+    fn is_there(&mut self, file: &OpenFile, range: ByteRange) -> Result<(), Skip> {
+        let span = range.start..range.end;
+        let _ = cache::start_writeback(&file.fd, span.clone());
+        let alone = self.hold.is_held();
+        // Under the lease no writer waits for a read.
+        let compare = if alone { &mut self.confirm } else { &mut self.compare };
+        match compare.range(&file.fd, span.clone(), || true).map_err(skip_of)? {
+            Same::Yes | Same::Stopped => Ok(()),
+            // The copies are there: it was something else.
+            Same::ButRefused(told) => {
+                self.refuse(Some(told));
+                Ok(())
+            }
+            Same::No(_, told) | Same::Changing(told @ Some(_)) => {
+                let silent = || Skip::new(SkipReason::Failed, "the disk has other bytes");
+                Err(told.map_or_else(silent, skip_of))
+            }
+            Same::Changing(None) if alone => {
+                Err(Skip::new(SkipReason::Busy, "it changes under a lease"))
+            }
+            // Beside a forced move somebody writes: the pages that they left alone are there, and what becomes of
+            // theirs they are told.
+            Same::Changing(None) => Ok(()),
+            Same::Unknown => cache::write_and_wait(&file.fd, span).map_err(skip_of),
         }
     }
 
@@ -179,7 +192,9 @@ impl Exchange {
     fn moved_back(&mut self, file: &OpenFile, ranges: &[(usize, ByteRange)]) -> Result<(), Skip> {
         for (_, range) in ranges {
             match self.compare.range(&file.fd, range.start..range.end, || true).map_err(skip_of)? {
-                Same::No(_, told) => return Err(self.refuse(told)),
+                Same::No(_, told) | Same::Changing(told @ Some(_)) => {
+                    return Err(self.refuse(told));
+                }
                 Same::Unknown => rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?,
                 _ => {}
             }
@@ -190,8 +205,7 @@ impl Exchange {
     /// After a step, or what there was of it: waits for its copies, lets it go back if they cannot be
     /// written, and lets others in who wait.
     fn conclude(&mut self, file: &OpenFile, done: &mut Relocated) -> Result<(), Skip> {
-        self.confirm(file);
-        if self.unwritable.is_some() && !self.in_flight.0.is_empty() {
+        if self.confirm(file).is_some() {
             let (back, result) = self.put_back(file);
             done.moved -= back.min(done.moved);
             return Err(self.went_back(result));
@@ -232,12 +246,7 @@ impl Exchange {
                     Ok(Same::Stopped) if !in_time() => break,
                     Ok(Same::Yes | Same::Unknown | Same::Changing(_)) => break,
                     // Once more: now nobody waits.
-                    Ok(Same::Stopped) => {
-                        self.let_others_in(file)?;
-                        if let Some(skip) = &self.unwritable {
-                            return Err(skip.clone());
-                        }
-                    }
+                    Ok(Same::Stopped) => self.let_others_in(file)?,
                     Ok(Same::ButRefused(told)) => return Err(self.refuse(Some(told))),
                     Ok(Same::No(_, told)) => return Err(self.refuse(told)),
                     Err(e) => return Err(skip_of(e)),
@@ -432,11 +441,10 @@ impl Mover for Exchange {
     }
 
     fn let_others_in(&mut self, file: &OpenFile) -> Result<(), Skip> {
-        self.confirm(file);
         // While copies cannot be written, everybody is kept out until they are back.
-        match &self.unwritable {
-            Some(skip) if !self.in_flight.0.is_empty() => Err(skip.clone()),
-            _ => self.hold.commit(file),
+        match self.confirm(file) {
+            Some(skip) => Err(skip),
+            None => self.hold.commit(file),
         }
     }
 

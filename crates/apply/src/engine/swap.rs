@@ -41,7 +41,7 @@ use super::mounted::OpenFile;
 use super::pages::Pages;
 use super::rewrite::lease;
 use super::turns::{clean, is_on_disk, nothing_staged};
-use super::warm::{RESTORING, Warm};
+use super::warm::{RESTORING, Warm, is_cold};
 use super::xfs::{commit, free_space};
 use super::{Mover, primitive};
 use crate::bytes::{read_at, write_at};
@@ -77,6 +77,8 @@ pub(super) enum Swapped {
 const SHORT: u64 = 12;
 /// Bytes that are compared before somebody else may be let in.
 const COMPARED: u64 = 256 << 10;
+/// The same of what is no data.
+const GAP: u64 = 1 << 20;
 /// How long is compared between two looks at Ctrl-C.
 const COMPARING: Duration = Duration::from_millis(100);
 /// Bytes of an extent in an inode (`struct xfs_bmbt_rec`).
@@ -115,6 +117,8 @@ struct Alone {
     lease: Lease<'static>,
     /// Where in the file the comparison has come to.
     compared: u64,
+    /// What of the file is no data, as far as it was not looked at yet.
+    gaps: Vec<ByteRange>,
     /// As long as the lease: they go after it.
     _unstopped: Unstopped,
     _prompt: Prompt,
@@ -136,9 +140,11 @@ impl Stage {
         }
         let mut alone = match self.alone.take() {
             Some(alone) => alone,
-            None => self.begin(file, compare)?,
+            None => self.begin(file)?,
         };
-        if !self.compare(file, pages, &mut alone)? {
+        if !gaps_are_on_disk(file, compare, &mut alone)?
+            || !self.compare(file, pages, &mut alone)?
+        {
             self.alone = Some(alone);
             return Ok(false);
         }
@@ -163,7 +169,7 @@ impl Stage {
     }
 
     /// Leases the file, when the donor's bytes are durable, and looks whether it has got more data.
-    fn begin(&self, file: &OpenFile, compare: &mut Compare) -> Result<Alone, Skip> {
+    fn begin(&self, file: &OpenFile) -> Result<Alone, Skip> {
         rustix::fs::fsync(&self.donor).map_err(|e| skip_of(e.into()))?;
         reached(Point::Filled);
         let (unstopped, prompt) = (Unstopped::begin(), Prompt::begin());
@@ -173,16 +179,9 @@ impl Stage {
         clean(&file.fd, ByteRange { start: 0, end: file.size()?.max(self.size) })?;
         let ranges: Vec<ByteRange> = self.ranges.iter().map(|(range, _)| *range).collect();
         covered(&fiemap::layout_of(&file.fd).map_err(skip_of)?, &ranges)?;
-        // What the disk refused of a hole or of preallocated space is in memory only, and no data on the disk: the
-        // swap drops all of the file's pages.
         let all = ByteRange { start: 0, end: file.size()? };
-        let go_on = || !lease.is_wanted() && !Unstopped::is_wanted();
-        for gap in between(&ranges, all) {
-            if !is_on_disk(compare, file, gap, go_on)? {
-                return Err(Skip::new(SkipReason::Busy, "others open it"));
-            }
-        }
-        Ok(Alone { lease, compared: 0, _unstopped: unstopped, _prompt: prompt })
+        let gaps = between(&ranges, all);
+        Ok(Alone { lease, compared: 0, gaps, _unstopped: unstopped, _prompt: prompt })
     }
 
     /// Compares the file with what was copied, while nobody else has it open, and not for long; whether all is
@@ -355,6 +354,14 @@ impl Mover for WholeFile {
         Relocated { moved, by, held, goes_on, skip: done.err(), ..Relocated::default() }
     }
 
+    /// The comparison begins anew.
+    fn keep_nobody_out(&mut self, _: &OpenFile) -> Result<(), Skip> {
+        if let Some(stage) = &mut self.stage {
+            stage.alone = None;
+        }
+        Ok(())
+    }
+
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         let Some(Stage { donor, ranges, swapped: true, .. }) = self.stage.take() else {
             return Ok(());
@@ -378,6 +385,32 @@ fn not_leased(error: io::Error) -> Skip {
         io::ErrorKind::ResourceBusy => skip_of(error),
         _ => Skip::new(SkipReason::Unsupported, format!("no lease can be taken ({error})")),
     }
+}
+
+/// Looks, not for long, at what is no data on the disk: what the disk refused of a hole or of reserved space is in
+/// memory only, and the swap drops all of the file's pages. Gives whether all was looked at.
+fn gaps_are_on_disk(
+    file: &OpenFile,
+    compare: &mut Compare,
+    alone: &mut Alone,
+) -> Result<bool, Skip> {
+    let until = Instant::now() + COMPARING;
+    while let Some(gap) = alone.gaps.last_mut() {
+        if gap.is_empty() || is_cold(file, *gap) {
+            alone.gaps.pop();
+            continue;
+        }
+        let goes_on = || !alone.lease.is_wanted() && !Unstopped::is_wanted();
+        let step = ByteRange::at(gap.start, GAP).intersect(*gap);
+        if !goes_on() || !is_on_disk(compare, file, step, goes_on)? {
+            return Err(Skip::new(SkipReason::Busy, "others open it"));
+        }
+        gap.start = step.end;
+        if Instant::now() > until {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// What of `all` is in none of some ranges, which are in order.

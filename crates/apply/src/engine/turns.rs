@@ -56,7 +56,7 @@ pub(super) fn all_of(shared: Shared, length: u64) -> Result<(), Skip> {
     match shared {
         Shared::Bytes(bytes) if bytes == length => Ok(()),
         Shared::Bytes(bytes) => {
-            // It stopped half way, or somebody has written since: the donor keeps its bytes, and it is tried again.
+            // It stopped half way, or somebody has written since: it is copied and tried again.
             let detail = format!("{bytes} of {length} bytes were taken over");
             Err(Skip::new(SkipReason::Busy, detail))
         }

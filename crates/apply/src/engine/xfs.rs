@@ -96,7 +96,8 @@ pub(super) fn free_space(file: &OpenFile) {
 /// it, and take their errors.
 pub(super) fn commit(_: &OpenFile, donor: OwnedFd) -> io::Result<()> {
     rustix::fs::fchmod(&donor, Mode::RUSR)?;
-    Ok(rustix::fs::fsync(&donor)?)
+    // A copy that the device refused is told first, before anything is forced, and only once.
+    Ok(rustix::fs::fsync(&donor).or_else(|_| rustix::fs::fsync(&donor))?)
 }
 
 /// Exchanging counts as writing, unless the file was opened so. In the mount in which the donor
