@@ -46,7 +46,7 @@ const TRIES: u32 = 3;
 
 /// Why a file is not exchanged.
 pub(super) const CHANGES: &str = "the file changes under the copy";
-const OTHERS: &str = "others have the file open";
+pub(super) const OTHERS: &str = "others have the file open";
 
 /// What the file was like before some of it was copied, and nobody else's since.
 pub(super) struct Sampled {

@@ -2,6 +2,7 @@
 
 use super::errno::{in_use, skip_of};
 use super::mounted::OpenFile;
+use super::sample::OTHERS;
 use super::warm::is_cold;
 use fragmend_layout::{ByteRange, Extent, ExtentKind, Skip, SkipReason};
 use fragmend_scan::fiemap;
@@ -41,7 +42,7 @@ pub(super) fn uncut(
     let (start, end) = (turn.start / page * page, turn.end.next_multiple_of(page));
     let parted =
         cache::part(&file.fd, end, &go_on).and_then(|()| cache::part(&file.fd, start, &go_on));
-    parted.map_err(in_use)
+    parted.map_err(|e| if go_on() { in_use(e) } else { Skip::new(SkipReason::Busy, OTHERS) })
 }
 
 pub(super) fn changed() -> Skip {
