@@ -42,10 +42,12 @@ pub(crate) fn lock<'a>(
     let name = |volume: &dyn Volume| volume.root().display().to_string();
     let mut ours = HashSet::new();
     volumes
-        .map(|volume| match lock::take(volume.directory(), volume.number(), &mut ours) {
-            Ok(lock) => Ok(lock),
-            Err(Unlocked::AtWork) => Err(ApplyError::AtWork(name(&**volume))),
-            Err(Unlocked::Impossible(e)) => Err(ApplyError::NoLock(name(&**volume), e)),
+        .map(|volume| {
+            match lock::take(volume.directory(), volume.root(), volume.number(), &mut ours) {
+                Ok(lock) => Ok(lock),
+                Err(Unlocked::AtWork) => Err(ApplyError::AtWork(name(&**volume))),
+                Err(Unlocked::Impossible(e)) => Err(ApplyError::NoLock(name(&**volume), e)),
+            }
         })
         .collect()
 }

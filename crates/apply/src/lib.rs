@@ -28,5 +28,5 @@ pub mod run;
 
 pub use engine::{Choice, Refused};
 pub use pace::Rate;
-pub use receipt::{Event, Outcome, Receipt, Skipped, Summary};
+pub use receipt::{Event, Listener, Outcome, Receipt, Skipped, Summary};
 pub use run::{ApplyError, Options, apply};

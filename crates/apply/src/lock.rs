@@ -4,9 +4,13 @@
 //! The lock is a file in a directory of root's own, by the file system's number: a lock on anything that
 //! others can open (the root of the file system, which anybody may lock as soon as he may read it)
 //! would let any of them keep root from mending for as long as he likes. It goes with the process.
+//! `/run` may be another one in another mount namespace, so root claims the block device's node besides, which
+//! most of them share (`fragmend_sys::claim`); where it cannot be claimed the lock in `/run` must do.
 //! Somebody else than root mends only what is his, and has no such directory: there the root of the
 //! file system is locked, as far as others let him.
 
+use fragmend_sys::block::BlockDevice;
+use fragmend_sys::claim::{self, Claim};
 use rustix::fs::{CWD, FileType, FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -19,10 +23,20 @@ use std::time::Duration;
 /// Where root's locks are.
 const DIRECTORY: &str = "/run/fragmend";
 
+/// How often a device is claimed that somebody else has: for half a second.
+const CLAIMS: u32 = 10;
+
 /// Held until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
     _file: Option<File>,
+    _claim: Option<Claim>,
+}
+
+impl Lock {
+    fn of(file: Option<File>) -> Self {
+        Self { _file: file, _claim: None }
+    }
 }
 
 /// Why there is no lock.
@@ -34,13 +48,14 @@ pub enum Unlocked {
     Impossible(io::Error),
 }
 
-/// Locks the file system that the directory `root` is on. `number` is its own where subvolumes have others;
+/// Locks the file system that the directory `root` is on, which is at `path`. `number` is its own where subvolumes have others;
 /// those in `ours` this process has locked already.
 ///
 /// # Errors
 /// [`Unlocked`].
 pub fn take(
     root: Option<BorrowedFd<'_>>,
+    path: &Path,
     number: Option<u64>,
     ours: &mut HashSet<u64>,
 ) -> Result<Lock, Unlocked> {
@@ -48,16 +63,19 @@ pub fn take(
     // Opened once more: a lock is that of one opening.
     let open = |root| rustix::fs::openat(root, ".", flags, Mode::empty()).ok();
     let Some(root) = root.and_then(open).map(File::from) else {
-        return Ok(Lock { _file: None });
+        return Ok(Lock::of(None));
     };
     if rustix::process::geteuid().is_root() {
         let stat = rustix::fs::fstat(&root).map_err(|e| Unlocked::Impossible(e.into()))?;
         let device = number.unwrap_or(stat.st_dev);
         if !ours.insert(device) {
-            return Ok(Lock { _file: None });
+            return Ok(Lock::of(None));
         }
+        let claim = claimed(path, device)?;
         match by_number(Path::new(DIRECTORY), device) {
-            Ok(file) => return held(&file).map(|()| Lock { _file: Some(file) }),
+            Ok(file) => {
+                return held(&file).map(|()| Lock { _file: Some(file), _claim: claim });
+            }
             // No /run, or one that nobody can write to: nobody else's doing, and no lock of ours
             // there that could be missed.
             Err(e)
@@ -65,13 +83,36 @@ pub fn take(
                     .contains(&e.kind()) => {}
             Err(e) => return Err(Unlocked::Impossible(e)),
         }
+        return on_root(root, claim);
     }
+    on_root(root, None)
+}
+
+/// The lock on the root of the file system.
+fn on_root(root: File, claim: Option<Claim>) -> Result<Lock, Unlocked> {
     match held(&root) {
-        Ok(()) => Ok(Lock { _file: Some(root) }),
+        Ok(()) => Ok(Lock { _file: Some(root), _claim: claim }),
         Err(Unlocked::AtWork) => Err(Unlocked::AtWork),
         // A file system without locks is no reason not to mend it.
-        Err(Unlocked::Impossible(_)) => Ok(Lock { _file: None }),
+        Err(Unlocked::Impossible(_)) => Ok(Lock { _file: None, _claim: claim }),
     }
+}
+
+/// Claims the device of the file system at `path`, as far as it has a node that is root's.
+fn claimed(path: &Path, number: u64) -> Result<Option<Claim>, Unlocked> {
+    let Ok(device) = BlockDevice::under(path, number) else { return Ok(None) };
+    // Two that begin at once both give way, and not for the same time.
+    let wait = Duration::from_millis(30 + u64::from(std::process::id() % 50));
+    for tries in 0..CLAIMS {
+        match claim::take(&device) {
+            Ok(Some(claim)) => return Ok(Some(claim)),
+            Ok(None) if tries + 1 == CLAIMS => break,
+            Ok(None) => std::thread::sleep(wait),
+            // No such node, or one that others may open: best effort.
+            Err(_) => return Ok(None),
+        }
+    }
+    Err(Unlocked::AtWork)
 }
 
 fn held(file: impl AsFd) -> Result<(), Unlocked> {

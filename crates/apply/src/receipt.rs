@@ -4,6 +4,7 @@ use fragmend_layout::{PathText, SkipReason};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// No summary lists more files: a plan may have millions.
 const MOST_LISTED: usize = 10_000;
@@ -19,6 +20,26 @@ pub enum Event {
     Range(Receipt),
     /// The end, always the last line.
     Summary(Summary),
+}
+
+/// Who is told what happens.
+pub trait Listener {
+    /// Takes an event, at once.
+    fn tell(&mut self, event: Event);
+
+    /// Waits so long until all that was told has been heard, or for as long as it takes; told to stop, an
+    /// impatient one gives up. Whether all was heard, or given up.
+    fn catch_up(&mut self, within: Option<Duration>) -> bool;
+}
+
+impl<F: FnMut(Event)> Listener for F {
+    fn tell(&mut self, event: Event) {
+        self(event);
+    }
+
+    fn catch_up(&mut self, _: Option<Duration>) -> bool {
+        true
+    }
 }
 
 /// What a plan asks for.
@@ -40,7 +61,8 @@ pub struct Start {
 pub enum Outcome {
     /// It was moved, and lies in fewer pieces.
     Moved,
-    /// It was left as it was, or put back.
+    /// It was left as it was, or put back; or it moved, and that could not be made durable, or nobody can
+    /// see how it lies: both with their reason.
     Skipped,
     /// It was to be moved, and `--dry-run` said not to.
     WouldMove,

@@ -1,21 +1,24 @@
 //! The plan, file by file, batch by batch, step by step. Knows nothing of file systems: that is
 //! the engine's part, behind [`Volume`].
 
+mod group;
+mod range;
 mod tell;
 
 use crate::begin::{lock, volumes};
 use crate::engine::{Choice, Refused};
 use crate::look::{Ready, look};
-use crate::pace::{self, Pacer, Rate};
-use crate::receipt::{Event, Outcome, Receipt, Start, Summary};
+use crate::pace::{Pacer, Rate};
+use crate::receipt::{Event, Listener, Receipt, Start, Summary};
 use fragmend_layout::{ByteRange, Movable, Moves, PathText, Skip, SkipReason, Volume};
 use fragmend_plan::{PlanSource, PlannedFile};
+use fragmend_sys::priority::Prompt;
 use fragmend_sys::process;
+use group::groups;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tell::note_primitive;
 
 /// Version of the events.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -94,7 +97,8 @@ pub enum ApplyError {
     Mounts(std::io::Error),
 }
 
-/// Applies `plan`, telling `tell` everything as it happens, until the end or until `stop`.
+/// Applies `plan`, telling `tell` everything as it happens, until the end or until `stop`. Who listens
+/// slowly holds it up, but only where nobody is kept out of a file.
 ///
 /// # Errors
 /// [`ApplyError`] before anything was touched. What goes wrong later is in the receipts.
@@ -102,12 +106,12 @@ pub fn apply(
     plan: &dyn PlanSource,
     options: &Options,
     stop: &AtomicBool,
-    mut tell: impl FnMut(Event),
+    mut tell: impl Listener,
 ) -> Result<Summary, ApplyError> {
     let totals = plan.totals();
     let volumes = volumes(plan, &totals, options)?;
-    let _locks = if options.dry_run { Vec::new() } else { lock(volumes.values())? };
-    tell(Event::Start(Start {
+    let locks = if options.dry_run { Vec::new() } else { lock(volumes.values())? };
+    tell.tell(Event::Start(Start {
         schema_version: SCHEMA_VERSION,
         bytes_to_move: totals.bytes,
         ranges: totals.ranges,
@@ -126,6 +130,7 @@ pub fn apply(
         root: PathBuf::new(),
         path: Path::new("").into(),
         unsettled: Vec::new(),
+        undurable: None,
         summary: Summary {
             schema_version: SCHEMA_VERSION,
             dry_run: options.dry_run,
@@ -137,6 +142,12 @@ pub fn apply(
         done += file.ranges.len() as u64;
         if let Some(volume) = volumes.get(&file.file.device) {
             run.file(&**volume, file);
+            // Of a batch that was never staged.
+            if let Some(skip) = run.undurable.take() {
+                run.note_failure(&skip);
+            }
+            // Nothing of it is open any more.
+            run.tell.catch_up(None);
         }
     });
     if let Err(error) = read {
@@ -153,14 +164,17 @@ pub fn apply(
     let now = process::io_account().unwrap_or_default();
     summary.written_bytes = now.write_bytes - account.write_bytes;
     summary.read_bytes = now.read_bytes - account.read_bytes;
-    tell(Event::Summary(summary.clone()));
+    // Others may begin, however long it takes to tell.
+    drop(locks);
+    tell.tell(Event::Summary(summary.clone()));
+    tell.catch_up(None);
     Ok(summary)
 }
 
 struct Run<'a> {
     options: &'a Options,
     stop: &'a AtomicBool,
-    tell: &'a mut dyn FnMut(Event),
+    tell: &'a mut dyn Listener,
     pacers: HashMap<u64, Pacer>,
     /// Where the file system of the file in hand is mounted.
     root: PathBuf,
@@ -170,6 +184,8 @@ struct Run<'a> {
     block: u64,
     /// Receipts of the batch in hand: until it is settled, all may have to go back.
     unsettled: Vec<Receipt>,
+    /// Why something of it is not known to be durable.
+    undurable: Option<Skip>,
     summary: Summary,
 }
 
@@ -193,7 +209,7 @@ impl Run<'_> {
         let mut file = match opened {
             Ok(file) => file,
             Err(skip) => {
-                planned.ranges.iter().for_each(|r| self.skip(r, None, &skip));
+                planned.ranges.iter().for_each(|r| self.skip(r, None, &skip, None));
                 return;
             }
         };
@@ -213,7 +229,7 @@ impl Run<'_> {
                         bytes += range.length;
                         batch.push(ready);
                     }
-                    Err((pieces, skip)) => self.skip(range, pieces, &skip),
+                    Err((pieces, skip)) => self.skip(range, pieces, &skip, Some(&mut *file)),
                 }
             }
             self.batch(volume, &mut *file, planned, &batch);
@@ -230,7 +246,9 @@ impl Run<'_> {
     ) {
         if batch.iter().all(|ready| ready.pieces <= 1) {
             let skip = Skip::new(SkipReason::AlreadyContiguous, "");
-            batch.iter().for_each(|r| self.skip(r.planned, Some(r.pieces), &skip));
+            let mut left =
+                |r: &Ready| self.skip(r.planned, Some(r.pieces), &skip, Some(&mut *file));
+            batch.iter().for_each(&mut left);
             return;
         }
         if !self.options.dry_run {
@@ -268,6 +286,10 @@ impl Run<'_> {
                             problems[index] =
                                 self.prepare(file, planned, ranges[index], index).err();
                         }
+                        if self.stopped() {
+                            self.summary.ranges_left += group.len() as u64;
+                            continue;
+                        }
                         let fine = |index: &usize| problems[*index].is_none() && better(*index);
                         let fine: Vec<usize> = group.iter().copied().filter(fine).collect();
                         file.announce(&fine);
@@ -277,7 +299,14 @@ impl Run<'_> {
                         self.range(file, planned, &batch[index], index, pieces[index], problem);
                     }
                 }
+                // Somebody waits for the end.
+                let prompt = self.stopped().then(Prompt::begin);
                 let settled = file.settle();
+                drop(prompt);
+                let held = file.kept_out().as_secs_f64();
+                self.summary.longest_step_seconds = self.summary.longest_step_seconds.max(held);
+                let undurable = self.undurable.take().map_or(Ok(()), Err);
+                let settled = settled.and(undurable);
                 let told = std::mem::take(&mut self.unsettled);
                 if let Err(skip) = settled {
                     told.iter().for_each(|receipt| self.unsettle(file, receipt, &skip));
@@ -292,7 +321,9 @@ impl Run<'_> {
                 self.batch(volume, file, planned, second);
             }
             Err(skip) => {
-                batch.iter().for_each(|r| self.skip(r.planned, Some(r.pieces), &skip));
+                let mut left =
+                    |r: &Ready| self.skip(r.planned, Some(r.pieces), &skip, Some(&mut *file));
+                batch.iter().for_each(&mut left);
             }
         }
     }
@@ -309,9 +340,18 @@ impl Run<'_> {
     /// Writes out what others have left dirty, step by step until `stop`: staging waits for all of it
     /// at once, on a slow disk for long. Errors are met again there.
     fn write_back(&self, file: &dyn Movable, range: ByteRange) {
-        if range.is_empty() || self.stopped() || !file.is_dirty(range) {
+        if range.is_empty() || self.stopped() {
             return;
         }
+        let range = match file.is_dirty(range) {
+            Some(false) => return,
+            Some(true) => range,
+            // Where nobody tells (before Linux 6.5), no time goes into holes.
+            None => match file.next_data(range.start).filter(|at| *at < range.end) {
+                Some(at) => ByteRange { start: at.max(range.start), ..range },
+                None => return,
+            },
+        };
         if range.len() <= WRITE_BACK_STEP {
             return file.write_back(range);
         }
@@ -341,204 +381,8 @@ impl Run<'_> {
         let (rate, device) = (self.options.rate, planned.file.device);
         self.pacers.entry(device).or_insert_with(|| Pacer::new(rate, &self.root, device))
     }
-
-    /// Prepares a range that moves as a whole, part by part.
-    fn prepare(
-        &mut self,
-        file: &mut dyn Movable,
-        planned: &PlannedFile,
-        range: ByteRange,
-        index: usize,
-    ) -> Result<(), Skip> {
-        let (step_bytes, block, stop) = (self.options.step_bytes, self.block, self.stop);
-        let pacer = self.pacer(planned);
-        let mut at = range.start;
-        while at < range.end && !stop.load(Ordering::Relaxed) {
-            let part = pacer.part(at, step_bytes.max(block), block).intersect(range);
-            let step = Instant::now();
-            file.prepare(index, part)?;
-            let due = pacer.due(part.len(), step.elapsed());
-            pause(pacer, due, stop, file)?;
-            at = part.end;
-        }
-        Ok(())
-    }
-
-    /// Relocates a staged range, unless it has met a problem already, and gives its receipt.
-    fn range(
-        &mut self,
-        file: &mut dyn Movable,
-        planned: &PlannedFile,
-        ready: &Ready,
-        index: usize,
-        staged: u64,
-        mut problem: Option<Skip>,
-    ) {
-        if staged >= ready.pieces && file.moves() != Moves::File {
-            let detail = format!("{} pieces now, {staged} at best", ready.pieces);
-            let skip = Skip::new(SkipReason::NoBetterPlace, detail);
-            return self.skip(ready.planned, Some(ready.pieces), &skip);
-        }
-        let started = Instant::now();
-        let range = ready.planned.range();
-        let mut receipt = self.blank(ready.planned, Outcome::Moved, Some(ready.pieces));
-        let moves = file.moves();
-        let (whole, returns, shortest) = match moves {
-            Moves::Parts { returns, shortest, .. } => (false, returns, shortest),
-            _ => (true, false, 0),
-        };
-        if moves.prepared_apart() {
-            problem = self.prepare(file, planned, range, index).err();
-        }
-        let (step_bytes, block, stop) = (self.options.step_bytes, self.block, self.stop);
-        let pacer = self.pacer(planned);
-        let least = shortest.max(block);
-        let (mut moved_by, mut note) = (Vec::new(), None);
-        let mut at = range.start;
-        while at < range.end && problem.is_none() {
-            // Of a group, it may have moved already.
-            if stop.load(Ordering::Relaxed) && !matches!(moves, Moves::Groups { .. }) {
-                receipt.outcome = Outcome::Interrupted;
-                break;
-            }
-            let part = match whole {
-                true => range,
-                false => pacer.part(at, step_bytes.max(least), least).intersect(range),
-            };
-            let step = Instant::now();
-            let done = file.relocate(index, part);
-            let held = done.held.as_secs_f64();
-            receipt.longest_step_seconds = receipt.longest_step_seconds.max(held);
-            note_primitive(&mut receipt, &mut moved_by, &done);
-            receipt.moved_bytes += done.moved;
-            note = note.or(done.note);
-            at += done.moved + done.passed;
-            problem = done.skip;
-            if whole {
-                // What it leaves behind lies well enough.
-                break;
-            }
-            if problem.is_none() {
-                // What was prepared has been counted.
-                let bytes = if moves.prepared_apart() { 0 } else { done.moved };
-                let due = pacer.due(bytes, step.elapsed());
-                problem = pause(pacer, due, stop, file).err();
-            }
-        }
-        let pieces = |file: &mut dyn Movable| file.layout(range).map(|l| l.pieces(range)).ok();
-        if returns && pieces(file).is_some_and(|after| after > ready.pieces) {
-            // Never make it worse: what did move moves back.
-            let moved = ByteRange::at(range.start, receipt.moved_bytes);
-            for part in moved.steps(step_bytes.max(block)) {
-                let back = file.relocate(index, part);
-                note_primitive(&mut receipt, &mut moved_by, &back);
-                receipt.moved_bytes += back.moved;
-                if back.moved < part.len() {
-                    break;
-                }
-            }
-        }
-        receipt.extents_after = pieces(file);
-        // A range that moves as a whole and could not be put back is no hole for the better, nor is one
-        // that is stored in another way now.
-        let spoiled = |skip: &Skip| whole || skip.reason == SkipReason::LayoutChanged;
-        let there = !problem.as_ref().is_some_and(spoiled);
-        // No data is no fewer pieces.
-        let fewer = |after| after > 0 && after < ready.pieces;
-        let better = there && receipt.extents_after.is_some_and(fewer);
-        if receipt.outcome == Outcome::Moved && !better {
-            receipt.outcome = Outcome::Skipped;
-            let skip = problem.unwrap_or_else(|| {
-                if receipt.extents_after == Some(0) {
-                    return Skip::new(SkipReason::LayoutChanged, "the range holds no data now");
-                }
-                if ready.pieces <= 1 {
-                    return Skip::new(SkipReason::AlreadyContiguous, "it moved with the others");
-                }
-                let lies = match receipt.extents_after {
-                    // It stays where it went.
-                    Some(after) if !returns => {
-                        format!("it moved, and lies in {after} pieces after {}", ready.pieces)
-                    }
-                    _ => "it would not lie in fewer pieces".into(),
-                };
-                Skip::new(SkipReason::NoBetterPlace, lies)
-            });
-            (receipt.reason, receipt.detail) = (Some(skip.reason), Some(skip.detail));
-        } else if let Some(skip) = problem {
-            receipt.detail = Some(format!("in part: {}", skip.detail));
-        }
-        receipt.detail = match (receipt.detail.take(), note) {
-            (Some(detail), Some(note)) => Some(format!("{detail}; {note}")),
-            (detail, note) => detail.or(note),
-        };
-        for (primitive, bytes) in moved_by {
-            self.count(primitive, bytes);
-        }
-        if receipt.outcome == Outcome::Moved {
-            let takes = file.layout(range).map_or(0, |l| l.stored_bytes(range));
-            receipt.space_cost_bytes = takes.saturating_sub(ready.own_space);
-        }
-        receipt.seconds = started.elapsed().as_secs_f64();
-        self.unsettled.push(receipt.clone());
-        self.receive(receipt);
-    }
-}
-
-/// Waits so long, or until `stop`; who comes for the file meanwhile is let in.
-fn pause(
-    pacer: &mut Pacer,
-    long: Duration,
-    stop: &AtomicBool,
-    file: &mut dyn Movable,
-) -> Result<(), Skip> {
-    let until = Instant::now() + long;
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        if left > pace::SHORT {
-            file.let_others_in()?;
-        }
-        pacer.pause(left.min(pace::SHORT), stop);
-        if left <= pace::SHORT || stop.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-    }
 }
 
 fn is_about_space(skip: &Skip) -> bool {
     matches!(skip.reason, SkipReason::NoSpace | SkipReason::Quota | SkipReason::FreeSpaceFloor)
-}
-
-/// The staged ranges in groups of at most so many bytes, or of one range. What is left alone is in
-/// a group of its own.
-fn groups(most: u64, ranges: &[ByteRange], better: impl Fn(usize) -> bool) -> Vec<Vec<usize>> {
-    let mut groups: Vec<Vec<usize>> = Vec::new();
-    let (mut bytes, mut open) = (0, false);
-    for (index, range) in ranges.iter().enumerate() {
-        bytes += range.len();
-        match groups.last_mut().filter(|_| open && bytes <= most && better(index)) {
-            Some(group) => group.push(index),
-            None => {
-                groups.push(vec![index]);
-                (bytes, open) = (range.len(), better(index));
-            }
-        }
-    }
-    groups
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn groups_are_full_and_leave_out_what_stays() {
-        let ranges: Vec<ByteRange> =
-            [4, 4, 4, 9, 1, 1].into_iter().map(|len| ByteRange::at(0, len)).collect();
-        let groups = |most, stays: usize| groups(most, &ranges, |index| index != stays);
-        assert_eq!(groups(0, 9), [vec![0], vec![1], vec![2], vec![3], vec![4], vec![5]]);
-        assert_eq!(groups(8, 9), [vec![0, 1], vec![2], vec![3], vec![4, 5]]);
-        assert_eq!(groups(100, 9), [vec![0, 1, 2, 3, 4, 5]]);
-        assert_eq!(groups(100, 2), [vec![0, 1], vec![2], vec![3, 4, 5]]);
-    }
 }

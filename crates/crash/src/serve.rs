@@ -264,6 +264,9 @@ impl<S: Store> Filesystem for Files<S> {
         }
         let offset = self.stretch(inode).start + offset;
         let arrived = Arrived { kind: Kind::Write, offset, len: data.len() as u64, bytes: data };
+        if self.gate.as_ref().is_some_and(|gate| gate.refuses(&arrived)) {
+            return reply.error(Errno::EIO);
+        }
         self.carry_out(&arrived, move |store, bytes| match store.write(offset, bytes) {
             Ok(()) => reply.written(bytes.len() as u32),
             Err(e) => reply.error(e.into()),

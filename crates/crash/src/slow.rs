@@ -66,6 +66,8 @@ struct Inner {
 
 struct State {
     holds: BTreeMap<u64, Chosen>,
+    /// What is answered with an error.
+    refused: Option<Chosen>,
     next: u64,
     /// In the order in which they arrived.
     waiting: Vec<Waiting>,
@@ -87,6 +89,7 @@ impl Default for Gate {
     fn default() -> Self {
         let state = State {
             holds: BTreeMap::new(),
+            refused: None,
             next: 0,
             waiting: Vec::new(),
             takes: BTreeMap::new(),
@@ -172,6 +175,16 @@ impl Gate {
                 }
             };
         }
+    }
+
+    /// From now on every request of which `chosen` says so is answered with an error (`EIO`), or none any more.
+    pub fn refuse(&self, chosen: Option<impl Fn(&Arrived) -> bool + Send + 'static>) {
+        self.state().refused = chosen.map(|chosen| Box::new(chosen) as Chosen);
+    }
+
+    /// Whether a request is to be answered with an error.
+    pub(crate) fn refuses(&self, arrived: &Arrived) -> bool {
+        self.state().refused.as_ref().is_some_and(|chosen| chosen(arrived))
     }
 
     /// Nothing waits any more, whoever holds what.

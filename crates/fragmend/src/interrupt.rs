@@ -21,6 +21,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(50);
 const STACK: usize = 128 << 10;
 
+static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// The flag that the signals set; never set before [`install`].
+pub fn flag() -> &'static AtomicBool {
+    static NEVER: AtomicBool = AtomicBool::new(false);
+    FLAG.get().map_or(&NEVER, |flag| flag)
+}
+
 /// Handles the signals from now on and gives the flag that they set. What was started with SIGHUP
 /// ignored (`nohup`) goes on ignoring it.
 ///
@@ -29,7 +37,6 @@ const STACK: usize = 128 << 10;
 /// # Errors
 /// When the kernel refuses the handler.
 pub fn install() -> anyhow::Result<&'static AtomicBool> {
-    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     if let Some(flag) = FLAG.get() {
         return Ok(flag);
     }

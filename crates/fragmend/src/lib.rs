@@ -8,6 +8,7 @@
 //! | [`exit`] | the exit code's bits |
 //! | [`gather`] | what planning starts from, off the live system |
 //! | [`interrupt`] | Ctrl-C, SIGTERM and SIGHUP |
+//! | [`outlet`] | output that may not be read |
 //! | [`size`] | sizes on the command line |
 //! | [`terminal`] | nothing that is printed has power over a terminal |
 //! | [`ui`] | progress, colour, messages |
@@ -17,6 +18,7 @@ pub mod commands;
 pub mod exit;
 pub mod gather;
 pub mod interrupt;
+pub mod outlet;
 pub mod size;
 pub mod terminal;
 pub mod ui;

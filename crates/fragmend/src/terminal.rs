@@ -33,6 +33,11 @@ impl<W: Write> Safe<W> {
         Self { to, flavour, held: false }
     }
 
+    /// What was written to, all of it.
+    pub fn into_inner(self) -> W {
+        self.to
+    }
+
     fn escape(&mut self, byte: u8) -> io::Result<()> {
         match self.flavour {
             Flavour::Text => write!(self.to, r"\x{byte:02x}"),

@@ -3,12 +3,19 @@
 //! Results go to stdout and are the verbs' own business. Progress shows on a terminal only,
 //! `--quiet` and `--json` silence it, and indicatif honours `NO_COLOR`.
 
+mod screen;
+
 use crate::cli::Global;
+use crate::interrupt;
+use crate::outlet::Outlet;
 use crate::terminal::{Flavour, Safe};
 use fragmend_layout::printable;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use screen::Screen;
 use std::fmt;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// How to talk, decided once from the command line and the terminal.
 pub struct Ui {
@@ -28,7 +35,7 @@ impl Ui {
     pub fn progress(&self, total: Option<u64>, template: &str) -> ProgressBar {
         let shown = !self.quiet && io::stderr().is_terminal();
         let target = if shown {
-            ProgressDrawTarget::stderr_with_hz(10)
+            ProgressDrawTarget::term_like_with_hz(Box::new(Screen::new()), 10)
         } else {
             ProgressDrawTarget::hidden()
         };
@@ -40,7 +47,12 @@ impl Ui {
 
     /// Where results go.
     pub fn out(&self) -> Safe<io::Stdout> {
-        Safe::new(io::stdout(), if self.json { Flavour::Json } else { Flavour::Text })
+        self.safe(io::stdout())
+    }
+
+    /// The last gate before results go to `to`.
+    pub fn safe<W: io::Write>(&self, to: W) -> Safe<W> {
+        Safe::new(to, if self.json { Flavour::Json } else { Flavour::Text })
     }
 
     /// A line for a person: what was done, what to do next. It stays one line, whatever a path in it
@@ -48,6 +60,17 @@ impl Ui {
     pub fn note(&self, line: impl std::fmt::Display) {
         if !self.quiet && !self.json {
             say(format_args!("{}", printable(&line.to_string())));
+        }
+    }
+
+    /// A line for whoever waits until something has begun, a script too: also with `--json`. Nobody who
+    /// does not read it holds up for long what has begun.
+    pub fn announce(&self, line: impl std::fmt::Display) {
+        if !self.quiet {
+            say_within(
+                Some(Duration::from_secs(1)),
+                format_args!("{}", printable(&line.to_string())),
+            );
         }
     }
 
@@ -68,9 +91,17 @@ impl Ui {
 }
 
 /// A line on standard error. Where that is full, or nobody reads it, there is nobody to tell: no reason
-/// to end, as `eprintln!` does.
+/// to end, as `eprintln!` does. A reader who is slow is waited for until Ctrl-C.
 fn say(line: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{line}");
+    say_within(None, line);
+}
+
+fn say_within(within: Option<Duration>, line: fmt::Arguments<'_>) {
+    static ERROR: OnceLock<Mutex<Outlet>> = OnceLock::new();
+    let error = ERROR.get_or_init(|| Mutex::new(Outlet::error()));
+    let mut error = error.lock().unwrap_or_else(PoisonError::into_inner);
+    error.put(format!("{line}\n").as_bytes());
+    let _ = error.flush(within, interrupt::flag());
 }
 
 /// Folds line breaks, so that an error stays one line whatever a path or a parser puts in it.

@@ -95,7 +95,12 @@ fn kill_repeatedly(image: &Image, wanted: u32, trees: u64) -> (u32, u32) {
                 usual = Some(started.elapsed());
                 break;
             };
-            std::thread::sleep(usual.mul_f64(random.below(1000) as f64 / 1000.0));
+            let mut instant = random.below(1000);
+            if image.is(&BTRFS) {
+                // All of a range is copied first, and only then does any of it move.
+                instant = instant.max(random.below(1000)).max(random.below(1000));
+            }
+            std::thread::sleep(usual.mul_f64(instant as f64 / 1000.0));
             apply.signal(rustix::process::Signal::KILL);
             let finished = apply.wait();
             round += 1;

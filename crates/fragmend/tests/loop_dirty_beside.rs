@@ -30,7 +30,7 @@ fn waits(
     args: &[&str],
     at: &str,
     again: bool,
-) {
+) -> Duration {
     let bed = SlowBed::new(file_system, 320 << 20, "");
     let path = bed.root().join("file");
     interleaved(&path, SIZE, &[64 << 10], true).unwrap();
@@ -60,6 +60,7 @@ fn waits(
     File::options().write(true).open(&path).unwrap().set_len(SIZE).unwrap();
     assert!(is_intact(&path, SIZE).unwrap());
     assert!(waited < Duration::from_secs(4), "{waited:?}");
+    waited
 }
 
 /// How long who opens the file waits at most, until the process ends or that was long.
@@ -84,6 +85,12 @@ fn halves(path: &Path) -> Plan {
     let half = |n| PlannedRange { offset: n * SIZE / 2, length: SIZE / 2, ..all.clone() };
     plan.files[0].ranges = vec![half(0), half(1)];
     plan
+}
+
+#[test]
+fn loop_what_others_have_just_written_keeps_nobody_out_of_a_move_on_ext4() {
+    let waited = waits(&EXT4, whole, &[], "staged", false);
+    assert!(waited < Duration::from_secs(1), "{waited:?}");
 }
 
 #[test]

@@ -40,8 +40,13 @@ fn loop_a_range_of_any_length_moves_in_little_memory() {
     let all = ByteRange { start: 0, end: SIZE };
     file.stage(&[all]).unwrap();
     for way in ["there", "back"] {
-        let done = file.relocate(0, all);
-        assert_eq!((done.moved, done.skip), (SIZE, None), "{way}");
+        // As much of it at a time as does not take long.
+        let mut rest = all;
+        while !rest.is_empty() {
+            let done = file.relocate(0, rest);
+            assert!(done.moved > 0 && done.skip.is_none(), "{way}: {done:?}");
+            rest.start += done.moved;
+        }
     }
     file.settle().unwrap();
     drop(file);

@@ -398,3 +398,29 @@ fn loop_a_program_can_be_started_while_it_is_shared() {
         assert_eq!(text(&receipts[0], "outcome"), "moved", "{receipts:?}");
     }
 }
+
+/// `/run`, where the locks are, is another one in another mount namespace.
+#[test]
+fn loop_another_run_directory_does_not_let_two_mend_at_once() {
+    for file_system in [&EXT4, &BTRFS] {
+        let image = Image::of(file_system, DISK);
+        let paths = ["one", "two"].map(|name| fragmented(&image, name));
+        let to = image.scratch().join("two.json");
+        plan(&[&paths[1]], Policy::WholeFile).write(&to).unwrap();
+        let mover = Stopping::at(&image, &paths[0], "staged").stands();
+        let elsewhere = || {
+            let script = "mount -t tmpfs none /run && exec \"$0\" apply --rate max \"$1\"";
+            let mut command = Command::new("unshare");
+            command.args(["-m", "sh", "-c", script, env!("CARGO_BIN_EXE_fragmend")]).arg(&to);
+            finish(&mut command)
+        };
+        let refused = elsewhere();
+        let lies = layout_of(File::open(&paths[1]).unwrap()).unwrap().extents().len();
+        mover.end();
+        assert!(lies > 1 && refused.status.code() == Some(4), "{refused:?}");
+        assert!(refused.stderr.contains("another fragmend is at work there"), "{refused:?}");
+        elsewhere().expect(&[0, 2]);
+        let lies = layout_of(File::open(&paths[1]).unwrap()).unwrap().extents().len();
+        assert_eq!(lies, 1, "{}", file_system.name);
+    }
+}

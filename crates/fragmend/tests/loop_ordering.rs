@@ -6,17 +6,22 @@ mod support;
 
 use fragmend_apply::{Options, Rate};
 use fragmend_layout::SkipReason;
-use fragmend_plan::Policy;
+use fragmend_plan::{PlannedRange, Policy};
 use fragmend_sys::shutdown::cut_power;
-use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem};
+use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS};
 use fragmend_testbed::fragment::interleaved;
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Running, finish};
 use fragmend_testbed::tools::extents;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use support::rewrite::is_stopped;
 use support::{SIZE, apply, apply_with, fragmented, holder, plan, readable_by_all, reasons};
@@ -326,4 +331,65 @@ fn loop_what_others_sync_after_the_move_survives_a_power_cut() {
     image.remount();
     image.fsck();
     assert!(std::fs::read(&path).unwrap() == want, "what was synced is gone");
+}
+
+/// A move that could not be made durable is not told as one.
+#[test]
+fn loop_what_moves_while_the_device_goes_is_not_told_as_moved() {
+    const RANGE: u64 = 128 << 10;
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 * MIB);
+        let file = fragmented(&image, "file");
+        let plan_file = image.scratch().join("plan.json");
+        let mut made = plan(&[&file], Policy::WholeFile);
+        let whole = made.files[0].ranges[0].clone();
+        let part = |n| PlannedRange { offset: n * RANGE, length: RANGE, ..whole.clone() };
+        made.files[0].ranges = (0..SIZE / RANGE).map(part).collect();
+        made.write(&plan_file).unwrap();
+        let mut command = Command::new(FRAGMEND);
+        command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
+        command.env("FRAGMEND_STOP_AT", "moved=stop");
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut running = Running::start(&mut command);
+        let mut out = BufReader::new(running.child().stdout.take().unwrap());
+        let (tell, told) = channel();
+        let reader = std::thread::spawn(move || {
+            let mut lines = Vec::new();
+            let mut line = String::new();
+            while out.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+                let event: Value = serde_json::from_str(&std::mem::take(&mut line)).unwrap();
+                if event["outcome"] == "moved" {
+                    let _ = tell.send(());
+                }
+                lines.push(event);
+            }
+            lines
+        });
+        let (mut left, started) = (Some(File::open(image.path()).unwrap()), Instant::now());
+        while running.child().try_wait().unwrap().is_none() {
+            assert!(started.elapsed() < Duration::from_secs(30), "{}", file_system.name);
+            if is_stopped(running.id()) {
+                // One range has moved whole by now.
+                if let Some(root) = left.take_if(|_| told.try_recv().is_ok()) {
+                    cut_power(root).unwrap();
+                }
+                running.signal(Signal::CONT);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let (ended, told) = (running.wait(), reader.join().unwrap());
+        assert!(ended.status.code().is_some_and(|code| code & 4 != 0), "{ended:?}");
+        // What is told once more counts.
+        let last: BTreeMap<_, _> = (told.iter().filter(|e| e["event"] == "range"))
+            .map(|range| (range["offset"].as_u64(), range))
+            .collect();
+        let first = last[&Some(0)];
+        assert!(first["moved_bytes"] == RANGE, "{}: {first}", file_system.name);
+        for range in last.values() {
+            assert_eq!(range["outcome"], "skipped", "{}: {range}", file_system.name);
+            assert!(range["moved_bytes"] == 0 || range["reason"] == "failed", "{range}");
+        }
+        assert_eq!(told.last().unwrap()["ranges_moved"], 0, "{}", file_system.name);
+        image.remount();
+    }
 }

@@ -6,7 +6,7 @@ use fragmend_testbed::fragment::{FRAGPICKER_PIECES, interleaved, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Finished, Running, finish};
 use fragmend_testbed::replay::{self, Mode};
-use fragmend_testbed::tools::extents;
+use fragmend_testbed::tools::{WATCHING, extents};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,9 +48,8 @@ fn record(image: &Image, path: &Path, requests: &[replay::Request], mode: Mode) 
     let mut command = Command::new(FRAGMEND);
     command.args(["record", "--json", "-o"]).arg(&trace).arg(image.path());
     let recorder = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
-    std::thread::sleep(Duration::from_millis(1500));
+    let recorder = recorder.wait_until_it_says(WATCHING);
     replay::replay(path, requests, mode).unwrap();
-    std::thread::sleep(Duration::from_millis(300));
     recorder.signal(rustix::process::Signal::INT);
     let said = json(&recorder.wait().expect(&[0]));
     assert_eq!(said["schema_version"], 1, "{said}");
@@ -63,7 +62,8 @@ fn requests_issued(image: &Image, path: &Path, requests: &[replay::Request]) -> 
     extents(path);
     let before = image.counters();
     replay::replay(path, requests, Mode::Direct).unwrap();
-    (image.counters() - before).reads
+    let issued = image.counters() - before;
+    issued.reads + issued.reads_merged
 }
 
 #[test]
@@ -171,8 +171,7 @@ fn loop_auto_does_it_all_and_asks_first() {
         let mut command = Command::new(FRAGMEND);
         command.args(["auto", "--duration", "4s"]).args(extra).arg(image.path());
         let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let running = Running::start(command);
-        std::thread::sleep(Duration::from_millis(1500));
+        let running = Running::start(command).wait_until_it_says(WATCHING);
         replay::replay(&path, &requests, Mode::Direct).unwrap();
         running.wait()
     };
@@ -181,7 +180,9 @@ fn loop_auto_does_it_all_and_asks_first() {
     assert_eq!(asked.status.code(), Some(8));
     assert!(asked.stderr.contains("--yes"), "{}", asked.stderr);
     auto(&["--dry-run"]).expect(&[2]);
+    auto(&["--dry-run", "--budget", "4M"]).expect(&[18]);
     assert_eq!(extents(&path), before, "a dry run moves nothing");
+    auto(&["--yes", "--budget", "4M"]).expect(&[16]);
     let out = auto(&["--yes", "--json"]).expect(&[0]);
     let events: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     let summary = events.iter().find(|e| e["event"] == "summary").expect("a summary");

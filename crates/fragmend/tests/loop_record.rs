@@ -1,14 +1,15 @@
 //! The verb `record` as a person runs it: summary, exit codes, Ctrl-C, and bad input.
 
 use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::process::Running;
+use fragmend_testbed::tools::WATCHING;
 use fragmend_trace::{Filter, read};
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 fn fragmend(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_fragmend")).args(args).output().unwrap()
@@ -21,31 +22,11 @@ fn image() -> Image {
 }
 
 /// Starts a recording and returns when it records.
-fn begin(image: &Image, output: &Path, args: &[&str]) -> Child {
-    let recorder = Command::new(env!("CARGO_BIN_EXE_fragmend"))
-        .arg("record")
-        .arg("-o")
-        .arg(output)
-        .args(args)
-        .arg(image.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // It keeps its programs open once they are loaded; attaching takes a moment more.
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let fds = format!("/proc/{}/fd", recorder.id());
-    let links = || {
-        let entries = std::fs::read_dir(&fds).into_iter().flatten().flatten();
-        let targets = entries.filter_map(|e| std::fs::read_link(e.path()).ok());
-        targets.filter(|t| t.to_string_lossy().contains("bpf_link")).count()
-    };
-    while links() == 0 {
-        assert!(Instant::now() < deadline, "the recorder attached nothing in 20 s");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    std::thread::sleep(Duration::from_millis(300));
-    recorder
+fn begin(image: &Image, output: &Path, args: &[&str]) -> Running {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    command.args(["record", "-o"]).arg(output).args(args).arg(image.path());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::start(&mut command).wait_until_it_says(WATCHING)
 }
 
 #[test]
@@ -56,9 +37,7 @@ fn loop_a_signal_ends_a_recording_with_everything_kept() {
         let recorder = begin(&image, &output, &["--json"]);
         run("cat", [image.path().join("f")]);
         run("kill", [signal, &recorder.id().to_string()]);
-        let out = recorder.wait_with_output().unwrap();
-        assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
-        let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&recorder.wait().expect(&[0])).unwrap();
         assert_eq!(json["schema_version"], 1);
         assert_eq!(json["totals"]["read_bytes"], 1 << 20);
         assert_eq!(json["totals"]["lost"], 0);
@@ -72,9 +51,9 @@ fn loop_a_signal_ends_a_recording_with_everything_kept() {
 fn loop_a_killed_recorder_leaves_nothing() {
     let image = image();
     let output = image.scratch().join("t.parquet");
-    let mut recorder = begin(&image, &output, &[]);
-    recorder.kill().unwrap();
-    recorder.wait().unwrap();
+    let recorder = begin(&image, &output, &[]);
+    recorder.signal(rustix::process::Signal::KILL);
+    assert_eq!(recorder.wait().status.code(), None);
     assert_eq!(std::fs::read_dir(image.scratch()).unwrap().count(), 2, "image and mount point");
 }
 
@@ -83,8 +62,7 @@ fn loop_a_killed_recorder_leaves_nothing() {
 fn loop_a_trace_is_its_owners_alone() {
     let image = image();
     let output = image.scratch().join("t.parquet");
-    let ended = begin(&image, &output, &["--duration", "1s"]).wait_with_output().unwrap();
-    assert_eq!(ended.status.code(), Some(0), "{}", String::from_utf8_lossy(&ended.stderr));
+    begin(&image, &output, &["--duration", "1s"]).wait().expect(&[0]);
     assert_eq!(output.metadata().unwrap().mode() & 0o7777, 0o600);
 }
 
@@ -142,20 +120,13 @@ fn loop_only_a_file_is_recorded_to() {
 fn loop_a_trace_goes_to_standard_output_alone() {
     let image = image();
     let file = std::fs::File::create(image.scratch().join("t")).unwrap();
-    let mut recorder = Command::new(env!("CARGO_BIN_EXE_fragmend"))
-        .args(["record", "--duration", "2s", "-o", "-"])
-        .arg(image.path())
-        .stdout(file)
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // It says when it has begun.
-    let mut said = BufReader::new(recorder.stderr.take().unwrap());
-    said.read_line(&mut String::new()).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    command.args(["record", "--duration", "2s", "-o", "-"]).arg(image.path());
+    let recorder = Running::start(command.stdout(file).stderr(Stdio::piped()));
+    let recorder = recorder.wait_until_it_says(WATCHING);
     run("cat", [image.path().join("f")]);
-    let mut rest = String::new();
-    said.read_to_string(&mut rest).unwrap();
-    assert!(recorder.wait().unwrap().success() && rest.contains("1.0 MiB"), "{rest}");
+    let ended = recorder.wait();
+    assert!(ended.status.success() && ended.stderr.contains("1.0 MiB"), "{ended:?}");
     let trace = read(&image.scratch().join("t"), &Filter::default()).unwrap();
     assert_eq!(trace.files.len(), 1);
     let path = image.path().to_str().unwrap();
@@ -185,9 +156,7 @@ for n in range(60):
     signal("-CONT");
     std::thread::sleep(Duration::from_millis(300));
     signal("-INT");
-    let out = recorder.wait_with_output().unwrap();
-    assert_eq!(out.status.code(), Some(0), "{}", String::from_utf8_lossy(&out.stderr));
-    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&recorder.wait().expect(&[0])).unwrap();
     let trace = read(&output, &Filter::default()).unwrap();
     let without = trace.files.iter().filter(|f| f.path.is_none()).count();
     assert_eq!((trace.files.len(), json["totals"]["files"].as_u64()), (60, Some(60)));
@@ -219,11 +188,11 @@ f = os.open(sys.argv[1] + '/f', os.O_RDONLY); os.pread(f, 4096, 0)
     let recorder = begin(&image, &output, &["--json"]);
     run("python3", [Path::new("-c"), code.as_ref(), image.path()]);
     run("kill", ["-INT", &recorder.id().to_string()]);
-    let out = recorder.wait_with_output().unwrap();
-    let stderr = String::from_utf8_lossy(&out.stderr);
+    let out = recorder.wait();
+    let stderr = &out.stderr;
     assert_eq!(out.status.code(), Some(0), "{stderr}");
     assert!(stderr.contains("1 accesses were dropped"), "{stderr}");
-    let json: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&out.stdout).unwrap();
     assert_eq!(json["totals"]["dropped"], 1);
     assert_eq!(fragmend_trace::read_meta(&output).unwrap().dropped, 1);
     let plan = fragmend(&["plan", "-t", output.to_str().unwrap()]);
@@ -236,10 +205,9 @@ fn loop_a_recording_of_a_given_length_sums_up_and_suggests_the_plan() {
     let output = image.scratch().join("t.parquet");
     let recorder = begin(&image, &output, &["--duration", "2s", "--fold"]);
     run("cat", [image.path().join("f")]);
-    let out = recorder.wait_with_output().unwrap();
+    let out = recorder.wait();
     assert_eq!(out.status.code(), Some(0));
-    let (stdout, stderr) =
-        (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    let (stdout, stderr) = (&out.stdout, &out.stderr);
     assert!(stdout.contains("1.0 MiB"), "{stdout}");
     let watching = format!("watching {} for 2s\n", image.path().display());
     assert!(stderr.starts_with(&watching), "{stderr}");
@@ -258,9 +226,9 @@ for _ in range(100000): os.pread(f, 1, 0)
 ";
     run("python3", [Path::new("-c"), burst.as_ref(), &image.path().join("f")]);
     run("kill", ["-INT", &recorder.id().to_string()]);
-    let out = recorder.wait_with_output().unwrap();
+    let out = recorder.wait();
     assert_eq!(out.status.code(), Some(16));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("LOST"));
+    assert!(out.stderr.contains("LOST"), "{out:?}");
 }
 
 /// Fails with this code and one line that contains `says`; nothing is left behind.
@@ -350,20 +318,13 @@ fn loop_the_next_command_is_quoted() {
     std::fs::create_dir(&dir).unwrap();
     let (file, output) = (dir.join("f"), image.scratch().join("t; touch pwned #.parquet"));
     std::fs::write(&file, vec![1; 1 << 20]).unwrap();
-    let mut recorder = Command::new(env!("CARGO_BIN_EXE_fragmend"))
-        .args(["record", "--duration", "3s", "-o"])
-        .arg(&output)
-        .arg(&dir)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(recorder.stderr.take().unwrap()).lines();
-    let watching = said.next().unwrap().unwrap();
-    assert!(watching.starts_with("watching "), "{watching}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    command.args(["record", "--duration", "3s", "-o"]).arg(&output).arg(&dir);
+    let recorder = Running::start(command.stdout(Stdio::null()).stderr(Stdio::piped()));
+    let recorder = recorder.wait_until_it_says(WATCHING);
     std::fs::read(&file).unwrap();
-    let next = said.map(Result::unwrap).find(|line| line.starts_with("Next: ")).expect("a hint");
-    recorder.wait().unwrap();
+    let said = recorder.wait().stderr;
+    let next = said.lines().find(|line| line.starts_with("Next: ")).expect("a hint");
     let script = format!("fragmend() {{ printf '%s\\0' \"$@\"; }}; {}", &next["Next: ".len()..]);
     let shell = Command::new("bash").arg("-c").arg(script).current_dir(image.path()).output();
     let words = shell.unwrap().stdout;

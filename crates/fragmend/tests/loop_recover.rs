@@ -7,6 +7,7 @@ use fragmend_testbed::file_system::{EXT4, XFS};
 use fragmend_testbed::fragment::{content, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::tools::delete_for_good;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -87,7 +88,7 @@ fn loop_a_renamed_file_is_found_and_a_deleted_one_let_go() {
         fs::remove_file(&file).unwrap();
         fs::remove_file(image.path().join("file.dummy")).unwrap();
         let file = punched(&image);
-        fs::remove_file(&file).unwrap();
+        delete_for_good(&file);
         // A new file may get the inode number.
         fs::write(&file, vec![0; SIZE as usize]).unwrap();
         // That it is deleted is a guess: the number may be unknown for other reasons.

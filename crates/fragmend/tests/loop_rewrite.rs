@@ -4,7 +4,7 @@
 
 mod support;
 
-use fragmend_apply::{ApplyError, Choice, Options, Rate};
+use fragmend_apply::{ApplyError, Choice, Event, Options, Rate};
 use fragmend_layout::SkipReason;
 use fragmend_plan::Policy;
 use fragmend_testbed::file_system::{EXT3, EXT4, XFS};
@@ -182,7 +182,7 @@ fn loop_refusals_say_why() {
     let made = plan(&[&file], Policy::WholeFile);
     // As if the file system were one that has no engine of its own.
     let refused = |plan: &fragmend_plan::Plan, options: &Options| -> String {
-        match fragmend_apply::apply(plan, options, &AtomicBool::new(false), |_| {}) {
+        match fragmend_apply::apply(plan, options, &AtomicBool::new(false), |_: Event| {}) {
             Err(e @ ApplyError::Refused(_)) => e.to_string(),
             other => panic!("{other:?}"),
         }

@@ -1,5 +1,5 @@
 //! On a slow disk and with nothing in memory, who opens a file does not wait for all that is read while
-//! it is leased.
+//! it is leased, nor for all that has moved to be written.
 
 mod support;
 
@@ -7,10 +7,13 @@ use fragmend_crash::slow::{Kind, SlowBed};
 use fragmend_plan::Policy;
 use fragmend_sys::cache;
 use fragmend_testbed::file_system::EXT4;
-use fragmend_testbed::fragment::{interleaved, is_intact};
+use fragmend_testbed::fragment::{content, interleaved, is_intact};
 use fragmend_testbed::process::Running;
 use rustix::process::Signal;
+use serde_json::Value;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::plan;
@@ -19,6 +22,8 @@ use support::rewrite::is_stopped;
 const SIZE: u64 = 6 << 20;
 /// Then it is told to end.
 const WHILE: Duration = Duration::from_secs(5);
+/// Nothing here takes so long.
+const TOO_LONG: Duration = Duration::from_secs(60);
 
 /// The longest time that opening a file took while it is moved, told to end after a while; cold, on a disk
 /// of so many reads a second, once the tool has come to `point`.
@@ -39,7 +44,9 @@ fn longest_open(options: &[&str], point: &str, reads_a_second: u32) -> Duration 
     bed.gate().pace(Kind::Read, Some(reads_a_second));
     running.signal(Signal::CONT);
     let (mut until, mut longest) = (Some(Instant::now() + WHILE), Duration::ZERO);
+    let begun = Instant::now();
     while running.child().try_wait().unwrap().is_none() {
+        assert!(begun.elapsed() < TOO_LONG, "it does not end");
         std::thread::sleep(Duration::from_millis(50));
         let started = Instant::now();
         drop(File::open(&path).unwrap());
@@ -65,4 +72,74 @@ fn loop_who_opens_a_file_does_not_wait_for_the_comparison() {
 fn loop_who_opens_a_file_on_ext4_does_not_wait_for_what_is_read() {
     let longest = longest_open(&[], "staged", 100);
     assert!(longest < Duration::from_millis(400), "{longest:?}");
+}
+
+/// On a disk that writes so few requests a second, of at most 1 MiB or so.
+const WRITES_A_SECOND: u32 = 12;
+
+/// How long who opens a file waits at most while it moves, what the tool says of that, and how long Ctrl-C
+/// takes; `beside` is done in the middle of it.
+fn beside_slow_writes(beside: impl Fn(&Path)) -> (Duration, Duration, Duration) {
+    const MOVED: u64 = 56 << 20;
+    let bed = SlowBed::new(&EXT4, 320 << 20, "");
+    let path = bed.root().join("file");
+    interleaved(&path, MOVED, &[256 << 10], true).unwrap();
+    bed.sync();
+    let plan_file = bed.scratch().join("plan.json");
+    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    command.args(["apply", "--rate", "max", "--json"]).arg(&plan_file);
+    command.env("FRAGMEND_STOP_AT", "staged=stop");
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut running = Running::start(&mut command).wait_until(is_stopped);
+    bed.gate().pace(Kind::Write, Some(WRITES_A_SECOND));
+    running.signal(Signal::CONT);
+    let (started, mut longest) = (Instant::now(), Duration::ZERO);
+    // What has been moved meanwhile is in flight, unless it was waited for.
+    std::thread::sleep(Duration::from_millis(700));
+    while started.elapsed() < Duration::from_secs(3) {
+        let asked = Instant::now();
+        drop(File::open(&path).unwrap());
+        longest = longest.max(asked.elapsed());
+        beside(&path);
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    let stopped = Instant::now();
+    running.signal(Signal::INT);
+    while running.child().try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let ctrl_c = stopped.elapsed();
+    bed.gate().pace(Kind::Write, None);
+    let told = running.wait().expect(&[0, 2, 16, 18]);
+    assert!(is_intact(&path, MOVED).unwrap());
+    let summary: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
+    let moved = summary["moved_bytes"].as_u64().unwrap();
+    assert!(moved > 0, "{told}");
+    let said = Duration::from_secs_f64(summary["longest_step_seconds"].as_f64().unwrap());
+    println!("open {longest:?}, Ctrl-C {ctrl_c:?}, said {said:?}, moved {} KiB", moved >> 10);
+    (longest, ctrl_c, said)
+}
+
+#[test]
+fn loop_who_opens_a_file_on_ext4_does_not_wait_for_all_that_has_moved() {
+    let (longest, ctrl_c, said) = beside_slow_writes(|_| ());
+    assert!(longest < Duration::from_millis(1500), "{longest:?}");
+    assert!(ctrl_c < Duration::from_millis(1500), "{ctrl_c:?}");
+    assert!(said * 2 > longest, "said {said:?}, and it was {longest:?}");
+}
+
+/// Each page of it that others dirty is a request of its own.
+#[test]
+fn loop_who_opens_a_file_on_ext4_does_not_wait_for_what_others_wrote_where_it_has_moved() {
+    let (longest, ctrl_c, _) = beside_slow_writes(|path| {
+        let file = File::options().write(true).open(path).unwrap();
+        let mut page = [0; 4096];
+        for at in (0..256 << 10).step_by(2 * page.len()) {
+            content(at, &mut page);
+            file.write_all_at(&page, at).unwrap();
+        }
+    });
+    assert!(longest < Duration::from_millis(1500), "{longest:?}");
+    assert!(ctrl_c < Duration::from_millis(2500), "{ctrl_c:?}");
 }

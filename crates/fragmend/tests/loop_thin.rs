@@ -172,7 +172,7 @@ fn loop_copies_that_could_not_be_written_stay_in_memory() {
     let filler = thin.fill();
     let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
     let done = finish(command.args(["apply", "--force", "--rate", "max"]).arg(&plan_file));
-    assert!(done.stdout.contains("what had moved is back where it was"), "{done:?}");
+    assert!(done.stdout.contains("what could not be written is back where it was"), "{done:?}");
     fs::remove_file(filler).unwrap();
     drop(mapped);
     thin.unmount();

@@ -54,7 +54,7 @@ fn step_by_step(
     let mut stops = 0;
     let mut last = 0;
     while stopped(&mut running) {
-        let now = image.counters().reads;
+        let now = read_requests(image);
         match stops {
             0 => {}
             n if n % 2 == 1 => reads.before.push(now - last),
@@ -64,13 +64,19 @@ fn step_by_step(
             between(running.id(), stops / 2);
         }
         stops += 1;
-        last = image.counters().reads;
+        last = read_requests(image);
         running.signal(Signal::CONT);
     }
     running.wait().expect(&[0, 2]);
     let said = fs::read_to_string(receipts).unwrap();
     let events = said.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     (reads, events.filter(|event| event["event"] == "range").collect())
+}
+
+/// Read requests so far, however busy the disk's queue was.
+fn read_requests(image: &Image) -> u64 {
+    let counters = image.counters();
+    counters.reads + counters.reads_merged
 }
 
 /// Waits until it stops itself, or ends; whether it stopped.

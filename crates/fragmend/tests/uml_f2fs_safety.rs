@@ -5,8 +5,9 @@ mod inside;
 mod support;
 
 use fragmend_apply::{Options, Rate};
+use fragmend_crash::slow::{Kind, SlowBed};
 use fragmend_layout::SkipReason;
-use fragmend_plan::Policy;
+use fragmend_plan::{PlannedRange, Policy};
 use fragmend_sys::cache;
 use fragmend_sys::shutdown::cut_power;
 use fragmend_testbed::file_system::F2FS;
@@ -14,10 +15,11 @@ use fragmend_testbed::fio;
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::guest::{self, Guest};
 use fragmend_testbed::image::{Image, run};
-use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::process::{Finished, Running, finish};
 use fragmend_testbed::random::Random;
 use fragmend_testbed::tools::extents;
 use inside::{f2fs, guest_tests};
+use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -44,6 +46,10 @@ guest_tests! {
     uml_writers_on_the_same_file_see_their_own_bytes =>
         writers_on_the_same_file_see_their_own_bytes(&f2fs());
     uml_writers_of_other_files_do_not_scatter_it => writers_of_other_files_do_not_scatter_it(&f2fs());
+    uml_who_is_told_to_end_while_a_group_moves_ends_soon =>
+        who_is_told_to_end_while_a_group_moves_ends_soon();
+    uml_what_others_have_written_does_not_delay_the_end =>
+        what_others_have_written_does_not_delay_the_end();
     uml_a_nearly_full_disk_is_left_alone => a_nearly_full_disk_is_left_alone(&f2fs());
 }
 
@@ -323,6 +329,71 @@ fn a_nearly_full_disk_is_left_alone(image: &Image) {
     assert_eq!((summary.moved_bytes, extents(&path)), (0, before));
     image.fsck();
     assert!(is_intact(&path, SIZE).unwrap());
+}
+
+/// `apply --json` of a plan for `path`, told to end once `is_time`; how long that took.
+fn told_to_end(bed: &SlowBed, path: &Path, is_time: impl Fn(u32) -> bool) -> (Finished, Duration) {
+    let plan_file = bed.scratch().join("plan.json");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
+    command.env("FRAGMEND_STOP_AT", "moved=stop");
+    let running = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let running = running.wait_until(is_time);
+    let asked = Instant::now();
+    running.signal(Signal::TERM);
+    let id = running.id();
+    let goes_on = std::thread::spawn(move || {
+        while asked.elapsed() < Duration::from_secs(120)
+            && Path::new(&format!("/proc/{id}/fd/0")).exists()
+        {
+            let pid = rustix::process::Pid::from_raw(id as i32).filter(|_| is_stopped(id));
+            pid.map(|pid| rustix::process::kill_process(pid, Signal::CONT));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let ended = running.wait();
+    let took = asked.elapsed();
+    goes_on.join().unwrap();
+    bed.gate().pace(Kind::Write, None);
+    println!("{}: it took {took:?}: {ended:?}", path.display());
+    assert!(ended.stdout.contains("\"interrupted\":true"), "{ended:?}");
+    (ended, took)
+}
+
+fn who_is_told_to_end_while_a_group_moves_ends_soon() {
+    let bed = SlowBed::new(&F2FS, 320 * MIB, "");
+    let path = bed.root().join("file");
+    interleaved(&path, 8 * MIB, &[4096], false).unwrap();
+    bed.sync();
+    let mut made = plan(&[&path], Policy::WholeFile);
+    let whole = made.files[0].ranges[0].clone();
+    let part = |n: u64| PlannedRange { offset: n << 18, length: 1 << 18, ..whole.clone() };
+    made.files[0].ranges = (0..32).map(part).collect();
+    made.write(&bed.scratch().join("plan.json")).unwrap();
+    bed.gate().pace(Kind::Write, Some(8));
+    let (ended, took) = told_to_end(&bed, &path, is_stopped);
+    // A step, and a checkpoint.
+    let moved = ended.stdout.matches("\"outcome\":\"moved\"").count();
+    assert!(moved <= 1, "{moved} of a group of 8 moved, in {took:?}");
+    assert!(is_intact(&path, 8 * MIB).unwrap());
+}
+
+/// Linux before 6.5 does not tell what is dirty; and holes of a tebibyte are not gone through.
+fn what_others_have_written_does_not_delay_the_end() {
+    let bed = SlowBed::new(&F2FS, 320 * MIB, "");
+    let path = bed.root().join("file");
+    interleaved(&path, 24 * MIB, &[64 << 10], false).unwrap();
+    bed.sync();
+    plan(&[&path], Policy::WholeFile).write(&bed.scratch().join("plan.json")).unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    file.set_len(1 << 40).unwrap();
+    file.sync_all().unwrap();
+    bed.gate().pace(Kind::Write, Some(3));
+    file.write_all_at(&vec![7; 24 << 20], 0).unwrap();
+    drop(file);
+    let since = Instant::now();
+    let (_, took) = told_to_end(&bed, &path, |_| since.elapsed() > Duration::from_millis(500));
+    assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
 /// Names the file that says when to cut, to the guest whose power is cut.

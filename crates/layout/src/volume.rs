@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// The file systems that fragmend knows by name.
@@ -197,9 +198,13 @@ pub trait Movable {
     fn set_floor(&mut self, _bytes: u64) {}
     /// What others share may move, too. Until then it may not, whoever comes to share it meanwhile.
     fn set_unshare(&mut self, _allowed: bool) {}
-    /// Whether some of `range` is not on the device yet; true where that cannot be told.
-    fn is_dirty(&self, _range: ByteRange) -> bool {
-        false
+    /// Whether some of `range` is not on the device yet; `None` where that cannot be told.
+    fn is_dirty(&self, _range: ByteRange) -> Option<bool> {
+        Some(false)
+    }
+    /// Where the next data begins, at `at` or behind it; `None` where nothing but a hole follows. Bytes.
+    fn next_data(&self, at: u64) -> Option<u64> {
+        Some(at)
     }
     /// Writes out what of `range` is not on the device yet, and waits for it. Nothing is promised.
     fn write_back(&self, _range: ByteRange) {}
@@ -215,11 +220,30 @@ pub trait Movable {
     /// move, it may do more than the part or less of it, and says how far it came; elsewhere it is
     /// called once, and may leave alone what lies well enough.
     fn relocate(&mut self, index: usize, part: ByteRange) -> Relocated;
+    /// The same, but where it takes long it ends once `stop` is set, with what has moved by then, and
+    /// without a reason: see [`Moves::Groups`].
+    fn relocate_until(&mut self, index: usize, part: ByteRange, _stop: &AtomicBool) -> Relocated {
+        self.relocate(index, part)
+    }
     /// Called before a pause: whoever an engine keeps out for the sake
     /// of what it has relocated is let in, once that is durable.
+    ///
+    /// # Errors
+    /// They are kept out, or what was relocated is not known to be durable.
     fn let_others_in(&mut self) -> Result<(), Skip>;
+    /// The same where it may take any time until the next call: nobody is kept out from now on, whether they wait
+    /// already or not.
+    ///
+    /// # Errors
+    /// As those of [letting them in](Movable::let_others_in).
+    fn keep_nobody_out(&mut self) -> Result<(), Skip>;
     /// Makes what was relocated durable and frees the space that it left, or that was not used.
     fn settle(&mut self) -> Result<(), Skip>;
+    /// The longest time for which others were kept out of the file at once, since the last call; beside
+    /// what [relocating](Movable::relocate) said of itself.
+    fn kept_out(&mut self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What of a file moves at once, or not at all.
@@ -262,6 +286,9 @@ impl Moves {
 pub struct Relocated {
     /// Bytes that did move: from the start of the part, where [parts](Moves::Parts) move.
     pub moved: u64,
+    /// Nothing has moved yet, and nothing is wrong: it has done a step of what comes before, and is to be called
+    /// again, unless all is to end.
+    pub goes_on: bool,
     /// Bytes, behind those or before them, that it left alone because they lie well enough.
     pub passed: u64,
     /// What moved them, as its header or manual names it (`EXT4_IOC_MOVE_EXT`): set whenever

@@ -8,6 +8,7 @@ use fragmend_scan::xfs::Map;
 use fragmend_scan::{Reason, Source};
 use fragmend_testbed::file_system::{FileSystem, XFS_EXCHANGE, XFS_PLAIN, XFS_RMAP};
 use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::tools::delete_for_good;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
@@ -69,7 +70,7 @@ fn loop_a_file_gone_since_the_walk_is_counted() {
         fs::write(image.path().join(name), [1; 5000]).unwrap();
     }
     let tree = walk(&[image.path()]);
-    fs::remove_file(image.path().join("goes")).unwrap();
+    delete_for_good(&image.path().join("goes"));
     let found = layouts(&tree, Source::Bulk);
     assert_eq!(found[&image.path().join("goes")], Err(Reason::Vanished));
     assert!(found[&image.path().join("stays")].is_ok());

@@ -36,12 +36,16 @@ pub struct Queue {
 pub struct Counters {
     /// Read requests completed.
     pub reads: u64,
+    /// Read requests that joined one that waited: how many do depends on how busy the queue is.
+    pub reads_merged: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Milliseconds that reads waited, summed over requests.
     pub read_wait_ms: u64,
     /// Write requests completed.
     pub writes: u64,
+    /// Write requests that joined one that waited.
+    pub writes_merged: u64,
     /// Bytes written.
     pub written_bytes: u64,
     /// Milliseconds that writes waited, summed over requests.
@@ -55,9 +59,11 @@ impl std::ops::Sub for Counters {
     fn sub(self, earlier: Counters) -> Counters {
         Counters {
             reads: self.reads.saturating_sub(earlier.reads),
+            reads_merged: self.reads_merged.saturating_sub(earlier.reads_merged),
             read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
             read_wait_ms: self.read_wait_ms.saturating_sub(earlier.read_wait_ms),
             writes: self.writes.saturating_sub(earlier.writes),
+            writes_merged: self.writes_merged.saturating_sub(earlier.writes_merged),
             written_bytes: self.written_bytes.saturating_sub(earlier.written_bytes),
             write_wait_ms: self.write_wait_ms.saturating_sub(earlier.write_wait_ms),
             in_flight: self.in_flight,
@@ -148,9 +154,11 @@ impl BlockDevice {
         }
         Ok(Counters {
             reads: n[0],
+            reads_merged: n[1],
             read_bytes: n[2] * SECTOR,
             read_wait_ms: n[3],
             writes: n[4],
+            writes_merged: n[5],
             written_bytes: n[6] * SECTOR,
             write_wait_ms: n[7],
             in_flight: n[8],

@@ -1,9 +1,17 @@
-//! Page cache control on a range of one file.
+//! Page cache control on a range of one file. An empty range is nothing to do: to the kernel a length of 0
+//! means all the rest of the file.
 
+use crate::same::{Compare, Same};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// Bytes that [`mapped_pages`] looks at in one go, and up to which it looks at holes as well.
+const WINDOW: u64 = 16 << 20;
 
 /// Starts writing the dirty pages of `range` (bytes) without waiting for them
 /// (`sync_file_range(2)`, `SYNC_FILE_RANGE_WRITE`). No metadata, no journal commit.
@@ -19,30 +27,52 @@ pub fn write_and_wait(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     sync_range(file, range, all)
 }
 
-/// Asks the kernel to drop the clean pages of `range` (bytes): `POSIX_FADV_DONTNEED`.
+/// Asks the kernel to drop the clean pages of `range` (bytes): `POSIX_FADV_DONTNEED`. Pages that the device
+/// refused are clean, too, and the only place of what was written: for files of others, see
+/// [`Compare::drop`].
 pub fn drop_clean(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
-    let len = std::num::NonZeroU64::new(range.end.saturating_sub(range.start));
-    Ok(rustix::fs::fadvise(file, range.start, len, rustix::fs::Advice::DontNeed)?)
+    match std::num::NonZeroU64::new(range.end.saturating_sub(range.start)) {
+        None => Ok(()),
+        len => Ok(rustix::fs::fadvise(file, range.start, len, rustix::fs::Advice::DontNeed)?),
+    }
 }
 
-/// Drops the clean pages of `range` (bytes) until none is left: what is read next comes from the
-/// device. Those beside it go as well: a large folio goes as a whole or not at all.
+/// Drops all pages of `range` (bytes) of a file that was just synced, so that reading asks the device. Where a page or
+/// a folio reaches beyond the range, others go with it, but none of which the device has refused what
+/// somebody wrote ([`Compare`]).
 ///
 /// # Errors
-/// `ResourceBusy` when pages stay: they are dirty, mapped, or held by the kernel.
-pub fn forget(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
+/// When pages stay, or beside the range are not on the device.
+pub fn forget(file: impl AsFd, range: Range<u64>, go_on: impl Fn() -> bool) -> io::Result<()> {
     const TRIES: u32 = 8;
-    let folio = largest_folio();
-    let wide = range.start / folio * folio..range.end.next_multiple_of(folio);
+    // To the kernel it would be all the rest of the file.
+    if range.is_empty() {
+        return Ok(());
+    }
+    let busy = |why| Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+    let (page, folio) = (rustix::param::page_size() as u64, largest_folio());
+    let size: u64 = rustix::fs::fstat(&file)?.st_size.try_into().unwrap_or(0);
+    let mut compare = Compare::default();
     for attempt in 0..TRIES {
-        drop_clean(&file, wide.clone())?;
+        // A folio goes as a whole or not at all.
+        let whole = if attempt == 0 { page } else { folio };
+        let wide = range.start / whole * whole..range.end.next_multiple_of(whole);
+        let beside = [wide.start..range.start, range.end..wide.end.min(size)];
+        for beside in beside.into_iter().filter(|part| !part.is_empty()) {
+            match compare.range(&file, beside, &go_on)? {
+                Same::Yes | Same::Unknown => {}
+                Same::ButRefused(e) => return Err(e),
+                Same::No(..) => return busy("the disk has refused what somebody wrote beside it"),
+                Same::Changing(_) | Same::Stopped => return busy("somebody writes beside it"),
+            }
+        }
+        drop_clean(&file, wide)?;
         if pages_there(&file, range.clone())? == 0 {
             return Ok(());
         }
-        std::thread::sleep(std::time::Duration::from_millis(1 << attempt));
+        std::thread::sleep(Duration::from_millis(1 << attempt));
     }
-    let why = "its pages stay in memory, so the disk cannot be asked";
-    Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
+    busy("its pages stay in memory, so the disk cannot be asked")
 }
 
 /// No folio of the page cache is larger, in bytes: as much as one page of a page table maps (a PMD), and
@@ -57,12 +87,13 @@ pub fn largest_folio() -> u64 {
 /// into it, also while somebody still has it: a pipe or a socket that it is on its way through.
 ///
 /// # Errors
-/// `ResourceBusy` where one may: it is held, dirty, or mapped.
-pub fn part(file: impl AsFd, at: u64) -> io::Result<()> {
+/// `ResourceBusy` where one may: it is held, dirty, or mapped; or once `go_on`, which is asked between two reads of
+/// the device, says no.
+pub fn part(file: impl AsFd, at: u64, go_on: impl Fn() -> bool) -> io::Result<()> {
     let page = rustix::param::page_size() as u64;
     let first = at / page * page;
     if first < at {
-        return forget(file, first..first + page);
+        return forget(file, first..first + page, go_on);
     }
     let around = |pages: u64| at.saturating_sub(pages * page)..at + pages * page;
     // Who has both pages may have them on one folio.
@@ -73,12 +104,21 @@ pub fn part(file: impl AsFd, at: u64) -> io::Result<()> {
     if apart()? || begins_folio(&file, at) == Some(true) {
         return Ok(());
     }
-    write_and_wait(&file, around(1))?;
+    let mut compare = Compare::default();
     // A folio goes as a whole or not at all, and as little as can be with it.
     for pages in [1, 16, 64, largest_folio() / page] {
         let Range { start, end } = around(pages);
         let whole = pages * page;
-        drop_clean(&file, start / whole * whole..end.next_multiple_of(whole))?;
+        let wide = start / whole * whole..end.next_multiple_of(whole);
+        // What the device refused is nowhere else, and stays.
+        match compare.drop(&file, wide.clone(), &go_on)? {
+            Same::Unknown => {
+                write_and_wait(&file, wide.clone())?;
+                drop_clean(&file, wide)?;
+            }
+            Same::Stopped => break,
+            _ => {}
+        }
         if apart()? {
             return Ok(());
         }
@@ -118,6 +158,9 @@ fn begins_folio(file: impl AsFd, at: u64) -> Option<bool> {
 }
 
 fn sync_range(file: impl AsFd, range: Range<u64>, flags: u32) -> io::Result<()> {
+    if range.is_empty() {
+        return Ok(());
+    }
     // SAFETY: no pointers are passed.
     let rc = unsafe {
         libc::sync_file_range(
@@ -151,6 +194,9 @@ fn cachestat(file: impl AsFd, range: Range<u64>) -> io::Result<[u64; 5]> {
     const SYS_CACHESTAT: libc::c_long = 451; // the same on every architecture
     let span = [range.start, range.end.saturating_sub(range.start)];
     let mut stat = [0u64; 5];
+    if range.is_empty() {
+        return Ok(stat);
+    }
     // SAFETY: cachestat reads two u64 (offset, length) and writes five u64.
     let rc = unsafe {
         libc::syscall(
@@ -182,14 +228,63 @@ fn pages_there(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     cached_pages(&file, range.clone()).or_else(|_| mapped_pages(&file, range))
 }
 
-/// What [`cached_pages`] says, by `mincore(2)`, which every kernel has.
+/// Which parts of `range` (bytes, outwards to whole pages) are in the page cache now.
+///
+/// # Errors
+/// What `mmap(2)` says.
+pub fn resident(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+    let page = rustix::param::page_size() as u64;
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    // An old kernel that cannot count looks at each.
+    if range.is_empty() || cached_pages(&file, range.clone()).is_ok_and(|pages| pages == 0) {
+        return Ok(runs);
+    }
+    let start = range.start / page * page;
+    let whole = start..range.end.next_multiple_of(page);
+    for (index, _) in mincore(file, whole)?.iter().enumerate().filter(|(_, there)| *there & 1 != 0)
+    {
+        let at = start + index as u64 * page;
+        match runs.last_mut() {
+            Some(last) if last.end == at => last.end += page,
+            _ => runs.push(at..at + page),
+        }
+    }
+    Ok(runs)
+}
+
+/// What [`cached_pages`] says, by `mincore(2)`, which every kernel has: of a long range what holds data, for
+/// a file may be of any size. Its page tables are made and gone, window by window.
 fn mapped_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     let page = rustix::param::page_size() as u64;
-    let start = range.start / page * page;
-    let len = range.end.next_multiple_of(page) - start;
-    let mut there = vec![0u8; (len / page) as usize];
-    let (len, none) = (len as usize, std::ptr::null_mut());
-    let (fd, at) = (file.as_fd().as_raw_fd(), start as i64);
+    let size = rustix::fs::fstat(&file)?.st_size.cast_unsigned().next_multiple_of(page);
+    let (mut at, end) = (range.start / page * page, range.end.min(size).next_multiple_of(page));
+    let over_holes = range.end.saturating_sub(range.start) > WINDOW;
+    let mut pages = 0;
+    while at < end {
+        if over_holes {
+            match rustix::fs::seek(&file, SeekFrom::Data(at)) {
+                Ok(data) => at = at.max(data / page * page),
+                Err(Errno::NXIO) => break,
+                // What knows no holes is data all over.
+                Err(_) => {}
+            }
+        }
+        let window = at..end.min(at.saturating_add(WINDOW));
+        if !window.is_empty() {
+            let there = mincore(&file, window.clone())?;
+            pages += there.iter().filter(|page| *page & 1 != 0).count() as u64;
+        }
+        at = window.end.max(at);
+    }
+    Ok(pages)
+}
+
+/// What `mincore(2)` says of each page of a range on page boundaries.
+fn mincore(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<u8>> {
+    let len = (range.end - range.start) as usize;
+    let mut there = vec![0u8; len / rustix::param::page_size()];
+    let none = std::ptr::null_mut();
+    let (fd, at) = (file.as_fd().as_raw_fd(), range.start as i64);
     // SAFETY: the kernel chooses the place, so no memory of ours is touched, and nobody accesses it.
     let mapped = unsafe { libc::mmap(none, len, libc::PROT_READ, libc::MAP_SHARED, fd, at) };
     if mapped == libc::MAP_FAILED {
@@ -200,15 +295,13 @@ fn mapped_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     let error = io::Error::last_os_error();
     // SAFETY: exactly what was mapped, and nobody has a reference into it.
     unsafe { libc::munmap(mapped, len) };
-    match rc {
-        0 => Ok(there.iter().filter(|page| *page & 1 != 0).count() as u64),
-        _ => Err(error),
-    }
+    if rc == 0 { Ok(there) } else { Err(error) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Instant;
 
     #[test]
     fn pages_are_there_until_they_are_dropped() {
@@ -224,5 +317,44 @@ mod tests {
         let left = mapped_pages(&file, 0..20_000).unwrap();
         assert_eq!(is_resident(&file, 0..20_000).unwrap(), left == 5, "{left} pages");
         std::fs::remove_file(path).unwrap();
+    }
+
+    /// Where the kernel has no `cachestat`, a file of terabytes is looked at where it has data.
+    #[test]
+    fn without_cachestat_holes_are_passed_over() {
+        const SIZE: u64 = 3 << 40;
+        let path = std::env::temp_dir().join(format!("fragmend-holes-{}", std::process::id()));
+        let file =
+            std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        file.set_len(SIZE).unwrap();
+        for at in [0, SIZE / 3 / 4096 * 4096, SIZE - 4096] {
+            file.write_all_at(&[7; 4096], at).unwrap();
+        }
+        let started = Instant::now();
+        assert_eq!(mapped_pages(&file, 0..SIZE).unwrap(), 3);
+        assert_eq!(mapped_pages(&file, 4096..u64::MAX).unwrap(), 2);
+        assert_eq!(mapped_pages(&file, 0..0).unwrap(), 0);
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    }
+
+    /// A length of 0 would be all the rest.
+    #[test]
+    fn an_empty_range_is_nothing() {
+        let path = std::env::temp_dir().join(format!("fragmend-empty-{}", std::process::id()));
+        let file =
+            std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        file.write_all_at(&[7; 8192], 0).unwrap();
+        let before = dirty_pages(&file, 0..8192).unwrap();
+        for range in [0..0, 4096..4096] {
+            assert_eq!(cachestat(&file, range.clone()).unwrap(), [0; 5]);
+            start_writeback(&file, range.clone()).unwrap();
+            write_and_wait(&file, range.clone()).unwrap();
+            drop_clean(&file, range.clone()).unwrap();
+            forget(&file, range, || true).unwrap();
+        }
+        assert_eq!(cached_pages(&file, 0..8192).unwrap(), 2);
+        assert_eq!(dirty_pages(&file, 0..8192).unwrap(), before);
     }
 }

@@ -6,8 +6,10 @@
 //! lease while none of them, the holder's among them, may write. Who comes later
 //! waits until the lease is given back, but no longer than [`break_time`]; then the kernel takes
 //! it away. `O_NONBLOCK` openers get `EWOULDBLOCK` at once. The holder must not open the file
-//! again: it would wait for itself.
+//! again: it would wait for itself. For the same reason no lease is taken on a file that a program is asked
+//! about before others may open or read it ([`crate::listeners`]).
 
+use crate::listeners;
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Read};
@@ -58,7 +60,8 @@ impl<'a> Lease<'a> {
     ///
     /// # Errors
     /// `EAGAIN` while the file is open anywhere else, `EACCES` for who neither owns the file nor
-    /// has `CAP_LEASE`, `EINVAL` where the file system or the system has no leases.
+    /// has `CAP_LEASE`, `EINVAL` where the file system or the system has no leases. `ResourceBusy`, with the
+    /// process in words, where a [`listeners::Listener`] would wait for us.
     pub fn take(file: &'a impl AsFd) -> io::Result<Self> {
         Self::of_kind(Held::Borrowed(file.as_fd()), libc::F_WRLCK)
     }
@@ -71,7 +74,27 @@ impl<'a> Lease<'a> {
         Self::of_kind(Held::Borrowed(file.as_fd()), libc::F_RDLCK)
     }
 
+    /// Whether the file system has leases: takes a write lease, unless somebody has the file open, and gives
+    /// it back with nothing done meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`take`](Self::take), but for `EAGAIN`.
+    pub fn try_out(file: &'a impl AsFd) -> io::Result<()> {
+        match Self::unlooked(Held::Borrowed(file.as_fd()), libc::F_WRLCK) {
+            Err(e) if e.kind() != io::ErrorKind::WouldBlock => Err(e),
+            _ => Ok(()),
+        }
+    }
+
     fn of_kind(file: Held<'a>, kind: i32) -> io::Result<Self> {
+        // Never while it is held: to look is to open what others may have to allow.
+        match listeners::on(file.as_fd())? {
+            Some(listener) => Err(listener.into()),
+            None => Self::unlooked(file, kind),
+        }
+    }
+
+    fn unlooked(file: Held<'a>, kind: i32) -> io::Result<Self> {
         // Whoever waits is announced by a signal, by default one that ends the process. This one
         // is ignored by default; the lease is asked instead, see `is_wanted`.
         // SAFETY: no pointers are passed.

@@ -21,17 +21,21 @@
 //! | [`root`] | a mounted file system held open, and what lies below it by name (`openat2`) |
 //! | [`fs_id`] | which file system this is (`FS_IOC_GETFSUUID`, `fstatfs`) |
 //! | [`lease`] | keeping others from opening a file (`F_SETLEASE`) |
+//! | [`listeners`] | who is asked before a file is opened or read (`/proc/PID/fdinfo` of fanotify) |
 //! | [`mounts`] | what is mounted where (`/proc/self/mountinfo`) |
 //! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
+//! | [`claim`] | saying on a block device's node that it is worked on (`F_OFD_SETLK`) |
 //! | [`cache`] | writing back and dropping page cache |
 //! | [`mapping`] | reading and storing to a file through a shared mapping, for tests (`mmap(2)`) |
 //! | [`memory`] | how much memory can still be had (`getrlimit(2)`, cgroups) |
+//! | [`priority`] | the I/O class of a thread while others wait for it (`ioprio_set(2)`) |
 //! | [`process`] | this process's own I/O account, priority and pressure |
 //! | [`users`] | user names (`getpwnam_r`) |
 //! | [`output`] | files written whole or not at all, through nobody's links |
 //! | [`input`] | regular files to read, waiting for nobody |
 //! | [`directory`] | a directory to put something into, through nobody else's links |
 //! | [`kind`] | what a file is, in words |
+//! | [`same`] | whether page cache and device have the same bytes (`O_DIRECT`) |
 //! | [`session`] | which boot, which mounting, which disk (`statx(2)`, sysfs) |
 //! | [`signals`] | putting signals off (`sigaction(2)`) |
 //! | [`shutdown`] | cutting the power of a file system, for tests |
@@ -40,6 +44,7 @@ pub mod block;
 pub mod btrfs;
 pub mod bulkstat;
 pub mod cache;
+pub mod claim;
 pub mod clone;
 pub mod dedupe;
 pub mod directory;
@@ -52,13 +57,16 @@ pub mod inode;
 pub mod input;
 pub mod kind;
 pub mod lease;
+pub mod listeners;
 pub mod mapping;
 pub mod memory;
 pub mod mounts;
 pub mod move_ext;
 pub mod output;
+pub mod priority;
 pub mod process;
 pub mod root;
+pub mod same;
 pub mod session;
 pub mod shutdown;
 pub mod signals;

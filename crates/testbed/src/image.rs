@@ -89,6 +89,11 @@ impl Image {
         }
     }
 
+    /// Whether it is of this kind.
+    pub fn is(&self, file_system: &FileSystem) -> bool {
+        self.file_system.name == file_system.name
+    }
+
     /// Where it is mounted.
     pub fn path(&self) -> &Path {
         &self.mount

@@ -3,15 +3,32 @@
 use crate::cleanup::{self, Ticket, Undo};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A running child; killed by its id when dropped.
 pub struct Running {
     child: Child,
     name: String,
+    /// What it complains about, once somebody reads that while it runs.
+    complaints: Option<Complaints>,
     _ticket: Ticket,
+}
+
+/// Standard error, read beside us to its end.
+struct Complaints {
+    so_far: Arc<Mutex<String>>,
+    reader: JoinHandle<()>,
+}
+
+impl Complaints {
+    fn so_far(&self) -> String {
+        self.so_far.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl Running {
@@ -25,7 +42,7 @@ impl Running {
             .spawn()
             .unwrap_or_else(|e| panic!("{name} cannot be started ({e}): is it installed?"));
         let ticket = cleanup::register(Undo::Process(child.id()));
-        Self { child, name, _ticket: ticket }
+        Self { child, name, complaints: None, _ticket: ticket }
     }
 
     /// The process, for its pipes.
@@ -51,9 +68,41 @@ impl Running {
         let err = self.child.stderr.take();
         let drain = std::thread::spawn(move || read_all(err));
         let stdout = read_all(self.child.stdout.take());
-        let stderr = drain.join().unwrap_or_default();
+        let mut stderr = drain.join().unwrap_or_default();
+        if let Some(Complaints { so_far, reader }) = self.complaints.take() {
+            let _ = reader.join();
+            stderr = std::mem::take(&mut so_far.lock().unwrap_or_else(PoisonError::into_inner));
+        }
         let status = self.child.wait().expect("a child can be waited for");
         Finished { name: self.name.clone(), status, stdout, stderr }
+    }
+
+    /// Waits until it begins a line of its standard error, which is piped, with `beginning`.
+    ///
+    /// # Panics
+    /// When it ends before, or takes longer than a minute, with what it said so far.
+    pub fn wait_until_it_says(mut self, beginning: &str) -> Self {
+        let so_far = Arc::new(Mutex::new(String::new()));
+        let (keep, wanted) = (Arc::clone(&so_far), beginning.to_owned());
+        let (tell, told) = channel();
+        let mut lines =
+            BufReader::new(self.child.stderr.take().expect("its standard error is piped"));
+        let reader = std::thread::spawn(move || {
+            let mut line = Vec::new();
+            while lines.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
+                let text = String::from_utf8_lossy(&line).into_owned();
+                keep.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+                if text.starts_with(&wanted) {
+                    let _ = tell.send(());
+                }
+                line.clear();
+            }
+        });
+        let complaints = self.complaints.insert(Complaints { so_far, reader });
+        if told.recv_timeout(Duration::from_secs(60)).is_err() {
+            panic!("{} did not say '{beginning}', but: {}", self.name, complaints.so_far());
+        }
+        self
     }
 
     /// Waits until `condition` holds for its process id.

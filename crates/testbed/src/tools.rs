@@ -3,9 +3,11 @@
 use crate::process::{Running, finish};
 use serde_json::Value;
 use std::ffi::OsStr;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The `fragmend` binary: `$FRAGMEND`, or the one built beside the running program.
 ///
@@ -47,6 +49,9 @@ fn fragmend_text<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> String {
     finish(Command::new(fragmend()).args(args).arg("--json")).expect(&[0, 2])
 }
 
+/// So begins what `record` and `auto` say once all of their programs are attached.
+pub const WATCHING: &str = "watching ";
+
 /// A recording that runs beside its load.
 pub struct Recording {
     running: Running,
@@ -70,10 +75,7 @@ impl Recording {
         command.arg("record").args(options).arg("-o").arg(trace);
         command.args(["--duration", "3600s"]).args(paths);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let running = Running::start(&mut command).wait_until(is_attached);
-        // Its programs are attached one after another.
-        std::thread::sleep(Duration::from_millis(300));
-        Self { running }
+        Self { running: Running::start(&mut command).wait_until_it_says(WATCHING) }
     }
 
     /// Ends it as Ctrl-C does, which writes the trace file.
@@ -84,15 +86,6 @@ impl Recording {
         self.running.signal(rustix::process::Signal::INT);
         self.running.wait().expect(&[0, 2, 16]);
     }
-}
-
-/// Whether a process holds BPF programs that are attached to something.
-fn is_attached(pid: u32) -> bool {
-    let Ok(fds) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    fds.flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|target| {
-        let target = target.to_string_lossy().into_owned();
-        target.contains("bpf") && (target.contains("link") || target.contains("tracepoint"))
-    })
 }
 
 /// Extents of a file as filefrag counts them.
@@ -129,5 +122,25 @@ pub fn require(programs: &[&str]) -> Result<(), String> {
     match programs.iter().find(|p| !is_there(p)) {
         Some(missing) => Err(format!("{missing} is not installed: run scripts/prerequisites")),
         None => Ok(()),
+    }
+}
+
+/// Deletes a file, and waits until its number leads nowhere: XFS takes a deleted file apart in its own
+/// time, and finds it by its number until then.
+///
+/// # Panics
+/// When it is still found after half a minute.
+pub fn delete_for_good(path: &Path) {
+    let file = File::open(path).expect("a file to delete");
+    let inode = file.metadata().expect("its number").ino();
+    let generation = fragmend_sys::inode::generation(&file).unwrap_or(0);
+    let beside = File::open(path.parent().expect("a directory")).expect("its directory");
+    drop(file);
+    std::fs::remove_file(path).expect("it can be deleted");
+    let started = Instant::now();
+    let flags = rustix::fs::OFlags::PATH.bits().cast_signed();
+    while fragmend_sys::handle::open_by_inode(&beside, inode, generation, flags).is_ok() {
+        assert!(started.elapsed() < Duration::from_secs(30), "{} stays", path.display());
+        std::thread::sleep(Duration::from_millis(5));
     }
 }

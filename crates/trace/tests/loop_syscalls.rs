@@ -210,9 +210,12 @@ fn loop_misses_are_what_the_device_read() {
         assert!(off <= 64 * 1024, "{name}: the device read {device} bytes, {seen} were seen");
     }
     // A second, cached read misses nothing; direct I/O always does.
-    run("cat", [&f]);
-    let (summary, _) = traced(&image, |o| o.level = Level::Miss, || drop(run("cat", [&f])));
-    assert_eq!(summary.events(), 0);
+    let missed = || {
+        run("cat", [&f]);
+        traced(&image, |o| o.level = Level::Miss, || drop(run("cat", [&f]))).0.events()
+    };
+    // Others may need the memory, or empty the cache, meanwhile: one undisturbed read is enough.
+    assert!((0..5).any(|_| missed() == 0));
     let (_, trace) = traced(
         &image,
         |o| o.level = Level::Miss,

@@ -13,13 +13,14 @@ use super::copying::{Copying, TakeOver, Wants};
 use super::donor::Space;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
+use super::turns::give_places;
 use super::{Engine, Mover};
 use fragmend_layout::{ByteRange, Extent, Moves, Relocated, Skip, SkipReason, stored_alike};
 use fragmend_scan::fiemap;
+use fragmend_sys::btrfs;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::{self, flags};
 use fragmend_sys::mounts::Mount;
-use fragmend_sys::{btrfs, cache};
 use rustix::fs::Access;
 use rustix::io::Errno;
 use std::io;
@@ -46,7 +47,7 @@ impl Engine for Btrfs {
 
     fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
         let wants =
-            Wants { space: Space::Exact, prepare: like_the_file, flush: write_back, commit };
+            Wants { space: Space::Exact, prepare: like_the_file, flush: give_places, commit: end };
         let how = TakeOver::Share { whole: true, instead: None };
         Ok(Box::new(Both {
             plain: Copying::new(file, how, wants),
@@ -56,10 +57,10 @@ impl Engine for Btrfs {
     }
 }
 
-/// Its data alone: `fsync` would write what is new of its tree to the log, with the file locked.
-fn write_back(file: &OpenFile) -> io::Result<()> {
-    let size = rustix::fs::fstat(&file.fd)?.st_size.cast_unsigned();
-    cache::write_and_wait(&file.fd, 0..size)
+/// What the donor frees is free with what has moved.
+fn end(file: &OpenFile, donor: OwnedFd) -> io::Result<()> {
+    drop(donor);
+    commit(file)
 }
 
 /// With no file locked.

@@ -37,7 +37,7 @@ use super::copying::TICK;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::pages::Pages;
-use super::warm::{drop_cached, is_cold};
+use super::warm::is_cold;
 use super::{Mover, primitive};
 use crate::point::{Point, reached};
 use fragmend_layout::{
@@ -49,14 +49,19 @@ use fragmend_sys::cache;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::{self, flags};
 use fragmend_sys::lease::Lease;
+use fragmend_sys::priority::Prompt;
+use fragmend_sys::same::{Compare, Same, write_quietly};
 use rustix::fs::Advice;
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Bytes that are written anew in one call: what one compressed extent holds. The kernel does at most
 /// twice that under one lock; but the more it is, the more it may read ahead of it.
 const STEP: u64 = LONGEST_ENCODED;
+
+/// How long the step before is waited for at most.
+const BEFORE: Duration = Duration::from_millis(200);
 
 /// How often what others write into a step is written out before it is compressed.
 const WRITES: u32 = 4;
@@ -75,6 +80,9 @@ pub(super) struct Compressing {
     /// A mark of the kernel's that could not be taken away was told.
     told: bool,
     staged: Vec<Staged>,
+    /// What was sent to the device last, and not waited for.
+    sent: ByteRange,
+    compare: Compare,
     pages: Pages,
 }
 
@@ -115,7 +123,9 @@ impl Compressing {
             changed,
             told: false,
             staged: Vec::new(),
+            sent: ByteRange::default(),
             pages: Pages::default(),
+            compare: Compare::default(),
         }
     }
 
@@ -155,10 +165,17 @@ impl Compressing {
         let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, step, false);
         file.may_unshare(&lies.map_err(skip_of)?, step)?;
         reached(Point::Filled);
+        let prompt = Prompt::begin();
         let started = Instant::now();
         self.compress(file, step, stretch.compression)?;
         done.held = started.elapsed();
+        drop(prompt);
         reached(Point::Moved);
+        // On its way now, not with all of its range at once; no more than two steps are.
+        let sent = std::mem::replace(&mut self.sent, step);
+        cache::start_writeback(&file.fd, step.start..step.end).map_err(skip_of)?;
+        // Best effort: others may write there again and again.
+        let _ = write_quietly(&file.fd, sent.start..sent.end, BEFORE);
         (done.moved, done.passed) = (step.len(), start - from);
         done.by = Some(primitive::BTRFS_DEFRAG);
         self.staged[index].moved = true;
@@ -180,13 +197,19 @@ impl Compressing {
         let dirty = |range| cache::dirty_pages(&file.fd, range).map_or(true, |pages| pages > 0);
         for _ in 0..WRITES {
             if dirty(before.start..step.end) {
+                // It writes out all of the file, and keeps writers out while it waits.
+                file.has_settled()?;
                 layout(file, step)?;
             }
             let mut all = step;
             if before.is_empty() {
                 all.end = (step.start + 4 * step.len()).min(file.size()?).max(step.end);
             } else {
-                let _ = cache::drop_clean(&file.fd, before.end - page..before.end);
+                let last = before.end - page..before.end;
+                if let Ok(Same::Unknown) = self.compare.drop(&file.fd, last.clone(), || true) {
+                    // Compressed, and just written out.
+                    let _ = cache::drop_clean(&file.fd, last);
+                }
             }
             self.pages.hold(&[(&file.fd, all)])?;
             if !dirty(step.start..step.end) {
@@ -383,10 +406,17 @@ impl Mover for Compressing {
         }
         // Told with the range, unless it was stopped in the middle.
         drop(self.keep_attributes(file)?);
+        let _prompt = Prompt::begin();
         commit(file).map_err(skip_of)?;
         reached(Point::Settled);
         // Its pages stay good when it moves; only what we brought in goes.
-        drop_cached(file, staged.iter().filter(|s| s.cold).map(|s| s.range));
+        // They cannot be asked for on the device, being compressed there; what was committed is there.
+        for Staged { range, .. } in staged.iter().filter(|s| s.cold) {
+            let span = range.start..range.end;
+            if matches!(cache::dirty_pages(&file.fd, span.clone()), Ok(0)) {
+                let _ = cache::drop_clean(&file.fd, span);
+            }
+        }
         Ok(())
     }
 }

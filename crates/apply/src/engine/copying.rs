@@ -17,6 +17,10 @@
 //! page cache: so all of it is brought there right before, and known to be there. A turn at which
 //! somebody has written to F in between is copied once more, block by block where it differs.
 //!
+//! What the device has refused of somebody's write is in the page cache alone, and both calls drop that: so what is
+//! cached of a part is compared with the device right before it is copied ([`super::turns::is_on_disk`]).
+//! Nothing that is dirty is left to the calls, which would write it out under the locks.
+//!
 //! A range whose first piece lies in it as a whole, and is no longer than [`LONGEST_PIECE`], is never in more
 //! pieces than before, wherever it ends: the first turn is as long as that piece at least, so it joins
 //! what it parts. One that begins inside a longer piece is in one more until its first turns are over.
@@ -33,21 +37,29 @@
 //!   preceded by a flush) makes them durable first.
 //! - in the middle of a range: an exchange is one logged operation, so each turn is in one of the
 //!   two states as a whole; sharing goes stretch by stretch, so each stretch is.
+//! - right after the commit: what has moved is durable. XFS forces its log up to what made a new unnamed inode, which
+//!   is later than all that was done to F; F itself is not synced.
 //! - after D is closed: the old blocks are free, and reused only once that is durable.
 
 use super::donor::{Space, Stage};
-use super::errno::{in_use, skip_of};
+use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::pages::Pages;
+use super::sample::NoSample;
 use super::sample::{CHANGES, Sampled, sample};
-use super::warm::is_cached;
+use super::turns::{
+    State, all_data, all_of, changed, clean, cut_off, is_on_disk, nothing_staged, uncut,
+};
+use super::warm::{is_cached, is_cold};
 use super::{Mover, primitive};
 use crate::bytes::{read_at, write_at};
 use crate::point::{Point, reached};
-use fragmend_layout::{ByteRange, Extent, ExtentKind, Moves, Relocated, Skip, SkipReason};
+use fragmend_layout::{ByteRange, Extent, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::dedupe::{self, Shared};
 use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::priority::Prompt;
+use fragmend_sys::same::Compare;
 use fragmend_sys::signals::Unstopped;
 use fragmend_sys::{cache, xfs};
 use rustix::fs::{Advice, FallocateFlags};
@@ -68,6 +80,10 @@ const LONGEST_TURN: u64 = 1 << 20;
 /// However long the first piece of a range is, and however busy the device.
 const LONGEST_PIECE: u64 = 8 << 20;
 const SHORTEST_PART: u64 = 64 << 10;
+/// Bytes that are copied between two looks at Ctrl-C; so many more are on their way to the device at most.
+const STEP: u64 = 256 << 10;
+/// Bytes that are read between two looks at who waits for the file.
+const LOOK: u64 = 64 << 10;
 /// A call that takes longer is followed by a shorter one, a quicker one by a longer.
 const LONG: Duration = Duration::from_millis(10);
 const QUICK: Duration = Duration::from_millis(2);
@@ -94,7 +110,10 @@ pub(super) enum TakeOver {
 }
 
 /// Makes something of a file reach the device.
-pub(super) type Flush = fn(&OpenFile) -> io::Result<()>;
+pub(super) type Flush = fn(&OpenFile, &[ByteRange]) -> io::Result<()>;
+
+/// Makes what was done to a file durable, and gives its donor up.
+pub(super) type Commit = fn(&OpenFile, OwnedFd) -> io::Result<()>;
 
 /// Gives an empty donor what it needs to be the file's equal.
 pub(super) type Prepare = fn(&OpenFile, &OwnedFd) -> Result<(), Skip>;
@@ -106,10 +125,10 @@ pub(super) struct Wants {
     pub space: Space,
     /// What is done to an empty donor.
     pub prepare: Prepare,
-    /// Gives what is still delayed its place.
+    /// Gives what is still delayed of some ranges its place, if that does not take long.
     pub flush: Flush,
     /// Makes what has moved durable.
-    pub commit: Flush,
+    pub commit: Commit,
 }
 
 /// Copies ranges of one file.
@@ -126,14 +145,20 @@ pub(super) struct Copying {
     state: State,
     /// Per staged range.
     copies: Vec<Copy>,
-    /// Bytes of the next turn.
+    /// Bytes of the next turn, and of a block: a turn is whole blocks.
     turn: u64,
+    block: u64,
     /// How often the turn in hand has failed.
     failed: u32,
+    /// Where in the file this try of it has come to with copying once more.
+    recopied: u64,
+    /// The part of the donor that was sent to the device last, and not waited for.
+    sent: ByteRange,
     /// The donor could not be written. The kernel says so once, and the page cache goes on showing the
     /// copy that is not on the device: nothing of this donor may be taken over any more.
     unwritable: Option<Skip>,
     pages: Pages,
+    compare: Compare,
     buffer: Vec<u8>,
     other: Vec<u8>,
 }
@@ -164,9 +189,13 @@ impl Copying {
             state: State::default(),
             copies: Vec::new(),
             turn: FIRST_TURN,
+            block: file.block,
             failed: 0,
+            recopied: 0,
+            sent: ByteRange::default(),
             unwritable: None,
             pages: Pages::default(),
+            compare: Compare::default(),
             buffer: Vec::new(),
             other: Vec::new(),
         }
@@ -192,12 +221,14 @@ impl Copying {
                 self.sampled = Some(sampled);
                 Ok(())
             }
-            Err(skip) if matches!(skip.reason, SkipReason::Busy | SkipReason::Unsupported) => {
+            // It writes the donor's pages out, and this may be what came of it.
+            Err(NoSample::OfDonor(skip)) => Err(self.spoil(skip)),
+            Err(NoSample::OfFile(skip))
+                if matches!(skip.reason, SkipReason::Busy | SkipReason::Unsupported) =>
+            {
                 self.give_up(skip)
             }
-            Err(skip) if skip.reason == SkipReason::SizeChanged => Err(skip),
-            // It writes the donor's pages out, and this may be what came of it.
-            Err(skip) => Err(self.spoil(skip)),
+            Err(NoSample::OfFile(skip)) => Err(skip),
         }
     }
 
@@ -230,25 +261,50 @@ impl Copying {
         Ok(())
     }
 
-    /// Copies a part to its place in the donor, and sends it on its way to the device. `again`:
-    /// the donor has a copy, and only what differs is written.
+    /// Reads a part into the buffer; gives how much of it there was. Who waits for the file is let in meanwhile.
+    fn read(&mut self, file: &OpenFile, part: ByteRange) -> Result<usize, Skip> {
+        self.buffer.resize(part.len() as usize, 0);
+        let mut read = 0;
+        for step in part.steps(LOOK) {
+            self.give_back();
+            let to = &mut self.buffer[read..read + step.len() as usize];
+            let got = self.pages.read(&file.fd, step, to).map_err(skip_of)?;
+            read += got;
+            if (got as u64) < step.len() {
+                break;
+            }
+        }
+        Ok(read)
+    }
+
+    /// Copies a part to its place in the donor, and sends it on its way to the device, behind the one before it. `again`:
+    /// the donor has a copy, and only what differs is written. Gives whether it may be taken over: what others
+    /// write just now may be about to be refused.
     fn copy(
         &mut self,
         file: &OpenFile,
         index: usize,
         part: ByteRange,
         again: bool,
-    ) -> Result<(), Skip> {
+    ) -> Result<bool, Skip> {
+        self.state = State::of(file)?;
+        let (warm, cold) = (is_cached(file, part), is_cold(file, part));
+        let sampled = self.sampled.as_ref().filter(|sampled| sampled.of == index);
+        let goes_on = || sampled.is_none_or(|sampled| !sampled.lease.is_wanted());
+        // It also writes it back: before an exchange who stores to a mapped page has to meet a fault.
+        let sure = is_on_disk(&mut self.compare, file, part, goes_on)?;
+        if !sure {
+            self.sampled = None;
+        }
+        let read = self.read(file, part)?;
         let (donor, at) = Stage::place(&self.stage, index, part)?;
         let copy = self.copies.get_mut(index).ok_or_else(nothing_staged)?;
-        self.state = State::of(file)?;
-        let warm = is_cached(file, part);
+        if (read as u64) < part.len() && (read == 0 || part.end < copy.range.end) {
+            return Err(cut_off());
+        }
         if warm && !again {
             copy.warm.push(part);
         }
-        cache::write_and_wait(&file.fd, part.start..part.end).map_err(skip_of)?;
-        self.buffer.resize(part.len() as usize, 0);
-        let read = self.pages.read(&file.fd, part, &mut self.buffer).map_err(skip_of)?;
         let data = &self.buffer[..read];
         if again {
             self.other.resize(read, 0);
@@ -275,48 +331,70 @@ impl Copying {
             let goes_on = sampled.fresh.end == part.start;
             let start = if goes_on { sampled.fresh.start } else { part.start };
             sampled.fresh = ByteRange { start, end: part.end };
-            if !warm {
+            if cold {
                 // An exchange needs no pages.
                 let _ = cache::drop_clean(&file.fd, part.start..part.end);
             }
         }
-        let begun = cache::start_writeback(donor, at..at + read as u64).map_err(skip_of);
-        begun.map_err(|skip| self.spoil(skip))
+        let now = ByteRange::at(at, read as u64);
+        let before = std::mem::replace(&mut self.sent, now);
+        let sent = cache::start_writeback(donor, now.start..now.end);
+        let sent = sent.and_then(|()| cache::write_and_wait(donor, before.start..before.end));
+        sent.map_err(skip_of).map_err(|skip| self.spoil(skip))?;
+        Ok(sure)
     }
 
     /// The turn with which a part begins.
     fn turn(&self, index: usize, part: ByteRange) -> Result<ByteRange, Skip> {
         let copy = self.copies.get(index).ok_or_else(nothing_staged)?;
-        let mut turn = self.turn.min(part.len());
+        // The kernel takes over whole blocks, and says nothing of what it leaves out.
+        let whole = |bytes: u64| (bytes / self.block * self.block).max(self.block);
+        let mut turn = whole(self.turn).min(whole(part.len()));
         if part.start == copy.range.start {
             turn = turn.max(copy.first_piece);
         }
         Ok(ByteRange::at(part.start, turn).intersect(copy.range))
     }
 
-    /// Sees that the donor holds a copy of the turn, on the device.
-    fn fill(&mut self, file: &OpenFile, index: usize, turn: ByteRange) -> Result<(), Skip> {
-        let mut again = self.failed > 0;
-        self.give_back();
-        if self.exchanges() {
-            if again || self.sampled.as_ref().is_none_or(|s| s.of != index) {
-                self.sample(file, index, turn.start)?;
-            }
+    /// What the donor lacks of a turn, or, where all of a range is not copied before, of the next one.
+    fn lacks(&self, index: usize, turn: ByteRange) -> Result<ByteRange, Skip> {
+        let copy = self.copies.get(index).ok_or_else(nothing_staged)?;
+        if let Some(Sampled { fresh, .. }) = self.sampled.as_ref().filter(|_| self.exchanges()) {
             // Also what was copied before the last sample.
-            again |= self.sampled.as_ref().is_some_and(|s| turn.intersect(s.fresh) != turn);
+            let is_fresh = fresh.start <= turn.start && turn.start < fresh.end;
+            return Ok(ByteRange { start: if is_fresh { fresh.end } else { turn.start }, ..turn });
         }
+        if self.failed > 0 {
+            return Ok(ByteRange { start: self.recopied.max(turn.start), ..turn });
+        }
+        // One turn more, so that the device works meanwhile.
+        let end = if self.copies_ahead() { copy.end } else { turn.end + self.turn };
+        Ok(ByteRange { start: copy.end, end }.intersect(copy.range))
+    }
+
+    /// Copies a step of what the donor lacks of the turn. Gives whether it lacks nothing now, and all is on the
+    /// device.
+    fn fill(&mut self, file: &OpenFile, index: usize, turn: ByteRange) -> Result<bool, Skip> {
+        self.give_back();
+        if self.exchanges() && self.sampled.as_ref().is_none_or(|s| s.of != index) {
+            if self.recopied > turn.start {
+                // Others come faster than it is copied.
+                return Err(changed());
+            }
+            self.sample(file, index, turn.start)?;
+        }
+        let lacks = self.lacks(index, turn)?;
+        let part = ByteRange::at(lacks.start, STEP).intersect(lacks);
         let copy = self.copies.get(index).ok_or_else(nothing_staged)?;
         let (range, copied) = (copy.range, copy.end);
-        if again {
-            self.copy(file, index, turn, true)?;
-        } else if !self.copies_ahead() {
-            // One turn more, so that the device works meanwhile.
-            let ahead = ByteRange { start: copied, end: turn.end + self.turn }.intersect(range);
-            let mut at = ahead.start;
-            while at < ahead.end {
-                let part = ByteRange::at(at, LONGEST_TURN).intersect(ahead);
-                self.copy(file, index, part, false)?;
-                at = part.end;
+        if !part.is_empty() {
+            let sure = self.copy(file, index, part, copied >= part.end)?;
+            if !sure || self.exchanges() && self.sampled.is_none() {
+                return Err(changed());
+            }
+            self.recopied = part.end;
+            if part.end < lacks.end {
+                return Ok(false);
             }
         }
         // All of an extent, before any of it is shared.
@@ -324,7 +402,8 @@ impl Copying {
         let wait = if all { range } else { turn };
         let (donor, at) = Stage::place(&self.stage, index, wait)?;
         let written = cache::write_and_wait(donor, at..at + wait.len()).map_err(skip_of);
-        written.map_err(|skip| self.spoil(skip))
+        written.map_err(|skip| self.spoil(skip))?;
+        Ok(true)
     }
 
     /// Has the kernel take a copied turn over.
@@ -340,7 +419,7 @@ impl Copying {
         let copied = self.copies.get(index).ok_or_else(nothing_staged)?.end;
         let end = turn.end.min(file.size()?);
         if end <= turn.start {
-            return Err(Skip::new(SkipReason::SizeChanged, "the file ends before it now"));
+            return Err(cut_off());
         }
         // The file is longer or shorter than its copy.
         if copied.min(turn.end) != end {
@@ -348,7 +427,10 @@ impl Copying {
         }
         let length = end - turn.start;
         let sampled = self.sampled.as_ref().filter(|s| self.exchanges() && s.of == index);
-        uncut(file, ByteRange::at(turn.start, length))?;
+        let goes_on = || sampled.is_none_or(|sampled| !sampled.lease.is_wanted());
+        uncut(file, ByteRange::at(turn.start, length), goes_on)?;
+        // The kernel would write it out with the file locked.
+        clean(&file.fd, ByteRange::at(turn.start, length))?;
         if sampled.is_none() {
             let place = ByteRange::at(at, length);
             let held =
@@ -367,7 +449,9 @@ impl Copying {
             self.sampled = None;
             return Err(changed());
         }
+        let prompt = Prompt::begin();
         let started = Instant::now();
+        let mut in_part = false;
         // Safe to crash before, in and after either call: see the head of this file.
         let (by, taken) = match sampled {
             Some(Sampled { sample, .. }) => {
@@ -376,11 +460,13 @@ impl Copying {
             }
             None => {
                 let taken = dedupe::share(donor, at, &file.fd, turn.start, length);
+                in_part = matches!(taken, Ok(Shared::Bytes(n)) if n < length);
                 let taken = taken.map_err(skip_of).and_then(|shared| all_of(shared, length));
                 (primitive::DEDUPE, taken)
             }
         };
         let held = started.elapsed();
+        drop(prompt);
         reached(Point::Moved);
         done.held = held;
         if held > LONG {
@@ -388,13 +474,21 @@ impl Copying {
         } else if held < QUICK {
             self.turn = (self.turn * 2).min(LONGEST_TURN);
         }
-        taken?;
-        if by == primitive::DEDUPE {
-            // Who overwrites what is shared needs new space, which a full disk or a quota refuses. Best
-            // effort: at the latest it ends with the donor.
+        if by == primitive::DEDUPE && (taken.is_ok() || in_part) {
+            // Who overwrites what is shared needs new space, which a full disk or a quota refuses; and what
+            // was taken over in part is the file's own when it is tried again. Best effort: at the latest it
+            // ends with the donor.
             let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let _ = rustix::fs::fallocate(donor, how, at, turn.len());
         }
+        if in_part {
+            Stage::moved(&mut self.stage, index);
+            // The donor has no copy of it any more.
+            if let Some(copy) = self.copies.get_mut(index) {
+                copy.end = copy.end.min(turn.start);
+            }
+        }
+        taken?;
         (done.moved, done.by) = (turn.len(), Some(by));
         done.fallback = match &self.how {
             TakeOver::Share { instead, .. } => instead.clone(),
@@ -421,6 +515,7 @@ impl Copying {
         } else if !passes || self.failed + 1 >= TRIES {
             return Err(skip);
         }
+        (self.sampled, self.recopied) = (None, 0);
         std::thread::sleep(FIRST_WAIT * (1 << self.failed));
         self.failed += 1;
         // The less, the sooner it is done.
@@ -428,75 +523,17 @@ impl Copying {
         Ok(())
     }
 
-    /// Puts the page cache back as it was, as far as the turn goes.
+    /// Puts the page cache back as it was, as far as the turn goes. Of the file nothing is dropped here: somebody
+    /// may have written there since.
     fn restore(&mut self, file: &OpenFile, index: usize, turn: ByteRange) {
         let Ok((donor, at)) = Stage::place(&self.stage, index, turn) else { return };
         let _ = cache::drop_clean(donor, at..at + turn.len());
-        let _ = cache::drop_clean(&file.fd, turn.start..turn.end);
         let Some(copy) = self.copies.get_mut(index) else { return };
         for part in copy.warm.iter().map(|part| part.intersect(turn)) {
             // Best effort.
             let _ = self.pages.bring_in(&file.fd, part);
         }
         copy.warm.retain(|part| part.end > turn.end);
-    }
-}
-
-/// Whether all of a turn is data still, and the file's own.
-fn all_data(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
-    let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, turn, false);
-    let lies = lies.map_err(skip_of)?;
-    file.may_unshare(&lies, turn)?;
-    let bytes =
-        |of: fn(&Extent) -> bool| -> u64 { lies.within(turn).filter(of).map(|e| e.length).sum() };
-    match bytes(|e| e.kind.is_addressed()) {
-        data if data == turn.len() => Ok(()),
-        // It is copied again, once it has its place.
-        data if data + bytes(|e| e.kind == ExtentKind::Delayed) == turn.len() => Err(changed()),
-        _ => Err(Skip::new(SkipReason::LayoutChanged, "part of the range holds no data now")),
-    }
-}
-
-/// Sees that the kernel cuts no page in two that somebody else may still read: XFS drops a turn's pages by
-/// whole folios, and writes zeroes into what it takes of one that goes on beyond. What is read into the
-/// turn afterwards, for the comparison, are single pages.
-pub(super) fn uncut(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
-    let page = rustix::param::page_size() as u64;
-    let (start, end) = (turn.start / page * page, turn.end.next_multiple_of(page));
-    let parted = cache::part(&file.fd, end).and_then(|()| cache::part(&file.fd, start));
-    parted.map_err(in_use)
-}
-
-fn changed() -> Skip {
-    Skip::new(SkipReason::Busy, "written to under the copy")
-}
-
-fn nothing_staged() -> Skip {
-    Skip::new(SkipReason::Failed, "nothing is staged")
-}
-
-fn all_of(shared: Shared, length: u64) -> Result<(), Skip> {
-    match shared {
-        Shared::Bytes(bytes) if bytes == length => Ok(()),
-        Shared::Bytes(bytes) => {
-            let detail = format!("the kernel took over {bytes} of {length} bytes");
-            Err(Skip::new(SkipReason::Failed, detail))
-        }
-        Shared::Differs => Err(changed()),
-    }
-}
-
-/// What shows that a file was cut off, also if it has grown again.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct State {
-    bytes: u64,
-    changed: (i64, u64),
-}
-
-impl State {
-    fn of(file: &OpenFile) -> Result<Self, Skip> {
-        let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
-        Ok(Self { bytes: stat.st_size as u64, changed: (stat.st_ctime, stat.st_ctime_nsec) })
     }
 }
 
@@ -516,8 +553,9 @@ impl Mover for Copying {
 
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         (self.stage, self.sampled, self.failed, self.unwritable) = (None, None, 0, None);
+        (self.recopied, self.sent, self.block) = (0, ByteRange::default(), file.block);
         let Wants { space, prepare, flush, .. } = self.wants;
-        flush(file).map_err(skip_of)?;
+        flush(file, ranges).map_err(skip_of)?;
         let mut maps = Fiemap::default();
         let mut copy_of = |range: &ByteRange| -> Result<Copy, Skip> {
             let lies = fiemap::layout_within(&mut maps, &file.fd, *range, false);
@@ -544,35 +582,48 @@ impl Mover for Copying {
     fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip> {
         let range = self.copies.get(index).ok_or_else(nothing_staged)?.range;
         if part.start == range.start {
-            (self.given_up, self.failed) = (None, 0);
+            (self.given_up, self.failed, self.recopied) = (None, 0, 0);
             if self.exchanges() {
                 self.sample(file, index, part.start)?;
             }
         }
         self.give_back();
-        self.copy(file, index, part, false)
+        match self.copy(file, index, part, false) {
+            Ok(true) => {}
+            // Nothing of it is taken over before it is copied once more.
+            Ok(false) => self.failed = 1,
+            Err(skip) => {
+                self.sampled = None;
+                return Err(skip);
+            }
+        }
+        Ok(())
     }
 
-    /// One attempt at one turn: whoever calls looks after pace and Ctrl-C in between.
+    /// One attempt at one turn, or a step of its copy: whoever calls looks after pace and Ctrl-C in between.
     fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated {
         let mut done = Relocated::default();
         let turn = match self.turn(index, part) {
             Ok(turn) => turn,
             Err(skip) => return Relocated { skip: Some(skip), ..done },
         };
-        let filled = self.fill(file, index, turn);
-        match filled.and_then(|()| self.take_over(file, index, turn, &mut done)) {
-            Ok(()) => {
+        let taken = match self.fill(file, index, turn) {
+            Ok(true) => self.take_over(file, index, turn, &mut done).map(|()| true),
+            other => other,
+        };
+        match taken {
+            Ok(false) => {}
+            Ok(true) => {
                 self.failed = 0;
                 self.restore(file, index, turn);
                 if self.copies.get(index).is_some_and(|copy| turn.end >= copy.range.end) {
-                    self.sampled = None;
+                    (self.sampled, self.recopied) = (None, 0);
                 }
             }
             Err(skip) => {
                 done.skip = self.may_pass(skip).err();
                 if done.skip.is_some() {
-                    (self.failed, self.sampled) = (0, None);
+                    (self.failed, self.sampled, self.recopied) = (0, None, 0);
                 }
                 if done.skip.as_ref().is_some_and(|s| s.reason == SkipReason::Failed)
                     && State::of(file).is_ok_and(|now| now != self.state)
@@ -590,10 +641,16 @@ impl Mover for Copying {
         Ok(())
     }
 
+    fn keep_nobody_out(&mut self, _: &OpenFile) -> Result<(), Skip> {
+        self.sampled = None;
+        Ok(())
+    }
+
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         self.sampled = None;
-        let Some(moved) = self.stage.take().and_then(Stage::close) else { return Ok(()) };
-        (self.wants.commit)(file).map_err(skip_of)?;
+        let Some((donor, moved)) = self.stage.take().and_then(Stage::end) else { return Ok(()) };
+        let _prompt = Prompt::begin();
+        (self.wants.commit)(file, donor).map_err(skip_of)?;
         reached(Point::Settled);
         moved.restore_cache(file);
         Ok(())

@@ -117,9 +117,14 @@ impl Stage {
 
     /// Gives the donor back; what was moved is left to be made durable, if there is any.
     pub fn close(self) -> Option<Closed> {
+        self.end().map(|(_, moved)| moved)
+    }
+
+    /// The donor, which goes when it is dropped, and what was moved, if there is any.
+    pub fn end(self) -> Option<(OwnedFd, Closed)> {
         let mut moved = self.slots;
         moved.retain(|slot| slot.moved);
-        (!moved.is_empty()).then_some(Closed(moved))
+        (!moved.is_empty()).then_some((self.donor, Closed(moved)))
     }
 }
 

@@ -15,6 +15,8 @@ pub(super) fn skip_of(error: io::Error) -> Skip {
         Some(Errno::ACCESS | Errno::PERM) => SkipReason::PermissionDenied,
         Some(Errno::NOENT | Errno::STALE) => SkipReason::Vanished,
         Some(Errno::OPNOTSUPP) => SkipReason::Unsupported,
+        // A program that would wait for us, see `fragmend_sys::listeners`.
+        None if error.kind() == io::ErrorKind::ResourceBusy => SkipReason::Busy,
         _ => SkipReason::Failed,
     };
     match error.raw_os_error().map(Errno::from_raw_os_error) {

@@ -21,7 +21,9 @@
 //! be as bad as ours. Therefore ranges are moved, a segment's worth at a time, and made durable by
 //! one checkpoint, under a read lease: nobody has the file open for writing, and who opens it so
 //! waits until the step under way and the checkpoint are done, or is turned away with
-//! `O_NONBLOCK`. A file that others write is left alone, unless forced. Not promised: that nobody syncs it through a descriptor that only reads, in the very milliseconds of a power cut.
+//! `O_NONBLOCK`. Each step is on the device before the next one begins, so that the checkpoint waits for
+//! no more than one, and who opens the file, or asks for the end, waits for little even on a slow disk. What
+//! is waited for are data pages alone: no node block is written by that, and nothing becomes durable. A file that others write is left alone, unless forced. Not promised: that nobody syncs it through a descriptor that only reads, in the very milliseconds of a power cut.
 //!
 //! There is no donor whose place could be compared before, and no way back. What is looked at
 //! before is whether there are free segments enough for the log to go on in whole ones; where
@@ -37,6 +39,7 @@ use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, Layout, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::block::BlockDevice;
+use fragmend_sys::cache;
 use fragmend_sys::f2fs::{SEGMENT, Segments, defragment, segments};
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::handle;
@@ -47,6 +50,7 @@ use fragmend_sys::process::version;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes for which the file is locked at once, unless they lie in one piece.
@@ -168,17 +172,31 @@ struct Staged {
 }
 
 impl Log {
-    /// Moves one range, step by step, until somebody wants the lease.
-    fn move_range(file: &OpenFile, range: ByteRange, lease: Option<&Lease>) -> Relocated {
+    /// Moves one range, step by step, until somebody wants the lease, or until `stop`.
+    fn move_range(
+        file: &OpenFile,
+        range: ByteRange,
+        lease: Option<&Lease>,
+        stop: &AtomicBool,
+    ) -> Relocated {
         let mut done = Relocated::default();
         let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, range, false);
         let moved = layout.map_err(skip_of).and_then(|layout| {
-            steps(&layout, range).into_iter().try_for_each(|step| {
+            for step in steps(&layout, range) {
                 if lease.is_some_and(Lease::is_wanted) {
                     return Err(Skip::new(SkipReason::Busy, "another program opened it to write"));
                 }
-                Self::rewrite(file, step, &mut done)
-            })
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                let started = Instant::now();
+                Self::rewrite(file, step, &mut done)?;
+                for piece in step.steps(STEP) {
+                    cache::write_and_wait(&file.fd, piece.start..piece.end).map_err(skip_of)?;
+                }
+                done.held = done.held.max(started.elapsed());
+            }
+            Ok(())
         });
         done.skip = moved.err();
         done
@@ -278,10 +296,23 @@ impl Mover for Log {
         self.relocated.clear();
     }
 
+    fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated {
+        self.relocate_until(file, index, part, &AtomicBool::new(false))
+    }
+
     /// Moves all that was announced, and makes it durable with one checkpoint.
-    fn relocate(&mut self, file: &OpenFile, index: usize, _: ByteRange) -> Relocated {
+    fn relocate_until(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        _: ByteRange,
+        stop: &AtomicBool,
+    ) -> Relocated {
         if let Some(at) = self.relocated.iter().position(|(moved, _)| *moved == index) {
             return self.relocated.swap_remove(at).1;
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Relocated::default();
         }
         let lease = match Lease::take_read(&file.fd) {
             Ok(lease) => Some(lease),
@@ -296,11 +327,11 @@ impl Mover for Log {
             let Some(staged) = self.staged.get_mut(index) else { continue };
             let range = staged.range;
             staged.moved = true;
-            let done = Self::move_range(file, range, lease.as_ref());
+            let done = Self::move_range(file, range, lease.as_ref(), stop);
             let wanted = done.skip.as_ref().is_some_and(|skip| skip.reason == SkipReason::Busy);
             self.relocated.push((index, done));
-            if wanted {
-                // The others are asked for one by one, each with a lease of its own.
+            if wanted || stop.load(Ordering::Relaxed) {
+                // The others are asked for one by one, each with a lease of its own, or stay where they are.
                 break;
             }
         }

@@ -13,7 +13,9 @@
 //!   committed for itself, which shortens the time in which a cut could lose what they sync;
 //! - the commit is asked for through another inode (`Hold::commit`);
 //! - what would stop this process (Ctrl-Z) is put off from before the lease until it is given back, which
-//!   is then within a step and a commit: the kernel takes a lease away from who is stopped for long.
+//!   is then within a step and a commit: the kernel takes a lease away from who is stopped for long;
+//! - while it is held, this thread's I/O is not of the idle class: who waits would wait for whoever else
+//!   uses the disk.
 //!
 //! `SIGSTOP` and the freezer cannot be put off. Whoever waited out the lease (`lease-break-time`) has
 //! the file open beside exchanges that are not committed; so, once this process goes on, it commits
@@ -29,12 +31,14 @@ use super::errno::skip_of;
 use super::mounted::OpenFile;
 use fragmend_layout::{Skip, SkipReason};
 use fragmend_sys::lease::Lease;
+use fragmend_sys::priority::Prompt;
 use fragmend_sys::signals::Unstopped;
 use rustix::fs::Mode;
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a lease is asked for while somebody has the file open, who may just be closing it.
 pub(super) const TRIES: u32 = 5;
@@ -52,8 +56,13 @@ pub(super) struct Hold {
     pulse: Option<(OwnedFd, bool)>,
     /// Whether others may have been let in before a commit, which nobody has been told yet.
     was_lost: bool,
-    /// As long as the lease: it goes after it.
+    /// As long as the lease: they go after it.
     unstopped: Option<Unstopped>,
+    prompt: Option<Prompt>,
+    /// When nobody was kept out, last, while the lease is held.
+    open: Cell<Option<Instant>>,
+    /// The longest time from one such moment to the next since somebody asked.
+    longest: Cell<Duration>,
 }
 
 impl Hold {
@@ -62,23 +71,61 @@ impl Hold {
         Self { force, ..Self::default() }
     }
 
+    /// Whether files that others have open are moved all the same.
+    pub fn is_forced(&self) -> bool {
+        self.force
+    }
+
     /// Takes the lease, if it is not held.
     ///
     /// # Errors
     /// Others have the file open, or it is not ours to lease, unless that is forced.
     pub fn take(&mut self, file: &OpenFile) -> Result<(), Skip> {
-        if self.lease.as_ref().is_some_and(Lease::is_held) {
+        if self.is_held() {
             return Ok(());
         }
+        // Before anything else: who was let in by the kernel may be syncing what has moved.
+        if self.is_lost() {
+            self.commit(file)?;
+        }
         self.lease = None;
-        let unstopped = Unstopped::begin();
+        let (prompt, unstopped) = (Prompt::begin(), Unstopped::begin());
         match alone(file, if self.force { 1 } else { TRIES }) {
             Ok(lease) => self.lease = Some(lease),
             Err(_) if self.force => {}
             Err(e) => return Err(refused(e)),
         }
+        self.open.set(self.lease.as_ref().map(|_| Instant::now()));
         self.unstopped = Some(unstopped);
+        self.prompt = Some(prompt);
         Ok(())
+    }
+
+    /// Whether nobody else has the file open, nor will have while this goes on.
+    pub fn is_held(&self) -> bool {
+        self.lease.as_ref().is_some_and(Lease::is_held)
+    }
+
+    /// The longest time for which somebody can have been kept out, since the last call: from one look at who
+    /// waits to the next, or to the end of a commit.
+    pub fn kept_out(&self) -> Duration {
+        self.longest.take()
+    }
+
+    /// Whether somebody waits for the lease.
+    fn is_wanted(&self) -> bool {
+        let wanted = self.lease.as_ref().is_some_and(Lease::is_wanted);
+        if !wanted && self.lease.is_some() {
+            self.note_open();
+            self.open.set(Some(Instant::now()));
+        }
+        wanted
+    }
+
+    fn note_open(&self) {
+        if let Some(since) = self.open.take() {
+            self.longest.set(self.longest.get().max(since.elapsed()));
+        }
     }
 
     /// Notes that something is about to change places.
@@ -88,14 +135,13 @@ impl Hold {
 
     /// Whether somebody waits for the file, or for this process to stop.
     pub fn is_awaited(&self) -> bool {
-        self.lease.as_ref().is_some_and(Lease::is_wanted)
-            || self.unstopped.is_some() && Unstopped::is_wanted()
+        self.is_wanted() || self.unstopped.is_some() && Unstopped::is_wanted()
     }
 
     /// Whether what has changed places is to be committed now: somebody waits, or nobody is kept
     /// out, or this process is to be stopped.
     pub fn must_commit(&self) -> bool {
-        self.pending && self.lease.as_ref().is_none_or(Lease::is_wanted)
+        self.pending && (self.lease.is_none() || self.is_wanted())
             || self.unstopped.is_some() && Unstopped::is_wanted()
     }
 
@@ -126,8 +172,20 @@ impl Hold {
             self.pending = false;
         }
         self.lease = None;
+        self.note_open();
         self.unstopped = None;
+        self.prompt = None;
         Ok(())
+    }
+
+    /// Commits the journal, which frees what was given back, and keeps no inode for that: there may be only one.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn free_space(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        let committed = self.beat(file).map_err(|e| skip_of(e.into()));
+        self.pulse = None;
+        committed
     }
 
     fn beat(&mut self, file: &OpenFile) -> Result<(), Errno> {

@@ -5,6 +5,7 @@ mod compressed;
 mod copying;
 mod donor;
 mod errno;
+mod exchange;
 mod ext4;
 mod f2fs;
 mod hold;
@@ -15,6 +16,7 @@ pub mod primitive;
 mod rewrite;
 mod sample;
 mod swap;
+mod turns;
 mod warm;
 mod xfs;
 
@@ -30,6 +32,8 @@ use mounted::{Mounted, OpenFile};
 use rustix::io::Errno;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 /// One way to move data on one kind of file system.
 trait Engine {
@@ -66,10 +70,25 @@ trait Mover {
     }
     fn announce(&mut self, _indices: &[usize]) {}
     fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Relocated;
+    fn relocate_until(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        part: ByteRange,
+        _stop: &AtomicBool,
+    ) -> Relocated {
+        self.relocate(file, index, part)
+    }
     fn let_others_in(&mut self, _: &OpenFile) -> Result<(), Skip> {
         Ok(())
     }
+    fn keep_nobody_out(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        self.let_others_in(file)
+    }
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip>;
+    fn kept_out(&mut self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// What keeps data that is stored like this from being moved, where an engine cannot do better.

@@ -11,13 +11,18 @@ use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::lease::is_leased;
 use fragmend_sys::mounts::Mount;
 use fragmend_sys::root::Root;
-use fragmend_sys::{cache, handle, inode, signals};
-use rustix::fs::{FileType, OFlags, Stat};
+use fragmend_sys::{cache, handle, inode, same, signals};
+use rustix::fs::{FileType, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How long dirty pages of a step are waited for, before staging waits for them all.
+const WRITE_BACK: Duration = Duration::from_secs(10);
 
 /// A mounted file system and what moves data on it. Nothing on it is opened but below its root, which
 /// is opened once: the way there may lead elsewhere at any instant.
@@ -276,12 +281,22 @@ impl Movable for Open<'_> {
         self.file.unshare = allowed;
     }
 
-    fn is_dirty(&self, range: ByteRange) -> bool {
-        cache::dirty_pages(&self.file.fd, range.start..range.end).is_ok_and(|pages| pages > 0)
+    fn is_dirty(&self, range: ByteRange) -> Option<bool> {
+        cache::dirty_pages(&self.file.fd, range.start..range.end).ok().map(|pages| pages > 0)
+    }
+
+    fn next_data(&self, at: u64) -> Option<u64> {
+        match rustix::fs::seek(&self.file.fd, SeekFrom::Data(at)) {
+            Ok(found) => Some(found),
+            Err(Errno::NXIO) => None,
+            // It cannot tell: no hole, as far as anybody knows.
+            Err(_) => Some(at),
+        }
     }
 
     fn write_back(&self, range: ByteRange) {
-        let _ = cache::write_and_wait(&self.file.fd, range.start..range.end);
+        // An error is for who wrote, or who opens the file next.
+        let _ = same::write_quietly(&self.file.fd, range.start..range.end, WRITE_BACK);
     }
 
     fn stage(&mut self, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
@@ -301,11 +316,23 @@ impl Movable for Open<'_> {
         self.mover.relocate(&self.file, index, part)
     }
 
+    fn relocate_until(&mut self, index: usize, part: ByteRange, stop: &AtomicBool) -> Relocated {
+        self.mover.relocate_until(&self.file, index, part, stop)
+    }
+
     fn let_others_in(&mut self) -> Result<(), Skip> {
         self.mover.let_others_in(&self.file)
     }
 
+    fn keep_nobody_out(&mut self) -> Result<(), Skip> {
+        self.mover.keep_nobody_out(&self.file)
+    }
+
     fn settle(&mut self) -> Result<(), Skip> {
         self.mover.settle(&self.file)
+    }
+
+    fn kept_out(&mut self) -> Duration {
+        self.mover.kept_out()
     }
 }

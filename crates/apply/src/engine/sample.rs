@@ -23,17 +23,21 @@
 //! Exchanging counts as writing to the file: it takes away what makes a program privileged. Which
 //! files have that is looked at after (3): whoever adds it later leaves other times.
 
-use super::copying::{TICK, uncut};
+use super::copying::TICK;
 use super::errno::skip_of;
 use super::hold::{self, alone, is_open_elsewhere};
 use super::mounted::OpenFile;
+use super::turns::{cut_off, is_on_disk, uncut};
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::lease::Lease;
+use fragmend_sys::priority::Prompt;
+use fragmend_sys::same::Compare;
 use fragmend_sys::signals::Unstopped;
 use fragmend_sys::xfs;
 use rustix::fs::Mode;
 use rustix::thread::CapabilitySet;
+use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -42,7 +46,7 @@ const TRIES: u32 = 3;
 
 /// Why a file is not exchanged.
 pub(super) const CHANGES: &str = "the file changes under the copy";
-const OTHERS: &str = "others have the file open";
+pub(super) const OTHERS: &str = "others have the file open";
 
 /// What the file was like before some of it was copied, and nobody else's since.
 pub(super) struct Sampled {
@@ -52,8 +56,23 @@ pub(super) struct Sampled {
     /// What was copied since. What was copied before may be older than the sample.
     pub fresh: ByteRange,
     pub lease: Lease<'static>,
-    /// As long as the lease: it goes after it.
+    /// As long as the lease: they go after it.
     _unstopped: Unstopped,
+    _prompt: Prompt,
+}
+
+/// Why there is no sample.
+pub(super) enum NoSample {
+    /// Something about the file.
+    OfFile(Skip),
+    /// The kernel failed where it also writes the donor out.
+    OfDonor(Skip),
+}
+
+impl From<Skip> for NoSample {
+    fn from(skip: Skip) -> Self {
+        Self::OfFile(skip)
+    }
 }
 
 /// Samples a file of whose staged range `index` the block at `start` is to be exchanged with that of `donor` at `at`. `held`
@@ -69,15 +88,16 @@ pub(super) fn sample(
     donor: impl AsFd,
     at: u64,
     held: &mut Duration,
-) -> Result<Sampled, Skip> {
-    let unstopped = Unstopped::begin();
-    let lease = alone(file, hold::TRIES).map_err(|e| match is_open_elsewhere(&e) {
-        true => Skip::new(SkipReason::Busy, OTHERS),
-        false => Skip::new(SkipReason::Unsupported, format!("no lease can be taken ({e})")),
+) -> Result<Sampled, NoSample> {
+    let (unstopped, prompt) = (Unstopped::begin(), Prompt::begin());
+    let lease = alone(file, hold::TRIES).map_err(|e| match e.kind() {
+        _ if is_open_elsewhere(&e) => Skip::new(SkipReason::Busy, OTHERS),
+        io::ErrorKind::ResourceBusy => skip_of(e),
+        _ => Skip::new(SkipReason::Unsupported, format!("no lease can be taken ({e})")),
     })?;
     // Nobody cuts it off while the lease is held.
     if file.size()? <= start {
-        return Err(Skip::new(SkipReason::SizeChanged, "the file ends before it now"));
+        return Err(cut_off().into());
     }
     let mut tries = 1;
     loop {
@@ -86,23 +106,29 @@ pub(super) fn sample(
         std::thread::sleep(TICK);
         if let Some(what) = would_lose(file)? {
             let why = format!("an exchange would take {what} away from it");
-            return Err(Skip::new(SkipReason::Unsupported, why));
+            return Err(Skip::new(SkipReason::Unsupported, why).into());
         }
         // A dry run drops pages, too.
-        uncut(file, ByteRange::at(start, file.block))?;
+        let block = ByteRange::at(start, file.block);
+        if !is_on_disk(&mut Compare::default(), file, block, || !lease.is_wanted())? {
+            return Err(Skip::new(SkipReason::Busy, OTHERS).into());
+        }
+        uncut(file, block, || !lease.is_wanted())?;
         let started = Instant::now();
         let quiet = xfs::would_commit(&file.fd, start, &donor, at, file.block, sample);
         *held = started.elapsed().max(*held);
         match quiet.map_err(skip_of) {
             Ok(()) => {
                 let fresh = ByteRange::at(start, 0);
-                return Ok(Sampled { of: index, sample, fresh, lease, _unstopped: unstopped });
+                let (_unstopped, _prompt) = (unstopped, prompt);
+                return Ok(Sampled { of: index, sample, fresh, lease, _unstopped, _prompt });
             }
             Err(skip) if skip.reason == SkipReason::Busy && tries < TRIES => tries += 1,
             Err(skip) if skip.reason == SkipReason::Busy => {
-                return Err(Skip::new(SkipReason::Busy, CHANGES));
+                return Err(Skip::new(SkipReason::Busy, CHANGES).into());
             }
-            Err(skip) => return Err(skip),
+            Err(skip) if skip.reason == SkipReason::Unsupported => return Err(skip.into()),
+            Err(skip) => return Err(NoSample::OfDonor(skip)),
         }
     }
 }

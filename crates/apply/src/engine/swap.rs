@@ -13,6 +13,7 @@
 //!
 //! Who opened F by its handle (`XFS_IOC_OPEN_BY_HANDLE`) writes and sets no times. So right before the swap
 //! F is leased once more, which is kept until it is over, and compared with D: what differs is left alone.
+//! That goes on in slices, between which Ctrl-C is looked at; the lease is kept over all of them.
 //! Somebody who opens F meanwhile is let in at once, and it is left alone, too.
 //!
 //! Which files. Without a reverse mapping tree, a swap of extents that do not fit in the inode is
@@ -35,10 +36,13 @@
 use super::copying::TICK;
 use super::donor::{DONORS, no_room, unnamed};
 use super::errno::skip_of;
+use super::hold::is_open_elsewhere;
 use super::mounted::OpenFile;
 use super::pages::Pages;
 use super::rewrite::lease;
-use super::warm::{RESTORING, Warm};
+use super::turns::{clean, is_on_disk, nothing_staged};
+use super::warm::{RESTORING, Warm, is_cold};
+use super::xfs::{commit, free_space};
 use super::{Mover, primitive};
 use crate::bytes::{read_at, write_at};
 use crate::point::{Point, reached};
@@ -47,12 +51,15 @@ use fragmend_scan::fiemap;
 use fragmend_sys::bulkstat;
 use fragmend_sys::cache;
 use fragmend_sys::lease::Lease;
+use fragmend_sys::priority::Prompt;
+use fragmend_sys::same::Compare;
 use fragmend_sys::signals::Unstopped;
 use fragmend_sys::swapext::{Times, swap_extents};
 use fragmend_sys::xfs;
 use rustix::fs::{Advice, FallocateFlags, XattrFlags};
 use rustix::io::Errno;
 use std::ffi::CStr;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -70,6 +77,10 @@ pub(super) enum Swapped {
 const SHORT: u64 = 12;
 /// Bytes that are compared before somebody else may be let in.
 const COMPARED: u64 = 256 << 10;
+/// The same of what is no data.
+const GAP: u64 = 1 << 20;
+/// How long is compared between two looks at Ctrl-C.
+const COMPARING: Duration = Duration::from_millis(100);
 /// Bytes of an extent in an inode (`struct xfs_bmbt_rec`).
 const EXTENT: u64 = 16;
 /// So many fit beside any extended attributes (`MINDBTPTRS`, libxfs/xfs_inode_fork.h).
@@ -83,6 +94,7 @@ pub(super) struct WholeFile {
     /// `fsync` would succeed, with blocks that were never written.
     spoiled: Option<Skip>,
     pages: Pages,
+    compare: Compare,
     buffer: Vec<u8>,
 }
 
@@ -92,28 +104,50 @@ struct Stage {
     size: u64,
     times: Times,
     ranges: Vec<(ByteRange, Warm)>,
-    /// Bytes of the ranges that the donor holds.
+    /// Bytes of the ranges that the donor holds, and the part that was sent to the device last.
     copied: u64,
+    sent: ByteRange,
+    /// While the file is compared with the donor.
+    alone: Option<Alone>,
     swapped: bool,
 }
 
+/// Nobody else has the file open.
+struct Alone {
+    lease: Lease<'static>,
+    /// Where in the file the comparison has come to.
+    compared: u64,
+    /// What of the file is no data, as far as it was not looked at yet.
+    gaps: Vec<ByteRange>,
+    /// As long as the lease: they go after it.
+    _unstopped: Unstopped,
+    _prompt: Prompt,
+}
+
 impl Stage {
-    /// Makes the donor's bytes durable, and swaps.
+    /// Makes the donor's bytes durable, compares, and swaps; whether it has come to that. If not, it is to be
+    /// gone on with, or all is given back with the stage.
     fn swap(
         &mut self,
         file: &OpenFile,
         pages: &mut Pages,
+        compare: &mut Compare,
         held: &mut Duration,
-    ) -> Result<(), Skip> {
+    ) -> Result<bool, Skip> {
         let all: u64 = self.ranges.iter().map(|(range, _)| range.len()).sum();
         if self.copied != all {
             return Err(Skip::new(SkipReason::Busy, "not all of the file could be copied"));
         }
-        rustix::fs::fsync(&self.donor).map_err(|e| skip_of(e.into()))?;
-        reached(Point::Filled);
-        let _unstopped = Unstopped::begin();
-        let alone = lease(&file.fd)?;
-        self.compare(file, pages, &alone)?;
+        let mut alone = match self.alone.take() {
+            Some(alone) => alone,
+            None => self.begin(file)?,
+        };
+        if !gaps_are_on_disk(file, compare, &mut alone)?
+            || !self.compare(file, pages, &mut alone)?
+        {
+            self.alone = Some(alone);
+            return Ok(false);
+        }
         let started = Instant::now();
         // Safe to crash before, in and after this line: see the head of this file.
         let done = swap_extents(&file.fd, &self.donor, self.size, self.times);
@@ -130,18 +164,42 @@ impl Stage {
                 "the kernel cannot swap it: there is other room for extents in its inode than in a new one",
             ),
             _ => skip_of(e),
-        })
+        })?;
+        Ok(true)
     }
 
-    /// Whether the file is what was copied, while nobody else has it open.
-    fn compare(&self, file: &OpenFile, pages: &mut Pages, alone: &Lease) -> Result<(), Skip> {
+    /// Leases the file, when the donor's bytes are durable, and looks whether it has got more data.
+    fn begin(&self, file: &OpenFile) -> Result<Alone, Skip> {
+        rustix::fs::fsync(&self.donor).map_err(|e| skip_of(e.into()))?;
+        reached(Point::Filled);
+        let (unstopped, prompt) = (Unstopped::begin(), Prompt::begin());
+        let lease = Lease::take_duplicate(&file.fd).map_err(not_leased)?;
         file.has_settled()?;
         // What went to a hole has its place then.
-        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        clean(&file.fd, ByteRange { start: 0, end: file.size()?.max(self.size) })?;
         let ranges: Vec<ByteRange> = self.ranges.iter().map(|(range, _)| *range).collect();
         covered(&fiemap::layout_of(&file.fd).map_err(skip_of)?, &ranges)?;
+        let all = ByteRange { start: 0, end: file.size()? };
+        let gaps = between(&ranges, all);
+        Ok(Alone { lease, compared: 0, gaps, _unstopped: unstopped, _prompt: prompt })
+    }
+
+    /// Compares the file with what was copied, while nobody else has it open, and not for long; whether all is
+    /// compared.
+    fn compare(&self, file: &OpenFile, pages: &mut Pages, alone: &mut Alone) -> Result<bool, Skip> {
+        let until = Instant::now() + COMPARING;
         let (mut now, mut then) = (Vec::new(), Vec::new());
-        for part in ranges.iter().flat_map(|range| range.steps(COMPARED)) {
+        let left = |(range, _): &(ByteRange, Warm)| {
+            let left = ByteRange { start: range.start.max(alone.compared), ..*range };
+            left.steps(COMPARED).collect::<Vec<_>>()
+        };
+        for part in self.ranges.iter().flat_map(left).collect::<Vec<_>>() {
+            if alone.lease.is_wanted() || Unstopped::is_wanted() {
+                return Err(Skip::new(SkipReason::Busy, "others open it"));
+            }
+            if Instant::now() > until {
+                return Ok(false);
+            }
             now.resize(part.len() as usize, 0);
             then.resize(part.len() as usize, 0);
             let read = pages.read(&file.fd, part, &mut now).map_err(skip_of)?;
@@ -149,18 +207,26 @@ impl Stage {
             if now[..read] != then[..copied] {
                 return Err(Skip::new(SkipReason::Busy, "it was written to while it was copied"));
             }
-            if alone.is_wanted() || Unstopped::is_wanted() {
-                return Err(Skip::new(SkipReason::Busy, "others open it"));
-            }
+            alone.compared = part.end;
         }
-        Ok(())
+        match alone.lease.is_wanted() || Unstopped::is_wanted() {
+            true => Err(Skip::new(SkipReason::Busy, "others open it")),
+            false => Ok(true),
+        }
     }
 }
 
 impl WholeFile {
     /// One for such files.
     pub fn new(which: Swapped) -> Self {
-        Self { which, stage: None, spoiled: None, pages: Pages::default(), buffer: Vec::new() }
+        Self {
+            which,
+            stage: None,
+            spoiled: None,
+            pages: Pages::default(),
+            compare: Compare::default(),
+            buffer: Vec::new(),
+        }
     }
 
     /// # Errors
@@ -219,10 +285,12 @@ impl Mover for WholeFile {
         // What is asked for is read, and no more: readahead would fill the device's queue.
         let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
         // What is still delayed gets its place, and freed space becomes free.
-        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        let all = ByteRange { start: 0, end: file.size()? };
+        clean(&file.fd, all)?;
+        free_space(file);
         let (size, times) = sample(file)?;
         // Once more: from here on, only who writes can give it more extents.
-        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        clean(&file.fd, all)?;
         self.may_be_swapped(file)?;
         let layout = fiemap::layout_of(&file.fd).map_err(skip_of)?;
         covered(&layout, ranges)?;
@@ -237,18 +305,33 @@ impl Mover for WholeFile {
             return Err(Skip::new(SkipReason::NoBetterPlace, detail));
         }
         let ranges = ranges.iter().map(|range| (*range, Warm::of(file, *range))).collect();
-        self.stage = Some(Stage { donor, size, times, ranges, copied: 0, swapped: false });
+        self.stage = Some(Stage {
+            donor,
+            size,
+            times,
+            ranges,
+            copied: 0,
+            sent: ByteRange::default(),
+            alone: None,
+            swapped: false,
+        });
+        reached(Point::Staged);
         Ok(then)
     }
 
     fn prepare(&mut self, file: &OpenFile, _: usize, part: ByteRange) -> Result<(), Skip> {
         let stage = self.stage.as_mut().ok_or_else(nothing_staged)?;
         // Clean from here on: who stores to a mapped page meets a fault, and that sets the times.
-        cache::write_and_wait(&file.fd, part.start..part.end).map_err(skip_of)?;
+        if !is_on_disk(&mut self.compare, file, part, || true)? {
+            return Err(Skip::new(SkipReason::Busy, "others write to it"));
+        }
         self.buffer.resize(part.len() as usize, 0);
         let read = self.pages.read(&file.fd, part, &mut self.buffer).map_err(skip_of)?;
         write_at(&stage.donor, &self.buffer[..read], part.start).map_err(skip_of)?;
         cache::start_writeback(&stage.donor, part.start..part.end).map_err(skip_of)?;
+        // No more than two parts stand in the device's queue: who ends this waits for no more.
+        let sent = std::mem::replace(&mut stage.sent, part);
+        cache::write_and_wait(&stage.donor, sent.start..sent.end).map_err(skip_of)?;
         stage.copied += part.len();
         Ok(())
     }
@@ -257,24 +340,34 @@ impl Mover for WholeFile {
         let mut held = Duration::ZERO;
         let done = match &mut self.stage {
             None => Err(self.spoiled.clone().unwrap_or_else(nothing_staged)),
-            Some(stage) if stage.swapped => Ok(()),
-            Some(stage) => stage.swap(file, &mut self.pages, &mut held),
+            Some(stage) if stage.swapped => Ok(true),
+            Some(stage) => stage.swap(file, &mut self.pages, &mut self.compare, &mut held),
         };
         if let Err(skip) = &done {
             // One attempt for all ranges.
             (self.stage, self.spoiled) = (None, Some(skip.clone()));
         }
-        let moved = if done.is_ok() { part.len() } else { 0 };
-        let by = done.is_ok().then_some(primitive::SWAPEXT);
-        Relocated { moved, by, held, skip: done.err(), ..Relocated::default() }
+        let swapped = done == Ok(true);
+        let moved = if swapped { part.len() } else { 0 };
+        let by = swapped.then_some(primitive::SWAPEXT);
+        let goes_on = done == Ok(false);
+        Relocated { moved, by, held, goes_on, skip: done.err(), ..Relocated::default() }
+    }
+
+    /// The comparison begins anew.
+    fn keep_nobody_out(&mut self, _: &OpenFile) -> Result<(), Skip> {
+        if let Some(stage) = &mut self.stage {
+            stage.alone = None;
+        }
+        Ok(())
     }
 
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         let Some(Stage { donor, ranges, swapped: true, .. }) = self.stage.take() else {
             return Ok(());
         };
-        drop(donor);
-        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        let _prompt = Prompt::begin();
+        commit(file, donor).map_err(skip_of)?;
         reached(Point::Settled);
         let (mut pages, until) = (Pages::default(), Instant::now() + RESTORING);
         for (range, warm) in &ranges {
@@ -284,8 +377,53 @@ impl Mover for WholeFile {
     }
 }
 
-fn nothing_staged() -> Skip {
-    Skip::new(SkipReason::Failed, "nothing is staged")
+/// Why there is no lease.
+fn not_leased(error: io::Error) -> Skip {
+    match error.kind() {
+        _ if is_open_elsewhere(&error) => Skip::new(SkipReason::Busy, "others have it open"),
+        // A program is asked before others open it.
+        io::ErrorKind::ResourceBusy => skip_of(error),
+        _ => Skip::new(SkipReason::Unsupported, format!("no lease can be taken ({error})")),
+    }
+}
+
+/// Looks, not for long, at what is no data on the disk: what the disk refused of a hole or of reserved space is in
+/// memory only, and the swap drops all of the file's pages. Gives whether all was looked at.
+fn gaps_are_on_disk(
+    file: &OpenFile,
+    compare: &mut Compare,
+    alone: &mut Alone,
+) -> Result<bool, Skip> {
+    let until = Instant::now() + COMPARING;
+    while let Some(gap) = alone.gaps.last_mut() {
+        if gap.is_empty() || is_cold(file, *gap) {
+            alone.gaps.pop();
+            continue;
+        }
+        let goes_on = || !alone.lease.is_wanted() && !Unstopped::is_wanted();
+        let step = ByteRange::at(gap.start, GAP).intersect(*gap);
+        if !goes_on() || !is_on_disk(compare, file, step, goes_on)? {
+            return Err(Skip::new(SkipReason::Busy, "others open it"));
+        }
+        gap.start = step.end;
+        if Instant::now() > until {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What of `all` is in none of some ranges, which are in order.
+fn between(ranges: &[ByteRange], all: ByteRange) -> Vec<ByteRange> {
+    let mut at = all.start;
+    let mut gaps = Vec::new();
+    for range in ranges {
+        gaps.push(ByteRange { start: at, end: range.start.min(all.end) });
+        at = at.max(range.end);
+    }
+    gaps.push(ByteRange { start: at, end: all.end });
+    gaps.retain(|gap| gap.start < gap.end);
+    gaps
 }
 
 /// Whether all data of a file is in `ranges`, now that its times are taken: what somebody has added between

@@ -5,6 +5,7 @@ use super::mounted::OpenFile;
 use super::pages::Pages;
 use fragmend_layout::ByteRange;
 use fragmend_sys::cache;
+use fragmend_sys::same::Compare;
 use std::time::{Duration, Instant};
 
 /// How long bringing back may take, for all that is settled together: what is not there by then
@@ -32,7 +33,7 @@ impl Warm {
     /// what was there before, in small reads and until that moment.
     pub fn restore(&self, file: &OpenFile, range: ByteRange, pages: &mut Pages, until: Instant) {
         if !self.0.contains(&range) {
-            let _ = cache::drop_clean(&file.fd, range.start..range.end);
+            drop_until(file, range, until);
         }
         for part in &self.0 {
             let mut at = part.start;
@@ -53,9 +54,17 @@ pub(super) fn is_cold(file: &OpenFile, range: ByteRange) -> bool {
 
 /// Drops ranges from the page cache, best effort.
 pub(super) fn drop_cached(file: &OpenFile, ranges: impl IntoIterator<Item = ByteRange>) {
-    for ByteRange { start, end } in ranges {
-        let _ = cache::drop_clean(&file.fd, start..end);
+    let until = Instant::now() + RESTORING;
+    ranges.into_iter().for_each(|range| drop_until(file, range, until));
+}
+
+/// Drops what the device has as well: somebody may have written to it since, and been refused. What is
+/// dirty is in use, and would have to be waited for.
+fn drop_until(file: &OpenFile, range: ByteRange, until: Instant) {
+    if cache::dirty_pages(&file.fd, range.start..range.end).is_ok_and(|pages| pages > 0) {
+        return;
     }
+    let _ = Compare::default().drop(&file.fd, range.start..range.end, || Instant::now() < until);
 }
 
 /// Whether at least half of a range is in the page cache.

@@ -2,15 +2,16 @@
 //! reflink, swapping whole files where it has neither. What it can do is asked of the mounted file system, never guessed from a version.
 
 use super::copying::{Copying, TakeOver, Wants};
-use super::donor::{Space, directory};
+use super::donor::{Space, directory, unnamed};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::swap::{Swapped, WholeFile};
+use super::turns::give_places;
 use super::{Engine, Mover};
-use fragmend_layout::{Skip, SkipReason};
+use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::root::Root;
 use fragmend_sys::xfs;
-use rustix::fs::OFlags;
+use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -71,15 +72,32 @@ impl Engine for Xfs {
                 Err(e) => return Err(skip_of(e)),
             }
         }
-        let wants =
-            Wants { space: Space::Choice, prepare: |_, _| Ok(()), flush: sync, commit: sync };
+        let wants = Wants { space: Space::Choice, prepare: |_, _| Ok(()), flush, commit };
         Ok(Box::new(Copying::new(file, how, wants)))
     }
 }
 
-/// Also, freed space becomes free. It locks nobody out.
-fn sync(file: &OpenFile) -> io::Result<()> {
-    Ok(rustix::fs::fsync(&file.fd)?)
+/// Also, freed space becomes free.
+fn flush(file: &OpenFile, ranges: &[ByteRange]) -> io::Result<()> {
+    give_places(file, ranges)?;
+    free_space(file);
+    Ok(())
+}
+
+/// Makes what was freed so far free, best effort: the log goes to the device up to what makes a new inode.
+pub(super) fn free_space(file: &OpenFile) {
+    if let Ok(newest) = unnamed(file) {
+        let _ = rustix::fs::fsync(newest);
+    }
+}
+
+/// Makes durable what was done to any file so far: the log goes to the device in order, behind a flush, up to what
+/// changes the donor now, which goes then. `fsync` of the file itself would wait for all that others have left dirty of
+/// it, and take their errors.
+pub(super) fn commit(_: &OpenFile, donor: OwnedFd) -> io::Result<()> {
+    rustix::fs::fchmod(&donor, Mode::RUSR)?;
+    // A copy that the device refused is told first, before anything is forced, and only once.
+    Ok(rustix::fs::fsync(&donor).or_else(|_| rustix::fs::fsync(&donor))?)
 }
 
 /// Exchanging counts as writing, unless the file was opened so. In the mount in which the donor

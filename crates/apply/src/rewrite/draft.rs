@@ -74,7 +74,7 @@ impl Draft {
         self.record.data_checksum = data_checksum(&self.data);
         rustix::fs::fdatasync(&self.file)?;
         let (start, length) = (self.record.data_start(), self.record.data_len());
-        cache::forget(&self.file, 0..start + length)?;
+        cache::forget(&self.file, 0..start + length, || true)?;
         match read_data(&self.file, &self.record)? {
             Some(data) if data == self.data => Ok(()),
             _ => Err(other_than_written()),
@@ -91,7 +91,7 @@ impl Draft {
         write_at(&self.file, &self.record.encode(), 0)?;
         Noting { record: &self.file, at: self.record.note_start(), file, session }.settled()?;
         rustix::fs::fsync(&self.file)?;
-        cache::forget(&self.file, 0..start)?;
+        cache::forget(&self.file, 0..start, || true)?;
         let mut head = vec![0; start as usize];
         read_at(&self.file, &mut head, 0)?;
         if Record::decode(&head).as_ref() != Ok(&self.record) {

@@ -11,7 +11,9 @@
 //! | [`draft`] | a record in the making |
 //! | `note` | how far a rewrite came, and what was done to its file afterwards |
 //! | `place` | the bytes of a range: what is missing, putting them there for good |
+//! | `privileges` | what writing takes away from a program's file |
 //! | `whose` | which file a record is of |
+//! | `refused` | what is in memory only, because the disk has refused it |
 //! | [`recover`] | from records back to whole files |
 
 mod below;
@@ -21,6 +23,8 @@ pub mod journal;
 pub(crate) mod limits;
 pub(crate) mod note;
 pub(crate) mod place;
+pub(crate) mod privileges;
 pub mod record;
 pub mod recover;
+pub(crate) mod refused;
 mod whose;

@@ -1,7 +1,9 @@
 //! The bytes of a range in its file: which are missing, and putting them there for good.
 
 use super::note::Noting;
+use super::privileges::Lost;
 use super::record::Record;
+use super::refused;
 use crate::bytes::{read_at, write_at};
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, ExtentKind, Layout};
@@ -27,6 +29,8 @@ pub(crate) enum Verdict {
     Resized(u64),
     /// Other data begins here.
     Differs(u64),
+    /// Other data is in the page cache here, and not on the device, which has refused it.
+    Refused(u64),
 }
 
 /// Compares block by block, after writing back what is dirty. Only what a rewrite leaves behind
@@ -35,7 +39,8 @@ pub(crate) enum Verdict {
 /// so is a block of which only a part is as recorded: a rewrite writes whole blocks, and does not
 /// end inside one unless the machine ran out of memory in that very moment.
 ///
-/// `alone` is whether others are kept out: then nothing is compared with the page cache.
+/// `alone` is whether others are kept out: then nothing is compared with the page cache, but for what the
+/// device may have refused: that is not dropped.
 ///
 /// # Errors
 /// When the file cannot be read, or not from the device.
@@ -51,7 +56,10 @@ pub(crate) fn judge(
     }
     let range = record.range;
     let layout = fiemap::layout_within(&mut Fiemap::default(), file, range, true)?;
-    let forgotten = cache::forget(file, range.start..range.start + data.len() as u64);
+    if let Some(at) = refused::other_than(file, range.start, data)? {
+        return Ok(Verdict::Refused(at));
+    }
+    let forgotten = cache::forget(file, range.start..range.start + data.len() as u64, || true);
     if alone {
         forgotten?;
     }
@@ -132,6 +140,8 @@ pub(crate) trait Holder {
     fn lease(&self) -> &Lease<'_>;
     /// Notes what is done to the file.
     fn noting(&self) -> Noting<'_>;
+    /// What could not be kept of what makes the file privileged.
+    fn lost(&self) -> &Lost;
     /// Sets the time of modification as it is to be, once the bytes are written. That it cannot be
     /// set is no reason to lose them.
     fn settle_mtime(&self);
@@ -173,7 +183,8 @@ pub(crate) fn put(
         || rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.len());
     loop {
         alone(holder)?;
-        match holder.noting().change(allocate) {
+        let allocated = holder.lost().keeping(file, || holder.noting().change(allocate));
+        match allocated {
             Ok(()) => break,
             Err(Errno::INTR) => {}
             Err(Errno::NOSPC | Errno::DQUOT) if holder.make_room() => {
@@ -222,7 +233,8 @@ fn write(
         alone(holder)?;
         let _ = holder.noting().at_it();
         reached(Point::Writing);
-        let written = write_at(file, bytes, piece.range.start + at as u64);
+        let write = || write_at(file, bytes, piece.range.start + at as u64);
+        let written = holder.lost().keeping(file, write);
         alone(holder)?;
         let _ = holder.noting().settled();
         written?;
@@ -242,7 +254,7 @@ pub(crate) fn is_on_device(
     data: &[u8],
     back: &mut [u8],
 ) -> io::Result<bool> {
-    cache::forget(file, range.start..range.start + data.len() as u64)?;
+    cache::forget(file, range.start..range.start + data.len() as u64, || true)?;
     let layout = fiemap::layout_within(&mut Fiemap::default(), file, range, true)?;
     let written = layout.within(range).filter(|e| e.kind != ExtentKind::Unwritten);
     let now = &mut back[..data.len()];

@@ -17,12 +17,15 @@ use super::journal::{Journal, JournalError};
 use super::limits::{self, Room};
 use super::note::{Noting, Session};
 use super::place::{Holder, Piece, Verdict, is_blank, judge, lease, mtime, put, set_mtime};
+use super::privileges::Lost;
 use super::record::{BadRecord, Record};
+use super::refused;
 pub use super::whose::Serves;
 use super::whose::{Found, Home};
 use fragmend_layout::{ByteRange, PathText};
 use fragmend_sys::handle;
 use fragmend_sys::lease::Lease;
+use fragmend_sys::priority::Prompt;
 use fragmend_sys::signals::{self, Undisturbed};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -309,11 +312,20 @@ impl Mending<'_> {
     fn mend(&self, told: Recovered) -> Recovered {
         let options = self.closing.options;
         let target = self.noting.file;
+        // Before the kernel's only word of it goes to us instead of who opens the file next.
+        match refused::other_than(target, self.record.range.start, self.data) {
+            Ok(Some(at)) if options.prefer(&told.path).is_none() => {
+                return self.undecided(told, &refused_at(at));
+            }
+            Ok(_) => {}
+            Err(e) => return told.ended(Outcome::Failed, e.to_string()),
+        }
         // What others have just written may take long: once while nobody is kept out, and below for the rest.
         let sync = || if options.dry_run { Ok(()) } else { rustix::fs::fsync(target) };
         if let Err(e) = sync() {
             return not_synced(told, e);
         }
+        let _prompt = Prompt::begin();
         // Others are kept out from the first look until the record is gone.
         let leased = if options.dry_run { None } else { Some(lease(target)) };
         let alone = matches!(&leased, Some(Ok(_)));
@@ -338,6 +350,7 @@ impl Mending<'_> {
             Ok(Verdict::Differs(at)) => {
                 (vec![self.record.range], Some(format!("it holds other data at {at}")))
             }
+            Ok(Verdict::Refused(at)) => (vec![self.record.range], Some(refused_at(at))),
             Ok(Verdict::Resized(size)) => {
                 let was = self.record.size;
                 (vec![self.record.range], Some(format!("it has {size} bytes now and had {was}")))
@@ -347,19 +360,7 @@ impl Mending<'_> {
         // Over data only where somebody has decided that.
         let over = match (&changed, options.prefer(&told.path)) {
             (Some(_), Some(Prefer::File)) => return self.closing.close(told, Outcome::Discarded),
-            (Some(what), None) if told.path.path.is_empty() => {
-                let what = format!(
-                    "{what}; where it is now is not known: look for it with `find -inum {}`, then recover again",
-                    self.record.inode
-                );
-                return told.ended(Outcome::Changed, what);
-            }
-            (Some(what), None) => {
-                let what = format!(
-                    "{what}; keep it as it is with --prefer file, or put the recorded bytes back with --prefer record"
-                );
-                return told.ended(Outcome::Changed, what);
-            }
+            (Some(what), None) => return self.undecided(told, what),
             (changed, _) => changed.is_some(),
         };
         let missing: Vec<ByteRange> =
@@ -374,8 +375,7 @@ impl Mending<'_> {
             Some(Err(e)) => return not_leased(told, &e),
         };
         match self.put_back(&missing, over, &lease) {
-            Ok(kept) => {
-                let detail = kept.map(|e| format!("its time of modification is another now: {e}"));
+            Ok(detail) => {
                 let told = Recovered { restored_bytes: bytes, detail, ..told };
                 self.closing.close(told, Outcome::Restored)
             }
@@ -383,18 +383,32 @@ impl Mending<'_> {
         }
     }
 
+    /// Leaves a file that somebody has changed alone, and says how to decide.
+    fn undecided(&self, told: Recovered, what: &str) -> Recovered {
+        let what = match told.path.path.is_empty() {
+            true => format!(
+                "{what}; where it is now is not known: look for it with `find -inum {}`, then recover again",
+                self.record.inode
+            ),
+            false => format!(
+                "{what}; keep it as it is with --prefer file, or put the recorded bytes back with --prefer record"
+            ),
+        };
+        told.ended(Outcome::Changed, what)
+    }
+
     /// The part of the range in which the record has bytes.
     fn with_data(&self) -> ByteRange {
         ByteRange::at(self.record.range.start, self.data.len() as u64)
     }
 
-    /// Gives why the time of modification was not kept, if it was not.
+    /// Gives what of the file was not kept, if anything was not.
     fn put_back(
         &self,
         parts: &[ByteRange],
         over: bool,
         lease: &Lease,
-    ) -> io::Result<Option<io::Error>> {
+    ) -> io::Result<Option<String>> {
         let (target, block) = (self.noting.file, self.record.block);
         limits::allow(self.with_data().end)?;
         let mut room = Room::take(self.data.len())?;
@@ -405,7 +419,9 @@ impl Mending<'_> {
         rustix::fs::fsync(self.noting.record)?;
         // As it is found: who moved it last cannot be known.
         let mtime = mtime(target)?;
-        let mut holder = Finder { noting: self.noting, mtime, lease, other: Cell::new(None) };
+        let lost = Lost::default();
+        let mut holder =
+            Finder { noting: self.noting, mtime, lease, lost: &lost, other: Cell::new(None) };
         room.open();
         for part in parts {
             let from = (part.start - self.record.range.start) as usize;
@@ -417,8 +433,15 @@ impl Mending<'_> {
             let piece = Piece { range, data, block: block as usize };
             put(target, piece, &mut room.back, &mut holder)?;
         }
-        Ok(holder.other.take())
+        let time = holder.other.take();
+        let time = time.map(|e| format!("its time of modification is another now: {e}"));
+        let lost: Vec<String> = time.into_iter().chain(lost.told()).collect();
+        Ok((!lost.is_empty()).then(|| lost.join("; ")))
     }
+}
+
+fn refused_at(at: u64) -> String {
+    format!("it holds other data at {at}, in memory only, because the disk has refused it")
 }
 
 /// What to say of a file of which nobody knows what is on the disk.
@@ -433,6 +456,7 @@ fn not_leased(told: Recovered, error: &io::Error) -> Recovered {
         io::ErrorKind::WouldBlock => {
             "another program has it open; end that program, then recover again".into()
         }
+        io::ErrorKind::ResourceBusy => format!("{error}, then recover again"),
         _ => format!("cannot be leased: {error}"),
     };
     told.ended(Outcome::Unreachable, what)
@@ -448,6 +472,7 @@ struct Finder<'a> {
     noting: Noting<'a>,
     mtime: (i64, u32),
     lease: &'a Lease<'a>,
+    lost: &'a Lost,
     /// Why it could not.
     other: Cell<Option<io::Error>>,
 }
@@ -459,6 +484,10 @@ impl Holder for Finder<'_> {
 
     fn noting(&self) -> Noting<'_> {
         self.noting
+    }
+
+    fn lost(&self) -> &Lost {
+        self.lost
     }
 
     fn settle_mtime(&self) {

@@ -5,6 +5,11 @@ use crate::look::Ready;
 use crate::receipt::{Event, Outcome, Receipt};
 use fragmend_layout::{ByteRange, Movable, Relocated, Skip, SkipReason};
 use fragmend_plan::PlannedRange;
+use std::time::Duration;
+
+/// So long who listens is waited for while others may be kept out of a file. Nobody who waits for it
+/// notices so short a time.
+const PROMPT: Duration = Duration::from_millis(20);
 
 impl Run<'_> {
     /// Tells a range whose move could not be made durable once more, as it is now. The data is where
@@ -24,12 +29,16 @@ impl Run<'_> {
             receipt.moved_bytes *= 2;
         }
         receipt.extents_after = after;
-        if is_back && receipt.outcome == Outcome::Moved {
-            (receipt.outcome, receipt.space_cost_bytes) = (Outcome::Skipped, 0);
+        if receipt.outcome == Outcome::Moved {
+            receipt.outcome = Outcome::Skipped;
             (receipt.reason, receipt.detail) = (Some(skip.reason), None);
+            if is_back {
+                receipt.space_cost_bytes = 0;
+            }
         }
         let before = receipt.detail.take().map_or(String::new(), |detail| format!("{detail}; "));
-        receipt.detail = Some(format!("{before}{}", skip.detail));
+        let lasts = if is_back { "" } else { "; where it lies after a power cut is not known" };
+        receipt.detail = Some(format!("{before}{}{lasts}", skip.detail));
         let s = &mut self.summary;
         s.moved_bytes += receipt.moved_bytes - told.moved_bytes;
         if told.outcome == Outcome::Moved {
@@ -39,7 +48,19 @@ impl Run<'_> {
             s.space_cost_bytes -= told.space_cost_bytes;
             s.end(&receipt);
         }
-        (self.tell)(Event::Range(receipt));
+        self.tell.tell(Event::Range(receipt));
+    }
+
+    /// Waits for who listens slowly, with nobody kept out of the file meanwhile.
+    fn hear(&mut self, file: Option<&mut dyn Movable>) {
+        if self.tell.catch_up(Some(PROMPT)) {
+            return;
+        }
+        match file.map_or(Ok(()), Movable::keep_nobody_out) {
+            Ok(()) => _ = self.tell.catch_up(None),
+            // They are let in when the batch is settled, or the file closed: it is waited for then.
+            Err(skip) => _ = self.undurable.get_or_insert(skip),
+        }
     }
 
     /// Adds to what an interface has moved.
@@ -52,24 +73,33 @@ impl Run<'_> {
         let mut receipt = self.blank(ready.planned, Outcome::WouldMove, Some(ready.pieces));
         receipt.space_cost_bytes = ready.space_cost;
         self.summary.space_cost_bytes += ready.space_cost;
-        (self.tell)(Event::Range(receipt));
+        self.tell.tell(Event::Range(receipt));
+        self.hear(None);
     }
 
-    pub(super) fn skip(&mut self, range: &PlannedRange, pieces: Option<u64>, skip: &Skip) {
+    pub(super) fn skip(
+        &mut self,
+        range: &PlannedRange,
+        pieces: Option<u64>,
+        skip: &Skip,
+        of: Option<&mut dyn Movable>,
+    ) {
         let mut receipt = self.blank(range, Outcome::Skipped, pieces);
         receipt.extents_after = pieces;
         receipt.reason = Some(skip.reason);
         receipt.detail = (!skip.detail.is_empty()).then(|| skip.detail.clone());
-        self.receive(receipt);
+        self.receive(receipt, of);
     }
 
-    pub(super) fn receive(&mut self, receipt: Receipt) {
+    /// Counts a receipt and tells it; `of` is its file, where that is open.
+    pub(super) fn receive(&mut self, receipt: Receipt, of: Option<&mut dyn Movable>) {
         let s = &mut self.summary;
         s.moved_bytes += receipt.moved_bytes;
         s.ranges_by_fallback += u64::from(receipt.fallback.is_some());
         s.longest_step_seconds = s.longest_step_seconds.max(receipt.longest_step_seconds);
         s.end(&receipt);
-        (self.tell)(Event::Range(receipt));
+        self.tell.tell(Event::Range(receipt));
+        self.hear(of);
     }
 
     /// Something went wrong with a file as a whole, after its ranges had their receipts.

@@ -2,15 +2,18 @@
 
 use super::Sharing;
 use crate::exit::{Exit, Usage};
+use crate::outlet::Outlet;
 use crate::ui::{Ui, heard};
 use crate::{interrupt, size};
-use fragmend_apply::{Choice, Event, Options, Outcome, Rate, Summary};
+use fragmend_apply::{Choice, Event, Listener, Options, Outcome, Rate, Summary};
 use fragmend_layout::{SkipReason, printable, shell_word};
 use fragmend_plan::{PlanFile, PlanSource};
 use fragmend_report::{Unit, figures, human, table};
 use indicatif::ProgressBar;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// Options of `fragmend apply`.
 #[derive(Debug, clap::Args)]
@@ -116,7 +119,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         ui.note(format!("{twice} ranges are left out: the plan lists their files twice"));
     }
     let summary = carry_out(&plan, &options, ui)?;
-    if summary.interrupted {
+    if summary.interrupted && summary.ranges_left > 0 {
         ui.note(format!("stopped; go on with: fragmend apply {}", shell_word(&args.plan)));
     } else if args.dry_run {
         ui.note("nothing was moved (--dry-run)");
@@ -136,58 +139,90 @@ pub fn carry_out(plan: &dyn PlanSource, options: &Options, ui: &Ui) -> anyhow::R
         Some(plan.totals().bytes),
         "{wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left, {msg}",
     );
-    let mut broken: Option<anyhow::Error> = None;
-    let summary = fragmend_apply::apply(plan, options, stop, |event| {
-        if broken.is_none() {
-            broken = tell(&event, &bar, ui).err();
-        }
-        if broken.is_some() {
-            // Nobody listens any more: end at the next safe point.
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        }
-    })?;
-    bar.finish_and_clear();
+    let mut teller = Teller { out: Outlet::output(), bar, ui, stop, broken: None };
+    let summary = fragmend_apply::apply(plan, options, stop, &mut teller);
+    teller.bar.finish_and_clear();
+    let mut summary = summary?;
     if summary.skipped_by_reason.contains_key(&SkipReason::NeedsRecovery) {
         ui.warn("a range could not be written back; its bytes are safe: run fragmend recover");
     }
+    let unwritten = teller.out.unwritten();
+    if unwritten > 0 {
+        summary.interrupted = true;
+        ui.warn(format!("nobody reads the output: its last {unwritten} lines were not written"));
+    }
     // Who reads no further is told by the exit code.
-    heard(broken.map_or(Ok(()), Err))?;
+    heard(teller.broken.map_or(Ok(()), Err))?;
     Ok(summary)
 }
 
-fn tell(event: &Event, bar: &ProgressBar, ui: &Ui) -> anyhow::Result<()> {
-    if let Event::Range(receipt) = event {
-        bar.inc(receipt.length);
-        if receipt.outcome == Outcome::Moved {
-            bar.set_message(receipt.path.printable());
+/// Tells events as they come, to somebody who may read slowly, or not at all.
+struct Teller<'a> {
+    out: Outlet,
+    bar: ProgressBar,
+    ui: &'a Ui,
+    stop: &'static AtomicBool,
+    broken: Option<anyhow::Error>,
+}
+
+impl Listener for &mut Teller<'_> {
+    fn tell(&mut self, event: Event) {
+        if let Event::Range(receipt) = &event {
+            self.bar.inc(receipt.length);
+            if receipt.outcome == Outcome::Moved {
+                self.bar.set_message(receipt.path.printable());
+            }
+        }
+        if let Event::Summary(_) = &event {
+            // The table has the line to itself.
+            self.bar.finish_and_clear();
+        }
+        if self.broken.is_some() {
+            return;
+        }
+        let mut text = self.ui.safe(Vec::new());
+        match write(&event, self.ui.json, &mut text) {
+            Ok(()) => self.out.put(&text.into_inner()),
+            Err(e) => self.end(e),
         }
     }
-    let mut out = ui.out();
-    if ui.json {
+
+    fn catch_up(&mut self, within: Option<Duration>) -> bool {
+        if self.broken.is_some() {
+            return true;
+        }
+        self.out.flush(within, self.stop).unwrap_or_else(|e| {
+            self.end(e.into());
+            true
+        })
+    }
+}
+
+impl Teller<'_> {
+    /// Nobody listens any more: ends at the next safe point.
+    fn end(&mut self, why: anyhow::Error) {
+        self.broken = Some(why);
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn write(event: &Event, json: bool, out: &mut impl Write) -> anyhow::Result<()> {
+    if json {
         writeln!(out, "{}", serde_json::to_string(event)?)?;
     } else if let Event::Summary(summary) = event {
-        bar.suspend(|| -> std::io::Result<()> {
-            writeln!(out, "{}", table(&figures(summary)))?;
-            for s in summary.skipped.iter().take(20) {
-                let detail = if s.detail.is_empty() {
-                    String::new()
-                } else {
-                    format!(" ({})", printable(&s.detail))
-                };
-                writeln!(
-                    out,
-                    "left alone: {}: {} ranges, {}: {}{detail}",
-                    s.path.printable(),
-                    s.ranges,
-                    human(s.bytes as f64, Unit::Bytes),
-                    s.reason,
-                )?;
-            }
-            if summary.skipped.len() > 20 {
-                writeln!(out, "left alone: {} ranges in all, see --json", summary.ranges_skipped)?;
-            }
-            Ok(())
-        })?;
+        writeln!(out, "{}", table(&figures(summary)))?;
+        for s in summary.skipped.iter().take(20) {
+            let detail = match s.detail.is_empty() {
+                true => String::new(),
+                false => format!(" ({})", printable(&s.detail)),
+            };
+            let bytes = human(s.bytes as f64, Unit::Bytes);
+            let (path, ranges) = (s.path.printable(), s.ranges);
+            writeln!(out, "left alone: {path}: {ranges} ranges, {bytes}: {}{detail}", s.reason)?;
+        }
+        if summary.skipped.len() > 20 {
+            writeln!(out, "left alone: {} ranges in all, see --json", summary.ranges_skipped)?;
+        }
     }
     Ok(())
 }

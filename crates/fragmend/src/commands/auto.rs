@@ -79,9 +79,13 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         None => fragmend_trace::read(&output, &Filter::default()),
     };
     options.duration = Some(args.duration);
-    ui.note(format!("watching for {}", humantime::format_duration(args.duration)));
     let bar = ui.progress(Some(args.duration.as_secs()), "{wide_bar} {eta} left, {msg}");
+    let mut begun = false;
     let seen = record(&options, stop, &mut |p| {
+        if !std::mem::replace(&mut begun, true) {
+            let long = humantime::format_duration(args.duration);
+            bar.suspend(|| ui.announce(format!("watching for {long}")));
+        }
         bar.set_position(p.elapsed.as_secs());
         bar.set_message(format!("{} accesses", human(p.events as f64, Unit::Count)));
     });
@@ -107,21 +111,22 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if let Some(file) = &plan_file {
         planned.write(file)?;
     }
+    let spent = Exit::INCOMPLETE.when(planned.summary.over_budget_bytes > 0);
     if planned.summary.ranges == 0 {
-        return Ok(Exit::DONE);
+        return Ok(spent);
     }
     if !planned.summary.worth && !args.dry_run {
         ui.note("nothing was moved; `fragmend plan` and `fragmend apply` do it all the same");
-        return Ok(Exit::DONE);
+        return Ok(spent);
     }
     if args.dry_run {
         ui.note("nothing was moved (--dry-run)");
-        return Ok(Exit::IMPROVABLE);
+        return Ok(Exit::IMPROVABLE | spent);
     }
     let stopped = || stop.load(Ordering::Relaxed);
     if !args.yes && !stopped() && !ask(&planned.summary, stopped)? && !stopped() {
         ui.note("nothing was moved");
-        return Ok(Exit::IMPROVABLE);
+        return Ok(Exit::IMPROVABLE | spent);
     }
     if stopped() {
         ui.note("stopped; nothing was moved");
@@ -138,7 +143,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if summary.interrupted {
         ui.note("stopped; what has moved is safe and stays");
     }
-    Ok(apply::exit_of(&summary))
+    Ok(apply::exit_of(&summary) | spent)
 }
 
 /// Whether the answer is yes; no longer waited for once it is `stopped`.

@@ -93,7 +93,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let mut begun = false;
     let result = record(&options, stop, &mut |progress| {
         if !std::mem::replace(&mut begun, true) {
-            bar.suspend(|| ui.note(watching(args)));
+            bar.suspend(|| ui.announce(watching(args)));
         }
         show(&bar, &options, progress);
     });

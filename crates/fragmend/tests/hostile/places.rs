@@ -134,8 +134,9 @@ fn loop_auto_leaves_nothing_to_be_swapped_where_temporary_files_go() {
     command.args(["auto", "--dry-run", "--duration", "2s"]).arg(image.path());
     command.env("TMPDIR", &place).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = Running::start(&mut command);
-    let mut names = BTreeSet::new();
+    let (mut names, started) = (BTreeSet::new(), std::time::Instant::now());
     while running.child().try_wait().unwrap().is_none() {
+        assert!(started.elapsed() < std::time::Duration::from_secs(60), "it does not end");
         names.extend(fs::read_dir(&place).unwrap().map(|e| e.unwrap().file_name()));
         let mut bytes = Vec::new();
         // Past the page cache or not, it is seen.

@@ -9,7 +9,7 @@ use fragmend_layout::{ByteRange, ExtentKind, SkipReason};
 use fragmend_plan::{Plan, Policy, Settings};
 use fragmend_testbed::fragment::{content, interleave, interleaved, is_intact};
 use fragmend_testbed::image::{Image, run};
-use fragmend_testbed::tools::extents;
+use fragmend_testbed::tools::{delete_for_good, extents};
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -212,7 +212,7 @@ pub fn shared_bytes(path: &Path) -> u64 {
 }
 
 pub fn what_changed_since_the_plan_is_left_alone(image: &Image) {
-    left_alone(image, "vanished", SkipReason::Vanished, |path| fs::remove_file(path).unwrap());
+    left_alone(image, "vanished", SkipReason::Vanished, delete_for_good);
     left_alone(image, "replaced", SkipReason::IdentityChanged, |path| {
         let other = path.with_extension("other");
         interleaved(&other, SIZE, &[4096], true).unwrap();

@@ -105,7 +105,7 @@ pub fn apply_forced(plan: &dyn PlanSource) -> (Summary, Vec<Receipt>) {
 /// The same with other options.
 pub fn apply_with(plan: &dyn PlanSource, options: &Options) -> (Summary, Vec<Receipt>) {
     let mut receipts = Vec::new();
-    let summary = fragmend_apply::apply(plan, options, &AtomicBool::new(false), |event| {
+    let summary = fragmend_apply::apply(plan, options, &AtomicBool::new(false), |event: Event| {
         if let Event::Range(receipt) = event {
             receipts.push(receipt);
         }

@@ -21,6 +21,9 @@
 //! removal begins after F was synced and read back. That is worth what the file systems promise:
 //! `rewrite/ground.rs` says which are taken.
 //!
+//! Before F is synced, copied, or a page of it dropped, the page cache is compared with the device (`rewrite/refused.rs`):
+//! what the device has refused is nowhere else, and F is left alone then.
+//!
 //! F is leased before R is sealed, so that from there to the end of the process every change to F
 //! is ours. Each is noted (`rewrite/note.rs`), which tells `recover` a hole that was left from one that
 //! the owner made afterwards.
@@ -48,6 +51,11 @@
 //! Nothing is opened by its path between the lease and its end: a directory above the mount may be
 //! somebody's, who could put a pipe there.
 //! If this process is killed, its lease goes: until `recover` has run, the range may read as zeroes.
+//!
+//! What makes a program privileged, and writing takes away, is looked for when F is opened and again
+//! before the first change of it; capabilities that somebody sets later are kept (`rewrite/privileges.rs`).
+//!
+//! While F is leased this thread's I/O is not of the idle class, which schedulers serve last.
 //!
 //! The time of modification is put back if it lies between the first step and now: somebody who
 //! sets it by path in just that moment, without opening the file, is not noticed.
@@ -192,12 +200,7 @@ impl Engine for Rewrite {
         if self.shared.broken.get() {
             return Err(Skip::new(SkipReason::NeedsRecovery, "first run: fragmend recover"));
         }
-        let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
-        let capability = rustix::fs::fgetxattr(&file.fd, "security.capability", &mut [0; 64]);
-        if stat.st_mode & 0o6000 != 0 || capability.is_ok() {
-            let why = "set-user-ID, set-group-ID or file capabilities, which writing takes away";
-            return Err(Skip::new(SkipReason::Unsupported, why));
-        }
+        mover::is_plain(file)?;
         let shared = Rc::clone(&self.shared);
         Ok(Box::new(Rewriting::new(shared)))
     }

@@ -12,7 +12,9 @@ use crate::rewrite::draft::{Draft, Sealed};
 use crate::rewrite::limits::{self, Room};
 use crate::rewrite::note::{Noting, Session};
 use crate::rewrite::place::{Holder, Piece, is_on_device, lease, mtime, put, set_mtime};
+use crate::rewrite::privileges::{self, Lost};
 use crate::rewrite::record::{LONGEST_RANGE, Record, VERSION};
+use crate::rewrite::refused;
 use fragmend_layout::{ByteRange, ExtentKind, Moves, Relocated, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::cache;
@@ -20,6 +22,8 @@ use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::handle::{self, Handle};
 use fragmend_sys::inode;
 use fragmend_sys::lease::Lease;
+use fragmend_sys::priority::Prompt;
+use fragmend_sys::same::{self, Compare};
 use fragmend_sys::session::Disk;
 use fragmend_sys::signals::Undisturbed;
 use rustix::fs::{Advice, FallocateFlags};
@@ -41,6 +45,10 @@ pub(super) struct Rewriting {
     reserve: Option<OwnedFd>,
     /// Somebody else wanted the file.
     given_up: bool,
+    lost: Lost,
+    /// What went wrong once, and well at the second try.
+    once: Option<String>,
+    compare: Compare,
     pages: Pages,
 }
 
@@ -53,6 +61,9 @@ impl Rewriting {
             draft: None,
             reserve: None,
             given_up: false,
+            lost: Lost::default(),
+            once: None,
+            compare: Compare::default(),
             pages: Pages::default(),
         }
     }
@@ -120,9 +131,12 @@ impl Rewriting {
         }
         let mut room = Room::take(draft.data().len()).map_err(skip_of)?;
         let session = draft.session(&self.shared.root).map_err(skip_of)?;
+        // Dropping its pages may take those beside it along.
+        refused::none_beside(&mut self.compare, &file.fd, range)?;
         // What would end this process, or stop it, between hole and bytes, waits until the lease is
         // given back.
         let undisturbed = Undisturbed::begin();
+        let _prompt = Prompt::begin();
         let started = Instant::now();
         let lease = take(&file.fd)?;
         let done = self.under_lease(file, draft, session, &mut room, &lease);
@@ -160,26 +174,29 @@ impl Rewriting {
             lease,
             began: (began.tv_sec, began.tv_nsec as u32),
             mtime: sealed.record.mtime,
+            lost: &self.lost,
             reserve: &mut self.reserve,
             stage: &self.stage,
         };
         let fallocate =
             |how| rustix::fs::fallocate(&file.fd, how, range.start, range.end - range.start);
         // Nothing to allocate yet: whether the file can be allocated at all.
-        let able = holder.noting.change(|| {
+        let able = || {
             let can = fallocate(FallocateFlags::KEEP_SIZE).map_err(|e| skip_of(e.into()));
             holder.settle_mtime();
             can
-        });
+        };
+        let able = self.lost.keeping(&file.fd, || holder.noting.change(able));
         // From here on nobody gets in for as long as others wait, however slow we were until now.
         let alone = unwanted(lease);
         let noted = holder.noting.at_it().map_err(skip_of);
-        if let Err(skip) = able.and(noted).and(alone) {
+        if let Err(skip) = able.and(noted).and(alone).and_then(|()| is_plain(file)) {
             return discard(sealed, skip);
         }
         let (block, data) = (file.block as usize, &sealed.data);
         room.open();
-        if let Err(e) = fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
+        let punch = || fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
+        if let Err(e) = self.lost.keeping(&file.fd, punch)
             && holds(file, &sealed.record, data, &mut room.back, || Ok(())).is_ok()
             && rustix::fs::fsync(&file.fd).is_ok()
             && is_on_device(&file.fd, range, data, &mut room.back).is_ok_and(|is| is)
@@ -191,9 +208,11 @@ impl Rewriting {
         let piece = Piece { range, data, block };
         let mut put = || put(&file.fd, piece, &mut room.back, &mut holder);
         // Once more where the device refused or answered wrongly.
-        if let Err(e) = put().or_else(|_| put()) {
+        let once = put().err();
+        if let Some(Err(e)) = once.as_ref().map(|_| put()) {
             return Err(self.shared.needs_recovery(format!("it could not be written back: {e}")));
         }
+        self.once = once.map(|e| format!("written back at the second try ({e})"));
         match sealed.remove() {
             Ok(()) => {
                 reached(Point::Removed);
@@ -212,6 +231,7 @@ struct Rewriter<'a> {
     began: (i64, u32),
     /// What the time of modification was.
     mtime: (i64, u32),
+    lost: &'a Lost,
     reserve: &'a mut Option<OwnedFd>,
     stage: &'a Option<Stage>,
 }
@@ -223,6 +243,10 @@ impl Holder for Rewriter<'_> {
 
     fn noting(&self) -> Noting<'_> {
         self.noting
+    }
+
+    fn lost(&self) -> &Lost {
+        self.lost
     }
 
     fn settle_mtime(&self) {
@@ -254,6 +278,17 @@ pub(in crate::engine) fn take(file: &OwnedFd) -> Result<Lease<'_>, Skip> {
         Some(Errno::INVAL) => Skip::new(SkipReason::Unsupported, "it cannot be leased"),
         _ => skip_of(e),
     })
+}
+
+/// Whether nothing makes it privileged that writing takes away.
+pub(super) fn is_plain(file: &OpenFile) -> Result<(), Skip> {
+    match privileges::has_any(&file.fd).map_err(skip_of)? {
+        true => {
+            let why = "set-user-ID, set-group-ID or file capabilities, which writing takes away";
+            Err(Skip::new(SkipReason::Unsupported, why))
+        }
+        false => Ok(()),
+    }
 }
 
 /// Whether its time of modification can be put back: set to what it is.
@@ -308,8 +343,9 @@ fn unchanged(file: &OpenFile, draft: &Draft, room: &mut Room, lease: &Lease) -> 
     let record = draft.record();
     // A hole cuts what of the page cache reaches into it by writing zeroes there; with the lease nobody
     // has the file open, but a pipe or a socket may still have pages of it on their way.
-    cache::part(&file.fd, record.range.start).map_err(in_use)?;
-    cache::part(&file.fd, record.range.end).map_err(in_use)?;
+    let goes_on = || !lease.is_wanted();
+    cache::part(&file.fd, record.range.start, goes_on).map_err(in_use)?;
+    cache::part(&file.fd, record.range.end, goes_on).map_err(in_use)?;
     holds(file, record, draft.data(), &mut room.back, || unwanted(lease))?;
     // A punch may reach to the end of the page that the file ends in.
     let page = rustix::param::page_size() as u64;
@@ -343,7 +379,10 @@ impl Mover for Rewriting {
         drop(take(&file.fd)?);
         // What is asked for is read, and no more: readahead would fill the device's queue.
         let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
-        rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
+        // `fsync` would hear of what the disk refused instead of who opens the file next.
+        same::settled(&file.fd).map_err(refused::told)?;
+        refused::none_seen(&mut self.compare, &file.fd)?;
+        rustix::fs::fsync(&file.fd).map_err(|e| refused::told(e.into()))?;
         let (stage, pieces) = Stage::new(file, ranges, Space::Choice, |_| Ok(()))?;
         let longest = ranges.iter().map(|r| r.len()).max().unwrap_or(0);
         let reserve = unnamed(file)?;
@@ -364,6 +403,7 @@ impl Mover for Rewriting {
                 self.draft.insert((index, draft))
             }
         };
+        refused::none_in(&mut self.compare, &file.fd, part)?;
         let mut bytes = vec![0; part.len().min(draft.rest()) as usize];
         let read = self.pages.read(&file.fd, part, &mut bytes).map_err(skip_of)?;
         if read < bytes.len() {
@@ -380,6 +420,8 @@ impl Mover for Rewriting {
                     Stage::moved(&mut self.stage, index);
                     done.moved = part.len();
                     done.by = Some(primitive::REWRITE);
+                    let told = self.once.take().into_iter().chain(self.lost.told());
+                    done.note = told.reduce(|one, other| format!("{one}; {other}"));
                 }
                 Err(skip) => done.skip = Some(skip),
             }

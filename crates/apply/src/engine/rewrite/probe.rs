@@ -27,7 +27,7 @@ pub(super) fn probe(root: &OwnedFd) -> Result<(), String> {
     fiemap::layout_of(&file).map_err(|e| lacks("it does not tell where files lie", e))?;
     allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
         .map_err(|e| lacks("it cannot punch holes", e))?;
-    drop(Lease::take(&file).map_err(|e| lacks("it has no leases, to keep others out", e))?);
+    Lease::try_out(&file).map_err(|e| lacks("it has no leases, to keep others out", e))?;
     match lease::break_time() {
         Ok(None) => Ok(()),
         Ok(Some(time)) if time >= SHORTEST_BREAK => Ok(()),

@@ -1,0 +1,147 @@
+//! What is looked at right before a copied turn is taken over, and right after: see [`super::copying`].
+
+use super::errno::{in_use, skip_of};
+use super::mounted::OpenFile;
+use super::sample::OTHERS;
+use super::warm::is_cold;
+use fragmend_layout::{ByteRange, Extent, ExtentKind, Skip, SkipReason};
+use fragmend_scan::fiemap;
+use fragmend_sys::cache;
+use fragmend_sys::dedupe::Shared;
+use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::same::{Compare, Same, write_quietly};
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// Whether all of a turn is data still, and the file's own.
+pub(super) fn all_data(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
+    let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, turn, false);
+    let lies = lies.map_err(skip_of)?;
+    file.may_unshare(&lies, turn)?;
+    let bytes =
+        |of: fn(&Extent) -> bool| -> u64 { lies.within(turn).filter(of).map(|e| e.length).sum() };
+    match bytes(|e| e.kind.is_addressed()) {
+        data if data == turn.len() => Ok(()),
+        // It is copied again, once it has its place.
+        data if data + bytes(|e| e.kind == ExtentKind::Delayed) == turn.len() => Err(changed()),
+        _ => Err(Skip::new(SkipReason::LayoutChanged, "part of the range holds no data now")),
+    }
+}
+
+/// Sees that the kernel cuts no page in two that somebody else may still read: XFS drops a turn's pages by
+/// whole folios, and writes zeroes into what it takes of one that goes on beyond. What is read into the
+/// turn afterwards, for the comparison, are single pages.
+/// Not once `go_on` says no.
+pub(super) fn uncut(
+    file: &OpenFile,
+    turn: ByteRange,
+    go_on: impl Fn() -> bool,
+) -> Result<(), Skip> {
+    let page = rustix::param::page_size() as u64;
+    let (start, end) = (turn.start / page * page, turn.end.next_multiple_of(page));
+    let parted =
+        cache::part(&file.fd, end, &go_on).and_then(|()| cache::part(&file.fd, start, &go_on));
+    parted.map_err(|e| if go_on() { in_use(e) } else { Skip::new(SkipReason::Busy, OTHERS) })
+}
+
+pub(super) fn changed() -> Skip {
+    Skip::new(SkipReason::Busy, "written to under the copy")
+}
+
+pub(super) fn nothing_staged() -> Skip {
+    Skip::new(SkipReason::Failed, "nothing is staged")
+}
+
+pub(super) fn all_of(shared: Shared, length: u64) -> Result<(), Skip> {
+    match shared {
+        Shared::Bytes(bytes) if bytes == length => Ok(()),
+        Shared::Bytes(bytes) => {
+            // It stopped half way, or somebody has written since: it is copied and tried again.
+            let detail = format!("{bytes} of {length} bytes were taken over");
+            Err(Skip::new(SkipReason::Busy, detail))
+        }
+        Shared::Differs => Err(changed()),
+    }
+}
+
+/// What shows that a file was cut off, also if it has grown again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct State {
+    bytes: u64,
+    changed: (i64, u64),
+}
+
+impl State {
+    pub fn of(file: &OpenFile) -> Result<Self, Skip> {
+        let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
+        Ok(Self { bytes: stat.st_size as u64, changed: (stat.st_ctime, stat.st_ctime_nsec) })
+    }
+}
+
+/// How long one try waits for what somebody has written, before all that look for Ctrl-C and openers do.
+const PATIENCE: Duration = Duration::from_millis(200);
+
+/// Writes out what is dirty of a part, with nobody locked out, and waits for that, not long.
+///
+/// # Errors
+/// Busy where it is dirty still, or again.
+pub(super) fn clean(file: impl AsFd, part: ByteRange) -> Result<(), Skip> {
+    match write_within(file, part, PATIENCE).map_err(skip_of)? {
+        true => Ok(()),
+        false => Err(Skip::new(SkipReason::Busy, "others write to it")),
+    }
+}
+
+/// Whether the device has what memory has of a part: what it refused is in memory alone, and the calls that take a
+/// copy over drop that, also when they fail. What nobody has in memory is not asked for. Not if others write to
+/// it, or once `go_on` says no.
+///
+/// # Errors
+/// That the device has not, or cannot be read.
+pub(super) fn is_on_disk(
+    compare: &mut Compare,
+    file: &OpenFile,
+    part: ByteRange,
+    go_on: impl FnMut() -> bool,
+) -> Result<bool, Skip> {
+    if is_cold(file, part) {
+        return Ok(true);
+    }
+    if !write_within(&file.fd, part, PATIENCE).map_err(skip_of)? {
+        return Ok(false);
+    }
+    match compare.range(&file.fd, part.start..part.end, go_on).map_err(skip_of)? {
+        Same::No(at, _) => {
+            let why = format!("the disk has refused what was written at byte {at}");
+            Err(Skip::new(SkipReason::Failed, why))
+        }
+        Same::Stopped | Same::Changing(_) => Ok(false),
+        Same::Yes | Same::ButRefused(_) | Same::Unknown => Ok(true),
+    }
+}
+
+/// That the file was cut off below a place that it reached when it was looked at.
+pub(super) fn cut_off() -> Skip {
+    Skip::new(SkipReason::SizeChanged, "the file ends before it now")
+}
+
+/// Writes out what is still delayed of some ranges, which gives it its place: that is data alone, not the log. Where
+/// it takes long, the rest is left to itself.
+///
+/// # Errors
+/// What the system says.
+pub(super) fn give_places(file: &OpenFile, ranges: &[ByteRange]) -> io::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    ranges.iter().try_for_each(|r| cache::start_writeback(&file.fd, r.start..r.end))?;
+    ranges.iter().try_for_each(|range| {
+        let left = until.saturating_duration_since(Instant::now());
+        write_within(&file.fd, *range, left).map(drop)
+    })
+}
+
+/// Writes out what is dirty of a part, and waits so long at most; whether all is written. What the device refuses is
+/// nobody's but the writer's to hear.
+fn write_within(file: impl AsFd, part: ByteRange, most: Duration) -> io::Result<bool> {
+    write_quietly(file, part.start..part.end, most)
+}

@@ -1,0 +1,73 @@
+//! What makes a program privileged, and what writing to its file takes away (`file_remove_privs()`, fs/inode.c):
+//! set-user-ID, set-group-ID and file capabilities (`security.capability`).
+//!
+//! No lease keeps anybody from setting them by a path. So a file that has them right before its first change is left
+//! alone, and capabilities that somebody sets later are looked at before each change and set again
+//! behind it, unless there are others by then. What somebody sets between such a look and the kernel's write
+//! is lost, as beside any other program that writes. The bits of the mode are taken away from who may not
+//! set them on any file (`CAP_FSETID`): root's writes leave them.
+
+use rustix::fs::XattrFlags;
+use rustix::io::Errno;
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
+
+const NAME: &std::ffi::CStr = c"security.capability";
+/// `XATTR_CAPS_SZ_3` (linux/capability.h) is 24.
+const LONGEST: usize = 64;
+
+/// Whether writing would take away what makes the file privileged, as far as that can be read.
+///
+/// # Errors
+/// When it cannot.
+pub(crate) fn has_any(file: &OwnedFd) -> io::Result<bool> {
+    let stat = rustix::fs::fstat(file)?;
+    Ok(stat.st_mode & 0o6000 != 0 || capabilities(file)?.is_some())
+}
+
+/// Capabilities that could not be set again, and why.
+#[derive(Debug, Default)]
+pub(crate) struct Lost(RefCell<Option<io::Error>>);
+
+impl Lost {
+    /// Makes a change to a file that keeps the capabilities that it has right before.
+    pub fn keeping<T>(&self, file: &OwnedFd, change: impl FnOnce() -> T) -> T {
+        let before = capabilities(file);
+        let done = change();
+        let kept = before.and_then(|before| match before {
+            Some(value) => give_back(file, &value),
+            None => Ok(()),
+        });
+        if let Err(e) = kept {
+            self.0.replace(Some(e));
+        }
+        done
+    }
+
+    /// What to say of it, since the last call.
+    pub fn told(&self) -> Option<String> {
+        let e = self.0.take()?;
+        Some(format!("capabilities that were set meanwhile may be gone ({e}); see getcap(8)"))
+    }
+}
+
+fn capabilities(file: &OwnedFd) -> io::Result<Option<Vec<u8>>> {
+    let mut value = vec![0; LONGEST];
+    match rustix::fs::fgetxattr(file, NAME, &mut value) {
+        Ok(length) => {
+            value.truncate(length);
+            Ok(Some(value))
+        }
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn give_back(file: &OwnedFd, value: &[u8]) -> io::Result<()> {
+    match rustix::fs::fsetxattr(file, NAME, value, XattrFlags::CREATE) {
+        // It has them still, or somebody's newer ones.
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}

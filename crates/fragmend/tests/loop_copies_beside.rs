@@ -1,0 +1,188 @@
+//! What others do to a file while it is copied: they keep a part of it dirty on a slow disk, join it themselves,
+//! or take the disk away. Nobody stands behind them, and receipts say what was ours.
+
+mod support;
+
+use fragmend_crash::slow::{Kind, SlowBed};
+use fragmend_plan::Policy;
+use fragmend_sys::shutdown::cut_power;
+use fragmend_testbed::file_system::{BTRFS, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP};
+use fragmend_testbed::fragment::{content, interleaved, is_intact};
+use fragmend_testbed::image::Image;
+use fragmend_testbed::process::{Finished, Running};
+use fragmend_testbed::tools::extents;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use support::rewrite::{FRAGMEND, is_stopped};
+use support::{SIZE, fragmented, plan};
+
+const MIB: u64 = 1 << 20;
+/// Then it is killed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Applies a fresh plan for a file, and goes on wherever that stops; `meanwhile` once it has stopped for the
+/// first time.
+fn apply(
+    scratch: &Path,
+    path: &Path,
+    args: &[&str],
+    stop_at: &str,
+    meanwhile: impl FnOnce(),
+) -> Finished {
+    let plan_file = scratch.join("plan.json");
+    plan(&[path], Policy::WholeFile).write(&plan_file).unwrap();
+    let mut command = Command::new(FRAGMEND);
+    command.args(["apply", "--json"]).args(args).arg(&plan_file);
+    command.env("FRAGMEND_STOP_AT", format!("{stop_at}=stop"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Running::start(&mut command);
+    let (started, mut meanwhile) = (Instant::now(), Some(meanwhile));
+    while running.child().try_wait().unwrap().is_none() {
+        if is_stopped(running.id()) {
+            if let Some(meanwhile) = meanwhile.take() {
+                meanwhile();
+            }
+            running.signal(Signal::CONT);
+        }
+        assert!(started.elapsed() < PATIENCE, "it hangs");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    running.wait()
+}
+
+/// The last receipt of each range.
+fn receipts(ended: &Finished) -> Vec<Value> {
+    let events = ended.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let ranges = events.filter(|event| event["event"] == "range");
+    let last: BTreeMap<u64, Value> =
+        ranges.map(|range| (range["offset"].as_u64().unwrap(), range)).collect();
+    last.into_values().collect()
+}
+
+/// A program keeps writing what is there to blocks of the file; the disk takes two requests a second.
+#[test]
+fn loop_what_others_keep_dirty_is_not_written_out_with_the_file_locked() {
+    for file_system in [&XFS, &BTRFS] {
+        let bed = SlowBed::new(file_system, 320 * MIB, "");
+        let path = bed.root().join("file");
+        interleaved(&path, MIB, &[16 << 10], true).unwrap();
+        bed.sync();
+        let over = Arc::new(AtomicBool::new(false));
+        let writer = std::thread::spawn({
+            let (path, over) = (path.clone(), Arc::clone(&over));
+            move || {
+                let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+                let mut bytes = [0; 4096];
+                while !over.load(Ordering::Relaxed) {
+                    for at in (0..MIB).step_by(256 << 10) {
+                        file.read_exact_at(&mut bytes, at).unwrap();
+                        file.write_all_at(&bytes, at).unwrap();
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        });
+        let slow = || bed.gate().pace(Kind::Write, Some(2));
+        let ended = apply(bed.scratch(), &path, &["--rate", "max"], "staged", slow);
+        over.store(true, Ordering::Relaxed);
+        bed.gate().pace(Kind::Write, None);
+        writer.join().unwrap();
+        let longest = receipts(&ended)[0]["longest_step_seconds"].as_f64().unwrap();
+        println!("{}: {longest} s, {}", file_system.name, receipts(&ended)[0]);
+        assert!(longest < 1.5, "{}: {longest}", file_system.name);
+        assert!(is_intact(&path, MIB).unwrap());
+    }
+}
+
+/// The owner of a file gives it space in one piece, while `apply` has staged it.
+#[test]
+fn loop_what_its_owner_has_joined_meanwhile_has_not_moved() {
+    for file_system in [&XFS, &XFS_EXCHANGE, &BTRFS] {
+        let image = Image::of(file_system, 320 * MIB);
+        let path = fragmented(&image, "file");
+        let join = || {
+            let file = OpenOptions::new().write(true).open(&path).unwrap();
+            let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            fallocate(&file, how, 0, SIZE).unwrap();
+            fallocate(&file, FallocateFlags::empty(), 0, SIZE).unwrap();
+            let mut bytes = vec![0; SIZE as usize];
+            content(0, &mut bytes);
+            file.write_all_at(&bytes, 0).unwrap();
+            file.sync_all().unwrap();
+        };
+        let ended = apply(image.scratch(), &path, &["--rate", "max"], "staged", join);
+        let told = &receipts(&ended)[0];
+        assert_eq!(extents(&path), 1, "{told}");
+        assert_eq!(told["moved_bytes"], 0, "{}: {told}", file_system.name);
+        assert_eq!(told["outcome"], "skipped", "{}: {told}", file_system.name);
+        assert_eq!(told["reason"], "already_contiguous", "{}: {told}", file_system.name);
+        assert!(is_intact(&path, SIZE).unwrap());
+    }
+}
+
+/// What cannot be made durable any more, or looked at, has not moved.
+#[test]
+fn loop_no_receipt_says_moved_when_the_disk_has_gone() {
+    for file_system in [&XFS, &XFS_EXCHANGE, &XFS_RMAP] {
+        let image = Image::of(file_system, 320 * MIB);
+        let path = fragmented(&image, "file");
+        let root = File::open(image.path()).unwrap();
+        let cut = || cut_power(&root).unwrap();
+        let args = ["--rate", "max", "--force"];
+        let ended = apply(image.scratch(), &path, &args, "moved", cut);
+        drop(root);
+        let name = file_system.name;
+        for told in receipts(&ended) {
+            assert_ne!(told["outcome"], "moved", "{name}: {ended:?}");
+        }
+        assert!(ended.status.code().is_some_and(|code| code & 4 != 0), "{name}: {ended:?}");
+        image.remount();
+        assert!(is_intact(&path, SIZE).unwrap(), "{name}");
+        image.fsck();
+    }
+}
+
+/// What is cut off while its first extent, which is long, is copied, is left alone.
+#[test]
+fn loop_a_long_first_extent_that_is_cut_off_ends_the_copy() {
+    const FIRST: u64 = 3 * MIB;
+    for (file_system, at) in [
+        (&XFS, FIRST / 2),
+        (&XFS, FIRST / 2 + 100),
+        (&XFS_EXCHANGE, FIRST / 2),
+        (&BTRFS, FIRST / 2),
+    ] as [(&FileSystem, u64); 4]
+    {
+        let bed = SlowBed::new(file_system, 320 * MIB, "");
+        let path = bed.root().join("file");
+        let mut pieces = vec![4096; 65];
+        pieces[0] = FIRST;
+        interleaved(&path, FIRST + (256 << 10), &pieces, true).unwrap();
+        bed.sync();
+        let (gate, file) = (bed.gate().clone(), path.clone());
+        let mut cutter = None;
+        let slow = || {
+            gate.pace(Kind::Write, Some(20));
+            cutter = Some(std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(300));
+                OpenOptions::new().write(true).open(file).unwrap().set_len(at).unwrap();
+            }));
+        };
+        let ended = apply(bed.scratch(), &path, &["--rate", "max"], "staged", slow);
+        bed.gate().pace(Kind::Write, None);
+        cutter.unwrap_or_else(|| panic!("{ended:?}")).join().unwrap();
+        let told = &receipts(&ended)[0];
+        println!("{}: {told}", file_system.name);
+        assert_eq!(told["outcome"], "skipped", "{}: {told}", file_system.name);
+        assert!(is_intact(&path, at).unwrap());
+    }
+}

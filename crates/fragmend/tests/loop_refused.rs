@@ -1,0 +1,206 @@
+//! What somebody has written and the disk refused is in the page cache and nowhere else, and the kernel
+//! calls it clean. It stays there, whoever is told of it and whoever is not, and however often `apply`
+//! comes by.
+
+mod support;
+
+use fragmend_crash::slow::{Arrived, Kind, SlowBed};
+use fragmend_plan::Policy;
+use fragmend_sys::cache;
+use fragmend_testbed::file_system::EXT4;
+use fragmend_testbed::fragment::{content, interleaved};
+use fragmend_testbed::process::{Finished, Running};
+use rustix::process::Signal;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use support::plan;
+use support::rewrite::{FRAGMEND, is_stopped};
+
+const SIZE: u64 = 2 << 20;
+/// In the second step that `apply` takes, and what is written there.
+const AT: u64 = 300 << 10;
+const WRITTEN: [u8; 4096] = [0xe7; 4096];
+
+/// A file in pieces on a disk that refuses [`WRITTEN`], and a plan for it.
+struct Refusing {
+    bed: SlowBed,
+    path: PathBuf,
+    plan: PathBuf,
+}
+
+impl Refusing {
+    fn new() -> Self {
+        let bed = SlowBed::new(&EXT4, 128 << 20, "");
+        let path = bed.root().join("file");
+        interleaved(&path, SIZE, &[4096], true).unwrap();
+        bed.sync();
+        let plan_file = bed.scratch().join("plan.json");
+        plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+        let refused =
+            |arrived: &Arrived| arrived.kind == Kind::Write && arrived.brings(&WRITTEN[..512]);
+        bed.gate().refuse(Some(refused));
+        Self { bed, path, plan: plan_file }
+    }
+
+    /// Writes, and waits until the disk has refused it.
+    fn write(&self, file: &File) {
+        file.write_all_at(&WRITTEN, AT).unwrap();
+        while cache::dirty_pages(file, AT..AT + 4096).unwrap() > 0 {
+            cache::start_writeback(file, AT..AT + 4096).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn open(&self) -> File {
+        File::options().read(true).write(true).open(&self.path).unwrap()
+    }
+
+    fn apply(&self, options: &[&str], stop_at: &str) -> Running {
+        let mut command = Command::new(FRAGMEND);
+        command.args(["apply", "--rate", "max", "--json"]).args(options).arg(&self.plan);
+        command.env("FRAGMEND_STOP_AT", format!("{stop_at}=stop"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running::start(&mut command)
+    }
+
+    /// Somebody is told, and what was written is there.
+    fn is_told(&self, ended: &Finished) {
+        let code = ended.status.code().expect("an exit code");
+        assert!(self.is_whole(), "what the disk refused is gone: {code} {ended:?}");
+        assert!(code & 4 != 0 && ended.stdout.contains("disk has refused"), "{code}: {ended:?}");
+    }
+
+    /// Whether the file shows what was last written to it.
+    fn is_whole(&self) -> bool {
+        let mut expected = vec![0; SIZE as usize];
+        content(0, &mut expected);
+        expected[AT as usize..][..WRITTEN.len()].copy_from_slice(&WRITTEN);
+        fs::read(&self.path).unwrap() == expected
+    }
+}
+
+/// What the kernel says to who syncs.
+fn sync(file: &File) -> Option<i32> {
+    file.sync_all().err().and_then(|e| e.raw_os_error())
+}
+
+const EIO: i32 = 5;
+
+/// Lets a process go on wherever it stops, until it ends.
+fn go_on(mut running: Running) -> Finished {
+    while running.child().try_wait().unwrap().is_none() {
+        if is_stopped(running.id()) {
+            running.signal(Signal::CONT);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    running.wait()
+}
+
+#[test]
+fn loop_what_the_disk_refused_stays_and_somebody_is_told() {
+    let disk = Refusing::new();
+    disk.write(&disk.open());
+    for time in 1..=3 {
+        let ended = disk.apply(&[], "").wait();
+        println!("{time}: {}", ended.stdout);
+        disk.is_told(&ended);
+        // At first the kernel still tells, and nothing moves at all.
+        assert!(time > 1 || ended.stdout.contains("\"ranges_moved\":0"), "{ended:?}");
+    }
+    // As to PostgreSQL, which opens files anew to sync what others wrote.
+    let later = File::open(&disk.path).unwrap();
+    assert_eq!(sync(&later), Some(EIO), "the error was for who opens the file next");
+}
+
+#[test]
+fn loop_who_was_refused_is_told_after_moves_that_were_forced() {
+    let disk = Refusing::new();
+    let owner = disk.open();
+    disk.write(&owner);
+    for _ in 1..=3 {
+        disk.is_told(&disk.apply(&["--force"], "").wait());
+    }
+    assert_eq!(sync(&owner), Some(EIO));
+    assert!(disk.is_whole());
+    // Written again once the disk takes it.
+    disk.bed.gate().refuse(None::<fn(&Arrived) -> bool>);
+    owner.write_all_at(&WRITTEN, AT).unwrap();
+    assert_eq!(sync(&owner), None);
+    let ended = disk.apply(&["--force"], "").wait();
+    assert!(ended.status.code() == Some(0) && disk.is_whole(), "{ended:?}");
+}
+
+#[test]
+fn loop_what_the_disk_refuses_meanwhile_stays_as_well() {
+    for (options, point) in [(&[][..], "staged"), (&["--force"], "staged"), (&["--force"], "moved")]
+    {
+        let disk = Refusing::new();
+        // At the second point, who opened it then would wait.
+        let owner = Some(()).filter(|()| !options.is_empty()).map(|()| disk.open());
+        let stopped = disk.apply(options, point).wait_until(is_stopped);
+        match &owner {
+            Some(owner) => disk.write(owner),
+            None => disk.write(&disk.open()),
+        }
+        let ended = go_on(stopped);
+        println!("{options:?} {point}: {}", ended.stdout);
+        disk.is_told(&ended);
+        disk.is_told(&disk.apply(options, "").wait());
+        let owner = owner.unwrap_or_else(|| disk.open());
+        assert_eq!(sync(&owner), Some(EIO), "{options:?} {point}");
+    }
+}
+
+/// Somebody writes to a page beside all the time, so that no look at the whole step finds it at rest.
+#[test]
+fn loop_refused_copies_go_back_beside_a_forced_writer() {
+    const COLD: u64 = 340 << 10;
+    const HOT: u64 = 320 << 10;
+    let mut bed = SlowBed::new(&EXT4, 128 << 20, "");
+    let path = bed.root().join("file");
+    interleaved(&path, SIZE, &[4096], true).unwrap();
+    bed.sync();
+    let plan_file = bed.scratch().join("plan.json");
+    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    let mut page = [0; 512];
+    content(COLD, &mut page);
+    bed.gate().refuse(Some(move |arrived: &Arrived| {
+        arrived.kind == Kind::Write && arrived.brings(&page[..])
+    }));
+    let file = File::options().write(true).open(&path).unwrap();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let ended = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0u64.. {
+                if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    return;
+                }
+                file.write_all_at(&n.to_ne_bytes(), HOT).unwrap();
+            }
+        });
+        let mut command = Command::new(FRAGMEND);
+        command.args(["apply", "--rate", "max", "--json", "--force"]).arg(&plan_file);
+        let ended = fragmend_testbed::process::finish(&mut command);
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        ended
+    });
+    drop(file);
+    println!("{} {}", ended.status, ended.stdout);
+    // Nothing of it is in memory any more.
+    bed.unmount();
+    bed.mount();
+    let mut found = fs::read(&path).unwrap();
+    let mut expected = vec![0; SIZE as usize];
+    content(0, &mut expected);
+    for bytes in [&mut found, &mut expected] {
+        bytes[HOT as usize..][..8].fill(0);
+    }
+    assert!(
+        found == expected,
+        "copies that the disk refused took the place of the bytes: {ended:?}"
+    );
+}

@@ -1,0 +1,142 @@
+//! On a slow disk Ctrl-C is heard soon, and who opens a file that is copied is let in soon, however much is
+//! on its way to the disk: no more of the copy than the next step or two, and nothing that others wrote.
+
+mod support;
+
+use fragmend_crash::slow::{Kind, SlowBed};
+use fragmend_plan::Policy;
+use fragmend_testbed::file_system::{BTRFS, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP};
+use fragmend_testbed::fragment::{interleaved, is_intact};
+use fragmend_testbed::process::Running;
+use rustix::process::Signal;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use support::plan;
+use support::rewrite::{FRAGMEND, is_stopped};
+
+const MIB: u64 = 1 << 20;
+/// Then it is killed.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Requests a second that the disk writes, each of 256 KiB or so.
+const WRITES: u32 = 16;
+
+/// A file on a slow disk that is about to be moved.
+struct Slow {
+    bed: SlowBed,
+    path: PathBuf,
+    size: u64,
+    running: Running,
+}
+
+impl Slow {
+    /// The mover stands still at a point.
+    fn new(file_system: &'static FileSystem, size: u64, args: &[&str], point: &str) -> Self {
+        let bed = SlowBed::new(file_system, 400 * MIB, "");
+        let path = bed.root().join("file");
+        interleaved(&path, size, &[64 << 10], true).unwrap();
+        bed.sync();
+        // Somebody has it in memory.
+        fs::read(&path).unwrap();
+        let plan_file = bed.scratch().join("plan.json");
+        plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+        let mut command = Command::new(FRAGMEND);
+        command.args(["apply", "--rate", "max"]).args(args).arg(&plan_file);
+        command.env("FRAGMEND_STOP_AT", format!("{point}=stop"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let running = Running::start(&mut command).wait_until(is_stopped);
+        Self { bed, path, size, running }
+    }
+
+    /// Lets it go on for so long, and gives how long it takes to end when it is told to.
+    fn ends_within(self, after: Duration) -> Duration {
+        let Self { bed, path, size, running } = self;
+        bed.gate().pace(Kind::Write, Some(WRITES));
+        running.signal(Signal::CONT);
+        std::thread::sleep(after);
+        let took = ends(running);
+        bed.gate().pace(Kind::Write, None);
+        assert!(is_intact(&path, size).unwrap());
+        took
+    }
+
+    /// Lets it go on, and gives how long who opens the file waits at most.
+    fn opens_within(mut self, most: Duration) -> Duration {
+        self.bed.gate().pace(Kind::Write, Some(WRITES));
+        self.running.signal(Signal::CONT);
+        let until = Instant::now() + most;
+        let mut longest = Duration::ZERO;
+        while Instant::now() < until && self.running.child().try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(300));
+            let started = Instant::now();
+            drop(File::open(&self.path).unwrap());
+            longest = longest.max(started.elapsed());
+        }
+        ends(self.running);
+        self.bed.gate().pace(Kind::Write, None);
+        assert!(is_intact(&self.path, self.size).unwrap());
+        longest
+    }
+}
+
+/// Tells it to end, and gives how long that takes; it may stop itself on its way.
+fn ends(mut running: Running) -> Duration {
+    let started = Instant::now();
+    running.signal(Signal::INT);
+    while running.child().try_wait().unwrap().is_none() && started.elapsed() < PATIENCE {
+        running.signal(Signal::CONT);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    started.elapsed()
+}
+
+const KINDS: [(&FileSystem, u64, &[&str]); 4] = [
+    (&XFS, 16 * MIB, &[]),
+    (&XFS_EXCHANGE, 16 * MIB, &[]),
+    (&XFS_RMAP, 40 * MIB, &["--force"]),
+    (&BTRFS, 16 * MIB, &[]),
+];
+
+#[test]
+fn loop_a_copy_that_is_on_its_way_to_a_slow_disk_ends_soon() {
+    for (file_system, size, args) in KINDS {
+        let took = Slow::new(file_system, size, args, "staged").ends_within(Duration::from_secs(1));
+        println!("{}: {took:?}", file_system.name);
+        assert!(took < Duration::from_secs(3), "{}: {took:?}", file_system.name);
+    }
+}
+
+#[test]
+fn loop_who_opens_what_is_copied_on_a_slow_disk_is_let_in_soon() {
+    for (file_system, size, args) in [KINDS[1], KINDS[2]] {
+        let took =
+            Slow::new(file_system, size, args, "staged").opens_within(Duration::from_secs(4));
+        println!("{}: {took:?}", file_system.name);
+        assert!(took < Duration::from_secs(3), "{}: {took:?}", file_system.name);
+    }
+}
+
+/// What others write behind what moves is theirs to wait for.
+#[test]
+fn loop_a_commit_waits_for_nothing_that_others_wrote() {
+    for (file_system, size, args) in KINDS {
+        let slow = Slow::new(file_system, size, args, "moved");
+        let writer = OpenOptions::new().write(true).open(&slow.path).unwrap();
+        writer.write_all_at(&vec![7; 48 << 20], size).unwrap();
+        drop(writer);
+        let path: &Path = &slow.path.clone();
+        let gate = slow.bed.gate().clone();
+        // Dirty for others, too, until then.
+        gate.pace(Kind::Write, Some(WRITES));
+        let Slow { bed, running, .. } = slow;
+        let took = ends(running);
+        gate.pace(Kind::Write, None);
+        println!("{}: {took:?}", file_system.name);
+        OpenOptions::new().write(true).open(path).unwrap().set_len(size).unwrap();
+        assert!(is_intact(path, size).unwrap());
+        drop(bed);
+        assert!(took < Duration::from_secs(3), "{}: {took:?}", file_system.name);
+    }
+}

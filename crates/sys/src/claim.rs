@@ -1,0 +1,113 @@
+//! Saying to all mount namespaces that a file system is being worked on: by a lock on a byte of its block
+//! device's node that nobody reads or writes (fcntl(2), `F_OFD_SETLK`). In devtmpfs, which is one for the
+//! whole machine, the node is the same inode wherever it is mounted; another `/dev` has other nodes, and
+//! does not tell.
+//!
+//! The node is opened for reading only: opening a mounted device to write may be refused, and makes udev look
+//! at it anew. A read lock excludes no other, so each takes one and then asks whether a write lock would meet
+//! another's. Two that do so at once both give way. `flock(2)`, by which udev, mkfs and others tell each
+//! other that they work on a device, is another list of locks: who has one of those neither keeps us waiting nor waits.
+
+use crate::block::BlockDevice;
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+
+/// Which byte: behind the end of every device.
+const BYTE: i64 = 0x6672_6167_6d65_6e64;
+
+/// Held until it is dropped.
+#[derive(Debug)]
+pub struct Claim {
+    _node: File,
+}
+
+/// Claims the device for this open file; `None` where somebody else has.
+///
+/// # Errors
+/// `NotFound` where the device has no node, `PermissionDenied` where others than root and a group may open it, who
+/// could keep us out for ever; those of `open(2)` and `fcntl(2)`.
+pub fn take(device: &BlockDevice) -> io::Result<Option<Claim>> {
+    let node = open(device)?;
+    claim(&node).map(|alone| alone.then_some(Claim { _node: node }))
+}
+
+/// The node in `/dev`, as root made it.
+fn open(device: &BlockDevice) -> io::Result<File> {
+    let told = std::fs::read_to_string(device.node().join("uevent"))?;
+    let value = |name: &str| told.lines().find_map(|line| line.strip_prefix(name));
+    let number = |name: &str| value(name).and_then(|n| n.parse::<u32>().ok());
+    let (Some(name), Some(major), Some(minor)) =
+        (value("DEVNAME="), number("MAJOR="), number("MINOR="))
+    else {
+        return Err(io::ErrorKind::NotFound.into());
+    };
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let node = rustix::fs::open(Path::new("/dev").join(name), flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&node)?;
+    let is_it = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice
+        && stat.st_rdev == libc::makedev(major, minor);
+    if !is_it {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let listed = rustix::fs::fgetxattr(&node, c"system.posix_acl_access", &mut [0; 0]);
+    if stat.st_uid != 0 || stat.st_mode & 0o007 != 0 || listed.is_ok_and(|length| length > 0) {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    Ok(node.into())
+}
+
+/// Claims a file, whatever it is; whether nobody else has.
+fn claim(file: &File) -> io::Result<bool> {
+    lock(file, libc::F_OFD_SETLK, libc::F_RDLCK)?;
+    let alone = lock(file, libc::F_OFD_GETLK, libc::F_WRLCK)? == libc::F_UNLCK;
+    if !alone {
+        lock(file, libc::F_OFD_SETLK, libc::F_UNLCK)?;
+    }
+    Ok(alone)
+}
+
+/// Gives what kind of lock the kernel leaves in the structure.
+fn lock(file: &File, how: i32, kind: i32) -> io::Result<i32> {
+    // SAFETY: all of it may be zero.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as i16;
+    lock.l_whence = libc::SEEK_SET as i16;
+    (lock.l_start, lock.l_len) = (BYTE, 1);
+    loop {
+        // SAFETY: these commands read and write one `struct flock`.
+        let rc = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), how, &raw mut lock) };
+        match rc {
+            0 => return Ok(lock.l_type.into()),
+            _ if Errno::from_io_error(&io::Error::last_os_error()) == Some(Errno::INTR) => {}
+            _ => return Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_claimed_by_one_at_a_time() {
+        let path = std::env::temp_dir().join(format!("fragmend-claim-{}", std::process::id()));
+        std::fs::write(&path, "").unwrap();
+        let open = || File::open(&path).unwrap();
+        let (first, second) = (open(), open());
+        assert!(claim(&first).unwrap() && claim(&first).unwrap(), "one's own does not count");
+        assert!(!claim(&second).unwrap());
+        // Who gave way left nothing.
+        assert!(claim(&first).unwrap());
+        drop(first);
+        assert!(claim(&second).unwrap());
+        // What udev and mkfs do is nothing to us.
+        let udev = open();
+        rustix::fs::flock(&udev, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(claim(&second).unwrap());
+        std::fs::remove_file(path).unwrap();
+    }
+}

@@ -1,0 +1,414 @@
+//! Who is asked before a file is opened or read: programs that listen with fanotify(7) for permission
+//! events, such as scanners for viruses.
+//!
+//! To ask such a program the kernel opens the file for it. While we hold a lease on the file it waits
+//! for us there, and we wait for its answer as soon as we read the file, or open anything that it is
+//! asked about: until the kernel takes the lease away ([`crate::lease::break_time`]). So whoever is to be leased is looked up
+//! here before, in what the kernel tells of each such descriptor (`/proc/PID/fdinfo`, proc_pid_fdinfo(5)).
+//!
+//! That takes the right to look at other processes. Whom we are not shown, because it is another
+//! user's, in another pid namespace, or has given its descriptor to a thread of its own or put it into a
+//! socket, is not found; nor who begins to listen between the look and the end of the lease, or opens the file
+//! of its own accord while it is asked about another one. There the wait ends when the lease is taken away.
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
+use std::collections::HashSet;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// `FAN_OPEN_PERM`, `FAN_ACCESS_PERM`, `FAN_OPEN_EXEC_PERM` and `FAN_PRE_ACCESS` (linux/fanotify.h).
+const PERMISSION: u32 = 0x1_0000 | 0x2_0000 | 0x4_0000 | 0x10_0000;
+/// `FAN_EVENT_ON_CHILD`: what is in a directory counts.
+const ON_CHILD: u32 = 0x0800_0000;
+
+/// More files and directories than these are not told apart: all of their file system counts then.
+const MOST_NUMBERS: usize = 1 << 16;
+
+/// An answer counts so many times as long as it took to find, and within these bounds.
+const WORTH: u32 = 10;
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(5);
+/// How long is looked at descriptors: of processes that can listen, and of those that cannot have begun to by themselves.
+const WHILE: Duration = Duration::from_millis(500);
+const MOMENT: Duration = Duration::from_millis(200);
+
+/// A program that is asked before others may open or read a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// The process.
+    pub pid: u32,
+    /// What it calls itself: any bytes.
+    pub name: Vec<u8>,
+}
+
+impl fmt::Display for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = String::from_utf8_lossy(&self.name);
+        write!(
+            f,
+            "process {} ({}) is asked before others open or read it (fanotify), and would wait for us while we keep others out; end it, or take the file out of what it watches",
+            self.pid,
+            name.escape_debug()
+        )
+    }
+}
+
+impl std::error::Error for Listener {}
+
+impl From<Listener> for io::Error {
+    fn from(listener: Listener) -> Self {
+        Self::new(io::ErrorKind::ResourceBusy, listener)
+    }
+}
+
+/// What a program is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    /// What is reached through the mount of this number.
+    Mount(u64),
+    /// All files of the file system with this number.
+    FileSystem(u64),
+    /// One file or directory of a file system, and perhaps what is in it.
+    Inode { device: u64, inode: u64, on_child: bool },
+}
+
+/// A line of what the kernel tells of a fanotify descriptor, if it is about permission
+/// (fs/notify/fdinfo.c). A mark that this does not know is none.
+fn mark(line: &str) -> Option<Mark> {
+    let mut words = line.split_ascii_whitespace();
+    if words.next() != Some("fanotify") {
+        return None;
+    }
+    let words: Vec<(&str, &str)> = words.filter_map(|word| word.split_once(':')).collect();
+    let number = |name: &str| {
+        let (_, digits) = words.iter().find(|(n, _)| *n == name)?;
+        // `from_str_radix` takes a sign, too.
+        let plain = digits.bytes().all(|b| b.is_ascii_hexdigit());
+        u64::from_str_radix(digits, 16).ok().filter(|_| plain)
+    };
+    let mask = u32::try_from(number("mask")?).ok()?;
+    if mask & PERMISSION == 0 {
+        return None;
+    }
+    // As the kernel has device numbers inside: 12 bits and 20.
+    let device = || {
+        let number = u32::try_from(number("sdev")?).ok()?;
+        Some(libc::makedev(number >> 20, number & 0xf_ffff))
+    };
+    match (number("mnt_id"), number("ino")) {
+        (Some(id), _) => Some(Mark::Mount(id)),
+        (None, Some(inode)) => {
+            Some(Mark::Inode { device: device()?, inode, on_child: mask & ON_CHILD != 0 })
+        }
+        (None, None) => device().map(Mark::FileSystem),
+    }
+}
+
+/// All that one program is asked about.
+#[derive(Debug)]
+struct Asked {
+    listener: Listener,
+    mounts: HashSet<u64>,
+    file_systems: HashSet<u64>,
+    inodes: HashSet<(u64, u64)>,
+    directories: HashSet<(u64, u64)>,
+}
+
+impl Asked {
+    fn new(listener: Listener) -> Self {
+        Self {
+            listener,
+            mounts: HashSet::new(),
+            file_systems: HashSet::new(),
+            inodes: HashSet::new(),
+            directories: HashSet::new(),
+        }
+    }
+
+    fn add(&mut self, mark: Mark) {
+        match mark {
+            Mark::Mount(id) => drop(self.mounts.insert(id)),
+            Mark::FileSystem(device) => drop(self.file_systems.insert(device)),
+            Mark::Inode { device, .. } if self.inodes.len() >= MOST_NUMBERS => {
+                self.file_systems.insert(device);
+            }
+            Mark::Inode { device, inode, on_child } => {
+                self.inodes.insert((device, inode));
+                if on_child {
+                    self.directories.insert((device, inode));
+                }
+            }
+        }
+    }
+
+    fn concerns(&self, place: &Place) -> bool {
+        let device = |of: u64| {
+            // Subvolumes of Btrfs have numbers of their own, which marks do not show.
+            of == place.device || libc::major(of) == 0 && libc::major(place.device) == 0
+        };
+        place.mount.map_or(!self.mounts.is_empty(), |mount| self.mounts.contains(&mount))
+            || self.file_systems.iter().any(|of| device(*of))
+            || self.inodes.iter().any(|(of, inode)| *inode == place.inode && device(*of))
+            || self.directories.iter().any(|(of, inode)| {
+                device(*of) && place.directory.is_none_or(|directory| directory == *inode)
+            })
+    }
+}
+
+/// Where a file is, as marks name it.
+#[derive(Debug)]
+struct Place {
+    /// `None` where the kernel does not tell.
+    mount: Option<u64>,
+    device: u64,
+    inode: u64,
+    /// Its directory's inode number, if it has just one and that is known.
+    directory: Option<u64>,
+}
+
+impl Place {
+    fn of(file: impl AsFd) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(&file)?;
+        let told = rustix::fs::statx(&file, c"", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID);
+        let told = told.ok().filter(|t| t.stx_mask & StatxFlags::MNT_ID.bits() != 0);
+        let directory = if stat.st_nlink == 1 { directory_of(&file, stat.st_dev) } else { None };
+        let mount = told.map(|t| t.stx_mnt_id);
+        Ok(Self { mount, device: stat.st_dev, inode: stat.st_ino, directory })
+    }
+}
+
+/// The inode number of a file's directory, if the kernel has the way there in memory: so nobody is
+/// waited for, whatever is mounted on the way.
+fn directory_of(file: impl AsFd, device: u64) -> Option<u64> {
+    let path = crate::handle::link_of(file)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let how = ResolveFlags::CACHED | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let opened = rustix::fs::openat2(CWD, path.parent()?, flags, Mode::empty(), how).ok()?;
+    let stat = rustix::fs::fstat(opened).ok()?;
+    (stat.st_dev == device).then_some(stat.st_ino)
+}
+
+/// A program, other than this one, that is asked before others may open or read this file: as it was some moments
+/// ago, up to [`LONGEST`], where looking takes long.
+///
+/// # Errors
+/// Those of `fstat(2)`.
+pub fn on(file: impl AsFd) -> io::Result<Option<Listener>> {
+    let all = remembered();
+    if all.is_empty() {
+        return Ok(None);
+    }
+    let place = Place::of(file)?;
+    Ok(all.iter().find(|asked| asked.concerns(&place)).map(|asked| asked.listener.clone()))
+}
+
+/// What was found, and until when it counts.
+type Found = (Instant, Arc<Vec<Asked>>);
+
+fn remembered() -> Arc<Vec<Asked>> {
+    static LAST: Mutex<Option<Found>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let started = Instant::now();
+    if let Some((until, all)) = &*last
+        && started < *until
+    {
+        return Arc::clone(all);
+    }
+    let all = Arc::new(all());
+    let worth = (started.elapsed() * WORTH).clamp(SHORTEST, LONGEST);
+    *last = Some((Instant::now() + worth, Arc::clone(&all)));
+    all
+}
+
+/// All that is shown to us. What cannot be read is passed over: who may not look at other processes is not told.
+/// Anybody may have any number of descriptors, also in a program that gets all of root's capabilities (setuid). So those
+/// who have few come first, and what is not seen in time is not looked at: who hides behind others there costs a
+/// lease the time after which the kernel breaks it.
+fn all() -> Vec<Asked> {
+    let ours = user_namespace("self");
+    let able = |pid: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        may_listen(&status) && user_namespace(&pid.to_string()) == ours
+    };
+    // How many descriptors they have; before Linux 6.2 that is not told.
+    let descriptors =
+        |pid: &u32| std::fs::metadata(format!("/proc/{pid}/fd")).map_or(0, |m| m.len());
+    let (mut able, mut others): (Vec<u32>, Vec<u32>) = numbered("/proc").partition(able);
+    able.sort_by_cached_key(descriptors);
+    others.sort_by_cached_key(descriptors);
+    let mut all = Vec::new();
+    for (some, long) in [(able, WHILE), (others, MOMENT)] {
+        let until = Instant::now() + long;
+        all.extend(some.into_iter().filter_map(|pid| asked(pid, until)));
+    }
+    all
+}
+
+fn numbered(dir: &str) -> impl Iterator<Item = u32> + use<> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn user_namespace(pid: &str) -> Option<std::path::PathBuf> {
+    std::fs::read_link(format!("/proc/{pid}/ns/user")).ok()
+}
+
+/// Whether a process has `CAP_SYS_ADMIN`, in its own user namespace, by its status (proc_pid_status(5)):
+/// `fanotify_init(2)` wants that for permission events.
+fn may_listen(status: &str) -> bool {
+    const SYS_ADMIN: u32 = 21;
+    let digits = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
+    let sets = digits.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
+    // Where the kernel does not say, it may.
+    sets.is_none_or(|set| set >> SYS_ADMIN & 1 != 0)
+}
+
+/// What a process is asked about, as far as its descriptors were looked at by then.
+fn asked(pid: u32, until: Instant) -> Option<Asked> {
+    let mut asked: Option<Asked> = None;
+    for fd in numbered(&format!("/proc/{pid}/fd")) {
+        if Instant::now() > until {
+            break;
+        }
+        let link = rustix::fs::readlink(format!("/proc/{pid}/fd/{fd}"), Vec::new());
+        if link.is_ok_and(|link| link.as_bytes() == b"anon_inode:[fanotify]") {
+            let marks = marks(pid, fd);
+            marks.for_each(|mark| asked.get_or_insert_with(|| named(pid)).add(mark));
+        }
+    }
+    asked
+}
+
+fn marks(pid: u32, fd: u32) -> impl Iterator<Item = Mark> {
+    let told = File::open(format!("/proc/{pid}/fdinfo/{fd}")).map(BufReader::new);
+    let lines = told.into_iter().flat_map(|told| told.lines().map_while(Result::ok));
+    lines.filter_map(|line| mark(&line))
+}
+
+fn named(pid: u32) -> Asked {
+    let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Asked::new(Listener { pid, name: name.strip_suffix(b"\n").unwrap_or(&name).to_vec() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_for_permission_are_told_from_others() {
+        let inode = "fanotify ino:bb409800 sdev:fe00001 mflags:0 mask:8010000 ignored_mask:0 fhandle-bytes:8 fhandle-type:1 f_handle:bb409800bbb115d8";
+        let of = Mark::Inode { device: libc::makedev(254, 1), inode: 0xbb40_9800, on_child: true };
+        assert_eq!(mark(inode), Some(of));
+        let mount = "fanotify mnt_id:1b mflags:0 mask:30000 ignored_mask:0";
+        assert_eq!(mark(mount), Some(Mark::Mount(0x1b)));
+        let all = "fanotify sdev:700003 mflags:0 mask:100000 ignored_mask:0";
+        assert_eq!(mark(all), Some(Mark::FileSystem(libc::makedev(7, 3))));
+        for others in [
+            "fanotify flags:5 event-flags:8000",
+            "fanotify mnt_id:1b mflags:0 mask:3b ignored_mask:70000",
+            "fanotify mnt_ns:4026531841 mflags:0 mask:3000000 ignored_mask:0",
+            "inotify wd:1 ino:2 sdev:3 mask:30000 ignored_mask:0",
+            "pos:\t0",
+            "",
+        ] {
+            assert_eq!(mark(others), None, "{others}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_line_of_the_kernels_is_no_mark() {
+        for odd in [
+            "fanotify mnt_id:1b",
+            "fanotify mask:30000",
+            "fanotify mnt_id: mask:30000",
+            "fanotify mnt_id:+1b mask:30000",
+            "fanotify mnt_id:-1 mask:30000",
+            "fanotify mnt_id:1b mask:130000000",
+            "fanotify mnt_id:11111111111111111 mask:30000",
+            "fanotify ino:2 mask:30000",
+            "fanotify ino:2 sdev:1fe00001 mask:zz",
+            "fanotify sdev:1fffffffff mask:30000",
+            "fanotify\u{2028}mnt_id:1b mask:30000",
+            "xfanotify mnt_id:1b mask:30000",
+            ":: : :: fanotify",
+        ] {
+            assert_eq!(mark(odd), None, "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_mark_concerns_what_it_is_on() {
+        let place =
+            |directory| Place { mount: Some(7), device: libc::makedev(8, 1), inode: 12, directory };
+        let concerns = |mark: Mark, place: &Place| {
+            let mut asked = named(std::process::id());
+            asked.add(mark);
+            asked.concerns(place)
+        };
+        let known = place(Some(2));
+        assert!(concerns(Mark::Mount(7), &known) && !concerns(Mark::Mount(8), &known));
+        let on = |device, inode, on_child| Mark::Inode { device, inode, on_child };
+        let (here, there) = (known.device, libc::makedev(8, 2));
+        assert!(concerns(Mark::FileSystem(here), &known));
+        assert!(!concerns(Mark::FileSystem(there), &known));
+        assert!(concerns(on(here, 12, false), &known) && !concerns(on(there, 12, false), &known));
+        assert!(concerns(on(here, 2, true), &known) && !concerns(on(here, 2, false), &known));
+        // Any directory may be its own where that is not known, and any mount.
+        assert!(!concerns(on(here, 3, true), &known) && concerns(on(here, 3, true), &place(None)));
+        assert!(!concerns(on(there, 3, true), &place(None)));
+        assert!(concerns(Mark::Mount(8), &Place { mount: None, ..known }));
+        // A subvolume of Btrfs.
+        let anonymous = Place { device: libc::makedev(0, 50), ..place(None) };
+        assert!(concerns(Mark::FileSystem(libc::makedev(0, 49)), &anonymous));
+    }
+
+    #[test]
+    fn beyond_many_numbers_the_file_system_counts() {
+        let mut asked = named(1);
+        for inode in 0..=MOST_NUMBERS as u64 {
+            asked.add(Mark::Inode { device: 5, inode, on_child: true });
+        }
+        assert_eq!((asked.inodes.len(), asked.file_systems.len()), (MOST_NUMBERS, 1));
+    }
+
+    #[test]
+    fn who_may_have_begun_to_listen_is_told_by_a_capability() {
+        let status =
+            |set: &str| format!("Name:\tCapPrm:\nCapInh:\t0000000000000000\nCapPrm:\t{set}\n");
+        assert!(may_listen(&status("000001ffffffffff")) && may_listen(&status("0000000000200000")));
+        assert!(
+            !may_listen(&status("0000000000000000")) && !may_listen(&status("000001ffffdfffff"))
+        );
+        assert!(may_listen("") && may_listen(&status("?")));
+        let own = std::fs::read_to_string("/proc/self/status").unwrap();
+        assert!(may_listen(&own) || !rustix::process::geteuid().is_root());
+    }
+
+    #[test]
+    fn no_name_of_a_process_reaches_a_terminal() {
+        let name = b"a\n\x1b[2J\xff\xe2\x80\xae\x9b".to_vec();
+        let told = Listener { pid: 3, name }.to_string();
+        let harmless = |c: char| c == ' ' || !c.is_control() && !c.is_whitespace();
+        assert!(told.chars().all(harmless) && !told.contains('\u{202e}'), "{told:?}");
+        assert!(
+            io::Error::from(Listener { pid: 3, name: Vec::new() }).to_string().contains("3 ()")
+        );
+    }
+
+    #[test]
+    fn the_directory_of_a_file_is_known() {
+        let path = std::env::temp_dir().join(format!("fragmend-listeners-{}", std::process::id()));
+        let file = File::create(&path).unwrap();
+        let directory =
+            std::os::unix::fs::MetadataExt::ino(&path.parent().unwrap().metadata().unwrap());
+        let place = Place::of(&file).unwrap();
+        assert_eq!(place.directory, Some(directory));
+        assert!(place.mount.is_some());
+        std::fs::remove_file(path).unwrap();
+        assert_eq!(Place::of(&file).unwrap().directory, None);
+    }
+}

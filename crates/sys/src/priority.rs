@@ -1,0 +1,102 @@
+//! The I/O class of a thread (`ioprio_set(2)`): idle while nobody depends on it, and like everybody
+//! else's while somebody does.
+//!
+//! Schedulers that know classes (BFQ, mq-deadline) serve the idle one last, or for seconds not at all.
+//! Whoever waits for a file that this thread has locked or leased would wait as long.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+
+const WHO_PROCESS: i32 = 1;
+const CLASS_SHIFT: i32 = 13;
+/// Numbers of `linux/ioprio.h`.
+const BEST_EFFORT: i32 = 2;
+const IDLE: i32 = 3;
+/// The level that a thread has unless it asks for another one.
+const NORMAL: i32 = 4;
+
+thread_local! {
+    /// How many guards this thread has.
+    static GUARDS: Cell<u32> = const { Cell::new(0) };
+    /// What it had before the first of them, where that was the idle class.
+    static BEFORE: Cell<Option<i32>> = const { Cell::new(None) };
+}
+
+/// While one lives, this thread's I/O is not of the idle class (`ioprio_set(2)`); afterwards it is what
+/// it was. Another class is left as it is. Where the kernel refuses, nothing changes: what is asked for
+/// is best effort.
+///
+/// To be held from before a lease or a lock of a file is taken until after it is given back, and around
+/// calls to the kernel that hold a file's locks while they wait for the disk.
+#[derive(Debug)]
+pub struct Prompt {
+    /// The class is this thread's.
+    _here: PhantomData<*const ()>,
+}
+
+impl Prompt {
+    /// From now until the last of this thread's is dropped, in whatever order.
+    pub fn begin() -> Self {
+        if GUARDS.replace(GUARDS.get() + 1) == 0 {
+            BEFORE.set(current().filter(|now| now >> CLASS_SHIFT == IDLE));
+            if BEFORE.get().is_some() {
+                set(BEST_EFFORT << CLASS_SHIFT | NORMAL);
+            }
+        }
+        Self { _here: PhantomData }
+    }
+}
+
+impl Drop for Prompt {
+    fn drop(&mut self) {
+        GUARDS.set(GUARDS.get() - 1);
+        if GUARDS.get() == 0
+            && let Some(before) = BEFORE.take()
+        {
+            set(before);
+        }
+    }
+}
+
+/// Whether the I/O of a thread is of the idle class, by its number, 0 for the calling one
+/// (`ioprio_get(2)`); `None` where the kernel does not say.
+pub fn is_idle(thread: i32) -> Option<bool> {
+    of(thread).map(|value| value >> CLASS_SHIFT == IDLE)
+}
+
+fn current() -> Option<i32> {
+    of(0)
+}
+
+fn of(thread: i32) -> Option<i32> {
+    // SAFETY: no pointers are passed.
+    let value = unsafe { libc::syscall(libc::SYS_ioprio_get, WHO_PROCESS, thread) };
+    i32::try_from(value).ok().filter(|value| *value >= 0)
+}
+
+fn set(value: i32) {
+    // SAFETY: no pointers are passed.
+    unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, value) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_idle_class_is_left_until_the_last_guard_goes() {
+        let thread = std::thread::spawn(|| {
+            drop(Prompt::begin());
+            assert_eq!(is_idle(0), Some(false), "what was not idle stays as it was");
+            crate::process::set_idle_io_priority().unwrap();
+            let first = Prompt::begin();
+            assert_eq!(is_idle(0), Some(false));
+            let second = Prompt::begin();
+            drop(first);
+            assert_eq!(is_idle(0), Some(false), "one is left");
+            drop(second);
+            assert_eq!(is_idle(0), Some(true));
+        });
+        thread.join().unwrap();
+    }
+}
