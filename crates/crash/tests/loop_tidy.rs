@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 const READY: &str = "waits below ";
 
-#[test]
-#[ignore = "for loop_what_a_killed_test_left_is_removed, which kills it"]
-fn is_killed() {
+/// Set in the process that is to be killed: this test, once more.
+const IS_KILLED: &str = "FRAGMEND_TEST_IS_KILLED";
+
+fn wait_for_a_disk_of_its_own() {
     let bed = SlowBed::new(&EXT4, 64 << 20, "");
     let _hold = bed.gate().hold(|request| request.kind == Kind::Write);
     std::fs::write(bed.root().join("data"), vec![1; 1 << 20]).unwrap();
@@ -44,9 +45,12 @@ fn wait_until(what: &str, done: impl Fn() -> bool) {
 
 #[test]
 fn loop_what_a_killed_test_left_is_removed() {
-    let args = ["--exact", "is_killed", "--ignored", "--nocapture"];
-    let this = std::env::current_exe().unwrap();
-    let mut killed = Running::start(Command::new(this).args(args).stdout(Stdio::piped()));
+    if std::env::var_os(IS_KILLED).is_some() {
+        return wait_for_a_disk_of_its_own();
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "loop_what_a_killed_test_left_is_removed", "--nocapture"]);
+    let mut killed = Running::start(command.env(IS_KILLED, "").stdout(Stdio::piped()));
     let lines = BufReader::new(killed.child().stdout.take().unwrap()).lines();
     let mut lines = lines.map(|line| line.unwrap());
     let said = lines.find_map(|line| line.split_once(READY).map(|(_, dir)| dir.to_owned()));

@@ -12,7 +12,6 @@ use fragmend_testbed::image::Image;
 use fragmend_testbed::process::{Finished, Running};
 use fragmend_testbed::tools::extents;
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -21,13 +20,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use support::rewrite::{FRAGMEND, is_stopped};
+use std::time::Duration;
+use support::rewrite::{FRAGMEND, go_on_throughout};
 use support::{SIZE, fragmented, plan};
 
 const MIB: u64 = 1 << 20;
-/// Then it is killed.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Applies a fresh plan for a file, and goes on wherever that stops; `meanwhile` once it has stopped for the
 /// first time.
@@ -44,19 +41,7 @@ fn apply(
     command.args(["apply", "--json"]).args(args).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", format!("{stop_at}=stop"));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut running = Running::start(&mut command);
-    let (started, mut meanwhile) = (Instant::now(), Some(meanwhile));
-    while running.child().try_wait().unwrap().is_none() {
-        if is_stopped(running.id()) {
-            if let Some(meanwhile) = meanwhile.take() {
-                meanwhile();
-            }
-            running.signal(Signal::CONT);
-        }
-        assert!(started.elapsed() < PATIENCE, "it hangs");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    running.wait()
+    go_on_throughout(Running::start(&mut command), meanwhile)
 }
 
 /// The last receipt of each range.

@@ -9,14 +9,13 @@ use fragmend_sys::cache;
 use fragmend_testbed::file_system::{BTRFS, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP};
 use fragmend_testbed::fragment::{content, interleaved};
 use fragmend_testbed::process::{Finished, Running};
-use rustix::process::Signal;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::plan;
-use support::rewrite::{FRAGMEND, is_stopped};
+use support::rewrite::{FRAGMEND, go_on_throughout};
 
 const SIZE: u64 = 2 << 20;
 const WRITTEN: [u8; 4096] = [0xe7; 4096];
@@ -71,19 +70,7 @@ impl Refusing {
         command.args(["apply", "--rate", "max", "--json", "--force"]).arg(&self.plan);
         command.env("FRAGMEND_STOP_AT", format!("{stop_at}=stop"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut running = Running::start(&mut command);
-        let (started, mut meanwhile) = (Instant::now(), Some(meanwhile));
-        while running.child().try_wait().unwrap().is_none() {
-            if is_stopped(running.id()) {
-                if let Some(meanwhile) = meanwhile.take() {
-                    meanwhile();
-                }
-                running.signal(Signal::CONT);
-            }
-            assert!(started.elapsed() < Duration::from_secs(60), "it hangs");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        running.wait()
+        go_on_throughout(Running::start(&mut command), meanwhile)
     }
 
     /// The file shows what was last written to it, and somebody is told, unless it has moved: then the

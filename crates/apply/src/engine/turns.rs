@@ -87,7 +87,7 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// # Errors
 /// Busy where it is dirty still, or again.
 pub(super) fn clean(file: impl AsFd, part: ByteRange) -> Result<(), Skip> {
-    match write_within(file, part, PATIENCE).map_err(skip_of)? {
+    match write_quietly(file, part.start..part.end, PATIENCE).map_err(skip_of)? {
         true => Ok(()),
         false => Err(Skip::new(SkipReason::Busy, "others write to it")),
     }
@@ -108,7 +108,7 @@ pub(super) fn is_on_disk(
     if is_cold(file, part) {
         return Ok(true);
     }
-    if !write_within(&file.fd, part, PATIENCE).map_err(skip_of)? {
+    if !write_quietly(&file.fd, part.start..part.end, PATIENCE).map_err(skip_of)? {
         return Ok(false);
     }
     match compare.range(&file.fd, part.start..part.end, go_on).map_err(skip_of)? {
@@ -136,12 +136,6 @@ pub(super) fn give_places(file: &OpenFile, ranges: &[ByteRange]) -> io::Result<(
     ranges.iter().try_for_each(|r| cache::start_writeback(&file.fd, r.start..r.end))?;
     ranges.iter().try_for_each(|range| {
         let left = until.saturating_duration_since(Instant::now());
-        write_within(&file.fd, *range, left).map(drop)
+        write_quietly(&file.fd, range.start..range.end, left).map(drop)
     })
-}
-
-/// Writes out what is dirty of a part, and waits so long at most; whether all is written. What the device refuses is
-/// nobody's but the writer's to hear.
-fn write_within(file: impl AsFd, part: ByteRange, most: Duration) -> io::Result<bool> {
-    write_quietly(file, part.start..part.end, most)
 }

@@ -8,6 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 pub const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 
@@ -40,6 +41,25 @@ pub fn stopped_at(image: &Image, file: &Path, step: &str) -> Running {
 pub fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
+}
+
+/// Lets it go on wherever it stops, to its end; `meanwhile` is done once it has stopped for the first time.
+///
+/// # Panics
+/// When that takes longer than a minute.
+pub fn go_on_throughout(mut running: Running, meanwhile: impl FnOnce()) -> Finished {
+    let (started, mut meanwhile) = (Instant::now(), Some(meanwhile));
+    while running.child().try_wait().unwrap().is_none() {
+        if is_stopped(running.id()) {
+            if let Some(meanwhile) = meanwhile.take() {
+                meanwhile();
+            }
+            running.signal(Signal::CONT);
+        }
+        assert!(started.elapsed() < Duration::from_secs(60), "it hangs");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    running.wait()
 }
 
 /// Lets it go on, to its end.
