@@ -22,7 +22,7 @@ demo: ## See it work: a database fragments on a loop device, is mended, and is m
 
 test: ## Run every test, and print what each tried; most need root and loop devices
 	@scripts/prerequisites test
-	scripts/test --no-fail-fast -- --show-output
+	scripts/test
 
 bench: ## Print the comparison tables (QUICK=1 for small files)
 	@scripts/prerequisites bench

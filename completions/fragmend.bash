@@ -516,7 +516,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__plan)
-            opts="-t -o -q -h --trace --output --policy --budget --hot --min-gain --unshare --top --json --quiet --help"
+            opts="-t -o -q -h --trace --output --policy --budget --hot --min-gain --unshare --top --check --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -642,7 +642,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__scan)
-            opts="-q -h --top --cross-file-systems --source --json --quiet --help"
+            opts="-q -h --top --cross-file-systems --source --check --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -41,6 +41,7 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l source -d 'Wh
 fiemap\t'Open every file and ask the kernel (FIEMAP)'
 bulk\t'Read ext4\'s inode tables from the block device, or the reverse mapping of an XFS; needs root'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l cross-file-systems -d 'Go on into other file systems mounted below a path'
+complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l check -d 'Answer by the exit status: 2 is in it if something could be improved'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -70,6 +71,7 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l hot -d 'Consi
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l min-gain -d 'Requests that a move must save per replay of the trace and per MiB moved' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l top -d 'Show so many files' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l unshare -d 'Also move what is shared with snapshots or other files, which takes the space anew'
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l check -d 'Answer by the exit status: 2 is in it if something could be improved'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'

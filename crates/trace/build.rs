@@ -1,5 +1,5 @@
-//! Compiles the kernel side of the recorder with clang: BPF byte code with CO-RE relocations,
-//! which the loader fits to the running kernel. Nothing of the build machine's kernel goes in.
+//! Compiles the kernel side of the recorder with clang: BPF byte code with CO-RE relocations, which
+//! the loader applies to the running kernel. It does not depend on the build machine's kernel.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,7 +1,6 @@
 //! The last look at a range before it is touched: nothing that the plan says of it is believed.
 
-use crate::rewrite::limits;
-use fragmend_layout::{ByteRange, Extent, Movable, Moves, Skip, SkipReason};
+use fragmend_layout::{ByteRange, Extent, Movable, Skip, SkipReason};
 use fragmend_plan::PlannedRange;
 
 /// A range that was looked at again and is still worth moving.
@@ -30,8 +29,7 @@ pub(crate) fn look<'a>(
         return Err((None, Skip::new(SkipReason::SizeChanged, now)));
     }
     // Its new space is a file's, too, and no longer than this one.
-    limits::allow_size(range.end.min(size))
-        .map_err(|e| (None, Skip::new(SkipReason::Failed, e.to_string())))?;
+    file.may_reach(range.end.min(size)).map_err(|skip| (None, skip))?;
     let layout = file.layout(range).map_err(|skip| (None, skip))?;
     let pieces = layout.pieces(range);
     let leave = |skip| Err((Some(pieces), skip));
@@ -48,8 +46,8 @@ pub(crate) fn look<'a>(
     if let Err(skip) = file.takes(&parts) {
         return leave(skip);
     }
-    // Where a file moves as a whole, the rest of it takes the range along.
-    if pieces <= 1 && file.moves() != Moves::File {
+    // Where all ranges move together, the others take it along.
+    if pieces <= 1 && !file.all_or_nothing() {
         return leave(Skip::new(SkipReason::AlreadyContiguous, ""));
     }
     let own_space = layout.stored_bytes(range) - space_cost;

@@ -1,16 +1,15 @@
 //! How fast to go, and when to let others go first.
 //!
 //! At the default pace the mending watches its device: bytes that were read there and not by
-//! this process are somebody else's. While others read, steps are short, so that whoever comes
+//! this process are somebody else's. What this process reads is known as a sum over all devices, so it is
+//! counted while its files are on that device, and at no other time ([`Pacer::begin`]). While others read, steps are short, so that whoever comes
 //! in between waits for little, and each is followed by a pause many times its length, so that
 //! at any instant the device is most likely free of us. While nobody reads, there are no pauses.
 
+use crate::environment::Environment;
 use fragmend_layout::ByteRange;
-use fragmend_sys::block::BlockDevice;
-use fragmend_sys::process;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How fast data may be moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,32 +41,55 @@ const CREDIT: Duration = Duration::from_millis(250);
 const NAP: Duration = Duration::from_millis(50);
 
 /// Keeps the pace of one run on one device.
-pub struct Pacer {
+pub struct Pacer<'a> {
+    environment: &'a dyn Environment,
     rate: Rate,
-    device: Option<BlockDevice>,
+    /// Number of the device.
+    device: u64,
     /// When the next byte may go, where a rate was given.
-    next: Instant,
-    /// Bytes read on the device by others, as last seen.
+    next: Duration,
+    /// What was read on the device, and by this process from anywhere, when it last began there.
+    since: Reads,
+    /// Bytes read there by others since then, as last seen.
     foreign: u64,
-    pressed: Option<Instant>,
+    pressed: Option<Duration>,
     /// Time spent in pauses.
     pub paused: Duration,
 }
 
-impl Pacer {
-    /// A pacer for the device under the directory `root`, whose `st_dev` is `dev`.
-    pub fn new(rate: Rate, root: &Path, dev: u64) -> Self {
-        let device = BlockDevice::under(root, dev).ok();
-        let mut pacer = Self {
-            rate,
-            device,
-            next: Instant::now(),
-            foreign: 0,
-            pressed: None,
-            paused: Duration::ZERO,
-        };
-        pacer.foreign = pacer.read_by_others();
-        pacer
+/// Bytes that have been read.
+#[derive(Clone, Copy, Default)]
+struct Reads {
+    /// From one device, by anybody.
+    there: u64,
+    /// By this process, from any.
+    own: u64,
+}
+
+impl Reads {
+    /// As they are now.
+    fn now(environment: &dyn Environment, device: u64) -> Self {
+        let there = environment.read_from(device).unwrap_or(0);
+        Self { there, own: environment.own_io().read_bytes }
+    }
+}
+
+impl<'a> Pacer<'a> {
+    /// A pacer for the volume whose files' identities have this device number.
+    pub fn new(rate: Rate, environment: &'a dyn Environment, device: u64) -> Self {
+        let (next, since) = (environment.now(), Reads::now(environment, device));
+        let (foreign, pressed, paused) = (0, None, Duration::ZERO);
+        Self { environment, rate, device, next, since, foreign, pressed, paused }
+    }
+
+    /// From now on what this process reads comes from this device, and not from another one.
+    pub fn begin(&mut self) {
+        (self.since, self.foreign) = (Reads::now(self.environment, self.device), 0);
+    }
+
+    /// The time on the environment's clock.
+    pub fn now(&self) -> Duration {
+        self.environment.now()
     }
 
     /// How long to wait after a step of `bytes` that took `busy`.
@@ -75,10 +97,10 @@ impl Pacer {
         match self.rate {
             Rate::Unlimited => Duration::ZERO,
             Rate::BytesPerSecond(rate) => {
-                let now = Instant::now();
-                let from = now.checked_sub(CREDIT).map_or(self.next, |at| self.next.max(at));
+                let now = self.now();
+                let from = self.next.max(now.saturating_sub(CREDIT));
                 self.next = from + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
-                self.next.saturating_duration_since(now)
+                self.next.saturating_sub(now)
             }
             Rate::Yielding => match self.others_read() {
                 true => (busy * YIELD).min(SHORT),
@@ -95,55 +117,147 @@ impl Pacer {
 
     /// Waits so long, or until `stop`.
     pub fn pause(&mut self, pause: Duration, stop: &AtomicBool) {
-        let since = Instant::now();
+        let since = self.now();
         while !stop.load(Ordering::Relaxed) {
-            let left = pause.saturating_sub(since.elapsed());
+            let left = pause.saturating_sub(self.now() - since);
             if left.is_zero() {
                 break;
             }
-            std::thread::sleep(left.min(NAP));
+            self.environment.wait(left.min(NAP));
         }
-        self.paused += since.elapsed();
+        self.paused += self.now() - since;
     }
 
     /// Whether somebody else read from the device a moment ago.
     fn others_read(&mut self) -> bool {
-        let foreign = self.read_by_others();
+        let Reads { there, own } = Reads::now(self.environment, self.device);
+        let read = there.saturating_sub(self.since.there);
+        // A read of ours counts as such at once, and on the device when it is done.
+        let foreign = read.saturating_sub(own.saturating_sub(self.since.own));
         if foreign > self.foreign + NOISE_BYTES {
-            self.pressed = Some(Instant::now());
+            self.pressed = Some(self.now());
         }
         self.foreign = self.foreign.max(foreign);
         self.is_pressed()
     }
 
     fn is_pressed(&self) -> bool {
-        self.rate == Rate::Yielding && self.pressed.is_some_and(|at| at.elapsed() < WARY)
-    }
-
-    /// Bytes that the device has read so far and this process has not asked for.
-    fn read_by_others(&self) -> u64 {
-        let device = self.device.as_ref().and_then(|d| d.counters().ok()).unwrap_or_default();
-        let own = process::io_account().unwrap_or_default();
-        device.read_bytes.saturating_sub(own.read_bytes)
+        self.rate == Rate::Yielding && self.pressed.is_some_and(|at| self.now() - at < WARY)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::environment::OwnIo;
+    use std::cell::Cell;
+
+    /// A clock that stands still unless it is waited on, and two devices, 0 and 1, from which this process
+    /// and somebody else read.
+    #[derive(Default)]
+    struct Virtual {
+        now: Cell<Duration>,
+        read: [Cell<u64>; 2],
+        own: Cell<u64>,
+    }
+
+    impl Virtual {
+        fn others_read(&self, device: usize, bytes: u64) {
+            self.read[device].set(self.read[device].get() + bytes);
+        }
+
+        fn we_read(&self, device: usize, bytes: u64) {
+            self.own.set(self.own.get() + bytes);
+            self.others_read(device, bytes);
+        }
+    }
+
+    impl Environment for Virtual {
+        fn now(&self) -> Duration {
+            self.now.get()
+        }
+
+        fn wait(&self, time: Duration) {
+            self.now.set(self.now.get() + time);
+        }
+
+        fn read_from(&self, device: u64) -> Option<u64> {
+            self.read.get(device as usize).map(Cell::get)
+        }
+
+        fn own_io(&self) -> OwnIo {
+            OwnIo { read_bytes: self.own.get(), written_bytes: 0 }
+        }
+
+        fn give_way(&self) {}
+    }
 
     #[test]
     fn a_stop_is_not_followed_by_a_burst() {
         const RATE: u64 = 1 << 20;
-        let mut pacer = Pacer::new(Rate::BytesPerSecond(RATE), Path::new("/"), 0);
-        let first = pacer.due(RATE, Duration::ZERO);
-        assert!(first > Duration::from_millis(900) && first <= Duration::from_secs(1));
+        let world = Virtual::default();
+        world.wait(Duration::from_secs(60));
+        let mut pacer = Pacer::new(Rate::BytesPerSecond(RATE), &world, 0);
+        assert_eq!(pacer.due(RATE, Duration::ZERO), Duration::from_secs(1));
         // As if the process had been stopped for so long.
-        pacer.next = Instant::now().checked_sub(Duration::from_secs(16)).unwrap_or(pacer.next);
-        let due = pacer.due(RATE, Duration::ZERO);
-        assert!(due > Duration::from_secs(1) - CREDIT - Duration::from_millis(100), "{due:?}");
+        world.wait(Duration::from_secs(17));
+        assert_eq!(pacer.due(RATE, Duration::ZERO), Duration::from_secs(1) - CREDIT);
         // A short delay is made up for.
-        pacer.next = Instant::now();
-        assert!(pacer.due(RATE / 100, Duration::ZERO) <= Duration::from_millis(10));
+        world.wait(Duration::from_secs(1) - CREDIT + Duration::from_millis(20));
+        assert_eq!(pacer.due(RATE / 100, Duration::ZERO), Duration::ZERO);
+    }
+
+    #[test]
+    fn who_reads_is_given_way_to_until_nobody_has_for_a_while() {
+        let (world, go_on) = (Virtual::default(), AtomicBool::new(false));
+        let mut pacer = Pacer::new(Rate::Yielding, &world, 0);
+        let busy = Duration::from_millis(1);
+        world.others_read(0, NOISE_BYTES);
+        assert_eq!(pacer.due(4096, busy), Duration::ZERO, "noise");
+        assert_eq!(pacer.part(0, 1 << 20, 4096).len(), 1 << 20);
+        world.others_read(0, 2 * NOISE_BYTES);
+        assert_eq!(pacer.due(4096, busy), busy * YIELD);
+        assert_eq!(pacer.due(4096, Duration::from_secs(1)), SHORT, "never for longer");
+        assert_eq!(pacer.part(0, 1 << 20, 4096).len(), SHORT_STEP_BYTES);
+        pacer.pause(WARY, &go_on);
+        assert_eq!((world.now(), pacer.paused), (WARY, WARY));
+        assert_eq!(pacer.due(4096, busy), Duration::ZERO);
+        pacer.pause(WARY, &AtomicBool::new(true));
+        assert_eq!(world.now(), WARY, "told to end");
+    }
+
+    /// What this process reads from one device hides nothing of what others read from another one.
+    #[test]
+    fn who_reads_is_seen_on_each_device_for_itself() {
+        const MUCH: u64 = 64 << 20;
+        let world = Virtual::default();
+        let pacer = |device| Pacer::new(Rate::Yielding, &world, device);
+        let (mut here, mut there) = (pacer(0), pacer(1));
+        let busy = Duration::from_millis(1);
+        here.begin();
+        world.we_read(0, MUCH);
+        assert_eq!(here.due(4096, busy), Duration::ZERO, "our own");
+        there.begin();
+        world.we_read(1, 4096);
+        world.others_read(1, 2 * NOISE_BYTES);
+        assert_eq!(there.due(4096, busy), busy * YIELD, "hidden by what was read before");
+        // Nor is what we read there taken for theirs here.
+        world.we_read(1, MUCH);
+        here.begin();
+        assert_eq!(here.due(4096, busy), Duration::ZERO, "our own, elsewhere");
+        world.others_read(0, 2 * NOISE_BYTES);
+        assert_eq!(here.due(4096, busy), busy * YIELD, "hidden by what was read elsewhere");
+    }
+
+    /// A device is done with a read later than this process began it.
+    #[test]
+    fn what_is_on_its_way_to_us_is_nobody_elses() {
+        let world = Virtual::default();
+        let mut pacer = Pacer::new(Rate::Yielding, &world, 0);
+        let busy = Duration::from_millis(1);
+        world.own.set(1 << 20);
+        assert_eq!(pacer.due(4096, busy), Duration::ZERO);
+        world.others_read(0, 1 << 20);
+        assert_eq!(pacer.due(4096, busy), Duration::ZERO);
     }
 }

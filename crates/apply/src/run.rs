@@ -1,27 +1,23 @@
 //! The plan, file by file, batch by batch, step by step. Knows nothing of file systems: that is
 //! the engine's part, behind [`Volume`].
 
-mod group;
-mod range;
+mod batch;
 mod tell;
 
-use crate::begin::{lock, volumes};
-use crate::engine::{Choice, Refused};
+use crate::environment::Environment;
 use crate::look::{Ready, look};
 use crate::pace::{Pacer, Rate};
 use crate::receipt::{Event, Listener, Receipt, Start, Summary};
-use fragmend_layout::{ByteRange, Movable, Moves, PathText, Skip, SkipReason, Volume};
-use fragmend_plan::{PlanSource, PlannedFile};
-use fragmend_sys::priority::Prompt;
-use fragmend_sys::process;
-use group::groups;
+use batch::Batch;
+use fragmend_layout::{
+    ByteRange, Movable, PathText, Settled, Skip, SkipReason, Target, Terms, Underway, Volume,
+    schema,
+};
+use fragmend_plan::{PlanSource, PlannedFile, Totals};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-/// Version of the events.
-pub const SCHEMA_VERSION: u32 = 1;
+use std::time::Duration;
 
 /// Bytes of a file that are written out without a look at `stop`.
 const WRITE_BACK_STEP: u64 = 1 << 20;
@@ -33,10 +29,6 @@ pub struct Options {
     pub rate: Rate,
     /// Leave at least so many bytes free on the file system; `None` is a twentieth of it.
     pub free_floor_bytes: Option<u64>,
-    /// Which engine moves the data.
-    pub engine: Choice,
-    /// Take file systems that promise no order after a crash.
-    pub force: bool,
     /// Also move what is shared with other files or snapshots, which takes space.
     pub unshare: bool,
     /// Look and tell, move nothing.
@@ -47,33 +39,33 @@ pub struct Options {
     pub batch_bytes: u64,
 }
 
+impl Options {
+    /// What moves data beside a service that is in use.
+    pub const DEFAULT: Self = Self {
+        rate: Rate::Yielding,
+        free_floor_bytes: None,
+        unshare: false,
+        dry_run: false,
+        step_bytes: 256 << 10,
+        batch_bytes: 64 << 20,
+    };
+}
+
 impl Default for Options {
     fn default() -> Self {
-        Self {
-            rate: Rate::Yielding,
-            free_floor_bytes: None,
-            engine: Choice::Native,
-            force: false,
-            unshare: false,
-            dry_run: false,
-            step_bytes: 256 << 10,
-            batch_bytes: 64 << 20,
-        }
+        Self::DEFAULT
     }
 }
+
+/// The volumes of a plan, by the device number of their files' identities.
+pub type Volumes = HashMap<u64, Box<dyn Volume>>;
 
 /// Why nothing was touched at all.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// A file system of the plan cannot be mended.
-    #[error(transparent)]
-    Refused(#[from] Refused),
-    /// A file system of the plan is not mounted here.
-    #[error("{0}: the file system of this plan is not mounted; mount it, or make a new plan")]
-    NotMounted(String),
-    /// Something else is mounted where the plan's file system was.
-    #[error("{0}: its device number has changed since the plan was made; make a new plan")]
-    Renumbered(String),
+    /// The caller has no volume for a file system of the plan.
+    #[error("{0}: nothing to move files on was given for this file system of the plan")]
+    NoVolume(String),
     /// The plan's block size is not the file system's.
     #[error(
         "{mount}: the plan says blocks of {planned} bytes, the file system has {found}; nothing was touched; make a new plan"
@@ -86,53 +78,45 @@ pub enum ApplyError {
         /// As it is, in bytes.
         found: u64,
     },
-    /// Another process is mending this file system.
-    #[error("{0}: another fragmend is at work there; wait for it to end")]
-    AtWork(String),
-    /// Nobody can be told that this file system is being mended.
-    #[error("{0}: cannot lock /run/fragmend against others at work there: {1}")]
-    NoLock(String, std::io::Error),
-    /// The mount table cannot be read.
-    #[error("cannot read the mount table: {0}")]
-    Mounts(std::io::Error),
 }
 
 /// Applies `plan`, telling `tell` everything as it happens, until the end or until `stop`. Who listens
-/// slowly holds it up, but only where nobody is kept out of a file.
+/// slowly holds it up, but only where nobody is kept out of a file. The volumes are dropped, and with
+/// them what they have locked, before the summary is told.
 ///
 /// # Errors
 /// [`ApplyError`] before anything was touched. What goes wrong later is in the receipts.
 pub fn apply(
     plan: &dyn PlanSource,
+    volumes: Volumes,
+    environment: &dyn Environment,
     options: &Options,
     stop: &AtomicBool,
     mut tell: impl Listener,
 ) -> Result<Summary, ApplyError> {
     let totals = plan.totals();
-    let volumes = volumes(plan, &totals, options)?;
-    let locks = if options.dry_run { Vec::new() } else { lock(volumes.values())? };
+    are_as_planned(plan, &totals, &volumes)?;
     tell.tell(Event::Start(Start {
-        schema_version: SCHEMA_VERSION,
+        schema_version: schema::DOCUMENT,
         bytes_to_move: totals.bytes,
         ranges: totals.ranges,
         files: totals.files,
     }));
-    // Where an I/O scheduler knows priorities, everybody else comes first.
-    let _ = process::set_idle_io_priority();
-    let started = Instant::now();
-    let account = process::io_account().unwrap_or_default();
+    environment.give_way();
+    let (started, before) = (environment.now(), environment.own_io());
     let mut run = Run {
+        environment,
         options,
         stop,
         tell: &mut tell,
         pacers: HashMap::new(),
+        on: None,
         block: 1,
-        root: PathBuf::new(),
         path: Path::new("").into(),
         unsettled: Vec::new(),
         undurable: None,
         summary: Summary {
-            schema_version: SCHEMA_VERSION,
+            schema_version: schema::DOCUMENT,
             dry_run: options.dry_run,
             ..Summary::default()
         },
@@ -159,25 +143,45 @@ pub fn apply(
     let paused = run.pacers.values().map(|p| p.paused).sum::<Duration>();
     let mut summary = run.summary;
     summary.paused_seconds = paused.as_secs_f64();
-    summary.seconds = started.elapsed().as_secs_f64();
+    summary.seconds = (environment.now() - started).as_secs_f64();
     summary.interrupted = stop.load(Ordering::Relaxed) && summary.ranges_left > 0;
-    let now = process::io_account().unwrap_or_default();
-    summary.written_bytes = now.write_bytes - account.write_bytes;
-    summary.read_bytes = now.read_bytes - account.read_bytes;
+    let after = environment.own_io();
+    summary.written_bytes = after.written_bytes - before.written_bytes;
+    summary.read_bytes = after.read_bytes - before.read_bytes;
     // Others may begin, however long it takes to tell.
-    drop(locks);
+    drop(volumes);
     tell.tell(Event::Summary(summary.clone()));
     tell.catch_up(None);
     Ok(summary)
 }
 
+/// Whether there is a volume for each device of the plan's files, with the blocks that were planned for.
+fn are_as_planned(
+    plan: &dyn PlanSource,
+    totals: &Totals,
+    volumes: &Volumes,
+) -> Result<(), ApplyError> {
+    for device in plan.devices().iter().filter(|d| totals.devices.contains(&d.device)) {
+        let mount = device.mount.path.clone();
+        let Some(volume) = volumes.get(&device.device) else {
+            return Err(ApplyError::NoVolume(mount));
+        };
+        let (planned, found) = (device.block_bytes, volume.block_bytes());
+        if planned != found {
+            return Err(ApplyError::BlockSize { mount, planned, found });
+        }
+    }
+    Ok(())
+}
+
 struct Run<'a> {
+    environment: &'a dyn Environment,
     options: &'a Options,
     stop: &'a AtomicBool,
     tell: &'a mut dyn Listener,
-    pacers: HashMap<u64, Pacer>,
-    /// Where the file system of the file in hand is mounted.
-    root: PathBuf,
+    pacers: HashMap<u64, Pacer<'a>>,
+    /// The device that is being worked on.
+    on: Option<u64>,
     /// What the file in hand is called now.
     path: PathText,
     /// Allocation block of the file in hand, in bytes: no step is shorter.
@@ -189,7 +193,7 @@ struct Run<'a> {
     summary: Summary,
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -200,7 +204,6 @@ impl Run<'_> {
             return;
         }
         self.block = volume.block_bytes();
-        self.root = volume.root().to_owned();
         let path = planned.path.to_path().unwrap_or_default();
         let opened = volume.open(planned.file, &path);
         // Renamed since the plan was made, perhaps: receipts name the file as it is called now.
@@ -209,7 +212,7 @@ impl Run<'_> {
         let mut file = match opened {
             Ok(file) => file,
             Err(skip) => {
-                planned.ranges.iter().for_each(|r| self.skip(r, None, &skip, None));
+                planned.ranges.iter().for_each(|r| self.leave(r, None, &skip, None));
                 return;
             }
         };
@@ -221,22 +224,22 @@ impl Run<'_> {
             }
             let mut batch: Vec<Ready> = Vec::new();
             let mut bytes = 0;
-            let whole = file.moves() == Moves::File;
-            let fits = |bytes: u64| whole || bytes <= self.options.batch_bytes;
+            let all = file.all_or_nothing();
+            let fits = |bytes: u64| all || bytes <= self.options.batch_bytes;
             while let Some(range) = rest.next_if(|r| batch.is_empty() || fits(bytes + r.length)) {
                 match look(&mut *file, range, self.block, self.options.unshare) {
                     Ok(ready) => {
                         bytes += range.length;
                         batch.push(ready);
                     }
-                    Err((pieces, skip)) => self.skip(range, pieces, &skip, Some(&mut *file)),
+                    Err((pieces, skip)) => self.leave(range, pieces, &skip, Some(&mut *file)),
                 }
             }
             self.batch(volume, &mut *file, planned, &batch);
         }
     }
 
-    /// Stages all of the batch, or halves of it where there is no room for all.
+    /// Relocates all of the batch, or halves of it where there is no room for all.
     fn batch(
         &mut self,
         volume: &dyn Volume,
@@ -245,11 +248,7 @@ impl Run<'_> {
         batch: &[Ready],
     ) {
         if batch.iter().all(|ready| ready.pieces <= 1) {
-            let skip = Skip::new(SkipReason::AlreadyContiguous, "");
-            let mut left =
-                |r: &Ready| self.skip(r.planned, Some(r.pieces), &skip, Some(&mut *file));
-            batch.iter().for_each(&mut left);
-            return;
+            return self.leave_all(batch, &Skip::new(SkipReason::AlreadyContiguous, ""), file);
         }
         if !self.options.dry_run {
             self.write_back(file, ByteRange { start: 0, end: file.size().unwrap_or(0) });
@@ -265,75 +264,36 @@ impl Run<'_> {
             return;
         }
         let room = need.and_then(|need| self.room_for(volume, need));
-        file.set_floor(self.floor(volume));
-        file.set_unshare(self.options.unshare);
-        let staged = room.and_then(|()| file.stage(&ranges));
-        match staged {
-            Ok(pieces) => {
-                let whole = file.moves() == Moves::File;
-                let better = |index: usize| whole || pieces[index] < batch[index].pieces;
-                let mut problems: Vec<Option<Skip>> = vec![None; batch.len()];
-                for index in (0..batch.len()).filter(|i| whole && better(*i)) {
-                    problems[index] = self.prepare(file, planned, ranges[index], index).err();
-                }
-                for group in groups(self.group_bytes(file.moves()), &ranges, better) {
-                    if self.stopped() {
-                        self.summary.ranges_left += group.len() as u64;
-                        continue;
-                    }
-                    if let Moves::Groups { .. } = file.moves() {
-                        for &index in group.iter().filter(|i| better(**i)) {
-                            problems[index] =
-                                self.prepare(file, planned, ranges[index], index).err();
-                        }
-                        if self.stopped() {
-                            self.summary.ranges_left += group.len() as u64;
-                            continue;
-                        }
-                        let fine = |index: &usize| problems[*index].is_none() && better(*index);
-                        let fine: Vec<usize> = group.iter().copied().filter(fine).collect();
-                        file.announce(&fine);
-                    }
-                    for index in group {
-                        let problem = problems[index].take();
-                        self.range(file, planned, &batch[index], index, pieces[index], problem);
-                    }
-                }
-                // Somebody waits for the end.
-                let prompt = self.stopped().then(Prompt::begin);
-                let settled = file.settle();
-                drop(prompt);
-                let held = file.kept_out().as_secs_f64();
-                self.summary.longest_step_seconds = self.summary.longest_step_seconds.max(held);
-                let undurable = self.undurable.take().map_or(Ok(()), Err);
-                let settled = settled.and(undurable);
-                let told = std::mem::take(&mut self.unsettled);
-                if let Err(skip) = settled {
-                    told.iter().for_each(|receipt| self.unsettle(file, receipt, &skip));
-                    self.note_failure(&skip);
-                }
+        let terms = Terms { floor: self.floor(volume), unshare: self.options.unshare };
+        let target = |r: &Ready| Target { range: r.planned.range(), pieces: r.pieces };
+        let targets: Vec<Target> = batch.iter().map(target).collect();
+        let device = planned.file.device;
+        let mut pace = Batch { run: &mut *self, device, ready: batch, done: 0 };
+        let settled = room.and_then(|()| file.relocate(&targets, &terms, &mut pace));
+        let done = pace.done;
+        match settled {
+            Ok(settled) => {
+                self.summary.ranges_left += (batch.len() - done) as u64;
+                self.settled(file, settled);
             }
-            Err(skip)
-                if batch.len() > 1 && is_about_space(&skip) && file.moves() != Moves::File =>
-            {
+            Err(skip) if batch.len() > 1 && is_about_space(&skip) && !file.all_or_nothing() => {
                 let (first, second) = batch.split_at(batch.len() / 2);
                 self.batch(volume, file, planned, first);
                 self.batch(volume, file, planned, second);
             }
-            Err(skip) => {
-                let mut left =
-                    |r: &Ready| self.skip(r.planned, Some(r.pieces), &skip, Some(&mut *file));
-                batch.iter().for_each(&mut left);
-            }
+            Err(skip) => self.leave_all(batch, &skip, file),
         }
     }
 
-    /// As much as is relocated together: as much as the engine can, and the pace allows in a moment.
-    fn group_bytes(&self, moves: Moves) -> u64 {
-        match (moves, self.options.rate) {
-            (Moves::Groups { bytes }, Rate::BytesPerSecond(rate)) => bytes.min(rate / 20),
-            (Moves::Groups { bytes }, _) => bytes,
-            _ => 0,
+    /// Ends a batch whose ranges were told: once more, where they may not last.
+    fn settled(&mut self, file: &mut dyn Underway, settled: Settled) {
+        let held = settled.held.as_secs_f64();
+        self.summary.longest_step_seconds = self.summary.longest_step_seconds.max(held);
+        let undurable = self.undurable.take().map_or(Ok(()), Err);
+        let told = std::mem::take(&mut self.unsettled);
+        if let Err(skip) = settled.durable.and(undurable) {
+            told.iter().for_each(|receipt| self.unsettle(file, receipt, &skip));
+            self.note_failure(&skip);
         }
     }
 
@@ -353,7 +313,7 @@ impl Run<'_> {
             },
         };
         if range.len() <= WRITE_BACK_STEP {
-            return file.write_back(range);
+            return file.write_back(range, self.stop);
         }
         // By halves, so that a hole of any size is one look.
         let half = range.start + (range.len() / 2).next_multiple_of(WRITE_BACK_STEP);
@@ -377,9 +337,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn pacer(&mut self, planned: &PlannedFile) -> &mut Pacer {
-        let (rate, device) = (self.options.rate, planned.file.device);
-        self.pacers.entry(device).or_insert_with(|| Pacer::new(rate, &self.root, device))
+    fn pacer(&mut self, device: u64) -> &mut Pacer<'a> {
+        let (rate, world) = (self.options.rate, self.environment);
+        let pacer = self.pacers.entry(device).or_insert_with(|| Pacer::new(rate, world, device));
+        if self.on.replace(device) != Some(device) {
+            pacer.begin();
+        }
+        pacer
     }
 }
 

@@ -1,8 +1,8 @@
-//! What a power cut leaves of a recorded disk, mounted.
+//! The file system that a power cut leaves of a recorded disk, mounted.
 
 use crate::cut::{Cut, View};
 use crate::log::Log;
-use crate::mounted::Mounted;
+use crate::mount::Mount;
 use crate::slow::SlowDisk;
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fragmend_testbed::file_system::FileSystem;
@@ -10,17 +10,17 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A file system as a cut left it; all of it goes when it is dropped. Where copies get into each other's
-/// way ([`FileSystem::beside_copy`]), the recorded one must be unmounted.
+/// A file system as a cut left it; unmounted and removed when dropped. Where a file system cannot
+/// be mounted beside its copy ([`FileSystem::beside_copy`]), the recorded one must be unmounted.
 pub struct AfterCut {
-    mounted: Option<Mounted>,
+    mounted: Option<Mount>,
     disk: SlowDisk<View>,
     dir: tempfile::TempDir,
     _tree: Ticket,
 }
 
 impl AfterCut {
-    /// Cuts a recording (see [`crate::slow::SlowBed::recorded`]), and mounts what is left.
+    /// Cuts a recording (see [`crate::slow::SlowMount::recorded`]), and mounts the result.
     ///
     /// # Panics
     /// When it cannot be mounted.
@@ -38,7 +38,7 @@ impl AfterCut {
         let mut view = View::new(base, Arc::clone(log), atom).expect("a view");
         view.set(cut).expect("the log fits the disk");
         let disk = SlowDisk::start(view, &served).expect("a disk through FUSE");
-        let mounted = Mounted::new(file_system, disk.node(), &mnt, "");
+        let mounted = Mount::new(file_system, disk.node(), &mnt, "");
         let mounted = mounted.unwrap_or_else(|why| panic!("{cut:?}: {why}"));
         Self { mounted: Some(mounted), disk, dir, _tree: tree }
     }
@@ -48,12 +48,12 @@ impl AfterCut {
         self.dir.path().join("mnt")
     }
 
-    /// Unmounts it, for its file system's check.
+    /// Unmounts it, so that the file system's check can run.
     pub fn unmount(&mut self) {
-        self.mounted.take().into_iter().for_each(Mounted::unmount);
+        self.mounted.take().into_iter().for_each(Mount::unmount);
     }
 
-    /// The block device's node.
+    /// The path of the block device.
     pub fn node(&self) -> &Path {
         self.disk.node()
     }

@@ -1,18 +1,18 @@
-//! `fragmend apply` as the mover, and what its receipts come to.
+//! `fragmend apply` as the mover, and the totals of its receipts.
 //!
-//! Its receipts come through a pipe that holds one, so it is never far ahead of who reads them:
-//! while receipt n is in hand, n + 1 lies in the pipe, with n + 2 the tool waits, and n + 3 has
-//! moved only where it is in one group with n + 2. That makes it certain, and no matter of speed,
-//! that cuts meet files half moved: at two receipts of each file that nobody writes, everything is
-//! synced before the next one is taken. From there until the mover is released the file lies half
-//! at its old place and half at its new one, durably, and its donor is open; see [`crate::choose`].
+//! Its receipts come through a pipe with room for one, so the mover is never far ahead of the
+//! reader: while receipt n is processed, n + 1 is in the pipe, the mover blocks on writing n + 2,
+//! and n + 3 has moved only if it is in one group with n + 2. So cuts of half-moved files do not
+//! depend on timing: at two receipts of each file that nobody writes, everything is synced before
+//! the next receipt is read. From there until the mover is released, the file is durably half at
+//! its old place and half at its new one, and its donor is open; see [`crate::choose_cuts`].
 
-use crate::bed::Bed;
-use crate::files::{FileOf, MENDED, Role};
-use crate::life::{Life, Lived};
+use crate::files::{MENDED, Role, TestFile};
+use crate::interrupt::{PartlyMoved, begin, interrupt};
+use crate::later_use::{LaterUse, LaterUseCounts};
 use crate::marks::{Mark, Marks};
-use crate::minder::{Begun, begin, mind};
-use crate::mounted::freeze;
+use crate::mount::freeze;
+use crate::scenario::Scenario;
 use fragmend_testbed::process::{Running, finish};
 use fragmend_testbed::tools;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
@@ -25,39 +25,41 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// So many bytes are moved a second, so that moves go on for a few seconds.
+/// Bytes moved a second, so that moving takes a few seconds.
 const RATE: &str = "3M";
 /// Bytes of a planned range.
 const RANGE: u64 = 64 << 10;
-/// A file is held up after so many of its receipts: a file of the run has eight ranges.
+/// A file's move is held up after these of its receipts: a file of the run has eight ranges.
 const HELD_AFTER: [usize; 2] = [2, 4];
-/// The file system is frozen after so many receipts, where it is.
+/// Where the scenario freezes, the file system is frozen after this many receipts.
 const FROZEN_AFTER: u64 = 16;
-/// How long, so that others write meanwhile.
+/// How long a move is held up, so that others write meanwhile.
 const HELD: Duration = Duration::from_millis(20);
-/// As far as the tool may be ahead of the receipt in hand: at [`RATE`] a group is of two ranges.
+/// Receipts by which the mover may be ahead of the reader: at [`RATE`] a group has two ranges.
 pub const AHEAD: usize = 3;
 
-/// What the receipts come to.
+/// Totals of the receipts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Moves {
     /// Ranges that were moved.
     pub ranges: u64,
     /// Bytes in them.
     pub bytes: u64,
-    /// Ranges at which the kernel or the tool failed: which, and why.
+    /// Receipts of ranges at which the kernel or the tool failed.
     pub failed: Vec<String>,
-    /// The bytes by the interface that moved them, as the summary has it.
+    /// Bytes moved, by kernel interface, as in the summary.
     pub by: BTreeMap<String, u64>,
-    /// Receipts of something moved that name another interface than the one that the row expects,
-    /// or one that stands in for it without a good reason: see [`Bed::may_be_by`].
-    pub otherwise: Vec<String>,
-    /// Ranges that another interface moved than the one that the file system has for it.
+    /// Receipts that name an interface which the scenario does not expect, or a fallback without
+    /// an accepted reason: see [`Scenario::allows_primitives`].
+    #[serde(alias = "otherwise")]
+    pub unexpected: Vec<String>,
+    /// Ranges that were moved by a fallback interface.
     pub by_fallback: u64,
-    /// Why ranges were left alone, and how many.
+    /// Ranges left alone, by reason.
     pub left: BTreeMap<String, u64>,
     /// What others did to files that had moved.
-    pub lived: Lived,
+    #[serde(alias = "lived")]
+    pub later_use: LaterUseCounts,
 }
 
 impl Moves {
@@ -66,17 +68,17 @@ impl Moves {
         self.ranges += other.ranges;
         self.bytes += other.bytes;
         self.failed.extend_from_slice(&other.failed);
-        self.otherwise.extend_from_slice(&other.otherwise);
+        self.unexpected.extend_from_slice(&other.unexpected);
         self.by_fallback += other.by_fallback;
-        self.lived.add(&other.lived);
+        self.later_use.add(&other.later_use);
         for (to, from) in [(&mut self.by, &other.by), (&mut self.left, &other.left)] {
             from.iter().for_each(|(name, n)| *to.entry(name.clone()).or_default() += n);
         }
     }
 }
 
-/// Plans to mend every fragmented file below `root`, in short ranges: where a range moves as a
-/// whole, a file is half moved only between two of them.
+/// Plans to defragment every fragmented file below `root`, in short ranges: where a range moves as
+/// a whole, a file is half moved only between two of them.
 ///
 /// # Panics
 /// When there is no plan.
@@ -86,15 +88,15 @@ pub fn plan(root: &Path, plan: &Path) -> PathBuf {
     finish(command.arg(root.join(MENDED))).expect(&[0, 2]);
     let mut made: Value = serde_json::from_slice(&fs::read(plan).expect("a plan")).expect("JSON");
     for file in made["files"].as_array_mut().expect("its files") {
-        let ranges = file["ranges"].as_array().expect("its ranges").iter().flat_map(shorter);
+        let ranges = file["ranges"].as_array().expect("its ranges").iter().flat_map(split);
         file["ranges"] = ranges.collect();
     }
     fs::write(plan, made.to_string()).expect("a plan");
     plan.to_owned()
 }
 
-/// The range of a plan in parts of [`RANGE`].
-fn shorter(range: &Value) -> Vec<Value> {
+/// Splits a plan's range into ranges of [`RANGE`] bytes.
+fn split(range: &Value) -> Vec<Value> {
     let number = |name: &str| range[name].as_u64().expect("a number");
     let (from, to) = (number("offset"), number("offset") + number("length"));
     let part = |at: u64| {
@@ -106,58 +108,58 @@ fn shorter(range: &Value) -> Vec<Value> {
     (from..to).step_by(RANGE as usize).map(part).collect()
 }
 
-/// What a plan is applied to, and how.
-pub struct Applying<'a> {
-    /// The row.
-    pub bed: &'static Bed,
-    /// Where it is mounted.
+/// What a plan is applied to.
+pub struct Target<'a> {
+    /// The scenario.
+    pub scenario: &'static Scenario,
+    /// The mount point.
     pub root: &'a Path,
     /// The files of the run.
-    pub files: &'a [FileOf],
-    /// Where it is said what has moved.
+    pub files: &'a [TestFile],
+    /// Receives a mark for each receipt.
     pub marks: &'a Marks,
     /// Decides when the mover is stopped.
     pub seed: u64,
 }
 
-/// Applies a plan; each receipt of something moved becomes a mark. Where the row `freezes`, the
+/// Applies a plan; each receipt of a moved range becomes a mark. Where the scenario `freezes`, the
 /// journal is emptied at some of them.
 ///
 /// # Panics
 /// When the tool ends in a way that it should not.
-pub fn apply(plan: &Path, options: &[&str], on: &Applying, mut life: Life) -> Moves {
-    let Applying { bed, files, seed, .. } = *on;
+pub fn apply(plan: &Path, options: &[&str], on: &Target, mut later_use: LaterUse) -> Moves {
+    let Target { scenario, files, seed, .. } = *on;
     let (receipts, to) = pipe_with(PipeFlags::DIRECT | PipeFlags::CLOEXEC).expect("a pipe");
     fcntl_setpipe_size(&to, 4096).expect("a pipe that holds one write");
     let mut command = Command::new(tools::fragmend());
     command.arg("apply").arg(plan).args(["--json", "--rate", RATE]).args(options);
     command.stdin(Stdio::null()).stdout(to).stderr(Stdio::piped());
-    // Builds with debug assertions stop here, as often as they come by: see the minder.
+    // A build with debug assertions stops itself after every move: see `crate::interrupt`.
     command.env("FRAGMEND_STOP_AT", "moved=stop");
     let running = Running::start(&mut command);
     drop(command);
-    let (begun, mover) = (Begun::default(), running.id());
+    let (partly_moved, mover) = (PartlyMoved::default(), running.id());
     let mut moves = std::thread::scope(|scope| {
-        let minder = scope.spawn(|| {
-            mind(mover, bed, files, &begun, &mut life, seed);
-            life.lived
+        let interrupter = scope.spawn(|| {
+            interrupt(mover, scenario, files, &partly_moved, &mut later_use, seed);
+            later_use.counts
         });
-        let mut moves = receive(File::from(receipts), plan, on, &begun);
-        moves.lived = minder.join().expect("who minds the mover");
+        let mut moves = receive(File::from(receipts), plan, on, &partly_moved);
+        moves.later_use = interrupter.join().expect("the thread that interrupts the mover");
         moves
     });
-    // That a range cannot be moved is counted, and no matter of lost bytes.
+    // A range that cannot be moved is counted; it is no loss.
     running.wait().expect(&[0, 2, 4, 6]);
-    moves.otherwise.truncate(MOST_KEPT);
+    moves.unexpected.truncate(MOST_KEPT);
     moves
 }
 
-/// So many receipts that should not be are kept.
+/// Unexpected receipts that are kept.
 const MOST_KEPT: usize = 20;
 
-/// Takes the receipts, one at a time.
-fn receive(receipts: File, plan: &Path, on: &Applying, begun: &Begun) -> Moves {
-    let Applying { bed, root, files, marks, .. } = *on;
+/// Reads the receipts, one at a time.
+fn receive(receipts: File, plan: &Path, on: &Target, partly_moved: &PartlyMoved) -> Moves {
+    let Target { scenario, root, files, marks, .. } = *on;
     let mut kept = File::create(plan.with_file_name("receipts.jsonl")).expect("a file");
     let mut moves = Moves::default();
     let mut moved = vec![0; files.len()];
@@ -181,29 +183,32 @@ fn receive(receipts: File, plan: &Path, on: &Applying, begun: &Begun) -> Moves {
         if event["reason"] == "failed" {
             moves.failed.push(line.clone());
         }
-        let is_of = |file: &FileOf| event["path"].as_str().is_some_and(|p| p.ends_with(&file.name));
-        let still = files.iter().any(|file| is_of(file) && file.role == Role::Still);
-        if by.is_some_and(|by| !bed.may_be_by(by, event["fallback"].as_str(), still)) {
-            moves.otherwise.push(line.clone());
+        let is_of =
+            |file: &TestFile| event["path"].as_str().is_some_and(|p| p.ends_with(&file.name));
+        let untouched = files.iter().any(|file| is_of(file) && file.role == Role::Untouched);
+        if by.is_some_and(|by| {
+            !scenario.allows_primitives(by, event["fallback"].as_str(), untouched)
+        }) {
+            moves.unexpected.push(line.clone());
         }
         if event["outcome"] != "moved" {
             continue;
         }
         let of = files.iter().position(is_of).expect("a file of the run");
-        let FileOf { tag, role, .. } = files[of];
+        let TestFile { tag, role, .. } = files[of];
         let bytes = event["moved_bytes"].as_u64().unwrap_or(0);
         (moves.ranges, moves.bytes) = (moves.ranges + 1, moves.bytes + bytes);
-        marks.say(&Mark::Moved { tag, bytes }).expect("the log");
+        marks.write(&Mark::Moved { tag, bytes }).expect("the log");
         moved[of] += 1;
-        begin(begun, Some(tag));
-        if bed.freezes && moves.ranges % FROZEN_AFTER == 0 {
+        begin(partly_moved, Some(tag));
+        if scenario.freezes && moves.ranges % FROZEN_AFTER == 0 {
             freeze(root);
         }
-        if role == Role::Still && HELD_AFTER.contains(&moved[of]) {
+        if role == Role::Untouched && HELD_AFTER.contains(&moved[of]) {
             rustix::fs::syncfs(File::open(root).expect("the root")).expect("syncfs");
-            marks.say(&Mark::Halfway { tag }).expect("the log");
+            marks.write(&Mark::Halfway { tag }).expect("the log");
             std::thread::sleep(HELD);
-            marks.say(&Mark::Released { tag }).expect("the log");
+            marks.write(&Mark::Released { tag }).expect("the log");
         }
     }
     moves

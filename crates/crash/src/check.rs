@@ -1,9 +1,9 @@
-//! Whether the files are what they must be, given what was durable.
+//! Compares the files with what they must hold, given what was durable.
 
-use crate::bed::Promise;
 use crate::content::{self, Found, WORD};
-use crate::files::{CHURN, FileOf, MENDED, Role, floor, pieces};
+use crate::files::{CHURN, MENDED, Role, TestFile, extent_count, floor};
 use crate::marks::Mark;
+use crate::scenario::Promise;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
@@ -11,92 +11,92 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// What must be there, for each file of the run.
+/// What must hold for each file of the run.
 #[derive(Clone, Debug)]
 pub struct Expected<'a> {
-    files: Vec<OfFile<'a>>,
+    files: Vec<FileExpectation<'a>>,
     promise: Promise,
-    /// Said since a commit began, and before that since the last one was complete: where only
-    /// commits count.
-    waiting: [Vec<Mark>; 2],
+    /// Where only complete commits count: the marks since the last commit began, and those before
+    /// it since the last complete one.
+    pending: [Vec<Mark>; 2],
 }
 
 #[derive(Clone, Debug)]
-struct OfFile<'a> {
-    file: &'a FileOf,
-    /// Oldest version that each unit of [`UNIT`] bytes may have.
+struct FileExpectation<'a> {
+    file: &'a TestFile,
+    /// The oldest version that each unit of [`UNIT`] bytes may have.
     oldest: Vec<u16>,
-    /// Version from which on each unit may be zeroes; 0 for never.
+    /// The version from which on each unit may be zeroes; 0 for never.
     zeroed: Vec<u16>,
-    /// Smallest size.
-    bytes: u64,
-    /// Largest size, of files that are cut off.
+    /// The smallest size.
+    least: u64,
+    /// The largest size, of files that are truncated.
     most: u64,
     promise: Promise,
 }
 
-/// What may be where nothing was synced.
+/// What a place that was never synced may hold.
 const OWN: &str = "its own bytes or zeroes";
 
-/// Versions rise in units of so many bytes.
+/// Bytes of the unit for which versions are kept.
 const UNIT: u64 = 512;
 
-/// Something that is not as it must be.
+/// A difference from what must hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wrong {
-    /// Which file, or what else.
+pub struct Mismatch {
+    /// The file, or what else was checked.
     pub what: String,
-    /// The first byte of it that is wrong.
+    /// The first wrong byte of it.
     pub offset: u64,
-    /// How many are.
+    /// How many bytes are wrong.
     pub bytes: u64,
-    /// What should be there.
+    /// What must be there.
     pub expected: String,
-    /// What is.
+    /// What is there.
     pub found: String,
 }
 
-impl std::fmt::Display for Wrong {
+impl std::fmt::Display for Mismatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { what, offset, bytes, expected, found } = self;
         write!(f, "{what}: byte {offset}: expected {expected}, found {found} ({bytes} bytes wrong)")
     }
 }
 
-/// What was looked at, and what was found.
+/// What was compared, and the result.
 #[derive(Clone, Debug, Default)]
 pub struct Checked {
     /// Files compared.
     pub files: u64,
     /// Bytes compared.
     pub bytes: u64,
-    /// Tags of files that lay half at their old place and half at their new one.
+    /// Tags of files that were half at their old place and half at their new one.
     pub half_moved: Vec<u32>,
-    /// What was not as it must be.
-    pub wrong: Vec<Wrong>,
+    /// All differences.
+    pub wrong: Vec<Mismatch>,
 }
 
 impl<'a> Expected<'a> {
-    /// What holds before any mark.
-    pub fn at_first(files: &'a [FileOf], promise: Promise) -> Self {
-        let of = |file: &'a FileOf| OfFile {
+    /// What must hold before any mark.
+    pub fn initial(files: &'a [TestFile], promise: Promise) -> Self {
+        let expect = |file: &'a TestFile| FileExpectation {
             file,
             oldest: vec![0; file.bytes.div_ceil(UNIT) as usize],
             zeroed: Vec::new(),
             most: file.bytes,
-            bytes: if file.role == Role::Truncated { floor(file.bytes) } else { file.bytes },
+            least: if file.role == Role::Truncated { floor(file.bytes) } else { file.bytes },
             promise,
         };
-        Self { files: files.iter().map(of).collect(), promise, waiting: Default::default() }
+        Self { files: files.iter().map(expect).collect(), promise, pending: Default::default() }
     }
 
-    /// The sizes that a file may have: what is durable, and, where only checkpoints count, what no
-    /// complete one has yet.
-    fn sizes(&self, of: &OfFile) -> RangeInclusive<u64> {
-        let (mut smallest, mut largest) = (of.bytes, of.most);
-        for mark in self.waiting.iter().flatten() {
+    /// The sizes that a file may have: the durable ones, and, where only checkpoints count, those
+    /// that no complete one covers yet.
+    fn sizes(&self, expectation: &FileExpectation) -> RangeInclusive<u64> {
+        let (mut smallest, mut largest) = (expectation.least, expectation.most);
+        for mark in self.pending.iter().flatten() {
             if let Mark::Sizes { tag, least, most } = *mark
-                && tag == of.file.tag
+                && tag == expectation.file.tag
             {
                 (smallest, largest) = (smallest.min(least), largest.max(most));
             }
@@ -104,49 +104,45 @@ impl<'a> Expected<'a> {
         smallest..=largest
     }
 
-    /// What holds behind a mark.
-    pub fn learn(&mut self, mark: Mark) {
-        if self.promise != Promise::OfCheckpoints {
-            return self.hold(mark);
+    /// Takes the next mark into account.
+    pub fn apply(&mut self, mark: Mark) {
+        if self.promise != Promise::CheckpointsOnly {
+            return self.make_durable(mark);
         }
-        let [since, before] = &mut self.waiting;
+        let [since, before] = &mut self.pending;
         match mark {
             Mark::Committing => before.append(since),
             Mark::Committed => {
-                std::mem::take(before).into_iter().for_each(|mark| self.hold(mark));
+                std::mem::take(before).into_iter().for_each(|mark| self.make_durable(mark));
             }
-            Mark::Zeroing { .. } => self.hold(mark),
+            Mark::Zeroing { .. } => self.make_durable(mark),
             mark => since.push(mark),
         }
     }
 
-    fn hold(&mut self, mark: Mark) {
+    fn make_durable(&mut self, mark: Mark) {
+        let tag = match mark {
+            Mark::Synced { tag, .. }
+            | Mark::Zeroing { tag, .. }
+            | Mark::Sizes { tag, .. }
+            | Mark::Grown { tag, .. } => tag,
+            _ => return,
+        };
+        let Some(file) = self.files.iter_mut().find(|e| e.file.tag == tag) else { return };
         match mark {
-            Mark::Synced { tag, from, to, version } => {
-                let Some(of) = self.files.iter_mut().find(|of| of.file.tag == tag) else { return };
-                raise(&mut of.oldest, from, to, version);
-            }
-            Mark::Zeroing { tag, from, to, version } => {
-                let Some(of) = self.files.iter_mut().find(|of| of.file.tag == tag) else { return };
-                raise(&mut of.zeroed, from, to, version);
-            }
-            Mark::Sizes { tag, least, most } => {
-                let Some(of) = self.files.iter_mut().find(|of| of.file.tag == tag) else { return };
-                (of.bytes, of.most) = (least, most);
-            }
-            Mark::Grown { tag, bytes } => {
-                let Some(of) = self.files.iter_mut().find(|of| of.file.tag == tag) else { return };
-                of.bytes = of.bytes.max(bytes);
-            }
+            Mark::Synced { from, to, version, .. } => raise(&mut file.oldest, from, to, version),
+            Mark::Zeroing { from, to, version, .. } => raise(&mut file.zeroed, from, to, version),
+            Mark::Sizes { least, most, .. } => (file.least, file.most) = (least, most),
+            Mark::Grown { bytes, .. } => file.least = file.least.max(bytes),
             _ => {}
         }
     }
 
-    /// Looks at every file below `root`.
+    /// Compares every file below `root`.
     ///
     /// # Errors
-    /// When something cannot be read: that too is a loss.
-    pub fn check(&self, root: &Path) -> Result<Checked, Wrong> {
+    /// When something cannot be read: that, too, is a loss.
+    pub fn check(&self, root: &Path) -> Result<Checked, Mismatch> {
         let mut checked = Checked::default();
         for of in &self.files {
             let path = root.join(MENDED).join(&of.file.name);
@@ -154,9 +150,9 @@ impl<'a> Expected<'a> {
             checked.files += 1;
             checked.bytes += read.len() as u64;
             checked.wrong.extend(of.check(&path, &read, &self.sizes(of)));
-            let (before, after) = (of.file.pieces, of.file.pieces_after);
-            if of.file.role == Role::Still && after < before {
-                let now = pieces(&path);
+            let (before, after) = (of.file.extents, of.file.extents_after);
+            if of.file.role == Role::Untouched && after < before {
+                let now = extent_count(&path);
                 if after < now && now < before {
                     checked.half_moved.push(of.file.tag);
                 }
@@ -171,9 +167,9 @@ impl<'a> Expected<'a> {
             checked.files += 1;
             checked.bytes += read.len() as u64;
             let tag = name.parse().unwrap_or(0);
-            // What its new blocks held before: see `Promise::OfCheckpoints`.
-            let stale = self.promise == Promise::OfCheckpoints;
-            let fine = |_, found| match found {
+            // Stale blocks of other files: see `Promise::CheckpointsOnly`.
+            let stale = self.promise == Promise::CheckpointsOnly;
+            let allowed = |_, found| match found {
                 Found::Zero | Found::Version(0) => true,
                 Found::OtherFile(_) | Found::OtherPlace(_) | Found::Version(_) => stale,
                 Found::Unknown(_) => false,
@@ -183,79 +179,89 @@ impl<'a> Expected<'a> {
                 tag,
                 &read,
                 &|_| OWN.to_owned(),
-                fine,
+                allowed,
             ));
         }
         Ok(checked)
     }
 }
 
-/// The units of the bytes `from..to` have at least this version.
+/// Raises the units of the bytes `from..to` to at least this version.
 fn raise(versions: &mut Vec<u16>, from: u64, to: u64, version: u16) {
     let units = (from / UNIT) as usize..to.div_ceil(UNIT) as usize;
     versions.resize(versions.len().max(units.end), 0);
     versions[units].iter_mut().for_each(|known| *known = version.max(*known));
 }
 
-fn unreadable(what: &str, error: &io::Error) -> Wrong {
+fn unreadable(what: &str, error: &io::Error) -> Mismatch {
     let expected = "it can be read".to_owned();
-    Wrong { what: what.to_owned(), offset: 0, bytes: 0, expected, found: error.to_string() }
+    Mismatch { what: what.to_owned(), offset: 0, bytes: 0, expected, found: error.to_string() }
 }
 
-impl OfFile<'_> {
-    /// What is wrong with a file that holds `read` and may have one of these sizes. No promise lets bytes
-    /// be there that this file never had in that place.
-    fn check(&self, path: &Path, read: &[u8], sizes: &RangeInclusive<u64>) -> Vec<Wrong> {
-        let FileOf { name, tag, role, .. } = self.file;
+impl FileExpectation<'_> {
+    /// Whether a place that was never synced may hold this, which was there before.
+    fn is_stale(&self, found: Found) -> bool {
+        let known = matches!(found, Found::OtherFile(_) | Found::OtherPlace(_) | Found::Version(_));
+        self.promise == Promise::CheckpointsOnly && known
+    }
+
+    /// What is wrong with a file that holds `read` and may have one of these sizes. No promise
+    /// allows bytes that this file never had in that place.
+    fn check(&self, path: &Path, read: &[u8], sizes: &RangeInclusive<u64>) -> Vec<Mismatch> {
+        let TestFile { name, tag, role, .. } = self.file;
         let of_unit =
             |versions: &[u16], at: u64| versions.get((at / UNIT) as usize).copied().unwrap_or(0);
         let oldest = |at: u64| of_unit(&self.oldest, at);
         let zeroed =
             |at: u64| of_unit(&self.zeroed, at) > 0 && of_unit(&self.zeroed, at) >= oldest(at);
         let floor = floor(self.file.bytes);
-        let fine = |at: u64, found: Found| match (role, found) {
-            (Role::Still, found) => found == Found::Version(0),
-            // It was longer than what is durable: nobody was told what lies there.
-            (Role::Living, Found::Version(_) | Found::Zero) if at >= *sizes.start() => true,
-            (Role::Buffered | Role::Direct | Role::Mapped | Role::Living, Found::Version(v)) => {
+        let allowed = |at: u64, found: Found| match (role, found) {
+            (Role::Untouched, found) => found == Found::Version(0),
+            // Behind the durable end nothing was promised.
+            (Role::UsedLater, Found::Version(_) | Found::Zero) if at >= *sizes.start() => true,
+            (Role::Buffered | Role::Direct | Role::Mapped | Role::UsedLater, Found::Version(v)) => {
                 v >= oldest(at)
             }
-            (Role::Living, Found::Zero) => zeroed(at),
-            (Role::Buffered | Role::Direct | Role::Mapped | Role::Living, _) => false,
+            (Role::UsedLater, Found::Zero) => zeroed(at),
+            (Role::Buffered | Role::Direct | Role::Mapped | Role::UsedLater, _) => false,
             (Role::Appended, Found::Version(0)) => true,
-            (Role::Appended, found) => found == Found::Zero && at + WORD > self.bytes,
+            // Stale blocks of other files: see `Promise::CheckpointsOnly`.
+            (Role::Appended, found) if at + WORD > self.least => {
+                found == Found::Zero || self.is_stale(found)
+            }
+            (Role::Appended, _) => false,
             (Role::Truncated, Found::Version(v)) => v == 0 || at >= floor,
             (Role::Truncated, found) => found == Found::Zero && at >= floor,
         };
         let expected = |at: u64| match role {
-            Role::Living if zeroed(at) => format!("zeroes, or version {} or newer", oldest(at)),
-            Role::Buffered | Role::Direct | Role::Mapped | Role::Living => {
+            Role::UsedLater if zeroed(at) => format!("zeroes, or version {} or newer", oldest(at)),
+            Role::Buffered | Role::Direct | Role::Mapped | Role::UsedLater => {
                 format!("version {} or newer", oldest(at))
             }
             Role::Truncated if at >= floor => OWN.to_owned(),
-            Role::Appended if at + WORD > self.bytes => OWN.to_owned(),
-            Role::Still | Role::Appended | Role::Truncated => "version 0".to_owned(),
+            Role::Appended if at + WORD > self.least => OWN.to_owned(),
+            Role::Untouched | Role::Appended | Role::Truncated => "version 0".to_owned(),
         };
-        let mut wrong: Vec<Wrong> =
-            compare(name, *tag, read, &expected, fine).into_iter().collect();
+        let mut wrong: Vec<Mismatch> =
+            compare(name, *tag, read, &expected, allowed).into_iter().collect();
         let mut differs = |what: &str, expected: String, found: String| {
             let what = format!("{name}: {what}");
-            wrong.push(Wrong { what, offset: 0, bytes: 0, expected, found });
+            wrong.push(Mismatch { what, offset: 0, bytes: 0, expected, found });
         };
         let size = read.len() as u64;
-        let size_is_fine = match role {
-            Role::Still | Role::Buffered | Role::Direct | Role::Mapped => size == self.bytes,
-            Role::Living => sizes.contains(&size),
-            Role::Appended => size >= self.bytes,
+        let size_is_allowed = match role {
+            Role::Untouched | Role::Buffered | Role::Direct | Role::Mapped => size == self.least,
+            Role::UsedLater => sizes.contains(&size),
+            Role::Appended => size >= self.least,
             Role::Truncated => size >= floor && size <= self.file.bytes,
         };
-        if !size_is_fine {
-            differs("size", self.bytes.to_string(), size.to_string());
+        if !size_is_allowed {
+            differs("size", self.least.to_string(), size.to_string());
         }
-        if let (Role::Still, Ok(meta)) = (role, path.metadata()) {
+        if let (Role::Untouched, Ok(meta)) = (role, path.metadata()) {
             let now = (meta.mode(), (meta.mtime(), meta.mtime_nsec()));
             let then = (self.file.mode, self.file.modified);
-            let times = self.promise == Promise::ButTimes;
+            let times = self.promise == Promise::ExceptTimes;
             let touched = times && now.0 == then.0 && now.1 > then.1;
             if now != then && !touched {
                 differs("mode and modification time", format!("{then:?}"), format!("{now:?}"));
@@ -265,18 +271,19 @@ impl OfFile<'_> {
     }
 }
 
-/// Compares every word with what may be there; the last may be cut short.
+/// Compares every word with what is allowed; the last may be cut short. Returns the first
+/// mismatch, with the count of all wrong bytes.
 fn compare(
     name: &str,
     tag: u32,
     read: &[u8],
     expected: &dyn Fn(u64) -> String,
-    fine: impl Fn(u64, Found) -> bool,
-) -> Option<Wrong> {
-    let mut wrong: Option<Wrong> = None;
+    allowed: impl Fn(u64, Found) -> bool,
+) -> Option<Mismatch> {
+    let mut wrong: Option<Mismatch> = None;
     for (n, bytes) in read.chunks(WORD as usize).enumerate() {
         let at = n as u64 * WORD;
-        // What a shortened word would have said is taken from what it should.
+        // The missing bytes of a shortened word are taken from the expected one.
         let whole = <[u8; 8]>::try_from(bytes).unwrap_or_else(|_| {
             let mut word = [0; 8];
             if bytes.iter().any(|b| *b != 0) {
@@ -285,12 +292,12 @@ fn compare(
             word[..bytes.len()].copy_from_slice(bytes);
             word
         });
-        let found = content::look(tag, at, whole);
-        if fine(at, found) {
+        let found = content::identify(tag, at, whole);
+        if allowed(at, found) {
             continue;
         }
         wrong
-            .get_or_insert_with(|| Wrong {
+            .get_or_insert_with(|| Mismatch {
                 what: name.to_owned(),
                 offset: at,
                 bytes: 0,
@@ -309,11 +316,11 @@ mod tests {
 
     const BYTES: u64 = 8192;
 
-    /// A directory with one file of each role, and one that came meanwhile.
-    fn files(root: &Path) -> Vec<FileOf> {
+    /// Makes a directory with one file of each role, and one in the churn directory.
+    fn files(root: &Path) -> Vec<TestFile> {
         fs::create_dir_all(root.join(MENDED)).unwrap();
         fs::create_dir_all(root.join(CHURN)).unwrap();
-        let roles = [Role::Still, Role::Buffered, Role::Appended, Role::Truncated];
+        let roles = [Role::Untouched, Role::Buffered, Role::Appended, Role::Truncated];
         let make = |(tag, role): (u32, Role)| {
             let (name, mut bytes) = (format!("{role:?}"), vec![0; BYTES as usize]);
             content::fill(tag, 0, 0, &mut bytes);
@@ -321,8 +328,8 @@ mod tests {
             fs::write(&path, bytes).unwrap();
             let meta = path.metadata().unwrap();
             let modified = (meta.mtime(), meta.mtime_nsec());
-            let (mode, pieces, pieces_after) = (meta.mode(), 1, 1);
-            FileOf { name, tag, role, bytes: BYTES, mode, modified, pieces, pieces_after }
+            let (mode, extents, extents_after) = (meta.mode(), 1, 1);
+            TestFile { name, tag, role, bytes: BYTES, mode, modified, extents, extents_after }
         };
         let mut bytes = vec![0; 600];
         content::fill(1234, 0, 0, &mut bytes);
@@ -348,15 +355,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let made = files(dir.path());
         change(dir.path());
-        let mut expected = Expected::at_first(&made, Promise::Everything);
-        marks.iter().for_each(|mark| expected.learn(*mark));
+        let mut expected = Expected::initial(&made, Promise::Everything);
+        marks.iter().for_each(|mark| expected.apply(*mark));
         let checked = expected.check(dir.path()).unwrap();
         assert_eq!(checked.files, 5);
         checked.wrong.iter().map(ToString::to_string).collect()
     }
 
     #[test]
-    fn what_may_be_there_is_let_be() {
+    fn allowed_content_is_no_mismatch() {
         let mended = |root: &Path, name: &str| root.join(MENDED).join(name);
         assert_eq!(wrong(&[], |_| ()), Vec::<String>::new());
         // Not synced yet: new, in part new, or old.
@@ -375,10 +382,14 @@ mod tests {
         let grown = [Mark::Grown { tag: 3, bytes: BYTES + 512 }];
         type Change<'a> = &'a dyn Fn(&Path);
         let cases: [(&[Mark], Change, &str); 9] = [
-            (&[], &|root| put(mended(root, "Still"), 512, &of(9, 512, 0)), "file 9"),
-            (&[], &|root| put(mended(root, "Still"), 512, &of(1, 1024, 0)), "its byte 1024"),
-            (&[], &|root| put(mended(root, "Still"), 4096, &[0; 512]), "found zeroes (512 bytes"),
-            (&[], &|root| put(mended(root, "Still"), 8192, &[0; 1]), "size"),
+            (&[], &|root| put(mended(root, "Untouched"), 512, &of(9, 512, 0)), "file 9"),
+            (&[], &|root| put(mended(root, "Untouched"), 512, &of(1, 1024, 0)), "its byte 1024"),
+            (
+                &[],
+                &|root| put(mended(root, "Untouched"), 4096, &[0; 512]),
+                "found zeroes (512 bytes",
+            ),
+            (&[], &|root| put(mended(root, "Untouched"), 8192, &[0; 1]), "size"),
             (&synced, &|root| put(mended(root, "Buffered"), 512, &of(2, 512, 2)), "3 or newer"),
             (&synced, &|_| (), "found version 0"),
             (&grown, &|_| (), "size"),
@@ -396,8 +407,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let made = files(dir.path());
         change(dir.path());
-        let mut expected = Expected::at_first(&made, Promise::OfCheckpoints);
-        marks.iter().for_each(|mark| expected.learn(*mark));
+        let mut expected = Expected::initial(&made, Promise::CheckpointsOnly);
+        marks.iter().for_each(|mark| expected.apply(*mark));
         expected.check(dir.path()).unwrap().wrong.len()
     }
 
@@ -411,7 +422,7 @@ mod tests {
         assert_eq!(marks(&[synced, Mark::Committing, Mark::Committed]), 1);
     }
 
-    /// Whether a checkpoint has it or not: nobody ever wrote that.
+    /// Whether or not a checkpoint covers it, nobody ever wrote that.
     #[test]
     fn where_only_checkpoints_count_a_file_still_holds_its_own_bytes() {
         let synced = Mark::Synced { tag: 2, from: 0, to: BYTES, version: 3 };
@@ -446,5 +457,10 @@ mod tests {
         for change in others {
             assert_eq!(wrong_of_checkpoints(&[], change), 1);
         }
+        // But what was appended and never synced may be what was there before.
+        let stale =
+            |at| move |root: &Path| put(root.join(MENDED).join("Appended"), at, &of(9, 0, 0));
+        assert_eq!(wrong_of_checkpoints(&[], stale(8192)), 0);
+        assert_eq!(wrong_of_checkpoints(&[], stale(512)), 1);
     }
 }

@@ -1,20 +1,20 @@
-//! Bytes that say where they belong. Every eight bytes of a file hold one [`Word`]: which file,
-//! where in it, and which version; so a reader knows of each what it is, or whose.
+//! Self-describing content: every eight bytes of a file hold one [`Word`] that names the file, the
+//! place in it and the version, so that a misplaced or stale word can be identified.
 //!
-//! Words rather than sectors, because a sector that is being written to while it is on its way to
-//! the disk may hold two versions, and must not hold anything else.
+//! Words rather than sectors, because a sector that is overwritten while it is in flight may hold
+//! two versions, and must not hold anything else.
 
 /// Bytes of one word.
 pub const WORD: u64 = 8;
 
-/// What eight bytes say. In the low bits first: check (10), version (16), place (26), tag (12).
+/// The content of eight bytes. From the low bits: check (10), version (16), place (26), tag (12).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
     /// Which file; below [`TAGS`].
     pub tag: u32,
-    /// Word of the file; the largest file is half a gibibyte.
+    /// Index of the word in the file; the largest file is half a gibibyte.
     pub place: u32,
-    /// Rises with every write to the place; 0 is what was there first.
+    /// Rises with every write to the place; 0 is the initial content.
     pub version: u16,
 }
 
@@ -27,30 +27,30 @@ impl Word {
         Self { tag: tag % TAGS, place: (offset / WORD) as u32 & 0x3FF_FFFF, version }
     }
 
-    /// As eight bytes, never all zero.
+    /// Encodes it as eight bytes, never all zero.
     pub fn encode(self) -> u64 {
-        let said =
+        let payload =
             u64::from(self.tag) << 42 | u64::from(self.place) << 16 | u64::from(self.version);
-        said << 10 | check(said)
+        payload << 10 | check(payload)
     }
 
-    /// What eight bytes say, if they are a word at all.
+    /// Decodes eight bytes, if they are a word.
     pub fn decode(bytes: u64) -> Option<Self> {
-        let said = bytes >> 10;
-        (bytes & 0x3FF == check(said)).then_some(Self {
-            tag: (said >> 42) as u32,
-            place: (said >> 16) as u32 & 0x3FF_FFFF,
-            version: said as u16,
+        let payload = bytes >> 10;
+        (bytes & 0x3FF == check(payload)).then_some(Self {
+            tag: (payload >> 42) as u32,
+            place: (payload >> 16) as u32 & 0x3FF_FFFF,
+            version: payload as u16,
         })
     }
 }
 
-/// Ten bits of a mix of the others, never zero.
-fn check(said: u64) -> u64 {
-    said.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 55 | 0x200
+/// Ten check bits of a payload, never all zero.
+fn check(payload: u64) -> u64 {
+    payload.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 55 | 0x200
 }
 
-/// Fills a buffer with what a file holds from a byte offset on; neither need be whole words.
+/// Fills a buffer with a file's content from a byte offset on; neither need be aligned to words.
 pub fn fill(tag: u32, offset: u64, version: u16, buffer: &mut [u8]) {
     let mut at = offset;
     let mut rest = buffer;
@@ -64,23 +64,23 @@ pub fn fill(tag: u32, offset: u64, version: u16, buffer: &mut [u8]) {
     }
 }
 
-/// What was found where something of a file belongs.
+/// What was found at a place of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// This file's, from here, of this version.
+    /// The right word, of this version.
     Version(u16),
-    /// Nothing: zeroes.
+    /// Zeroes.
     Zero,
-    /// Of this file, from elsewhere.
+    /// A word of this file that belongs elsewhere.
     OtherPlace(Word),
-    /// Another file's.
+    /// A word of another file.
     OtherFile(Word),
-    /// No content of anybody's.
+    /// No word at all.
     Unknown(u64),
 }
 
-/// What `bytes` are, found at a byte offset of a file.
-pub fn look(tag: u32, offset: u64, bytes: [u8; 8]) -> Found {
+/// Identifies `bytes`, found at a byte offset of a file.
+pub fn identify(tag: u32, offset: u64, bytes: [u8; 8]) -> Found {
     let bytes = u64::from_le_bytes(bytes);
     match Word::decode(bytes) {
         _ if bytes == 0 => Found::Zero,
@@ -117,15 +117,15 @@ mod tests {
         let word = |n: usize| -> [u8; 8] { buffer[n * 8..][..8].try_into().unwrap() };
         for n in 0..512 {
             let offset = 512 + n as u64 * 8;
-            assert_eq!(look(7, offset, word(n)), Found::Version(3));
-            assert!(matches!(look(8, offset, word(n)), Found::OtherFile(w) if w.tag == 7));
-            assert!(matches!(look(7, offset + 8, word(n)), Found::OtherPlace(_)));
+            assert_eq!(identify(7, offset, word(n)), Found::Version(3));
+            assert!(matches!(identify(8, offset, word(n)), Found::OtherFile(w) if w.tag == 7));
+            assert!(matches!(identify(7, offset + 8, word(n)), Found::OtherPlace(_)));
         }
-        assert_eq!(look(7, 0, [0; 8]), Found::Zero);
-        assert!(matches!(look(7, 0, [0xA5; 8]), Found::Unknown(_)));
+        assert_eq!(identify(7, 0, [0; 8]), Found::Zero);
+        assert!(matches!(identify(7, 0, [0xA5; 8]), Found::Unknown(_)));
         let mut torn = word(0);
         torn[2] ^= 1;
-        assert_ne!(look(7, 512, torn), Found::Version(3));
+        assert_ne!(identify(7, 512, torn), Found::Version(3));
     }
 
     #[test]

@@ -1,11 +1,12 @@
-//! Whether the machine can see: what must lose bytes is cut first, and has to. A build whose mover
-//! cannot be stopped between a move and its commit would find nothing in any number of cuts.
+//! Whether the crash machine detects losses: scenarios that must lose bytes are cut first, and the
+//! machine must find it. A build whose mover cannot be stopped between a move and its commit would
+//! find nothing in any number of cuts.
 
-use crate::bed::{self, Bed};
-use crate::choose::{behind_each_sync, choose};
+use crate::choose_cuts::{behind_each_sync, choose};
 use crate::cut::Cut;
-use crate::minder::{State, state};
+use crate::interrupt::{State, state};
 use crate::record::Recording;
+use crate::scenario::{self, Scenario};
 use crate::soak::Row;
 use fragmend_testbed::fragment::interleaved;
 use fragmend_testbed::image::Image;
@@ -16,44 +17,44 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Looked at in a recording of [`bed::FORCED`].
+/// Cuts of one recording of [`scenario::FORCED`].
 const FORCED_CUTS: usize = 80;
-/// A seed whose load syncs rarely, so that little of what others sync is committed by it.
+/// A seed whose load syncs rarely, so that it seldom commits what others have synced.
 const FORCED_SEED: u64 = 2;
-/// Looked at in a recording of each of [`bed::BROKEN`].
+/// Cuts of one recording of each of [`scenario::BROKEN`].
 const BROKEN_CUTS: usize = 60;
-/// A move of a few blocks takes no longer.
+/// A move of a few blocks that takes longer counts as hung.
 const TOO_LONG: Duration = Duration::from_secs(60);
 
-/// Cuts of [`bed::FORCED`]: right behind what others were told is durable.
+/// Cuts of [`scenario::FORCED`]: right after a sync returned to somebody.
 pub fn forced_cuts(recording: &Recording) -> Vec<Cut> {
     behind_each_sync(recording, FORCED_CUTS)
 }
 
-/// Records and cuts [`bed::FORCED`]; `tell` hears of the first loss.
-pub fn forced(soak: &Path, tell: impl FnOnce(&str)) -> Row {
+/// Records and cuts [`scenario::FORCED`]; calls `report` with the first loss.
+pub fn forced(soak: &Path, report: impl FnOnce(&str)) -> Row {
     let mut row = Row::default();
-    row.more(&bed::FORCED, FORCED_SEED, forced_cuts, soak, tell);
+    row.add_recording(&scenario::FORCED, FORCED_SEED, forced_cuts, soak, report);
     row
 }
 
-/// Records and cuts one of [`bed::BROKEN`]; `tell` hears of the first loss.
-pub fn broken(bed: &'static Bed, soak: &Path, tell: impl FnOnce(&str)) -> Row {
+/// Records and cuts one of [`scenario::BROKEN`]; calls `report` with the first loss.
+pub fn broken(scenario: &'static Scenario, soak: &Path, report: impl FnOnce(&str)) -> Row {
     let mut row = Row::default();
-    row.more(bed, 1, |recording| choose(recording, BROKEN_CUTS, 1), soak, tell);
+    row.add_recording(scenario, 1, |recording| choose(recording, BROKEN_CUTS, 1), soak, report);
     row
 }
 
-/// All of them.
+/// Runs all controls.
 pub fn all(soak: &Path) -> Vec<Row> {
-    let broken = bed::BROKEN.iter().map(|bed| broken(bed, soak, |_| ()));
+    let broken = scenario::BROKEN.iter().map(|scenario| broken(scenario, soak, |_| ()));
     std::iter::once(forced(soak, |_| ())).chain(broken).collect()
 }
 
-/// The fragmend that is tried stops itself right after a move (`FRAGMEND_STOP_AT`).
+/// Checks that the `fragmend` under test stops itself right after a move (`FRAGMEND_STOP_AT`).
 ///
 /// # Errors
-/// It does not, with how to get one that does.
+/// If it does not: how to build one that does.
 pub fn stops_at_moves() -> Result<(), String> {
     let image = Image::ext4(64 << 20);
     let (file, plan) = (image.path().join("file"), image.scratch().join("plan.json"));

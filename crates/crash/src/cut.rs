@@ -1,10 +1,10 @@
 //! The disk after a power cut.
 //!
-//! The fault model: what was written before the last flush of its disk is there. Of what came after it any
-//! part may be there: each write whole, not at all, or in any set of its atoms, whatever became of
-//! the others; where writes overlap, an atom has the bytes of any of them, or its old ones. An atom
-//! is never torn: a sector of 512 bytes, or more where the file system needs more (see
-//! [`crate::bed`]). Which part, a seed decides.
+//! The fault model: every write before the last flush of its disk is durable. Of the writes after
+//! it, each survives whole, not at all, or in any subset of its atoms, independently of the others;
+//! where writes overlap, an atom has the bytes of any of them, or its old ones. An atom is never
+//! torn: a sector of 512 bytes, or more where the file system relies on more (see
+//! [`crate::scenario`]). A seed decides what survives.
 
 use crate::log::{Entry, Log};
 use crate::sectors::{Origins, SECTOR, Sectors, Source};
@@ -15,36 +15,36 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-/// A power cut: after so many entries of the log, with this luck.
+/// A power cut: its position in the log, and the seed for what survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cut {
-    /// Entries that had arrived.
+    /// Log entries before the cut.
     pub position: usize,
-    /// Decides what survives of those that were not flushed.
+    /// Decides which unflushed writes survive.
     pub seed: u64,
-    /// Whether the device keeps what it flushed. A control turns it off.
+    /// Whether the device keeps what it has flushed. A control turns it off.
     pub honest: bool,
 }
 
-/// What survives of the writes that were not flushed.
+/// Which of the unflushed writes survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Luck {
+enum SurvivingWrites {
     None,
     All,
     OnlyLast,
     AllButOne(usize),
-    /// All before one, and part of that one.
+    /// All before one, and some atoms of that one.
     TornAt(usize),
-    /// Each whole write with this chance in 256.
+    /// Each write as a whole, with this probability in 256.
     Whole(u64),
-    /// Each atom of each write with this chance in 256.
+    /// Each atom of each write, with this probability in 256.
     Atoms(u64),
-    /// A head, a tail, all or nothing of each write.
+    /// The head, the tail, all or nothing of each write.
     Ends,
 }
 
-impl Luck {
-    /// One for `writes` unflushed writes.
+impl SurvivingWrites {
+    /// Draws one for this number of unflushed writes.
     fn draw(writes: usize, random: &mut Random) -> Self {
         let one = random.below(writes.max(1) as u64) as usize;
         let chance = 1 + random.below(254);
@@ -60,7 +60,8 @@ impl Luck {
         }
     }
 
-    /// Calls `keep` with the atoms (from, to) of write `n` of `writes` that survive, of `len`.
+    /// Calls `keep` with each surviving range (from, to) of atoms of write `n` of `writes`, which
+    /// has `len` atoms.
     fn keep(
         self,
         n: usize,
@@ -93,16 +94,15 @@ impl Luck {
     }
 }
 
-/// The disk as it is after a cut, and as it is written to from then on; the recording stays as
-/// it is.
+/// The disk after a cut, and as it is written to from then on. The recording does not change.
 pub struct View {
     base: File,
     log: Arc<Log>,
-    /// Sectors in what the disk writes whole or not at all.
+    /// Sectors of an atom.
     atom: u64,
     /// Where a second disk begins, in bytes.
     second: u64,
-    /// The disks, each after so many entries as `flushed` says.
+    /// Each disk after its first `flushed` log entries.
     durable: Sectors,
     flushed: [usize; 2],
     now: Sectors,
@@ -110,7 +110,7 @@ pub struct View {
 }
 
 impl View {
-    /// The disk when recording began, which writes `atom_bytes` whole or not at all.
+    /// The disk when recording began; its atomic write unit is `atom_bytes`.
     pub fn new(base: File, log: Arc<Log>, atom_bytes: u64) -> io::Result<Self> {
         Self::two(base, log, atom_bytes, None)
     }
@@ -128,19 +128,20 @@ impl View {
         Ok(Self { base, log, atom, second, now, durable, flushed: [0; 2], scratch })
     }
 
-    /// The disk after this cut; quick when cuts come in order of their positions.
+    /// Becomes the disk after this cut; quick when cuts come in order of their positions.
     ///
     /// # Errors
     /// When the log does not fit the disk.
     pub fn set(&mut self, cut: Cut) -> io::Result<()> {
         let log = Arc::clone(&self.log);
         let entries = &log.entries()[..cut.position.min(log.entries().len())];
-        let flushed = match cut.honest {
-            true => [false, true].map(|second| {
+        let flushed = if cut.honest {
+            [false, true].map(|second| {
                 let flush = Entry::Flush { second };
                 entries.iter().rposition(|entry| *entry == flush).map_or(0, |last| last + 1)
-            }),
-            false => [entries.len().saturating_sub(UNRELIABLE); 2],
+            })
+        } else {
+            [entries.len().saturating_sub(UNRELIABLE); 2]
         };
         if flushed[0] < self.flushed[0] || flushed[1] < self.flushed[1] {
             self.durable = Sectors::all_base(self.durable.bytes());
@@ -157,17 +158,17 @@ impl View {
         self.now.copy_from(&self.durable);
         self.scratch.clear();
         let from = flushed[0].min(flushed[1]);
-        let under_way = |(n, entry): &(usize, &Entry)| {
+        let unflushed = |(n, entry): &(usize, &Entry)| {
             sectors_of(entry) > 0 && *n >= flushed[self.disk_of(entry)]
         };
-        let late = entries.iter().enumerate().skip(from).filter(under_way);
+        let late = entries.iter().enumerate().skip(from).filter(unflushed);
         let writes: Vec<&Entry> = late.map(|(_, entry)| entry).collect();
         let mut random = Random::new(cut.seed);
-        let luck = Luck::draw(writes.len(), &mut random);
+        let surviving = SurvivingWrites::draw(writes.len(), &mut random);
         for (n, entry) in writes.iter().enumerate() {
             let mut done = Ok(());
             let (atom, atoms) = (self.atom, sectors_of(entry).div_ceil(self.atom));
-            luck.keep(n, writes.len(), atoms, &mut random, |from, to| {
+            surviving.keep(n, writes.len(), atoms, &mut random, |from, to| {
                 if done.is_ok() {
                     done = apply(&mut self.now, entry, from * atom, to * atom);
                 }
@@ -187,10 +188,10 @@ impl View {
     }
 }
 
-/// How many entries a device that lies about flushes may lose the order of.
+/// Entries before the cut that a device without honest flushes may lose.
 const UNRELIABLE: usize = 200;
 
-/// Sectors that an entry changes.
+/// How many sectors an entry changes.
 fn sectors_of(entry: &Entry) -> u64 {
     match *entry {
         Entry::Write { len, .. } | Entry::Zero { len, .. } => len / SECTOR,
@@ -198,7 +199,7 @@ fn sectors_of(entry: &Entry) -> u64 {
     }
 }
 
-/// The sectors `from..to` of an entry reach the disk.
+/// Applies the sectors `from..to` of an entry.
 fn apply(sectors: &mut Sectors, entry: &Entry, from: u64, to: u64) -> io::Result<()> {
     let count = to.min(sectors_of(entry)).saturating_sub(from);
     match *entry {
@@ -241,8 +242,8 @@ impl Store for View {
         Ok(())
     }
 
-    /// From now on it is the disk after this [`Cut`]; nobody may have it mounted.
-    fn told(&mut self, text: &str) -> io::Result<()> {
+    /// Becomes the disk after this [`Cut`], as JSON; it must not be mounted.
+    fn mark(&mut self, text: &str) -> io::Result<()> {
         self.set(serde_json::from_str(text)?)
     }
 }
@@ -276,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_flushed_is_there_and_of_the_rest_any_part() {
+    fn flushed_writes_survive_and_any_part_of_the_rest() {
         let dir = tempfile::tempdir().unwrap();
         let mut view = view(dir.path(), SECTOR);
         let mut seen = HashSet::new();
@@ -304,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn an_atom_is_whole_and_a_view_forgets_what_was_written_to_it() {
+    fn an_atom_is_never_torn_and_a_new_cut_discards_writes_to_the_view() {
         let dir = tempfile::tempdir().unwrap();
         let mut view = view(dir.path(), 2048);
         for seed in 0..500 {
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn each_disk_keeps_what_it_flushed_itself() {
+    fn a_flush_covers_its_own_disk_only() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("base"), vec![9; 16384]).unwrap();
         let mut log = Log::create(&dir.path().join("log")).unwrap();
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_that_lies_loses_what_it_flushed() {
+    fn a_disk_that_lies_about_flushes_loses_what_it_flushed() {
         let dir = tempfile::tempdir().unwrap();
         let mut view = view(dir.path(), SECTOR);
         let lost = |seed| {

@@ -1,5 +1,5 @@
-//! The disk under test: an image that, from some moment on, stays as it is while everything that
-//! happens to it goes into a log.
+//! The disk under test: an image that no longer changes once recording has begun, because every
+//! write from then on goes to a log.
 
 use crate::log::Log;
 use crate::marks::Mark;
@@ -15,7 +15,7 @@ pub const IMAGE: &str = "base.img";
 /// The log of a disk, in its directory.
 pub const LOG: &str = "log";
 
-/// A disk.
+/// The disk under test.
 pub struct Disk {
     dir: PathBuf,
     base: File,
@@ -26,12 +26,12 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// An empty one, in new files in `dir`. It records once it is told [`Mark::Recording`].
+    /// Creates an empty disk, in new files in `dir`. It records from [`Mark::Recording`] on.
     pub fn create(dir: &Path, bytes: u64) -> io::Result<Self> {
         Self::two(dir, bytes, None)
     }
 
-    /// Two in one image: the second has its bytes from `second` on.
+    /// Two disks in one image: the second begins at byte `second`.
     pub fn two(dir: &Path, bytes: u64, second: Option<u64>) -> io::Result<Self> {
         let file = File::options().read(true).write(true).create_new(true).open(dir.join(IMAGE))?;
         file.set_len(bytes)?;
@@ -74,7 +74,7 @@ impl Store for Disk {
         self.log.as_mut().map_or(Ok(()), |log| log.flush(second))
     }
 
-    fn told(&mut self, text: &str) -> io::Result<()> {
+    fn mark(&mut self, text: &str) -> io::Result<()> {
         if let Some(log) = &mut self.log {
             return log.mark(text);
         }

@@ -1,9 +1,9 @@
-//! What others do to the files while they are moved. Runs as a program of its own (`soak load`),
-//! beside the disk's server or in a guest, and knows nothing of either: it writes, syncs, and says
+//! The load on the files while they are moved. It runs as a process of its own (`soak load`),
+//! beside the disk's server or in a guest, and knows nothing of either: it writes, syncs, and marks
 //! what is durable. It ends when its standard input does.
 
 use crate::content::{Word, fill};
-use crate::files::{CHURN, CHURN_TAGS, FileOf, MENDED, Role, floor};
+use crate::files::{CHURN, CHURN_TAGS, MENDED, Role, TestFile, floor};
 use crate::marks::{Mark, Marks};
 use fragmend_sys::mapping::Mapping;
 use fragmend_testbed::random::Random;
@@ -15,9 +15,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Between two operations of one writer: others have their turn, and the log stays small.
+/// Between two operations of one writer, so that others run and the log stays small.
 const PAUSE: Duration = Duration::from_micros(700);
-/// No writer issues more versions.
+/// The last version that a writer issues.
 const LAST_VERSION: u16 = u16::MAX;
 /// A file that grows stops at this size.
 const LARGEST: u64 = 12 << 20;
@@ -26,19 +26,19 @@ const LARGEST: u64 = 12 << 20;
 ///
 /// # Panics
 /// When the file system refuses anything.
-pub fn run(root: &Path, files: &[FileOf], seed: u64, marks: &Marks) {
+pub fn run(root: &Path, files: &[TestFile], seed: u64, marks: &Marks) {
     let stop = AtomicBool::new(false);
-    // Where little is synced, much is under way when the power goes.
+    // With few syncs, many writes are unflushed at a cut.
     let calm = [1, 4, 16][(seed % 3) as usize];
     std::thread::scope(|scope| {
-        let written = |f: &&FileOf| !matches!(f.role, Role::Still | Role::Living);
+        let written = |f: &&TestFile| !matches!(f.role, Role::Untouched | Role::UsedLater);
         for file in files.iter().filter(written) {
             let stop = &stop;
             let random = Random::new(seed ^ u64::from(file.tag));
             let path = root.join(MENDED).join(&file.name);
             let mut worker = Worker { file, random, stop, calm, marks };
             scope.spawn(move || match file.role {
-                Role::Still | Role::Living => {}
+                Role::Untouched | Role::UsedLater => {}
                 Role::Buffered | Role::Direct | Role::Mapped => worker.overwrite(&path),
                 Role::Appended => worker.append(&path),
                 Role::Truncated => worker.truncate(&path),
@@ -54,22 +54,22 @@ pub fn run(root: &Path, files: &[FileOf], seed: u64, marks: &Marks) {
 }
 
 struct Worker<'a> {
-    file: &'a FileOf,
+    file: &'a TestFile,
     random: Random,
     stop: &'a AtomicBool,
-    /// How many times more rarely than it might it syncs.
+    /// Divides the frequency of syncs.
     calm: u64,
     marks: &'a Marks,
 }
 
-/// How the bytes of a write get into a file.
-enum Way {
+/// A file, and how bytes are written to it.
+enum WriteMethod {
     Call(File),
     Direct(File, Aligned),
     Stores(File, Mapping),
 }
 
-impl Way {
+impl WriteMethod {
     fn open(path: &Path, role: Role, bytes: u64) -> io::Result<Self> {
         let mut how = File::options();
         how.read(true).write(true);
@@ -87,7 +87,7 @@ impl Way {
         })
     }
 
-    /// The unit of its offsets and lengths.
+    /// The unit of its offsets and lengths, in bytes.
     fn unit(&self) -> u64 {
         match self {
             Self::Direct(..) => 4096,
@@ -114,7 +114,7 @@ impl Way {
         }
     }
 
-    /// Makes what was written durable, with its metadata or without.
+    /// Makes its writes durable, with all metadata or without.
     fn sync(&self, all: bool) -> io::Result<()> {
         match self {
             Self::Call(file) | Self::Direct(file, _) | Self::Stores(file, _) if all => {
@@ -126,7 +126,7 @@ impl Way {
     }
 }
 
-/// Stores what a file holds from a byte offset on.
+/// Stores a file's content from a byte offset on.
 pub(crate) fn store_words(mapping: &mut Mapping, tag: u32, offset: u64, len: u64, version: u16) {
     let places = (0..len / 8).map(|n| offset + n * 8);
     let words: Vec<u64> = places.map(|at| Word::at(tag, at, version).encode().to_le()).collect();
@@ -137,28 +137,30 @@ pub(crate) fn store_words(mapping: &mut Mapping, tag: u32, offset: u64, len: u64
 pub(crate) const LONGEST: u64 = 32 << 10;
 
 impl Worker<'_> {
+    /// Pauses; false once the load is to end.
     fn goes_on(&self) -> bool {
         std::thread::sleep(PAUSE);
         !self.stop.load(Ordering::Relaxed)
     }
 
-    /// Writes anywhere in a file whose size stays, syncing now and then.
+    /// Overwrites at random offsets, without changing the size, and syncs from time to time.
     fn overwrite(&mut self, path: &Path) {
         let (tag, bytes) = (self.file.tag, self.file.bytes);
-        let mut way = Way::open(path, self.file.role, bytes).expect("a file to write to");
+        let mut method =
+            WriteMethod::open(path, self.file.role, bytes).expect("a file to write to");
         let mut written = Vec::new();
         for version in 1..=LAST_VERSION {
-            let unit = way.unit();
+            let unit = method.unit();
             let offset = self.random.below(bytes / unit) * unit;
             let longest = LONGEST.min(bytes - offset) / unit;
             let len = (1 + self.random.below(longest)) * unit;
-            way.write(tag, offset, len, version).expect("a write");
+            method.write(tag, offset, len, version).expect("a write");
             written.push(Mark::Synced { tag, from: offset, to: offset + len, version });
             let ends = !self.goes_on();
             if ends || self.random.below(12 * self.calm) == 0 {
                 let all = self.random.below(2) == 0;
-                way.sync(all).expect("fsync");
-                written.drain(..).for_each(|mark| self.say(mark));
+                method.sync(all).expect("fsync");
+                written.drain(..).for_each(|mark| self.mark(mark));
             }
             if ends {
                 break;
@@ -166,7 +168,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Appends records of any number of words, syncing now and then.
+    /// Appends records of any number of words, and syncs from time to time.
     fn append(&mut self, path: &Path) {
         let mut file = File::options().append(true).open(path).expect("a file to append to");
         let (tag, mut size) = (self.file.tag, self.file.bytes);
@@ -178,7 +180,7 @@ impl Worker<'_> {
             let ends = !self.goes_on();
             if ends || self.random.below(6 * self.calm) == 0 {
                 file.sync_all().expect("fsync");
-                self.say(Mark::Grown { tag, bytes: size });
+                self.mark(Mark::Grown { tag, bytes: size });
             }
             if ends {
                 break;
@@ -186,7 +188,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Cuts a file down, and writes it anew.
+    /// Truncates a file, and extends it again.
     fn truncate(&mut self, path: &Path) {
         let file = File::options().write(true).open(path).expect("a file to truncate");
         let (tag, bytes) = (self.file.tag, self.file.bytes);
@@ -207,23 +209,23 @@ impl Worker<'_> {
         }
     }
 
-    fn say(&mut self, mark: Mark) {
-        self.marks.say(&mark).expect("somebody listens");
+    fn mark(&mut self, mark: Mark) {
+        self.marks.write(&mark).expect("somebody listens");
     }
 }
 
-/// Has the file system commit everything now and then, whatever is under way.
+/// Commits the whole file system from time to time (`syncfs`).
 fn commits(root: &Path, calm: u64, stop: &AtomicBool, marks: &Marks) {
     let root = File::open(root).expect("the root");
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(100 + 50 * calm));
-        marks.say(&Mark::Committing).expect("somebody listens");
+        marks.write(&Mark::Committing).expect("somebody listens");
         rustix::fs::syncfs(&root).expect("syncfs");
-        marks.say(&Mark::Committed).expect("somebody listens");
+        marks.write(&Mark::Committed).expect("somebody listens");
     }
 }
 
-/// Files come, are renamed over others, and go, so that space is taken as soon as it is free.
+/// Creates files, renames them over others and deletes them, so that freed space is reused at once.
 fn churn(dir: &Path, mut random: Random, calm: u64, stop: &AtomicBool) {
     const FILES: u32 = 40;
     let mut tag = CHURN_TAGS;

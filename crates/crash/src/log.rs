@@ -1,6 +1,6 @@
 //! The log of one recording: every write, zeroing and flush that reached the disk, and the marks
-//! that say what had become durable by then, in the order in which they happened. A file, so that
-//! a run that failed can be kept and looked at again.
+//! that say what was durable by then, in order. It is a file, so that a run that failed can be kept
+//! and replayed.
 //!
 //! Each entry is a head of three little-endian 64-bit numbers (kind, offset, length) and, for
 //! writes and marks, that many bytes.
@@ -15,7 +15,7 @@ const HEAD: u64 = 24;
 /// One entry. Offsets and lengths on the disk are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
-    /// Bytes were written; they lie in the log's file at `at`.
+    /// Bytes were written; they are in the log's file at `at`.
     Write {
         /// First byte on the disk.
         offset: u64,
@@ -24,19 +24,19 @@ pub enum Entry {
         /// Where they are in the log's file.
         at: u64,
     },
-    /// A stretch was discarded or zeroed, and reads as zeroes.
+    /// A range was discarded or zeroed, and reads as zeroes.
     Zero {
         /// First byte on the disk.
         offset: u64,
         /// How many.
         len: u64,
     },
-    /// Everything before this on one of the disks is durable.
+    /// Every earlier write to one of the disks is durable.
     Flush {
-        /// Whether that is the second disk.
+        /// Whether it is the second disk.
         second: bool,
     },
-    /// What somebody above the file system knows now.
+    /// Something that a user of the file system knows now.
     Mark {
         /// Where its text is in the log's file.
         at: u64,
@@ -54,16 +54,16 @@ pub struct Log {
 }
 
 impl Log {
-    /// An empty one in a new file.
+    /// Creates an empty log in a new file.
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
         Ok(Self { file, end: 0, entries: Vec::new() })
     }
 
-    /// Reads the heads of an existing one.
+    /// Reads the heads of an existing log.
     ///
     /// # Errors
-    /// `InvalidData` for anything that is no log.
+    /// `InvalidData` for any other file.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = File::open(path)?;
         let size = file.metadata()?.len();
@@ -103,7 +103,7 @@ impl Log {
         Ok(at)
     }
 
-    /// Appends a write; gives where its bytes lie in the log's file.
+    /// Appends a write; returns where its bytes are in the log's file.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<u64> {
         let len = bytes.len() as u64;
         let at = self.append(2, offset, len, bytes)?;
@@ -111,7 +111,7 @@ impl Log {
         Ok(at)
     }
 
-    /// Appends a stretch of zeroes.
+    /// Appends a zeroed range.
     pub fn zero(&mut self, offset: u64, len: u64) -> io::Result<()> {
         self.append(1, offset, len, &[])?;
         self.entries.push(Entry::Zero { offset, len });
@@ -143,7 +143,7 @@ impl Log {
         &self.file
     }
 
-    /// The marks, with their places among the entries, oldest first.
+    /// The marks with their positions among the entries, oldest first.
     pub fn marks(&self) -> impl Iterator<Item = io::Result<(usize, String)>> {
         self.entries.iter().enumerate().filter_map(|(index, entry)| {
             let Entry::Mark { at, len } = *entry else { return None };

@@ -1,9 +1,9 @@
-//! What is known, said the moment it is known. A mark goes into the log behind the writes that it
-//! speaks of, so a cut behind the mark must find them. Marks may come late, which promises less;
-//! they never come early.
+//! Marks: what is known to be durable, logged as soon as it is known. A mark comes after the writes
+//! that it speaks of, so a cut behind the mark must find them. Marks may come late, which promises
+//! less; they never come early.
 //!
-//! Who says one writes it to a place that the disk's server offers beside the disk: a file, or in
-//! a guest a second disk. The writing ends when the mark is in the log, wherever the writer runs.
+//! A mark is written to a file that the disk's server offers beside the disk, or in a guest to a
+//! second disk. The write returns when the mark is in the log.
 
 use fragmend_testbed::replay::Aligned;
 use serde::{Deserialize, Serialize};
@@ -13,10 +13,10 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// One thing that holds from now on.
+/// A fact that holds from its position in the log on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Mark {
-    /// What reaches the disk is recorded.
+    /// Requests to the disk are recorded.
     Recording,
     /// Files are being moved.
     Moving,
@@ -30,10 +30,10 @@ pub enum Mark {
         from: u64,
         /// Byte behind the last.
         to: u64,
-        /// Of the last write there.
+        /// The version of the last write there.
         version: u16,
     },
-    /// File `tag` has at least so many bytes.
+    /// File `tag` has at least this size.
     Grown {
         /// Which file.
         tag: u32,
@@ -48,10 +48,10 @@ pub enum Mark {
         from: u64,
         /// Byte behind the last.
         to: u64,
-        /// What is written later has a higher one.
+        /// Later writes have a higher version.
         version: u16,
     },
-    /// File `tag` has at least and at most so many bytes from now on.
+    /// The size of file `tag` is within these bounds from now on.
     Sizes {
         /// Which file.
         tag: u32,
@@ -60,56 +60,56 @@ pub enum Mark {
         /// Largest size.
         most: u64,
     },
-    /// Everything is about to be committed.
+    /// A commit of the whole file system begins.
     Committing,
-    /// What was there when [`Mark::Committing`] was said last is durable.
+    /// Everything before the last [`Mark::Committing`] is durable.
     Committed,
-    /// So many bytes of file `tag` were moved, says their receipt. Promises nothing.
+    /// A receipt says that bytes of file `tag` were moved. Promises nothing.
     Moved {
         /// Which file.
         tag: u32,
         /// How many.
         bytes: u64,
     },
-    /// All that was moved of file `tag` so far is durable, and its mover is held up: see
+    /// All that has moved of file `tag` so far is durable, and its move is held up: see
     /// [`crate::apply`].
     Halfway {
         /// Which file.
         tag: u32,
     },
-    /// From here on the mover of file `tag` goes on.
+    /// The move of file `tag` goes on.
     Released {
         /// Which file.
         tag: u32,
     },
 }
 
-/// Bytes of a mark on its way: it is written as a sector, with zeroes behind it.
+/// Bytes of an encoded mark: its JSON in a sector, padded with zeroes.
 pub const MARK_BYTES: usize = 512;
 
-/// Where marks go.
+/// Writes marks to the log.
 pub struct Marks {
     to: File,
     sector: Mutex<Aligned>,
 }
 
 impl Marks {
-    /// Opens the place beside a disk.
+    /// Opens the file for marks beside a disk.
     ///
     /// # Errors
-    /// When it is not there.
+    /// When it does not exist.
     pub fn open(path: &Path) -> io::Result<Self> {
         let direct = rustix::fs::OFlags::DIRECT.bits().cast_signed();
         let to = File::options().write(true).custom_flags(direct).open(path)?;
         Ok(Self { to, sector: Mutex::new(Aligned::new(MARK_BYTES)) })
     }
 
-    /// Says something to the disk's server, and waits until it has heard.
+    /// Sends a mark to the disk's server, and waits until it is logged.
     ///
     /// # Errors
-    /// When nobody listens any more.
-    pub fn say(&self, what: &impl Serialize) -> io::Result<()> {
-        let text = serde_json::to_vec(what)?;
+    /// When the server has ended.
+    pub fn write(&self, mark: &impl Serialize) -> io::Result<()> {
+        let text = serde_json::to_vec(mark)?;
         let mut sector = self.sector.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = sector.bytes();
         bytes.fill(0);
@@ -119,7 +119,7 @@ impl Marks {
     }
 }
 
-/// The text in a sector that [`Marks::say`] wrote.
+/// The text in a sector that [`Marks::write`] wrote.
 pub fn text_in(sector: &[u8]) -> String {
     let end = sector.iter().position(|b| *b == 0).unwrap_or(sector.len());
     String::from_utf8_lossy(&sector[..end]).into_owned()

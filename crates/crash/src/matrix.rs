@@ -1,13 +1,12 @@
-//! Features and mount options that change in which order things reach a disk, and every
-//! combination of them that makes sense: a cell of the matrix is one file system, made and mounted
-//! in one way, and what `fragmend apply` has to do there. A cell's name says all of it, so that it
-//! can be made again from that.
+//! Features and mount options that change the order in which writes reach a disk, in every
+//! combination that makes sense: a cell of the matrix is one file system with its options, and what
+//! `fragmend apply` has to do there. A cell can be made again from its name alone.
 
-use crate::bed::{
-    BY_BOTH, BY_EXT4, BY_SHARING, BY_SWAPPING, Bed, OF_BTRFS, OF_XFS, SMALL, Second, Size, engine,
-    exchanging,
+use crate::mount::Mount;
+use crate::scenario::{
+    BTRFS_SIZE, BY_BOTH, BY_EXT4, BY_SHARING, BY_SWAPPING, EXT4_SIZE, Scenario, Second, Size,
+    XFS_SIZE, engine, exchanging,
 };
-use crate::mounted::Mounted;
 use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, LaterFeature, XFS};
 use fragmend_testbed::loop_device::LoopDevice;
 use fragmend_testbed::random::Random;
@@ -16,12 +15,12 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// One of several ways to have something: a word of the cell's name, arguments of the program that
-/// makes the file system, mount options. The first of a list is how it is by default.
-type Way = (&'static str, &'static [&'static str], &'static str);
+/// One choice of a list: a word of the cell's name, arguments of mkfs, mount options. The first of
+/// a list is the default.
+type Variant = (&'static str, &'static [&'static str], &'static str);
 
 /// ext4: block size, direct reads, journal, features, allocation.
-const OF_EXT4: [&[Way]; 5] = [
+const EXT4_VARIANTS: [&[Variant]; 5] = [
     &[("4k", &["-b", "4096"], ""), ("2k", &["-b", "2048"], ""), ("1k", &["-b", "1024"], "")],
     &[("", &[], ""), ("lock", &[], "dioread_lock"), ("nolock", &[], "dioread_nolock")],
     &[("", &[], ""), ("checksum", &[], "journal_checksum"), ("external", &[], "")],
@@ -36,7 +35,7 @@ const OF_EXT4: [&[Way]; 5] = [
 ];
 
 /// XFS: block size, sharing, exchanging, owners, log.
-const OF_XFS_WAYS: [&[Way]; 5] = [
+const XFS_VARIANTS: [&[Variant]; 5] = [
     &[
         ("4k", &["-b", "size=4096"], ""),
         ("2k", &["-b", "size=2048"], ""),
@@ -49,7 +48,7 @@ const OF_XFS_WAYS: [&[Way]; 5] = [
 ];
 
 /// Btrfs: copies, copy on write or compression, space cache.
-const OF_BTRFS_WAYS: [&[Way]; 3] = [
+const BTRFS_VARIANTS: [&[Variant]; 3] = [
     &[
         ("single", &["-d", "single", "-m", "single"], ""),
         ("dup", &["-d", "dup", "-m", "dup"], ""),
@@ -67,10 +66,10 @@ const OF_BTRFS_WAYS: [&[Way]; 3] = [
 /// A cell of the matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// Which file system, and every way that is not the usual one, with `+` between them.
+    /// The file system, and every choice that is not the default, joined by `+`.
     pub name: String,
-    /// Index into the ways of each list.
-    ways: Vec<usize>,
+    /// Index of the choice in each list.
+    variants: Vec<usize>,
     kind: Kind,
 }
 
@@ -92,11 +91,11 @@ impl Kind {
         }
     }
 
-    fn lists(self) -> &'static [&'static [Way]] {
+    fn lists(self) -> &'static [&'static [Variant]] {
         match self {
-            Self::Ext4 => &OF_EXT4,
-            Self::Xfs => &OF_XFS_WAYS,
-            Self::Btrfs => &OF_BTRFS_WAYS,
+            Self::Ext4 => &EXT4_VARIANTS,
+            Self::Xfs => &XFS_VARIANTS,
+            Self::Btrfs => &BTRFS_VARIANTS,
         }
     }
 
@@ -110,42 +109,42 @@ impl Kind {
 
     fn size(self) -> Size {
         match self {
-            Self::Ext4 => SMALL,
-            Self::Xfs => OF_XFS,
-            Self::Btrfs => OF_BTRFS,
+            Self::Ext4 => EXT4_SIZE,
+            Self::Xfs => XFS_SIZE,
+            Self::Btrfs => BTRFS_SIZE,
         }
     }
 }
 
 impl Cell {
-    fn new(kind: Kind, ways: Vec<usize>) -> Self {
-        let chosen = kind.lists().iter().zip(&ways).map(|(list, n)| list[*n].0);
+    fn new(kind: Kind, variants: Vec<usize>) -> Self {
+        let chosen = kind.lists().iter().zip(&variants).map(|(list, n)| list[*n].0);
         let words = std::iter::once(kind.name()).chain(chosen).filter(|word| !word.is_empty());
         let name = words.collect::<Vec<_>>().join("+");
-        Self { name, ways, kind }
+        Self { name, variants, kind }
     }
 
     fn has(&self, word: &str) -> bool {
         self.name.split('+').any(|w| w == word)
     }
 
-    /// Whether there is such a thing: not everything goes together, and not everything moves.
+    /// Whether the choices can be combined, and whether `fragmend` can move files there.
     fn makes_sense(&self) -> bool {
         match self.kind {
-            // A journal of its own has the file system's block size.
+            // An external journal has the file system's block size.
             Kind::Ext4 => !self.has("external") || self.has("4k"),
             Kind::Xfs => self.has("reflink") || self.has("rmap") || self.has("exchange"),
             Kind::Btrfs => true,
         }
     }
 
-    /// Its row, which stays for good.
-    fn bed(&self) -> Bed {
+    /// Its scenario; the strings are leaked.
+    fn scenario(&self) -> Scenario {
         let base = self.kind.base();
         let lists = self.kind.lists();
-        let chosen = || lists.iter().zip(&self.ways).map(|(list, n)| list[*n]);
+        let chosen = || lists.iter().zip(&self.variants).map(|(list, n)| list[*n]);
         let replaced = |arg: &&str| {
-            // What the rows above make in one way is chosen here.
+            // Options of the base file system that the cell chooses itself.
             !matches!(*arg, "-b" | "4096" | "-m" | "reflink=1")
         };
         let make = base.make.iter().copied().filter(replaced);
@@ -157,7 +156,7 @@ impl Cell {
             Kind::Ext4 => BY_EXT4,
             Kind::Xfs if self.has("reflink") => BY_SHARING,
             Kind::Xfs => BY_SWAPPING,
-            // lzo does not shrink what the files hold, so that stays plain.
+            // lzo does not shrink the files' content, so Btrfs stores it uncompressed.
             Kind::Btrfs if self.has("zstd") => BY_BOTH,
             Kind::Btrfs => BY_SHARING,
         };
@@ -171,19 +170,19 @@ impl Cell {
             later: self.has("exchange").then_some(LaterFeature::EXCHANGE),
         };
         let file_system: &'static FileSystem = Box::leak(Box::new(file_system));
-        let bed = engine(file_system.name, file_system, self.kind.size(), expects);
+        let scenario = engine(file_system.name, file_system, self.kind.size(), expects);
         let exchanges = self.has("exchange");
-        let bed = if exchanges { exchanging(bed, self.has("reflink")) } else { bed };
-        Bed {
-            whole_files: bed.expects == BY_SWAPPING,
+        let scenario = if exchanges { exchanging(scenario, self.has("reflink")) } else { scenario };
+        Scenario {
+            whole_files: scenario.expects == BY_SWAPPING,
             second: match self.kind {
                 Kind::Ext4 => self.has("external").then_some(Second::Journal),
                 Kind::Xfs => self.has("external").then_some(Second::Log),
                 Kind::Btrfs => self.has("raid1").then_some(Second::Mirror),
             },
-            // Each copy takes room.
-            bytes: if self.has("dup") { bed.bytes * 2 } else { bed.bytes },
-            ..bed
+            // DUP stores everything twice.
+            bytes: if self.has("dup") { scenario.bytes * 2 } else { scenario.bytes },
+            ..scenario
         }
     }
 }
@@ -192,29 +191,29 @@ impl Cell {
 pub fn all() -> Vec<Cell> {
     let mut cells = Vec::new();
     for kind in Kind::ALL {
-        let mut ways: Vec<Vec<usize>> = vec![Vec::new()];
+        let mut variants: Vec<Vec<usize>> = vec![Vec::new()];
         for list in kind.lists() {
-            let longer = |ways: Vec<usize>| {
-                (0..list.len()).map(move |n| ways.iter().copied().chain([n]).collect())
+            let longer = |variants: Vec<usize>| {
+                (0..list.len()).map(move |n| variants.iter().copied().chain([n]).collect())
             };
-            ways = ways.into_iter().flat_map(longer).collect();
+            variants = variants.into_iter().flat_map(longer).collect();
         }
-        cells.extend(ways.into_iter().map(|ways| Cell::new(kind, ways)));
+        cells.extend(variants.into_iter().map(|variants| Cell::new(kind, variants)));
     }
     cells.retain(Cell::makes_sense);
     cells
 }
 
-/// Features that the running kernel cannot mount: cells with them are not tried.
+/// Features of ext4 that the running kernel cannot mount: cells with them are skipped.
 #[derive(Clone, Debug, Default)]
-pub struct Lacking(Vec<&'static str>);
+pub struct UnsupportedFeatures(Vec<&'static str>);
 
-impl Lacking {
-    /// Tries those of ext4 that kernels may be built without.
+impl UnsupportedFeatures {
+    /// Tries the features that a kernel may be built without.
     ///
     /// # Panics
-    /// When there is no room for an image.
-    pub fn of_this_kernel() -> Self {
+    /// When there is no space for an image.
+    pub fn probe() -> Self {
         let cannot = |word: &&str| {
             let dir = tempfile::tempdir().expect("a directory");
             let (disk, mnt) = (dir.path().join("disk"), dir.path().join("mnt"));
@@ -223,9 +222,9 @@ impl Lacking {
             EXT4.make(&disk, &["-O", word]);
             let device = LoopDevice::attach(&disk);
             let node = Path::new(device.node());
-            let mounted = Mounted::new(&EXT4, node, &mnt, "");
+            let mounted = Mount::new(&EXT4, node, &mnt, "");
             let cannot = mounted.is_err();
-            mounted.into_iter().for_each(Mounted::unmount);
+            mounted.into_iter().for_each(Mount::unmount);
             device.detach();
             cannot
         };
@@ -238,24 +237,21 @@ impl Lacking {
     }
 }
 
-impl std::fmt::Display for Lacking {
+impl std::fmt::Display for UnsupportedFeatures {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0.is_empty() {
-            true => write!(f, "this kernel can mount every cell"),
-            false => write!(
-                f,
-                "not tried, because this kernel cannot mount it: ext4 with {}",
-                self.0.join(", ")
-            ),
+        if self.0.is_empty() {
+            return write!(f, "this kernel can mount every cell");
         }
+        let features = self.0.join(", ");
+        write!(f, "not tried, because this kernel cannot mount it: ext4 with {features}")
     }
 }
 
-/// So many cells that can be mounted, drawn by seed: file systems in turn, each cell once.
-pub fn draw(count: usize, seed: u64, lacking: &Lacking) -> Vec<Cell> {
+/// Draws `count` cells that can be mounted, by seed: file systems in turn, each cell once.
+pub fn draw(count: usize, seed: u64, unsupported: &UnsupportedFeatures) -> Vec<Cell> {
     let mut random = Random::new(seed);
     let mut cells = all();
-    cells.retain(|cell| lacking.allows(cell));
+    cells.retain(|cell| unsupported.allows(cell));
     random.shuffle(&mut cells);
     let mut drawn: Vec<Cell> = Vec::new();
     for kind in Kind::ALL.into_iter().cycle() {
@@ -269,17 +265,17 @@ pub fn draw(count: usize, seed: u64, lacking: &Lacking) -> Vec<Cell> {
     drawn
 }
 
-/// The row of the cell with this name.
-pub fn named(name: &str) -> Option<&'static Bed> {
-    static KNOWN: Mutex<BTreeMap<String, &'static Bed>> = Mutex::new(BTreeMap::new());
+/// The scenario of the cell with this name.
+pub fn named(name: &str) -> Option<&'static Scenario> {
+    static KNOWN: Mutex<BTreeMap<String, &'static Scenario>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(bed) = known.get(name) {
-        return Some(bed);
+    if let Some(scenario) = known.get(name) {
+        return Some(scenario);
     }
     let cell = all().into_iter().find(|cell| cell.name == name)?;
-    let bed: &'static Bed = Box::leak(Box::new(cell.bed()));
-    known.insert(name.to_owned(), bed);
-    Some(bed)
+    let scenario: &'static Scenario = Box::leak(Box::new(cell.scenario()));
+    known.insert(name.to_owned(), scenario);
+    Some(scenario)
 }
 
 #[cfg(test)]
@@ -288,17 +284,20 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_cell_has_a_name_of_its_own_and_a_row() {
+    fn every_cell_has_a_name_of_its_own_and_a_scenario() {
         let cells = all();
         let names: BTreeSet<&str> = cells.iter().map(|cell| cell.name.as_str()).collect();
         assert_eq!(names.len(), cells.len());
         assert!(cells.len() > 300, "{}", cells.len());
-        let bed = named("ext4+1k+nolock+quota").unwrap();
-        assert_eq!(bed.file_system.options, "dioread_nolock");
-        assert!(bed.file_system.make.ends_with(&["-b", "1024", "-O", "quota"]), "{bed:?}");
+        let scenario = named("ext4+1k+nolock+quota").unwrap();
+        assert_eq!(scenario.file_system.options, "dioread_nolock");
+        assert!(
+            scenario.file_system.make.ends_with(&["-b", "1024", "-O", "quota"]),
+            "{scenario:?}"
+        );
         assert!(named("ext4+3k").is_none());
-        let drawn = draw(9, 7, &Lacking::default());
-        assert_eq!(drawn, draw(9, 7, &Lacking::default()));
+        let drawn = draw(9, 7, &UnsupportedFeatures::default());
+        assert_eq!(drawn, draw(9, 7, &UnsupportedFeatures::default()));
         assert_eq!(drawn.iter().filter(|cell| cell.kind == Kind::Xfs).count(), 3);
     }
 }

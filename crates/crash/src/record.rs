@@ -1,10 +1,10 @@
 //! One recording: a fresh disk, everything that was done on it (see [`crate::session`]), and
 //! everything that reached it meanwhile.
 
-use crate::bed::{self, Bed};
 use crate::disk::{Disk, IMAGE, LOG};
 use crate::log::{Entry, Log};
 use crate::marks::Mark;
+use crate::scenario::{self, Scenario};
 use crate::serve::Served;
 use crate::session::{self, Nodes, RUN, Run};
 use fragmend_testbed::guest::{self, Guest};
@@ -18,27 +18,30 @@ use std::time::Duration;
 
 /// A recording that can be cut.
 pub struct Recording {
-    /// What it was.
+    /// The run that was recorded.
     pub run: Run,
-    /// Its row.
-    pub bed: &'static Bed,
-    /// Where it lies.
+    /// Its scenario.
+    pub scenario: &'static Scenario,
+    /// Its directory.
     pub dir: PathBuf,
     /// What reached the disk.
     pub log: Arc<Log>,
-    /// What was said meanwhile, and behind how many entries, in order.
+    /// The marks with their positions in the log, in order.
     pub marks: Vec<(usize, Mark)>,
 }
 
 impl Recording {
-    /// Opens one that was kept.
+    /// Opens a recording that was kept.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the directory holds none.
     pub fn open(dir: &Path) -> io::Result<Self> {
         let run: Run = serde_json::from_reader(File::open(dir.join(RUN))?)?;
-        let bed = bed::named(&run.bed).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("no row is named {}", run.bed))
+        let scenario = scenario::named(&run.scenario).ok_or_else(|| {
+            io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("no scenario is named {}", run.scenario),
+            )
         })?;
         let log = Log::open(&dir.join(LOG))?;
         let read = |mark: io::Result<(usize, String)>| {
@@ -46,7 +49,7 @@ impl Recording {
             Ok((place, serde_json::from_str(&text)?))
         };
         let marks = log.marks().map(read).collect::<io::Result<_>>()?;
-        Ok(Self { run, bed, dir: dir.to_owned(), log: Arc::new(log), marks })
+        Ok(Self { run, scenario, dir: dir.to_owned(), log: Arc::new(log), marks })
     }
 
     /// The image as recording found it.
@@ -65,14 +68,14 @@ impl Recording {
     }
 }
 
-/// Runs this program in a guest, where it is served and mounted just as on the host; gives what it
+/// Runs this program in a guest, where disks are served and mounted as on the host; returns what it
 /// printed.
 ///
 /// # Panics
 /// When it fails.
 pub fn in_guest(command: &Command) -> String {
-    const PATIENCE: Duration = Duration::from_secs(900);
-    let done = Guest::new().time_limit(PATIENCE).run(command);
+    const TIME_LIMIT: Duration = Duration::from_secs(900);
+    let done = Guest::new().time_limit(TIME_LIMIT).run(command);
     done.unwrap_or_else(|lost| panic!("{lost}")).expect(&[0])
 }
 
@@ -80,26 +83,26 @@ pub fn in_guest(command: &Command) -> String {
 ///
 /// # Panics
 /// When anything but the files' content goes wrong.
-pub fn record(bed: &'static Bed, seed: u64, dir: &Path, soak: &Path) -> Recording {
-    if bed.in_guest && !guest::inside() {
+pub fn record(scenario: &'static Scenario, seed: u64, dir: &Path, soak: &Path) -> Recording {
+    if scenario.in_guest && !guest::inside() {
         let mut command = Command::new(soak);
-        command.args(["record", bed.name, &seed.to_string()]).arg(dir);
+        command.args(["record", scenario.name, &seed.to_string()]).arg(dir);
         in_guest(&command);
         return Recording::open(dir).expect("the recording just made");
     }
     let served = dir.join("served");
     fs::create_dir(&served).expect("a directory");
-    let second = bed.second.map(|_| bed.bytes);
-    let disk = Disk::two(dir, bed.all_bytes(), second).expect("an image");
+    let second = scenario.second.map(|_| scenario.bytes);
+    let disk = Disk::two(dir, scenario.all_bytes(), second).expect("an image");
     let served = Served::start(disk, &served).expect("a disk through FUSE");
     let device = LoopDevice::attach(&served.disk());
-    let other = bed.second.map(|_| LoopDevice::attach(&served.second()));
+    let other = scenario.second.map(|_| LoopDevice::attach(&served.second()));
     let nodes = Nodes {
         disk: Path::new(device.node()),
         second: other.as_ref().map(|other| Path::new(other.node())),
         marks: &served.marks(),
     };
-    session::start(bed, seed, dir, nodes, soak);
+    session::start(scenario, seed, dir, nodes, soak);
     device.detach();
     other.into_iter().for_each(LoopDevice::detach);
     drop(served);

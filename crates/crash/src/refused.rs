@@ -1,5 +1,5 @@
-//! What `fragmend apply` must leave alone: file systems made and mounted in ways that keep no
-//! order, or on which the kernel moves nothing. It has to say so, and not a block may move.
+//! File systems on which `fragmend apply` must refuse: their options keep no order of writes, or
+//! the kernel moves nothing there. It has to say so, and not a block may move.
 
 use fragmend_testbed::bench::markdown;
 use fragmend_testbed::cleanup::{self, Undo};
@@ -13,26 +13,27 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
 
-/// One way in which nothing may move.
+/// A file system on which nothing may move.
 #[derive(Debug)]
 pub struct Refusal {
-    /// As in the table.
+    /// Its name in the table.
     pub name: &'static str,
     file_system: &'static FileSystem,
     make: &'static [&'static str],
     mount: &'static str,
-    /// What is said: of the whole file system, or of each file.
-    says: &'static str,
-    how: How,
+    /// Part of the message that must be printed, for the plan or for each range.
+    message: &'static str,
+    scope: Scope,
 }
 
+/// What is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    /// Nothing is touched, and the exit code says so.
-    Whole,
-    /// The same, asked for without a move: where a bug would hang the kernel.
-    Dry,
-    /// Each range is left alone.
+enum Scope {
+    /// The whole plan, with its own exit code.
+    Plan,
+    /// The same with `--dry-run`: a move, if a bug let one through, would hang the kernel.
+    DryRun,
+    /// Each range.
     Ranges,
 }
 
@@ -41,44 +42,44 @@ const fn row(
     file_system: &'static FileSystem,
     make: &'static [&'static str],
     mount: &'static str,
-    says: &'static str,
-    how: How,
+    message: &'static str,
+    scope: Scope,
 ) -> Refusal {
-    Refusal { name, file_system, make, mount, says, how }
+    Refusal { name, file_system, make, mount, message, scope }
 }
 
 const NO_ORDER: &str = "a power cut could leave moved ranges without their data";
 
-/// All that is refused.
+/// All refusals.
 pub static REFUSALS: [Refusal; 10] = [
-    row("ext4, fast_commit", &EXT4, &["-O", "fast_commit"], "", "fast commits", How::Dry),
-    row("ext4, nobarrier", &EXT4, &[], "nobarrier", NO_ORDER, How::Whole),
-    row("ext4, barrier=0", &EXT4, &[], "barrier=0", NO_ORDER, How::Whole),
-    row("ext4, data=writeback", &EXT4, &[], "data=writeback", NO_ORDER, How::Whole),
+    row("ext4, fast_commit", &EXT4, &["-O", "fast_commit"], "", "fast commits", Scope::DryRun),
+    row("ext4, nobarrier", &EXT4, &[], "nobarrier", NO_ORDER, Scope::Plan),
+    row("ext4, barrier=0", &EXT4, &[], "barrier=0", NO_ORDER, Scope::Plan),
+    row("ext4, data=writeback", &EXT4, &[], "data=writeback", NO_ORDER, Scope::Plan),
     row(
         "ext4, data=writeback, journal_async_commit",
         &EXT4,
         &[],
         "data=writeback,journal_async_commit",
         NO_ORDER,
-        How::Whole,
+        Scope::Plan,
     ),
-    row("ext4, data=journal", &EXT4, &[], "data=journal", "data=journal", How::Whole),
-    row("ext4, no journal", &EXT4, &["-O", "^has_journal"], "", NO_ORDER, How::Whole),
-    row("ext4, bigalloc", &EXT4, &["-O", "bigalloc"], "", "", How::Ranges),
-    row("xfs, nothing", &XFS_PLAIN, &[], "", "could not replay the swap", How::Ranges),
-    row("btrfs, nobarrier", &BTRFS, &[], "nobarrier", NO_ORDER, How::Whole),
+    row("ext4, data=journal", &EXT4, &[], "data=journal", "data=journal", Scope::Plan),
+    row("ext4, no journal", &EXT4, &["-O", "^has_journal"], "", NO_ORDER, Scope::Plan),
+    row("ext4, bigalloc", &EXT4, &["-O", "bigalloc"], "", "", Scope::Ranges),
+    row("xfs, nothing", &XFS_PLAIN, &[], "", "could not replay the swap", Scope::Ranges),
+    row("btrfs, nobarrier", &BTRFS, &[], "nobarrier", NO_ORDER, Scope::Plan),
 ];
 
 impl Refusal {
-    /// Tries it; gives the words in which it was refused.
+    /// Runs `fragmend apply` there; returns the message with which it refused.
     ///
     /// # Errors
-    /// What was done that must not be, or not said.
+    /// What it moved, or failed to say.
     ///
     /// # Panics
     /// When the file system cannot be made or mounted.
-    pub fn tried(&self) -> Result<String, String> {
+    pub fn check(&self) -> Result<String, String> {
         const BYTES: u64 = 512 << 10;
         let dir = fragmend_testbed::scratch::directory("refused");
         let _tree = cleanup::register(Undo::Tree(dir.path().to_owned()));
@@ -88,8 +89,8 @@ impl Refusal {
         self.file_system.make(&disk, self.make);
         let device = LoopDevice::attach(&disk);
         let node = Path::new(device.node());
-        let mounted = crate::mounted::Mounted::new(self.file_system, node, &mnt, self.mount)
-            .expect("a mount");
+        let mounted =
+            crate::mount::Mount::new(self.file_system, node, &mnt, self.mount).expect("a mount");
         let file = mnt.join("file");
         interleaved(&file, BYTES, &[8192], true).expect("a fragmented file");
         let before = tools::extents(&file);
@@ -99,7 +100,7 @@ impl Refusal {
         finish(command.arg(&file)).expect(&[0, 2]);
         let mut command = Command::new(tools::fragmend());
         command.arg("apply").arg(&plan).arg("--json");
-        if self.how == How::Dry {
+        if self.scope == Scope::DryRun {
             command.arg("--dry-run");
         }
         let ended = finish(&mut command);
@@ -107,21 +108,24 @@ impl Refusal {
         let intact = is_intact(&file, BYTES).expect("the file");
         mounted.unmount();
         device.detach();
-        let said = match self.how {
-            How::Whole | How::Dry => ended.stderr.trim().to_owned(),
-            How::Ranges => reasons(&ended.stdout)?,
+        let said = match self.scope {
+            Scope::Plan | Scope::DryRun => ended.stderr.trim().to_owned(),
+            Scope::Ranges => reasons(&ended.stdout)?,
         };
-        let refused = self.how == How::Ranges || ended.status.code() == Some(4);
-        match () {
-            () if !intact || after != before => Err(format!("{} pieces: {after} now", before)),
-            () if !refused => Err(format!("not refused ({}): {said}", ended.status)),
-            () if !said.contains(self.says) || said.is_empty() => Err(format!("it said: {said}")),
-            () => Ok(said),
+        let refused = self.scope == Scope::Ranges || ended.status.code() == Some(4);
+        if !intact || after != before {
+            Err(format!("it was in {before} extents, and is in {after} now"))
+        } else if !refused {
+            Err(format!("not refused ({}): {said}", ended.status))
+        } else if !said.contains(self.message) || said.is_empty() {
+            Err(format!("it said: {said}"))
+        } else {
+            Ok(said)
         }
     }
 }
 
-/// Why ranges were left alone; none may have moved.
+/// The reasons why ranges were left alone; an error if one has moved.
 fn reasons(receipts: &str) -> Result<String, String> {
     let mut said = Vec::new();
     for line in receipts.lines() {
@@ -138,10 +142,10 @@ fn reasons(receipts: &str) -> Result<String, String> {
     Ok(said.join("; "))
 }
 
-/// Tries all of them; gives a table, and how many were not refused as they must be.
+/// Checks all of them; returns a table, and how many were not refused as they must be.
 pub fn table() -> (String, usize) {
     let tried: Vec<(&str, Result<String, String>)> =
-        REFUSALS.iter().map(|refusal| (refusal.name, refusal.tried())).collect();
+        REFUSALS.iter().map(|refusal| (refusal.name, refusal.check())).collect();
     let wrong = tried.iter().filter(|(_, said)| said.is_err()).count();
     let cells = |(name, said): (&str, Result<String, String>)| match said {
         Ok(said) => vec![name.to_owned(), said.replace('|', "/")],

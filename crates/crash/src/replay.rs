@@ -1,7 +1,7 @@
-//! The disk after each of many cuts, in several threads.
+//! Inspects many cuts of a recording, in several threads.
 
 use crate::cut::{Cut, View};
-use crate::look::{Outcome, look};
+use crate::inspect::{CutResults, inspect};
 use crate::record::{Recording, in_guest};
 use crate::serve::Served;
 use crate::session::Nodes;
@@ -13,14 +13,14 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-/// Looks at the disk after each of the cuts, in so many threads, or in one where the file system
-/// does not bear copies of itself. `soak` is the program that looks in a guest.
+/// Inspects the disk after each of the cuts, in `threads` threads, or in one where the file system
+/// cannot be mounted beside its copy. `soak` is the program that does so in a guest.
 ///
 /// # Panics
 /// When something fails that has nothing to do with the disk's content.
-pub fn check(recording: &Recording, cuts: &[Cut], threads: usize, soak: &Path) -> Outcome {
-    let mut outcome = Outcome::default();
-    let threads = recording.bed.file_system.beside_copy.map_or(1, |_| threads);
+pub fn check(recording: &Recording, cuts: &[Cut], threads: usize, soak: &Path) -> CutResults {
+    let mut results = CutResults::default();
+    let threads = recording.scenario.file_system.beside_copy.map_or(1, |_| threads);
     let share = cuts.len().div_ceil(threads).max(1);
     std::thread::scope(|scope| {
         let parts: Vec<_> = cuts
@@ -28,14 +28,14 @@ pub fn check(recording: &Recording, cuts: &[Cut], threads: usize, soak: &Path) -
             .map(|part| scope.spawn(move || check_in_order(recording, part, soak)))
             .collect();
         for part in parts {
-            outcome.add(part.join().expect("the thread that looks at cuts"));
+            results.add(part.join().expect("the thread that looks at cuts"));
         }
     });
-    outcome
+    results
 }
 
-fn check_in_order(recording: &Recording, cuts: &[Cut], soak: &Path) -> Outcome {
-    if recording.bed.in_guest && !guest::inside() {
+fn check_in_order(recording: &Recording, cuts: &[Cut], soak: &Path) -> CutResults {
+    if recording.scenario.in_guest && !guest::inside() {
         return check_in_guest(recording, cuts, soak);
     }
     let dir = fragmend_testbed::scratch::directory("cut");
@@ -43,26 +43,26 @@ fn check_in_order(recording: &Recording, cuts: &[Cut], soak: &Path) -> Outcome {
     let (served, mnt) = (dir.path().join("served"), dir.path().join("mnt"));
     fs::create_dir(&served).and_then(|()| fs::create_dir(&mnt)).expect("directories");
     let base = recording.base().expect("the recording's image");
-    let bed = recording.bed;
-    let second = bed.second.map(|_| bed.bytes);
-    let view =
-        View::two(base, Arc::clone(&recording.log), bed.atom, second).expect("a view of the image");
+    let scenario = recording.scenario;
+    let second = scenario.second.map(|_| scenario.bytes);
+    let view = View::two(base, Arc::clone(&recording.log), scenario.atom, second)
+        .expect("a view of the image");
     let served = Served::start(view, &served).expect("a view through FUSE");
     let device = LoopDevice::attach(&served.disk());
-    let other = bed.second.map(|_| LoopDevice::attach(&served.second()));
+    let other = scenario.second.map(|_| LoopDevice::attach(&served.second()));
     let nodes = Nodes {
         disk: Path::new(device.node()),
         second: other.as_ref().map(|other| Path::new(other.node())),
         marks: &served.marks(),
     };
-    let outcome = look(recording, cuts, nodes, &mnt);
+    let results = inspect(recording, cuts, nodes, &mnt);
     device.detach();
     other.into_iter().for_each(LoopDevice::detach);
-    outcome
+    results
 }
 
-/// One guest for all of them.
-fn check_in_guest(recording: &Recording, cuts: &[Cut], soak: &Path) -> Outcome {
+/// Inspects all of them in one guest.
+fn check_in_guest(recording: &Recording, cuts: &[Cut], soak: &Path) -> CutResults {
     let list = tempfile::NamedTempFile::new().expect("a file");
     serde_json::to_writer(&list, cuts).expect("room for a list");
     let mut command = Command::new(soak);

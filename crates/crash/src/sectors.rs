@@ -1,19 +1,19 @@
-//! Where each sector of a disk comes from: the image as recording found it, the log, or what was
-//! written to a view of it. A disk at any instant is one such map; nothing is copied.
+//! The source of each sector of a disk: the image when recording began, the log, or writes to a
+//! view of it. The disk at any instant is one such map; nothing is copied.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// What a device writes as a whole or not at all, in bytes.
+/// Bytes of a sector, which a device writes atomically.
 pub const SECTOR: u64 = 512;
 
 /// Where one sector's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// In the base image, at their own place.
+    /// In the base image, at the same offset.
     Base,
-    /// Nowhere: they are zero.
+    /// Nowhere: all zeroes.
     Zero,
     /// In the log's file, at this byte.
     Log(u64),
@@ -22,7 +22,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// In one word: 0 and 1 for those without a place, then the place and two bits for which.
+    /// Packed in one word: the kind in the low two bits, the offset above.
     fn pack(self) -> u64 {
         match self {
             Self::Base => 0,
@@ -41,7 +41,7 @@ impl Source {
         }
     }
 
-    /// The source of the sector that follows in the same place.
+    /// The source of the next sector, if it comes from the same place.
     fn next(self) -> Self {
         match self {
             Self::Log(at) => Self::Log(at + SECTOR),
@@ -55,28 +55,28 @@ impl Source {
 #[derive(Clone, Debug)]
 pub struct Sectors(Vec<u64>);
 
-/// The bytes that the sources speak of.
+/// The bytes that the sources refer to.
 pub struct Origins<'a> {
     /// The image.
     pub base: &'a File,
-    /// The log's file; what a disk without one reads is never there.
+    /// The log's file, if there is one.
     pub log: Option<&'a File>,
-    /// What was written to a view.
+    /// Writes to a view.
     pub scratch: &'a [u8],
 }
 
 impl Sectors {
-    /// A disk of so many bytes, all in its base image.
+    /// A disk of `bytes` bytes, all in its base image.
     pub fn all_base(bytes: u64) -> Self {
         Self(vec![Source::Base.pack(); (bytes / SECTOR) as usize])
     }
 
-    /// So many bytes.
+    /// Size of the disk in bytes.
     pub fn bytes(&self) -> u64 {
         self.0.len() as u64 * SECTOR
     }
 
-    /// The stretch of `len` bytes from `offset` on comes from `source` on.
+    /// From now on the `len` bytes from `offset` on come from `source` on.
     ///
     /// # Errors
     /// `InvalidInput` unless both are sectors within the disk.
@@ -94,7 +94,7 @@ impl Sectors {
         Ok(())
     }
 
-    /// As `from` has it.
+    /// Becomes a copy of `from`, without allocating.
     pub fn copy_from(&mut self, from: &Self) {
         self.0.copy_from_slice(&from.0);
     }
@@ -102,7 +102,7 @@ impl Sectors {
     /// Reads whole sectors.
     ///
     /// # Errors
-    /// `InvalidInput` unless they are sectors within the disk; whatever the files say.
+    /// `InvalidInput` unless they are sectors within the disk; errors of the files.
     pub fn read(&self, offset: u64, buffer: &mut [u8], origins: &Origins) -> io::Result<()> {
         let len = buffer.len() as u64;
         let within = offset.checked_add(len).is_some_and(|end| end <= self.bytes());

@@ -1,11 +1,11 @@
-//! A [`Store`] as a file that the kernel can use: a FUSE file system of two files, served by a
-//! thread of ours. With `losetup --direct-io=on`, or as a disk of a guest, the first becomes a
-//! block device with a volatile cache; what is written to the other is said to the store.
+//! Serves a [`Store`] to the kernel as a file: a FUSE file system of a few files, served by a
+//! thread of this process. With `losetup --direct-io=on`, or as a disk of a guest, the disk's file
+//! becomes a block device with a volatile cache; what is written to `marks` goes to [`Store::mark`].
 //!
-//! One request is taken, carried out and answered before the next: what a store has seen before a
-//! flush was answered before it. A write that was still on its way when the flush was sent counts
-//! as flushed if it came in first; a real disk might not have it, but nobody could rely on it.
-//! Behind a [`Gate`], requests may wait, and others overtake them: see [`crate::slow`].
+//! Each request is carried out and answered before the next: what a store has seen before a flush
+//! was answered before it. A write that was in flight when the flush was sent counts as flushed if
+//! it arrived first; a real disk might lose it, but nobody could rely on either. Behind a [`Gate`],
+//! requests may wait, and others overtake them: see [`crate::slow`].
 
 use crate::marks::{MARK_BYTES, text_in};
 use crate::slow::{Arrived, Gate, Kind};
@@ -24,22 +24,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, UNIX_EPOCH};
 
-/// Something that keeps the bytes of a disk.
+/// The content of a disk.
 pub trait Store: Send + 'static {
-    /// Its size.
+    /// Its size in bytes.
     fn bytes(&self) -> u64;
     /// Reads whole sectors.
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
     /// Writes whole sectors.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// From now on `len` bytes from `offset` on read as zeroes.
+    /// Zeroes `len` bytes from `offset` on.
     fn zero(&mut self, offset: u64, len: u64) -> io::Result<()>;
     /// Where a second disk begins, if there is one.
     fn second(&self) -> Option<u64>;
-    /// All that was written to the disk, or to its second one, is to survive.
+    /// Makes all earlier writes to the first or the second disk durable.
     fn flush(&mut self, second: bool) -> io::Result<()>;
-    /// Somebody who uses the disk says something: see [`crate::marks`].
-    fn told(&mut self, text: &str) -> io::Result<()>;
+    /// Logs a mark of a user of the disk: see [`crate::marks`].
+    fn mark(&mut self, text: &str) -> io::Result<()>;
 }
 
 /// A store that is being served; unmounted when dropped.
@@ -56,11 +56,11 @@ const MARKS: INodeNo = INodeNo(3);
 const SECOND: INodeNo = INodeNo(4);
 const FILES: [(&str, INodeNo); 3] = [("disk", DISK), ("marks", MARKS), ("second", SECOND)];
 const TTL: Duration = Duration::from_secs(3600);
-/// So many requests may be under way at a gate.
+/// Requests that may be in flight at a gate.
 const AT_A_GATE: u16 = 1024;
 
 impl<S: Store> Served<S> {
-    /// Serves it as a file in `dir`, an empty directory.
+    /// Serves a store as a file in `dir`, an empty directory.
     ///
     /// # Errors
     /// When FUSE cannot be mounted there.
@@ -111,8 +111,8 @@ impl<S> Drop for Served<S> {
             let _ = worker.join();
         }
         if let Some(session) = self.session.take() {
-            // The file may be held for a moment by a process that was just started, or by a loop
-            // device that is on its way out: the session ends with the last of them.
+            // A process that was just started, or a loop device that is being detached, may hold
+            // the file for a moment: the session ends with the last of them.
             Undo::Mount(self.dir.clone()).run();
             let _ = session.join();
         }
@@ -124,7 +124,7 @@ struct Files<S> {
     gate: Option<Gate>,
 }
 
-/// The store; what was under way when a thread panicked is the panic's to report.
+/// Locks the store, also after a thread has panicked with it: the panic is reported elsewhere.
 fn lock<S>(store: &Mutex<S>) -> MutexGuard<'_, S> {
     store.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -134,15 +134,15 @@ impl<S: Store> Files<S> {
         lock(&self.store)
     }
 
-    /// The bytes of the store that are this disk.
-    fn stretch(&self, inode: INodeNo) -> Range<u64> {
+    /// The bytes of the store that belong to this disk.
+    fn extent(&self, inode: INodeNo) -> Range<u64> {
         let store = self.store();
         let all = store.bytes();
         let first = store.second().unwrap_or(all);
         if inode == DISK { 0..first } else { first..all }
     }
 
-    /// Carries a request to the disk out, now or when its gate lets it pass.
+    /// Carries out a request to the disk, now or when its gate lets it pass.
     fn carry_out(&self, arrived: &Arrived, work: impl FnOnce(&mut S, &[u8]) + Send + 'static) {
         let Some(gate) = &self.gate else { return work(&mut self.store(), arrived.bytes) };
         gate.pass(arrived, |later| {
@@ -158,8 +158,8 @@ impl<S: Store> Files<S> {
     fn attributes(&self, inode: INodeNo) -> FileAttr {
         let (kind, size) = match inode {
             DISK | SECOND => {
-                let stretch = self.stretch(inode);
-                (FileType::RegularFile, stretch.end - stretch.start)
+                let extent = self.extent(inode);
+                (FileType::RegularFile, extent.end - extent.start)
             }
             MARKS => (FileType::RegularFile, MARK_BYTES as u64),
             _ => (FileType::Directory, 0),
@@ -213,7 +213,7 @@ impl<S: Store> Filesystem for Files<S> {
     }
 
     fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // No page cache of the file itself: what the block layer asks for arrives here.
+        // Without a page cache for the file, every request of the block layer arrives here.
         reply.opened(FileHandle(0), FopenFlags::FOPEN_DIRECT_IO);
     }
 
@@ -231,7 +231,7 @@ impl<S: Store> Filesystem for Files<S> {
         if inode == MARKS {
             return reply.data(&[0; MARK_BYTES]);
         }
-        let Range { start, end } = self.stretch(inode);
+        let Range { start, end } = self.extent(inode);
         let offset = start + offset;
         let len = u64::from(size).min(end.saturating_sub(offset));
         let arrived = Arrived { kind: Kind::Read, offset, len, bytes: &[] };
@@ -257,12 +257,12 @@ impl<S: Store> Filesystem for Files<S> {
         reply: ReplyWrite,
     ) {
         if inode == MARKS {
-            return match self.store().told(&text_in(data)) {
+            return match self.store().mark(&text_in(data)) {
                 Ok(()) => reply.written(data.len() as u32),
                 Err(e) => reply.error(e.into()),
             };
         }
-        let offset = self.stretch(inode).start + offset;
+        let offset = self.extent(inode).start + offset;
         let arrived = Arrived { kind: Kind::Write, offset, len: data.len() as u64, bytes: data };
         if self.gate.as_ref().is_some_and(|gate| gate.refuses(&arrived)) {
             return reply.error(Errno::EIO);
@@ -274,7 +274,7 @@ impl<S: Store> Filesystem for Files<S> {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.ok(); // of a descriptor that is closed
+        reply.ok(); // a descriptor was closed; nothing is cached
     }
 
     fn fsync(&self, _: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
@@ -285,7 +285,7 @@ impl<S: Store> Filesystem for Files<S> {
         self.carry_out(&arrived, move |store, _| answer(reply, store.flush(inode == SECOND)));
     }
 
-    /// Discarding and zeroing arrive as punched holes and zeroed ranges.
+    /// Discards and zeroing arrive as punched holes and zeroed ranges.
     fn fallocate(
         &self,
         _: &Request,
@@ -301,7 +301,7 @@ impl<S: Store> Filesystem for Files<S> {
         if inode == MARKS || !mode.intersects(Flags::PUNCH_HOLE | Flags::ZERO_RANGE) {
             return reply.error(Errno::EOPNOTSUPP);
         }
-        let offset = self.stretch(inode).start + offset;
+        let offset = self.extent(inode).start + offset;
         let arrived = Arrived { kind: Kind::Zero, offset, len: length, bytes: &[] };
         self.carry_out(&arrived, move |store, _| answer(reply, store.zero(offset, length)));
     }

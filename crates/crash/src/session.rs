@@ -1,14 +1,14 @@
-//! What is done on the recorded disk, from its file system's making to the last unmount; on the
-//! host or in a guest, and both times the same.
+//! Everything that is done on the recorded disk, from mkfs to the last unmount, on the host or in a
+//! guest.
 
-use crate::apply::{self, Applying, Moves};
-use crate::bed::{Bed, Mover};
-use crate::careless;
-use crate::files::{self, FileOf, MENDED, Role};
-use crate::life::Life;
+use crate::apply::{self, Moves, Target};
+use crate::files::{self, MENDED, Role, TestFile};
+use crate::interrupt::{State, state};
+use crate::later_use::LaterUse;
 use crate::marks::{Mark, Marks};
-use crate::minder::{State, state};
-use crate::mounted::{Mounted, freeze};
+use crate::mount::{Mount, freeze};
+use crate::scenario::{Mover, Scenario};
+use crate::unprotected;
 use fragmend_testbed::process::Running;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -17,90 +17,94 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Files that nobody writes.
-const STILL_FILES: u32 = 9;
+const UNTOUCHED_FILES: u32 = 9;
 /// Files that others use once they have moved.
-const LIVING_FILES: u32 = 4;
+const USED_LATER_FILES: u32 = 4;
 /// Bytes of each file.
 const FILE_BYTES: u64 = 512 << 10;
-/// No recording takes so long.
+/// A recording that takes longer counts as hung.
 const TOO_LONG: Duration = Duration::from_secs(300);
 /// How long the load runs where nothing is moved.
 const ALONE: Duration = Duration::from_secs(3);
-/// How often others change a file there.
+/// The time between two changes of a file there.
 const BETWEEN: Duration = Duration::from_millis(15);
 
-/// What a recording was, kept beside it.
+/// A run, kept beside its recording.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
-    /// Name of the row.
-    pub bed: String,
-    /// Of the load.
+    /// Name of the scenario.
+    #[serde(alias = "bed")]
+    pub scenario: String,
+    /// Seed of the load.
     pub seed: u64,
-    /// All files, but for those that come and go.
-    pub files: Vec<FileOf>,
-    /// What was moved meanwhile.
+    /// All files, except for those that come and go.
+    pub files: Vec<TestFile>,
+    /// What was moved.
     pub moves: Moves,
 }
 
-/// Where a [`Run`] is kept, in the recording's directory.
+/// The file of a [`Run`], in the recording's directory.
 pub const RUN: &str = "run.json";
 
-/// A disk, and where to say what happens to it.
+/// The paths of a disk, and of the file for its marks.
 #[derive(Clone, Copy, Debug)]
 pub struct Nodes<'a> {
-    /// The disk's node.
+    /// The disk.
     pub disk: &'a Path,
-    /// Its second disk's, where the row has one.
+    /// The second disk, if the scenario has one.
     pub second: Option<&'a Path>,
     /// See [`Marks`].
     pub marks: &'a Path,
 }
 
-/// Has all of it done by a process of its own. Who serves a disk must not use what lies on it: a
-/// store to a mapped page that waits (for a file system that is being frozen, for a page on its way)
-/// holds a lock of the whole process, which its server needs to go on.
+/// Runs a session in a process of its own. A process that serves a disk must not use files on it: a
+/// store to a mapped page that waits (for a file system that is being frozen, for a page under
+/// writeback) holds the memory map's lock, which the server needs to allocate memory.
 ///
 /// # Panics
-/// As [`run`], and when it takes too long.
-pub fn start(bed: &Bed, seed: u64, dir: &Path, nodes: Nodes, soak: &Path) {
+/// As [`run`], and when it takes five minutes.
+pub fn start(scenario: &Scenario, seed: u64, dir: &Path, nodes: Nodes, soak: &Path) {
     let mut command = Command::new(soak);
-    command.args(["session", bed.name, &seed.to_string()]).arg(dir).args([nodes.disk, nodes.marks]);
+    command
+        .args(["session", scenario.name, &seed.to_string()])
+        .arg(dir)
+        .args([nodes.disk, nodes.marks]);
     command.args(nodes.second);
     let running = Running::start(command.stdin(Stdio::null()).stderr(Stdio::piped()));
     let (started, id) = (Instant::now(), running.id());
     while state(id) != State::Ended {
-        assert!(started.elapsed() < TOO_LONG, "{}: the recording hangs", bed.name);
+        assert!(started.elapsed() < TOO_LONG, "{}: the recording hangs", scenario.name);
         std::thread::sleep(Duration::from_millis(5));
     }
     running.wait().expect(&[0]);
 }
 
-/// Makes the file system and the files, then has the load and the mover at work beside each other;
-/// leaves a [`Run`] in `dir`.
+/// Makes the file system and the files, then runs the load and the mover side by side; leaves a
+/// [`Run`] in `dir`.
 ///
 /// # Panics
 /// When anything but the files' content goes wrong.
-pub fn run(bed: &'static Bed, seed: u64, dir: &Path, nodes: Nodes, soak: &Path) {
+pub fn run(scenario: &'static Scenario, seed: u64, dir: &Path, nodes: Nodes, soak: &Path) {
     let inside = |name: &str| dir.join(name);
     assert_volatile(nodes.disk);
     nodes.second.inspect(|disk| assert_volatile(disk));
     let root = inside("mnt");
     fs::create_dir(&root).expect("a directory");
-    bed.make(nodes.disk, nodes.second);
-    let options = bed.mount_options(nodes.second);
-    let mounted = Mounted::new(bed.file_system, nodes.disk, &root, &options);
-    let mounted = mounted.unwrap_or_else(|why| panic!("{}: {why}", bed.name));
-    let mut files = files::make(&root, STILL_FILES, LIVING_FILES, FILE_BYTES);
-    files::leave_free(&root, bed.free);
+    scenario.make(nodes.disk, nodes.second);
+    let options = scenario.mount_options(nodes.second);
+    let mounted = Mount::new(scenario.file_system, nodes.disk, &root, &options);
+    let mounted = mounted.unwrap_or_else(|why| panic!("{}: {why}", scenario.name));
+    let mut files = files::make(&root, UNTOUCHED_FILES, USED_LATER_FILES, FILE_BYTES);
+    files::leave_free(&root, scenario.free);
     fs::write(inside("files.json"), serde_json::to_vec(&files).expect("JSON")).expect("a file");
     rustix::fs::syncfs(File::open(&root).expect("the root")).expect("syncfs");
-    if bed.freezes {
+    if scenario.freezes {
         freeze(&root);
     }
-    let fragmend = matches!(bed.mover, Mover::Fragmend(_));
+    let fragmend = matches!(scenario.mover, Mover::Fragmend(_));
     let plan = fragmend.then(|| apply::plan(&root, &inside("plan.json")));
     let marks = Marks::open(nodes.marks).expect("a place for marks");
-    let say = |mark| marks.say(&mark).expect("the log");
+    let say = |mark| marks.write(&mark).expect("the log");
     say(Mark::Recording);
 
     let mut load = Command::new(soak);
@@ -108,36 +112,36 @@ pub fn run(bed: &'static Bed, seed: u64, dir: &Path, nodes: Nodes, soak: &Path) 
     let mut load = Running::start(load.stdin(Stdio::piped()));
     std::thread::sleep(Duration::from_millis(200));
     say(Mark::Moving);
-    let mut life = Life::new(&root, &files, seed, &marks, bed);
-    let moves = match (bed.mover, &plan) {
+    let mut later_use = LaterUse::new(&root, &files, seed, &marks, scenario);
+    let moves = match (scenario.mover, &plan) {
         (Mover::Fragmend(options), Some(plan)) => {
-            let on = Applying { bed, root: &root, files: &files, marks: &marks, seed };
-            apply::apply(plan, options, &on, life)
+            let on = Target { scenario, root: &root, files: &files, marks: &marks, seed };
+            apply::apply(plan, options, &on, later_use)
         }
-        (Mover::Careless, _) => careless::rewrite(&root, &files),
+        (Mover::Unprotected, _) => unprotected::rewrite(&root, &files),
         _ => {
             let all: Vec<u32> = files.iter().map(|f| f.tag).collect();
             let until = Instant::now() + ALONE;
             while Instant::now() < until {
-                life.touch(&all);
+                later_use.touch(&all);
                 std::thread::sleep(BETWEEN);
             }
-            Moves { lived: life.lived, ..Moves::default() }
+            Moves { later_use: later_use.counts, ..Moves::default() }
         }
     };
     say(Mark::AtRest);
     std::thread::sleep(Duration::from_millis(200));
     drop(load.child().stdin.take());
     load.wait().expect(&[0]);
-    for file in files.iter_mut().filter(|f| f.role == Role::Still) {
-        file.pieces_after = files::pieces(&root.join(MENDED).join(&file.name));
+    for file in files.iter_mut().filter(|f| f.role == Role::Untouched) {
+        file.extents_after = files::extent_count(&root.join(MENDED).join(&file.name));
     }
     mounted.unmount();
-    let run = Run { bed: bed.name.to_owned(), seed, files, moves };
+    let run = Run { scenario: scenario.name.to_owned(), seed, files, moves };
     fs::write(inside(RUN), serde_json::to_vec(&run).expect("JSON")).expect("a file");
 }
 
-/// Without a volatile cache there are no flushes, and nothing would be proven.
+/// Asserts that the disk has a volatile cache: without one there are no flushes to test.
 fn assert_volatile(disk: &Path) {
     let name = disk.file_name().unwrap_or_default();
     let path = Path::new("/sys/block").join(name).join("queue/write_cache");

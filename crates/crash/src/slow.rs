@@ -1,13 +1,13 @@
-//! A served disk that is slow, or that keeps chosen requests waiting until it is told to go on:
-//! what is in flight while others work, as long as a test wants it to be.
+//! A served disk that is slow, or that holds back chosen requests until they are released: a test
+//! decides what is in flight, and for how long.
 //!
-//! A request that waits is neither carried out nor answered, and stands in nobody's way: the disk
-//! takes many at once (`FUSE_ASYNC_DIO`), and a flush covers what was answered, as on a real one.
+//! A request that waits is neither carried out nor answered, and blocks no other: the disk accepts
+//! many at once (`FUSE_ASYNC_DIO`), and a flush covers what was answered, as on a real one.
 
 use crate::disk::Disk;
 use crate::log::Log;
 use crate::marks::{Mark, Marks};
-use crate::mounted::Mounted;
+use crate::mount::Mount;
 use crate::serve::{Served, Store};
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fragmend_testbed::file_system::FileSystem;
@@ -19,35 +19,35 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What a request is for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Bytes are asked for.
+    /// A read.
     Read,
-    /// Bytes come.
+    /// A write.
     Write,
-    /// A stretch is discarded or zeroed.
+    /// A discard or zeroing.
     Zero,
-    /// What was answered is to last.
+    /// A flush of the volatile cache.
     Flush,
 }
 
 /// A request that has arrived.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrived<'a> {
-    /// What for.
+    /// Its kind.
     pub kind: Kind,
     /// First byte on the disk; 0 for a flush.
     pub offset: u64,
-    /// How many; 0 for a flush.
+    /// Bytes; 0 for a flush.
     pub len: u64,
-    /// What a write brings.
+    /// The data of a write.
     pub bytes: &'a [u8],
 }
 
 impl Arrived<'_> {
-    /// Whether it is a write that brings these bytes, from the beginning of some sector on.
-    pub fn brings(&self, bytes: &[u8]) -> bool {
+    /// Whether it is a write of which some sector begins with these bytes.
+    pub fn carries(&self, bytes: &[u8]) -> bool {
         self.bytes.chunks(512).any(|sector| sector.starts_with(bytes))
     }
 }
@@ -66,33 +66,33 @@ struct Inner {
 
 struct State {
     holds: BTreeMap<u64, Chosen>,
-    /// What is answered with an error.
+    /// Which requests are answered with an error.
     refused: Option<Chosen>,
     next: u64,
-    /// In the order in which they arrived.
+    /// In order of arrival.
     waiting: Vec<Waiting>,
-    /// Time that one request of a kind takes.
-    takes: BTreeMap<Kind, Duration>,
+    /// Service time of one request of a kind.
+    service_time: BTreeMap<Kind, Duration>,
     busy_until: Instant,
     over: bool,
 }
 
 struct Waiting {
-    /// Which hold keeps it.
+    /// The hold that holds it back.
     hold: Option<u64>,
     due: Instant,
     work: Work,
 }
 
 impl Default for Gate {
-    /// One through which all goes at once.
+    /// A gate that lets all requests pass at once.
     fn default() -> Self {
         let state = State {
             holds: BTreeMap::new(),
             refused: None,
             next: 0,
             waiting: Vec::new(),
-            takes: BTreeMap::new(),
+            service_time: BTreeMap::new(),
             busy_until: Instant::now(),
             over: false,
         };
@@ -105,17 +105,17 @@ impl Gate {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on the disk carries out so many requests of a kind a second, one after the other,
-    /// or as many as come.
+    /// From now on the disk carries out `per_second` requests of a kind, one after the other; with
+    /// `None`, as many as arrive.
     pub fn pace(&self, kind: Kind, per_second: Option<u32>) {
         let mut state = self.state();
         match per_second {
-            Some(n) => state.takes.insert(kind, Duration::from_secs(1) / n),
-            None => state.takes.remove(&kind),
+            Some(n) => state.service_time.insert(kind, Duration::from_secs(1) / n),
+            None => state.service_time.remove(&kind),
         };
     }
 
-    /// Keeps every request from now on of which `chosen` says so, until the hold is dropped.
+    /// Holds back every later request that `chosen` selects, until the hold is dropped.
     pub fn hold(&self, chosen: impl Fn(&Arrived) -> bool + Send + 'static) -> Hold {
         let mut state = self.state();
         state.next += 1;
@@ -124,22 +124,23 @@ impl Gate {
         Hold { gate: self.clone(), id }
     }
 
-    /// Whether a request has to wait; by whom it is kept, and until when.
+    /// Whether a request has to wait: for which hold, and until when.
     fn must_wait(&self, arrived: &Arrived) -> Option<(Option<u64>, Instant)> {
         let mut state = self.state();
         if state.over {
             return None;
         }
         let hold = state.holds.iter().find(|(_, chosen)| chosen(arrived)).map(|(id, _)| *id);
-        let takes = state.takes.get(&arrived.kind).copied();
-        if hold.is_none() && takes.is_none() {
+        let service_time = state.service_time.get(&arrived.kind).copied();
+        if hold.is_none() && service_time.is_none() {
             return None;
         }
-        state.busy_until = state.busy_until.max(Instant::now()) + takes.unwrap_or_default();
+        state.busy_until = state.busy_until.max(Instant::now()) + service_time.unwrap_or_default();
         Some((hold, state.busy_until))
     }
 
-    /// Carries work out now, or later. The second form of it can wait, and is made only then.
+    /// Calls `now(false)`, which carries a request out at once, or queues the work that `now(true)`
+    /// returns.
     pub(crate) fn pass(&self, arrived: &Arrived, now: impl FnOnce(bool) -> Option<Work>) {
         let Some((hold, due)) = self.must_wait(arrived) else {
             now(false);
@@ -153,7 +154,7 @@ impl Gate {
         self.0.changed.notify_all();
     }
 
-    /// Carries out what has waited long enough, until [`Gate::open_for_good`].
+    /// Carries out queued work when it is due, until [`Gate::open_for_good`].
     pub(crate) fn work(&self) {
         let mut state = self.state();
         loop {
@@ -177,7 +178,8 @@ impl Gate {
         }
     }
 
-    /// From now on every request of which `chosen` says so is answered with an error (`EIO`), or none any more.
+    /// From now on every request that `chosen` selects is answered with an error (`EIO`); with
+    /// `None`, none is.
     pub fn refuse(&self, chosen: Option<impl Fn(&Arrived) -> bool + Send + 'static>) {
         self.state().refused = chosen.map(|chosen| Box::new(chosen) as Chosen);
     }
@@ -187,26 +189,26 @@ impl Gate {
         self.state().refused.as_ref().is_some_and(|chosen| chosen(arrived))
     }
 
-    /// Nothing waits any more, whoever holds what.
+    /// Lets all requests pass from now on, also those held back.
     pub fn open_for_good(&self) {
         self.state().over = true;
         self.0.changed.notify_all();
     }
 }
 
-/// Keeps requests waiting until it is dropped.
+/// Holds requests back until it is dropped.
 pub struct Hold {
     gate: Gate,
     id: u64,
 }
 
 impl Hold {
-    /// How many it keeps now.
+    /// How many requests it holds back now.
     pub fn held(&self) -> usize {
         self.gate.state().waiting.iter().filter(|w| w.hold == Some(self.id)).count()
     }
 
-    /// Waits until it keeps so many; whether that came to pass in time.
+    /// Waits until it holds back `count` requests, at most for `patience`; whether it does.
     pub fn wait_for(&self, count: usize, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         while self.held() < count {
@@ -218,7 +220,7 @@ impl Hold {
         true
     }
 
-    /// Lets them all go, in the order in which they came.
+    /// Lets its requests pass, in order of arrival.
     pub fn release(self) {}
 }
 
@@ -234,7 +236,7 @@ impl Drop for Hold {
     }
 }
 
-/// A disk of our own as a block device, slow when it is told to be.
+/// A served disk as a block device behind a [`Gate`].
 pub struct SlowDisk<S = Disk> {
     device: Option<LoopDevice>,
     gate: Gate,
@@ -242,8 +244,8 @@ pub struct SlowDisk<S = Disk> {
 }
 
 impl<S: Store> SlowDisk<S> {
-    /// Serves a store in `dir`, an empty directory, and puts it behind a loop device. All goes
-    /// through at once until the gate is told otherwise.
+    /// Serves a store in `dir`, an empty directory, and attaches a loop device to it. Its gate lets
+    /// all requests pass at first.
     ///
     /// # Errors
     /// When FUSE cannot be mounted there.
@@ -254,17 +256,17 @@ impl<S: Store> SlowDisk<S> {
         Ok(Self { device, gate, served: Some(served) })
     }
 
-    /// The block device's node.
+    /// The path of the block device.
     pub fn node(&self) -> &Path {
         Path::new(self.device.as_ref().expect("there until it is dropped").node())
     }
 
-    /// Where its requests wait.
+    /// The gate that its requests pass.
     pub fn gate(&self) -> &Gate {
         &self.gate
     }
 
-    /// Where marks are written to.
+    /// The file that marks are written to.
     pub fn marks(&self) -> PathBuf {
         self.served.as_ref().expect("there until it is dropped").marks()
     }
@@ -274,27 +276,28 @@ impl<S> Drop for SlowDisk<S> {
     fn drop(&mut self) {
         self.gate.open_for_good();
         if let Some(device) = self.device.take() {
-            match std::thread::panicking() {
-                true => drop(device),
-                false => device.detach(),
+            if std::thread::panicking() {
+                drop(device);
+            } else {
+                device.detach();
             }
         }
         drop(self.served.take());
     }
 }
 
-/// A file system on such a disk, mounted; all of it goes when it is dropped.
-pub struct SlowBed {
+/// A mounted file system on a [`SlowDisk`]; unmounted and removed when dropped.
+pub struct SlowMount {
     file_system: &'static FileSystem,
     options: String,
-    mounted: Option<Mounted>,
+    mounted: Option<Mount>,
     disk: Option<SlowDisk>,
     dir: tempfile::TempDir,
     _tree: Ticket,
 }
 
-impl SlowBed {
-    /// A fresh one of so many bytes, mounted with these options besides its own.
+impl SlowMount {
+    /// Makes a file system of `bytes` bytes, and mounts it with these options besides its own.
     ///
     /// # Panics
     /// When it cannot be made.
@@ -308,10 +311,10 @@ impl SlowBed {
         let disk = SlowDisk::start(disk, &served).expect("a disk through FUSE");
         file_system.make(disk.node(), &[]);
         let options = options.to_owned();
-        let mut bed =
+        let mut mounted =
             Self { file_system, options, mounted: None, disk: Some(disk), dir, _tree: tree };
-        bed.mount();
-        bed
+        mounted.mount();
+        mounted
     }
 
     fn disk(&self) -> &SlowDisk {
@@ -328,12 +331,12 @@ impl SlowBed {
         self.dir.path()
     }
 
-    /// The disk's node.
+    /// The path of the block device.
     pub fn node(&self) -> &Path {
         self.disk().node()
     }
 
-    /// Where the disk's requests wait.
+    /// The gate that the disk's requests pass.
     pub fn gate(&self) -> &Gate {
         self.disk().gate()
     }
@@ -344,22 +347,22 @@ impl SlowBed {
     /// When it cannot be mounted.
     pub fn mount(&mut self) {
         if self.mounted.is_none() {
-            let mounted = Mounted::new(self.file_system, self.node(), &self.root(), &self.options);
+            let mounted = Mount::new(self.file_system, self.node(), &self.root(), &self.options);
             self.mounted = Some(mounted.unwrap_or_else(|why| panic!("{why}")));
         }
     }
 
-    /// Unmounts it, if it is mounted: nothing is cached any more.
+    /// Unmounts it, if it is mounted, which drops all caches.
     ///
     /// # Panics
-    /// When it is in use for many seconds.
+    /// When it stays in use for many seconds.
     pub fn unmount(&mut self) {
         if let Some(mounted) = self.mounted.take() {
             mounted.unmount();
         }
     }
 
-    /// Writes everything dirty, and commits.
+    /// Writes back all dirty pages, and commits (`syncfs`).
     ///
     /// # Panics
     /// When that fails.
@@ -367,25 +370,25 @@ impl SlowBed {
         rustix::fs::syncfs(File::open(self.root()).expect("the root")).expect("syncfs");
     }
 
-    /// From now on everything that reaches the disk is recorded; what a cut leaves is a
-    /// [`crate::cut::View`] of [`SlowBed::recorded`].
+    /// Records all requests to the disk from now on; a [`crate::cut::View`] of
+    /// [`SlowMount::recorded`] shows what a cut leaves.
     ///
     /// # Panics
-    /// When there is no room for a log.
+    /// When there is no space for a log.
     pub fn record(&self) {
-        self.say(&Mark::Recording);
+        self.mark(&Mark::Recording);
     }
 
-    /// Says something that becomes part of the recording: a place in its log.
+    /// Adds a mark to the recording.
     ///
     /// # Panics
-    /// When there is no room for it.
-    pub fn say(&self, mark: &Mark) {
+    /// When there is no space for it.
+    pub fn mark(&self, mark: &Mark) {
         let marks = Marks::open(&self.disk().marks()).expect("a place for marks");
-        marks.say(mark).expect("a log");
+        marks.write(mark).expect("a log");
     }
 
-    /// The image as recording found it, and the log as it is now.
+    /// The image when recording began, and the log so far.
     ///
     /// # Errors
     /// When nothing was recorded.
@@ -396,7 +399,7 @@ impl SlowBed {
     }
 }
 
-impl Drop for SlowBed {
+impl Drop for SlowMount {
     fn drop(&mut self) {
         self.gate().open_for_good();
         drop(self.mounted.take());
@@ -409,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_waits_and_what_is_not_goes_by() {
+    fn held_requests_wait_and_others_overtake_them() {
         let gate = Gate::default();
         let worker = {
             let gate = gate.clone();
@@ -438,7 +441,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(done.lock().unwrap()[3..], [1024, 1536]);
-        // As slow as it is told to be.
+        // As slow as its pace.
         gate.pace(Kind::Read, Some(100));
         let started = Instant::now();
         (0..5).for_each(|n| ask(Kind::Read, n));

@@ -1,14 +1,14 @@
-//! Power cuts while files are moved under load: not a byte is lost, on any engine; and where
-//! something must be lost, it is found.
+//! Power cuts while files are moved under load: no engine loses a byte, and the machine finds the
+//! losses of the controls.
 
-use fragmend_crash::bed::{self, Bed};
-use fragmend_crash::choose::choose;
+use fragmend_crash::choose_cuts::choose;
 use fragmend_crash::controls;
 use fragmend_crash::disk::Disk;
+use fragmend_crash::inspect::CutResults;
 use fragmend_crash::log::{Entry, Log};
-use fragmend_crash::look::Outcome;
 use fragmend_crash::marks::{Mark, Marks};
 use fragmend_crash::record::Recording;
+use fragmend_crash::scenario::{self, Scenario};
 use fragmend_crash::serve::Served;
 use fragmend_crash::soak::Row;
 use fragmend_testbed::loop_device::LoopDevice;
@@ -20,15 +20,15 @@ use std::process::Command;
 
 const SOAK: &str = env!("CARGO_BIN_EXE_soak");
 
-fn row(name: &str) -> &'static Bed {
-    bed::named(name).unwrap_or_else(|| panic!("no row {name}"))
+fn row(name: &str) -> &'static Scenario {
+    scenario::named(name).unwrap_or_else(|| panic!("no row {name}"))
 }
 
-/// One recording of a row, and so many cuts of it.
+/// Makes one recording of a scenario, and inspects `cuts` cuts of it.
 fn cut(name: &str, cuts: usize) -> (Row, String) {
     let (mut of_row, mut said) = (Row::default(), String::new());
     let cuts = |recording: &Recording| choose(recording, cuts, 1);
-    of_row.more(row(name), 1, cuts, Path::new(SOAK), |what| what.clone_into(&mut said));
+    of_row.add_recording(row(name), 1, cuts, Path::new(SOAK), |what| what.clone_into(&mut said));
     println!("{}", Row::COLUMNS.join(" | "));
     println!("{}\n{said}", of_row.cells().join(" | "));
     (of_row, said)
@@ -37,21 +37,21 @@ fn cut(name: &str, cuts: usize) -> (Row, String) {
 /// Nothing is lost, although moves were under way.
 fn loses_nothing(name: &str, cuts: usize) {
     let (row, said) = cut(name, cuts);
-    assert_eq!((row.outcome.losses.len(), row.outcome.cuts), (0, cuts as u64), "{said}");
-    assert_eq!(row.otherwise(self::row(name)), Vec::<String>::new());
-    // Others have lived with what moved.
-    let lived = &row.moves.lived;
-    assert!(lived.changes >= 40 && lived.syncs.values().sum::<u64>() >= 20, "{lived:?}");
+    assert_eq!((row.results.losses.len(), row.results.cuts), (0, cuts as u64), "{said}");
+    assert_eq!(row.unexpected(self::row(name)), Vec::<String>::new());
+    // Others have used what moved.
+    let counts = &row.moves.later_use;
+    assert!(counts.changes >= 40 && counts.syncs.values().sum::<u64>() >= 20, "{counts:?}");
     assert!(row.moves.ranges >= 30, "only {} ranges were moved", row.moves.ranges);
     assert!(row.moves.failed.is_empty(), "has no better reason: {:?}", row.moves.failed);
-    // Each time that a file was held up, what had moved was flushed.
+    // Each time that a file's move was held up, what had moved was flushed.
     assert!(row.flushes >= 24 && row.operations > row.flushes, "{row:?}");
-    // A quarter was chosen where a file must lie half moved, by construction, if it ever does.
-    let Outcome { under_way, halfway, half_moved, not_halfway, .. } = &row.outcome;
+    // A quarter of the cuts falls where a file must be half moved, if files ever are.
+    let CutResults { under_way, halfway, half_moved, not_halfway, .. } = &row.results;
     let least = if self::row(name).whole_files { under_way } else { halfway };
     assert!(*least >= cuts as u64 / 4 && half_moved >= halfway, "{row:?}");
     assert!(not_halfway.is_empty(), "not half moved, although that was synced: {not_halfway:?}");
-    assert!(row.outcome.files >= row.outcome.cuts * 17, "{row:?}");
+    assert!(row.results.files >= row.results.cuts * 17, "{row:?}");
 }
 
 /// A test for each engine, so that a failure names it.
@@ -62,7 +62,7 @@ macro_rules! engines {
         #[test]
         fn every_engine_has_its_test() {
             let tested = [$($row),*];
-            assert_eq!(bed::ENGINES.each_ref().map(|bed| bed.name), tested);
+            assert_eq!(scenario::ENGINES.each_ref().map(|scenario| scenario.name), tested);
         }
     };
 }
@@ -82,10 +82,10 @@ engines! {
 
 /// The controls with the same load, on the host or in a guest.
 fn lose_nothing_alone(in_guest: bool) {
-    for bed in bed::ALONE.iter().filter(|bed| bed.in_guest == in_guest) {
-        let (row, said) = cut(bed.name, 30);
-        assert!(row.outcome.losses.is_empty(), "{said}");
-        assert_eq!((row.moves.ranges, row.outcome.half_moved), (0, 0));
+    for scenario in scenario::ALONE.iter().filter(|scenario| scenario.in_guest == in_guest) {
+        let (row, said) = cut(scenario.name, 30);
+        assert!(row.results.losses.is_empty(), "{said}");
+        assert_eq!((row.moves.ranges, row.results.half_moved), (0, 0));
     }
 }
 
@@ -99,8 +99,8 @@ fn uml_cuts_lose_nothing_where_nothing_is_moved() {
     lose_nothing_alone(true);
 }
 
-/// What others sync without metadata on ext4, in files that they have open, is lost if their blocks
-/// have moved and that is not committed: the reason why such files are left alone. The machine sees it.
+/// What others `fdatasync` on ext4 in files that they have open is lost if its blocks have moved and
+/// the move is not committed: the reason why such files are left alone. The machine must find it.
 #[test]
 fn loop_data_syncs_beside_a_forced_move_are_lost_on_ext4() {
     controls::stops_at_moves().unwrap();
@@ -108,7 +108,7 @@ fn loop_data_syncs_beside_a_forced_move_are_lost_on_ext4() {
     let row = controls::forced(Path::new(SOAK), |what| what.clone_into(&mut said));
     let cells = row.cells();
     println!("{}\n{said}", cells.join(" | "));
-    assert!(!row.outcome.losses.is_empty(), "nothing was lost in {} cuts", row.outcome.cuts);
+    assert!(!row.results.losses.is_empty(), "nothing was lost in {} cuts", row.results.cuts);
     assert!(said.contains("expected version"), "{said}");
 }
 
@@ -121,7 +121,8 @@ fn loop_the_soak_refuses_a_mover_that_never_stops() {
     let text = format!("#!/bin/sh\nunset FRAGMEND_STOP_AT\nexec '{}' \"$@\"\n", fragmend.display());
     std::fs::write(&never, text).unwrap();
     std::fs::set_permissions(&never, Permissions::from_mode(0o755)).unwrap();
-    let soak = Command::new(SOAK).args(["--bed", "ext4-alone"]).env("FRAGMEND", &never).output();
+    let soak =
+        Command::new(SOAK).args(["--scenario", "ext4-alone"]).env("FRAGMEND", &never).output();
     let soak = soak.unwrap();
     let said = String::from_utf8_lossy(&soak.stderr).into_owned();
     assert_eq!(soak.status.code(), Some(1), "{said}");
@@ -131,10 +132,10 @@ fn loop_the_soak_refuses_a_mover_that_never_stops() {
 
 #[test]
 fn loop_what_must_be_lost_is_found() {
-    for bed in &bed::BROKEN {
+    for scenario in &scenario::BROKEN {
         let mut said = String::new();
-        let row = controls::broken(bed, Path::new(SOAK), |what| what.clone_into(&mut said));
-        assert!(row.outcome.losses.len() >= 6 && row.outcome.wrong_bytes() > 0, "{row:?}");
+        let row = controls::broken(scenario, Path::new(SOAK), |what| what.clone_into(&mut said));
+        assert!(row.results.losses.len() >= 6 && row.results.wrong_bytes() > 0, "{row:?}");
         assert!(said.contains("--replay"), "{said}");
         // The command that it names shows the same again.
         let args: Vec<&str> = said.split("soak --replay ").nth(1).unwrap().split(' ').collect();
@@ -158,7 +159,7 @@ fn loop_the_disk_records_in_order() {
     let disk = Disk::create(dir.path(), BYTES).unwrap();
     let served = Served::start(disk, &at).unwrap();
     let marks = Marks::open(&served.marks()).unwrap();
-    marks.say(&Mark::Recording).unwrap();
+    marks.write(&Mark::Recording).unwrap();
     let device = LoopDevice::attach(&served.disk());
     let node = File::options().read(true).write(true).open(device.node()).unwrap();
     let started = std::time::Instant::now();
@@ -168,7 +169,7 @@ fn loop_the_disk_records_in_order() {
     node.sync_all().unwrap();
     let rate = BYTES as f64 / started.elapsed().as_secs_f64() / f64::from(1 << 20);
     println!("{rate:.0} MiB/s through the loop device");
-    marks.say(&Mark::Moving).unwrap();
+    marks.write(&Mark::Moving).unwrap();
     node.write_all_at(&[0xEE; 512], 1024).unwrap();
     node.sync_all().unwrap();
     let mut read = [0; 2048];

@@ -1,17 +1,17 @@
-//! Writes that are in flight across each numbered step of each engine: begun before it, answered
-//! by the disk after it, synced; and all of them are there, in the page cache and after a power cut, also
-//! one right behind the instant at which its writer was told. Where a lease keeps writers out, they wait.
+//! Writes that are in flight across each numbered step of each engine: issued before it, completed
+//! by the disk after it, and synced. All of them must be there, in the page cache and after a power
+//! cut, also one right after a writer's sync returned. Where a lease keeps writers out, they wait.
 
 use fragmend_crash::after::AfterCut;
-use fragmend_crash::bed::{self, Bed, Mover};
 use fragmend_crash::content::fill;
 use fragmend_crash::cut::Cut;
-use fragmend_crash::flight::{BLOCK, Flight, Landing, WAYS, Way};
+use fragmend_crash::in_flight::{AnsweredWrite, BLOCK, InFlightWrite, WRITE_METHODS, WriteMethod};
+use fragmend_crash::inspect;
+use fragmend_crash::interrupt::{State, go_on, open_below, state};
 use fragmend_crash::log::Log;
-use fragmend_crash::look;
 use fragmend_crash::marks::Mark;
-use fragmend_crash::minder::{State, go_on, open_below, state};
-use fragmend_crash::slow::SlowBed;
+use fragmend_crash::scenario::{self, Mover, Scenario};
+use fragmend_crash::slow::SlowMount;
 use fragmend_testbed::fragment::{alternating, interleaved_with};
 use fragmend_testbed::process::{Running, finish};
 use fragmend_testbed::steps;
@@ -26,19 +26,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const SOAK: &str = env!("CARGO_BIN_EXE_soak");
-/// The files lie in a directory of this name.
+/// The directory of the files.
 const DIR: &str = "in-flight";
-/// Bytes of a file, and of its pieces.
+/// Bytes of a file, and of its extents.
 const BYTES: u64 = 192 << 10;
-const PIECE: u64 = 8 << 10;
-/// So long at most somebody waits for a write to be on its way, or to wait.
-const ON_ITS_WAY: Duration = Duration::from_secs(20);
-/// So long the mover may go on before the disk answers.
+const EXTENT: u64 = 8 << 10;
+/// A write that takes longer to be in flight, or to wait for a lease, counts as lost.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the mover goes on before the disk completes the next write.
 const MEANWHILE: Duration = Duration::from_millis(60);
-/// A mover that does not end by then hangs.
+/// A mover that takes longer counts as hung.
 const TOO_LONG: Duration = Duration::from_secs(90);
 
-/// A step at which writes are begun, and what comes of them and of the moves of their files.
+/// A step at which writes are issued, and what must become of them and of the moves of their files.
 #[derive(Clone, Copy)]
 struct Step {
     name: &'static str,
@@ -48,108 +48,108 @@ struct Step {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Others {
-    /// Their writes are on their way while the step is taken.
-    FlyAcross,
-    /// A lease keeps them waiting, all of them, and nothing of theirs is on its way.
-    AreKeptOut,
+    /// Their writes are in flight while the step is carried out.
+    InFlight,
+    /// A lease keeps all of them waiting, and none of their writes is in flight.
+    KeptOut,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Files {
-    /// All the same.
+    /// They move all the same.
     Move,
-    /// They are left alone: others have them open, want to have them, or have changed them.
+    /// They are left alone: others have them open, wait for them, or have changed them.
     Stay,
-    /// What of them is copied when the write arrives is chance.
+    /// Either may happen: how much is copied when the write arrives is a matter of timing.
     Either,
 }
 
 use Files::{Either, Move, Stay};
-use Others::{AreKeptOut, FlyAcross};
+use Others::{InFlight, KeptOut};
 
 const fn step(name: &'static str, others: Others, files: Files) -> Step {
     Step { name, others, files }
 }
 
-/// Before anything is done.
+/// Before the first step.
 const START: &str = "start";
 const ON_EXT4: &[Step] = &[
-    // What is dirty is waited for first, and by then nobody may have the file open any more.
-    step(START, FlyAcross, Either),
-    step("staged", FlyAcross, Stay),
-    step("moved", AreKeptOut, Move),
-    step("settled", FlyAcross, Move),
+    // The mover waits for dirty pages first; by then the file may be closed again.
+    step(START, InFlight, Either),
+    step("staged", InFlight, Stay),
+    step("moved", KeptOut, Move),
+    step("settled", InFlight, Move),
 ];
 /// Somebody has every file open, so that nobody gets a lease.
 const ON_FORCED: &[Step] = &[
-    step(START, FlyAcross, Move),
-    step("staged", FlyAcross, Move),
-    step("moved", FlyAcross, Move),
-    step("settled", FlyAcross, Move),
+    step(START, InFlight, Move),
+    step("staged", InFlight, Move),
+    step("moved", InFlight, Move),
+    step("settled", InFlight, Move),
 ];
 const ON_COPYING: &[Step] = &[
-    step(START, FlyAcross, Move),
-    step("staged", FlyAcross, Move),
-    step("filled", FlyAcross, Move),
-    step("moved", FlyAcross, Move),
-    step("settled", FlyAcross, Move),
+    step(START, InFlight, Move),
+    step("staged", InFlight, Move),
+    step("filled", InFlight, Move),
+    step("moved", InFlight, Move),
+    step("settled", InFlight, Move),
 ];
 const ON_EXCHANGE: &[Step] = &[
-    step(START, FlyAcross, Move),
-    step("staged", FlyAcross, Move),
-    step("sampled", AreKeptOut, Move),
-    step("filled", AreKeptOut, Move),
-    step("moved", AreKeptOut, Move),
-    step("settled", FlyAcross, Move),
+    step(START, InFlight, Move),
+    step("staged", InFlight, Move),
+    step("sampled", KeptOut, Move),
+    step("filled", KeptOut, Move),
+    step("moved", KeptOut, Move),
+    step("settled", InFlight, Move),
 ];
 const ON_SWAP: &[Step] = &[
-    step(START, FlyAcross, Either),
-    step("filled", FlyAcross, Stay),
-    step("moved", FlyAcross, Move),
-    step("settled", FlyAcross, Move),
+    step(START, InFlight, Either),
+    step("filled", InFlight, Stay),
+    step("moved", InFlight, Move),
+    step("settled", InFlight, Move),
 ];
 const ON_REWRITE: &[Step] = &[
-    step(START, FlyAcross, Either),
-    step("copied", FlyAcross, Stay),
-    step("leased", AreKeptOut, Stay),
-    step("sealed", AreKeptOut, Stay),
-    step("punched", AreKeptOut, Move),
-    step("allocated", AreKeptOut, Move),
-    step("half-written", AreKeptOut, Move),
-    step("written", AreKeptOut, Move),
-    step("synced", AreKeptOut, Move),
-    step("compared", AreKeptOut, Move),
-    step("removed", AreKeptOut, Move),
+    step(START, InFlight, Either),
+    step("copied", InFlight, Stay),
+    step("leased", KeptOut, Stay),
+    step("sealed", KeptOut, Stay),
+    step("punched", KeptOut, Move),
+    step("allocated", KeptOut, Move),
+    step("half-written", KeptOut, Move),
+    step("written", KeptOut, Move),
+    step("synced", KeptOut, Move),
+    step("compared", KeptOut, Move),
+    step("removed", KeptOut, Move),
 ];
 
-/// What all runs on a row came to.
+/// Totals of all runs of a scenario.
 #[derive(Default)]
-struct Told {
-    /// Receipts, by the interface that they name.
+struct Totals {
+    /// Receipts, by kernel interface.
     moved: BTreeMap<String, u64>,
     wrong: Vec<String>,
 }
 
-/// A file that is written to in one way.
+/// A file that is written to by one method.
 struct Written {
     path: PathBuf,
-    way: Way,
-    /// Decides what is written, and is told with the mark when that is durable.
+    method: WriteMethod,
+    /// Decides what is written; the tag of the mark once that is durable.
     seed: u64,
     before: Vec<u8>,
     at: u64,
-    flight: Option<Flight>,
-    landing: Option<Landing>,
-    /// It was on its way, or kept waiting, while the mover stood at the step.
-    as_it_must: bool,
-    said: bool,
+    write: Option<InFlightWrite>,
+    answered: Option<AnsweredWrite>,
+    /// Its write was in flight, or kept waiting, as it must be, while the mover was at the step.
+    as_expected: bool,
+    marked: bool,
 }
 
-/// What a file must hold: at the end, and, of `at`'s block, what it held before.
-struct Holds {
+/// What a file must hold: at the end (`expected`), and before the write to the block at `at`.
+struct Expected {
     step: usize,
     path: PathBuf,
-    way: Way,
+    method: WriteMethod,
     seed: u64,
     at: usize,
     before: Vec<u8>,
@@ -157,74 +157,90 @@ struct Holds {
 }
 
 impl Written {
-    fn make(bed: &Bed, dir: &Path, seed: u64, way: Way) -> Self {
-        let path = dir.join(format!("{way:?}"));
+    fn make(scenario: &Scenario, dir: &Path, seed: u64, method: WriteMethod) -> Self {
+        let path = dir.join(format!("{method:?}"));
         let content = |at: u64, buffer: &mut [u8]| fill(seed as u32, at, 0, buffer);
-        // What compresses lies in pieces of its own making.
-        if bed.file_system.options.contains("compress") {
+        // Compressed files are made of extents of their own.
+        if scenario.file_system.options.contains("compress") {
             alternating(&path, BYTES, 16 << 10, content).expect("a fragmented file");
         } else {
-            interleaved_with(&path, BYTES, &[PIECE], true, content).expect("a fragmented file");
-            let beside = dir.with_file_name(format!("beside-{way:?}"));
-            fs::rename(path.with_extension("dummy"), beside).expect("it goes out of the way");
+            interleaved_with(&path, BYTES, &[EXTENT], true, content).expect("a fragmented file");
+            let beside = dir.with_file_name(format!("beside-{method:?}"));
+            fs::rename(path.with_extension("dummy"), beside).expect("its neighbour out of the way");
         }
         let mut before = vec![0; BYTES as usize];
         content(0, &mut before);
-        let (flight, landing) = (None, None);
-        Self { path, way, seed, before, at: 0, flight, landing, as_it_must: false, said: false }
-    }
-
-    /// Begins its write, and waits until that is on its way, or waits for the lease of `mover`.
-    fn begin(&mut self, slow: &SlowBed, others: Others, mover: u32) {
-        let flight =
-            Flight::begin(slow.gate(), self.way, &self.path, BYTES, self.seed, Path::new(SOAK));
-        self.at = flight.at();
-        self.as_it_must = match others {
-            FlyAcross => flight.is_on_its_way(ON_ITS_WAY),
-            AreKeptOut => {
-                let until = Instant::now() + ON_ITS_WAY;
-                while !somebody_waits(mover, &self.path) && Instant::now() < until {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                somebody_waits(mover, &self.path) && !flight.is_on_its_way(Duration::ZERO)
-            }
-        };
-        self.flight = Some(flight);
-    }
-
-    fn release(&mut self) {
-        if let Some(flight) = self.flight.take() {
-            self.landing = Some(flight.release());
+        let (write, answered) = (None, None);
+        Self {
+            path,
+            method,
+            seed,
+            before,
+            at: 0,
+            write,
+            answered,
+            as_expected: false,
+            marked: false,
         }
     }
 
-    /// Puts a mark into the log once its writer was told that all is durable.
-    fn tell(&mut self, slow: &SlowBed) {
-        if !self.said && self.landing.as_ref().is_some_and(Landing::has_landed) {
+    /// Issues its write, and waits until that is in flight, or waits for the lease of `mover`.
+    fn begin(&mut self, slow: &SlowMount, others: Others, mover: u32) {
+        let write = InFlightWrite::begin(
+            slow.gate(),
+            self.method,
+            &self.path,
+            BYTES,
+            self.seed,
+            Path::new(SOAK),
+        );
+        self.at = write.at();
+        self.as_expected = match others {
+            InFlight => write.is_in_flight(PATIENCE),
+            KeptOut => {
+                let until = Instant::now() + PATIENCE;
+                while !somebody_waits(mover, &self.path) && Instant::now() < until {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                somebody_waits(mover, &self.path) && !write.is_in_flight(Duration::ZERO)
+            }
+        };
+        self.write = Some(write);
+    }
+
+    fn release(&mut self) {
+        if let Some(write) = self.write.take() {
+            self.answered = Some(write.release());
+        }
+    }
+
+    /// Adds a mark to the log once its writer's sync has returned.
+    fn mark(&mut self, slow: &SlowMount) {
+        if !self.marked && self.answered.as_ref().is_some_and(AnsweredWrite::is_durable) {
             let (from, to) = (self.at, self.at + BLOCK);
-            slow.say(&Mark::Synced { tag: self.seed as u32, from, to, version: 1 });
-            self.said = true;
+            slow.mark(&Mark::Synced { tag: self.seed as u32, from, to, version: 1 });
+            self.marked = true;
         }
     }
 
     /// Waits for its write, and compares.
-    fn end(mut self, slow: &SlowBed, step: usize, wrong: &mut Vec<String>) -> Holds {
+    fn end(mut self, slow: &SlowMount, step: usize, wrong: &mut Vec<String>) -> Expected {
         self.release();
-        while !self.said && self.landing.is_some() {
-            self.tell(slow);
+        while !self.marked && self.answered.is_some() {
+            self.mark(slow);
             std::thread::sleep(Duration::from_millis(1));
         }
-        let Self { path, way, seed, before, at, landing, .. } = self;
+        let Self { path, method, seed, before, at, answered, .. } = self;
         let mut expected = before.clone();
-        if let Some((at, bytes)) = landing.map(Landing::land) {
+        if let Some((at, bytes)) = answered.map(AnsweredWrite::wait_until_durable) {
             expected[at as usize..][..bytes.len()].copy_from_slice(&bytes);
         }
         compare(&path, &expected, None, "in the page cache", wrong);
-        Holds { step, path, way, seed, at: at as usize, before, expected }
+        Expected { step, path, method, seed, at: at as usize, before, expected }
     }
 }
 
-/// Whether somebody waits until this process gives up its lease on this file (proc_locks(5)).
+/// Whether somebody waits until this process releases its lease on this file (proc_locks(5)).
 fn somebody_waits(holder: u32, path: &Path) -> bool {
     let Ok(meta) = path.metadata() else { return false };
     let (holder, inode) = (holder.to_string(), format!(":{}", meta.ino()));
@@ -235,23 +251,35 @@ fn somebody_waits(holder: u32, path: &Path) -> bool {
     })
 }
 
-/// Compares a file, but for the block at `but`.
-fn compare(path: &Path, expected: &[u8], but: Option<usize>, when: &str, wrong: &mut Vec<String>) {
+/// Compares a file, except for the block at `except`.
+fn compare(
+    path: &Path,
+    expected: &[u8],
+    except: Option<usize>,
+    when: &str,
+    wrong: &mut Vec<String>,
+) {
     let name = path.display();
     let found = fs::read(path).unwrap_or_else(|e| panic!("{name}, {when}: {e}"));
-    let skipped = |n: usize| but.is_some_and(|at| (at..at + BLOCK as usize).contains(&n));
+    let skipped = |n: usize| except.is_some_and(|at| (at..at + BLOCK as usize).contains(&n));
     let differ = |n: &usize| !skipped(*n) && found.get(*n) != expected.get(*n);
     if let Some(at) = (0..expected.len().max(found.len())).find(differ) {
         wrong.push(format!("{name}, {when}: byte {at}"));
     }
 }
 
-/// Files that are moved with a write to each from one step on; gives what they must hold.
-fn across(bed: &Bed, slow: &SlowBed, step: Step, n: usize, told: &mut Told) -> Vec<Holds> {
+/// Moves files, with a write to each that is issued at one step; returns what they must hold.
+fn across(
+    scenario: &Scenario,
+    slow: &SlowMount,
+    step: Step,
+    n: usize,
+    totals: &mut Totals,
+) -> Vec<Expected> {
     let dir = slow.root().join(step.name).join(DIR);
     fs::create_dir_all(&dir).expect("a directory");
-    let seed = |way: Way| (n * 8 + way as usize + 1) as u64;
-    let mut files = WAYS.map(|way| Written::make(bed, &dir, seed(way), way));
+    let seed = |method: WriteMethod| (n * 8 + method as usize + 1) as u64;
+    let mut files = WRITE_METHODS.map(|method| Written::make(scenario, &dir, seed(method), method));
     slow.sync();
     let plan = slow.scratch().join("plan.json");
     let mut command = Command::new(tools::fragmend());
@@ -259,65 +287,78 @@ fn across(bed: &Bed, slow: &SlowBed, step: Step, n: usize, told: &mut Told) -> V
     finish(&mut command).expect(&[0, 2]);
 
     let keep = |file: &Written| File::open(&file.path).expect("a file of the run");
-    let _kept: Vec<File> = files.iter().filter(|_| bed.keeps_open).map(keep).collect();
-    let Mover::Fragmend(options) = bed.mover else { panic!("nobody moves files on {}", bed.name) };
+    let _kept: Vec<File> = files.iter().filter(|_| scenario.keeps_open).map(keep).collect();
+    let Mover::Fragmend(options) = scenario.mover else {
+        panic!("nobody moves files on {}", scenario.name)
+    };
     let mut command = Command::new(tools::fragmend());
     command.arg("apply").arg(&plan).arg("--json").args(options);
     command.env("FRAGMEND_STOP_AT", format!("{}=stop", step.name));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if step.name == START {
-        // Nobody is at work yet who could keep them out.
+        // The mover does not run yet, so nobody can keep them out.
         files.iter_mut().for_each(|file| file.begin(slow, step.others, 0));
     }
     let mover = Running::start(&mut command);
     let id = mover.id();
-    // What it says must not fill a pipe.
+    // Its output must not fill a pipe.
     let ending = std::thread::spawn(move || mover.wait().expect(&[0, 2, 4, 6]));
-    // Where the mover is to find them at work it must have had its look, however late it comes.
+    // Where the mover must notice the writers, they wait long enough for its look at the file.
     let meanwhile = if step.files == Stay { MEANWHILE * 16 } else { MEANWHILE };
     let (started, mut release_at) = (Instant::now(), Instant::now() + meanwhile);
     while !ending.is_finished() {
         if state(id) == State::Stopped {
-            let in_hand = open_below(id, DIR);
-            let file = files.iter_mut().find(|file| in_hand.as_ref() == Some(&file.path));
-            if let Some(file) = file.filter(|f| f.flight.is_none() && f.landing.is_none()) {
+            let file_in_progress = open_below(id, DIR);
+            let file = files.iter_mut().find(|file| file_in_progress.as_ref() == Some(&file.path));
+            if let Some(file) = file.filter(|f| f.write.is_none() && f.answered.is_none()) {
                 file.begin(slow, step.others, id);
                 release_at = Instant::now() + meanwhile;
             }
             go_on(id);
         }
-        // The mover may wait for what is in flight, and those who write for the mover.
+        // The mover may wait for writes in flight, and the writers for the mover.
         if Instant::now() > release_at {
-            if let Some(file) = files.iter_mut().find(|file| file.flight.is_some()) {
+            if let Some(file) = files.iter_mut().find(|file| file.write.is_some()) {
                 file.release();
             }
             release_at = Instant::now() + meanwhile;
         }
-        files.iter_mut().for_each(|file| file.tell(slow));
-        assert!(started.elapsed() < TOO_LONG, "{}: the mover hangs at {}", bed.name, step.name);
+        files.iter_mut().for_each(|file| file.mark(slow));
+        assert!(
+            started.elapsed() < TOO_LONG,
+            "{}: the mover hangs at {}",
+            scenario.name,
+            step.name
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
     let said = ending.join().expect("the mover's end");
-    let moved = receipts(bed, &said, told);
-    let not = files.iter().filter(|file| !file.as_it_must).map(|file| file.way);
-    let not: Vec<Way> = not.collect();
+    let moved = receipts(scenario, &said, totals);
+    let not = files.iter().filter(|file| !file.as_expected).map(|file| file.method);
+    let not: Vec<WriteMethod> = not.collect();
     let what = match step.others {
-        FlyAcross => "on its way across it",
-        AreKeptOut => "kept waiting, with nothing on its way",
+        InFlight => "on its method across it",
+        KeptOut => "kept waiting, with nothing on its method",
     };
-    println!("{} {}: all but {not:?} {what}; {} files moved", bed.name, step.name, moved.len());
-    assert!(not.is_empty(), "{} {}: {not:?} not {what}: {said}", bed.name, step.name);
+    println!(
+        "{} {}: all but {not:?} {what}; {} files moved",
+        scenario.name,
+        step.name,
+        moved.len()
+    );
+    assert!(not.is_empty(), "{} {}: {not:?} not {what}: {said}", scenario.name, step.name);
     let fits = match step.files {
         Move => !moved.is_empty(),
         Stay => moved.is_empty(),
         Either => true,
     };
-    assert!(fits, "{} {}: {:?}, but {moved:?}: {said}", bed.name, step.name, step.files);
-    files.map(|file| file.end(slow, n, &mut told.wrong)).into()
+    assert!(fits, "{} {}: {:?}, but {moved:?}: {said}", scenario.name, step.name, step.files);
+    files.map(|file| file.end(slow, n, &mut totals.wrong)).into()
 }
 
-/// Reads receipts, each of which must name what it may; gives the files of which something has moved.
-fn receipts(bed: &Bed, said: &str, told: &mut Told) -> BTreeSet<String> {
+/// Reads receipts, each of which must name an expected interface; returns the paths of files of
+/// which some range has moved.
+fn receipts(scenario: &Scenario, said: &str, totals: &mut Totals) -> BTreeSet<String> {
     let mut moved = BTreeSet::new();
     for line in said.lines() {
         let event: Value = serde_json::from_str(line).expect("its JSON");
@@ -325,9 +366,9 @@ fn receipts(bed: &Bed, said: &str, told: &mut Told) -> BTreeSet<String> {
             continue;
         }
         if let Some(by) = event["primitive"].as_str() {
-            let named = bed.may_be_by(by, event["fallback"].as_str(), false);
-            assert!(named, "{}: {line}", bed.name);
-            *told.moved.entry(by.to_owned()).or_default() += 1;
+            let named = scenario.allows_primitives(by, event["fallback"].as_str(), false);
+            assert!(named, "{}: {line}", scenario.name);
+            *totals.moved.entry(by.to_owned()).or_default() += 1;
         }
         if event["outcome"] == "moved" {
             moved.insert(event["path"].as_str().expect("a path").to_owned());
@@ -336,66 +377,71 @@ fn receipts(bed: &Bed, said: &str, told: &mut Told) -> BTreeSet<String> {
     moved
 }
 
-/// What a cut leaves of the files, behind so many entries of the log: all that was told to be durable by
-/// then (`landed`), and of the rest all but the block that is written.
+/// Compares the files after a cut: those whose sync had returned (`durable`) completely, the others
+/// except for the block that is written.
 fn cut(
-    bed: &Bed,
+    scenario: &Scenario,
     recorded: (&File, &Arc<Log>),
     root: &Path,
     cut: Cut,
-    files: &[(bool, &Holds)],
+    files: &[(bool, &Expected)],
     wrong: &mut Vec<String>,
 ) {
-    let mut left = AfterCut::new(bed.file_system, recorded, bed.atom, cut);
-    look::recover(bed, &left.root()).unwrap_or_else(|why| panic!("{} {cut:?}: {why}", bed.name));
+    let mut left = AfterCut::new(scenario.file_system, recorded, scenario.atom, cut);
+    inspect::recover(scenario, &left.root())
+        .unwrap_or_else(|why| panic!("{} {cut:?}: {why}", scenario.name));
     let when = format!("after {cut:?}");
-    for (landed, file) in files {
+    for (durable, file) in files {
         let inside = left.root().join(file.path.strip_prefix(root).expect("a file of the disk"));
-        match landed {
-            true => compare(&inside, &file.expected, None, &when, wrong),
-            false => compare(&inside, &file.before, Some(file.at), &when, wrong),
+        if *durable {
+            compare(&inside, &file.expected, None, &when, wrong);
+        } else {
+            compare(&inside, &file.before, Some(file.at), &when, wrong);
         }
     }
     left.unmount();
-    bed.check(left.node(), None).unwrap_or_else(|why| panic!("{} {cut:?}: {why}", bed.name));
+    scenario
+        .check(left.node(), None)
+        .unwrap_or_else(|why| panic!("{} {cut:?}: {why}", scenario.name));
 }
 
 fn on(name: &str, steps: &[Step]) {
-    let bed = bed::named(name).expect("a row");
-    let mut slow = SlowBed::new(bed.file_system, bed.bytes, "");
+    let scenario = scenario::named(name).expect("a row");
+    let mut slow = SlowMount::new(scenario.file_system, scenario.bytes, "");
     slow.record();
-    let (mut told, mut files) = (Told::default(), Vec::new());
+    let (mut totals, mut files) = (Totals::default(), Vec::new());
     for (n, step) in steps.iter().enumerate() {
-        files.extend(across(bed, &slow, *step, n, &mut told));
+        files.extend(across(scenario, &slow, *step, n, &mut totals));
     }
-    // Btrfs would take a copy of itself for the same file system.
+    // Btrfs cannot be mounted beside its own copy.
     slow.unmount();
     let (base, log) = slow.recorded().expect("a recording");
     let recorded = (&base, &log);
-    let landed: BTreeMap<u64, usize> =
+    let synced: BTreeMap<u64, usize> =
         log.marks().map(Result::unwrap).filter_map(landing).collect();
-    let Told { moved, mut wrong } = told;
-    // Right behind a landing at each step, by another way each time. Where a move was forced, what others
-    // sync before its commit may be lost: that is what is forced.
-    for n in (0..steps.len()).filter(|_| !bed.keeps_open) {
+    let Totals { moved, mut wrong } = totals;
+    // A cut right after one sync at each step, by another method each time. Where a move was
+    // forced, what others sync before its commit may be lost: `--force` accepts that.
+    for n in (0..steps.len()).filter(|_| !scenario.keeps_open) {
         let of_step = files.iter().filter(|file| file.step == n);
-        let chosen = of_step.clone().find(|file| file.way == WAYS[n % WAYS.len()]);
-        let position = landed[&chosen.expect("a file of each way").seed] + 1;
-        let files: Vec<_> = of_step.map(|file| (landed[&file.seed] < position, file)).collect();
+        let chosen =
+            of_step.clone().find(|file| file.method == WRITE_METHODS[n % WRITE_METHODS.len()]);
+        let position = synced[&chosen.expect("a file of each method").seed] + 1;
+        let files: Vec<_> = of_step.map(|file| (synced[&file.seed] < position, file)).collect();
         let at = Cut { position, seed: n as u64, honest: true };
-        cut(bed, recorded, &slow.root(), at, &files, &mut wrong);
+        cut(scenario, recorded, &slow.root(), at, &files, &mut wrong);
     }
     let all: Vec<_> = files.iter().map(|file| (true, file)).collect();
     for seed in [1, 2] {
         let at = Cut { position: log.entries().len(), seed, honest: true };
-        cut(bed, recorded, &slow.root(), at, &all, &mut wrong);
+        cut(scenario, recorded, &slow.root(), at, &all, &mut wrong);
     }
-    println!("{name}: {} steps, {} landings, moved by {moved:?}", steps.len(), landed.len());
+    println!("{name}: {} steps, {} landings, moved by {moved:?}", steps.len(), synced.len());
     assert!(wrong.is_empty(), "{name}: {}", wrong.join("\n"));
     assert!(!moved.is_empty(), "{name}: nothing has moved");
 }
 
-/// Whose write is durable from a mark on, and where that is in the log.
+/// The seed of the write that a mark says is durable, and the mark's position in the log.
 fn landing((position, text): (usize, String)) -> Option<(u64, usize)> {
     match serde_json::from_str(&text).expect("a mark") {
         Mark::Synced { tag, .. } => Some((tag.into(), position)),
@@ -403,14 +449,14 @@ fn landing((position, text): (usize, String)) -> Option<(u64, usize)> {
     }
 }
 
-/// One test for each engine: its row, and its steps.
+/// One test for each engine: its scenario, and its steps.
 macro_rules! engines {
     ($($test:ident => $row:literal, $steps:expr;)*) => {
         $(#[test] fn $test() { on($row, $steps) })*
     };
 }
 
-/// A step that is left out here would be tried by nobody.
+/// A step that is missing here would not be tested.
 #[test]
 fn every_step_of_a_rewrite_is_tried() {
     let names: Vec<&str> = ON_REWRITE.iter().map(|step| step.name).collect();

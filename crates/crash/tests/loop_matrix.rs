@@ -1,19 +1,19 @@
-//! Cells of the matrix of features and mount options: a few that are named, others drawn by seed;
-//! and what is refused.
+//! Cells of the matrix of features and mount options, a few named and others drawn by seed, and
+//! file systems on which `apply` must refuse.
 
-use fragmend_crash::bed;
-use fragmend_crash::choose::choose;
-use fragmend_crash::matrix::{self, Lacking};
+use fragmend_crash::choose_cuts::choose;
+use fragmend_crash::matrix::{self, UnsupportedFeatures};
 use fragmend_crash::record::Recording;
 use fragmend_crash::refused;
+use fragmend_crash::scenario;
 use fragmend_crash::soak::Row;
 use std::path::Path;
 use std::sync::Mutex;
 
 const SOAK: &str = env!("CARGO_BIN_EXE_soak");
-/// Always looked at: two disks, and what orders things in its own way.
+/// Always tested: two disks, and features that change the order of writes.
 const NAMED: [&str; 3] = ["ext4+4k+nolock+external", "xfs+1k+reflink+smalllog", "btrfs+raid1+zstd"];
-/// So many are drawn besides.
+/// How many are drawn besides.
 const DRAWN: usize = 3;
 const CUTS: usize = 40;
 
@@ -25,13 +25,13 @@ fn seed() -> u64 {
 #[test]
 fn loop_cells_of_the_matrix_lose_nothing() {
     let seed = seed();
-    let lacking = Lacking::of_this_kernel();
-    println!("FRAGMEND_SEED={seed}; {lacking}");
-    let drawn = matrix::draw(DRAWN, seed, &lacking);
+    let unsupported = UnsupportedFeatures::probe();
+    println!("FRAGMEND_SEED={seed}; {unsupported}");
+    let drawn = matrix::draw(DRAWN, seed, &unsupported);
     let names =
         NAMED.iter().map(|name| (*name).to_owned()).chain(drawn.into_iter().map(|c| c.name));
     let names = Mutex::new(names.collect::<Vec<_>>());
-    // Recording is waiting, comparing is work.
+    // Recording waits most of the time, comparing needs a processor.
     std::thread::scope(|scope| {
         let work = || {
             while let Some(name) = { names.lock().unwrap().pop() } {
@@ -44,13 +44,13 @@ fn loop_cells_of_the_matrix_lose_nothing() {
 }
 
 fn loses_nothing(name: &str, seed: u64) {
-    let bed = bed::named(name).expect("a cell");
+    let scenario = scenario::named(name).expect("a cell");
     let (mut row, mut said) = (Row::default(), String::new());
     let cuts = |recording: &Recording| choose(recording, CUTS, seed);
-    row.more(bed, seed, cuts, Path::new(SOAK), |what| what.clone_into(&mut said));
+    row.add_recording(scenario, seed, cuts, Path::new(SOAK), |what| what.clone_into(&mut said));
     println!("{}\n{said}", row.cells().join(" | "));
-    assert_eq!((row.outcome.losses.len(), row.outcome.cuts), (0, CUTS as u64), "{said}");
-    assert_eq!(row.otherwise(bed), Vec::<String>::new(), "{name}");
+    assert_eq!((row.results.losses.len(), row.results.cuts), (0, CUTS as u64), "{said}");
+    assert_eq!(row.unexpected(scenario), Vec::<String>::new(), "{name}");
     assert!(row.moves.failed.is_empty(), "{name}: {:?}", row.moves.failed);
 }
 

@@ -1,6 +1,6 @@
-//! The disk that is slow, or keeps chosen requests waiting, as a kernel's file systems see it.
+//! The slow disk, and its holds on chosen requests, below a real file system.
 
-use fragmend_crash::slow::{Kind, SlowBed};
+use fragmend_crash::slow::{Kind, SlowMount};
 use fragmend_testbed::file_system::EXT4;
 use fragmend_testbed::replay::Aligned;
 use std::fs::File;
@@ -11,11 +11,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
 fn loop_a_write_is_held_while_others_are_written_synced_and_read() {
-    let mut bed = SlowBed::new(&EXT4, 64 << 20, "");
-    let path = bed.root().join("held");
+    let mut slow = SlowMount::new(&EXT4, 64 << 20, "");
+    let path = slow.root().join("held");
     std::fs::write(&path, vec![1; 64 << 10]).unwrap();
-    bed.sync();
-    let hold = bed.gate().hold(|r| r.brings(&[7; 512]));
+    slow.sync();
+    let hold = slow.gate().hold(|r| r.carries(&[7; 512]));
     let writer = std::thread::spawn(move || {
         let direct = rustix::fs::OFlags::DIRECT.bits().cast_signed();
         let file = File::options().write(true).custom_flags(direct).open(path).unwrap();
@@ -24,22 +24,22 @@ fn loop_a_write_is_held_while_others_are_written_synced_and_read() {
         file.write_all_at(bytes.bytes(), 8192).unwrap();
     });
     assert!(hold.wait_for(1, PATIENCE), "the write has not arrived");
-    let other = bed.root().join("other");
+    let other = slow.root().join("other");
     std::fs::write(&other, vec![2; 1 << 20]).unwrap();
     File::open(&other).unwrap().sync_all().unwrap();
     assert!(!writer.is_finished());
     assert_eq!(hold.held(), 1);
     hold.release();
     writer.join().unwrap();
-    bed.unmount();
-    bed.mount();
-    let read = std::fs::read(bed.root().join("held")).unwrap();
+    slow.unmount();
+    slow.mount();
+    let read = std::fs::read(slow.root().join("held")).unwrap();
     let at = |n: usize| read[n..n + 4096].iter().all(|b| *b == 7);
     assert!(at(8192) && !at(4096) && !at(12288));
 
-    bed.unmount();
-    bed.mount();
-    bed.gate().pace(Kind::Read, Some(100));
+    slow.unmount();
+    slow.mount();
+    slow.gate().pace(Kind::Read, Some(100));
     let started = Instant::now();
     let file = fragmend_testbed::replay::open(&other, fragmend_testbed::replay::Mode::Direct);
     let (file, mut bytes) = (file.unwrap(), Aligned::new(4096));

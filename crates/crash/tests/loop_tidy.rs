@@ -1,7 +1,7 @@
-//! `scripts/tidy`: what a test leaves behind that was killed while it waited for a disk that it serves
-//! itself. Nobody answers any more, and it cannot end.
+//! `scripts/tidy` removes what a killed test left behind. The test waited for a disk that it served
+//! itself, so nobody answers its request any more, and it cannot end.
 
-use fragmend_crash::slow::{Kind, SlowBed};
+use fragmend_crash::slow::{Kind, SlowMount};
 use fragmend_testbed::file_system::EXT4;
 use fragmend_testbed::process::{Running, run};
 use rustix::process::Signal;
@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 const READY: &str = "waits below ";
 
-/// Set in the process that is to be killed: this test, once more.
+/// Set in the process that is to be killed, which runs this same test.
 const IS_KILLED: &str = "FRAGMEND_TEST_IS_KILLED";
 
 fn wait_for_a_disk_of_its_own() {
-    let bed = SlowBed::new(&EXT4, 64 << 20, "");
-    let _hold = bed.gate().hold(|request| request.kind == Kind::Write);
-    std::fs::write(bed.root().join("data"), vec![1; 1 << 20]).unwrap();
-    println!("{READY}{}", bed.scratch().display());
-    bed.sync();
+    let slow = SlowMount::new(&EXT4, 64 << 20, "");
+    let _hold = slow.gate().hold(|request| request.kind == Kind::Write);
+    std::fs::write(slow.root().join("data"), vec![1; 1 << 20]).unwrap();
+    println!("{READY}{}", slow.scratch().display());
+    slow.sync();
 }
 
 fn mounted(dir: &str) -> bool {

@@ -83,7 +83,7 @@ fn cpu_ns() -> f64 {
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 
-/// A loop that does what the simulator does most, and nothing else: it looks up entries of a table as
+/// A loop that does only what the simulator does most: it looks up entries of a table as
 /// large as the mapping of the drive, in random order, and each look-up needs the one before.
 struct Reference {
     next: Vec<u32>,
@@ -113,7 +113,7 @@ impl Reference {
     }
 }
 
-/// Samples of how long something takes, each with the reference loop before and after it.
+/// Samples of a duration, each with the reference loop before and after it.
 #[derive(Default)]
 struct Samples {
     ns: Vec<f64>,

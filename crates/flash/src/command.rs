@@ -1,5 +1,5 @@
-//! What a host may ask of a drive, and what it gets back. Addresses and lengths are in mapping
-//! units ("units"); [`crate::ssd`] reads, changes and writes what is shorter.
+//! The commands of a host to a drive, and their completions. Addresses and lengths are in mapping
+//! units ("units"); [`crate::ssd`] does read-modify-write for shorter ones.
 
 /// Units of a drive that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,7 +39,7 @@ pub enum Hint {
         /// The unit before it in the file.
         predecessor: u32,
     },
-    /// It replaces what is there.
+    /// It overwrites existing data.
     Overwrite,
 }
 
@@ -70,7 +70,7 @@ pub enum Command {
     },
     /// Everything acknowledged so far survives a power cut once this is done.
     Flush,
-    /// Nobody needs what is there (NVMe deallocate); it reads as zeroes.
+    /// The data is not needed any more (NVMe deallocate); the units read as zeroes.
     Trim(Units),
     /// Reads as zeroes, by promise (NVMe write zeroes).
     WriteZeroes(Units),
@@ -109,7 +109,7 @@ pub enum Command {
 pub enum ZoneAction {
     /// Gives it resources, so that it can be written to.
     Open,
-    /// Writes so many units at its write pointer; the answer says where that was.
+    /// Writes this many units at its write pointer; the completion has their address.
     Append(u32),
     /// Empties it.
     Reset,
@@ -144,7 +144,7 @@ pub enum Refused {
     /// The zone is full, too many zones are open, or the write is not at the write pointer.
     #[error("the state of the zone does not allow this")]
     ZoneState,
-    /// There is no free block, whatever is collected.
+    /// There is no free block, and garbage collection cannot free one.
     #[error("no free block is left")]
     NoSpace,
 }

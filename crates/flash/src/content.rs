@@ -33,7 +33,7 @@ impl Content {
         units.iter_mut().map(Option::take).collect()
     }
 
-    /// Puts back what was taken out.
+    /// Puts removed content back.
     pub fn restore(&mut self, first: u32, taken: Vec<Bytes>) {
         for (unit, bytes) in self.0[first as usize..].iter_mut().zip(taken) {
             *unit = bytes;

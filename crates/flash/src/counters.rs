@@ -1,4 +1,4 @@
-//! What a drive has done, in units unless it says otherwise.
+//! Counts of a drive's operations, in units unless a field says otherwise.
 
 /// What a drive has counted since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

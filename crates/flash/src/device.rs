@@ -1,6 +1,6 @@
-//! What every simulated drive has in common, whatever it is made of: it carries out commands at
-//! instants of virtual time, counts what it does, may keep what is written to it, and loses its
-//! power when a test says so. [`crate::ssd`], [`crate::zones`] and [`crate::inplace`] are drives.
+//! The interface of every simulated drive: it carries out commands at instants of virtual time,
+//! counts its operations, may keep content, and loses its power when a test says so. [`crate::ssd`],
+//! [`crate::zones`] and [`crate::inplace`] are drives.
 
 use crate::command::{Command, Completion, Refused, Units};
 use crate::counters::Counters;
@@ -43,7 +43,7 @@ pub trait Device {
     /// When all that was asked for is done and the drive is idle, if nothing else arrives.
     fn idle_at(&self) -> u64;
 
-    /// What the drive has done since it was made. A drive leaves at 0 what it has no notion of.
+    /// Counts since the drive was made. A drive leaves counts at 0 that do not apply to it.
     fn counters(&self) -> Counters;
 
     /// What these units hold now; zeroes where nothing was written, and throughout if the drive
@@ -64,7 +64,7 @@ pub struct Recovery {
     pub elapsed_ns: u64,
 }
 
-/// The bytes of units one after the other, with zeroes for what is `None`.
+/// The bytes of units one after the other, with zeroes for `None`.
 pub(crate) fn joined(units: impl Iterator<Item = Bytes>, unit_bytes: u32) -> Vec<u8> {
     let mut all = Vec::new();
     for bytes in units {

@@ -1,4 +1,4 @@
-//! A flash drive as somebody describes it: geometry, times, and the choices of its firmware.
+//! The description of a flash drive: geometry, times, and the choices of its firmware.
 
 use crate::geometry::{Geometry, Inconsistent, Shape};
 use serde::{Deserialize, Serialize};
@@ -64,7 +64,7 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// From the arrival of a read of so many bytes until its first die may begin.
+    /// From the arrival of a read of this many bytes until its first die may begin.
     pub(crate) fn firmware_read_ns(&self, bytes: u64) -> u64 {
         if bytes <= u64::from(self.small_command_bytes) {
             return self.firmware_small_read_ns;
@@ -73,7 +73,7 @@ impl Timing {
     }
 }
 
-/// What it takes to interrupt a program or an erase.
+/// The cost of interrupting a program or an erase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Suspend {
@@ -107,7 +107,7 @@ pub struct BufferSpec {
 }
 
 impl BufferSpec {
-    /// What accepting a write of so many units costs.
+    /// The cost of accepting a write of this many units.
     pub(crate) fn accept_ns(&self, units: u32) -> u64 {
         self.command_ns + self.unit_ns * u64::from(units)
     }

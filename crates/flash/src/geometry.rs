@@ -2,12 +2,12 @@
 //!
 //! | term | what it is |
 //! |---|---|
-//! | unit | a mapping unit: what the translation layer maps, usually 4 KiB |
-//! | page | a flash page: what one sensing brings into the die's register |
-//! | program unit | what one program writes: a page, or several (planes together, or cells of several bits) |
-//! | stripe unit | what goes to one die before the next die's turn |
+//! | unit | a mapping unit, which the translation layer maps as one, usually 4 KiB |
+//! | page | a flash page, which one sensing reads into the die's register |
+//! | program unit | the pages of one program: one, or several (planes together, or cells of several bits) |
+//! | stripe unit | consecutive units that go to one die before the next die's turn |
 //! | stripe | a stripe unit on every die |
-//! | block | what one erase erases: of one plane, or of all planes of a die together |
+//! | block | the pages of one erase: of one plane, or of all planes of a die together |
 //!
 //! Units, program units and blocks are numbered across the drive, die by die; channels come first,
 //! so that neighbouring dies are on different channels.
@@ -44,11 +44,11 @@ pub struct Geometry {
     /// What goes to one die before the next die's turn, in bytes.
     #[serde(rename(serialize = "die_granularity_bytes"), alias = "die_granularity_bytes")]
     pub stripe_unit_bytes: u32,
-    /// Flash that the host does not see, in thousandths of what it does see.
+    /// Over-provisioning: flash that the host does not see, in thousandths of what it sees.
     pub over_provisioning_per_mille: u32,
 }
 
-/// A [`Geometry`] that is consistent, and what follows from it.
+/// A consistent [`Geometry`], and the figures that follow from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Bytes of a mapping unit.

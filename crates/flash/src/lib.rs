@@ -7,10 +7,10 @@
 //!
 //! | module | its job |
 //! |---|---|
-//! | [`host`] | turns system calls into commands, at what that costs ([`host::HostPath`]) |
+//! | [`host`] | turns system calls into commands, with the cost of each layer ([`host::HostPath`]) |
 //! | [`device`] | what every drive has in common: commands, idle time, counters, content, power cuts |
-//! | [`command`] | what a host may ask of a drive, and what it gets back |
-//! | [`counters`] | what a drive has done |
+//! | [`command`] | the commands of a host to a drive, and their completions |
+//! | [`counters`] | counts of a drive's operations |
 //! | [`ssd`] | a flash SSD, which carries out commands through its translation layer |
 //! | [`zones`] | a zoned flash drive |
 //! | [`inplace`] | drives that write where they read: disks, cards, Optane, memory |
@@ -18,7 +18,7 @@
 //! | `space` | the flash space: mapping, out-of-band areas, blocks, content |
 //! | [`nand`], [`timeline`] | dies, channels and link on their time lines |
 //! | `pages` | which flash pages hold a run of units |
-//! | [`drive`], [`geometry`] | a drive as somebody describes it |
+//! | [`drive`], [`geometry`] | the description of a drive |
 
 pub mod command;
 mod content;

@@ -50,7 +50,7 @@ impl Ssd {
         Self::make(drive, false)
     }
 
-    /// A new drive that keeps what is written to it.
+    /// A new drive that keeps content.
     ///
     /// # Errors
     /// What is inconsistent in the drive's description.

@@ -1,5 +1,5 @@
-//! What every kind of drive promises: a read returns what was written, counters and idle time are
-//! those of what was done, and what was flushed survives a power cut.
+//! Promises of every kind of drive: a read returns the last write, counters and idle time match the
+//! commands, and flushed data survives a power cut.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Numbers and files out of the fuzzer's bytes.
+//! Numbers and files made from the fuzzer's bytes.
 
 use rustix::fs::MemfdFlags;
 use std::cell::RefCell;
@@ -7,13 +7,13 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// An input, taken piece by piece; zeroes behind its end.
+/// A cursor over an input; it reads zeroes behind the end.
 pub struct Bytes<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Bytes<'a> {
-    /// All of it.
+    /// A cursor at its start.
     pub fn new(input: &'a [u8]) -> Self {
         Self { rest: input }
     }
@@ -23,7 +23,7 @@ impl<'a> Bytes<'a> {
         self.rest.is_empty()
     }
 
-    /// At most so many.
+    /// The next bytes, at most this many.
     pub fn up_to(&mut self, many: usize) -> &'a [u8] {
         let (first, rest) = self.rest.split_at(many.min(self.rest.len()));
         self.rest = rest;
@@ -67,13 +67,13 @@ impl InMemory {
         Self { file: fd.into(), path }
     }
 
-    /// Where it can be opened.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Shows a file that holds `content` and nothing else.
+/// Makes a file with this content.
 pub fn with_file<R>(content: &[u8], show: impl FnOnce(&InMemory) -> R) -> R {
     thread_local! {
         static FILE: RefCell<InMemory> = RefCell::new(InMemory::new());

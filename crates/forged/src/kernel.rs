@@ -1,10 +1,10 @@
-//! Answers of a kernel that nobody has. [`answering`] makes every `ioctl(2)` of this thread be
-//! answered out of the fuzzer's bytes: the linker takes this function for the C library's, so
-//! that `fragmend-sys` is tried as it is, its `unsafe` lines and its loops over many answers too.
+//! Answers of a forged kernel. [`answering`] answers every `ioctl(2)` of this thread from the fuzzer's
+//! bytes: the linker uses this function instead of the C library's, so that `fragmend-sys` is tested
+//! unchanged, with its `unsafe` lines and its loops over many answers.
 //!
-//! An answer begins with a byte that says how it goes: an error, nothing more, or elements as the
-//! input has them, with their count or a wrong one. Once the input is used up, the last answer comes again
-//! and again, or there is nothing more to tell: either way a caller must come to an end.
+//! The first byte of an answer selects its kind: an error, no elements, or elements from the input,
+//! with a correct or a wrong count. Once the input is used up, the last answer is repeated, or there
+//! are no more elements: in either case a caller must terminate.
 
 use crate::bytes::Bytes;
 use std::cell::RefCell;
@@ -18,9 +18,9 @@ type Answer = Result<Written, c_int>;
 struct Written {
     /// Into the field that counts the elements.
     count: u32,
-    /// Into the field that says where to go on.
+    /// Into the field that says where to continue.
     next: u64,
-    /// Into the room for elements, or the whole structure where there are none.
+    /// Into the buffer for elements, or the whole structure where there are none.
     bytes: Vec<u8>,
 }
 
@@ -36,7 +36,7 @@ thread_local! {
     static FORGED: RefCell<Option<Forged<'static>>> = const { RefCell::new(None) };
 }
 
-/// The errors that the kernel gives most.
+/// The most frequent errors of the kernel.
 const ERRORS: [c_int; 8] = [
     libc::EPERM,
     libc::EIO,
@@ -50,15 +50,15 @@ const ERRORS: [c_int; 8] = [
 
 /// Where the kernel may write in the structure that a request takes. All figures are bytes.
 struct Shape {
-    /// Where elements begin; everything before it is left as it is, but for the fields below.
+    /// Where elements begin; everything before it is left unchanged, except for the fields below.
     start: usize,
-    /// Room from there on.
+    /// Size of the buffer from there on.
     room: usize,
     /// Length of an element.
     element: usize,
     /// Where their count goes.
     count: Option<usize>,
-    /// Where it says where to go on.
+    /// Where the position to continue at goes.
     next: Option<usize>,
 }
 
@@ -134,11 +134,11 @@ impl Forged<'_> {
     }
 }
 
-/// Runs `program` over a kernel that answers out of `input`, and gives what it gave and how often it
-/// asked.
+/// Runs `program` over a kernel that answers from `input`; returns its result and the number of its
+/// calls.
 ///
 /// # Panics
-/// When it asks without an end.
+/// When it makes calls without end.
 pub fn answering<R>(input: &[u8], program: impl FnOnce() -> R) -> (R, usize) {
     struct Over;
     impl Drop for Over {
@@ -159,7 +159,7 @@ pub fn answering<R>(input: &[u8], program: impl FnOnce() -> R) -> (R, usize) {
     (result, calls)
 }
 
-/// In place of the C library's.
+/// Replaces the C library's.
 ///
 /// # Safety
 /// As of `ioctl(2)`.

@@ -1,40 +1,40 @@
-//! What every parser must hold to, whatever it is given: one target for each. The fuzzer
-//! (`fuzz/`, `make fuzz`) makes up inputs for them; `tests/replay.rs` shows them every input that
-//! was ever of interest (`fuzz/corpus`).
+//! The promises that every parser keeps for any input: one target for each parser. The fuzzer
+//! (`fuzz/`, `make fuzz`) generates inputs for them; `tests/replay.rs` replays every input that was
+//! ever of interest (`fuzz/corpus`).
 //!
-//! A target panics when its parser breaks a promise: a panic of its own, a sum that overflows, a
-//! value out of the bounds it documents, something else after writing and reading again, a loop
-//! that does not end, or more memory than its input is worth ([`Target::memory`]).
+//! A target panics when its parser breaks a promise: a panic of its own, an overflow, a value outside
+//! of its documented bounds, a difference after writing and reading again, an endless loop, or more
+//! memory than its input justifies ([`Target::memory`]).
 //!
 //! | module | its job |
 //! |---|---|
 //! | [`targets`] | the promises, one module for each parser |
-//! | [`kernel`] | answers of a kernel that nobody has (it stands in for `ioctl(2)`) |
-//! | [`memory`] | how much memory was taken |
-//! | [`bytes`] | numbers and files out of the fuzzer's bytes |
+//! | [`kernel`] | answers of a forged kernel (it replaces `ioctl(2)`) |
+//! | [`memory`] | counts allocated memory |
+//! | [`bytes`] | numbers and files made from the fuzzer's bytes |
 
 pub mod bytes;
 pub mod kernel;
 pub mod memory;
 pub mod targets;
 
-/// A parser and what it must hold to.
+/// A parser and its promises.
 #[derive(Clone, Copy)]
 pub struct Target {
     /// Name of the target and of its directory in the corpus.
     pub name: &'static str,
-    /// Panics when a promise is broken; tells whether the parser took the input.
+    /// Panics when a promise is broken; returns whether the parser accepted the input.
     pub run: fn(&[u8]) -> bool,
-    /// Most bytes of memory at any time: so many, and so many for each byte of input.
+    /// The most bytes of memory at any time: a constant, and an amount per byte of input.
     pub memory: (usize, usize),
 }
 
 const fn target(name: &'static str, run: fn(&[u8]) -> bool) -> Target {
-    // Buffers for reading are of up to 1 MiB, whatever is read.
+    // Read buffers have up to 1 MiB, whatever the input.
     Target { name, run, memory: (4 << 20, 64) }
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 12] = [
     target("plan", targets::plan::run),
     Target { memory: (16 << 20, 1024), ..target("trace", targets::trace::run) },
@@ -56,7 +56,7 @@ impl Target {
         TARGETS.iter().find(|target| target.name == name)
     }
 
-    /// Shows an input to the parser; tells whether it was taken.
+    /// Feeds an input to the parser; returns whether it was accepted.
     ///
     /// # Panics
     /// When a promise is broken.

@@ -1,5 +1,5 @@
-//! How much memory was taken: the system's allocator, and a count. All threads count together, so
-//! one measurement at a time.
+//! Counts allocated memory: the system's allocator with a counter. All threads share the counter, so
+//! only one measurement can run at a time.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The most bytes that were taken at any time of `run`, over what there was before.
+/// The most bytes that were allocated at any time of `run`, beyond those before it.
 pub fn most<R>(run: impl FnOnce() -> R) -> (R, usize) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);

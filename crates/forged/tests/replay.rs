@@ -1,6 +1,5 @@
-//! Every input of the corpus, shown to its target: all of them are promises that were once broken or
-//! once tried something new. Some must be taken, those named `good-*` at least, so that nobody tries
-//! refusals alone.
+//! Replays every input of the corpus to its target: each once broke a promise or reached new code.
+//! Some must be accepted, at least those named `good-*`, so that not only refusals are tested.
 
 use fragmend_forged::TARGETS;
 use std::path::Path;
@@ -19,7 +18,7 @@ fn the_corpus_breaks_no_promise() {
         let mut taken = 0;
         for name in &names {
             let input = std::fs::read(dir.join(name)).expect("an input");
-            // What is said of a panic is all that names the input.
+            // Only the panic's message names the input.
             eprintln!("{}/{name}", target.name);
             let is_taken = target.check(&input);
             taken += usize::from(is_taken);

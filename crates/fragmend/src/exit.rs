@@ -7,9 +7,10 @@ use std::process::ExitCode;
 /// The table that `--help` and the man pages end with.
 pub const HELP: &str = "\
 Exit status (bits add up):
-   0  done, nothing to do
+   0  done
    1  an integrity problem was found
-   2  something could be improved; nothing is wrong
+   2  something could be improved, nothing is wrong: apply and auto left it as it is,
+      scan and plan say so with --check alone, lab has a figure out of its band
    4  an operation failed
    8  wrong usage
   16  incomplete: interrupted, or a budget was spent

@@ -6,22 +6,26 @@
 //! | [`cli`] | the verbs and the options that all of them share |
 //! | [`commands`] | one file per verb |
 //! | [`exit`] | the exit code's bits |
-//! | [`gather`] | what planning starts from, off the live system |
 //! | [`interrupt`] | Ctrl-C, SIGTERM and SIGHUP |
+//! | [`options`] | options that several verbs have |
 //! | [`outlet`] | output that may not be read |
 //! | [`size`] | sizes on the command line |
 //! | [`terminal`] | nothing that is printed has power over a terminal |
 //! | [`ui`] | progress, colour, messages |
+//! | [`view`] | what the stages of the pipeline look like |
+//!
+//! What the verbs do is in libraries: `fragmend_pipeline` has the stages from record to apply.
 
 pub mod cli;
 pub mod commands;
 pub mod exit;
-pub mod gather;
 pub mod interrupt;
+pub mod options;
 pub mod outlet;
 pub mod size;
 pub mod terminal;
 pub mod ui;
+pub mod view;
 
 use clap::Parser;
 use cli::{Cli, Command};

@@ -4,10 +4,10 @@ mod support;
 
 use fragmend_apply::{Options, Rate};
 use fragmend_crash::after::AfterCut;
-use fragmend_crash::bed::{self, Bed};
 use fragmend_crash::cut::Cut;
 use fragmend_crash::marks::Mark;
-use fragmend_crash::slow::SlowBed;
+use fragmend_crash::scenario::{self, Scenario};
+use fragmend_crash::slow::SlowMount;
 use fragmend_layout::SkipReason;
 use fragmend_plan::Policy;
 use fragmend_scan::layout_of;
@@ -206,8 +206,8 @@ fn loop_what_a_receipt_says_survives_a_power_cut() {
 
 /// One `apply` on a recorded disk; the power goes at the instant at which it has ended. Wherever a file
 /// lay then, it lies after the cut.
-fn receipts_survive(bed: &Bed) {
-    let mut slow = SlowBed::new(bed.file_system, bed.bytes, "");
+fn receipts_survive(bed: &Scenario) {
+    let mut slow = SlowMount::new(bed.file_system, bed.bytes, "");
     let path = slow.root().join("file");
     if bed.file_system.options.contains("compress") {
         alternating(&path, 2 * MIB, 16 << 10, compressible).unwrap();
@@ -229,7 +229,7 @@ fn receipts_survive(bed: &Bed) {
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
     let said = finish(&mut command).expect(&[0, 2]);
-    slow.say(&Mark::AtRest);
+    slow.mark(&Mark::AtRest);
     for by in bed.expects.iter().take(1) {
         assert!(said.contains(by), "{}: {said}", bed.name);
     }
@@ -254,7 +254,7 @@ fn receipts_survive(bed: &Bed) {
 /// A test for each row, so that a failure names it.
 macro_rules! receipts_survive {
     ($($test:ident => $row:literal;)*) => {
-        $(#[test] fn $test() { receipts_survive(bed::named($row).unwrap()) })*
+        $(#[test] fn $test() { receipts_survive(scenario::named($row).unwrap()) })*
     };
 }
 

@@ -3,8 +3,10 @@
 
 mod support;
 
-use fragmend_crash::slow::{Kind, SlowBed};
+use fragmend_crash::slow::{Kind, SlowMount};
+use fragmend_engines::engine::{Choice, volume_for};
 use fragmend_plan::Policy;
+use fragmend_sys::mounts;
 use fragmend_sys::shutdown::cut_power;
 use fragmend_testbed::file_system::{BTRFS, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP};
 use fragmend_testbed::fragment::{content, interleaved, is_intact};
@@ -19,8 +21,9 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use support::pace::relocate;
 use support::rewrite::{FRAGMEND, go_on_throughout};
 use support::{SIZE, fragmented, plan};
 
@@ -57,7 +60,7 @@ fn receipts(ended: &Finished) -> Vec<Value> {
 #[test]
 fn loop_what_others_keep_dirty_is_not_written_out_with_the_file_locked() {
     for file_system in [&XFS, &BTRFS] {
-        let bed = SlowBed::new(file_system, 320 * MIB, "");
+        let bed = SlowMount::new(file_system, 320 * MIB, "");
         let path = bed.root().join("file");
         interleaved(&path, MIB, &[16 << 10], true).unwrap();
         bed.sync();
@@ -85,6 +88,59 @@ fn loop_what_others_keep_dirty_is_not_written_out_with_the_file_locked() {
         println!("{}: {longest} s, {}", file_system.name, receipts(&ended)[0]);
         assert!(longest < 1.5, "{}: {longest}", file_system.name);
         assert!(is_intact(&path, MIB).unwrap());
+    }
+}
+
+/// A program writes to the file, faster than the disk takes it, while it is staged: to learn how it lies, the kernel
+/// would write out all of that with writers kept out.
+#[test]
+fn loop_who_writes_does_not_wait_until_all_that_he_wrote_is_on_the_disk() {
+    const BEHIND: u64 = 8 * MIB;
+    for file_system in [&BTRFS, &XFS_RMAP] {
+        let bed = SlowMount::new(file_system, 640 * MIB, "");
+        let path = bed.root().join("file");
+        interleaved(&path, MIB, &[64 << 10], true).unwrap();
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        fallocate(&file, FallocateFlags::empty(), BEHIND, 200 * MIB).unwrap();
+        bed.sync();
+        let planned = plan(&[&path], Policy::WholeFile).files.remove(0);
+        let ranges: Vec<_> = planned.ranges.iter().map(|range| range.range()).collect();
+        let mount = mounts::of_path(&bed.root()).unwrap();
+        let volume = volume_for(&mount, &Choice::Native, true).unwrap();
+        let mut opened = volume.open(planned.file, &path).unwrap();
+        bed.gate().pace(Kind::Write, Some(40));
+        let (over, longest) = (AtomicBool::new(false), AtomicU64::new(0));
+        let staged = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let bytes = vec![7; MIB as usize];
+                for n in (0..200).cycle().take_while(|_| !over.load(Ordering::Relaxed)) {
+                    let started = Instant::now();
+                    file.write_all_at(&bytes, BEHIND + n * MIB).unwrap();
+                    let waited = started.elapsed().as_millis() as u64;
+                    longest.fetch_max(waited, Ordering::Relaxed);
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            });
+            std::thread::sleep(Duration::from_millis(500));
+            let alone = longest.swap(0, Ordering::Relaxed);
+            let need = opened.need(&ranges);
+            let of_need = longest.load(Ordering::Relaxed);
+            let mut staged = 0;
+            let end = || {
+                staged = longest.load(Ordering::Relaxed);
+                over.store(true, Ordering::Relaxed);
+                bed.gate().pace(Kind::Write, None);
+            };
+            let moved = relocate(&mut *opened, &ranges, end).map(drop);
+            if !over.swap(true, Ordering::Relaxed) {
+                staged = longest.load(Ordering::Relaxed);
+                bed.gate().pace(Kind::Write, None);
+            }
+            let name = file_system.name;
+            println!("{name}: {alone}, {of_need}, {staged} ms; {need:?} {moved:?}");
+            staged
+        });
+        assert!(staged < 1000, "{}: {staged} ms", file_system.name);
     }
 }
 
@@ -147,7 +203,7 @@ fn loop_a_long_first_extent_that_is_cut_off_ends_the_copy() {
         (&BTRFS, FIRST / 2),
     ] as [(&FileSystem, u64); 4]
     {
-        let bed = SlowBed::new(file_system, 320 * MIB, "");
+        let bed = SlowMount::new(file_system, 320 * MIB, "");
         let path = bed.root().join("file");
         let mut pieces = vec![4096; 65];
         pieces[0] = FIRST;

@@ -3,7 +3,7 @@
 
 mod support;
 
-use fragmend_crash::slow::{Kind, SlowBed};
+use fragmend_crash::slow::{Kind, SlowMount};
 use fragmend_plan::{Plan, PlannedRange, Policy};
 use fragmend_testbed::file_system::{EXT4, FileSystem, XFS_EXCHANGE, XFS_RMAP};
 use fragmend_testbed::fragment::{interleaved, is_intact};
@@ -31,7 +31,7 @@ fn waits(
     at: &str,
     again: bool,
 ) -> Duration {
-    let bed = SlowBed::new(file_system, 320 << 20, "");
+    let bed = SlowMount::new(file_system, 320 << 20, "");
     let path = bed.root().join("file");
     interleaved(&path, SIZE, &[64 << 10], true).unwrap();
     bed.sync();
@@ -111,7 +111,7 @@ fn loop_what_others_have_just_written_keeps_nobody_out_of_a_rewrite() {
 
 #[test]
 fn loop_what_others_have_just_written_keeps_nobody_out_of_a_recovery() {
-    let bed = SlowBed::new(&EXT4, 320 << 20, "");
+    let bed = SlowMount::new(&EXT4, 320 << 20, "");
     let path = bed.root().join("file");
     interleaved(&path, SIZE, &[64 << 10], true).unwrap();
     bed.sync();

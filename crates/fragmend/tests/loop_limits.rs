@@ -147,7 +147,7 @@ fn loop_a_limit_of_file_sizes_leaves_no_output() {
 /// Whatever is tried for a better place, so much stays free: one donor more than the first is no need.
 #[test]
 fn loop_the_floor_of_free_space_is_kept_while_places_are_compared() {
-    use fragmend_apply::{Event, Options, Rate};
+    use fragmend_apply::{Options, Rate};
     use fragmend_testbed::file_system::XFS_RMAP as SWAPS;
     use std::sync::atomic::AtomicBool;
     for (file_system, hint) in [(&XFS, true), (&XFS, false), (&SWAPS, false), (&EXT4, false)] {
@@ -183,7 +183,6 @@ fn loop_the_floor_of_free_space_is_kept_while_places_are_compared() {
             ..Options::default()
         };
         let made = plan(&[&path], Policy::WholeFile);
-        let stop = AtomicBool::new(false);
         let ended = AtomicBool::new(false);
         let least = std::thread::scope(|scope| {
             let (free, ended) = (&free, &ended);
@@ -197,7 +196,7 @@ fn loop_the_floor_of_free_space_is_kept_while_places_are_compared() {
                 }
                 least
             });
-            let summary = fragmend_apply::apply(&made, &options, &stop, |_: Event| ()).unwrap();
+            let (summary, _) = support::apply_with(&made, &options);
             ended.store(true, std::sync::atomic::Ordering::Relaxed);
             println!("{}: {summary:?}", file_system.name);
             watch.join().unwrap()

@@ -4,9 +4,9 @@
 
 mod support;
 
-use fragmend_apply::{Options, Rate};
 use fragmend_layout::SkipReason;
 use fragmend_plan::{PlannedRange, Policy};
+use fragmend_sys::cache;
 use fragmend_sys::shutdown::cut_power;
 use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS};
 use fragmend_testbed::fragment::interleaved;
@@ -24,7 +24,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use support::rewrite::is_stopped;
-use support::{SIZE, apply, apply_with, fragmented, holder, plan, readable_by_all, reasons};
+use support::{SIZE, apply, apply_forced, fragmented, holder, plan, readable_by_all, reasons};
 
 const MIB: u64 = 1 << 20;
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
@@ -109,11 +109,38 @@ fn loop_what_others_have_open_stays_on_ext4_unless_forced() {
         assert_eq!(reasons(&summary, &file), [SkipReason::Busy], "{name}: {summary:?}");
         assert!(summary.skipped[0].detail.contains("have it open"), "{name}: {summary:?}");
         assert_eq!(summary.moved_bytes, 0, "{name}");
-        let force = Options { force: true, rate: Rate::Unlimited, ..Options::default() };
-        let (summary, _) = apply_with(&made, &force);
+        let (summary, _) = apply_forced(&made);
         assert_eq!((summary.ranges_moved, extents(&file)), (1, 1), "{name}: {summary:?}");
         drop(other);
     }
+    image.fsck();
+}
+
+/// Where the donor has the last inode, a commit is its file's alone: it does not wait for what others have
+/// written to other files.
+#[test]
+fn loop_a_commit_without_a_free_inode_writes_nobody_elses_data() {
+    const MUCH: usize = 8 << 20;
+    let image = Image::ext4_with(128 * MIB, &["-N", "128"], "");
+    let (path, big) = (fragmented(&image, "file"), image.path().join("big"));
+    std::fs::write(&big, vec![1; MUCH]).unwrap();
+    let made = plan(&[&path], Policy::WholeFile);
+    let mut names = (0..).map(|n| image.path().join(format!("inode {n}")));
+    let last = names.find(|name| File::create(name).is_err()).unwrap();
+    std::fs::remove_file(last.with_file_name("inode 0")).unwrap();
+    image.sync();
+    assert_eq!(rustix::fs::statvfs(image.path()).unwrap().f_ffree, 1);
+    // Each step is committed for itself.
+    let other = File::open(&path).unwrap();
+    let writer = OpenOptions::new().write(true).open(&big).unwrap();
+    writer.write_all_at(&vec![2; MUCH], 0).unwrap();
+    let dirty = || cache::dirty_pages(&writer, 0..MUCH as u64).unwrap();
+    let before = dirty();
+    let (summary, _) = apply_forced(&made);
+    assert_eq!((summary.ranges_moved, extents(&path)), (1, 1), "{summary:?}");
+    let after = dirty();
+    assert!(before > 0 && after == before, "{after} of {before} pages are dirty");
+    drop((other, writer));
     image.fsck();
 }
 

@@ -1,7 +1,6 @@
 //! The imitated page cache against the kernel's: the same reads, from a cold cache, on a real
 //! file; what the kernel fetched is recorded at the miss level.
 
-use fragmend_device::DeviceProfile;
 use fragmend_layout::ByteRange;
 use fragmend_plan::readahead::{PageCache, Window};
 use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS};
@@ -120,7 +119,7 @@ fn is_imitated(file_system: &'static FileSystem, windows_kib: &[u32]) {
     for kib in windows_kib {
         let readahead = u64::from(*kib) * KIB;
         image.set_readahead(*kib);
-        let profile = DeviceProfile::under(&path, path.metadata().unwrap().dev()).unwrap();
+        let profile = fragmend_device::under(&path, path.metadata().unwrap().dev()).unwrap();
         assert_eq!(profile.readahead_bytes, readahead);
         let window = Window::of(&profile);
         for (name, requests) in loads() {

@@ -3,7 +3,7 @@
 
 mod support;
 
-use fragmend_apply::rewrite::journal::ELSEWHERE;
+use fragmend_engines::rewrite::journal::ELSEWHERE;
 use fragmend_layout::ByteRange;
 use fragmend_sys::fs_id::FsId;
 use fragmend_testbed::cleanup::{self, Ticket, Undo};

@@ -4,7 +4,7 @@
 
 mod support;
 
-use fragmend_apply::rewrite::record::{Record, data_checksum};
+use fragmend_engines::rewrite::record::{Record, data_checksum};
 use fragmend_layout::ByteRange;
 use fragmend_sys::fs_id::FsId;
 use fragmend_sys::handle::Handle;

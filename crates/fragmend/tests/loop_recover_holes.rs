@@ -3,7 +3,7 @@
 
 mod support;
 
-use fragmend_apply::rewrite::record::{Record, data_checksum};
+use fragmend_engines::rewrite::record::{Record, data_checksum};
 use fragmend_testbed::file_system::{EXT4, XFS};
 use fragmend_testbed::fragment::is_intact;
 use fragmend_testbed::image::{Image, run};

@@ -4,9 +4,9 @@
 
 mod support;
 
-use fragmend_crash::slow::{Arrived, Kind, SlowBed};
+use fragmend_crash::refusing::{REFUSED, RefusingDisk};
+use fragmend_crash::slow::{Arrived, Kind, SlowMount};
 use fragmend_plan::Policy;
-use fragmend_sys::cache;
 use fragmend_testbed::file_system::EXT4;
 use fragmend_testbed::fragment::{content, interleaved};
 use fragmend_testbed::process::{Finished, Running};
@@ -22,40 +22,29 @@ use support::rewrite::{FRAGMEND, is_stopped};
 const SIZE: u64 = 2 << 20;
 /// In the second step that `apply` takes, and what is written there.
 const AT: u64 = 300 << 10;
-const WRITTEN: [u8; 4096] = [0xe7; 4096];
 
-/// A file in pieces on a disk that refuses [`WRITTEN`], and a plan for it.
+/// A fragmented file on a disk that refuses [`REFUSED`], and a plan for it.
 struct Refusing {
-    bed: SlowBed,
-    path: PathBuf,
+    disk: RefusingDisk,
     plan: PathBuf,
 }
 
 impl Refusing {
     fn new() -> Self {
-        let bed = SlowBed::new(&EXT4, 128 << 20, "");
-        let path = bed.root().join("file");
-        interleaved(&path, SIZE, &[4096], true).unwrap();
-        bed.sync();
-        let plan_file = bed.scratch().join("plan.json");
-        plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
-        let refused =
-            |arrived: &Arrived| arrived.kind == Kind::Write && arrived.brings(&WRITTEN[..512]);
-        bed.gate().refuse(Some(refused));
-        Self { bed, path, plan: plan_file }
+        let disk = RefusingDisk::new(&EXT4, 128 << 20, SIZE, |_| ());
+        let plan_file = disk.slow().scratch().join("plan.json");
+        plan(&[disk.path()], Policy::WholeFile).write(&plan_file).unwrap();
+        disk.refuse_data();
+        Self { disk, plan: plan_file }
     }
 
     /// Writes, and waits until the disk has refused it.
     fn write(&self, file: &File) {
-        file.write_all_at(&WRITTEN, AT).unwrap();
-        while cache::dirty_pages(file, AT..AT + 4096).unwrap() > 0 {
-            cache::start_writeback(file, AT..AT + 4096).unwrap();
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.disk.write(file, AT);
     }
 
     fn open(&self) -> File {
-        File::options().read(true).write(true).open(&self.path).unwrap()
+        File::options().read(true).write(true).open(self.disk.path()).unwrap()
     }
 
     fn apply(&self, options: &[&str], stop_at: &str) -> Running {
@@ -75,10 +64,7 @@ impl Refusing {
 
     /// Whether the file shows what was last written to it.
     fn is_whole(&self) -> bool {
-        let mut expected = vec![0; SIZE as usize];
-        content(0, &mut expected);
-        expected[AT as usize..][..WRITTEN.len()].copy_from_slice(&WRITTEN);
-        fs::read(&self.path).unwrap() == expected
+        self.disk.shows_refused(AT)
     }
 }
 
@@ -112,7 +98,7 @@ fn loop_what_the_disk_refused_stays_and_somebody_is_told() {
         assert!(time > 1 || ended.stdout.contains("\"ranges_moved\":0"), "{ended:?}");
     }
     // As to PostgreSQL, which opens files anew to sync what others wrote.
-    let later = File::open(&disk.path).unwrap();
+    let later = File::open(disk.disk.path()).unwrap();
     assert_eq!(sync(&later), Some(EIO), "the error was for who opens the file next");
 }
 
@@ -127,8 +113,8 @@ fn loop_who_was_refused_is_told_after_moves_that_were_forced() {
     assert_eq!(sync(&owner), Some(EIO));
     assert!(disk.is_whole());
     // Written again once the disk takes it.
-    disk.bed.gate().refuse(None::<fn(&Arrived) -> bool>);
-    owner.write_all_at(&WRITTEN, AT).unwrap();
+    disk.disk.accept();
+    owner.write_all_at(&REFUSED, AT).unwrap();
     assert_eq!(sync(&owner), None);
     let ended = disk.apply(&["--force"], "").wait();
     assert!(ended.status.code() == Some(0) && disk.is_whole(), "{ended:?}");
@@ -160,7 +146,7 @@ fn loop_what_the_disk_refuses_meanwhile_stays_as_well() {
 fn loop_refused_copies_go_back_beside_a_forced_writer() {
     const COLD: u64 = 340 << 10;
     const HOT: u64 = 320 << 10;
-    let mut bed = SlowBed::new(&EXT4, 128 << 20, "");
+    let mut bed = SlowMount::new(&EXT4, 128 << 20, "");
     let path = bed.root().join("file");
     interleaved(&path, SIZE, &[4096], true).unwrap();
     bed.sync();
@@ -169,7 +155,7 @@ fn loop_refused_copies_go_back_beside_a_forced_writer() {
     let mut page = [0; 512];
     content(COLD, &mut page);
     bed.gate().refuse(Some(move |arrived: &Arrived| {
-        arrived.kind == Kind::Write && arrived.brings(&page[..])
+        arrived.kind == Kind::Write && arrived.carries(&page[..])
     }));
     let file = File::options().write(true).open(&path).unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);

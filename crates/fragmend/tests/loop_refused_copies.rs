@@ -3,30 +3,30 @@
 
 mod support;
 
-use fragmend_crash::slow::{Arrived, Kind, SlowBed};
+use fragmend_crash::refusing::{REFUSED, RefusingDisk};
+use fragmend_crash::slow::Arrived;
 use fragmend_plan::Policy;
-use fragmend_sys::cache;
+use fragmend_sys::same::{Compare, Same};
+use fragmend_sys::{cache, inode};
 use fragmend_testbed::file_system::{BTRFS, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP};
-use fragmend_testbed::fragment::{content, interleaved};
 use fragmend_testbed::process::{Finished, Running};
-use std::fs::{self, File};
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::plan;
 use support::rewrite::{FRAGMEND, go_on_throughout};
 
 const SIZE: u64 = 2 << 20;
-const WRITTEN: [u8; 4096] = [0xe7; 4096];
-/// Where it is written: the first block, one in a middle, and the last.
+/// Where is written: the first block, one in the middle, and the last.
 const PLACES: [u64; 3] = [0, 300 << 10, SIZE - 4096];
 const KINDS: [&FileSystem; 4] = [&XFS, &XFS_EXCHANGE, &XFS_RMAP, &BTRFS];
 
-/// A file in pieces on a disk that refuses [`WRITTEN`], and a plan for it.
+/// A fragmented file on a disk that refuses a block, and a plan for it.
 struct Refusing {
-    _bed: SlowBed,
-    path: PathBuf,
+    disk: RefusingDisk,
     plan: PathBuf,
     /// Where in the file, in bytes.
     at: u64,
@@ -39,29 +39,29 @@ impl Refusing {
 
     /// With a file to which something else is done before it is planned for.
     fn with(file_system: &'static FileSystem, at: u64, prepare: impl FnOnce(&File)) -> Self {
-        let bed = SlowBed::new(file_system, 320 << 20, "");
-        let path = bed.root().join("file");
-        interleaved(&path, SIZE, &[4096], true).unwrap();
-        prepare(&File::options().write(true).open(&path).unwrap());
-        bed.sync();
-        let plan_file = bed.scratch().join("plan.json");
-        plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
-        let refused =
-            |arrived: &Arrived| arrived.kind == Kind::Write && arrived.brings(&WRITTEN[..512]);
-        bed.gate().refuse(Some(refused));
-        Self { _bed: bed, path, plan: plan_file, at }
+        let disk = RefusingDisk::new(file_system, 320 << 20, SIZE, prepare);
+        let plan_file = disk.slow().scratch().join("plan.json");
+        plan(&[disk.path()], Policy::WholeFile).write(&plan_file).unwrap();
+        disk.refuse_data();
+        Self { disk, plan: plan_file, at }
     }
 
-    /// Writes, and waits until the disk has refused it; else the file is cold.
+    fn open(&self) -> File {
+        File::options().read(true).write(true).open(self.disk.path()).unwrap()
+    }
+
+    /// Writes, and waits until the disk has refused it; the rest of the file is not cached.
     fn write(&self) {
-        let file = File::options().read(true).write(true).open(&self.path).unwrap();
+        let file = self.open();
         cache::drop_clean(&file, 0..2 * SIZE).unwrap();
-        file.write_all_at(&WRITTEN, self.at).unwrap();
-        let range = self.at..self.at + 4096;
-        while cache::dirty_pages(&file, range.clone()).unwrap() > 0 {
-            cache::start_writeback(&file, range.clone()).unwrap();
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.disk.write(&file, self.at);
+    }
+
+    /// Whether the file shows what was written last.
+    fn is_there(&self, file: &File) -> bool {
+        let mut now = [0; REFUSED.len()];
+        file.read_exact_at(&mut now, self.at).unwrap();
+        now == REFUSED
     }
 
     /// Applies, and goes on wherever that stops; `meanwhile` once it has stopped for the first time.
@@ -76,11 +76,8 @@ impl Refusing {
     /// The file shows what was last written to it, and somebody is told, unless it has moved: then the
     /// disk took it.
     fn is_right(&self, ended: &Finished, what: &str) {
-        let mut expected = vec![0; self.path.metadata().unwrap().len() as usize];
-        content(0, &mut expected[..SIZE as usize]);
-        expected[self.at as usize..][..WRITTEN.len()].copy_from_slice(&WRITTEN);
         let code = ended.status.code().expect("an exit code");
-        let found = fs::read(&self.path).unwrap() == expected;
+        let found = self.disk.shows_refused(self.at);
         assert!(found, "{what}: what the disk refused is gone: {code} {ended:?}");
         assert!(code & 4 != 0, "{what}: {code}: {ended:?}");
     }
@@ -104,7 +101,7 @@ fn loop_what_the_disk_refused_of_a_copied_file_stays() {
 fn loop_what_the_disk_refused_beside_the_data_of_a_swapped_file_stays() {
     const BESIDE: u64 = 256 << 10;
     let reserve = |file: &File| {
-        rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), SIZE, BESIDE).unwrap();
+        fallocate(file, FallocateFlags::empty(), SIZE, BESIDE).unwrap();
     };
     let leave_a_hole = |file: &File| file.set_len(SIZE + BESIDE).unwrap();
     for (name, prepare) in [("reserved", &reserve as &dyn Fn(&File)), ("a hole", &leave_a_hole)] {
@@ -131,4 +128,75 @@ fn loop_what_the_disk_refuses_of_a_file_while_it_is_copied_stays() {
         disk.is_right(&ended, &what);
         disk.is_right(&disk.apply("", || ()), &what);
     }
+}
+
+/// Behind data that cannot be compared, because it is compressed, what can be is compared all the same.
+#[test]
+fn loop_what_the_disk_refused_behind_compressed_data_is_seen() {
+    const COMPRESSED: usize = 128 << 10;
+    let disk = Refusing::with(&BTRFS, PLACES[1], |file| {
+        let flags = inode::attributes(file).unwrap();
+        inode::set_attributes(file, flags | inode::flags::COMPRESSED).unwrap();
+        file.write_all_at(&[0x20; COMPRESSED], 0).unwrap();
+        file.sync_all().unwrap();
+        inode::set_attributes(file, flags).unwrap();
+    });
+    let file = disk.open();
+    disk.disk.write(&file, disk.at);
+    let mut whole = vec![0; SIZE as usize];
+    file.read_exact_at(&mut whole, 0).unwrap();
+    let compare = |range| Compare::default().range(&file, range, || true).unwrap();
+    let alone = compare(0..COMPRESSED as u64);
+    assert!(matches!(alone, Same::Unknown | Same::ButRefused(_)), "compressed: {alone:?}");
+    for time in 1..=2 {
+        let found = compare(0..SIZE);
+        let seen = matches!(found, Same::No(at, _) if at <= disk.at && disk.at < at + 4096);
+        assert!(seen && disk.is_there(&file), "{time}: {found:?}");
+    }
+}
+
+/// Btrfs reads from the page cache instead, as long as something that was written beside it is not in the tree yet,
+/// which is later than its pages are clean.
+#[test]
+fn loop_what_the_disk_refused_beside_a_write_that_is_not_over_stays_on_btrfs() {
+    const LONG: usize = 8 << 20;
+    const LAST: [u8; 512] = [0xa5; 512];
+    let disk = Refusing::new(&BTRFS, 0);
+    let file = disk.open();
+    cache::drop_clean(&file, 0..SIZE).unwrap();
+    disk.disk.write(&file, disk.at);
+    let compare = |what: &str| {
+        let found = Compare::default().drop(&file, 0..64 << 10, || true);
+        println!("{what}: {found:?}");
+        // Who reads what is not in memory would wait for all that is not over.
+        let stays = cache::is_resident(&file, 0..4096).unwrap() && disk.is_there(&file);
+        assert!(stays, "{what}: what the disk refused is gone");
+    };
+    // It tells of it once.
+    compare("alone");
+    compare("again");
+    let mut long = vec![0x31; LONG];
+    long[LONG - LAST.len()..].copy_from_slice(&LAST);
+    // Its end is on its way, and its beginning is written: on a busy machine both may be on their way together.
+    let begins = |_| {
+        let hold = disk.disk.slow().gate().hold(|arrived: &Arrived| arrived.carries(&LAST));
+        file.write_all_at(&long, 4096).unwrap();
+        cache::start_writeback(&file, 4096..4096 + LONG as u64).unwrap();
+        assert!(hold.wait_for(1, Duration::from_secs(10)), "its end is written");
+        let started = Instant::now();
+        while cache::dirty_pages(&file, 0..64 << 10).unwrap() > 0 {
+            if started.elapsed() > Duration::from_secs(2) {
+                hold.release();
+                rustix::fs::fdatasync(&file).unwrap_or_default();
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Some(hold)
+    };
+    let hold = (0..8).find_map(begins).expect("its beginning is written before its end");
+    compare("beside");
+    hold.release();
+    rustix::fs::fdatasync(&file).unwrap_or_default();
+    compare("afterwards");
 }

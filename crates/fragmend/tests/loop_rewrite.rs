@@ -4,7 +4,8 @@
 
 mod support;
 
-use fragmend_apply::{ApplyError, Choice, Event, Options, Rate};
+use fragmend_engines::Choice;
+use fragmend_engines::begin::{Unready, Wanted, open};
 use fragmend_layout::SkipReason;
 use fragmend_plan::Policy;
 use fragmend_testbed::file_system::{EXT3, EXT4, XFS};
@@ -19,15 +20,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::AtomicBool;
 use support::rewrite::{
     FRAGMEND, go_on, is_stopped, killed_at, outcomes, recover, rewrite, stopped_at,
 };
-use support::{SIZE, apply_with, fragmented, plan, reasons};
+use support::{SIZE, UNPACED, apply_on, fragmented, plan, reasons};
 
-fn rewriting() -> Options {
+fn rewriting() -> Wanted {
     let engine = Choice::Rewrite { journal: None };
-    Options { rate: Rate::Unlimited, engine, ..Options::default() }
+    Wanted { engine, force: false }
 }
 
 #[test]
@@ -45,14 +45,14 @@ fn loop_an_open_file_is_left_alone() {
         let mut line = [0; 6];
         let stdout = user.child().stdout.as_mut().unwrap();
         std::io::Read::read_exact(stdout, &mut line).unwrap();
-        let (summary, _) = apply_with(&made, &rewriting());
+        let (summary, _) = apply_on(&made, &rewriting(), &UNPACED);
         assert_eq!(reasons(&summary, &file), [SkipReason::Busy], "{how:?}: {summary:?}");
         assert_eq!(summary.moved_bytes, 0);
         drop(user.child().stdin.take());
         user.wait().expect(&[0]);
     }
     assert!(extents(&file) > 100 && is_intact(&file, SIZE).unwrap());
-    let (summary, _) = apply_with(&made, &rewriting());
+    let (summary, _) = apply_on(&made, &rewriting(), &UNPACED);
     assert_eq!((summary.ranges_moved, extents(&file)), (1, 1), "{summary:?}");
 }
 
@@ -137,7 +137,8 @@ fn loop_links_names_owners_and_times_stay() {
             (owner, m.mtime(), m.mtime_nsec(), m.ino(), m.len())
         };
         let before = looks();
-        let (summary, receipts) = apply_with(&plan(&[&file], Policy::WholeFile), &rewriting());
+        let (summary, receipts) =
+            apply_on(&plan(&[&file], Policy::WholeFile), &rewriting(), &UNPACED);
         assert_eq!((summary.ranges_moved, extents(&link)), (1, 1), "{summary:?}");
         assert_eq!(receipts[0].path.to_path().unwrap(), file);
         image.fsck();
@@ -168,7 +169,7 @@ fn loop_what_writing_would_spoil_is_left_alone() {
             .into_iter()
             .chain([capable.as_os_str()]),
     );
-    let (summary, _) = apply_with(&plan(&[image.path()], Policy::WholeFile), &rewriting());
+    let (summary, _) = apply_on(&plan(&[image.path()], Policy::WholeFile), &rewriting(), &UNPACED);
     for file in [&suid, &capable] {
         assert_eq!(reasons(&summary, file), [SkipReason::Unsupported], "{summary:?}");
     }
@@ -181,10 +182,11 @@ fn loop_refusals_say_why() {
     let file = fragmented(&image, "file");
     let made = plan(&[&file], Policy::WholeFile);
     // As if the file system were one that has no engine of its own.
-    let refused = |plan: &fragmend_plan::Plan, options: &Options| -> String {
-        match fragmend_apply::apply(plan, options, &AtomicBool::new(false), |_: Event| {}) {
-            Err(e @ ApplyError::Refused(_)) => e.to_string(),
-            other => panic!("{other:?}"),
+    let refused = |plan: &fragmend_plan::Plan, wanted: &Wanted| -> String {
+        match open(plan, wanted, true) {
+            Err(e @ Unready::Refused(_)) => e.to_string(),
+            Err(other) => panic!("{other:?}"),
+            Ok(_) => panic!("it is not refused"),
         }
     };
     let elsewhere = |dir: &Path| {
@@ -216,7 +218,7 @@ fn loop_refusals_say_why() {
     let what = format!("fragmend recover {}", image.path().display());
     assert!(open.contains(&what), "{open}");
     assert_eq!(recover(&[&image.path()]).1, 0);
-    assert_eq!(apply_with(&made, &rewriting()).0.ranges_moved, 1);
+    assert_eq!(apply_on(&made, &rewriting(), &UNPACED).0.ranges_moved, 1);
     // Options that do not go together.
     let mut command = Command::new(FRAGMEND);
     let usage = finish(command.args(["apply", "--journal", "/tmp", "plan.json"]));
@@ -243,7 +245,7 @@ fn loop_a_file_system_without_an_engine_is_planned_for() {
             .args([&plan_file, &path]),
     );
     assert!(planned.stderr.contains("fragmend apply --engine rewrite"), "{planned:?}");
-    planned.expect(&[2]);
+    planned.expect(&[0]);
     let apply = |args: &[&str]| {
         let ended = finish(Command::new(FRAGMEND).arg("apply").args(args).arg(&plan_file));
         assert_eq!(ended.status.code(), Some(4), "{ended:?}");

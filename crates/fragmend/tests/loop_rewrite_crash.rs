@@ -1,5 +1,5 @@
 //! `--engine rewrite` loses no byte, at whatever instant it ends: every step of the crash argument
-//! (`apply/src/engine/rewrite/mod.rs`) is visited by a kill and by a power cut, and recovered from.
+//! (`engines/src/rewrite/engine.rs`) is visited by a kill and by a power cut, and recovered from.
 
 mod support;
 

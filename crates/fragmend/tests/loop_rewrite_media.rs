@@ -5,10 +5,10 @@
 mod support;
 
 use fragmend_crash::after::AfterCut;
-use fragmend_crash::bed::OF_BTRFS;
 use fragmend_crash::cut::Cut;
 use fragmend_crash::marks::Mark;
-use fragmend_crash::slow::SlowBed;
+use fragmend_crash::scenario::BTRFS_SIZE;
+use fragmend_crash::slow::SlowMount;
 use fragmend_sys::shutdown::cut_power;
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fragmend_testbed::file_system::{BTRFS, EXT4, XFS};
@@ -184,7 +184,7 @@ fn loop_all_of_a_record_is_on_btrfs_before_the_punch() {
     let open = File::options().write(true).open(&file).unwrap();
     rustix::fs::fallocate(open, how, SIZE / 2, 64 << 10).unwrap();
     let before = fs::read(&file).unwrap();
-    let mut disk = SlowBed::new(&BTRFS, OF_BTRFS.bytes, "");
+    let mut disk = SlowMount::new(&BTRFS, BTRFS_SIZE.bytes, "");
     disk.sync();
     disk.record();
     let mut command = rewrite(&image, &file, "punched=stop");
@@ -192,7 +192,7 @@ fn loop_all_of_a_record_is_on_btrfs_before_the_punch() {
     let first = Running::start(&mut command).wait_until(is_stopped);
     first.signal(Signal::CONT);
     let second = first.wait_until(is_stopped);
-    disk.say(&Mark::AtRest);
+    disk.mark(&Mark::AtRest);
     image.sync();
     second.signal(Signal::KILL);
     second.wait();
@@ -201,7 +201,7 @@ fn loop_all_of_a_record_is_on_btrfs_before_the_punch() {
     let at_rest = log.marks().map(Result::unwrap).find(|(_, mark)| mark.contains("AtRest"));
     let (position, _) = at_rest.expect("its mark");
     let cut = Cut { position, seed: 1, honest: true };
-    let left = AfterCut::new(&BTRFS, (&base, &log), OF_BTRFS.atom, cut);
+    let left = AfterCut::new(&BTRFS, (&base, &log), BTRFS_SIZE.atom, cut);
     let args: [&dyn AsRef<OsStr>; 3] = [&"--journal", &left.root(), &image.path()];
     let (told, code) = recover(&args);
     assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");

@@ -3,10 +3,8 @@
 
 mod support;
 
-use fragmend_crash::slow::{Arrived, Kind, SlowBed};
-use fragmend_sys::cache;
+use fragmend_crash::refusing::{REFUSED, RefusingDisk};
 use fragmend_testbed::file_system::{EXT4, FileSystem, XFS};
-use fragmend_testbed::fragment::{content, interleaved};
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::{Finished, Running, finish};
 use serde_json::Value;
@@ -15,79 +13,55 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::time::Duration;
 use support::plan_with;
 use support::rewrite::{FRAGMEND, go_on, is_stopped, outcomes, recover};
 
 const SIZE: u64 = 2 << 20;
 /// Only these are planned for.
 const FIRST_HALF: u64 = SIZE / 2;
-const WRITTEN: [u8; 4096] = [0xe7; 4096];
 const EIO: i32 = 5;
 
-/// A file in pieces on a disk that refuses what goes to one block, a plan for its first half, and another disk for records.
+/// A fragmented file on a disk that refuses a block, a plan for its first half, and another disk for
+/// records.
 struct Refusing {
-    bed: SlowBed,
+    disk: RefusingDisk,
     records: Image,
-    path: PathBuf,
     plan: PathBuf,
 }
 
 impl Refusing {
     fn new(file_system: &'static FileSystem) -> Self {
-        let bed = SlowBed::new(file_system, 320 << 20, "");
-        let path = bed.root().join("file");
-        interleaved(&path, SIZE, &[4096], true).unwrap();
-        bed.sync();
-        let plan_file = bed.scratch().join("plan.json");
-        let mut made = plan_with(&[&path], &Default::default());
+        let disk = RefusingDisk::new(file_system, 320 << 20, SIZE, |_| ());
+        let plan_file = disk.slow().scratch().join("plan.json");
+        let mut made = plan_with(&[disk.path()], &Default::default());
         let file = &mut made.files[0];
         file.ranges.retain(|range| range.offset < FIRST_HALF);
         for range in &mut file.ranges {
             range.length = range.length.min(FIRST_HALF - range.offset);
         }
         made.write(&plan_file).unwrap();
-        Self { bed, records: Image::ext4(64 << 20), path, plan: plan_file }
+        Self { disk, records: Image::ext4(64 << 20), plan: plan_file }
     }
 
     /// Writes at `at`, waits until the disk has refused it, wherever it was to go, and closes the file.
     fn write(&self, at: u64) {
-        let refused =
-            |arrived: &Arrived| arrived.kind == Kind::Write && arrived.brings(&WRITTEN[..512]);
-        self.bed.gate().refuse(Some(refused));
+        self.disk.refuse_data();
         self.write_to_its_place(at);
     }
 
-    /// The same, but only the place where it lies now refuses it.
-    fn write_where_it_lies(&self, at: u64) {
-        let mut place = 0;
-        let mut map = fragmend_sys::fiemap::Fiemap::default();
-        let file = File::open(&self.path).unwrap();
-        map.for_each(&file, at..at + 1, true, |e| place = e.physical + (at - e.logical)).unwrap();
-        let refused = move |arrived: &Arrived| {
-            let end = arrived.offset + arrived.len;
-            arrived.kind == Kind::Write && (arrived.offset..end).contains(&place)
-        };
-        self.bed.gate().refuse(Some(refused));
-        drop(file);
+    /// The same, but only its present place on the disk refuses it.
+    fn write_to_refused_place(&self, at: u64) {
+        self.disk.refuse_place(at);
         self.write_to_its_place(at);
     }
 
     fn write_to_its_place(&self, at: u64) {
-        let file = File::options().write(true).open(&self.path).unwrap();
-        file.write_all_at(&WRITTEN, at).unwrap();
-        while cache::dirty_pages(&file, at..at + 4096).unwrap() > 0 {
-            cache::start_writeback(&file, at..at + 4096).unwrap();
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        self.disk.write(&File::options().write(true).open(self.disk.path()).unwrap(), at);
     }
 
     /// Whether the file shows what was last written to it.
     fn is_whole(&self, at: u64) -> bool {
-        let mut expected = vec![0; SIZE as usize];
-        content(0, &mut expected);
-        expected[at as usize..][..WRITTEN.len()].copy_from_slice(&WRITTEN);
-        fs::read(&self.path).unwrap() == expected
+        self.disk.shows_refused(at)
     }
 
     fn rewrite(&self, stop_at: &str) -> Command {
@@ -104,7 +78,7 @@ impl Refusing {
     }
 
     fn recover(&self, more: &[&str]) -> (Value, i32) {
-        let (journal, root) = (self.records.path(), self.bed.root());
+        let (journal, root) = (self.records.path(), self.disk.slow().root());
         let mut args: Vec<&dyn AsRef<std::ffi::OsStr>> = vec![&"--journal", &journal];
         args.extend(more.iter().map(|arg| arg as &dyn AsRef<std::ffi::OsStr>));
         args.push(&root);
@@ -125,15 +99,15 @@ fn loop_what_the_disk_refused_is_not_rewritten_away() {
     for file_system in [&EXT4, &XFS] {
         for at in PLACES {
             let disk = Refusing::new(file_system);
-            disk.write_where_it_lies(at);
+            disk.write_to_refused_place(at);
             for time in 1..=3 {
                 let ended = finish(&mut disk.rewrite(""));
                 let what = format!("{} {at} {time}: {ended:?}", file_system.name);
                 assert!(disk.is_whole(at), "what the disk refused is gone: {what}");
                 disk.is_told(&ended);
             }
-            // Who opens the file next hears of it.
-            let later = File::open(&disk.path).unwrap();
+            // The error is reported to the next descriptor.
+            let later = File::open(disk.disk.path()).unwrap();
             let told = later.sync_all().err().and_then(|e| e.raw_os_error());
             drop(later);
             assert_eq!(told, Some(EIO), "{} {at}", file_system.name);
@@ -143,9 +117,9 @@ fn loop_what_the_disk_refused_is_not_rewritten_away() {
                 assert!(disk.is_whole(at), "{} {at}: {ended:?}", file_system.name);
                 disk.is_told(&ended);
             }
-            disk.bed.gate().refuse(None::<fn(&Arrived) -> bool>);
-            let owner = File::options().write(true).open(&disk.path).unwrap();
-            owner.write_all_at(&WRITTEN, at).unwrap();
+            disk.disk.accept();
+            let owner = File::options().write(true).open(disk.disk.path()).unwrap();
+            owner.write_all_at(&REFUSED, at).unwrap();
             owner.sync_all().unwrap();
             drop(owner);
             let ended = finish(&mut disk.rewrite(""));
@@ -183,7 +157,8 @@ fn loop_what_the_disk_refused_is_not_recovered_away() {
             let name = file_system.name;
             for time in 1..=3 {
                 let (told, code) = disk.recover(&[]);
-                let shown = fs::read(&disk.path).unwrap()[at as usize..][..4096] == WRITTEN;
+                let found = fs::read(disk.disk.path()).unwrap();
+                let shown = found[at as usize..][..4096] == REFUSED;
                 assert!(shown, "what the disk refused is gone: {name} {step} {time}: {told}");
                 if at == PLACES[0] {
                     assert_eq!(outcomes(&told), ["changed"], "{name} {step} {time}");
@@ -191,7 +166,7 @@ fn loop_what_the_disk_refused_is_not_recovered_away() {
                     assert!(told.to_string().contains("disk has refused"), "{told}");
                 }
             }
-            let later = File::open(&disk.path).unwrap();
+            let later = File::open(disk.disk.path()).unwrap();
             let error = later.sync_all().err().and_then(|e| e.raw_os_error());
             assert!(
                 error == Some(EIO) || at != PLACES[0],

@@ -2,7 +2,7 @@
 
 mod support;
 
-use fragmend_crash::slow::{Kind, SlowBed};
+use fragmend_crash::slow::{Kind, SlowMount};
 use fragmend_plan::Policy;
 use fragmend_testbed::file_system::{BTRFS, EXT4, XFS, XFS_EXCHANGE, XFS_RMAP};
 use fragmend_testbed::fragment::interleaved;
@@ -15,6 +15,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::{fragmented, holder, plan};
 
@@ -115,7 +116,7 @@ fn loop_a_hangup_ends_apply_in_order() {
 #[test]
 fn loop_what_others_have_written_does_not_delay_the_end() {
     for file_system in [&EXT4, &XFS, &XFS_RMAP, &BTRFS] {
-        let bed = SlowBed::new(file_system, 320 * MIB, "");
+        let bed = SlowMount::new(file_system, 320 * MIB, "");
         let path = bed.root().join("file");
         interleaved(&path, 24 * MIB, &[64 << 10], true).unwrap();
         bed.sync();
@@ -132,5 +133,52 @@ fn loop_what_others_have_written_does_not_delay_the_end() {
         println!("{}: {ended:?}", file_system.name);
         bed.gate().pace(Kind::Write, None);
         assert!(ended.stdout.contains("\"interrupted\":true"), "{ended:?}");
+    }
+}
+
+/// Is set when this is dropped.
+struct Set<'a>(&'a AtomicBool);
+
+impl Drop for Set<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Somebody writes a little to every part of it without end, so that some of it is dirty at any instant.
+#[test]
+fn loop_who_writes_without_end_delays_neither_the_end_nor_the_run() {
+    for file_system in [&EXT4, &XFS, &XFS_RMAP, &BTRFS] {
+        let bed = SlowMount::new(file_system, 320 * MIB, "");
+        let path = bed.root().join("file");
+        interleaved(&path, 4 * MIB, &[4096], true).unwrap();
+        bed.sync();
+        let mut told = apply(bed.scratch(), &path, "max");
+        let mut left_alone = apply(bed.scratch(), &path, "max");
+        bed.gate().pace(Kind::Write, Some(200));
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            threads.spawn(|| {
+                let file = File::options().write(true).open(&path).unwrap();
+                while !ends.load(Ordering::Relaxed) {
+                    for at in (8192..4 * MIB).step_by(1 << 20) {
+                        file.write_all_at(&[7; 64], at).unwrap();
+                    }
+                    std::thread::sleep(Duration::from_micros(200));
+                }
+            });
+            // Also where an assertion fails.
+            let _end = Set(&ends);
+            std::thread::sleep(Duration::from_millis(100));
+            let running = Running::start(&mut told);
+            let running = running.wait_until(|pid| is_handled(pid, Signal::TERM));
+            std::thread::sleep(Duration::from_millis(300));
+            running.signal(Signal::TERM);
+            let ended = ended_within(Duration::from_secs(2), running);
+            println!("{}: {ended:?}", file_system.name);
+            let ended = ended_within(Duration::from_secs(8), Running::start(&mut left_alone));
+            println!("{}: {ended:?}", file_system.name);
+        });
+        bed.gate().pace(Kind::Write, None);
     }
 }

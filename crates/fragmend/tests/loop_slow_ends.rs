@@ -3,9 +3,9 @@
 
 mod support;
 
-use fragmend_crash::slow::{Kind, SlowBed};
-use fragmend_plan::Policy;
-use fragmend_testbed::file_system::{BTRFS, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP};
+use fragmend_crash::slow::{Kind, SlowMount};
+use fragmend_plan::{PlannedRange, Policy};
+use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP};
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::process::Running;
 use rustix::process::Signal;
@@ -14,8 +14,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::plan;
 use support::rewrite::{FRAGMEND, is_stopped};
+use support::{holder, plan};
 
 const MIB: u64 = 1 << 20;
 /// Then it is killed.
@@ -25,7 +25,7 @@ const WRITES: u32 = 16;
 
 /// A file on a slow disk that is about to be moved.
 struct Slow {
-    bed: SlowBed,
+    bed: SlowMount,
     path: PathBuf,
     size: u64,
     running: Running,
@@ -34,7 +34,7 @@ struct Slow {
 impl Slow {
     /// The mover stands still at a point.
     fn new(file_system: &'static FileSystem, size: u64, args: &[&str], point: &str) -> Self {
-        let bed = SlowBed::new(file_system, 400 * MIB, "");
+        let bed = SlowMount::new(file_system, 400 * MIB, "");
         let path = bed.root().join("file");
         interleaved(&path, size, &[64 << 10], true).unwrap();
         bed.sync();
@@ -105,6 +105,56 @@ fn loop_a_copy_that_is_on_its_way_to_a_slow_disk_ends_soon() {
         let took = Slow::new(file_system, size, args, "staged").ends_within(Duration::from_secs(1));
         println!("{}: {took:?}", file_system.name);
         assert!(took < Duration::from_secs(3), "{}: {took:?}", file_system.name);
+    }
+}
+
+/// What lies beside a part, in memory and in many pieces on the disk, is compared with that before the file is
+/// touched.
+#[test]
+fn loop_who_compares_what_lies_beside_on_a_slow_disk_ends_soon() {
+    const READS: u32 = 400;
+    const HELD: &str = "
+import mmap, os, sys
+f = os.open(sys.argv[1], os.O_RDONLY)
+while os.read(f, 1 << 20): pass
+m = mmap.mmap(f, 0, prot=mmap.PROT_READ)
+sum(m[i] for i in range(0, len(m), 4096))
+print('!', flush=True)
+sys.stdin.read()
+";
+    for (file_system, args, point, held) in
+        [(&XFS, &[][..], "staged", true), (&EXT4, &["--engine", "rewrite"][..], "copied", false)]
+    {
+        let mut bed = SlowMount::new(file_system, 400 * MIB, "");
+        let path = bed.root().join("file");
+        interleaved(&path, 8 * MIB, &[4096], true).unwrap();
+        let mut plan = plan(&[&path], Policy::WholeFile);
+        let all = plan.files[0].ranges.remove(0);
+        // In the middle of what one folio may be.
+        let offset = 3 * MIB + (20 << 10);
+        plan.files[0].ranges = vec![PlannedRange { offset, length: MIB / 4, ..all }];
+        let plan_file = bed.scratch().join("plan.json");
+        plan.write(&plan_file).unwrap();
+        // Who reads it has it in folios as large as they come.
+        bed.unmount();
+        let queue = Path::new("/sys/block").join(bed.node().file_name().unwrap()).join("queue");
+        fs::write(queue.join("read_ahead_kb"), "2048").unwrap();
+        bed.mount();
+        let _holder = held.then(|| holder(&path, HELD));
+        fs::read(&path).unwrap();
+        let mut command = Command::new(FRAGMEND);
+        command.args(["apply", "--json", "--rate", "max"]).args(args).arg(&plan_file);
+        command.env("FRAGMEND_STOP_AT", format!("{point}=stop"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let running = Running::start(&mut command).wait_until(is_stopped);
+        bed.gate().pace(Kind::Read, Some(READS));
+        running.signal(Signal::CONT);
+        std::thread::sleep(Duration::from_millis(500));
+        let took = ends(running);
+        bed.gate().pace(Kind::Read, None);
+        println!("{}: {took:?}", file_system.name);
+        assert!(is_intact(&path, 8 * MIB).unwrap());
+        assert!(took < Duration::from_secs(1), "{}: {took:?}", file_system.name);
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod support;
 
-use fragmend_crash::slow::{Kind, SlowBed};
+use fragmend_crash::slow::{Kind, SlowMount};
 use fragmend_plan::Policy;
 use fragmend_sys::cache;
 use fragmend_testbed::file_system::EXT4;
@@ -28,7 +28,7 @@ const TOO_LONG: Duration = Duration::from_secs(60);
 /// The longest time that opening a file took while it is moved, told to end after a while; cold, on a disk
 /// of so many reads a second, once the tool has come to `point`.
 fn longest_open(options: &[&str], point: &str, reads_a_second: u32) -> Duration {
-    let bed = SlowBed::new(&EXT4, 128 << 20, "");
+    let bed = SlowMount::new(&EXT4, 128 << 20, "");
     let path = bed.root().join("file");
     interleaved(&path, SIZE, &[4096], true).unwrap();
     bed.sync();
@@ -81,7 +81,7 @@ const WRITES_A_SECOND: u32 = 12;
 /// takes; `beside` is done in the middle of it.
 fn beside_slow_writes(beside: impl Fn(&Path)) -> (Duration, Duration, Duration) {
     const MOVED: u64 = 56 << 20;
-    let bed = SlowBed::new(&EXT4, 320 << 20, "");
+    let bed = SlowMount::new(&EXT4, 320 << 20, "");
     let path = bed.root().join("file");
     interleaved(&path, MOVED, &[256 << 10], true).unwrap();
     bed.sync();

@@ -6,7 +6,7 @@
 
 mod support;
 
-use fragmend_apply::engine::primitive::{BTRFS_DEFRAG, COMMIT_RANGE, DEDUPE};
+use fragmend_engines::primitive::{BTRFS_DEFRAG, COMMIT_RANGE, DEDUPE};
 use fragmend_plan::Policy;
 use fragmend_sys::cache;
 use fragmend_sys::lease::is_leased;

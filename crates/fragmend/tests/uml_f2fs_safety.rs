@@ -5,7 +5,7 @@ mod inside;
 mod support;
 
 use fragmend_apply::{Options, Rate};
-use fragmend_crash::slow::{Kind, SlowBed};
+use fragmend_crash::slow::{Kind, SlowMount};
 use fragmend_layout::SkipReason;
 use fragmend_plan::{PlannedRange, Policy};
 use fragmend_sys::cache;
@@ -28,7 +28,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 use support::rewrite::is_stopped;
-use support::{apply, apply_with, plan, reasons};
+use support::{apply, apply_forced, apply_with, plan, reasons};
 
 const MIB: u64 = 1 << 20;
 
@@ -252,8 +252,7 @@ fn writers_on_the_same_file_see_their_own_bytes(image: &Image) {
         let mut command = fio::command(&path, &all.collect::<Vec<_>>());
         let writer = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
         std::thread::sleep(Duration::from_millis(300));
-        let forced = Options { rate: Rate::Unlimited, force: true, ..Options::default() };
-        let (summary, _) = apply_with(&plan, &forced);
+        let (summary, _) = apply_forced(&plan);
         let written = fio::parse(&writer.wait().expect(&[0])).write;
         assert!(written.bytes >= SIZE, "fio wrote {} bytes", written.bytes);
         println!(
@@ -332,7 +331,11 @@ fn a_nearly_full_disk_is_left_alone(image: &Image) {
 }
 
 /// `apply --json` of a plan for `path`, told to end once `is_time`; how long that took.
-fn told_to_end(bed: &SlowBed, path: &Path, is_time: impl Fn(u32) -> bool) -> (Finished, Duration) {
+fn told_to_end(
+    bed: &SlowMount,
+    path: &Path,
+    is_time: impl Fn(u32) -> bool,
+) -> (Finished, Duration) {
     let plan_file = bed.scratch().join("plan.json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
     command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
@@ -361,7 +364,7 @@ fn told_to_end(bed: &SlowBed, path: &Path, is_time: impl Fn(u32) -> bool) -> (Fi
 }
 
 fn who_is_told_to_end_while_a_group_moves_ends_soon() {
-    let bed = SlowBed::new(&F2FS, 320 * MIB, "");
+    let bed = SlowMount::new(&F2FS, 320 * MIB, "");
     let path = bed.root().join("file");
     interleaved(&path, 8 * MIB, &[4096], false).unwrap();
     bed.sync();
@@ -380,7 +383,7 @@ fn who_is_told_to_end_while_a_group_moves_ends_soon() {
 
 /// Linux before 6.5 does not tell what is dirty; and holes of a tebibyte are not gone through.
 fn what_others_have_written_does_not_delay_the_end() {
-    let bed = SlowBed::new(&F2FS, 320 * MIB, "");
+    let bed = SlowMount::new(&F2FS, 320 * MIB, "");
     let path = bed.root().join("file");
     interleaved(&path, 24 * MIB, &[64 << 10], false).unwrap();
     bed.sync();

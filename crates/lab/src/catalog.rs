@@ -1,7 +1,7 @@
 //! Lists the experiments, and the drives of the lab.
 
-use crate::experiment::SCHEMA_VERSION;
 use crate::{experiments, presets};
+use fragmend_layout::schema;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -44,7 +44,7 @@ pub fn catalog() -> Catalog {
         about: presets::named(name).expect("a consistent drive").about,
     });
     Catalog {
-        schema_version: SCHEMA_VERSION,
+        schema_version: schema::DOCUMENT,
         experiments: experiments.collect(),
         drives: drives.collect(),
     }

@@ -1,4 +1,4 @@
-//! Files in which somebody describes a drive or a load (TOML): an error names the file and the line.
+//! Files that describe a drive or a load (TOML): an error names the file and the line.
 
 use serde::de::DeserializeOwned;
 use std::ops::Range;

@@ -1,7 +1,8 @@
-//! Experiments: a name, what it shows, how it is run, and what was measured.
+//! Experiments and their results.
 
 use crate::plot::Plot;
 use crate::row::Row;
+use fragmend_layout::schema;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -41,9 +42,6 @@ pub struct Report {
     pub rows: Vec<Row>,
 }
 
-/// Version of [`Report`].
-pub const SCHEMA_VERSION: u32 = 1;
-
 impl Experiment {
     /// Runs the experiment; returns its report and its pictures.
     pub fn report(&self, seed: u64) -> (Report, Vec<Plot>) {
@@ -61,7 +59,7 @@ impl Report {
         rows: Vec<Row>,
     ) -> Self {
         let (experiment, source) = (experiment.into(), source.into());
-        Self { schema_version: SCHEMA_VERSION, experiment, source, seed, rows }
+        Self { schema_version: schema::DOCUMENT, experiment, source, seed, rows }
     }
 
     /// Whether every figure is in its band.

@@ -50,7 +50,7 @@ impl FileOnDrive {
         self.extents.last().map(|last| last.end() - 1)
     }
 
-    /// The hint that a host with FAST'24's hints gives for an append.
+    /// The hint of a host with FAST'24's hints for an append.
     pub fn append_hint(&self) -> Hint {
         self.last().map_or(Hint::None, |predecessor| Hint::Append { predecessor })
     }
@@ -64,7 +64,7 @@ impl FileOnDrive {
         }
     }
 
-    /// Writes so many units at the end of the file, with one call and its hint.
+    /// Writes this many units at the end of the file, with one call and its hint.
     ///
     /// # Errors
     /// Why the drive refused; the file has not grown then.

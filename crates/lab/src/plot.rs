@@ -47,7 +47,7 @@ pub struct NotDrawn {
 }
 
 const SIZE: (u32, u32) = (900, 520);
-/// Room above what is drawn, for the names of the series.
+/// Space above the plot, for the names of the series.
 const HEADROOM: f64 = 1.35;
 
 /// The colours of Okabe and Ito, which everybody can tell apart.

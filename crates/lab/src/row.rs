@@ -7,9 +7,9 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Band {
-    /// By so many of the figure's unit, up or down.
+    /// By this many of the figure's unit, up or down.
     Points(f64),
-    /// By so many per cent of the paper's figure, up or down.
+    /// By this many per cent of the paper's figure, up or down.
     Percent(f64),
     /// No less than the paper's figure.
     AtLeast,

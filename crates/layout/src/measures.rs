@@ -4,7 +4,8 @@
 //! extents over the fewest possible (janusd, ATC'17, section 2), where the fewest is what the
 //! file system's largest extent allows for each run of data, and compression for what is compressed.
 
-use crate::{ByteRange, Layout, fewest_extents};
+use crate::window::requests;
+use crate::{ByteRange, DeviceProfile, FsKind, Layout, fewest_extents};
 
 /// What the file system and the device under it allow. All figures are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,17 @@ pub struct DeviceLimits {
     pub readahead: u64,
     /// Largest request that the kernel builds for the device.
     pub max_request: u64,
+}
+
+impl DeviceLimits {
+    /// Of a file system with blocks of `block_bytes` on a device.
+    pub fn new(kind: FsKind, block_bytes: u64, profile: &DeviceProfile) -> Self {
+        Self {
+            largest_extent: kind.largest_extent(block_bytes),
+            readahead: profile.readahead_bytes,
+            max_request: profile.max_request_bytes,
+        }
+    }
 }
 
 /// One file's figures. Counts unless the name says otherwise.
@@ -84,7 +96,7 @@ impl Measures {
             run.physical_end = piece.physical_end;
             m.data_bytes += size;
             m.extents += fewest_extents(size, piece.encoded, limits.largest_extent);
-            m.requests_now += requests(piece.range, limits);
+            m.requests_now += requests(piece.range, limits.readahead, limits.max_request);
             sizes.push(size);
             distances.extend(distance);
             on_fragment(size, distance);
@@ -94,16 +106,6 @@ impl Measures {
         m.median_frag_distance = median(&mut distances);
         m
     }
-}
-
-/// Requests that reading `range` costs where it lies in one piece: it is cut at multiples of the
-/// readahead window, and each part into the largest requests.
-fn requests(range: ByteRange, limits: &DeviceLimits) -> u64 {
-    let many = |bytes: u64| bytes.div_ceil(limits.max_request);
-    let (window, length) = (limits.readahead, range.len());
-    let first = (window - range.start % window).min(length);
-    let rest = length - first;
-    many(first) + rest / window * many(window) + many(rest % window)
 }
 
 /// A maximal stretch of data without a hole, as far as it has been seen.
@@ -118,7 +120,7 @@ impl Run {
     /// Adds what it would be at its best.
     fn count(&self, m: &mut Measures, limits: &DeviceLimits) {
         m.ideal_extents += fewest_extents(self.range.len(), self.encoded, limits.largest_extent);
-        m.requests_best += requests(self.range, limits);
+        m.requests_best += requests(self.range, limits.readahead, limits.max_request);
     }
 }
 

@@ -6,7 +6,7 @@
 use fragmend_device::DeviceProfile;
 use fragmend_layout::{DeviceLimits, Extent, ExtentKind, FileId, FsKind, Layout};
 use fragmend_plan::readahead::Window;
-use fragmend_plan::{Device, FileInput, Settings};
+use fragmend_plan::{Device, Settings, Survey, SurveyedFile};
 use fragmend_trace::{Event, Existing, Filter, Level, Meta, Op, TraceWriter, read};
 use std::path::Path;
 use std::process::Command;
@@ -86,7 +86,7 @@ fn analyse(path: &Path) {
     let trace = read(path, &Filter::default()).expect("read");
     let read_seconds = start.elapsed().as_secs_f64();
     let bytes = TOTAL_BYTES / trace.files.len() as u64;
-    let files = trace.files.into_iter().map(|f| FileInput {
+    let files = trace.files.into_iter().map(|f| SurveyedFile {
         path: format!("/srv/{}", f.file.inode).into(),
         layout: layout(f.file, bytes),
         accesses: f.accesses,
@@ -106,7 +106,8 @@ fn analyse(path: &Path) {
         block_bytes: 4096,
         profile: DeviceProfile::unknown(),
     };
-    let plan = fragmend_plan::make(files.collect(), vec![device], Vec::new(), &Settings::default());
+    let survey = Survey { files: files.collect(), devices: vec![device], ..Survey::default() };
+    let plan = fragmend_plan::make(survey, &Settings::default());
     let seconds = start.elapsed().as_secs_f64();
     eprintln!("read {read_seconds:.2} s, plan {:.2} s", seconds - read_seconds);
     println!("{seconds} {} {}", peak_kib() as f64 / 1024.0, plan.summary.ranges);

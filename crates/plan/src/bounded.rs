@@ -54,21 +54,6 @@ impl Bounds {
     }
 }
 
-/// The windows of `window` bytes, counted from the start of the file, that hold some of `data`
-/// (ascending), each once.
-pub fn windows(
-    data: impl Iterator<Item = ByteRange>,
-    window: u64,
-) -> impl Iterator<Item = ByteRange> {
-    let mut next = 0;
-    data.filter(|d| !d.is_empty()).flat_map(move |d| {
-        let last = (d.end - 1) / window;
-        let first = (d.start / window).max(next);
-        next = next.max(last + 1);
-        (first..=last).map(move |k| ByteRange::at(k * window, window))
-    })
-}
-
 /// What a file has of data, extent by extent.
 pub fn data(layout: &Layout) -> impl Iterator<Item = ByteRange> + '_ {
     layout.extents().iter().filter(|e| e.kind.is_addressed()).map(|e| e.range())
@@ -124,15 +109,5 @@ mod tests {
         assert_eq!(clip(r(25, 995)), []);
         assert_eq!(clip(r(7, 7)), []);
         assert_eq!(Bounds::default().clip(r(0, u64::MAX)).count(), 0);
-    }
-
-    #[test]
-    fn windows_are_those_that_hold_data_each_once() {
-        let data = [r(0, 1), r(2, 11), r(12, 13), r(35, 35), r(1 << 62, (1 << 62) + 1)];
-        let got: Vec<_> = windows(data.into_iter(), 10).collect();
-        let far = (1 << 62) / 10 * 10;
-        assert_eq!(got, [r(0, 10), r(10, 20), r(far, far + 10)]);
-        let whole: Vec<_> = windows([r(0, 95)].into_iter(), 10).collect();
-        assert_eq!(whole.len(), 10);
     }
 }

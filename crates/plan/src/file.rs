@@ -5,7 +5,7 @@
 
 use crate::input::Settings;
 use fragmend_device::DeviceProfile;
-use fragmend_layout::{ByteRange, FileId, FsKind, PathText};
+use fragmend_layout::{ByteRange, FileId, FsKind, PathText, Skip, SkipReason, schema};
 use fragmend_sys::output::{Audience, Output};
 use schemars::JsonSchema;
 use serde::de::IgnoredAny;
@@ -15,8 +15,6 @@ use std::path::Path;
 
 /// Marks the file as ours.
 pub const FORMAT: &str = "fragmend-plan";
-/// Version of the plan's structure; it rises when a field changes meaning or goes away.
-pub const SCHEMA_VERSION: u32 = 1;
 
 /// What to move, and why.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -64,6 +62,16 @@ pub struct LeftAlone {
     pub path: PathText,
     /// Why.
     pub reason: String,
+    /// The same by its name in the set that receipts of `apply` use too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<SkipReason>,
+}
+
+impl LeftAlone {
+    /// For this reason.
+    pub fn new(path: &Path, skip: &Skip) -> Self {
+        Self { path: path.into(), reason: skip.to_string(), code: Some(skip.reason) }
+    }
 }
 
 /// One file's ranges.
@@ -186,7 +194,8 @@ pub enum PlanError {
     },
     /// A newer fragmend wrote it.
     #[error(
-        "{path} is a plan of version {found}, this fragmend reads version {SCHEMA_VERSION}; make a new one with `fragmend plan`"
+        "{path} is a plan of version {found}, this fragmend reads version {}; make a new one with `fragmend plan`",
+        schema::PLAN_FILE
     )]
     Version {
         /// Which file.
@@ -240,7 +249,7 @@ mod tests {
         };
         Plan {
             format: FORMAT.into(),
-            schema_version: SCHEMA_VERSION,
+            schema_version: schema::PLAN_FILE,
             settings: Settings::default(),
             devices: vec![Device {
                 device: 7,

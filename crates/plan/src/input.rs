@@ -1,28 +1,7 @@
-//! What a plan is made from.
+//! How a plan is to be made.
 
-use crate::readahead::Window;
-use fragmend_layout::{DeviceLimits, Layout};
-use fragmend_trace::Access;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
-
-/// One file: where it lies and, if there is a trace, what was seen on it.
-#[derive(Debug)]
-pub struct FileInput {
-    /// Where it is.
-    pub path: PathBuf,
-    /// Identity, size and extents.
-    pub layout: Layout,
-    /// Accesses in the order in which they were seen; empty without a trace.
-    pub accesses: Vec<Access>,
-    /// Allocation block of its file system, in bytes.
-    pub block_bytes: u64,
-    /// What its device and file system allow.
-    pub limits: DeviceLimits,
-    /// How the kernel reads ahead there.
-    pub window: Window,
-}
 
 /// How ranges are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -4,7 +4,8 @@
 //!
 //! | module | its step |
 //! |---|---|
-//! | [`input`] | what a plan is made from |
+//! | [`survey`] | what a plan is made from: the files of any volume, with their layouts |
+//! | [`input`] | how it is to be made: policy, budget |
 //! | [`requests`] | accesses to device requests: alignment, end of file |
 //! | `bounded` | accesses cut to where a file has data |
 //! | [`readahead`] | what the page cache fetches for buffered reads |
@@ -27,10 +28,12 @@ pub mod readahead;
 pub mod requests;
 pub mod select;
 pub mod source;
+pub mod survey;
 
 pub use check::Totals;
 pub use file::{Device, Plan, PlanError, PlannedFile, PlannedRange, Summary};
-pub use input::{FileInput, Policy, Settings};
+pub use input::{Policy, Settings};
 pub use make::make;
 pub use requests::Request;
 pub use source::{PlanFile, PlanSource};
+pub use survey::{Survey, SurveyedFile};

@@ -1,77 +1,69 @@
-//! From files and wishes to a plan: analyse, choose, explain, judge.
+//! From a survey and settings to a plan: analyse, choose, explain, judge.
 
 use crate::bounded::Bounds;
-use crate::file::{
-    Device, FORMAT, LeftAlone, Plan, PlannedFile, PlannedRange, SCHEMA_VERSION, Summary,
-};
-use crate::input::{FileInput, Policy, Settings};
+use crate::file::{Device, FORMAT, Plan, PlannedFile, PlannedRange, Summary};
+use crate::input::{Policy, Settings};
 use crate::merge;
 use crate::pieces::Pieces;
 use crate::requests::{self, Request, Shape};
 use crate::select::{self, Analysed, Candidate};
 use crate::source::MOST_RANGES;
-use fragmend_layout::{ByteRange, Layout};
+use crate::survey::{Survey, SurveyedFile};
+use fragmend_layout::{ByteRange, FileId, Layout, schema};
 use rayon::prelude::*;
 use std::cmp::Reverse;
+use std::path::PathBuf;
 
 /// Below this share of requests saved, mending is not worth it.
 pub const WORTH_SHARE: f64 = 0.01;
 /// No planned range is longer, in bytes.
 const LONGEST_RANGE: u64 = 8 << 20;
 
-/// Makes the plan. `devices` must list every device that `files` are on; `left_alone` is passed
-/// through. Deterministic: files are planned in the order of their identity.
-pub fn make(
-    mut files: Vec<FileInput>,
-    devices: Vec<Device>,
-    left_alone: Vec<LeftAlone>,
-    settings: &Settings,
-) -> Plan {
+/// What is kept of a file once it has been analysed.
+struct Kept {
+    path: PathBuf,
+    file: FileId,
+    size: u64,
+    block_bytes: u64,
+    /// The part of its layout that is shared with others: what having it apart would cost.
+    shared: Layout,
+}
+
+impl Kept {
+    /// The blocks that it had when its size was looked at: it may have grown while its extents
+    /// were read, or may have space behind its end.
+    fn within(&self) -> ByteRange {
+        ByteRange { start: 0, end: self.size.next_multiple_of(self.block_bytes) }
+    }
+}
+
+/// Makes the plan of what was surveyed, of which [`Survey::devices`] must list every device of its files.
+/// Deterministic: files are planned in the order of their identity.
+pub fn make(survey: Survey, settings: &Settings) -> Plan {
+    let Survey { mut files, devices, left_alone } = survey;
     files.sort_by(|a, b| (a.layout.file, &a.path).cmp(&(b.layout.file, &b.path)));
     merge_same(&mut files);
     let traced = files.iter().any(|f| !f.accesses.is_empty());
     let accesses = files.iter().flat_map(|f| &f.accesses).map(|a| u64::from(a.count)).sum::<u64>();
+    // Accesses and extents are the largest things in memory: they go file by file.
+    let (kept, mut analysed): (Vec<Kept>, Vec<Analysed>) =
+        files.into_par_iter().map(|file| analyse(file, traced, settings.unshare)).unzip();
     let mut cold: Vec<Vec<Request>> = Vec::new();
-    let mut analysed: Vec<Analysed> =
-        files.par_iter_mut().map(|file| analyse(file, traced, settings.unshare)).collect();
     if settings.hot_fraction < 1.0 {
         cold = cool(&mut analysed, settings.hot_fraction);
     }
-    cold.resize_with(files.len(), Vec::new);
+    cold.resize_with(kept.len(), Vec::new);
 
     let (chosen, over_budget_bytes) = choose(&analysed, settings);
-    let mut moves: Vec<Vec<ByteRange>> = vec![Vec::new(); files.len()];
-    for c in &chosen {
-        let (file, block) = (&analysed[c.file], files[c.file].block_bytes);
-        let range = c.range.intersect(within(&files[c.file]));
-        moves[c.file].extend(short(range, file, block).into_iter().filter(|r| !r.is_empty()));
-    }
-    moves.par_iter_mut().for_each(|m| m.sort_unstable());
-
-    let outcome: Vec<Outcome> = (0..files.len())
-        .into_par_iter()
-        .map(|i| Outcome::of(&analysed[i], &cold[i], &moves[i]))
-        .collect();
-    let total = |of: fn(&Outcome) -> u64| outcome.iter().map(of).sum::<u64>();
-    let space_cost = |(file, moves): (&FileInput, &Vec<ByteRange>)| -> u64 {
-        moves.iter().map(|range| file.layout.shared_bytes(*range)).sum()
-    };
+    let mut moves = moves(&chosen, &kept, &analysed);
     let mut summary = Summary {
-        space_cost_bytes: files.iter().zip(&moves).map(space_cost).sum(),
+        accesses,
+        over_budget_bytes,
         left_shared_bytes: match settings.unshare {
             true => 0,
-            false => files.iter().zip(&analysed).map(|(f, a)| left_shared(f, a)).sum(),
+            false => kept.iter().zip(&analysed).map(|(f, a)| left_shared(f, a)).sum(),
         },
-        bytes_to_move: moves.iter().flatten().map(|m| m.len()).sum(),
-        ranges: moves.iter().map(|m| m.len() as u64).sum(),
-        files: moves.iter().filter(|m| !m.is_empty()).count() as u64,
-        files_considered: files.len() as u64,
-        accesses,
-        requests_before: total(|o| o.before),
-        requests_after: total(|o| o.after),
-        whole_file_bytes: total(|o| o.whole_file_bytes),
-        over_budget_bytes,
-        ..Summary::default()
+        ..sum_up(&kept, &analysed, &cold, &moves)
     };
     judge(&mut summary, &devices, settings, traced);
     if !summary.worth && settings.policy == Policy::Gain {
@@ -81,20 +73,78 @@ pub fn make(
         summary.requests_after = summary.requests_before;
         (summary.saved_share, summary.file_system_share) = (0.0, 0.0);
     }
+    Plan {
+        format: FORMAT.into(),
+        schema_version: schema::PLAN_FILE,
+        settings: settings.clone(),
+        devices,
+        summary,
+        files: entries(kept, analysed, moves, traced),
+        left_alone,
+    }
+}
+
+/// The ranges to move of each file, in file order.
+fn moves(chosen: &[Candidate], files: &[Kept], analysed: &[Analysed]) -> Vec<Vec<ByteRange>> {
+    let mut moves: Vec<Vec<ByteRange>> = vec![Vec::new(); files.len()];
+    for c in chosen {
+        let (file, block) = (&analysed[c.file], files[c.file].block_bytes);
+        let range = c.range.intersect(files[c.file].within());
+        moves[c.file].extend(short(range, file, block).into_iter().filter(|r| !r.is_empty()));
+    }
+    moves.par_iter_mut().for_each(|m| m.sort_unstable());
+    moves
+}
+
+/// What the moves come to, without a verdict.
+fn sum_up(
+    files: &[Kept],
+    analysed: &[Analysed],
+    cold: &[Vec<Request>],
+    moves: &[Vec<ByteRange>],
+) -> Summary {
+    let outcome: Vec<Outcome> = (0..files.len())
+        .into_par_iter()
+        .map(|i| Outcome::of(&analysed[i], &cold[i], &moves[i]))
+        .collect();
+    let total = |of: fn(&Outcome) -> u64| outcome.iter().map(of).sum::<u64>();
+    let space_cost = |(file, moves): (&Kept, &Vec<ByteRange>)| -> u64 {
+        moves.iter().map(|range| file.shared.shared_bytes(*range)).sum()
+    };
+    Summary {
+        space_cost_bytes: files.iter().zip(moves).map(space_cost).sum(),
+        bytes_to_move: moves.iter().flatten().map(|m| m.len()).sum(),
+        ranges: moves.iter().map(|m| m.len() as u64).sum(),
+        files: moves.iter().filter(|m| !m.is_empty()).count() as u64,
+        files_considered: files.len() as u64,
+        requests_before: total(|o| o.before),
+        requests_after: total(|o| o.after),
+        whole_file_bytes: total(|o| o.whole_file_bytes),
+        ..Summary::default()
+    }
+}
+
+/// The planned files. What saves most comes first, so that an interrupted apply has done the best part.
+fn entries(
+    files: Vec<Kept>,
+    analysed: Vec<Analysed>,
+    moves: Vec<Vec<ByteRange>>,
+    traced: bool,
+) -> Vec<PlannedFile> {
     // File by file, what was worked out makes room for what is planned.
     let mut planned: Vec<(u64, PlannedFile)> = (files, analysed, moves)
         .into_par_iter()
         .filter(|(_, _, moves)| !moves.is_empty())
-        .flat_map_iter(|(input, analysed, moves)| {
-            let ranges = explain(&analysed, &input.layout, &moves, traced);
+        .flat_map_iter(|(kept, analysed, moves)| {
+            let ranges = explain(&analysed, &kept.shared, &moves, traced);
             let saved = ranges
                 .iter()
                 .map(|r| r.requests_before - r.requests_after.min(r.requests_before))
                 .sum();
             let file = move |ranges: &[PlannedRange]| PlannedFile {
-                path: input.path.as_path().into(),
-                file: input.layout.file,
-                size: input.layout.size,
+                path: kept.path.as_path().into(),
+                file: kept.file,
+                size: kept.size,
                 ranges: ranges.to_vec(),
             };
             // No entry is longer than its reader holds; a file may have several.
@@ -102,22 +152,13 @@ pub fn make(
             entries.into_iter().map(move |file| (saved, file))
         })
         .collect();
-    // What saves most comes first, so that an interrupted apply has done the best part.
     planned.sort_by_key(|(saved, file)| (Reverse(*saved), file.file));
-    Plan {
-        format: FORMAT.into(),
-        schema_version: SCHEMA_VERSION,
-        settings: settings.clone(),
-        devices,
-        summary,
-        files: planned.into_iter().map(|(_, file)| file).collect(),
-        left_alone,
-    }
+    planned.into_iter().map(|(_, file)| file).collect()
 }
 
 /// One entry for each file, under its first name: one that was renamed while files were listed may
 /// have been seen under both names.
-fn merge_same(files: &mut Vec<FileInput>) {
+fn merge_same(files: &mut Vec<SurveyedFile>) {
     files.dedup_by(|again, first| {
         let same = again.layout.file == first.layout.file;
         if same {
@@ -127,16 +168,10 @@ fn merge_same(files: &mut Vec<FileInput>) {
     });
 }
 
-/// The blocks that a file had when its size was looked at: it may have grown while its extents
-/// were read, or may have space behind its end.
-fn within(file: &FileInput) -> ByteRange {
-    ByteRange { start: 0, end: file.layout.size.next_multiple_of(file.block_bytes) }
-}
-
 /// Bytes of a file that are shared, if it is fragmented.
-fn left_shared(file: &FileInput, analysed: &Analysed) -> u64 {
+fn left_shared(file: &Kept, analysed: &Analysed) -> u64 {
     let everything = ByteRange { start: 0, end: u64::MAX };
-    if analysed.breaks.is_empty() { 0 } else { file.layout.shared_bytes(everything) }
+    if analysed.breaks.is_empty() { 0 } else { file.shared.shared_bytes(everything) }
 }
 
 /// Cuts a range into steps that can each be done, or left, for itself: what an interrupted apply
@@ -156,18 +191,16 @@ fn short(range: ByteRange, file: &Analysed, block: u64) -> Vec<ByteRange> {
     steps
 }
 
-fn analyse(file: &mut FileInput, traced: bool, unshare: bool) -> Analysed {
-    let shape = Shape { file_size: file.layout.size, block: file.block_bytes, window: file.window };
-    // Accesses and extents are the largest things in memory: let go of them file by file, but for
-    // what is shared.
-    let accesses = std::mem::take(&mut file.accesses);
-    let shared = file.layout.shared();
-    let layout = std::mem::replace(&mut file.layout, shared);
+fn analyse(file: SurveyedFile, traced: bool, unshare: bool) -> (Kept, Analysed) {
+    let SurveyedFile { path, layout, accesses, block_bytes, limits, window } = file;
+    let shape = Shape { file_size: layout.size, block: block_bytes, window };
     let requests = match traced {
-        true => requests::of(&accesses, shape, &Bounds::of(&layout, file.window)),
+        true => requests::of(&accesses, shape, &Bounds::of(&layout, window)),
         false => requests::sequential(&layout, shape),
     };
-    Analysed::of(requests, &layout, file.limits, file.block_bytes, unshare)
+    let analysed = Analysed::of(requests, &layout, limits, block_bytes, unshare);
+    let (file, size, shared) = (layout.file, layout.size, layout.shared());
+    (Kept { path, file, size, block_bytes, shared }, analysed)
 }
 
 /// Keeps the hottest fraction of all windows (FragPicker section 4.1.3) and gives back, per
@@ -249,7 +282,7 @@ impl Outcome {
 /// Each range with its own figures and its reason.
 fn explain(
     file: &Analysed,
-    layout: &Layout,
+    shared: &Layout,
     moves: &[ByteRange],
     traced: bool,
 ) -> Vec<PlannedRange> {
@@ -279,7 +312,7 @@ fn explain(
                 seen: if traced { seen } else { 0 },
                 requests_before: before,
                 requests_after: now,
-                space_cost_bytes: layout.shared_bytes(*range),
+                space_cost_bytes: shared.shared_bytes(*range),
                 reason,
             }
         })
@@ -347,7 +380,7 @@ fn judge(summary: &mut Summary, devices: &[Device], settings: &Settings, traced:
 mod tests {
     use super::*;
     use fragmend_device::DeviceProfile;
-    use fragmend_layout::{DeviceLimits, Extent, ExtentKind, FileId, FsKind, Layout};
+    use fragmend_layout::{DeviceLimits, Extent, ExtentKind, FsKind};
     use std::path::Path;
 
     #[test]
@@ -359,7 +392,7 @@ mod tests {
                 let (logical, physical) = (n * 4096, (100 - 2 * n) * 4096);
                 layout.push(Extent { logical, physical, length: 4096, kind: ExtentKind::Data });
             }
-            let file = FileInput {
+            let file = SurveyedFile {
                 path: "/mnt/log".into(),
                 layout,
                 accesses: Vec::new(),
@@ -380,7 +413,8 @@ mod tests {
                 profile: DeviceProfile::unknown(),
             };
             let settings = Settings { policy: Policy::WholeFile, ..Settings::default() };
-            let plan = make(vec![file], vec![device], Vec::new(), &settings);
+            let survey = Survey { files: vec![file], devices: vec![device], ..Survey::default() };
+            let plan = make(survey, &settings);
             let ends: Vec<u64> = plan.files[0].ranges.iter().map(|r| r.offset + r.length).collect();
             assert_eq!(ends, [size.next_multiple_of(4096)]);
         }

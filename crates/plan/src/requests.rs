@@ -10,7 +10,7 @@
 
 use crate::bounded::{self, Bounds};
 use crate::readahead::{PageCache, Window};
-use fragmend_layout::{ByteRange, Layout};
+use fragmend_layout::{ByteRange, Layout, windows};
 use fragmend_trace::{Access, Op};
 use rayon::slice::ParallelSliceMut;
 
@@ -81,7 +81,7 @@ pub fn sequential(layout: &Layout, shape: Shape) -> Vec<Request> {
     let file = ByteRange { start: 0, end: shape.file_size.next_multiple_of(shape.block) };
     let data = bounded::data(layout).map(|d| d.intersect(file));
     let window = shape.window.readahead.next_multiple_of(shape.block);
-    bounded::windows(data, window.saturating_mul(bounded::times_over(layout)))
+    windows(data, window.saturating_mul(bounded::times_over(layout)))
         .map(|window| Request { range: window.intersect(file), seen: 1, fetches: 1 })
         .collect()
 }

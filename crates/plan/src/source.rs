@@ -11,7 +11,8 @@ mod parse;
 pub use parse::MOST_RANGES;
 
 use crate::check::{Checker, Totals};
-use crate::file::{Device, FORMAT, Plan, PlanError, PlannedFile, SCHEMA_VERSION};
+use crate::file::{Device, FORMAT, Plan, PlanError, PlannedFile};
+use fragmend_layout::schema;
 use fragmend_sys::input;
 use parse::{Head, Mark, Whole, parse};
 use std::fs::File;
@@ -69,7 +70,7 @@ impl PlanFile {
         let name = path.display().to_string();
         let foreign = |why: String| PlanError::Foreign { path: name.clone(), why };
         match head.schema_version {
-            Some(Mark::Number(v)) if v == u64::from(SCHEMA_VERSION) => {}
+            Some(Mark::Number(v)) if v == u64::from(schema::PLAN_FILE) => {}
             Some(Mark::Number(found)) => return Err(PlanError::Version { path: name, found }),
             _ => return Err(foreign("no schema_version".into())),
         }

@@ -5,10 +5,10 @@
 //! | module | its job |
 //! |---|---|
 //! | [`figures`] | from a structure to figures, and figures as a table |
-//! | [`plan`] | what `fragmend plan` says |
-//! | [`recover`] | what `fragmend recover` says |
-//! | [`scan`] | what `fragmend scan` says |
-//! | [`unit`] | how a value of a unit is written for a person |
+//! | [`plan`] | the document of `fragmend plan` |
+//! | [`recover`] | the document of `fragmend recover` |
+//! | [`scan`] | the document of `fragmend scan` |
+//! | [`unit`] | formats a value with its unit for people |
 
 pub mod figures;
 pub mod plan;
@@ -19,7 +19,3 @@ pub mod unit;
 
 pub use figures::{Figure, figures, table};
 pub use unit::{Unit, human};
-
-/// Version of every JSON document that fragmend prints, in `schema_version`. It rises when a
-/// field changes meaning or goes away; new fields do not raise it.
-pub const SCHEMA_VERSION: u32 = 1;

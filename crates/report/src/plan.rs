@@ -1,7 +1,7 @@
-//! What `fragmend plan` says.
+//! The document of `fragmend plan`.
 
 use crate::{figures, table};
-use fragmend_layout::printable;
+use fragmend_layout::{SkipReason, printable, schema};
 use fragmend_plan::{Plan, PlannedFile, Summary};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ pub struct PlanReport {
     /// The plan file that was written, if one was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_file: Option<String>,
-    /// What the plan comes to.
+    /// The totals of the plan.
     #[serde(flatten)]
     pub summary: Summary,
     /// Files that were seen and could not be considered.
@@ -32,25 +32,31 @@ pub struct PlanReport {
 pub struct LeftOut {
     /// Why.
     pub reason: String,
+    /// The same by its name in the set that receipts of `apply` use too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<SkipReason>,
     /// How many files.
     pub files: u64,
 }
 
 /// Files that a plan leaves out, counted by reason, the most first.
 pub fn left_out(plan: &Plan) -> Vec<LeftOut> {
-    let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
-    plan.left_alone.iter().for_each(|l| *reasons.entry(&l.reason).or_default() += 1);
-    let count = |(reason, files): (&str, u64)| LeftOut { reason: reason.to_owned(), files };
+    let mut reasons: BTreeMap<(&str, Option<SkipReason>), u64> = BTreeMap::new();
+    plan.left_alone.iter().for_each(|l| *reasons.entry((&l.reason, l.code)).or_default() += 1);
+    let count = |((reason, code), files): ((&str, _), u64)| {
+        let reason = reason.to_owned();
+        LeftOut { reason, code, files }
+    };
     let mut out: Vec<_> = reasons.into_iter().map(count).collect();
     out.sort_by_key(|l| std::cmp::Reverse(l.files));
     out
 }
 
 impl PlanReport {
-    /// Of a plan, written to `plan_file`.
+    /// The report of a plan that was written to `plan_file`.
     pub fn of(plan: &Plan, plan_file: Option<String>) -> Self {
         Self {
-            schema_version: crate::SCHEMA_VERSION,
+            schema_version: schema::DOCUMENT,
             command: "plan".into(),
             plan_file,
             summary: plan.summary.clone(),
@@ -68,7 +74,7 @@ pub fn text(plan: &Plan, top: usize) -> String {
         out.push_str("\n\n");
     }
     out.push_str(&table(&figures(&plan.summary)));
-    for LeftOut { reason, files } in left_out(plan) {
+    for LeftOut { reason, files, .. } in left_out(plan) {
         out.push_str(&format!("\n   skipped: {files}, {}", printable(&reason)));
     }
     out.push_str("\n\n(requests are predictions)\n");

@@ -1,4 +1,4 @@
-//! What `fragmend record` says at its end.
+//! The document of `fragmend record`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -46,17 +46,17 @@ pub struct RecordTotals {
     /// Fetched into the page cache (miss level).
     #[schemars(extend("x-unit" = "bytes"))]
     pub missed_bytes: u64,
-    /// Accesses seen but not stored, for want of room.
+    /// Accesses seen but not stored, for want of buffer space.
     pub lost: u64,
     /// Accesses seen but not stored, because their place in the file cannot be true or known.
     pub dropped: u64,
-    /// Accesses to files of which it was not found out whether they lie below the paths.
+    /// Accesses to files that may or may not be below the paths.
     pub unplaced: u64,
     /// Accesses of a folded recording that were counted by whole 128 KiB.
     pub coarsened: u64,
-    /// Calls of 32-bit programs, which are not looked into.
+    /// Calls of 32-bit programs, whose arguments are not decoded.
     pub unseen_compat: u64,
-    /// Splices of io_uring whose file could not be told.
+    /// Splices of io_uring with an unknown file.
     pub unseen_splices: u64,
     /// Files in the trace whose path was not found.
     pub files_without_path: u64,

@@ -1,6 +1,7 @@
-//! What `fragmend recover` says.
+//! The document of `fragmend recover`.
 
-use fragmend_apply::rewrite::recover::{Outcome, Recovered};
+use fragmend_engines::rewrite::recover::{Outcome, Recovered};
+use fragmend_layout::schema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,17 +27,17 @@ pub struct RecoverReport {
 pub struct RecoverTotals {
     /// Records and unfinished copies that were found.
     pub records: u64,
-    /// Of them, those whose range was put back.
+    /// Of them, those whose range was restored.
     pub restored: u64,
     /// Of them, those that are still there and whose file may lack bytes.
     pub at_risk: u64,
-    /// Put back, or to be put back.
+    /// Restored, or to be restored.
     #[schemars(extend("x-unit" = "bytes"))]
     pub restored_bytes: u64,
 }
 
 impl RecoverReport {
-    /// Of what was found.
+    /// The figures of these records.
     pub fn new(dry_run: bool, records: Vec<Recovered>, errors: Vec<String>) -> Self {
         let count =
             |of: &dyn Fn(Outcome) -> bool| records.iter().filter(|r| of(r.outcome)).count() as u64;
@@ -46,7 +47,7 @@ impl RecoverReport {
             at_risk: count(&Outcome::at_risk),
             restored_bytes: records.iter().map(|r| r.restored_bytes).sum(),
         };
-        let (schema_version, command) = (crate::SCHEMA_VERSION, "recover".into());
+        let (schema_version, command) = (schema::DOCUMENT, "recover".into());
         Self { schema_version, command, dry_run, totals, records, errors }
     }
 }

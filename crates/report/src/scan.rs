@@ -1,9 +1,9 @@
-//! What `fragmend scan` says: one structure per file, one for all, one for the whole document.
+//! The document of `fragmend scan`: one structure per file, one for all, one for the whole document.
 //!
 //! The verb writes [`ScanReport`] as a stream, file by file, because there may be millions; the
 //! structure here is what the stream adds up to, and what its schema is made from.
 
-use fragmend_layout::{Measures, PathText};
+use fragmend_layout::{Measures, PathText, SkipReason};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -136,4 +136,6 @@ pub struct Skipped {
     pub path: PathText,
     /// Why.
     pub reason: String,
+    /// The same by its name in the set that receipts of `apply` use too.
+    pub code: SkipReason,
 }

@@ -1,4 +1,4 @@
-//! How a value is written for a person.
+//! Formats a value for people.
 
 /// What a figure counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

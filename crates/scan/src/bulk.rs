@@ -18,14 +18,19 @@ impl Bulk {
     /// Why there is none, in words for a person.
     pub fn open(fs: &FileSystem) -> Result<Self, String> {
         match fs.kind {
+            FsKind::Ext4 => ext4::Bulk::open(fs).map(Self::Ext4),
             FsKind::Xfs => xfs::Map::read(fs).map(Self::Xfs),
-            _ => ext4::Bulk::open(fs).map(Self::Ext4),
+            _ => Err(format!("it is {}, not ext4 or XFS", fs.type_name)),
         }
     }
 
     /// The same, where that is faster for so many files than to ask for each.
     pub fn if_it_pays(fs: &FileSystem, files: usize) -> Option<Self> {
-        let pays = fs.kind != FsKind::Xfs || xfs::Map::pays(fs, files);
+        let pays = match fs.kind {
+            FsKind::Ext4 => true,
+            FsKind::Xfs => xfs::Map::pays(fs, files),
+            _ => false,
+        };
         pays.then(|| Self::open(fs).ok()).flatten()
     }
 

@@ -12,8 +12,8 @@
 use crate::bulk::Bulk;
 use crate::fiemap;
 use crate::open::Opener;
-use crate::{Entry, FileSystem, Reason, ScanError, Tree};
-use fragmend_layout::Layout;
+use crate::{Cause, Entry, FileSystem, ScanError, Tree};
+use fragmend_layout::{Layout, SkipReason};
 use fragmend_sys::fiemap::Fiemap;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use std::collections::HashSet;
@@ -45,7 +45,7 @@ pub enum Source {
 pub fn in_batches<B: Default + Send>(
     tree: &Tree,
     source: Source,
-    each: impl Fn(&mut B, &FileSystem, &Entry, Result<&Layout, Reason>) + Sync,
+    each: impl Fn(&mut B, &FileSystem, &Entry, Result<&Layout, Cause>) + Sync,
     mut sink: impl FnMut(B) -> io::Result<()> + Send,
 ) -> Result<(), ScanError> {
     let mut mounted = Vec::new();
@@ -110,7 +110,7 @@ impl Strays {
 
     /// Each of those that nobody else has handed on, once; for the names of others, that their file
     /// is gone.
-    fn settled(self, tree: &Tree) -> Vec<(Entry, Result<Layout, Reason>)> {
+    fn settled(self, tree: &Tree) -> Vec<(Entry, Result<Layout, Cause>)> {
         let mut found = self.found.into_inner().unwrap_or_else(|e| e.into_inner());
         let missed = self.missed.into_inner().unwrap_or_else(|e| e.into_inner());
         found.sort_by_key(|(entry, layout)| (layout.file, entry.dir, entry.name));
@@ -119,7 +119,7 @@ impl Strays {
             let key = (tree.fs_index(&entry), layout.file.inode);
             let once = before.replace(layout.file) != Some(layout.file);
             let new = once && (!tree.has(key.0, key.1) || missed.contains(&key));
-            (entry, if new { Ok(layout) } else { Err(Reason::Vanished) })
+            (entry, if new { Ok(layout) } else { Err(SkipReason::Vanished.into()) })
         };
         found.into_iter().map(settle).collect()
     }
@@ -194,7 +194,7 @@ struct Job<'a> {
 impl Job<'_> {
     fn run<B: Default>(
         &self,
-        each: impl Fn(&mut B, &FileSystem, &Entry, Result<&Layout, Reason>),
+        each: impl Fn(&mut B, &FileSystem, &Entry, Result<&Layout, Cause>),
     ) -> B {
         let fs = self.mounted.fs;
         let mut out = B::default();
@@ -216,11 +216,11 @@ impl Job<'_> {
                         self.strays.add(entry, layout);
                     }
                     Ok(layout) => each(&mut out, fs, entry, Ok(&layout)),
-                    Err(reason) => {
-                        if reason == Reason::Vanished {
+                    Err(cause) => {
+                        if cause.reason() == SkipReason::Vanished {
                             self.strays.miss(self.tree, entry);
                         }
-                        each(&mut out, fs, entry, Err(reason));
+                        each(&mut out, fs, entry, Err(cause));
                     }
                 },
             }
@@ -237,16 +237,11 @@ impl Job<'_> {
             && !self.tree.covered.contains(&(fs.dev, entry.inode))
     }
 
-    fn ask(
-        &self,
-        opener: &mut Opener,
-        space: &mut Fiemap,
-        entry: &Entry,
-    ) -> Result<Layout, Reason> {
+    fn ask(&self, opener: &mut Opener, space: &mut Fiemap, entry: &Entry) -> Result<Layout, Cause> {
         if self.mounted.without_fiemap() {
-            return Err(Reason::NoLayout);
+            return Err(SkipReason::NoLayout.into());
         }
-        let (file, stat) = opener.open(self.tree, entry).map_err(|e| Reason::from(&e))?;
+        let (file, stat) = opener.open(self.tree, entry).map_err(|e| Cause::from(&e))?;
         // A single file can be mounted over another. An overlay's files have many device numbers;
         // there only the mount tells.
         let fs = self.mounted.fs;
@@ -256,12 +251,12 @@ impl Job<'_> {
             !opener.is_on_mount_of(&file, entry.dir)
         };
         if elsewhere {
-            return Err(Reason::OtherFileSystem);
+            return Err(SkipReason::OtherFileSystem.into());
         }
-        let layout = fiemap::layout_with(space, &file).map_err(|e| Reason::from(&e));
-        match layout {
+        let layout = fiemap::layout_with(space, &file).map_err(|e| Cause::from(&e));
+        match &layout {
             Ok(_) => self.mounted.saw(true),
-            Err(Reason::NoLayout) => self.mounted.saw(false),
+            Err(cause) if cause.reason() == SkipReason::NoLayout => self.mounted.saw(false),
             Err(_) => {}
         }
         layout

@@ -1,6 +1,7 @@
 //! What can go wrong: for a whole given path ([`ScanError`]), or for one file or directory in it
-//! ([`Reason`]), which is then counted and the scan goes on.
+//! ([`Cause`]), which is then counted and the scan goes on.
 
+use fragmend_layout::{Skip, SkipReason};
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
@@ -41,47 +42,60 @@ pub enum ScanError {
 
 /// Why one file or directory was left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
-    /// It was gone when its turn came.
-    Vanished,
-    /// It may not be read by this user.
-    Denied,
-    /// It cannot say where its bytes lie: no FIEMAP.
-    NoLayout,
-    /// It lies on another file system than the path that was given.
-    OtherFileSystem,
-    /// The kernel's error number.
-    Error(i32),
+pub struct Cause {
+    reason: SkipReason,
+    /// The kernel's error number, where it [failed](SkipReason::Failed); else 0.
+    errno: i32,
 }
 
-impl From<&io::Error> for Reason {
-    fn from(error: &io::Error) -> Self {
-        let code = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
-        match Errno::from_raw_os_error(code) {
-            // A name that became a symlink or stopped being a directory is no longer the file
-            // that was found.
-            Errno::NOENT | Errno::STALE | Errno::LOOP | Errno::NOTDIR => Self::Vanished,
-            Errno::ACCESS | Errno::PERM => Self::Denied,
-            Errno::OPNOTSUPP | Errno::NOTTY => Self::NoLayout,
-            _ => Self::Error(code),
-        }
+impl Cause {
+    /// Which.
+    pub fn reason(self) -> SkipReason {
+        self.reason
     }
 }
 
-impl From<Errno> for Reason {
+impl From<SkipReason> for Cause {
+    fn from(reason: SkipReason) -> Self {
+        Self { reason, errno: 0 }
+    }
+}
+
+impl From<&io::Error> for Cause {
+    fn from(error: &io::Error) -> Self {
+        let code = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
+        let reason = match Errno::from_raw_os_error(code) {
+            // A name that became a symlink or stopped being a directory is no longer the file
+            // that was found.
+            Errno::NOENT | Errno::STALE | Errno::LOOP | Errno::NOTDIR => SkipReason::Vanished,
+            Errno::ACCESS | Errno::PERM => SkipReason::PermissionDenied,
+            Errno::OPNOTSUPP | Errno::NOTTY => SkipReason::NoLayout,
+            _ => return Self { reason: SkipReason::Failed, errno: code },
+        };
+        reason.into()
+    }
+}
+
+impl From<Errno> for Cause {
     fn from(errno: Errno) -> Self {
         Self::from(&io::Error::from(errno))
     }
 }
 
-impl fmt::Display for Reason {
+impl From<Cause> for Skip {
+    fn from(cause: Cause) -> Self {
+        Self::new(cause.reason, cause.to_string())
+    }
+}
+
+impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Vanished => f.write_str("vanished during the scan"),
-            Self::Denied => f.write_str("permission denied"),
-            Self::NoLayout => f.write_str("the file system has no FIEMAP"),
-            Self::OtherFileSystem => f.write_str("on another file system"),
-            Self::Error(code) => write!(f, "{}", io::Error::from_raw_os_error(*code)),
+        match self.reason {
+            SkipReason::Vanished => f.write_str("vanished during the scan"),
+            SkipReason::NoLayout => f.write_str("the file system has no FIEMAP"),
+            SkipReason::OtherFileSystem => f.write_str("on another file system"),
+            SkipReason::Failed => io::Error::from_raw_os_error(self.errno).fmt(f),
+            other => other.fmt(f),
         }
     }
 }

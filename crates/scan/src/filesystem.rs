@@ -48,8 +48,8 @@ impl FileSystem {
             kind: FsKind::from_name(&type_name),
             type_name,
             block_bytes: u64::try_from(stat.f_bsize).unwrap_or(0).max(512),
-            device: DeviceProfile::under(Path::new(&path), dev)
-                .unwrap_or_else(|_| DeviceProfile::unknown()),
+            device: fragmend_device::under(Path::new(&path), dev)
+                .unwrap_or_else(|_| fragmend_device::unknown()),
             mount_point: mount.as_ref().map(|m| m.point.clone()),
             source: mount.map(|m| m.source.into()),
         })
@@ -57,11 +57,7 @@ impl FileSystem {
 
     /// What its extents and requests are measured against.
     pub fn limits(&self) -> DeviceLimits {
-        DeviceLimits {
-            largest_extent: self.kind.largest_extent(self.block_bytes),
-            readahead: self.device.readahead_bytes,
-            max_request: self.device.max_request_bytes,
-        }
+        DeviceLimits::new(self.kind, self.block_bytes, &self.device)
     }
 
     /// Where it is mounted, for messages.

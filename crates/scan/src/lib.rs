@@ -4,7 +4,7 @@
 //! compact, no file opened. [`measure()`] (or [`in_batches`], for layouts themselves) then takes
 //! the files in inode order, gets each one's layout from the fastest source that can be trusted,
 //! and hands on what it found, batch by batch. Nothing here is ever written, and whatever cannot
-//! be read is counted with its [`Reason`], never dropped in silence.
+//! be read is counted with its [`Cause`], never dropped in silence.
 //!
 //! | module | its job |
 //! |---|---|
@@ -36,9 +36,9 @@ pub mod walk;
 pub mod xfs;
 
 pub use engine::{Source, in_batches};
-pub use error::{Reason, ScanError};
+pub use error::{Cause, ScanError};
 pub use fiemap::layout_of;
 pub use filesystem::FileSystem;
 pub use measure::{FileMeasures, MeasuredBatch, Totals, measure};
-pub use tree::{Entry, Skip, Tree};
+pub use tree::{Entry, SkippedEntry, Tree};
 pub use walk::{WalkOptions, files};

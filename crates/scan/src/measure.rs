@@ -1,8 +1,8 @@
 //! Figures of every file, and of all files together.
 
 use crate::quantiles::Quantiles;
-use crate::tree::Skip;
-use crate::{Entry, Reason, ScanError, Source, Tree, in_batches};
+use crate::tree::SkippedEntry;
+use crate::{Cause, Entry, ScanError, Source, Tree, in_batches};
 use fragmend_layout::{Log2Histogram, Measures};
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -25,7 +25,7 @@ pub struct MeasuredBatch {
     /// Those that were measured.
     pub files: Vec<FileMeasures>,
     /// Those that could not be.
-    pub skips: Vec<Skip>,
+    pub skips: Vec<SkippedEntry>,
     further_names: u64,
     fragments: Fragments,
 }
@@ -53,8 +53,8 @@ pub struct Totals {
     pub frag_sizes: Log2Histogram,
     /// Distances between neighbouring fragments of a file, in bytes.
     pub frag_distances: Log2Histogram,
-    /// What was left out, by reason; the walk's skips included.
-    pub skipped: BTreeMap<Reason, u64>,
+    /// What was left out, by cause; the walk's skips included.
+    pub skipped: BTreeMap<Cause, u64>,
     /// Names of files counted under another name.
     pub further_names: u64,
 }
@@ -69,7 +69,7 @@ pub fn measure(
     mut sink: impl FnMut(&MeasuredBatch) -> io::Result<()> + Send,
 ) -> Result<Totals, ScanError> {
     let mut totals = Totals { further_names: tree.further_names(), ..Totals::default() };
-    tree.skips().iter().for_each(|s| *totals.skipped.entry(s.reason).or_default() += 1);
+    tree.skips().iter().for_each(|s| *totals.skipped.entry(s.cause).or_default() += 1);
     let mut all = Fragments::default();
     // Where directories do not give the files' own numbers, hard links show only once a file is
     // open; which of its names is kept is then a matter of chance.
@@ -78,7 +78,7 @@ pub fn measure(
         tree,
         source,
         |batch: &mut MeasuredBatch, fs, entry, layout| match layout {
-            Err(reason) => batch.skips.push(Skip::file(entry, reason)),
+            Err(cause) => batch.skips.push(SkippedEntry::file(entry, cause)),
             Ok(layout) => {
                 if !fs.inode_numbers_hold() {
                     let id = (layout.file.device, layout.file.inode);
@@ -97,7 +97,7 @@ pub fn measure(
         |batch: MeasuredBatch| {
             totals.further_names += batch.further_names;
             batch.files.iter().for_each(|f| totals.add(f));
-            batch.skips.iter().for_each(|s| *totals.skipped.entry(s.reason).or_default() += 1);
+            batch.skips.iter().for_each(|s| *totals.skipped.entry(s.cause).or_default() += 1);
             all.merge(&batch.fragments);
             sink(&batch)
         },

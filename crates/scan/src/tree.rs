@@ -4,7 +4,7 @@
 //! directory knows its parent, a file its directory, and a path is put together only for those
 //! who ask. That keeps a million files within some tens of megabytes.
 
-use crate::{FileSystem, Reason, ScanError};
+use crate::{Cause, FileSystem, ScanError};
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -23,22 +23,22 @@ pub struct Entry {
 
 /// Something left out, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Skip {
+pub struct SkippedEntry {
     pub(crate) dir: u32,
     /// [`NONE`] when the directory itself is meant.
     pub(crate) name: u32,
     /// Why.
-    pub reason: Reason,
+    pub cause: Cause,
 }
 
-impl Skip {
+impl SkippedEntry {
     /// A file that was left out.
-    pub fn file(entry: &Entry, reason: Reason) -> Self {
-        Self { dir: entry.dir, name: entry.name, reason }
+    pub fn file(entry: &Entry, cause: Cause) -> Self {
+        Self { dir: entry.dir, name: entry.name, cause }
     }
 
-    pub(crate) fn dir(dir: u32, reason: Reason) -> Self {
-        Self { dir, name: NONE, reason }
+    pub(crate) fn dir(dir: u32, cause: Cause) -> Self {
+        Self { dir, name: NONE, cause }
     }
 }
 
@@ -57,7 +57,7 @@ pub struct Tree {
     pub(crate) dirs: Vec<Dir>,
     pub(crate) entries: Vec<Entry>,
     pub(crate) file_systems: Vec<FileSystem>,
-    pub(crate) skips: Vec<Skip>,
+    pub(crate) skips: Vec<SkippedEntry>,
     pub(crate) failed: Vec<ScanError>,
     pub(crate) further_names: u64,
     /// Files whose number in their directory is not that of the file their path leads to.
@@ -71,13 +71,18 @@ impl Tree {
     }
 
     /// Directories and files that the walk had to leave out.
-    pub fn skips(&self) -> &[Skip] {
+    pub fn skips(&self) -> &[SkippedEntry] {
         &self.skips
     }
 
     /// Given paths that could not be scanned at all.
     pub fn failed(&self) -> &[ScanError] {
         &self.failed
+    }
+
+    /// The same, to be handed on as errors.
+    pub fn take_failed(&mut self) -> Vec<ScanError> {
+        std::mem::take(&mut self.failed)
     }
 
     /// Names of files that are counted under another name already: further hard links, and
@@ -102,12 +107,12 @@ impl Tree {
     }
 
     /// The path of something that was left out.
-    pub fn skipped_path(&self, skip: &Skip) -> PathBuf {
+    pub fn skipped_path(&self, skip: &SkippedEntry) -> PathBuf {
         self.join(skip.dir, skip.name)
     }
 
     /// The file system of something that was left out.
-    pub fn skipped_on(&self, skip: &Skip) -> &FileSystem {
+    pub fn skipped_on(&self, skip: &SkippedEntry) -> &FileSystem {
         &self.file_systems[usize::from(self.dirs[skip.dir as usize].fs)]
     }
 

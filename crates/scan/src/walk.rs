@@ -6,8 +6,9 @@
 //! under the walk cannot lead it elsewhere. Symlinks given on the command line are followed.
 
 use crate::open::Opener;
-use crate::tree::{self, Dir, Entry, NONE, Skip};
-use crate::{FileSystem, Reason, ScanError, Tree};
+use crate::tree::{self, Dir, Entry, NONE, SkippedEntry};
+use crate::{Cause, FileSystem, ScanError, Tree};
+use fragmend_layout::SkipReason;
 use fragmend_sys::root;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
@@ -116,7 +117,7 @@ struct Read {
     names: Vec<u8>,
     files: Vec<(u64, u32)>,
     dirs: Vec<(u64, u32)>,
-    skips: Vec<(u32, Reason)>,
+    skips: Vec<(u32, Cause)>,
 }
 
 /// Prepares one given path: a directory goes on the stack, a file straight into the tree.
@@ -208,11 +209,11 @@ impl Walk<'_> {
             drop(state);
             let opened = again.map(|way| opener.dir(way)).transpose();
             let read = opened
-                .map_err(|e| Reason::from(&e))
+                .map_err(|e| Cause::from(&e))
                 .and_then(|again| self.directory(&task, again, name.as_deref(), dev, &mut buffer));
             let mut state = self.lock();
-            if let Err(reason) = read {
-                state.tree.skips.push(Skip::dir(task.dir, reason));
+            if let Err(cause) = read {
+                state.tree.skips.push(SkippedEntry::dir(task.dir, cause));
             }
             state.busy -= 1;
             if state.busy == 0 {
@@ -228,23 +229,23 @@ impl Walk<'_> {
         name: Option<&CStr>,
         dev: u64,
         buffer: &mut Vec<u8>,
-    ) -> Result<(), Reason> {
+    ) -> Result<(), Cause> {
         let fd = match name {
-            None => Arc::clone(task.parent.as_ref().ok_or(Reason::Vanished)?),
+            None => Arc::clone(task.parent.as_ref().ok_or(SkipReason::Vanished)?),
             Some(name) => {
                 let parent = task.parent.as_ref().map(|p| &p.0).or(again);
-                let parent = parent.ok_or(Reason::Vanished)?;
+                let parent = parent.ok_or(SkipReason::Vanished)?;
                 let fd = match root::enter(parent, name, (!self.across).then_some(dev)) {
-                    Err(Errno::XDEV) => return Err(Reason::OtherFileSystem),
+                    Err(Errno::XDEV) => return Err(SkipReason::OtherFileSystem.into()),
                     opened => opened?,
                 };
                 let here = rustix::fs::fstat(&fd)?.st_dev;
                 if here != dev {
                     if !self.across {
-                        return Err(Reason::OtherFileSystem);
+                        return Err(SkipReason::OtherFileSystem.into());
                     }
                     let mut state = self.lock();
-                    let fs = fs_index(&mut state.tree, &fd, here).map_err(|e| Reason::from(&e))?;
+                    let fs = fs_index(&mut state.tree, &fd, here).map_err(|e| Cause::from(&e))?;
                     state.tree.dirs[task.dir as usize].fs = fs;
                 }
                 Counted::new(fd)
@@ -308,10 +309,10 @@ impl Walk<'_> {
                     stack.push(Task { dir: child, parent, name: Some(base + at) });
                 }
                 let skips = read.skips.iter();
-                tree.skips.extend(skips.map(|(at, reason)| Skip {
+                tree.skips.extend(skips.map(|(at, cause)| SkippedEntry {
                     dir,
                     name: base + at,
-                    reason: *reason,
+                    cause: *cause,
                 }));
             }
         }

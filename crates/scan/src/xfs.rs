@@ -7,8 +7,8 @@
 //! extent by extent (`tests/loop_agree_xfs.rs`).
 
 use crate::FileSystem;
-use fragmend_layout::{Extent, ExtentKind, FileId, FsKind, Layout};
-use fragmend_sys::fsmap::{self, Stretch, flags};
+use fragmend_layout::{Extent, ExtentKind, FileId, Layout};
+use fragmend_sys::fsmap::{self, Record, flags};
 use fragmend_sys::root::Root;
 use fragmend_sys::{bulkstat, xfs};
 use rustix::fs::FileType;
@@ -42,12 +42,11 @@ struct Mapped {
 }
 
 impl Map {
-    /// Whether reading all of a file system is worth it for so many of its files.
+    /// Whether reading all of an XFS is worth it for so many of its files.
     pub fn pays(fs: &FileSystem, files: usize) -> bool {
         let used =
             |dir: Root| rustix::fs::fstatvfs(dir).ok().map(|s| s.f_files.saturating_sub(s.f_ffree));
-        fs.kind == FsKind::Xfs
-            && root(fs).ok().and_then(used).is_some_and(|used| files as u64 >= used / 2)
+        root(fs).ok().and_then(used).is_some_and(|used| files as u64 >= used / 2)
     }
 
     /// Reads the map of a file system.
@@ -73,21 +72,21 @@ impl Map {
     }
 
     fn read_extents(&mut self, root: &Root) -> io::Result<()> {
-        /// What lies elsewhere in an inode than its data.
+        /// Blocks of an inode that are not its data.
         const NO_DATA: u32 = flags::SPECIAL_OWNER | flags::ATTRIBUTES | flags::EXTENT_MAP;
         let mut shared = Vec::new();
-        fsmap::each(root, |stretch: &Stretch| {
-            if stretch.flags & NO_DATA != 0 {
+        fsmap::each(root, |record: &Record| {
+            if record.flags & NO_DATA != 0 {
                 return;
             }
-            if stretch.flags & flags::SHARED != 0 {
-                shared.push(stretch.owner);
+            if record.flags & flags::SHARED != 0 {
+                shared.push(record.owner);
             }
             self.extents.push(Mapped {
-                owner: stretch.owner,
-                offset: stretch.offset,
-                physical: stretch.physical,
-                length: stretch.length | u64::from(stretch.flags & flags::UNWRITTEN != 0),
+                owner: record.owner,
+                offset: record.offset,
+                physical: record.physical,
+                length: record.length | u64::from(record.flags & flags::UNWRITTEN != 0),
             });
         })?;
         self.extents.sort_unstable();

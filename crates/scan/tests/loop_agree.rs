@@ -4,9 +4,9 @@
 mod common;
 
 use common::{assert_agree, deep_file, layouts, mixed_files, walk};
-use fragmend_layout::ExtentKind;
+use fragmend_layout::{ExtentKind, SkipReason};
 use fragmend_scan::ext4::Bulk;
-use fragmend_scan::{Reason, Source, WalkOptions, files};
+use fragmend_scan::{Source, WalkOptions, files};
 use fragmend_testbed::image::{Image, run};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -172,7 +172,8 @@ fn loop_a_file_that_the_kernel_refuses_is_reported() {
     image.mount_with("");
     let found = layouts(&walk(&[image.path()]), Source::Auto);
     assert!(found[&good].is_ok());
-    assert!(matches!(found[&bad], Err(Reason::Error(_))), "{:?}", found[&bad]);
+    let refused = found[&bad].as_ref().unwrap_err();
+    assert_eq!(refused.reason(), SkipReason::Failed, "{refused}");
 }
 
 #[test]
@@ -185,7 +186,11 @@ fn loop_a_file_gone_since_the_walk_is_counted() {
     std::fs::remove_file(image.path().join("goes")).unwrap();
     for source in [Source::Bulk, Source::Fiemap] {
         let found = layouts(&tree, source);
-        assert_eq!(found[&image.path().join("goes")], Err(Reason::Vanished), "{source:?}");
+        assert_eq!(
+            found[&image.path().join("goes")],
+            Err(SkipReason::Vanished.into()),
+            "{source:?}"
+        );
         assert!(found[&image.path().join("stays")].is_ok());
     }
 }

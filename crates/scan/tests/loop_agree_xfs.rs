@@ -3,9 +3,9 @@
 mod common;
 
 use common::{assert_agree, deep_file, layouts, mixed_files, walk};
-use fragmend_layout::ExtentKind;
+use fragmend_layout::{ExtentKind, SkipReason};
+use fragmend_scan::Source;
 use fragmend_scan::xfs::Map;
-use fragmend_scan::{Reason, Source};
 use fragmend_testbed::file_system::{FileSystem, XFS_EXCHANGE, XFS_PLAIN, XFS_RMAP};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::tools::delete_for_good;
@@ -72,7 +72,7 @@ fn loop_a_file_gone_since_the_walk_is_counted() {
     let tree = walk(&[image.path()]);
     delete_for_good(&image.path().join("goes"));
     let found = layouts(&tree, Source::Bulk);
-    assert_eq!(found[&image.path().join("goes")], Err(Reason::Vanished));
+    assert_eq!(found[&image.path().join("goes")], Err(SkipReason::Vanished.into()));
     assert!(found[&image.path().join("stays")].is_ok());
 }
 

@@ -4,7 +4,8 @@
 mod common;
 
 use common::{layouts, walk};
-use fragmend_scan::{Reason, Source, WalkOptions, files, measure};
+use fragmend_layout::SkipReason;
+use fragmend_scan::{Source, WalkOptions, files, measure};
 use fragmend_testbed::image::{Image, run};
 use std::ffi::OsStr;
 use std::fs;
@@ -78,7 +79,7 @@ fn loop_an_overlay_is_scanned_through_fiemap() {
     run("umount", [&point]);
     let totals = totals.unwrap();
     assert_eq!(totals.files, 2, "{totals:?}");
-    assert_eq!(totals.skipped, [(Reason::OtherFileSystem, 1)].into());
+    assert_eq!(totals.skipped, [(SkipReason::OtherFileSystem.into(), 1)].into());
     assert_eq!((totals.bytes, totals.further_names), (100_000, 1));
 }
 
@@ -92,7 +93,7 @@ fn loop_a_directory_that_vanishes_is_counted() {
     let tree = walk(&[image.path()]);
     fs::remove_dir_all(&dir).unwrap();
     let found = layouts(&tree, Source::Fiemap);
-    assert_eq!(found[&dir.join("file")], Err(Reason::Vanished));
+    assert_eq!(found[&dir.join("file")], Err(SkipReason::Vanished.into()));
     assert!(found[&image.path().join("stays")].is_ok());
 }
 

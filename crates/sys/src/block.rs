@@ -7,14 +7,14 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A disk, found by the device number of a file system on it (a partition leads to its disk).
+/// A disk, found by the device number of a file system on it (of a partition, the whole disk).
 #[derive(Clone, Debug)]
 pub struct BlockDevice {
-    /// The node that the file system lives on (partition or whole disk).
+    /// The device of the file system (partition or whole disk).
     node: PathBuf,
     /// The whole disk, which owns the queue.
     disk: PathBuf,
-    /// Btrfs reads ahead by a setting of its own, not the disk's.
+    /// Btrfs has a readahead setting of its own and ignores the disk's.
     bdi: Option<PathBuf>,
 }
 
@@ -36,19 +36,19 @@ pub struct Queue {
 pub struct Counters {
     /// Read requests completed.
     pub reads: u64,
-    /// Read requests that joined one that waited: how many do depends on how busy the queue is.
+    /// Read requests that were merged into a queued one; more are merged the busier the queue is.
     pub reads_merged: u64,
     /// Bytes read.
     pub read_bytes: u64,
-    /// Milliseconds that reads waited, summed over requests.
+    /// Total milliseconds that reads waited.
     pub read_wait_ms: u64,
     /// Write requests completed.
     pub writes: u64,
-    /// Write requests that joined one that waited.
+    /// Write requests that were merged into a queued one.
     pub writes_merged: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// Milliseconds that writes waited, summed over requests.
+    /// Total milliseconds that writes waited.
     pub write_wait_ms: u64,
     /// Requests in flight now.
     pub in_flight: u64,
@@ -107,7 +107,7 @@ impl BlockDevice {
         })
     }
 
-    /// What the file system lies on in sysfs: a part of the disk, or all of it.
+    /// The file system's device in sysfs: a partition, or the whole disk.
     pub fn node(&self) -> &Path {
         &self.node
     }
@@ -128,7 +128,7 @@ impl BlockDevice {
         self.bdi.clone().unwrap_or_else(queue).join("read_ahead_kb")
     }
 
-    /// Whether the file system reads ahead by a setting of its own instead of its disk's.
+    /// Whether the file system has a readahead setting of its own instead of its disk's.
     pub fn has_own_readahead(&self) -> bool {
         self.bdi.is_some()
     }
@@ -172,8 +172,8 @@ fn read_number(path: &Path) -> io::Result<u64> {
         io::Error::new(io::ErrorKind::InvalidData, format!("{} is not a number", path.display()))
     })
 }
-/// Writes a block device's page cache out and forgets it (`BLKFLSBUF`, uapi/linux/fs.h): what is
-/// read next comes from the device. Needs `CAP_SYS_ADMIN`.
+/// Writes back and drops a block device's page cache (`BLKFLSBUF`, uapi/linux/fs.h): later reads
+/// come from the device. Needs `CAP_SYS_ADMIN`.
 pub fn forget_buffers(node: impl AsFd) -> io::Result<()> {
     const BLKFLSBUF: libc::c_ulong = 0x1261;
     // SAFETY: the ioctl takes no argument.

@@ -36,7 +36,7 @@ impl Search {
 
 const _: () = assert!(size_of::<Search>() == 4096);
 
-/// Which items of a tree are looked for.
+/// Which items of a tree to search for.
 struct Wanted {
     tree: u64,
     kind: u32,
@@ -45,7 +45,7 @@ struct Wanted {
     offsets: Range<u64>,
 }
 
-/// Calls `visit` with object, offset and data of every item that is wanted, in the tree's order.
+/// Calls `visit` with object, offset and data of every matching item, in the tree's order.
 /// Needs `CAP_SYS_ADMIN`.
 fn search(
     file: impl AsFd,
@@ -86,7 +86,7 @@ fn search(
             if found == kind {
                 visit(object, offset, data);
             }
-            // Go on behind this one: other kinds of an object lie before or behind.
+            // Continue after this one: items of other kinds come before or after it.
             (object, offset) = match found.cmp(&kind) {
                 std::cmp::Ordering::Less => (object, 0),
                 std::cmp::Ordering::Equal if offset < u64::MAX => (object, offset + 1),
@@ -137,7 +137,7 @@ pub enum Compression {
     Lzo,
     /// Zstandard.
     Zstd,
-    /// One that is not known here, by its number.
+    /// An unknown one, by its number.
     Other(u8),
 }
 
@@ -172,8 +172,8 @@ impl Compression {
     }
 }
 
-/// A stretch of a file and the compressed extent that holds it (`struct btrfs_file_extent_item`).
-/// All figures are bytes.
+/// A range of a file and the compressed extent that holds it (`struct btrfs_file_extent_item`). All
+/// figures are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compressed {
     /// Offset in the file.
@@ -182,7 +182,7 @@ pub struct Compressed {
     pub length: u64,
     /// Where the extent begins, in the file system's virtual addresses.
     pub physical: u64,
-    /// Bytes that it takes.
+    /// Bytes of the extent on the device.
     pub stored: u64,
     /// How it is compressed.
     pub compression: Compression,
@@ -233,10 +233,9 @@ struct DefragRange {
 
 const _: () = assert!(size_of::<DefragRange>() == 48);
 
-/// Has the kernel write `range` of a file anew, compressed in this way, at this level if one is
-/// given (Linux 6.15), and sends it on its way (`BTRFS_IOC_DEFRAG_RANGE`). It goes through the page
-/// cache, cluster by cluster of 256 KiB, under the inode's lock. What is shared is not shared
-/// any more afterwards.
+/// Makes the kernel rewrite `range` of a file with this compression, at this level if one is given
+/// (Linux 6.15), and starts its writeback (`BTRFS_IOC_DEFRAG_RANGE`). The data goes through the page
+/// cache, in clusters of 256 KiB, under the inode's lock. Shared extents are unshared.
 ///
 /// # Errors
 /// `EPERM` without write access, `EROFS`, `ETXTBSY` for a swap file, `ENOSPC`, `EOPNOTSUPP` where
@@ -271,9 +270,9 @@ pub fn compress_anew(
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Commits the transaction that is open now, with all that was done to the trees so far, and waits
-/// until it is durable (`BTRFS_IOC_START_SYNC`, `BTRFS_IOC_WAIT_SYNC`). Unlike `fsync(2)`, it locks no
-/// file. Data that is still delayed is no part of it.
+/// Commits the current transaction, with all changes to the trees so far, and waits until it is durable
+/// (`BTRFS_IOC_START_SYNC`, `BTRFS_IOC_WAIT_SYNC`). Unlike `fsync(2)`, it locks no file. Delayed
+/// allocation is no part of it.
 ///
 /// # Errors
 /// `EROFS` on a file system that has gone read-only, `EIO`, `ENOTTY` on another file system.

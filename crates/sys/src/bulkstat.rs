@@ -56,7 +56,7 @@ pub struct Inode {
 const _: () = assert!(size_of::<Inode>() == 192 && size_of::<Request<0>>() == 64);
 
 impl Inode {
-    /// Whether its data lies on the realtime device.
+    /// Whether its data is on the realtime device.
     pub fn is_realtime(&self) -> bool {
         self.flags & u64::from(crate::xfs::FS_XFLAG_REALTIME) != 0
     }
@@ -78,7 +78,7 @@ fn request<const N: usize>(file: impl AsFd, from: u64) -> io::Result<Box<Request
     Ok(request)
 }
 
-/// One inode of the XFS that `file` lies on.
+/// One inode of the XFS of `file`.
 ///
 /// # Errors
 /// `EPERM` without the capability, `ENOENT` when nothing is linked to it, `ENOTTY` elsewhere.
@@ -90,8 +90,8 @@ pub fn inode(file: impl AsFd, number: u64) -> io::Result<Inode> {
     }
 }
 
-/// Shows every inode that has a name, from number `from` on in ascending order, as long as `visit`
-/// wants more.
+/// Calls `visit` with every linked inode, from number `from` on in ascending order, as long as it
+/// returns true.
 ///
 /// # Errors
 /// As [`inode`].

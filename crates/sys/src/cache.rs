@@ -1,7 +1,7 @@
-//! Page cache control on a range of one file. An empty range is nothing to do: to the kernel a length of 0
-//! means all the rest of the file.
+//! Page cache control on a range of one file. An empty range does nothing, whereas for the kernel a
+//! length of 0 means the rest of the file.
 
-use crate::same::{Compare, Same};
+use crate::same::{Compare, Same, may_deceive};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::io;
@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// Bytes that [`mapped_pages`] looks at in one go, and up to which it looks at holes as well.
+/// Bytes that [`mapped_pages`] maps at once, and up to which it includes holes.
 const WINDOW: u64 = 16 << 20;
 
 /// Starts writing the dirty pages of `range` (bytes) without waiting for them
@@ -27,8 +27,8 @@ pub fn write_and_wait(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     sync_range(file, range, all)
 }
 
-/// Asks the kernel to drop the clean pages of `range` (bytes): `POSIX_FADV_DONTNEED`. Pages that the device
-/// refused are clean, too, and the only place of what was written: for files of others, see
+/// Asks the kernel to drop the clean pages of `range` (bytes): `POSIX_FADV_DONTNEED`. Pages that the
+/// device refused are clean, too, and the only copy of their data: for other programs' files, use
 /// [`Compare::drop`].
 pub fn drop_clean(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     match std::num::NonZeroU64::new(range.end.saturating_sub(range.start)) {
@@ -37,15 +37,15 @@ pub fn drop_clean(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     }
 }
 
-/// Drops all pages of `range` (bytes) of a file that was just synced, so that reading asks the device. Where a page or
-/// a folio reaches beyond the range, others go with it, but none of which the device has refused what
-/// somebody wrote ([`Compare`]).
+/// Drops all pages of `range` (bytes) of a file that was just synced, so that reads come from the
+/// device. Where a page or a folio extends beyond the range, its other pages are dropped as well, but
+/// none that the device has refused ([`Compare`]).
 ///
 /// # Errors
-/// When pages stay, or beside the range are not on the device.
+/// When pages stay, or when adjacent pages are not on the device.
 pub fn forget(file: impl AsFd, range: Range<u64>, go_on: impl Fn() -> bool) -> io::Result<()> {
     const TRIES: u32 = 8;
-    // To the kernel it would be all the rest of the file.
+    // For the kernel it would be the rest of the file.
     if range.is_empty() {
         return Ok(());
     }
@@ -54,12 +54,12 @@ pub fn forget(file: impl AsFd, range: Range<u64>, go_on: impl Fn() -> bool) -> i
     let size: u64 = rustix::fs::fstat(&file)?.st_size.try_into().unwrap_or(0);
     let mut compare = Compare::default();
     for attempt in 0..TRIES {
-        // A folio goes as a whole or not at all.
+        // A folio is dropped as a whole or not at all.
         let whole = if attempt == 0 { page } else { folio };
         let wide = range.start / whole * whole..range.end.next_multiple_of(whole);
         let beside = [wide.start..range.start, range.end..wide.end.min(size)];
         for beside in beside.into_iter().filter(|part| !part.is_empty()) {
-            match compare.range(&file, beside, &go_on)? {
+            match compare.surely(file.as_fd(), beside, &go_on)? {
                 Same::Yes | Same::Unknown => {}
                 Same::ButRefused(e) => return Err(e),
                 Same::No(..) => return busy("the disk has refused what somebody wrote beside it"),
@@ -75,20 +75,20 @@ pub fn forget(file: impl AsFd, range: Range<u64>, go_on: impl Fn() -> bool) -> i
     busy("its pages stay in memory, so the disk cannot be asked")
 }
 
-/// No folio of the page cache is larger, in bytes: as much as one page of a page table maps (a PMD), and
-/// 2,048 pages (`MAX_PAGECACHE_ORDER`, include/linux/pagemap.h).
+/// The largest folio of the page cache, in bytes: as much as one page of a page table maps (a PMD), and
+/// at most 2,048 pages (`MAX_PAGECACHE_ORDER`, include/linux/pagemap.h).
 pub fn largest_folio() -> u64 {
     let page = rustix::param::page_size() as u64;
     page * (page / 8).min(2048)
 }
 
-/// Sees that no folio of the page cache reaches across `at` (bytes). Where a hole is
-/// punched, or other space taken over, up to there, the kernel would cut such a one by writing zeroes
-/// into it, also while somebody still has it: a pipe or a socket that it is on its way through.
+/// Ensures that no folio of the page cache crosses `at` (bytes). Where a hole is punched, or a range is
+/// remapped, up to there, the kernel would split such a folio by writing zeroes into it, also while
+/// somebody still uses it: a pipe or a socket that it was spliced into.
 ///
 /// # Errors
-/// `ResourceBusy` where one may: it is held, dirty, or mapped; or once `go_on`, which is asked between two reads of
-/// the device, says no.
+/// `ResourceBusy` where one may: it is held, dirty, or mapped; or once `go_on`, which is asked between
+/// two reads of the device, returns false.
 pub fn part(file: impl AsFd, at: u64, go_on: impl Fn() -> bool) -> io::Result<()> {
     let page = rustix::param::page_size() as u64;
     let first = at / page * page;
@@ -104,14 +104,19 @@ pub fn part(file: impl AsFd, at: u64, go_on: impl Fn() -> bool) -> io::Result<()
     if apart()? || begins_folio(&file, at) == Some(true) {
         return Ok(());
     }
+    // Where it cannot be known what the device has: Btrfs has had no large folios before Linux 6.15.
+    if may_deceive(file.as_fd())? && cached_pages(&file, at..at + page).is_err() {
+        return Ok(());
+    }
     let mut compare = Compare::default();
-    // A folio goes as a whole or not at all, and as little as can be with it.
+    // A folio is dropped as a whole or not at all, with as little else as possible.
     for pages in [1, 16, 64, largest_folio() / page] {
         let Range { start, end } = around(pages);
         let whole = pages * page;
         let wide = start / whole * whole..end.next_multiple_of(whole);
-        // What the device refused is nowhere else, and stays.
+        // Pages that the device refused are the only copy, and stay.
         match compare.drop(&file, wide.clone(), &go_on)? {
+            // The device has all that it can be asked for.
             Same::Unknown => {
                 write_and_wait(&file, wide.clone())?;
                 drop_clean(&file, wide)?;
@@ -127,8 +132,8 @@ pub fn part(file: impl AsFd, at: u64, go_on: impl Fn() -> bool) -> io::Result<()
     Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
 }
 
-/// Whether the page at `at` is the first of its folio; `None` where the kernel does not say, as to all but
-/// root.
+/// Whether the page at `at` is the first of its folio; `None` where the kernel does not tell: only root
+/// may ask.
 fn begins_folio(file: impl AsFd, at: u64) -> Option<bool> {
     const PRESENT: u64 = 1 << 63;
     const NUMBER: u64 = (1 << 55) - 1;
@@ -189,6 +194,14 @@ pub fn dirty_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     cachestat(file, range).map(|[_, dirty, written, ..]| dirty + written)
 }
 
+/// Pages of `range` (bytes) that are on their way to the device.
+///
+/// # Errors
+/// `ENOSYS` on kernels before 6.5.
+pub fn written_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
+    cachestat(file, range).map(|[_, _, written, ..]| written)
+}
+
 /// Pages cached, dirty, under writeback, evicted, evicted of late.
 fn cachestat(file: impl AsFd, range: Range<u64>) -> io::Result<[u64; 5]> {
     const SYS_CACHESTAT: libc::c_long = 451; // the same on every architecture
@@ -228,6 +241,36 @@ fn pages_there(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     cached_pages(&file, range.clone()).or_else(|_| mapped_pages(&file, range))
 }
 
+/// How many bytes from the start of `range` on, in whole pages, are known not to be in the page cache: by looks
+/// at ever more at once, for a file may be of any size.
+pub fn cold_from(file: impl AsFd, range: Range<u64>) -> u64 {
+    const FIRST: u64 = 256 << 10;
+    let all = range.end.saturating_sub(range.start);
+    let is_cold = |len: u64| {
+        let part = range.start..range.start + len.min(all);
+        pages_there(&file, part).is_ok_and(|pages| pages == 0)
+    };
+    if !is_cold(FIRST) {
+        return 0;
+    }
+    let mut len = FIRST;
+    while len < all && is_cold(len.saturating_mul(2)) {
+        len = len.saturating_mul(2);
+    }
+    len.min(all)
+}
+
+/// Where data goes on in a file at `at` (bytes) or behind it, in whole pages; nothing where only a hole
+/// follows. What knows no holes is data all over.
+pub fn next_data(file: impl AsFd, at: u64) -> Option<u64> {
+    let page = rustix::param::page_size() as u64;
+    match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(data) => Some(at.max(data / page * page)),
+        Err(Errno::NXIO) => None,
+        Err(_) => Some(at),
+    }
+}
+
 /// Which parts of `range` (bytes, outwards to whole pages) are in the page cache now.
 ///
 /// # Errors
@@ -252,8 +295,8 @@ pub fn resident(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<Range<u64>
     Ok(runs)
 }
 
-/// What [`cached_pages`] says, by `mincore(2)`, which every kernel has: of a long range what holds data, for
-/// a file may be of any size. Its page tables are made and gone, window by window.
+/// Counts as [`cached_pages`] does, but by `mincore(2)`, which every kernel has. Of a long range only
+/// data is looked at, because a file may have any size; each window is mapped and unmapped again.
 fn mapped_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     let page = rustix::param::page_size() as u64;
     let size = rustix::fs::fstat(&file)?.st_size.cast_unsigned().next_multiple_of(page);
@@ -262,11 +305,9 @@ fn mapped_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     let mut pages = 0;
     while at < end {
         if over_holes {
-            match rustix::fs::seek(&file, SeekFrom::Data(at)) {
-                Ok(data) => at = at.max(data / page * page),
-                Err(Errno::NXIO) => break,
-                // What knows no holes is data all over.
-                Err(_) => {}
+            match next_data(&file, at) {
+                Some(data) => at = data,
+                None => break,
             }
         }
         let window = at..end.min(at.saturating_add(WINDOW));
@@ -336,6 +377,55 @@ mod tests {
         assert_eq!(mapped_pages(&file, 4096..u64::MAX).unwrap(), 2);
         assert_eq!(mapped_pages(&file, 0..0).unwrap(), 0);
         assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+    }
+
+    /// From now on this thread's kernel is one from before Linux 6.5.
+    fn deny_cachestat() {
+        const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+        const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+        const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+        let step = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
+        let mut filter = [
+            step(LOAD, 0, 0),
+            step(EQUAL, 1, 451),
+            step(RETURN, 0, libc::SECCOMP_RET_ALLOW),
+            step(RETURN, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+        ];
+        let filter = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: the kernel copies the filter, which is as long as is said; it is this thread's alone.
+        let rc = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter)
+        };
+        assert_eq!(rc, 0, "{}", io::Error::last_os_error());
+    }
+
+    /// In the steps in which data is written out, 15 TiB would take seconds, and 8 EiB weeks.
+    #[test]
+    fn without_cachestat_nothing_is_written_out_in_holes() {
+        const SIZE: u64 = 15 << 40;
+        let path = std::env::temp_dir().join(format!("fragmend-quiet-{}", std::process::id()));
+        let file =
+            std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        file.set_len(SIZE).unwrap();
+        let data = SIZE / 3 / 4096 * 4096;
+        file.write_all_at(&[7; 4096], data).unwrap();
+        std::thread::scope(|scope| {
+            let file = &file;
+            let old = scope.spawn(move || {
+                deny_cachestat();
+                assert_eq!(dirty_pages(file, 0..1).unwrap_err().raw_os_error(), Some(libc::ENOSYS));
+                let started = Instant::now();
+                let clean = crate::same::write_quietly(file, 0..SIZE, Duration::from_secs(20));
+                assert!(clean.unwrap() && cold_from(file, 0..SIZE) <= data);
+                started.elapsed()
+            });
+            let took = old.join().unwrap();
+            assert!(took < Duration::from_secs(2), "{took:?}");
+        });
+        let cold = cold_from(&file, 0..SIZE);
+        assert!((data / 2..=data).contains(&cold), "{cold} of {data}");
     }
 
     /// A length of 0 would be all the rest.

@@ -1,12 +1,12 @@
-//! Saying to all mount namespaces that a file system is being worked on: by a lock on a byte of its block
-//! device's node that nobody reads or writes (fcntl(2), `F_OFD_SETLK`). In devtmpfs, which is one for the
-//! whole machine, the node is the same inode wherever it is mounted; another `/dev` has other nodes, and
-//! does not tell.
+//! Claims a file system for this process across all mount namespaces: by a lock on a byte of its block
+//! device's node that nobody reads or writes (fcntl(2), `F_OFD_SETLK`). devtmpfs is shared by the whole
+//! machine, so the node is the same inode wherever it is mounted; in any other `/dev` the nodes differ,
+//! and claims are not seen.
 //!
-//! The node is opened for reading only: opening a mounted device to write may be refused, and makes udev look
-//! at it anew. A read lock excludes no other, so each takes one and then asks whether a write lock would meet
-//! another's. Two that do so at once both give way. `flock(2)`, by which udev, mkfs and others tell each
-//! other that they work on a device, is another list of locks: who has one of those neither keeps us waiting nor waits.
+//! The node is opened read-only: opening a mounted device for writing may be refused, and triggers udev.
+//! Read locks do not exclude each other, so each process takes one and then asks whether a write lock
+//! would conflict with another's. If two do so at once, both fail. `flock(2)`, which udev, mkfs and
+//! others use on devices, is a separate kind of lock and does not interfere.
 
 use crate::block::BlockDevice;
 use rustix::fs::{FileType, Mode, OFlags};
@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 
-/// Which byte: behind the end of every device.
+/// The byte that is locked, behind the end of every device.
 const BYTE: i64 = 0x6672_6167_6d65_6e64;
 
 /// Held until it is dropped.
@@ -25,11 +25,11 @@ pub struct Claim {
     _node: File,
 }
 
-/// Claims the device for this open file; `None` where somebody else has.
+/// Claims the device of this open file; `None` if another process has.
 ///
 /// # Errors
-/// `NotFound` where the device has no node, `PermissionDenied` where others than root and a group may open it, who
-/// could keep us out for ever; those of `open(2)` and `fcntl(2)`.
+/// `NotFound` where the device has no node, `PermissionDenied` where users other than root and a group
+/// may open it, who could keep a lock for ever; those of `open(2)` and `fcntl(2)`.
 pub fn take(device: &BlockDevice) -> io::Result<Option<Claim>> {
     let node = open(device)?;
     claim(&node).map(|alone| alone.then_some(Claim { _node: node }))
@@ -60,7 +60,7 @@ fn open(device: &BlockDevice) -> io::Result<File> {
     Ok(node.into())
 }
 
-/// Claims a file, whatever it is; whether nobody else has.
+/// Claims a file of any kind; whether that succeeded.
 fn claim(file: &File) -> io::Result<bool> {
     lock(file, libc::F_OFD_SETLK, libc::F_RDLCK)?;
     let alone = lock(file, libc::F_OFD_GETLK, libc::F_WRLCK)? == libc::F_UNLCK;
@@ -70,7 +70,7 @@ fn claim(file: &File) -> io::Result<bool> {
     Ok(alone)
 }
 
-/// Gives what kind of lock the kernel leaves in the structure.
+/// Returns the kind of lock that the kernel leaves in the structure.
 fn lock(file: &File, how: i32, kind: i32) -> io::Result<i32> {
     // SAFETY: all of it may be zero.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };
@@ -100,11 +100,11 @@ mod tests {
         let (first, second) = (open(), open());
         assert!(claim(&first).unwrap() && claim(&first).unwrap(), "one's own does not count");
         assert!(!claim(&second).unwrap());
-        // Who gave way left nothing.
+        // A failed claim leaves no lock.
         assert!(claim(&first).unwrap());
         drop(first);
         assert!(claim(&second).unwrap());
-        // What udev and mkfs do is nothing to us.
+        // The locks of udev and mkfs do not interfere.
         let udev = open();
         rustix::fs::flock(&udev, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
         assert!(claim(&second).unwrap());

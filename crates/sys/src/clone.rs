@@ -1,5 +1,5 @@
-//! `FICLONERANGE` (linux/fs.h, ioctl_ficlonerange(2)): a range of one file comes to share the
-//! blocks of another, whatever it held before. For tests.
+//! `FICLONERANGE` (linux/fs.h, ioctl_ficlonerange(2)): makes a range of one file share the blocks
+//! of another, whatever it held before. For tests.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

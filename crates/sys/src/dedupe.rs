@@ -1,18 +1,19 @@
 //! `FIDEDUPERANGE` (linux/fs.h, ioctl_fideduperange(2)): makes a range of one file share the
 //! blocks of another, if and only if both hold the same bytes.
 //!
-//! The kernel locks both files against writers and mapped stores, writes back what is dirty,
-//! compares byte for byte, and remaps; on any difference it does nothing.
+//! The kernel locks both files against writers and mapped stores, writes back dirty pages, compares
+//! byte for byte, and remaps; on any difference it does nothing.
 //!
-//! Where it stops half way (XFS: an error behind the first extents, `xfs_file_remap_range()`), it says all the same that
-//! all was done: `vfs_dedupe_file_range()` (fs/remap_range.c) answers with the length that was asked for. So both ranges are looked at afterwards.
+//! If it stops half way (XFS: an error after the first extents, `xfs_file_remap_range()`), it reports
+//! success for all of it: `vfs_dedupe_file_range()` (fs/remap_range.c) returns the requested length. So
+//! the extents of both ranges are compared afterwards.
 
 use crate::fiemap::{Fiemap, Mapped, flags};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// The most that every kernel takes in one call, in bytes (`MAX_DEDUPE_LENGTH` of Btrfs).
+/// The most that every kernel accepts in one call, in bytes (`MAX_DEDUPE_LENGTH` of Btrfs).
 pub const LONGEST: u64 = 16 << 20;
 
 const FIDEDUPERANGE: libc::c_ulong = 0xC018_9436;
@@ -37,8 +38,8 @@ const _: () = assert!(size_of::<DedupeRange>() == 56);
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shared {
-    /// So many bytes, from the start of the range, were shared when they were looked at afterwards. Less than
-    /// all of it where the kernel stopped half way, or somebody has written since.
+    /// This many bytes, from the start of the range, were found to be shared afterwards. Less than all
+    /// of it if the kernel stopped half way, or somebody has written since.
     Bytes(u64),
     /// The files differ somewhere in the range: nothing was done.
     Differs,
@@ -82,7 +83,7 @@ pub fn share(
     }
 }
 
-/// What the kernel says by status and bytes of a call about `length` bytes, which failed or did not.
+/// Interprets status and bytes of a call about `length` bytes.
 fn answer(failed: Option<io::Error>, status: i32, bytes: u64, length: u64) -> io::Result<Shared> {
     if let Some(error) = failed {
         return Err(error);
@@ -100,8 +101,8 @@ fn answer(failed: Option<io::Error>, status: i32, bytes: u64, length: u64) -> io
     }
 }
 
-/// How many of `length` bytes of `file` at `offset` lie where those of `source` at `source_offset` do, from the start
-/// on and without a gap.
+/// How many of `length` bytes of `file` at `offset` have the same physical blocks as those of `source`
+/// at `source_offset`, from the start and without a gap.
 ///
 /// # Errors
 /// Those of [`Fiemap::for_each`].
@@ -123,7 +124,7 @@ pub fn shared_bytes(
     Ok(alike(&here, &there).min(length))
 }
 
-/// The part of an extent that is in `range`, counted from there; nothing where it has no place.
+/// The part of an extent that is in `range`, relative to its start; `None` without a physical address.
 fn within(e: Mapped, range: &Range<u64>) -> Option<Mapped> {
     let nowhere = flags::UNKNOWN | flags::DELALLOC | flags::UNWRITTEN | flags::DATA_INLINE;
     let start = e.logical.max(range.start);
@@ -136,7 +137,7 @@ fn within(e: Mapped, range: &Range<u64>) -> Option<Mapped> {
     })
 }
 
-/// How far two lists of extents lead to the same places, from 0 on.
+/// How far two lists of extents have the same physical blocks, from 0 on.
 fn alike(here: &[Mapped], there: &[Mapped]) -> u64 {
     let place = |all: &[Mapped], at: u64| {
         let e = all.iter().find(|e| e.logical <= at && at - e.logical < e.length)?;

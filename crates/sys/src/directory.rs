@@ -1,9 +1,9 @@
-//! Opening a directory to put something into, through nobody else's symbolic links.
+//! Opens a directory for output without following other users' symbolic links.
 //!
-//! Whoever may write to `/tmp` can plant a link there that leads anywhere: a link on the way is
-//! followed if it is root's or ours. (The kernel's `fs.protected_symlinks` is an option, and holds
-//! in sticky directories alone.) Each component is opened in the one before it, so that what was
-//! looked at is what is used.
+//! Any user can plant a link in `/tmp` that leads anywhere: a link in the path is followed only if it
+//! belongs to root or to the caller. (The kernel's `fs.protected_symlinks` is optional, and applies to
+//! sticky directories only.) Each component is opened in the one before it, so that the directory that
+//! was checked is the one that is used.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -55,7 +55,7 @@ pub fn open(path: &Path) -> io::Result<OwnedFd> {
     Ok(at)
 }
 
-/// Opens for reading what [`open`] gave, where it may be read; else gives it back.
+/// Reopens a directory from [`open`] for reading, if that is permitted; otherwise returns it unchanged.
 ///
 /// # Errors
 /// Those of `open(2)`.

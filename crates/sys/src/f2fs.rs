@@ -19,11 +19,11 @@ struct Defragment {
 
 const _: () = assert!(size_of::<Defragment>() == 16);
 
-/// Writes `length` bytes at `start`, multiples of 4 KiB, to the end of a log, unless they lie in
-/// one piece. Gives how many bytes were written; they are on their way when this returns, and
-/// durable after an `fsync`. The file's lock is held meanwhile. Holes and unwritten space stay.
+/// Writes `length` bytes at `start`, multiples of 4 KiB, to the end of a log, unless they are
+/// contiguous. Returns how many bytes were written; they are in flight when this returns, and durable
+/// after an `fsync`. The file's lock is held meanwhile. Holes and unwritten space stay.
 ///
-/// With a length of nothing it only asks whether it may.
+/// With a length of 0 it only checks whether the file can be moved.
 ///
 /// # Errors
 /// `EPERM` without `CAP_SYS_ADMIN`, `EINVAL` for a file that is written in place (pinned, in an
@@ -35,13 +35,13 @@ pub fn defragment(file: impl AsFd, start: u64, length: u64) -> io::Result<u64> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(range.len) }
 }
 
-/// How many segments there are to write to.
+/// The segments that can be written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segments {
     /// Without a single valid block.
     pub free: u64,
-    /// With fewer free, the log may go on in holes of used segments (slack space recycling), which
-    /// scatters what is written.
+    /// With fewer free segments, the log may continue in holes of used ones (slack space recycling),
+    /// which fragments new data.
     pub scattering_below: u64,
 }
 

@@ -1,4 +1,4 @@
-//! `FS_IOC_FIEMAP` (linux/fiemap.h): where a file's bytes lie on its device.
+//! `FS_IOC_FIEMAP` (linux/fiemap.h): the extents of a file on its device.
 //!
 //! A debugging interface, and racy: use it to choose work and to report, never for correctness.
 //! Results are paged, so there is no limit on the number of extents.
@@ -141,7 +141,7 @@ impl Fiemap {
             for e in &request.extents[..got] {
                 last |= e.flags & flags::LAST != 0;
                 let end = e.logical.saturating_add(e.length);
-                // A file that changes under us may repeat or run backwards: always go forward.
+                // The answers of a file that changes meanwhile may repeat or go back: always advance.
                 if end <= start {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! Which file system this is, across reboots and renumbered devices.
+//! The identity of a file system, stable across reboots and renumbered devices.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -14,7 +14,7 @@ struct FsUuid {
     uuid: [u8; 16],
 }
 
-/// What the kernel tells about a file system's identity.
+/// A file system's identity, as far as the kernel tells it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FsId {
     /// Its UUID; zero where the kernel does not tell.
@@ -24,7 +24,7 @@ pub struct FsId {
 }
 
 impl FsId {
-    /// Of the file system that `file` lies on.
+    /// The identity of the file system of `file`.
     ///
     /// # Errors
     /// Those of `fstatfs(2)`.

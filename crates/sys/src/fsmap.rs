@@ -1,5 +1,5 @@
-//! `FS_IOC_GETFSMAP` (linux/fsmap.h): what each stretch of a file system's devices is used for, in
-//! the order of the devices. XFS made with `rmapbt=1` knows the owner of every block.
+//! `FS_IOC_GETFSMAP` (linux/fsmap.h): the owners of a file system's blocks, as records in the order of
+//! the devices. XFS made with `rmapbt=1` knows the owner of every block.
 //! Needs `CAP_SYS_ADMIN`.
 
 use crate::xfs::ioctl;
@@ -8,44 +8,44 @@ use std::os::fd::AsFd;
 
 const FS_IOC_GETFSMAP: libc::c_ulong = 0xC0C0_583B;
 
-/// Flags of a stretch.
+/// Flags of a record.
 pub mod flags {
     /// Allocated, never written.
     pub const UNWRITTEN: u32 = 0x1;
     /// Holds extended attributes of its owner.
     pub const ATTRIBUTES: u32 = 0x2;
-    /// Holds the map of its owner's extents.
+    /// Holds blocks of its owner's extent tree.
     pub const EXTENT_MAP: u32 = 0x4;
-    /// Part of it belongs to others, too.
+    /// Part of it is shared with other owners.
     pub const SHARED: u32 = 0x8;
     /// The owner is no inode: free space, a log, metadata.
     pub const SPECIAL_OWNER: u32 = 0x10;
     pub(super) const LAST: u32 = 0x20;
 }
 
-/// `struct fsmap`: a stretch of a device. Offsets and lengths are bytes.
+/// `struct fsmap`: a range of a device and its owner. Offsets and lengths are bytes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Stretch {
-    /// Which device, as the kernel numbers them for programs.
+pub struct Record {
+    /// The device, by its number as user space sees it.
     pub device: u32,
     /// See [`flags`].
     pub flags: u32,
-    /// Where on the device.
+    /// Offset on the device.
     pub physical: u64,
     /// Inode number, unless the owner is special.
     pub owner: u64,
-    /// Where in the owner.
+    /// Offset in the owner.
     pub offset: u64,
-    /// How long.
+    /// Length.
     pub length: u64,
     reserved: [u64; 3],
 }
 
-/// Stretches of one call.
+/// Records of one call.
 const MANY: usize = 1024;
 
-/// `struct fsmap_head`, and the stretches behind it.
+/// `struct fsmap_head`, and the records behind it.
 #[repr(C)]
 struct Request {
     in_flags: u32,
@@ -53,19 +53,19 @@ struct Request {
     room: u32,
     given: u32,
     reserved: [u64; 6],
-    from: Stretch,
-    to: Stretch,
-    stretches: [Stretch; MANY],
+    from: Record,
+    to: Record,
+    records: [Record; MANY],
 }
 
-const _: () = assert!(size_of::<Stretch>() == 64 && size_of::<Request>() == 192 + MANY * 64);
+const _: () = assert!(size_of::<Record>() == 64 && size_of::<Request>() == 192 + MANY * 64);
 
-/// Shows every stretch of the file system that `file` lies on.
+/// Calls `visit` with every record of the file system of `file`.
 ///
 /// # Errors
 /// `ENOTTY` or `EOPNOTSUPP` where the file system has no such map, `EPERM` without the capability.
-pub fn each(file: impl AsFd, mut visit: impl FnMut(&Stretch)) -> io::Result<()> {
-    let everything = Stretch {
+pub fn each(file: impl AsFd, mut visit: impl FnMut(&Record)) -> io::Result<()> {
+    let everything = Record {
         device: u32::MAX,
         flags: u32::MAX,
         physical: u64::MAX,
@@ -80,26 +80,26 @@ pub fn each(file: impl AsFd, mut visit: impl FnMut(&Stretch)) -> io::Result<()> 
         room: MANY as u32,
         given: 0,
         reserved: [0; 6],
-        from: Stretch::default(),
+        from: Record::default(),
         to: everything,
-        stretches: [Stretch::default(); MANY],
+        records: [Record::default(); MANY],
     });
     loop {
         // SAFETY: FS_IOC_GETFSMAP reads and writes the 192 bytes of a request, and writes at most
-        // `room` stretches of 64 bytes behind it.
+        // `room` records of 64 bytes behind it.
         unsafe { ioctl(file.as_fd(), FS_IOC_GETFSMAP, &raw mut *request) }?;
-        let found = &request.stretches[..(request.given as usize).min(MANY)];
+        let found = &request.records[..(request.given as usize).min(MANY)];
         found.iter().for_each(&mut visit);
-        let goes_on = |before: &Stretch, last: &Stretch| {
-            let place = |s: &Stretch| (s.device, s.physical);
-            // What is shared comes once for each owner.
+        let goes_on = |before: &Record, last: &Record| {
+            let place = |r: &Record| (r.device, r.physical);
+            // A shared range has one record for each owner.
             let same = (before.owner, before.offset, before.flags)
                 == (last.owner, last.offset, last.flags);
             place(last) > place(before) || place(last) == place(before) && !same
         };
         match found.last() {
             Some(last) if !goes_on(&request.from, last) => return Err(crate::no_progress()),
-            // The kernel goes on behind the last one.
+            // The kernel continues after the last one.
             Some(last) if last.flags & flags::LAST == 0 => request.from = *last,
             _ => return Ok(()),
         }

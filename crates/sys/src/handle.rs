@@ -1,12 +1,11 @@
-//! Finding a file again by its identity: at the path where it was seen, or by inode number and
-//! generation (`open_by_handle_at(2)`), which needs no path walk but `CAP_DAC_READ_SEARCH`; a
-//! reused inode number is refused by the kernel.
+//! Finds a file by its identity: at the path where it was seen, or by inode number and generation
+//! (`open_by_handle_at(2)`), which needs no path walk but `CAP_DAC_READ_SEARCH`; the kernel refuses a
+//! reused inode number.
 
-use crate::root::Root;
 use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Which file to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,27 +21,13 @@ pub struct Identity {
 /// Why a file was not found.
 #[derive(Debug)]
 pub struct Missing {
-    /// What happened at the path; `None` when another file is there now.
+    /// The error at the path; `None` when another file is there now.
     pub at_path: Option<io::Error>,
-    /// What happened by inode number: as of [`open_by_inode`].
+    /// The error by inode number, as of [`open_by_inode`].
     pub by_inode: io::Error,
 }
 
-/// As [`Root::find`], on the file system that is mounted at `root`.
-///
-/// # Errors
-/// [`Missing`] says what happened on both ways.
-pub fn find(root: &Path, path: &Path, file: Identity) -> Result<OwnedFd, Missing> {
-    match Root::open(root, file.device) {
-        Ok(root) => root.find(path, file),
-        Err(by_inode) => {
-            let at_path = io::Error::new(by_inode.kind(), by_inode.to_string());
-            Err(Missing { at_path: Some(at_path), by_inode })
-        }
-    }
-}
-
-/// Opens for reading or writing what `named` names: that very inode, whatever its path is now.
+/// Opens the inode that `named` (`O_PATH`) names for reading or writing, whatever its path is now.
 ///
 /// # Errors
 /// Those of `open(2)`.
@@ -113,7 +98,7 @@ impl RawHandle {
         Ok(self)
     }
 
-    /// Opens what it names, on the file system of `mount` (`open_by_handle_at(2)`).
+    /// Opens the file of this handle, on the file system of `mount` (`open_by_handle_at(2)`).
     fn open(mut self, mount: impl AsFd, flags: i32) -> io::Result<OwnedFd> {
         // SAFETY: `self` is a `struct file_handle` header followed by more than the `bytes` that
         // it announces; the kernel only reads it.
@@ -133,8 +118,8 @@ impl RawHandle {
     }
 }
 
-/// Opens the inode on the file system that `mount` (any open file or directory on it) lives on;
-/// on Btrfs, in its subvolume.
+/// Opens the inode on the file system of `mount` (any open file or directory on it); on Btrfs, in its
+/// subvolume.
 ///
 /// `flags` are those of `open(2)`.
 ///
@@ -147,11 +132,11 @@ pub fn open_by_inode(
     generation: u32,
     flags: i32,
 ) -> io::Result<OwnedFd> {
-    // File systems without handles of their own (`EOPNOTSUPP`) have none of others either.
+    // File systems without handles (`EOPNOTSUPP`) cannot open by them either.
     RawHandle::of(&mount)?.with_inode(inode, generation)?.open(mount, flags)
 }
 
-/// Opens the root directory of a subvolume of the Btrfs that `mount` lives on.
+/// Opens the root directory of a subvolume of the Btrfs of `mount`.
 ///
 /// # Errors
 /// `ESTALE` when there is no such subvolume, `EPERM` without the capability, `EINVAL` elsewhere.
@@ -167,7 +152,7 @@ pub fn open_subvolume(mount: impl AsFd, subvolume: u64) -> io::Result<OwnedFd> {
     handle.with_inode(ROOT, 0)?.open(mount, libc::O_RDONLY | libc::O_DIRECTORY)
 }
 
-/// The file system's own name for a file (`name_to_handle_at(2)`): it outlives renames, reboots
+/// The file system's handle of a file (`name_to_handle_at(2)`): it stays valid across renames, reboots
 /// and remounts, and no other file ever has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Handle {
@@ -178,7 +163,7 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Of an open file.
+    /// The handle of an open file.
     ///
     /// # Errors
     /// `EOPNOTSUPP` where the file system has no handles.
@@ -188,7 +173,7 @@ impl Handle {
         Ok(Self { kind, bytes: id[..length].to_vec() })
     }
 
-    /// A descriptor that only names the file (`O_PATH`), on the file system that `mount` lies on.
+    /// A descriptor that only names the file (`O_PATH`), on the file system of `mount`.
     /// Needs `CAP_DAC_READ_SEARCH`.
     ///
     /// # Errors
@@ -203,15 +188,15 @@ impl Handle {
     }
 }
 
-/// The path by which the kernel knows an open file; `None` once it is deleted or out of reach, or
-/// while its directory is unknown, as after opening it by inode number or handle.
+/// The path of an open file, as the kernel knows it; `None` once it is deleted or out of reach, or while
+/// its directory is unknown, as after opening it by inode number or handle.
 pub fn path_of(file: impl AsFd) -> Option<PathBuf> {
     let path = link_of(&file)?;
     // The kernel appends " (deleted)"; a name may end so too, so ask what is there.
     crate::root::leads_to(&path, file).is_ok_and(|it_does| it_does).then_some(path)
 }
 
-/// What the kernel shows as the name of an open file, true or not.
+/// The kernel's name of an open file, valid or not.
 pub(crate) fn link_of(file: impl AsFd) -> Option<PathBuf> {
     let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     std::fs::read_link(link).ok()

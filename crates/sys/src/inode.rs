@@ -1,5 +1,6 @@
 //! Inode attributes that `stat` does not carry: generation and attribute flags (linux/fs.h).
 
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -25,7 +26,7 @@ pub mod flags {
     pub const NOCOW: u32 = 0x80_0000;
     /// `x`: direct access to persistent memory.
     pub const DAX: u32 = 0x200_0000;
-    /// `N`: data lives in the inode.
+    /// `N`: data is stored in the inode.
     pub const INLINE_DATA: u32 = 0x1000_0000;
 }
 
@@ -36,6 +37,23 @@ const FS_IOC_GETVERSION: libc::c_ulong = 0x8008_7601;
 /// The inode's generation: with device and inode number it names a file for good.
 pub fn generation(file: impl AsFd) -> io::Result<u32> {
     get_u32(file, FS_IOC_GETVERSION)
+}
+
+/// The same, as traces, plans and records have it: 0 where the file system has no generations.
+///
+/// # Errors
+/// It has them, and this one cannot be read.
+pub fn generation_or_zero(file: impl AsFd) -> io::Result<u32> {
+    match generation(file) {
+        Err(e) if is_unknown_request(&e) => Ok(0),
+        read => read,
+    }
+}
+
+/// Whether an ioctl failed because the file system has no such thing.
+pub fn is_unknown_request(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(code, Some(Errno::NOTTY | Errno::OPNOTSUPP | Errno::NOSYS))
 }
 
 /// The inode's attribute flags; see [`flags`].

@@ -1,9 +1,9 @@
-//! Files that are read for somebody: regular files, known to be that before they are opened.
+//! Input files: regular files, known to be that before they are opened.
 //!
-//! A name is first opened as a name alone (`O_PATH`), which waits for nobody and starts no device;
-//! what it turns out to be is then opened itself, whatever the name leads to meanwhile. A pipe would
-//! wait for its writer, a device may do anything, and on a file under somebody's lease `open(2)`
-//! waits for three quarters of a minute: `O_NONBLOCK` says so instead.
+//! A path is first opened with `O_PATH`, which never blocks and starts no device; if that is a
+//! regular file, the same inode is then opened, whatever the path leads to by then. Opening a pipe
+//! would wait for its writer, a device may do anything, and on a leased file `open(2)` waits for
+//! three quarters of a minute: with `O_NONBLOCK` it returns an error instead.
 
 use crate::{handle, kind};
 use rustix::fs::{FileType, Mode, OFlags};

@@ -1,4 +1,4 @@
-//! What a file is, in words.
+//! Names of file types, for messages.
 
 use rustix::fs::FileType;
 

@@ -1,13 +1,13 @@
-//! Leases (fcntl(2), `F_SETLEASE`). For as long as a write lease is held, nobody else has the file
-//! open, and whoever opens or truncates it waits. A read lease does the same to those who write.
+//! Leases (fcntl(2), `F_SETLEASE`). While a write lease is held, nobody else has the file open, and
+//! opening or truncating it waits. A read lease does the same to writers.
 //!
 //! The kernel grants a write lease only while the holder's is the sole open file description: a
-//! mapping, a swap file, a loop device and a running program each hold one of their own; and a read
-//! lease while none of them, the holder's among them, may write. Who comes later
-//! waits until the lease is given back, but no longer than [`break_time`]; then the kernel takes
-//! it away. `O_NONBLOCK` openers get `EWOULDBLOCK` at once. The holder must not open the file
-//! again: it would wait for itself. For the same reason no lease is taken on a file that a program is asked
-//! about before others may open or read it ([`crate::listeners`]).
+//! mapping, a swap file, a loop device and a running program each hold one of their own. It grants a
+//! read lease while no description, including the holder's, is open for writing. A later opener waits
+//! until the lease is released, but no longer than [`break_time`]; then the kernel breaks it.
+//! `O_NONBLOCK` openers get `EWOULDBLOCK` at once. The holder must not open the file again: it would
+//! wait for itself. For the same reason no lease is taken on a file for which the kernel asks another
+//! program before it is opened or read ([`crate::listeners`]).
 
 use crate::listeners;
 use std::cell::Cell;
@@ -18,17 +18,17 @@ use std::time::{Duration, Instant};
 
 const F_SETSIG: i32 = 10;
 
-/// A lease; given back when dropped, and by the kernel with the last descriptor.
+/// A lease; released when dropped, and by the kernel with the last descriptor.
 #[derive(Debug)]
 pub struct Lease<'a> {
     file: Held<'a>,
     kind: i32,
-    /// When nobody was seen to wait for it, last.
+    /// When it was last seen that nobody waits for it.
     unwanted: Cell<Instant>,
     break_time: Option<Duration>,
 }
 
-/// The open file description that has the lease, borrowed or by a descriptor of our own.
+/// The descriptor of the leased open file description, borrowed or owned.
 #[derive(Debug)]
 enum Held<'a> {
     Borrowed(BorrowedFd<'a>),
@@ -45,8 +45,8 @@ impl AsFd for Held<'_> {
 }
 
 impl Lease<'static> {
-    /// Takes a write lease on an open file and keeps it by a duplicate of the descriptor, so that it
-    /// may outlive the borrow.
+    /// Takes a write lease on an open file and keeps it by a duplicate of the descriptor, so that it may
+    /// outlive the borrow.
     ///
     /// # Errors
     /// As [`take`](Self::take).
@@ -59,9 +59,9 @@ impl<'a> Lease<'a> {
     /// Takes a write lease on an open file.
     ///
     /// # Errors
-    /// `EAGAIN` while the file is open anywhere else, `EACCES` for who neither owns the file nor
-    /// has `CAP_LEASE`, `EINVAL` where the file system or the system has no leases. `ResourceBusy`, with the
-    /// process in words, where a [`listeners::Listener`] would wait for us.
+    /// `EAGAIN` while the file is open anywhere else, `EACCES` for a caller that neither owns the file
+    /// nor has `CAP_LEASE`, `EINVAL` where the file system or the system has no leases. `ResourceBusy`,
+    /// naming the process, where a [`listeners::Listener`] would wait for this process.
     pub fn take(file: &'a impl AsFd) -> io::Result<Self> {
         Self::of_kind(Held::Borrowed(file.as_fd()), libc::F_WRLCK)
     }
@@ -74,8 +74,8 @@ impl<'a> Lease<'a> {
         Self::of_kind(Held::Borrowed(file.as_fd()), libc::F_RDLCK)
     }
 
-    /// Whether the file system has leases: takes a write lease, unless somebody has the file open, and gives
-    /// it back with nothing done meanwhile.
+    /// Whether the file system has leases: takes a write lease, unless somebody has the file open, and
+    /// releases it at once.
     ///
     /// # Errors
     /// Those of [`take`](Self::take), but for `EAGAIN`.
@@ -87,7 +87,7 @@ impl<'a> Lease<'a> {
     }
 
     fn of_kind(file: Held<'a>, kind: i32) -> io::Result<Self> {
-        // Never while it is held: to look is to open what others may have to allow.
+        // Never while it is held: the look-up opens files, which other programs may have to permit.
         match listeners::on(file.as_fd())? {
             Some(listener) => Err(listener.into()),
             None => Self::unlooked(file, kind),
@@ -95,8 +95,8 @@ impl<'a> Lease<'a> {
     }
 
     fn unlooked(file: Held<'a>, kind: i32) -> io::Result<Self> {
-        // Whoever waits is announced by a signal, by default one that ends the process. This one
-        // is ignored by default; the lease is asked instead, see `is_wanted`.
+        // A waiting opener is announced by a signal, by default one that ends the process. This one is
+        // ignored by default; the lease is polled instead, see `is_wanted`.
         // SAFETY: no pointers are passed.
         let rc = unsafe { libc::fcntl(file.as_fd().as_raw_fd(), F_SETSIG, libc::SIGURG) };
         if rc < 0 {
@@ -107,7 +107,7 @@ impl<'a> Lease<'a> {
         Ok(Self { file, kind, unwanted, break_time })
     }
 
-    /// Whether somebody waits for it, or it was taken away.
+    /// Whether somebody waits for it, or it was broken.
     pub fn is_wanted(&self) -> bool {
         let asked = Instant::now();
         // SAFETY: no pointers are passed.
@@ -118,8 +118,8 @@ impl<'a> Lease<'a> {
         held != self.kind
     }
 
-    /// Whether the file is still the holder's alone: nobody waits, or nobody can have waited long
-    /// enough for the kernel to take it away.
+    /// Whether the file is still the holder's alone: nobody waits, or nobody can have waited long enough
+    /// for the kernel to break it.
     pub fn is_held(&self) -> bool {
         let safe = |time: Duration| self.unwanted.get().elapsed() < time * 3 / 4;
         !self.is_wanted() || self.break_time.is_none_or(safe)
@@ -132,7 +132,7 @@ impl Drop for Lease<'_> {
     }
 }
 
-/// How long others wait before the kernel takes the lease away; `None` for ever.
+/// How long others wait before the kernel breaks the lease; `None` for ever.
 pub fn break_time() -> io::Result<Option<Duration>> {
     let text = std::fs::read_to_string("/proc/sys/fs/lease-break-time")?;
     let seconds = text.trim().parse().map_err(|_| {
@@ -141,13 +141,13 @@ pub fn break_time() -> io::Result<Option<Duration>> {
     Ok((seconds > 0).then(|| Duration::from_secs(seconds)))
 }
 
-/// So much of the list of all locks is read: the time that it takes the kernel to make it grows with the
-/// square of its length, which anybody may make as long as he likes.
+/// Bytes of the list of all locks that are read: the kernel's time to produce it grows with the square
+/// of its length, and any user can make it arbitrarily long.
 const LOCKS: u64 = 1 << 20;
 
-/// Whether somebody has a lease or a delegation on the inode of this number, as far as this process
-/// is shown that (`/proc/locks`, its first 10,000 locks or so); with `of_readers`, also one that only who writes would break. `dev`
-/// is the number of the file system as the mount table has it.
+/// Whether somebody has a lease or a delegation on the inode with this number, as far as this process
+/// can see (`/proc/locks`, its first 10,000 locks or so); with `of_readers`, also a read lease, which
+/// only a writer would break. `dev` is the number of the file system in the mount table.
 pub fn is_leased(dev: u64, inode: u64, of_readers: bool) -> bool {
     let of_file = format!("{:02x}:{:02x}:{inode}", libc::major(dev), libc::minor(dev));
     let held = |line: &str| {

@@ -1,15 +1,17 @@
-//! Who is asked before a file is opened or read: programs that listen with fanotify(7) for permission
-//! events, such as scanners for viruses.
+//! Programs that listen with fanotify(7) for permission events, such as virus scanners: the kernel asks
+//! them before a file is opened or read.
 //!
-//! To ask such a program the kernel opens the file for it. While we hold a lease on the file it waits
-//! for us there, and we wait for its answer as soon as we read the file, or open anything that it is
-//! asked about: until the kernel takes the lease away ([`crate::lease::break_time`]). So whoever is to be leased is looked up
-//! here before, in what the kernel tells of each such descriptor (`/proc/PID/fdinfo`, proc_pid_fdinfo(5)).
+//! To ask such a program the kernel opens the file for it. While this process holds a lease on the
+//! file, that open waits for this process, and this process waits for the program's answer as soon as
+//! it reads the file, or opens any file that the program watches: a deadlock until the kernel breaks
+//! the lease ([`crate::lease::break_time`]). So before a lease is taken, the listeners are looked up in
+//! what the kernel shows of their descriptors (`/proc/PID/fdinfo`, proc_pid_fdinfo(5)).
 //!
-//! That takes the right to look at other processes. Whom we are not shown, because it is another
-//! user's, in another pid namespace, or has given its descriptor to a thread of its own or put it into a
-//! socket, is not found; nor who begins to listen between the look and the end of the lease, or opens the file
-//! of its own accord while it is asked about another one. There the wait ends when the lease is taken away.
+//! That needs the permission to look at other processes. A listener is not found if it is not visible
+//! (another user's, in another pid namespace), or if only another thread or a socket holds its
+//! descriptor; nor one that begins to listen between the look-up and the end of the lease, or that
+//! opens the file on its own while it is asked about another one. There the wait ends when the lease
+//! is broken.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
 use std::collections::HashSet;
@@ -17,6 +19,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,14 +28,17 @@ const PERMISSION: u32 = 0x1_0000 | 0x2_0000 | 0x4_0000 | 0x10_0000;
 /// `FAN_EVENT_ON_CHILD`: what is in a directory counts.
 const ON_CHILD: u32 = 0x0800_0000;
 
-/// More files and directories than these are not told apart: all of their file system counts then.
+/// If a program watches more files and directories than this, it counts as watching the file system.
 const MOST_NUMBERS: usize = 1 << 16;
 
-/// An answer counts so many times as long as it took to find, and within these bounds.
+/// A result is valid this many times as long as it took to find, within these bounds.
 const WORTH: u32 = 10;
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
-/// How long is looked at descriptors: of processes that can listen, and of those that cannot have begun to by themselves.
+/// Time limits of the search, one behind the other: of the list of processes; of the look at which of them can
+/// listen; with that, of the look at what those listen to; and of those that cannot have begun to by themselves.
+const LISTING: Duration = Duration::from_millis(300);
+const SORTING: Duration = Duration::from_millis(300);
 const WHILE: Duration = Duration::from_millis(500);
 const MOMENT: Duration = Duration::from_millis(200);
 
@@ -41,7 +47,7 @@ const MOMENT: Duration = Duration::from_millis(200);
 pub struct Listener {
     /// The process.
     pub pid: u32,
-    /// What it calls itself: any bytes.
+    /// Its command name: any bytes.
     pub name: Vec<u8>,
 }
 
@@ -65,19 +71,19 @@ impl From<Listener> for io::Error {
     }
 }
 
-/// What a program is asked about.
+/// What a program watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
-    /// What is reached through the mount of this number.
+    /// All files reached through the mount with this number.
     Mount(u64),
     /// All files of the file system with this number.
     FileSystem(u64),
-    /// One file or directory of a file system, and perhaps what is in it.
+    /// One file or directory of a file system, and perhaps its entries.
     Inode { device: u64, inode: u64, on_child: bool },
 }
 
-/// A line of what the kernel tells of a fanotify descriptor, if it is about permission
-/// (fs/notify/fdinfo.c). A mark that this does not know is none.
+/// Parses a line of a fanotify descriptor's fdinfo, if it is about permission events
+/// (fs/notify/fdinfo.c). Unknown marks are ignored.
 fn mark(line: &str) -> Option<Mark> {
     let mut words = line.split_ascii_whitespace();
     if words.next() != Some("fanotify") {
@@ -108,7 +114,7 @@ fn mark(line: &str) -> Option<Mark> {
     }
 }
 
-/// All that one program is asked about.
+/// All that one program watches.
 #[derive(Debug)]
 struct Asked {
     listener: Listener,
@@ -181,8 +187,8 @@ impl Place {
     }
 }
 
-/// The inode number of a file's directory, if the kernel has the way there in memory: so nobody is
-/// waited for, whatever is mounted on the way.
+/// The inode number of a file's directory, if the kernel has its path cached: so the look-up never
+/// blocks, whatever is mounted on the path.
 fn directory_of(file: impl AsFd, device: u64) -> Option<u64> {
     let path = crate::handle::link_of(file)?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -192,8 +198,8 @@ fn directory_of(file: impl AsFd, device: u64) -> Option<u64> {
     (stat.st_dev == device).then_some(stat.st_ino)
 }
 
-/// A program, other than this one, that is asked before others may open or read this file: as it was some moments
-/// ago, up to [`LONGEST`], where looking takes long.
+/// A program, other than this one, that the kernel asks before this file is opened or read. The result
+/// may be up to [`LONGEST`] old where the search takes long.
 ///
 /// # Errors
 /// Those of `fstat(2)`.
@@ -206,7 +212,7 @@ pub fn on(file: impl AsFd) -> io::Result<Option<Listener>> {
     Ok(all.iter().find(|asked| asked.concerns(&place)).map(|asked| asked.listener.clone()))
 }
 
-/// What was found, and until when it counts.
+/// The last result, and until when it is valid.
 type Found = (Instant, Arc<Vec<Asked>>);
 
 fn remembered() -> Arc<Vec<Asked>> {
@@ -224,26 +230,51 @@ fn remembered() -> Arc<Vec<Asked>> {
     all
 }
 
-/// All that is shown to us. What cannot be read is passed over: who may not look at other processes is not told.
-/// Anybody may have any number of descriptors, also in a program that gets all of root's capabilities (setuid). So those
-/// who have few come first, and what is not seen in time is not looked at: who hides behind others there costs a
-/// lease the time after which the kernel breaks it.
+/// All listeners that are visible. Processes that may not be inspected are skipped. Anybody may have any
+/// number of processes and descriptors, also in a program that gets all of root's capabilities (setuid). So
+/// root's processes come first, then those with few descriptors, and the search has a time limit: a listener
+/// that it does not reach costs a lease the time after which the kernel breaks it.
 fn all() -> Vec<Asked> {
+    // At the cost of one look at the directory.
+    let is_roots = |pid: u32| std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|m| m.uid() == 0);
+    search(roots_first(numbered("/proc"), is_roots, Instant::now() + LISTING))
+}
+
+/// Those of the processes that are listed in time, root's before all others.
+fn roots_first(
+    pids: impl Iterator<Item = u32>,
+    is_roots: impl Fn(u32) -> bool,
+    until: Instant,
+) -> Vec<u32> {
+    let in_time = pids.take_while(|_| Instant::now() < until);
+    let (mut first, others): (Vec<u32>, Vec<u32>) = in_time.partition(|pid| is_roots(*pid));
+    first.extend(others);
+    first
+}
+
+/// What these processes watch, as far as that can be found in time.
+fn search(pids: impl IntoIterator<Item = u32>) -> Vec<Asked> {
+    let began = Instant::now();
+    let (sorted, able_done) = (began + SORTING, began + WHILE);
     let ours = user_namespace("self");
-    let able = |pid: &u32| {
+    let able = |pid: u32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         may_listen(&status) && user_namespace(&pid.to_string()) == ours
     };
     // How many descriptors they have; before Linux 6.2 that is not told.
     let descriptors =
-        |pid: &u32| std::fs::metadata(format!("/proc/{pid}/fd")).map_or(0, |m| m.len());
-    let (mut able, mut others): (Vec<u32>, Vec<u32>) = numbered("/proc").partition(able);
-    able.sort_by_cached_key(descriptors);
-    others.sort_by_cached_key(descriptors);
+        |pid: u32| std::fs::metadata(format!("/proc/{pid}/fd")).map_or(0, |m| m.len());
+    let (mut first, mut others) = (Vec::new(), Vec::new());
+    for pid in pids.into_iter().take_while(|_| Instant::now() < sorted) {
+        let some = if able(pid) { &mut first } else { &mut others };
+        some.push((descriptors(pid), pid));
+    }
+    first.sort();
+    others.sort();
     let mut all = Vec::new();
-    for (some, long) in [(able, WHILE), (others, MOMENT)] {
-        let until = Instant::now() + long;
-        all.extend(some.into_iter().filter_map(|pid| asked(pid, until)));
+    for (some, until) in [(first, able_done), (others, able_done + MOMENT)] {
+        let in_time = some.into_iter().take_while(|_| Instant::now() < until);
+        all.extend(in_time.filter_map(|(_, pid)| asked(pid, until)));
     }
     all
 }
@@ -258,7 +289,7 @@ fn user_namespace(pid: &str) -> Option<std::path::PathBuf> {
 }
 
 /// Whether a process has `CAP_SYS_ADMIN`, in its own user namespace, by its status (proc_pid_status(5)):
-/// `fanotify_init(2)` wants that for permission events.
+/// `fanotify_init(2)` requires that for permission events.
 fn may_listen(status: &str) -> bool {
     const SYS_ADMIN: u32 = 21;
     let digits = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
@@ -267,7 +298,7 @@ fn may_listen(status: &str) -> bool {
     sets.is_none_or(|set| set >> SYS_ADMIN & 1 != 0)
 }
 
-/// What a process is asked about, as far as its descriptors were looked at by then.
+/// What a process watches, as far as its descriptors were read before the deadline.
 fn asked(pid: u32, until: Instant) -> Option<Asked> {
     let mut asked: Option<Asked> = None;
     for fd in numbered(&format!("/proc/{pid}/fd")) {
@@ -388,6 +419,31 @@ mod tests {
         assert!(may_listen(&own) || !rustix::process::geteuid().is_root());
     }
 
+    /// However many processes somebody has.
+    #[test]
+    fn a_search_ends_in_time_and_looks_at_some() {
+        let began = Instant::now();
+        let looked_at = std::cell::Cell::new(0);
+        let own =
+            std::iter::repeat(std::process::id()).inspect(|_| looked_at.set(looked_at.get() + 1));
+        assert!(search(own).is_empty());
+        assert!(began.elapsed() < (WHILE + MOMENT) * 2, "{:?}", began.elapsed());
+        assert!(looked_at.get() > 100, "{}", looked_at.get());
+    }
+
+    /// However many there are to be listed, root's are looked at, with time of their own.
+    #[test]
+    fn a_list_ends_in_time_and_begins_with_roots() {
+        let began = Instant::now();
+        let listed = roots_first(0.., |pid| pid % 1000 == 7, began + LISTING);
+        assert!(began.elapsed() < LISTING * 2, "{:?}", began.elapsed());
+        let roots = listed.iter().take_while(|pid| *pid % 1000 == 7).count();
+        assert!(roots > 0 && listed[roots..].iter().all(|pid| pid % 1000 != 7), "{roots}");
+        let looked_at = std::cell::Cell::new(0);
+        search(listed.into_iter().inspect(|_| looked_at.set(looked_at.get() + 1)));
+        assert!(looked_at.get() > 0);
+    }
+
     #[test]
     fn no_name_of_a_process_reaches_a_terminal() {
         let name = b"a\n\x1b[2J\xff\xe2\x80\xae\x9b".to_vec();
@@ -403,8 +459,7 @@ mod tests {
     fn the_directory_of_a_file_is_known() {
         let path = std::env::temp_dir().join(format!("fragmend-listeners-{}", std::process::id()));
         let file = File::create(&path).unwrap();
-        let directory =
-            std::os::unix::fs::MetadataExt::ino(&path.parent().unwrap().metadata().unwrap());
+        let directory = path.parent().unwrap().metadata().unwrap().ino();
         let place = Place::of(&file).unwrap();
         assert_eq!(place.directory, Some(directory));
         assert!(place.mount.is_some());

@@ -1,4 +1,4 @@
-//! A file read and written through a shared mapping: what no system call announces. For tests.
+//! Reads and writes a file through a shared mapping, without system calls. For tests.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -75,7 +75,7 @@ impl Mapping {
         }
     }
 
-    /// Writes what was stored to the device and waits for it (`msync(2)`, `MS_SYNC`).
+    /// Writes back stored data and waits for it (`msync(2)`, `MS_SYNC`).
     ///
     /// # Errors
     /// `EIO` when that fails.
@@ -85,10 +85,10 @@ impl Mapping {
         if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The address of byte `offset`, from which `len` bytes lie within the mapping.
+    /// The address of byte `offset`, from which `len` bytes are within the mapping.
     fn within(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(offset.checked_add(len).is_some_and(|end| end <= self.len));
-        // SAFETY: `offset` lies within the mapping, or at its end.
+        // SAFETY: `offset` is within the mapping, or at its end.
         unsafe { self.start.as_ptr().cast::<u8>().add(offset) }
     }
 }

@@ -1,12 +1,12 @@
-//! How much memory this process may still have. What is read may ask for any amount; who asks for more
-//! than there is, is ended and not told.
+//! How much memory this process can still allocate. An input may ask for any amount, and a process that
+//! allocates more than there is gets killed instead of an error.
 
 use rustix::process::{Resource, getrlimit};
 use std::fs::read_to_string;
 use std::path::Path;
 
-/// Bytes that can still be had: of the machine, of the process's limits (`ulimit -v`, `-d`), and of the
-/// cgroups (v2) that it is in; `u64::MAX` where nothing is known.
+/// Bytes that can still be allocated: of the machine's memory, of the process's limits (`ulimit -v`,
+/// `-d`), and of the cgroups (v2) that it is in; `u64::MAX` where nothing is known.
 pub fn room() -> u64 {
     let status = read_to_string("/proc/self/status").unwrap_or_default();
     let limited = |limit, used: &str| {
@@ -33,7 +33,7 @@ fn kib(text: &str, name: &str) -> Option<u64> {
     figure.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// What the cgroup at `path` and those above it leave.
+/// The memory left in the cgroup at `path` and those above it.
 fn of_cgroups(top: &Path, path: &str) -> u64 {
     let figure = |dir: &Path, name: &str| -> Option<u64> {
         read_to_string(dir.join(name)).ok()?.trim().parse().ok()
@@ -42,7 +42,7 @@ fn of_cgroups(top: &Path, path: &str) -> u64 {
         // "max" is no number; above the other one a process is slowed down until it stands still.
         let limits = ["memory.max", "memory.high"].map(|name| figure(dir, name));
         let most = limits.into_iter().flatten().min()?;
-        // The page cache gives way, but for files in memory.
+        // The page cache can be reclaimed, except for tmpfs files.
         let stat = read_to_string(dir.join("memory.stat")).unwrap_or_default();
         let of = |name| {
             let bytes = stat.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok());
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(of_cgroups(&dir, "a/b"), 4000);
         write(dir.join("a/memory.stat"), "anon 400\nfile 600\nfile_mapped 7\n").unwrap();
         assert_eq!(of_cgroups(&dir, "a/b"), 4600);
-        // Files in memory give no way, and who is beyond `memory.high` is slowed down as good as for ever.
+        // tmpfs files cannot be reclaimed, and above `memory.high` a process is slowed down to a standstill.
         write(dir.join("a/memory.stat"), "anon 400\nfile 600\nshmem 500\n").unwrap();
         assert_eq!(of_cgroups(&dir, "a/b"), 4100);
         write(dir.join("a/b/memory.high"), "2000").unwrap();

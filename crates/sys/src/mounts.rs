@@ -30,8 +30,8 @@ impl Mount {
         self.options.iter().any(|o| o == option)
     }
 
-    /// Whether a program, a server or a daemon answers for it, when it likes: who asks may wait for
-    /// ever, deaf to signals.
+    /// Whether a program, a server or a daemon serves it: a system call may block for ever,
+    /// uninterruptibly.
     pub fn answers_at_will(&self) -> bool {
         const SERVED: [&str; 11] = [
             "autofs", "nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "coda", "virtiofs",
@@ -68,7 +68,7 @@ pub fn numbered() -> io::Result<Vec<Numbered>> {
     Ok(parse_numbered(&std::fs::read("/proc/self/mountinfo")?).collect())
 }
 
-/// Those that such a text names; lines that are none are left out.
+/// Parses the text of mountinfo; malformed lines are left out.
 pub fn parse(text: &[u8]) -> Vec<Mount> {
     parse_numbered(text).map(|m| m.mount).collect()
 }
@@ -77,16 +77,15 @@ fn parse_numbered(text: &[u8]) -> impl Iterator<Item = Numbered> {
     text.split(|b| *b == b'\n').filter_map(parse_line)
 }
 
-/// Of the mounts of a device the one to work through: writable before read-only, then the one
-/// that shows the most, its root rather than a bind-mounted directory, then the first.
+/// The mount of a device to use: writable before read-only, then the one that shows the most, the
+/// root rather than a bind-mounted directory, then the first.
 pub fn best(mounts: &[Mount], dev: u64) -> Option<&Mount> {
     let rank = |m: &&Mount| (m.has_option("ro"), m.root.components().count());
     mounts.iter().filter(|m| m.dev == dev).min_by_key(rank)
 }
 
-/// The mount to work through for the file system whose directory `root` has this device number:
-/// as [`best`], or the one that `root` lies on where no mount shows the number, as on subvolumes
-/// of Btrfs.
+/// The mount to use for the file system whose directory `root` has this device number: as [`best`],
+/// or the mount of `root` where no mount shows the number, as for subvolumes of Btrfs.
 pub fn of_root(mounts: &[Mount], dev: u64, root: &Path) -> Option<Mount> {
     let there = || device_at(root).is_ok_and(|at| at == dev);
     let on_it =
@@ -120,7 +119,7 @@ pub fn root_of(path: &Path) -> io::Result<PathBuf> {
     Ok(path.ancestors().take_while(same).last().unwrap_or(path).to_owned())
 }
 
-/// The mount that `path` lies on: the longest mount point above it with the path's own device.
+/// The mount of `path`: the longest mount point above it with the path's own device.
 pub fn of_path(path: &Path) -> io::Result<Mount> {
     let path = path.canonicalize()?;
     let dev = path.metadata()?.dev();

@@ -1,9 +1,9 @@
 //! `EXT4_IOC_MOVE_EXT` (fs/ext4/ext4.h): swaps the blocks under a range of one ext4 file with
 //! those of a donor, copying the contents through the page cache.
 //!
-//! The kernel holds both inodes' locks, so concurrent readers and writers see either the old or
-//! the new blocks with the same bytes. It is *not* atomic over a range: it says how far it came,
-//! also on error.
+//! The kernel holds both inodes' locks, so concurrent readers and writers see either the old or the
+//! new blocks with the same bytes. It is *not* atomic over a range: it reports how many blocks were
+//! exchanged, also on error.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -32,7 +32,7 @@ pub struct Blocks {
     pub len: u64,
 }
 
-/// How far one call came.
+/// The progress of one call.
 #[derive(Debug)]
 pub struct Moved {
     /// Blocks now exchanged, counted from the start of the range.

@@ -1,14 +1,14 @@
-//! Files that are written for somebody: whole under their name, or not there at all.
+//! Output files: complete under their name, or not there at all.
 //!
 //! The directory is opened once, and everything happens in it: the bytes go to a file without a
-//! name (`O_TMPFILE`), or, where the file system has none, to one with a random name that did not
-//! exist before (`O_EXCL | O_NOFOLLOW`). It takes the target's place by `rename(2)` once it is on
-//! the disk, which follows nothing; on the way to the directory, links of other users' are not
-//! followed ([`directory`]). So whoever else may write to the directory can plant what he
-//! likes at either name: it is replaced or in the way, and never written through.
+//! name (`O_TMPFILE`), or, where the file system has none, to one with a new random name
+//! (`O_EXCL | O_NOFOLLOW`). Once it is durable, it replaces the target by `rename(2)`, which follows
+//! no link; in the path of the directory, other users' links are not followed ([`directory`]). So
+//! whatever another user with access to the directory plants at either name is replaced or causes
+//! an error, and is never written through.
 //!
-//! What stands at the target already must be a regular file: a link, a pipe, a device or a directory
-//! is refused. `-` and `/dev/stdout` mean the standard output, which is written to as it is.
+//! An existing target must be a regular file: a link, a pipe, a device or a directory is refused.
+//! `-` and `/dev/stdout` mean the standard output, which is written to directly.
 
 use crate::{directory, kind};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
@@ -22,10 +22,10 @@ use std::path::Path;
 /// Who may read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
-    /// Its owner (mode 0600), whoever might read the one that was there: for what names other users'
-    /// files and processes.
+    /// Its owner alone (mode 0600), whatever the mode of the file that it replaces: for output that
+    /// names other users' files and processes.
     Owner,
-    /// Whoever the umask allows, or might read the one of ours that was there.
+    /// As the umask says, or as the mode of the caller's own file that it replaces.
     Anybody,
 }
 
@@ -43,9 +43,9 @@ struct Place {
     directory: OwnedFd,
     /// Its last component.
     name: OsString,
-    /// What the file is called meanwhile, if it has a name at all.
+    /// Its temporary name, if it has one.
     temporary: Option<OsString>,
-    /// The mode that it takes over from the file there.
+    /// The mode of the file that it replaces.
     mode: Option<Mode>,
 }
 
@@ -72,8 +72,8 @@ pub fn replaces(target: &Path) -> io::Result<bool> {
 }
 
 impl Output {
-    /// Begins a file that will be called `target`. Nothing is there under that name, or what was
-    /// there before, until [`Output::commit`].
+    /// Begins a file that will be called `target`. The name does not change before
+    /// [`Output::commit`].
     ///
     /// # Errors
     /// `InvalidInput` when `target` is a link, a pipe, a device or a directory, with the reason as
@@ -90,7 +90,7 @@ impl Output {
         let mode = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(there) => {
                 replaceable(&there)?;
-                // Somebody else's choice of who may read ours does not count.
+                // The mode of another user's file is not taken over.
                 let ours = there.st_uid == rustix::process::geteuid().as_raw();
                 let keep = ours && audience == Audience::Anybody;
                 keep.then(|| Mode::from_raw_mode(there.st_mode & 0o666))
@@ -107,7 +107,7 @@ impl Output {
         Ok(Self { file, place: Some(place) })
     }
 
-    /// A file that is open already, and stays as nameless as it is: [`Output::commit`] does nothing.
+    /// Writes to a file that is open already and gets no name: [`Output::commit`] does nothing.
     pub fn unnamed(file: File) -> Self {
         Self { file, place: None }
     }
@@ -117,11 +117,11 @@ impl Output {
         &self.file
     }
 
-    /// Makes what was written durable and gives it its name. Gives its size in bytes; 0 for the
+    /// Makes the file durable and renames it to its target. Returns its size in bytes; 0 for the
     /// standard output.
     ///
     /// # Errors
-    /// Those of `fsync(2)` and `rename(2)`: nothing of it is then under its name.
+    /// Those of `fsync(2)` and `rename(2)`: the target is then unchanged.
     pub fn commit(mut self) -> io::Result<u64> {
         let Some(place) = &mut self.place else { return Ok(0) };
         if let Some(mode) = place.mode {
@@ -143,7 +143,7 @@ impl Output {
             Ok(()) | Err(Errno::BADF | Errno::INVAL) => {}
             Err(e) => return Err(e.into()),
         }
-        // In another user's directory the name may have changed hands meanwhile.
+        // In another user's directory the name may have been replaced meanwhile.
         let (here, there) = (
             rustix::fs::fstat(&self.file)?,
             rustix::fs::statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW)?,
@@ -207,7 +207,7 @@ fn directory_of(target: &Path) -> io::Result<OwnedFd> {
     directory::readable(directory::open(parent)?)
 }
 
-/// A new file in `directory`, without a name where that can be, and its name.
+/// Creates a file in `directory`, without a name if possible; returns it and its name.
 fn temporary(directory: &OwnedFd, mode: Mode) -> io::Result<(File, Option<OsString>)> {
     let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::openat(directory, ".", unnamed, mode) {
@@ -226,7 +226,7 @@ fn named(directory: &OwnedFd, mode: Mode) -> io::Result<(File, OsString)> {
     Ok((fd.into(), name))
 }
 
-/// Gives a file without a name one that nobody has.
+/// Links a file without a name under a new one.
 fn link_somewhere(file: &File, directory: &OwnedFd) -> io::Result<OsString> {
     let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
     let link = |name: &OsStr| {

@@ -1,4 +1,4 @@
-//! Tests of the writer: what is planted at a name is never written through.
+//! Tests of the writer: it never writes through a link that was planted at a name.
 
 use super::*;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -155,7 +155,7 @@ fn a_taken_temporary_name_is_left_alone() {
 
 #[test]
 fn where_files_without_a_name_cannot_be_one_with_a_random_name_serves() {
-    // /dev/mqueue, vfat and others know none; the second way is tried here by itself.
+    // /dev/mqueue, vfat and others have no O_TMPFILE; the second method is tested here by itself.
     let dir = Dir::new();
     let directory = directory_of(&dir.at("a")).unwrap();
     let (mut file, name) = named(&directory, Mode::RUSR | Mode::WUSR).unwrap();

@@ -1,8 +1,8 @@
-//! The I/O class of a thread (`ioprio_set(2)`): idle while nobody depends on it, and like everybody
-//! else's while somebody does.
+//! The I/O class of a thread (`ioprio_set(2)`): idle while nobody depends on it, and best effort while
+//! somebody does.
 //!
-//! Schedulers that know classes (BFQ, mq-deadline) serve the idle one last, or for seconds not at all.
-//! Whoever waits for a file that this thread has locked or leased would wait as long.
+//! Schedulers with classes (BFQ, mq-deadline) serve the idle one last, or for seconds not at all. A
+//! program that waits for a file which this thread has locked or leased would wait as long.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -22,12 +22,11 @@ thread_local! {
     static BEFORE: Cell<Option<i32>> = const { Cell::new(None) };
 }
 
-/// While one lives, this thread's I/O is not of the idle class (`ioprio_set(2)`); afterwards it is what
-/// it was. Another class is left as it is. Where the kernel refuses, nothing changes: what is asked for
-/// is best effort.
+/// While one lives, this thread's I/O is not in the idle class (`ioprio_set(2)`); afterwards its class
+/// is restored. Any other class is left unchanged, and so is all where the kernel refuses.
 ///
-/// To be held from before a lease or a lock of a file is taken until after it is given back, and around
-/// calls to the kernel that hold a file's locks while they wait for the disk.
+/// To be held from before a file is leased or locked until after it is released, and around system
+/// calls that hold a file's locks while they wait for the disk.
 #[derive(Debug)]
 pub struct Prompt {
     /// The class is this thread's.
@@ -61,14 +60,14 @@ impl Drop for Prompt {
 /// Whether the I/O of a thread is of the idle class, by its number, 0 for the calling one
 /// (`ioprio_get(2)`); `None` where the kernel does not say.
 pub fn is_idle(thread: i32) -> Option<bool> {
-    of(thread).map(|value| value >> CLASS_SHIFT == IDLE)
+    io_priority(thread).map(|value| value >> CLASS_SHIFT == IDLE)
 }
 
 fn current() -> Option<i32> {
-    of(0)
+    io_priority(0)
 }
 
-fn of(thread: i32) -> Option<i32> {
+fn io_priority(thread: i32) -> Option<i32> {
     // SAFETY: no pointers are passed.
     let value = unsafe { libc::syscall(libc::SYS_ioprio_get, WHO_PROCESS, thread) };
     i32::try_from(value).ok().filter(|value| *value >= 0)

@@ -20,8 +20,8 @@ pub fn io_account() -> io::Result<IoAccount> {
     Ok(IoAccount { read_bytes: field("read_bytes:"), write_bytes: field("write_bytes:") })
 }
 
-/// Puts this thread's I/O in the idle class (`ioprio_set(2)`): schedulers that know priorities
-/// serve everybody else first.
+/// Puts this thread's I/O in the idle class (`ioprio_set(2)`): schedulers with priorities serve all
+/// other I/O first.
 pub fn set_idle_io_priority() -> io::Result<()> {
     const WHO_PROCESS: i32 = 1;
     const CLASS_IDLE: i32 = 3 << 13;

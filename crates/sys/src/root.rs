@@ -1,14 +1,13 @@
-//! A mounted file system held by one descriptor, and what lies below it by name.
+//! A mounted file system held by one descriptor, and files found by path below it.
 //!
-//! Whoever owns a directory above a mount point, or one on the mounted file system, may rename it at
-//! any instant and put something else there: another directory, a link, a mount of his own in user
-//! space, which answers when he likes. So the directory at which a file system is mounted is opened
-//! once, through no link, and is known to be the one that is meant before the file system behind it
-//! is asked anything; paths are then resolved below it (`openat2(2)`), through no link and into no
-//! other mount. A subvolume of Btrfs is no mount.
+//! The owner of a directory above a mount point, or of one on the mounted file system, may replace it
+//! at any instant by something else: another directory, a link, a file system in user space that
+//! blocks. So the directory at which a file system is mounted is opened once, without following
+//! links, and is verified before the file system behind it is asked anything; paths are then resolved
+//! below it (`openat2(2)`), without following links and without crossing mounts. A subvolume of Btrfs
+//! is no mount.
 //!
-//! Before Linux 5.6 there is no `openat2`: nothing is found by name there, and files by their inode
-//! numbers alone.
+//! Before Linux 5.6 there is no `openat2`: there, files are found by their inode numbers alone.
 
 use crate::directory;
 use crate::handle::{self, Identity, Missing};
@@ -20,7 +19,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Names something without opening it.
+/// Flags to name a file without opening it.
 const NAMES: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const NO_LINKS: ResolveFlags = ResolveFlags::NO_SYMLINKS.union(ResolveFlags::NO_MAGICLINKS);
 const BELOW: ResolveFlags = NO_LINKS.union(ResolveFlags::BENEATH).union(ResolveFlags::NO_XDEV);
@@ -30,7 +29,7 @@ const BELOW: ResolveFlags = NO_LINKS.union(ResolveFlags::BENEATH).union(ResolveF
 pub struct Root {
     fd: OwnedFd,
     point: PathBuf,
-    /// The mount that it lies on.
+    /// Its mount.
     mount: Numbered,
 }
 
@@ -52,7 +51,7 @@ impl Root {
         Ok(Self { fd, point: point.to_owned(), mount })
     }
 
-    /// The mount that it lies on, as mountinfo has it.
+    /// Its mount, as in mountinfo.
     pub fn mount(&self) -> &Mount {
         &self.mount.mount
     }
@@ -62,8 +61,8 @@ impl Root {
         &self.point
     }
 
-    /// Opens `path` on this file system, below this directory or where else the same file system is
-    /// mounted. Through links it leads nowhere, but a link that is its last part may be named
+    /// Opens `path` on this file system, below this directory or wherever else the same file system is
+    /// mounted. Links are not followed, but a link as the last component may be named
     /// (`O_PATH | O_NOFOLLOW`).
     ///
     /// # Errors
@@ -90,7 +89,7 @@ impl Root {
     /// At the path the generation is not compared.
     ///
     /// # Errors
-    /// [`Missing`] says what happened on both ways.
+    /// [`Missing`] has the errors of both attempts.
     pub fn find(&self, path: &Path, file: Identity) -> Result<OwnedFd, Missing> {
         let names = NAMES | OFlags::NOFOLLOW;
         let is_it = |fd: &OwnedFd| {
@@ -102,10 +101,7 @@ impl Root {
             Err(e) => Some(e.into()),
         };
         handle::open_by_inode(&self.fd, file.inode, file.generation, names.bits() as i32)
-            .and_then(|fd| match is_it(&fd) {
-                true => Ok(fd),
-                false => Err(Errno::STALE.into()),
-            })
+            .and_then(|fd| if is_it(&fd) { Ok(fd) } else { Err(Errno::STALE.into()) })
             .map_err(|by_inode| Missing { at_path, by_inode })
     }
 
@@ -131,9 +127,9 @@ impl AsFd for Root {
     }
 }
 
-/// Opens the directory `name` in `parent` for reading, and nothing that a link leads to. With a
-/// device number given, what is mounted there is opened only if it is of the same number, and asked
-/// nothing before: who walks a file system waits for no other one.
+/// Opens the directory `name` in `parent` for reading, without following links. With a device number
+/// given, a file system mounted there is opened only if it has the same number, and is not asked
+/// anything before that: a walk of one file system must not wait for another.
 ///
 /// # Errors
 /// `XDEV` for another file system; else those of `open(2)`.
@@ -147,16 +143,15 @@ pub fn enter(parent: impl AsFd, name: &CStr, device: Option<u64>) -> rustix::io:
             opened => return opened,
         }
         let named = rustix::fs::openat(&parent, name, NAMES | OFlags::NOFOLLOW, Mode::empty())?;
-        return match look(&named)?.device == device {
-            true => rustix::fs::openat(&named, c".", read, Mode::empty()),
-            false => Err(Errno::XDEV),
-        };
+        if look(&named)?.device != device {
+            return Err(Errno::XDEV);
+        }
+        return rustix::fs::openat(&named, c".", read, Mode::empty());
     }
     rustix::fs::openat(parent, name, read, Mode::empty())
 }
 
-/// The device number of what is at `path`, where a local file system is mounted above it; through no
-/// link.
+/// The device number of the file at `path`, if it is on a local file system; links are not followed.
 ///
 /// # Errors
 /// `NotFound` where none is; else those of `openat2(2)`.
@@ -165,7 +160,8 @@ pub fn device_at(path: &Path) -> io::Result<u64> {
     Ok(look(name_on(&mounts::numbered()?, path, local)?.0)?.device)
 }
 
-/// Whether `path` leads to this open file, on the mount that it was reached through; through no link.
+/// Whether `path` leads to this open file, on the mount that it was opened through, without following
+/// links.
 pub(crate) fn leads_to(path: &Path, file: impl AsFd) -> io::Result<bool> {
     let (mounts, here) = (mounts::numbered()?, look(file)?);
     let is_it = |m: &Numbered| here.mount.is_none_or(|id| id == m.id);
@@ -175,7 +171,7 @@ pub(crate) fn leads_to(path: &Path, file: impl AsFd) -> io::Result<bool> {
     Ok(look(name_on(&mounts, path, |_| true)?.0)? == here)
 }
 
-/// Names `path` on the mount that lies deepest above it, if that one will do.
+/// Names `path` on the deepest mount above it, if that mount is acceptable.
 fn name_on(
     mounts: &[Numbered],
     path: &Path,
@@ -227,7 +223,7 @@ struct Seen {
     mount: Option<u64>,
 }
 
-/// What the kernel has in memory of a file: a file system in user space is not asked.
+/// The attributes that the kernel has cached of a file: a file system in user space is not asked.
 fn look(file: impl AsFd) -> rustix::io::Result<Seen> {
     let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let found = rustix::fs::statx(file, c"", how, StatxFlags::INO | StatxFlags::MNT_ID)?;

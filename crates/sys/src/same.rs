@@ -1,62 +1,74 @@
-//! Whether the page cache and the device have the same bytes of a file, and dropping only what they do.
+//! Compares the page cache with the device, and drops only pages that are the same on both.
 //!
-//! Where a device refuses a write-back (`EIO`, a thin disk without space), the kernel marks the pages clean
-//! all the same: what was written is in the page cache and nowhere else, and `POSIX_FADV_DONTNEED`
-//! throws it away. The kernel tells of that once to each descriptor that was open, once to the next
-//! one that is opened, and once to whoever waits for the file in another way; who comes later hears nothing. So the
-//! device is asked for the bytes themselves (`O_DIRECT`), however often somebody has asked before.
+//! When a device refuses a writeback (`EIO`, a thin disk without space), the kernel marks the pages
+//! clean all the same: the data is in the page cache and nowhere else, and `POSIX_FADV_DONTNEED`
+//! would discard it. The kernel reports that error once to each open descriptor, once to the next one
+//! that is opened, and once to a caller that waits for the file by other means; later callers learn
+//! nothing. So the bytes themselves are read from the device (`O_DIRECT`) and compared.
 //!
-//! Nothing here takes an error away from a descriptor, of whoever has it or will have it (`errseq_t`
-//! in lib/errseq.c): neither `fsync(2)` nor the waiting flags of `sync_file_range(2)` are used.
+//! Nothing here consumes an error that somebody's descriptor would report (`errseq_t` in
+//! lib/errseq.c): neither `fsync(2)` nor the waiting flags of `sync_file_range(2)` are used.
+
+mod device;
 
 use crate::cache;
 use crate::fiemap::{Fiemap, flags};
 use crate::priority::Prompt;
-use rustix::fs::{AtFlags, OFlags, StatxFlags};
-use rustix::io::Errno;
+pub(crate) use device::may_deceive;
+use device::{ask, read_full, read_surely};
+use rustix::fs::{AtFlags, StatxFlags};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Bytes of the first direct read, and how few and how many they become: such a read holds a lock of the
-/// file, which its writers wait for.
+/// Bytes of the first direct read, and the bounds that later ones adapt within: such a read holds a
+/// lock of the file, which its writers wait for.
 const FIRST: u64 = 64 << 10;
 const FEWEST: u64 = 16 << 10;
 const MOST: u64 = 256 << 10;
 /// A read that takes longer is followed by a shorter one, a quicker one by a longer.
 const LONG: Duration = Duration::from_millis(15);
 const QUICK: Duration = Duration::from_millis(2);
-/// Bytes that are written out between two looks at the clock.
+/// Bytes that are written back between two looks at the clock.
 const WINDOW: u64 = 1 << 20;
-/// No device has smaller blocks.
-const SECTOR: usize = 512;
-/// How often what differs is looked at, and how long between two looks.
+/// How often a difference is checked again, and the time between two checks.
 const LOOKS: u32 = 4;
 const BETWEEN: Duration = Duration::from_millis(1);
 
-/// What came of a comparison.
+/// The result of a comparison.
 #[derive(Debug)]
 pub enum Same {
-    /// The device has whatever the page cache had of the range; all of it was written out before.
+    /// The device has all that the page cache has of the range, which was written back before.
     Yes,
-    /// So it is, but the kernel told meanwhile that the device has refused something that was written to
-    /// the file: there or elsewhere, now or since somebody last asked.
+    /// The same, but the kernel reported that the device has refused a write to the file: in the range
+    /// or elsewhere, now or since the error was last reported.
     ButRefused(io::Error),
-    /// From about this offset (bytes) on the page cache has other bytes than the device: what was written
-    /// there was refused, and is nowhere else. With the kernel's words, if it told.
+    /// From about this offset (bytes) on the page cache differs from the device: a write there was
+    /// refused, and its data is nowhere else. With the kernel's error, if it reported one.
     No(u64, Option<io::Error>),
-    /// Somebody is writing to some of it; what nobody wrote to is the same. With the kernel's words, if it told of
-    /// something that was refused.
+    /// Somebody is writing to parts of it, so that they cannot be compared; all others that can be are the
+    /// same. With the kernel's error, if it reported a refused write.
     Changing(Option<io::Error>),
-    /// The device cannot be asked: the file system has no direct reads of this file, or of what it stores
-    /// in another form (compressed, encrypted, inline, not allocated yet).
+    /// Some of it cannot be read directly: the file system has no direct reads of this file, or of data
+    /// that is stored encoded (compressed, encrypted, inline). All other parts are the same.
     Unknown,
     /// The caller did not want to go on.
     Stopped,
 }
 
-/// Compares, with room for what it reads; one for many files.
+/// Where the bytes of a run lie.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lies {
+    /// On the device as they are: a direct read comes from there.
+    Plain,
+    /// Encoded or elsewhere: file systems silently read them through the page cache.
+    Encoded,
+    /// Nowhere yet.
+    Delayed,
+}
+
+/// Compares files, with a buffer that is reused.
 pub struct Compare {
     unit: u64,
     /// The unit stays as it is.
@@ -64,7 +76,8 @@ pub struct Compare {
     cached: Vec<u8>,
     direct: Vec<u8>,
     map: Fiemap,
-    /// Whether the kernel has failed a read because somebody was writing, and may have told of something else besides.
+    /// Whether the kernel has failed a read because somebody was writing; it may have reported another
+    /// error with it.
     collided: bool,
 }
 
@@ -77,32 +90,75 @@ impl Default for Compare {
 }
 
 impl Compare {
-    /// One that reads as much at once as it may, however long that takes: where no writer waits for the file's lock.
+    /// Reads as much at once as possible, for files whose lock no writer waits for.
     pub fn in_one_go() -> Self {
         Self { unit: MOST, steady: true, ..Self::default() }
     }
 
-    /// Writes out what is dirty of `range` (bytes) of `file`, waits for it, and compares what the page
-    /// cache has of it with the device. Between two reads of at most 256 KiB `go_on` is asked whether
-    /// to. `file` may be leased: it is not opened again, `O_DIRECT` is set on its open file description
-    /// for the moment of each read, so nobody else may use that meanwhile.
+    /// Writes back the dirty pages of `range` (bytes) of `file`, and compares the cached pages with the
+    /// device. Between two reads of at most 256 KiB `go_on` is asked whether to continue. `file` may be
+    /// leased: it is not opened again; `O_DIRECT` is set on its open file description during each
+    /// read, so nobody else may use that meanwhile.
     ///
     /// # Errors
-    /// What cannot be read from the device; then the page cache may have the only copy.
+    /// When the device cannot be read; then the page cache may have the only copy.
     pub fn range(
         &mut self,
         file: impl AsFd,
         range: Range<u64>,
-        mut go_on: impl FnMut() -> bool,
+        go_on: impl FnMut() -> bool,
     ) -> io::Result<Same> {
-        let file = file.as_fd();
+        self.each_run(file.as_fd(), range, go_on, Self::run)
+    }
+
+    /// The same, and nothing of it is taken for what the device has that may come from the page cache. So what is
+    /// [`Same::Yes`] may be dropped.
+    ///
+    /// A write after the comparison that is refused before the pages are dropped is reported by the
+    /// kernel once, to the last direct read; data can be lost only in the instant between that and the
+    /// drop, and never while a lease is held.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub(crate) fn surely(
+        &mut self,
+        file: BorrowedFd,
+        range: Range<u64>,
+        go_on: impl FnMut() -> bool,
+    ) -> io::Result<Same> {
+        self.collided = false;
+        let run = if may_deceive(file)? { Self::run_surely } else { Self::run };
+        let found = self.each_run(file, range.clone(), go_on, run)?;
+        if !matches!(found, Same::Yes | Same::Unknown) {
+            return Ok(found);
+        }
+        let page = rustix::param::page_size() as u64;
+        let start = range.start / page * page;
+        match ask(file, start..start + page, &mut self.direct)? {
+            (None, _) => Ok(Same::Changing(None)),
+            (_, Some(told)) if told.raw_os_error() != Some(libc::EINVAL) => {
+                Ok(Same::ButRefused(told))
+            }
+            _ if self.collided => Ok(Same::Changing(None)),
+            _ => Ok(found),
+        }
+    }
+
+    /// Compares run by run, and gives the worst that was found.
+    fn each_run(
+        &mut self,
+        file: BorrowedFd,
+        range: Range<u64>,
+        mut go_on: impl FnMut() -> bool,
+        compare: fn(&mut Self, BorrowedFd, Range<u64>) -> io::Result<Same>,
+    ) -> io::Result<Same> {
         let page = rustix::param::page_size() as u64;
         let end = range.end.min(size(file)?).next_multiple_of(page);
         let mut at = range.start / page * page;
-        let (mut refused, mut changing) = (None, false);
+        let (mut refused, mut changing, mut unknown) = (None, false, false);
         while at < end {
             // A file may be of any size.
-            let empty = empty_from(file, at..end);
+            let empty = cache::cold_from(file, at..end);
             if empty > 0 {
                 at += empty;
                 continue;
@@ -110,15 +166,16 @@ impl Compare {
             if !go_on() {
                 return Ok(Same::Stopped);
             }
-            let piece = at..end.min(at + self.unit);
-            for run in cache::resident(file, piece.clone())? {
+            let part = at..end.min(at + self.unit);
+            for run in cache::resident(file, part.clone())? {
                 if !go_on() {
                     return Ok(Same::Stopped);
                 }
-                match self.run(file, run)? {
+                match compare(self, file, run)? {
                     Same::Yes => {}
+                    Same::Unknown => unknown = true,
                     Same::ButRefused(e) => drop(refused.get_or_insert(e)),
-                    // What was refused elsewhere counts for more.
+                    // A refused write elsewhere takes precedence.
                     Same::Changing(told) => {
                         changing = true;
                         refused = refused.or(told);
@@ -126,20 +183,18 @@ impl Compare {
                     other => return Ok(other),
                 }
             }
-            at = piece.end;
+            at = part.end;
         }
-        if changing {
-            return Ok(Same::Changing(refused));
-        }
-        Ok(refused.map_or(Same::Yes, Same::ButRefused))
+        Ok(match refused {
+            refused if changing => Same::Changing(refused),
+            Some(told) => Same::ButRefused(told),
+            None if unknown => Same::Unknown,
+            None => Same::Yes,
+        })
     }
 
-    /// Drops what the page cache has of `range` (bytes), if the device has all of it. Pages that are
-    /// mapped, or that were dirtied since, stay; anything but [`Same::Yes`] leaves everything there.
-    ///
-    /// What is written after it was compared, and refused before the pages go, is told by the kernel
-    /// once, to the last direct read; only in the instant between that and the dropping can it be lost,
-    /// and not at all to who holds a lease.
+    /// Drops the cached pages of `range` (bytes), if the device has all of them. Pages that are mapped,
+    /// or that were dirtied since, stay; nothing is dropped unless the result is [`Same::Yes`].
     ///
     /// # Errors
     /// As [`range`](Self::range).
@@ -150,23 +205,11 @@ impl Compare {
         go_on: impl FnMut() -> bool,
     ) -> io::Result<Same> {
         let file = file.as_fd();
-        self.collided = false;
-        let found = self.range(file, range.clone(), go_on)?;
-        if !matches!(found, Same::Yes) {
-            return Ok(found);
+        let found = self.surely(file, range.clone(), go_on)?;
+        if matches!(found, Same::Yes) {
+            cache::drop_clean(file, range)?;
         }
-        let page = rustix::param::page_size() as u64;
-        let start = range.start / page * page;
-        match ask(file, start..start + page, &mut self.direct)? {
-            (None, _) => return Ok(Same::Changing(None)),
-            (_, Some(told)) if told.raw_os_error() != Some(libc::EINVAL) => {
-                return Ok(Same::ButRefused(told));
-            }
-            _ if self.collided => return Ok(Same::Changing(None)),
-            _ => {}
-        }
-        cache::drop_clean(file, range)?;
-        Ok(Same::Yes)
+        Ok(found)
     }
 
     /// Compares pages that are in the page cache.
@@ -176,7 +219,7 @@ impl Compare {
         let mut refused = None;
         for _ in 0..LOOKS {
             let started = Instant::now();
-            // First the device: this writes out what is dirty.
+            // The device first: this writes back dirty pages.
             let (read, told) = ask(file, run.clone(), &mut self.direct)?;
             let Some(read) = read else {
                 self.collided = true;
@@ -189,9 +232,17 @@ impl Compare {
             }
             refused = refused.or(told);
             self.took(started.elapsed());
-            // Where it was, now that nothing of it waits for being allocated.
-            if before.is_none() && !self.is_plain(file, run.clone())? {
-                return Ok(Same::Unknown);
+            // Its place on the device, now that what was dirty of it has one.
+            let lies = if before.is_none() { self.lies(file, run.clone())? } else { Lies::Plain };
+            match lies {
+                Lies::Plain => {}
+                Lies::Encoded => return Ok(refused.map_or(Same::Unknown, Same::ButRefused)),
+                // Somebody has written to it since.
+                Lies::Delayed => {
+                    self.collided = true;
+                    std::thread::sleep(BETWEEN);
+                    continue;
+                }
             }
             self.cached.resize(len, 0);
             let kept = read_full(file, run.start, &mut self.cached)?;
@@ -211,12 +262,40 @@ impl Compare {
         Ok(Same::Changing(refused))
     }
 
-    /// Whether a direct read of it comes from the device: file systems read what they store in another form
-    /// through the page cache, and do not say so.
-    fn is_plain(&mut self, file: BorrowedFd, range: Range<u64>) -> io::Result<bool> {
-        const OTHER: u32 = flags::UNKNOWN
-            | flags::DELALLOC
-            | flags::ENCODED
+    /// The same where a direct read may come from the page cache, unless that is sure.
+    fn run_surely(&mut self, file: BorrowedFd, run: Range<u64>) -> io::Result<Same> {
+        for _ in 0..LOOKS {
+            let lies = self.lies(file, run.clone())?;
+            if lies == Lies::Encoded {
+                return Ok(Same::Unknown);
+            }
+            let started = Instant::now();
+            if lies == Lies::Plain
+                && let Some(read) = read_surely(file, run.clone(), &mut self.direct)?
+            {
+                self.took(started.elapsed());
+                self.cached.resize((run.end - run.start) as usize, 0);
+                let kept = read_full(file, run.start, &mut self.cached)?;
+                return match self.direct[read] == self.cached[..kept] {
+                    true => Ok(Same::Yes),
+                    // Written meanwhile, or refused before.
+                    false => match self.run(file, run)? {
+                        Same::Yes | Same::Unknown => Ok(Same::Changing(None)),
+                        Same::ButRefused(told) => Ok(Same::Changing(Some(told))),
+                        other => Ok(other),
+                    },
+                };
+            }
+            cache::start_writeback(file, run.clone())?;
+            std::thread::sleep(BETWEEN);
+        }
+        Ok(Same::Changing(None))
+    }
+
+    /// Where it lies now; what of it comes to lie elsewhere later shows by itself.
+    fn lies(&mut self, file: BorrowedFd, range: Range<u64>) -> io::Result<Lies> {
+        const DELAYED: u32 = flags::UNKNOWN | flags::DELALLOC;
+        const ENCODED: u32 = flags::ENCODED
             | flags::DATA_ENCRYPTED
             | flags::NOT_ALIGNED
             | flags::DATA_INLINE
@@ -225,11 +304,17 @@ impl Compare {
         let wanted = StatxFlags::DIOALIGN;
         let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
         if stat.stx_mask & wanted.bits() != 0 && stat.stx_dio_offset_align == 0 {
-            return Ok(false);
+            return Ok(Lies::Encoded);
         }
-        let mut plain = true;
-        self.map.for_each(file, range, false, |e| plain &= e.flags & OTHER == 0)?;
-        Ok(plain)
+        let mut all = 0;
+        // What is reserved behind the end of the file is nobody's data.
+        let end = range.end.min(size(file)?);
+        self.map.for_each(file, range.start..end, false, |e| all |= e.flags)?;
+        Ok(match all {
+            all if all & ENCODED != 0 => Lies::Encoded,
+            all if all & DELAYED != 0 => Lies::Delayed,
+            _ => Lies::Plain,
+        })
     }
 
     fn took(&mut self, time: Duration) {
@@ -244,26 +329,10 @@ impl Compare {
     }
 }
 
-/// How many bytes from the start of `range` on, in whole pages, are surely not in the page cache.
-fn empty_from(file: BorrowedFd, range: Range<u64>) -> u64 {
-    let none = |len: u64| {
-        let part = range.start..range.end.min(range.start.saturating_add(len));
-        cache::cached_pages(file, part).is_ok_and(|pages| pages == 0)
-    };
-    if !none(MOST) {
-        return 0;
-    }
-    let mut len = MOST;
-    while len < range.end - range.start && none(len.saturating_mul(2)) {
-        len = len.saturating_mul(2);
-    }
-    len.min(range.end - range.start)
-}
-
-/// The first byte at which a page differs from the device, the same way at two looks.
+/// The first byte at which a page differs from the device, in the same way in two checks.
 fn first_that_stays_apart(was: &[u8], had: &[u8], there: &[u8], here: &[u8]) -> Option<usize> {
     let page = rustix::param::page_size();
-    // Where the file ended meanwhile, somebody is writing.
+    // If the file ends there by now, somebody is writing.
     let looks = [was, had, there, here];
     let all = looks.iter().all(|look| look.len() == here.len());
     let whole = looks.iter().map(|look| look.len()).min().unwrap_or(0);
@@ -279,23 +348,24 @@ fn first_that_stays_apart(was: &[u8], had: &[u8], there: &[u8], here: &[u8]) -> 
     Some(apart.start + same.count())
 }
 
-/// Writes out all of `file` and waits for it, also for delayed allocation (`FIEMAP_FLAG_SYNC`).
-/// Nothing is taken from anybody's descriptor.
+/// Writes back all of `file` and waits for it, including delayed allocation (`FIEMAP_FLAG_SYNC`).
+/// No descriptor's error is consumed.
 ///
 /// # Errors
-/// What the kernel tells of write-backs that were refused, by now or since somebody last asked in such a way.
+/// The kernel's error of a refused writeback, now or since such a call last reported one.
 pub fn settled(file: impl AsFd) -> io::Result<()> {
     // Some kernels hold a lock of the file meanwhile.
     let _prompt = Prompt::begin();
     Fiemap::default().for_each(file, 0..1, true, |_| ())
 }
 
-/// Writes out what is dirty of `range` (bytes) and waits for it, for at most so long; whether nothing is dirty
-/// then. Errors are left to whoever they are for. Kernels before 6.5 do not tell what is dirty: there all of the range
-/// is written out and waited for, window by window.
+/// Writes back the dirty pages of `range` (bytes) and waits for them, at most for a given time; returns
+/// whether nothing is dirty then. Errors are left for the descriptors that they belong to. Kernels
+/// before 6.5 do not tell which pages are dirty: there all data of the range is written back and waited
+/// for, window by window.
 ///
 /// # Errors
-/// Whatever the system says.
+/// Those of the system calls.
 pub fn write_quietly(file: impl AsFd, range: Range<u64>, most: Duration) -> io::Result<bool> {
     let until = Instant::now() + most;
     let end =
@@ -314,9 +384,18 @@ pub fn write_quietly(file: impl AsFd, range: Range<u64>, most: Duration) -> io::
             Ok(_) if !written(&file, window.clone(), until)? => return Ok(false),
             Ok(_) => {}
             Err(e) if e.raw_os_error() == Some(libc::ENOSYS) => {
+                // What is dirty is data, and holes are of any length.
+                match cache::next_data(&file, at) {
+                    Some(data) if data >= window.end => {
+                        at = data;
+                        continue;
+                    }
+                    Some(_) => {}
+                    None => return Ok(true),
+                }
                 let started = Instant::now();
                 cache::write_and_wait(&file, window.clone())?;
-                // What was clean took no time.
+                // Clean pages cost no time.
                 let was_dirty = started.elapsed() > Duration::from_millis(1);
                 if was_dirty && window.end < end && Instant::now() > until {
                     return Ok(false);
@@ -329,7 +408,7 @@ pub fn write_quietly(file: impl AsFd, range: Range<u64>, most: Duration) -> io::
     Ok(true)
 }
 
-/// Writes out a window until nothing of it is dirty, or until that moment; whether it is.
+/// Writes back a window until nothing of it is dirty, or until a deadline; whether it is clean.
 fn written(file: impl AsFd, window: Range<u64>, until: Instant) -> io::Result<bool> {
     let mut wait = Duration::from_micros(100);
     while cache::dirty_pages(&file, window.clone())? > 0 {
@@ -342,76 +421,6 @@ fn written(file: impl AsFd, window: Range<u64>, until: Instant) -> io::Result<bo
         wait = (wait * 2).min(Duration::from_millis(4));
     }
     Ok(true)
-}
-
-/// Reads a run from the device; gives where in `buffer` it is, and what the kernel told of writes that were
-/// refused: it does once, and who asks again is given the bytes. `EINVAL` stands for no direct reads at all.
-/// No place where somebody is writing: the kernel fails a direct read (`EIO`) where a page was dirtied
-/// through a mapping before it was allocated space (`IOMAP_DELALLOC` in fs/iomap/direct-io.c).
-fn ask(
-    file: BorrowedFd,
-    run: Range<u64>,
-    buffer: &mut Vec<u8>,
-) -> io::Result<(Option<Range<usize>>, Option<io::Error>)> {
-    let len = (run.end - run.start) as usize;
-    let collides = || cache::dirty_pages(file, run.clone()).is_ok_and(|pages| pages > 0);
-    match direct(file, run.start, len, buffer) {
-        Ok(read) => Ok((Some(read), None)),
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok((Some(0..0), Some(e))),
-        Err(_) if collides() => Ok((None, None)),
-        Err(told) => match direct(file, run.start, len, buffer) {
-            Ok(read) => Ok((Some(read), Some(told))),
-            Err(_) if collides() => Ok((None, Some(told))),
-            Err(e) => Err(e),
-        },
-    }
-}
-
-/// Reads `len` bytes from the device; gives where in `buffer` they are.
-fn direct(file: BorrowedFd, at: u64, len: usize, buffer: &mut Vec<u8>) -> io::Result<Range<usize>> {
-    let page = rustix::param::page_size();
-    buffer.resize(len + page, 0);
-    let start = buffer.as_ptr().align_offset(page).min(page);
-    // It holds a lock of the file while it waits for the disk.
-    let _prompt = Prompt::begin();
-    let _direct = Direct::begin(file)?;
-    let got = read_full(file, at, &mut buffer[start..start + len])?;
-    Ok(start..start + got)
-}
-
-/// While it lives, reads of an open file description are direct.
-struct Direct<'a> {
-    file: BorrowedFd<'a>,
-    before: OFlags,
-}
-
-impl<'a> Direct<'a> {
-    fn begin(file: BorrowedFd<'a>) -> io::Result<Self> {
-        let before = rustix::fs::fcntl_getfl(file)?;
-        rustix::fs::fcntl_setfl(file, before | OFlags::DIRECT)?;
-        Ok(Self { file, before })
-    }
-}
-
-impl Drop for Direct<'_> {
-    fn drop(&mut self) {
-        let _ = rustix::fs::fcntl_setfl(self.file, self.before);
-    }
-}
-
-/// Reads until the buffer is full or the file ends. A direct read that ends there is at no multiple of a
-/// block, and cannot go on.
-fn read_full(file: BorrowedFd, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut done = 0;
-    while done < buffer.len() && done % SECTOR == 0 {
-        match rustix::io::pread(file, &mut buffer[done..], at + done as u64) {
-            Ok(0) => break,
-            Ok(got) => done += got,
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(done)
 }
 
 fn size(file: BorrowedFd) -> io::Result<u64> {

@@ -1,5 +1,5 @@
-//! Which boot and which mounting this is, and which disk a file system lies on: what tells an
-//! object from another one that looks the same.
+//! Identities of the boot, of a mount and of a disk, which tell an object from another one that looks
+//! the same.
 
 use crate::block::BlockDevice;
 use rustix::fs::{AtFlags, StatxFlags};
@@ -22,14 +22,14 @@ pub fn boot() -> io::Result<[u8; 16]> {
     u128::from_str_radix(text, 16).map(u128::to_be_bytes).map_err(|_| strange())
 }
 
-/// When this boot began, in seconds of the clock that files have, as that clock goes now.
+/// When this boot began, in seconds of the clock of file times, as that clock is set now.
 pub fn boot_began() -> i64 {
     let (now, up) = (clock_gettime(ClockId::Realtime), clock_gettime(ClockId::Boottime));
     now.tv_sec - up.tv_sec - i64::from(up.tv_nsec > now.tv_nsec)
 }
 
-/// The number of the mount that an open file was reached through, which no other mount of this
-/// boot ever has; 0 where the kernel does not tell.
+/// The number of the mount that an open file was opened through, unique within this boot; 0 where the
+/// kernel does not tell.
 ///
 /// # Errors
 /// Those of `statx(2)`.
@@ -39,13 +39,13 @@ pub fn mount_of(file: impl AsFd) -> io::Result<u64> {
     Ok(if told.stx_mask & UNIQUE == 0 { 0 } else { told.stx_mnt_id })
 }
 
-/// The disk, or part of one, that a file system lies on. Both are hashes; 0 is not known.
+/// The disk or partition of a file system. Both fields are hashes; 0 is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disk {
-    /// As it was attached: goes with the boot, and when the disk is taken away.
+    /// Of this attachment: changes with a boot, and when the disk is removed.
     pub attached: u64,
-    /// By what the hardware, or LVM, calls it: the same after a reboot and under another number.
-    /// What is copied with the disk's content, as UUIDs in super blocks are, is no part of it.
+    /// Of the name that the hardware, or LVM, gives it: the same after a reboot and under another
+    /// number. Identities that are copied with the content, as UUIDs in super blocks, are no part of it.
     pub lasting: u64,
 }
 
@@ -55,15 +55,14 @@ impl Disk {
         let (Ok(device), Ok(boot)) = (BlockDevice::from_dev(dev), boot()) else {
             return Self::default();
         };
-        let read = |of: &std::path::Path, name: &str| {
-            let text = std::fs::read_to_string(of.join(name)).unwrap_or_default();
+        let read = |directory: &std::path::Path, name: &str| {
+            let text = std::fs::read_to_string(directory.join(name)).unwrap_or_default();
             text.trim().to_owned()
         };
         let (node, disk) = (device.node(), device.disk());
         let part = if node == disk { String::new() } else { read(node, "start") };
-        let known = |what: &str, name: &str, fine: bool| match fine && !name.is_empty() {
-            true => hash([what, name, &part]),
-            false => 0,
+        let known = |what: &str, name: &str, valid: bool| {
+            if valid && !name.is_empty() { hash([what, name, &part]) } else { 0 }
         };
         let seq = read(disk, "diskseq");
         let mut boot_text = String::new();
@@ -79,7 +78,7 @@ impl Disk {
         Self { attached, lasting: lasting.unwrap_or(0) }
     }
 
-    /// Whether both are the same one for certain.
+    /// Whether both are certainly the same.
     pub fn is(&self, other: &Self) -> bool {
         let same = |a: u64, b: u64| a != 0 && a == b;
         same(self.attached, other.attached) || same(self.lasting, other.lasting)

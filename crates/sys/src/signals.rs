@@ -1,11 +1,11 @@
-//! Signals put off for as long as something must not be left half done (`sigaction(2)`,
+//! Deferring signals while an operation must not be interrupted (`sigaction(2)`,
 //! `pthread_sigmask(3)`).
 //!
-//! A signal that would end or stop the process does so to all of it, whichever thread the kernel
-//! picks. So two things are done: the working thread blocks every signal, and those that are left
-//! to their default action get a handler that only notes them, for the other threads. Afterwards
-//! everything is as it was, and what came meanwhile comes then. `SIGKILL` and `SIGSTOP` cannot be
-//! put off.
+//! A signal that ends or stops the process affects all of its threads, whichever thread the kernel
+//! delivers it to. So the working thread blocks every signal, and signals with the default action
+//! get a handler that only notes them, for the other threads. Afterwards masks and handlers are
+//! restored, and signals that arrived meanwhile are delivered. `SIGKILL` and `SIGSTOP` cannot be
+//! deferred.
 
 use std::io;
 use std::marker::PhantomData;
@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What ends or stops a process by default, besides the real-time signals. Faults of our own
-/// (`SIGSEGV` and its like) are not among them: nothing goes on after those.
+/// Signals that end or stop a process by default, besides the real-time signals. Faults of the
+/// process itself (`SIGSEGV` and the like) are not among them: it cannot continue after those.
 const DEADLY: [i32; 18] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -37,14 +37,14 @@ const DEADLY: [i32; 18] = [
     libc::SIGTTOU,
 ];
 
-/// What stops a process by default and can be put off: Ctrl-Z, and the terminal's use by a program in
-/// the background.
+/// Signals that stop a process by default and can be deferred: Ctrl-Z, and use of the terminal by a
+/// background process.
 const STOPPING: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
-/// The signals that came to another thread, bit by bit.
+/// The signals that were delivered to another thread, as a bit set.
 static NOTED: AtomicU64 = AtomicU64::new(0);
 
-/// What is put off now.
+/// The signals that are deferred now.
 static PUT_OFF: Mutex<PutOff> =
     Mutex::new(PutOff { undisturbed: 0, unstopped: 0, signals: Vec::new() });
 
@@ -56,22 +56,22 @@ struct PutOff {
 
 struct Signal {
     number: i32,
-    /// How many guards put it off.
+    /// How many guards defer it.
     guards: usize,
     /// The default action, where a handler that only notes has replaced it.
     replaced: Option<libc::sigaction>,
 }
 
-/// While it lives, no signal that can be put off ends, stops or interrupts this thread's work.
+/// While it lives, no signal that can be deferred ends, stops or interrupts this thread's work.
 #[derive(Debug)]
 pub struct Undisturbed(Guard);
 
-/// While it lives, no signal that can be put off stops the process (`SIGTSTP`, `SIGTTIN`,
-/// `SIGTTOU`); those that end it do.
+/// While it lives, no signal that can be deferred stops the process (`SIGTSTP`, `SIGTTIN`,
+/// `SIGTTOU`); signals that end it are not deferred.
 #[derive(Debug)]
 pub struct Unstopped(Guard);
 
-/// Puts some signals off.
+/// Defers some signals.
 #[derive(Debug)]
 struct Guard {
     signals: Vec<i32>,
@@ -92,7 +92,7 @@ fn put_off() -> MutexGuard<'static, PutOff> {
 impl Undisturbed {
     /// From now until it is dropped.
     pub fn begin() -> Self {
-        // All that there are, faults of our own and what cannot be blocked among them: see `mask`.
+        // All signals, including faults and those that cannot be blocked: see `mask`.
         let guard = Guard::begin((1..=libc::SIGRTMAX()).collect());
         put_off().undisturbed += 1;
         Self(guard)
@@ -114,7 +114,7 @@ impl Unstopped {
         Self(guard)
     }
 
-    /// Whether a signal has come that will stop the process as soon as nothing puts it off.
+    /// Whether a deferred signal is pending that will stop the process.
     pub fn is_wanted() -> bool {
         let mut pending = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: sigpending writes the set, and sigismember reads it.
@@ -154,7 +154,7 @@ impl Guard {
         Self { signals, blocked, _here: PhantomData }
     }
 
-    /// Everything is as before, and what came meanwhile comes now.
+    /// Restores masks and handlers, and delivers the signals that arrived meanwhile.
     fn end(&mut self) {
         let mut all = put_off();
         let mut come = Vec::new();
@@ -184,7 +184,7 @@ impl Guard {
     }
 }
 
-/// Changes this thread's mask, and gives the one before. The C library leaves its own signals out.
+/// Changes this thread's mask, and returns the previous one. The C library leaves its own signals out.
 fn mask(how: i32, signals: &[i32]) -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
@@ -198,20 +198,20 @@ fn mask(how: i32, signals: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// Blocks `signals` in this thread and in those that it starts from now on, so that one that was
-/// started before takes them: also while this one is where no handler runs.
+/// Blocks `signals` in this thread and in those that it starts from now on, so that an older thread
+/// receives them, also while this one blocks in the kernel.
 pub fn leave_to_other_threads(signals: &[i32]) {
     mask(libc::SIG_BLOCK, signals);
 }
 
-/// Blocks all signals but these in this thread: one of the others that is sent to the process finds
-/// another thread, where it may be put off.
+/// Blocks all signals but these in this thread: the others are delivered to another thread, where
+/// they may be deferred.
 pub fn take_only(signals: &[i32]) {
     let others: Vec<i32> = (1..=libc::SIGRTMAX()).filter(|s| !signals.contains(s)).collect();
     mask(libc::SIG_BLOCK, &others);
 }
 
-/// Whether a signal was set to be ignored by whoever started this process (`nohup`).
+/// Whether the parent of this process has set a signal to be ignored (`nohup`).
 pub fn is_ignored(signal: i32) -> bool {
     let mut now = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: one action is written to the live pointer; all-zero is a valid one.
@@ -221,11 +221,11 @@ pub fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// While it lives, this thread waits for somebody else, perhaps for ever, and nothing is half done.
+/// While it lives, this thread waits for another process, perhaps for ever, and may be killed safely.
 #[derive(Debug)]
 pub struct Waiting(());
 
-/// Since when somebody waits.
+/// Since when a thread waits.
 static WAITING: Mutex<Option<Instant>> = Mutex::new(None);
 
 impl Waiting {
@@ -235,7 +235,7 @@ impl Waiting {
         Self(())
     }
 
-    /// Whether somebody waits, and for how long.
+    /// How long a thread has been waiting; `None` if none is.
     pub fn time() -> Option<Duration> {
         WAITING.lock().unwrap_or_else(PoisonError::into_inner).map(|since| since.elapsed())
     }
@@ -247,8 +247,8 @@ impl Drop for Waiting {
     }
 }
 
-/// Ends the process by a signal, whatever handles it, unless something must not be left half done
-/// now ([`Undisturbed`], and [`Unstopped`] unless `at_once`). Returns in that case alone.
+/// Ends the process by a signal, regardless of handlers, unless signals are deferred now
+/// ([`Undisturbed`], and [`Unstopped`] unless `at_once`). Returns only in that case.
 pub fn end_by(signal: i32, at_once: bool) {
     // Held to the end: nothing is begun in between.
     let guards = put_off();
@@ -261,11 +261,11 @@ pub fn end_by(signal: i32, at_once: bool) {
         mask(libc::SIG_UNBLOCK, &[signal]);
         libc::kill(libc::getpid(), signal);
     }
-    // Whichever thread takes it, it is the end of all.
+    // Whichever thread receives it, the whole process ends.
     std::thread::sleep(Duration::from_secs(1));
 }
 
-/// Has a signal noted that is left to its default action; gives the action that this replaced.
+/// Installs a handler that notes a signal, if it has the default action; returns the replaced action.
 fn note_if_default(signal: i32) -> Option<libc::sigaction> {
     let mut old = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: sigaction writes one action to the live pointer. All-zero is a valid action: no
@@ -285,8 +285,8 @@ fn note_if_default(signal: i32) -> Option<libc::sigaction> {
     }
 }
 
-/// Makes a write beyond the process's limit of file sizes an error (`EFBIG`), not the end of the
-/// process (`SIGXFSZ`), unless somebody handles that.
+/// Makes a write beyond the process's file size limit fail with an error (`EFBIG`) instead of ending
+/// the process (`SIGXFSZ`), unless that signal has a handler.
 ///
 /// # Errors
 /// Those of `sigaction(2)`.
@@ -306,7 +306,7 @@ pub fn no_end_by_file_size() -> io::Result<()> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Sends this process a signal, as somebody else would: for tests.
+/// Sends this process a signal: for tests.
 ///
 /// # Errors
 /// `EINVAL` when there is no such signal.

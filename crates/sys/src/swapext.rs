@@ -1,8 +1,8 @@
 //! `XFS_IOC_SWAPEXT` (xfs_fs.h of the kernel): exchanges the whole mapping of two XFS files, as
 //! `xfs_fsr(8)` does, on every XFS there is.
 //!
-//! The kernel locks both files, writes both back, and does nothing unless the first still has
-//! the times that the caller saw: that is how a change since the copy is noticed.
+//! The kernel locks both files, writes both back, and fails unless the first still has the times that
+//! the caller saw, which detects a change since the copy.
 
 use crate::xfs::ioctl;
 use std::io;
@@ -56,9 +56,9 @@ const _: () = assert!(size_of::<SwapExtents>() == 192);
 /// writing, unless `file` has other times than `times`. Durable after the next `fsync`.
 ///
 /// # Errors
-/// `EBUSY` when the file has changed, `EFAULT` when a size is another, `EINVAL` for a swap file or
-/// where the inodes do not fit each other: the donor has more extents, the inodes have different
-/// room beside their extended attributes, or different owners where quotas are enforced.
+/// `EBUSY` when the file has changed, `EFAULT` when a size differs, `EINVAL` for a swap file or for
+/// incompatible inodes: the donor has more extents, the inodes have different space beside their
+/// extended attributes, or different owners where quotas are enforced.
 pub fn swap_extents(file: impl AsFd, donor: impl AsFd, size: u64, times: Times) -> io::Result<()> {
     let mut arg = SwapExtents {
         version: 0,

@@ -1,4 +1,4 @@
-//! User names, as the system's own name service knows them (`getpwnam_r(3)`).
+//! User names, looked up in the system's name service (`getpwnam_r(3)`).
 
 use std::ffi::CString;
 use std::io;

@@ -1,5 +1,5 @@
-//! XFS's own interfaces (xfs_fs.h of the kernel): what a file system can do, and exchanging the
-//! mapping of a range between two files.
+//! XFS's own interfaces (xfs_fs.h of the kernel): a file system's features, and exchanging the mapping
+//! of a range between two files.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -22,7 +22,7 @@ const FS_XFLAG_NODEFRAG: u32 = 0x2000;
 const FS_XFLAG_EXTSIZE: u32 = 0x800;
 const FS_XFLAG_COWEXTSIZE: u32 = 0x1_0000;
 
-/// `struct xfs_fsop_geom`: the parts that are looked at, and their surroundings.
+/// `struct xfs_fsop_geom`: the fields that are used, and padding.
 #[repr(C)]
 struct Geometry {
     before: [u8; 92],
@@ -45,7 +45,7 @@ pub struct Features {
     pub checksums: bool,
 }
 
-/// The features of the XFS that `file` lies on.
+/// The features of the XFS of `file`.
 ///
 /// # Errors
 /// `ENOTTY` on any other file system.
@@ -65,7 +65,7 @@ pub fn features(file: impl AsFd) -> io::Result<Features> {
 /// Attributes that only `FS_IOC_FSGETXATTR` tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// Its data lies on the realtime device.
+    /// Its data is on the realtime device.
     pub realtime: bool,
     /// It is not to be defragmented (`xfs_io -c 'chattr +f'`).
     pub no_defrag: bool,
@@ -90,8 +90,8 @@ pub fn attributes(file: impl AsFd) -> io::Result<Attributes> {
     })
 }
 
-/// Has space for an open, empty file allocated as it is asked for, and not in larger units, as a
-/// directory may hand them down.
+/// Clears an open, empty file's extent size hint, which it may have inherited from its directory, so
+/// that space is allocated as requested and not in larger units.
 ///
 /// # Errors
 /// `ENOTTY` where the file system has no such attributes.
@@ -124,9 +124,9 @@ struct HandleRequest {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<HandleRequest>() == 56);
 
-/// Opens a file anew, so that exchanging its ranges leaves its times as they are (`xfs_fsr(8)`
-/// opens files so). `flags` are those of `open(2)`; `directory` is any one of the same file system,
-/// in the mount in which the file is to be open: ranges are exchanged within one mount alone. Needs
+/// Opens a file by handle, so that exchanging its ranges does not change its times (as `xfs_fsr(8)`
+/// does). `flags` are those of `open(2)`; `directory` is any directory of the same file system, in the
+/// mount in which the file is to be open: ranges are exchanged within one mount only. Needs
 /// `CAP_SYS_ADMIN`.
 ///
 /// # Errors
@@ -182,7 +182,7 @@ struct CommitRange {
 
 const _: () = assert!(size_of::<CommitRange>() == 88);
 
-/// What a file was like when it was sampled.
+/// The state of a file when it was sampled.
 #[derive(Clone, Copy, Debug)]
 pub struct Sample([u64; 6]);
 
@@ -216,9 +216,8 @@ pub fn commit_range(
     commit(file.as_fd(), offset, donor.as_fd(), donor_offset, length, sample, 0)
 }
 
-/// Does all that [`commit_range`] does before it exchanges anything: it keeps everybody else out of
-/// both files for a moment, waits for direct I/O that is under way, and looks whether `file` has
-/// changed since `sample`.
+/// Does what [`commit_range`] does before it exchanges anything: locks both files for a moment, waits
+/// for direct I/O in flight, and checks whether `file` has changed since `sample`.
 ///
 /// # Errors
 /// Those of [`commit_range`].

@@ -1,5 +1,5 @@
-//! A file system as years of use leave it: full of small files of which some are removed, so
-//! that what grows afterwards lands in the holes.
+//! An aged file system: full of small files of which some are removed, so that files that grow
+//! afterwards are allocated in the holes.
 
 use crate::random::Random;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Files of a cache that fills a file system and throws out entries at random.
+/// A cache of files that fills a file system and evicts entries at random.
 pub struct Cache {
     dir: PathBuf,
     entries: Vec<PathBuf>,
@@ -43,7 +43,7 @@ impl Cache {
         Self { dir: dir.to_owned(), entries }
     }
 
-    /// Throws out `n` entries, at random.
+    /// Evicts `n` entries, at random.
     pub fn evict(&mut self, n: usize) {
         for path in self.entries.drain(self.entries.len().saturating_sub(n)..) {
             std::fs::remove_file(path).expect("a cache entry can be removed");
@@ -66,8 +66,8 @@ impl Cache {
     }
 }
 
-/// Takes `bytes` in one piece, as an archive or an image does; removing the file gives a place
-/// that is not fragmented.
+/// Allocates `bytes` as contiguously as possible, as an archive or an image does; removing the file
+/// leaves a contiguous free range.
 pub fn reserve(path: &Path, bytes: u64) {
     let file = File::create_new(path).expect("the archive's file");
     fallocate(&file, FallocateFlags::empty(), 0, bytes).expect("room for the archive");

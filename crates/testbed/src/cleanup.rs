@@ -1,4 +1,4 @@
-//! What must be undone when the process is told to end: processes, mounts, loop devices, files,
+//! What must be undone when a signal ends the process: processes, mounts, loop devices, files,
 //! settings.
 //!
 //! Each owner ([`crate::image::Image`], [`crate::process::Running`]) tidies up in its own `Drop`,
@@ -33,14 +33,14 @@ pub enum Undo {
     Setting(PathBuf, String),
 }
 
-/// Held by the owner of what is to be undone; dropping it says that the owner has done so.
+/// Held by the owner of what is to be undone, and dropped once the owner has undone it.
 #[derive(Debug)]
 pub struct Ticket(u64);
 
-/// Tickets and their undoing, oldest first.
+/// Tickets and what they undo, oldest first.
 static OPEN: Mutex<(u64, Vec<(u64, Undo)>)> = Mutex::new((0, Vec::new()));
 
-/// A poisoned lock is no reason to leave a mount behind.
+/// Locks the list, also if the lock is poisoned: a mount must not be left behind.
 fn open() -> MutexGuard<'static, (u64, Vec<(u64, Undo)>)> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -62,7 +62,7 @@ impl Drop for Ticket {
 }
 
 impl Undo {
-    /// Does it, without complaint if there is nothing left to do.
+    /// Undoes it; succeeds if nothing is left to undo.
     pub fn run(&self) {
         match self {
             Self::Process(pid) => end_process(*pid),
@@ -73,7 +73,7 @@ impl Undo {
                 }
             }
             Self::Served(path) => {
-                // By force, which ends its connection: whoever waits for an answer would wait for
+                // By force, which ends its connection: a process that waits for an answer would wait for
                 // ever, and keep this process from ending.
                 quietly("umount", &[OsStr::new("-f"), path.as_os_str()]);
                 quietly("umount", &[OsStr::new("-l"), path.as_os_str()]);
@@ -103,10 +103,10 @@ fn end_process(pid: u32) {
 /// Whether a signal is ending this process.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Stops the calling thread for good if a signal is ending this process: a program that failed
-/// now failed because of that, and needs no complaint.
+/// Blocks the calling thread for ever if a signal is ending this process: a program that failed now
+/// failed because of that, which is not to be reported.
 pub fn pause_if_ending() {
-    // Ctrl-C reaches our children first or us first.
+    // Ctrl-C may reach the children before this process.
     std::thread::sleep(Duration::from_millis(100));
     while ENDING.load(Ordering::SeqCst) {
         std::thread::park();
@@ -123,8 +123,8 @@ fn quietly(program: &str, args: &[&OsStr]) -> bool {
         .is_ok_and(|s| s.success())
 }
 
-/// From now on a panic is one line on standard error that begins with `program`; for programs
-/// that people run. A panic that comes of being ended by a signal says nothing.
+/// From now on a panic prints one line on standard error that begins with `program`; for programs
+/// that people run. A panic because of a signal prints nothing.
 pub fn panics_in_one_line(program: &'static str) {
     std::panic::set_hook(Box::new(move |panic| {
         pause_if_ending();
@@ -143,7 +143,7 @@ fn listen() {
         std::thread::spawn(move || {
             if let Some(signal) = signals.forever().next() {
                 ENDING.store(true, Ordering::SeqCst);
-                // Held to the end: nothing new may start while the process goes down.
+                // Held to the end: nothing may be registered while the process ends.
                 let open = open();
                 for (_, undo) in open.1.iter().rev() {
                     undo.run();

@@ -18,20 +18,20 @@ use std::process::Command;
 /// Rows written by one commit.
 const ROWS_PER_COMMIT: u64 = 64;
 
-/// Commits to one table before the other has its turn: about a megabyte.
+/// Commits to one table before the other's: about a megabyte.
 const COMMITS_PER_TURN: u64 = 16;
 
 /// Bytes of one row's payload.
 const PAYLOAD_BYTES: u64 = 1000;
 
-/// How the database comes to be.
+/// How the database grows.
 #[derive(Clone, Copy, Debug)]
 pub struct Growth {
     /// Commits, each of [`ROWS_PER_COMMIT`] rows into one table.
     pub commits: u64,
     /// Cache entries that go away per commit, leaving the holes that the database fills.
     pub evictions: usize,
-    /// Bytes kept in one piece meanwhile and free afterwards: the room that mending needs.
+    /// Bytes reserved in one extent meanwhile and free afterwards: the space that moving needs.
     pub archive_bytes: u64,
     /// Decides sizes and order of everything.
     pub seed: u64,
@@ -54,7 +54,7 @@ impl Database {
         let archive = image.path().join("archive.tar");
         aging::reserve(&archive, growth.archive_bytes);
         let mut cache = Cache::fill(&image.path().join("cache"), 32 << 10, growth.seed);
-        // Room for the first commits and their journal.
+        // Space for the first commits and their journal.
         cache.evict(growth.evictions * 16);
         image.sync();
         let mut shell = Shell::open(&path, &[]);
@@ -71,7 +71,7 @@ impl Database {
         Self { path, commits: growth.commits }
     }
 
-    /// A database with the same history at another place: that of a copied image.
+    /// A database with the same history on a copied image.
     pub fn at(&self, image: &Image) -> Self {
         let name = self.path.file_name().expect("a database has a name");
         Self { path: image.path().join(name), commits: self.commits }
@@ -118,7 +118,7 @@ impl Database {
         Queries { sql }
     }
 
-    /// Runs the queries in one session, from a cold cache, and gives their results.
+    /// Runs the queries in one session, from a cold cache, and returns their results.
     ///
     /// # Panics
     /// When sqlite3 fails.
@@ -127,7 +127,7 @@ impl Database {
         self.ask(queries)
     }
 
-    /// Runs the queries in one session, with whatever is in memory, and gives their results.
+    /// Runs the queries in one session, with whatever is in memory, and returns their results.
     ///
     /// # Panics
     /// When sqlite3 fails.
@@ -139,7 +139,7 @@ impl Database {
         finish(&mut command).expect(&[0])
     }
 
-    /// What SQLite itself thinks of the file: `ok`, or what is wrong.
+    /// The result of SQLite's integrity check: `ok`, or what is wrong.
     pub fn integrity(&self) -> String {
         let mut command = Command::new("sqlite3");
         command.args(["-batch", "-readonly"]).arg(&self.path).arg("PRAGMA integrity_check;");

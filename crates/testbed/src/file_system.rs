@@ -9,16 +9,16 @@ use std::path::Path;
 /// One kind of file system, made in one way.
 #[derive(Debug)]
 pub struct FileSystem {
-    /// As in messages and tables.
+    /// Its name in messages and tables.
     pub name: &'static str,
     /// Program and arguments that make it; the disk comes last.
     pub make: &'static [&'static str],
     /// Mount options, comma-separated.
     pub options: &'static str,
     /// Mount options without which the kernel refuses it beside a copy of itself; `None` where
-    /// copies get into each other's way (Btrfs opens the devices of all that it takes for one).
+    /// copies cannot be mounted together (Btrfs takes the devices of both for one file system).
     pub beside_copy: Option<&'static str>,
-    /// What moves data on it, as receipts name it: the first one, unless a file is stored otherwise.
+    /// The interfaces that move data on it, as receipts name them: the first one by default.
     pub moved_by: &'static [&'static str],
     /// Program and arguments that check it, unmounted, and change nothing; the disk comes last.
     pub check: &'static [&'static str],
@@ -37,7 +37,7 @@ impl LaterFeature {
     pub const EXCHANGE: Self = Self { bit: 1 << 6 };
 }
 
-/// No mount and no check of a small disk takes so many seconds.
+/// A mount or check of a small disk that takes more seconds counts as hung.
 const TOO_LONG: u32 = 120;
 
 /// ext4 as `mkfs.ext4` makes it, with 4 KiB blocks.
@@ -51,7 +51,7 @@ pub static EXT4: FileSystem = FileSystem {
     later: None,
 };
 
-/// ext3: its files have block maps, no extents, and nothing of its own moves them.
+/// ext3: its files have block maps, no extents, and no kernel interface moves them.
 pub static EXT3: FileSystem = FileSystem {
     name: "ext3",
     make: &["mkfs.ext3", "-q", "-F", "-b", "4096", "-E", "lazy_itable_init=0"],
@@ -62,7 +62,7 @@ pub static EXT3: FileSystem = FileSystem {
     later: None,
 };
 
-/// ext4 with 1 KiB blocks, that discards what is freed.
+/// ext4 with 1 KiB blocks, which discards freed blocks.
 pub static EXT4_1K: FileSystem = FileSystem {
     name: "ext4-1k",
     make: &["mkfs.ext4", "-q", "-F", "-b", "1024", "-E", "lazy_itable_init=0,lazy_journal_init=0"],
@@ -73,7 +73,7 @@ pub static EXT4_1K: FileSystem = FileSystem {
     later: None,
 };
 
-/// ext4 that does not order data before the mappings that lead to it.
+/// ext4 that does not order data before the metadata that maps it.
 pub static EXT4_WRITEBACK: FileSystem = FileSystem {
     name: "ext4-writeback",
     make: EXT4.make,
@@ -111,7 +111,7 @@ pub static XFS_64K: FileSystem = FileSystem {
     later: None,
 };
 
-/// XFS whose ranges may be exchanged.
+/// XFS with range exchange.
 pub static XFS_EXCHANGE: FileSystem = FileSystem {
     name: "xfs-exchange",
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=1,rmapbt=1"],
@@ -122,7 +122,7 @@ pub static XFS_EXCHANGE: FileSystem = FileSystem {
     later: Some(LaterFeature::EXCHANGE),
 };
 
-/// XFS whose ranges may be exchanged, and that can do nothing else.
+/// XFS with range exchange, without reflink and rmapbt.
 pub static XFS_EXCHANGE_ALONE: FileSystem = FileSystem {
     name: "xfs-exchange-alone",
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=0,rmapbt=0"],
@@ -144,7 +144,7 @@ pub static XFS_PLAIN: FileSystem = FileSystem {
     later: None,
 };
 
-/// XFS without reflink, that knows every block's owner.
+/// XFS without reflink, with a reverse mapping.
 pub static XFS_RMAP: FileSystem = FileSystem {
     name: "xfs-rmap",
     make: &["mkfs.xfs", "-q", "-f", "-m", "reflink=0,rmapbt=1"],
@@ -177,7 +177,7 @@ pub static BTRFS_ZSTD: FileSystem = FileSystem {
     later: None,
 };
 
-/// Btrfs that compresses even what does not look as if it shrank.
+/// Btrfs that compresses data even if it looks incompressible.
 pub static BTRFS_FORCE: FileSystem = FileSystem {
     name: "btrfs-force",
     make: &["mkfs.btrfs", "-q", "-f"],
@@ -235,7 +235,7 @@ impl FileSystem {
     /// # Errors
     /// What the check found, or that it took too long.
     pub fn check_with(&self, disk: &Path, further: &[&str]) -> Result<(), String> {
-        // The tools refuse a feature that they do not know.
+        // Tools refuse a feature that they do not know.
         self.turn(disk, false);
         let args = self.check[1..].iter().chain(further).map(OsStr::new);
         let found = try_run_within(TOO_LONG, self.check[0], args.chain([disk.as_os_str()]));

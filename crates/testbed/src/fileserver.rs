@@ -1,10 +1,10 @@
 //! Files that many threads create, append to, read and delete at once, all `O_DIRECT`, as Filebench's
 //! personality `fileserver` does and FragPicker configures it (SOSP'21, section 5.4).
 //!
-//! There, fifty threads on many processors come in between each other's blocks: 48 to 56 % of the
-//! bytes had to move. A guest has one processor, whose threads take turns between system calls
-//! only; so here they write new files block by block. A file is scattered where another thread
-//! wrote too, and in one piece where the others read or deleted: with two threads, about half.
+//! There, fifty threads on many processors interleave their allocations: 48 to 56 % of the bytes had
+//! to move. A guest has one processor, whose threads take turns between system calls only; so here
+//! they write new files block by block. A file is fragmented where another thread wrote at the same
+//! time, and contiguous where the others read or deleted: with two threads, about half.
 
 use crate::fragment::content;
 use crate::random::Random;
@@ -15,18 +15,18 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-/// What the server is like.
+/// The server's parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Fileserver {
-    /// Files at first, and about as many at the end.
+    /// Initial number of files, and about the final one.
     pub files: u64,
-    /// Mean size of a new file in bytes; the sizes lie between half and three halves of it.
+    /// Mean size of a new file in bytes; sizes are between half and three halves of it.
     pub mean_bytes: u64,
     /// Threads that work at once.
     pub threads: u64,
     /// Rounds of each: one file made, one appended to, one read, one deleted.
     pub rounds: u64,
-    /// Decides sizes and choices. What comes of it also depends on which thread is first.
+    /// Decides sizes and choices. The result also depends on the order of the threads.
     pub seed: u64,
 }
 
@@ -44,7 +44,7 @@ const BLOCK: u64 = 4096;
 type Served = (PathBuf, u64);
 
 impl Fileserver {
-    /// Makes the files in `dir`, lets the threads work, and gives what is there in the end.
+    /// Makes the files in `dir`, lets the threads work, and returns what is there in the end.
     ///
     /// # Errors
     /// Those of the file system.
@@ -100,13 +100,13 @@ impl Fileserver {
     }
 }
 
-/// What `grep` reads of a file of so many bytes, a multiple of [`GREP_BYTES`] or not.
+/// The reads of `grep` over a file of `bytes` bytes.
 pub fn grep(bytes: u64) -> Vec<Request> {
     let all = (0..bytes).step_by(GREP_BYTES as usize);
     all.map(|offset| Request { offset, len: GREP_BYTES.min(bytes - offset) }).collect()
 }
 
-/// Writes the file's own content from `from` on, so many bytes at a time.
+/// Writes the file's content from `from` on, a fixed number of bytes at a time.
 fn write(path: &Path, from: u64, bytes: u64, step: u64) -> io::Result<()> {
     let flags = rustix::fs::OFlags::DIRECT.bits().cast_signed();
     let file = File::options().write(true).custom_flags(flags).open(path)?;

@@ -6,22 +6,22 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// What one direction of a job did.
+/// The figures of one direction of a job.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
     /// Requests a second.
     pub iops: f64,
     /// Bytes moved.
     pub bytes: u64,
-    /// Half of the requests took no longer.
+    /// The median latency.
     pub p50: Duration,
-    /// 99 of 100 requests took no longer.
+    /// The 99th percentile of the latency.
     pub p99: Duration,
 }
 
-/// What a job did.
+/// The figures of a job.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Outcome {
+pub struct JobFigures {
     /// Its reads.
     pub read: Figures,
     /// Its writes.
@@ -33,7 +33,7 @@ pub struct Outcome {
 ///
 /// # Panics
 /// When fio is missing or fails, verification included.
-pub fn run(file: &Path, options: &[&str]) -> Outcome {
+pub fn run(file: &Path, options: &[&str]) -> JobFigures {
     parse(&finish(&mut command(file, options)).expect(&[0]))
 }
 
@@ -42,7 +42,7 @@ pub fn command(file: &Path, options: &[&str]) -> Command {
     let mut command = Command::new("fio");
     let mut name = std::ffi::OsString::from("--filename=");
     name.push(file);
-    // No state file in whatever directory we are in.
+    // No state file in the current directory.
     command.args(["--name=job", "--output-format=json", "--ioengine=psync"]).arg(name);
     command.arg("--verify_state_save=0");
     command.args(options.iter().map(|o| format!("--{o}")));
@@ -53,12 +53,12 @@ pub fn command(file: &Path, options: &[&str]) -> Command {
 ///
 /// # Panics
 /// When it is not fio's output.
-pub fn parse(text: &str) -> Outcome {
+pub fn parse(text: &str) -> JobFigures {
     // fio prints notes before the document.
     let json = text.find('{').map_or("", |at| &text[at..]);
     let document: Document = serde_json::from_str(json).expect("fio's JSON output");
     let job = document.jobs.into_iter().next().expect("fio ran one job");
-    Outcome { read: job.read.into(), write: job.write.into() }
+    JobFigures { read: job.read.into(), write: job.write.into() }
 }
 
 #[derive(Deserialize)]

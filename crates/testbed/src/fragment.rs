@@ -9,47 +9,47 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Writes `bytes` of deterministic content to `path` in the given piece sizes (bytes, repeated
-/// in turn), each allocated and synced while `path` + `.dummy` takes the block behind it. The
+/// Writes `bytes` of deterministic content to `path` in extents of the given sizes (bytes, repeated
+/// in turn), each allocated and synced while `path` + `.dummy` allocates the block behind it. The
 /// dummy is left in place unless `keep_dummy` is false.
 ///
-/// FragPicker's file (SOSP'21, section 5.2) is [`FRAGPICKER_PIECES`].
-pub fn interleaved(path: &Path, bytes: u64, pieces: &[u64], keep_dummy: bool) -> io::Result<()> {
-    interleaved_with(path, bytes, pieces, keep_dummy, content)
+/// FragPicker's file (SOSP'21, section 5.2) is [`FRAGPICKER_EXTENTS`].
+pub fn interleaved(path: &Path, bytes: u64, extents: &[u64], keep_dummy: bool) -> io::Result<()> {
+    interleaved_with(path, bytes, extents, keep_dummy, content)
 }
 
-/// The same with a content of one's own: `content(offset, buffer)` fills the buffer.
+/// The same with the caller's content: `content(offset, buffer)` fills the buffer.
 pub fn interleaved_with(
     path: &Path,
     bytes: u64,
-    pieces: &[u64],
+    extents: &[u64],
     keep_dummy: bool,
     content: impl Fn(u64, &mut [u8]),
 ) -> io::Result<()> {
     let dummy_path = dummy_of(path);
     let file = OpenOptions::new().create_new(true).read(true).write(true).open(path)?;
     let dummy = File::create_new(&dummy_path)?;
-    place(&file, &dummy, 0..bytes, pieces, &content)?;
+    place(&file, &dummy, 0..bytes, extents, &content)?;
     if !keep_dummy {
         std::fs::remove_file(&dummy_path)?;
     }
     Ok(())
 }
 
-/// Writes a file in pieces of `piece` bytes that a file system may compress, which it does not in
-/// space that was allocated before: every second one, and when those have their place, the others.
-/// So no piece lies behind the one before it.
+/// Writes a file in extents of `extent` bytes that a file system may compress, which it does not do
+/// in preallocated space: every second extent first, and once those are allocated, the others. So
+/// no extent is adjacent to the one before it.
 pub fn alternating(
     path: &Path,
     bytes: u64,
-    piece: u64,
+    extent: u64,
     content: impl Fn(u64, &mut [u8]),
 ) -> io::Result<()> {
     let file = File::create_new(path)?;
-    let mut buffer = vec![0; piece as usize];
-    for first in [0, piece] {
-        for at in (first..bytes).step_by(2 * piece as usize) {
-            let len = piece.min(bytes - at) as usize;
+    let mut buffer = vec![0; extent as usize];
+    for first in [0, extent] {
+        for at in (first..bytes).step_by(2 * extent as usize) {
+            let len = extent.min(bytes - at) as usize;
             content(at, &mut buffer[..len]);
             file.write_all_at(&buffer[..len], at)?;
         }
@@ -58,19 +58,20 @@ pub fn alternating(
     Ok(())
 }
 
-/// What [`interleaved`] does, for `bytes` at `start` of a file that there is, with `dummy` between the pieces.
+/// Does what [`interleaved`] does for `bytes` at `start` of an open file, with `dummy` between the
+/// extents.
 pub fn interleave(
     file: &File,
     dummy: &File,
     start: u64,
     bytes: u64,
-    pieces: &[u64],
+    extents: &[u64],
 ) -> io::Result<()> {
-    place(file, dummy, start..start + bytes, pieces, &content)
+    place(file, dummy, start..start + bytes, extents, &content)
 }
 
-/// Gives a range of an open file new space in pieces of 4 KiB, in place of what it had, and fills
-/// it; `path` is the file's, and `path` + `.dummy` is there meanwhile.
+/// Reallocates a range of an open file in extents of 4 KiB, and fills it; `path` is the file's, and
+/// `path` + `.dummy` exists meanwhile.
 pub fn scatter(
     file: &File,
     path: &Path,
@@ -82,11 +83,11 @@ pub fn scatter(
     beside_dummy(path, |dummy| place(file, dummy, range, &[4096], &content))
 }
 
-/// Preallocates a range behind the end of an open file in such pieces; the size stays. On F2FS,
-/// which gives out blocks when data is written, it writes what the file has: what comes next will
-/// lie elsewhere.
+/// Preallocates a range behind the end of an open file in such extents; the size stays. On F2FS,
+/// which allocates blocks when data is written, it rewrites the file's data instead, so that later
+/// appends are allocated elsewhere.
 pub fn reserve_scattered(file: &File, path: &Path, range: Range<u64>) -> io::Result<()> {
-    let by_writing = gives_out_by_writing(file)?;
+    let by_writing = allocates_when_written(file)?;
     let mut dummy_at = 0;
     beside_dummy(path, |dummy| {
         if by_writing {
@@ -115,12 +116,12 @@ fn beside_dummy(path: &Path, work: impl FnOnce(&File) -> io::Result<()>) -> io::
     done
 }
 
-/// `F2FS_SUPER_MAGIC` (linux/magic.h): the log gives out blocks when data is written.
-fn gives_out_by_writing(file: &File) -> io::Result<bool> {
+/// `F2FS_SUPER_MAGIC` (linux/magic.h): its logs allocate blocks when data is written.
+fn allocates_when_written(file: &File) -> io::Result<bool> {
     Ok(rustix::fs::fstatfs(file)?.f_type as u64 == 0xF2F5_2010)
 }
 
-/// Allocates a piece, and a block of the dummy behind it.
+/// Allocates an extent, and a block of the dummy behind it.
 fn allocate(
     file: &File,
     how: FallocateFlags,
@@ -139,17 +140,17 @@ fn place(
     file: &File,
     dummy: &File,
     range: Range<u64>,
-    pieces: &[u64],
+    extents: &[u64],
     content: &impl Fn(u64, &mut [u8]),
 ) -> io::Result<()> {
-    let by_writing = gives_out_by_writing(file)?;
+    let by_writing = allocates_when_written(file)?;
     let mut dummy_at = dummy.metadata()?.len();
     let mut at = range.start;
-    for piece in pieces.iter().cycle() {
+    for extent in extents.iter().cycle() {
         if at >= range.end {
             break;
         }
-        let len = (*piece).min(range.end - at);
+        let len = (*extent).min(range.end - at);
         if by_writing {
             write_content(file, at..at + len, content)?;
             cache::write_and_wait(file, at..at + len)?;
@@ -185,14 +186,14 @@ fn write_content(
 }
 
 /// Thirty-two 4 KiB blocks and one of 128 KiB (FragPicker, SOSP'21, section 5.2).
-pub const FRAGPICKER_PIECES: [u64; 33] = {
-    let mut pieces = [4096; 33];
-    pieces[32] = 128 * 1024;
-    pieces
+pub const FRAGPICKER_EXTENTS: [u64; 33] = {
+    let mut extents = [4096; 33];
+    extents[32] = 128 * 1024;
+    extents
 };
 
-/// Fills `buffer` with the content that [`interleaved`] gives a file at `offset` (bytes): every
-/// eight bytes hold a mix of their own offset, so that a misplaced block cannot go unnoticed.
+/// Fills `buffer` with the content that [`interleaved`] writes at `offset` (bytes): every eight
+/// bytes hold a hash of their own offset, so that a misplaced block cannot go unnoticed.
 pub fn content(offset: u64, buffer: &mut [u8]) {
     for (i, chunk) in buffer.chunks_mut(8).enumerate() {
         let word = (offset / 8 + i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
@@ -200,7 +201,7 @@ pub fn content(offset: u64, buffer: &mut [u8]) {
     }
 }
 
-/// A content that compresses well: of every 64 bytes, eight are those of [`content`].
+/// Content that compresses well: of every 64 bytes, eight are those of [`content`].
 pub fn compressible(offset: u64, buffer: &mut [u8]) {
     content(offset, buffer);
     for (i, chunk) in buffer.chunks_mut(8).enumerate() {
@@ -215,7 +216,7 @@ pub fn is_intact(path: &Path, bytes: u64) -> io::Result<bool> {
     holds(path, bytes, content)
 }
 
-/// Whether a file of so many bytes holds this content.
+/// Whether a file is `bytes` long and holds this content.
 pub fn holds(path: &Path, bytes: u64, content: impl Fn(u64, &mut [u8])) -> io::Result<bool> {
     let file = File::open(path)?;
     if file.metadata()?.len() != bytes {

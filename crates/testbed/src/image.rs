@@ -17,9 +17,9 @@ pub struct Image {
     file_system: &'static FileSystem,
     mount: PathBuf,
     readahead_kib: Cell<Option<u32>>,
-    /// Queue settings that were changed, as they were.
+    /// Changed queue settings, with their old values.
     queue: RefCell<Vec<(Undo, Ticket)>>,
-    // A signal undoes in the order in which these were made, backwards; so does dropping.
+    // A signal undoes these in reverse order; so does dropping.
     _mounted: Ticket,
     loop_device: LoopDevice,
     _tree: Ticket,
@@ -37,7 +37,7 @@ impl Image {
         Self::made(&EXT4, bytes, mkfs, options)
     }
 
-    /// A fresh file system of `bytes` (XFS wants 300 MiB), mounted.
+    /// A fresh file system of `bytes` (XFS needs 300 MiB), mounted.
     pub fn of(file_system: &'static FileSystem, bytes: u64) -> Self {
         Self::made(file_system, bytes, &[], "")
     }
@@ -52,8 +52,8 @@ impl Image {
         image
     }
 
-    /// Another image with the very same content and layout, on a device of its own. This one is
-    /// unmounted while it is copied, and both end up mounted with default options.
+    /// Another image with the same content and layout, on a device of its own. This one is
+    /// unmounted while it is copied, and both are then mounted with default options.
     pub fn copy(&self) -> Self {
         let dir = scratch::directory("test");
         self.unmount();
@@ -89,7 +89,7 @@ impl Image {
         }
     }
 
-    /// Whether it is of this kind.
+    /// Whether it has this file system.
     pub fn is(&self, file_system: &FileSystem) -> bool {
         self.file_system.name == file_system.name
     }
@@ -145,7 +145,7 @@ impl Image {
         std::fs::write(&path, value).expect("the queue's setting can be changed");
     }
 
-    /// Writes everything dirty of this file system, and commits its journal (`syncfs(2)`).
+    /// Writes back all dirty pages of this file system, and commits its journal (`syncfs(2)`).
     pub fn sync(&self) {
         let root = std::fs::File::open(&self.mount).expect("the mount's root");
         rustix::fs::syncfs(root).expect("the file system can be synced");

@@ -1,4 +1,4 @@
-//! Test support: real file systems on loop devices, fragmented files, and what the kernel counts
+//! Test support: real file systems on loop devices, fragmented files, and the kernel's counters
 //! while they are used. Everything cleans up after itself when dropped, also when a test fails,
 //! and when a signal ends the process.
 //!
@@ -10,24 +10,24 @@
 //! | [`guest`] | a User Mode Linux guest, for file systems that the host's kernel lacks |
 //! | [`overlay`] | an overlay over directories of an image |
 //! | [`fragment`] | files that are truly fragmented, as the papers make them |
-//! | [`aging`] | a file system that is full of small files, some of which go away |
+//! | [`aging`] | a file system that is full of small files, some of which are removed |
 //! | [`database`] | a real SQLite database that grows on an aged file system, and its queries |
 //! | [`fileserver`] | many threads that create, append to, read and delete files |
 //! | [`sqlite`] | a session of the sqlite3 program |
 //! | [`steps`] | where a test stops an `apply` |
-//! | [`concurrency`] | programs at work on files that are being moved, and what they see of it |
+//! | [`concurrency`] | programs that use files while these are moved, and what they observe |
 //! | [`measure`] | device counters and time around a piece of work, from a cold cache |
 //! | [`replay`] | fixed lists of requests, direct or buffered |
-//! | [`noted`] | a trace that the reader itself writes down |
+//! | [`noted`] | a trace that the reader itself writes |
 //! | [`reader`] | a reader beside the work, with its latencies |
 //! | [`fio`] | fio, typed |
 //! | [`tools`] | fragmend itself, e4defrag, filefrag, as they are installed |
-//! | [`process`] | programs that run beside us and are never left behind |
+//! | [`process`] | child processes that are never left behind |
 //! | [`cleanup`] | what a signal undoes |
 //! | [`random`] | one seed, one sequence |
 //! | [`scratch`] | temporary directories that `scripts/tidy` finds |
 //! | [`bench`] | the comparison tables |
-//! | [`demo`] | the whole path on a database that one can watch |
+//! | [`demo`] | the whole pipeline on a database, step by step |
 
 pub mod aging;
 pub mod bench;

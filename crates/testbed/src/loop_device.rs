@@ -18,12 +18,12 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Puts `file` behind a loop device.
+    /// Attaches a loop device to `file`.
     ///
     /// # Panics
     /// When losetup fails.
     pub fn attach(file: &Path) -> Self {
-        // Direct I/O to the file: what the loop device counts is what a disk would see, and the
+        // Direct I/O to the file: the loop device's counters are what a disk would see, and the
         // file is not cached twice.
         // A guest's view of the host's files has no direct I/O.
         let direct = crate::replay::open(file, crate::replay::Mode::Direct).is_ok();
@@ -44,7 +44,7 @@ impl LoopDevice {
     /// # Panics
     /// When that takes longer than half a minute.
     pub fn detach(mut self) {
-        // Not twice: by then the node may be somebody else's.
+        // Not twice: by then the node may belong to another process.
         self.detached = true;
         let Self { node, file, .. } = &self;
         let name = Path::new(node).file_name().unwrap_or_default();
@@ -57,11 +57,11 @@ impl LoopDevice {
     }
 }
 
-/// Unmounts a block device from `dir`, and waits until nothing of the mount is left. It may be
-/// mounted elsewhere for a while: a new mount namespace takes a copy of every mount along.
+/// Unmounts a block device from `dir`, and waits until no mount of it is left. It may be mounted
+/// elsewhere for a while: a new mount namespace gets a copy of every mount.
 ///
-/// A child that another thread has just started holds all our open files until it runs its own
-/// program: a busy mount is tried again.
+/// A child that another thread has just started holds all open files of this process until it runs
+/// its own program: a busy mount is tried again.
 ///
 /// # Panics
 /// When it is in use for half a minute.

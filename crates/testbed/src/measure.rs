@@ -1,4 +1,4 @@
-//! What the kernel counts on the device while something runs, from a cold cache if wished.
+//! The kernel's counters of a device while something runs, optionally from a cold cache.
 
 use crate::image::Image;
 use crate::tools;
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 pub struct Cost {
     /// Requests and bytes on the image's device, journal and metadata included.
     pub device: Counters,
-    /// From start to end, the final sync included.
+    /// Time from start to end, the final sync included.
     pub elapsed: Duration,
 }
 
-/// Runs `work` and gives its result with what the device saw of it. Everything dirty is written
+/// Runs `work` and returns its result with its cost on the device. Dirty pages are written back
 /// before it starts and again before the count ends.
 pub fn measured<T>(image: &Image, work: impl FnOnce() -> T) -> (T, Cost) {
     image.sync();
@@ -32,8 +32,8 @@ pub fn measured_cold<T>(image: &Image, work: impl FnOnce() -> T) -> (T, Cost) {
     measured(image, work)
 }
 
-/// The same with the files' maps in memory and none of its data: as for any service after its first
-/// minutes.
+/// The same with the files' extents cached and none of their data: as for a service that has run
+/// for some minutes.
 pub fn measured_map_warm<T>(
     image: &Image,
     files: &[impl AsRef<Path>],
@@ -47,8 +47,8 @@ pub fn measured_map_warm<T>(
     measured(image, work)
 }
 
-/// Writes the file system back on which `on` lies, and empties the page, dentry and inode caches of
-/// the whole machine. Other file systems are not synced: one of them that hangs would hang us.
+/// Writes back the file system of `on`, and empties the page, dentry and inode caches of the whole
+/// machine. Other file systems are not synced: one that hangs would hang this process.
 ///
 /// # Panics
 /// Without the privilege to do so.

@@ -1,5 +1,5 @@
-//! A trace that the reader itself writes down, where the kernel has no BPF to record with: the
-//! guest's. It holds what a recording of the same requests would.
+//! A trace that the reader itself writes, where the kernel has no BPF to record with: the guest's.
+//! It holds what a recording of the same requests would.
 
 use crate::replay::{Mode, Request};
 use fragmend_layout::FileId;

@@ -1,4 +1,4 @@
-//! Programs that run beside us: started, asked to end, and never left behind.
+//! Child processes: started, asked to end, and never left behind.
 
 use crate::cleanup::{self, Ticket, Undo};
 use rustix::process::{Pid, Signal, kill_process};
@@ -14,12 +14,12 @@ use std::time::{Duration, Instant};
 pub struct Running {
     child: Child,
     name: String,
-    /// What it complains about, once somebody reads that while it runs.
+    /// Its standard error, if that is read while it runs.
     complaints: Option<Complaints>,
     _ticket: Ticket,
 }
 
-/// Standard error, read beside us to its end.
+/// Standard error, read to its end by a thread.
 struct Complaints {
     so_far: Arc<Mutex<String>>,
     reader: JoinHandle<()>,
@@ -62,9 +62,9 @@ impl Running {
         }
     }
 
-    /// Waits for its end and gives what it printed on the pipes that nobody has taken.
+    /// Waits for its end and returns what it printed on the pipes that nobody has taken.
     pub fn wait(mut self) -> Finished {
-        // Both pipes are drained at once: a full one would stop the child.
+        // Both pipes are drained at once: a full one would block the child.
         let err = self.child.stderr.take();
         let drain = std::thread::spawn(move || read_all(err));
         let stdout = read_all(self.child.stdout.take());
@@ -80,7 +80,7 @@ impl Running {
     /// Waits until it begins a line of its standard error, which is piped, with `beginning`.
     ///
     /// # Panics
-    /// When it ends before, or takes longer than a minute, with what it said so far.
+    /// When it ends before, or after a minute, with what it printed so far.
     pub fn wait_until_it_says(mut self, beginning: &str) -> Self {
         let so_far = Arc::new(Mutex::new(String::new()));
         let (keep, wanted) = (Arc::clone(&so_far), beginning.to_owned());
@@ -108,7 +108,7 @@ impl Running {
     /// Waits until `condition` holds for its process id.
     ///
     /// # Panics
-    /// When it ends before, with what it said, or takes longer than half a minute.
+    /// When it ends before, with what it printed, or after half a minute.
     pub fn wait_until(mut self, condition: impl Fn(u32) -> bool) -> Self {
         let start = Instant::now();
         while !condition(self.id()) {
@@ -137,17 +137,17 @@ impl Drop for Running {
 #[derive(Debug)]
 pub struct Finished {
     name: String,
-    /// How.
+    /// Its exit status.
     pub status: ExitStatus,
     /// What it printed.
     pub stdout: String,
-    /// What it complained about.
+    /// Its standard error.
     pub stderr: String,
 }
 
 impl Finished {
-    /// One that ended in this way, wherever it ran.
-    pub fn of(name: &str, status: ExitStatus, stdout: String, stderr: String) -> Self {
+    /// A program that ended in this way, on the host or in a guest.
+    pub fn new(name: &str, status: ExitStatus, stdout: String, stderr: String) -> Self {
         Self { name: name.to_owned(), status, stdout, stderr }
     }
 
@@ -171,7 +171,7 @@ pub fn finish(command: &mut Command) -> Finished {
     Running::start(command).wait()
 }
 
-/// Runs a tool to its end and gives its standard output.
+/// Runs a tool to its end and returns its standard output.
 ///
 /// # Errors
 /// What it said when it failed.
@@ -186,14 +186,14 @@ pub fn try_run<S: AsRef<OsStr>>(
         panic!("{program} cannot be started ({e}): is it installed, are we root?")
     });
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    match out.status.success() {
-        true => Ok(text(&out.stdout)),
-        false => Err(format!("{program} failed: {}{}", text(&out.stdout), text(&out.stderr))),
+    if out.status.success() {
+        return Ok(text(&out.stdout));
     }
+    Err(format!("{program} failed: {}{}", text(&out.stdout), text(&out.stderr)))
 }
 
-/// As [`try_run`], but ended after so many seconds: for tools that read or mount a disk that a
-/// program serves, which would otherwise wait for it as long as it does not answer.
+/// As [`try_run`], but killed after `seconds`: for tools that read or mount a served disk, which
+/// would otherwise wait as long as its server does not answer.
 ///
 /// # Errors
 /// What it said when it failed, or that it took too long.
@@ -210,10 +210,10 @@ pub fn try_run_within<S: AsRef<OsStr>>(
     let args = args.into_iter().map(|arg| arg.as_ref().to_owned());
     let started = Instant::now();
     try_run("timeout", how.into_iter().chain(args)).map_err(|said| {
-        match started.elapsed() >= Duration::from_secs(seconds.into()) {
-            true => format!("{program} was ended after {seconds} s: {said}"),
-            false => said.replacen("timeout", program, 1),
+        if started.elapsed() >= Duration::from_secs(seconds.into()) {
+            return format!("{program} was ended after {seconds} s: {said}");
         }
+        said.replacen("timeout", program, 1)
     })
 }
 

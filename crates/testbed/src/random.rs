@@ -1,4 +1,4 @@
-//! Numbers that look random and are the same on every run: one seed, one sequence.
+//! Pseudorandom numbers that are the same on every run: one seed, one sequence.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A reader at work; stopped when dropped.
+/// A running reader; stopped when dropped.
 pub struct Reader {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Waits>>,
@@ -45,7 +45,7 @@ impl Reader {
         Self { stop, thread: Some(thread) }
     }
 
-    /// Ends it and gives what it saw.
+    /// Ends it and returns its latencies.
     pub fn finish(mut self) -> Waits {
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().expect("a reader finishes once");
@@ -85,7 +85,7 @@ impl Waits {
         self.0.len()
     }
 
-    /// So many of them, from 0 to 1, waited no longer.
+    /// The latency below which this share of them stayed, from 0 to 1.
     pub fn quantile(&self, share: f64) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(share))
     }

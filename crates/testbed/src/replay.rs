@@ -1,5 +1,5 @@
-//! Loads that can be played again: a fixed list of requests, issued in order by one reader, the
-//! same for recording, before and after.
+//! Loads that can be replayed: a fixed list of requests, issued in order by one reader, the same for
+//! recording, before and after.
 
 use crate::random::{Random, Zipf};
 use std::fs::{File, OpenOptions};
@@ -23,7 +23,7 @@ pub struct Request {
     pub len: u64,
 }
 
-/// Whether the page cache takes part.
+/// Whether reads go through the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// `O_DIRECT`.
@@ -37,10 +37,10 @@ pub fn sequential(file_bytes: u64) -> Vec<Request> {
     every(file_bytes, REQUEST_BYTES)
 }
 
-/// One request, then [`STRIDE_BYTES`] left out, and so on.
+/// One request, then a gap of [`STRIDE_BYTES`], and so on.
 ///
-/// The paper says "we set the stride size as 288KB". Only as the gap between two requests does it
-/// give the paper's own figures: 128 of every 416 KiB are read, 7 of 8 of those cross a break,
+/// The paper says "we set the stride size as 288KB". That reproduces the paper's own figures only as
+/// the gap between two requests: 128 of every 416 KiB are read, 7 of 8 of those cross a break,
 /// 26.9 % of the file. From start to start it would be 38.9 %; see [`stride_start_to_start`].
 pub fn stride(file_bytes: u64) -> Vec<Request> {
     every(file_bytes, REQUEST_BYTES + STRIDE_BYTES)
@@ -51,8 +51,8 @@ pub fn stride_start_to_start(file_bytes: u64) -> Vec<Request> {
     every(file_bytes, STRIDE_BYTES)
 }
 
-/// As many requests as a sequential read would take, at aligned offsets, with popularity after
-/// Zipf; which offset is popular is a shuffle by `seed`.
+/// As many requests as a sequential read needs, at aligned offsets with zipfian popularity; `seed`
+/// shuffles which offsets are popular.
 pub fn zipfian(file_bytes: u64, seed: u64) -> Vec<Request> {
     let mut random = Random::new(seed);
     let mut slots: Vec<u64> = (0..file_bytes / REQUEST_BYTES).collect();
@@ -96,7 +96,7 @@ pub fn open(path: &Path, mode: Mode) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// A buffer that `O_DIRECT` takes: its first byte lies on a page.
+/// A buffer for `O_DIRECT`: aligned to a page.
 pub struct Aligned {
     store: Vec<u8>,
     start: usize,

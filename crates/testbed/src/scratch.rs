@@ -1,5 +1,5 @@
-//! Temporary directories of tests, named for the process that made them: `scripts/tidy` finds what a
-//! process left behind that was killed and could not clean up.
+//! Temporary directories of tests, named after the process that made them: `scripts/tidy` finds what
+//! a killed process left behind.
 
 use std::process;
 use tempfile::TempDir;

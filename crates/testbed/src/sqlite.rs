@@ -1,4 +1,4 @@
-//! A session of the sqlite3 command-line program, which is told one batch at a time.
+//! A session of the sqlite3 command-line program, which runs one batch at a time.
 
 use crate::process::Running;
 use std::io::{self, BufRead, BufReader, Write};
@@ -9,13 +9,12 @@ use std::process::{ChildStdout, Command, Stdio};
 pub struct Shell {
     running: Running,
     answers: BufReader<ChildStdout>,
-    /// It has ended with an error, which was told.
+    /// It has ended with an error, which was reported.
     gave_up: bool,
 }
 
 impl Shell {
-    /// Opens a database, with further options of the program; what it complains about goes to our
-    /// standard error.
+    /// Opens a database, with further options of the program; its standard error is inherited.
     ///
     /// # Panics
     /// When sqlite3 cannot be started.
@@ -28,7 +27,7 @@ impl Shell {
         Self { running, answers, gave_up: false }
     }
 
-    /// Runs a batch to its end and gives what it printed.
+    /// Runs a batch to its end and returns what it printed.
     ///
     /// # Errors
     /// [`io::ErrorKind::BrokenPipe`] or [`io::ErrorKind::UnexpectedEof`] when sqlite3 gave up on it.

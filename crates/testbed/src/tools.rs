@@ -24,7 +24,7 @@ pub fn fragmend() -> PathBuf {
     })
 }
 
-/// Runs fragmend with these arguments and `--json`, and gives its document; its exit code may say
+/// Runs fragmend with these arguments and `--json`, and returns its document; its exit code may say
 /// "could be better" (2).
 ///
 /// # Panics
@@ -49,7 +49,7 @@ fn fragmend_text<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> String {
     finish(Command::new(fragmend()).args(args).arg("--json")).expect(&[0, 2])
 }
 
-/// So begins what `record` and `auto` say once all of their programs are attached.
+/// The beginning of the line that `record` and `auto` print once all of their programs are attached.
 pub const WATCHING: &str = "watching ";
 
 /// A recording that runs beside its load.
@@ -125,8 +125,8 @@ pub fn require(programs: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Deletes a file, and waits until its number leads nowhere: XFS takes a deleted file apart in its own
-/// time, and finds it by its number until then.
+/// Deletes a file, and waits until its inode number is invalid: XFS frees a deleted file in the
+/// background, and finds it by its number until then.
 ///
 /// # Panics
 /// When it is still found after half a minute.

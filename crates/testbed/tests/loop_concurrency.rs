@@ -1,5 +1,5 @@
-//! What watches over files while they are moved can see a loss: each of them, when one byte is
-//! changed behind its back. And it sees none where there is none.
+//! Every load that checks files while they are moved detects a loss, when one byte is changed behind
+//! its back, and detects none where there is none.
 
 use fragmend_testbed::concurrency::bank::{Bank, Journal};
 use fragmend_testbed::concurrency::exercise::Exerciser;
@@ -14,7 +14,7 @@ use std::path::Path;
 
 const SEED: u64 = 0x00F2_5EED;
 
-/// Changes one byte in the middle of a file; gives its place.
+/// Changes one byte in the middle of a file; returns its offset.
 fn change(path: &Path) -> u64 {
     let file = File::options().read(true).write(true).open(path).expect("a file");
     let at = file.metadata().expect("its size").len() / 2;
@@ -31,7 +31,7 @@ fn steps(load: &mut dyn Load, count: u32) {
     }
 }
 
-/// What it finds out on its own, sooner or later.
+/// The failure that it detects on its own, sooner or later.
 fn finds(load: &mut dyn Load) -> Failure {
     let mut found = (0..2000).find_map(|_| load.step().err());
     found.take().expect("it finds what was changed")
@@ -110,7 +110,7 @@ fn loop_every_kind_of_operation_is_done_and_expected_right() {
         for (kind, _) in Kind::ALL {
             assert_eq!(has(&kind), !lacking.contains(&kind), "{}: {kind:?}", file_system.name);
         }
-        // Each of them comes once before any comes by chance.
+        // Each kind is drawn once before the rest are drawn at random.
         steps(&mut exerciser, 1500);
         exerciser.close().expect("it closes");
         let compared = exerciser.verify().unwrap_or_else(|failure| panic!("{failure}"));

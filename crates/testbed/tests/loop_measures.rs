@@ -1,4 +1,4 @@
-//! What the test bed measures is what the kernel did: counters, caches, copies, the database,
+//! The testbed measures what the kernel really did: counters, caches, copies, the database,
 //! processes.
 
 use fragmend_testbed::database::{Database, Growth};
@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 fn loop_direct_requests_split_at_every_break() {
     let image = Image::ext4(256 * MIB);
     let path = image.path().join("file");
-    fragment::interleaved(&path, 8 * MIB, &fragment::FRAGPICKER_PIECES, true).unwrap();
+    fragment::interleaved(&path, 8 * MIB, &fragment::FRAGPICKER_EXTENTS, true).unwrap();
     let load = replay::sequential(8 * MIB);
     let ((), cost) = measured_cold(&image, || replay::replay(&path, &load, Mode::Direct).unwrap());
     // 32 rounds of 32 single blocks and one whole request; the allocator's first
@@ -37,7 +37,7 @@ fn loop_a_cold_cache_reads_from_the_device_and_a_warm_one_does_not() {
     let read = || replay::replay(&path, &load, Mode::Buffered).unwrap();
     let ((), cold) = measured_cold(&image, read);
     assert!(cold.device.read_bytes >= 4 * MIB, "{cold:?}");
-    // Other tests empty the machine's cache meanwhile; one undisturbed read is enough.
+    // Other tests may drop the machine's caches; one undisturbed read is enough.
     let warm: Vec<_> = (0..20).map(|_| measured(&image, read).1.device.read_bytes).collect();
     assert!(warm.contains(&0), "{warm:?}");
 }
@@ -46,7 +46,7 @@ fn loop_a_cold_cache_reads_from_the_device_and_a_warm_one_does_not() {
 fn loop_a_copy_has_the_same_content_and_layout() {
     let image = Image::ext4(256 * MIB);
     let path = image.path().join("file");
-    fragment::interleaved(&path, 4 * MIB, &fragment::FRAGPICKER_PIECES, true).unwrap();
+    fragment::interleaved(&path, 4 * MIB, &fragment::FRAGPICKER_EXTENTS, true).unwrap();
     let copy = image.copy();
     let copied = copy.path().join("file");
     assert_ne!(image.device(), copy.device());

@@ -33,7 +33,7 @@ fn loop_a_signal_unmounts_detaches_and_deletes() {
         let ended = child.wait();
         assert!(!ended.status.success(), "{}", ended.status);
         assert!(!Path::new(scratch).exists(), "{scratch} is still there");
-        // What is left until init collects it has no program any more.
+        // Until init reaps it, a zombie without a program is left.
         let program = std::fs::read_link(Path::new("/proc").join(sleeper).join("exe"));
         assert!(program.is_err(), "process {sleeper} still runs {program:?}");
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();

@@ -1,4 +1,4 @@
-//! The guest does what it says: runs, reports exactly, ends in time, and leaves nothing.
+//! The guest runs commands, reports their results, ends in time, and leaves nothing behind.
 
 use fragmend_testbed::file_system::F2FS;
 use fragmend_testbed::guest::{Guest, Lost};
@@ -68,7 +68,7 @@ fn uml_a_hanging_guest_is_ended_with_all_its_processes() {
     assert!(started.elapsed() < limit + Duration::from_secs(5));
     assert!(!processes.iter().any(is_there), "{processes:?}");
 
-    // The same when its owner lets go of it, and when its kernel dies.
+    // The same when its owner drops it, and when its kernel dies.
     let guest = Guest::new().start(&shell("sleep 1000"));
     std::thread::sleep(Duration::from_secs(1));
     let processes = processes_below(guest.id());

@@ -1,4 +1,4 @@
-//! What recording costs a reader, and how many events a second it takes without loss.
+//! The cost of recording for a reader, and the rate of events that is recorded without loss.
 //!
 //! Pairs of runs with and without the recorder, interleaved, on one image; the median of each.
 //! `cargo bench -p fragmend-trace --bench recording [-- PAIRS]`
@@ -49,7 +49,7 @@ fn row(what: &str, image: &Image, args: &[&str], pairs: usize) {
     println!("| {what} | {a:.0} | {b:.0} | {share:.1} % | {:.0} | {lost} |", median(rate));
 }
 
-/// Reads for a while and gives the operations a second, all jobs together.
+/// Reads for a while and returns the operations a second of all jobs together.
 fn reader(file: &std::path::Path, args: &[&str]) -> f64 {
     const READ_IOPS: usize = 7;
     let (name, runtime) = (name(file), format!("--runtime={SECONDS}"));

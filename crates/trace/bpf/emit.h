@@ -1,4 +1,4 @@
-/* What becomes of a wanted access: an event for user space, or one more on a counter. */
+/* Records a wanted access: as an event for user space, or by a counter. */
 #ifndef FRAGMEND_EMIT_H
 #define FRAGMEND_EMIT_H
 
@@ -41,8 +41,8 @@ static __always_inline __u64 least(__u64 a, __u64 b)
 	return a < b ? a : b;
 }
 
-/* Counts the access of so many bytes, exactly while there is room, by aligned COARSE pieces
- * afterwards; `key` is then what it was counted as. */
+/* Counts an access by its exact range while the map has space, by aligned COARSE ranges afterwards;
+ * `key` is set to the range that was counted. */
 static __noinline int count_folded(struct fold_key *key, __u64 size, __u64 bytes)
 {
 	__u64 end = key->offset + key->length;
@@ -64,9 +64,9 @@ static __noinline int count_folded(struct fold_key *key, __u64 size, __u64 bytes
 	return done();
 }
 
-/* A buffered read that goes on where the last one ended makes the kernel read ahead: count the
- * windows that it enters, each once, instead of the pieces in which it was asked for. True when
- * that was done, or when the access added no new window. */
+/* A buffered read that starts where the last one ended makes the kernel read ahead: count the
+ * windows that it enters, each once, instead of the single reads. True when that was done, or when
+ * the access entered no new window. */
 static __always_inline int fold_stream(struct fold_key *key, __u64 reader, __u64 size, __u32 window)
 {
 	struct stream_key at = { .reader = reader, .file = key->file };
@@ -180,14 +180,14 @@ static __noinline int admit(struct file *opened, struct inode *inode, struct eve
 	return 1;
 }
 
-/* Where no file has a byte. A file position that another thread moved in between, or an append
- * that failed after it was submitted, lead before the start of the file or there. */
+/* The first offset that no file can have. A file position that another thread has moved meanwhile,
+ * or an append that failed after it was submitted, gives an offset before the file or past this. */
 static __always_inline int impossible(__u64 offset, __u64 length)
 {
 	return offset > MAX_OFFSET || length > MAX_OFFSET - offset || length > ~0U;
 }
 
-/* An access that cannot have been where it seems: counted, and not told. */
+/* An access whose offset cannot be true: counted, but not recorded. */
 static __always_inline int drop(__u32 kind)
 {
 	__u32 op = kind & KIND_OP_MASK;

@@ -28,9 +28,9 @@ struct climb {
 	__u32 ended;
 };
 
-/* Some steps of it. Each inode is compared with the roots, which user space enters with
- * generation 0: not every file system tells it. Global, so that the verifier checks it once and
- * not once per caller and turn. */
+/* A few steps of it. Each inode is compared with the roots, which user space enters with
+ * generation 0, because not every file system has one. Global, so that the verifier checks it once
+ * and not once per caller and iteration. */
 __attribute__((noinline)) int climb(struct climb *climb)
 {
 	struct file_key key = {};
@@ -54,7 +54,7 @@ __attribute__((noinline)) int climb(struct climb *climb)
 		}
 		parent = BPF_CORE_READ(dentry, d_parent);
 		if (parent == dentry) {
-			/* The root, or an entry that was opened by handle and hangs in the air. */
+			/* The root, or an entry that was opened by handle and is disconnected. */
 			if (BPF_CORE_READ(inode, i_sb, s_root) != dentry)
 				climb->verdict = UNPLACED;
 			return 0;
@@ -81,7 +81,7 @@ static __noinline int below_a_root(struct dentry *dentry)
 	return UNPLACED;
 }
 
-/* Some name of an inode, where no open file says which one was used. */
+/* Any name of an inode, where no open file shows which one was used. */
 static __always_inline struct dentry *any_name(struct inode *inode)
 {
 	struct hlist_node *node = BPF_CORE_READ(inode, i_dentry.first);
@@ -91,8 +91,8 @@ static __always_inline struct dentry *any_name(struct inode *inode)
 	return (void *)node - bpf_core_field_offset(struct dentry, d_u.d_alias);
 }
 
-/* Whether this verdict admits an access; one that says nothing is counted. */
-static __always_inline int told(__u8 verdict)
+/* Whether this verdict admits an access; an undecided one is counted. */
+static __always_inline int admits(__u8 verdict)
 {
 	struct stats *s;
 
@@ -112,7 +112,7 @@ static __always_inline int wanted_file(struct file *file, struct inode *inode, s
 	known = bpf_map_lookup_elem(&verdicts, key);
 	if (known) {
 		verdict = *known;
-		return told(verdict);
+		return admits(verdict);
 	}
 	dentry = file ? BPF_CORE_READ(file, f_path.dentry) : any_name(inode);
 	verdict = below_a_root(dentry);
@@ -120,7 +120,7 @@ static __always_inline int wanted_file(struct file *file, struct inode *inode, s
 	 * it was not found out, it may be later. */
 	if (verdict == BELOW || (verdict == OUTSIDE && BPF_CORE_READ(inode, i_nlink) <= 1))
 		bpf_map_update_elem(&verdicts, key, &verdict, BPF_ANY);
-	return told(verdict);
+	return admits(verdict);
 }
 
 static __always_inline void name_of(struct task_struct *task, char comm[16])

@@ -1,4 +1,4 @@
-/* The few kernel structures that the recorder looks into, each with only the fields it uses.
+/* The few kernel structures that the recorder reads, each with only the fields it uses.
  *
  * The loader finds the real offsets in the running kernel's BTF (CO-RE), so neither the build
  * machine's kernel nor the order of fields here matters. */
@@ -185,7 +185,7 @@ struct io_splice {
 
 #pragma clang attribute pop
 
-/* uapi/linux/aio_abi.h: lies in user memory, so its layout is fixed. */
+/* uapi/linux/aio_abi.h: it is in user memory, so its layout is fixed. */
 struct iocb {
 	__u64 aio_data;
 	__u32 aio_key;

@@ -4,7 +4,7 @@
 
 const volatile struct config config = {};
 
-/* Events on their way to user space; sized by user space. */
+/* The ring buffer of events to user space; sized by user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 25);
@@ -25,7 +25,7 @@ struct {
 	__type(value, struct device);
 } devices SEC(".maps");
 
-/* Directories (or files) that were asked for on devices with `below_roots`. */
+/* The watched directories (or files) on devices with `below_roots`. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -33,7 +33,7 @@ struct {
 	__type(value, __u8);
 } roots SEC(".maps");
 
-/* Whether a file lies below one of the roots, so that the walk is done once. */
+/* Cache: whether a file is below one of the roots, so that the walk is done once. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -64,7 +64,7 @@ struct {
 	__type(value, struct fold_value);
 } folded SEC(".maps");
 
-/* Where accesses go, rounded to COARSE bytes, once `folded` is full; sized by user space. */
+/* Accesses rounded to COARSE bytes, used once `folded` is full; sized by user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -105,9 +105,9 @@ struct {
 	__type(value, struct announced);
 } announcements SEC(".maps");
 
-/* By thread; what is left at the end is taken from here by user space, and what a thread leaves
- * when it ends by on_thread_exit. Nothing may be evicted: a fault that finds no room is not held
- * back, but told at once. */
+/* By thread. User space reads what is left at the end, and on_thread_exit what a thread leaves when
+ * it ends. Nothing may be evicted: a fault that finds the map full is not held back, but reported
+ * at once. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -115,7 +115,7 @@ struct {
 	__type(value, struct held);
 } faults SEC(".maps");
 
-/* Miss level: the page that a thread's fault asked for and no readahead has brought. */
+/* Miss level: the page that a thread's fault asked for and no readahead has fetched yet. */
 struct missing {
 	struct file_key file;
 	__u64 index;
@@ -128,8 +128,8 @@ struct {
 	__type(value, struct missing);
 } missing SEC(".maps");
 
-/* Zero, but the compiler does not know: it would drop a constant result of a function that is not
- * inlined, and the verifier then sees what happens to be in the result's register. */
+/* Zero, but the compiler does not know that: it would drop the constant result of a function that
+ * is not inlined, and the verifier would see an arbitrary value in the result's register. */
 static __always_inline int done(void)
 {
 	int zero = 0;

@@ -1,19 +1,19 @@
 /* Faults on mapped files, and what the page cache reads from the device.
  *
- * A fault shows in up to three steps: the kernel maps what is cached around the page
- * (mm_filemap_map_pages tells the stretch, not what of it was there), then, if the page itself
- * was not there, fetches it (mm_filemap_fault), often with readahead, and maps again. So the last
- * step of each thread is held back:
+ * A fault has up to three steps: the kernel maps what is cached around the page
+ * (mm_filemap_map_pages gives the range, not which of its pages were cached), then, if the page
+ * itself was not cached, fetches it (mm_filemap_fault), often with readahead, and maps again. So
+ * the last step of each thread is held back:
  *
- *   map           -> the stretch is held; it stands unless a fault inside it follows, which says
- *                    that the page was not there and only its neighbours were mapped
- *   fault         -> the page is held; if readahead follows, what it fetches stands instead: the
- *                    kernel maps whole folios of it without another fault
- *   fault, map    -> the map says nothing new
- *   map of pages that the last two readaheads fetched for this thread: nothing new either
+ *   map           -> the range is held; it is recorded unless a fault inside it follows, which
+ *                    means that the page was not cached and only its neighbours were mapped
+ *   fault         -> the page is held; if readahead follows, the pages that it fetches are recorded
+ *                    instead: the kernel maps whole folios of them without another fault
+ *   fault, map    -> the map adds nothing
+ *   map of pages that the last two readaheads fetched for this thread: adds nothing either
  *
- * Without tracepoints of readahead, a map after a fault stands for what it mapped. A huge page
- * that was cached before shows as one stretch, or not at all.
+ * Without tracepoints of readahead, a map after a fault is recorded as what it mapped. A huge page
+ * that was cached before shows as one range, or not at all.
  */
 #ifndef FRAGMEND_PAGECACHE_H
 #define FRAGMEND_PAGECACHE_H
@@ -47,7 +47,7 @@ static __always_inline int settle(struct held *held)
 	return was ? emit(&held->event, 0, held->size) : 0;
 }
 
-/* What is held of a thread that ends would stay for ever. */
+/* A held fault of a thread that ends would stay in the map for ever. */
 SEC("raw_tp/sched_process_exit")
 int on_thread_exit(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -91,7 +91,7 @@ static __noinline int hold(struct inode *inode, __u64 index, __u64 end, __u32 st
 	return done();
 }
 
-/* What is known of this thread's last fault, if it was on this file. */
+/* This thread's last fault, if it was on this file. */
 static __always_inline struct held *held_on(struct inode *inode)
 {
 	__u32 thread = bpf_get_current_pid_tgid();

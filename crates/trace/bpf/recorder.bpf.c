@@ -1,23 +1,22 @@
 /* The kernel side of the recorder.
  *
- * Everything hangs on tracepoints, because locked-down kernels refuse kprobes and fentry. One
- * tracepoint, sys_exit, is enough for all system calls: the registers still hold the number and
- * the arguments, and the return value is the number of bytes really transferred, so nothing has
- * to be remembered between entry and exit. Where a call moves the file position, the access
- * began at the position after the call less what was transferred, which is right for O_APPEND
- * too.
+ * It uses tracepoints only, because locked-down kernels refuse kprobes and fentry. One tracepoint,
+ * sys_exit, is enough for all system calls: the registers still hold the number and the arguments,
+ * and the return value is the number of bytes really transferred, so no state is kept between
+ * entry and exit. Where a call moves the file position, the access began at the position after the
+ * call minus the bytes transferred, which is right for O_APPEND too.
  *
  * A tracepoint that the kernel lacks is left out by the loader, which says so.
  *
  * | file | its part |
  * |---|---|
  * | kernel.h | the kernel's structures, as far as they are used |
- * | shared.h | what passes to and from user space |
+ * | shared.h | the structures shared with user space |
  * | maps.h | settings and maps |
  * | filter.h | which accesses are wanted |
  * | emit.h | events and counters |
  * | pagecache.h | faults on mappings, and readahead |
- * | syscalls.h | the numbers of the system calls, and where their arguments lie |
+ * | syscalls.h | the numbers of the system calls, and the registers of their arguments |
  */
 #include "kernel.h"
 
@@ -102,8 +101,8 @@ static __always_inline __u64 moved_offset(__u64 pointer, __u64 length)
 	return after - length;
 }
 
-/* What one request transfers at most: the kernel cuts longer ones, and so do other readers of
- * lengths that a program may have written anything to. */
+/* The most that one request transfers: the kernel truncates longer ones, so lengths that a program
+ * may have set to anything are truncated here as well. */
 static __always_inline __u64 at_most_one_call(__u64 length)
 {
 	return least(length, (0x7fffffffULL >> config.page_shift) << config.page_shift);
@@ -111,8 +110,8 @@ static __always_inline __u64 at_most_one_call(__u64 length)
 
 #define VECTORS 32
 
-/* The bytes of at most VECTORS of them. Global for the verifier's sake, and so an int; what a
- * program makes of its vectors after they were submitted may come to anything. */
+/* The bytes of at most VECTORS of them. Global for the verifier's sake, and so an int; a program
+ * may change its vectors after they were submitted, so the sum may be anything. */
 __attribute__((noinline)) int some_vectors(__u64 vector, __u32 count)
 {
 	struct iovec one;
@@ -138,7 +137,8 @@ static __noinline __u64 iovec_bytes(__u64 vector, __u64 count)
 }
 
 /* One iocb of a successful io_submit. Its completion is not seen, so a read is cut at the end of
- * the file, and one that fails later counts. Global, so that the verifier checks it once and not once per turn of the loop. */
+ * the file, and one that fails later counts. Global, so that the verifier checks it once and not
+ * in every iteration of the loop. */
 __attribute__((noinline)) int submitted(__u64 pointers, __u32 index)
 {
 	struct file *file;
@@ -195,7 +195,7 @@ static __noinline int watched_fd(__u32 fd)
 	return done() + !!bpf_map_lookup_elem(&devices, &device);
 }
 
-/* The same of one iocb behind 32-bit pointers. Global as submitted() is. */
+/* The same for one iocb behind 32-bit pointers. Global for the reason given at submitted(). */
 __attribute__((noinline)) int watched_iocb(__u64 pointers, __u32 index)
 {
 	struct iocb iocb;
@@ -207,8 +207,8 @@ __attribute__((noinline)) int watched_iocb(__u64 pointers, __u32 index)
 	return watched_fd(iocb.aio_fildes);
 }
 
-/* A call through another table than the kernel's own (32-bit, x32): what it did is not looked
- * into, but that there was one on a watched file is counted. */
+/* A call through another table than the native one (32-bit, x32): its arguments are not decoded,
+ * but calls on watched files are counted. */
 static __noinline int compat_call(struct syscall *call, __u64 result)
 {
 	enum compat_files files = compat_files(call->number);
@@ -322,11 +322,11 @@ static __always_inline struct file *spliced_file(struct io_splice *splice)
 	return (void *)(BPF_CORE_READ(node, file_ptr) & ~7ULL);
 }
 
-/* A splice is a read of one file or a write to another; the other side is a pipe. It names the
- * file that it reads by descriptor, which may be closed again by now. */
+/* A splice is a read of one file or a write to another; the other side is a pipe. The file that is
+ * read is named by descriptor, which may be closed by now. */
 static __noinline int uring_spliced(struct io_kiocb *request, __u64 length)
 {
-	struct io_splice *splice = (void *)request; /* lies at the start, as kiocb does */
+	struct io_splice *splice = (void *)request; /* at the start, as kiocb is */
 	struct file *in, *out;
 	struct stats *s;
 
@@ -347,13 +347,13 @@ unseen:
 	return done();
 }
 
-/* The result is taken from the request, where it is on every kernel that passes the request to
- * this tracepoint; what else it passes has changed over time. */
+/* The result is read from the request, where every kernel has it that passes the request to this
+ * tracepoint; its other arguments have changed over time. */
 SEC("raw_tp/io_uring_complete")
 int on_io_uring_complete(struct bpf_raw_tracepoint_args *ctx)
 {
 	struct io_kiocb *request = (void *)ctx->args[1];
-	struct kiocb *kiocb = (void *)request; /* io_rw, its first member kiocb, lies at the start */
+	struct kiocb *kiocb = (void *)request; /* io_rw, its first member kiocb, is at the start */
 	struct file *file;
 	__s32 result;
 	__u32 kind;

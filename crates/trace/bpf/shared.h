@@ -1,4 +1,4 @@
-/* What passes between the kernel side and user space; src/record/shared.rs is its mirror, field
+/* The structures shared by the kernel side and user space; src/record/shared.rs mirrors them field
  * by field. Every structure has explicit padding, so that both compilers agree. */
 #ifndef FRAGMEND_SHARED_H
 #define FRAGMEND_SHARED_H

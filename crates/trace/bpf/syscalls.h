@@ -1,5 +1,5 @@
-/* System calls that transfer file data: their numbers, and where number and arguments lie when
- * the call returns. One part per architecture. */
+/* System calls that transfer file data: their numbers, and which registers hold number and
+ * arguments when the call returns. One part per architecture. */
 #ifndef FRAGMEND_SYSCALLS_H
 #define FRAGMEND_SYSCALLS_H
 
@@ -70,7 +70,7 @@ static __always_inline void syscall_args(struct pt_regs *regs, struct syscall *c
 	call->args[5] = regs->r9;
 }
 
-/* i386; and x32, whose numbers carry a bit and whose arguments lie as those of 64-bit calls. */
+/* i386; and x32, whose numbers have a bit set and whose arguments are in the registers of 64-bit calls. */
 static __always_inline enum compat_files compat_files(__u64 number)
 {
 	switch (number) {

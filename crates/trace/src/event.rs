@@ -36,8 +36,8 @@ pub struct Event {
     pub windowed: bool,
 }
 
-/// Whether a file can have these bytes. What cannot be is dropped by the recorder and skipped by
-/// the reader, each of which counts it.
+/// Whether a file can have these bytes. The recorder drops an impossible access, and the reader
+/// skips it; both count it.
 pub(crate) fn is_possible(offset: u64, length: u32) -> bool {
     let end = offset.checked_add(length.into());
     length > 0 && end.is_some_and(|end| i64::try_from(end).is_ok())

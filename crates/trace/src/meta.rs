@@ -1,18 +1,13 @@
-//! What a trace file says about itself: how, when and how completely it was recorded.
+//! The metadata of a trace: how, when and how completely it was recorded.
 //!
 //! Stored as one JSON value under [`KEY`] in the Parquet footer's key-value metadata; described
 //! for other readers in `docs/trace-format.md`. Nothing in it names the machine.
 
+pub use fragmend_layout::schema::TRACE_FILE as SCHEMA_VERSION;
 use serde::{Deserialize, Serialize};
 
 /// Key of the metadata in the Parquet footer; a Parquet file without it is not a trace of ours.
 pub const KEY: &str = "fragmend.trace";
-
-/// Version of columns and metadata together; a reader refuses what it does not know.
-pub const SCHEMA_VERSION: u32 = 2;
-
-/// The oldest version that is still read: it lacks the column `bytes`.
-pub const OLDEST_VERSION: u32 = 1;
 
 /// At which level accesses were watched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,17 +59,17 @@ pub struct Meta {
     /// known: a file position that was moved meanwhile, an append that failed after submission.
     #[serde(default)]
     pub dropped: u64,
-    /// Accesses to files of which it was not found out whether they lie below one of `paths`: too
-    /// many directories lie above them, or the kernel does not know which.
+    /// Accesses to files that may or may not be below one of `paths`: they have too many parent
+    /// directories, or the kernel does not know which.
     #[serde(default)]
     pub unplaced: u64,
-    /// Accesses of a folded trace that found no room of their own and were counted with their
+    /// Accesses of a folded trace that had no table entry of their own and were counted with their
     /// whole aligned 128 KiB.
     #[serde(default)]
     pub coarsened: u64,
-    /// System calls of 32-bit programs, which are not looked into.
+    /// System calls of 32-bit programs, whose arguments are not decoded.
     pub unseen_compat: u64,
-    /// Splices of io_uring out of files that were no longer open, or cannot be told, when the
+    /// Splices of io_uring out of files that were no longer open, or were unknown, when the
     /// splice completed.
     #[serde(default)]
     pub unseen_splices: u64,
@@ -84,9 +79,9 @@ pub struct Meta {
     /// Sources of events that the running kernel lacks, each named as a person would.
     #[serde(default)]
     pub unseen_sources: Vec<String>,
-    /// The paths that were asked for, escaped as in the column `path`.
+    /// The paths that were watched, escaped as in the column `path`.
     pub paths: Vec<String>,
-    /// The file systems they lie on.
+    /// Their file systems.
     pub devices: Vec<DeviceMeta>,
     /// What the reader verifies the data against. The writer fills it in; `None` before the
     /// trace is written, and in older traces, which are read unverified.

@@ -1,7 +1,7 @@
-//! Traces that somebody made to do harm: each is read by a process of its own that may have 512 MiB
-//! of addresses, and is refused in one line or read; it is never the end of the process.
+//! Malicious traces: each is read by a process of its own with 512 MiB of address space, and is
+//! refused with one line or read; it never ends the process.
 //!
-//! That a forgery as such is readable is shown first: what is refused is what was forged.
+//! A forged trace without the attack is read first, so that a refusal is due to the attack.
 
 #[path = "support/forged.rs"]
 mod forged;
@@ -14,12 +14,12 @@ use parquet::basic::{Compression, Encoding};
 use std::path::Path;
 use std::process::Command;
 
-/// What a process may have, and how long it may take: far longer than any of these does.
+/// Limits of address space and time; all of these need far less time.
 const MOST_BYTES: &str = "--as=536870912";
 const SECONDS: &str = "60";
 const TRACE: &str = "FRAGMEND_TEST_TRACE";
 
-/// Runs in the child: reads the trace that it is given and says what came of it.
+/// Runs in the child: reads the trace that it is given and prints the result.
 #[test]
 fn in_a_child() {
     let Some(trace) = std::env::var_os(TRACE) else { return };
@@ -32,7 +32,7 @@ fn in_a_child() {
     }
 }
 
-/// What reading the trace comes to; `None` when the reader dies of it.
+/// The result of reading the trace; `None` when the reader dies of it.
 fn outcome(trace: &Path) -> Option<String> {
     let output = Command::new("timeout")
         .args(["-s", "KILL", SECONDS, "prlimit", MOST_BYTES])
@@ -105,7 +105,7 @@ fn more_rows_than_bytes_are_refused() {
     groups.groups = 2000;
     refused("2,000 row groups of the same pages", &groups.make(), "more row groups than");
 
-    // Each row another file, all with the longest path.
+    // Each row is of another file, and all have the longest path.
     let mut files = Forgery::new(262_144);
     let inodes = (0..262_144u64).flat_map(u64::to_le_bytes).collect();
     files.columns.insert(column::INODE, vec![data(inodes, 262_144, Encoding::PLAIN)]);
@@ -115,7 +115,7 @@ fn more_rows_than_bytes_are_refused() {
     refused("262,144 paths of 16,000 bytes", &files.make(), "more memory than");
 }
 
-/// Within the bounds of its length, and yet more than this process may have.
+/// Within the limits for its length, but more than this process may have.
 #[test]
 fn what_takes_more_than_there_is_is_refused() {
     const LONG: usize = 38 << 20;
@@ -176,7 +176,7 @@ fn write(trace: &Path, events: &[Event]) {
     writer.finish(&Meta::new(Level::Syscall, 0)).unwrap();
 }
 
-/// One bad row costs one row. Recorders before format 2 wrote such ones.
+/// A bad row spoils no other. Recorders before format 2 wrote such rows.
 #[test]
 fn rows_that_cannot_be_true_are_skipped_and_counted() {
     let dir = tempfile::tempdir().unwrap();
@@ -198,7 +198,7 @@ fn rows_that_cannot_be_true_are_skipped_and_counted() {
     assert_eq!(outcome_of(&unknown.make()).as_deref(), Some("READ 0 0 1000"));
 }
 
-/// The other side of the bounds: what packs best of all that the writer can be given.
+/// The other side of the limits: the most compressible input of the writer must be readable.
 #[test]
 fn the_most_regular_recording_is_within_all_bounds() {
     let dir = tempfile::tempdir().unwrap();
@@ -206,7 +206,7 @@ fn the_most_regular_recording_is_within_all_bounds() {
     let events: Vec<_> = (0..270_000).map(event).collect();
     write(&trace, &events);
     assert_eq!(outcome(&trace).as_deref(), Some("READ 3 270000 0"));
-    // Files that were seen once each, with nothing but their numbers.
+    // Files that were seen once each, known by number only.
     let once = |i| Event { file: FileId { device: 1, inode: i, generation: 0 }, ..event(i) };
     write(&trace, &(0..60_000).map(once).collect::<Vec<_>>());
     assert_eq!(outcome(&trace).as_deref(), Some("READ 60000 60000 0"));

@@ -1,4 +1,4 @@
-//! Filters, folding, loss and identity: what a recording keeps, counts and admits to.
+//! Filters, folding, loss and identity: what a recording keeps, counts and reports as missing.
 
 mod support;
 
@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
-use support::{of, python, ranges, traced, volume};
+use support::{accesses_of, python, ranges, traced, volume};
 
 /// Reads `n` times one byte of each file given.
 const READ_EACH: &str = "
@@ -59,10 +59,13 @@ fn loop_only_what_lies_below_the_path_is_seen() {
     let device = std::fs::metadata(image.path()).unwrap().dev();
     assert!(trace.files.iter().all(|f| f.file.device == device));
     let file = std::fs::File::open(at("in/a")).unwrap();
-    assert_eq!(of(&trace, "in/a").file.generation, fragmend_sys::inode::generation(&file).unwrap());
+    assert_eq!(
+        accesses_of(&trace, "in/a").file.generation,
+        fragmend_sys::inode::generation(&file).unwrap()
+    );
 }
 
-/// An overlay's files have inodes of their own, which lie nowhere; the layers below see the misses.
+/// An overlay's files have inodes of their own without blocks; the layers below see the misses.
 #[test]
 fn loop_reads_through_an_overlay_are_misses_below_it() {
     let image = image();
@@ -83,7 +86,7 @@ fn loop_reads_through_an_overlay_are_misses_below_it() {
         o.level = Level::Miss;
     };
     let (_, trace) = traced(&image, below, || drop(run("cat", [&through])));
-    assert_eq!(volume(&of(&trace, "lower/f").accesses).1, 1 << 20);
+    assert_eq!(volume(&accesses_of(&trace, "lower/f").accesses).1, 1 << 20);
 }
 
 /// Subvolumes of Btrfs repeat inode numbers, and each has a device number of its own.
@@ -147,7 +150,7 @@ fn loop_only_the_processes_asked_for_are_seen() {
     drop(stdin);
     parent.wait().unwrap();
     assert_eq!(trace.files.len(), 1);
-    assert_eq!(volume(&of(&trace, "in/a").accesses).0, 1);
+    assert_eq!(volume(&accesses_of(&trace, "in/a").accesses).0, 1);
 
     let (_, trace) = traced(
         &image,
@@ -158,7 +161,7 @@ fn loop_only_the_processes_asked_for_are_seen() {
         },
     );
     assert_eq!(trace.files.len(), 1, "only head");
-    of(&trace, "in/a");
+    accesses_of(&trace, "in/a");
 
     let as_nobody = |file: &Path| {
         run(
@@ -176,7 +179,7 @@ fn loop_only_the_processes_asked_for_are_seen() {
         },
     );
     assert_eq!(trace.files.len(), 1, "only nobody");
-    of(&trace, "in/a");
+    accesses_of(&trace, "in/a");
 }
 
 #[test]
@@ -202,7 +205,7 @@ fn loop_only_the_cgroup_asked_for_is_seen() {
     std::fs::remove_dir(&inner).unwrap();
     std::fs::remove_dir(&group).unwrap();
     assert_eq!(trace.files.len(), 1);
-    of(&trace, "in/a");
+    accesses_of(&trace, "in/a");
 }
 
 #[test]
@@ -254,13 +257,13 @@ fn loop_folding_counts_the_same_accesses() {
     let load = || python(LOAD, &[&image.path().join("in/a")]);
     let (plain, trace) = traced(&image, |_| {}, load);
     let mut counts: BTreeMap<(u64, u32), u64> = BTreeMap::new();
-    for access in &of(&trace, "in/a").accesses[..5000] {
+    for access in &accesses_of(&trace, "in/a").accesses[..5000] {
         *counts.entry((access.offset, access.length)).or_default() += 1;
     }
     let (folded, trace) = traced(&image, |o| o.max_ranges = Some(100_000), load);
     assert_eq!(folded.totals, plain.totals);
     assert!(folded.meta.folded && folded.meta.lost == 0 && folded.meta.coarsened == 0);
-    let file = of(&trace, "in/a");
+    let file = accesses_of(&trace, "in/a");
     let (windows, exact): (Vec<&Access>, Vec<&Access>) =
         file.accesses.iter().partition(|a| a.windowed);
     // Random reads that happen to follow each other are a stream, too; most are not.
@@ -284,12 +287,12 @@ fn loop_folding_counts_the_same_accesses() {
 fn loop_a_full_fold_table_grows_coarse_and_then_admits_loss() {
     let image = image();
     let load = || python(LOAD, &[&image.path().join("in/a")]);
-    // The file is eight pieces of 128 KiB: with those that straddle two, all fit in a quarter of
+    // The file is eight ranges of 128 KiB: with those that straddle two, all fit in a quarter of
     // 120.
     let (summary, trace) = traced(&image, |o| o.max_ranges = Some(120), load);
     assert!(summary.meta.coarsened > 0);
     assert_eq!(summary.meta.lost, 0);
-    let file = of(&trace, "in/a");
+    let file = accesses_of(&trace, "in/a");
     assert!(file.accesses.iter().any(|a| a.offset % (128 << 10) == 0 && a.length == 128 << 10));
     let (summary, trace) = traced(&image, |o| o.max_ranges = Some(4), load);
     assert!(summary.meta.lost > 0);
@@ -310,7 +313,7 @@ for _ in range(200000): os.pread(f, 1, 0)
     assert!(summary.meta.lost > 0);
     assert_eq!(summary.rows + summary.meta.lost, 200_000);
     assert_eq!(trace.meta.lost, summary.meta.lost);
-    assert_eq!(volume(&of(&trace, "in/a").accesses).0, summary.rows);
+    assert_eq!(volume(&accesses_of(&trace, "in/a").accesses).0, summary.rows);
     let (summary, _) = traced(&image, |_| {}, || python(burst, &[&file]));
     assert_eq!((summary.rows, summary.meta.lost), (200_000, 0));
 }

@@ -1,12 +1,12 @@
-//! Calls that any local user can make while somebody records: none spoils the recording. What
-//! cannot be true is dropped and counted, what cannot be seen is said, and the trace stays
-//! readable to the last row.
+//! System calls that any local user can make during a recording: none spoils it. Impossible
+//! accesses are dropped and counted, invisible ones are reported, and the trace stays readable to
+//! the last row.
 
 mod support;
 
 use fragmend_testbed::image::Image;
 use fragmend_trace::Op::{Fault, Read, Write};
-use support::{bytes_column, image_with_file, of, python, ranges, traced};
+use support::{accesses_of, bytes_column, image_with_file, python, ranges, traced};
 
 /// Python: `libc`, and libaio by bare system calls: `submit([iocb(...), ...])` and `reap(n)`.
 const AIO: &str = "
@@ -35,8 +35,8 @@ fn aio(image: &Image, code: &str) {
     python(&format!("{AIO}{code}"), &[image.path()]);
 }
 
-/// The kernel takes the request and fails it afterwards: the file is empty, so what the recorder
-/// takes for its end lies before its start.
+/// The kernel accepts the request and fails it afterwards: the file is empty, so the offset that
+/// the recorder computes is before its start.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn loop_an_append_that_fails_after_submission_spoils_nothing() {
@@ -57,12 +57,12 @@ os.pread(f, 100, 0)
         let (summary, trace) = traced(&image, |o| o.max_ranges = fold, work);
         assert_eq!((summary.meta.dropped, trace.meta.dropped, trace.skipped), (1, 1, 0));
         assert_eq!((summary.events(), summary.rows, summary.meta.lost), (2, 1, 0));
-        assert_eq!(ranges(of(&trace, "f")), [(Read, 0, 100)]);
+        assert_eq!(ranges(accesses_of(&trace, "f")), [(Read, 0, 100)]);
     }
 }
 
-/// Two threads share a file position: one reads, the other moves it back in between. Whether they
-/// meet is chance, so it is tried until they have; what holds must hold either way.
+/// Two threads share a file position: one reads, the other moves it back in between. The race is
+/// tried until it has happened; the assertions hold either way.
 #[test]
 fn loop_a_position_that_is_moved_meanwhile_spoils_nothing() {
     let image = image_with_file(100_000);
@@ -127,13 +127,13 @@ assert reap(1) == [92160]
         );
     };
     let (summary, trace) = traced(&image, |_| {}, work);
-    let huge = of(&trace, "huge");
+    let huge = accesses_of(&trace, "huge");
     assert_eq!(huge.accesses.len(), 1024);
     assert!(huge.accesses.iter().all(|a| (a.op, a.length) == (Read, MOST)));
-    // `nbytes` of 4 GiB and 5 bytes is no read of 5.
-    assert_eq!(ranges(of(&trace, "f")), [(Read, 1000, 99_000), (Read, 0, 92_160)]);
+    // An `nbytes` of 4 GiB and 5 bytes must not be taken for 5.
+    assert_eq!(ranges(accesses_of(&trace, "f")), [(Read, 1000, 99_000), (Read, 0, 92_160)]);
     assert_eq!((summary.meta.dropped, summary.meta.lost), (0, 0));
-    // This kernel shows all there is, and counts the runs that it leaves out.
+    // This kernel shows everything, and counts the runs of programs that it skips.
     assert_eq!(summary.meta.unseen_sources, [""; 0]);
 }
 
@@ -159,11 +159,11 @@ assert reap(1) == [4096]
         );
     };
     let (summary, trace) = traced(&image, |_| {}, work);
-    assert_eq!(ranges(of(&trace, "a")), [(Write, 0, 8192), (Write, 8192, 4096)]);
+    assert_eq!(ranges(accesses_of(&trace, "a")), [(Write, 0, 8192), (Write, 8192, 4096)]);
     assert_eq!(summary.meta.dropped, 1);
 }
 
-/// Python: one io_uring of 8 entries by bare system calls; `go(sqe)` gives the result.
+/// Python: one io_uring of 8 entries by bare system calls; `go(sqe)` returns the result.
 const URING: &str = "
 import ctypes, mmap, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -219,8 +219,11 @@ assert splice(0, 9000, w, -1, 70, FIXED) == 70
         );
     };
     let (summary, trace) = traced(&image, |_| {}, work);
-    assert_eq!(ranges(of(&trace, "f")), [(Read, 7000, 600), (Read, 300, 40), (Read, 9000, 70)]);
-    assert_eq!(ranges(of(&trace, "h")), [(Write, 50, 600), (Write, 0, 40)]);
+    assert_eq!(
+        ranges(accesses_of(&trace, "f")),
+        [(Read, 7000, 600), (Read, 300, 40), (Read, 9000, 70)]
+    );
+    assert_eq!(ranges(accesses_of(&trace, "h")), [(Write, 50, 600), (Write, 0, 40)]);
     assert_eq!((summary.meta.unseen_splices, summary.meta.lost), (0, 0));
 }
 
@@ -272,10 +275,10 @@ os.pread(f, 10, 0)
     };
     let (summary, trace) = traced(&image, |_| {}, work);
     assert_eq!((summary.meta.unseen_compat, trace.meta.unseen_compat), (7, 7));
-    assert_eq!(ranges(of(&trace, "f")), [(Read, 0, 10)]);
+    assert_eq!(ranges(accesses_of(&trace, "f")), [(Read, 0, 10)]);
 }
 
-/// Directories may be nested as deep as anybody likes: what is not followed is counted.
+/// Directories may be nested arbitrarily deep: an access whose path is not followed is counted.
 #[test]
 fn loop_files_under_many_directories_are_below_the_path_or_counted() {
     let image = image_with_file(1000);
@@ -313,7 +316,7 @@ f = os.open(sys.argv[1] + '/../f', os.O_RDONLY); os.pread(f, 1, 0)
     assert_eq!((trace.files.len(), summary.meta.unplaced), (4, 0), "no filter, no walk");
 }
 
-/// What is opened by its handle hangs in the air until somebody walks to it.
+/// A file that was opened by handle is disconnected until somebody looks it up by name.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn loop_files_opened_by_handle_are_counted_or_nameless() {
@@ -353,8 +356,8 @@ for _ in range(3): os.pread(g, 100, 0)
     assert_eq!(ranges(&trace.files[0]), [(Read, 0, 100); 3]);
 }
 
-/// A fault on cached pages is held back until the thread's next one: also when 20,000 threads come
-/// and go meanwhile, each takes one.
+/// A fault on cached pages is held back until the thread's next one, also when 20,000 threads come
+/// and go meanwhile with one fault each.
 #[test]
 fn loop_faults_of_threads_that_end_are_kept() {
     const THREADS: usize = 20_000;
@@ -377,7 +380,7 @@ done.acquire()
         );
     };
     let (summary, trace) = traced(&image, |_| {}, work);
-    let faults = &of(&trace, "f").accesses;
+    let faults = &accesses_of(&trace, "f").accesses;
     assert!(faults.iter().all(|a| (a.op, a.offset, a.length) == (Fault, 0, 4096)));
     assert_eq!((faults.len(), summary.meta.lost), (THREADS, 0));
 }
@@ -407,8 +410,11 @@ for _ in range(1000): os.read(f, 1000)
             continue;
         }
         assert_eq!((bytes, summary.meta.lost), (read_bytes, 0), "{ranges} ranges");
-        let wide: u64 =
-            of(&trace, "f").accesses.iter().map(|a| u64::from(a.length) * u64::from(a.count)).sum();
+        let wide: u64 = accesses_of(&trace, "f")
+            .accesses
+            .iter()
+            .map(|a| u64::from(a.length) * u64::from(a.count))
+            .sum();
         assert!(wide > 2 * read_bytes, "{wide} bytes of windows: widened no more?");
     }
     let (_, _) = traced(&image, |_| {}, || python(load, &[&file]));

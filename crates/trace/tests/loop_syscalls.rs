@@ -6,7 +6,7 @@ use fragmend_testbed::image::{Image, run};
 use fragmend_trace::{Level, Op};
 use std::collections::BTreeSet;
 use std::path::Path;
-use support::{image_with_file, of, python, ranges, traced, volume};
+use support::{accesses_of, image_with_file, python, ranges, traced, volume};
 
 use Op::{Fault, Miss, Read, Write};
 
@@ -49,7 +49,7 @@ os.splice(r, h, 600)
             );
         },
     );
-    let f = of(&trace, "f");
+    let f = accesses_of(&trace, "f");
     assert_eq!(
         ranges(f),
         [
@@ -66,7 +66,7 @@ os.splice(r, h, 600)
     );
     assert!(f.accesses.iter().all(|a| !a.direct && !a.windowed && a.count == 1));
     assert_eq!(
-        ranges(of(&trace, "g")),
+        ranges(accesses_of(&trace, "g")),
         [
             (Write, 0, 1000),
             (Write, 5 << 32, 10),
@@ -75,9 +75,9 @@ os.splice(r, h, 600)
             (Read, (5 << 32) - 4000, 4010),
         ]
     );
-    assert_eq!(ranges(of(&trace, "a")), [(Write, 0, 1000), (Write, 1000, 500)]);
+    assert_eq!(ranges(accesses_of(&trace, "a")), [(Write, 0, 1000), (Write, 1000, 500)]);
     assert_eq!(
-        ranges(of(&trace, "h")),
+        ranges(accesses_of(&trace, "h")),
         [(Write, 0, 3000), (Write, 0, 2000), (Write, 3000, 2000), (Write, 5000, 600)]
     );
     assert_eq!(summary.meta.lost, 0);
@@ -99,7 +99,7 @@ fn fio(image: &Image, args: &[&str], op: Op, direct: bool) {
             run("fio", all);
         },
     );
-    let f = of(&trace, "f");
+    let f = accesses_of(&trace, "f");
     let accesses: Vec<_> = f.accesses.iter().filter(|a| a.op == op).copied().collect();
     assert_eq!(volume(&accesses), (1024, 16 * MIB), "{args:?}");
     assert!(accesses.iter().all(|a| a.direct == direct), "{args:?}");
@@ -157,7 +157,7 @@ fn loop_faults_on_a_mapping_show_what_was_read() {
     let image = image_with_file(16 << 20);
     image.remount();
     let (_, trace) = traced(&image, |_| {}, || touch_all(&image));
-    let f = of(&trace, "f");
+    let f = accesses_of(&trace, "f");
     assert!(f.accesses.iter().all(|a| a.op == Fault));
     // Every byte is covered, and next to none twice.
     let mut covered: Vec<_> = f.accesses.iter().map(|a| a.range()).collect();
@@ -174,7 +174,7 @@ fn loop_faults_on_a_mapping_show_what_was_read() {
     image.remount();
     let (_, trace) = traced(&image, |_| {}, || touch_some(&image));
     let touched: Vec<_> = (0..100).map(|i| (Fault, (i * 37 + 11) * 4096, 4096)).collect();
-    assert_eq!(ranges(of(&trace, "f")), touched);
+    assert_eq!(ranges(accesses_of(&trace, "f")), touched);
 }
 
 #[test]
@@ -197,13 +197,13 @@ fn loop_misses_are_what_the_device_read() {
     ];
     for (name, work) in works {
         image.remount();
-        // The inode and its extents are metadata: have them read beforehand.
+        // The inode and its extents are metadata: they are read beforehand.
         std::fs::metadata(&f).unwrap();
         run("filefrag", [&f]);
         let before = image.counters();
         let (_, trace) = traced(&image, |o| o.level = Level::Miss, work);
         let device = (image.counters() - before).read_bytes;
-        let file = of(&trace, "f");
+        let file = accesses_of(&trace, "f");
         assert!(file.accesses.iter().all(|a| a.op == Miss && !a.direct), "{name}");
         let (_, seen) = volume(&file.accesses);
         let off = device.abs_diff(seen);
@@ -214,7 +214,7 @@ fn loop_misses_are_what_the_device_read() {
         run("cat", [&f]);
         traced(&image, |o| o.level = Level::Miss, || drop(run("cat", [&f]))).0.events()
     };
-    // Others may need the memory, or empty the cache, meanwhile: one undisturbed read is enough.
+    // Other processes may evict pages or drop the caches: one undisturbed read is enough.
     assert!((0..5).any(|_| missed() == 0));
     let (_, trace) = traced(
         &image,
@@ -223,7 +223,7 @@ fn loop_misses_are_what_the_device_read() {
             fio(&["--rw=randread", "--bs=16k", "--ioengine=libaio", "--direct=1"]);
         },
     );
-    let direct = &of(&trace, "f").accesses;
+    let direct = &accesses_of(&trace, "f").accesses;
     assert!(direct.iter().all(|a| a.op == Read && a.direct));
     assert_eq!(volume(direct), (1024, 16 * MIB));
 }
@@ -258,5 +258,5 @@ os.pread(f, 10, 0)
         },
     );
     assert_eq!(summary.meta.unseen_compat, 1);
-    assert_eq!(ranges(of(&trace, "f")), [(Read, 0, 10)]);
+    assert_eq!(ranges(accesses_of(&trace, "f")), [(Read, 0, 10)]);
 }

@@ -1,4 +1,5 @@
-//! The trace file: what goes in comes out, in order; what is no trace is one clear error.
+//! The trace file: it is read back as it was written, in order, and any other file is one clear
+//! error.
 
 use fragmend_layout::FileId;
 use fragmend_trace::{
@@ -125,7 +126,7 @@ fn an_unfinished_trace_leaves_nothing() {
     assert_eq!(entries(dir.path()), 0);
 }
 
-/// A trace names all users' files: it is nobody's but its owner's, also while it grows.
+/// A trace names all users' files: only its owner may read it, also while it grows.
 #[test]
 fn a_trace_is_private_and_has_no_name_until_it_is_whole() {
     let dir = tempfile::tempdir().unwrap();
@@ -141,7 +142,7 @@ fn a_trace_is_private_and_has_no_name_until_it_is_whole() {
     assert_eq!(target.metadata().unwrap().mode() & 0o7777, 0o600);
 }
 
-/// Format 1 lacks the column `bytes`; nothing else differs for who plans from it.
+/// Format 1 lacks the column `bytes`; for planning nothing else differs.
 #[test]
 fn a_trace_of_format_1_is_read() {
     let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/format-1.parquet");
@@ -216,7 +217,7 @@ fn every_truncation_is_an_error() {
     }
 }
 
-/// Where the Parquet footer begins: its length stands before the magic at the end.
+/// Where the Parquet footer begins: its length is before the magic at the end.
 fn footer_start(trace: &[u8]) -> usize {
     let tail = trace.len() - 8;
     tail - u32::from_le_bytes(trace[tail..tail + 4].try_into().unwrap()) as usize
@@ -237,14 +238,14 @@ fn a_flip_anywhere_in_the_data_is_refused() {
         std::fs::write(&bad, &bytes).unwrap();
         match read(&bad, &Filter::default()) {
             Err(TraceError::Corrupt { .. }) => {}
-            // The first four bytes are what a Parquet file is known by.
+            // The first four bytes are Parquet's magic.
             Err(TraceError::NotATrace { .. }) if at < 4 => {}
             other => panic!("byte {at} of {data}: {other:?}"),
         }
     }
 }
 
-/// Of a trace long enough to be summed up in several pieces, and by several threads.
+/// A trace long enough for its checksum to be computed in several blocks, by several threads.
 #[test]
 fn a_flip_in_a_long_trace_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -280,7 +281,7 @@ fn a_trace_from_before_the_checksum_is_read() {
 }
 
 /// Whatever bytes are flipped, footer included, reading ends with a trace or an error: no panic,
-/// no abort. Where any of them lies in the data and the footer is whole, it is an error.
+/// no abort. If any of them is in the data and the footer is intact, it is an error.
 #[test]
 fn flipped_bytes_never_crash_the_reader() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,9 +1,10 @@
-//! Chores of the workspace: `cargo run -p xtask -- generate [--check]` and `mutate [NAME]`.
+//! Chores of the workspace: `cargo run -p xtask -- generate [--check]`, `mutate [NAME]`
+//! and `test [-- ARGUMENT...]`.
 
 use clap::{Parser, Subcommand};
 use std::path::Path;
 use std::process::ExitCode;
-use xtask::{generate, mutate};
+use xtask::{generate, mutate, suite};
 
 /// Chores of the workspace.
 #[derive(Debug, Parser)]
@@ -26,15 +27,23 @@ enum Chore {
         #[arg(default_value = "")]
         only: String,
     },
+    /// Build every test and run it, and say what took longest
+    Test {
+        /// Arguments of each test binary
+        #[arg(last = true)]
+        args: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root =
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("two above").to_owned();
     let result = match Cli::parse().chore {
         Chore::Generate { check } => generate::files().and_then(|files| {
             if check { generate::check(&root, &files) } else { generate::write(&root, &files) }
         }),
         Chore::Mutate { only } => mutate::run(&root, &only),
+        Chore::Test { args } => suite::run(&root, &args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

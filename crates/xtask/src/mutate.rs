@@ -1,5 +1,5 @@
 //! Mutation of the order: each barrier, lease, comparison and wait that a crash argument stands on is
-//! taken out in turn (`crates/apply/mutations.toml`), and a named test must fail. What no test can
+//! taken out in turn (`crates/engines/mutations.toml`), and a named test must fail. What no test can
 //! see says so in the list, with the reason.
 //!
 //! The mutants are built in a copy of the committed tree under the target directory, so that nobody's
@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 /// The list, below the root of the workspace.
-pub const LIST: &str = "crates/apply/mutations.toml";
+pub const LIST: &str = "crates/engines/mutations.toml";
 
 /// One thing that is taken out.
 #[derive(Debug, Deserialize)]

@@ -3,7 +3,7 @@
 use super::Run;
 use crate::look::Ready;
 use crate::receipt::{Event, Outcome, Receipt};
-use fragmend_layout::{ByteRange, Movable, Relocated, Skip, SkipReason};
+use fragmend_layout::{ByteRange, Moved, Skip, SkipReason, Underway};
 use fragmend_plan::PlannedRange;
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ impl Run<'_> {
     /// Tells a range whose move could not be made durable once more, as it is now. The data is where
     /// it was or where it went, both intact; what cannot be promised is that the move survives a
     /// power cut.
-    pub(super) fn unsettle(&mut self, file: &mut dyn Movable, told: &Receipt, skip: &Skip) {
+    pub(super) fn unsettle(&mut self, file: &mut dyn Underway, told: &Receipt, skip: &Skip) {
         if told.moved_bytes == 0 {
             return;
         }
@@ -52,15 +52,16 @@ impl Run<'_> {
     }
 
     /// Waits for who listens slowly, with nobody kept out of the file meanwhile.
-    fn hear(&mut self, file: Option<&mut dyn Movable>) {
-        if self.tell.catch_up(Some(PROMPT)) {
-            return;
+    ///
+    /// # Errors
+    /// Others could not be let in. They are when the batch is settled, or the file closed: who listens is
+    /// waited for then.
+    fn hear(&mut self, file: Option<&mut dyn Underway>) -> Result<(), Skip> {
+        if !self.tell.catch_up(Some(PROMPT)) {
+            file.map_or(Ok(()), Underway::keep_nobody_out)?;
+            self.tell.catch_up(None);
         }
-        match file.map_or(Ok(()), Movable::keep_nobody_out) {
-            Ok(()) => _ = self.tell.catch_up(None),
-            // They are let in when the batch is settled, or the file closed: it is waited for then.
-            Err(skip) => _ = self.undurable.get_or_insert(skip),
-        }
+        Ok(())
     }
 
     /// Adds to what an interface has moved.
@@ -74,32 +75,64 @@ impl Run<'_> {
         receipt.space_cost_bytes = ready.space_cost;
         self.summary.space_cost_bytes += ready.space_cost;
         self.tell.tell(Event::Range(receipt));
-        self.hear(None);
+        // No file is in hand that anybody could be kept out of.
+        let _ = self.hear(None);
     }
 
+    /// Tells a range that is left alone before anything was begun.
+    pub(super) fn leave(
+        &mut self,
+        range: &PlannedRange,
+        pieces: Option<u64>,
+        skip: &Skip,
+        of: Option<&mut dyn Underway>,
+    ) {
+        if let Err(skip) = self.skip(range, pieces, skip, of) {
+            self.undurable.get_or_insert(skip);
+        }
+    }
+
+    /// Tells all of a batch so.
+    pub(super) fn leave_all(&mut self, batch: &[Ready], skip: &Skip, file: &mut dyn Underway) {
+        for ready in batch {
+            self.leave(ready.planned, Some(ready.pieces), skip, Some(&mut *file));
+        }
+    }
+
+    /// Tells a range that is left alone.
+    ///
+    /// # Errors
+    /// Others could not be let in, see [`Self::hear`].
     pub(super) fn skip(
         &mut self,
         range: &PlannedRange,
         pieces: Option<u64>,
         skip: &Skip,
-        of: Option<&mut dyn Movable>,
-    ) {
+        of: Option<&mut dyn Underway>,
+    ) -> Result<(), Skip> {
         let mut receipt = self.blank(range, Outcome::Skipped, pieces);
         receipt.extents_after = pieces;
         receipt.reason = Some(skip.reason);
         receipt.detail = (!skip.detail.is_empty()).then(|| skip.detail.clone());
-        self.receive(receipt, of);
+        self.receive(receipt, of)
     }
 
     /// Counts a receipt and tells it; `of` is its file, where that is open.
-    pub(super) fn receive(&mut self, receipt: Receipt, of: Option<&mut dyn Movable>) {
+    ///
+    /// # Errors
+    /// Others could not be let in, see [`Self::hear`].
+    pub(super) fn receive(
+        &mut self,
+        receipt: Receipt,
+        of: Option<&mut dyn Underway>,
+    ) -> Result<(), Skip> {
         let s = &mut self.summary;
         s.moved_bytes += receipt.moved_bytes;
         s.ranges_by_fallback += u64::from(receipt.fallback.is_some());
         s.longest_step_seconds = s.longest_step_seconds.max(receipt.longest_step_seconds);
         s.end(&receipt);
         self.tell.tell(Event::Range(receipt));
-        self.hear(of);
+        self.hear(of)
     }
 
     /// Something went wrong with a file as a whole, after its ranges had their receipts.
@@ -135,18 +168,8 @@ impl Run<'_> {
 }
 
 /// What moved the bytes, for the receipt: more than one, where another one stood in for the rest.
-pub(super) fn note_primitive(
-    receipt: &mut Receipt,
-    moved_by: &mut Vec<(&'static str, u64)>,
-    done: &Relocated,
-) {
-    debug_assert!(done.moved == 0 || done.by.is_some(), "something moved, and nobody says by what");
-    let Some(by) = done.by.filter(|_| done.moved > 0) else { return };
-    match moved_by.iter_mut().find(|(known, _)| *known == by) {
-        Some((_, bytes)) => *bytes += done.moved,
-        None => moved_by.push((by, done.moved)),
-    }
-    let names: Vec<&str> = moved_by.iter().map(|(name, _)| *name).collect();
-    receipt.primitive = Some(names.join(", "));
-    receipt.fallback = receipt.fallback.take().or_else(|| done.fallback.clone());
+pub(super) fn names_of(moved: &Moved) -> String {
+    debug_assert!(!moved.by.is_empty(), "something moved, and nobody says by what");
+    let names: Vec<&str> = moved.by.iter().map(|(name, _)| *name).collect();
+    names.join(", ")
 }

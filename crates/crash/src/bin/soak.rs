@@ -1,19 +1,19 @@
-//! Cuts the power, thousands of times, and prints what it came to.
+//! Cuts the power thousands of times, and prints the results as a table.
 
 use clap::{Args, Parser, Subcommand};
-use fragmend_crash::bed::{self, Bed};
-use fragmend_crash::choose::{at_every_flush, choose};
+use fragmend_crash::choose_cuts::{at_every_flush, choose};
 use fragmend_crash::controls;
 use fragmend_crash::cut::Cut;
-use fragmend_crash::flight;
+use fragmend_crash::in_flight;
 use fragmend_crash::marks::Marks;
-use fragmend_crash::matrix::{self, Lacking};
+use fragmend_crash::matrix::{self, UnsupportedFeatures};
 use fragmend_crash::record::{Recording, record};
 use fragmend_crash::refused;
 use fragmend_crash::replay;
+use fragmend_crash::scenario::{self, Scenario};
 use fragmend_crash::session::{self, Nodes};
 use fragmend_crash::soak::Row;
-use fragmend_crash::{files::FileOf, load};
+use fragmend_crash::{files::TestFile, load};
 use fragmend_testbed::bench::markdown;
 use fragmend_testbed::{cleanup, tools};
 use std::collections::BTreeMap;
@@ -34,41 +34,41 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// The load beside the moves; started by a recording
+    /// Runs the load beside the moves; started by a recording
     #[command(hide = true)]
     Load { root: PathBuf, files: PathBuf, seed: u64, marks: PathBuf },
     /// Makes a recording; in a guest
     #[command(hide = true)]
     Record {
-        #[arg(value_parser = row)]
-        bed: &'static Bed,
+        #[arg(value_parser = scenario_named)]
+        scenario: &'static Scenario,
         seed: u64,
         dir: PathBuf,
     },
     /// Stores standard input to a file through a mapping; started by a test
     #[command(hide = true)]
     Store { path: PathBuf, at: u64 },
-    /// What is done on a disk while it is recorded, by another process than the one that serves it
+    /// Uses a disk while it is recorded; started by the process that serves it
     #[command(hide = true)]
     Session {
-        #[arg(value_parser = row)]
-        bed: &'static Bed,
+        #[arg(value_parser = scenario_named)]
+        scenario: &'static Scenario,
         seed: u64,
         dir: PathBuf,
         disk: PathBuf,
         marks: PathBuf,
         second: Option<PathBuf>,
     },
-    /// Looks at cuts of a recording; in a guest
+    /// Inspects cuts of a recording; in a guest
     #[command(hide = true)]
     Check { recording: PathBuf, cuts: PathBuf },
 }
 
 #[derive(Args)]
 struct Soak {
-    /// Only these rows; all engines and controls without losses otherwise
-    #[arg(long, value_parser = row)]
-    bed: Vec<&'static Bed>,
+    /// Only these scenarios; all engines and controls without losses otherwise
+    #[arg(long, alias = "bed", value_parser = scenario_named)]
+    scenario: Vec<&'static Scenario>,
     /// Cuts in all
     #[arg(long, default_value_t = 10_000)]
     cuts: usize,
@@ -81,25 +81,25 @@ struct Soak {
     /// Cuts of one cell
     #[arg(long, default_value_t = 20)]
     per_cell: usize,
-    /// Looks at a cut at every flush of one recording of each row instead
+    /// Inspects a cut at every flush of one recording of each scenario instead
     #[arg(long, conflicts_with_all = ["cuts", "per_recording"])]
     every_flush: bool,
     /// Decides the load and the cuts; the next recording has the next one
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Looks at one cut of a recording that was kept
+    /// Inspects one cut of a recording that was kept
     #[arg(long, value_name = "DIR", requires = "cut", requires = "cut_seed")]
     replay: Option<PathBuf>,
     /// Entries of its log before the cut
     #[arg(long)]
     cut: Option<usize>,
-    /// Decides what survives
+    /// Decides which unflushed writes survive
     #[arg(long)]
     cut_seed: Option<u64>,
 }
 
-fn row(name: &str) -> Result<&'static Bed, String> {
-    bed::named(name).ok_or_else(|| "no row has this name".into())
+fn scenario_named(name: &str) -> Result<&'static Scenario, String> {
+    scenario::named(name).ok_or_else(|| "no scenario has this name".into())
 }
 
 const NEEDS: [&str; 6] =
@@ -121,7 +121,7 @@ fn main() -> ExitCode {
     let lost = match (replay, cut, cut_seed) {
         (Some(dir), Some(position), Some(seed)) => again(dir, *position, *seed, &this),
         _ => {
-            if let Err(why) = controls::stops_at_moves().and_then(|()| can_see(&this)) {
+            if let Err(why) = controls::stops_at_moves().and_then(|()| run_controls(&this)) {
                 eprintln!("soak: {why}");
                 return ExitCode::FAILURE;
             }
@@ -131,71 +131,72 @@ fn main() -> ExitCode {
     if lost { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Does what another of this program has asked for.
+/// Carries out a verb for another process of this program.
 fn carry_out(verb: Verb, this: &Path) {
     let read = |path: &Path| std::fs::read(path).expect("a list of ours");
     match verb {
         Verb::Load { root, files, seed, marks } => {
-            let files: Vec<FileOf> = serde_json::from_slice(&read(&files)).expect("files");
+            let files: Vec<TestFile> = serde_json::from_slice(&read(&files)).expect("files");
             let marks = Marks::open(&marks).expect("a place for marks");
             load::run(&root, &files, seed, &marks);
         }
-        Verb::Store { path, at } => flight::store(&path, at).expect("a store"),
-        Verb::Session { bed, seed, dir, disk, marks, second } => {
+        Verb::Store { path, at } => in_flight::store(&path, at).expect("a store"),
+        Verb::Session { scenario, seed, dir, disk, marks, second } => {
             let nodes = Nodes { disk: &disk, second: second.as_deref(), marks: &marks };
-            session::run(bed, seed, &dir, nodes, this);
+            session::run(scenario, seed, &dir, nodes, this);
         }
-        Verb::Record { bed, seed, dir } => drop(record(bed, seed, &dir, this)),
+        Verb::Record { scenario, seed, dir } => drop(record(scenario, seed, &dir, this)),
         Verb::Check { recording, cuts } => {
             let cuts: Vec<Cut> = serde_json::from_slice(&read(&cuts)).expect("cuts");
             let recording = Recording::open(&recording).expect("a recording");
-            let outcome = replay::check(&recording, &cuts, 1, this);
-            println!("{}", serde_json::to_string(&outcome).expect("JSON"));
+            let results = replay::check(&recording, &cuts, 1, this);
+            println!("{}", serde_json::to_string(&results).expect("JSON"));
         }
     }
 }
 
-/// Looks at one cut again; gives whether anything was lost.
+/// Inspects one cut again; whether anything was lost.
 fn again(dir: &Path, position: usize, seed: u64, this: &Path) -> bool {
     let recording = Recording::open(dir).expect("a recording that was kept");
-    let cut = Cut { position, seed, honest: recording.bed.honest };
-    let outcome = replay::check(&recording, &[cut], 1, this);
-    let wrong = outcome.losses.iter().flat_map(|loss| &loss.wrong);
+    let cut = Cut { position, seed, honest: recording.scenario.honest };
+    let results = replay::check(&recording, &[cut], 1, this);
+    let wrong = results.losses.iter().flat_map(|loss| &loss.wrong);
     wrong.for_each(|wrong| println!("{wrong}"));
-    println!("{} files, {} bytes compared", outcome.files, outcome.bytes);
-    !outcome.losses.is_empty()
+    println!("{} files, {} bytes compared", results.files, results.bytes);
+    !results.losses.is_empty()
 }
 
-/// Cuts what must lose something, and prints that; nothing else is worth looking at unless each does.
-fn can_see(this: &Path) -> Result<(), String> {
+/// Runs the controls and prints their results; an error unless each has lost something, because
+/// nothing else would be worth running.
+fn run_controls(this: &Path) -> Result<(), String> {
     let rows = controls::all(this);
     println!("What must lose something, cut first (the build stops its mover after moves: yes):\n");
     println!("{}", markdown::table(&Row::COLUMNS, 1, rows.iter().map(Row::cells).collect()));
-    let blind = rows.iter().filter(|row| row.outcome.losses.is_empty());
+    let blind = rows.iter().filter(|row| row.results.losses.is_empty());
     let blind: Vec<&str> = blind.map(|row| row.name.as_str()).collect();
-    match blind.is_empty() {
-        true => Ok(()),
-        false => {
-            Err(format!("blind: nothing was lost where something must be: {}", blind.join(", ")))
-        }
+    if blind.is_empty() {
+        return Ok(());
     }
+    Err(format!("blind: nothing was lost where something must be: {}", blind.join(", ")))
 }
 
-/// So many rows.
+/// Scenarios that run side by side.
 const AT_A_TIME: usize = 2;
 
-/// So many cuts of one row.
-fn row_of(bed: &'static Bed, options: &Soak, cuts: usize, this: &Path) -> Row {
+/// Runs recordings of one scenario until `cuts` cuts were inspected.
+fn run_scenario(scenario: &'static Scenario, options: &Soak, cuts: usize, this: &Path) -> Row {
     let mut row = Row::default();
     let mut seed = options.seed;
-    while row.outcome.cuts < cuts as u64 {
-        let left = cuts - row.outcome.cuts as usize;
-        let tell = |what: &str| eprintln!("soak: {what}");
-        let cuts = |recording: &Recording| match options.every_flush {
-            true => at_every_flush(recording, seed),
-            false => choose(recording, left.min(options.per_recording), seed),
+    while row.results.cuts < cuts as u64 {
+        let left = cuts - row.results.cuts as usize;
+        let report = |what: &str| eprintln!("soak: {what}");
+        let cuts = |recording: &Recording| {
+            if options.every_flush {
+                return at_every_flush(recording, seed);
+            }
+            choose(recording, left.min(options.per_recording), seed)
         };
-        row.more(bed, seed, cuts, this, tell);
+        row.add_recording(scenario, seed, cuts, this, report);
         eprintln!("soak: {}", row.cells().join(" | "));
         seed += 1;
         if options.every_flush {
@@ -205,37 +206,44 @@ fn row_of(bed: &'static Bed, options: &Soak, cuts: usize, this: &Path) -> Row {
     row
 }
 
-/// The rows and how many cuts of each, and what of the matrix cannot be tried here.
-fn rows(options: &Soak) -> (Vec<(&'static Bed, usize)>, Lacking) {
-    if !options.bed.is_empty() {
-        let share = options.cuts.div_ceil(options.bed.len());
-        return (options.bed.iter().map(|bed| (*bed, share)).collect(), Lacking::default());
+/// The scenarios and how many cuts of each, and the features that cannot be tested here.
+fn rows(options: &Soak) -> (Vec<(&'static Scenario, usize)>, UnsupportedFeatures) {
+    if !options.scenario.is_empty() {
+        let share = options.cuts.div_ceil(options.scenario.len());
+        return (
+            options.scenario.iter().map(|scenario| (*scenario, share)).collect(),
+            UnsupportedFeatures::default(),
+        );
     }
-    let lacking = Lacking::of_this_kernel();
-    let all = bed::ENGINES.iter().chain(&bed::ALONE);
-    let cells = matrix::draw(options.cells, options.seed, &lacking);
+    let unsupported = UnsupportedFeatures::probe();
+    let all = scenario::ENGINES.iter().chain(&scenario::ALONE);
+    let cells = matrix::draw(options.cells, options.seed, &unsupported);
     let of_cells = cells.len() * options.per_cell;
     let share = options.cuts.saturating_sub(of_cells).div_ceil(all.clone().count());
     let cells = cells.iter().filter_map(|cell| matrix::named(&cell.name));
-    let cells = cells.map(|bed| (bed, options.per_cell));
-    (all.map(|bed| (bed, share.max(1))).chain(cells).collect(), lacking)
+    let cells = cells.map(|scenario| (scenario, options.per_cell));
+    (all.map(|scenario| (scenario, share.max(1))).chain(cells).collect(), unsupported)
 }
 
-/// Gives whether anything was lost, or anything was otherwise than it must be.
+/// Runs all scenarios and prints the tables; whether anything was lost or unexpected.
 fn soak(options: &Soak, this: &Path) -> bool {
-    let (beds, lacking) = rows(options);
-    // Recording is waiting, comparing is work: two rows at a time keep two processors busy.
-    let next = Mutex::new(beds.iter().enumerate());
+    let (scenarios, unsupported) = rows(options);
+    // Recording waits most of the time, comparing needs a processor: two scenarios side by side
+    // keep two processors busy.
+    let next = Mutex::new(scenarios.iter().enumerate());
     let rows = Mutex::new(BTreeMap::new());
     let failed = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         let work = || {
-            while let Some((n, (bed, cuts))) = { next.lock().expect("the rows to come").next() } {
-                // One that cannot be finished must not take the others along.
-                let row = catch_unwind(AssertUnwindSafe(|| row_of(bed, options, *cuts, this)));
+            while let Some((n, (scenario, cuts))) =
+                { next.lock().expect("the rows to come").next() }
+            {
+                // A panic in one scenario must not end the others.
+                let row =
+                    catch_unwind(AssertUnwindSafe(|| run_scenario(scenario, options, *cuts, this)));
                 match row {
                     Ok(row) => drop(rows.lock().expect("the rows so far").insert(n, row)),
-                    Err(_) => failed.lock().expect("what failed").push(bed.name),
+                    Err(_) => failed.lock().expect("what failed").push(scenario.name),
                 }
             }
         };
@@ -245,30 +253,31 @@ fn soak(options: &Soak, this: &Path) -> bool {
     let rows: Vec<Row> = rows.into_inner().expect("all rows").into_values().collect();
     println!("{}", markdown::table(&Row::COLUMNS, 1, rows.iter().map(Row::cells).collect()));
     let sum = |of: fn(&Row) -> u64| rows.iter().map(of).sum::<u64>();
-    let lost = sum(|row| row.outcome.losses.len() as u64);
+    let lost = sum(|row| row.results.losses.len() as u64);
     println!(
         "Seed {}: {} rows, {} operations recorded, {} cuts, {} files ({} MiB) compared, {} wrong bytes; {lost} cuts lost something.\n",
         options.seed,
         rows.len(),
         sum(|row| row.operations),
-        sum(|row| row.outcome.cuts),
-        sum(|row| row.outcome.files),
-        sum(|row| row.outcome.bytes) >> 20,
-        sum(|row| row.outcome.wrong_bytes()),
+        sum(|row| row.results.cuts),
+        sum(|row| row.results.files),
+        sum(|row| row.results.bytes) >> 20,
+        sum(|row| row.results.wrong_bytes()),
     );
     println!("{}", by_primitive(&rows));
-    // Not a loss: a move that was synced is not there, which nobody relies on but the counts.
-    for row in rows.iter().filter(|row| !row.outcome.not_halfway.is_empty()) {
-        eprintln!("soak: {}: not half moved after {:?}", row.name, row.outcome.not_halfway);
+    // Not a loss: a move that was synced is not there, and only the counts rely on that.
+    for row in rows.iter().filter(|row| !row.results.not_halfway.is_empty()) {
+        eprintln!("soak: {}: not half moved after {:?}", row.name, row.results.not_halfway);
     }
     let mut wrong = failed.into_inner().expect("what failed").len();
     for row in &rows {
-        let otherwise = bed::named(&row.name).map(|bed| row.otherwise(bed)).unwrap_or_default();
+        let otherwise =
+            scenario::named(&row.name).map(|scenario| row.unexpected(scenario)).unwrap_or_default();
         wrong += otherwise.len();
         otherwise.iter().for_each(|what| eprintln!("soak: {}: {what}", row.name));
     }
-    if options.bed.is_empty() {
-        println!("{lacking}\n");
+    if options.scenario.is_empty() {
+        println!("{unsupported}\n");
         let (table, refused) = refused::table();
         println!("{table}");
         wrong += refused;
@@ -276,13 +285,13 @@ fn soak(options: &Soak, this: &Path) -> bool {
     lost > 0 || wrong > 0
 }
 
-/// What moved how much, over all rows, and in how many cuts of them it was looked at.
+/// A table of what each interface moved in all scenarios, and how many cuts of them there were.
 fn by_primitive(rows: &[Row]) -> String {
     let mut by: BTreeMap<&str, [u64; 3]> = BTreeMap::new();
     for row in rows {
         for (name, bytes) in &row.moves.by {
             let sums = by.entry(name).or_default();
-            let more = [1, *bytes, row.outcome.cuts];
+            let more = [1, *bytes, row.results.cuts];
             sums.iter_mut().zip(more).for_each(|(sum, n)| *sum += n);
         }
     }

@@ -1,12 +1,13 @@
-//! How long a reader and two writers of files wait while these are moved, and how long Ctrl-C takes: on
-//! an idle machine, with the page cache dropped once a second, with a memory cgroup of 40 MiB, on a
-//! disk of 400 reads a second, and with all of that. Prints a table, and what is out of bounds.
+//! Measures how long a reader and two writers of files wait while the files are moved, and how long
+//! Ctrl-C takes: on an idle machine, with the page cache dropped once a second, with a memory cgroup
+//! of 40 MiB, on a disk of 400 reads a second, and with all of that. Prints a table, and what is
+//! out of bounds.
 //!
 //! The disk is served by this process, which therefore stays outside the cgroup; the mover, the
 //! reader and the writers are children in it.
 
 use clap::{Parser, Subcommand};
-use fragmend_crash::slow::{Kind, SlowBed};
+use fragmend_crash::slow::{Kind, SlowMount};
 use fragmend_sys::cache;
 use fragmend_testbed::file_system::{
     BTRFS, BTRFS_ZSTD, EXT4, EXT4_1K, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP,
@@ -49,13 +50,13 @@ enum Load {
 
 fn engine(name: &str) -> Result<String, String> {
     let names: Vec<&str> = ENGINES.iter().map(|(name, ..)| *name).collect();
-    match names.contains(&name) {
-        true => Ok(name.to_owned()),
-        false => Err(format!("one of: {}", names.join("; "))),
+    if names.contains(&name) {
+        return Ok(name.to_owned());
     }
+    Err(format!("one of: {}", names.join("; ")))
 }
 
-/// Their verbs, each with a file of its own name.
+/// The other programs' verbs; each has a file of the same name.
 const OTHERS: [&str; 3] = ["read", "write", "sync"];
 
 static ENGINES: [(&str, &FileSystem, &[&str]); 8] = [
@@ -86,24 +87,24 @@ static CONDITIONS: [Conditions; 5] = [
 ];
 
 const SIZE: u64 = 6 << 20;
-/// As much as moves at once, where files are swapped: see `engine/swap.rs`.
+/// File size where whole files are swapped, as much as moves at once: see `crates/engines/src/swap.rs`.
 const SWAPPED: u64 = 3 << 20;
-/// As much as stays in memory from one drop of the caches to the next on the slow disk. Some engines move
-/// a range at once, or not at all.
+/// File size on the slow disk with dropped caches, for engines that move a range at once or not at
+/// all: as much as stays cached from one drop to the next.
 const HELD: u64 = 256 << 10;
 const DISK: u64 = 320 << 20;
 const MEMORY: u64 = 40 << 20;
 const READS_A_SECOND: u32 = 400;
 const BLOCK: usize = 4096;
 const ALONE: Duration = Duration::from_secs(4);
-/// Then it is told to stop.
+/// Then the mover gets Ctrl-C.
 const BESIDE: Duration = Duration::from_secs(12);
 
-/// So much longer than alone somebody may wait, in seconds.
+/// Limit of a wait beyond the longest without the mover, in seconds.
 const LONGER: f64 = 0.25;
-/// No step may take longer on an idle machine, in seconds.
+/// Limit of a step on an idle machine, in seconds.
 const STEP: f64 = 0.1;
-/// Ctrl-C may take so long, in seconds.
+/// Limit of the time from Ctrl-C to the end, in seconds.
 const CTRL_C: f64 = 1.0;
 
 fn main() -> ExitCode {
@@ -154,7 +155,7 @@ const HEADS: [&str; 13] = [
     "by",
 ];
 
-/// What came of one engine under one set of conditions; times in seconds.
+/// The results of one engine under one set of conditions; times in seconds.
 struct Waited {
     /// The longest wait of each, without the mover and beside it.
     alone: [f64; OTHERS.len()],
@@ -179,7 +180,7 @@ impl Waited {
         row
     }
 
-    /// What is longer than promised.
+    /// What exceeds its limit.
     fn beyond(&self, conditions: Conditions) -> Vec<String> {
         let longer = (OTHERS.iter().zip(self.alone).zip(self.beside))
             .filter(|((_, alone), beside)| beside - alone > LONGER)
@@ -201,7 +202,7 @@ impl Waited {
     }
 }
 
-/// How large the three files are; those of compressed Btrfs lie in larger pieces.
+/// The size of the three files, in bytes; those of compressed Btrfs have larger extents.
 fn size(file_system: &FileSystem, at_once: bool, conditions: Conditions) -> u64 {
     match file_system.name {
         _ if at_once && conditions.drops && conditions.slow => HELD,
@@ -211,8 +212,8 @@ fn size(file_system: &FileSystem, at_once: bool, conditions: Conditions) -> u64 
     }
 }
 
-/// How long others rest between two requests: a file that somebody opens while it is looked at is not
-/// leased, and looking at it takes as long as reading it.
+/// The pause between two requests of the other programs: a file that is opened while the mover
+/// inspects it gets no lease, and inspecting takes as long as reading it.
 fn pause_ms(leases: bool, conditions: Conditions) -> u64 {
     match (leases, conditions.slow) {
         (false, _) => 1,
@@ -222,25 +223,26 @@ fn pause_ms(leases: bool, conditions: Conditions) -> u64 {
 }
 
 fn measure(file_system: &'static FileSystem, options: &[&str], conditions: Conditions) -> Waited {
-    let bed = SlowBed::new(file_system, DISK, "");
-    let files = OTHERS.map(|file| bed.root().join(file));
+    let slow = SlowMount::new(file_system, DISK, "");
+    let files = OTHERS.map(|file| slow.root().join(file));
     let leases = file_system.name == XFS_RMAP.name || !options.is_empty();
     let size = size(file_system, leases || file_system.name == BTRFS.name, conditions);
     for file in &files {
-        match file_system.name == BTRFS_ZSTD.name {
-            true => alternating(file, size, 32 << 10, compressible).expect("a file"),
-            false => interleaved(file, size, &[BLOCK as u64], true).expect("a file"),
+        if file_system.name == BTRFS_ZSTD.name {
+            alternating(file, size, 32 << 10, compressible).expect("a file");
+        } else {
+            interleaved(file, size, &[BLOCK as u64], true).expect("a file");
         }
     }
-    bed.sync();
-    let plan = bed.scratch().join("plan.json");
+    slow.sync();
+    let plan = slow.scratch().join("plan.json");
     let mut command = Command::new(tools::fragmend());
     command.args(["plan", "--quiet", "--policy", "whole-file", "-o"]).arg(&plan).args(&files);
     finish(&mut command).expect(&[0, 2]);
     let cgroup = conditions.memory.then(|| Cgroup::new(MEMORY));
     let cgroup = cgroup.as_ref();
     if conditions.slow {
-        bed.gate().pace(Kind::Read, Some(READS_A_SECOND));
+        slow.gate().pace(Kind::Read, Some(READS_A_SECOND));
     }
     for file in &files {
         drop_pages(&File::open(file).expect("a file"));
@@ -264,10 +266,10 @@ fn measure(file_system: &'static FileSystem, options: &[&str], conditions: Condi
         let alone = alone.map(Other::stop);
 
         let beside = others();
-        let told = bed.scratch().join("receipts");
+        let receipts = slow.scratch().join("receipts");
         let mut command = inside(cgroup, &tools::fragmend());
         command.args(["apply", "--json"]).args(options).arg(&plan);
-        command.stdin(Stdio::null()).stdout(File::create(&told).expect("a file"));
+        command.stdin(Stdio::null()).stdout(File::create(&receipts).expect("a file"));
         let mut running = Running::start(command.stderr(Stdio::inherit()));
         *mover.lock().expect("no panic") = Some(running.id());
         let (started, mut stopped) = (Instant::now(), None);
@@ -284,7 +286,7 @@ fn measure(file_system: &'static FileSystem, options: &[&str], conditions: Condi
         over.store(true, Ordering::Relaxed);
         running.wait().expect(&[0, 2, 16, 18]);
 
-        let text = fs::read_to_string(told).expect("its output");
+        let text = fs::read_to_string(receipts).expect("its output");
         let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let events: Vec<Value> = events.collect();
         let summary = events.last().filter(|e| e["event"] == "summary").expect("a summary");
@@ -334,7 +336,7 @@ impl Other {
     }
 }
 
-/// Opens the file for each request, for some engines want it closed at one instant.
+/// Opens the file for each request, because some engines need it closed at one instant.
 fn load(path: &Path, pause_ms: u64, writes: bool, syncs: bool) -> ExitCode {
     let over = AtomicBool::new(false);
     let longest = std::thread::scope(|scope| {
@@ -354,12 +356,13 @@ fn load(path: &Path, pause_ms: u64, writes: bool, syncs: bool) -> ExitCode {
             }
             let started = Instant::now();
             let file = File::options().read(true).write(writes).open(path).expect("a file");
-            // As fio and databases do. Else a reader's own readahead may ask for half a mebibyte where
-            // somebody has cached what lies before, and wait for as many requests as that has pieces.
+            // As fio and databases do. Otherwise the reader's own readahead may ask for 512 KiB where
+            // the pages before are cached, and wait for one request per fragment of them.
             let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
-            match writes {
-                true => file.write_all_at(&buffer, at).expect("a write"),
-                false => file.read_exact_at(&mut buffer, at).expect("a read"),
+            if writes {
+                file.write_all_at(&buffer, at).expect("a write");
+            } else {
+                file.read_exact_at(&mut buffer, at).expect("a read");
             }
             if syncs {
                 file.sync_data().expect("a sync");
@@ -404,9 +407,10 @@ struct Cgroup(PathBuf);
 impl Cgroup {
     fn new(bytes: u64) -> Self {
         let name = format!("fragmend-waits-{}", std::process::id());
-        let (root, limit) = match Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
-            true => ("/sys/fs/cgroup", "memory.max"),
-            false => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        let (root, limit) = if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+            ("/sys/fs/cgroup", "memory.max")
+        } else {
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
         };
         let dir = Path::new(root).join(name);
         fs::create_dir(&dir).expect("a memory cgroup: run it where one may be made");

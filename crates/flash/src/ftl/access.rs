@@ -48,7 +48,7 @@ impl Ftl {
         Completion { done_ns, collision_percent, at: 0 }
     }
 
-    /// Where a unit is read from: what is still being programmed is read from the buffer.
+    /// Where a unit is read from: from the buffer while it is still being programmed.
     fn location_for_read(&self, unit: u32) -> Location {
         let location = self.space.map().locate(unit);
         if let Location::Flash(physical) = location {
@@ -78,7 +78,7 @@ impl Ftl {
         })
     }
 
-    /// Unmaps units that nobody needs any more, and notes that in the journal.
+    /// Unmaps trimmed units, and notes that in the journal.
     pub fn trim(&mut self, units: Units) {
         let program = self.space.programs();
         let mut trimmed: Option<Units> = None;

@@ -3,10 +3,9 @@
 //! again, together with what follows.
 
 use super::buffer::Slot;
+use super::place::Write;
 use super::{Ftl, NoSpace};
-use crate::command::Units;
 use crate::counters::ProgramCause;
-use crate::device::Contents;
 use crate::space::{Location, Stream};
 
 /// Where a file ends.
@@ -84,14 +83,8 @@ impl Ftl {
     }
 
     /// Appends units where a file ends, in slots of its own.
-    pub(super) fn append(
-        &mut self,
-        tail: Tail,
-        units: Units,
-        cause: ProgramCause,
-        contents: Contents<'_>,
-        mut ready: u64,
-    ) -> Result<u64, NoSpace> {
+    pub(super) fn append(&mut self, tail: Tail, write: Write<'_>) -> Result<u64, NoSpace> {
+        let Write { units, cause, contents, mut ready } = write;
         let (mut die, mut slot) = match tail {
             Tail::InSlot(slot) => (self.buffer.slot(slot).die, Some(slot)),
             Tail::PageEnd { next_die } => (next_die, None),

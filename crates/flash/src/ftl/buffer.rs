@@ -107,7 +107,7 @@ impl WriteBuffer {
         (number * units_per_program + count - 1, count == units_per_program)
     }
 
-    /// Takes a slot out, to program it or to give it up.
+    /// Removes a slot, to program it or to discard it.
     pub fn take(&mut self, number: u32) -> Slot {
         let slot = self.slots[number as usize].take().expect("an open slot");
         self.vacant[slot.stream as usize].push(number);

@@ -89,7 +89,7 @@ impl Ftl {
                 }
             }
             let victim = victim.ok_or(NoSpace)?;
-            // A die that is full of valid data gives some away.
+            // Of a die that is full of valid data, some moves to other dies.
             let to = if gains { die } else { self.emptiest_die() };
             if !gains && to == die {
                 return Err(NoSpace);

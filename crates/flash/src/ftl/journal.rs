@@ -24,7 +24,7 @@ pub(super) struct Journal {
     written: u64,
     /// When the programs that have begun end.
     safe_at: u64,
-    /// With so many notes it is worth looking for some to drop.
+    /// With more notes than this, it is worth looking for some to drop.
     drop_at: usize,
 }
 

@@ -1,4 +1,4 @@
-//! The translation layer of a flash drive: takes what is written into the write buffer, programs it
+//! The translation layer of a flash drive: takes written units into the write buffer, programs them
 //! to the open blocks of the dies, and makes room by erasing blocks.
 //!
 //! | module | its job |
@@ -46,7 +46,7 @@ use in_flight::{InFlight, OperationKind};
 use journal::Journal;
 use place::Placer;
 
-/// There is no free block, whatever is collected.
+/// There is no free block, and garbage collection cannot free one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoSpace;
 
@@ -67,7 +67,7 @@ pub(crate) struct Ftl {
     counters: Counters,
     /// The earliest time that can still be asked for.
     now: u64,
-    /// Whether operations take time: preconditioning takes none.
+    /// Whether operations advance the clock: preconditioning does not.
     timed: bool,
     /// Memory for the pages of a read, kept from one read to the next.
     runs: Vec<PageRun>,

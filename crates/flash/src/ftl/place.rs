@@ -95,6 +95,18 @@ impl Placer {
     }
 }
 
+/// Units that are to be placed.
+pub(super) struct Write<'a> {
+    /// The logical units.
+    pub units: Units,
+    /// Why they are programmed.
+    pub cause: ProgramCause,
+    /// Their content.
+    pub contents: Contents<'a>,
+    /// When they are in the controller.
+    pub ready: u64,
+}
+
 impl Ftl {
     /// Takes units into the write buffer; returns when the last of them is there.
     pub fn write(
@@ -105,39 +117,32 @@ impl Ftl {
         contents: Contents<'_>,
         ready: u64,
     ) -> Result<u64, NoSpace> {
+        let write = Write { units, cause, contents, ready };
         match (self.firmware.placement, hint) {
-            (Placement::RoundRobin, _) | (_, Hint::None) => {
-                self.write_round_robin(units, cause, contents, ready)
-            }
-            (_, Hint::Overwrite) => self.overwrite(units, cause, contents, ready),
+            (Placement::RoundRobin, _) | (_, Hint::None) => self.write_round_robin(write),
+            (_, Hint::Overwrite) => self.overwrite(write),
             (Placement::DieAffine, Hint::Append { predecessor }) => {
                 let Some(die) = self.die_of_logical(predecessor) else {
-                    return self.write_without_hint(units, cause, contents, ready);
+                    return self.write_without_hint(write);
                 };
                 self.counters.hints_taken += 1;
                 let first = self.shape.next_die(die);
-                Ok(self.write_from_die(first, units, cause, contents, ready)?.0)
+                Ok(self.write_from_die(first, write)?.0)
             }
             (Placement::FileAffine, Hint::Append { predecessor }) => {
                 let Some(tail) = self.tail_of_file(predecessor) else {
-                    return self.write_without_hint(units, cause, contents, ready);
+                    return self.write_without_hint(write);
                 };
                 self.counters.hints_taken += 1;
-                self.append(tail, units, cause, contents, ready)
+                self.append(tail, write)
             }
         }
     }
 
     /// The hint cannot be followed.
-    fn write_without_hint(
-        &mut self,
-        units: Units,
-        cause: ProgramCause,
-        contents: Contents<'_>,
-        ready: u64,
-    ) -> Result<u64, NoSpace> {
+    fn write_without_hint(&mut self, write: Write<'_>) -> Result<u64, NoSpace> {
         self.counters.hints_lost += 1;
-        self.write_round_robin(units, cause, contents, ready)
+        self.write_round_robin(write)
     }
 
     /// The die that a logical unit is on, if it is mapped.
@@ -155,29 +160,17 @@ impl Ftl {
         }
     }
 
-    fn write_round_robin(
-        &mut self,
-        units: Units,
-        cause: ProgramCause,
-        contents: Contents<'_>,
-        ready: u64,
-    ) -> Result<u64, NoSpace> {
+    fn write_round_robin(&mut self, write: Write<'_>) -> Result<u64, NoSpace> {
         let first = self.placer.next_die;
-        let (ready, next) = self.write_from_die(first, units, cause, contents, ready)?;
+        let (ready, next) = self.write_from_die(first, write)?;
         self.placer.next_die = next;
         Ok(ready)
     }
 
     /// Writes to a die and, whenever a stripe unit is full, to the next one; returns when the last
     /// unit is in the buffer, and whose turn is next.
-    fn write_from_die(
-        &mut self,
-        first: u32,
-        units: Units,
-        cause: ProgramCause,
-        contents: Contents<'_>,
-        mut ready: u64,
-    ) -> Result<(u64, u32), NoSpace> {
+    fn write_from_die(&mut self, first: u32, write: Write<'_>) -> Result<(u64, u32), NoSpace> {
+        let Write { units, cause, contents, mut ready } = write;
         let mut die = first;
         for unit in units.each() {
             ready = self.wait_for_room(ready)?;
@@ -191,19 +184,15 @@ impl Ftl {
     }
 
     /// Writes each unit to the die that it is on, unless that is worn.
-    fn overwrite(
-        &mut self,
-        units: Units,
-        cause: ProgramCause,
-        contents: Contents<'_>,
-        mut ready: u64,
-    ) -> Result<u64, NoSpace> {
+    fn overwrite(&mut self, write: Write<'_>) -> Result<u64, NoSpace> {
+        let Write { units, cause, contents, mut ready } = write;
         for unit in units.each() {
-            let one = Units::new(unit, 1);
-            match self.die_of_logical(unit) {
+            let die = self.die_of_logical(unit);
+            let one = Write { units: Units::new(unit, 1), cause, contents: &mut *contents, ready };
+            match die {
                 Some(die) if self.is_worn(die) => {
                     self.counters.hints_refused += 1;
-                    ready = self.write_round_robin(one, cause, contents, ready)?;
+                    ready = self.write_round_robin(one)?;
                 }
                 Some(die) => {
                     self.counters.hints_taken += 1;
@@ -212,7 +201,7 @@ impl Ftl {
                     self.add_to_shared_slot(die, unit, cause, contents(unit), ready)?;
                     self.placer.fill(die);
                 }
-                None => ready = self.write_without_hint(one, cause, contents, ready)?,
+                None => ready = self.write_without_hint(one)?,
             }
         }
         Ok(ready)

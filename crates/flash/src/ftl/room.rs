@@ -114,7 +114,7 @@ impl Ftl {
         }
         let mut safe_at = 0;
         if !self.protected {
-            // Reads must not delay any more what was to end by then.
+            // Reads must not delay operations any more that were to end by then.
             let pinned_end = self.nand.pin_programs();
             let succeeded_at = self.space.blocks().safe_at(block);
             safe_at = succeeded_at.max(self.journal.safe_at()).max(pinned_end);

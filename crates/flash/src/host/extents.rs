@@ -1,8 +1,8 @@
-//! Extents of a file, cut into what one bio, one request or one readahead window holds.
+//! Extents of a file, split at the limits of a bio, a request or a readahead window.
 
 use crate::command::Units;
 
-/// An extent in parts of at most so many units.
+/// Splits an extent into parts of at most this many units.
 pub(super) fn split(extent: Units, max: u32) -> impl Iterator<Item = Units> {
     let max = max.max(1);
     let starts = (extent.start..extent.end()).step_by(max as usize);

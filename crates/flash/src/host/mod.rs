@@ -36,7 +36,7 @@ pub struct TimeSpent {
     pub completion: u64,
     /// Falling asleep and waking up.
     pub wake: u64,
-    /// The program itself, with what it has read.
+    /// The program itself, with the data that it has read.
     pub program: u64,
     /// Asleep while the drive works.
     pub waiting: u64,
@@ -180,7 +180,7 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         self.use_units(arrived);
     }
 
-    /// The program does something with what it has read.
+    /// The program processes the data that it has read.
     fn use_units(&mut self, units: u64) {
         let pages = (units * u64::from(self.device.unit_bytes())).div_ceil(4096);
         self.spend(pages * self.use_page_ns, |spent| &mut spent.program);

@@ -1,4 +1,4 @@
-//! What a host's path to a drive costs and allows, as somebody describes it. [`super::Host`] takes it.
+//! The description of a host's path to a drive: costs and limits. [`super::Host`] follows it.
 
 use serde::{Deserialize, Serialize};
 
@@ -31,9 +31,9 @@ pub struct HostPath {
     /// Falling asleep until the drive is done, and waking up.
     #[serde(default)]
     pub wake_ns: u64,
-    /// The plug is flushed with so many requests.
+    /// The plug is flushed at this many requests.
     pub plug_requests: u32,
-    /// The plug is flushed with a request of so many bytes.
+    /// The plug is flushed by a request of this many bytes.
     pub plug_bytes: u32,
     /// The largest request.
     pub request_bytes: u32,

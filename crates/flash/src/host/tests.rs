@@ -1,4 +1,4 @@
-//! What the path of a call costs, layer by layer, and what goes to the drive.
+//! The cost of a call, layer by layer, and the commands that reach the drive.
 
 use super::*;
 use crate::command::Completion;
@@ -138,7 +138,7 @@ fn what_the_program_does_overlaps_with_the_next_window() {
         host.read_buffered(&[Units::new(0, 256)]).unwrap();
         host.now
     };
-    // Eight windows of 32 pages; the drive takes a microsecond a page.
+    // Eight windows of 32 pages; the drive needs a microsecond a page.
     assert!(ns(500) < ns(0) + 32 * 500 + 8 * 100);
     assert!(ns(2000) > 8 * 32 * 2000);
 }

@@ -1,4 +1,4 @@
-//! A drive that writes where it reads, as somebody describes it.
+//! The description of a drive that writes in place.
 
 use crate::geometry::Inconsistent;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ pub struct InPlaceDrive {
     pub bytes: u64,
     /// Bytes of a unit, in which its commands count.
     pub unit_bytes: u32,
-    /// What a command costs, whatever it asks for.
+    /// The cost of any command.
     pub command_ns: u64,
     /// Rate of the link to the host.
     pub link_bytes_per_second: u64,
@@ -26,7 +26,7 @@ pub struct InPlaceDrive {
 pub enum Media {
     /// Memory, which takes no time and loses its content in a power cut.
     Memory {},
-    /// One head over rotating tracks. It reads ahead of what was asked for.
+    /// One head over rotating tracks, with readahead.
     Disk {
         /// Time of a rotation.
         rotation_ns: u64,

@@ -31,7 +31,7 @@ pub struct InPlace {
     content: Option<Content>,
 }
 
-/// What the units hold, and what they held before writes that are not done.
+/// The content of the units, and their content before writes that are not complete.
 #[derive(Clone, Debug, Default)]
 struct Content {
     units: BTreeMap<u32, Box<[u8]>>,
@@ -92,7 +92,7 @@ impl InPlace {
         }
     }
 
-    /// An idle drive that keeps what is written to it.
+    /// An idle drive that keeps content.
     pub fn with_content(drive: &InPlaceDrive) -> Self {
         Self { content: Some(Content::default()), ..Self::new(drive) }
     }
@@ -115,7 +115,7 @@ impl InPlace {
         let ready = self.now + self.drive.command_ns;
         let done = self.mechanism.access(ready, start, bytes);
         let len = transfer_ns(bytes, self.drive.link_bytes_per_second);
-        // The link transfers what the media have, as it comes.
+        // The link transfers data as the media deliver it.
         let from = done.saturating_sub(len).max(ready);
         self.link.reserve(self.now, from, len) + len
     }

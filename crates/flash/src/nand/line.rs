@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 pub(super) struct Operation {
     pub id: u64,
     pub start: u64,
-    /// From when on it can be interrupted: what comes before is the transfer.
+    /// When it can first be interrupted: before that is the transfer.
     pub array: u64,
     pub end: u64,
     pub work: Work,
@@ -48,7 +48,7 @@ pub(super) struct Slot {
 enum Position {
     /// After everything.
     Last,
-    /// Before the operation at this index of the queue, after what it interrupts.
+    /// Before the operation at this index of the queue, after the one that it interrupts.
     At(usize, Option<Remainder>),
 }
 

@@ -1,5 +1,5 @@
 //! Dies, channels and the link on their time lines: when a sensing, a program, an erase or a
-//! transfer begins and ends, given all that was asked for before it.
+//! transfer begins and ends, given all earlier operations.
 //!
 //! A die does its operations in the order in which they arrive. Where a die can be suspended, reads
 //! go first: they interrupt a program or an erase in its array phase, which resumes after them,
@@ -24,7 +24,7 @@ pub enum Work {
     Program,
     /// Erases a block.
     Erase,
-    /// Programs what it has just sensed.
+    /// Programs the page that it has just sensed (copyback).
     Copyback,
 }
 
@@ -255,7 +255,7 @@ impl Nand {
         self.channels.iter_mut().chain([&mut self.link]).for_each(|line| *line = line.idle());
     }
 
-    /// How long one sensing takes at most.
+    /// The longest time of one sensing.
     pub fn max_sensing_ns(&self) -> u64 {
         self.timing.read_ns.iter().copied().max().unwrap_or(0)
     }

@@ -95,7 +95,7 @@ impl Map {
         Some(self.owners[physical as usize]).filter(|owner| *owner != NONE)
     }
 
-    /// Whether a physical unit holds what its owner has now.
+    /// Whether a physical unit is valid: its owner is mapped to it.
     #[inline]
     pub fn is_valid(&self, physical: u32) -> bool {
         let owner = self.owners[physical as usize];

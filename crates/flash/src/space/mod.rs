@@ -1,4 +1,4 @@
-//! The flash space: which physical unit holds what, and the state of every block. The tables of this
+//! The flash space: the content of every physical unit, and the state of every block. The tables of this
 //! module change together, so only its own functions change them.
 
 mod blocks;

@@ -1,4 +1,4 @@
-//! The blocks that zones take and give back.
+//! The blocks of zones: allocated when a zone is opened, released when it is reset.
 
 use crate::geometry::Shape;
 
@@ -46,7 +46,7 @@ impl FreeBlocks {
         Some(taken)
     }
 
-    /// A zone gives a block of a die back.
+    /// A zone releases a block of a die.
     pub fn give_back(&mut self, die: u32, block: u32) {
         self.free[die as usize].push(block);
     }

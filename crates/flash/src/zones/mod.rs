@@ -215,7 +215,7 @@ impl Zoned {
         }
     }
 
-    /// Opens a zone unless it is: gives it its blocks, and erases those that have been used.
+    /// Opens a zone unless it is open: allocates its blocks, and erases those that have been used.
     fn open(&mut self, start: u64, number: u32) -> Result<u64, Refused> {
         if self.zone(number)?.state == ZoneState::Open {
             return Ok(start);
@@ -253,7 +253,7 @@ impl Zoned {
         self.write(start, number, units.count, contents)
     }
 
-    /// Writes so many units at the write pointer of a zone; returns when they are in the buffer.
+    /// Writes this many units at the write pointer of a zone; returns when they are in the buffer.
     fn write(
         &mut self,
         start: u64,

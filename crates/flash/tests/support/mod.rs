@@ -1,9 +1,9 @@
-//! What the small drives of the tests have in common; each test says what is different.
+//! Small drives for the tests; each test changes what it needs.
 
 use fragmend_flash::drive::Timing;
 use fragmend_flash::geometry::Geometry;
 
-/// Times of a drive whose channels take so many bytes at once; its firmware takes none.
+/// Times of a drive whose channels transfer this many bytes at once; its firmware costs no time.
 pub fn timing(chunk: u32) -> Timing {
     Timing {
         read_ns: vec![40_000],

@@ -6,10 +6,10 @@ use crate::bytes::{Bytes, with_file};
 use fragmend_layout::{ExtentKind, Layout};
 use fragmend_scan::ext4::Bulk;
 
-/// An image from its first byte on; what lies behind it cannot be read.
+/// An image from its first byte on; bytes behind its end cannot be read.
 pub fn image(input: &[u8]) -> bool {
     let mut image = input.to_vec();
-    // A real one is mostly zeroes, which nobody needs in a corpus.
+    // A real one is mostly zeroes, which would bloat a corpus.
     image.resize(input.len().next_multiple_of(1024), 0);
     read(&image)
 }
@@ -25,8 +25,8 @@ const TABLE: usize = 3;
 /// Seed of all checksums.
 const SEED: u32 = 77;
 
-/// Four inodes, and the blocks behind them, on a small file system that is right otherwise; its
-/// checksums are put right, for nobody guesses one.
+/// Four inodes, and the blocks behind them, on a small file system that is valid otherwise; their
+/// checksums are corrected, because a fuzzer cannot guess one.
 pub fn tree(input: &[u8]) -> bool {
     let mut input = Bytes::new(input);
     let choice = input.u8();
@@ -97,7 +97,7 @@ fn put_right(from_table: &mut [u8], owner: usize) {
     }
 }
 
-/// Reads the first inodes, and others that are not there.
+/// Reads the first inodes, and others that do not exist.
 fn read(image: &[u8]) -> bool {
     const WANTED: [u64; 14] =
         [11, 1, 2, 3, 4, 12, 13, 14, 15, 16, 0, u32::MAX as u64, u64::MAX, 1 << 32 | 12];

@@ -1,5 +1,5 @@
-//! What file systems answer: FIEMAP, Btrfs's trees, XFS's inodes and owners of blocks. The loops
-//! come to an end whatever the kernel says, and what they make of it keeps what a layout keeps.
+//! Answers of file systems: FIEMAP, Btrfs's trees, XFS's inodes and owners of blocks. The loops over
+//! answers end whatever the kernel returns, and the resulting layouts keep their invariants.
 
 use super::layout;
 use crate::bytes::with_file;
@@ -11,10 +11,10 @@ use fragmend_sys::{btrfs, bulkstat, fsmap, xfs};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
-/// Most elements of one answer, of any kind.
+/// The most elements of one answer, of any kind.
 const PAGE: usize = 1024;
 
-/// FIEMAP, and what Btrfs tells of compressed extents besides.
+/// FIEMAP, and Btrfs's answers about compressed extents.
 pub fn fiemap(input: &[u8]) -> bool {
     with_file(&[], |file| {
         let (all, asked) = answering(input, || fiemap::layout_of(&file.file));
@@ -46,7 +46,7 @@ pub fn btrfs(input: &[u8]) -> bool {
     })
 }
 
-/// What XFS tells about itself, its inodes, and who owns its blocks.
+/// XFS's answers about its geometry, its inodes, and the owners of its blocks.
 pub fn xfs(input: &[u8]) -> bool {
     thread_local! {
         // Any directory that is a mount point; nothing is to be written back there.
@@ -69,9 +69,9 @@ pub fn xfs(input: &[u8]) -> bool {
         });
         assert!(inodes.len() <= asked * PAGE);
         let _ = answering(input, || bulkstat::inode(&file.file, 128));
-        let mut stretches = 0;
-        let (owners, asked) = answering(input, || fsmap::each(&file.file, |_| stretches += 1));
-        assert!(stretches <= asked * PAGE);
+        let mut records = 0;
+        let (owners, asked) = answering(input, || fsmap::each(&file.file, |_| records += 1));
+        assert!(records <= asked * PAGE);
         let (map, _) = ANY.with(|any| answering(input, || Map::read(any)));
         if let Ok(map) = &map {
             for number in inodes {

@@ -1,11 +1,11 @@
-//! What every layout keeps, wherever it was read from.
+//! The invariants of every layout, wherever it was read from.
 
 use fragmend_layout::{ByteRange, DeviceLimits, Layout, Measures};
 
-/// Looks at a layout; nothing in it lies beyond `device_end` bytes.
+/// Checks a layout; nothing in it may be beyond `device_end` bytes.
 ///
 /// # Panics
-/// When it does not keep what is documented.
+/// When it breaks an invariant.
 pub fn check(layout: &Layout, device_end: Option<u64>) {
     let mut end = 0;
     for extent in layout.extents() {

@@ -1,4 +1,4 @@
-//! The promises, parser by parser.
+//! The promises of each parser.
 
 pub mod ext4;
 pub mod ioctls;

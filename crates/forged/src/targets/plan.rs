@@ -1,4 +1,4 @@
-//! A plan file: what is taken makes sense in itself, is the same each time it is read, and after it
+//! A plan file: an accepted plan is consistent, and is the same each time it is read, also after it
 //! was written again.
 
 use crate::bytes::with_file;
@@ -18,7 +18,7 @@ pub fn run(input: &[u8]) -> bool {
         assert!(PlanFile::is_at(file.path()), "read, but not recognised");
         let files = files(&plan);
         sensible(&plan, &files);
-        // Strictly and loosely read it says the same; a key that comes twice is for one of them.
+        // Reading it strictly and loosely gives the same; a repeated key is refused by one of them.
         if let Ok(whole) = serde_json::from_slice::<Plan>(input) {
             assert_eq!(whole.devices(), plan.devices());
             if plan.totals().listed_twice == 0 {
@@ -43,7 +43,7 @@ fn sensible(plan: &PlanFile, files: &[PlannedFile]) {
     let totals = plan.totals();
     let ranges: usize = files.iter().map(|file| file.ranges.len()).sum();
     assert_eq!(totals.ranges, ranges as u64);
-    // Where the last range of each file ends: one that comes again goes on behind it.
+    // Where the last range of each file ends: a repeated file must continue after it.
     let mut ends = HashMap::new();
     let mut bytes = 0u64;
     for file in files {

@@ -1,7 +1,7 @@
-//! The record of a rewrite: what is taken is written again byte for byte, and its figures can be
-//! reckoned with.
+//! The record of a rewrite: an accepted record is written again byte for byte, and computing with its
+//! figures does not overflow.
 
-use fragmend_apply::rewrite::record::{BadRecord, Record};
+use fragmend_engines::rewrite::record::{BadRecord, Record};
 use std::path::Component;
 
 /// Where the checksum is, in every version.

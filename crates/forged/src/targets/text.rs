@@ -1,4 +1,4 @@
-//! Small things in text: sizes, names, mounts.
+//! Text: sizes, names, mounts.
 
 use fragmend_layout::PathText;
 use fragmend_sys::mounts;
@@ -12,7 +12,7 @@ use std::path::Path;
 #[allow(dead_code)]
 mod size;
 
-/// `/proc/self/mountinfo`, in which others' names stand.
+/// `/proc/self/mountinfo`, which contains names that others chose.
 pub fn mounts(input: &[u8]) -> bool {
     let mounts = mounts::parse(input);
     assert!(mounts.len() <= input.split(|byte| *byte == b'\n').count());

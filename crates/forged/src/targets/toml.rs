@@ -1,4 +1,4 @@
-//! Drives and loads of the lab: an error names its line; what is taken can be reckoned with.
+//! Drives and loads of the lab: an error names its line; an accepted file does not overflow.
 
 use fragmend_lab::described::BadFile;
 use fragmend_lab::presets;
@@ -22,7 +22,7 @@ pub fn drive(input: &[u8]) -> bool {
 /// A load's file, for a drive of its own choice, without files beside it.
 pub fn load(input: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(input) else { return false };
-    // No such directory.
+    // A directory that does not exist.
     let path = Path::new("/proc/self/fdinfo/none/load.toml");
     let own = Workload::parse(text, path, None);
     thread_local! {

@@ -1,5 +1,5 @@
-//! A trace file: what is taken says nothing that the format does not allow, and is the same after
-//! it was written again.
+//! A trace file: an accepted trace contains nothing that the format does not allow, and is the same
+//! after it was written again.
 
 use crate::bytes::with_file;
 use fragmend_trace::{
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// A trace file.
 pub fn run(input: &[u8]) -> bool {
     thread_local! {
-        // Threads of a pool would only be waited for.
+        // One thread: a pool would only cost waiting.
         static HERE: rayon::ThreadPool = rayon::ThreadPoolBuilder::new()
             .num_threads(1)
             .use_current_thread()
@@ -33,7 +33,7 @@ fn check(input: &[u8]) -> bool {
         assert!(is_trace(file.path()), "read, but not recognised");
         assert_eq!(read_meta(file.path()).expect("it was read"), trace.meta);
         sensible(&trace);
-        // It takes long.
+        // It is slow.
         if crc32c::crc32c(input).is_multiple_of(16) {
             same_again(&trace);
         }

@@ -1,18 +1,20 @@
 //! `fragmend auto`: record, plan and apply in one go, asking before anything is written.
 
-use super::{Sharing, apply, plan};
 use crate::exit::{Exit, Usage};
 use crate::interrupt;
+use crate::options::{Choice, Pace, Sharing, duration};
 use crate::ui::{Ui, heard};
+use crate::view;
 use anyhow::Context;
+use fragmend_pipeline::{Error, Event, Recording};
+use fragmend_plan::{Plan, Settings};
 use fragmend_report::{Unit, human};
+use fragmend_sys::directory;
 use fragmend_sys::signals::Waiting;
-use fragmend_sys::{directory, mounts};
-use fragmend_trace::Filter;
-use fragmend_trace::record::{Options as RecordOptions, record};
+use fragmend_trace::Trace;
 use std::io::{BufRead, IsTerminal, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
@@ -20,14 +22,14 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// How long to watch, for example 60s or 5m
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = super::record::duration)]
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = duration)]
     duration: Duration,
     /// How ranges are chosen, and how many
     #[command(flatten)]
-    choice: plan::Choice,
+    choice: Choice,
     /// How to move
     #[command(flatten)]
-    pace: apply::Pace,
+    pace: Pace,
     /// What is shared
     #[command(flatten)]
     sharing: Sharing,
@@ -55,87 +57,43 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         return Err(Usage("nobody to ask: use --yes to move data, or --dry-run".into()).into());
     }
     // Refuse before watching for a minute, not after.
-    let options = args.pace.options(args.sharing, false)?;
-    for path in &args.paths {
-        let mount = mounts::of_path(path).with_context(|| path.display().to_string())?;
-        fragmend_apply::engine::volume_for(&mount, &options.engine, options.force)?;
-    }
+    let wanted = args.pace.wanted()?;
+    fragmend_pipeline::can_move(&args.paths, &wanted)?;
     let kept = |name| args.keep.as_ref().map(|dir| dir.join(name));
-    let (trace, plan_file) = (kept("trace.parquet"), kept("plan.json"));
     if let Some(dir) = &args.keep {
         directory::create(dir, true).with_context(|| dir.display().to_string())?;
     }
-
     let stop = interrupt::install()?;
-    let mut options =
-        RecordOptions::new(trace.as_deref().unwrap_or(Path::new("the trace")), args.paths.clone());
-    if trace.is_none() {
-        // Without a name: in a directory of somebody else's he could put anything in its place.
-        options.unnamed = Some(tempfile::tempfile().context("a temporary file")?.into());
-    }
-    let (output, unnamed) = (options.output.clone(), options.unnamed.clone());
-    let read = || match &unnamed {
-        Some(file) => fragmend_trace::read_open(file, &output, &Filter::default()),
-        None => fragmend_trace::read(&output, &Filter::default()),
-    };
-    options.duration = Some(args.duration);
-    let bar = ui.progress(Some(args.duration.as_secs()), "{wide_bar} {eta} left, {msg}");
-    let mut begun = false;
-    let seen = record(&options, stop, &mut |p| {
-        if !std::mem::replace(&mut begun, true) {
-            let long = humantime::format_duration(args.duration);
-            bar.suspend(|| ui.announce(format!("watching for {long}")));
-        }
-        bar.set_position(p.elapsed.as_secs());
-        bar.set_message(format!("{} accesses", human(p.events as f64, Unit::Count)));
-    });
-    bar.finish_and_clear();
-    seen?;
-    if stop.load(Ordering::Relaxed) {
+    let stopped = || stop.load(Ordering::Relaxed);
+
+    let trace = kept("trace.parquet");
+    let recording = Recording::new(args.paths.clone(), args.duration, trace.as_deref())?;
+    watch(&recording, args.duration, stop, ui)?;
+    if stopped() {
         ui.note("stopped while watching; nothing was moved");
         return Ok(Exit::INCOMPLETE);
     }
 
     let settings = args.choice.settings(args.sharing);
-    let make = |trace| {
-        // Nothing is half done: who asks for the end in the middle of a long walk gets it.
-        let _waits = Waiting::begin();
-        plan::make(Some(trace), &args.paths, &settings, ui)
-    };
-    let trace = read()?;
-    plan::warn(&trace, ui);
-    let planned = make(trace)?;
-    if !heard(plan::show(&planned, plan_file.as_deref(), 10, ui))? {
+    let trace = recording.trace()?;
+    view::record::warn(&trace, ui);
+    let planned = plan(trace, args, &settings, ui)?;
+    let plan_file = kept("plan.json");
+    if !heard(view::plan::show(&planned, plan_file.as_deref(), 10, ui))? {
         return Ok(Exit::INCOMPLETE);
     }
     if let Some(file) = &plan_file {
         planned.write(file)?;
     }
     let spent = Exit::INCOMPLETE.when(planned.summary.over_budget_bytes > 0);
-    if planned.summary.ranges == 0 {
-        return Ok(spent);
-    }
-    if !planned.summary.worth && !args.dry_run {
-        ui.note("nothing was moved; `fragmend plan` and `fragmend apply` do it all the same");
-        return Ok(spent);
-    }
-    if args.dry_run {
-        ui.note("nothing was moved (--dry-run)");
-        return Ok(Exit::IMPROVABLE | spent);
-    }
-    let stopped = || stop.load(Ordering::Relaxed);
-    if !args.yes && !stopped() && !ask(&planned.summary, stopped)? && !stopped() {
-        ui.note("nothing was moved");
-        return Ok(Exit::IMPROVABLE | spent);
-    }
-    if stopped() {
-        ui.note("stopped; nothing was moved");
-        return Ok(Exit::INCOMPLETE);
+    if let Some(exit) = leave(&planned, args, stopped, ui)? {
+        return Ok(exit | spent);
     }
 
-    let summary = apply::carry_out(&planned, &args.pace.options(args.sharing, false)?, ui)?;
+    let options = args.pace.options(args.sharing, false);
+    let summary = view::apply::carry_out(&planned, &wanted, &options, ui)?;
     // The same accesses on the layout as it is now: not a promise any more.
-    let after = make(read()?)?;
+    let after = plan(recording.trace()?, args, &settings, ui)?;
     ui.note(format!(
         "the same accesses cost {} requests before, {} on the layout as it is now ({} were predicted)",
         planned.summary.requests_before, after.summary.requests_before, planned.summary.requests_after,
@@ -143,7 +101,62 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if summary.interrupted {
         ui.note("stopped; what has moved is safe and stays");
     }
-    Ok(apply::exit_of(&summary) | spent)
+    Ok(view::apply::exit_of(&summary) | spent)
+}
+
+/// Records with progress.
+fn watch(recording: &Recording, length: Duration, stop: &AtomicBool, ui: &Ui) -> Result<(), Error> {
+    let bar = ui.progress(Some(length.as_secs()), "{wide_bar} {eta} left, {msg}");
+    let recorded = recording.run(stop, &|event| match event {
+        Event::Watching => {
+            let long = humantime::format_duration(length);
+            bar.suspend(|| ui.announce(format!("watching for {long}")));
+        }
+        Event::Recorded(progress) => {
+            bar.set_position(progress.elapsed.as_secs());
+            bar.set_message(format!("{} accesses", human(progress.events as f64, Unit::Count)));
+        }
+        Event::ToSurvey(_) | Event::Surveyed(_) => {}
+    });
+    bar.finish_and_clear();
+    recorded.map(drop)
+}
+
+/// Surveys what a trace saw, and plans.
+fn plan(trace: Trace, args: &Args, settings: &Settings, ui: &Ui) -> Result<Plan, Error> {
+    // Nothing is half done: who asks for the end in the middle of a long walk gets it.
+    let _waits = Waiting::begin();
+    let survey = view::plan::survey(Some(trace), &args.paths, ui)?;
+    Ok(fragmend_pipeline::plan(survey, settings))
+}
+
+/// Whether nothing is to be moved: with what exit code it ends then.
+fn leave(
+    planned: &Plan,
+    args: &Args,
+    stopped: impl Fn() -> bool,
+    ui: &Ui,
+) -> anyhow::Result<Option<Exit>> {
+    if planned.summary.ranges == 0 {
+        return Ok(Some(Exit::DONE));
+    }
+    if !planned.summary.worth && !args.dry_run {
+        ui.note("nothing was moved; `fragmend plan` and `fragmend apply` do it all the same");
+        return Ok(Some(Exit::DONE));
+    }
+    if args.dry_run {
+        ui.note("nothing was moved (--dry-run)");
+        return Ok(Some(Exit::IMPROVABLE));
+    }
+    if !args.yes && !stopped() && !ask(&planned.summary, &stopped)? && !stopped() {
+        ui.note("nothing was moved");
+        return Ok(Some(Exit::IMPROVABLE));
+    }
+    if stopped() {
+        ui.note("stopped; nothing was moved");
+        return Ok(Some(Exit::INCOMPLETE));
+    }
+    Ok(None)
 }
 
 /// Whether the answer is yes; no longer waited for once it is `stopped`.

@@ -4,17 +4,19 @@
 
 use crate::exit::{Exit, Usage};
 use crate::interrupt;
+use crate::options::duration;
 use crate::size;
 use crate::ui::{Ui, heard};
-use fragmend_layout::shell_word;
+use crate::view;
+use fragmend_layout::{schema, shell_word};
+use fragmend_pipeline::Event;
 use fragmend_report::record::{RecordOperation, RecordReport, RecordTotals};
-use fragmend_report::{SCHEMA_VERSION, Unit, figures, human, table};
+use fragmend_report::{Unit, figures, human, table};
 use fragmend_sys::output;
 use fragmend_trace::record::{
     COMM_BYTES, DEFAULT_BUFFER_BYTES, DEFAULT_MAX_RANGES, OpTotal, Options, Progress, Summary,
-    record,
 };
-use fragmend_trace::{Existing, Level, Meta, Op};
+use fragmend_trace::{Existing, Level, Op};
 use indicatif::ProgressBar;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -90,18 +92,16 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let options = options(args)?;
     let stop = interrupt::install()?;
     let bar = progress_bar(ui, options.duration);
-    let mut begun = false;
-    let result = record(&options, stop, &mut |progress| {
-        if !std::mem::replace(&mut begun, true) {
-            bar.suspend(|| ui.announce(watching(args)));
-        }
-        show(&bar, &options, progress);
+    let result = fragmend_pipeline::record(&options, stop, &|event| match event {
+        Event::Watching => bar.suspend(|| ui.announce(watching(args))),
+        Event::Recorded(progress) => show(&bar, &options, progress),
+        Event::ToSurvey(_) | Event::Surveyed(_) => {}
     });
     bar.finish_and_clear();
     let summary = result?;
     // The trace is there, and the exit code says the rest.
     heard(print_summary(args, &summary, ui))?;
-    for missing in missing(&summary.meta) {
+    for missing in view::record::missing(&summary.meta) {
         ui.warn(missing);
     }
     if summary.meta.lost > 0 {
@@ -125,33 +125,6 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
     suggest(args, &summary, ui);
     Ok(Exit::INCOMPLETE.when(summary.meta.lost > 0))
-}
-
-/// What is not in the trace, or not as it was, and yet is no loss: a line for each kind.
-pub fn missing(meta: &Meta) -> Vec<String> {
-    let mut lines: Vec<_> =
-        meta.unseen_sources.iter().map(|source| format!("not seen: {source}")).collect();
-    let mut say = |count: u64, what: &str| {
-        if count > 0 {
-            lines.push(format!("{count} {what}"));
-        }
-    };
-    say(meta.unseen_compat, "calls of 32-bit programs were not looked into");
-    say(
-        meta.unseen_splices,
-        "splices of io_uring were not recorded: their file was closed already",
-    );
-    say(
-        meta.dropped,
-        "accesses were dropped: their place in the file could not be known (a file position \
-         moved meanwhile, or an append that failed later)",
-    );
-    say(
-        meta.unplaced,
-        "accesses were left out: it is not known whether their files lie below the paths (opened by \
-         handle, or under over 1,024 directories); name the whole mount to have them",
-    );
-    lines
 }
 
 fn options(args: &Args) -> anyhow::Result<Options> {
@@ -187,19 +160,6 @@ fn comm(name: &str) -> Result<String, String> {
         return Err(format!("the kernel keeps {COMM_BYTES} bytes of a name: give only those"));
     }
     Ok(name.to_owned())
-}
-
-/// Longer is a slip of the keyboard, and near the limits of clocks.
-const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
-
-/// Parses a length of time, for clap.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(d) if d.is_zero() => Err("a recording of no length sees nothing".to_owned()),
-        Ok(d) if d > LONGEST => Err("longer than ten years, give less".to_owned()),
-        Ok(d) => Ok(d),
-        Err(e) => Err(format!("{e}; say for example 90s, 5m or 1h 30m")),
-    }
 }
 
 /// The size of the buffer between kernel and recorder.
@@ -284,7 +244,7 @@ fn report_of(args: &Args, summary: &Summary) -> RecordReport {
         bytes: t.bytes,
     };
     RecordReport {
-        schema_version: SCHEMA_VERSION,
+        schema_version: schema::DOCUMENT,
         command: "record".to_owned(),
         trace: args.output.to_string_lossy().into_owned(),
         level: match meta.level {

@@ -1,13 +1,13 @@
 //! `fragmend recover`: put back what an interrupted rewrite left unfinished.
 
 use crate::exit::{Exit, Usage};
-use crate::gather::absolute;
 use crate::ui::Ui;
 use anyhow::Context;
-use fragmend_apply::engine;
-use fragmend_apply::rewrite::journal::{DIRECTORY, ELSEWHERE};
-use fragmend_apply::rewrite::recover::{Options, Outcome, Prefer, Recovered, Serves, recover};
-use fragmend_layout::printable;
+use fragmend_engines::engine;
+use fragmend_engines::rewrite::journal::{DIRECTORY, ELSEWHERE};
+use fragmend_engines::rewrite::recover::{Options, Outcome, Prefer, Recovered, Serves, recover};
+use fragmend_layout::{FsKind, printable};
+use fragmend_pipeline::absolute;
 use fragmend_report::recover::RecoverReport;
 use fragmend_report::{Unit, human};
 use fragmend_sys::mounts::{self, Mount};
@@ -126,7 +126,8 @@ fn with_directory(mount: &Mount, all: &[Mount]) -> Option<Mount> {
 fn is_on_top(mount: &Mount) -> bool {
     let seen = |m: std::fs::Metadata| m.dev() == mount.dev;
     // Subvolumes of Btrfs have numbers that the mount table does not show.
-    mount.fs_type == "btrfs" || std::fs::metadata(&mount.point).is_ok_and(seen)
+    FsKind::from_name(&mount.fs_type).has_subvolumes()
+        || std::fs::metadata(&mount.point).is_ok_and(seen)
 }
 
 /// The journals to look into, each with the file systems that it may serve: at the top of a mount

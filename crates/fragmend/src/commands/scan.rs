@@ -6,13 +6,15 @@
 mod text;
 
 use crate::exit::Exit;
+use crate::options::Check;
 use crate::ui::Ui;
 use clap::ValueEnum;
-use fragmend_layout::{Log2Histogram, PathText, printable, printable_path, shell_word};
-use fragmend_report::SCHEMA_VERSION;
+use fragmend_layout::{
+    Log2Histogram, PathText, SkipReason, printable, printable_path, schema, shell_word,
+};
 use fragmend_report::scan::{ScanFigures, ScanFile, ScanTotals, Skipped, Step};
 use fragmend_scan::{
-    FileMeasures, MeasuredBatch, Reason, Skip, Source, Totals, Tree, WalkOptions, files, measure,
+    FileMeasures, MeasuredBatch, SkippedEntry, Source, Totals, Tree, WalkOptions, files, measure,
 };
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
@@ -33,6 +35,9 @@ pub struct Args {
     /// Where layouts come from
     #[arg(long, value_enum, default_value_t = SourceArg::Auto)]
     source: SourceArg,
+    /// What the exit status says
+    #[command(flatten)]
+    check: Check,
 }
 
 /// Values of `--source`.
@@ -69,7 +74,8 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let mut found = Found { top: args.top, ..Found::default() };
     let mut out = BufWriter::with_capacity(1 << 16, ui.out());
     if ui.json {
-        write!(out, "{{\"schema_version\":{SCHEMA_VERSION},\"command\":\"scan\",\"files\":[")?;
+        let version = schema::DOCUMENT;
+        write!(out, "{{\"schema_version\":{version},\"command\":\"scan\",\"files\":[")?;
     }
     let mut first = true;
     let measured = measure(&tree, args.source.into(), |batch| {
@@ -100,7 +106,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         ui.warn(&error);
         errors.push(error);
     }
-    if totals.files == 0 && totals.skipped.contains_key(&Reason::Denied) {
+    if totals.files == 0 && totals.skipped.contains_key(&SkipReason::PermissionDenied.into()) {
         let error = "none of the files may be read by this user: run as root".to_owned();
         ui.warn(&error);
         errors.push(error);
@@ -114,7 +120,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if totals.files > 0 {
         suggest(ui, args, &totals);
     }
-    Ok(Exit::IMPROVABLE.when(totals.fragmented_files > 0) | Exit::FAILED.when(!errors.is_empty()))
+    Ok(args.check.exit(totals.fragmented_files > 0) | Exit::FAILED.when(!errors.is_empty()))
 }
 
 /// A closed pipe is to be known as one.
@@ -130,7 +136,7 @@ fn unwrap_sink(error: fragmend_scan::ScanError) -> anyhow::Error {
 struct Found {
     top: usize,
     worst: Vec<FileMeasures>,
-    skips: Vec<Skip>,
+    skips: Vec<SkippedEntry>,
     /// Names of the file systems that some file was measured on, and that some had no FIEMAP on.
     measured: BTreeSet<String>,
     refused: BTreeSet<String>,
@@ -142,7 +148,7 @@ impl Found {
             self.measured.insert(fs_name(tree, file));
         }
         for skip in &batch.skips {
-            if skip.reason == Reason::NoLayout {
+            if skip.cause.reason() == SkipReason::NoLayout {
                 let fs = tree.skipped_on(skip);
                 let name = format!("{} ({})", printable_path(fs.label()), fs.type_name);
                 if !self.refused.contains(&name) {
@@ -217,7 +223,8 @@ fn finish_json(
     for (i, skip) in tree.skips().iter().chain(&found.skips).enumerate() {
         out.write_all(if i == 0 { b"\n" } else { b",\n" })?;
         let path = PathText::from(tree.skipped_path(skip).as_path());
-        let skipped = Skipped { path, reason: skip.reason.to_string() };
+        let (reason, code) = (skip.cause.to_string(), skip.cause.reason());
+        let skipped = Skipped { path, reason, code };
         serde_json::to_writer(&mut *out, &skipped)?;
     }
     write!(out, "],\n\"errors\":")?;
@@ -226,7 +233,7 @@ fn finish_json(
 }
 
 fn suggest(ui: &Ui, args: &Args, totals: &Totals) {
-    if totals.skipped.contains_key(&Reason::Denied) {
+    if totals.skipped.contains_key(&SkipReason::PermissionDenied.into()) {
         ui.note("Some files may not be read by this user; root sees them all.");
     }
     let path = args.paths.first().map(|p| shell_word(p)).unwrap_or_default();

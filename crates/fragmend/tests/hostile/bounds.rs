@@ -3,14 +3,13 @@
 
 use super::support::plan;
 use super::{fragmend, refused, within};
-use fragmend::gather;
+use fragmend_pipeline::{survey, unobserved};
 use fragmend_plan::{Policy, Settings};
 use fragmend_sys::inode;
 use fragmend_testbed::file_system::{EXT4, FileSystem, XFS};
 use fragmend_testbed::fragment::interleave;
 use fragmend_testbed::image::Image;
 use fragmend_trace::{Access, FileAccesses, Op};
-use indicatif::ProgressBar;
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -85,9 +84,9 @@ fn huge(name: &str, file_system: &'static FileSystem, size: u64) {
     }
     for policy in [Policy::Fragpicker, Policy::Gain] {
         for hot_fraction in [1.0, 0.5] {
-            let found = gather::traced(reads(&path), &[], &[], &ProgressBar::hidden()).unwrap();
+            let survey = survey::traced(reads(&path), &[], &[], &unobserved).unwrap();
             let settings = Settings { policy, hot_fraction, ..Settings::default() };
-            let plan = fragmend_plan::make(found.files, found.devices, found.left_alone, &settings);
+            let plan = fragmend_plan::make(survey, &settings);
             let moved = plan.summary.bytes_to_move;
             assert!((PART..=2 * PART).contains(&moved), "{policy:?}: {moved}");
         }

@@ -2,14 +2,13 @@
 //! lost theirs.
 
 use super::support::apply;
-use fragmend::gather;
-use fragmend_layout::FileId;
+use fragmend_layout::{FileId, SkipReason};
+use fragmend_pipeline::{survey, unobserved};
 use fragmend_plan::{Plan, Policy, Settings};
 use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS};
 use fragmend_testbed::fragment::interleaved;
 use fragmend_testbed::image::Image;
 use fragmend_trace::{Access, FileAccesses, Op};
-use indicatif::ProgressBar;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -42,9 +41,9 @@ fn pathless(files: &[FileId]) -> Vec<FileAccesses> {
 }
 
 fn planned(trace: Vec<FileAccesses>, recorded: &[String], roots: &[PathBuf]) -> Plan {
-    let found = gather::traced(trace, recorded, roots, &ProgressBar::hidden()).unwrap();
+    let survey = survey::traced(trace, recorded, roots, &unobserved).unwrap();
     let settings = Settings { policy: Policy::Fragpicker, ..Settings::default() };
-    fragmend_plan::make(found.files, found.devices, found.left_alone, &settings)
+    fragmend_plan::make(survey, &settings)
 }
 
 fn bed(file_system: &'static FileSystem) -> (Image, Vec<PathBuf>, Vec<FileId>) {
@@ -80,6 +79,7 @@ fn without_paths_on(file_system: &'static FileSystem) {
     assert_eq!(plan.left_alone.len(), DELETED);
     for left in &plan.left_alone {
         assert!(left.reason.starts_with("deleted since"), "{left:?}");
+        assert_eq!(left.code, Some(SkipReason::Vanished), "{left:?}");
     }
     // So does one of what is asked for, and the others are counted with the reason.
     image.remount();
@@ -87,7 +87,8 @@ fn without_paths_on(file_system: &'static FileSystem) {
     let plan = planned(pathless(&ids), &[], &[below]);
     assert_eq!(plan.files.len(), BELOW, "{:?}", plan.left_alone);
     assert_eq!(plan.left_alone.len(), FILES - BELOW);
-    let elsewhere = plan.left_alone.iter().filter(|l| l.reason.contains("not to a place below"));
+    let elsewhere = plan.left_alone.iter().filter(|l| l.code == Some(SkipReason::Elsewhere));
+    assert!(elsewhere.clone().all(|l| l.reason.contains("not to a place below")));
     assert_eq!(elsewhere.count(), there - BELOW);
     // Without any name they are planned and mended all the same.
     image.remount();
@@ -121,4 +122,5 @@ fn loop_what_was_renamed_is_planned_under_its_new_name() {
     let plan = planned(trace, &[], &[image.path().to_owned()]);
     assert_eq!(plan.left_alone.len(), 1);
     assert!(plan.left_alone[0].reason.contains("another file has its name"), "{plan:?}");
+    assert_eq!(plan.left_alone[0].code, Some(SkipReason::IdentityChanged));
 }

@@ -1,6 +1,6 @@
 //! Records of a rewrite as tests make them: of a file as it is, to be spoiled and put anywhere.
 
-use fragmend_apply::rewrite::record::{Record, VERSION, data_checksum};
+use fragmend_engines::rewrite::record::{Record, VERSION, data_checksum};
 use fragmend_layout::ByteRange;
 use fragmend_sys::fs_id::FsId;
 use fragmend_sys::handle::Handle;

@@ -1,4 +1,4 @@
-//! FAST'24, figure 3: how long reading a file of 8 MiB takes by its degree of fragmentation, where
+//! FAST'24, figure 3: the time to read a file of 8 MiB by its degree of fragmentation, where
 //! its fragments are 8 MiB apart, with deep queues and one request at a time. As in the artefact's
 //! varyingdof_NVMe.sh, dd reads all of it with one call into a buffer that it has never used.
 

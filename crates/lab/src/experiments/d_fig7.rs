@@ -1,4 +1,4 @@
-//! FAST'24, figure 7: how long reading 8 MiB of a drive takes in units of 32 KiB to 8 MiB, one
+//! FAST'24, figure 7: the time to read 8 MiB of a drive in units of 32 KiB to 8 MiB, one
 //! after the other and 32 at a time. As in the artefact's interface_NVMe.sh and interface_SATA.sh
 //! the units are chosen at random, from 1 GiB that was written in order; what is larger than a
 //! request goes out as several, in parallel. The paper has one slope for both NVMe drives and

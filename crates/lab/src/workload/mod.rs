@@ -34,7 +34,7 @@ struct Spec {
     drive: Spanned<String>,
     /// The placements that are compared, one run each; if there are none, the one of the drive's file.
     placements: Option<Spanned<Vec<Placement>>>,
-    /// What the drive holds before the first phase; preconditioning takes no time.
+    /// The drive's content before the first phase; preconditioning does not advance the clock.
     precondition: Option<Spanned<Precondition>>,
     /// The phases, in order.
     phase: Vec<Phase>,
@@ -78,11 +78,11 @@ enum Step {
     Overwrite(Spanned<Touch>),
     /// A part of a file is read.
     Read(Spanned<Touch>),
-    /// A file is deleted, and the drive is told (TRIM).
+    /// A file is deleted, and its blocks are trimmed.
     Delete(Spanned<Name>),
     /// What was written is made durable.
     Flush,
-    /// Nothing is asked for, for so many microseconds.
+    /// The host is idle for this many microseconds.
     WaitUs(u64),
 }
 
@@ -118,7 +118,7 @@ enum Order {
     /// The part after the last one of this step; from the start again after the end.
     #[default]
     Sequential,
-    /// Any, at multiples of what a call covers.
+    /// Random, at multiples of a call's length.
     Random,
 }
 
@@ -147,7 +147,7 @@ impl Workload {
         Ok(Self { name, source: file, spec, setup })
     }
 
-    /// Runs the load; returns what was measured.
+    /// Runs the load; returns its figures.
     pub fn report(&self, seed: u64) -> (Report, Vec<Plot>) {
         let (rows, plots) = play::play(self, seed);
         (Report::new(&self.name, &self.source, seed, rows), plots)

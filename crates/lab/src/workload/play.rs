@@ -56,7 +56,7 @@ fn name_of(placement: Placement) -> &'static str {
     }
 }
 
-/// A flash drive with what it holds before the first phase.
+/// A flash drive with its content before the first phase.
 fn preconditioned(load: &Workload, flash: &Drive, placement: Placement, seed: u64) -> Ssd {
     let mut drive = flash.clone();
     drive.firmware.placement = placement;
@@ -172,7 +172,7 @@ impl<'a> Player<'a> {
         all
     }
 
-    /// Runs a phase; returns when it ends, and what was measured.
+    /// Runs a phase; returns when it ends, and its figures.
     fn phase<D: Device + ?Sized>(
         &mut self,
         device: &mut D,

@@ -2,12 +2,12 @@
 //! files that are read sequentially (FragPicker, SOSP'21, section 4.1.4).
 
 use super::{Analysed, Candidate, fragmented_parts};
-use crate::bounded;
+use fragmend_layout::windows;
 
 /// The windows of every file that lie in more than one piece, in file order.
 pub fn choose(files: &[Analysed]) -> Vec<Candidate> {
     let windows_of = |(i, file): (usize, &Analysed)| {
-        bounded::windows(file.runs.iter().copied(), file.limits.readahead)
+        windows(file.runs.iter().copied(), file.limits.readahead)
             .flat_map(|w| fragmented_parts(file, w))
             .map(|range| Candidate { file: i, range })
             .collect::<Vec<_>>()

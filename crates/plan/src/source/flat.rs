@@ -1,9 +1,11 @@
 //! The parts of a plan as they stand in its file: flat, with every field named, because for a
 //! flattened structure serde keeps all that it does not know, and a hostile file has much of that.
 
+use super::parse::Mark;
 use crate::file::{Device, LeftAlone, PlannedFile, PlannedRange};
 use fragmend_device::DeviceProfile;
-use fragmend_layout::{FileId, FsKind, PathText};
+use fragmend_layout::{FileId, FsKind, PathText, SkipReason};
+use serde::de::value::{Error, StrDeserializer};
 use serde::{Deserialize, Deserializer};
 
 #[derive(Deserialize)]
@@ -55,11 +57,23 @@ struct FlatLeftAlone {
     #[serde(default)]
     path_bytes: Option<String>,
     reason: String,
+    #[serde(default, deserialize_with = "known")]
+    code: Option<SkipReason>,
 }
+
+/// The reason of this name; a newer fragmend may have others, or have something else here.
+fn known<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SkipReason>, D::Error> {
+    Ok(match Mark::deserialize(from)? {
+        Mark::Text(name) => SkipReason::deserialize(ByName::new(&name)).ok(),
+        Mark::Number(_) | Mark::Other => None,
+    })
+}
+
+type ByName<'a> = StrDeserializer<'a, Error>;
 
 impl<'de> Deserialize<'de> for LeftAlone {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        let FlatLeftAlone { path, path_bytes, reason } = FlatLeftAlone::deserialize(from)?;
-        Ok(Self { path: PathText { path, path_bytes }, reason })
+        let FlatLeftAlone { path, path_bytes, reason, code } = FlatLeftAlone::deserialize(from)?;
+        Ok(Self { path: PathText { path, path_bytes }, reason, code })
     }
 }

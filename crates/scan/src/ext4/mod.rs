@@ -24,7 +24,7 @@ mod superblock;
 use crate::FileSystem;
 use device::{DeviceNodes, Space, announce_blocks};
 use extents::TreeWalk;
-use fragmend_layout::{Extent, ExtentKind, FileId, FsKind, Layout};
+use fragmend_layout::{Extent, ExtentKind, FileId, Layout};
 use inode::{Content, Inode};
 use rustix::fs::Advice;
 use std::fs::File;
@@ -48,14 +48,11 @@ pub struct Worker {
 }
 
 impl Bulk {
-    /// Opens the device under `fs`, if it is an ext4 with features understood here.
+    /// Opens the device under `fs`, an ext4, if its features are understood here.
     ///
     /// # Errors
     /// Why not, in words for a person.
     pub fn open(fs: &FileSystem) -> Result<Self, String> {
-        if fs.kind != FsKind::Ext4 {
-            return Err(format!("it is {}, not ext4", fs.type_name));
-        }
         let device =
             fs.open_device().map_err(|e| format!("its block device cannot be read ({e})"))?;
         Self::on(device, fs.dev)

@@ -3,7 +3,7 @@
 #![allow(dead_code)] // each test binary uses its own part
 
 use fragmend_layout::Layout;
-use fragmend_scan::{Reason, Source, Tree, WalkOptions, files, in_batches};
+use fragmend_scan::{Cause, Source, Tree, WalkOptions, files, in_batches};
 use fragmend_testbed::{fragment, image::run};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 /// Layouts, or why there is none, by path.
-pub type Layouts = BTreeMap<PathBuf, Result<Layout, Reason>>;
+pub type Layouts = BTreeMap<PathBuf, Result<Layout, Cause>>;
 
 pub fn walk(paths: &[&Path]) -> Tree {
     let paths: Vec<PathBuf> = paths.iter().map(|p| p.to_path_buf()).collect();

@@ -1,4 +1,4 @@
-//! What mending cost and what a load asks for after it, beside the same of another contender.
+//! The cost of defragmenting and the requests of a load afterwards, relative to another contender.
 
 use super::markdown;
 use crate::measure::Cost;
@@ -6,7 +6,7 @@ use crate::measure::Cost;
 /// One contender's figures.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
-    /// What mending cost.
+    /// The cost of defragmenting.
     pub cost: Cost,
     /// Read requests of the load after it.
     pub requests: u64,
@@ -22,7 +22,7 @@ impl Figures {
     }
 }
 
-/// One contender's figures, and those that they are measured by.
+/// One contender's figures, and those of the reference contender.
 #[derive(Clone, Copy, Debug)]
 pub struct Against {
     its: Figures,
@@ -40,7 +40,7 @@ impl Against {
         "of the tool's",
     ];
 
-    /// These figures beside the first that came, which are the measure of all others.
+    /// These figures beside the first contender's, which are the reference for all others.
     pub fn first(first: &mut Option<Figures>, its: Figures) -> Self {
         Self { its, of: *first.get_or_insert(its) }
     }

@@ -1,5 +1,5 @@
-//! Table 3: how long a reader of another file waits while others mend, each at its own pace as
-//! it comes: e4defrag knows none, fragmend uses its default.
+//! Table 3: how long a reader of another file waits during defragmentation, with each tool's default
+//! pace: e4defrag has none.
 
 use super::contender::{Contender, E4DEFRAG, GAIN, apply, native};
 use super::limits::Limits;
@@ -13,16 +13,16 @@ use crate::replay::{self, Mode};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Size of the file that is mended: enough for thousands of the reader's requests.
+/// Size of the file that is defragmented: enough for thousands of the reader's requests.
 const MENDED_BYTES: u64 = 128 << 20;
 
 /// Size of the file that the reader reads.
 const OTHER_BYTES: u64 = 128 << 20;
 
-/// Time between two requests of the reader: busy, but not all there is.
+/// Time between two requests of the reader: busy, but not saturating.
 const INTERVAL: Duration = Duration::from_micros(250);
 
-/// How often each contender has its turn.
+/// Rounds of each contender.
 const ROUNDS: u32 = 3;
 
 /// How long the undisturbed reader is watched.
@@ -36,7 +36,7 @@ pub fn run(limits: &mut Limits) {
     let mut rows = Vec::new();
     for request_bytes in [4 << 10, 128 << 10] {
         note(format_args!("a reader of {} KiB beside each contender", request_bytes >> 10));
-        // In turn, several times: the machine's own noise falls on all of them alike.
+        // Interleaved rounds: the machine's own noise affects all of them alike.
         let contenders = [Contender::None, E4DEFRAG, GAIN];
         let mut seen = contenders.map(|_| (Waits::default(), Duration::ZERO));
         for _ in 0..ROUNDS {

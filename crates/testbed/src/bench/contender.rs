@@ -1,4 +1,4 @@
-//! Who mends: the file system's own tool, or fragmend with one of its policies.
+//! The contenders: the file system's own tool, and fragmend with each of its policies.
 
 use crate::image::Image;
 use crate::measure::{Cost, drop_caches, measured_cold};
@@ -39,7 +39,7 @@ pub const BTRFS_DEFRAGMENT: Contender = Contender::Native(&["btrfs", "filesystem
 pub const BTRFS_DEFRAGMENT_128K: Contender =
     Contender::Native(&["btrfs", "filesystem", "defragment", "-t", "128K"]);
 
-/// F2FS's own way.
+/// F2FS's own ioctl.
 pub const F2FS_WHOLE: Contender = Contender::F2fsWhole;
 
 /// The bypass policy: no trace, the file in steps of a request.
@@ -53,7 +53,7 @@ pub const FRAGPICKER_HALF: Contender =
 pub const GAIN: Contender = Contender::Fragmend { policy: "gain", hot_percent: None };
 
 impl Contender {
-    /// As in the tables.
+    /// Its name in the tables.
     pub fn name(self) -> String {
         match self {
             Self::None => "as it is".into(),
@@ -71,7 +71,7 @@ impl Contender {
         matches!(self, Self::Fragmend { policy, .. } if policy != "bypass" && policy != "whole-file")
     }
 
-    /// Watches `load` if need be, then mends `file`. What is charged is the mending alone.
+    /// Records `load` if need be, then defragments `file`. Returns the cost of the latter alone.
     ///
     /// # Panics
     /// When a tool fails.
@@ -80,7 +80,7 @@ impl Contender {
         self.mend_as_noted(image, &[file], &trace.unwrap_or_default())
     }
 
-    /// Mends `files` for a load whose trace there is. What is charged is the mending alone.
+    /// Defragments `files` for a load with an existing trace. Returns the cost of that alone.
     ///
     /// # Panics
     /// When a tool fails.
@@ -88,7 +88,7 @@ impl Contender {
         match self {
             Self::None => Cost::default(),
             Self::F2fsWhole => measured_cold(image, || files.iter().for_each(f2fs_whole)).1,
-            // Exit codes say little of a file that failed; the counters tell.
+            // Its exit code does not tell whether a file failed; the counters do.
             Self::Native(tool) => {
                 measured_cold(image, || files.iter().for_each(|f| native(tool, f.as_ref()))).1
             }
@@ -154,7 +154,7 @@ pub fn native(tool: &[&str], file: &Path) {
     finish(Command::new(tool[0]).args(&tool[1..]).arg(file)).expect(&[0, 1]);
 }
 
-/// Applies a plan as fast as the disk goes, or as further options say, and gives the summary.
+/// Applies a plan as fast as the disk goes, or as further options say, and returns the summary.
 ///
 /// # Panics
 /// When it fails.

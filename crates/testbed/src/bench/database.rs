@@ -19,7 +19,7 @@ pub(super) const READAHEADS: [Option<u32>; 2] = [Some(128), None];
 /// Measures and prints the table.
 pub fn run(sizes: Sizes, limits: &mut Limits) {
     note("growing a database on an aged file system");
-    // About 67 KB a commit; as much again in holes, and a free piece for the whole file.
+    // About 67 KB a commit; as much again in holes, and a contiguous free range for the whole file.
     let database_bytes = sizes.commits * 70_000;
     let archive_bytes = (database_bytes * 3 / 2).next_multiple_of(1 << 20);
     let image_bytes = archive_bytes + database_bytes * 4 + (96 << 20);
@@ -50,12 +50,12 @@ pub fn run(sizes: Sizes, limits: &mut Limits) {
     println!("{}\n", markdown::table(&columns, 2, rows));
 }
 
-/// As in the table.
+/// Its name in the table.
 pub(super) fn title(readahead: Option<u32>) -> String {
     readahead.map_or_else(|| "own".into(), |kib| format!("{kib} KiB"))
 }
 
-/// Every contender at one readahead, in KiB; `None` is the device's own.
+/// Measures every contender at one readahead, in KiB; `None` is the device's own.
 fn compare(
     master: &Image,
     grown: &Database,
@@ -105,8 +105,8 @@ fn compare(
     }
 }
 
-/// Device read requests of the queries, with the file's map in memory and its data not, as in
-/// [`super::loads`]; the answers must be the same as ever.
+/// Device read requests of the queries, with the file's extents cached and its data not, as in
+/// [`super::loads`]; the answers must be the same as before.
 fn requests(image: &Image, database: &Database, queries: &Queries, answers: &str) -> u64 {
     let (got, cost) = measured_map_warm(image, &[database.path()], || database.ask(queries));
     assert_eq!(got, answers, "the database answers otherwise");

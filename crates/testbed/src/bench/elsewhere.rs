@@ -12,7 +12,7 @@ use crate::image::Image;
 use crate::measure::measured_map_warm;
 use crate::replay::{self, Mode, Request};
 
-/// A file system with its own tools; the first is the measure of all others.
+/// A file system with its own tools; the first is the reference for all others.
 struct Place {
     file_system: &'static FileSystem,
     tools: &'static [Contender],
@@ -37,7 +37,7 @@ pub fn run(sizes: Sizes, limits: &mut Limits) {
         let name = place.file_system.name;
         note(format_args!("making FragPicker's file on {name}"));
         let master = Image::of(place.file_system, bytes * 4 + (512 << 20));
-        fragment::interleaved(&file_in(&master), bytes, &fragment::FRAGPICKER_PIECES, true)
+        fragment::interleaved(&file_in(&master), bytes, &fragment::FRAGPICKER_EXTENTS, true)
             .expect("the fragmented file can be written");
         for (load, requests) in &loads {
             let mut reference = None;

@@ -1,6 +1,6 @@
-//! Table 6: F2FS, in a guest whose kernel has it: FragPicker's file and loads, and `grep` over what
-//! a file server leaves (SOSP'21, section 5.4: 44 to 52 % fewer writes), against F2FS's own ioctl
-//! over whole files. The guest's kernel cannot record, so the readers note what they read.
+//! Table 6: F2FS, in a guest whose kernel has it: FragPicker's file and loads, and `grep` over the
+//! files of a file server (SOSP'21, section 5.4: 44 to 52 % fewer writes), against F2FS's own ioctl
+//! over whole files. The guest's kernel cannot record, so the readers write the traces themselves.
 
 use super::against::{Against, Figures};
 use super::contender::{BYPASS, Contender, F2FS_WHOLE, FRAGPICKER, GAIN};
@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-/// What the guest found.
+/// The guest's results.
 #[derive(Default, Serialize, Deserialize)]
 struct Found {
     rows: Vec<Vec<String>>,
@@ -33,11 +33,11 @@ struct Load {
     name: &'static str,
     reads: Vec<(PathBuf, Vec<Request>)>,
     mode: Mode,
-    /// The most of the tool's writes.
+    /// Limit of the writes, as a share of the tool's.
     write_share: f64,
 }
 
-/// Where the file server's files lie.
+/// The directory of the file server's files.
 const SERVED: &str = "served";
 
 /// Boots the guest and prints the table that it measures.
@@ -62,7 +62,7 @@ fn file_bytes(sizes: Sizes) -> u64 {
     sizes.file_bytes / 4
 }
 
-/// In the guest: measures, and gives it as JSON.
+/// In the guest: measures, and returns it as JSON.
 ///
 /// # Panics
 /// Outside of a guest.
@@ -72,7 +72,7 @@ pub fn measure(sizes: Sizes) -> String {
     let bytes = file_bytes(sizes);
     note("making FragPicker's file on f2fs");
     let master = Image::of(&F2FS, bytes * 4 + (512 << 20));
-    fragment::interleaved(&file_in(&master), bytes, &fragment::FRAGPICKER_PIECES, true)
+    fragment::interleaved(&file_in(&master), bytes, &fragment::FRAGPICKER_EXTENTS, true)
         .expect("the fragmented file can be written");
     let file = |requests| vec![(PathBuf::from("file"), requests)];
     let direct = |name, requests, write_share| Load {
@@ -95,13 +95,13 @@ pub fn measure(sizes: Sizes) -> String {
     let master = Image::of(&F2FS, bytes * 4 + (512 << 20));
     let files = server.run(&master.path().join(SERVED)).expect("the file server's files");
     master.sync();
-    let pieces: u64 = files.iter().map(|(path, _)| tools::extents(path)).sum();
+    let extents: u64 = files.iter().map(|(path, _)| tools::extents(path)).sum();
     let total: u64 = files.iter().map(|(_, bytes)| bytes).sum();
     found.server = format!(
-        "{} files, {} MiB, {:.1} pieces a file",
+        "{} files, {} MiB, {:.1} extents a file",
         files.len(),
         total >> 20,
-        pieces as f64 / files.len() as f64
+        extents as f64 / files.len() as f64
     );
     let name = |path: PathBuf| PathBuf::from(SERVED).join(path.file_name().expect("a name"));
     let reads = files.into_iter().map(|(path, bytes)| (name(path), grep(bytes))).collect();
@@ -110,7 +110,7 @@ pub fn measure(sizes: Sizes) -> String {
     serde_json::to_string(&found).expect("plain data")
 }
 
-/// Every contender on one load; the first is the measure of all others.
+/// Measures every contender on one load; the first is the reference for all others.
 fn compare(master: &Image, load: &Load, found: &mut Found) {
     let mut reference = None;
     for contender in [F2FS_WHOLE, Contender::None, BYPASS, FRAGPICKER, GAIN] {

@@ -16,7 +16,7 @@ use crate::tools;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The first is the measure of all others.
+/// The first is the reference for all others.
 const CONTENDERS: [Contender; 5] =
     [BTRFS_DEFRAGMENT, BTRFS_DEFRAGMENT_128K, Contender::None, FRAGPICKER, GAIN];
 
@@ -42,7 +42,7 @@ pub fn run(sizes: Sizes, limits: &mut Limits) {
     println!("{}\n", markdown::table(&columns, 2, rows));
 }
 
-/// Every contender at one readahead, in KiB; `None` is the file system's own.
+/// Measures every contender at one readahead, in KiB; `None` is the file system's own.
 fn compare(
     master: &Image,
     query: &str,

@@ -1,9 +1,9 @@
-//! What must be reached, next to what was.
+//! Limits, and the measured values.
 
 use super::markdown;
 use serde::{Deserialize, Serialize};
 
-/// One promise: a measured value and the most that it may be.
+/// A measured value and its limit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Limit {
     what: String,
@@ -11,12 +11,12 @@ struct Limit {
     at_most: f64,
 }
 
-/// All promises that a run could check.
+/// All limits that a run has checked.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Limits(Vec<Limit>);
 
 impl Limits {
-    /// Notes a value that may be `at_most` so large.
+    /// Adds a value that may be at most `at_most`.
     pub fn at_most(&mut self, what: impl Into<String>, measured: f64, at_most: f64) {
         self.0.push(Limit { what: what.into(), measured, at_most });
     }
@@ -26,12 +26,12 @@ impl Limits {
         self.0.extend(others.0);
     }
 
-    /// Whether every promise was kept.
+    /// Whether every limit was kept.
     pub fn all_reached(&self) -> bool {
         self.0.iter().all(Limit::is_reached)
     }
 
-    /// Every promise with its value.
+    /// Every limit with its value.
     pub fn table(&self) -> String {
         let row = |l: &Limit| {
             let verdict = if l.is_reached() { "reached" } else { "not reached" };
@@ -45,7 +45,7 @@ impl Limits {
 }
 
 impl Limit {
-    /// Not a number is not reached.
+    /// NaN fails its limit.
     fn is_reached(&self) -> bool {
         self.measured <= self.at_most
     }

@@ -1,10 +1,10 @@
 //! Table 1: sequential, stride and zipfian reads of FragPicker's file (SOSP'21, sections 5.2 and
 //! 5.5), past the page cache as there, and once more through it.
 //!
-//! The limits hold where the paper has figures: `O_DIRECT`, and the stride as [`replay::stride`]
+//! The limits apply where the paper has figures: `O_DIRECT`, and the stride as [`replay::stride`]
 //! reads it. Through the page cache a sequential reader asks for the device's readahead window,
-//! which here is far larger than the paper's 128 KiB: every break in the file then costs, and
-//! whoever matches e4defrag's requests must move what e4defrag moves. The rows say so.
+//! which here is far larger than the paper's 128 KiB: every break in the file then costs a request,
+//! and matching e4defrag's requests means moving what e4defrag moves. The rows say so.
 
 use super::contender::{BYPASS, Contender, E4DEFRAG, FRAGPICKER, FRAGPICKER_HALF, GAIN};
 use super::limits::Limits;
@@ -20,23 +20,23 @@ struct Load {
     name: &'static str,
     requests: Vec<Request>,
     mode: Mode,
-    /// The most of e4defrag's writes that mending for it may take.
+    /// Limit of the bytes written, as a share of e4defrag's.
     write_share: Option<f64>,
 }
 
 /// The contenders whose work depends on the load.
 const TRACED: [Contender; 3] = [FRAGPICKER, FRAGPICKER_HALF, GAIN];
 
-/// Where the fragmented file lies in an image.
+/// The path of the fragmented file in an image.
 pub(super) fn file_in(image: &Image) -> PathBuf {
     image.path().join("file")
 }
 
-/// An image with FragPicker's file in it, and enough room in one piece to mend all of it.
+/// An image with FragPicker's file in it, and enough contiguous free space to move all of it.
 pub(super) fn fragmented(file_bytes: u64) -> Image {
-    // The dummy takes 4 KiB behind each of 33 pieces per 256 KiB, half the file's size again.
+    // The dummy has 4 KiB behind each of 33 extents per 256 KiB, half the file's size again.
     let image = Image::ext4(file_bytes * 4);
-    fragment::interleaved(&file_in(&image), file_bytes, &fragment::FRAGPICKER_PIECES, true)
+    fragment::interleaved(&file_in(&image), file_bytes, &fragment::FRAGPICKER_EXTENTS, true)
         .expect("the fragmented file can be written");
     image
 }
@@ -46,7 +46,7 @@ pub fn run(sizes: Sizes, limits: &mut Limits) {
     note("making FragPicker's file");
     let master = fragmented(sizes.file_bytes);
     let loads = loads(sizes.file_bytes);
-    // These mend the same whatever is read, so one copy serves every load.
+    // These do the same for every load, so one copy serves all.
     let fixed = [Contender::None, E4DEFRAG, BYPASS].map(|contender| {
         note(format_args!("{} mends", contender.name()));
         let image = master.copy();
@@ -114,14 +114,14 @@ impl Load {
     }
 }
 
-/// What one contender reached.
+/// The figures of one contender.
 struct Row {
     cost: Cost,
     after: Replayed,
 }
 
 impl Row {
-    /// Its line in the table, with this row as e4defrag's.
+    /// Its line in the table, relative to this row of e4defrag.
     fn cells(&self, load: &Load, name: &str, row: &Row) -> Vec<String> {
         let (written, reference) = (row.cost.device.written_bytes, self.cost.device.written_bytes);
         vec![
@@ -136,7 +136,7 @@ impl Row {
         ]
     }
 
-    /// Holds the default policy to what it must reach.
+    /// Checks the default policy against its limits.
     fn hold_against(&self, e4: &Row, fragpicker: Option<&Row>, load: &Load, limits: &mut Limits) {
         let written = self.cost.device.written_bytes;
         let requests = markdown::ratio(self.after.warm, e4.after.warm);
@@ -147,14 +147,14 @@ impl Row {
         }
         if let Some(fragpicker) = fragpicker {
             let measured = markdown::ratio(written, fragpicker.cost.device.written_bytes);
-            // The data is the same or less; what the journal adds depends on when it commits.
+            // The data is the same or less; the journal's share depends on when it commits.
             limits.at_most(format!("{}: writes against fragpicker", load.title()), measured, 1.01);
         }
     }
 }
 
-/// To the precision of the paper, which gives its shares in whole per cent: the table has the
-/// exact figures. What is above them is the journal and the extent tree, not data.
+/// Rounds to the precision of the paper, whose shares are in whole per cent: the table has the exact
+/// figures. The excess is the journal and the extent tree, not data.
 fn whole_percent(share: f64) -> f64 {
     (share * 100.0).round() / 100.0
 }
@@ -163,20 +163,20 @@ fn play(image: &Image, load: &Load) {
     replay::replay(&file_in(image), &load.requests, load.mode).expect("the load can be replayed");
 }
 
-/// Device read requests of the load, none of its data in memory.
+/// Device read requests of the load, with none of its data cached.
 ///
-/// `warm` has the file's map in memory, as any service has after its first minutes; `cold` has
-/// nothing, and the blocks of the extent tree are read from the device as well. Moving a file
-/// leaves its extent tree as large as before, more or less, whoever moves it.
+/// With `warm` the file's extents are cached, as in any service after its first minutes; with
+/// `cold` nothing is, and the blocks of the extent tree are read from the device as well. Moving a
+/// file leaves its extent tree about as large as before.
 #[derive(Clone, Copy, Debug, Default)]
 struct Replayed {
     warm: u64,
     cold: u64,
 }
 
-/// So often a replay is measured while it takes more requests with the map in memory than without:
-/// then the kernel has taken data out of the page cache meanwhile. Some do so without need, where
-/// DAMON pages out what has not been used for a while.
+/// How often a replay is repeated that needs more requests with the extents cached than without:
+/// then the kernel has evicted cached data meanwhile. Some kernels do so without memory pressure,
+/// where DAMON pages out what has not been used for a while.
 const TRIES: u32 = 5;
 
 fn replayed(image: &Image, load: &Load) -> Replayed {
@@ -194,7 +194,7 @@ fn replayed(image: &Image, load: &Load) -> Replayed {
     Replayed { warm, cold }
 }
 
-/// No figure means anything if the file came out changed.
+/// Checks the file's content: no figure means anything if it has changed.
 fn check(image: &Image, bytes: u64) {
     let path = file_in(image);
     assert!(fragment::is_intact(&path, bytes).expect("it can be read"), "the file was damaged");

@@ -1,22 +1,21 @@
-//! The comparison: contenders side by side on copies of one image, in one run, as the device
-//! counted it. Prints Markdown, so that the tables can go into the README as they are.
+//! The comparison: contenders side by side on copies of one image, in one run, with the device's
+//! counters. Prints Markdown, so that the tables can go into the README as they are.
 //!
-//! A figure means little on its own machine and nothing on another; the ratios are what counts.
-//! So every contender starts from the very same layout, reads the very same list of requests
-//! before and after, and is charged for every byte the device wrote on its behalf, the journal
-//! and a final sync included.
+//! An absolute figure means nothing on another machine; only the ratios count. So every contender
+//! starts from the same layout, replays the same list of requests before and after, and is charged
+//! for every byte that the device wrote on its behalf, the journal and a final sync included.
 //!
 //! | module | its job |
 //! |---|---|
-//! | [`contender`] | who mends, and how it is told to |
+//! | [`contender`] | the tools that are compared, and how each is run |
 //! | [`loads`] | table 1: three loads over FragPicker's file, direct and buffered |
 //! | [`database`] | table 2: zipfian reads of a real database |
-//! | [`beside`] | table 3: how long a reader waits while others mend |
+//! | [`beside`] | table 3: how long a reader waits during defragmentation |
 //! | [`elsewhere`] | table 4: the loads on XFS and Btrfs, against their own tools |
 //! | [`insertions`] | table 5: a database on Btrfs that grew by synchronous insertions |
 //! | [`f2fs`] | table 6: the loads and a file server on F2FS, in a guest |
-//! | [`against`] | a contender's figures beside another's |
-//! | [`limits`] | what must be reached, and whether it was |
+//! | [`against`] | a contender's figures relative to another's |
+//! | [`limits`] | limits, and whether they were kept |
 //! | [`markdown`] | tables as text |
 
 pub mod against;
@@ -49,7 +48,7 @@ impl Sizes {
     /// FragPicker's own size.
     pub const FULL: Self =
         Self { file_bytes: 1 << 30, commits: 3000, queries: 1000, entries: 25_000 };
-    /// A quick look; the ratios are about the same.
+    /// Small sizes for a quick run; the ratios are about the same.
     pub const QUICK: Self =
         Self { file_bytes: 128 << 20, commits: 600, queries: 200, entries: 5_000 };
 }
@@ -57,7 +56,7 @@ impl Sizes {
 /// The tables by name, in the order in which they are printed.
 pub const TABLES: [&str; 6] = ["loads", "database", "beside", "elsewhere", "insertions", "f2fs"];
 
-/// Runs the tables of these names and prints them; gives what was reached.
+/// Measures and prints the tables with these names; returns the limits with their values.
 ///
 /// # Panics
 /// When a tool fails or a file comes out changed: then no figure means anything.

@@ -1,4 +1,4 @@
-//! `concurrency [--quick] [ENGINE...]`: prints what programs see of files being moved under them;
+//! `concurrency [--quick] [ENGINE...]`: prints the latencies of programs whose files are moved;
 //! see [`fragmend_testbed::concurrency`].
 
 use fragmend_testbed::concurrency::{self, ENGINES, Engine, Goals, table};
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The rows of one engine, from a guest where it takes one.
+/// The rows of one engine, measured in a guest if it needs one.
 fn cells(engine: &Engine, goals: Goals, options: &[&str]) -> Vec<Vec<String>> {
     if !engine.is_in_guest() || guest::inside() {
         let rows = concurrency::on(engine, goals, SEED);

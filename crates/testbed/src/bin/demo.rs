@@ -1,4 +1,4 @@
-//! `make demo`; the story is told in [`fragmend_testbed::demo`].
+//! `make demo`; see [`fragmend_testbed::demo`].
 
 use fragmend_testbed::{cleanup, demo, tools};
 use std::process::ExitCode;

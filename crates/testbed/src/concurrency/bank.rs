@@ -1,9 +1,9 @@
-//! A SQLite database that keeps accounts: transfers between them in transactions, each of which
-//! must be there afterwards, as a reader in another process sees them.
+//! A SQLite database that keeps accounts: transfers between them in transactions, each of which a
+//! reader in another process must see afterwards.
 //!
-//! No transfer makes or destroys money, and every row says which transfer was its last, in some
-//! hundred bytes. Now and then the database is closed and restored from its own bytes, into
-//! scattered blocks; so are its journal or log, as far as SQLite keeps them.
+//! No transfer makes or destroys money, and every row names its last transfer, in some hundred
+//! bytes. From time to time the database is closed and rewritten into scattered blocks; so are its
+//! journal or log, as far as SQLite keeps them.
 
 use super::load::{Failure, Load, Step};
 use crate::fragment::scatter;
@@ -18,19 +18,19 @@ use std::time::Instant;
 /// How SQLite makes a transaction durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Journal {
-    /// What is new goes to a log first, and from there to the database now and then.
+    /// New pages go to a log first, and from there to the database from time to time.
     Wal,
-    /// What is old goes to a journal first, whose header is zeroed when all is done.
+    /// Old pages go to a journal first, whose header is zeroed at the commit.
     Rollback,
 }
 
 const ACCOUNTS: usize = 500;
 const AT_FIRST: i64 = 1000;
 
-/// Bytes in a row that follow from its last transfer.
+/// Bytes of a row that are a function of its last transfer.
 const NOTE_BYTES: u64 = 800;
 
-/// Bytes of the log or journal that are there before SQLite uses it.
+/// Bytes of the log or journal that are allocated before SQLite uses it.
 const JOURNAL_BYTES: u64 = 256 << 10;
 
 /// Steps between two restorations.
@@ -50,7 +50,7 @@ pub struct Bank {
     accounts: Vec<Account>,
     transfers: u64,
     steps: u64,
-    /// After so many steps it is restored.
+    /// Steps until it is restored again.
     restored: u64,
     sessions: Option<Sessions>,
 }
@@ -61,7 +61,7 @@ struct Sessions {
 }
 
 impl Bank {
-    /// Makes `name` in `dir`; it is restored at its first step, and every so many (`restored`).
+    /// Creates `name` in `dir`; it is restored at its first step, and then every `restored` steps.
     ///
     /// # Errors
     /// When sqlite3 refuses.
@@ -96,14 +96,14 @@ impl Bank {
         &self.path
     }
 
-    /// Puts the database and its journal into scattered blocks, while nobody has them open.
+    /// Rewrites the database and its journal into scattered blocks, while nobody has them open.
     fn restore(&self) -> io::Result<()> {
         let bytes = std::fs::read(&self.path)?;
         let file = File::options().read(true).write(true).open(&self.path)?;
         scatter(&file, &self.path, 0..bytes.len() as u64, |at, buffer| {
             buffer.copy_from_slice(&bytes[at as usize..][..buffer.len()]);
         })?;
-        // One of zeroes is none to SQLite, but keeps its place.
+        // SQLite takes a journal of zeroes for none, but keeps its blocks.
         let suffix = if self.journal == Journal::Wal { "-wal" } else { "-journal" };
         let mut name = self.path.clone().into_os_string();
         name.push(suffix);
@@ -149,7 +149,7 @@ impl Bank {
         answer.map_err(Failure::refused(format_args!("{}: {sql}", self.path.display())))
     }
 
-    /// Asks something that must have this answer.
+    /// Runs a query that must have this result.
     fn expect(
         &mut self,
         who: fn(&mut Sessions) -> &mut Shell,
@@ -183,7 +183,7 @@ fn reader(sessions: &mut Sessions) -> &mut Shell {
     &mut sessions.reader
 }
 
-/// An expression for what a row says of its last transfer: [`NOTE_BYTES`] characters.
+/// An expression for the note of a row about its last transfer: [`NOTE_BYTES`] characters.
 fn note(last: &str) -> String {
     let words = NOTE_BYTES / 20;
     format!("replace(hex(zeroblob({words})), '00', printf('%020d', {last} * 40503))")
@@ -211,7 +211,7 @@ impl Load for Bank {
         };
         let sql = format!("PRAGMA busy_timeout=20000; PRAGMA {mode}; PRAGMA synchronous=FULL;");
         self.ask(self::writer, &sql)?;
-        // Readers of the one kind read through a mapping, those of the other do not.
+        // The reader of one kind of database reads through a mapping, the other's does not.
         let mapped = if self.journal == Journal::Rollback { 64 << 20 } else { 0 };
         let sql = format!("PRAGMA busy_timeout=20000; PRAGMA mmap_size={mapped};");
         self.ask(self::reader, &sql).map(drop)
@@ -248,7 +248,7 @@ impl Load for Bank {
 
     fn close(&mut self) -> Result<(), Failure> {
         if let Some(Sessions { writer, reader }) = self.sessions.take() {
-            // Who goes last takes the log along, and a reader cannot.
+            // The last to close the database removes the log, which a reader cannot.
             reader.close();
             writer.close();
         }

@@ -1,16 +1,16 @@
-//! A program at work on files of its own, one operation after another, that knows at any time
-//! what they must hold.
+//! A program that uses files of its own, one operation after another, and knows at any time what
+//! they must hold.
 
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// Work in the foreground: what would notice a byte that is lost, or a lock that is held.
+/// A foreground load, which notices a lost byte or a long wait.
 pub trait Load: Send {
     /// The row of the table that its figures go to.
     fn kind(&self) -> &'static str;
 
-    /// How long it leaves others their turn between two operations.
+    /// Its pause between two operations.
     fn pause(&self) -> Duration {
         Duration::from_micros(150)
     }
@@ -21,7 +21,7 @@ pub trait Load: Send {
     /// When the system refuses.
     fn open(&mut self) -> Result<(), Failure>;
 
-    /// Does the next operation.
+    /// Carries out the next operation.
     ///
     /// # Errors
     /// When the system refuses, or a byte is not what it must be.
@@ -33,15 +33,15 @@ pub trait Load: Send {
     /// When the system refuses.
     fn close(&mut self) -> Result<(), Failure>;
 
-    /// Compares all that its files hold with what they must hold; gives the bytes compared. They
-    /// are closed before and after.
+    /// Compares all its files with what they must hold; returns the bytes compared. They are closed
+    /// before and after.
     ///
     /// # Errors
     /// As [`Self::step`].
     fn verify(&mut self) -> Result<u64, Failure>;
 }
 
-/// What one operation came to.
+/// The result of one operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Step {
     /// How long the system took; `None` for preparations that no program would make.
@@ -61,14 +61,14 @@ pub enum Failure {
         /// Why not.
         error: io::Error,
     },
-    /// Another answer than the one it must be.
+    /// A query had a wrong result.
     #[error("{what}: expected {expected}, found {found}")]
     Unexpected {
-        /// What was asked.
+        /// The query.
         what: String,
-        /// The right answer, or the line of it that differs.
+        /// The right result, or the line of it that differs.
         expected: String,
-        /// The answer that came.
+        /// The result.
         found: String,
     },
     /// Bytes are not what they must be.
@@ -104,7 +104,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Of `found`, read at `at`, from what was expected there; `None` if there is none.
+    /// Compares `found`, read at `at`, with what was expected there; `None` if they are equal.
     pub fn between(at: u64, expected: &[u8], found: &[u8]) -> Option<Self> {
         if expected == found {
             return None;

@@ -1,8 +1,8 @@
-//! A file that is appended to, as services write their logs, and a reader at its end: what has
-//! been written can be read, at once and ever after.
+//! A file that is appended to, as services write their logs, and a reader at its end: every record
+//! that was written can be read, at once and later.
 //!
-//! Every byte follows from the file's number and its own place, so that the reader knows it
-//! without asking. When a file is full, another takes its place.
+//! Every byte is a function of the file's number and its offset, so that the reader can verify it.
+//! When a file is full, the next one is begun.
 
 use super::load::{Difference, Failure, Load, Step};
 use crate::fragment::reserve_scattered;
@@ -15,10 +15,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// When a file is full, in bytes.
+/// The size at which a file is full, in bytes.
 const FULL: u64 = 4 << 20;
 
-/// Space is asked for so many bytes at a time, in scattered blocks.
+/// Bytes that are preallocated at a time, in scattered blocks.
 const RESERVED_BYTES: u64 = 256 << 10;
 
 /// The longest record, in bytes.
@@ -72,7 +72,7 @@ pub struct Log {
 }
 
 impl Log {
-    /// Begins `name`.0 in `dir`; after some of its records it waits for the device, or never.
+    /// Begins `name`.0 in `dir`; it syncs after some of its records, or never.
     ///
     /// # Errors
     /// When the file cannot be made.
@@ -126,7 +126,7 @@ impl Load for Log {
         if self.syncs { "appended, synced" } else { "appended" }
     }
 
-    /// Some megabyte a second: a file is there for a while before the next takes its place.
+    /// About a megabyte a second, so that a file exists for a while before the next is begun.
     fn pause(&self) -> Duration {
         Duration::from_millis(4)
     }
@@ -176,7 +176,7 @@ impl Load for Log {
     }
 }
 
-/// Reads what is appended as it comes, and older parts again.
+/// Reads appended records as they arrive, and older parts again.
 pub struct Tail {
     place: Arc<Place>,
     random: Random,
@@ -198,7 +198,7 @@ impl Load for Tail {
         let number = self.place.number.load(Ordering::Relaxed);
         match File::open(self.place.path(number)) {
             Ok(file) => (self.file, self.number, self.at) = (Some(file), number, 0),
-            // It was full in just this moment, or the next is not there yet.
+            // It has just become full, or the next one does not exist yet.
             Err(e) if e.kind() == io::ErrorKind::NotFound => self.file = None,
             Err(error) => {
                 let what = self.place.path(number).display().to_string();

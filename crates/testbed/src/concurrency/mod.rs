@@ -1,15 +1,15 @@
-//! Programs at work on files while ranges of the same files are moved: nothing that they wrote is
-//! lost, nothing that they read is wrong, and how long they wait is measured.
+//! Programs that use files while ranges of the same files are moved: no write of theirs is lost, no
+//! read is wrong, and their waits are measured.
 //!
 //! | module | its job |
 //! |---|---|
 //! | [`exercise`] | random operations on files, against a model in memory |
 //! | [`bank`] | a SQLite database whose books must balance |
 //! | [`log`] | a file that is appended to, and its reader |
-//! | [`load`] | what these have in common |
+//! | [`load`] | the interface of these loads |
 //! | [`mover`] | `fragmend plan` and `apply`, over and over |
 //! | [`run`] | all of them at once, with and without the mover |
-//! | [`table`] | what they saw |
+//! | [`table`] | their latencies as a table |
 
 pub mod bank;
 pub mod exercise;
@@ -44,7 +44,7 @@ impl Goals {
 /// One engine on one file system.
 #[derive(Debug)]
 pub struct Engine {
-    /// As in the table.
+    /// Its name in the table.
     pub name: &'static str,
     file_system: &'static FileSystem,
     /// Further options of `apply`.
@@ -56,12 +56,12 @@ impl Engine {
         Self { name, file_system, options: &[] }
     }
 
-    /// Whether writers must be kept out.
+    /// Whether it keeps writers out.
     fn is_exclusive(&self) -> bool {
         self.options.contains(&"rewrite")
     }
 
-    /// What moves data with it, as receipts name it.
+    /// The interface that moves data with it, as receipts name it.
     fn moved_by(&self) -> &'static [&'static str] {
         if self.is_exclusive() { &["rewrite"] } else { self.file_system.moved_by }
     }
@@ -74,7 +74,7 @@ impl Engine {
 
 /// All of them.
 pub static ENGINES: [Engine; 8] = [
-    // Forced, or they would leave alone what others have open: for the sake of power cuts alone.
+    // Forced: otherwise files that others have open are left alone, because of power cuts only.
     Engine { name: "ext4", file_system: &EXT4, options: &["--force"] },
     Engine { name: "ext4, 1 KiB", file_system: &EXT4_1K, options: &["--force"] },
     Engine::native("XFS", &XFS),
@@ -82,7 +82,7 @@ pub static ENGINES: [Engine; 8] = [
     Engine::native("Btrfs", &BTRFS),
     Engine::native("Btrfs, zstd", &BTRFS_ZSTD),
     Engine { name: "rewrite, XFS", file_system: &XFS_PLAIN, options: &["--engine", "rewrite"] },
-    // As ext4, for those who write.
+    // Forced for the same reason, as far as writers have files open.
     Engine { name: "F2FS", file_system: &F2FS, options: &["--force"] },
 ];
 
@@ -91,7 +91,7 @@ pub fn engine(name: &str) -> Option<&'static Engine> {
     ENGINES.iter().find(|e| e.name == name)
 }
 
-/// Has everybody work on a fresh file system of one engine; gives the rows of the table.
+/// Runs all loads on a fresh file system of one engine; returns the rows of the table.
 ///
 /// # Panics
 /// As [`run::run`].
@@ -126,7 +126,7 @@ pub fn on(engine: &Engine, goals: Goals, seed: u64) -> Vec<Row> {
     };
     let (load, dir) = bank("rollback", Journal::Rollback, bank::OFTEN);
     add(load, dir);
-    // Who never closes its file is never disturbed by an engine that keeps writers out.
+    // A load that never closes its file is never disturbed by an engine that keeps writers out.
     let restored = if rests { u64::MAX } else { bank::OFTEN };
     let (load, dir) = bank("wal", Journal::Wal, restored);
     workers.push(Worker { load, dir, rests: false, movable: !rests });

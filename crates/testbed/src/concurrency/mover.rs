@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// Moves what is fragmented below a directory.
+/// Defragments the files below a directory.
 pub struct Mover {
     plan: PathBuf,
     options: &'static [&'static str],
@@ -20,12 +20,12 @@ pub struct Mover {
     rounds: u64,
 }
 
-/// What was done with one range.
+/// The receipt of one range.
 #[derive(Clone, Debug)]
 pub struct Range {
-    /// Whether it lies in fewer pieces now.
+    /// Whether it has moved, into fewer extents.
     pub moved: bool,
-    /// What moved it, and why that stood in for something else, if it did.
+    /// The interface that moved it, and the reason if that is a fallback.
     pub primitive: Option<(String, Option<String>)>,
     /// The longest time for which one step locked the file, as its receipt says.
     pub longest_step: Duration,
@@ -42,21 +42,21 @@ impl Mover {
         Self { plan: scratch.join("plan.json"), options, moved_by, counts: (0, 0), rounds: 0 }
     }
 
-    /// What moved the data must be what the engine is for; where another interface stood in, the
-    /// receipt said why.
+    /// Asserts that the engine's own interface has moved the data, or a fallback for which the
+    /// receipt gives a reason.
     ///
     /// # Panics
-    /// When it was not.
+    /// Otherwise.
     pub fn expect_the_real_thing(&self) {
         let (real, all) = self.counts;
         println!("{real} of {all} ranges moved by {:?}", self.moved_by);
         assert!(real > 0, "nothing was moved by {:?}, {all} ranges by others", self.moved_by);
     }
 
-    /// Moves files that nobody uses: nothing may stand in for the engine's own interface.
+    /// Moves files that nobody uses: a fallback is not accepted.
     ///
     /// # Panics
-    /// When something did, or nothing moved.
+    /// When there was one, or nothing moved.
     pub fn expect_still_files_to_move(&mut self, dir: &Path) {
         let ranges: Vec<Range> = (0..2).flat_map(|_| self.round(dir)).collect();
         let otherwise = ranges.iter().find(|r| r.primitive.as_ref().is_some_and(|p| p.1.is_some()));
@@ -79,7 +79,7 @@ impl Mover {
         self.counts = (self.counts.0 + u64::from(real), self.counts.1 + 1);
     }
 
-    /// Plans for `dir` and applies, once; gives every range that was planned.
+    /// Plans for `dir` and applies, once; returns every range that was planned.
     ///
     /// # Panics
     /// When fragmend fails, with what it said.
@@ -92,7 +92,7 @@ impl Mover {
         finish(&mut plan).expect(&[0, 2]);
         let mut apply = Command::new(fragmend());
         apply.args(["apply", "--quiet", "--json", "--rate", "max"]).args(self.options);
-        // Something that could be better is left every time: others are at work there.
+        // Some ranges are left every time, because others use their files.
         let ended = finish(apply.arg(&self.plan));
         let ranges: Vec<Range> = ended.stdout.lines().filter_map(range).collect();
         let failed = ranges.iter().find(|r| r.reason == "failed" || r.reason == "needs_recovery");
@@ -103,11 +103,11 @@ impl Mover {
     }
 }
 
-/// A line of `apply --json`, if it tells of a range.
+/// Parses a line of `apply --json`, if it is the receipt of a range.
 fn range(line: &str) -> Option<Range> {
     let event: Value = serde_json::from_str(line).ok().filter(|e: &Value| e["event"] == "range")?;
     let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();
-    // What takes the blocks in between is nobody's.
+    // The dummies, whose blocks separate the extents, belong to no load.
     if text("path").ends_with(".dummy") {
         return None;
     }

@@ -1,8 +1,8 @@
-//! Everybody at work at once: the loads alone first, for comparison, then beside the mover, until
-//! each has done so many operations and so many ranges of its files have moved. Then all that the
-//! files hold is compared, warm and cold, and the file system is checked.
+//! Runs all loads at once: first without the mover, for comparison, then beside it, until each has
+//! done enough operations and enough ranges of its files have moved. Then all files are compared,
+//! warm and cold, and the file system is checked.
 //!
-//! Nothing here depends on how fast the machine is, but for two limits that only a hang reaches.
+//! Nothing here depends on the machine's speed, except for two limits that only a hang reaches.
 
 use super::Engine;
 use super::load::{Failure, Load};
@@ -18,35 +18,35 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Who waits longer for one operation waits for ever.
+/// Any operation that takes longer counts as hung.
 const HANGS: Duration = Duration::from_secs(30);
 
-/// How long a file is left alone at first. What keeps others out needs time for itself, more on a
-/// slow device: so each rest is a little longer than the one before.
+/// How long a load first leaves its files closed. An engine that keeps others out needs that time,
+/// more of it on a slow device: so each rest is a little longer than the one before.
 const FIRST_REST: Duration = Duration::from_millis(40);
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// Bytes of each file that nobody uses.
 const STILL: u64 = 512 << 10;
 
-/// When it is enough.
+/// When a run is complete.
 #[derive(Clone, Copy, Debug)]
 pub struct Goals {
     /// Operations of each load while nothing moves, and as many at least beside the mover.
     pub operations: u64,
     /// Ranges that must have moved of the files of each load that has any.
     pub moved: u64,
-    /// How long all of it may take before it counts as hanging.
+    /// A run that takes longer counts as hung.
     pub patience: Duration,
 }
 
 /// One load and how it is used.
 pub struct Worker {
-    /// What it does.
+    /// The load.
     pub load: Box<dyn Load>,
-    /// Where its files are, and nobody else's; `None` for who has none.
+    /// The directory of its files alone; `None` if it has none.
     pub dir: Option<PathBuf>,
-    /// Whether it closes its files now and then, and leaves them alone for a while.
+    /// Whether it closes its files from time to time, for a while.
     pub rests: bool,
     /// Whether the mover can move its files at all.
     pub movable: bool,
@@ -56,7 +56,7 @@ const ALONE: u8 = 0;
 const BESIDE: u8 = 1;
 const OVER: u8 = 2;
 
-/// What everybody looks at.
+/// The state that all threads share.
 struct Board {
     phase: AtomicU8,
     /// Operations so far, per load and phase.
@@ -71,7 +71,7 @@ impl Board {
 
 type Worked = Result<(Box<dyn Load>, [Side; 2]), Failure>;
 
-/// Runs `workers` on `image` until `goals` are reached; gives a row for each kind of load.
+/// Runs `workers` on `image` until `goals` are reached; returns a row for each kind of load.
 ///
 /// # Panics
 /// When a byte is not what it must be, the system refuses something, or anything hangs.
@@ -118,7 +118,7 @@ pub fn run(
 }
 
 /// Frees what is preallocated behind the end of each file: where a file has so many extents that
-/// their tree is three levels high, e2fsck (1.47) takes an index to such space for a broken one.
+/// their tree is three levels high, e2fsck (1.47) reports an index of such space as broken.
 fn give_back(dir: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let file = File::options().write(true).open(entry?.path())?;
@@ -143,8 +143,8 @@ struct Member {
 }
 
 impl Member {
-    /// How many of its ranges have moved, or were tried where none can; as many as anybody wants
-    /// where there are none.
+    /// How many of its ranges have moved, or were tried where none can move; unlimited where it has
+    /// no files.
     fn tried(&self) -> u64 {
         match &self.dir {
             None => u64::MAX,
@@ -168,7 +168,7 @@ impl Crew {
         Self { board, members, started: Instant::now(), patience }
     }
 
-    /// Waits until something holds, or a member gives up.
+    /// Waits until a condition holds, or a member has failed.
     fn until(&mut self, what: &str, mut done: impl FnMut(&mut Self) -> bool) {
         while !done(self) && !self.members.iter().any(|m| m.thread.is_finished()) {
             assert!(self.started.elapsed() < self.patience, "too few {what}:{}", self.state());
@@ -182,8 +182,8 @@ impl Crew {
         self.board.done.iter().map(done).min().unwrap_or(0)
     }
 
-    /// Whose files are next: everybody's in turn, and between two turns those of whom the fewest
-    /// have moved.
+    /// Whose files are moved next: each member's in turn, and between two turns those of the member
+    /// with the fewest moved ranges.
     fn next(&mut self, round: usize) -> &mut Member {
         let turn = round / 2 % self.members.len();
         let fewest = (0..self.members.len()).min_by_key(|i| self.members[*i].tried());
@@ -191,7 +191,7 @@ impl Crew {
         &mut self.members[next]
     }
 
-    /// Of each member's files enough has moved, or has been tried where nothing can move.
+    /// Whether enough ranges of each member's files have moved, or were tried where none can move.
     fn has_moved(&self, goal: u64) -> bool {
         self.members.iter().all(|m| m.tried() >= goal)
     }
@@ -252,10 +252,10 @@ fn work(worker: Worker, index: usize, board: &Board, mut random: Random) -> Work
             }
             let started = Instant::now();
             load.open()?;
-            // Who opens a file that is leased waits as well.
+            // Opening a leased file waits, too.
             waited = waited.max(Some(started.elapsed()));
         }
-        // Whatever ended beside the mover may have waited for it.
+        // An operation that ended beside the mover may have waited for it.
         let phase = usize::from(board.phase().min(BESIDE));
         let side = &mut sides[phase];
         side.compared += step.compared;

@@ -1,4 +1,4 @@
-//! What everybody saw, as a table: the same operations without and beside the mover.
+//! The loads' latencies as a table: the same operations without and beside the mover.
 
 use super::mover::Range;
 use crate::bench::markdown;
@@ -6,19 +6,19 @@ use crate::reader::Waits;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a load saw in one phase.
+/// The figures of a load in one phase.
 #[derive(Clone, Debug, Default)]
 pub struct Side {
-    /// How long each operation took.
+    /// The latency of each operation.
     pub waits: Waits,
     /// Bytes read and compared.
     pub compared: u64,
 }
 
-/// What was done to a load's files.
+/// What the mover did to a load's files.
 #[derive(Clone, Debug, Default)]
 pub struct Moves {
-    /// Ranges that lie in fewer pieces now.
+    /// Ranges that have moved.
     pub moved: u64,
     /// The longest time for which one step locked a file, as the receipts say.
     pub longest_step: Duration,
@@ -27,16 +27,17 @@ pub struct Moves {
 }
 
 impl Moves {
-    /// Adds what one receipt says.
+    /// Adds one receipt.
     pub fn receive(&mut self, range: Range) {
         self.longest_step = self.longest_step.max(range.longest_step);
-        match range.moved {
-            true => self.moved += 1,
-            false => *self.left_alone.entry(range.reason).or_default() += 1,
+        if range.moved {
+            self.moved += 1;
+        } else {
+            *self.left_alone.entry(range.reason).or_default() += 1;
         }
     }
 
-    /// Ranges left alone for whatever reason.
+    /// Ranges left alone, for any reason.
     pub fn left_alone(&self) -> u64 {
         self.left_alone.values().sum()
     }
@@ -57,7 +58,7 @@ pub struct Row {
     pub kind: &'static str,
     /// Without the mover, and beside it.
     sides: [Side; 2],
-    /// What the mover did meanwhile.
+    /// What the mover did to their files.
     pub moves: Moves,
 }
 
@@ -78,7 +79,7 @@ impl Row {
         "MiB compared",
     ];
 
-    /// Of one load.
+    /// The row of one load.
     pub fn new(kind: &'static str, sides: [Side; 2], moves: Moves) -> Self {
         Self { kind, sides, moves }
     }
@@ -92,7 +93,7 @@ impl Row {
         self.moves.add(&other.moves);
     }
 
-    /// Its cells, on this engine.
+    /// Its cells, for this engine.
     pub fn cells(&self, engine: &str) -> Vec<String> {
         let [alone, beside] = self.sides.each_ref().map(|side| {
             let waits = &side.waits;

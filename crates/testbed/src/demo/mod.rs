@@ -1,6 +1,6 @@
-//! The whole path on a database that one can watch: it fragments, is recorded, planned for,
-//! mended, and gives the same answers with fewer requests. Every figure is what the kernel
-//! counted on the image's device.
+//! The whole pipeline on a database, step by step: it fragments, is recorded, planned for and
+//! defragmented, and answers the same queries with fewer requests. Every figure was counted by the
+//! kernel on the image's device.
 //!
 //! | module | its job |
 //! |---|---|
@@ -17,14 +17,14 @@ use std::path::Path;
 use std::time::Instant;
 use verdict::{State, Verdict};
 
-/// How the demo's database grows: some 130 MB in thousands of pieces.
+/// How the demo's database grows: some 130 MB in thousands of extents.
 const GROWTH: Growth =
     Growth { commits: 2000, evictions: 12, archive_bytes: 256 << 20, seed: 2021 };
 
 /// Window queries in the load.
 const QUERIES: usize = 120;
 
-/// Runs it, telling each step in a line, and gives what came out.
+/// Runs it, prints a line for each step, and returns the results.
 ///
 /// # Panics
 /// When a tool fails; everything is cleaned up all the same.
@@ -36,7 +36,7 @@ pub fn run() -> Verdict {
         "an ext4 file system in a 1 GiB image on a loop device, readahead 128 KiB as on most disks",
     );
     let image = Image::ext4_with(1 << 30, &["-m", "0", "-N", "98304"], "");
-    // As most SSDs are; a loop device passes for a disk that seeks, with a window of megabytes.
+    // As on most SSDs; a loop device counts as rotational, with a window of megabytes.
     image.set_readahead(128);
     image.set_queue("rotational", "0");
     step("a cache fills the disk and throws entries out; a SQLite database grows in the holes");
@@ -100,8 +100,8 @@ pub fn run() -> Verdict {
     verdict
 }
 
-/// Runs the queries three times, each with nothing in memory, and gives the cost of the run that
-/// took the middle time: others use this machine's disk too.
+/// Runs the queries three times, each with nothing in memory, and returns the cost of the run that
+/// took the median time, because others use this machine's disk, too.
 fn asked(image: &Image, database: &Database, queries: &Queries) -> (String, Cost) {
     let mut runs: Vec<(String, Cost)> = (0..3)
         .map(|_| {
@@ -114,7 +114,7 @@ fn asked(image: &Image, database: &Database, queries: &Queries) -> (String, Cost
     runs.swap_remove(1)
 }
 
-/// What a plan says of itself.
+/// The totals of a plan.
 struct Planned {
     bytes_to_move: u64,
     ranges: u64,

@@ -25,14 +25,14 @@ impl State {
     }
 }
 
-/// What came out.
+/// The results.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// Before the mending.
+    /// Before defragmenting.
     pub before: State,
     /// After it.
     pub after: State,
-    /// What the mending cost the device.
+    /// What defragmenting cost the device.
     pub mending: Cost,
     /// What moving the whole file would have moved.
     pub whole_file_bytes: u64,
@@ -40,7 +40,7 @@ pub struct Verdict {
     pub same_content: bool,
     /// The queries gave the same answers.
     pub same_answers: bool,
-    /// SQLite's own opinion.
+    /// The result of SQLite's integrity check.
     pub integrity: String,
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The guest's first process. Everything that a program says goes to files on the host, so that
-# the console's own noise stays out of it. The program's line is in $here/command.
+# The guest's first process. The program's output goes to files on the host, apart from the
+# console's. Its command line is in $here/command.
 here=${0%/*}
 exec </dev/null >"$here/init.log" 2>&1
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -14,6 +14,6 @@ done
 echo $? >"$here/code.new"
 mv "$here/code.new" "$here/code"
 sync
-# Off at once: nobody else runs here, and there is no init system to ask.
+# Power off at once: nothing else runs here, and there is no init system.
 echo o >/proc/sysrq-trigger
 sleep 60

@@ -5,9 +5,10 @@
 //! it as they are, with its own /proc, /sys and devices. Its processes are root there, and write
 //! to the host's files. It boots in about two seconds.
 //!
-//! Several host processes make up a guest. They live in a PID namespace of their own: when its
-//! first process goes, all go; and that one goes with `unshare(1)`, our child. The first process is
-//! a shell, because a guest that panics aborts, which a namespace's first process cannot.
+//! A guest consists of several host processes in a PID namespace of their own: when its first
+//! process ends, all are killed; and that one ends with `unshare(1)`, a child of this process. The
+//! first process is a shell, because a guest that panics aborts, which a namespace's first process
+//! cannot.
 
 use crate::cleanup::{self, Ticket, Undo};
 use crate::image::run;
@@ -31,7 +32,7 @@ pub fn inside() -> bool {
     std::env::var_os(IN_GUEST).is_some()
 }
 
-/// What a guest is made of.
+/// The configuration of a guest.
 #[derive(Clone, Debug)]
 pub struct Guest {
     memory_mib: u32,
@@ -45,21 +46,21 @@ impl Default for Guest {
     }
 }
 
-/// Why there is no exit code.
+/// Why a command has no exit code.
 #[derive(Debug, thiserror::Error)]
 pub enum Lost {
-    /// It ran longer than it might, and was ended.
+    /// It ran longer than its limit, and was killed.
     #[error("the guest was not done after {limit:?}: {said}")]
     TimedOut {
-        /// How long it was given.
+        /// The limit.
         limit: Duration,
-        /// What it had said.
+        /// Its output so far.
         said: String,
     },
     /// The guest's kernel ended before the program did.
     #[error("the guest ended before its program: {said}")]
     Died {
-        /// What it said on its console.
+        /// Its console's output.
         said: String,
     },
 }
@@ -77,14 +78,14 @@ impl Guest {
         self
     }
 
-    /// Gives it so much memory.
+    /// Sets the size of its memory.
     #[must_use]
     pub fn memory_mib(mut self, mib: u32) -> Self {
         self.memory_mib = mib;
         self
     }
 
-    /// Ends it after so long, boot included.
+    /// Limits its time, boot included.
     #[must_use]
     pub fn time_limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
@@ -125,7 +126,7 @@ impl Guest {
         kernel.arg("linux.uml");
         kernel.arg(format!("mem={}M", self.memory_mib));
         for (n, disk) in self.disks.iter().enumerate() {
-            // The kernel's command line knows no quotes.
+            // The kernel's command line has no quoting.
             let disk = fs::canonicalize(disk).expect("the guest's disk");
             let name = file(&format!("disk{n}"));
             std::os::unix::fs::symlink(disk, &name).expect("a name for the disk");
@@ -144,7 +145,7 @@ impl Guest {
     }
 }
 
-/// A guest at work; ended, with all its processes, when dropped.
+/// A running guest; killed, with all its processes, when dropped.
 pub struct Booted {
     running: Running,
     name: String,
@@ -155,7 +156,7 @@ pub struct Booted {
 }
 
 impl Booted {
-    /// The id of the process whose end is the guest's.
+    /// The id of the process that the guest ends with.
     pub fn id(&self) -> u32 {
         self.running.id()
     }
@@ -174,13 +175,13 @@ impl Booted {
         let code = self.text("code").trim().parse::<i32>();
         let Ok(code) = code else { return Err(Lost::Died { said: self.said() }) };
         let status = ExitStatus::from_raw(code << 8);
-        Ok(Finished::of(&self.name, status, self.text("stdout"), self.text("stderr")))
+        Ok(Finished::new(&self.name, status, self.text("stdout"), self.text("stderr")))
     }
 
-    /// Waits until a file appears on the host, which the command makes, say.
+    /// Waits until a file exists on the host, for example one that the command makes.
     ///
     /// # Panics
-    /// When the guest ends before, or takes longer than its time.
+    /// When the guest ends before, or exceeds its time limit.
     #[must_use]
     pub fn wait_for(mut self, path: &Path) -> Self {
         while !path.exists() {
@@ -206,7 +207,7 @@ impl Booted {
 }
 
 impl Drop for Booted {
-    /// The first process first, so that `unshare` collects it and nobody else has to.
+    /// Kills the first process first, so that `unshare` reaps it.
     fn drop(&mut self) {
         let id = self.id();
         let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));

@@ -1,7 +1,7 @@
 /*
  * Loaded into the guest's kernel process. Up to 6.11, User Mode Linux sets the extended processor
  * state of its processes from a buffer of 2696 bytes, enough for AVX-512. A processor with more
- * state (AMX) wants all of it and answers EFAULT. Here the rest is filled up with what is there.
+ * state (AMX) needs all of it and returns EFAULT. This fills in the rest with the current state.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

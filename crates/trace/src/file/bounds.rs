@@ -1,17 +1,17 @@
-//! How much a trace may take, seen before any of it is decoded.
+//! Limits the memory that a trace may use, before any of it is decoded.
 //!
-//! A Parquet file of a few bytes may say that it holds gigabytes: a dictionary of a billion
-//! values, a page that becomes a thousand times as long, a billion rows in one run, a path of megabytes
-//! for every row. Who makes such a file may give it a right checksum, too. The parquet crate
-//! makes room for what it is told, and a process that gets no room is ended, not told. So:
+//! A Parquet file of a few bytes may claim to hold gigabytes: a dictionary of a billion values, a
+//! page that decompresses to a thousand times its size, a billion rows in one run, a path of
+//! megabytes for every row. A forged file may also have a correct checksum. The parquet crate
+//! allocates what it is told to, and a failed allocation ends the process. So:
 //!
 //! - [`footer`] walks the footer first: few columns, and no more row groups than there is data;
 //! - [`pages`] walks the page headers of each column that will be read: only encodings that the
-//!   writer uses, no more values than rows, no page that could not have been so long before it was compressed;
-//! - [`Budget`] holds what comes out, accesses, files and paths, in proportion to the file, and to what
-//!   memory there is.
+//!   writer uses, no more values than rows, no page longer than its compressed bytes can expand to;
+//! - [`Budget`] limits the decoded accesses, files and paths, in proportion to the file and to the
+//!   available memory.
 //!
-//! What the writer makes lies far within all of these: `tests/hostile_traces.rs` holds both sides.
+//! The writer's own files stay far below all limits: `tests/hostile_traces.rs` tests both sides.
 
 use super::schema::ROW_GROUP_ROWS;
 use super::source::Source;
@@ -28,24 +28,24 @@ type Reason = Box<dyn std::error::Error + Send + Sync>;
 const MAX_SCHEMA: usize = 64;
 
 /// Bytes of a file for each row group, beyond the first few. The writer begins a new one only
-/// when 262,144 rows are in the last, and offsets alone take 100 KB of those.
+/// when 262,144 rows are in the last, and the offsets alone are 100 KB of those.
 const BYTES_PER_ROW_GROUP: u64 = 16 << 10;
 const FEW_ROW_GROUPS: u64 = 16;
 
-/// Longest page. The writer ends one behind 1 MiB, and looks every 1024 rows, each of which may have
-/// a path of [`MAX_TEXT`].
+/// Longest page. The writer ends a page after 1 MiB, and checks that every 1024 rows, each of which
+/// may have a path of [`MAX_TEXT`].
 const MAX_PAGE: i64 = 32 << 20;
 
 /// Longest page header: no statistics are in it.
 const MAX_HEADER: usize = 4096;
 
-/// What snappy makes of a byte at most: 64 of every 3.
+/// Largest expansion of snappy: 64 bytes of every 3.
 const MAX_SNAPPY: i64 = 22;
 
 /// Longest text: a path of 4096 bytes, each escaped with four.
 pub(super) const MAX_TEXT: usize = 4 * 4096;
 
-/// Looks at the footer, before it is decoded.
+/// Checks the footer, before it is decoded.
 pub(super) fn footer(source: &Source) -> Result<(), Reason> {
     const TAIL: u64 = 8; // length and magic
     let end = source.len().checked_sub(TAIL).ok_or("too short")?;
@@ -73,7 +73,7 @@ pub(super) fn footer(source: &Source) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Looks at the pages of some columns of a row group, before they are decoded.
+/// Checks the pages of some columns of a row group, before they are decoded.
 pub(super) fn pages(
     source: &Source,
     group: &RowGroupMetaData,
@@ -119,7 +119,7 @@ fn pages_of(source: &Source, column: &ColumnChunkMetaData, rows: i64) -> Result<
     Ok(())
 }
 
-/// What a page header says.
+/// The fields of a page header that are checked.
 struct PageHead {
     header_bytes: usize,
     uncompressed: i64,
@@ -186,27 +186,27 @@ fn page(bytes: &[u8]) -> Option<PageHead> {
     })
 }
 
-/// What may come out of a file, all threads together: in proportion to its length, and no more than there
-/// is room for.
+/// The memory for everything decoded from a file, shared by all threads: in proportion to the
+/// file's length, and limited by the available memory.
 pub(super) struct Budget {
     proportion: AtomicU64,
     room: AtomicU64,
 }
 
-/// Memory for what every file may hold, and for each byte that it has. A recording has some bytes for each
-/// row, and ten and more for each file.
+/// Memory allowed for every trace, and for each byte of it. A recording has a few bytes per row, and
+/// ten or more per file.
 const ALWAYS: u64 = 128 << 20;
 const PER_BYTE: u64 = 64;
-/// An access counts so often there: a row that is not quite like the one before takes a byte and a half.
+/// Weight of an access in that: a row that differs from the one before needs 1.5 bytes.
 const ACCESS_WEIGHT: u64 = 4;
-/// And so often of the room: while the row groups are joined, most are there twice.
+/// Weight of an access in the available memory: while row groups are joined, most exist twice.
 const ACCESS_TIMES: u64 = 2;
 /// Memory for decoding a row group.
 const DECODING: u64 = 30 << 20;
 
 impl Budget {
-    /// For a file of so many row groups.
-    pub(super) fn of(source: &Source, groups: usize) -> Self {
+    /// The budget of a file with this number of row groups.
+    pub(super) fn new(source: &Source, groups: usize) -> Self {
         let proportion = source.len().saturating_mul(PER_BYTE).saturating_add(ALWAYS);
         let at_a_time = rayon::current_num_threads().min(groups) as u64;
         // As much again for the plan that is made of it.
@@ -214,7 +214,7 @@ impl Budget {
         Self { proportion: proportion.into(), room: room.into() }
     }
 
-    /// Takes so many bytes of accesses off, and of all else.
+    /// Subtracts the bytes of accesses, and of everything else.
     pub(super) fn charge(&self, accesses: usize, other: usize) -> Result<(), Reason> {
         let (accesses, other) = (accesses as u64, other as u64);
         let take = |from: &AtomicU64, times: u64| {

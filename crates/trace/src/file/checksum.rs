@@ -1,8 +1,8 @@
 //! The checksum of a trace's data: all bytes from the start of the file to the Parquet footer,
 //! so that a damaged value is noticed even where the pages around it still decode.
 //!
-//! [`Summed`] counts for the writer as the bytes pass; [`verify`] reads them again, in parallel.
-//! Both figures stand in the footer ([`crate::DataSum`]).
+//! [`Summed`] computes it for the writer as the bytes pass; [`verify`] reads them again, in
+//! parallel. Size and checksum are in the footer ([`crate::DataSum`]).
 
 use crate::DataSum;
 use rayon::prelude::*;
@@ -58,7 +58,7 @@ pub(super) fn verify(file: &File, sum: DataSum) -> io::Result<bool> {
         file.read_exact_at(buffer, start)?;
         Ok((crc32c::crc32c(buffer), length))
     };
-    // The sums join as the pieces do: associative, and rayon keeps the order.
+    // Combining the sums of adjacent blocks is associative, and rayon keeps their order.
     let join = |(left, before): (u32, usize), (right, after): (u32, usize)| {
         (crc32c::crc32c_combine(left, right, after), before + after)
     };

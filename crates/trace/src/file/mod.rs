@@ -5,9 +5,9 @@
 //! | [`schema`] | the columns, their types and encodings |
 //! | [`writer`] | rows to a file that appears under its name only when complete |
 //! | [`reader`] | a file to accesses per file, in parallel |
-//! | [`checksum`] | of all bytes before the footer, made and verified |
-//! | [`bounds`] | how much memory a file may take, seen before any of it is decoded |
-//! | [`thrift`] | the structures around the data, walked without believing them |
+//! | [`checksum`] | computes and verifies the checksum of all bytes before the footer |
+//! | [`bounds`] | limits the memory for a file, before any of it is decoded |
+//! | [`thrift`] | walks the structures around the data without trusting them |
 //! | [`source`] | positioned reads, so that threads can share one descriptor |
 //! | [`text`] | bytes that may not be UTF-8 as text |
 

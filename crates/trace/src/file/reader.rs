@@ -1,12 +1,12 @@
-//! A trace file to accesses per file.
+//! Reads a trace file into accesses per file.
 //!
 //! Only the columns that planning needs are read; row groups are decoded in parallel and joined
 //! in file order, so that the accesses of one file stay in the order in which they were seen.
 //!
 //! A damaged file must be an error, never a crash. The data is compared with its checksum before
-//! it is decoded. A trace may be older than the checksum, or damaged in its footer: the parquet crate panics on some damaged
-//! pages, so decoding runs behind [`guarded`], which turns a panic into an error and keeps the
-//! panic message off the terminal.
+//! it is decoded. A trace may be older than the checksum, or damaged in its footer, and the parquet
+//! crate panics on some damaged pages: so decoding runs in [`guarded`], which turns a panic into an
+//! error and keeps the panic message off the terminal.
 
 use super::bounds::{self, Budget, MAX_TEXT};
 use super::checksum;
@@ -14,8 +14,9 @@ use super::schema::{self, column};
 use super::source::Source;
 use super::text;
 use crate::event::is_possible;
-use crate::meta::{KEY, Meta, OLDEST_VERSION, SCHEMA_VERSION};
+use crate::meta::{KEY, Meta, SCHEMA_VERSION};
 use crate::{Access, FileAccesses, Op, TraceError};
+use fragmend_layout::schema::OLDEST_TRACE_FILE;
 use fragmend_layout::{FileId, printable};
 use parquet::column::reader::get_typed_column_reader;
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
@@ -60,7 +61,7 @@ pub fn read(path: &Path, filter: &Filter) -> Result<Trace, TraceError> {
     decode(path, open(path)?, filter)
 }
 
-/// The same of a file that is open already; `called` is for messages.
+/// Reads a trace from a file that is open already; `called` is its name in messages.
 ///
 /// # Errors
 /// As [`read`].
@@ -69,7 +70,7 @@ pub fn read_open(file: &File, called: &Path, filter: &Filter) -> Result<Trace, T
     decode(called, look(called, file)?, filter)
 }
 
-/// A file that says of itself that it is a trace.
+/// A file whose footer says that it is a trace.
 type Opened = (SerializedFileReader<Source>, Source, Meta);
 
 fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceError> {
@@ -80,7 +81,7 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
     {
         return Err(corrupt(path, "its data do not match their checksum".into()));
     }
-    let budget = Budget::of(&source, reader.num_row_groups());
+    let budget = Budget::new(&source, reader.num_row_groups());
     let groups = (0..reader.num_row_groups())
         .into_par_iter()
         .map(|group| {
@@ -95,7 +96,7 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
     Ok(Trace { files: join(groups), meta, skipped })
 }
 
-/// Reads only what a trace says about itself.
+/// Reads only a trace's metadata.
 ///
 /// # Errors
 /// As [`read`], as far as the footer shows it.
@@ -121,7 +122,7 @@ fn open(path: &Path) -> Result<Opened, TraceError> {
     look(path, file)
 }
 
-/// What an open file says of itself.
+/// The metadata of an open file.
 fn look(path: &Path, file: File) -> Result<Opened, TraceError> {
     let io = |what| TraceError::io(path, what);
     let foreign = |reason: &str| TraceError::NotATrace { path: path.into(), reason: reason.into() };
@@ -137,7 +138,7 @@ fn look(path: &Path, file: File) -> Result<Opened, TraceError> {
             .ok_or_else(|| foreign("a Parquet file of something else"))?;
         let version: Versioned = serde_json::from_str(json).map_err(|e| corrupt(path, e.into()))?;
         let (found, known) = (version.schema_version, SCHEMA_VERSION);
-        if !(OLDEST_VERSION..=known).contains(&found) {
+        if !(OLDEST_TRACE_FILE..=known).contains(&found) {
             return Err(TraceError::Version { path: path.to_owned(), found, known });
         }
         serde_json::from_str(json).map_err(|e| corrupt(path, e.into()))?
@@ -170,7 +171,7 @@ fn key_value<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
 /// Why decoding failed; the caller adds the file's name.
 type Reason = Box<dyn std::error::Error + Send + Sync>;
 
-/// The decoder quotes what is in the file, whatever that is.
+/// The decoder's message quotes the file's content, which may be anything.
 fn corrupt(path: &Path, reason: Reason) -> TraceError {
     const LONGEST: usize = 300;
     let reason = printable(&reason.to_string()).to_string();
@@ -198,7 +199,7 @@ const COLUMNS: [usize; 11] = [
     column::PATH,
 ];
 
-/// Memory for a file, its place in two tables and its first access included.
+/// Memory per file, including its entries in two tables and its first access.
 const FILE_BYTES: usize = 400;
 
 fn read_group(
@@ -291,7 +292,7 @@ fn values<T: DataType>(
     index: usize,
     rows: usize,
 ) -> Result<Vec<T::T>, Reason> {
-    // A damaged footer may announce any number of rows: let the room grow with what is there.
+    // A damaged footer may announce any number of rows: grow with what is decoded instead.
     let mut values = Vec::with_capacity(rows.min(schema::ROW_GROUP_ROWS));
     let mut reader = get_typed_column_reader::<T>(group.get_column_reader(index)?);
     while values.len() < rows {
@@ -338,7 +339,7 @@ fn first_paths(
     Ok(paths)
 }
 
-/// Joins the row groups in file order, giving back each group's memory as it is taken over.
+/// Joins the row groups in file order, and frees each group's memory once it is merged.
 fn join(groups: Vec<Group>) -> Vec<FileAccesses> {
     let mut index_of: HashMap<FileId, usize> = HashMap::new();
     let mut sizes: Vec<usize> = Vec::new();

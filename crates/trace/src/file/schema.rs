@@ -65,8 +65,8 @@ pub mod column {
     pub const BYTES: usize = 15;
 }
 
-/// Rows in a row group: some 20 MB while it is collected, and enough groups in a long trace to
-/// keep all processors reading.
+/// Rows in a row group: about 20 MB while it is buffered, and enough groups in a long trace for all
+/// processors to read in parallel.
 pub const ROW_GROUP_ROWS: usize = 256 * 1024;
 
 /// The parsed [`MESSAGE`].
@@ -81,7 +81,7 @@ pub fn properties() -> WriterProperties {
         .set_created_by(format!("fragmend {}", env!("CARGO_PKG_VERSION")))
         .set_compression(Compression::SNAPPY)
         .set_statistics_enabled(EnabledStatistics::Chunk)
-        // Page offsets would be written after the sum of the data is known.
+        // Page indexes would be written after the checksum of the data is known.
         .set_offset_index_disabled(true)
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_column_dictionary_enabled(path("time_ns"), false)

@@ -1,5 +1,5 @@
-//! A file as the parquet crate wants it, read at positions: the crate's own implementation for
-//! `File` moves the shared cursor, which parallel readers would pull from under each other.
+//! A file for the parquet crate, read at offsets: the crate's own implementation for `File` moves
+//! the shared cursor, so parallel readers would disturb each other.
 
 use bytes::Bytes;
 use parquet::errors::Result;

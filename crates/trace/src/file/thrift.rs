@@ -1,6 +1,6 @@
 //! Thrift's compact protocol, as far as Parquet's footer and page headers are written in it, for
-//! looking at sizes before anybody makes room for them: nothing is allocated here, lengths are
-//! compared with the bytes that are there, and nesting has an end.
+//! checking sizes before memory is allocated for them: nothing is allocated here, lengths are
+//! compared with the bytes that are there, and nesting is limited.
 
 /// How deep structures may nest; Parquet's own go to nine.
 const MAX_DEPTH: u32 = 16;
@@ -18,7 +18,7 @@ const LIST: u8 = 9;
 const SET: u8 = 10;
 const STRUCT: u8 = 12;
 
-/// Bytes that are walked from the front. Every step is `None` where they end or make no sense.
+/// A cursor over bytes. Every step returns `None` where they end or are malformed.
 #[derive(Clone, Copy)]
 pub(super) struct Walk<'a> {
     rest: &'a [u8],
@@ -97,7 +97,7 @@ impl<'a> Walk<'a> {
             15 => usize::try_from(self.varint()?).ok()?,
             short => short.into(),
         };
-        // Every element takes a byte at least.
+        // Every element has at least a byte.
         (length <= self.rest.len()).then_some((length, byte & 0xf))
     }
 

@@ -1,9 +1,8 @@
-//! Rows to a Parquet file that appears under its name only when it is complete.
+//! Writes rows to a Parquet file that appears under its name only when it is complete.
 //!
-//! Rows collect in columns and leave as a row group when there are enough of them, so memory is
-//! bounded. Until [`TraceWriter::finish`] nothing of it is under its name
-//! ([`fragmend_sys::output`]). A trace names all users' files and processes, so a new one is its
-//! owner's alone.
+//! Rows are buffered by column and written as a row group when there are enough, so memory is
+//! bounded. The file has no name until [`TraceWriter::finish`] ([`fragmend_sys::output`]). A trace
+//! names all users' files and processes, so only its owner may read a new one.
 
 use super::checksum::Summed;
 use super::{schema, text};
@@ -56,7 +55,7 @@ impl TraceWriter {
         existing: Existing,
         find_path: FindPath,
     ) -> Result<Self, TraceError> {
-        // This first: what a pipe or a device would do is not tried out.
+        // Checked first, because opening a pipe or a device may have effects.
         let output =
             Output::create(target, Audience::Owner).map_err(|e| TraceError::output(target, e))?;
         let there = output::replaces(target).map_err(|e| TraceError::output(target, e))?;
@@ -66,7 +65,7 @@ impl TraceWriter {
         Self::begin(output, target, find_path)
     }
 
-    /// Starts a trace in an empty file that is open already; `called` is for messages.
+    /// Starts a trace in an empty file that is open already; `called` is its name in messages.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -91,7 +90,7 @@ impl TraceWriter {
     /// Adds accesses, in the order in which they were seen.
     ///
     /// # Errors
-    /// When the disk does not take them; the trace is then lost.
+    /// When they cannot be written; the trace is then lost.
     pub fn append(&mut self, events: &[Event]) -> Result<(), TraceError> {
         for event in events {
             self.rows.push(event, &mut self.names);
@@ -112,11 +111,11 @@ impl TraceWriter {
         self.names.paths.values().filter(|path| path.is_none()).count()
     }
 
-    /// Completes the trace, makes it durable and gives it its name. The size in bytes is returned.
-    /// [`Meta::data`] is filled in here.
+    /// Completes the trace, makes it durable and links it under its name. Returns its size in
+    /// bytes. [`Meta::data`] is filled in here.
     ///
     /// # Errors
-    /// When the disk does not take it; nothing then stands under the name.
+    /// When it cannot be written; nothing then exists under the name.
     pub fn finish(mut self, meta: &Meta) -> Result<u64, TraceError> {
         self.flush_rows()?;
         self.parquet.flush().map_err(|e| encode(&self.target, e.into()))?;
@@ -155,11 +154,11 @@ fn encode(target: &Path, error: ParquetError) -> TraceError {
     }
 }
 
-/// Text values, made once and shared by all rows that show them.
+/// Text values, created once and shared by all rows that have them.
 struct Names {
     find_path: FindPath,
     paths: HashMap<FileId, Option<ByteArray>>,
-    /// Those without one that were asked for since the last row group.
+    /// Files without a path that were looked up since the last row group.
     unknown: HashSet<FileId>,
     comms: HashMap<[u8; 16], ByteArray>,
     ops: [ByteArray; Op::ALL.len()],
@@ -203,7 +202,7 @@ impl Names {
         path
     }
 
-    /// A path that was not found may be known later, when somebody has walked to the file.
+    /// A path that was not found may be found later, once somebody has looked the file up.
     fn ask_again(&mut self) {
         self.unknown.clear();
         self.last = None;
@@ -283,7 +282,7 @@ impl Rows {
         column::<Int64Type>(group, &self.bytes, None)
     }
 
-    /// Empties the columns but keeps their room.
+    /// Empties the columns but keeps their capacity.
     fn clear(&mut self) {
         self.time.clear();
         self.device.clear();

@@ -1,5 +1,5 @@
-//! Loading the kernel side: what the running kernel offers is looked up in its BTF first, so that
-//! a lack becomes a sentence and not a verifier log.
+//! Loads the kernel side. What the running kernel offers is looked up in its BTF first, so that a
+//! missing feature gives a clear message and not a verifier log.
 
 use super::Options;
 use super::request::{Request, with_descendants};
@@ -60,7 +60,7 @@ pub(super) fn start(options: &Options, request: &Request) -> Result<Kernel, Trac
         unseen_sources,
         _object: object,
     };
-    // Births first: a child born between the look at /proc and the attaching would be missed.
+    // Fork first: a child created between reading /proc and attaching would be missed.
     started.attach(&["on_fork", "on_exit"])?;
     if !options.pids.is_empty() {
         let processes = map(&started._object, "processes")?;
@@ -90,13 +90,13 @@ impl Kernel {
         MapHandle::try_from(&self.events).map_err(|e| kernel("cannot open the event buffer", &e))
     }
 
-    /// No more events from here on; those in the buffer stay.
+    /// Detaches: no more events arrive; those in the buffer stay.
     pub fn detach(&mut self) {
         self.links.clear();
     }
 
-    /// Runs of the programs that the kernel left out because one of them was at work on that
-    /// processor already; `None` where the kernel does not say (before Linux 5.12).
+    /// Runs of the programs that the kernel skipped because one of them was running on that
+    /// processor already; `None` where the kernel does not tell (before Linux 5.12).
     pub fn skipped_runs(&self) -> Option<u64> {
         let misses = |program: libbpf_rs::Program<'_>| -> Option<u64> {
             let fd = program.as_fd().as_raw_fd();
@@ -265,7 +265,7 @@ fn tune(
     Ok(())
 }
 
-/// The ring buffer wants a power of two of at least a page; folding needs none.
+/// The ring buffer's size must be a power of two of at least a page; folding needs none.
 fn buffer_bytes(options: &Options) -> Result<u32, TraceError> {
     let page = rustix::param::page_size() as u32;
     if options.max_ranges.is_some() {
@@ -306,7 +306,7 @@ fn put(map: &MapHandle, key: &[u8], value: &[u8]) -> Result<(), TraceError> {
         .map_err(|e| kernel(&format!("cannot fill the table {}", map.name().to_string_lossy()), &e))
 }
 
-/// The last thing libbpf complained about; it would go to stderr otherwise.
+/// The last warning of libbpf, which would be printed to stderr otherwise.
 static WARNING: Mutex<String> = Mutex::new(String::new());
 
 fn keep_warning(_: PrintLevel, text: String) {
@@ -321,7 +321,7 @@ fn kernel(what: &str, error: &libbpf_rs::Error) -> TraceError {
     TraceError::Kernel(format!("{what}: {error}{sep}{warning}"))
 }
 
-/// Says which capabilities are missing, all at once, instead of failing at the first.
+/// Names all missing capabilities at once, instead of failing at the first.
 fn check_capabilities() -> Result<(), TraceError> {
     const SYS_ADMIN: u32 = 21;
     const NEEDED: [(u32, &str); 3] =

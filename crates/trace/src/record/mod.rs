@@ -1,9 +1,9 @@
-//! The recorder: loads the kernel side, carries events from its buffer to the trace file, and
-//! says at the end what was seen and what was not.
+//! The recorder: loads the kernel side, copies events from its buffer to the trace file, and
+//! reports at the end what was seen and what was missed.
 //!
 //! | module | its job |
 //! |---|---|
-//! | `request` | checks what was asked for and turns it into the kernel's terms |
+//! | `request` | checks the options and converts them into the kernel's terms |
 //! | `kernel` | loads, attaches and reads the kernel side (`bpf/`) |
 //! | `shared` | the structures that both sides know |
 //! | `paths` | from inodes back to paths |
@@ -32,28 +32,28 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use zerocopy::FromBytes;
 
-/// Size of the ring buffer unless told otherwise: two seconds at 200,000 events a second.
+/// Default size of the ring buffer: two seconds at 200,000 events a second.
 pub const DEFAULT_BUFFER_BYTES: u32 = 32 << 20;
 
-/// Ranges that a folding recording tells apart unless told otherwise.
+/// Default number of ranges that a folding recording tells apart.
 pub const DEFAULT_MAX_RANGES: u32 = 1_000_000;
 
 /// What the kernel keeps of a command's name, the zero at its end not counted.
 pub const COMM_BYTES: usize = 15;
 
-/// How often the buffer is emptied. Looking costs less than being woken for each event.
+/// How often the buffer is emptied. Polling costs less than a wake-up for each event.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// How often progress is told.
+/// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Events taken from the buffer before they are written.
 const BATCH: usize = 32 * 1024;
 
-/// What to record, of whom, and where to.
+/// What to record, of which processes, and the output.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The trace file; what it is called in messages, where it is [unnamed](Self::unnamed).
+    /// The trace file; its name in messages if it is [unnamed](Self::unnamed).
     pub output: PathBuf,
     /// An empty file to write to instead.
     pub unnamed: Option<Arc<File>>,
@@ -63,7 +63,7 @@ pub struct Options {
     pub paths: Vec<PathBuf>,
     /// How long; `None` until stopped.
     pub duration: Option<Duration>,
-    /// System calls, or what missed the page cache.
+    /// System calls, or page cache misses.
     pub level: Level,
     /// Only these processes and their descendants; empty means all.
     pub pids: Vec<u32>,
@@ -73,7 +73,7 @@ pub struct Options {
     pub uid: Option<u32>,
     /// Only below this cgroup v2 directory.
     pub cgroup: Option<PathBuf>,
-    /// Fold accesses into at most so many counted ranges in the kernel.
+    /// Fold accesses into at most this many counted ranges in the kernel.
     pub max_ranges: Option<u32>,
     /// Size of the ring buffer; rounded up to a power of two.
     pub buffer_bytes: u32,
@@ -99,10 +99,10 @@ impl Options {
     }
 }
 
-/// How a recording stands.
+/// The progress of a recording.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Progress {
-    /// Since the start.
+    /// Time since the start.
     pub elapsed: Duration,
     /// Accesses seen so far.
     pub events: u64,
@@ -121,7 +121,7 @@ pub struct OpTotal {
     pub bytes: u64,
 }
 
-/// What a recording saw.
+/// The result of a recording.
 #[derive(Clone, Debug)]
 pub struct Summary {
     /// How it was recorded; what was lost or not looked into is in here.
@@ -150,8 +150,7 @@ impl Summary {
 
 /// Records until the duration is over or `stop` is set, whichever comes first.
 ///
-/// `on_progress` is called about ten times a second; the first call says that recording has
-/// begun.
+/// `on_progress` is called about ten times a second, first when recording has begun.
 ///
 /// # Errors
 /// When a filter cannot be met, privilege or kernel support is missing, or the output cannot be
@@ -214,14 +213,14 @@ pub fn record(
         }
     };
 
-    let mut told = None;
+    let mut last_progress = None;
     loop {
         drain(&mut writer)?;
         let elapsed = started.elapsed();
-        if told.is_none_or(|at| elapsed - at >= PROGRESS_INTERVAL) {
+        if last_progress.is_none_or(|at| elapsed - at >= PROGRESS_INTERVAL) {
             let stats = kernel.stats()?;
             on_progress(&Progress { elapsed, events: stats.events.iter().sum(), lost: stats.lost });
-            told = Some(elapsed);
+            last_progress = Some(elapsed);
         }
         let left = options.duration.map_or(INTERVAL, |d| d.saturating_sub(elapsed));
         if left.is_zero() || stop.load(Ordering::Relaxed) {
@@ -287,7 +286,7 @@ fn monotonic_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// What the kernel side says, if it can be true.
+/// Converts an event of the kernel side; `None` if it cannot be true.
 fn event_of(raw: &RawEvent) -> Option<Event> {
     let event = Event {
         time_ns: raw.time_ns,

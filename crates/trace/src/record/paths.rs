@@ -1,7 +1,7 @@
-//! From an inode back to a path: `open_by_handle_at` needs no walk and refuses a reused inode.
+//! Finds the path of an inode: `open_by_handle_at` needs no walk and refuses a reused inode.
 //!
-//! The mount point is opened for each question and closed again, so that a recording does not
-//! keep a file system from being unmounted.
+//! The mount point is opened for each look-up and closed again, so that a recording does not keep
+//! a file system from being unmounted.
 
 use fragmend_layout::FileId;
 use fragmend_sys::root::{self, Root};
@@ -17,8 +17,8 @@ pub(super) struct Mounts {
     places: BTreeMap<u64, Place>,
 }
 
-/// What stands for a file system, opened: a directory of it, or a file that is mounted by itself.
-/// Nothing else is opened, whatever took its place meanwhile.
+/// Opens an object of a file system: a directory of it, or a file that is a mount point itself.
+/// Fails if something else has been mounted there meanwhile.
 fn opened(path: &Path, st_dev: u64) -> Option<OwnedFd> {
     match Root::open(path, st_dev) {
         Err(e) if e.kind() == ErrorKind::NotADirectory => {
@@ -31,20 +31,20 @@ fn opened(path: &Path, st_dev: u64) -> Option<OwnedFd> {
 /// Where files are found by inode number.
 #[derive(Clone)]
 enum Place {
-    /// On the file system of this directory.
+    /// The file system of this directory.
     Directory(PathBuf),
-    /// In a subvolume of the Btrfs of that directory, whose `st_dev` is this: its number.
+    /// A subvolume of the Btrfs of the directory with this `st_dev`: its number.
     Subvolume(PathBuf, u64, u64),
 }
 
 impl Mounts {
-    /// The file system, or subvolume, `st_dev` of which `directory` is some directory.
+    /// The file system, or subvolume, `st_dev`, of which `directory` is any directory.
     pub fn add(&mut self, st_dev: u64, directory: PathBuf) {
         self.places.entry(st_dev).or_insert(Place::Directory(directory));
     }
 
-    /// All subvolumes of the Btrfs that `directory` lies on. Where they cannot be listed, their
-    /// files are recorded without paths.
+    /// All subvolumes of the Btrfs that `directory` is on. If they cannot be listed, their files
+    /// are recorded without paths.
     pub fn add_subvolumes(&mut self, directory: &Path) {
         let Ok(st_dev) = root::device_at(directory) else { return };
         let Some(mount) = opened(directory, st_dev) else { return };
@@ -57,12 +57,12 @@ impl Mounts {
         }
     }
 
-    /// `st_dev` of what the kernel numbers so.
+    /// Converts the kernel's device number to `st_dev`.
     pub fn st_dev(kernel_device: u32) -> u64 {
         rustix::fs::makedev(kernel_device >> 20, kernel_device & 0xF_FFFF)
     }
 
-    /// Where a file is now; `None` when it is deleted or its file system does not tell.
+    /// The current path of a file; `None` when it is deleted or its file system cannot tell.
     pub fn path_of(&self, file: FileId) -> Option<PathBuf> {
         let root: OwnedFd = match self.places.get(&file.device)? {
             Place::Directory(path) => opened(path, file.device)?,

@@ -1,4 +1,4 @@
-//! From what a person asks for to what the kernel side compares with: each filter is checked
+//! Converts the options of a recording to the settings of the kernel side. Each filter is checked
 //! here, before anything is loaded or written.
 
 use super::shared::{Config, Device, FileKey};
@@ -27,8 +27,8 @@ pub(super) fn kernel_device(dev: u64) -> u32 {
     rustix::fs::major(dev) << 20 | rustix::fs::minor(dev)
 }
 
-/// Whether processes have other numbers here than those that the kernel's programs see, which are those outside
-/// of all pid namespaces.
+/// Whether process numbers here differ from those in the initial pid namespace, which the kernel
+/// side sees.
 fn in_pid_namespace() -> bool {
     const INITIAL: u64 = 0xEFFF_FFFC; // PROC_PID_INIT_INO, include/linux/proc_ns.h
     std::fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() != INITIAL)
@@ -42,7 +42,7 @@ pub(super) fn resolve(options: &Options) -> Result<Request, TraceError> {
     let page = rustix::param::page_size();
     let mut request = Request {
         config: Config {
-            // Here it may be somebody else's. What the recorder does itself is recorded then.
+            // In a pid namespace it may be another process's number; the recorder's own I/O is recorded.
             self_pid: if in_pid_namespace() { 0 } else { std::process::id() },
             page_shift: page.trailing_zeros(),
             o_direct: libc::O_DIRECT as u32,

@@ -1,5 +1,5 @@
-//! What passes between user space and the kernel side: the mirror of `bpf/shared.h`, field by
-//! field and byte by byte.
+//! The structures shared with the kernel side: a mirror of `bpf/shared.h`, field by field and byte
+//! by byte.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

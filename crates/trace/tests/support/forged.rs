@@ -1,5 +1,4 @@
-//! Parquet files that look like traces and say what they please: page by page, with the checksum
-//! that a forger would give them, too.
+//! Forged Parquet files that look like traces: any content, page by page, with a correct checksum.
 
 use fragmend_trace::file::schema::{self, column};
 use fragmend_trace::{DataSum, Level, META_KEY, Meta};
@@ -14,7 +13,7 @@ use parquet::schema::types::SchemaDescriptor;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A page, and how long it says it is when it is decompressed.
+/// A page, and its claimed length after decompression.
 pub struct Forged(pub Page, pub usize);
 
 /// A trace of `groups` row groups of `rows` rows each, which all share the same pages.
@@ -81,7 +80,7 @@ pub fn dictionary(bytes: Vec<u8>, values: u32) -> Forged {
     Forged(page, length)
 }
 
-/// A byte array as it lies in a page.
+/// A byte array as a page holds it.
 pub fn text(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_le_bytes()[..], bytes].concat()
 }

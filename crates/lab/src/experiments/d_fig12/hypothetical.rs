@@ -60,7 +60,7 @@ const BARS: [Bar; 4] = [
 ];
 /// MiB/s of the artefact for a file that was written in one go.
 const CONTIGUOUS: f64 = 2174.5;
-/// Random cases are the mean of so many.
+/// Runs over which random cases are averaged.
 const ROUNDS: u64 = 10;
 
 /// Why two percentages cannot be those of the paper.

@@ -1,5 +1,4 @@
-//! One file in all the ways in which it can be used at once: through the page cache, past it, and
-//! mapped.
+//! A file that is used by all methods at once: through the page cache, past it, and mapped.
 
 use super::LARGEST;
 use super::operation::Kind;
@@ -20,18 +19,18 @@ pub struct Opened {
 }
 
 impl Opened {
-    /// Opens a file, and makes it where it is not there.
+    /// Opens a file, and creates it if it does not exist.
     pub fn new(path: &Path) -> io::Result<Self> {
         let mut how = File::options();
         how.create(true).truncate(false).read(true).write(true);
         let file = how.open(path)?;
         let direct = how.custom_flags(OFlags::DIRECT.bits().cast_signed()).open(path)?;
-        // What lies beyond the file's end is mapped, and not touched.
+        // The mapping extends beyond the file's end, where it is not accessed.
         let mapping = Mapping::new(&file, LARGEST as usize)?;
         Ok(Self { file, direct, mapping, buffer: Aligned::new(LARGEST as usize) })
     }
 
-    /// Writes in the way that `kind` says.
+    /// Writes by the method of `kind`.
     pub fn write(&mut self, kind: Kind, at: u64, bytes: &[u8]) -> io::Result<()> {
         match kind {
             Kind::WriteDirect => {
@@ -47,7 +46,7 @@ impl Opened {
         }
     }
 
-    /// Reads in the way that `kind` says; fewer bytes than asked for where the file ends.
+    /// Reads by the method of `kind`; fewer bytes than requested where the file ends.
     pub fn read(&mut self, kind: Kind, at: u64, len: u64) -> io::Result<&[u8]> {
         let buffer = &mut self.buffer.bytes()[..len as usize];
         let file = match kind {
@@ -75,7 +74,7 @@ impl Opened {
         Ok(fallocate(&self.file, mode(kind), at, len)?)
     }
 
-    /// Writes what is dirty, in the way that `kind` says.
+    /// Syncs by the method of `kind`.
     pub fn sync(&self, kind: Kind) -> io::Result<()> {
         match kind {
             Kind::SyncData => self.file.sync_data(),
@@ -84,7 +83,7 @@ impl Opened {
         }
     }
 
-    /// Writes what is dirty, and drops what is cached of the first `size` bytes.
+    /// Writes back dirty pages, and drops the cached pages of the first `size` bytes.
     pub fn forget(&self, size: u64) -> io::Result<()> {
         self.file.sync_all()?;
         cache::drop_clean(&self.file, 0..size)
@@ -120,8 +119,8 @@ fn mode(kind: Kind) -> FallocateFlags {
     }
 }
 
-/// The kinds of operations that the file system at `dir` has, as tried, and how often each is
-/// drawn; the files that it was tried on are removed.
+/// Tries which kinds of operations the file system at `dir` supports; returns them with their
+/// weights. The files used for that are removed.
 pub fn kinds_at(dir: &Path, block: u64) -> io::Result<Vec<(Kind, u64)>> {
     use rustix::io::Errno;
     let paths = ["a", "b"].map(|name| dir.join(format!("tried-{name}")));

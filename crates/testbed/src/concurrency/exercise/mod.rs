@@ -1,9 +1,9 @@
 //! Random operations on a pair of files, each held against a model in memory, after `fsx` (Avadis
 //! Tevanian, 1991, and its descendants in xfstests): every way to change a file, in any order, at
 //! any offset, through the page cache, past it and mapped, with copies and clones from one file to
-//! the other. What is read is compared at once, all of it now and then and at the end.
+//! the other. Every read is compared at once, and whole files from time to time and at the end.
 //!
-//! The seed decides everything: a failure prints it, and the same seed does the same again.
+//! The seed decides everything: a failure prints it, and the same seed repeats the run.
 
 pub mod files;
 pub mod model;
@@ -21,10 +21,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// No file grows beyond this, in bytes.
+/// The largest size of a file, in bytes.
 pub const LARGEST: u64 = 1 << 20;
 
-/// So many operations are shown with a failure.
+/// Operations that are shown with a failure.
 const SHOWN: usize = 24;
 
 /// Two files, and what they must hold.
@@ -37,24 +37,24 @@ pub struct Exerciser {
     random: Random,
     block: u64,
     kinds: Vec<(Kind, u64)>,
-    /// Each kind's turn comes once before any is left to chance.
+    /// Each kind is drawn once before the rest are drawn at random.
     first: Vec<Kind>,
     number: u64,
     recent: VecDeque<Operation>,
 }
 
 impl Exerciser {
-    /// Works on `name`.a and `name`.b in `dir`, with all that its file system can do.
+    /// Works on `name`.a and `name`.b in `dir`, with all operations that its file system supports.
     ///
     /// # Errors
-    /// When that cannot be tried.
+    /// When these cannot be tried.
     pub fn new(dir: &Path, name: &str, seed: u64) -> io::Result<Self> {
         let block = rustix::fs::statvfs(dir)?.f_bsize;
         let kinds = files::kinds_at(dir, block)?;
         let mut random = Random::new(seed);
         let mut first: Vec<Kind> = kinds.iter().map(|(kind, _)| *kind).collect();
         random.shuffle(&mut first);
-        // So that there is something to do the others on.
+        // Content that the other operations can work on.
         first.push(Kind::Scatter);
         Ok(Self {
             name: name.to_owned(),
@@ -71,7 +71,7 @@ impl Exerciser {
         })
     }
 
-    /// The kinds of operations that the file system has, and how often each is drawn.
+    /// The kinds of operations that the file system supports, with their weights.
     pub fn kinds(&self) -> &[(Kind, u64)] {
         &self.kinds
     }
@@ -96,7 +96,7 @@ impl Exerciser {
         Operation::draw(kind, &mut self.random, sizes, self.block)
     }
 
-    /// What the next write holds: random, or one byte over and over, which can be compressed.
+    /// The data of the next write: random, or one repeated byte, which compresses.
     fn content(&self, len: u64) -> Vec<u8> {
         let mut random = Random::new(self.seed.rotate_left(32) ^ self.number);
         if random.below(4) == 0 {
@@ -110,7 +110,7 @@ impl Exerciser {
         bytes
     }
 
-    /// Does it to the file and to its model.
+    /// Applies it to the file and to its model.
     fn perform(&mut self, op: Operation) -> Result<Step, Trouble> {
         let Operation { kind, file, at, len, .. } = op;
         if matches!(kind, Kind::Write | Kind::WriteDirect | Kind::Store | Kind::Scatter) {
@@ -161,7 +161,7 @@ impl Exerciser {
         Ok(done)
     }
 
-    /// Operations that bring new content.
+    /// Operations that write new content.
     fn write(&mut self, op: Operation) -> Result<Step, Trouble> {
         let Operation { kind, file, at, len, .. } = op;
         let content = self.content(len);
@@ -180,7 +180,7 @@ impl Exerciser {
         Ok(Step { waited, compared: 0 })
     }
 
-    /// Operations that bring content from one file to the other.
+    /// Operations that copy content from one file to the other.
     fn copy(&mut self, op: Operation) -> Result<Step, Trouble> {
         let Operation { kind, file, at, len, to } = op;
         let [a, b] = self.opened.as_ref().ok_or(io::ErrorKind::NotConnected)?;
@@ -216,18 +216,17 @@ impl Exerciser {
 /// `XFS_SUPER_MAGIC` (linux/magic.h).
 const XFS: u64 = 0x5846_5342;
 
-/// Whether XFS refused a direct read for a reason of its own. That of Linux 6.18 can be left with a
-/// delayed allocation that no dirty page belongs to, by one program alone that does one thing after
-/// the other: seed 0xf27ab3 comes to it by its operation 17,134. From then on direct reads there
-/// fail with EIO ("Direct I/O collision with buffered writes" in the kernel's log), while the page
-/// cache has the right content.
+/// Whether XFS refused a direct read because of a bug of its own: on Linux 6.18 it can be left with
+/// a delayed allocation without a dirty page, by a single program that does one operation at a time
+/// (seed 0xf27ab3, operation 17,134). From then on direct reads there fail with EIO ("Direct I/O
+/// collision with buffered writes" in the kernel's log), while the page cache has the right content.
 fn is_collision(op: Operation, error: &io::Error, file: &Path) -> bool {
     op.kind == Kind::ReadDirect
         && error.raw_os_error() == Some(Errno::IO.raw_os_error())
         && rustix::fs::statfs(file).is_ok_and(|stat| stat.f_type as u64 == XFS)
 }
 
-/// What goes wrong with one operation.
+/// Why an operation failed.
 enum Trouble {
     Refused(io::Error),
     Differs(Difference),

@@ -24,28 +24,28 @@ impl Model {
         self.0[at as usize..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Makes the file at least so long.
+    /// Makes the file at least this long.
     pub fn grow(&mut self, size: u64) {
         self.truncate(size.max(self.size()));
     }
 
-    /// Makes the file exactly so long.
+    /// Makes the file exactly this long.
     pub fn truncate(&mut self, size: u64) {
         self.0.resize(size as usize, 0);
     }
 
-    /// Zeroes what of the range lies within the file.
+    /// Zeroes the part of the range that is within the file.
     pub fn clear(&mut self, range: Range<u64>) {
         let end = range.end.min(self.size());
         self.0[range.start.min(end) as usize..end as usize].fill(0);
     }
 
-    /// Takes a range out; what lies behind it moves up.
+    /// Removes a range; the bytes behind it move up.
     pub fn collapse(&mut self, range: Range<u64>) {
         self.0.drain(range.start as usize..range.end as usize);
     }
 
-    /// Puts zeroes in; what lies behind them moves down.
+    /// Inserts zeroes; the bytes behind them move down.
     pub fn insert(&mut self, at: u64, len: u64) {
         self.0.splice(at as usize..at as usize, std::iter::repeat_n(0, len as usize));
     }

@@ -1,11 +1,11 @@
-//! What may be done to a file, and how the next thing is drawn: the same seed and the same sizes
-//! give the same operations. Offsets and lengths are bytes.
+//! The operations on a file, and how the next one is drawn: the same seed and the same sizes give
+//! the same operations. Offsets and lengths are bytes.
 
 use super::LARGEST;
 use crate::random::Random;
 use std::fmt;
 
-/// The kinds of operations, each with how often it is drawn.
+/// The kinds of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// `pwrite`.
@@ -48,14 +48,14 @@ pub enum Kind {
     SyncMapping,
     /// The whole file is read and compared.
     Compare,
-    /// The same from the device: what is cached is written and dropped first.
+    /// The same from the device: dirty pages are written and dropped first.
     CompareCold,
     /// A range is punched, allocated in scattered single blocks, and written.
     Scatter,
 }
 
 impl Kind {
-    /// All of them, with how often each is drawn relative to the others.
+    /// All kinds with their weights: how often each is drawn.
     pub const ALL: [(Self, u64); 22] = [
         (Self::Write, 20),
         (Self::WriteDirect, 8),
@@ -81,7 +81,7 @@ impl Kind {
         (Self::Scatter, 2),
     ];
 
-    /// What its offset and length are multiples of, where the file system has blocks of `block`.
+    /// The alignment of its offset and length, on a file system with blocks of `block` bytes.
     fn unit(self, block: u64) -> u64 {
         match self {
             Self::WriteDirect | Self::ReadDirect => block,
@@ -90,7 +90,7 @@ impl Kind {
         }
     }
 
-    /// Whether its range lies within the file.
+    /// Whether its range must be within the file.
     fn is_inside(self) -> bool {
         matches!(
             self,
@@ -102,15 +102,15 @@ impl Kind {
 /// One operation on one file of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// What is done.
+    /// Its kind.
     pub kind: Kind,
-    /// To which file of the pair, 0 or 1; the other one is the target of copies.
+    /// The file of the pair, 0 or 1; the other one is the target of copies.
     pub file: usize,
     /// First byte; the new size for [`Kind::Truncate`].
     pub at: u64,
     /// Bytes.
     pub len: u64,
-    /// Where in the other file a copy goes.
+    /// The offset in the other file, for copies.
     pub to: u64,
 }
 
@@ -123,8 +123,8 @@ impl fmt::Display for Operation {
 }
 
 impl Operation {
-    /// The next one of this kind, for files of these sizes; one that these sizes do not allow
-    /// becomes a write.
+    /// Draws one of this kind, for files of these sizes; a kind that the sizes do not allow becomes
+    /// a write.
     pub fn draw(kind: Kind, random: &mut Random, sizes: [u64; 2], block: u64) -> Self {
         let file = usize::from(random.below(4) == 0);
         let (size, unit) = (sizes[file], kind.unit(block));

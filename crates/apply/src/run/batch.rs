@@ -1,0 +1,161 @@
+//! A batch that is being relocated, as its engine sees it: how fast it may go, and who hears what has
+//! become of each range.
+
+use super::Run;
+use super::tell::names_of;
+use crate::look::Ready;
+use crate::pace;
+use crate::receipt::{Outcome, Receipt};
+use fragmend_layout::{ByteRange, Fate, Moved, Pace, Skip, SkipReason, Underway};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Some ranges of one file, and the run that they belong to.
+pub(super) struct Batch<'r, 'a> {
+    pub run: &'r mut Run<'a>,
+    /// The device number of the file.
+    pub device: u64,
+    pub ready: &'r [Ready<'r>],
+    /// How many of them are done with.
+    pub done: usize,
+}
+
+impl Pace for Batch<'_, '_> {
+    fn stop(&self) -> &AtomicBool {
+        self.run.stop
+    }
+
+    fn now(&self) -> Duration {
+        self.run.environment.now()
+    }
+
+    fn longest_step(&self) -> u64 {
+        self.run.options.step_bytes
+    }
+
+    fn step(&mut self, rest: ByteRange, least: u64) -> ByteRange {
+        let full = self.longest_step().max(least);
+        self.run.pacer(self.device).part(rest.start, full, least).intersect(rest)
+    }
+
+    fn in_one_go(&self, most: u64) -> u64 {
+        match self.run.options.rate {
+            // What is due in a moment.
+            pace::Rate::BytesPerSecond(rate) => most.min(rate / 20),
+            _ => most,
+        }
+    }
+
+    fn pause(&mut self, file: &mut dyn Underway, bytes: u64, took: Duration) -> Result<(), Skip> {
+        let stop = self.run.stop;
+        let pacer = self.run.pacer(self.device);
+        let until = pacer.due(bytes, took) + pacer.now();
+        loop {
+            let left = until.saturating_sub(pacer.now());
+            if left > pace::SHORT {
+                file.let_others_in()?;
+            }
+            pacer.pause(left.min(pace::SHORT), stop);
+            if left <= pace::SHORT || stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn done(&mut self, file: &mut dyn Underway, index: usize, fate: Fate) -> Result<(), Skip> {
+        self.done += 1;
+        let ready = &self.ready[index];
+        match fate {
+            Fate::Left { pieces, skip } => {
+                self.run.skip(ready.planned, Some(pieces), &skip, Some(file))
+            }
+            Fate::Begun(moved) => self.run.moved(file, ready, moved),
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Looks at a range that an engine has done with, and gives its receipt.
+    fn moved(&mut self, file: &mut dyn Underway, ready: &Ready, moved: Moved) -> Result<(), Skip> {
+        let looking = self.environment.now();
+        let range = ready.planned.range();
+        let looked = file.layout(range).map(|l| l.pieces(range));
+        let mut receipt = self.blank(ready.planned, Outcome::Moved, Some(ready.pieces));
+        receipt.moved_bytes = moved.bytes;
+        receipt.primitive = (moved.bytes > 0).then(|| names_of(&moved));
+        receipt.fallback.clone_from(&moved.fallback);
+        receipt.longest_step_seconds = moved.held.as_secs_f64();
+        receipt.extents_after = looked.as_ref().ok().copied();
+        let mut problem = moved.skip.clone();
+        if problem.is_none() || moved.bytes > 0 {
+            problem = looked.err().or(problem);
+        }
+        let failed = problem.clone().filter(|skip| skip.reason == SkipReason::Failed);
+        judge(&mut receipt, &moved, problem, ready);
+        if receipt.outcome == Outcome::Moved
+            && let Some(skip) = failed
+        {
+            self.note_failure(&skip);
+        }
+        for (primitive, bytes) in &moved.by {
+            self.count(primitive, *bytes);
+        }
+        if receipt.outcome == Outcome::Moved {
+            let takes = file.layout(range).map_or(0, |l| l.stored_bytes(range));
+            receipt.space_cost_bytes = takes.saturating_sub(ready.own_space);
+        }
+        receipt.seconds = (moved.took + (self.environment.now() - looking)).as_secs_f64();
+        self.unsettled.push(receipt.clone());
+        self.receive(receipt, Some(file))
+    }
+}
+
+/// Whether it came out better, and if not, why.
+fn judge(receipt: &mut Receipt, moved: &Moved, problem: Option<Skip>, ready: &Ready) {
+    if moved.interrupted {
+        receipt.outcome = Outcome::Interrupted;
+    }
+    // A range that moves as a whole and could not be put back is no hole for the better, nor is one
+    // that is stored in another way now.
+    let spoiled = |skip: &Skip| moved.whole || skip.reason == SkipReason::LayoutChanged;
+    let ours = receipt.moved_bytes > 0 || moved.whole;
+    let there = ours && !problem.as_ref().is_some_and(spoiled);
+    // No data is no fewer pieces.
+    let fewer = |after| after > 0 && after < ready.pieces;
+    let better = there && receipt.extents_after.is_some_and(fewer);
+    if receipt.outcome == Outcome::Moved && !better {
+        receipt.outcome = Outcome::Skipped;
+        let skip = problem.unwrap_or_else(|| no_better(receipt, ready, moved.returns));
+        (receipt.reason, receipt.detail) = (Some(skip.reason), Some(skip.detail));
+    } else if let Some(skip) = problem {
+        receipt.detail = Some(format!("in part: {}", skip.detail));
+    }
+    receipt.detail = match (receipt.detail.take(), moved.note.clone()) {
+        (Some(detail), Some(note)) => Some(format!("{detail}; {note}")),
+        (detail, note) => detail.or(note),
+    };
+}
+
+/// Why a range that met no problem is no better than it was.
+fn no_better(receipt: &Receipt, ready: &Ready, returns: bool) -> Skip {
+    if receipt.extents_after.is_none() {
+        return Skip::new(SkipReason::Failed, "how it lies now cannot be told");
+    }
+    if receipt.extents_after == Some(0) {
+        return Skip::new(SkipReason::LayoutChanged, "the range holds no data now");
+    }
+    if receipt.moved_bytes == 0 && receipt.extents_after == Some(1) {
+        return Skip::new(SkipReason::AlreadyContiguous, "");
+    }
+    if ready.pieces <= 1 {
+        return Skip::new(SkipReason::AlreadyContiguous, "it moved with the others");
+    }
+    let lies = match receipt.extents_after {
+        // It stays where it went.
+        Some(after) if !returns => {
+            format!("it moved, and lies in {after} pieces after {}", ready.pieces)
+        }
+        _ => "it would not lie in fewer pieces".into(),
+    };
+    Skip::new(SkipReason::NoBetterPlace, lies)
+}

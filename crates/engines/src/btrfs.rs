@@ -1,0 +1,205 @@
+//! Btrfs: sharing ranges with a contiguous donor, and what is compressed, compressed anew.
+//!
+//! Donor and file must agree on checksums, so the donor of a NOCOW file is one too. New space
+//! comes from `fallocate`, and what is written into it stays where it is, also on a file system
+//! that compresses, as long as none of the extent is shared yet. An extent is freed when none of
+//! it is used any more: so each range gets one of its own.
+//!
+//! What is written into allocated space is never compressed, so compressed ranges go another way:
+//! [`super::compressed`]. A range of which a good part is compressed and another is not goes neither.
+
+use super::compressed::Compressing;
+use super::copying::{Copying, TakeOver, Wants};
+use super::donor::Space;
+use super::drive::{ByPart, Job, Step, by_part};
+use super::errno::skip_of;
+use super::mounted::OpenFile;
+use super::turns::give_places;
+use super::{Engine, Mover};
+use fragmend_layout::{ByteRange, Extent, Pace, Skip, SkipReason, stored_alike};
+use fragmend_scan::fiemap;
+use fragmend_sys::btrfs;
+use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::inode::{self, flags};
+use fragmend_sys::mounts::Mount;
+use rustix::fs::Access;
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::AtomicBool;
+
+/// The engine of one Btrfs.
+pub(super) struct Btrfs {
+    /// Its mount options, which say how hard it compresses.
+    options: Vec<String>,
+}
+
+impl Btrfs {
+    /// The engine of this mount.
+    pub fn new(mount: &Mount) -> Self {
+        Self { options: mount.options.clone() }
+    }
+}
+
+impl Engine for Btrfs {
+    /// Sharing and compressing take no such descriptor from the owner and root.
+    fn writes(&self) -> bool {
+        false
+    }
+
+    fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
+        let wants =
+            Wants { space: Space::Exact, prepare: like_the_file, flush: give_places, commit: end };
+        let how = TakeOver::Share { whole: true, instead: None };
+        Ok(Box::new(Both {
+            plain: Copying::new(file, how, wants),
+            compressed: Compressing::new(file, &self.options),
+            staged: Vec::new(),
+        }))
+    }
+}
+
+/// What the donor frees is free with what has moved.
+fn end(file: &OpenFile, donor: OwnedFd) -> io::Result<()> {
+    drop(donor);
+    commit(file)
+}
+
+/// With no file locked.
+pub(super) fn commit(file: &OpenFile) -> io::Result<()> {
+    btrfs::commit(&file.fd)
+}
+
+/// See [`super::may_move`].
+pub(super) fn may_move(file: impl AsFd) -> Result<(), Skip> {
+    let itself = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    match rustix::fs::access(itself, Access::WRITE_OK) {
+        Err(Errno::ROFS) => Err(Skip::new(SkipReason::ReadOnly, "a read-only subvolume")),
+        _ => Ok(()),
+    }
+}
+
+/// A NOCOW file has no checksums.
+fn like_the_file(file: &OpenFile, donor: &OwnedFd) -> Result<(), Skip> {
+    let of_file = inode::attributes(&file.fd).map_err(skip_of)? & flags::NOCOW;
+    let of_donor = inode::attributes(donor).map_err(skip_of)?;
+    if of_file == of_donor & flags::NOCOW {
+        return Ok(());
+    }
+    inode::set_attributes(donor, of_donor & !flags::NOCOW | of_file).map_err(skip_of)
+}
+
+/// Moves plain ranges in one way and compressed ranges in the other.
+struct Both {
+    plain: Copying,
+    compressed: Compressing,
+    /// Which of the two has each staged range, and its number there.
+    staged: Vec<(Way, usize)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Plain,
+    Compressed,
+}
+
+impl Both {
+    /// What has the staged range `index`, and its number there.
+    fn of(&mut self, index: usize) -> Result<(&mut dyn ByPart, usize), Skip> {
+        match self.staged.get(index) {
+            Some((Way::Plain, index)) => Ok((&mut self.plain, *index)),
+            Some((Way::Compressed, index)) => Ok((&mut self.compressed, *index)),
+            None => Err(Skip::new(SkipReason::Failed, "nothing is staged")),
+        }
+    }
+}
+
+impl Mover for Both {
+    fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
+        let alike = stored_alike(parts);
+        match alike.iter().filter(|part| part.encoded).count() {
+            0 => self.plain.takes(parts),
+            all if all == alike.len() => self.compressed.takes(parts),
+            _ => Err(Skip::new(SkipReason::Encoded, "compressed in part")),
+        }
+    }
+
+    fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
+        let mut maps = Fiemap::default();
+        let (mut plain, mut compressed) = (Vec::new(), Vec::new());
+        self.staged.clear();
+        // The kernel would write out all of the file, with writers kept out (`FIEMAP_FLAG_SYNC`).
+        give_places(file, ranges).map_err(skip_of)?;
+        for range in ranges {
+            let lies =
+                fiemap::layout_within(&mut maps, &file.fd, *range, false).map_err(skip_of)?;
+            let mut data = lies.extents().iter().filter(|e| e.kind.is_addressed()).peekable();
+            // What has no place yet will lie as what is written now.
+            let encoded = match data.peek() {
+                Some(_) => data.any(|e| e.kind.is_encoded()),
+                None => self.compressed.goes_on(),
+            };
+            let (way, of_way) = match encoded {
+                true => (Way::Compressed, &mut compressed),
+                false => (Way::Plain, &mut plain),
+            };
+            self.staged.push((way, of_way.len()));
+            of_way.push(*range);
+        }
+        let stage = |mover: &mut dyn Mover, ranges: &[ByteRange]| match ranges {
+            [] => Ok(Vec::new()),
+            ranges => mover.stage(file, ranges),
+        };
+        let plain = stage(&mut self.plain, &plain)?;
+        let compressed = stage(&mut self.compressed, &compressed)?;
+        let pieces = |(way, index): &(Way, usize)| match way {
+            Way::Plain => plain[*index],
+            Way::Compressed => compressed[*index],
+        };
+        Ok(self.staged.iter().map(pieces).collect())
+    }
+
+    fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip> {
+        by_part(self, job, pace)
+    }
+
+    fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        let plain = self.plain.settle(file);
+        self.compressed.settle(file).and(plain)
+    }
+}
+
+/// In steps as those of what is plain: what is compressed has nothing to prepare.
+impl ByPart for Both {
+    fn prepares(&self) -> bool {
+        self.plain.prepares()
+    }
+
+    fn shortest(&self) -> u64 {
+        self.plain.shortest()
+    }
+
+    fn prepare(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        part: ByteRange,
+        stop: &AtomicBool,
+    ) -> Result<(), Skip> {
+        let (mover, index) = self.of(index)?;
+        mover.prepare(file, index, part, stop)
+    }
+
+    fn relocate(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        part: ByteRange,
+        stop: &AtomicBool,
+    ) -> Step {
+        match self.of(index) {
+            Ok((mover, index)) => mover.relocate(file, index, part, stop),
+            Err(skip) => Step::none(skip),
+        }
+    }
+}

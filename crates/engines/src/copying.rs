@@ -1,0 +1,415 @@
+//! Copy into a donor, then have the kernel take it over: for file systems that share or exchange
+//! extents (XFS, Btrfs).
+//!
+//! A part of the file (F) is read, written into the donor's new space (D), and waited for until
+//! it is on the device; then both are handed to the kernel, which takes D's space for F only if F
+//! still holds what was copied. Nobody is locked out while the copy is made.
+//!
+//! - [`TakeOver::Share`], `FIDEDUPERANGE`: the kernel locks both files against writers and mapped
+//!   stores, writes back, compares byte for byte, and makes F share D's blocks; on a difference it
+//!   does nothing. Then D gives up its part, and F is their only owner.
+//! - [`TakeOver::Exchange`], `XFS_IOC_COMMIT_RANGE`: the kernel exchanges both mappings, unless F
+//!   has changed since it was sampled, while nobody else has it open: see [`super::sample`]. What is not
+//!   exchanged is shared where that can be, and the receipt says why.
+//!
+//! In turns, because readers and writers of F wait for each call. How much a call takes over follows
+//! from how long the last one took. What is compared is read page by page under the locks unless it is in the
+//! page cache: so all of it is brought there right before, and known to be there. A turn at which
+//! somebody has written to F in between is copied once more, block by block where it differs.
+//!
+//! What the device has refused of somebody's write is in the page cache alone, and both calls drop that: so what is
+//! cached of a part is compared with the device right before it is copied ([`super::turns::is_on_disk`]).
+//! Nothing that is dirty is left to the calls, which would write it out under the locks.
+//!
+//! A range whose first piece lies in it as a whole, and is no longer than [`LONGEST_PIECE`], is never in more
+//! pieces than before, wherever it ends: the first turn is as long as that piece at least, so it joins
+//! what it parts. One that begins inside a longer piece is in one more until its first turns are over.
+//!
+//! Btrfs writes what is copied into an extent elsewhere once a part of that is shared. So there all of a
+//! range is copied before its first turn.
+//!
+//! Crash argument. If power fails
+//!
+//! - before the remapping is durable: F has its old blocks, untouched and still its own. D was
+//!   never linked, and recovery frees what it held.
+//! - after: F has D's blocks. Their bytes were written before the remapping began, and the commit
+//!   that makes it durable (XFS: the log write, preceded by a flush; Btrfs: the super block,
+//!   preceded by a flush) makes them durable first.
+//! - in the middle of a range: an exchange is one logged operation, so each turn is in one of the
+//!   two states as a whole; sharing goes stretch by stretch, so each stretch is.
+//! - right after the commit: what has moved is durable. XFS forces its log up to what made a new unnamed inode, which
+//!   is later than all that was done to F; F itself is not synced.
+//! - after D is closed: the old blocks are free, and reused only once that is durable.
+
+mod copy;
+mod take_over;
+
+use super::Mover;
+use super::donor::{Space, Stage};
+use super::drive::{ByPart, Job, Step, by_part};
+use super::errno::skip_of;
+use super::mounted::OpenFile;
+use super::pages::Pages;
+use super::sample::NoSample;
+use super::sample::{Sampled, sample};
+use super::turns::{State, changed, nothing_staged};
+use crate::point::{Point, reached};
+use fragmend_layout::{ByteRange, Extent, Pace, Skip, SkipReason};
+use fragmend_scan::fiemap;
+use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::priority::Prompt;
+use fragmend_sys::same::Compare;
+use fragmend_sys::signals::Unstopped;
+use rustix::fs::Advice;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often a turn that changed under its copy is tried, and how long the first wait is.
+const TRIES: u32 = 6;
+const FIRST_WAIT: Duration = Duration::from_millis(2);
+/// How often it is exchanged at most, where sharing can stand in.
+const EXCHANGES: u32 = 3;
+
+/// Bytes of the first turn, and how short and how long they become.
+const FIRST_TURN: u64 = 128 << 10;
+const SHORTEST_TURN: u64 = 16 << 10;
+const LONGEST_TURN: u64 = 1 << 20;
+/// However long the first piece of a range is, and however busy the device.
+const LONGEST_PIECE: u64 = 8 << 20;
+const SHORTEST_PART: u64 = 64 << 10;
+/// Bytes that are copied between two looks at Ctrl-C; so many more are on their way to the device at most.
+const STEP: u64 = 256 << 10;
+/// Bytes that are read between two looks at who waits for the file.
+const LOOK: u64 = 64 << 10;
+/// A call that takes longer is followed by a shorter one, a quicker one by a longer.
+const LONG: Duration = Duration::from_millis(10);
+const QUICK: Duration = Duration::from_millis(2);
+
+/// Times of files may be as coarse as the slowest kernel's tick (100 Hz): a change in the tick of
+/// the sample would not show.
+pub(super) const TICK: Duration = Duration::from_millis(11);
+
+/// How the donor's space becomes the file's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum TakeOver {
+    /// `FIDEDUPERANGE`: fails only if the turn itself is written to.
+    Share {
+        /// All of a range is copied before any of it is shared.
+        whole: bool,
+        /// Why the ranges are not exchanged, where the file system could.
+        instead: Option<String>,
+    },
+    /// `XFS_IOC_COMMIT_RANGE`: fails if the file is written to anywhere.
+    Exchange {
+        /// Then share it, where the file system can do that.
+        or_share: bool,
+    },
+}
+
+/// Makes something of a file reach the device.
+pub(super) type Flush = fn(&OpenFile, &[ByteRange]) -> io::Result<()>;
+
+/// Makes what was done to a file durable, and gives its donor up.
+pub(super) type Commit = fn(&OpenFile, OwnedFd) -> io::Result<()>;
+
+/// Gives an empty donor what it needs to be the file's equal.
+pub(super) type Prepare = fn(&OpenFile, &OwnedFd) -> Result<(), Skip>;
+
+/// What a file system wants of a copy.
+#[derive(Clone, Copy)]
+pub(super) struct Wants {
+    /// How space is asked for.
+    pub space: Space,
+    /// What is done to an empty donor.
+    pub prepare: Prepare,
+    /// Gives what is still delayed of some ranges its place, if that does not take long.
+    pub flush: Flush,
+    /// Makes what has moved durable.
+    pub commit: Commit,
+}
+
+/// Copies ranges of one file.
+pub(super) struct Copying {
+    how: TakeOver,
+    wants: Wants,
+    stage: Option<Stage>,
+    sampled: Option<Sampled>,
+    /// How long a sample has locked the file, of which no receipt has told yet.
+    held: Duration,
+    /// Why the staged range in hand is not exchanged any more.
+    given_up: Option<String>,
+    /// When the file was last changed at the last copy, and its size in bytes.
+    state: State,
+    /// Per staged range.
+    copies: Vec<Copy>,
+    /// Bytes of the next turn, and of a block: a turn is whole blocks.
+    turn: u64,
+    block: u64,
+    /// How often the turn in hand has failed.
+    failed: u32,
+    /// Where in the file this try of it has come to with copying once more.
+    recopied: u64,
+    /// The part of the donor that was sent to the device last, and not waited for.
+    sent: ByteRange,
+    /// The donor could not be written. The kernel says so once, and the page cache goes on showing the
+    /// copy that is not on the device: nothing of this donor may be taken over any more.
+    unwritable: Option<Skip>,
+    pages: Pages,
+    compare: Compare,
+    buffer: Vec<u8>,
+    other: Vec<u8>,
+}
+
+/// How far a range has been copied.
+struct Copy {
+    range: ByteRange,
+    /// Bytes of its first piece.
+    first_piece: u64,
+    /// Where in the file the copy ends.
+    end: u64,
+    /// What of it somebody had in the page cache.
+    warm: Vec<ByteRange>,
+}
+
+impl Copying {
+    /// One that takes space over in this way.
+    pub fn new(file: &OpenFile, how: TakeOver, wants: Wants) -> Self {
+        // What is asked for is read, and no more: readahead would fill the device's queue.
+        let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
+        Self {
+            how,
+            wants,
+            stage: None,
+            sampled: None,
+            held: Duration::ZERO,
+            given_up: None,
+            state: State::default(),
+            copies: Vec::new(),
+            turn: FIRST_TURN,
+            block: file.block,
+            failed: 0,
+            recopied: 0,
+            sent: ByteRange::default(),
+            unwritable: None,
+            pages: Pages::default(),
+            compare: Compare::default(),
+            buffer: Vec::new(),
+            other: Vec::new(),
+        }
+    }
+
+    /// Whether the range in hand is exchanged.
+    fn exchanges(&self) -> bool {
+        matches!(self.how, TakeOver::Exchange { .. }) && self.given_up.is_none()
+    }
+
+    /// Whether a range is copied as a whole before any of it is taken over.
+    fn copies_ahead(&self) -> bool {
+        !matches!(self.how, TakeOver::Share { whole: false, .. })
+    }
+
+    /// Samples the file, so that every change from now on shows; or gives up exchanging the range,
+    /// where sharing stands in.
+    fn sample(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        from: u64,
+        stop: &AtomicBool,
+    ) -> Result<(), Skip> {
+        self.sampled = None;
+        let (donor, at) = Stage::place(&self.stage, index, ByteRange::at(from, file.block))?;
+        let go_on = || !stop.load(Ordering::Relaxed);
+        match sample(file, index, from, (donor, at), &mut self.held, go_on) {
+            Ok(sampled) => {
+                self.sampled = Some(sampled);
+                Ok(())
+            }
+            // It writes the donor's pages out, and this may be what came of it.
+            Err(NoSample::OfDonor(skip)) => Err(self.spoil(skip)),
+            // Nobody else is the reason.
+            Err(NoSample::OfFile(skip)) if !go_on() => Err(skip),
+            Err(NoSample::OfFile(skip))
+                if matches!(skip.reason, SkipReason::Busy | SkipReason::Unsupported) =>
+            {
+                self.give_up(skip)
+            }
+            Err(NoSample::OfFile(skip)) => Err(skip),
+        }
+    }
+
+    /// Lets in who waits for the file; what was copied so far may be old then.
+    fn give_back(&mut self) {
+        self.sampled =
+            self.sampled.take().filter(|s| !s.lease.is_wanted() && !Unstopped::is_wanted());
+    }
+
+    /// Notes that the donor could not be written.
+    fn spoil(&mut self, skip: Skip) -> Skip {
+        self.unwritable.get_or_insert(skip).clone()
+    }
+
+    /// # Errors
+    /// The donor could not be written.
+    fn is_sound(&self) -> Result<(), Skip> {
+        self.unwritable.clone().map_or(Ok(()), Err)
+    }
+
+    fn give_up(&mut self, skip: Skip) -> Result<(), Skip> {
+        match (&self.how, skip.reason) {
+            (TakeOver::Exchange { or_share: false }, SkipReason::Unsupported) => {
+                let why = format!("{}, and this XFS cannot share blocks", skip.detail);
+                return Err(Skip::new(skip.reason, why));
+            }
+            (TakeOver::Exchange { or_share: false }, _) => return Err(skip),
+            _ => self.given_up = Some(skip.detail),
+        }
+        Ok(())
+    }
+}
+
+impl Mover for Copying {
+    /// What is shared, too: others keep the old blocks.
+    fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
+        match parts.iter().any(|e| e.kind.is_encoded()) {
+            true => Err(Skip::new(SkipReason::Encoded, "")),
+            false => Ok(()),
+        }
+    }
+
+    fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
+        (self.stage, self.sampled, self.failed, self.unwritable) = (None, None, 0, None);
+        (self.recopied, self.sent, self.block) = (0, ByteRange::default(), file.block);
+        let Wants { space, prepare, flush, .. } = self.wants;
+        flush(file, ranges).map_err(skip_of)?;
+        let mut maps = Fiemap::default();
+        let mut copy_of = |range: &ByteRange| -> Result<Copy, Skip> {
+            let lies = fiemap::layout_within(&mut maps, &file.fd, *range, false);
+            let lies = lies.map_err(skip_of)?;
+            // A part of an extent stays occupied until all of it is free: killed between two turns,
+            // a range would leave behind what of its new extent was not yet taken.
+            let first = match self.how {
+                TakeOver::Share { whole: true, .. } => range.len(),
+                _ => lies.within(*range).next().map_or(0, |piece| piece.length),
+            };
+            let first_piece = first.min(LONGEST_PIECE);
+            Ok(Copy { range: *range, first_piece, end: range.start, warm: Vec::new() })
+        };
+        self.copies = ranges.iter().map(&mut copy_of).collect::<Result<_, _>>()?;
+        let (stage, pieces) = Stage::new(file, ranges, space, |donor| {
+            let _ = rustix::fs::fadvise(donor, 0, None, Advice::Random);
+            prepare(file, donor)
+        })?;
+        self.stage = Some(stage);
+        reached(Point::Staged);
+        Ok(pieces)
+    }
+
+    fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip> {
+        by_part(self, job, pace)
+    }
+
+    fn let_others_in(&mut self, _: &OpenFile) -> Result<(), Skip> {
+        self.give_back();
+        Ok(())
+    }
+
+    fn keep_nobody_out(&mut self, _: &OpenFile) -> Result<(), Skip> {
+        self.sampled = None;
+        Ok(())
+    }
+
+    fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        self.sampled = None;
+        let Some((donor, moved)) = self.stage.take().and_then(Stage::end) else { return Ok(()) };
+        let _prompt = Prompt::begin();
+        (self.wants.commit)(file, donor).map_err(skip_of)?;
+        reached(Point::Settled);
+        moved.restore_cache(file);
+        Ok(())
+    }
+}
+
+/// There is no way back: the old space of what was shared is gone.
+impl ByPart for Copying {
+    fn prepares(&self) -> bool {
+        self.copies_ahead()
+    }
+
+    fn shortest(&self) -> u64 {
+        SHORTEST_PART
+    }
+
+    fn prepare(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        part: ByteRange,
+        stop: &AtomicBool,
+    ) -> Result<(), Skip> {
+        let range = self.copies.get(index).ok_or_else(nothing_staged)?.range;
+        if part.start == range.start {
+            (self.given_up, self.failed, self.recopied) = (None, 0, 0);
+            if self.exchanges() {
+                self.sample(file, index, part.start, stop)?;
+            }
+        }
+        self.give_back();
+        match self.copy(file, index, part, false) {
+            Ok(true) => {}
+            // Nothing of it is taken over before it is copied once more.
+            Ok(false) => self.failed = 1,
+            Err(skip) => {
+                self.sampled = None;
+                return Err(skip);
+            }
+        }
+        Ok(())
+    }
+
+    /// One attempt at one turn, or a step of its copy: whoever calls looks after pace and Ctrl-C in between.
+    fn relocate(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        part: ByteRange,
+        stop: &AtomicBool,
+    ) -> Step {
+        let mut done = Step::default();
+        let turn = match self.turn(index, part) {
+            Ok(turn) => turn,
+            Err(skip) => return Step::none(skip),
+        };
+        let taken = match self.fill(file, index, turn, stop) {
+            Ok(true) => self.take_over(file, index, turn, stop, &mut done).map(|()| true),
+            other => other,
+        };
+        match taken {
+            Ok(false) => {}
+            Ok(true) => {
+                self.failed = 0;
+                self.restore(file, index, turn);
+                if self.copies.get(index).is_some_and(|copy| turn.end >= copy.range.end) {
+                    (self.sampled, self.recopied) = (None, 0);
+                }
+            }
+            // It ended because all is to end, and that is no fault of the file's.
+            Err(Skip { reason: SkipReason::Busy, .. }) if stop.load(Ordering::Relaxed) => {}
+            Err(skip) => {
+                done.skip = self.may_pass(skip).err();
+                if done.skip.is_some() {
+                    (self.failed, self.sampled, self.recopied) = (0, None, 0);
+                }
+                if done.skip.as_ref().is_some_and(|s| s.reason == SkipReason::Failed)
+                    && State::of(file).is_ok_and(|now| now != self.state)
+                {
+                    done.skip = Some(changed());
+                }
+            }
+        }
+        done.held = done.held.max(std::mem::take(&mut self.held));
+        done
+    }
+}

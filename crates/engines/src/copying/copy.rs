@@ -1,0 +1,166 @@
+//! The copy of a range in the donor: a step of it at a time, on the device before any of it is taken over.
+
+use super::{Copying, LOOK, STEP};
+use crate::bytes::{read_at, write_at};
+use crate::donor::Stage;
+use crate::errno::skip_of;
+use crate::mounted::OpenFile;
+use crate::sample::Sampled;
+use crate::turns::{State, changed, cut_off, is_on_disk, nothing_staged};
+use crate::warm::{is_cached, is_cold};
+use fragmend_layout::{ByteRange, Skip};
+use fragmend_sys::cache;
+use std::sync::atomic::AtomicBool;
+
+impl Copying {
+    /// Reads a part into the buffer; gives how much of it there was. Who waits for the file is let in meanwhile.
+    fn read(&mut self, file: &OpenFile, part: ByteRange) -> Result<usize, Skip> {
+        self.buffer.resize(part.len() as usize, 0);
+        let mut read = 0;
+        for step in part.steps(LOOK) {
+            self.give_back();
+            let to = &mut self.buffer[read..read + step.len() as usize];
+            let got = self.pages.read(&file.fd, step, to).map_err(skip_of)?;
+            read += got;
+            if (got as u64) < step.len() {
+                break;
+            }
+        }
+        Ok(read)
+    }
+
+    /// Copies a part to its place in the donor, and sends it on its way to the device, behind the one before it. `again`:
+    /// the donor has a copy, and only what differs is written. Gives whether it may be taken over: what others
+    /// write just now may be about to be refused.
+    pub(super) fn copy(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        part: ByteRange,
+        again: bool,
+    ) -> Result<bool, Skip> {
+        self.state = State::of(file)?;
+        let (warm, cold) = (is_cached(file, part), is_cold(file, part));
+        let sampled = self.sampled.as_ref().filter(|sampled| sampled.of == index);
+        let goes_on = || sampled.is_none_or(|sampled| !sampled.lease.is_wanted());
+        // It also writes it back: before an exchange who stores to a mapped page has to meet a fault.
+        let sure = is_on_disk(&mut self.compare, file, part, goes_on)?;
+        if !sure {
+            self.sampled = None;
+        }
+        let read = self.read(file, part)?;
+        let (donor, at) = Stage::place(&self.stage, index, part)?;
+        let copy = self.copies.get_mut(index).ok_or_else(nothing_staged)?;
+        if (read as u64) < part.len() && (read == 0 || part.end < copy.range.end) {
+            return Err(cut_off());
+        }
+        if warm && !again {
+            copy.warm.push(part);
+        }
+        let data = &self.buffer[..read];
+        if again {
+            self.other.resize(read, 0);
+            let there = read_at(donor, &mut self.other, at).map_err(skip_of)?;
+            self.other.truncate(there);
+            let block = file.block as usize;
+            for (n, now) in data.chunks(block).enumerate() {
+                let then = self.other.get(n * block..n * block + now.len());
+                if then != Some(now) {
+                    write_at(donor, now, at + (n * block) as u64).map_err(skip_of)?;
+                }
+            }
+        } else {
+            write_at(donor, data, at).map_err(skip_of)?;
+        }
+        copy.end = copy.end.max(part.end);
+        if (read as u64) < part.len() {
+            // Where the file ends inside a block, the kernel wants the donor to end with it. No
+            // other range's space lies behind this one's.
+            rustix::fs::ftruncate(donor, at + read as u64).map_err(|e| skip_of(e.into()))?;
+            copy.end = part.start + read as u64;
+        }
+        if let Some(sampled) = self.sampled.as_mut().filter(|sampled| sampled.of == index) {
+            let goes_on = sampled.fresh.end == part.start;
+            let start = if goes_on { sampled.fresh.start } else { part.start };
+            sampled.fresh = ByteRange { start, end: part.end };
+            if cold {
+                // An exchange needs no pages.
+                let _ = cache::drop_clean(&file.fd, part.start..part.end);
+            }
+        }
+        let now = ByteRange::at(at, read as u64);
+        let before = std::mem::replace(&mut self.sent, now);
+        let sent = cache::start_writeback(donor, now.start..now.end);
+        let sent = sent.and_then(|()| cache::write_and_wait(donor, before.start..before.end));
+        sent.map_err(skip_of).map_err(|skip| self.spoil(skip))?;
+        Ok(sure)
+    }
+
+    /// The turn with which a part begins.
+    pub(super) fn turn(&self, index: usize, part: ByteRange) -> Result<ByteRange, Skip> {
+        let copy = self.copies.get(index).ok_or_else(nothing_staged)?;
+        // The kernel takes over whole blocks, and says nothing of what it leaves out.
+        let whole = |bytes: u64| (bytes / self.block * self.block).max(self.block);
+        let mut turn = whole(self.turn).min(whole(part.len()));
+        if part.start == copy.range.start {
+            turn = turn.max(copy.first_piece);
+        }
+        Ok(ByteRange::at(part.start, turn).intersect(copy.range))
+    }
+
+    /// What the donor lacks of a turn, or, where all of a range is not copied before, of the next one.
+    fn lacks(&self, index: usize, turn: ByteRange) -> Result<ByteRange, Skip> {
+        let copy = self.copies.get(index).ok_or_else(nothing_staged)?;
+        if let Some(Sampled { fresh, .. }) = self.sampled.as_ref().filter(|_| self.exchanges()) {
+            // Also what was copied before the last sample.
+            let is_fresh = fresh.start <= turn.start && turn.start < fresh.end;
+            return Ok(ByteRange { start: if is_fresh { fresh.end } else { turn.start }, ..turn });
+        }
+        if self.failed > 0 {
+            return Ok(ByteRange { start: self.recopied.max(turn.start), ..turn });
+        }
+        // One turn more, so that the device works meanwhile.
+        let end = if self.copies_ahead() { copy.end } else { turn.end + self.turn };
+        Ok(ByteRange { start: copy.end, end }.intersect(copy.range))
+    }
+
+    /// Copies a step of what the donor lacks of the turn. Gives whether it lacks nothing now, and all is on the
+    /// device.
+    pub(super) fn fill(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        turn: ByteRange,
+        stop: &AtomicBool,
+    ) -> Result<bool, Skip> {
+        self.give_back();
+        if self.exchanges() && self.sampled.as_ref().is_none_or(|s| s.of != index) {
+            if self.recopied > turn.start {
+                // Others come faster than it is copied.
+                return Err(changed());
+            }
+            self.sample(file, index, turn.start, stop)?;
+        }
+        let lacks = self.lacks(index, turn)?;
+        let part = ByteRange::at(lacks.start, STEP).intersect(lacks);
+        let copy = self.copies.get(index).ok_or_else(nothing_staged)?;
+        let (range, copied) = (copy.range, copy.end);
+        if !part.is_empty() {
+            let sure = self.copy(file, index, part, copied >= part.end)?;
+            if !sure || self.exchanges() && self.sampled.is_none() {
+                return Err(changed());
+            }
+            self.recopied = part.end;
+            if part.end < lacks.end {
+                return Ok(false);
+            }
+        }
+        // All of an extent, before any of it is shared.
+        let all = self.copies_ahead() && turn.start == range.start;
+        let wait = if all { range } else { turn };
+        let (donor, at) = Stage::place(&self.stage, index, wait)?;
+        let written = cache::write_and_wait(donor, at..at + wait.len()).map_err(skip_of);
+        written.map_err(|skip| self.spoil(skip))?;
+        Ok(true)
+    }
+}

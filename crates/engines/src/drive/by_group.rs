@@ -1,0 +1,92 @@
+//! Ranges of which several move together, because what makes them durable costs the same for one as for
+//! many.
+
+use super::groups::groups;
+use super::{Drive, Job, Step};
+use crate::Mover;
+use crate::mounted::OpenFile;
+use fragmend_layout::{ByteRange, Fate, Moved, Pace, Skip};
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+
+/// An engine that moves several ranges in one go.
+pub(crate) trait ByGroup: Mover {
+    /// Bytes of the largest group, unless it is one range.
+    fn most(&self) -> u64;
+    /// Does what can be done for `part` of the staged range `index` without locking anybody out.
+    fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip>;
+    /// Moves these staged ranges in this order, and makes that durable. It ends once `stop` is set, with what has moved
+    /// by then, and without a reason; or because somebody waits for the file. Returns what became of each
+    /// that was begun: of none if `stop` was set already, else of the first at least.
+    fn relocate(
+        &mut self,
+        file: &OpenFile,
+        group: &[usize],
+        stop: &AtomicBool,
+    ) -> Vec<(usize, Step)>;
+}
+
+/// Takes an engine through its job, group by group.
+///
+/// # Errors
+/// Why something is not known to be durable.
+pub(crate) fn by_group<M: ByGroup>(
+    mover: &mut M,
+    job: &Job<'_>,
+    pace: &mut dyn Pace,
+) -> Result<(), Skip> {
+    let mut drive = Drive::new(mover, job, pace);
+    let ranges: Vec<ByteRange> = job.targets.iter().map(|target| target.range).collect();
+    let most = drive.pace.in_one_go(drive.mover.most());
+    for group in groups(most, &ranges, |index| drive.is_better(index)) {
+        if drive.stopped() {
+            break;
+        }
+        let mut problems: HashMap<usize, Skip> = HashMap::new();
+        for &index in group.iter().filter(|index| drive.is_better(**index)).collect::<Vec<_>>() {
+            if let Err(skip) =
+                drive.prepare(index, |m, file, at, part, _| m.prepare(file, at, part))
+            {
+                problems.insert(index, skip);
+            }
+        }
+        if drive.stopped() {
+            break;
+        }
+        drive.relocate_group(&group, problems);
+    }
+    drive.end()
+}
+
+impl<M: ByGroup> Drive<'_, M> {
+    /// Relocates what of a group would be better elsewhere and has met no problem yet, in one go; what that did not
+    /// come to is tried for itself.
+    fn relocate_group(&mut self, group: &[usize], mut problems: HashMap<usize, Skip>) {
+        let fine = |index: &usize| !problems.contains_key(index) && self.is_better(*index);
+        let mut together: Vec<usize> = group.iter().copied().filter(fine).collect();
+        let mut steps: HashMap<usize, Step> = HashMap::new();
+        for &index in group {
+            let began = self.pace.now();
+            if self.leave_well_alone(index) {
+                continue;
+            }
+            let mut moved =
+                Moved { whole: true, skip: problems.remove(&index), ..Moved::default() };
+            if moved.skip.is_none() {
+                if !steps.contains_key(&index) {
+                    let all = std::mem::take(&mut together);
+                    let these = if all.is_empty() { vec![index] } else { all };
+                    let stop = self.pace.stop();
+                    steps.extend(self.mover.relocate(self.job.file, &these, stop));
+                }
+                let done = steps.remove(&index).unwrap_or_default();
+                let came = done.moved + done.passed;
+                done.add_to(&mut moved);
+                let all_came = came >= self.job.targets[index].range.len();
+                moved.interrupted = moved.skip.is_none() && !all_came && self.stopped();
+            }
+            moved.took = self.pace.now() - began;
+            self.tell(index, Fate::Begun(moved));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Ranges that move part by part, so that each part is a short step.
+
+use super::{Drive, Job, Step};
+use crate::Mover;
+use crate::mounted::OpenFile;
+use fragmend_layout::{ByteRange, Fate, Moved, Pace, Skip, SkipReason};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How long what has moved goes back once this is told to end: the rest stays where it went, in one piece more.
+const GOING_BACK: Duration = Duration::from_millis(300);
+/// After so many steps in which nothing has moved, a range is left alone.
+const STEPS_IN_VAIN: u32 = 1000;
+
+/// An engine that moves parts of a range.
+pub(crate) trait ByPart: Mover {
+    /// Whether all of a range is [prepared](ByPart::prepare) just before its first part is relocated.
+    fn prepares(&self) -> bool {
+        false
+    }
+    /// Whether a part moves back when it is relocated once more.
+    fn returns(&self) -> bool {
+        false
+    }
+    /// No part is shorter than so many bytes, but the last one.
+    fn shortest(&self) -> u64 {
+        0
+    }
+    /// Does what can be done for `part` of the staged range `index` without locking anybody out. What takes long
+    /// ends once `stop` is set.
+    fn prepare(
+        &mut self,
+        _: &OpenFile,
+        _index: usize,
+        _part: ByteRange,
+        _stop: &AtomicBool,
+    ) -> Result<(), Skip> {
+        Ok(())
+    }
+    /// Moves `part` of the staged range `index`, or more than the part, or less of it. What takes long before
+    /// anything has moved ends once `stop` is set.
+    fn relocate(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        part: ByteRange,
+        stop: &AtomicBool,
+    ) -> Step;
+}
+
+/// Takes an engine through its job, part by part; what came out worse goes back where it can.
+///
+/// # Errors
+/// Why something is not known to be durable.
+pub(crate) fn by_part<M: ByPart>(
+    mover: &mut M,
+    job: &Job<'_>,
+    pace: &mut dyn Pace,
+) -> Result<(), Skip> {
+    let mut drive = Drive::new(mover, job, pace);
+    for (index, target) in job.targets.iter().enumerate() {
+        if drive.stopped() {
+            break;
+        }
+        let began = drive.pace.now();
+        if drive.leave_well_alone(index) || drive.leave_joined(index) {
+            continue;
+        }
+        let returns = drive.mover.returns();
+        let mut moved = Moved { returns, ..Moved::default() };
+        if drive.mover.prepares() {
+            moved.skip = drive.prepare(index, M::prepare).err();
+        }
+        drive.relocate(index, &mut moved);
+        if returns && drive.pieces(index).is_ok_and(|after| after > target.pieces) {
+            drive.put_back(index, &mut moved);
+        }
+        moved.took = drive.pace.now() - began;
+        drive.tell(index, Fate::Begun(moved));
+    }
+    drive.end()
+}
+
+impl<M: ByPart> Drive<'_, M> {
+    /// Relocates a range until it meets a problem, or all is to end.
+    fn relocate(&mut self, index: usize, moved: &mut Moved) {
+        let prepared = self.mover.prepares();
+        let least = self.mover.shortest().max(self.job.file.block);
+        let (mut rest, mut in_vain) = (self.job.targets[index].range, 0);
+        while !rest.is_empty() && moved.skip.is_none() {
+            if self.stopped() {
+                moved.interrupted = true;
+                break;
+            }
+            let part = self.pace.step(rest, least);
+            let began = self.pace.now();
+            let stop = self.pace.stop();
+            let done = self.mover.relocate(self.job.file, index, part, stop);
+            let (bytes, came) = (done.moved, done.moved + done.passed);
+            done.add_to(moved);
+            rest.start += came;
+            in_vain = if came > 0 { 0 } else { in_vain + 1 };
+            if in_vain >= STEPS_IN_VAIN && moved.skip.is_none() {
+                moved.skip = Some(Skip::new(SkipReason::Busy, "it does not get on"));
+            }
+            // What was prepared has been counted.
+            let bytes = if prepared { 0 } else { bytes };
+            if moved.skip.is_none()
+                && let Err(skip) = self.pause(bytes, began)
+            {
+                self.undurable.get_or_insert_with(|| skip.clone());
+                moved.skip = Some(skip);
+            }
+        }
+    }
+
+    /// Never makes it worse: what did move moves back.
+    fn put_back(&mut self, index: usize, moved: &mut Moved) {
+        let mut rest = ByteRange::at(self.job.targets[index].range.start, moved.bytes);
+        let until = self.pace.now() + GOING_BACK;
+        let why = moved.skip.take();
+        while !rest.is_empty() {
+            let step = self.pace.longest_step().max(self.job.file.block);
+            let part = ByteRange::at(rest.start, step).intersect(rest);
+            let stop = self.pace.stop();
+            let back = self.mover.relocate(self.job.file, index, part, stop);
+            let (bytes, skipped) = (back.moved, back.skip.is_some());
+            Step { skip: None, note: None, ..back }.add_to(moved);
+            rest.start += bytes;
+            let in_time = !self.stopped() || self.pace.now() < until;
+            if bytes == 0 || skipped || !in_time {
+                break;
+            }
+        }
+        moved.skip = why;
+    }
+}

@@ -1,0 +1,97 @@
+//! Ranges that move as a whole, each for itself or all of a file together.
+
+use super::{Drive, Job, Step};
+use crate::Mover;
+use crate::mounted::OpenFile;
+use fragmend_layout::{ByteRange, Fate, Moved, Pace, Skip};
+use std::sync::atomic::AtomicBool;
+
+/// An engine that moves a range as a whole.
+pub(crate) trait ByRange: Mover {
+    /// Does what can be done for `part` of the staged range `index` without locking anybody out.
+    fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip>;
+    /// Moves the staged range `index`, which is this one; it may leave alone what lies well enough. What takes long
+    /// before anything has moved ends once `stop` is set, as a step that [goes on](Step::goes_on).
+    fn relocate(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        range: ByteRange,
+        stop: &AtomicBool,
+    ) -> Step;
+}
+
+/// Takes an engine through its job, range by range: each is prepared, part by part, just before one call
+/// relocates it.
+///
+/// # Errors
+/// Why something is not known to be durable.
+pub(crate) fn by_range<M: ByRange>(
+    mover: &mut M,
+    job: &Job<'_>,
+    pace: &mut dyn Pace,
+) -> Result<(), Skip> {
+    let mut drive = Drive::new(mover, job, pace);
+    for index in 0..job.targets.len() {
+        if drive.stopped() {
+            break;
+        }
+        let began = drive.pace.now();
+        if drive.leave_well_alone(index) || drive.leave_joined(index) {
+            continue;
+        }
+        let mut moved = Moved { whole: true, ..Moved::default() };
+        moved.skip = drive.prepare(index, |m, file, at, part, _| m.prepare(file, at, part)).err();
+        drive.relocate_whole(index, &mut moved);
+        moved.took = drive.pace.now() - began;
+        drive.tell(index, Fate::Begun(moved));
+    }
+    drive.end()
+}
+
+/// The same where all ranges of a file move together: all are prepared before the first is relocated, which
+/// takes the others along.
+///
+/// # Errors
+/// As [`by_range`].
+pub(crate) fn whole_file<M: ByRange>(
+    mover: &mut M,
+    job: &Job<'_>,
+    pace: &mut dyn Pace,
+) -> Result<(), Skip> {
+    let mut drive = Drive::new(mover, job, pace);
+    let prepare =
+        |index| drive.prepare(index, |m, file, at, part, _| m.prepare(file, at, part)).err();
+    let problems: Vec<Option<Skip>> = (0..job.targets.len()).map(prepare).collect();
+    for (index, skip) in problems.into_iter().enumerate() {
+        if drive.stopped() {
+            break;
+        }
+        let began = drive.pace.now();
+        let mut moved = Moved { whole: true, skip, ..Moved::default() };
+        drive.relocate_whole(index, &mut moved);
+        moved.took = drive.pace.now() - began;
+        drive.tell(index, Fate::Begun(moved));
+    }
+    drive.end()
+}
+
+impl<M: ByRange> Drive<'_, M> {
+    /// Relocates a range unless it has met a problem already, or all is to end.
+    fn relocate_whole(&mut self, index: usize, moved: &mut Moved) {
+        let range = self.job.targets[index].range;
+        while moved.skip.is_none() {
+            if self.stopped() {
+                moved.interrupted = true;
+                break;
+            }
+            let stop = self.pace.stop();
+            let done = self.mover.relocate(self.job.file, index, range, stop);
+            let goes_on = done.goes_on;
+            done.add_to(moved);
+            if !goes_on {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! How an engine is taken through the ranges of a file, by what of it moves at once.
+//!
+//! | driver | what moves at once | who has it |
+//! |---|---|---|
+//! | [`by_part`] | a part of a range, from its start on | ext4, sharing and exchanging copies, compressing |
+//! | [`by_range`] | a range | rewriting |
+//! | [`by_group`] | several ranges, up to so many bytes | F2FS |
+//! | [`whole_file`] | all ranges | swapping |
+//!
+//! Between two steps each of them looks whether all is to end, and waits as its [`Pace`] says. Space for all
+//! ranges is staged before the first of them is driven, and all is settled after the last one:
+//! `mounted.rs`.
+
+mod by_group;
+mod by_part;
+mod by_range;
+mod groups;
+
+pub(crate) use by_group::{ByGroup, by_group};
+pub(crate) use by_part::{ByPart, by_part};
+pub(crate) use by_range::{ByRange, by_range, whole_file};
+
+use crate::Mover;
+use crate::errno::skip_of;
+use crate::mounted::OpenFile;
+use fragmend_layout::{ByteRange, Fate, Layout, Moved, Pace, Skip, SkipReason, Target, Underway};
+use fragmend_scan::fiemap;
+use fragmend_sys::fiemap::Fiemap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What is to be done with a file.
+pub(crate) struct Job<'a> {
+    /// The file, open as moving demands.
+    pub file: &'a OpenFile,
+    /// The ranges, all of which are staged, in the order in which they are to be moved.
+    pub targets: &'a [Target],
+    /// In how many pieces each is where it would go.
+    pub staged: &'a [u64],
+}
+
+/// How far one call to an engine came.
+#[derive(Debug, Default)]
+pub(crate) struct Step {
+    /// Bytes that did move; by part, from the start of the part.
+    pub moved: u64,
+    /// Bytes, behind those or before them, that it left alone because they lie well enough.
+    pub passed: u64,
+    /// Nothing has moved yet, and nothing is wrong: it has done a step of what comes before, and is to be called
+    /// again, unless all is to end. By part it is called again in any case.
+    pub goes_on: bool,
+    /// What moved them: set whenever something moved.
+    pub by: Option<&'static str>,
+    /// Why the file system's first choice was not what moved them, if it was not.
+    pub fallback: Option<String>,
+    /// What else the file's owner should know.
+    pub note: Option<String>,
+    /// Longest time for which the file was locked against its writers.
+    pub held: Duration,
+    /// Why it ended before its end, if it did.
+    pub skip: Option<Skip>,
+}
+
+impl Step {
+    /// One that did nothing, for that reason.
+    pub fn none(skip: Skip) -> Self {
+        Self { skip: Some(skip), ..Self::default() }
+    }
+
+    /// Adds it to what has become of its range.
+    fn add_to(self, moved: &mut Moved) {
+        moved.held = moved.held.max(self.held);
+        moved.note = moved.note.take().or(self.note);
+        moved.skip = self.skip;
+        let Some(by) = self.by.filter(|_| self.moved > 0) else { return };
+        moved.bytes += self.moved;
+        match moved.by.iter_mut().find(|(known, _)| *known == by) {
+            Some((_, bytes)) => *bytes += self.moved,
+            None => moved.by.push((by, self.moved)),
+        }
+        moved.fallback = moved.fallback.take().or(self.fallback);
+    }
+}
+
+/// What all drivers have: an engine, its job, and who paces it.
+struct Drive<'a, M> {
+    mover: &'a mut M,
+    job: &'a Job<'a>,
+    pace: &'a mut dyn Pace,
+    maps: Fiemap,
+    /// The first reason why something is not known to be durable.
+    undurable: Option<Skip>,
+}
+
+impl<'a, M: Mover> Drive<'a, M> {
+    fn new(mover: &'a mut M, job: &'a Job<'a>, pace: &'a mut dyn Pace) -> Self {
+        Self { mover, job, pace, maps: Fiemap::default(), undurable: None }
+    }
+
+    /// Whether all is to end.
+    fn stopped(&self) -> bool {
+        self.pace.stop().load(Ordering::Relaxed)
+    }
+
+    /// In how many pieces the target `index` is now.
+    fn pieces(&mut self, index: usize) -> Result<u64, Skip> {
+        let range = self.job.targets[index].range;
+        Ok(layout(&mut self.maps, self.job.file, range)?.pieces(range))
+    }
+
+    /// Whether its new place is better than the one it had when it was looked at.
+    fn is_better(&self, index: usize) -> bool {
+        self.job.staged[index] < self.job.targets[index].pieces
+    }
+
+    /// Leaves a range alone whose new place is no better; whether that is so.
+    fn leave_well_alone(&mut self, index: usize) -> bool {
+        if self.is_better(index) {
+            return false;
+        }
+        let (pieces, staged) = (self.job.targets[index].pieces, self.job.staged[index]);
+        self.leave(index, pieces, no_better(pieces, staged));
+        true
+    }
+
+    /// The same where whoever uses the file has joined the range since it was looked at, so that nothing of that
+    /// is ours.
+    fn leave_joined(&mut self, index: usize) -> bool {
+        let staged = self.job.staged[index];
+        match self.pieces(index) {
+            Ok(1) => self.leave(index, 1, Skip::new(SkipReason::AlreadyContiguous, "")),
+            Ok(now) if now <= staged => self.leave(index, now, no_better(now, staged)),
+            _ => return false,
+        }
+        true
+    }
+
+    fn leave(&mut self, index: usize, pieces: u64, skip: Skip) {
+        self.tell(index, Fate::Left { pieces, skip });
+    }
+
+    /// Tells what has become of a range.
+    fn tell(&mut self, index: usize, fate: Fate) {
+        let Self { mover, job, pace, maps, .. } = self;
+        let told =
+            pace.done(&mut Beside { mover: &mut **mover, file: job.file, maps }, index, fate);
+        if let Err(skip) = told {
+            self.undurable.get_or_insert(skip);
+        }
+    }
+
+    /// Waits as is due after a step that moved, or copied, so many bytes and began then.
+    fn pause(&mut self, bytes: u64, began: Duration) -> Result<(), Skip> {
+        let Self { mover, job, pace, maps, .. } = self;
+        let took = pace.now() - began;
+        pace.pause(&mut Beside { mover: &mut **mover, file: job.file, maps }, bytes, took)
+    }
+
+    /// Prepares a range, step by step, until all is to end.
+    fn prepare(
+        &mut self,
+        index: usize,
+        prepare: impl Fn(&mut M, &OpenFile, usize, ByteRange, &AtomicBool) -> Result<(), Skip>,
+    ) -> Result<(), Skip> {
+        let mut rest = self.job.targets[index].range;
+        while !rest.is_empty() && !self.stopped() {
+            let part = self.pace.step(rest, self.job.file.block);
+            let began = self.pace.now();
+            prepare(self.mover, self.job.file, index, part, self.pace.stop())?;
+            self.pause(part.len(), began)?;
+            rest.start = part.end;
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// Why something is not known to be durable.
+    fn end(self) -> Result<(), Skip> {
+        self.undurable.map_or(Ok(()), Err)
+    }
+}
+
+/// A file with the engine that has it in hand.
+struct Beside<'a, M> {
+    mover: &'a mut M,
+    file: &'a OpenFile,
+    maps: &'a mut Fiemap,
+}
+
+impl<M: Mover> Underway for Beside<'_, M> {
+    fn layout(&mut self, range: ByteRange) -> Result<Layout, Skip> {
+        layout(self.maps, self.file, range)
+    }
+
+    fn let_others_in(&mut self) -> Result<(), Skip> {
+        self.mover.let_others_in(self.file)
+    }
+
+    fn keep_nobody_out(&mut self) -> Result<(), Skip> {
+        self.mover.keep_nobody_out(self.file)
+    }
+}
+
+/// Where `range` is now; what is still delayed is not written out for that.
+pub(crate) fn layout(maps: &mut Fiemap, file: &OpenFile, range: ByteRange) -> Result<Layout, Skip> {
+    fiemap::layout_within(maps, &file.fd, range, false).map_err(skip_of)
+}
+
+fn no_better(now: u64, staged: u64) -> Skip {
+    Skip::new(SkipReason::NoBetterPlace, format!("{now} pieces now, {staged} at best"))
+}

@@ -1,0 +1,229 @@
+//! The file systems that can be mended: which engine serves a mount, or why none does.
+
+use crate::drive::Job;
+use crate::errno::skip_of;
+use crate::mounted::{Mounted, OpenFile};
+use crate::rewrite::engine::Rewrite;
+use crate::{btrfs, ext4, f2fs, ordering, xfs};
+use fragmend_layout::{ByteRange, Extent, ExtentKind, FsKind, Pace, Skip, SkipReason, Volume};
+use fragmend_sys::block::BlockDevice;
+use fragmend_sys::inode::{self, flags};
+use fragmend_sys::mounts::Mount;
+use fragmend_sys::root::Root;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// One way to move data on one kind of file system.
+pub(crate) trait Engine {
+    /// Whether moving takes a descriptor that may write. Nobody can start the file as a program while
+    /// there is one.
+    fn writes(&self) -> bool {
+        true
+    }
+
+    /// What looks at this file and moves it. Where something is to move (`file.to_move`), it may open the
+    /// file in another way.
+    ///
+    /// # Errors
+    /// Why nothing here can.
+    fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip>;
+}
+
+/// What an engine has to do with one file, whatever of it moves at once: its driver asks for the rest
+/// ([`crate::drive`]).
+///
+/// Order of calls: `stage`, `drive`, `settle`. A crash or a drop at any instant leaves every byte
+/// readable as it was.
+pub(crate) trait Mover {
+    /// See [`fragmend_layout::Movable::all_or_nothing`].
+    fn all_or_nothing(&self) -> bool {
+        false
+    }
+    /// Bytes of new space that moving `ranges` together takes, or why they cannot be moved so.
+    fn need(&mut self, _: &OpenFile, ranges: &[ByteRange]) -> Result<u64, Skip> {
+        Ok(ranges.iter().map(|r| r.len()).sum())
+    }
+    /// Whether data that is stored like this can be moved: plain data of this file alone, unless an engine can
+    /// more.
+    fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
+        match parts.iter().find_map(|e| refusal(e.kind)) {
+            Some(reason) => Err(Skip::new(reason, "")),
+            None => Ok(()),
+        }
+    }
+    /// Finds new space for all of `ranges` at once, and says in how many pieces each would lie
+    /// there. Nothing has moved yet; what was staged before is given back.
+    fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;
+    /// Has a driver take it through the job, which is staged.
+    ///
+    /// # Errors
+    /// Why something is not known to be durable.
+    fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip>;
+    /// See [`fragmend_layout::Underway::let_others_in`].
+    fn let_others_in(&mut self, _: &OpenFile) -> Result<(), Skip> {
+        Ok(())
+    }
+    /// See [`fragmend_layout::Underway::keep_nobody_out`].
+    fn keep_nobody_out(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        self.let_others_in(file)
+    }
+    /// Makes what was relocated durable and frees the space that it left, or that was not used.
+    fn settle(&mut self, file: &OpenFile) -> Result<(), Skip>;
+    /// The longest time for which others were kept out of the file at once, since the last call; beside
+    /// what was told of its ranges.
+    fn kept_out(&mut self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// What keeps data that is stored like this from being moved, where an engine cannot do better.
+pub(crate) fn refusal(kind: ExtentKind) -> Option<SkipReason> {
+    match kind {
+        _ if kind.is_shared() => Some(SkipReason::Shared),
+        _ if kind.is_encoded() => Some(SkipReason::Encoded),
+        _ => None,
+    }
+}
+
+/// Why a whole file system is left alone; one line that says what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{mount}: {why}")]
+pub struct Refused {
+    /// Where it is mounted.
+    pub mount: String,
+    /// Why, and what to do.
+    pub why: String,
+}
+
+/// Which engine is to serve.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// The file system's own.
+    #[default]
+    Native,
+    /// Rewriting in place.
+    Rewrite {
+        /// Where records are kept instead of at the top of the file system.
+        journal: Option<PathBuf>,
+    },
+}
+
+/// The engine for a mounted file system.
+///
+/// With `force`, a file system that cannot promise order after a crash is taken all the same.
+///
+/// # Errors
+/// [`Refused`] for a read-only mount, an unsupported file system, or a missing promise.
+pub fn volume_for(mount: &Mount, choice: &Choice, force: bool) -> Result<Box<dyn Volume>, Refused> {
+    Ok(Box::new(mounted(mount, choice, force)?))
+}
+
+/// The same, by its own type.
+pub(crate) fn mounted(mount: &Mount, choice: &Choice, force: bool) -> Result<Mounted, Refused> {
+    let refuse = |why: String| Err(Refused { mount: mount.point.display().to_string(), why });
+    if mount.has_option("ro") {
+        return refuse("mounted read-only; remount it read-write to mend it".into());
+    }
+    // Rewriting in place refuses such mounts whatever is forced.
+    let native = *choice == Choice::Native;
+    if native
+        && !force
+        && let Err(why) = ordering::flushes(mount)
+    {
+        return refuse(why);
+    }
+    let root = match Root::open(&mount.point, mount.dev) {
+        Ok(root) => root,
+        Err(e) => return refuse(format!("its directory cannot be opened: {e}")),
+    };
+    let engine: Result<Box<dyn Engine>, String> = match (choice, FsKind::from_name(&mount.fs_type))
+    {
+        (Choice::Rewrite { journal }, _) => {
+            Rewrite::new(mount, journal.as_deref()).map(|e| Box::new(e) as Box<dyn Engine>)
+        }
+        (_, FsKind::Ext4) => {
+            ext4::Ext4::new(mount, &root, force).map(|e| Box::new(e) as Box<dyn Engine>)
+        }
+        (_, FsKind::Xfs) => xfs::Xfs::new(&root, force).map(|e| Box::new(e) as Box<dyn Engine>),
+        (_, FsKind::Btrfs) => Ok(Box::new(btrfs::Btrfs::new(mount))),
+        (_, FsKind::F2fs) => f2fs::F2fs::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
+        (_, FsKind::Other) => Err(no_engine(mount)),
+    };
+    let volume = engine.and_then(|e| Mounted::new(mount, root, e).map_err(|e| e.to_string()));
+    volume.or_else(refuse)
+}
+
+/// Whether the file system has an engine of its own.
+pub fn is_native(kind: FsKind) -> bool {
+    matches!(kind, FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs | FsKind::F2fs)
+}
+
+fn no_engine(mount: &Mount) -> String {
+    match local(mount) {
+        Err(why) => why,
+        Ok(()) => format!(
+            "{} has no safe way of its own to move data; --engine rewrite copies, punches and writes again, see fragmend-apply(1)",
+            mount.fs_type
+        ),
+    }
+}
+
+/// Whether the blocks of a file system are this machine's alone, so that it makes sense to move
+/// data on it.
+///
+/// # Errors
+/// Why not, and what to do.
+pub fn local(mount: &Mount) -> Result<(), String> {
+    if let Some(layers) = mount.overlay_layers() {
+        return Err(format!("an overlay; name the directories that hold its files: {layers}"));
+    }
+    let kind = mount.fs_type.as_str();
+    let why = match kind {
+        "tmpfs" | "ramfs" | "hugetlbfs" => "its files lie in memory",
+        "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "afs" | "ceph" | "virtiofs" | "coda" => {
+            "its files lie on a server; mend them there"
+        }
+        "gfs2" | "ocfs2" | "lustre" => "other machines may have its files open",
+        _ if kind.starts_with("fuse") => "a program serves its files; mend them where they lie",
+        _ if is_on_a_disk(mount) => return Ok(()),
+        _ => "it lies on no block device",
+    };
+    Err(format!("{kind}: {why}"))
+}
+
+/// By number, or by the node that was mounted where the number is nobody's, as on Btrfs.
+fn is_on_a_disk(mount: &Mount) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    let node = |m: std::fs::Metadata| m.file_type().is_block_device();
+    BlockDevice::from_dev(mount.dev).is_ok() || std::fs::metadata(&mount.source).is_ok_and(node)
+}
+
+/// Whether a file's attributes allow it to be moved on this kind of file system.
+///
+/// # Errors
+/// The attribute that forbids it, or that they cannot be read.
+pub fn may_move(kind: FsKind, file: impl AsFd) -> Result<(), Skip> {
+    let set = match inode::attributes(&file) {
+        // A file system without such attributes.
+        Err(e) if kind == FsKind::Other && inode::is_unknown_request(&e) => 0,
+        read => read.map_err(skip_of)?,
+    };
+    let reasons = [
+        (flags::IMMUTABLE, SkipReason::Immutable),
+        (flags::APPEND, SkipReason::AppendOnly),
+        (flags::ENCRYPTED, SkipReason::Encrypted),
+        (flags::VERITY, SkipReason::Verity),
+        (flags::DAX, SkipReason::Dax),
+    ];
+    if let Some((_, reason)) = reasons.iter().find(|(flag, _)| set & flag != 0) {
+        return Err(Skip::new(*reason, ""));
+    }
+    match kind {
+        FsKind::Ext4 => ext4::may_move(set),
+        FsKind::Xfs => xfs::may_move(file),
+        FsKind::F2fs => f2fs::may_move(set),
+        FsKind::Btrfs => btrfs::may_move(file),
+        FsKind::Other => Ok(()),
+    }
+}

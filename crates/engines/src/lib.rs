@@ -1,0 +1,56 @@
+//! The file systems of the running kernel as volumes: how each moves data safely, who may be beside it,
+//! and what puts a file together again after a crash.
+//!
+//! | module | its job |
+//! |---|---|
+//! | [`begin`] | the volumes of a plan: what must hold before anything is touched |
+//! | [`environment`] | clock, load and own input and output, as the kernel tells them |
+//! | [`engine`] | which engine serves a mount, or why none does |
+//! | `mounted` | a mounted file system: finding, looking at and opening its files |
+//! | `files` | all files of a mounted file system |
+//! | `drive` | how an engine is taken through its ranges: by part, by range, by group, all at once |
+//! | `lock` | one mending at a time per file system |
+//! | `ext4`, `exchange`, `hold` | ext4: blocks exchanged with a donor's, others kept out until that is durable |
+//! | `xfs`, `btrfs`, `copying`, `sample`, `turns` | copies that the kernel takes over if nobody has written |
+//! | `swap` | XFS: whole files swapped |
+//! | `compressed` | Btrfs: what is compressed, compressed anew |
+//! | `f2fs` | F2FS: written to the log once more |
+//! | [`rewrite`] | any other: a durable copy, a hole, the bytes written back; and recovering from that |
+//! | `donor`, `pages`, `places`, `warm` | new space; pages brought in, and back; what has moved |
+//! | `ordering` | what a mount must promise |
+//! | [`primitive`] | the names of what moves data |
+//! | `point` | where a test stops a move |
+
+pub mod begin;
+mod btrfs;
+mod bytes;
+mod compressed;
+mod copying;
+mod donor;
+mod drive;
+pub mod engine;
+pub mod environment;
+mod errno;
+mod exchange;
+mod ext4;
+mod f2fs;
+mod files;
+mod hold;
+mod lock;
+mod mounted;
+mod ordering;
+mod pages;
+mod places;
+mod point;
+pub mod primitive;
+pub mod rewrite;
+mod sample;
+mod swap;
+mod turns;
+mod warm;
+mod xfs;
+
+pub use begin::{Opened, Unready, open};
+pub use engine::{Choice, Refused};
+use engine::{Engine, Mover, may_move};
+pub use environment::Kernel;

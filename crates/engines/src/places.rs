@@ -1,0 +1,42 @@
+//! What of a file has changed places with its donor, and may have to go back.
+
+use fragmend_layout::ByteRange;
+
+/// Parts of the file, each with its staged range.
+#[derive(Default)]
+pub(super) struct Places(Vec<(usize, ByteRange)>);
+
+impl Places {
+    /// All of them, in the order in which they moved.
+    pub fn all(&self) -> Vec<(usize, ByteRange)> {
+        self.0.clone()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds a range, or takes it out where it is one of them.
+    pub fn note(&mut self, index: usize, range: ByteRange) {
+        if !self.holds(range) {
+            match self.0.last_mut() {
+                Some((of, last)) if *of == index && last.end == range.start => last.end = range.end,
+                _ => self.0.push((index, range)),
+            }
+            return;
+        }
+        let without = |(of, known): (usize, ByteRange)| {
+            let head = ByteRange { end: known.end.min(range.start), ..known };
+            let tail = ByteRange { start: known.start.max(range.end), ..known };
+            [(of, head), (of, tail)]
+        };
+        let rest = std::mem::take(&mut self.0).into_iter().flat_map(without);
+        self.0 = rest.filter(|(_, part)| !part.is_empty()).collect();
+    }
+
+    /// Whether some of a range is among them.
+    pub fn holds(&self, range: ByteRange) -> bool {
+        self.0.iter().any(|(_, known)| known.overlaps(range))
+    }
+}

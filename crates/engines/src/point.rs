@@ -1,0 +1,81 @@
+//! Instants of a move at which a test stops the process: those that all engines have, and those of a
+//! rewrite, numbered as in the crash argument at the head of `rewrite/engine.rs`. Builds without debug assertions have none.
+
+/// Right after which step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Point {
+    /// The donor has its space, nothing is copied.
+    Staged,
+    /// XFS: the file is sampled; whatever changes it from now on must show.
+    Sampled,
+    /// The copy is in the donor, and on the device; the file has not taken it over.
+    Filled,
+    /// The kernel was asked to move a part, and has answered.
+    Moved,
+    /// What has moved is durable.
+    Settled,
+    /// Btrfs: the kernel has marked the file as not to be compressed.
+    Marked,
+    /// 1: the range is copied, the copy is no record yet.
+    Copied,
+    /// 2: the file is leased and is what was copied.
+    Leased,
+    /// 3: the record is durable.
+    Sealed,
+    /// 4: the range is a hole.
+    Punched,
+    /// No space; the reserve was given up, and the next try follows.
+    RoomMade,
+    /// 5: new space is allocated.
+    Allocated,
+    /// The lease was asked for, and a piece is about to be written.
+    Writing,
+    /// 6: half of the bytes are back.
+    HalfWritten,
+    /// 7: all are, in the page cache.
+    Written,
+    /// 8: they are durable.
+    Synced,
+    /// 9: they were read back.
+    Compared,
+    /// 10: the record is gone.
+    Removed,
+}
+
+/// Ends (`kill`) or stops (`stop`) this process here if `FRAGMEND_STOP_AT` says so, for example
+/// `punched=kill` or `punched=stop,room-made=kill`; a number is a signal that it sends itself.
+#[cfg(debug_assertions)]
+pub(crate) fn reached(point: Point) {
+    use rustix::process::{Signal, getpid, kill_process};
+    let Ok(wanted) = std::env::var("FRAGMEND_STOP_AT") else { return };
+    let name = match point {
+        Point::Staged => "staged",
+        Point::Sampled => "sampled",
+        Point::Filled => "filled",
+        Point::Moved => "moved",
+        Point::Settled => "settled",
+        Point::Marked => "marked",
+        Point::Copied => "copied",
+        Point::Sealed => "sealed",
+        Point::Leased => "leased",
+        Point::Punched => "punched",
+        Point::RoomMade => "room-made",
+        Point::Allocated => "allocated",
+        Point::Writing => "writing",
+        Point::HalfWritten => "half-written",
+        Point::Written => "written",
+        Point::Synced => "synced",
+        Point::Compared => "compared",
+        Point::Removed => "removed",
+    };
+    let how = wanted.split(',').filter_map(|w| w.split_once('=')).find(|(at, _)| *at == name);
+    if let Some(number) = how.and_then(|(_, how)| how.parse().ok()) {
+        let _ = fragmend_sys::signals::send_to_this_process(number);
+    } else if let Some((_, how)) = how {
+        let signal = if how == "stop" { Signal::STOP } else { Signal::KILL };
+        let _ = kill_process(getpid(), signal);
+    }
+}
+
+#[cfg(not(debug_assertions))]
+pub(crate) fn reached(_: Point) {}

@@ -1,0 +1,146 @@
+//! What the file systems under a rewrite must promise: that of the files, and that of the records.
+//!
+//! A record is worth as much as its file system's `fsync` is after a power cut. So a journal may lie
+//! only where that is known: on a local disk, with write barriers and with a journal that keeps
+//! names and sizes. What rewrites a file in place leaves a hole there for some milliseconds; where
+//! the file system itself can take a snapshot in just that moment, the hole is in the snapshot for
+//! ever, and no lease keeps a snapshot out.
+
+use super::below;
+use crate::engine::local;
+use crate::ordering::ext4_options;
+use fragmend_sys::mounts::Mount;
+
+/// File systems that take snapshots of their own.
+const WITH_SNAPSHOTS: [&str; 6] = ["btrfs", "bcachefs", "nilfs2", "zfs", "next3", "apfs"];
+
+/// File systems whose `fsync` is known to make a file and its name durable.
+const KNOWN: [&str; 5] = ["ext4", "ext3", "xfs", "btrfs", "f2fs"];
+
+/// Options under which nothing orders what reaches the device (ext4(5), btrfs(5), the kernel's
+/// filesystems/f2fs.rst).
+const UNORDERED: [(&str, &str); 5] = [
+    ("nobarrier", "without write barriers"),
+    ("barrier=0", "without write barriers"),
+    ("fsync_mode=nobarrier", "without write barriers"),
+    ("data=writeback", "with data=writeback"),
+    ("journal_async_commit", "with journal_async_commit"),
+];
+
+/// Whether files of a mount may be rewritten in place.
+///
+/// # Errors
+/// Why not, whatever is asked for.
+pub(crate) fn for_files(mount: &Mount) -> Result<(), String> {
+    local(mount)?;
+    if snapshots(mount) {
+        return Err(format!(
+            "{}: it takes snapshots, and one that is taken while a range is a hole keeps the hole for ever; --engine rewrite is not for it, not even with --force",
+            mount.fs_type
+        ));
+    }
+    ordered(mount).map_err(|why| {
+        format!(
+            "{why}, so a power cut could take away what was synced; --engine rewrite is not for it"
+        )
+    })
+}
+
+/// Whether a file system takes snapshots, so that a file may be there more than once.
+pub(crate) fn snapshots(mount: &Mount) -> bool {
+    WITH_SNAPSHOTS.contains(&mount.fs_type.as_str())
+}
+
+/// Whether records on a mount outlast a power cut.
+///
+/// # Errors
+/// Why not, and what to do.
+pub(crate) fn for_records(mount: &Mount) -> Result<(), String> {
+    let refuse = |why: String| {
+        let what = "records of a rewrite must outlast a power cut";
+        Err(format!(
+            "{what}, and {} is {why}; keep them elsewhere (--journal DIR)",
+            mount.point.display()
+        ))
+    };
+    if let Err(why) = local(mount) {
+        return refuse(format!("no place for them: {why}"));
+    }
+    if mount.has_option("ro") {
+        return refuse("mounted read-only".into());
+    }
+    let kind = mount.fs_type.as_str();
+    if !KNOWN.contains(&kind) {
+        return refuse(format!("of a kind ({kind}) that is not known to keep what was synced"));
+    }
+    ordered(mount).or_else(refuse)
+}
+
+/// Whether records on a mount outlast a power cut that the files do not lie in memory with anyway.
+///
+/// # Errors
+/// What it is that lies in memory.
+pub(crate) fn for_records_of(mount: &Mount, files: &Mount) -> Result<(), String> {
+    for_records(mount)?;
+    match below::in_memory(mount) {
+        Some(what) if below::in_memory(files).is_none() => Err(format!(
+            "records of a rewrite must outlast a power cut, and {} is on a disk in memory ({what}); keep them elsewhere (--journal DIR)",
+            mount.point.display()
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a mount keeps what was synced, as far as its options tell.
+///
+/// # Errors
+/// How it is mounted.
+fn ordered(mount: &Mount) -> Result<(), String> {
+    let is_ext = ["ext4", "ext3", "ext2"].contains(&mount.fs_type.as_str());
+    let listed = match is_ext {
+        true => ext4_options(mount.dev).map_err(|e| format!("silent about its journal ({e})"))?,
+        false => String::new(),
+    };
+    let set = |option: &str| mount.has_option(option) || listed.lines().any(|l| l == option);
+    if let Some((_, how)) = UNORDERED.iter().find(|(option, _)| set(option)) {
+        return Err(format!("mounted {how}"));
+    }
+    match is_ext && !listed.lines().any(|l| l.starts_with("data=")) {
+        true => Err("without a journal".into()),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(kind: &str, options: &str) -> Mount {
+        Mount {
+            dev: 0,
+            root: "/".into(),
+            point: "/mnt".into(),
+            fs_type: kind.into(),
+            source: "none".into(),
+            options: options.split(',').map(str::to_owned).collect(),
+        }
+    }
+
+    #[test]
+    fn what_takes_snapshots_is_known_by_name() {
+        for kind in ["btrfs", "bcachefs", "nilfs2", "zfs"] {
+            assert!(snapshots(&mount(kind, "rw")), "{kind}");
+            assert!(for_files(&mount(kind, "rw")).is_err(), "{kind}");
+        }
+        assert!(!snapshots(&mount("xfs", "rw")));
+    }
+
+    #[test]
+    fn memory_servers_programs_and_overlays_keep_no_records() {
+        let kinds = ["tmpfs", "ramfs", "nfs4", "cifs", "9p", "fuse.sshfs", "fuseblk", "overlay"];
+        for kind in kinds {
+            let why = for_records(&mount(kind, "rw")).unwrap_err();
+            assert!(why.contains("--journal"), "{kind}: {why}");
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! The steps of a rewrite, as the head of [`super`] numbers them.
+
+use super::draft::{Draft, Sealed};
+use super::engine::Shared;
+use super::limits::{self, Room};
+use super::note::{Noting, Session};
+use super::place::{Holder, Piece, is_on_device, lease, mtime, put, set_mtime};
+use super::privileges::{self, Lost};
+use super::record::{LONGEST_RANGE, Record, VERSION};
+use super::refused;
+use crate::bytes::read_at;
+use crate::donor::{Space, Stage, no_room, unnamed};
+use crate::drive::{ByRange, Job, Step, by_range};
+use crate::errno::{in_use, skip_of};
+use crate::mounted::OpenFile;
+use crate::pages::Pages;
+use crate::point::{Point, reached};
+use crate::{Mover, primitive};
+use fragmend_layout::{ByteRange, ExtentKind, Pace, Skip, SkipReason};
+use fragmend_scan::fiemap;
+use fragmend_sys::cache;
+use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::handle::{self, Handle};
+use fragmend_sys::inode;
+use fragmend_sys::lease::Lease;
+use fragmend_sys::priority::Prompt;
+use fragmend_sys::same::{self, Compare};
+use fragmend_sys::session::Disk;
+use fragmend_sys::signals::Undisturbed;
+use rustix::fs::{Advice, FallocateFlags};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// What new space may need besides the data: blocks of the extent tree.
+const METADATA: u64 = 256 << 10;
+
+/// Rewrites ranges of one file.
+pub(super) struct Rewriting {
+    shared: Rc<Shared>,
+    stage: Option<Stage>,
+    /// The copy of the range in hand, and its place among the staged ones.
+    draft: Option<(usize, Draft)>,
+    reserve: Option<OwnedFd>,
+    /// Somebody else wanted the file.
+    given_up: bool,
+    lost: Lost,
+    /// What went wrong once, and well at the second try.
+    once: Option<String>,
+    compare: Compare,
+    pages: Pages,
+}
+
+impl Rewriting {
+    /// Nothing staged yet.
+    pub fn new(shared: Rc<Shared>) -> Self {
+        Self {
+            shared,
+            stage: None,
+            draft: None,
+            reserve: None,
+            given_up: false,
+            lost: Lost::default(),
+            once: None,
+            compare: Compare::default(),
+            pages: Pages::default(),
+        }
+    }
+
+    /// # Errors
+    /// Why this file may not be touched any more.
+    fn go_on(&self) -> Result<(), Skip> {
+        match () {
+            () if self.shared.broken.get() => {
+                Err(Skip::new(SkipReason::NeedsRecovery, "first run: fragmend recover"))
+            }
+            () if self.given_up => Err(Skip::new(SkipReason::Busy, "another program opened it")),
+            () => Ok(()),
+        }
+    }
+
+    fn draft(&self, file: &OpenFile, range: ByteRange) -> Result<Draft, Skip> {
+        if range.len() > LONGEST_RANGE {
+            let (bytes, most) = (range.len(), LONGEST_RANGE);
+            let why = format!("a range of {bytes} bytes, at most {most} are rewritten");
+            return Err(Skip::new(SkipReason::Unsupported, why));
+        }
+        let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
+        let path = handle::path_of(&file.fd).unwrap_or_default();
+        let record = Record {
+            version: VERSION,
+            fs: self.shared.fs,
+            disk: Disk::of(stat.st_dev),
+            inode: stat.st_ino,
+            generation: inode::generation_or_zero(&file.fd).map_err(skip_of)?,
+            // A file system without handles: the path must do.
+            handle: Handle::of(&file.fd).unwrap_or(Handle { kind: 0, bytes: Vec::new() }),
+            path: path.strip_prefix(&self.shared.mount).unwrap_or(&path).to_owned(),
+            size: stat.st_size as u64,
+            mtime: mtime(&file.fd).map_err(skip_of)?,
+            block: file.block as u32,
+            range,
+            data_checksum: 0,
+        };
+        if record.data_len() == 0 {
+            return Err(Skip::new(SkipReason::SizeChanged, ""));
+        }
+        self.shared.journal()?.begin(record).map_err(skip_of)
+    }
+
+    /// Steps 2 to 10. Gives whether they were taken, and not ended by `stop` before the file was touched.
+    fn rewrite(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        range: ByteRange,
+        stop: &AtomicBool,
+        held: &mut Duration,
+    ) -> Result<bool, Skip> {
+        let copied = self.draft.take().filter(|(of, draft)| {
+            *of == index && draft.record().range == range && draft.rest() == 0
+        });
+        let Some((_, mut draft)) = copied else {
+            return Err(Skip::new(SkipReason::Failed, "the range was not copied"));
+        };
+        draft.finish().map_err(skip_of)?;
+        reached(Point::Copied);
+        // The copy was made while the donor held the best place, which goes free now.
+        if let Some(stage) = &self.stage {
+            stage.release(index).map_err(skip_of)?;
+        }
+        let mut room = Room::take(draft.data().len()).map_err(skip_of)?;
+        let session = draft.session(&self.shared.root).map_err(skip_of)?;
+        // Dropping its pages may take those beside it along.
+        let goes_on = || !stop.load(Ordering::Relaxed);
+        refused::none_beside(&mut self.compare, &file.fd, range, goes_on)?;
+        if !goes_on() {
+            return Ok(false);
+        }
+        // What would end this process, or stop it, between hole and bytes, waits until the lease is
+        // given back.
+        let undisturbed = Undisturbed::begin();
+        let _prompt = Prompt::begin();
+        let started = Instant::now();
+        let lease = take(&file.fd)?;
+        let done = match unchanged(file, &draft, &mut room, &lease, goes_on) {
+            // What takes long there ends so.
+            _ if !goes_on() => Ok(false),
+            Ok(()) => self.under_lease(file, draft, session, &mut room, &lease).map(|()| true),
+            Err(skip) => Err(skip),
+        };
+        self.given_up |= lease.is_wanted();
+        drop(lease);
+        drop(undisturbed);
+        *held = (*held).max(started.elapsed());
+        done
+    }
+
+    /// Steps 2 to 10, with everybody else kept out of an unchanged file.
+    fn under_lease(
+        &mut self,
+        file: &OpenFile,
+        draft: Draft,
+        session: Session,
+        room: &mut Room,
+        lease: &Lease,
+    ) -> Result<(), Skip> {
+        keeps_its_time(file, draft.record())?;
+        reached(Point::Leased);
+        let range = draft.record().range;
+        limits::allow(range.start + draft.data().len() as u64).map_err(skip_of)?;
+        let sealed = draft.seal(&file.fd, session).map_err(skip_of)?;
+        reached(Point::Sealed);
+        let began = clock_gettime(ClockId::RealtimeCoarse);
+        let mut holder = Rewriter {
+            noting: Noting {
+                record: &sealed.file,
+                at: sealed.record.note_start(),
+                file: &file.fd,
+                session,
+            },
+            lease,
+            began: (began.tv_sec, began.tv_nsec as u32),
+            mtime: sealed.record.mtime,
+            lost: &self.lost,
+            reserve: &mut self.reserve,
+            stage: &self.stage,
+        };
+        let fallocate =
+            |how| rustix::fs::fallocate(&file.fd, how, range.start, range.end - range.start);
+        // Nothing to allocate yet: whether the file can be allocated at all.
+        let able = || {
+            let can = fallocate(FallocateFlags::KEEP_SIZE).map_err(|e| skip_of(e.into()));
+            holder.settle_mtime();
+            can
+        };
+        let able = self.lost.keeping(&file.fd, || holder.noting.change(able));
+        // From here on nobody gets in for as long as others wait, however slow we were until now.
+        let alone = unwanted(lease);
+        let noted = holder.noting.at_it().map_err(skip_of);
+        if let Err(skip) = able.and(noted).and(alone).and_then(|()| is_plain(file)) {
+            return discard(sealed, skip);
+        }
+        let (block, data) = (file.block as usize, &sealed.data);
+        room.open();
+        let punch = || fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
+        if let Err(e) = self.lost.keeping(&file.fd, punch)
+            && holds(file, &sealed.record, data, &mut room.back, || Ok(())).is_ok()
+            && rustix::fs::fsync(&file.fd).is_ok()
+            && is_on_device(&file.fd, range, data, &mut room.back).is_ok_and(|is| is)
+        {
+            return discard(sealed, skip_of(e.into()));
+        }
+        let _ = holder.noting.settled();
+        reached(Point::Punched);
+        let piece = Piece { range, data, block };
+        let mut put = || put(&file.fd, piece, &mut room.back, &mut holder);
+        // Once more where the device refused or answered wrongly.
+        let once = put().err();
+        if let Some(Err(e)) = once.as_ref().map(|_| put()) {
+            return Err(self.shared.needs_recovery(format!("it could not be written back: {e}")));
+        }
+        self.once = once.map(|e| format!("written back at the second try ({e})"));
+        match sealed.remove() {
+            Ok(()) => {
+                reached(Point::Removed);
+                Ok(())
+            }
+            Err(e) => Err(self.shared.needs_recovery(format!("its record stays: {e}"))),
+        }
+    }
+}
+
+/// Who writes a range again.
+struct Rewriter<'a> {
+    noting: Noting<'a>,
+    lease: &'a Lease<'a>,
+    /// When the first step began, on the clock that files have.
+    began: (i64, u32),
+    /// What the time of modification was.
+    mtime: (i64, u32),
+    lost: &'a Lost,
+    reserve: &'a mut Option<OwnedFd>,
+    stage: &'a Option<Stage>,
+}
+
+impl Holder for Rewriter<'_> {
+    fn lease(&self) -> &Lease<'_> {
+        self.lease
+    }
+
+    fn noting(&self) -> Noting<'_> {
+        self.noting
+    }
+
+    fn lost(&self) -> &Lost {
+        self.lost
+    }
+
+    fn settle_mtime(&self) {
+        let (now, file) = (clock_gettime(ClockId::Realtime), self.noting.file);
+        let ours = self.began..=(now.tv_sec, now.tv_nsec as u32);
+        // That it may be set was tried before the punch.
+        if mtime(file).is_ok_and(|modified| ours.contains(&modified)) {
+            let _ = set_mtime(file, self.mtime);
+        }
+    }
+
+    fn make_room(&mut self) -> bool {
+        self.reserve.take().is_some() || self.stage.as_ref().is_some_and(Stage::release_all)
+    }
+}
+
+/// Leaves a file that was not touched alone, and removes the record.
+fn discard(sealed: Sealed, skip: Skip) -> Result<(), Skip> {
+    match sealed.remove() {
+        Ok(()) => Err(skip),
+        Err(e) => Err(Skip::new(SkipReason::Failed, format!("a needless record stays: {e}"))),
+    }
+}
+
+/// A lease on a file that nobody else has open.
+pub(crate) fn take(file: &OwnedFd) -> Result<Lease<'_>, Skip> {
+    lease(file).map_err(|e| match e.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::AGAIN) => Skip::new(SkipReason::Busy, "another program has it open"),
+        Some(Errno::INVAL) => Skip::new(SkipReason::Unsupported, "it cannot be leased"),
+        _ => skip_of(e),
+    })
+}
+
+/// Whether nothing makes it privileged that writing takes away.
+pub(super) fn is_plain(file: &OpenFile) -> Result<(), Skip> {
+    match privileges::has_any(&file.fd).map_err(skip_of)? {
+        true => {
+            let why = "set-user-ID, set-group-ID or file capabilities, which writing takes away";
+            Err(Skip::new(SkipReason::Unsupported, why))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Whether its time of modification can be put back: set to what it is.
+fn keeps_its_time(file: &OpenFile, record: &Record) -> Result<(), Skip> {
+    set_mtime(&file.fd, record.mtime).map_err(|e| {
+        let Skip { reason, detail } = skip_of(e);
+        let why = format!("its time of modification could not be kept ({detail}): that takes its owner, or CAP_FOWNER");
+        Skip::new(reason, why)
+    })
+}
+
+/// Bytes of the file that are compared without a look at who waits: sixteen requests, where each block
+/// lies for itself and none is in memory.
+const COMPARED: usize = 64 << 10;
+
+/// Whether the file is what its record says, as far as its size, its time and the range's bytes tell;
+/// `go_on` is asked between reads.
+fn holds(
+    file: &OpenFile,
+    record: &Record,
+    data: &[u8],
+    back: &mut [u8],
+    go_on: impl Fn() -> Result<(), Skip>,
+) -> Result<(), Skip> {
+    let changed = || Err(Skip::new(SkipReason::Busy, "it was written to while it was copied"));
+    let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
+    if stat.st_size as u64 != record.size || mtime(&file.fd).map_err(skip_of)? != record.mtime {
+        return changed();
+    }
+    for (index, then) in data.chunks(COMPARED).enumerate() {
+        go_on()?;
+        let now = &mut back[..then.len()];
+        let at = record.range.start + (index * COMPARED) as u64;
+        let read = read_at(&file.fd, now, at).map_err(skip_of)?;
+        if read < now.len() || now != then {
+            return changed();
+        }
+    }
+    Ok(())
+}
+
+/// Whether nobody waits for the file.
+fn unwanted(lease: &Lease) -> Result<(), Skip> {
+    match lease.is_wanted() {
+        true => Err(Skip::new(SkipReason::Busy, "another program opened it")),
+        false => Ok(()),
+    }
+}
+
+/// Whether the range is data of this file alone, and the file what was copied.
+/// Looked at only while `go_on` says so.
+fn unchanged(
+    file: &OpenFile,
+    draft: &Draft,
+    room: &mut Room,
+    lease: &Lease,
+    go_on: impl Fn() -> bool,
+) -> Result<(), Skip> {
+    let record = draft.record();
+    // A hole cuts what of the page cache reaches into it by writing zeroes there; with the lease nobody
+    // has the file open, but a pipe or a socket may still have pages of it on their way.
+    let goes_on = || !lease.is_wanted() && go_on();
+    cache::part(&file.fd, record.range.start, goes_on).map_err(in_use)?;
+    cache::part(&file.fd, record.range.end, goes_on).map_err(in_use)?;
+    let told_to_end = || Skip::new(SkipReason::Busy, "told to end");
+    let waits = || unwanted(lease).and_then(|()| go_on().then_some(()).ok_or_else(told_to_end));
+    holds(file, record, draft.data(), &mut room.back, waits)?;
+    // A punch may reach to the end of the page that the file ends in.
+    let page = rustix::param::page_size() as u64;
+    let wide = ByteRange { end: record.range.end.next_multiple_of(page), ..record.range };
+    // All of the file is written out here, and behind the punch.
+    file.has_settled()?;
+    let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, wide, true);
+    let layout = layout.map_err(skip_of)?;
+    let kinds = |range: ByteRange, of: fn(ExtentKind) -> bool| -> u64 {
+        layout.within(range).filter(|e| of(e.kind)).map(|e| e.length).sum()
+    };
+    let behind = ByteRange { start: record.range.end, end: wide.end };
+    if record.range.end > record.size && kinds(behind, |_| true) > 0 {
+        return Err(Skip::new(SkipReason::Unsupported, "space is preallocated behind its end"));
+    }
+    match kinds(record.range, |kind| kind == ExtentKind::Data) == record.range.len() {
+        true => Ok(()),
+        false => Err(Skip::new(SkipReason::LayoutChanged, "not all of it is data of its own")),
+    }
+}
+
+impl Mover for Rewriting {
+    fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
+        (self.stage, self.draft, self.reserve) = (None, None, None);
+        self.go_on()?;
+        // Before anything is copied in vain.
+        drop(take(&file.fd)?);
+        // What is asked for is read, and no more: readahead would fill the device's queue.
+        let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
+        // `fsync` would hear of what the disk refused instead of who opens the file next.
+        same::settled(&file.fd).map_err(refused::told)?;
+        refused::none_seen(&mut self.compare, &file.fd)?;
+        rustix::fs::fsync(&file.fd).map_err(|e| refused::told(e.into()))?;
+        let (stage, pieces) = Stage::new(file, ranges, Space::Choice, |_| Ok(()))?;
+        let longest = ranges.iter().map(|r| r.len()).max().unwrap_or(0);
+        let reserve = unnamed(file)?;
+        rustix::fs::fallocate(&reserve, FallocateFlags::empty(), 0, longest + METADATA)
+            .map_err(|e| no_room(file, e))?;
+        (self.stage, self.reserve) = (Some(stage), Some(reserve));
+        Ok(pieces)
+    }
+
+    fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip> {
+        by_range(self, job, pace)
+    }
+
+    fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        (self.draft, self.reserve) = (None, None);
+        // Each range was made durable for itself.
+        if let Some(moved) = self.stage.take().and_then(Stage::close) {
+            moved.restore_cache(file);
+        }
+        Ok(())
+    }
+}
+
+impl ByRange for Rewriting {
+    fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip> {
+        self.go_on()?;
+        let whole = Stage::range(&self.stage, index)?;
+        let (_, draft) = match &mut self.draft {
+            Some(copy) if copy.0 == index => copy,
+            _ => {
+                self.draft = None;
+                let draft = self.draft(file, whole)?;
+                self.draft.insert((index, draft))
+            }
+        };
+        refused::none_in(&mut self.compare, &file.fd, part)?;
+        let mut bytes = vec![0; part.len().min(draft.rest()) as usize];
+        let read = self.pages.read(&file.fd, part, &mut bytes).map_err(skip_of)?;
+        if read < bytes.len() {
+            return Err(Skip::new(SkipReason::SizeChanged, "it was cut while it was copied"));
+        }
+        draft.append(&bytes).map_err(skip_of)
+    }
+
+    fn relocate(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        part: ByteRange,
+        stop: &AtomicBool,
+    ) -> Step {
+        let mut done = Step { skip: self.go_on().err(), ..Step::default() };
+        if done.skip.is_none() {
+            match self.rewrite(file, index, part, stop, &mut done.held) {
+                Ok(false) => done.goes_on = true,
+                Ok(true) => {
+                    Stage::moved(&mut self.stage, index);
+                    done.moved = part.len();
+                    done.by = Some(primitive::REWRITE);
+                    let told = self.once.take().into_iter().chain(self.lost.told());
+                    done.note = told.reduce(|one, other| format!("{one}; {other}"));
+                }
+                Err(skip) => done.skip = Some(skip),
+            }
+        }
+        done
+    }
+}

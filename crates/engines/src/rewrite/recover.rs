@@ -1,0 +1,496 @@
+//! From records back to whole files.
+//!
+//! For each record: is it sound, which file is it of (`whose`), and what does the file lack? All of
+//! a record is checked before its file is opened for writing. Only holes and unwritten blocks are
+//! written to, and only in a file of the recorded size that nobody modified after the rewrite
+//! (`note`). A record goes once its file has every byte for good: others are kept out by a lease, the
+//! file is synced, its pages are dropped, and the device is asked (`place`). That a file is deleted
+//! is made durable in the same way. Where it is not certain that this is the record's own file, or
+//! its only state, the record is set aside, and that is told.
+//!
+//! Ending at any instant is safe: as long as the record is there, the same questions are asked
+//! again, and putting back is the engine's own way of writing (`place`), with the same notes.
+
+use super::draft::read_data;
+use super::ground;
+use super::journal::{Journal, JournalError};
+use super::limits::{self, Room};
+use super::note::{Noting, Session};
+use super::place::{Holder, Piece, Verdict, is_blank, judge, lease, mtime, put, set_mtime};
+use super::privileges::Lost;
+use super::record::{BadRecord, Record};
+use super::refused;
+pub use super::whose::Serves;
+use super::whose::{Found, Home};
+use fragmend_layout::{ByteRange, PathText};
+use fragmend_sys::handle;
+use fragmend_sys::lease::Lease;
+use fragmend_sys::priority::Prompt;
+use fragmend_sys::root::Root;
+use fragmend_sys::signals::{self, Undisturbed};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use std::cell::Cell;
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What became of one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The file has every byte: the record was removed.
+    Whole,
+    /// Bytes were put back, and the record was removed.
+    Restored,
+    /// The same, if it were not for `--dry-run`.
+    WouldRestore,
+    /// A copy that was not finished, of a file that nobody had touched: removed.
+    NeverBegun,
+    /// The file is deleted: the record was removed.
+    FileGone,
+    /// It is not certain that this is the record's own file, or its only state: what it lacked was
+    /// put back, and the record was kept under another name, which nothing looks at again.
+    SetAside,
+    /// The record was removed and the file left as it is, as asked for.
+    Discarded,
+    /// The file was changed by somebody else: nothing was done.
+    Changed,
+    /// The record is damaged: nothing was done.
+    Damaged,
+    /// A record of another version, or of a file system that is not mounted: nothing was done.
+    Foreign,
+    /// The file cannot be found or is in use: nothing was done.
+    Unreachable,
+    /// Putting back failed: the record stays.
+    Failed,
+}
+
+impl Outcome {
+    /// Whether bytes of a file may still be missing.
+    pub fn at_risk(self) -> bool {
+        use Outcome::{Changed, Damaged, Failed, Foreign, SetAside, Unreachable, WouldRestore};
+        matches!(self, Changed | Damaged | Failed | Foreign | SetAside | Unreachable | WouldRestore)
+    }
+}
+
+/// One record, and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Recovered {
+    /// The file, or as much as is known of it.
+    #[serde(flatten)]
+    pub path: PathText,
+    /// The record's own file.
+    pub record: String,
+    /// First byte of the range.
+    pub offset: u64,
+    /// Its length in bytes.
+    pub length: u64,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// Bytes that were put back, or would be.
+    pub restored_bytes: u64,
+    /// What to know, and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+/// What to do with a file that was changed after its record was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefer {
+    /// Leave the file as it is and remove the record.
+    File,
+    /// Put the recorded bytes back over whatever is there.
+    Record,
+}
+
+/// How to recover.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Look and tell, change nothing.
+    pub dry_run: bool,
+    /// Decides where a file at or below one of these paths was changed.
+    pub prefer: Option<(Prefer, Vec<PathBuf>)>,
+}
+
+impl Options {
+    fn prefer(&self, file: &PathText) -> Option<Prefer> {
+        let path = file.to_path()?;
+        let (prefer, below) = self.prefer.as_ref()?;
+        below.iter().any(|dir| path.starts_with(dir)).then_some(*prefer)
+    }
+}
+
+/// So many bytes of records are looked at in one journal, whatever comes of them: a rewrite leaves one
+/// record, of at most 64 MiB, but whoever hands over a disk can put any number of them there, which share their blocks.
+const MOST: u64 = 1 << 30;
+/// As many as each record counts for: looking at one, and removing it for good, takes time.
+const LEAST: u64 = 1 << 20;
+
+/// Recovers everything in one journal.
+///
+/// # Errors
+/// When the journal cannot be used. What goes wrong with a record is in its outcome.
+pub fn recover(
+    journal: &Path,
+    serves: Serves<'_>,
+    options: &Options,
+    tell: &mut dyn FnMut(Recovered),
+) -> Result<(), JournalError> {
+    let Some(journal) = Journal::open(journal)? else { return Ok(()) };
+    let io = |source| JournalError::Io { path: journal.path().to_owned(), source };
+    // A limit of file sizes is an error then, and not the end of the process.
+    signals::no_end_by_file_size().map_err(io)?;
+    let (drafts, records) = (journal.drafts().map_err(io)?, journal.records().map_err(io)?);
+    let home = Home::of(&journal, serves)?;
+    let removed = if options.dry_run { Ok(()) } else { journal.remove_drafts(&drafts) };
+    for name in drafts {
+        let unknown = blank(&journal, &name, None, Path::new(""));
+        tell(match &removed {
+            Ok(()) => unknown.ended(Outcome::NeverBegun, "its file was not touched"),
+            Err(e) => unknown.ended(Outcome::Failed, e.to_string()),
+        });
+    }
+    let mut looked_at = 0;
+    for name in records {
+        if looked_at > MOST {
+            let what = "not looked at: too many lie before it; remove those that are of no use and still there, then recover again";
+            let unknown = blank(&journal, &name, None, Path::new(""));
+            tell(unknown.ended(Outcome::Unreachable, what));
+            continue;
+        }
+        let told = one(&journal, &name, home.as_ref(), options);
+        looked_at += told.length.max(LEAST);
+        tell(told);
+    }
+    Ok(())
+}
+
+impl Recovered {
+    fn ended(self, outcome: Outcome, detail: impl Into<String>) -> Self {
+        let detail = detail.into();
+        let detail = (!detail.is_empty()).then_some(detail).or(self.detail);
+        Self { outcome, detail, ..self }
+    }
+}
+
+fn blank(journal: &Journal, name: &OsStr, record: Option<&Record>, path: &Path) -> Recovered {
+    let range = record.map_or(ByteRange { start: 0, end: 0 }, |r| r.range);
+    Recovered {
+        path: path.into(),
+        record: journal.path().join(name).display().to_string(),
+        offset: range.start,
+        length: range.len(),
+        outcome: Outcome::Failed,
+        restored_bytes: 0,
+        detail: None,
+    }
+}
+
+fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) -> Recovered {
+    let nobody = blank(journal, name, None, Path::new(""));
+    let (file, record) = match journal.load(name, options.dry_run) {
+        Ok(loaded) => loaded,
+        Err(e) => return nobody.ended(Outcome::Failed, e.to_string()),
+    };
+    let record = match record {
+        Ok(record) => record,
+        Err(bad @ BadRecord::Damaged) => {
+            let what = format!("{bad}; check the file that it is of, then remove the record");
+            return nobody.ended(Outcome::Damaged, what);
+        }
+        Err(bad) => return nobody.ended(Outcome::Foreign, bad.to_string()),
+    };
+    let told = blank(journal, name, Some(&record), &record.path);
+    let Some(home) = home.filter(|home| home.is_of(&record)) else {
+        let what = "its file system is not the one that this journal serves, or is not mounted; mount it, then recover again";
+        return told.ended(Outcome::Foreign, what);
+    };
+    // Everything about the record, before anything is done with its file.
+    if let Err(what) = record.check(home.block) {
+        return told.ended(Outcome::Damaged, format!("it says {what}; no rewrite made it"));
+    }
+    let told = Recovered { path: home.mount.point.join(&record.path).as_path().into(), ..told };
+    let sure = match () {
+        () if !home.is_certain(&record) => {
+            Err("this may be another disk than the one that was rewritten")
+        }
+        () if ground::snapshots(&home.mount) => Err("there may be other states of the file"),
+        () => Ok(()),
+    };
+    let closing = Closing { journal, name, sure, options, deleted_from: None };
+    let gone = Closing { deleted_from: Some(&home.root), ..closing };
+    let named = match home.find(&record) {
+        Ok(Found::File(named)) => named,
+        Ok(Found::Deleted) => return gone.close(told, Outcome::FileGone),
+        Ok(Found::Another) => {
+            let sure = Err("its file is gone, or this is another state of its file system");
+            return Closing { sure, ..gone }.close(told, Outcome::FileGone);
+        }
+        Err(why) => return told.ended(Outcome::Unreachable, why),
+    };
+    let path = home.path_of(&named, &record);
+    let told = Recovered { path: path.as_deref().unwrap_or(Path::new("")).into(), ..told };
+    let data = match read_data(&file, &record) {
+        Ok(Some(data)) => data,
+        Ok(None) => {
+            let what = "its copy is damaged; check the file, then remove the record";
+            return told.ended(Outcome::Damaged, what);
+        }
+        Err(e) => return told.ended(Outcome::Failed, format!("the record: {e}")),
+    };
+    let session = match Session::of(&journal.dir, &home.root) {
+        Ok(session) => session,
+        Err(e) => return told.ended(Outcome::Failed, e.to_string()),
+    };
+    let how = if options.dry_run { OFlags::RDONLY } else { OFlags::RDWR };
+    let target = match handle::reopen(&named, how | OFlags::NONBLOCK) {
+        Ok(target) => target,
+        Err(e) => return told.ended(Outcome::Unreachable, format!("cannot be opened: {e}")),
+    };
+    let noting = Noting { record: &file, at: record.note_start(), file: &target, session };
+    Mending { closing, record: &record, data: &data, noting }.mend(told)
+}
+
+/// What becomes of a record that is not needed any more.
+#[derive(Clone, Copy)]
+struct Closing<'a> {
+    journal: &'a Journal,
+    name: &'a OsStr,
+    /// Whether it is certain that the record's own file was found, or why not.
+    sure: Result<(), &'static str>,
+    options: &'a Options,
+    /// Where the file is deleted, the top of its file system: that is made durable first.
+    deleted_from: Option<&'a Root>,
+}
+
+impl Closing<'_> {
+    /// Removes the record, or sets it aside where that would be a guess.
+    fn close(&self, told: Recovered, outcome: Outcome) -> Recovered {
+        let stays = |e: io::Error| format!("its record stays: {e}");
+        let mut sure = self.sure;
+        // A file that is deleted in memory only would be back after a cut, without its bytes.
+        if sure.is_ok()
+            && !self.options.dry_run
+            && let Some(root) = self.deleted_from
+            && rustix::fs::syncfs(root).is_err()
+        {
+            sure = Err("its deletion could not be made durable");
+        }
+        match (sure, self.options.dry_run) {
+            (Ok(()), true) => told.ended(outcome, ""),
+            (Err(why), true) => told.ended(Outcome::SetAside, why),
+            (Ok(()), false) => match self.journal.remove(self.name) {
+                Ok(()) => told.ended(outcome, ""),
+                Err(e) => told.ended(Outcome::Failed, stays(e)),
+            },
+            (Err(why), false) => match self.journal.set_aside(self.name) {
+                Ok(kept) => {
+                    let kept = kept.display();
+                    let what = format!(
+                        "{why}; the record is kept as {kept}: remove it, or rename it back and recover again where it belongs"
+                    );
+                    told.ended(Outcome::SetAside, what)
+                }
+                Err(e) => told.ended(Outcome::Failed, stays(e)),
+            },
+        }
+    }
+}
+
+/// A record with its file.
+struct Mending<'a> {
+    closing: Closing<'a>,
+    record: &'a Record,
+    data: &'a [u8],
+    noting: Noting<'a>,
+}
+
+impl Mending<'_> {
+    fn mend(&self, told: Recovered) -> Recovered {
+        let options = self.closing.options;
+        let target = self.noting.file;
+        // Before the kernel's only word of it goes to us instead of who opens the file next.
+        match refused::other_than(target, self.record.range.start, self.data) {
+            Ok(Some(at)) if options.prefer(&told.path).is_none() => {
+                return self.undecided(told, &refused_at(at));
+            }
+            Ok(_) => {}
+            Err(e) => return told.ended(Outcome::Failed, e.to_string()),
+        }
+        // What others have just written may take long: once while nobody is kept out, and below for the rest.
+        let sync = || if options.dry_run { Ok(()) } else { rustix::fs::fsync(target) };
+        if let Err(e) = sync() {
+            return not_synced(told, e);
+        }
+        let _prompt = Prompt::begin();
+        // Others are kept out from the first look until the record is gone.
+        let leased = if options.dry_run { None } else { Some(lease(target)) };
+        let alone = matches!(&leased, Some(Ok(_)));
+        // Whatever becomes of the record, it is no more needed for what is in memory only.
+        if let Err(e) = sync() {
+            return not_synced(told, e);
+        }
+        let verdict = judge(target, self.record, self.data, alone);
+        let (missing, changed) = match verdict {
+            Ok(Verdict::Whole) => {
+                return match leased {
+                    Some(Err(e)) => not_leased(told, &e),
+                    Some(Ok(lease)) if !lease.is_held() => not_leased(told, &lost()),
+                    _ => self.closing.close(told, Outcome::Whole),
+                };
+            }
+            Ok(Verdict::Missing(parts)) => match self.noting.is_ours(self.record) {
+                Ok(true) => (parts, None),
+                Ok(false) => (parts, Some("it was modified after the rewrite".to_owned())),
+                Err(e) => return told.ended(Outcome::Failed, e.to_string()),
+            },
+            Ok(Verdict::Differs(at)) => {
+                (vec![self.record.range], Some(format!("it holds other data at {at}")))
+            }
+            Ok(Verdict::Refused(at)) => (vec![self.record.range], Some(refused_at(at))),
+            Ok(Verdict::Resized(size)) => {
+                let was = self.record.size;
+                (vec![self.record.range], Some(format!("it has {size} bytes now and had {was}")))
+            }
+            Err(e) => return told.ended(Outcome::Failed, e.to_string()),
+        };
+        // Over data only where somebody has decided that.
+        let over = match (&changed, options.prefer(&told.path)) {
+            (Some(_), Some(Prefer::File)) => return self.closing.close(told, Outcome::Discarded),
+            (Some(what), None) => return self.undecided(told, what),
+            (changed, _) => changed.is_some(),
+        };
+        let missing: Vec<ByteRange> =
+            missing.iter().map(|part| part.intersect(self.with_data())).collect();
+        let bytes = missing.iter().map(|part| part.len()).sum();
+        let lease = match leased {
+            None => {
+                let told = Recovered { restored_bytes: bytes, ..told };
+                return told.ended(Outcome::WouldRestore, "");
+            }
+            Some(Ok(lease)) => lease,
+            Some(Err(e)) => return not_leased(told, &e),
+        };
+        match self.put_back(&missing, over, &lease) {
+            Ok(detail) => {
+                let told = Recovered { restored_bytes: bytes, detail, ..told };
+                self.closing.close(told, Outcome::Restored)
+            }
+            Err(e) => told.ended(Outcome::Failed, format!("{e}; the record stays, recover again")),
+        }
+    }
+
+    /// Leaves a file that somebody has changed alone, and says how to decide.
+    fn undecided(&self, told: Recovered, what: &str) -> Recovered {
+        let what = match told.path.path.is_empty() {
+            true => format!(
+                "{what}; where it is now is not known: look for it with `find -inum {}`, then recover again",
+                self.record.inode
+            ),
+            false => format!(
+                "{what}; keep it as it is with --prefer file, or put the recorded bytes back with --prefer record"
+            ),
+        };
+        told.ended(Outcome::Changed, what)
+    }
+
+    /// The part of the range in which the record has bytes.
+    fn with_data(&self) -> ByteRange {
+        ByteRange::at(self.record.range.start, self.data.len() as u64)
+    }
+
+    /// Gives what of the file was not kept, if anything was not.
+    fn put_back(
+        &self,
+        parts: &[ByteRange],
+        over: bool,
+        lease: &Lease,
+    ) -> io::Result<Option<String>> {
+        let (target, block) = (self.noting.file, self.record.block);
+        limits::allow(self.with_data().end)?;
+        let mut room = Room::take(self.data.len())?;
+        let _undisturbed = Undisturbed::begin();
+        // From here on this boot and this mounting count; durable, so that a power cut leaves no
+        // older note behind newer blocks.
+        self.noting.settled()?;
+        rustix::fs::fsync(self.noting.record)?;
+        // As it is found: who moved it last cannot be known.
+        let mtime = mtime(target)?;
+        let lost = Lost::default();
+        let mut holder =
+            Finder { noting: self.noting, mtime, lease, lost: &lost, other: Cell::new(None) };
+        room.open();
+        for part in parts {
+            let from = (part.start - self.record.range.start) as usize;
+            let data = &self.data[from..from + part.len() as usize];
+            let range = part.align_outward(block.into());
+            if !over && !is_blank(target, range)? {
+                return Err(io::Error::other("somebody writes to it"));
+            }
+            let piece = Piece { range, data, block: block as usize };
+            put(target, piece, &mut room.back, &mut holder)?;
+        }
+        let time = holder.other.take();
+        let time = time.map(|e| format!("its time of modification is another now: {e}"));
+        let lost: Vec<String> = time.into_iter().chain(lost.told()).collect();
+        Ok((!lost.is_empty()).then(|| lost.join("; ")))
+    }
+}
+
+fn refused_at(at: u64) -> String {
+    format!("it holds other data at {at}, in memory only, because the disk has refused it")
+}
+
+/// What to say of a file of which nobody knows what is on the disk.
+fn not_synced(told: Recovered, error: Errno) -> Recovered {
+    let what = format!("it cannot be synced: {error}; the record stays, recover again");
+    told.ended(Outcome::Failed, what)
+}
+
+/// What to say of a file that was not one's own from beginning to end.
+fn not_leased(told: Recovered, error: &io::Error) -> Recovered {
+    let what = match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            "another program has it open; end that program, then recover again".into()
+        }
+        io::ErrorKind::ResourceBusy => format!("{error}, then recover again"),
+        _ => format!("cannot be leased: {error}"),
+    };
+    told.ended(Outcome::Unreachable, what)
+}
+
+/// Others got in while it was looked at.
+fn lost() -> io::Error {
+    io::ErrorKind::WouldBlock.into()
+}
+
+/// Leaves the time of modification as it was found.
+struct Finder<'a> {
+    noting: Noting<'a>,
+    mtime: (i64, u32),
+    lease: &'a Lease<'a>,
+    lost: &'a Lost,
+    /// Why it could not.
+    other: Cell<Option<io::Error>>,
+}
+
+impl Holder for Finder<'_> {
+    fn lease(&self) -> &Lease<'_> {
+        self.lease
+    }
+
+    fn noting(&self) -> Noting<'_> {
+        self.noting
+    }
+
+    fn lost(&self) -> &Lost {
+        self.lost
+    }
+
+    fn settle_mtime(&self) {
+        self.other.set(set_mtime(self.noting.file, self.mtime).err());
+    }
+}

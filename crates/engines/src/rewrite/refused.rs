@@ -1,0 +1,101 @@
+//! What somebody has written and the disk has refused: in the page cache, where the kernel calls it clean,
+//! and nowhere else (`fragmend_sys::same`). Whoever drops pages, or asks the disk, loses it or does
+//! not see it. And `fsync` hears of it once, for whoever is the next to open the file: so it is looked for
+//! before.
+
+use fragmend_layout::{ByteRange, Skip, SkipReason};
+use fragmend_sys::cache;
+use fragmend_sys::same::{Compare, Same};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use crate::bytes::read_at;
+
+/// How long a whole file is looked at for parts that are not going to move. What is found later is told
+/// by the kernel, once, and by this process.
+const LOOKING: Duration = Duration::from_secs(1);
+
+const WHAT: &str = "the disk has refused what somebody wrote to it";
+
+/// Whether the disk has what the page cache has of a part of a file.
+///
+/// # Errors
+/// Failed where it has refused that, busy where somebody is writing there.
+pub(crate) fn none_in(compare: &mut Compare, file: &OwnedFd, part: ByteRange) -> Result<(), Skip> {
+    skip(compare.range(file, part.start..part.end, || true))
+}
+
+/// The same of all of a file, as far as that can be looked at in a moment.
+///
+/// # Errors
+/// As [`none_in`].
+pub(crate) fn none_seen(compare: &mut Compare, file: &OwnedFd) -> Result<(), Skip> {
+    let until = Instant::now() + LOOKING;
+    skip(compare.range(file, 0..i64::MAX as u64, || Instant::now() < until))
+}
+
+/// The same around a range, as far as dropping its pages may take others along; only while `go_on` says so.
+///
+/// # Errors
+/// As [`none_in`].
+pub(crate) fn none_beside(
+    compare: &mut Compare,
+    file: &OwnedFd,
+    range: ByteRange,
+    go_on: impl Fn() -> bool,
+) -> Result<(), Skip> {
+    let folio = cache::largest_folio();
+    let before = ByteRange { start: range.start / folio * folio, end: range.start };
+    let behind = ByteRange { start: range.end, end: range.end.next_multiple_of(folio) };
+    [before, behind]
+        .into_iter()
+        .try_for_each(|part| skip(compare.range(file, part.start..part.end, &go_on)))
+}
+
+/// What the kernel says of write-backs that were refused, wherever in the file.
+pub(crate) fn told(error: io::Error) -> Skip {
+    Skip::new(SkipReason::Failed, format!("{WHAT} ({error})"))
+}
+
+fn skip(found: io::Result<Same>) -> Result<(), Skip> {
+    let failed = |why: String| Err(Skip::new(SkipReason::Failed, why));
+    match found {
+        Ok(Same::Yes | Same::Unknown | Same::Stopped) => Ok(()),
+        Ok(Same::No(at, _)) => failed(format!(
+            "{WHAT} at {at}: that is in memory only, and stays there; write it anew, or copy the file to another disk"
+        )),
+        Ok(Same::ButRefused(e)) => Err(told(e)),
+        Ok(Same::Changing(_)) => Err(Skip::new(SkipReason::Busy, "it is being written to")),
+        Err(e) => failed(format!("what is in memory cannot be compared with the disk ({e})")),
+    }
+}
+
+/// Where the page cache has other bytes than `data`, which belong at `start`, and the disk does not have them.
+///
+/// # Errors
+/// When the file cannot be read, or is being written to.
+pub(crate) fn other_than(file: &OwnedFd, start: u64, data: &[u8]) -> io::Result<Option<u64>> {
+    const PIECE: u64 = 64 << 10;
+    let range = ByteRange::at(start, data.len() as u64);
+    let mut compare = Compare::default();
+    let mut now = Vec::new();
+    for run in cache::resident(file, range.start..range.end)? {
+        let run = ByteRange { start: run.start, end: run.end }.intersect(range);
+        for piece in run.steps(PIECE) {
+            let then = &data[(piece.start - start) as usize..(piece.end - start) as usize];
+            now.resize(then.len(), 0);
+            let read = read_at(file, &mut now, piece.start)?;
+            if now[..read] == then[..read] {
+                continue;
+            }
+            match compare.range(file, piece.start..piece.end, || true)? {
+                Same::No(at, _) => return Ok(Some(at)),
+                Same::Changing(_) => return Err(io::Error::other("somebody writes to it")),
+                // Of what is the same on the disk nothing is lost.
+                Same::Yes | Same::ButRefused(_) | Same::Unknown | Same::Stopped => {}
+            }
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,173 @@
+//! Whose a record is: the mounted file system that its journal serves, and the file on it.
+//!
+//! A journal at the top of a mount serves that mount and no other, whatever its records say. One
+//! elsewhere serves the file system that it is named after, by its UUID, and only while no more
+//! than one mounted file system has it: copies of a disk, snapshots below the file system and XFS
+//! mounted with `nouuid` look all the same. Nothing is guessed.
+
+use super::journal::{DIRECTORY, ELSEWHERE, Journal, JournalError};
+use super::record::Record;
+use fragmend_layout::FsKind;
+use fragmend_sys::again::{self, Lost};
+use fragmend_sys::fs_id::FsId;
+use fragmend_sys::handle;
+use fragmend_sys::mounts::Mount;
+use fragmend_sys::root::Root;
+use fragmend_sys::session::Disk;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+/// Which file systems a journal's records may be of.
+#[derive(Clone, Copy, Debug)]
+pub enum Serves<'a> {
+    /// The one at whose top it lies.
+    Itself(&'a Mount),
+    /// The one of these that has its name.
+    OneOf(&'a [Mount]),
+}
+
+/// The file system of a journal's records, opened.
+#[derive(Debug)]
+pub(super) struct Home {
+    /// Where it is mounted.
+    pub mount: Mount,
+    /// The directory there: records say where a file is below it, and whoever wrote to the disk may have put
+    /// a link there.
+    pub root: Root,
+    /// Its block, in bytes.
+    pub block: u64,
+    id: FsId,
+    disk: Disk,
+    /// Whether the journal lies at its top.
+    at_top: bool,
+}
+
+impl Home {
+    /// The file system that a journal serves; `None` where it is not mounted.
+    ///
+    /// # Errors
+    /// [`JournalError::Misplaced`], [`JournalError::Ambiguous`].
+    pub fn of(journal: &Journal, serves: Serves<'_>) -> Result<Option<Self>, JournalError> {
+        match serves {
+            Serves::Itself(mount) => {
+                let misplaced = || JournalError::Misplaced(journal.path().to_owned());
+                let home = Self::open(mount, true).ok_or_else(misplaced)?;
+                let dev =
+                    |of: &dyn Fn() -> rustix::io::Result<rustix::fs::Stat>| of().map(|s| s.st_dev);
+                let (top, dir) = (
+                    dev(&|| rustix::fs::fstat(&home.root)),
+                    dev(&|| rustix::fs::fstat(&journal.dir)),
+                );
+                let named = journal.path() == mount.point.join(DIRECTORY);
+                if named && top.is_ok() && top == dir { Ok(Some(home)) } else { Err(misplaced()) }
+            }
+            Serves::OneOf(mounts) => {
+                let name = journal.path().file_name().unwrap_or_default().to_string_lossy();
+                let Some(id) = name.strip_prefix(ELSEWHERE) else {
+                    return Err(JournalError::Misplaced(journal.path().to_owned()));
+                };
+                let mut homes: Vec<Self> = Vec::new();
+                for home in mounts.iter().filter_map(|mount| Self::open(mount, false)) {
+                    // Another mount of the same one is no other file system.
+                    let known = homes.iter().any(|h| h.mount.dev == home.mount.dev);
+                    if home.id.uuid != [0; 16] && home.id.name() == id && !known {
+                        homes.push(home);
+                    }
+                }
+                if homes.len() > 1 {
+                    let names: Vec<_> =
+                        homes.iter().map(|home| home.mount.point.display().to_string()).collect();
+                    let journal = journal.path().to_owned();
+                    return Err(JournalError::Ambiguous { journal, mounts: names.join(" and ") });
+                }
+                Ok(homes.pop())
+            }
+        }
+    }
+
+    /// `None` where something else is mounted over it, or it is gone.
+    fn open(mount: &Mount, at_top: bool) -> Option<Self> {
+        let root = Root::open(&mount.point, mount.dev).ok()?;
+        let (id, block) = (FsId::of(&root).ok()?, rustix::fs::fstatvfs(&root).ok()?.f_bsize);
+        Some(Self { mount: mount.clone(), block, id, disk: Disk::of(mount.dev), at_top, root })
+    }
+
+    /// Whether a record is of this file system, as far as it says so itself.
+    pub fn is_of(&self, record: &Record) -> bool {
+        record.fs.is(&self.id).unwrap_or(self.at_top)
+    }
+
+    /// Whether this is the very disk, and not one that looks the same.
+    pub fn is_certain(&self, record: &Record) -> bool {
+        self.at_top || self.disk.is(&record.disk)
+    }
+
+    /// The record's file, named but not opened; it is a regular one, and the one that is meant.
+    pub fn find(&self, record: &Record) -> Result<Found, String> {
+        let by_handle = (!record.handle.bytes.is_empty()).then(|| record.handle.open(&self.root));
+        let named = match by_handle {
+            Some(Ok(named)) => named,
+            Some(Err(e)) if e.raw_os_error() == Some(Errno::STALE.raw_os_error()) => {
+                return Ok(Found::Another);
+            }
+            // No handles, or no right to use them: the path must do.
+            _ => {
+                let dev = rustix::fs::fstat(&self.root).map_err(|e| e.to_string())?.st_dev;
+                let Record { inode, generation, .. } = *record;
+                let identity = handle::Identity { device: dev, inode, generation };
+                let path = self.mount.point.join(&record.path);
+                self.root
+                    .find(&path, identity)
+                    .map_err(|_| "its file is not where it was; recover as root")?
+            }
+        };
+        let opened = again::open(&named, record.generation, |named, stat| {
+            if stat.st_ino != record.inode || !self.has(stat.st_dev) {
+                return Err(Ok(Found::Another));
+            }
+            if stat.st_nlink == 0 {
+                return Err(Ok(Found::Deleted));
+            }
+            handle::reopen(named, OFlags::RDONLY | OFlags::NONBLOCK)
+                .map_err(|e| Err(format!("cannot be opened: {e}")))
+        });
+        match opened {
+            Ok(_) => Ok(Found::File(named)),
+            Err(Lost::NotRegular | Lost::Reused) => Ok(Found::Another),
+            Err(Lost::Closed(found)) => found,
+            Err(Lost::Unread(e)) => Err(e.to_string()),
+        }
+    }
+
+    /// Where a file that was found is now, if that is known for certain: the kernel may know a file
+    /// by its handle and not by a name, and what has the name that the record says may be another.
+    pub fn path_of(&self, named: &OwnedFd, record: &Record) -> Option<PathBuf> {
+        let there = || {
+            let path = self.mount.point.join(&record.path);
+            let there = self.root.below(&path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
+            let (is, found) = (rustix::fs::fstat(named).ok()?, rustix::fs::fstat(&there).ok()?);
+            // Both are open, so that a number is one inode's.
+            let same = (is.st_dev, is.st_ino) == (found.st_dev, found.st_ino);
+            handle::path_of(there).filter(|_| same)
+        };
+        handle::path_of(named).or_else(there)
+    }
+
+    fn has(&self, dev: u64) -> bool {
+        dev == self.mount.dev || FsKind::from_name(&self.mount.fs_type).has_subvolumes()
+    }
+}
+
+/// What a record's file is now.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// There.
+    File(OwnedFd),
+    /// Deleted for certain: it is still open somewhere, and has no name.
+    Deleted,
+    /// Its number is nobody's or somebody else's: deleted, most likely, or this is another file
+    /// system, or an older state of it.
+    Another,
+}

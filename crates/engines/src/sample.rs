@@ -1,0 +1,151 @@
+//! XFS: what a file was like at an instant at which nobody else had it open, for an exchange that is
+//! refused once the file is not that any more.
+//!
+//! An exchange looks at times, not at bytes, and times are not enough: a fault on a mapped page sets them
+//! before it takes the lock (`xfs_write_fault()`), so its store may come any time later; a direct write
+//! sets them before it is on the device; and who opened the file by its handle sets none. So
+//!
+//! 1. a write lease is taken, which says that nobody has the file open or mapped, and keeps it so. It is
+//!    held until the last exchange of what was copied under it, or until somebody waits for the
+//!    file; then it is given back at once, between two turns, and the sample with it.
+//! 2. `XFS_IOC_START_COMMIT` notes the times of the file.
+//! 3. A tick passes. Who changes anything by its name later, for which no lease is asked, leaves other
+//!    times, also where they are coarse: on Linux 6.12. Since 6.13 the sample itself sees to that.
+//!
+//! And as a second lock on the same door, should a lease not mean what it says:
+//!
+//! 4. `XFS_IOC_COMMIT_RANGE` with the flag for a dry run keeps everybody out for a moment and waits
+//!    for direct I/O that is under way.
+//!
+//! What is read now is all that was ever written. Each part is written back before it is copied, which makes
+//! mapped pages fault when they are stored to next; not the whole file, with everybody kept out.
+//!
+//! Exchanging counts as writing to the file: it takes away what makes a program privileged. Which
+//! files have that is looked at after (3): whoever adds it later leaves other times.
+
+use super::copying::TICK;
+use super::errno::skip_of;
+use super::hold::{self, alone, is_open_elsewhere};
+use super::mounted::OpenFile;
+use super::turns::{cut_off, is_on_disk, uncut};
+use crate::point::{Point, reached};
+use fragmend_layout::{ByteRange, Skip, SkipReason};
+use fragmend_sys::lease::Lease;
+use fragmend_sys::priority::Prompt;
+use fragmend_sys::same::Compare;
+use fragmend_sys::signals::Unstopped;
+use fragmend_sys::xfs;
+use rustix::fs::Mode;
+use rustix::thread::CapabilitySet;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// How often a file that changes at once is sampled again.
+const TRIES: u32 = 3;
+
+/// Why a file is not exchanged.
+pub(super) const CHANGES: &str = "the file changes under the copy";
+pub(super) const OTHERS: &str = "others have the file open";
+
+/// What the file was like before some of it was copied, and nobody else's since.
+pub(super) struct Sampled {
+    /// The staged range.
+    pub of: usize,
+    pub sample: xfs::Sample,
+    /// What was copied since. What was copied before may be older than the sample.
+    pub fresh: ByteRange,
+    pub lease: Lease<'static>,
+    /// As long as the lease: they go after it.
+    _unstopped: Unstopped,
+    _prompt: Prompt,
+}
+
+/// Why there is no sample.
+pub(super) enum NoSample {
+    /// Something about the file.
+    OfFile(Skip),
+    /// The kernel failed where it also writes the donor out.
+    OfDonor(Skip),
+}
+
+impl From<Skip> for NoSample {
+    fn from(skip: Skip) -> Self {
+        Self::OfFile(skip)
+    }
+}
+
+/// Samples a file of whose staged range `index` the block at `start` is to be exchanged with that of `donor` at `at`. `held`
+/// becomes as long as it was locked, if that was longer. Not once `go_on` says no.
+///
+/// # Errors
+/// Busy if others have it open, or it changes at every try; unsupported if an exchange would take
+/// something away from it.
+pub(super) fn sample(
+    file: &OpenFile,
+    index: usize,
+    start: u64,
+    (donor, at): (impl AsFd, u64),
+    held: &mut Duration,
+    go_on: impl Fn() -> bool,
+) -> Result<Sampled, NoSample> {
+    let (unstopped, prompt) = (Unstopped::begin(), Prompt::begin());
+    let lease = alone(file, hold::TRIES).map_err(|e| match e.kind() {
+        _ if is_open_elsewhere(&e) => Skip::new(SkipReason::Busy, OTHERS),
+        io::ErrorKind::ResourceBusy => skip_of(e),
+        _ => Skip::new(SkipReason::Unsupported, format!("no lease can be taken ({e})")),
+    })?;
+    // Nobody cuts it off while the lease is held.
+    if file.size()? <= start {
+        return Err(cut_off().into());
+    }
+    let mut tries = 1;
+    loop {
+        let sample = xfs::start_commit(&file.fd).map_err(skip_of)?;
+        reached(Point::Sampled);
+        std::thread::sleep(TICK);
+        if let Some(what) = would_lose(file)? {
+            let why = format!("an exchange would take {what} away from it");
+            return Err(Skip::new(SkipReason::Unsupported, why).into());
+        }
+        // A dry run drops pages, too.
+        let block = ByteRange::at(start, file.block);
+        let goes_on = || !lease.is_wanted() && go_on();
+        if !is_on_disk(&mut Compare::default(), file, block, goes_on)? {
+            return Err(Skip::new(SkipReason::Busy, OTHERS).into());
+        }
+        uncut(file, block, goes_on)?;
+        let started = Instant::now();
+        let quiet = xfs::would_commit(&file.fd, start, &donor, at, file.block, sample);
+        *held = started.elapsed().max(*held);
+        match quiet.map_err(skip_of) {
+            Ok(()) => {
+                let fresh = ByteRange::at(start, 0);
+                let (_unstopped, _prompt) = (unstopped, prompt);
+                return Ok(Sampled { of: index, sample, fresh, lease, _unstopped, _prompt });
+            }
+            Err(skip) if skip.reason == SkipReason::Busy && tries < TRIES => tries += 1,
+            Err(skip) if skip.reason == SkipReason::Busy => {
+                return Err(Skip::new(SkipReason::Busy, CHANGES).into());
+            }
+            Err(skip) if skip.reason == SkipReason::Unsupported => return Err(skip.into()),
+            Err(skip) => return Err(NoSample::OfDonor(skip)),
+        }
+    }
+}
+
+/// What a write to this file takes away from it (`file_remove_privs()`, fs/inode.c).
+fn would_lose(file: &OpenFile) -> Result<Option<&'static str>, Skip> {
+    if rustix::fs::fgetxattr(&file.fd, c"security.capability", &mut [0; 64]).is_ok() {
+        return Ok(Some("its capabilities (security.capability)"));
+    }
+    let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
+    let mode = Mode::from_raw_mode(stat.st_mode);
+    // Whoever may set such bits on any file keeps them.
+    let may_keep = || {
+        let own = rustix::thread::capabilities(None);
+        own.is_ok_and(|sets| sets.effective.contains(CapabilitySet::FSETID))
+    };
+    let privileged = mode.contains(Mode::SUID) || mode.contains(Mode::SGID | Mode::XGRP);
+    Ok((privileged && !may_keep()).then_some("its set-user-id or set-group-id bit"))
+}

@@ -1,0 +1,475 @@
+//! Swapping whole files, for an XFS that can neither share nor exchange ranges.
+//!
+//! A donor (D) gets the file's (F) size, holes and unwritten stretches, and new space for the rest,
+//! compared before a byte is copied. Once it holds a copy of all data, the kernel swaps what the
+//! two map, under both locks. So a plan must ask for all of a file's data, or nothing is moved.
+//!
+//! Writers. For the instant in which F's times are taken, and until the clock has gone on, F is
+//! leased: nobody else has it open, so no write is on its way. Whatever is written later has
+//! later times, stores through mappings included, since each part is written back before it is
+//! copied; and then the kernel refuses. What was written before, F's layout shows, which is read after
+//! that instant: all of it must be asked for. Such a file is left as it is: to try again is to copy all
+//! of it again.
+//!
+//! Who opened F by its handle (`XFS_IOC_OPEN_BY_HANDLE`) writes and sets no times. So right before the swap
+//! F is leased once more, which is kept until it is over, and compared with D: what differs is left alone.
+//! That goes on in slices, between which Ctrl-C is looked at; the lease is kept over all of them.
+//! Somebody who opens F meanwhile is let in at once, and it is left alone, too.
+//!
+//! Which files. Without a reverse mapping tree, a swap of extents that do not fit in the inode is
+//! replayed by giving their blocks to another owner, and there Linux (5.8 to 6.18 at least) wants a
+//! checksum of the inode that it has not worked out yet (`xfs_recover_inode_owner_change()` in
+//! fs/xfs/xfs_inode_item_recover.c): a power cut before the log has moved on leaves a file system
+//! that mounts only once `xfs_repair -L` has thrown its log away. Measured: 433 of 500 cuts. So files
+//! of more extents are left alone there, unless forced.
+//!
+//! Crash argument, for all others. If power fails
+//!
+//! - before the swap is durable: F has its old blocks, untouched. D was never linked, and recovery
+//!   frees what it held.
+//! - after: F has D's blocks. Their bytes, and that they are written, were durable (`fsync` of D)
+//!   before the swap began.
+//! - in between: the swap is one transaction; with a reverse mapping tree it is one for each
+//!   extent, and each stretch of F is in one of the two states.
+//! - after D is closed: the old blocks are free, and reused only once that is durable.
+
+mod donors;
+
+use super::copying::TICK;
+use super::drive::{ByRange, Job, Step, whole_file};
+use super::errno::skip_of;
+use super::hold::is_open_elsewhere;
+use super::mounted::OpenFile;
+use super::pages::Pages;
+use super::rewrite::mover::take as lease;
+use super::turns::{clean, give_places, is_on_disk, nothing_staged};
+use super::warm::{RESTORING, Warm};
+use super::xfs::{commit, free_space};
+use super::{Mover, primitive};
+use crate::bytes::{read_at, write_at};
+use crate::point::{Point, reached};
+use fragmend_layout::{ByteRange, ExtentKind, Layout, Pace, Skip, SkipReason};
+use fragmend_scan::fiemap;
+use fragmend_sys::bulkstat;
+use fragmend_sys::cache;
+use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::lease::Lease;
+use fragmend_sys::priority::Prompt;
+use fragmend_sys::same::Compare;
+use fragmend_sys::signals::Unstopped;
+use fragmend_sys::swapext::{Times, swap_extents};
+use fragmend_sys::xfs;
+use rustix::fs::Advice;
+use rustix::io::Errno;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// Which files are swapped: see the head of this file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Swapped {
+    /// All.
+    All,
+    /// Those whose extents surely fit in their inode, and in that of an unnamed file.
+    Short,
+}
+
+/// So many extents fit in the inode of an unnamed file, however large the inode is
+/// (`xfs_default_attroffset()`, libxfs/xfs_bmap.c).
+const SHORT: u64 = 12;
+/// Bytes that are compared before somebody else may be let in.
+const COMPARED: u64 = 256 << 10;
+/// The same of what is no data.
+const GAP: u64 = 1 << 20;
+/// How long is compared between two looks at Ctrl-C.
+const COMPARING: Duration = Duration::from_millis(100);
+/// Bytes of an extent in an inode (`struct xfs_bmbt_rec`).
+const EXTENT: u64 = 16;
+/// So many fit beside any extended attributes (`MINDBTPTRS`, libxfs/xfs_inode_fork.h).
+const SHORTEST: u64 = 3;
+
+/// Moves one file as a whole.
+pub(super) struct WholeFile {
+    which: Swapped,
+    stage: Option<Stage>,
+    /// Why the donor may not be used any more. That it could not be written the kernel says once: the next
+    /// `fsync` would succeed, with blocks that were never written.
+    spoiled: Option<Skip>,
+    pages: Pages,
+    compare: Compare,
+    buffer: Vec<u8>,
+}
+
+struct Stage {
+    donor: OwnedFd,
+    /// What the file was like before any of it was copied.
+    size: u64,
+    times: Times,
+    ranges: Vec<(ByteRange, Warm)>,
+    /// Bytes of the ranges that the donor holds, and the part that was sent to the device last.
+    copied: u64,
+    sent: ByteRange,
+    /// While the file is compared with the donor.
+    alone: Option<Alone>,
+    swapped: bool,
+}
+
+/// Nobody else has the file open.
+struct Alone {
+    lease: Lease<'static>,
+    /// Where in the file the comparison has come to.
+    compared: u64,
+    /// What of the file is no data, as far as it was not looked at yet.
+    gaps: Vec<ByteRange>,
+    /// As long as the lease: they go after it.
+    _unstopped: Unstopped,
+    _prompt: Prompt,
+}
+
+impl Stage {
+    /// Makes the donor's bytes durable, compares, and swaps; whether it has come to that. If not, it is to be
+    /// gone on with, or all is given back with the stage.
+    fn swap(
+        &mut self,
+        file: &OpenFile,
+        pages: &mut Pages,
+        compare: &mut Compare,
+        held: &mut Duration,
+    ) -> Result<bool, Skip> {
+        let all: u64 = self.ranges.iter().map(|(range, _)| range.len()).sum();
+        if self.copied != all {
+            return Err(Skip::new(SkipReason::Busy, "not all of the file could be copied"));
+        }
+        let mut alone = match self.alone.take() {
+            Some(alone) => alone,
+            None => self.begin(file)?,
+        };
+        if !gaps_are_on_disk(file, compare, &mut alone)?
+            || !self.compare(file, pages, &mut alone)?
+        {
+            self.alone = Some(alone);
+            return Ok(false);
+        }
+        let started = Instant::now();
+        // Safe to crash before, in and after this line: see the head of this file.
+        let done = swap_extents(&file.fd, &self.donor, self.size, self.times);
+        *held = started.elapsed();
+        drop(alone);
+        reached(Point::Moved);
+        self.swapped = done.is_ok();
+        done.map_err(|e| match e.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::BUSY | Errno::FAULT) => {
+                Skip::new(SkipReason::Busy, "it was written to while it was copied")
+            }
+            Some(Errno::INVAL) => Skip::new(
+                SkipReason::Unsupported,
+                "the kernel cannot swap it: there is other room for extents in its inode than in a new one",
+            ),
+            _ => skip_of(e),
+        })?;
+        Ok(true)
+    }
+
+    /// Leases the file, when the donor's bytes are durable, and looks whether it has got more data.
+    fn begin(&self, file: &OpenFile) -> Result<Alone, Skip> {
+        rustix::fs::fsync(&self.donor).map_err(|e| skip_of(e.into()))?;
+        reached(Point::Filled);
+        let (unstopped, prompt) = (Unstopped::begin(), Prompt::begin());
+        let lease = Lease::take_duplicate(&file.fd).map_err(not_leased)?;
+        file.has_settled()?;
+        // What went to a hole has its place then.
+        clean(&file.fd, ByteRange { start: 0, end: file.size()?.max(self.size) })?;
+        let ranges: Vec<ByteRange> = self.ranges.iter().map(|(range, _)| *range).collect();
+        covered(&fiemap::layout_of(&file.fd).map_err(skip_of)?, &ranges)?;
+        let all = ByteRange { start: 0, end: file.size()? };
+        let gaps = between(&ranges, all);
+        Ok(Alone { lease, compared: 0, gaps, _unstopped: unstopped, _prompt: prompt })
+    }
+
+    /// Compares the file with what was copied, while nobody else has it open, and not for long; whether all is
+    /// compared.
+    fn compare(&self, file: &OpenFile, pages: &mut Pages, alone: &mut Alone) -> Result<bool, Skip> {
+        let until = Instant::now() + COMPARING;
+        let (mut now, mut then) = (Vec::new(), Vec::new());
+        let left = |(range, _): &(ByteRange, Warm)| {
+            let left = ByteRange { start: range.start.max(alone.compared), ..*range };
+            left.steps(COMPARED).collect::<Vec<_>>()
+        };
+        for part in self.ranges.iter().flat_map(left).collect::<Vec<_>>() {
+            if alone.lease.is_wanted() || Unstopped::is_wanted() {
+                return Err(Skip::new(SkipReason::Busy, "others open it"));
+            }
+            if Instant::now() > until {
+                return Ok(false);
+            }
+            now.resize(part.len() as usize, 0);
+            then.resize(part.len() as usize, 0);
+            let read = pages.read(&file.fd, part, &mut now).map_err(skip_of)?;
+            let copied = read_at(&self.donor, &mut then, part.start).map_err(skip_of)?;
+            if now[..read] != then[..copied] {
+                return Err(Skip::new(SkipReason::Busy, "it was written to while it was copied"));
+            }
+            alone.compared = part.end;
+        }
+        match alone.lease.is_wanted() || Unstopped::is_wanted() {
+            true => Err(Skip::new(SkipReason::Busy, "others open it")),
+            false => Ok(true),
+        }
+    }
+}
+
+impl WholeFile {
+    /// One for such files.
+    pub fn new(which: Swapped) -> Self {
+        Self {
+            which,
+            stage: None,
+            spoiled: None,
+            pages: Pages::default(),
+            compare: Compare::default(),
+            buffer: Vec::new(),
+        }
+    }
+
+    /// # Errors
+    /// When a swap of this file could not be replayed.
+    fn may_be_swapped(&self, file: &OpenFile) -> Result<(), Skip> {
+        if self.which == Swapped::All {
+            return Ok(());
+        }
+        let extents = u64::from(xfs::attributes(&file.fd).map_err(skip_of)?.extents);
+        let number = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?.st_ino;
+        let most = match bulkstat::inode(&file.fd, number) {
+            Ok(bulkstat::Inode { extent_room: 0, .. }) => SHORT,
+            Ok(inode) => SHORT.min(u64::from(inode.extent_room) / EXTENT),
+            // Not root, or the file is deleted.
+            Err(_) => SHORTEST,
+        };
+        if extents <= most {
+            return Ok(());
+        }
+        let why = format!(
+            "it has {extents} extents; of more than {most} the kernel could not replay the swap after a power cut, and the file system would not mount; --force to accept that"
+        );
+        Err(Skip::new(SkipReason::Unsupported, why))
+    }
+}
+
+impl Mover for WholeFile {
+    fn all_or_nothing(&self) -> bool {
+        true
+    }
+
+    fn need(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<u64, Skip> {
+        give_places(file, &[ByteRange { start: 0, end: file.size()? }]).map_err(skip_of)?;
+        let layout = lies(file)?;
+        let runs = layout.runs().collect::<Vec<_>>();
+        let asked =
+            |run: ByteRange| -> u64 { ranges.iter().map(|range| range.intersect(run).len()).sum() };
+        let left_out = |in_pieces: bool| -> u64 {
+            let of_kind = runs.iter().filter(|run| (layout.pieces(**run) > 1) == in_pieces);
+            of_kind.map(|run| run.len() - asked(*run)).sum()
+        };
+        let why = match (left_out(true), left_out(false)) {
+            (0, 0) => {
+                self.may_be_swapped(file)?;
+                return Ok(layout.extents().iter().map(|e| e.length).sum());
+            }
+            (0, whole) => format!(
+                "this XFS can only swap whole files, and {whole} bytes of this one, in one piece each, are not in the plan"
+            ),
+            _ => "this XFS can only swap whole files: plan with --policy whole-file".into(),
+        };
+        Err(Skip::new(SkipReason::Unsupported, why))
+    }
+
+    fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
+        (self.stage, self.spoiled) = (None, None);
+        // What is asked for is read, and no more: readahead would fill the device's queue.
+        let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
+        // What is still delayed gets its place, and freed space becomes free.
+        let all = ByteRange { start: 0, end: file.size()? };
+        clean(&file.fd, all)?;
+        free_space(file);
+        let (size, times) = sample(file)?;
+        // Once more: from here on, only who writes can give it more extents.
+        clean(&file.fd, all)?;
+        self.may_be_swapped(file)?;
+        let layout = lies(file)?;
+        covered(&layout, ranges)?;
+        let (donor, lies) = donors::best(file, &layout)?;
+        let pieces = |lies: &Layout| -> Vec<u64> {
+            ranges.iter().map(|range| lies.within(*range).count() as u64).collect()
+        };
+        let (now, then) = (pieces(&layout), pieces(&lies));
+        let (in_all, at_best): (u64, u64) = (now.iter().sum(), then.iter().sum());
+        if at_best >= in_all {
+            let detail = format!("{in_all} pieces in all now, {at_best} at best");
+            return Err(Skip::new(SkipReason::NoBetterPlace, detail));
+        }
+        let ranges = ranges.iter().map(|range| (*range, Warm::of(file, *range))).collect();
+        self.stage = Some(Stage {
+            donor,
+            size,
+            times,
+            ranges,
+            copied: 0,
+            sent: ByteRange::default(),
+            alone: None,
+            swapped: false,
+        });
+        reached(Point::Staged);
+        Ok(then)
+    }
+
+    fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip> {
+        whole_file(self, job, pace)
+    }
+
+    /// The comparison begins anew.
+    fn keep_nobody_out(&mut self, _: &OpenFile) -> Result<(), Skip> {
+        if let Some(stage) = &mut self.stage {
+            stage.alone = None;
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
+        let Some(Stage { donor, ranges, swapped: true, .. }) = self.stage.take() else {
+            return Ok(());
+        };
+        let _prompt = Prompt::begin();
+        commit(file, donor).map_err(skip_of)?;
+        reached(Point::Settled);
+        let (mut pages, until) = (Pages::default(), Instant::now() + RESTORING);
+        for (range, warm) in &ranges {
+            warm.restore(file, *range, &mut pages, until);
+        }
+        Ok(())
+    }
+}
+
+impl ByRange for WholeFile {
+    fn prepare(&mut self, file: &OpenFile, _: usize, part: ByteRange) -> Result<(), Skip> {
+        let stage = self.stage.as_mut().ok_or_else(nothing_staged)?;
+        // Clean from here on: who stores to a mapped page meets a fault, and that sets the times.
+        if !is_on_disk(&mut self.compare, file, part, || true)? {
+            return Err(Skip::new(SkipReason::Busy, "others write to it"));
+        }
+        self.buffer.resize(part.len() as usize, 0);
+        let read = self.pages.read(&file.fd, part, &mut self.buffer).map_err(skip_of)?;
+        write_at(&stage.donor, &self.buffer[..read], part.start).map_err(skip_of)?;
+        cache::start_writeback(&stage.donor, part.start..part.end).map_err(skip_of)?;
+        // No more than two parts stand in the device's queue: who ends this waits for no more.
+        let sent = std::mem::replace(&mut stage.sent, part);
+        cache::write_and_wait(&stage.donor, sent.start..sent.end).map_err(skip_of)?;
+        stage.copied += part.len();
+        Ok(())
+    }
+
+    fn relocate(&mut self, file: &OpenFile, _: usize, part: ByteRange, _: &AtomicBool) -> Step {
+        let mut held = Duration::ZERO;
+        let done = match &mut self.stage {
+            None => Err(self.spoiled.clone().unwrap_or_else(nothing_staged)),
+            Some(stage) if stage.swapped => Ok(true),
+            Some(stage) => stage.swap(file, &mut self.pages, &mut self.compare, &mut held),
+        };
+        if let Err(skip) = &done {
+            // One attempt for all ranges.
+            (self.stage, self.spoiled) = (None, Some(skip.clone()));
+        }
+        let swapped = done == Ok(true);
+        let moved = if swapped { part.len() } else { 0 };
+        let by = swapped.then_some(primitive::SWAPEXT);
+        let goes_on = done == Ok(false);
+        Step { moved, by, held, goes_on, skip: done.err(), ..Step::default() }
+    }
+}
+
+/// Why there is no lease.
+fn not_leased(error: io::Error) -> Skip {
+    match error.kind() {
+        _ if is_open_elsewhere(&error) => Skip::new(SkipReason::Busy, "others have it open"),
+        // A program is asked before others open it.
+        io::ErrorKind::ResourceBusy => skip_of(error),
+        _ => Skip::new(SkipReason::Unsupported, format!("no lease can be taken ({error})")),
+    }
+}
+
+/// Looks, not for long, at what is no data on the disk: what the disk refused of a hole or of reserved space is in
+/// memory only, and the swap drops all of the file's pages. Gives whether all was looked at.
+fn gaps_are_on_disk(
+    file: &OpenFile,
+    compare: &mut Compare,
+    alone: &mut Alone,
+) -> Result<bool, Skip> {
+    let until = Instant::now() + COMPARING;
+    while let Some(gap) = alone.gaps.last_mut() {
+        let goes_on = || !alone.lease.is_wanted() && !Unstopped::is_wanted();
+        // It may be of any length.
+        gap.start += cache::cold_from(&file.fd, gap.start..gap.end);
+        let step = ByteRange::at(gap.start, GAP).intersect(*gap);
+        if !goes_on() || !is_on_disk(compare, file, step, goes_on)? {
+            return Err(Skip::new(SkipReason::Busy, "others open it"));
+        }
+        gap.start = step.end.max(gap.start);
+        if gap.is_empty() {
+            alone.gaps.pop();
+        }
+        if Instant::now() > until {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// What of `all` is in none of some ranges, which are in order.
+fn between(ranges: &[ByteRange], all: ByteRange) -> Vec<ByteRange> {
+    let mut at = all.start;
+    let mut gaps = Vec::new();
+    for range in ranges {
+        gaps.push(ByteRange { start: at, end: range.start.min(all.end) });
+        at = at.max(range.end);
+    }
+    gaps.push(ByteRange { start: at, end: all.end });
+    gaps.retain(|gap| gap.start < gap.end);
+    gaps
+}
+
+/// Whether all data of a file is in `ranges`, now that its times are taken: what somebody has added between
+/// the first look and that instant would not show, and the donor has no copy of it.
+fn covered(layout: &Layout, ranges: &[ByteRange]) -> Result<(), Skip> {
+    let asked = |run: &ByteRange| ranges.iter().map(|r| r.intersect(*run).len()).sum::<u64>();
+    match layout.runs().all(|run| asked(&run) == run.len()) {
+        true => Ok(()),
+        false => Err(Skip::new(SkipReason::Busy, "it has got more data since it was looked at")),
+    }
+}
+
+/// Size and times of a file at an instant at which nobody else has it open.
+fn sample(file: &OpenFile) -> Result<(u64, Times), Skip> {
+    let alone = lease(&file.fd)?;
+    let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
+    let times = Times {
+        modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
+        changed: (stat.st_ctime, stat.st_ctime_nsec as u32),
+    };
+    // What is written from now on has another time.
+    std::thread::sleep(TICK);
+    drop(alone);
+    Ok((stat.st_size as u64, times))
+}
+
+/// How all of a file lies, once all of it has a place. It is not written out for that, which XFS does with writers
+/// kept out (`FIEMAP_FLAG_SYNC`).
+fn lies(file: &OpenFile) -> Result<Layout, Skip> {
+    // Space that is reserved behind the end counts too.
+    let all = ByteRange { start: 0, end: u64::MAX };
+    let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, all, false);
+    let layout = layout.map_err(skip_of)?;
+    match layout.extents().iter().any(|e| e.kind == ExtentKind::Delayed) {
+        true => Err(Skip::new(SkipReason::Busy, "it is being written to")),
+        false => Ok(layout),
+    }
+}

@@ -1,0 +1,72 @@
+//! Who paces a file that is relocated without a run: everybody may go on, and what becomes of each range is
+//! kept.
+
+use fragmend_layout::{ByteRange, Fate, Movable, Moved, Pace, Skip, Target, Terms, Underway};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+struct Unpaced<F> {
+    began: Instant,
+    stop: AtomicBool,
+    meanwhile: Option<F>,
+    fates: Vec<Fate>,
+}
+
+impl<F: FnOnce()> Pace for Unpaced<F> {
+    fn stop(&self) -> &AtomicBool {
+        &self.stop
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn longest_step(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn step(&mut self, rest: ByteRange, _: u64) -> ByteRange {
+        rest
+    }
+
+    fn in_one_go(&self, most: u64) -> u64 {
+        most
+    }
+
+    fn pause(&mut self, _: &mut dyn Underway, _: u64, _: Duration) -> Result<(), Skip> {
+        if let Some(meanwhile) = self.meanwhile.take() {
+            meanwhile();
+        }
+        Ok(())
+    }
+
+    fn done(&mut self, _: &mut dyn Underway, index: usize, fate: Fate) -> Result<(), Skip> {
+        assert_eq!(index, self.fates.len(), "in order");
+        self.fates.push(fate);
+        Ok(())
+    }
+}
+
+/// Relocates ranges of a file, as if each were in more pieces than it can come to be in, and lets
+/// `meanwhile` do something after the first step: where all of a range is copied first, that is right after
+/// the copy of the first one. Returns how the move of each went.
+///
+/// # Errors
+/// Nothing was staged.
+pub fn relocate(
+    file: &mut dyn Movable,
+    ranges: &[ByteRange],
+    meanwhile: impl FnOnce(),
+) -> Result<Vec<Moved>, Skip> {
+    let target = |range: &ByteRange| Target { range: *range, pieces: u64::MAX };
+    let targets: Vec<Target> = ranges.iter().map(target).collect();
+    let (began, stop) = (Instant::now(), AtomicBool::new(false));
+    let mut pace = Unpaced { began, stop, meanwhile: Some(meanwhile), fates: Vec::new() };
+    let settled = file.relocate(&targets, &Terms::default(), &mut pace)?;
+    settled.durable.unwrap();
+    let moved = |fate| match fate {
+        Fate::Begun(moved) => moved,
+        Fate::Left { .. } => panic!("{fate:?}"),
+    };
+    Ok(pace.fates.into_iter().map(moved).collect())
+}

@@ -1,0 +1,125 @@
+//! A plan that is carried out: progress, events or a closing table, and the exit code.
+
+use crate::exit::Exit;
+use crate::interrupt;
+use crate::outlet::Outlet;
+use crate::ui::{Ui, heard};
+use fragmend_apply::{Event, Listener, Options, Outcome, Summary};
+use fragmend_engines::begin::Wanted;
+use fragmend_layout::{SkipReason, printable};
+use fragmend_plan::PlanSource;
+use fragmend_report::{Unit, figures, human, table};
+use indicatif::ProgressBar;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Applies a plan with progress, events and a closing table.
+///
+/// # Errors
+/// Before anything was touched: a file system that cannot be mended. Or: our output cannot be written.
+pub fn carry_out(
+    plan: &dyn PlanSource,
+    wanted: &Wanted,
+    options: &Options,
+    ui: &Ui,
+) -> anyhow::Result<Summary> {
+    let stop = interrupt::install()?;
+    let bar = ui.progress(
+        Some(plan.totals().bytes),
+        "{wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left, {msg}",
+    );
+    let mut teller = Teller { out: Outlet::output(), bar, ui, stop, broken: None };
+    let summary = fragmend_pipeline::apply(plan, wanted, options, stop, &mut teller);
+    teller.bar.finish_and_clear();
+    let mut summary = summary?;
+    if summary.skipped_by_reason.contains_key(&SkipReason::NeedsRecovery) {
+        ui.warn("a range could not be written back; its bytes are safe: run fragmend recover");
+    }
+    let unwritten = teller.out.unwritten();
+    if unwritten > 0 {
+        summary.interrupted = true;
+        ui.warn(format!("nobody reads the output: its last {unwritten} lines were not written"));
+    }
+    // Who reads no further is told by the exit code.
+    heard(teller.broken.map_or(Ok(()), Err))?;
+    Ok(summary)
+}
+
+/// Tells events as they come, to somebody who may read slowly, or not at all.
+struct Teller<'a> {
+    out: Outlet,
+    bar: ProgressBar,
+    ui: &'a Ui,
+    stop: &'static AtomicBool,
+    broken: Option<anyhow::Error>,
+}
+
+impl Listener for &mut Teller<'_> {
+    fn tell(&mut self, event: Event) {
+        if let Event::Range(receipt) = &event {
+            self.bar.inc(receipt.length);
+            if receipt.outcome == Outcome::Moved {
+                self.bar.set_message(receipt.path.printable());
+            }
+        }
+        if let Event::Summary(_) = &event {
+            // The table has the line to itself.
+            self.bar.finish_and_clear();
+        }
+        if self.broken.is_some() {
+            return;
+        }
+        let mut text = self.ui.safe(Vec::new());
+        match write(&event, self.ui.json, &mut text) {
+            Ok(()) => self.out.put(&text.into_inner()),
+            Err(e) => self.end(e),
+        }
+    }
+
+    fn catch_up(&mut self, within: Option<Duration>) -> bool {
+        if self.broken.is_some() {
+            return true;
+        }
+        self.out.flush(within, self.stop).unwrap_or_else(|e| {
+            self.end(e.into());
+            true
+        })
+    }
+}
+
+impl Teller<'_> {
+    /// Nobody listens any more: ends at the next safe point.
+    fn end(&mut self, why: anyhow::Error) {
+        self.broken = Some(why);
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn write(event: &Event, json: bool, out: &mut impl Write) -> anyhow::Result<()> {
+    if json {
+        writeln!(out, "{}", serde_json::to_string(event)?)?;
+    } else if let Event::Summary(summary) = event {
+        writeln!(out, "{}", table(&figures(summary)))?;
+        for s in summary.skipped.iter().take(20) {
+            let detail = match s.detail.is_empty() {
+                true => String::new(),
+                false => format!(" ({})", printable(&s.detail)),
+            };
+            let bytes = human(s.bytes as f64, Unit::Bytes);
+            let (path, ranges) = (s.path.printable(), s.ranges);
+            writeln!(out, "left alone: {path}: {ranges} ranges, {bytes}: {}{detail}", s.reason)?;
+        }
+        if summary.skipped.len() > 20 {
+            writeln!(out, "left alone: {} ranges in all, see --json", summary.ranges_skipped)?;
+        }
+    }
+    Ok(())
+}
+
+/// The exit code that a summary deserves.
+pub fn exit_of(summary: &Summary) -> Exit {
+    Exit::FAILED.when(summary.failed())
+        | Exit::IMPROVABLE.when(summary.improvable() || summary.dry_run && summary.ranges_left > 0)
+        | Exit::INCOMPLETE.when(summary.interrupted)
+}

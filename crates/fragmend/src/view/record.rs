@@ -1,0 +1,44 @@
+//! What a trace does not hold.
+
+use crate::ui::Ui;
+use fragmend_trace::{Meta, Trace};
+
+/// Warns of what is not in a trace.
+pub fn warn(trace: &Trace, ui: &Ui) {
+    if trace.meta.lost > 0 {
+        ui.warn(format!("the recording lost {} accesses", trace.meta.lost));
+    }
+    for missing in missing(&trace.meta) {
+        ui.warn(missing);
+    }
+    if trace.skipped > 0 {
+        ui.warn(format!("{} rows of the trace cannot be true: left out", trace.skipped));
+    }
+}
+
+/// What is not in the trace, or not as it was, and yet is no loss: a line for each kind.
+pub fn missing(meta: &Meta) -> Vec<String> {
+    let mut lines: Vec<_> =
+        meta.unseen_sources.iter().map(|source| format!("not seen: {source}")).collect();
+    let mut say = |count: u64, what: &str| {
+        if count > 0 {
+            lines.push(format!("{count} {what}"));
+        }
+    };
+    say(meta.unseen_compat, "calls of 32-bit programs were not looked into");
+    say(
+        meta.unseen_splices,
+        "splices of io_uring were not recorded: their file was closed already",
+    );
+    say(
+        meta.dropped,
+        "accesses were dropped: their place in the file could not be known (a file position \
+         moved meanwhile, or an append that failed later)",
+    );
+    say(
+        meta.unplaced,
+        "accesses were left out: it is not known whether their files lie below the paths (opened by \
+         handle, or under over 1,024 directories); name the whole mount to have them",
+    );
+    lines
+}

@@ -1,0 +1,11 @@
+//! Versions of what fragmend writes for others to read. Each rises when a field changes its meaning or goes
+//! away; what is only added leaves it as it is.
+
+/// JSON documents and events on standard output: `schema_version` of every verb, and of the lab's reports.
+pub const DOCUMENT: u32 = 1;
+/// Plan files.
+pub const PLAN_FILE: u32 = 1;
+/// Trace files: columns and metadata together.
+pub const TRACE_FILE: u32 = 2;
+/// The oldest trace files that are still read: they lack the column `bytes`.
+pub const OLDEST_TRACE_FILE: u32 = 1;

@@ -1,0 +1,350 @@
+//! Blocks, files and space of a disk in memory, and what a power cut leaves of them.
+
+use crate::fault::Fault;
+use crate::world::World;
+use fragmend_layout::{FileId, Skip, SkipReason};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+/// What an operation takes besides its blocks, and what a commit takes.
+const CALL: Duration = Duration::from_micros(50);
+pub(crate) const COMMIT: Duration = Duration::from_millis(2);
+/// What reading or writing a block takes.
+const BLOCK: Duration = Duration::from_micros(20);
+
+/// What a block holds: two blocks are alike if these are.
+type Content = u64;
+
+/// One file: where each block of it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct File {
+    pub path: PathBuf,
+    pub generation: u32,
+    pub size: u64,
+    /// Its blocks on the disk, by their number in the file; what is missing is a hole.
+    pub map: BTreeMap<u64, u64>,
+}
+
+/// A block of a file that has changed its place.
+#[derive(Clone, Copy, Debug)]
+struct Exchange {
+    inode: u64,
+    block: u64,
+    from: u64,
+    to: u64,
+}
+
+/// What owners expect of a file: its size, and what each block holds.
+type Expected = (u64, BTreeMap<u64, Content>);
+
+/// A disk, with one file system on it.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    pub world: Rc<World>,
+    pub device: u64,
+    pub block: u64,
+    /// Files as they are seen, and as they are after a power cut, but for what is in `pending`.
+    pub files: BTreeMap<u64, File>,
+    durable: BTreeMap<u64, File>,
+    /// What has moved since the last commit, in order.
+    pending: Vec<Exchange>,
+    /// Blocks as they are read, and as they are on the disk where that is something else.
+    content: Vec<Content>,
+    unwritten: BTreeMap<u64, Content>,
+    /// Blocks that are a file's, or were and are not committed, or wait to become one's.
+    used: BTreeSet<u64>,
+    /// What its owners have last written, whatever has moved since.
+    expected: BTreeMap<u64, Expected>,
+    is_on: bool,
+    full: bool,
+    /// How many operations there were, and what happens at which.
+    pub operations: u64,
+    pub faults: Vec<(u64, Fault)>,
+    /// The least space that was ever free, in blocks.
+    pub least_free: u64,
+    next: u64,
+}
+
+impl Disk {
+    pub fn new(world: Rc<World>, device: u64, block: u64, blocks: u64) -> Self {
+        Self {
+            world,
+            device,
+            block,
+            files: BTreeMap::new(),
+            durable: BTreeMap::new(),
+            pending: Vec::new(),
+            content: vec![0; blocks as usize],
+            unwritten: BTreeMap::new(),
+            used: BTreeSet::new(),
+            expected: BTreeMap::new(),
+            is_on: true,
+            full: false,
+            operations: 0,
+            faults: Vec::new(),
+            least_free: blocks,
+            next: 1,
+        }
+    }
+
+    /// A number that nothing else has.
+    fn fresh(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub fn blocks(&self) -> u64 {
+        self.content.len() as u64
+    }
+
+    pub fn free(&self) -> u64 {
+        self.blocks() - self.used.len() as u64
+    }
+
+    /// Makes a file whose blocks are at these places, in this order, with holes where there is none.
+    ///
+    /// # Panics
+    /// When a place is used already, or not on the disk.
+    pub fn add(&mut self, path: &Path, size: u64, places: &[Option<u64>]) -> FileId {
+        let (inode, generation) = (self.fresh(), self.fresh() as u32);
+        let (mut map, mut expected) = (BTreeMap::new(), BTreeMap::new());
+        for (block, place) in places.iter().enumerate() {
+            let Some(place) = *place else { continue };
+            assert!(self.used.insert(place), "block {place} is used");
+            self.content[place as usize] = self.fresh();
+            map.insert(block as u64, place);
+            expected.insert(block as u64, self.content[place as usize]);
+        }
+        let file = File { path: path.to_owned(), generation, size, map };
+        self.durable.insert(inode, file.clone());
+        self.files.insert(inode, file);
+        self.expected.insert(inode, (size, expected));
+        self.least_free = self.free();
+        FileId { device: self.device, inode, generation }
+    }
+
+    /// The file of this identity.
+    pub fn file(&self, id: FileId) -> Result<&File, Skip> {
+        match self.files.get(&id.inode) {
+            Some(file) if file.generation == id.generation => Ok(file),
+            Some(_) => Err(Skip::new(SkipReason::IdentityChanged, "the inode was reused")),
+            None => Err(Skip::new(SkipReason::Vanished, "")),
+        }
+    }
+
+    /// Every operation begins with this, and takes so long for so many blocks read and written.
+    pub fn begin(&mut self, read: u64, written: u64) -> Result<(), Skip> {
+        self.operations += 1;
+        let time = CALL + BLOCK * (read + written) as u32;
+        self.world.work(time, read * self.block, written * self.block);
+        let now = self.operations;
+        let due = |(at, fault): &(u64, Fault)| (*at == now).then_some(*fault);
+        let mut failed = false;
+        for fault in self.faults.iter().filter_map(due).collect::<Vec<_>>() {
+            match fault {
+                Fault::PowerCut => self.is_on = false,
+                Fault::Failed => failed = true,
+                Fault::NoSpace => self.full = true,
+                Fault::Stop => self.world.end(),
+                other => self.somebody(other),
+            }
+        }
+        match (self.is_on, failed) {
+            (true, false) => Ok(()),
+            (true, true) => Err(Skip::new(SkipReason::Failed, "an I/O error")),
+            (false, _) => Err(Skip::new(SkipReason::Failed, "the power is cut")),
+        }
+    }
+
+    /// Somebody else does something to a file, and syncs it. What has moved is committed before he is let in.
+    fn somebody(&mut self, fault: Fault) {
+        let (Fault::Written(id)
+        | Fault::Truncated(id)
+        | Fault::Punched(id)
+        | Fault::Removed(id)
+        | Fault::Replaced(id)) = fault
+        else {
+            return;
+        };
+        if !self.is_on || self.file(id).is_err() {
+            return;
+        }
+        self.commit_now();
+        let (new, token) = (self.fresh() as u32, self.fresh());
+        let block = self.block;
+        let mut file = self.files[&id.inode].clone();
+        let expected = self.expected.entry(id.inode).or_default();
+        let mut gone: Vec<u64> = Vec::new();
+        match fault {
+            Fault::Written(_) => {
+                if let Some((n, place)) = file.map.first_key_value() {
+                    (self.content[*place as usize], _) = (token, expected.1.insert(*n, token));
+                }
+            }
+            Fault::Truncated(_) => {
+                file.size /= 2;
+                let cut = file.map.split_off(&file.size.div_ceil(block));
+                gone.extend(cut.values());
+                *expected = (file.size, expected.1.clone());
+                expected.1.retain(|n, _| !cut.contains_key(n));
+            }
+            Fault::Punched(_) => {
+                if let Some((n, place)) = file.map.pop_first() {
+                    gone.push(place);
+                    expected.1.remove(&n);
+                }
+            }
+            // Of the same number, and nothing else the same.
+            _ => {
+                gone.extend(file.map.values());
+                file = File { generation: new, size: 0, map: BTreeMap::new(), ..file };
+                *expected = (0, BTreeMap::new());
+            }
+        }
+        gone.iter().for_each(|place| _ = self.used.remove(place));
+        if let Fault::Removed(_) = fault {
+            self.files.remove(&id.inode);
+            self.durable.remove(&id.inode);
+            self.expected.remove(&id.inode);
+        } else {
+            self.durable.insert(id.inode, file.clone());
+            self.files.insert(id.inode, file);
+        }
+    }
+
+    /// Finds space for so many blocks: the shortest free run that holds them all, or else the longest ones.
+    ///
+    /// # Errors
+    /// There is not as much.
+    pub fn allocate(&mut self, blocks: u64) -> Result<Vec<Range<u64>>, Skip> {
+        if std::mem::take(&mut self.full) || self.free() < blocks {
+            return Err(Skip::new(SkipReason::NoSpace, "no space is left"));
+        }
+        let mut free = self.free_runs();
+        free.sort_by_key(|run| run.end - run.start);
+        let fits = free.iter().find(|run| run.end - run.start >= blocks).cloned();
+        let (mut found, mut left) = (Vec::new(), blocks);
+        for run in fits.into_iter().chain(free.into_iter().rev()) {
+            let taken = run.start..run.end.min(run.start + left);
+            left -= taken.end - taken.start;
+            self.used.extend(taken.clone());
+            found.push(taken);
+            if left == 0 {
+                break;
+            }
+        }
+        found.sort_by_key(|run| run.start);
+        self.least_free = self.least_free.min(self.free());
+        Ok(found)
+    }
+
+    fn free_runs(&self) -> Vec<Range<u64>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for block in (0..self.blocks()).filter(|block| !self.used.contains(block)) {
+            match runs.last_mut().filter(|run| run.end == block) {
+                Some(run) => run.end += 1,
+                None => runs.push(block..block + 1),
+            }
+        }
+        runs
+    }
+
+    /// Gives blocks back that have become nobody's.
+    pub fn release(&mut self, blocks: impl IntoIterator<Item = u64>) {
+        blocks.into_iter().for_each(|block| _ = self.used.remove(&block));
+    }
+
+    /// Copies a block; the copy is not on the disk yet.
+    pub fn copy(&mut self, from: u64, to: u64) {
+        self.unwritten.entry(to).or_insert(self.content[to as usize]);
+        self.content[to as usize] = self.content[from as usize];
+    }
+
+    /// Waits for blocks to be on the disk.
+    pub fn write(&mut self, blocks: impl IntoIterator<Item = u64>) {
+        blocks.into_iter().for_each(|block| _ = self.unwritten.remove(&block));
+    }
+
+    /// Whether two blocks hold the same.
+    pub fn alike(&self, a: u64, b: u64) -> bool {
+        self.content[a as usize] == self.content[b as usize]
+    }
+
+    /// Gives a block of a file another place; its old one stays used until that is committed.
+    pub fn exchange(&mut self, inode: u64, block: u64, to: u64) {
+        let Some(place) = self.files.get_mut(&inode).and_then(|f| f.map.get_mut(&block)) else {
+            return;
+        };
+        let from = std::mem::replace(place, to);
+        self.pending.push(Exchange { inode, block, from, to });
+    }
+
+    /// Makes all that has moved durable, and frees what was left.
+    pub fn commit(&mut self) -> Result<(), Skip> {
+        self.world.work(COMMIT, 0, 0);
+        self.begin(0, 0)?;
+        self.commit_now();
+        Ok(())
+    }
+
+    fn commit_now(&mut self) {
+        for moved in std::mem::take(&mut self.pending) {
+            self.make_durable(moved);
+            self.used.remove(&moved.from);
+        }
+    }
+
+    fn make_durable(&mut self, Exchange { inode, block, to, .. }: Exchange) {
+        if let Some(file) = self.durable.get_mut(&inode) {
+            file.map.insert(block, to);
+        }
+    }
+
+    /// Power is back: so many of the moves that were not committed are there, from the first one on, and of
+    /// what was not on the disk each second block is.
+    pub fn restart(&mut self, survivors: usize) {
+        let pending = std::mem::take(&mut self.pending);
+        pending.into_iter().take(survivors).for_each(|moved| self.make_durable(moved));
+        for (n, (block, old)) in std::mem::take(&mut self.unwritten).into_iter().enumerate() {
+            if n % 2 == 0 {
+                self.content[block as usize] = old;
+            }
+        }
+        self.files = self.durable.clone();
+        self.used = self.files.values().flat_map(|file| file.map.values().copied()).collect();
+        (self.is_on, self.full) = (true, false);
+        self.faults.clear();
+    }
+
+    /// Whether each file is what its owners have last written, and each block somebody's once.
+    ///
+    /// # Errors
+    /// What is not.
+    pub fn check(&self) -> Result<(), String> {
+        let mut owners: BTreeMap<u64, u64> = BTreeMap::new();
+        for (inode, file) in &self.files {
+            let (size, expected) = self.expected.get(inode).cloned().unwrap_or_default();
+            let read = |(n, place): (&u64, &u64)| (*n, self.content[*place as usize]);
+            let now: BTreeMap<u64, Content> = file.map.iter().map(read).collect();
+            if (file.size, &now) != (size, &expected) {
+                return Err(format!("{}: {now:?} and not {expected:?}", file.path.display()));
+            }
+            for place in file.map.values() {
+                if let Some(other) = owners.insert(*place, *inode) {
+                    return Err(format!("block {place} is that of {other} and of {inode}"));
+                }
+            }
+        }
+        if self.files.len() != self.expected.len() {
+            return Err(format!("{} files and not {}", self.files.len(), self.expected.len()));
+        }
+        match owners.keys().all(|block| self.used.contains(block)) {
+            true if owners.len() == self.used.len() || !self.pending.is_empty() => Ok(()),
+            true => Err(format!("{} blocks are nobody's", self.used.len() - owners.len())),
+            false => Err("a file has blocks that are free".into()),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A disk in memory as a [`Volume`].
+
+use crate::disk::Disk;
+use crate::fault::Fault;
+use crate::file::Open;
+use crate::world::World;
+use fragmend_layout::{
+    DeviceProfile, Extent, ExtentKind, FileId, FsKind, Layout, Movable, Skip, Volume,
+};
+use std::cell::{Ref, RefCell, RefMut};
+use std::path::Path;
+use std::rc::Rc;
+
+/// A disk in memory. All that were cloned from one are the same disk.
+#[derive(Clone, Debug)]
+pub struct Memory(Rc<RefCell<Disk>>);
+
+impl Memory {
+    /// An empty one, whose files have this device number: so many blocks of so many bytes.
+    pub fn new(world: &Rc<World>, device: u64, block_bytes: u64, blocks: u64) -> Self {
+        Self(Rc::new(RefCell::new(Disk::new(Rc::clone(world), device, block_bytes, blocks))))
+    }
+
+    /// Makes a file whose blocks are at these places of the disk, with holes where there is none.
+    ///
+    /// # Panics
+    /// When a place is used already, or not on the disk.
+    pub fn add(&self, path: &Path, places: &[Option<u64>]) -> FileId {
+        let size = places.len() as u64 * self.disk().block;
+        self.disk_mut().add(path, size, places)
+    }
+
+    /// Lets that happen at the operation of this number; the next one is that of [`Self::operations`] + 1.
+    pub fn fault(&self, at: u64, fault: Fault) {
+        self.disk_mut().faults.push((at, fault));
+    }
+
+    /// How many operations there were.
+    pub fn operations(&self) -> u64 {
+        self.disk().operations
+    }
+
+    /// The least space that ever was free, in bytes.
+    pub fn least_free_bytes(&self) -> u64 {
+        let disk = self.disk();
+        disk.least_free * disk.block
+    }
+
+    /// Power is back after a cut, or the machine was reset: so many of the moves that were not durable are
+    /// there all the same, from the first one on. Nothing goes wrong any more.
+    pub fn restart(&self, survivors: usize) {
+        self.disk_mut().restart(survivors);
+    }
+
+    /// Whether each file is what its owners have last written, each block is one file's, and no space is lost.
+    ///
+    /// # Errors
+    /// What is not so, for people.
+    pub fn check(&self) -> Result<(), String> {
+        self.disk().check()
+    }
+
+    pub(crate) fn disk(&self) -> Ref<'_, Disk> {
+        self.0.borrow()
+    }
+
+    pub(crate) fn disk_mut(&self) -> RefMut<'_, Disk> {
+        self.0.borrow_mut()
+    }
+
+    /// Where all of a file is; no operation.
+    pub(crate) fn map(&self, id: FileId) -> Result<Layout, Skip> {
+        let disk = self.disk();
+        let file = disk.file(id)?;
+        let mut layout = Layout::new(id, file.size);
+        for (block, place) in &file.map {
+            layout.push(Extent {
+                logical: block * disk.block,
+                physical: place * disk.block,
+                length: disk.block,
+                kind: ExtentKind::Data,
+            });
+        }
+        Ok(layout)
+    }
+}
+
+impl Volume for Memory {
+    fn label(&self) -> String {
+        format!("memory-{}", self.disk().device)
+    }
+
+    fn kind(&self) -> FsKind {
+        FsKind::Other
+    }
+
+    fn free_bytes(&self) -> Result<u64, Skip> {
+        let mut disk = self.disk_mut();
+        disk.begin(0, 0)?;
+        Ok(disk.free() * disk.block)
+    }
+
+    fn total_bytes(&self) -> u64 {
+        let disk = self.disk();
+        disk.blocks() * disk.block
+    }
+
+    fn block_bytes(&self) -> u64 {
+        self.disk().block
+    }
+
+    fn profile(&self) -> Option<DeviceProfile> {
+        Some(DeviceProfile { name: self.label(), ..DeviceProfile::unknown() })
+    }
+
+    fn files(&self, visit: &mut dyn FnMut(&Path, Result<FileId, Skip>)) -> Result<(), Skip> {
+        self.disk_mut().begin(0, 0)?;
+        let disk = self.disk();
+        let id = |inode: u64, generation| FileId { device: disk.device, inode, generation };
+        let files: Vec<_> =
+            disk.files.iter().map(|(n, f)| (f.path.clone(), id(*n, f.generation))).collect();
+        drop(disk);
+        files.iter().for_each(|(path, file)| visit(path, Ok(*file)));
+        Ok(())
+    }
+
+    fn layout(&self, file: FileId, _: &Path) -> Result<Layout, Skip> {
+        self.disk_mut().begin(0, 0)?;
+        self.map(file)
+    }
+
+    fn open(&self, file: FileId, _: &Path) -> Result<Box<dyn Movable + '_>, Skip> {
+        let mut disk = self.disk_mut();
+        disk.begin(0, 0)?;
+        disk.file(file)?;
+        Ok(Box::new(Open::new(self, file)))
+    }
+}

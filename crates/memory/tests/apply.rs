@@ -1,0 +1,348 @@
+//! The generic half of `apply`, beside whatever may happen: on a volume in memory, at a virtual time.
+
+use fragmend_apply::{
+    Environment, Event, Options, Outcome, Rate, Receipt, Summary, Volumes, apply,
+};
+use fragmend_layout::{ByteRange, FileId, SkipReason, Volume};
+use fragmend_memory::{Fault, Memory, World};
+use fragmend_plan::{Plan, PlanSource, Policy, Settings, Survey};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const DEVICE: u64 = 77;
+const BLOCK: u64 = 4096;
+
+/// A disk, what is asked for, and what goes wrong.
+#[derive(Clone, Debug)]
+struct Scenario {
+    /// Per file: its blocks, how many of them are together, and after how many of those there is a hole.
+    files: Vec<(u64, u64, u64)>,
+    /// Blocks between the parts of files, and behind all of them.
+    gap: u64,
+    spare: u64,
+    options: Options,
+    /// After how many operations what happens, to which file.
+    faults: Vec<(u64, u8, usize)>,
+    /// How many moves survive a cut that were not durable.
+    survivors: usize,
+}
+
+struct Bed {
+    world: Rc<World>,
+    memory: Memory,
+    files: Vec<FileId>,
+    plan: Plan,
+}
+
+impl Scenario {
+    /// The disk with its files, and a plan for all of them.
+    fn bed(&self) -> Bed {
+        let mut places: Vec<Vec<Option<u64>>> = vec![Vec::new(); self.files.len()];
+        let mut at = 0;
+        while self.files.iter().zip(&places).any(|(file, have)| (have.len() as u64) < file.0) {
+            for ((blocks, run, hole), have) in self.files.iter().zip(&mut places) {
+                let left = blocks - have.len() as u64;
+                have.extend((at..at + left.min(*run)).map(Some));
+                if left > *run && (have.len() as u64 / run).is_multiple_of(*hole) {
+                    have.push(None);
+                }
+                at += left.min(*run) + self.gap;
+            }
+        }
+        let world = Rc::new(World::new());
+        let memory = Memory::new(&world, DEVICE, BLOCK, at + self.spare);
+        let add = |(n, places): (usize, &Vec<_>)| {
+            memory.add(Path::new(&format!("/memory/file-{n}")), places)
+        };
+        let files = places.iter().enumerate().map(add).collect();
+        let plan = planned(&memory);
+        Bed { world, memory, files, plan }
+    }
+
+    /// Lets go wrong what is to go wrong from now on.
+    fn spoil(&self, bed: &Bed) {
+        for (after, what, file) in &self.faults {
+            let file = bed.files[file % bed.files.len()];
+            let fault = match what % 9 {
+                0 => Fault::PowerCut,
+                1 => Fault::Failed,
+                2 => Fault::NoSpace,
+                3 => Fault::Stop,
+                4 => Fault::Written(file),
+                5 => Fault::Truncated(file),
+                6 => Fault::Punched(file),
+                7 => Fault::Removed(file),
+                _ => Fault::Replaced(file),
+            };
+            bed.memory.fault(bed.memory.operations() + after, fault);
+        }
+    }
+
+    /// The files that nobody else does anything to.
+    fn untouched(&self, bed: &Bed) -> Vec<FileId> {
+        let touched = |n: usize| {
+            self.faults.iter().any(|(_, what, file)| what % 9 > 3 && file % bed.files.len() == n)
+        };
+        (0..bed.files.len()).filter(|n| !touched(*n)).map(|n| bed.files[n]).collect()
+    }
+}
+
+fn planned(memory: &Memory) -> Plan {
+    let survey = Survey::of(memory, None).expect("all files are shown");
+    fragmend_plan::make(survey, &Settings { policy: Policy::WholeFile, ..Settings::default() })
+}
+
+/// Applies, and returns the last receipt of each range.
+fn applied(bed: &Bed, options: &Options) -> (Summary, BTreeMap<(String, u64), Receipt>) {
+    let volume: Box<dyn Volume> = Box::new(bed.memory.clone());
+    let (volumes, mut last) = (Volumes::from([(DEVICE, volume)]), BTreeMap::new());
+    let tell = |event: Event| {
+        if let Event::Range(receipt) = event {
+            last.insert((receipt.path.path.clone(), receipt.offset), receipt);
+        }
+    };
+    let summary = apply(&bed.plan, volumes, &*bed.world, options, &bed.world.stop, tell);
+    (summary.expect("the volume is the plan's"), last)
+}
+
+fn pieces(memory: &Memory, file: FileId, range: ByteRange) -> u64 {
+    memory.layout(file, Path::new("")).expect("it is there").pieces(range)
+}
+
+fn all(bed: &Bed, files: &[FileId]) -> Vec<u64> {
+    let whole = ByteRange { start: 0, end: u64::MAX };
+    files.iter().map(|file| pieces(&bed.memory, *file, whole)).collect()
+}
+
+fn rate() -> impl Strategy<Value = Rate> {
+    prop_oneof![
+        Just(Rate::Yielding),
+        Just(Rate::Unlimited),
+        (1u64..64).prop_map(|mib| Rate::BytesPerSecond(mib << 20)),
+    ]
+}
+
+fn options() -> impl Strategy<Value = Options> {
+    (rate(), 0u64..40, 1u64..20, 1u64..80).prop_map(|(rate, floor, step, batch)| Options {
+        rate,
+        free_floor_bytes: Some(floor * BLOCK),
+        step_bytes: step * BLOCK,
+        batch_bytes: batch * BLOCK,
+        ..Options::default()
+    })
+}
+
+fn scenario(faults: usize) -> impl Strategy<Value = Scenario> {
+    let file = (1u64..40, 1u64..4, 2u64..9);
+    let fault = (1u64..160, any::<u8>(), any::<usize>());
+    (
+        prop::collection::vec(file, 1..6),
+        0u64..3,
+        0u64..90,
+        options(),
+        prop::collection::vec(fault, faults.min(1)..=faults),
+        0usize..20,
+    )
+        .prop_map(|(files, gap, spare, options, faults, survivors)| Scenario {
+            files,
+            gap,
+            spare,
+            options,
+            faults,
+            survivors,
+        })
+}
+
+/// Each range is told, or counted as not reached, and the summary is what the receipts say.
+fn adds_up(plan: &Plan, summary: &Summary, last: &BTreeMap<(String, u64), Receipt>) {
+    let count = |outcome| last.values().filter(|r| r.outcome == outcome).count() as u64;
+    assert_eq!(summary.ranges_moved, count(Outcome::Moved), "{summary:?}");
+    assert_eq!(summary.ranges_skipped, count(Outcome::Skipped), "{summary:?}");
+    let told = summary.ranges_moved + summary.ranges_skipped + summary.ranges_left;
+    assert_eq!(told, plan.totals().ranges, "{summary:?}");
+    assert!(summary.ranges_left >= count(Outcome::Interrupted), "{summary:?}");
+    assert_eq!(summary.moved_bytes, summary.moved_by_primitive.values().sum::<u64>());
+    for receipt in last.values() {
+        let [before, after] = [receipt.extents_before, receipt.extents_after];
+        assert!(receipt.outcome != Outcome::Moved || after < before, "{receipt:?}");
+        assert_eq!(receipt.reason.is_some(), receipt.outcome == Outcome::Skipped, "{receipt:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Nothing goes wrong: each range is in as few pieces as its new place, and none in more than before.
+    #[test]
+    fn nothing_becomes_worse(scenario in scenario(0)) {
+        let bed = scenario.bed();
+        let (free, before) = (bed.memory.free_bytes().unwrap(), all(&bed, &bed.files));
+        let (summary, last) = applied(&bed, &scenario.options);
+        adds_up(&bed.plan, &summary, &last);
+        bed.memory.check().unwrap();
+        prop_assert!(!summary.failed() && !summary.interrupted, "{:?}", summary);
+        prop_assert_eq!(summary.ranges_left, 0);
+        for (before, after) in before.into_iter().zip(all(&bed, &bed.files)) {
+            prop_assert!(after <= before, "{} and then {}", before, after);
+        }
+        let floor = scenario.options.free_floor_bytes.unwrap();
+        prop_assert!(bed.memory.least_free_bytes() >= floor.min(free));
+        prop_assert_eq!(bed.memory.free_bytes().unwrap(), free, "space is lost");
+    }
+
+    /// Whatever goes wrong, at whichever operation: no byte changes, what was told adds up, and what was told as moved
+    /// is there when the power is back.
+    #[test]
+    fn whatever_happens_no_byte_changes_and_no_receipt_lies(scenario in scenario(4)) {
+        let bed = scenario.bed();
+        let untouched = scenario.untouched(&bed);
+        let free = bed.memory.free_bytes().unwrap();
+        scenario.spoil(&bed);
+        let (summary, last) = applied(&bed, &scenario.options);
+        bed.memory.check().unwrap();
+        bed.memory.restart(scenario.survivors);
+        bed.memory.check().unwrap();
+        adds_up(&bed.plan, &summary, &last);
+        let floor = scenario.options.free_floor_bytes.unwrap();
+        prop_assert!(bed.memory.least_free_bytes() >= floor.min(free));
+        for file in bed.plan.files.iter().filter(|f| untouched.contains(&f.file)) {
+            for range in &file.ranges {
+                let told = last.get(&(file.path.path.clone(), range.offset));
+                if let Some(told) = told.filter(|r| r.outcome == Outcome::Moved) {
+                    let now = pieces(&bed.memory, file.file, range.range());
+                    prop_assert_eq!(Some(now), told.extents_after, "{:?}", told);
+                }
+            }
+        }
+    }
+
+    /// What was cut short is gone on with: afterwards nothing is left that could be moved.
+    #[test]
+    fn what_was_cut_short_is_gone_on_with(scenario in scenario(2)) {
+        let mut bed = scenario.bed();
+        scenario.spoil(&bed);
+        applied(&bed, &scenario.options);
+        bed.memory.restart(scenario.survivors);
+        bed.world.stop.store(false, Ordering::Relaxed);
+        bed.plan = planned(&bed.memory);
+        let (summary, last) = applied(&bed, &scenario.options);
+        bed.memory.check().unwrap();
+        prop_assert!(!summary.failed() && summary.ranges_left == 0, "{:?}", summary);
+        let space = [SkipReason::NoBetterPlace, SkipReason::NoSpace, SkipReason::FreeSpaceFloor];
+        for receipt in last.values().filter(|r| r.outcome != Outcome::Moved) {
+            prop_assert!(receipt.reason.is_some_and(|why| space.contains(&why)), "{:?}", receipt);
+        }
+    }
+
+    /// The same happens twice.
+    #[test]
+    fn one_scenario_has_one_outcome(scenario in scenario(3)) {
+        let run = || {
+            let bed = scenario.bed();
+            scenario.spoil(&bed);
+            let (summary, last) = applied(&bed, &scenario.options);
+            serde_json::to_string(&(summary, last.values().collect::<Vec<_>>())).unwrap()
+        };
+        prop_assert_eq!(run(), run());
+    }
+}
+
+/// Some files in many pieces, and room for them elsewhere.
+fn long() -> Scenario {
+    Scenario {
+        files: vec![(400, 1, 1000), (300, 2, 1000)],
+        gap: 1,
+        spare: 1000,
+        options: Options {
+            free_floor_bytes: Some(0),
+            step_bytes: 16 * BLOCK,
+            ..Options::default()
+        },
+        faults: Vec::new(),
+        survivors: 0,
+    }
+}
+
+#[test]
+fn no_more_bytes_a_second_go_than_were_asked_for() {
+    const RATE: u64 = 1 << 20;
+    let bed = long().bed();
+    let options = Options { rate: Rate::BytesPerSecond(RATE), ..long().options };
+    let (summary, _) = applied(&bed, &options);
+    assert_eq!((summary.moved_bytes, summary.ranges_left), (700 * BLOCK, 0));
+    let due = (700 * BLOCK) as f64 / RATE as f64;
+    assert!((due - 0.3..due + 0.3).contains(&summary.seconds), "{} s, {due} due", summary.seconds);
+    assert!(summary.paused_seconds > due / 2.0, "{summary:?}");
+    // What it did itself is told, and nothing else.
+    assert_eq!((summary.read_bytes, summary.written_bytes), (700 * BLOCK, 700 * BLOCK));
+}
+
+#[test]
+fn whoever_reads_goes_first_and_nobody_waits_for_nobody() {
+    let alone = long().bed();
+    let (quiet, _) = applied(&alone, &long().options);
+    assert_eq!(quiet.paused_seconds, 0.0);
+    let bed = long().bed();
+    bed.world.others_read(Duration::ZERO..Duration::from_secs(3600), 50 << 20);
+    let (beside, _) = applied(&bed, &long().options);
+    assert_eq!(beside.moved_bytes, quiet.moved_bytes);
+    // In short steps, each followed by a pause of many times its length.
+    assert!(beside.paused_seconds > 4.0 * quiet.seconds, "{beside:?}\n{quiet:?}");
+    assert!(bed.memory.operations() > 2 * alone.memory.operations(), "its steps are not shorter");
+}
+
+#[test]
+fn whoever_says_stop_waits_for_one_step() {
+    for at in (1..80).step_by(3) {
+        let mut scenario = long();
+        scenario.faults = vec![(at, 3, 0)];
+        let bed = scenario.bed();
+        scenario.spoil(&bed);
+        // At this rate a step is followed by a pause of a second.
+        let rate = Rate::BytesPerSecond(64 << 10);
+        let (summary, last) = applied(&bed, &Options { rate, ..scenario.options.clone() });
+        let waited = bed.world.now() - bed.world.stopped().expect("it was told to end");
+        assert!(waited < Duration::from_millis(10), "operation {at}: {waited:?}");
+        assert!(summary.interrupted && summary.ranges_left > 0, "{summary:?}");
+        adds_up(&bed.plan, &summary, &last);
+        bed.memory.check().unwrap();
+    }
+}
+
+#[test]
+fn what_could_not_be_made_durable_is_told_once_more() {
+    let mut commits = 0;
+    for at in 1..200 {
+        let mut scenario = long();
+        scenario.faults = vec![(at, 1, 0)];
+        let bed = scenario.bed();
+        scenario.spoil(&bed);
+        let mut told: BTreeMap<(String, u64), Vec<Receipt>> = BTreeMap::new();
+        let tell = |event: Event| {
+            if let Event::Range(receipt) = event {
+                let range = (receipt.path.path.clone(), receipt.offset);
+                told.entry(range).or_default().push(receipt);
+            }
+        };
+        let volume: Box<dyn Volume> = Box::new(bed.memory.clone());
+        let (volumes, stop) = (Volumes::from([(DEVICE, volume)]), &bed.world.stop);
+        let summary = apply(&bed.plan, volumes, &*bed.world, &scenario.options, stop, tell);
+        for twice in told.values().filter(|receipts| receipts.len() > 1) {
+            commits += 1;
+            let [was, is] = &twice[..] else { panic!("{twice:?}") };
+            assert_eq!((was.outcome, is.outcome), (Outcome::Moved, Outcome::Skipped), "{is:?}");
+            assert_eq!(is.reason, Some(SkipReason::Failed), "{is:?}");
+            assert!(
+                is.detail.as_ref().unwrap().contains("after a power cut is not known"),
+                "{is:?}"
+            );
+        }
+        let last = told.into_iter().map(|(range, mut all)| (range, all.pop().unwrap())).collect();
+        adds_up(&bed.plan, &summary.unwrap(), &last);
+    }
+    assert!(commits > 0, "no commit failed");
+}

@@ -1,0 +1,60 @@
+//! Why a stage gives up; what concerns single files or ranges is in its result instead.
+
+use fragmend_apply::run::ApplyError;
+use fragmend_engines::{Refused, Unready};
+use fragmend_scan::ScanError;
+use fragmend_trace::TraceError;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Each says what to do, where something can be done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A path that does not exist, or cannot be looked at.
+    #[error("{}", path.display())]
+    Path {
+        /// As given.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is no room for a trace that is to be read back only.
+    #[error("a temporary file")]
+    Temporary(#[source] io::Error),
+    /// The trace cannot be recorded or read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// A path cannot be walked. Its message has its cause in it.
+    #[error("{0}")]
+    Scan(ScanError),
+    /// Every file is on a file system where nothing can be moved.
+    #[error("{path}: {why}")]
+    Unsupported {
+        /// The first such file.
+        path: String,
+        /// Why nothing can be moved there.
+        why: String,
+    },
+    /// A file system cannot be mended.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// A file system of the plan cannot be opened for moving; nothing was touched.
+    #[error(transparent)]
+    Unready(#[from] Unready),
+    /// The plan is not for these file systems; nothing was touched.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+}
+
+impl Error {
+    /// For a path.
+    pub(crate) fn at(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Path { path: path.to_owned(), source }
+    }
+}
+
+impl From<ScanError> for Error {
+    fn from(error: ScanError) -> Self {
+        Self::Scan(error)
+    }
+}

@@ -1,0 +1,30 @@
+//! The whole path as functions: record, survey, plan, apply. A verb, a daemon, a test and a notebook
+//! call the same ones; what they show and whom they ask is their own business.
+//!
+//! | stage | from | to |
+//! |---|---|---|
+//! | [`record()`] | paths, for some time | a trace: who reads and writes what |
+//! | [`survey()`] | the trace, or paths alone | a [`Survey`]: files with their layouts as they are now |
+//! | [`plan()`] | the survey and settings | a [`Plan`]: ranges, predictions, reasons |
+//! | [`apply()`] | the plan | receipts, and their [`Summary`] |
+//!
+//! Nothing here prints, asks, or knows of a terminal. The first two stages run long without a result, so they
+//! report progress to an [`Observer`]. `apply` reports every receipt to a [`Listener`], and waits for a slow one
+//! only where nobody is kept out of a file.
+//!
+//! Neighbours: each stage's work is in the crate of its name (`trace`, `scan`, `plan`, `apply`); this crate
+//! knows what one hands to the next, and how files that were seen are found again ([`survey`](mod@survey)).
+
+mod apply;
+mod error;
+mod event;
+mod record;
+pub mod survey;
+
+pub use apply::{apply, can_move, moves_natively};
+pub use error::Error;
+pub use event::{Event, Observer, unobserved};
+pub use fragmend_apply::{Listener, Summary};
+pub use fragmend_plan::{Plan, Survey, make as plan};
+pub use record::{Recording, record};
+pub use survey::{absolute, survey};

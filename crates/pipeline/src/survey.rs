@@ -1,0 +1,293 @@
+//! The second stage: what planning starts from. The files of a trace, or of a walk, each with its layout
+//! as it is now, and the devices that they are on.
+//!
+//! Files are known by what they are (device, inode, generation), never by their path alone: what
+//! was renamed is found again, and what could not be is in [`Survey::left_alone`] with the reason.
+
+mod mounted;
+
+use crate::{Error, Event, Observer};
+use fragmend_engines::engine;
+use fragmend_layout::{FileId, Layout, Skip, SkipReason};
+use fragmend_plan::file::LeftAlone;
+use fragmend_plan::readahead::Window;
+use fragmend_plan::{Survey, SurveyedFile};
+use fragmend_scan::{Cause, Source, WalkOptions, fiemap};
+use fragmend_sys::fiemap::Fiemap;
+use fragmend_trace::{Access, FileAccesses, Trace};
+use mounted::{Mounted, Mounts};
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Surveys the files of a trace below `paths` (all of them if there are none), or without a trace every
+/// fragmented file below `paths`.
+///
+/// # Errors
+/// A path that does not exist or cannot be walked; [`Error::Unsupported`] where nothing can be moved on
+/// the file systems of all files.
+pub fn survey(
+    trace: Option<Trace>,
+    paths: &[PathBuf],
+    observe: &Observer,
+) -> Result<Survey, Error> {
+    match trace {
+        Some(trace) => traced(trace.files, &trace.meta.paths, paths, observe),
+        None => walked(paths, observe),
+    }
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Found {
+    survey: Survey,
+    /// Files on file systems where nothing can be moved.
+    unsupported: Vec<LeftAlone>,
+}
+
+const NO_FIEMAP: &str = "its file system does not tell where files lie (no FIEMAP)";
+
+impl Found {
+    fn leave(&mut self, path: &Path, reason: SkipReason, detail: impl Into<String>) {
+        self.leave_for(path, &Skip::new(reason, detail));
+    }
+
+    fn leave_for(&mut self, path: &Path, skip: &Skip) {
+        self.survey.left_alone.push(LeftAlone::new(path, skip));
+    }
+
+    /// Takes a file that was opened, with its layout if it is known.
+    fn take(
+        &mut self,
+        mount: &Mounted,
+        path: PathBuf,
+        file: &OwnedFd,
+        layout: std::io::Result<Layout>,
+        accesses: Vec<Access>,
+    ) {
+        let unsupported = |reason, why| LeftAlone::new(&path, &Skip::new(reason, why));
+        let layout = match layout {
+            Ok(layout) => layout,
+            Err(e) if fiemap::is_unsupported(&e) => {
+                return self
+                    .unsupported
+                    .push(unsupported(SkipReason::NoLayout, NO_FIEMAP.to_owned()));
+            }
+            Err(e) => {
+                let why = format!("its layout cannot be read: {e}");
+                return self.leave(&path, SkipReason::Failed, why);
+            }
+        };
+        // Without an engine of its own, a file system's files are planned for all the same:
+        // layouts are known, planning moves nothing, and `--engine rewrite` may be asked for.
+        if let Err(why) = engine::local(&mount.mount) {
+            return self.unsupported.push(unsupported(SkipReason::Unsupported, why));
+        }
+        if let Err(skip) = engine::may_move(mount.system.kind, file) {
+            return self.leave(&path, skip.reason, "");
+        }
+        self.survey.files.push(SurveyedFile {
+            path,
+            layout,
+            accesses,
+            block_bytes: mount.system.block_bytes,
+            limits: mount.system.limits(),
+            window: Window::of(&mount.system.device),
+        });
+    }
+
+    /// The survey, on the devices of `mounts`.
+    fn survey(mut self, mounts: Mounts) -> Result<Survey, Error> {
+        if let (true, Some(first)) = (self.survey.files.is_empty(), self.unsupported.first()) {
+            let (path, why) = (first.path.path.clone(), first.reason.clone());
+            return Err(Error::Unsupported { path, why });
+        }
+        self.survey.devices = mounts.devices();
+        self.survey.left_alone.append(&mut self.unsupported);
+        Ok(self.survey)
+    }
+}
+
+/// The traced files below `roots` (all of them if there are none), as they lie now; `recorded` are
+/// the paths that the trace was recorded for, as it has them.
+///
+/// # Errors
+/// As [`survey`].
+pub fn traced(
+    files: Vec<FileAccesses>,
+    recorded: &[String],
+    roots: &[PathBuf],
+    observe: &Observer,
+) -> Result<Survey, Error> {
+    let roots = absolute(roots)?;
+    let below = |path: &Path| roots.is_empty() || roots.iter().any(|r| path.starts_with(r));
+    let recorded: Vec<PathBuf> = recorded.iter().map(|p| unescaped(p)).collect();
+    let known: HashMap<u64, Vec<PathBuf>> = paths_by_device(&files);
+    let mut found = Found::default();
+    let mut mounts = Mounts::default();
+    observe(Event::ToSurvey(files.len() as u64));
+    let mut unnamed: Vec<(FileAccesses, OwnedFd)> = Vec::new();
+    let mut space = Fiemap::default();
+    for file in files {
+        observe(Event::Surveyed(1));
+        let device = file.file.device;
+        let hints = known.get(&device).into_iter().flatten().chain(&roots).chain(&recorded);
+        let hints = hints.map(PathBuf::as_path);
+        // Who knows where it was if not by its path? It may have been below any of `roots`.
+        let concerns = |path: Option<&PathBuf>| path.is_none_or(|p| below(p));
+        let named = || {
+            let number = || format!("inode {}", file.file.inode).into();
+            file.path.clone().unwrap_or_else(number)
+        };
+        let Some(mount) = mounts.of(device, hints) else {
+            if concerns(file.path.as_ref()) {
+                found.leave(&named(), SkipReason::NotMounted, "its file system is not mounted now");
+            }
+            continue;
+        };
+        match mount.open(file.file, file.path.as_deref()) {
+            Ok(mounted::Found { fd, path: Some(path) }) => {
+                if below(&path) {
+                    let layout = fiemap::layout_with(&mut space, &fd);
+                    found.take(mount, path, &fd, layout, file.accesses);
+                }
+            }
+            Ok(mounted::Found { fd, path: None }) => unnamed.push((file, fd)),
+            Err(skip) if concerns(file.path.as_ref()) => found.leave_for(&named(), &skip),
+            Err(_) => {}
+        }
+        if unnamed.len() >= MOST_OPEN {
+            let some = std::mem::take(&mut unnamed);
+            name(some, &roots, &recorded, &mut mounts, &mut found);
+        }
+    }
+    name(unnamed, &roots, &recorded, &mut mounts, &mut found);
+    found.survey(mounts)
+}
+
+/// Files without a name that are held open at once.
+const MOST_OPEN: usize = 256;
+
+/// Takes files that were found by their number alone: with a name that a walk finds for them, and
+/// without one where they were not asked for by path.
+fn name(
+    unnamed: Vec<(FileAccesses, OwnedFd)>,
+    roots: &[PathBuf],
+    recorded: &[PathBuf],
+    mounts: &mut Mounts,
+    found: &mut Found,
+) {
+    if unnamed.is_empty() {
+        return;
+    }
+    let mut names: HashMap<(u64, u64), Option<PathBuf>> =
+        unnamed.iter().map(|(f, _)| ((f.file.device, f.file.inode), None)).collect();
+    let places = if roots.is_empty() { recorded } else { roots };
+    if let Ok(tree) = fragmend_scan::files(places, &WalkOptions::default(), &|_| {}) {
+        for entry in tree.entries() {
+            let number = (tree.file_system(entry).dev, entry.inode);
+            if let Some(name) = names.get_mut(&number) {
+                *name = Some(tree.path(entry));
+            }
+        }
+    }
+    let mut space = Fiemap::default();
+    for (file, fd) in unnamed {
+        let FileId { device, inode, .. } = file.file;
+        let Some(mount) = mounts.of(device, std::iter::empty()) else { continue };
+        let by_number =
+            || mount.mount.point.join(format!("(inode {inode}, its name is not known)"));
+        let path = match names.remove(&(device, inode)).flatten() {
+            Some(path) => path,
+            None if roots.is_empty() => by_number(),
+            None => {
+                let path = file.path.clone().unwrap_or_else(by_number);
+                let why = "moved since it was seen, and not to a place below the paths";
+                found.leave(&path, SkipReason::Elsewhere, why);
+                continue;
+            }
+        };
+        let layout = fiemap::layout_with(&mut space, &fd);
+        found.take(mount, path, &fd, layout, file.accesses);
+    }
+}
+
+/// The paths in a trace, for finding file systems: the first few of each suffice.
+fn paths_by_device(files: &[FileAccesses]) -> HashMap<u64, Vec<PathBuf>> {
+    const FEW: usize = 64;
+    let mut known: HashMap<u64, Vec<PathBuf>> = HashMap::new();
+    for file in files {
+        let of_device = known.entry(file.file.device).or_default();
+        of_device.extend(file.path.clone().filter(|_| of_device.len() < FEW));
+    }
+    known
+}
+
+fn unescaped(path: &str) -> PathBuf {
+    fragmend_trace::file::text::unescape_path(path.as_bytes())
+}
+
+/// Every fragmented file below `paths`, for policies without a trace.
+///
+/// # Errors
+/// As [`survey`].
+pub fn walked(paths: &[PathBuf], observe: &Observer) -> Result<Survey, Error> {
+    let paths = absolute(paths)?;
+    let mut tree = fragmend_scan::files(&paths, &WalkOptions::default(), &|_| {})?;
+    if let Some(error) = tree.take_failed().into_iter().next() {
+        return Err(error.into());
+    }
+    let mut found = Found::default();
+    for skip in tree.skips() {
+        found.leave_for(&tree.skipped_path(skip), &skip.cause.into());
+    }
+    let mut mounts = Mounts::default();
+    type Batch = Vec<(PathBuf, Result<Layout, Cause>)>;
+    observe(Event::ToSurvey(tree.entries().len() as u64));
+    fragmend_scan::in_batches(
+        &tree,
+        Source::Auto,
+        |batch: &mut Batch, _, entry, layout| {
+            observe(Event::Surveyed(1));
+            match layout {
+                Ok(l) if l.breaks().next().is_none() => {}
+                Ok(l) => batch.push((tree.path(entry), Ok(l.clone()))),
+                Err(cause) => batch.push((tree.path(entry), Err(cause))),
+            }
+        },
+        |batch| {
+            for (path, layout) in batch {
+                let layout = match layout {
+                    Ok(layout) => layout,
+                    Err(cause) => {
+                        found.leave_for(&path, &cause.into());
+                        continue;
+                    }
+                };
+                let hints = std::iter::once(path.as_path());
+                let Some(mount) = mounts.of(layout.file.device, hints) else {
+                    found.leave(&path, SkipReason::NotMounted, "its mount is not visible");
+                    continue;
+                };
+                match mount.open(layout.file, Some(&path)) {
+                    Ok(file) => {
+                        let path = file.path.unwrap_or(path);
+                        found.take(mount, path, &file.fd, Ok(layout), Vec::new());
+                    }
+                    Err(skip) => found.leave_for(&path, &skip),
+                }
+            }
+            Ok(())
+        },
+    )?;
+    found.survey(mounts)
+}
+
+/// Paths as the kernel will report them.
+///
+/// # Errors
+/// A path that does not exist.
+pub fn absolute(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Error> {
+    let full = |p: &PathBuf| p.canonicalize().map_err(Error::at(p));
+    paths.iter().map(full).collect()
+}

@@ -1,0 +1,129 @@
+//! The stages as somebody's own program calls them: one hands to the next, each tells how far it is, and
+//! nothing is printed.
+
+use fragmend_apply::{Event as Moved, Options, Rate};
+use fragmend_engines::Choice;
+use fragmend_engines::begin::Wanted;
+use fragmend_engines::engine::volume_for;
+use fragmend_pipeline::{
+    Error, Event, Recording, Survey, apply, can_move, plan, survey, unobserved,
+};
+use fragmend_plan::{Policy, Settings};
+use fragmend_testbed::fragment::{interleaved, is_intact};
+use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::tools::extents;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+const SIZE: u64 = 8 << 20;
+
+fn bed() -> (Image, Vec<PathBuf>, PathBuf) {
+    let image = Image::ext4(256 << 20);
+    let file = image.path().join("file");
+    interleaved(&file, SIZE, &[4096], true).unwrap();
+    image.sync();
+    let paths = vec![image.path().to_owned()];
+    (image, paths, file)
+}
+
+#[test]
+fn loop_from_a_recording_to_receipts() {
+    let (image, paths, file) = bed();
+    let fragmented = extents(&file);
+    let options = Options { rate: Rate::Unlimited, ..Options::default() };
+    can_move(&paths, &Wanted::default()).unwrap();
+
+    // Whoever is told that it watches does something, and ends it when that was seen.
+    let stop = AtomicBool::new(false);
+    let (request, reads) = (128 << 10, SIZE / (128 << 10));
+    let watching = AtomicU64::new(0);
+    let recording = Recording::new(paths.clone(), Duration::from_secs(60), None).unwrap();
+    let recorded = recording.run(&stop, &|event| match event {
+        Event::Watching => {
+            watching.fetch_add(1, Ordering::Relaxed);
+            // By another process: what this one reads is not recorded.
+            let (from, at_once) = (format!("if={}", file.display()), format!("bs={request}"));
+            run("dd", [&from, "of=/dev/null", &at_once, "iflag=direct", "status=none"]);
+        }
+        Event::Recorded(progress) => {
+            stop.fetch_or(progress.events >= reads, Ordering::Relaxed);
+        }
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(watching.into_inner(), 1);
+    assert!(recorded.unwrap().events() >= reads);
+
+    let settings = Settings::default();
+    let (to_survey, surveyed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let planned = || {
+        let survey = survey(Some(recording.trace()?), &paths, &|event| match event {
+            Event::ToSurvey(files) => to_survey.store(files, Ordering::Relaxed),
+            Event::Surveyed(files) => drop(surveyed.fetch_add(files, Ordering::Relaxed)),
+            other => panic!("{other:?}"),
+        })?;
+        Ok::<_, Error>(plan(survey, &settings))
+    };
+    let before = planned().unwrap();
+    assert!(before.summary.worth, "{}", before.summary.verdict);
+    assert_eq!((to_survey.into_inner(), surveyed.into_inner()), (1, 1));
+
+    let mut receipts = 0;
+    let summary =
+        apply(&before, &Wanted::default(), &options, &AtomicBool::new(false), |event: Moved| {
+            receipts += u64::from(matches!(event, Moved::Range(_)));
+        });
+    assert_eq!((summary.unwrap().ranges_moved, receipts), (before.summary.ranges, receipts));
+    assert_eq!(receipts, before.summary.ranges);
+    assert!(extents(&file) < fragmented / 10, "{} of {fragmented}", extents(&file));
+    let again = survey(Some(recording.trace().unwrap()), &paths, &unobserved).unwrap();
+    let after = plan(again, &settings).summary;
+    assert_eq!((after.ranges, after.requests_before), (0, before.summary.requests_after));
+    image.fsck();
+    assert!(is_intact(&file, SIZE).unwrap());
+}
+
+/// What is planned for a mounted file system as a volume is what is planned for its mount point.
+#[test]
+fn loop_a_volume_is_planned_for_as_its_mount_is() {
+    let (image, paths, _) = bed();
+    std::fs::write(image.path().join("whole"), [1; 8192]).unwrap();
+    image.sync();
+    let settings = Settings { policy: Policy::WholeFile, ..Settings::default() };
+    let by_path = plan(survey(None, &paths, &unobserved).unwrap(), &settings);
+    let mount = fragmend_sys::mounts::of_path(image.path()).unwrap();
+    let volume = volume_for(&mount, &Choice::Native, false).unwrap();
+    let of_volume = plan(Survey::of(&*volume, None).unwrap(), &settings);
+    assert!(by_path.summary.ranges > 0);
+    assert_eq!(of_volume, by_path);
+}
+
+#[test]
+fn loop_a_stage_that_cannot_go_on_says_why() {
+    let (image, paths, _) = bed();
+    let gone = vec![image.path().join("gone")];
+    let missing = |error: Error| matches!(error, Error::Path { path, .. } if path == gone[0]);
+    assert!(missing(survey(None, &gone, &unobserved).unwrap_err()));
+    assert!(missing(can_move(&gone, &Wanted::default()).unwrap_err()));
+    // Before it has recorded there is no trace, and after that nobody has to say where it is.
+    let kept = image.scratch().join("trace.parquet");
+    let recording = Recording::new(paths.clone(), Duration::from_secs(1), Some(&kept)).unwrap();
+    assert!(matches!(recording.trace(), Err(Error::Trace(_))));
+
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    std::fs::write(memory.path().join("file"), [1; 8192]).unwrap();
+    let memory = vec![memory.path().to_owned()];
+    assert!(matches!(can_move(&memory, &Wanted::default()), Err(Error::Refused(_))));
+
+    let settings = Settings { policy: Policy::WholeFile, ..Settings::default() };
+    let made = plan(survey(None, &paths, &unobserved).unwrap(), &settings);
+    image.unmount();
+    let refused = apply(
+        &made,
+        &Wanted::default(),
+        &Options::default(),
+        &AtomicBool::new(false),
+        |_: Moved| {},
+    );
+    assert!(matches!(refused, Err(Error::Unready(_))), "{refused:?}");
+}

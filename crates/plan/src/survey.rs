@@ -1,0 +1,205 @@
+//! What a plan is made from: files with their layouts, and what was seen on them.
+//!
+//! [`Survey::of`] makes one of any volume, real or simulated. `fragmend-pipeline` makes one of what is mounted
+//! here: it finds the file systems of a trace, and files that were renamed since.
+
+use crate::file::{Device, LeftAlone};
+use crate::readahead::Window;
+use fragmend_layout::{DeviceLimits, DeviceProfile, FileId, Layout, Skip, Volume};
+use fragmend_trace::{Access, FileAccesses};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Files as they are now. Planning consumes it: a layout is gone as soon as it has been analysed.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// Files that may be moved.
+    pub files: Vec<SurveyedFile>,
+    /// Every device that they are on.
+    pub devices: Vec<Device>,
+    /// Files that could not be considered.
+    pub left_alone: Vec<LeftAlone>,
+}
+
+/// One file: where it lies and, if there is a trace, what was seen on it.
+#[derive(Debug)]
+pub struct SurveyedFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Identity, size and extents.
+    pub layout: Layout,
+    /// Accesses in the order in which they were seen; empty without a trace.
+    pub accesses: Vec<Access>,
+    /// Allocation block of its file system, in bytes.
+    pub block_bytes: u64,
+    /// What its device and file system allow.
+    pub limits: DeviceLimits,
+    /// How the kernel reads ahead there.
+    pub window: Window,
+}
+
+impl Survey {
+    /// Surveys the files of a trace that are on a volume, or without a trace its fragmented files. A file that
+    /// has no path in the trace goes by its number.
+    ///
+    /// # Errors
+    /// Not all files of the volume could be shown.
+    pub fn of(volume: &dyn Volume, trace: Option<Vec<FileAccesses>>) -> Result<Self, Skip> {
+        let mut found = Found { volume, survey: Self::default(), devices: BTreeSet::new() };
+        match trace {
+            Some(files) => files.into_iter().for_each(|file| {
+                let number = || PathBuf::from(format!("inode {}", file.file.inode));
+                let path = file.path.clone().unwrap_or_else(number);
+                found.take(&path, file.file, |_| true, file.accesses);
+            }),
+            None => volume.files(&mut |path, file| match file {
+                Ok(file) => found.take(path, file, |l| l.breaks().next().is_some(), Vec::new()),
+                Err(skip) => found.survey.left_alone.push(LeftAlone::new(path, &skip)),
+            })?,
+        }
+        Ok(found.survey())
+    }
+}
+
+/// What was found on a volume so far.
+struct Found<'a> {
+    volume: &'a dyn Volume,
+    survey: Survey,
+    /// Device numbers of the files: a Btrfs has one for each subvolume.
+    devices: BTreeSet<u64>,
+}
+
+impl Found<'_> {
+    fn take(
+        &mut self,
+        path: &Path,
+        file: FileId,
+        concerns: impl Fn(&Layout) -> bool,
+        accesses: Vec<Access>,
+    ) {
+        let layout = match self.volume.layout(file, path) {
+            Ok(layout) if concerns(&layout) => layout,
+            Ok(_) => return,
+            Err(skip) => return self.survey.left_alone.push(LeftAlone::new(path, &skip)),
+        };
+        self.devices.insert(file.device);
+        let (block_bytes, profile) = (self.volume.block_bytes(), self.profile());
+        self.survey.files.push(SurveyedFile {
+            path: path.to_owned(),
+            layout,
+            accesses,
+            block_bytes,
+            limits: DeviceLimits::new(self.volume.kind(), block_bytes, &profile),
+            window: Window::of(&profile),
+        });
+    }
+
+    fn profile(&self) -> DeviceProfile {
+        self.volume.profile().unwrap_or_else(DeviceProfile::unknown)
+    }
+
+    fn survey(mut self) -> Survey {
+        let device = |device: &u64| Device {
+            device: *device,
+            mount: Path::new(&self.volume.label()).into(),
+            file_system: self.volume.kind(),
+            total_bytes: self.volume.total_bytes(),
+            block_bytes: self.volume.block_bytes(),
+            profile: self.profile(),
+        };
+        self.survey.devices = self.devices.iter().map(device).collect();
+        self.survey
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Policy, Settings, make};
+    use fragmend_layout::{Extent, ExtentKind, FsKind, Movable, SkipReason};
+    use fragmend_trace::Op;
+
+    const BLOCK: u64 = 4096;
+
+    /// Three files: one in pieces, one whole, one that cannot be looked at.
+    struct Fixed;
+
+    impl Fixed {
+        fn id(inode: u64) -> FileId {
+            FileId { device: 7, inode, generation: 1 }
+        }
+    }
+
+    impl Volume for Fixed {
+        fn label(&self) -> String {
+            "/fixed".into()
+        }
+        fn kind(&self) -> FsKind {
+            FsKind::Xfs
+        }
+        fn free_bytes(&self) -> Result<u64, Skip> {
+            Ok(1 << 20)
+        }
+        fn total_bytes(&self) -> u64 {
+            1 << 30
+        }
+        fn block_bytes(&self) -> u64 {
+            BLOCK
+        }
+        fn files(&self, visit: &mut dyn FnMut(&Path, Result<FileId, Skip>)) -> Result<(), Skip> {
+            visit(Path::new("/fixed/pieces"), Ok(Self::id(1)));
+            visit(Path::new("/fixed/whole"), Ok(Self::id(2)));
+            let closed = Skip::new(SkipReason::PermissionDenied, "");
+            visit(Path::new("/fixed/closed"), Err(closed));
+            Ok(())
+        }
+        fn layout(&self, file: FileId, _: &Path) -> Result<Layout, Skip> {
+            let apart = match file.inode {
+                1 => 2,
+                2 => 1,
+                _ => return Err(Skip::new(SkipReason::Vanished, "")),
+            };
+            let mut layout = Layout::new(file, 8 * BLOCK);
+            for n in 0..8 {
+                let (logical, physical) = (n * BLOCK, n * apart * BLOCK);
+                layout.push(Extent { logical, physical, length: BLOCK, kind: ExtentKind::Data });
+            }
+            Ok(layout)
+        }
+        fn open(&self, _: FileId, _: &Path) -> Result<Box<dyn Movable + '_>, Skip> {
+            Err(Skip::new(SkipReason::ReadOnly, "nothing moves here"))
+        }
+    }
+
+    #[test]
+    fn any_volume_is_planned_for() {
+        let survey = Survey::of(&Fixed, None).unwrap();
+        assert_eq!(survey.left_alone[0].code, Some(SkipReason::PermissionDenied));
+        let settings = Settings { policy: Policy::WholeFile, ..Settings::default() };
+        let plan = make(survey, &settings);
+        assert_eq!((plan.files.len(), plan.left_alone.len()), (1, 1));
+        assert_eq!((plan.files[0].file, plan.summary.bytes_to_move), (Fixed::id(1), 8 * BLOCK));
+        assert_eq!((plan.devices[0].device, &*plan.devices[0].mount.path), (7, "/fixed"));
+    }
+
+    #[test]
+    fn of_a_trace_only_its_files_are_surveyed() {
+        let access = Access {
+            offset: 0,
+            length: 8 * BLOCK as u32,
+            count: 1,
+            thread: 1,
+            op: Op::Read,
+            direct: true,
+            windowed: false,
+        };
+        let seen =
+            |inode| FileAccesses { file: Fixed::id(inode), path: None, accesses: vec![access] };
+        let survey = Survey::of(&Fixed, Some(vec![seen(1), seen(9)])).unwrap();
+        let gone = &survey.left_alone[0];
+        assert_eq!((&*gone.path.path, gone.code), ("inode 9", Some(SkipReason::Vanished)));
+        let summary = make(survey, &Settings::default()).summary;
+        let requests = (summary.requests_before, summary.requests_after);
+        assert_eq!((summary.files_considered, summary.ranges, requests), (1, 1, (8, 1)));
+    }
+}

@@ -1,0 +1,73 @@
+//! Writes out what is dirty now, and waits for that and for nothing that comes later: whoever writes to a
+//! file without end keeps something of it dirty at any instant.
+//!
+//! As in [`crate::same`], no descriptor's error is consumed where the kernel tells which pages are dirty.
+
+use crate::cache;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// Where so long nothing more of it has reached the device, the disk stands still, or somebody has the
+/// same pages written again and again.
+const STALLED: Duration = Duration::from_millis(500);
+/// The first and the longest time between two looks.
+const FIRST_WAIT: Duration = Duration::from_micros(100);
+const LONGEST_WAIT: Duration = Duration::from_millis(4);
+
+/// Starts writing the dirty pages of `range` (bytes), once, and waits until they are written: at most for
+/// the given time, no longer than something comes of it, and only while `go_on`, which is asked every few
+/// milliseconds, says so. What is dirtied meanwhile stays dirty. Before Linux 6.5 it waits for the whole
+/// range in one call.
+///
+/// # Errors
+/// Those of the system calls.
+pub fn write_once(
+    file: impl AsFd,
+    range: Range<u64>,
+    most: Duration,
+    go_on: impl Fn() -> bool,
+) -> io::Result<()> {
+    let started = Instant::now();
+    if let Err(e) = cache::written_pages(&file, range.clone()) {
+        return match e.raw_os_error() {
+            Some(libc::ENOSYS) => cache::write_and_wait(file, range),
+            _ => Err(e),
+        };
+    }
+    cache::start_writeback(&file, range.clone())?;
+    let (mut fewest, mut came, mut wait) = (u64::MAX, started, FIRST_WAIT);
+    while go_on() && started.elapsed() < most && came.elapsed() < STALLED {
+        match cache::written_pages(&file, range.clone())? {
+            0 => break,
+            pages if pages < fewest => (fewest, came) = (pages, Instant::now()),
+            _ => {}
+        }
+        std::thread::sleep(wait);
+        wait = (wait * 2).min(LONGEST_WAIT);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn what_is_dirty_is_written_and_who_is_told_to_end_does_not_wait() {
+        const SIZE: usize = 1 << 20;
+        let path = std::env::temp_dir().join(format!("fragmend-writeback-{}", std::process::id()));
+        let file =
+            std::fs::File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::fs::remove_file(path).unwrap();
+        file.write_all_at(&[7; SIZE], 0).unwrap();
+        let all = 0..SIZE as u64;
+        write_once(&file, all.clone(), Duration::from_secs(60), || true).unwrap();
+        assert_eq!(cache::written_pages(&file, all.clone()).unwrap_or(0), 0);
+        let started = Instant::now();
+        write_once(&file, all, Duration::from_secs(60), || false).unwrap();
+        assert!(started.elapsed() < STALLED, "{:?}", started.elapsed());
+    }
+}

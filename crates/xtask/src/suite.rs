@@ -1,0 +1,158 @@
+//! The whole suite: every test binary of the workspace, one after the other, and the examples of the documentation. At
+//! the end stands what took longest.
+//!
+//! Not several at a time: what a test of Btrfs has recorded is of a device number that another test's Btrfs takes
+//! when the first is mounted again, some drop everybody's page cache, and many measure how long somebody waits.
+//!
+//! Each binary runs as `cargo test` would run it, in its package's directory, with a limit on its time
+//! (`scripts/bounded`) and as root (`scripts/as-root`).
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Seconds after which a binary counts as hung: none takes half as long.
+const LIMIT: u32 = 900;
+/// So many of the slowest are named at the end.
+const SLOWEST: usize = 12;
+
+/// A line of `cargo test --no-run --message-format=json`, as far as it matters here.
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    manifest_path: Option<PathBuf>,
+    target: Option<Target>,
+    profile: Option<Profile>,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+/// A test binary.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Binary {
+    /// Of its target: the test's file, or the crate.
+    pub name: String,
+    /// Where it is.
+    pub program: PathBuf,
+    /// Where it runs: its package's directory.
+    pub directory: PathBuf,
+}
+
+/// How a binary ended.
+struct Ended {
+    name: String,
+    failed: bool,
+    took: Duration,
+}
+
+/// Builds all tests and runs them with these arguments of theirs.
+///
+/// # Errors
+/// The tests do not build, or some fail: their names.
+pub fn run(root: &Path, args: &[String]) -> Result<()> {
+    let all = build(root)?;
+    let mut ended: Vec<Ended> =
+        all.iter().map(|binary| run_one(root, args, binary)).collect::<Result<_>>()?;
+    ended.push(doc_tests(root)?);
+    summary(&mut ended)
+}
+
+/// Runs the examples in the documentation, which are no binaries.
+fn doc_tests(root: &Path) -> Result<Ended> {
+    let started = Instant::now();
+    let mut cargo = Command::new("cargo");
+    let status = cargo.args(["test", "--workspace", "--doc"]).current_dir(root).status();
+    let failed = !status.context("cargo")?.success();
+    Ok(Ended { name: "documentation".into(), failed, took: started.elapsed() })
+}
+
+/// Builds the tests, and lists them as cargo has them.
+fn build(root: &Path) -> Result<Vec<Binary>> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
+    let output = cargo.current_dir(root).stderr(Stdio::inherit()).output().context("cargo")?;
+    ensure!(output.status.success(), "the tests do not build");
+    binaries(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// The test binaries that cargo names in its messages, one JSON document a line.
+///
+/// # Errors
+/// A message that is none.
+pub fn binaries(messages: &str) -> Result<Vec<Binary>> {
+    let mut all = Vec::new();
+    for line in messages.lines() {
+        let message: Message = serde_json::from_str(line).with_context(|| line.to_owned())?;
+        let is_test = message.reason == "compiler-artifact"
+            && message.profile.as_ref().is_some_and(|profile| profile.test);
+        if let (true, Some(target), Some(manifest), Some(program)) =
+            (is_test, message.target, message.manifest_path, message.executable)
+        {
+            let directory = manifest.parent().unwrap_or(Path::new("/")).to_owned();
+            all.push(Binary { name: target.name, program, directory });
+        }
+    }
+    Ok(all)
+}
+
+/// Runs one, which prints what it tries.
+fn run_one(root: &Path, args: &[String], binary: &Binary) -> Result<Ended> {
+    println!("     Running {} ({})", binary.name, binary.program.display());
+    let started = Instant::now();
+    let mut command = Command::new(root.join("scripts/as-root"));
+    command.arg(root.join("scripts/bounded")).arg(LIMIT.to_string()).arg(&binary.program);
+    command.args(args).current_dir(&binary.directory).stdin(Stdio::null());
+    let status = command.status().with_context(|| binary.program.display().to_string())?;
+    let (name, took) = (binary.name.clone(), started.elapsed());
+    println!("{name} took {:.1} s\n", took.as_secs_f64());
+    Ok(Ended { name, failed: !status.success(), took })
+}
+
+/// Says what took long and what failed.
+fn summary(ended: &mut [Ended]) -> Result<()> {
+    ended.sort_by_key(|one| std::cmp::Reverse(one.took));
+    println!("The slowest of {}:", ended.len());
+    for one in ended.iter().take(SLOWEST) {
+        println!("{:7.1} s  {}", one.took.as_secs_f64(), one.name);
+    }
+    let failed: Vec<&str> = ended.iter().filter(|e| e.failed).map(|e| e.name.as_str()).collect();
+    if !failed.is_empty() {
+        bail!("tests failed in: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_test_binaries_are_run_each_in_its_package() {
+        let artifact = |test: bool, program: &str| {
+            format!(
+                r#"{{"reason":"compiler-artifact","manifest_path":"/w/crates/a/Cargo.toml","target":{{"name":"a"}},"profile":{{"test":{test}}},"executable":{program}}}"#
+            )
+        };
+        let messages = [
+            artifact(false, r#""/t/a""#),
+            artifact(true, "null"),
+            artifact(true, r#""/t/a-1""#),
+            r#"{"reason":"build-finished","success":true}"#.into(),
+        ];
+        let expected =
+            Binary { name: "a".into(), program: "/t/a-1".into(), directory: "/w/crates/a".into() };
+        assert_eq!(binaries(&messages.join("\n")).unwrap(), [expected]);
+        assert!(binaries("no JSON").is_err());
+    }
+}
