@@ -7,6 +7,7 @@ use super::files;
 use super::lock::{self, Lock, Unlocked};
 use super::rewrite::limits;
 use super::{Engine, Mover, may_move};
+use crate::point::{Point, reached};
 use fragmend_layout::{
     ByteRange, DeviceProfile, Extent, FileId, FsKind, Layout, Movable, Pace, Settled, Skip,
     SkipReason, Target, Terms, Underway, Volume,
@@ -350,6 +351,7 @@ impl Movable for Open<'_> {
         let staged = self.mover.stage(&self.file, &ranges)?;
         let job = Job { file: &self.file, targets, staged: &staged };
         let moved = self.mover.drive(&job, pace);
+        reached(Point::Driven);
         // Somebody waits for the end.
         let prompt = pace.stop().load(Ordering::Relaxed).then(Prompt::begin);
         let settled = self.mover.settle(&self.file);

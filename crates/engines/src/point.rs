@@ -12,6 +12,8 @@ pub(crate) enum Point {
     Filled,
     /// The kernel was asked to move a part, and has answered.
     Moved,
+    /// Every range has been driven; what has moved is not made durable yet.
+    Driven,
     /// What has moved is durable.
     Settled,
     /// Btrfs: the kernel has marked the file as not to be compressed.
@@ -53,6 +55,7 @@ pub(crate) fn reached(point: Point) {
         Point::Sampled => "sampled",
         Point::Filled => "filled",
         Point::Moved => "moved",
+        Point::Driven => "driven",
         Point::Settled => "settled",
         Point::Marked => "marked",
         Point::Copied => "copied",

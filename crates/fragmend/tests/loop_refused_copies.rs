@@ -4,16 +4,17 @@
 mod support;
 
 use fragmend_crash::refusing::{REFUSED, RefusingDisk};
-use fragmend_crash::slow::Arrived;
+use fragmend_crash::slow::{Arrived, Kind, SlowMount};
 use fragmend_plan::Policy;
 use fragmend_sys::same::{Compare, Same};
 use fragmend_sys::{cache, inode};
-use fragmend_testbed::file_system::{BTRFS, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP};
+use fragmend_testbed::file_system::{BTRFS, BTRFS_ZSTD, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP};
+use fragmend_testbed::fragment::{alternating, compressible};
 use fragmend_testbed::process::{Finished, Running};
 use rustix::fs::{FallocateFlags, fallocate};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::plan;
@@ -64,13 +65,8 @@ impl Refusing {
         now == REFUSED
     }
 
-    /// Applies, and goes on wherever that stops; `meanwhile` once it has stopped for the first time.
     fn apply(&self, stop_at: &str, meanwhile: impl FnOnce()) -> Finished {
-        let mut command = Command::new(FRAGMEND);
-        command.args(["apply", "--rate", "max", "--json", "--force"]).arg(&self.plan);
-        command.env("FRAGMEND_STOP_AT", format!("{stop_at}=stop"));
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        go_on_throughout(Running::start(&mut command), meanwhile)
+        apply(&self.plan, stop_at, meanwhile)
     }
 
     /// The file shows what was last written to it, and somebody is told, unless it has moved: then the
@@ -81,6 +77,15 @@ impl Refusing {
         assert!(found, "{what}: what the disk refused is gone: {code} {ended:?}");
         assert!(code & 4 != 0, "{what}: {code}: {ended:?}");
     }
+}
+
+/// Applies, and goes on wherever that stops; `meanwhile` once it has stopped for the first time.
+fn apply(plan: &Path, stop_at: &str, meanwhile: impl FnOnce()) -> Finished {
+    let mut command = Command::new(FRAGMEND);
+    command.args(["apply", "--rate", "max", "--json", "--force"]).arg(plan);
+    command.env("FRAGMEND_STOP_AT", format!("{stop_at}=stop"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    go_on_throughout(Running::start(&mut command), meanwhile)
 }
 
 #[test]
@@ -127,6 +132,46 @@ fn loop_what_the_disk_refuses_of_a_file_while_it_is_copied_stays() {
         let ended = disk.apply(point, || disk.write());
         disk.is_right(&ended, &what);
         disk.is_right(&disk.apply("", || ()), &what);
+    }
+}
+
+/// Compressed data cannot be compared with what is on the disk, and what nobody had cached leaves the cache once
+/// it has moved: not what somebody has written behind the last step, and the disk refuses or has refused.
+#[test]
+fn loop_what_the_disk_refuses_of_compressed_data_before_it_has_settled_stays() {
+    for refused_before in [false, true] {
+        let mut slow = SlowMount::new(&BTRFS_ZSTD, 320 << 20, "");
+        let path = slow.root().join("file");
+        alternating(&path, SIZE, 16 << 10, compressible).unwrap();
+        slow.sync();
+        let plan_file = slow.scratch().join("plan.json");
+        plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        cache::drop_clean(&file, 0..SIZE).unwrap();
+        let at = PLACES[1];
+        let range = at..at + REFUSED.len() as u64;
+        let ended = apply(&plan_file, "driven", || {
+            // Data only: each block of a tree names its file system here, and the super block does.
+            let mut name = [0; 16];
+            File::open(slow.node()).unwrap().read_exact_at(&mut name, (64 << 10) + 0x20).unwrap();
+            slow.gate().refuse(Some(move |arrived: &Arrived| {
+                arrived.kind == Kind::Write && arrived.bytes.get(0x20..0x30) != Some(&name)
+            }));
+            file.write_all_at(&REFUSED, at).unwrap();
+            while refused_before && cache::dirty_pages(&file, range.clone()).unwrap() > 0 {
+                cache::start_writeback(&file, range.clone()).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let mut now = [0; REFUSED.len()];
+        file.read_exact_at(&mut now, at).unwrap();
+        assert!(now == REFUSED, "what the disk refused is gone: {ended:?}");
+        let code = ended.status.code().expect("an exit code");
+        let by = ended.stdout.contains("BTRFS_IOC_DEFRAG_RANGE");
+        assert!(code & 4 != 0 && by, "{refused_before}, {code}: {ended:?}");
+        slow.gate().refuse(None::<fn(&Arrived) -> bool>);
+        drop(file);
+        slow.unmount();
     }
 }
 
