@@ -77,15 +77,22 @@ pub enum Promise {
     /// Files that nobody writes keep their content. Of the others, every byte has at least the
     /// version that was synced before the start of the last complete checkpoint: never bytes that
     /// the file did not have in that place, nor zeroes that nobody wrote. (Measured: F2FS keeps
-    /// that without a mover, too.) Only files made just before the cut, and what was appended and not
-    /// synced, may show stale blocks of other files: a checkpoint waits for node blocks, not for the
-    /// data that they point to (`F2FS_WB_CP_DATA`, fs/f2fs/checkpoint.c; seen in 2 cuts of 300 in new
-    /// files and in one of 300 in a file of which nothing had been moved, and in none of 720 without a
-    /// mover). F2FS promises no more: its `fsync` leaves a file's node blocks to a checkpoint
-    /// under way and returns before that is complete, and it flushes once, behind node blocks and
-    /// data alike. Measured: cuts during a checkpoint lose what was just synced, also without a
-    /// mover.
+    /// that without a mover, too.) Only where a file was never synced (new files, what was appended, what
+    /// is written again behind a truncation) may anything be that was on the disk before, blocks of other files and
+    /// of trees: a checkpoint waits for node blocks, not for the data that they point to (`F2FS_WB_CP_DATA`,
+    /// fs/f2fs/checkpoint.c). Measured without a mover, with a checkpoint every few milliseconds: a tree's
+    /// block in what was appended, in one of 1,500 cuts.
+    /// F2FS promises no more: its `fsync` leaves a file's node blocks to a checkpoint under way and returns
+    /// before that is complete, and it flushes once, behind node blocks and data alike. Measured: cuts
+    /// during a checkpoint lose what was just synced, also without a mover.
     CheckpointsOnly,
+}
+
+impl Promise {
+    /// Whether a place of a file that was never synced may hold what was on the disk before.
+    pub fn allows_stale_blocks(self) -> bool {
+        self == Self::CheckpointsOnly
+    }
 }
 
 /// Who moves files while the load runs.
