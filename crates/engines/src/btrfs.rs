@@ -139,10 +139,8 @@ impl Mover for Both {
                 Some(_) => data.any(|e| e.kind.is_encoded()),
                 None => self.compressed.goes_on(),
             };
-            let (way, of_way) = match encoded {
-                true => (Way::Compressed, &mut compressed),
-                false => (Way::Plain, &mut plain),
-            };
+            let (way, of_way) =
+                if encoded { (Way::Compressed, &mut compressed) } else { (Way::Plain, &mut plain) };
             self.staged.push((way, of_way.len()));
             of_way.push(*range);
         }
@@ -171,8 +169,8 @@ impl Mover for Both {
 
 /// In steps as those of what is plain: what is compressed has nothing to prepare.
 impl ByPart for Both {
-    fn prepares(&self) -> bool {
-        self.plain.prepares()
+    fn prepares(&self, index: usize) -> bool {
+        matches!(self.staged.get(index), Some((Way::Plain, index)) if self.plain.prepares(*index))
     }
 
     fn shortest(&self) -> u64 {

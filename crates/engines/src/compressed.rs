@@ -41,7 +41,6 @@ use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::pages::Pages;
 use super::turns::give_places;
-use super::warm::is_cold;
 use super::{Mover, primitive};
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, Extent, LONGEST_ENCODED, Layout, Pace, Skip, SkipReason};
@@ -52,7 +51,7 @@ use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::{self, flags};
 use fragmend_sys::lease::Lease;
 use fragmend_sys::priority::Prompt;
-use fragmend_sys::same::{Compare, Same, write_quietly};
+use fragmend_sys::same::write_quietly;
 use rustix::fs::Advice;
 use rustix::io::Errno;
 use std::sync::atomic::AtomicBool;
@@ -68,6 +67,10 @@ const BEFORE: Duration = Duration::from_millis(200);
 
 /// How often what others write into a step is written out before it is compressed.
 const WRITES: u32 = 4;
+
+/// As far as Btrfs reads ahead unless it is told otherwise, and how long it is forestalled.
+const READ_AHEAD: u64 = 4 << 20;
+const FORESTALLING: Duration = Duration::from_millis(200);
 
 /// Compresses ranges of one file anew.
 pub(super) struct Compressing {
@@ -85,7 +88,6 @@ pub(super) struct Compressing {
     staged: Vec<Staged>,
     /// What was sent to the device last, and not waited for.
     sent: ByteRange,
-    compare: Compare,
     pages: Pages,
 }
 
@@ -95,8 +97,6 @@ type Changed = (i64, u64);
 struct Staged {
     range: ByteRange,
     stretches: Vec<Stretch>,
-    /// Nobody had it in the page cache.
-    cold: bool,
     moved: bool,
     /// What has become of it was looked at.
     seen: bool,
@@ -145,7 +145,6 @@ impl Compressing {
             staged: Vec::new(),
             sent: ByteRange::default(),
             pages: Pages::default(),
-            compare: Compare::default(),
         }
     }
 
@@ -196,45 +195,41 @@ impl Compressing {
         done.held = started.elapsed();
         drop(prompt);
         reached(Point::Moved);
+        // What follows may fail.
+        (done.moved, done.passed) = (step.len(), start - from);
+        done.by = Some(primitive::BTRFS_DEFRAG);
+        self.staged[index].moved = true;
         // On its way now, not with all of its range at once; no more than two steps are.
         let sent = std::mem::replace(&mut self.sent, step);
         cache::start_writeback(&file.fd, step.start..step.end).map_err(skip_of)?;
         // Best effort: others may write there again and again.
         let _ = write_quietly(&file.fd, sent.start..sent.end, BEFORE);
-        (done.moved, done.passed) = (step.len(), start - from);
-        done.by = Some(primitive::BTRFS_DEFRAG);
-        self.staged[index].moved = true;
         if step.end == last { self.look_at(file, index, done) } else { Ok(()) }
     }
 
     /// Sees that all of a step is in the page cache, and that the kernel reads nothing ahead of it.
     ///
-    /// What is missing it would read page by page, with the file locked. And where more lies in the cache before a
-    /// part that it reads than the part is long, it takes that for reading in sequence, and asks for up to 4 MiB
-    /// in one go (`page_cache_sync_ra`, mm/readahead.c), which on a slow device all others stand behind. So
-    /// the page before the step goes; and what is dirty is written out until the tree has it, which is later than
-    /// its pages are clean, for it would read on both sides of that. At the start of a file it reads up to four times
-    /// as far as it is asked to (`get_init_ra_size`): that is brought in too. Best effort: a page that somebody has mapped or just written stays.
+    /// What is missing it would read page by page, with the file locked. And as much as lies in the cache before a
+    /// part that it is asked for, it reads behind it, in one go, which on a slow device all others stand behind
+    /// (`page_cache_sync_ra`, mm/readahead.c): so that is brought in before, in small reads. And what is dirty is
+    /// written out until the tree has it, which is later than its pages are clean, for it would read on both sides of
+    /// that. Nothing is dropped: see [`Compressing::settle`].
     fn bring_in(&mut self, file: &OpenFile, step: ByteRange) -> Result<(), Skip> {
         let before = ByteRange { start: step.start.saturating_sub(STEP), end: step.start };
-        let page = rustix::param::page_size() as u64;
         // An old kernel does not tell.
         let dirty = |range| cache::dirty_pages(&file.fd, range).map_or(true, |pages| pages > 0);
         for _ in 0..WRITES {
             if dirty(before.start..step.end) {
                 layout(file, step)?;
             }
-            let mut all = step;
-            if before.is_empty() {
-                all.end = (step.start + 4 * step.len()).min(file.size()?).max(step.end);
-            } else {
-                let last = before.end - page..before.end;
-                if let Ok(Same::Unknown) = self.compare.drop(&file.fd, last.clone(), || true) {
-                    // Compressed, and just written out.
-                    let _ = cache::drop_clean(&file.fd, last);
+            let end = (step.start + read_ahead(file, step)).min(file.size()?);
+            let until = Instant::now() + FORESTALLING;
+            for ahead in (ByteRange { start: step.end, end: end.max(step.end) }).steps(STEP) {
+                if Instant::now() < until {
+                    self.pages.bring_in(&file.fd, ahead).map_err(skip_of)?;
                 }
             }
-            self.pages.hold(&[(&file.fd, all)])?;
+            self.pages.hold(&[(&file.fd, step)])?;
             if !dirty(step.start..step.end) {
                 break;
             }
@@ -252,7 +247,7 @@ impl Compressing {
     }
 
     /// The kernel marks a file as not to be compressed when some of it does not shrink, unless it
-    /// is marked as to be compressed: that was not its owner's wish, and goes again. That sets the
+    /// is marked as to be compressed: its owner did not ask for that, and it goes again. That sets the
     /// time of the inode's last change, which the kernel's mark does not.
     ///
     /// Somebody else may have set the mark (`chattr +m`), or may be about to change another one, which the
@@ -286,6 +281,26 @@ impl Compressing {
             "it is marked as not to be compressed (chattr +m) now, perhaps by the kernel, and the mark stays, because {why}"
         )))
     }
+}
+
+/// Bytes from the start of a step on that the kernel reads if it is asked for the step: as much more as lies in the
+/// cache before it, twice as much from the file's start on; at the start itself, up to four times the step
+/// (`get_init_ra_size`).
+fn read_ahead(file: &OpenFile, step: ByteRange) -> u64 {
+    let before = step.start.saturating_sub(READ_AHEAD)..step.start;
+    let page = rustix::param::page_size() as u64;
+    // An old kernel does not tell.
+    let cached = cache::cached_pages(&file.fd, before).map_or(READ_AHEAD, |pages| pages * page);
+    let behind = if step.start == 0 {
+        3 * step.len()
+    } else if cached <= step.len() {
+        0
+    } else if cached == step.start {
+        2 * cached
+    } else {
+        cached
+    };
+    (step.len() + behind).min(READ_AHEAD)
 }
 
 /// When the inode was last changed.
@@ -350,8 +365,7 @@ impl Mover for Compressing {
             });
             let gained: u64 = stretches.iter().map(|s| lies.pieces(s.range) - chunks(s)).sum();
             pieces.push(lies.pieces(*range) - gained);
-            let cold = is_cold(file, *range);
-            self.staged.push(Staged { range: *range, stretches, cold, moved: false, seen: false });
+            self.staged.push(Staged { range: *range, stretches, moved: false, seen: false });
         }
         reached(Point::Staged);
         Ok(pieces)
@@ -361,6 +375,9 @@ impl Mover for Compressing {
         by_part(self, job, pace)
     }
 
+    /// Its pages stay good when it moves, and all stay in the cache, what we have brought in as well: being compressed
+    /// on the device, they cannot be compared with it, and one that the device has refused is the only copy of what
+    /// somebody wrote. That somebody was told of it, others can no longer be told.
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         let mut staged = std::mem::take(&mut self.staged);
         staged.retain(|s| s.moved);
@@ -374,18 +391,6 @@ impl Mover for Compressing {
         let _prompt = Prompt::begin();
         commit(file).map_err(skip_of)?;
         reached(Point::Settled);
-        // Its pages stay good when it moves; only what we brought in goes.
-        // They cannot be compared with the device, being compressed there: so only where all that was written has
-        // come into the tree, without an error, and is committed with it.
-        for (Staged { range, cold, .. }, settled) in staged.iter().zip(&settled) {
-            let span = range.start..range.end;
-            if *cold
-                && settled.is_ok()
-                && cache::dirty_pages(&file.fd, span.clone()).is_ok_and(|n| n == 0)
-            {
-                let _ = cache::drop_clean(&file.fd, span);
-            }
-        }
         settled.into_iter().collect()
     }
 }
@@ -398,9 +403,10 @@ impl ByPart for Compressing {
     /// One step.
     fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange, _: &AtomicBool) -> Step {
         let mut done = Step::default();
-        done.skip = match index < self.staged.len() {
-            true => self.compress_next(file, index, part.start, &mut done).err(),
-            false => Some(Skip::new(SkipReason::Failed, "nothing is staged")),
+        done.skip = if index < self.staged.len() {
+            self.compress_next(file, index, part.start, &mut done).err()
+        } else {
+            Some(Skip::new(SkipReason::Failed, "nothing is staged"))
         };
         done
     }

@@ -334,7 +334,7 @@ impl Mover for Copying {
 
 /// There is no way back: the old space of what was shared is gone.
 impl ByPart for Copying {
-    fn prepares(&self) -> bool {
+    fn prepares(&self, _index: usize) -> bool {
         self.copies_ahead()
     }
 

@@ -135,11 +135,14 @@ fn loop_what_the_disk_refuses_of_a_file_while_it_is_copied_stays() {
     }
 }
 
-/// Compressed data cannot be compared with what is on the disk, and what nobody had cached leaves the cache once
-/// it has moved: not what somebody has written behind the last step, and the disk refuses or has refused.
+/// Compressed data cannot be compared with what is on the disk, so nothing of it may leave the cache: not what
+/// somebody writes behind a step, and the disk refuses or has refused.
 #[test]
 fn loop_what_the_disk_refuses_of_compressed_data_before_it_has_settled_stays() {
-    for refused_before in [false, true] {
+    for (point, refused_before) in
+        ["moved", "driven"].iter().flat_map(|point| [false, true].map(|before| (*point, before)))
+    {
+        let what = format!("{point}, {refused_before}");
         let mut slow = SlowMount::new(&BTRFS_ZSTD, 320 << 20, "");
         let path = slow.root().join("file");
         alternating(&path, SIZE, 16 << 10, compressible).unwrap();
@@ -148,9 +151,10 @@ fn loop_what_the_disk_refuses_of_compressed_data_before_it_has_settled_stays() {
         plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
         let file = File::options().read(true).write(true).open(&path).unwrap();
         cache::drop_clean(&file, 0..SIZE).unwrap();
-        let at = PLACES[1];
+        // In the first step.
+        let at = 64 << 10;
         let range = at..at + REFUSED.len() as u64;
-        let ended = apply(&plan_file, "driven", || {
+        let ended = apply(&plan_file, point, || {
             // Data only: each block of a tree names its file system here, and the super block does.
             let mut name = [0; 16];
             File::open(slow.node()).unwrap().read_exact_at(&mut name, (64 << 10) + 0x20).unwrap();
@@ -165,10 +169,10 @@ fn loop_what_the_disk_refuses_of_compressed_data_before_it_has_settled_stays() {
         });
         let mut now = [0; REFUSED.len()];
         file.read_exact_at(&mut now, at).unwrap();
-        assert!(now == REFUSED, "what the disk refused is gone: {ended:?}");
+        assert!(now == REFUSED, "{what}: what the disk refused is gone: {ended:?}");
         let code = ended.status.code().expect("an exit code");
         let by = ended.stdout.contains("BTRFS_IOC_DEFRAG_RANGE");
-        assert!(code & 4 != 0 && by, "{refused_before}, {code}: {ended:?}");
+        assert!(code & 4 != 0 && by, "{what}, {code}: {ended:?}");
         slow.gate().refuse(None::<fn(&Arrived) -> bool>);
         drop(file);
         slow.unmount();

@@ -1,8 +1,10 @@
 //! Btrfs's own interfaces (linux/btrfs.h, linux/btrfs_tree.h).
 
+use rustix::fs::StatVfsMountFlags;
+use rustix::io::Errno;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 const BTRFS_IOC_DEFRAG_RANGE: libc::c_ulong = 0x4030_9410;
 const BTRFS_IOC_TREE_SEARCH: libc::c_ulong = 0xD000_9411;
@@ -277,7 +279,14 @@ pub fn compress_anew(
 /// # Errors
 /// `EROFS` on a file system that has gone read-only, `EIO`, `ENOTTY` on another file system.
 pub fn commit(file: impl AsFd) -> io::Result<()> {
-    let file = file.as_fd().as_raw_fd();
+    commit_and_wait(file.as_fd().as_raw_fd())?;
+    // Before Linux 6.6 the wait ends without an error where the transaction was aborted
+    // (`btrfs_wait_for_commit`, fs/btrfs/transaction.c); that makes the file system read-only.
+    let flags = rustix::fs::fstatvfs(file)?.f_flag;
+    if flags.contains(StatVfsMountFlags::RDONLY) { Err(Errno::ROFS.into()) } else { Ok(()) }
+}
+
+fn commit_and_wait(file: RawFd) -> io::Result<()> {
     let mut transaction = 0u64;
     // SAFETY: BTRFS_IOC_START_SYNC writes one u64.
     let rc = unsafe { libc::ioctl(file, BTRFS_IOC_START_SYNC, &raw mut transaction) };

@@ -60,7 +60,8 @@ pub fn forget(file: impl AsFd, range: Range<u64>, go_on: impl Fn() -> bool) -> i
         let beside = [wide.start..range.start, range.end..wide.end.min(size)];
         for beside in beside.into_iter().filter(|part| !part.is_empty()) {
             match compare.surely(file.as_fd(), beside, &go_on)? {
-                Same::Yes | Same::Unknown => {}
+                Same::Yes => {}
+                Same::Unknown => return busy("the disk cannot be asked what it has beside it"),
                 Same::ButRefused(e) => return Err(e),
                 Same::No(..) => return busy("the disk has refused what somebody wrote beside it"),
                 Same::Changing(_) | Same::Stopped => return busy("somebody writes beside it"),
@@ -115,14 +116,8 @@ pub fn part(file: impl AsFd, at: u64, go_on: impl Fn() -> bool) -> io::Result<()
         let whole = pages * page;
         let wide = start / whole * whole..end.next_multiple_of(whole);
         // Pages that the device refused are the only copy, and stay.
-        match compare.drop(&file, wide.clone(), &go_on)? {
-            // The device has all that it can be asked for.
-            Same::Unknown => {
-                write_and_wait(&file, wide.clone())?;
-                drop_clean(&file, wide)?;
-            }
-            Same::Stopped => break,
-            _ => {}
+        if matches!(compare.drop(&file, wide, &go_on)?, Same::Stopped) {
+            break;
         }
         if apart()? {
             return Ok(());

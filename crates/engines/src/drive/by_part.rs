@@ -14,8 +14,8 @@ const STEPS_IN_VAIN: u32 = 1000;
 
 /// An engine that moves parts of a range.
 pub(crate) trait ByPart: Mover {
-    /// Whether all of a range is [prepared](ByPart::prepare) just before its first part is relocated.
-    fn prepares(&self) -> bool {
+    /// Whether all of the staged range `index` is [prepared](ByPart::prepare) just before its first part is relocated.
+    fn prepares(&self, _index: usize) -> bool {
         false
     }
     /// Whether a part moves back when it is relocated once more.
@@ -68,7 +68,7 @@ pub(crate) fn by_part<M: ByPart>(
         }
         let returns = drive.mover.returns();
         let mut moved = Moved { returns, ..Moved::default() };
-        if drive.mover.prepares() {
+        if drive.mover.prepares(index) {
             moved.skip = drive.prepare(index, M::prepare).err();
         }
         drive.relocate(index, &mut moved);
@@ -84,7 +84,7 @@ pub(crate) fn by_part<M: ByPart>(
 impl<M: ByPart> Drive<'_, M> {
     /// Relocates a range until it meets a problem, or all is to end.
     fn relocate(&mut self, index: usize, moved: &mut Moved) {
-        let prepared = self.mover.prepares();
+        let prepared = self.mover.prepares(index);
         let least = self.mover.shortest().max(self.job.file.block);
         let (mut rest, mut in_vain) = (self.job.targets[index].range, 0);
         while !rest.is_empty() && moved.skip.is_none() {
