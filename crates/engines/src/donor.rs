@@ -237,9 +237,10 @@ pub(super) fn unnamed(file: &OpenFile) -> Result<OwnedFd, Skip> {
     // A directory may hand down how much is allocated at least: far more than was asked for.
     let _ = xfs::clear_extent_size_hint(&made);
     // Both directories were looked at. What is synced for the sake of the file must not be elsewhere.
-    match same_file_system(&made, &file.fd) {
-        true => Ok(made),
-        false => Err(Skip::new(SkipReason::Failed, "an unnamed file is on another file system")),
+    if same_file_system(&made, &file.fd) {
+        Ok(made)
+    } else {
+        Err(Skip::new(SkipReason::Failed, "an unnamed file is on another file system"))
     }
 }
 

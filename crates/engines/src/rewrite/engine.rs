@@ -175,9 +175,10 @@ impl Shared {
     /// Whether a journal at the top of the mount is one: what its path leads to may change.
     fn lies_there(&self, journal: &Journal) -> Result<(), String> {
         let at_top = self.journal_path.parent() == Some(&self.mount);
-        match at_top && !journal.is_beside(&self.root) {
-            true => Err(JournalError::Misplaced(self.journal_path.clone()).to_string()),
-            false => Ok(()),
+        if at_top && !journal.is_beside(&self.root) {
+            Err(JournalError::Misplaced(self.journal_path.clone()).to_string())
+        } else {
+            Ok(())
         }
     }
 
