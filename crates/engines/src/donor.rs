@@ -169,7 +169,7 @@ fn best_place(
     let more = total + SLACK;
     let plenty = space == Space::Choice && free / 4 > more && free >= more + file.floor;
     let mut want = if plenty { more } else { total };
-    let runs = runs(ranges);
+    let runs: Vec<ByteRange> = ByteRange::joined(ranges.iter().copied()).collect();
     let mut maps = Fiemap::default();
     let mut tried: Vec<Place> = Vec::new();
     while tried.len() < DONORS {
@@ -261,18 +261,6 @@ fn same_file_system(a: &OwnedFd, b: &OwnedFd) -> bool {
         (Ok(a), Ok(b)) => a.st_dev == b.st_dev,
         _ => false,
     }
-}
-
-/// Ranges that follow each other in the file, joined.
-fn runs(ranges: &[ByteRange]) -> Vec<ByteRange> {
-    let mut runs: Vec<ByteRange> = Vec::new();
-    for range in ranges {
-        match runs.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => runs.push(*range),
-        }
-    }
-    runs
 }
 
 /// Where in a donor `ranges` are laid from `start` on, which is on a page: back to back, but each
