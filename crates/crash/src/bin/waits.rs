@@ -318,8 +318,8 @@ fn interrupt_after(time: Duration, running: &mut Running) -> Option<Duration> {
 /// The summary at the end of a file of receipts.
 fn summary(receipts: &Path) -> Value {
     let text = fs::read_to_string(receipts).expect("its output");
-    let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    events.last().filter(|event| event["event"] == "summary").expect("a summary")
+    let mut events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    events.next_back().filter(|event| event["event"] == "summary").expect("a summary")
 }
 
 /// A program, in the cgroup if there is one.
