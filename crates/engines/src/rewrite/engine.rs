@@ -29,7 +29,7 @@
 //! the owner made afterwards.
 //!
 //! Signals and limits. From the seal to the end of step 10 no signal ends, stops or interrupts this
-//! thread (`sys/signals.rs`), but `SIGKILL` and `SIGSTOP`. Memory and file size are made sure of
+//! thread (`sys/src/signals.rs`), but `SIGKILL` and `SIGSTOP`. Memory and file size are made sure of
 //! before the punch (`limits.rs`).
 //!
 //! Space. Between punch and allocation others may take what was freed. Therefore the donor's space
