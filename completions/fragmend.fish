@@ -66,7 +66,7 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l policy -d 'Ho
 fragpicker\t'Accessed, hot, fragmented windows, as FragPicker chooses them'
 bypass\t'Every fragmented readahead window; needs no trace'
 whole-file\t'Every fragmented file, whole; needs no trace'"
-complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l budget -d 'Move at most so many bytes, for example 500M; where more is worth moving, the exit status has 16 in it' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l budget -d 'Move at most so many bytes, for example 500M; where more is worth moving, 16 is in the exit status of auto, and of plan --check' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l hot -d 'Consider only the hottest fraction of what was accessed, for example 0.5' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l min-gain -d 'Requests that a move must save per replay of the trace and per MiB moved' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l top -d 'Show so many files' -r
@@ -91,7 +91,7 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l policy -d 'Ho
 fragpicker\t'Accessed, hot, fragmented windows, as FragPicker chooses them'
 bypass\t'Every fragmented readahead window; needs no trace'
 whole-file\t'Every fragmented file, whole; needs no trace'"
-complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l budget -d 'Move at most so many bytes, for example 500M; where more is worth moving, the exit status has 16 in it' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l budget -d 'Move at most so many bytes, for example 500M; where more is worth moving, 16 is in the exit status of auto, and of plan --check' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l hot -d 'Consider only the hottest fraction of what was accessed, for example 0.5' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l min-gain -d 'Requests that a move must save per replay of the trace and per MiB moved' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l rate -d 'Bytes per second, for example 20M; `max`; or `auto`, which yields while others read' -r

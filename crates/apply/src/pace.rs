@@ -102,10 +102,13 @@ impl<'a> Pacer<'a> {
                 self.next = from + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
                 self.next.saturating_sub(now)
             }
-            Rate::Yielding => match self.others_read() {
-                true => (busy * YIELD).min(SHORT),
-                false => Duration::ZERO,
-            },
+            Rate::Yielding => {
+                if self.others_read() {
+                    (busy * YIELD).min(SHORT)
+                } else {
+                    Duration::ZERO
+                }
+            }
         }
     }
 

@@ -281,20 +281,9 @@ fn across(
     let seed = |method: WriteMethod| (n * 8 + method as usize + 1) as u64;
     let mut files = WRITE_METHODS.map(|method| Written::make(scenario, &dir, seed(method), method));
     slow.sync();
-    let plan = slow.scratch().join("plan.json");
-    let mut command = Command::new(tools::fragmend());
-    command.args(["plan", "--quiet", "--policy", "whole-file", "-o"]).arg(&plan).arg(&dir);
-    finish(&mut command).expect(&[0, 2]);
-
+    let mut command = mover(scenario, slow, &dir, step);
     let keep = |file: &Written| File::open(&file.path).expect("a file of the run");
     let _kept: Vec<File> = files.iter().filter(|_| scenario.keeps_open).map(keep).collect();
-    let Mover::Fragmend(options) = scenario.mover else {
-        panic!("nobody moves files on {}", scenario.name)
-    };
-    let mut command = Command::new(tools::fragmend());
-    command.arg("apply").arg(&plan).arg("--json").args(options);
-    command.env("FRAGMEND_STOP_AT", format!("{}=stop", step.name));
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if step.name == START {
         // The mover does not run yet, so nobody can keep them out.
         files.iter_mut().for_each(|file| file.begin(slow, step.others, 0));
@@ -333,7 +322,30 @@ fn across(
         std::thread::sleep(Duration::from_millis(1));
     }
     let said = ending.join().expect("the mover's end");
-    let moved = receipts(scenario, &said, totals);
+    judge(scenario, step, &files, &said, totals);
+    files.map(|file| file.end(slow, n, &mut totals.wrong)).into()
+}
+
+/// Plans to move the files of a directory; returns the command that moves them, and stops at `step`.
+fn mover(scenario: &Scenario, slow: &SlowMount, dir: &Path, step: Step) -> Command {
+    let plan = slow.scratch().join("plan.json");
+    let mut command = Command::new(tools::fragmend());
+    command.args(["plan", "--quiet", "--policy", "whole-file", "-o"]).arg(&plan).arg(dir);
+    finish(&mut command).expect(&[0, 2]);
+
+    let Mover::Fragmend(options) = scenario.mover else {
+        panic!("nobody moves files on {}", scenario.name)
+    };
+    let mut command = Command::new(tools::fragmend());
+    command.arg("apply").arg(&plan).arg("--json").args(options);
+    command.env("FRAGMEND_STOP_AT", format!("{}=stop", step.name));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// What must have become of the writes at a step, and of the moves of their files.
+fn judge(scenario: &Scenario, step: Step, files: &[Written], said: &str, totals: &mut Totals) {
+    let moved = receipts(scenario, said, totals);
     let not = files.iter().filter(|file| !file.as_expected).map(|file| file.method);
     let not: Vec<WriteMethod> = not.collect();
     let what = match step.others {
@@ -353,7 +365,6 @@ fn across(
         Either => true,
     };
     assert!(fits, "{} {}: {:?}, but {moved:?}: {said}", scenario.name, step.name, step.files);
-    files.map(|file| file.end(slow, n, &mut totals.wrong)).into()
 }
 
 /// Reads receipts, each of which must name an expected interface; returns the paths of files of

@@ -21,9 +21,10 @@ pub fn under(path: &Path, dev: u64) -> io::Result<DeviceProfile> {
         readahead_bytes: queue.read_ahead_bytes.max(4096),
         max_request_bytes,
         rotational: queue.rotational,
-        longest_window_bytes: match device.has_own_readahead() {
-            true => DeviceProfile::LONGEST_WITHOUT_QUEUE,
-            false => max_request_bytes,
+        longest_window_bytes: if device.has_own_readahead() {
+            DeviceProfile::LONGEST_WITHOUT_QUEUE
+        } else {
+            max_request_bytes
         },
         window_ends: window_ends(&mounts::of_path(path)?.fs_type),
     })

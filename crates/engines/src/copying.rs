@@ -273,9 +273,10 @@ impl Copying {
 impl Mover for Copying {
     /// What is shared, too: others keep the old blocks.
     fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
-        match parts.iter().any(|e| e.kind.is_encoded()) {
-            true => Err(Skip::new(SkipReason::Encoded, "")),
-            false => Ok(()),
+        if parts.iter().any(|e| e.kind.is_encoded()) {
+            Err(Skip::new(SkipReason::Encoded, ""))
+        } else {
+            Ok(())
         }
     }
 

@@ -169,7 +169,7 @@ fn best_place(
     let more = total + SLACK;
     let plenty = space == Space::Choice && free / 4 > more && free >= more + file.floor;
     let mut want = if plenty { more } else { total };
-    let runs = runs(ranges);
+    let runs: Vec<ByteRange> = ByteRange::joined(ranges.iter().copied()).collect();
     let mut maps = Fiemap::default();
     let mut tried: Vec<Place> = Vec::new();
     while tried.len() < DONORS {
@@ -237,9 +237,10 @@ pub(super) fn unnamed(file: &OpenFile) -> Result<OwnedFd, Skip> {
     // A directory may hand down how much is allocated at least: far more than was asked for.
     let _ = xfs::clear_extent_size_hint(&made);
     // Both directories were looked at. What is synced for the sake of the file must not be elsewhere.
-    match same_file_system(&made, &file.fd) {
-        true => Ok(made),
-        false => Err(Skip::new(SkipReason::Failed, "an unnamed file is on another file system")),
+    if same_file_system(&made, &file.fd) {
+        Ok(made)
+    } else {
+        Err(Skip::new(SkipReason::Failed, "an unnamed file is on another file system"))
     }
 }
 
@@ -260,18 +261,6 @@ fn same_file_system(a: &OwnedFd, b: &OwnedFd) -> bool {
         (Ok(a), Ok(b)) => a.st_dev == b.st_dev,
         _ => false,
     }
-}
-
-/// Ranges that follow each other in the file, joined.
-fn runs(ranges: &[ByteRange]) -> Vec<ByteRange> {
-    let mut runs: Vec<ByteRange> = Vec::new();
-    for range in ranges {
-        match runs.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => runs.push(*range),
-        }
-    }
-    runs
 }
 
 /// Where in a donor `ranges` are laid from `start` on, which is on a page: back to back, but each

@@ -244,9 +244,10 @@ impl OpenFile {
     pub fn has_settled(&self) -> Result<(), Skip> {
         const MUCH: u64 = 1 << 20;
         let dirty = cache::dirty_pages(&self.fd, 0..i64::MAX as u64).unwrap_or(0);
-        match dirty * rustix::param::page_size() as u64 > MUCH {
-            true => Err(Skip::new(SkipReason::Busy, "others have just written much to it")),
-            false => Ok(()),
+        if dirty * rustix::param::page_size() as u64 > MUCH {
+            Err(Skip::new(SkipReason::Busy, "others have just written much to it"))
+        } else {
+            Ok(())
         }
     }
 

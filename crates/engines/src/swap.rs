@@ -212,9 +212,10 @@ impl Stage {
             }
             alone.compared = part.end;
         }
-        match alone.lease.is_wanted() || Unstopped::is_wanted() {
-            true => Err(Skip::new(SkipReason::Busy, "others open it")),
-            false => Ok(true),
+        if alone.lease.is_wanted() || Unstopped::is_wanted() {
+            Err(Skip::new(SkipReason::Busy, "others open it"))
+        } else {
+            Ok(true)
         }
     }
 }
@@ -441,9 +442,10 @@ fn between(ranges: &[ByteRange], all: ByteRange) -> Vec<ByteRange> {
 /// the first look and that instant would not show, and the donor has no copy of it.
 fn covered(layout: &Layout, ranges: &[ByteRange]) -> Result<(), Skip> {
     let asked = |run: &ByteRange| ranges.iter().map(|r| r.intersect(*run).len()).sum::<u64>();
-    match layout.runs().all(|run| asked(&run) == run.len()) {
-        true => Ok(()),
-        false => Err(Skip::new(SkipReason::Busy, "it has got more data since it was looked at")),
+    if layout.runs().all(|run| asked(&run) == run.len()) {
+        Ok(())
+    } else {
+        Err(Skip::new(SkipReason::Busy, "it has got more data since it was looked at"))
     }
 }
 
@@ -468,8 +470,9 @@ fn lies(file: &OpenFile) -> Result<Layout, Skip> {
     let all = ByteRange { start: 0, end: u64::MAX };
     let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, all, false);
     let layout = layout.map_err(skip_of)?;
-    match layout.extents().iter().any(|e| e.kind == ExtentKind::Delayed) {
-        true => Err(Skip::new(SkipReason::Busy, "it is being written to")),
-        false => Ok(layout),
+    if layout.extents().iter().any(|e| e.kind == ExtentKind::Delayed) {
+        Err(Skip::new(SkipReason::Busy, "it is being written to"))
+    } else {
+        Ok(layout)
     }
 }

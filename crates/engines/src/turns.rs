@@ -87,9 +87,10 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// # Errors
 /// Busy where it is dirty still, or again.
 pub(super) fn clean(file: impl AsFd, part: ByteRange) -> Result<(), Skip> {
-    match write_quietly(file, part.start..part.end, PATIENCE).map_err(skip_of)? {
-        true => Ok(()),
-        false => Err(Skip::new(SkipReason::Busy, "others write to it")),
+    if write_quietly(file, part.start..part.end, PATIENCE).map_err(skip_of)? {
+        Ok(())
+    } else {
+        Err(Skip::new(SkipReason::Busy, "others write to it"))
     }
 }
 

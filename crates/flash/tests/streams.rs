@@ -367,7 +367,12 @@ fn run(drive: &Drive, steps: &[Step]) -> Result<(), TestCaseError> {
 /// The same streams each time. Others, and more of them:
 /// `PROPTEST_RNG_SEED=7 PROPTEST_CASES=5000 cargo test -p fragmend-flash --test streams`.
 fn config() -> ProptestConfig {
-    ProptestConfig { cases: 512, rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() }
+    ProptestConfig {
+        cases: 512,
+        rng_seed: RngSeed::Fixed(1),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    }
 }
 
 proptest! {

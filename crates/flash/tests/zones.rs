@@ -70,7 +70,11 @@ fn bytes_of(value: u32) -> Option<Box<[u8]>> {
 
 proptest! {
     // The same each time; PROPTEST_RNG_SEED and PROPTEST_CASES make others.
-    #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(1), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        rng_seed: RngSeed::Fixed(1),
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn zones_hold_what_was_written(steps in steps()) {

@@ -13,7 +13,8 @@ Exit status (bits add up):
       scan and plan say so with --check alone, lab has a figure out of its band
    4  an operation failed
    8  wrong usage
-  16  incomplete: interrupted, or a budget was spent
+  16  incomplete: interrupted, accesses were lost, or a budget was spent (plan says so with
+      --check alone: a budget that is kept to is what was asked for)
 The first SIGINT (Ctrl-C), SIGTERM or SIGHUP ends record, apply and auto at the next safe point;
 another one, half a second later or more, ends the process at once, as the signal does.";
 
@@ -32,7 +33,7 @@ impl Exit {
     pub const FAILED: Self = Self(4);
     /// The command line was wrong.
     pub const USAGE: Self = Self(8);
-    /// Interrupted, or out of budget.
+    /// Interrupted, accesses lost, or out of budget.
     pub const INCOMPLETE: Self = Self(16);
 
     /// This bit if `condition` holds, nothing otherwise.

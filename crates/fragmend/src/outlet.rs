@@ -68,10 +68,7 @@ impl Outlet {
     }
 
     fn given(is_error: bool) -> BorrowedFd<'static> {
-        match is_error {
-            true => rustix::stdio::stderr(),
-            false => rustix::stdio::stdout(),
-        }
+        if is_error { rustix::stdio::stderr() } else { rustix::stdio::stdout() }
     }
 
     /// What is written to.

@@ -133,12 +133,11 @@ fn loop_what_is_written_without_times_stays() {
         assert_eq!((after.mtime(), after.mtime_nsec()), (before.mtime(), before.mtime_nsec()));
         holds(&image, &path, &expected(AT, NEW), &receipts);
         let told = &receipts[0];
-        match has_reflink {
-            true => {
-                assert_eq!(text(told, "primitive"), "FIDEDUPERANGE", "{told}");
-                assert_eq!(text(told, "fallback"), MAY_BE_SHARED[0], "{told}");
-            }
-            false => assert_eq!(text(told, "reason"), "busy", "{told}"),
+        if has_reflink {
+            assert_eq!(text(told, "primitive"), "FIDEDUPERANGE", "{told}");
+            assert_eq!(text(told, "fallback"), MAY_BE_SHARED[0], "{told}");
+        } else {
+            assert_eq!(text(told, "reason"), "busy", "{told}");
         }
     }
 }
@@ -277,9 +276,10 @@ fn loop_what_was_shared_is_the_files_own_at_once() {
 fn loop_what_comes_to_be_shared_meanwhile_stays_shared() {
     for file_system in [&XFS, &XFS_EXCHANGE, &BTRFS, &BTRFS_ZSTD] {
         let image = Image::of(file_system, DISK);
-        let path = match file_system.name == BTRFS_ZSTD.name {
-            true => squeezed(&image, "file"),
-            false => fragmented(&image, "file"),
+        let path = if file_system.name == BTRFS_ZSTD.name {
+            squeezed(&image, "file")
+        } else {
+            fragmented(&image, "file")
         };
         let (before, other) = (fs::read(&path).unwrap(), image.path().join("other"));
         let mover = Stopping::at(&image, &path, "staged").stands();

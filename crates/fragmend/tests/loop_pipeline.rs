@@ -156,6 +156,28 @@ echo through"#,
     assert!(is_intact(&path, 8 * MIB).unwrap());
 }
 
+/// A budget that is kept to is what was asked for.
+#[test]
+fn loop_a_script_goes_through_where_a_budget_is_spent() {
+    let (image, path) = bed(8 * MIB);
+    let plan = image.scratch().join("plan.json");
+    let (fragmented, script) = (
+        extents(&path),
+        r#"set -e
+"$1" plan -q --policy bypass --budget 2M -o "$3" "$2" >"$3.text"
+"$1" plan -q --policy bypass --budget 2M --check "$2" >"$3.text" || answer=$?
+test "$answer" = 18
+"$1" apply -q "$3" >"$3.text"
+echo through"#,
+    );
+    let mut bash = Command::new("bash");
+    bash.args(["-c", script, "bash", FRAGMEND, text(image.path()), text(&plan)]);
+    assert_eq!(finish(&mut bash).expect(&[0]), "through\n");
+    let left = extents(&path);
+    assert!(left < fragmented && left > fragmented / 2, "{left} of {fragmented}");
+    assert!(is_intact(&path, 8 * MIB).unwrap());
+}
+
 #[test]
 fn loop_a_stopped_apply_goes_on() {
     let (image, path) = bed(48 * MIB);

@@ -133,9 +133,10 @@ fn nothing_is_read_under_locks(file_system: &'static FileSystem, by: &str, reads
     let read = reads.before.iter().filter(|n| **n > 0).count();
     assert!(!reads_before || read >= turns, "{name}: dropped, and read again: {reads:?}");
     image.fsck();
-    assert!(match zstd {
-        true => holds(&file, SIZE, compressible).unwrap(),
-        false => is_intact(&file, SIZE).unwrap(),
+    assert!(if zstd {
+        holds(&file, SIZE, compressible).unwrap()
+    } else {
+        is_intact(&file, SIZE).unwrap()
     });
 }
 

@@ -169,14 +169,8 @@ impl Layout {
 
     /// The runs: maximal stretches of addressed data without a hole.
     pub fn runs(&self) -> impl Iterator<Item = ByteRange> + '_ {
-        let mut addressed = self.extents.iter().filter(|e| e.kind.is_addressed()).peekable();
-        std::iter::from_fn(move || {
-            let mut run = addressed.next()?.range();
-            while let Some(next) = addressed.next_if(|e| e.logical == run.end) {
-                run.end = next.range().end;
-            }
-            Some(run)
-        })
+        let addressed = self.extents.iter().filter(|e| e.kind.is_addressed());
+        ByteRange::joined(addressed.map(Extent::range))
     }
 }
 
@@ -200,6 +194,7 @@ mod tests {
         let l = layout(&[data(0, 4096, 4096), data(4096, 8192, 4096), data(8192, 0, 4096)]);
         assert_eq!(l.extents().len(), 2);
         assert_eq!(l.breaks().collect::<Vec<_>>(), [8192]);
+        assert_eq!(l.runs().collect::<Vec<_>>(), [ByteRange { start: 0, end: 12288 }]);
         assert_eq!(l.pieces(ByteRange { start: 4096, end: 8192 }), 1);
         assert_eq!(l.pieces(ByteRange { start: 4096, end: 8193 }), 2);
     }

@@ -57,6 +57,18 @@ impl ByteRange {
         starts.map(move |start| Self::at(start, bytes.max(1)).intersect(self))
     }
 
+    /// Ranges of which each one that begins where the one before it ends is joined to that.
+    pub fn joined(ranges: impl IntoIterator<Item = Self>) -> impl Iterator<Item = Self> {
+        let mut ranges = ranges.into_iter().peekable();
+        std::iter::from_fn(move || {
+            let mut joined = ranges.next()?;
+            while let Some(next) = ranges.next_if(|range| range.start == joined.end) {
+                joined.end = next.end;
+            }
+            Some(joined)
+        })
+    }
+
     /// The smallest range with both ends on multiples of `unit` that holds this one.
     pub fn align_outward(self, unit: u64) -> Self {
         let end = self.end.checked_next_multiple_of(unit).unwrap_or(u64::MAX - u64::MAX % unit);

@@ -159,10 +159,7 @@ pub struct Skip {
 /// The detail, or the reason where that says it all.
 impl std::fmt::Display for Skip {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.detail.is_empty() {
-            true => self.reason.fmt(f),
-            false => f.write_str(&self.detail),
-        }
+        if self.detail.is_empty() { self.reason.fmt(f) } else { f.write_str(&self.detail) }
     }
 }
 

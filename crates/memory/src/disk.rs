@@ -341,10 +341,12 @@ impl Disk {
         if self.files.len() != self.expected.len() {
             return Err(format!("{} files and not {}", self.files.len(), self.expected.len()));
         }
-        match owners.keys().all(|block| self.used.contains(block)) {
-            true if owners.len() == self.used.len() || !self.pending.is_empty() => Ok(()),
-            true => Err(format!("{} blocks are nobody's", self.used.len() - owners.len())),
-            false => Err("a file has blocks that are free".into()),
+        if !owners.keys().all(|block| self.used.contains(block)) {
+            return Err("a file has blocks that are free".into());
         }
+        if owners.len() != self.used.len() && self.pending.is_empty() {
+            return Err(format!("{} blocks are nobody's", self.used.len() - owners.len()));
+        }
+        Ok(())
     }
 }

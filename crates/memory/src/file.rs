@@ -194,13 +194,12 @@ impl Movable for Open<'_> {
                 break;
             }
             let staged = donor.places.len() as u64;
-            let fate = match staged < target.pieces {
-                true => Fate::Begun(self.relocate_range(donor, pace, &mut undurable)),
-                false => {
-                    let why = format!("{} pieces now, {staged} at best", target.pieces);
-                    let skip = Skip::new(SkipReason::NoBetterPlace, why);
-                    Fate::Left { pieces: target.pieces, skip }
-                }
+            let fate = if staged < target.pieces {
+                Fate::Begun(self.relocate_range(donor, pace, &mut undurable))
+            } else {
+                let why = format!("{} pieces now, {staged} at best", target.pieces);
+                let skip = Skip::new(SkipReason::NoBetterPlace, why);
+                Fate::Left { pieces: target.pieces, skip }
             };
             if let Err(skip) = pace.done(self, index, fate) {
                 undurable.get_or_insert(skip);

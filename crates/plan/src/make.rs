@@ -59,9 +59,10 @@ pub fn make(survey: Survey, settings: &Settings) -> Plan {
     let mut summary = Summary {
         accesses,
         over_budget_bytes,
-        left_shared_bytes: match settings.unshare {
-            true => 0,
-            false => kept.iter().zip(&analysed).map(|(f, a)| left_shared(f, a)).sum(),
+        left_shared_bytes: if settings.unshare {
+            0
+        } else {
+            kept.iter().zip(&analysed).map(|(f, a)| left_shared(f, a)).sum()
         },
         ..sum_up(&kept, &analysed, &cold, &moves)
     };
@@ -194,9 +195,10 @@ fn short(range: ByteRange, file: &Analysed, block: u64) -> Vec<ByteRange> {
 fn analyse(file: SurveyedFile, traced: bool, unshare: bool) -> (Kept, Analysed) {
     let SurveyedFile { path, layout, accesses, block_bytes, limits, window } = file;
     let shape = Shape { file_size: layout.size, block: block_bytes, window };
-    let requests = match traced {
-        true => requests::of(&accesses, shape, &Bounds::of(&layout, window)),
-        false => requests::sequential(&layout, shape),
+    let requests = if traced {
+        requests::of(&accesses, shape, &Bounds::of(&layout, window))
+    } else {
+        requests::sequential(&layout, shape)
     };
     let analysed = Analysed::of(requests, &layout, limits, block_bytes, unshare);
     let (file, size, shared) = (layout.file, layout.size, layout.shared());

@@ -276,14 +276,15 @@ impl Compare {
                 self.took(started.elapsed());
                 self.cached.resize((run.end - run.start) as usize, 0);
                 let kept = read_full(file, run.start, &mut self.cached)?;
-                return match self.direct[read] == self.cached[..kept] {
-                    true => Ok(Same::Yes),
+                return if self.direct[read] == self.cached[..kept] {
+                    Ok(Same::Yes)
+                } else {
                     // Written meanwhile, or refused before.
-                    false => match self.run(file, run)? {
+                    match self.run(file, run)? {
                         Same::Yes | Same::Unknown => Ok(Same::Changing(None)),
                         Same::ButRefused(told) => Ok(Same::Changing(Some(told))),
                         other => Ok(other),
-                    },
+                    }
                 };
             }
             cache::start_writeback(file, run.clone())?;

@@ -137,7 +137,10 @@ impl Run<'_> {
 
     /// Something went wrong with a file as a whole, after its ranges had their receipts.
     pub(super) fn note_failure(&mut self, skip: &Skip) {
-        let detail = format!("{} ({:?})", skip.detail, skip.reason);
+        let detail = match skip.detail.as_str() {
+            "" => skip.reason.to_string(),
+            detail => format!("{detail} ({})", skip.reason),
+        };
         self.summary.leave(&self.path, SkipReason::Failed, Some(&detail), 0, 0);
     }
 

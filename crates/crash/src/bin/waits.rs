@@ -222,12 +222,9 @@ fn pause_ms(leases: bool, conditions: Conditions) -> u64 {
     }
 }
 
-fn measure(file_system: &'static FileSystem, options: &[&str], conditions: Conditions) -> Waited {
-    let slow = SlowMount::new(file_system, DISK, "");
-    let files = OTHERS.map(|file| slow.root().join(file));
-    let leases = file_system.name == XFS_RMAP.name || !options.is_empty();
-    let size = size(file_system, leases || file_system.name == BTRFS.name, conditions);
-    for file in &files {
+/// Makes the files on the disk and plans to move them; returns the plan.
+fn prepare(slow: &SlowMount, file_system: &FileSystem, files: &[PathBuf], size: u64) -> PathBuf {
+    for file in files {
         if file_system.name == BTRFS_ZSTD.name {
             alternating(file, size, 32 << 10, compressible).expect("a file");
         } else {
@@ -237,8 +234,17 @@ fn measure(file_system: &'static FileSystem, options: &[&str], conditions: Condi
     slow.sync();
     let plan = slow.scratch().join("plan.json");
     let mut command = Command::new(tools::fragmend());
-    command.args(["plan", "--quiet", "--policy", "whole-file", "-o"]).arg(&plan).args(&files);
+    command.args(["plan", "--quiet", "--policy", "whole-file", "-o"]).arg(&plan).args(files);
     finish(&mut command).expect(&[0, 2]);
+    plan
+}
+
+fn measure(file_system: &'static FileSystem, options: &[&str], conditions: Conditions) -> Waited {
+    let slow = SlowMount::new(file_system, DISK, "");
+    let files = OTHERS.map(|file| slow.root().join(file));
+    let leases = file_system.name == XFS_RMAP.name || !options.is_empty();
+    let size = size(file_system, leases || file_system.name == BTRFS.name, conditions);
+    let plan = prepare(&slow, file_system, &files, size);
     let cgroup = conditions.memory.then(|| Cgroup::new(MEMORY));
     let cgroup = cgroup.as_ref();
     if conditions.slow {
@@ -272,24 +278,12 @@ fn measure(file_system: &'static FileSystem, options: &[&str], conditions: Condi
         command.stdin(Stdio::null()).stdout(File::create(&receipts).expect("a file"));
         let mut running = Running::start(command.stderr(Stdio::inherit()));
         *mover.lock().expect("no panic") = Some(running.id());
-        let (started, mut stopped) = (Instant::now(), None);
-        while running.child().try_wait().expect("a child").is_none() {
-            if stopped.is_none() && started.elapsed() > BESIDE {
-                running.signal(Signal::INT);
-                stopped = Some(Instant::now());
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let stopped = stopped.map(|at| at.elapsed());
+        let ctrl_c = interrupt_after(BESIDE, &mut running);
         *mover.lock().expect("no panic") = None;
         let beside = beside.map(Other::stop);
         over.store(true, Ordering::Relaxed);
         running.wait().expect(&[0, 2, 16, 18]);
-
-        let text = fs::read_to_string(receipts).expect("its output");
-        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let events: Vec<Value> = events.collect();
-        let summary = events.last().filter(|e| e["event"] == "summary").expect("a summary");
+        let summary = summary(&receipts);
         let by = summary["moved_by_primitive"].as_object().expect("names");
         let by: Vec<String> = by
             .iter()
@@ -300,12 +294,32 @@ fn measure(file_system: &'static FileSystem, options: &[&str], conditions: Condi
             alone,
             beside,
             step: summary["longest_step_seconds"].as_f64().expect("a time"),
-            ctrl_c: stopped.map(|time| time.as_secs_f64()),
+            ctrl_c: ctrl_c.map(|time| time.as_secs_f64()),
             moved_bytes: summary["moved_bytes"].as_u64().expect("a number"),
             left: format!("{left}, {skipped}"),
             by: by.join(", "),
         }
     })
+}
+
+/// Waits until a program ends. After `time` it gets Ctrl-C: returns how long it took from then on.
+fn interrupt_after(time: Duration, running: &mut Running) -> Option<Duration> {
+    let (started, mut stopped) = (Instant::now(), None);
+    while running.child().try_wait().expect("a child").is_none() {
+        if stopped.is_none() && started.elapsed() > time {
+            running.signal(Signal::INT);
+            stopped = Some(Instant::now());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    stopped.map(|at| at.elapsed())
+}
+
+/// The summary at the end of a file of receipts.
+fn summary(receipts: &Path) -> Value {
+    let text = fs::read_to_string(receipts).expect("its output");
+    let mut events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    events.next_back().filter(|event| event["event"] == "summary").expect("a summary")
 }
 
 /// A program, in the cgroup if there is one.

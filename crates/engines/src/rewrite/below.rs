@@ -60,9 +60,10 @@ fn of_disk(disk: &Path, depth: u32) -> Option<String> {
 
 /// The disk of a partition.
 fn whole(node: PathBuf) -> PathBuf {
-    match node.join("partition").exists() {
-        true => node.parent().map(Path::to_owned).unwrap_or(node),
-        false => node,
+    if node.join("partition").exists() {
+        node.parent().map(Path::to_owned).unwrap_or(node)
+    } else {
+        node
     }
 }
 

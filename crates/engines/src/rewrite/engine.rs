@@ -29,7 +29,7 @@
 //! the owner made afterwards.
 //!
 //! Signals and limits. From the seal to the end of step 10 no signal ends, stops or interrupts this
-//! thread (`sys/signals.rs`), but `SIGKILL` and `SIGSTOP`. Memory and file size are made sure of
+//! thread (`sys/src/signals.rs`), but `SIGKILL` and `SIGSTOP`. Memory and file size are made sure of
 //! before the punch (`limits.rs`).
 //!
 //! Space. Between punch and allocation others may take what was freed. Therefore the donor's space
@@ -175,9 +175,10 @@ impl Shared {
     /// Whether a journal at the top of the mount is one: what its path leads to may change.
     fn lies_there(&self, journal: &Journal) -> Result<(), String> {
         let at_top = self.journal_path.parent() == Some(&self.mount);
-        match at_top && !journal.is_beside(&self.root) {
-            true => Err(JournalError::Misplaced(self.journal_path.clone()).to_string()),
-            false => Ok(()),
+        if at_top && !journal.is_beside(&self.root) {
+            Err(JournalError::Misplaced(self.journal_path.clone()).to_string())
+        } else {
+            Ok(())
         }
     }
 

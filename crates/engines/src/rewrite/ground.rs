@@ -97,17 +97,19 @@ pub(crate) fn for_records_of(mount: &Mount, files: &Mount) -> Result<(), String>
 /// How it is mounted.
 fn ordered(mount: &Mount) -> Result<(), String> {
     let is_ext = ["ext4", "ext3", "ext2"].contains(&mount.fs_type.as_str());
-    let listed = match is_ext {
-        true => ext4_options(mount.dev).map_err(|e| format!("silent about its journal ({e})"))?,
-        false => String::new(),
+    let listed = if is_ext {
+        ext4_options(mount.dev).map_err(|e| format!("silent about its journal ({e})"))?
+    } else {
+        String::new()
     };
     let set = |option: &str| mount.has_option(option) || listed.lines().any(|l| l == option);
     if let Some((_, how)) = UNORDERED.iter().find(|(option, _)| set(option)) {
         return Err(format!("mounted {how}"));
     }
-    match is_ext && !listed.lines().any(|l| l.starts_with("data=")) {
-        true => Err("without a journal".into()),
-        false => Ok(()),
+    if is_ext && !listed.lines().any(|l| l.starts_with("data=")) {
+        Err("without a journal".into())
+    } else {
+        Ok(())
     }
 }
 

@@ -293,12 +293,11 @@ pub(crate) fn take(file: &OwnedFd) -> Result<Lease<'_>, Skip> {
 
 /// Whether nothing makes it privileged that writing takes away.
 pub(super) fn is_plain(file: &OpenFile) -> Result<(), Skip> {
-    match privileges::has_any(&file.fd).map_err(skip_of)? {
-        true => {
-            let why = "set-user-ID, set-group-ID or file capabilities, which writing takes away";
-            Err(Skip::new(SkipReason::Unsupported, why))
-        }
-        false => Ok(()),
+    if privileges::has_any(&file.fd).map_err(skip_of)? {
+        let why = "set-user-ID, set-group-ID or file capabilities, which writing takes away";
+        Err(Skip::new(SkipReason::Unsupported, why))
+    } else {
+        Ok(())
     }
 }
 
@@ -343,9 +342,10 @@ fn holds(
 
 /// Whether nobody waits for the file.
 fn unwanted(lease: &Lease) -> Result<(), Skip> {
-    match lease.is_wanted() {
-        true => Err(Skip::new(SkipReason::Busy, "another program opened it")),
-        false => Ok(()),
+    if lease.is_wanted() {
+        Err(Skip::new(SkipReason::Busy, "another program opened it"))
+    } else {
+        Ok(())
     }
 }
 
@@ -381,9 +381,10 @@ fn unchanged(
     if record.range.end > record.size && kinds(behind, |_| true) > 0 {
         return Err(Skip::new(SkipReason::Unsupported, "space is preallocated behind its end"));
     }
-    match kinds(record.range, |kind| kind == ExtentKind::Data) == record.range.len() {
-        true => Ok(()),
-        false => Err(Skip::new(SkipReason::LayoutChanged, "not all of it is data of its own")),
+    if kinds(record.range, |kind| kind == ExtentKind::Data) == record.range.len() {
+        Ok(())
+    } else {
+        Err(Skip::new(SkipReason::LayoutChanged, "not all of it is data of its own"))
     }
 }
 

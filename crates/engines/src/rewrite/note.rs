@@ -164,12 +164,11 @@ impl Noting<'_> {
         let within = |seconds: i64| {
             (made.saturating_sub(1)..=made.saturating_add(seconds)).contains(&modified.0)
         };
-        Ok(match self.session.made(&note) {
-            true => note.at_it.get() != 0 && within(SLACK_SECONDS),
-            false => {
-                let boot = self.session.boot == note.boot || modified.0 <= session::boot_began();
-                boot && within(WINDOW_SECONDS)
-            }
+        Ok(if self.session.made(&note) {
+            note.at_it.get() != 0 && within(SLACK_SECONDS)
+        } else {
+            let boot = self.session.boot == note.boot || modified.0 <= session::boot_began();
+            boot && within(WINDOW_SECONDS)
         })
     }
 }

@@ -207,9 +207,10 @@ pub(crate) fn put(
 
 /// Whether others are still kept out.
 fn alone(holder: &dyn Holder) -> io::Result<()> {
-    match holder.lease().is_held() {
-        true => Ok(()),
-        false => Err(io::Error::other("it took too long, and others may have the file open")),
+    if holder.lease().is_held() {
+        Ok(())
+    } else {
+        Err(io::Error::other("it took too long, and others may have the file open"))
     }
 }
 

@@ -385,14 +385,15 @@ impl Mending<'_> {
 
     /// Leaves a file that somebody has changed alone, and says how to decide.
     fn undecided(&self, told: Recovered, what: &str) -> Recovered {
-        let what = match told.path.path.is_empty() {
-            true => format!(
+        let what = if told.path.path.is_empty() {
+            format!(
                 "{what}; where it is now is not known: look for it with `find -inum {}`, then recover again",
                 self.record.inode
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "{what}; keep it as it is with --prefer file, or put the recorded bytes back with --prefer record"
-            ),
+            )
         };
         told.ended(Outcome::Changed, what)
     }

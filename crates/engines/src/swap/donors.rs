@@ -3,7 +3,7 @@
 use crate::donor::{DONORS, no_room, unnamed};
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
-use fragmend_layout::{ByteRange, Layout, Skip, SkipReason};
+use fragmend_layout::{ByteRange, Extent, Layout, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use rustix::fs::{FallocateFlags, XattrFlags};
 use std::ffi::CStr;
@@ -11,7 +11,9 @@ use std::os::fd::OwnedFd;
 
 /// The best of a few donors with the same holes, unwritten all over, and how it lies.
 pub(super) fn best(file: &OpenFile, layout: &Layout) -> Result<(OwnedFd, Layout), Skip> {
-    let runs = allocated(layout);
+    // What has space, written or not.
+    let runs: Vec<ByteRange> =
+        ByteRange::joined(layout.extents().iter().map(Extent::range)).collect();
     let mut tried: Vec<(OwnedFd, Layout)> = Vec::new();
     let takes = runs.iter().map(|run| run.len()).sum::<u64>();
     while tried.len() < DONORS {
@@ -71,16 +73,4 @@ fn copy_attributes(from: &OwnedFd, to: &OwnedFd) {
             let _ = rustix::fs::fsetxattr(to, name, &value[..length], XattrFlags::empty());
         }
     }
-}
-
-/// The maximal stretches that have space, written or not.
-fn allocated(layout: &Layout) -> Vec<ByteRange> {
-    let mut runs: Vec<ByteRange> = Vec::new();
-    for extent in layout.extents() {
-        match runs.last_mut() {
-            Some(last) if last.end == extent.logical => last.end = extent.range().end,
-            _ => runs.push(extent.range()),
-        }
-    }
-    runs
 }

@@ -50,9 +50,10 @@ pub fn fragmented(image: &Image, name: &str) -> PathBuf {
 /// The plan's one file, made to name something else.
 pub fn redirected(plan: &Plan, path: &Path) -> Plan {
     let meta = path.symlink_metadata().unwrap();
-    let generation = match meta.is_file() {
-        true => fragmend_sys::inode::generation(File::open(path).unwrap()).unwrap(),
-        false => 0,
+    let generation = if meta.is_file() {
+        fragmend_sys::inode::generation(File::open(path).unwrap()).unwrap()
+    } else {
+        0
     };
     let file = FileId { device: meta.dev(), inode: meta.ino(), generation };
     let entry = PlannedFile { path: path.into(), file, ..plan.files[0].clone() };

@@ -160,9 +160,10 @@ fn journals<'a>(args: &Args, mounts: &'a [Mount]) -> anyhow::Result<Vec<(PathBuf
 
 fn line(record: &Recovered) -> String {
     let path = Path::new(&record.path.path);
-    let name = match path.as_os_str().is_empty() {
-        true => printable(&record.record).to_string(),
-        false => record.path.printable(),
+    let name = if path.as_os_str().is_empty() {
+        printable(&record.record).to_string()
+    } else {
+        record.path.printable()
     };
     let bytes = human(record.restored_bytes as f64, Unit::Bytes);
     let what = match record.outcome {

@@ -102,9 +102,10 @@ fn write(event: &Event, json: bool, out: &mut impl Write) -> anyhow::Result<()> 
     } else if let Event::Summary(summary) = event {
         writeln!(out, "{}", table(&figures(summary)))?;
         for s in summary.skipped.iter().take(20) {
-            let detail = match s.detail.is_empty() {
-                true => String::new(),
-                false => format!(" ({})", printable(&s.detail)),
+            let detail = if s.detail.is_empty() {
+                String::new()
+            } else {
+                format!(" ({})", printable(&s.detail))
             };
             let bytes = human(s.bytes as f64, Unit::Bytes);
             let (path, ranges) = (s.path.printable(), s.ranges);

@@ -49,9 +49,12 @@ fn planned(trace: Vec<FileAccesses>, recorded: &[String], roots: &[PathBuf]) -> 
 fn bed(file_system: &'static FileSystem) -> (Image, Vec<PathBuf>, Vec<FileId>) {
     let image = Image::of(file_system, 320 << 20);
     fs::create_dir(image.path().join("below")).unwrap();
-    let path = |i: usize| match i < BELOW {
-        true => image.path().join(format!("below/{i}")),
-        false => image.path().join(i.to_string()),
+    let path = |i: usize| {
+        if i < BELOW {
+            image.path().join(format!("below/{i}"))
+        } else {
+            image.path().join(i.to_string())
+        }
     };
     let paths: Vec<PathBuf> = (0..FILES).map(path).collect();
     paths.iter().for_each(|p| interleaved(p, SIZE, &[4096], true).unwrap());

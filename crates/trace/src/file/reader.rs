@@ -202,20 +202,23 @@ const COLUMNS: [usize; 11] = [
 /// Memory per file, including its entries in two tables and its first access.
 const FILE_BYTES: usize = 400;
 
-fn read_group(
-    group: &dyn RowGroupReader,
-    filter: &Filter,
-    budget: &Budget,
-) -> Result<Group, Reason> {
-    let rows = usize::try_from(group.metadata().num_rows())?;
+/// The files of a row group, in order of first appearance.
+struct Files {
+    /// File, its first row, and how many rows it has.
+    ids: Vec<(FileId, usize, usize)>,
+    /// The index in `ids` of each row's file.
+    of_row: Vec<u32>,
+}
+
+/// Numbers the files of a row group: rows then carry a small index instead of a long key.
+fn number_files(group: &dyn RowGroupReader, rows: usize) -> Result<Files, Reason> {
     let device = values::<Int64Type>(group, column::DEVICE, rows)?;
     let inode = values::<Int64Type>(group, column::INODE, rows)?;
     let generation = values::<Int32Type>(group, column::GENERATION, rows)?;
 
-    // Number the files first: rows then carry a small index instead of a long key.
     let mut index_of: HashMap<FileId, u32> = HashMap::new();
-    let mut ids: Vec<(FileId, usize, usize)> = Vec::new(); // file, first row, rows
-    let mut file_of: Vec<u32> = Vec::with_capacity(rows);
+    let mut ids = Vec::new();
+    let mut of_row = Vec::with_capacity(rows);
     let mut last: Option<(FileId, u32)> = None;
     for row in 0..rows {
         let file = FileId {
@@ -232,10 +235,18 @@ fn read_group(
         };
         last = Some((file, index));
         ids[index as usize].2 += 1;
-        file_of.push(index);
+        of_row.push(index);
     }
-    drop((device, inode, generation));
+    Ok(Files { ids, of_row })
+}
 
+fn read_group(
+    group: &dyn RowGroupReader,
+    filter: &Filter,
+    budget: &Budget,
+) -> Result<Group, Reason> {
+    let rows = usize::try_from(group.metadata().num_rows())?;
+    let Files { ids, of_row } = number_files(group, rows)?;
     let keep_file: Vec<bool> = ids
         .iter()
         .map(|(file, ..)| filter.devices.is_empty() || filter.devices.contains(&file.device))
@@ -277,7 +288,7 @@ fn read_group(
             skipped += 1;
             continue;
         }
-        let file = file_of[row] as usize;
+        let file = of_row[row] as usize;
         if keep_file[file] && (filter.ops.is_empty() || filter.ops.contains(&op)) {
             files[file].2.push(access);
         }

@@ -5,32 +5,31 @@
 //! |---|---|
 //! | `request` | checks the options and converts them into the kernel's terms |
 //! | `kernel` | loads, attaches and reads the kernel side (`bpf/`) |
+//! | `intake` | from the kernel side's events to rows of the trace file |
 //! | `shared` | the structures that both sides know |
 //! | `paths` | from inodes back to paths |
 //!
 //! What must hold: every access that passed the filters is in the file or counted as lost; the
 //! recorder's own I/O is never recorded; an error leaves nothing behind.
 
+mod intake;
 mod kernel;
 mod paths;
 mod request;
 mod shared;
 
-use crate::event::is_possible;
 use crate::meta::Meta;
-use crate::{Event, Existing, Level, Op, TraceError, TraceWriter};
-use fragmend_layout::FileId;
-use libbpf_rs::RingBufferBuilder;
-use paths::Mounts;
-use shared::{FoldKey, FoldValue, RawEvent, Stats};
-use std::cell::{Cell, RefCell};
+use crate::{Existing, Level, Op, TraceError, TraceWriter};
+use intake::{Arrived, Intake};
+use kernel::Kernel;
+use request::Request;
+use shared::Stats;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
-use zerocopy::FromBytes;
 
 /// Default size of the ring buffer: two seconds at 200,000 events a second.
 pub const DEFAULT_BUFFER_BYTES: u32 = 32 << 20;
@@ -46,9 +45,6 @@ const INTERVAL: Duration = Duration::from_millis(10);
 
 /// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Events taken from the buffer before they are written.
-const BATCH: usize = 32 * 1024;
 
 /// What to record, of which processes, and the output.
 #[derive(Clone, Debug)]
@@ -161,61 +157,18 @@ pub fn record(
     on_progress: &mut dyn FnMut(&Progress),
 ) -> Result<Summary, TraceError> {
     let request = request::resolve(options)?;
-    let mounts = request.mounts.clone();
-    let find_path = Box::new(move |file| mounts.path_of(file));
-    let output = &options.output;
-    let mut writer = match &options.unnamed {
-        Some(file) => TraceWriter::into_file(file, output, find_path)?,
-        None => TraceWriter::create(output, options.existing, find_path)?,
-    };
+    let writer = create(options, &request)?;
     let mut kernel = kernel::start(options, &request)?;
     let started = Instant::now();
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut meta = Meta::new(options.level, u64::try_from(wall.as_nanos()).unwrap_or(0));
-    let mut rows = 0;
 
-    let batch = RefCell::new(Vec::with_capacity(BATCH));
+    let arrived = Arrived::new();
     let events = kernel.events()?;
-    // What the kernel side should never send: counted with what it drops itself.
-    let unreadable_events = Cell::new(0);
-    let unreadable = || -> Option<Event> {
-        unreadable_events.set(unreadable_events.get() + 1);
-        None
-    };
-    let take = |bytes: &[u8]| {
-        let raw = RawEvent::read_from_bytes(bytes).ok();
-        let event = raw.and_then(|raw| event_of(&raw)).or_else(unreadable);
-        batch.borrow_mut().extend(event);
-        0
-    };
-    let mut builder = RingBufferBuilder::new();
-    let ring_failed =
-        |e: libbpf_rs::Error| TraceError::Kernel(format!("cannot map the event buffer: {e}"));
-    builder.add(&events, take).map_err(ring_failed)?;
-    let ring = builder.build().map_err(ring_failed)?;
-    let mut drain = |writer: &mut TraceWriter| -> Result<(), TraceError> {
-        loop {
-            let taken = ring.consume_raw_n(BATCH);
-            let mut batch = batch.borrow_mut();
-            rows += batch.len() as u64;
-            writer.append(&batch)?;
-            batch.clear();
-            if usize::try_from(taken).is_ok_and(|n| n >= BATCH) {
-                continue;
-            }
-            return match taken {
-                ..0 => Err(TraceError::Kernel(format!(
-                    "cannot read the event buffer: {}",
-                    std::io::Error::from_raw_os_error(-taken)
-                ))),
-                _ => Ok(()),
-            };
-        }
-    };
-
+    let mut intake = Intake::new(&arrived, &events, writer)?;
     let mut last_progress = None;
     loop {
-        drain(&mut writer)?;
+        intake.drain()?;
         let elapsed = started.elapsed();
         if last_progress.is_none_or(|at| elapsed - at >= PROGRESS_INTERVAL) {
             let stats = kernel.stats()?;
@@ -230,30 +183,37 @@ pub fn record(
     }
     let skipped_runs = kernel.skipped_runs();
     kernel.detach();
-    let duration = started.elapsed();
-    drain(&mut writer)?;
-    let mut stats = kernel.stats()?;
-    let held: Vec<Event> = kernel
-        .held()
-        .inspect(|raw| {
-            stats.events[Op::Fault as usize] += 1;
-            stats.bytes[Op::Fault as usize] += u64::from(raw.length);
-        })
-        .filter_map(|raw| event_of(&raw).or_else(unreadable))
-        .collect();
-    rows += held.len() as u64;
-    writer.append(&held)?;
-    if options.max_ranges.is_some() {
-        let (folded, bad) = folded_events(&kernel);
-        unreadable_events.set(unreadable_events.get() + bad);
-        rows += folded.len() as u64;
-        writer.append(&folded)?;
-    }
+    meta.duration_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    intake.drain()?;
+    let stats = intake.append_kept(&kernel, options.max_ranges.is_some())?;
 
-    meta.duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+    count_missed(&mut meta, &stats, &kernel, skipped_runs);
     meta.folded = options.max_ranges.is_some();
+    meta.paths =
+        options.paths.iter().map(|p| crate::file::text::escape(p.as_os_str().as_bytes())).collect();
+    meta.devices = request.device_meta;
+    let Intake { writer, rows, .. } = intake;
+    let files = writer.files() as u64;
+    meta.files_without_path = writer.files_without_path() as u64;
+    let trace_bytes = writer.finish(&meta)?;
+    Ok(Summary { meta, totals: totals(&stats), rows, files, trace_bytes })
+}
+
+/// Begins the trace file.
+fn create(options: &Options, request: &Request) -> Result<TraceWriter, TraceError> {
+    let mounts = request.mounts.clone();
+    let find_path = Box::new(move |file| mounts.path_of(file));
+    let output = &options.output;
+    match &options.unnamed {
+        Some(file) => TraceWriter::into_file(file, output, find_path),
+        None => TraceWriter::create(output, options.existing, find_path),
+    }
+}
+
+/// Enters what was lost, dropped or not looked into.
+fn count_missed(meta: &mut Meta, stats: &Stats, kernel: &Kernel, skipped_runs: Option<u64>) {
     meta.lost = stats.lost + skipped_runs.unwrap_or(0);
-    meta.dropped = stats.dropped + unreadable_events.get();
+    meta.dropped = stats.dropped;
     meta.unplaced = stats.unplaced;
     meta.unseen_compat = stats.compat;
     meta.unseen_splices = stats.splices;
@@ -264,13 +224,6 @@ pub fn record(
             "runs of the recorder's programs that the kernel left out: it does not count them";
         meta.unseen_sources.push(what.to_owned());
     }
-    meta.paths =
-        options.paths.iter().map(|p| crate::file::text::escape(p.as_os_str().as_bytes())).collect();
-    meta.devices = request.device_meta;
-    let files = writer.files() as u64;
-    meta.files_without_path = writer.files_without_path() as u64;
-    let trace_bytes = writer.finish(&meta)?;
-    Ok(Summary { meta, totals: totals(&stats), rows, files, trace_bytes })
 }
 
 fn totals(stats: &Stats) -> [OpTotal; Op::ALL.len()] {
@@ -284,65 +237,4 @@ fn totals(stats: &Stats) -> [OpTotal; Op::ALL.len()] {
 fn monotonic_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-/// Converts an event of the kernel side; `None` if it cannot be true.
-fn event_of(raw: &RawEvent) -> Option<Event> {
-    let event = Event {
-        time_ns: raw.time_ns,
-        file: FileId {
-            device: Mounts::st_dev(raw.device),
-            inode: raw.inode,
-            generation: raw.generation,
-        },
-        offset: raw.offset,
-        length: raw.length,
-        bytes: raw.length.into(),
-        count: 1,
-        pid: raw.pid,
-        thread: raw.thread,
-        uid: raw.uid,
-        comm: raw.comm,
-        op: Op::from_number((raw.kind & shared::KIND_OP_MASK) as u8)?,
-        direct: raw.kind & shared::KIND_DIRECT != 0,
-        windowed: raw.kind & shared::KIND_WINDOWED != 0,
-    };
-    is_possible(event.offset, event.length).then_some(event)
-}
-
-/// The counted ranges in the order in which each was first seen, and how many accesses are in
-/// ranges that cannot be true.
-fn folded_events(kernel: &kernel::Kernel) -> (Vec<Event>, u64) {
-    let (mut events, mut bad) = (Vec::new(), 0);
-    for (key, value) in kernel.folded() {
-        match folded_event(key, value) {
-            Some(event) => events.push(event),
-            None => bad += value.count,
-        }
-    }
-    events.sort_by_key(|e: &Event| (e.time_ns, e.file, e.offset, e.length));
-    (events, bad)
-}
-
-fn folded_event(key: FoldKey, value: FoldValue) -> Option<Event> {
-    let event = Event {
-        time_ns: value.first_ns,
-        file: FileId {
-            device: Mounts::st_dev(key.file.device),
-            inode: key.file.inode,
-            generation: key.file.generation,
-        },
-        offset: key.offset,
-        length: key.length,
-        bytes: value.bytes,
-        count: u32::try_from(value.count).unwrap_or(u32::MAX),
-        pid: 0,
-        thread: 0,
-        uid: 0,
-        comm: [0; 16],
-        op: Op::from_number((key.kind & shared::KIND_OP_MASK) as u8)?,
-        direct: key.kind & shared::KIND_DIRECT != 0,
-        windowed: key.kind & shared::KIND_WINDOWED != 0,
-    };
-    is_possible(event.offset, event.length).then_some(event)
 }

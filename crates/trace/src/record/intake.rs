@@ -1,0 +1,178 @@
+//! The way of events from the kernel side to the trace file: out of the ring buffer, checked, written
+//! in batches. What the kernel side should never send is counted with what it drops itself.
+
+use super::kernel::Kernel;
+use super::paths::Mounts;
+use super::shared::{self, FoldKey, FoldValue, RawEvent, Stats};
+use crate::event::is_possible;
+use crate::{Event, Op, TraceError, TraceWriter};
+use fragmend_layout::FileId;
+use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+use std::cell::{Cell, RefCell};
+use zerocopy::FromBytes;
+
+/// Events taken from the buffer before they are written.
+const BATCH: usize = 32 * 1024;
+
+/// What the ring buffer's callback leaves behind.
+pub(super) struct Arrived {
+    batch: RefCell<Vec<Event>>,
+    /// Events that cannot be true.
+    unreadable: Cell<u64>,
+}
+
+impl Arrived {
+    pub fn new() -> Self {
+        Self { batch: RefCell::new(Vec::with_capacity(BATCH)), unreadable: Cell::new(0) }
+    }
+
+    fn take(&self, bytes: &[u8]) {
+        let raw = RawEvent::read_from_bytes(bytes).ok();
+        self.batch.borrow_mut().extend(self.readable(raw.as_ref()));
+    }
+
+    /// Converts an event, or counts it.
+    fn readable(&self, raw: Option<&RawEvent>) -> Option<Event> {
+        let event = raw.and_then(event_of);
+        self.unreadable.update(|n| n + u64::from(event.is_none()));
+        event
+    }
+}
+
+/// The ring buffer and the file that its events are written to.
+pub(super) struct Intake<'a> {
+    ring: RingBuffer<'a>,
+    arrived: &'a Arrived,
+    pub writer: TraceWriter,
+    /// Rows written so far.
+    pub rows: u64,
+}
+
+impl<'a> Intake<'a> {
+    pub fn new(
+        arrived: &'a Arrived,
+        events: &MapHandle,
+        writer: TraceWriter,
+    ) -> Result<Self, TraceError> {
+        let failed =
+            |e: libbpf_rs::Error| TraceError::Kernel(format!("cannot map the event buffer: {e}"));
+        let mut builder = RingBufferBuilder::new();
+        let take = |bytes: &[u8]| {
+            arrived.take(bytes);
+            0
+        };
+        builder.add(events, take).map_err(failed)?;
+        let ring = builder.build().map_err(failed)?;
+        Ok(Self { ring, arrived, writer, rows: 0 })
+    }
+
+    /// Writes all that is in the ring buffer.
+    pub fn drain(&mut self) -> Result<(), TraceError> {
+        loop {
+            let taken = self.ring.consume_raw_n(BATCH);
+            let mut batch = self.arrived.batch.take();
+            self.append(&batch)?;
+            batch.clear();
+            self.arrived.batch.replace(batch);
+            if usize::try_from(taken).is_ok_and(|n| n >= BATCH) {
+                continue;
+            }
+            return match taken {
+                ..0 => Err(TraceError::Kernel(format!(
+                    "cannot read the event buffer: {}",
+                    std::io::Error::from_raw_os_error(-taken)
+                ))),
+                _ => Ok(()),
+            };
+        }
+    }
+
+    /// Writes what the kernel side kept until it was detached: page faults that it held back and,
+    /// of a `folded` recording, the counted ranges. Returns its counters, with these faults counted
+    /// as seen and what was unreadable as dropped.
+    pub fn append_kept(&mut self, kernel: &Kernel, folded: bool) -> Result<Stats, TraceError> {
+        let mut stats = kernel.stats()?;
+        let held: Vec<Event> = kernel
+            .held()
+            .inspect(|raw| {
+                stats.events[Op::Fault as usize] += 1;
+                stats.bytes[Op::Fault as usize] += u64::from(raw.length);
+            })
+            .filter_map(|raw| self.arrived.readable(Some(&raw)))
+            .collect();
+        self.append(&held)?;
+        stats.dropped += self.arrived.unreadable.get();
+        if folded {
+            let (ranges, bad) = folded_events(kernel);
+            self.append(&ranges)?;
+            stats.dropped += bad;
+        }
+        Ok(stats)
+    }
+
+    fn append(&mut self, events: &[Event]) -> Result<(), TraceError> {
+        self.rows += events.len() as u64;
+        self.writer.append(events)
+    }
+}
+
+/// Converts an event of the kernel side; `None` if it cannot be true.
+fn event_of(raw: &RawEvent) -> Option<Event> {
+    let event = Event {
+        time_ns: raw.time_ns,
+        file: FileId {
+            device: Mounts::st_dev(raw.device),
+            inode: raw.inode,
+            generation: raw.generation,
+        },
+        offset: raw.offset,
+        length: raw.length,
+        bytes: raw.length.into(),
+        count: 1,
+        pid: raw.pid,
+        thread: raw.thread,
+        uid: raw.uid,
+        comm: raw.comm,
+        op: Op::from_number((raw.kind & shared::KIND_OP_MASK) as u8)?,
+        direct: raw.kind & shared::KIND_DIRECT != 0,
+        windowed: raw.kind & shared::KIND_WINDOWED != 0,
+    };
+    is_possible(event.offset, event.length).then_some(event)
+}
+
+/// The counted ranges in the order in which each was first seen, and how many accesses are in
+/// ranges that cannot be true.
+fn folded_events(kernel: &Kernel) -> (Vec<Event>, u64) {
+    let (mut events, mut bad) = (Vec::new(), 0);
+    for (key, value) in kernel.folded() {
+        match folded_event(key, value) {
+            Some(event) => events.push(event),
+            None => bad += value.count,
+        }
+    }
+    events.sort_by_key(|e: &Event| (e.time_ns, e.file, e.offset, e.length));
+    (events, bad)
+}
+
+fn folded_event(key: FoldKey, value: FoldValue) -> Option<Event> {
+    let event = Event {
+        time_ns: value.first_ns,
+        file: FileId {
+            device: Mounts::st_dev(key.file.device),
+            inode: key.file.inode,
+            generation: key.file.generation,
+        },
+        offset: key.offset,
+        length: key.length,
+        bytes: value.bytes,
+        count: u32::try_from(value.count).unwrap_or(u32::MAX),
+        pid: 0,
+        thread: 0,
+        uid: 0,
+        comm: [0; 16],
+        op: Op::from_number((key.kind & shared::KIND_OP_MASK) as u8)?,
+        direct: key.kind & shared::KIND_DIRECT != 0,
+        windowed: key.kind & shared::KIND_WINDOWED != 0,
+    };
+    is_possible(event.offset, event.length).then_some(event)
+}
