@@ -220,9 +220,10 @@ impl Copying {
         stop: &AtomicBool,
     ) -> Result<(), Skip> {
         self.sampled = None;
+        let first = self.copies.get(index).ok_or_else(nothing_staged)?.range.start;
         let (donor, at) = Stage::place(&self.stage, index, ByteRange::at(from, file.block))?;
         let go_on = || !stop.load(Ordering::Relaxed);
-        match sample(file, index, from, (donor, at), &mut self.held, go_on) {
+        match sample(file, index, (first, from), (donor, at), &mut self.held, go_on) {
             Ok(sampled) => {
                 self.sampled = Some(sampled);
                 Ok(())

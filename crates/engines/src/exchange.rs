@@ -42,6 +42,9 @@ const PIECE: u64 = 64 << 10;
 /// How often a step that met a busy page is tried, and how long the first wait is.
 const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
+/// How long what the disk refused is tried to be put back, and the longest wait between two tries.
+const PUTTING_BACK: Duration = Duration::from_secs(2);
+const LONGEST_WAIT: Duration = Duration::from_millis(64);
 /// How long dirty pages of others are waited for before another try.
 const WRITING: Duration = Duration::from_millis(100);
 
@@ -173,18 +176,26 @@ impl Exchange {
         // Nobody's error is taken: who opens the file next may be told of ours as well, and finds all bytes there.
         let ranges = self.in_flight.all();
         let (mut all, mut back) = (Ok(()), 0);
+        // Whatever the kernel says, and though others may wait for the lease as long: bytes come first. With the donor
+        // goes the only good copy that the disk has, and no space or memory may be there a moment later.
+        let (until, mut wait) = (Instant::now() + PUTTING_BACK, FIRST_WAIT);
         for &(index, range) in &ranges {
             let mut done = Step::default();
-            for attempt in 1..=TRIES {
+            while done.moved < range.len() {
                 let rest = ByteRange { start: range.start + done.moved, end: range.end };
                 match self.exchange(file, index, rest, &mut done) {
                     Ok(()) => break,
-                    Err(skip) if skip.reason != SkipReason::Busy || attempt == TRIES => {
+                    // Behind the end there is nothing to keep.
+                    Err(skip)
+                        if Instant::now() > until
+                            || file.size().is_ok_and(|size| size <= rest.start) =>
+                    {
                         all = all.and(Err(skip));
                         break;
                     }
-                    Err(_) => std::thread::sleep(FIRST_WAIT),
+                    Err(_) => std::thread::sleep(wait),
                 }
+                wait = (wait * 2).min(LONGEST_WAIT);
             }
             back += done.moved;
         }

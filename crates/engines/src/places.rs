@@ -19,6 +19,9 @@ impl Places {
 
     /// Adds a range, or takes it out where it is one of them.
     pub fn note(&mut self, index: usize, range: ByteRange) {
+        if range.is_empty() {
+            return;
+        }
         if !self.holds(range) {
             match self.0.last_mut() {
                 Some((of, last)) if *of == index && last.end == range.start => last.end = range.end,
@@ -38,5 +41,21 @@ impl Places {
     /// Whether some of a range is among them.
     pub fn holds(&self, range: ByteRange) -> bool {
         self.0.iter().any(|(_, known)| known.overlaps(range))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_did_not_move_is_nowhere() {
+        let mut places = Places::default();
+        places.note(0, ByteRange::at(4096, 0));
+        assert!(places.is_empty());
+        places.note(0, ByteRange::at(4096, 8192));
+        places.note(0, ByteRange::at(4096, 0));
+        places.note(0, ByteRange::at(4096, 8192));
+        assert!(places.is_empty());
     }
 }

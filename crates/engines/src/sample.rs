@@ -36,6 +36,7 @@ use fragmend_sys::same::Compare;
 use fragmend_sys::signals::Unstopped;
 use fragmend_sys::xfs;
 use rustix::fs::Mode;
+use rustix::io::Errno;
 use rustix::thread::CapabilitySet;
 use std::io;
 use std::os::fd::AsFd;
@@ -75,8 +76,8 @@ impl From<Skip> for NoSample {
     }
 }
 
-/// Samples a file of whose staged range `index` the block at `start` is to be exchanged with that of `donor` at `at`. `held`
-/// becomes as long as it was locked, if that was longer. Not once `go_on` says no.
+/// Samples a file of whose staged range `index`, which begins at `first`, the block at `start` is to be exchanged with
+/// that of `donor` at `at`. `held` becomes as long as it was locked, if that was longer. Not once `go_on` says no.
 ///
 /// # Errors
 /// Busy if others have it open, or it changes at every try; unsupported if an exchange would take
@@ -84,7 +85,7 @@ impl From<Skip> for NoSample {
 pub(super) fn sample(
     file: &OpenFile,
     index: usize,
-    start: u64,
+    (first, start): (u64, u64),
     (donor, at): (impl AsFd, u64),
     held: &mut Duration,
     go_on: impl Fn() -> bool,
@@ -96,9 +97,17 @@ pub(super) fn sample(
         _ => Skip::new(SkipReason::Unsupported, format!("no lease can be taken ({e})")),
     })?;
     // Nobody cuts it off while the lease is held.
-    if file.size()? <= start {
+    let size = file.size()?;
+    if size <= start {
         return Err(cut_off().into());
     }
+    // A dry run of a block that either file ends in is invalid to the kernel: there it is the block before, which has
+    // moved already.
+    let copied = rustix::fs::fstat(&donor).map_err(|e| skip_of(e.into()))?.st_size as u64;
+    let is_whole = size - start >= file.block && copied.saturating_sub(at) >= file.block;
+    let back = if is_whole { 0 } else { file.block.min(start - first) };
+    // A dry run drops pages, too.
+    let block = ByteRange::at(start - back, file.block);
     let mut tries = 1;
     loop {
         let sample = xfs::start_commit(&file.fd).map_err(skip_of)?;
@@ -108,17 +117,16 @@ pub(super) fn sample(
             let why = format!("an exchange would take {what} away from it");
             return Err(Skip::new(SkipReason::Unsupported, why).into());
         }
-        // A dry run drops pages, too.
-        let block = ByteRange::at(start, file.block);
         let goes_on = || !lease.is_wanted() && go_on();
         if !is_on_disk(&mut Compare::default(), file, block, goes_on)? {
             return Err(Skip::new(SkipReason::Busy, OTHERS).into());
         }
         uncut(file, block, goes_on)?;
         let started = Instant::now();
-        let quiet = xfs::would_commit(&file.fd, start, &donor, at, file.block, sample);
+        let (n, at) = (block.len(), at - back);
+        let quiet = xfs::would_commit(&file.fd, block.start, &donor, at, n, sample);
         *held = started.elapsed().max(*held);
-        match quiet.map_err(skip_of) {
+        match quiet.map_err(skip_of_dry_run) {
             Ok(()) => {
                 let fresh = ByteRange::at(start, 0);
                 let (_unstopped, _prompt) = (unstopped, prompt);
@@ -131,6 +139,17 @@ pub(super) fn sample(
             Err(skip) if skip.reason == SkipReason::Unsupported => return Err(skip.into()),
             Err(skip) => return Err(NoSample::OfDonor(skip)),
         }
+    }
+}
+
+/// What the kernel calls invalid is where the files end, and no fault of the donor's: it was not written for that.
+fn skip_of_dry_run(error: io::Error) -> Skip {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::INVAL) => {
+            let why = format!("an exchange of it is invalid to the kernel ({error})");
+            Skip::new(SkipReason::Unsupported, why)
+        }
+        _ => skip_of(error),
     }
 }
 

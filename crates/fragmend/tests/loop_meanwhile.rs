@@ -3,6 +3,7 @@
 
 mod support;
 
+use fragmend_engines::primitive::COMMIT_RANGE;
 use fragmend_layout::ByteRange;
 use fragmend_plan::{Plan, PlannedRange, Policy};
 use fragmend_scan::fiemap::layout_of;
@@ -12,7 +13,7 @@ use fragmend_testbed::file_system::{
     BTRFS, BTRFS_ZSTD, EXT4, FileSystem, MAY_BE_SHARED, XFS, XFS_EXCHANGE,
 };
 use fragmend_testbed::file_system::{XFS_EXCHANGE_ALONE, XFS_RMAP};
-use fragmend_testbed::fragment::{content, interleaved};
+use fragmend_testbed::fragment::{content, interleaved, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Finished, Running, finish};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
@@ -208,6 +209,31 @@ fn loop_who_opens_it_meanwhile_is_let_in() {
         let fallback = text(&receipts[0], "fallback");
         let has_reflink = file_system.name == XFS_EXCHANGE.name;
         assert!(closes || !has_reflink || fallback == MAY_BE_SHARED[0], "{receipts:?}");
+    }
+}
+
+/// Who opens the file before its last turn, which is a block that it ends in, has that sampled anew.
+#[test]
+fn loop_a_last_block_that_is_not_whole_is_sampled_as_well() {
+    // The first turn, and a byte.
+    const ODD: u64 = (128 << 10) + 1;
+    for file_system in [&XFS_EXCHANGE, &XFS_EXCHANGE_ALONE] {
+        let image = Image::of(file_system, DISK);
+        let path = image.path().join("file");
+        interleaved(&path, ODD, &[4096], true).unwrap();
+        image.sync();
+        let mover = Stopping::at(&image, &path, "moved").stands();
+        let receipts = std::thread::scope(|threads| {
+            threads.spawn(|| drop(File::open(&path).unwrap()));
+            // Until it waits for the lease.
+            std::thread::sleep(Duration::from_millis(300));
+            mover.end()
+        });
+        println!("{}: {receipts:?}", file_system.name);
+        assert_eq!(text(&receipts[0], "outcome"), "moved", "{receipts:?}");
+        assert_eq!(text(&receipts[0], "primitive"), COMMIT_RANGE, "{receipts:?}");
+        assert!(is_intact(&path, ODD).unwrap());
+        image.fsck();
     }
 }
 

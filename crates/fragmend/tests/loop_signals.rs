@@ -7,9 +7,11 @@ use fragmend_plan::Policy;
 use fragmend_testbed::file_system::{BTRFS, EXT4, XFS, XFS_EXCHANGE, XFS_RMAP};
 use fragmend_testbed::fragment::interleaved;
 use fragmend_testbed::image::Image;
-use fragmend_testbed::process::{Finished, Running};
+use fragmend_testbed::process::{Finished, Running, finish};
 use fragmend_testbed::tools::extents;
+use rustix::fs::FallocateFlags;
 use rustix::process::Signal;
+use serde_json::Value;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
@@ -17,7 +19,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::{fragmented, holder, plan};
+use support::{SIZE, fragmented, holder, plan};
 
 const MIB: u64 = 1 << 20;
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
@@ -109,6 +111,28 @@ fn loop_a_hangup_ends_apply_in_order() {
         assert!(ended.stdout.contains("\"interrupted\":true"), "{ended:?}");
         image.fsck();
     }
+}
+
+/// A swap takes all ranges of a file along: whoever asks for the end right after it is told of them all.
+#[test]
+fn loop_the_end_right_after_a_swap_leaves_no_range_untold() {
+    let image = Image::of(&XFS_RMAP, 320 * MIB);
+    let path = fragmented(&image, "file");
+    let file = File::options().write(true).open(&path).unwrap();
+    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&file, how, SIZE / 2, 64 << 10).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let mut command = apply(image.scratch(), &path, "max");
+    command.env("FRAGMEND_STOP_AT", format!("moved={}", Signal::INT.as_raw()));
+    let ended = finish(&mut command);
+    let events: Vec<Value> =
+        ended.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let ranges: Vec<&Value> = events.iter().filter(|e| e["event"] == "range").collect();
+    assert!(ranges.len() == 2 && ranges.iter().all(|r| r["outcome"] == "moved"), "{ended:?}");
+    let summary = events.last().expect("a summary");
+    assert_eq!(summary["moved_bytes"], SIZE - (64 << 10), "{ended:?}");
+    image.fsck();
 }
 
 /// What others have just written is waited for step by step: on a slow disk, a request to end is heard

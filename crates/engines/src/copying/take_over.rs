@@ -12,7 +12,9 @@ use crate::primitive;
 use crate::sample::{CHANGES, Sampled};
 use crate::turns::{all_data, all_of, changed, clean, cut_off, nothing_staged, uncut};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
+use fragmend_scan::fiemap;
 use fragmend_sys::dedupe::{self, Shared};
+use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::priority::Prompt;
 use fragmend_sys::{cache, xfs};
 use rustix::fs::FallocateFlags;
@@ -25,8 +27,8 @@ struct Answer {
     by: &'static str,
     /// Whether it took all of the turn over.
     taken: Result<(), Skip>,
-    /// It took some of it over, and not all.
-    in_part: bool,
+    /// It took so many bytes of it over, and not all.
+    in_part: Option<u64>,
     /// How long the file was locked.
     held: Duration,
 }
@@ -86,28 +88,64 @@ impl Copying {
         } else if held < QUICK {
             self.turn = (self.turn * 2).min(LONGEST_TURN);
         }
-        let (donor, at) = Stage::place(&self.stage, index, turn)?;
-        if by == primitive::DEDUPE && (taken.is_ok() || in_part) {
+        let moved = match (&taken, in_part) {
+            (Ok(()), _) => turn,
+            // Whole blocks: the next turn begins behind them.
+            (Err(_), Some(n)) => ByteRange::at(turn.start, n / self.block * self.block),
+            (Err(_), None) => return taken,
+        };
+        Stage::moved(&mut self.stage, index);
+        if !moved.is_empty() {
+            (done.moved, done.by) = (moved.len(), Some(by));
+            done.fallback = match &self.how {
+                TakeOver::Share { instead, .. } => instead.clone(),
+                TakeOver::Exchange { .. } => self.given_up.clone(),
+            };
+        }
+        if by == primitive::DEDUPE {
+            self.unshare(index, moved)?;
+        }
+        if taken.is_err() {
+            self.taken_in_part(file, index, ByteRange { start: moved.end, ..turn }, moved)?;
+        }
+        taken
+    }
+
+    /// Has the donor give up its part of what both share.
+    fn unshare(&self, index: usize, part: ByteRange) -> Result<(), Skip> {
+        let (donor, at) = Stage::place(&self.stage, index, part)?;
+        if !part.is_empty() {
             // Who overwrites what is shared needs new space, which a full disk or a quota refuses; and what
             // was taken over in part is the file's own when it is tried again. Best effort: at the latest it
             // ends with the donor.
             let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let _ = rustix::fs::fallocate(donor, how, at, turn.len());
+            let _ = rustix::fs::fallocate(donor, how, at, part.len());
         }
-        if in_part {
-            Stage::moved(&mut self.stage, index);
-            // The donor has no copy of it any more.
+        Ok(())
+    }
+
+    /// Goes on behind the part of a turn that has moved. The file may share some of the `rest` as well, behind what
+    /// somebody has overwritten: then the donor gives up all of that, and it is copied anew, elsewhere; else it keeps
+    /// its space.
+    fn taken_in_part(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        rest: ByteRange,
+        moved: ByteRange,
+    ) -> Result<(), Skip> {
+        let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, rest, false);
+        if lies.map_or(true, |lies| lies.shared_bytes(rest) > 0) {
+            self.unshare(index, rest)?;
             if let Some(copy) = self.copies.get_mut(index) {
-                copy.end = copy.end.min(turn.start);
+                // The donor has no copy of it any more.
+                copy.end = copy.end.min(rest.start);
             }
         }
-        taken?;
-        (done.moved, done.by) = (turn.len(), Some(by));
-        done.fallback = match &self.how {
-            TakeOver::Share { instead, .. } => instead.clone(),
-            TakeOver::Exchange { .. } => self.given_up.clone(),
-        };
-        Stage::moved(&mut self.stage, index);
+        if !moved.is_empty() {
+            self.restore(file, index, moved);
+            self.failed = 0;
+        }
         Ok(())
     }
 
@@ -123,7 +161,7 @@ impl Copying {
         let sampled = self.sampled.as_ref().filter(|s| self.exchanges() && s.of == index);
         let prompt = Prompt::begin();
         let started = Instant::now();
-        let mut in_part = false;
+        let mut in_part = None;
         // Safe to crash before, in and after either call: see the head of `copying.rs`.
         let (by, taken) = match sampled {
             Some(Sampled { sample, .. }) => {
@@ -132,7 +170,10 @@ impl Copying {
             }
             None => {
                 let taken = dedupe::share(donor, at, &file.fd, turn.start, length);
-                in_part = matches!(taken, Ok(Shared::Bytes(n)) if n < length);
+                in_part = match taken {
+                    Ok(Shared::Bytes(n)) if n < length => Some(n),
+                    _ => None,
+                };
                 let taken = taken.map_err(skip_of).and_then(|shared| all_of(shared, length));
                 (primitive::DEDUPE, taken)
             }

@@ -42,7 +42,7 @@ pub(crate) fn by_range<M: ByRange>(
         }
         let mut moved = Moved { whole: true, ..Moved::default() };
         moved.skip = drive.prepare(index, |m, file, at, part, _| m.prepare(file, at, part)).err();
-        drive.relocate_whole(index, &mut moved);
+        drive.relocate_whole(index, &mut moved, Drive::stopped);
         moved.took = drive.pace.now() - began;
         drive.tell(index, Fate::Begun(moved));
     }
@@ -50,7 +50,7 @@ pub(crate) fn by_range<M: ByRange>(
 }
 
 /// The same where all ranges of a file move together: all are prepared before the first is relocated, which
-/// takes the others along.
+/// takes the others along: once one has moved, all have, and all are told of, whoever asks for the end.
 ///
 /// # Errors
 /// As [`by_range`].
@@ -63,13 +63,16 @@ pub(crate) fn whole_file<M: ByRange>(
     let prepare =
         |index| drive.prepare(index, |m, file, at, part, _| m.prepare(file, at, part)).err();
     let problems: Vec<Option<Skip>> = (0..job.targets.len()).map(prepare).collect();
+    let mut has_moved = false;
     for (index, skip) in problems.into_iter().enumerate() {
-        if drive.stopped() {
+        let ends = |drive: &Drive<'_, M>| !has_moved && drive.stopped();
+        if ends(&drive) {
             break;
         }
         let began = drive.pace.now();
         let mut moved = Moved { whole: true, skip, ..Moved::default() };
-        drive.relocate_whole(index, &mut moved);
+        drive.relocate_whole(index, &mut moved, ends);
+        has_moved |= moved.bytes > 0;
         moved.took = drive.pace.now() - began;
         drive.tell(index, Fate::Begun(moved));
     }
@@ -77,11 +80,11 @@ pub(crate) fn whole_file<M: ByRange>(
 }
 
 impl<M: ByRange> Drive<'_, M> {
-    /// Relocates a range unless it has met a problem already, or all is to end.
-    fn relocate_whole(&mut self, index: usize, moved: &mut Moved) {
+    /// Relocates a range unless it has met a problem already, or `ends` says that all is to end.
+    fn relocate_whole(&mut self, index: usize, moved: &mut Moved, ends: impl Fn(&Self) -> bool) {
         let range = self.job.targets[index].range;
         while moved.skip.is_none() {
-            if self.stopped() {
+            if ends(self) {
                 moved.interrupted = true;
                 break;
             }
