@@ -307,9 +307,10 @@ impl Exchange {
             let next = ByteRange::at(rest.start, self.turn).intersect(rest);
             let started = Instant::now();
             self.exchange(file, index, next, done)?;
-            self.turn = match started.elapsed() > LONG {
-                true => (self.turn / 2).next_multiple_of(file.block),
-                false => (self.turn * 2).min(LONGEST_TURN),
+            self.turn = if started.elapsed() > LONG {
+                (self.turn / 2).next_multiple_of(file.block)
+            } else {
+                (self.turn * 2).min(LONGEST_TURN)
             };
             rest.start = next.end;
         }
