@@ -1,5 +1,5 @@
-//! The volumes of a plan, and what must hold before anything is touched: every file system of the plan is
-//! there, is the one that was planned for, has an engine, and nobody else mends it.
+//! The volumes of a plan, and what must hold before any data is touched: every file system of the plan is
+//! mounted here, is the one that was planned for, has an engine, and no other process is moving data on it.
 
 use crate::engine::{Choice, Refused, mounted};
 use crate::environment::Kernel;
@@ -11,18 +11,18 @@ use fragmend_sys::block::BlockDevice;
 use fragmend_sys::{mounts, signals};
 use std::collections::{HashMap, HashSet};
 
-/// What [`fragmend_apply::apply`] wants from its caller.
+/// What [`fragmend_apply::apply`] needs from its caller.
 pub struct Opened {
-    /// The volumes of the plan. With the last of them what is locked is unlocked.
+    /// The volumes of the plan; their locks are released with them.
     pub volumes: Volumes,
-    /// Where they are.
+    /// The running kernel, with the devices of the volumes.
     pub environment: Kernel,
 }
 
-/// Why the file systems of a plan cannot be mended: nothing was touched.
+/// Why data on the file systems of a plan cannot be moved. Nothing has been touched then.
 #[derive(Debug, thiserror::Error)]
 pub enum Unready {
-    /// A file system of the plan cannot be mended.
+    /// A file system of the plan was refused.
     #[error(transparent)]
     Refused(#[from] Refused),
     /// A file system of the plan is not mounted here.
@@ -31,10 +31,10 @@ pub enum Unready {
     /// Something else is mounted where the plan's file system was.
     #[error("{0}: its device number has changed since the plan was made; make a new plan")]
     Renumbered(String),
-    /// Another process is mending this file system.
+    /// Another process is moving data on this file system.
     #[error("{0}: another fragmend is at work there; wait for it to end")]
     AtWork(String),
-    /// Nobody can be told that this file system is being mended.
+    /// The lock that keeps other processes from moving data on this file system cannot be taken.
     #[error("{0}: cannot lock /run/fragmend against others at work there: {1}")]
     NoLock(String, std::io::Error),
     /// The mount table cannot be read.
@@ -50,18 +50,18 @@ pub enum Unready {
 pub struct Wanted {
     /// Which engine moves the data.
     pub engine: Choice,
-    /// Take file systems that promise no order after a crash.
+    /// Whether file systems are accepted that promise no order of writes after a crash.
     pub force: bool,
 }
 
-/// Opens the volumes for all devices of the plan: all of them, or an error before anything is touched.
-/// With `lock`, nobody else can mend them until they are dropped ([`crate::lock`]); who only looks
-/// need not.
+/// Opens the volumes for all devices of the plan: all of them, or an error before anything is touched. With
+/// `lock`, no other process can move data on them until they are dropped ([`crate::lock`]); a caller that only
+/// reads does not need it.
 ///
 /// # Errors
 /// [`Unready`].
 pub fn open(plan: &dyn PlanSource, wanted: &Wanted, lock: bool) -> Result<Opened, Unready> {
-    // A limit of file sizes is a reason then, and not the end of the process.
+    // With this, a limit of file sizes is an error of a write, and does not end the process.
     signals::no_end_by_file_size().map_err(Unready::Signals)?;
     let totals = plan.totals();
     let mounts = mounts::all().map_err(Unready::Mounts)?;

@@ -1,12 +1,13 @@
-//! Btrfs: sharing ranges with a contiguous donor, and what is compressed, compressed anew.
+//! Btrfs: plain ranges share the blocks of a contiguous donor; compressed ranges are compressed anew.
 //!
-//! Donor and file must agree on checksums, so the donor of a NOCOW file is one too. New space
-//! comes from `fallocate`, and what is written into it stays where it is, also on a file system
-//! that compresses, as long as none of the extent is shared yet. An extent is freed when none of
-//! it is used any more: so each range gets one of its own.
+//! Donor and file must agree on checksums, so the donor of a NOCOW file is NOCOW, too. `fallocate` allocates
+//! the new space, and data written into it stays there, also on a file system that compresses, as long as none
+//! of the extent is shared yet. An extent is freed only when no part of it is used any more: so each range gets
+//! an extent of its own.
 //!
-//! What is written into allocated space is never compressed, so compressed ranges go another way:
-//! [`super::compressed`]. A range of which a good part is compressed and another is not goes neither.
+//! Data written into allocated space is never compressed, so compressed ranges are moved in another way:
+//! [`super::compressed`]. A range of which a good part is compressed and another is not is moved in neither
+//! way.
 
 use super::compressed::Compressing;
 use super::copying::{Copying, TakeOver, Wants};
@@ -42,7 +43,7 @@ impl Btrfs {
 }
 
 impl Engine for Btrfs {
-    /// Sharing and compressing take no such descriptor from the owner and root.
+    /// The owner and root need no such descriptor for sharing and compressing.
     fn writes(&self) -> bool {
         false
     }
@@ -59,13 +60,13 @@ impl Engine for Btrfs {
     }
 }
 
-/// What the donor frees is free with what has moved.
+/// Drops the donor before the commit: the space that it frees is free once the moved data is durable.
 fn end(file: &OpenFile, donor: OwnedFd) -> io::Result<()> {
     drop(donor);
     commit(file)
 }
 
-/// With no file locked.
+/// Commits the transaction; no file is locked for that.
 pub(super) fn commit(file: &OpenFile) -> io::Result<()> {
     btrfs::commit(&file.fd)
 }
@@ -79,7 +80,7 @@ pub(super) fn may_move(file: impl AsFd) -> Result<(), Skip> {
     }
 }
 
-/// A NOCOW file has no checksums.
+/// Makes the donor NOCOW if and only if the file is: a NOCOW file has no checksums.
 fn like_the_file(file: &OpenFile, donor: &OwnedFd) -> Result<(), Skip> {
     let of_file = inode::attributes(&file.fd).map_err(skip_of)? & flags::NOCOW;
     let of_donor = inode::attributes(donor).map_err(skip_of)?;
@@ -104,7 +105,7 @@ enum Way {
 }
 
 impl Both {
-    /// What has the staged range `index`, and its number there.
+    /// The mover that has the staged range `index`, and the number of the range there.
     fn of(&mut self, index: usize) -> Result<(&mut dyn ByPart, usize), Skip> {
         match self.staged.get(index) {
             Some((Way::Plain, index)) => Ok((&mut self.plain, *index)),
@@ -128,13 +129,14 @@ impl Mover for Both {
         let mut maps = Fiemap::default();
         let (mut plain, mut compressed) = (Vec::new(), Vec::new());
         self.staged.clear();
-        // The kernel would write out all of the file, with writers kept out (`FIEMAP_FLAG_SYNC`).
+        // `FIEMAP_FLAG_SYNC` is not used for this: the kernel would write out all of the file, with writers
+        // kept out.
         give_places(file, ranges).map_err(skip_of)?;
         for range in ranges {
             let lies =
                 fiemap::layout_within(&mut maps, &file.fd, *range, false).map_err(skip_of)?;
             let mut data = lies.extents().iter().filter(|e| e.kind.is_addressed()).peekable();
-            // What has no place yet will lie as what is written now.
+            // Data that has no blocks yet will be stored as new writes are.
             let encoded = match data.peek() {
                 Some(_) => data.any(|e| e.kind.is_encoded()),
                 None => self.compressed.goes_on(),
@@ -167,7 +169,7 @@ impl Mover for Both {
     }
 }
 
-/// In steps as those of what is plain: what is compressed has nothing to prepare.
+/// Steps have the length of those for plain ranges: compressed ranges have nothing to prepare.
 impl ByPart for Both {
     fn prepares(&self, index: usize) -> bool {
         matches!(self.staged.get(index), Some((Way::Plain, index)) if self.plain.prepares(*index))

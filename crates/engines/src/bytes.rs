@@ -1,10 +1,10 @@
-//! Reading and writing all that was asked for.
+//! Reads and writes that complete: all bytes that were requested.
 
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::AsFd;
 
-/// Reads until the buffer is full or the file ends; gives how much there was.
+/// Reads until the buffer is full or the file ends; returns how many bytes were read.
 pub(crate) fn read_at(file: impl AsFd, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < buffer.len() {

@@ -1,36 +1,35 @@
-//! Compressed data of Btrfs: `BTRFS_IOC_DEFRAG_RANGE`, which writes a range anew through the page
-//! cache, compressed as it is.
+//! Compressed data of Btrfs: `BTRFS_IOC_DEFRAG_RANGE`, which writes a range anew through the page cache,
+//! compressed as it is.
 //!
-//! The kernel holds the inode's lock while it marks the pages of 256 KiB at a time as to be
-//! written, and waits there for what is on its way; who writes or stores through a mapping
-//! meanwhile comes before or after, and writes the same pages. It would read under the lock what is missing in the
-//! page cache, page by page, and ahead of that: so all of it is brought there right before, and known to be there. Then the pages are
-//! compressed, in chunks of at most 128 KiB, and each chunk is written to one new extent.
+//! The kernel marks the pages of 256 KiB at a time as to be written. For that it holds the inode's lock, and
+//! waits for writes in flight; a program that writes or stores through a mapping meanwhile does so before or
+//! after, and writes to the same pages. Pages that are missing in the page cache the kernel would read under
+//! the lock, page by page, with readahead: so all of them are brought in right before, and known to be there.
+//! Then the pages are compressed, in chunks of at most 128 KiB, and each chunk is written to one new extent.
 //!
-//! Which compression that is, only the extents themselves tell, and they tell root alone: it need
-//! be neither the mount's nor the inode's. So a range is moved in stretches of one compression
-//! each, and the result is looked at. The level is written nowhere; that of the mount is taken
-//! where it names the same compression, else the kernel's own.
+//! Only the extents themselves name their compression, and only root can read that: it need be neither the
+//! mount's nor the inode's. So a range is moved in runs of one compression each (`Stretch`), and the result is
+//! checked. The level is recorded nowhere; the mount's level is used where the mount names the same
+//! compression, else the kernel's default.
 //!
 //! Crash argument. If power fails
 //!
-//! - before the new extents are on the device: the file's tree names the old ones, which are not
-//!   given out again before a commit that is without them. The kernel changes the tree only when
-//!   an extent's data has been written.
-//! - after that, before the transaction commits: the same; what the new extents hold is free space.
-//! - after the commit, ours or anybody's: the file has the new extents. Their bytes were on the device,
-//!   behind a flush, before the super block was.
+//! - before the new extents are on the device: the file's tree names the old ones, which are not allocated
+//!   again before a commit that is without them. The kernel changes the tree only when an extent's data has
+//!   been written.
+//! - after that, before the transaction commits: the same; the new extents are in what counts as free space.
+//! - after the commit, whether this process or another one caused it: the file has the new extents. Their bytes
+//!   were on the device, behind a flush, before the super block was.
 //! - in the middle of a range: each chunk is in one of its two places, with the same bytes.
 //!
-//! What others write to a compressed file block by block is stored plain, for there is nothing to
-//! gain. It is compressed together with what is around it, as it would be if all were written anew;
-//! but not where nothing is compressed any more that is written now.
+//! What others write to a compressed file block by block is stored plain, because compressing one block saves
+//! nothing. It is compressed together with its neighbours, as it would be if all were written anew; but not
+//! where new writes to the file are no longer compressed.
 //!
-//! There is no donor whose place could be compared, and no way back. But a compressed extent is
-//! never split, so a stretch that shrinks again comes to lie in as many pieces as it has chunks at
-//! the very most: a range is moved only if that is fewer than now, and its receipt says how it lies
-//! afterwards. An extent that the range cuts stays as it is: all of it would stay occupied for the
-//! rest.
+//! There is no donor whose place could be compared, and no way back. But a compressed extent is never split, so
+//! a run that shrinks again is afterwards in at most as many extents as it has chunks: a range is moved only if
+//! that is fewer than now, and its receipt reports the layout that results. An extent that the range cuts stays
+//! as it is: all of it would stay occupied for the rest.
 
 mod stretch;
 
@@ -58,35 +57,35 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use stretch::{Stretch, extents, stretches};
 
-/// Bytes that are written anew in one call: what one compressed extent holds. The kernel does at most
-/// twice that under one lock; but the more it is, the more it may read ahead of it.
+/// Bytes that one call writes anew: what one compressed extent holds. The kernel processes at most twice that
+/// under one lock; but the longer the call, the more it may read ahead of it.
 const STEP: u64 = LONGEST_ENCODED;
 
-/// How long the step before is waited for at most.
+/// The longest wait for the writes of the step before.
 const BEFORE: Duration = Duration::from_millis(200);
 
-/// How often what others write into a step is written out before it is compressed.
+/// How often other programs' writes to a step are written out before it is compressed.
 const WRITES: u32 = 4;
 
-/// As far as Btrfs reads ahead unless it is told otherwise, and how long it is forestalled.
+/// How far Btrfs reads ahead by default, and how long at most this engine reads first, so that it need not.
 const READ_AHEAD: u64 = 4 << 20;
 const FORESTALLING: Duration = Duration::from_millis(200);
 
 /// Compresses ranges of one file anew.
 pub(super) struct Compressing {
-    /// How hard the mount compresses, and in which way.
+    /// Compression and level of the mount.
     level: Option<(String, i8)>,
-    /// Why nobody tells how the file is compressed.
+    /// Why the compression of the file cannot be read.
     untold: Option<Skip>,
-    /// Whether what is written to the file now is compressed.
+    /// Whether new writes to the file are compressed.
     goes_on: bool,
-    /// The file's attributes, and when it was last changed before they were looked at.
+    /// The file's attributes, and when it was last changed before they were read.
     attributes: u32,
     changed: Option<Changed>,
-    /// A mark of the kernel's that could not be taken away was told.
+    /// Whether it was reported that a mark of the kernel's could not be removed.
     told: bool,
     staged: Vec<Staged>,
-    /// What was sent to the device last, and not waited for.
+    /// The range that was sent to the device last and has not been waited for.
     sent: ByteRange,
     pages: Pages,
 }
@@ -98,12 +97,12 @@ struct Staged {
     range: ByteRange,
     stretches: Vec<Stretch>,
     moved: bool,
-    /// What has become of it was looked at.
+    /// Whether the result of its move was checked.
     seen: bool,
 }
 
 impl Staged {
-    /// That it is compressed as it was.
+    /// Checks that it is compressed as it was.
     fn is_kept(&self, file: &OpenFile, lies: &Layout) -> Result<(), Skip> {
         let now = stretches(lies, self.range, &extents(file, self.range)?);
         let kept = |s: &Stretch| -> u64 {
@@ -111,7 +110,7 @@ impl Staged {
             let inside = alike.filter(|n| n.range.overlaps(s.range));
             inside.map(|n| n.encoded).sum()
         };
-        // What somebody has written meanwhile is compressed as they would have it.
+        // Data that others have written meanwhile is compressed as their settings demand.
         let Some(other) = self.stretches.iter().find(|s| kept(s) < s.encoded / 2) else {
             return Ok(());
         };
@@ -119,7 +118,7 @@ impl Staged {
         Err(Skip::new(SkipReason::LayoutChanged, detail))
     }
 
-    /// That all of it has its place, and is compressed as it was where nobody has looked at that yet.
+    /// Checks that all of it has blocks, and that it is compressed as it was, where that was not checked yet.
     fn has_settled(&self, file: &OpenFile) -> Result<(), Skip> {
         layout(file, self.range)
             .and_then(|lies| if self.seen { Ok(()) } else { self.is_kept(file, &lies) })
@@ -127,7 +126,7 @@ impl Staged {
 }
 
 impl Compressing {
-    /// One for a file on a file system that is mounted with these options.
+    /// The mover of a file on a file system that is mounted with these options.
     pub fn new(file: &OpenFile, options: &[String]) -> Self {
         let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
         let changed = settled_time(file);
@@ -148,12 +147,12 @@ impl Compressing {
         }
     }
 
-    /// Whether what is written to the file now is compressed.
+    /// Whether new writes to the file are compressed.
     pub fn goes_on(&self) -> bool {
         self.goes_on
     }
 
-    /// One call to the kernel, and one more where it is too old to take a level.
+    /// One call to the kernel, and a second one without a level where the kernel is too old for levels.
     fn compress(&self, file: &OpenFile, step: ByteRange, how: Compression) -> Result<(), Skip> {
         let level = self.level.as_ref().filter(|(name, _)| name == how.name()).map(|(_, l)| *l);
         let call = |level| btrfs::compress_anew(&file.fd, step.start..step.end, how, level);
@@ -169,7 +168,7 @@ impl Compressing {
         done.map_err(skip_of)
     }
 
-    /// Compresses the next step of a range anew, of the stretches that would lie in fewer pieces.
+    /// Compresses the next step of a range anew, in the runs that would be in fewer extents.
     fn compress_next(
         &mut self,
         file: &OpenFile,
@@ -195,11 +194,11 @@ impl Compressing {
         done.held = started.elapsed();
         drop(prompt);
         reached(Point::Moved);
-        // What follows may fail.
+        // Noted now, because what follows may fail.
         (done.moved, done.passed) = (step.len(), start - from);
         done.by = Some(primitive::BTRFS_DEFRAG);
         self.staged[index].moved = true;
-        // On its way now, not with all of its range at once; no more than two steps are.
+        // Written out now, and not with all of its range at once; no more than two steps are in flight.
         let sent = std::mem::replace(&mut self.sent, step);
         cache::start_writeback(&file.fd, step.start..step.end).map_err(skip_of)?;
         // Best effort: others may write there again and again.
@@ -207,16 +206,17 @@ impl Compressing {
         if step.end == last { self.look_at(file, index, done) } else { Ok(()) }
     }
 
-    /// Sees that all of a step is in the page cache, and that the kernel reads nothing ahead of it.
+    /// Brings all of a step into the page cache, and ensures that the kernel reads nothing ahead of it.
     ///
-    /// What is missing it would read page by page, with the file locked. And as much as lies in the cache before a
-    /// part that it is asked for, it reads behind it, in one go, which on a slow device all others stand behind
-    /// (`page_cache_sync_ra`, mm/readahead.c): so that is brought in before, in small reads. And what is dirty is
-    /// written out until the tree has it, which is later than its pages are clean, for it would read on both sides of
-    /// that. Nothing is dropped: see [`Compressing::settle`].
+    /// Missing pages the kernel would read page by page, with the file locked. And as many bytes as the cache
+    /// holds before a part that is requested, it reads behind the part, in one go (`page_cache_sync_ra`,
+    /// mm/readahead.c); on a slow device, all other requests would queue behind that. So those bytes are
+    /// brought in before, in small reads. And dirty data is written out until the tree has it, which is later
+    /// than its pages are clean, because the kernel would read on both sides of it. Nothing is dropped: see
+    /// [`Compressing::settle`].
     fn bring_in(&mut self, file: &OpenFile, step: ByteRange) -> Result<(), Skip> {
         let before = ByteRange { start: step.start.saturating_sub(STEP), end: step.start };
-        // An old kernel does not tell.
+        // Kernels before 6.5 do not count dirty pages.
         let dirty = |range| cache::dirty_pages(&file.fd, range).map_or(true, |pages| pages > 0);
         for _ in 0..WRITES {
             if dirty(before.start..step.end) {
@@ -237,23 +237,23 @@ impl Compressing {
         Ok(())
     }
 
-    /// Looks at what has become of a range.
+    /// Checks the result of moving a range.
     fn look_at(&mut self, file: &OpenFile, index: usize, done: &mut Step) -> Result<(), Skip> {
-        // What is on its way gets its place, and the tree says so.
+        // Data in flight gets its blocks, and the tree names them.
         let lies = layout(file, self.staged[index].range)?;
         self.staged[index].seen = true;
         done.note = self.keep_attributes(file)?;
         self.staged[index].is_kept(file, &lies)
     }
 
-    /// The kernel marks a file as not to be compressed when some of it does not shrink, unless it
-    /// is marked as to be compressed: its owner did not ask for that, and it goes again. That sets the
-    /// time of the inode's last change, which the kernel's mark does not.
+    /// The kernel marks a file as not to be compressed when some of it does not shrink, unless the file is
+    /// marked as to be compressed. Its owner did not ask for that mark, so it is removed again. Removing it
+    /// sets the time of the inode's last change, which the kernel's marking does not.
     ///
-    /// Somebody else may have set the mark (`chattr +m`), or may be about to change another one, which the
-    /// call would undo: it takes all attributes at once. So it is made only while nobody else has
-    /// the file open, which a write lease tells and keeps so, and only if the inode has not been changed since it was opened.
-    /// Else the mark stays, and what is given back says so.
+    /// Another program may have set the mark (`chattr +m`), or may be about to change another attribute, which
+    /// this call would undo, because it sets all attributes at once. So it is made only while no other program
+    /// has the file open, which a write lease proves and ensures, and only if the inode has not been changed
+    /// since it was opened. Otherwise the mark stays, and the returned note says so.
     fn keep_attributes(&mut self, file: &OpenFile) -> Result<Option<String>, Skip> {
         let marked = |now: u32| now & !self.attributes & flags::NO_COMPRESSION != 0;
         if !marked(inode::attributes(&file.fd).map_err(skip_of)?) || self.told {
@@ -283,13 +283,13 @@ impl Compressing {
     }
 }
 
-/// Bytes from the start of a step on that the kernel reads if it is asked for the step: as much more as lies in the
-/// cache before it, twice as much from the file's start on; at the start itself, up to four times the step
-/// (`get_init_ra_size`).
+/// Bytes from the start of a step on that the kernel reads if the step is requested: as many more as the cache
+/// holds before it, if those are more than the step; twice as many if they reach to the file's start; at the
+/// start itself, up to four times the step (`get_init_ra_size`).
 fn read_ahead(file: &OpenFile, step: ByteRange) -> u64 {
     let before = step.start.saturating_sub(READ_AHEAD)..step.start;
     let page = rustix::param::page_size() as u64;
-    // An old kernel does not tell.
+    // Kernels before 6.5 do not count cached pages.
     let cached = cache::cached_pages(&file.fd, before).map_or(READ_AHEAD, |pages| pages * page);
     let behind = if step.start == 0 {
         3 * step.len()
@@ -309,7 +309,7 @@ fn time_of(file: &OpenFile) -> Option<Changed> {
     Some((stat.st_ctime, stat.st_ctime_nsec))
 }
 
-/// The same, once any later change will have another time.
+/// The same, read at a time when any later change leaves another time.
 fn settled_time(file: &OpenFile) -> Option<Changed> {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     let (seconds, nanoseconds) = time_of(file)?;
@@ -323,12 +323,12 @@ fn settled_time(file: &OpenFile) -> Option<Changed> {
     time_of(file)
 }
 
-/// Where a range lies, all delayed writes done: what is compressed gets into the tree later than its pages are clean,
-/// which only this waits for (`FIEMAP_FLAG_SYNC`). The kernel writes out all of the file, twice, and keeps writers
-/// out the second time; so what is dirty is written out before.
+/// The layout of a range once all delayed writes are done. Compressed data gets into the tree later than its
+/// pages are clean, and only `FIEMAP_FLAG_SYNC` waits for that. The kernel then writes out all of the file,
+/// twice, and keeps writers out the second time; so what is dirty is written out before.
 ///
 /// # Errors
-/// Busy where others have left so much that it would take long.
+/// Busy where others have left so much dirty data that writing it would last long.
 fn layout(file: &OpenFile, range: ByteRange) -> Result<Layout, Skip> {
     give_places(file, &[ByteRange { start: 0, end: file.size()? }]).map_err(skip_of)?;
     file.has_settled()?;
@@ -375,18 +375,20 @@ impl Mover for Compressing {
         by_part(self, job, pace)
     }
 
-    /// Its pages stay good when it moves, and all stay in the cache, what we have brought in as well: being compressed
-    /// on the device, they cannot be compared with it, and one that the device has refused is the only copy of what
-    /// somebody wrote. That somebody was told of it, others can no longer be told.
+    /// The pages stay valid when their data moves, and all stay in the cache, also those that this engine
+    /// brought in: the data is compressed on the device, so pages cannot be compared with it, and a page that
+    /// the device has refused is the only copy of that write. The kernel has reported the error to the program
+    /// that wrote, and no longer reports it to others.
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         let mut staged = std::mem::take(&mut self.staged);
         staged.retain(|s| s.moved);
         if staged.is_empty() {
             return Ok(());
         }
-        // Where it was stopped in the middle of a range. What others write all the time may come to lie later.
+        // Needed where the move was stopped in the middle of a range. What others write all the time may get
+        // its blocks later.
         let settled: Vec<_> = staged.iter().map(|staged| staged.has_settled(file)).collect();
-        // Told with the range, unless it was stopped in the middle.
+        // Reported with the range already, unless the move was stopped in the middle of it.
         drop(self.keep_attributes(file)?);
         let _prompt = Prompt::begin();
         commit(file).map_err(skip_of)?;
@@ -400,7 +402,7 @@ impl ByPart for Compressing {
         STEP
     }
 
-    /// One step.
+    /// Moves one step.
     fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange, _: &AtomicBool) -> Step {
         let mut done = Step::default();
         done.skip = if index < self.staged.len() {

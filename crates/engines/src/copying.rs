@@ -1,44 +1,46 @@
-//! Copy into a donor, then have the kernel take it over: for file systems that share or exchange
+//! Copies a range into a donor, then has the kernel take the copy over: for file systems that share or exchange
 //! extents (XFS, Btrfs).
 //!
-//! A part of the file (F) is read, written into the donor's new space (D), and waited for until
-//! it is on the device; then both are handed to the kernel, which takes D's space for F only if F
-//! still holds what was copied. Nobody is locked out while the copy is made.
+//! A part of the file (F) is read, written into the donor's new space (D), and waited for until it is on the
+//! device. Then both are passed to the kernel, which takes D's space for F only if F still holds what was
+//! copied. No program is locked out while the copy is made.
 //!
-//! - [`TakeOver::Share`], `FIDEDUPERANGE`: the kernel locks both files against writers and mapped
-//!   stores, writes back, compares byte for byte, and makes F share D's blocks; on a difference it
-//!   does nothing. Then D gives up its part, and F is their only owner.
-//! - [`TakeOver::Exchange`], `XFS_IOC_COMMIT_RANGE`: the kernel exchanges both mappings, unless F
-//!   has changed since it was sampled, while nobody else has it open: see [`super::sample`]. What is not
-//!   exchanged is shared where that can be, and the receipt says why.
+//! - [`TakeOver::Share`], `FIDEDUPERANGE`: the kernel locks both files against writers and mapped stores,
+//!   writes back, compares byte for byte, and makes F share D's blocks; on a difference it does nothing. Then D
+//!   gives up its part, and F is the only owner of the blocks.
+//! - [`TakeOver::Exchange`], `XFS_IOC_COMMIT_RANGE`: the kernel exchanges both mappings, unless F has changed
+//!   since it was sampled, while no other program has it open: see [`super::sample`]. What is not exchanged is
+//!   shared where that is possible, and the receipt says why.
 //!
-//! In turns, because readers and writers of F wait for each call. How much a call takes over follows
-//! from how long the last one took. What is compared is read page by page under the locks unless it is in the
-//! page cache: so all of it is brought there right before, and known to be there. A turn at which
-//! somebody has written to F in between is copied once more, block by block where it differs.
+//! A range is taken over in turns, because readers and writers of F wait for each call. The length of a turn
+//! follows from how long the last call lasted. What is compared the kernel reads page by page under the locks
+//! unless it is in the page cache: so all of it is brought in right before, and known to be there. A turn that
+//! others have written to since the copy is copied once more, block by block where it differs.
 //!
-//! What the device has refused of somebody's write is in the page cache alone, and both calls drop that: so what is
-//! cached of a part is compared with the device right before it is copied ([`super::turns::is_on_disk`]).
-//! Nothing that is dirty is left to the calls, which would write it out under the locks.
+//! Writes of other programs that the device has refused are in the page cache alone, and both calls drop its
+//! pages: so the cached pages of a part are compared with the device right before it is copied
+//! ([`super::turns::is_on_disk`]). No dirty page is left to the calls, which would write it out under the
+//! locks.
 //!
-//! A range whose first piece lies in it as a whole, and is no longer than [`LONGEST_PIECE`], is never in more
-//! pieces than before, wherever it ends: the first turn is as long as that piece at least, so it joins
-//! what it parts. One that begins inside a longer piece is in one more until its first turns are over.
+//! A range whose first extent is in it as a whole, and is no longer than [`LONGEST_PIECE`], is never in more
+//! extents than before, wherever the move ends: the first turn is at least as long as that extent, so the new
+//! extent replaces a whole one. A range that begins inside a longer extent is in one more until its first turns
+//! are over.
 //!
-//! Btrfs writes what is copied into an extent elsewhere once a part of that is shared. So there all of a
+//! Btrfs writes a copy into an extent elsewhere once a part of the donor's extent is shared. So there all of a
 //! range is copied before its first turn.
 //!
 //! Crash argument. If power fails
 //!
-//! - before the remapping is durable: F has its old blocks, untouched and still its own. D was
-//!   never linked, and recovery frees what it held.
-//! - after: F has D's blocks. Their bytes were written before the remapping began, and the commit
-//!   that makes it durable (XFS: the log write, preceded by a flush; Btrfs: the super block,
-//!   preceded by a flush) makes them durable first.
-//! - in the middle of a range: an exchange is one logged operation, so each turn is in one of the
-//!   two states as a whole; sharing goes stretch by stretch, so each stretch is.
-//! - right after the commit: what has moved is durable. XFS forces its log up to what made a new unnamed inode, which
-//!   is later than all that was done to F; F itself is not synced.
+//! - before the remapping is durable: F has its old blocks, untouched and still its own. D was never linked,
+//!   and recovery frees what it held.
+//! - after: F has D's blocks. Their bytes were written before the remapping began, and the commit that makes it
+//!   durable (XFS: the log write, preceded by a flush; Btrfs: the super block, preceded by a flush) makes them
+//!   durable first.
+//! - in the middle of a range: an exchange is one logged operation, so each turn is in one of the two states as
+//!   a whole; sharing goes extent by extent, so each extent is.
+//! - right after the commit: what has moved is durable. XFS forces its log up to a change of D's inode, which
+//!   is made later than all that was done to F; F itself is not synced.
 //! - after D is closed: the old blocks are free, and reused only once that is durable.
 
 mod copy;
@@ -66,29 +68,30 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often a turn that changed under its copy is tried, and how long the first wait is.
+/// How often a turn whose data changed under its copy is tried, and how long the first wait is.
 const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
-/// How often it is exchanged at most, where sharing can stand in.
+/// How often an exchange is tried at most, where sharing can stand in.
 const EXCHANGES: u32 = 3;
 
-/// Bytes of the first turn, and how short and how long they become.
+/// Bytes of the first turn, and the bounds of later ones.
 const FIRST_TURN: u64 = 128 << 10;
 const SHORTEST_TURN: u64 = 16 << 10;
 const LONGEST_TURN: u64 = 1 << 20;
-/// However long the first piece of a range is, and however busy the device.
+/// The longest first extent that the first turn takes over as a whole, and the shortest part, however busy the
+/// device is.
 const LONGEST_PIECE: u64 = 8 << 20;
 const SHORTEST_PART: u64 = 64 << 10;
-/// Bytes that are copied between two looks at Ctrl-C; so many more are on their way to the device at most.
+/// Bytes that are copied between two checks for Ctrl-C; at most as many more are in flight.
 const STEP: u64 = 256 << 10;
-/// Bytes that are read between two looks at who waits for the file.
+/// Bytes that are read between two checks whether a program waits for the file.
 const LOOK: u64 = 64 << 10;
-/// A call that takes longer is followed by a shorter one, a quicker one by a longer.
+/// A call that lasts longer is followed by a shorter turn, a quicker one by a longer turn.
 const LONG: Duration = Duration::from_millis(10);
 const QUICK: Duration = Duration::from_millis(2);
 
-/// Times of files may be as coarse as the slowest kernel's tick (100 Hz): a change in the tick of
-/// the sample would not show.
+/// File times may be as coarse as the slowest kernel's tick (100 Hz): a change in the tick of the sample would
+/// not show.
 pub(super) const TICK: Duration = Duration::from_millis(11);
 
 /// How the donor's space becomes the file's.
@@ -103,28 +106,28 @@ pub(super) enum TakeOver {
     },
     /// `XFS_IOC_COMMIT_RANGE`: fails if the file is written to anywhere.
     Exchange {
-        /// Then share it, where the file system can do that.
+        /// Whether a range that cannot be exchanged is shared, where the file system can do that.
         or_share: bool,
     },
 }
 
-/// Makes something of a file reach the device.
+/// Writes ranges of a file out to the device.
 pub(super) type Flush = fn(&OpenFile, &[ByteRange]) -> io::Result<()>;
 
-/// Makes what was done to a file durable, and gives its donor up.
+/// Makes what was done to a file durable, and closes its donor.
 pub(super) type Commit = fn(&OpenFile, OwnedFd) -> io::Result<()>;
 
-/// Gives an empty donor what it needs to be the file's equal.
+/// Makes an empty donor equal to the file where the kernel requires that.
 pub(super) type Prepare = fn(&OpenFile, &OwnedFd) -> Result<(), Skip>;
 
-/// What a file system wants of a copy.
+/// What a file system needs for a copy.
 #[derive(Clone, Copy)]
 pub(super) struct Wants {
-    /// How space is asked for.
+    /// How space is allocated.
     pub space: Space,
     /// What is done to an empty donor.
     pub prepare: Prepare,
-    /// Gives what is still delayed of some ranges its place, if that does not take long.
+    /// Writes out what is still delayed of some ranges, so that it has blocks, if that does not last long.
     pub flush: Flush,
     /// Makes what has moved durable.
     pub commit: Commit,
@@ -136,24 +139,24 @@ pub(super) struct Copying {
     wants: Wants,
     stage: Option<Stage>,
     sampled: Option<Sampled>,
-    /// How long a sample has locked the file, of which no receipt has told yet.
+    /// How long a sample has locked the file, as far as no receipt has reported it yet.
     held: Duration,
-    /// Why the staged range in hand is not exchanged any more.
+    /// Why the current range is no longer exchanged.
     given_up: Option<String>,
-    /// When the file was last changed at the last copy, and its size in bytes.
+    /// Size of the file at the last copy, in bytes, and the time of its last change then.
     state: State,
     /// Per staged range.
     copies: Vec<Copy>,
-    /// Bytes of the next turn, and of a block: a turn is whole blocks.
+    /// Bytes of the next turn, and of a block: a turn consists of whole blocks.
     turn: u64,
     block: u64,
-    /// How often the turn in hand has failed.
+    /// How often the current turn has failed.
     failed: u32,
-    /// Where in the file this try of it has come to with copying once more.
+    /// How far in the file this attempt at the turn has copied again.
     recopied: u64,
-    /// The part of the donor that was sent to the device last, and not waited for.
+    /// The part of the donor that was sent to the device last and has not been waited for.
     sent: ByteRange,
-    /// The donor could not be written. The kernel says so once, and the page cache goes on showing the
+    /// Why the donor could not be written. The kernel reports that once, and the page cache still shows the
     /// copy that is not on the device: nothing of this donor may be taken over any more.
     unwritable: Option<Skip>,
     pages: Pages,
@@ -165,18 +168,18 @@ pub(super) struct Copying {
 /// How far a range has been copied.
 struct Copy {
     range: ByteRange,
-    /// Bytes of its first piece.
+    /// The fewest bytes of its first turn: those of its first extent, or of all of it.
     first_piece: u64,
     /// Where in the file the copy ends.
     end: u64,
-    /// What of it somebody had in the page cache.
+    /// The parts of it that were in the page cache before.
     warm: Vec<ByteRange>,
 }
 
 impl Copying {
-    /// One that takes space over in this way.
+    /// A mover that takes space over in this way.
     pub fn new(file: &OpenFile, how: TakeOver, wants: Wants) -> Self {
-        // What is asked for is read, and no more: readahead would fill the device's queue.
+        // Only requested bytes are read: readahead would fill the device's queue.
         let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
         Self {
             how,
@@ -200,7 +203,7 @@ impl Copying {
         }
     }
 
-    /// Whether the range in hand is exchanged.
+    /// Whether the current range is exchanged.
     fn exchanges(&self) -> bool {
         matches!(self.how, TakeOver::Exchange { .. }) && self.given_up.is_none()
     }
@@ -210,8 +213,8 @@ impl Copying {
         !matches!(self.how, TakeOver::Share { whole: false, .. })
     }
 
-    /// Samples the file, so that every change from now on shows; or gives up exchanging the range,
-    /// where sharing stands in.
+    /// Samples the file, so that every later change shows; or gives up exchanging the range, where sharing can
+    /// stand in.
     fn sample(
         &mut self,
         file: &OpenFile,
@@ -228,9 +231,9 @@ impl Copying {
                 self.sampled = Some(sampled);
                 Ok(())
             }
-            // It writes the donor's pages out, and this may be what came of it.
+            // Sampling writes the donor's pages out, and this may be the error of that.
             Err(NoSample::OfDonor(skip)) => Err(self.spoil(skip)),
-            // Nobody else is the reason.
+            // It was stopped: no other program is the reason.
             Err(NoSample::OfFile(skip)) if !go_on() => Err(skip),
             Err(NoSample::OfFile(skip))
                 if matches!(skip.reason, SkipReason::Busy | SkipReason::Unsupported) =>
@@ -241,7 +244,8 @@ impl Copying {
         }
     }
 
-    /// Lets in who waits for the file; what was copied so far may be old then.
+    /// Releases the lease if a program waits for the file, or this process is to stop; what was copied so far
+    /// may then be old.
     fn give_back(&mut self) {
         self.sampled =
             self.sampled.take().filter(|s| !s.lease.is_wanted() && !Unstopped::is_wanted());
@@ -272,7 +276,7 @@ impl Copying {
 }
 
 impl Mover for Copying {
-    /// What is shared, too: others keep the old blocks.
+    /// Shared data is moved, too: the other files keep the old blocks.
     fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
         if parts.iter().any(|e| e.kind.is_encoded()) {
             Err(Skip::new(SkipReason::Encoded, ""))
@@ -290,8 +294,8 @@ impl Mover for Copying {
         let mut copy_of = |range: &ByteRange| -> Result<Copy, Skip> {
             let lies = fiemap::layout_within(&mut maps, &file.fd, *range, false);
             let lies = lies.map_err(skip_of)?;
-            // A part of an extent stays occupied until all of it is free: killed between two turns,
-            // a range would leave behind what of its new extent was not yet taken.
+            // Space of an extent stays occupied until all of the extent is free: if the process is killed
+            // between two turns, what was not yet taken of the new extent would stay occupied.
             let first = match self.how {
                 TakeOver::Share { whole: true, .. } => range.len(),
                 _ => lies.within(*range).next().map_or(0, |piece| piece.length),
@@ -361,7 +365,7 @@ impl ByPart for Copying {
         self.give_back();
         match self.copy(file, index, part, false) {
             Ok(true) => {}
-            // Nothing of it is taken over before it is copied once more.
+            // Nothing of it is taken over before it has been copied once more.
             Ok(false) => self.failed = 1,
             Err(skip) => {
                 self.sampled = None;
@@ -371,7 +375,8 @@ impl ByPart for Copying {
         Ok(())
     }
 
-    /// One attempt at one turn, or a step of its copy: whoever calls looks after pace and Ctrl-C in between.
+    /// One attempt at one turn, or one step of its copy; the caller keeps the pace and checks for Ctrl-C in
+    /// between.
     fn relocate(
         &mut self,
         file: &OpenFile,
@@ -397,7 +402,7 @@ impl ByPart for Copying {
                     (self.sampled, self.recopied) = (None, 0);
                 }
             }
-            // It ended because all is to end, and that is no fault of the file's.
+            // It ended because the whole move is to end: that is no failure of the file.
             Err(Skip { reason: SkipReason::Busy, .. }) if stop.load(Ordering::Relaxed) => {}
             Err(skip) => {
                 done.skip = self.may_pass(skip).err();

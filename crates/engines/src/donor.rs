@@ -1,8 +1,8 @@
-//! New space for ranges of a file: an unnamed file beside it, allocated at once and compared
-//! before a byte is written to it.
+//! New space for ranges of a file: an unnamed file beside it, allocated at once and compared with the present
+//! place before a byte is written to it.
 //!
-//! The donor has no name, so whatever happens to this process it goes with its last descriptor,
-//! and after a crash with the file system's own recovery of orphans.
+//! The donor has no name, so whatever happens to this process, the kernel frees it with its last descriptor,
+//! and after a crash the file system's own recovery of orphans does.
 
 use super::errno::skip_of;
 use super::mounted::OpenFile;
@@ -18,12 +18,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-/// How many places are compared before the best of them is taken.
+/// How many places are compared before the best of them is used.
 pub(super) const DONORS: usize = 3;
-/// How much more than is needed is asked for, to choose from, in bytes.
+/// How many bytes more than needed are allocated, to choose from.
 const SLACK: u64 = 8 << 20;
 
-/// How a donor's space is asked for.
+/// How a donor's space is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Space {
     /// All at once, and some more to choose from where there is plenty.
@@ -32,7 +32,7 @@ pub(super) enum Space {
     Exact,
 }
 
-/// A donor and what lies where in it.
+/// A donor and the places of the ranges in it.
 pub(super) struct Stage {
     donor: OwnedFd,
     slots: Vec<Slot>,
@@ -47,11 +47,11 @@ struct Slot {
 }
 
 impl Stage {
-    /// Finds new space for `ranges`; also gives the pieces in which each would lie there.
-    /// `prepare` sees each donor while it is empty, to give it attributes.
+    /// Allocates new space for `ranges`; also returns in how many extents each would be there. `prepare` is
+    /// called with each donor while that is empty, to set its attributes.
     ///
     /// # Errors
-    /// No space, or whatever the system says.
+    /// No space, or a system error.
     pub fn new(
         file: &OpenFile,
         ranges: &[ByteRange],
@@ -67,7 +67,7 @@ impl Stage {
         Ok((Self { donor, slots }, pieces))
     }
 
-    /// The donor and the offset in it where `part` of range `index` is to lie.
+    /// The donor and the offset in it where `part` of range `index` is to be.
     ///
     /// # Errors
     /// When nothing is staged.
@@ -99,7 +99,7 @@ impl Stage {
     /// Frees the space of range `index` for good, so that the file itself may have it.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// A system error.
     pub fn release(&self, index: usize) -> std::io::Result<()> {
         let Some(slot) = self.slots.get(index) else { return Ok(()) };
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -107,7 +107,7 @@ impl Stage {
         Ok(rustix::fs::fsync(&self.donor)?)
     }
 
-    /// Frees all that the donor still has, best place or not; whether there was any.
+    /// Frees all space that the donor still has; returns whether there was any.
     pub fn release_all(&self) -> bool {
         let holds = rustix::fs::fstat(&self.donor).is_ok_and(|stat| stat.st_blocks > 0);
         holds && rustix::fs::ftruncate(&self.donor, 0).is_ok()
@@ -120,12 +120,12 @@ impl Stage {
         }
     }
 
-    /// Gives the donor back; what was moved is left to be made durable, if there is any.
+    /// Closes the donor; returns what was moved and is still to be made durable, if there is any.
     pub fn close(self) -> Option<Closed> {
         self.end().map(|(_, moved)| moved)
     }
 
-    /// The donor, which goes when it is dropped, and what was moved, if there is any.
+    /// The donor, which is freed when it is dropped, and what was moved, if there is any.
     pub fn end(self) -> Option<(OwnedFd, Closed)> {
         let mut moved = self.slots;
         moved.retain(|slot| slot.moved);
@@ -144,20 +144,20 @@ impl Closed {
     }
 }
 
-/// A donor, where in it the ranges begin, and in how many pieces each would lie.
+/// A donor, where in it the ranges begin, and in how many extents each would be.
 struct Place {
     donor: OwnedFd,
     start: u64,
     pieces: Vec<u64>,
-    /// Pieces of all runs of neighbouring ranges: a reader does not stop where a range ends.
+    /// Extents of all runs of neighbouring ranges: a reader does not stop where a range ends.
     in_all: u64,
 }
 
-/// Allocates space for all ranges at once, back to back: the allocator sees the whole need,
-/// and ranges that follow each other in the file lie so on the device. ext4 may fill a small
-/// need from scattered holes although there is room in one piece, so more is asked for where
-/// there is plenty, and the best stretch of it is used; and while an attempt lies in more
-/// pieces than it must, it is held, so that the next one has to go elsewhere.
+/// Allocates space for all ranges at once, back to back: the allocator sees the whole need, and ranges that
+/// follow each other in the file follow each other on the device. ext4 may fill a small need from scattered
+/// holes although there is enough contiguous free space, so more is allocated where there is plenty, and the
+/// best part of it is used. While an attempt is in more extents than necessary, its space is kept, so that the
+/// next one is allocated elsewhere.
 fn best_place(
     file: &OpenFile,
     ranges: &[ByteRange],
@@ -173,7 +173,7 @@ fn best_place(
     let mut maps = Fiemap::default();
     let mut tried: Vec<Place> = Vec::new();
     while tried.len() < DONORS {
-        // What is held already counts.
+        // The space of earlier attempts counts as used.
         if !tried.is_empty() && file.free_bytes()? < want + file.floor {
             break;
         }
@@ -187,9 +187,9 @@ fn best_place(
         };
         match allocated {
             Ok(()) => {}
-            // Held attempts may be what fills the disk: the best of them must do.
+            // Earlier attempts may be what fills the disk: then the best of them is used.
             Err(Errno::NOSPC | Errno::DQUOT) if !tried.is_empty() => break,
-            // A quota, or a limit of file sizes, may have room for what is needed, and no more.
+            // A quota, or a limit of file sizes, may allow what is needed, and no more.
             Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) if want > total => {
                 want = total;
                 continue;
@@ -209,8 +209,8 @@ fn best_place(
     best.ok_or_else(|| Skip::new(SkipReason::NoSpace, ""))
 }
 
-/// Why space for a donor was refused. Where a directory belongs to a project with a limit, which
-/// `statfs` shows as its size, XFS speaks of a full disk when that is reached.
+/// Why space for a donor was refused. If a directory belongs to a project with a limit, which `statfs` shows as
+/// its size, XFS reports a full disk when the limit is reached.
 pub(super) fn no_room(file: &OpenFile, error: Errno) -> Skip {
     let size =
         |dir: BorrowedFd| rustix::fs::fstatvfs(dir).map(|stat| stat.f_blocks * stat.f_frsize);
@@ -224,7 +224,7 @@ pub(super) fn no_room(file: &OpenFile, error: Errno) -> Skip {
     }
 }
 
-/// An empty unnamed file on the same file system, beside the file if that can be: most file
+/// An empty unnamed file on the same file system, in the file's directory if that is possible: most file
 /// systems allocate near the directory.
 pub(super) fn unnamed(file: &OpenFile) -> Result<OwnedFd, Skip> {
     let how = OFlags::RDWR | OFlags::TMPFILE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -234,9 +234,9 @@ pub(super) fn unnamed(file: &OpenFile) -> Result<OwnedFd, Skip> {
         }
         _ => skip_of(e.into()),
     })?;
-    // A directory may hand down how much is allocated at least: far more than was asked for.
+    // A file may inherit a least size of allocations from its directory, which is far more than is requested.
     let _ = xfs::clear_extent_size_hint(&made);
-    // Both directories were looked at. What is synced for the sake of the file must not be elsewhere.
+    // Both directories have been checked. A sync for the sake of the file must not go to another file system.
     if same_file_system(&made, &file.fd) {
         Ok(made)
     } else {
@@ -249,7 +249,7 @@ pub(super) fn directory(file: &OpenFile) -> io::Result<OwnedFd> {
     Ok(near(file, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC)?)
 }
 
-/// Opens the file's directory so, or else that of its file system.
+/// Opens the file's directory with these flags, or else the root of its file system.
 fn near(file: &OpenFile, how: OFlags) -> rustix::io::Result<OwnedFd> {
     let open = |dir: BorrowedFd| rustix::fs::openat(dir, ".", how, Mode::RUSR | Mode::WUSR);
     let beside = file.beside.as_ref().and_then(|dir| open(dir.as_fd()).ok());
@@ -263,9 +263,9 @@ fn same_file_system(a: &OwnedFd, b: &OwnedFd) -> bool {
     }
 }
 
-/// Where in a donor `ranges` are laid from `start` on, which is on a page: back to back, but each
-/// at the same place in its page as in the file. Where blocks are smaller than pages, ext4
-/// exchanges nothing else (EINVAL).
+/// Places of `ranges` in a donor from `start` on, which is a page boundary: back to back, but each at the same
+/// offset in its page as in the file. Where blocks are smaller than pages, ext4 exchanges nothing else
+/// (EINVAL).
 fn places(ranges: &[ByteRange], start: u64) -> impl Iterator<Item = ByteRange> {
     let page = rustix::param::page_size() as u64;
     let mut at = start;
@@ -276,13 +276,13 @@ fn places(ranges: &[ByteRange], start: u64) -> impl Iterator<Item = ByteRange> {
     })
 }
 
-/// In how many pieces each of `ranges` lies in a donor, when they are laid from `start` on.
+/// In how many extents each of `ranges` is in a donor if their places begin at `start`.
 fn pieces(donor: &Layout, ranges: &[ByteRange], start: u64) -> Vec<u64> {
     places(ranges, start).map(|place| donor.within(place).count() as u64).collect()
 }
 
-/// Where in a donor the runs lie in the fewest pieces, no later than `latest`. Only the starts of
-/// its longer extents, those on a page, can be better than its beginning.
+/// The place in a donor from which on the runs are in the fewest extents, no later than `latest`. Only the
+/// starts of its longer extents, those at page boundaries, can be better than its beginning.
 fn best_start(donor: &Layout, runs: &[ByteRange], latest: u64) -> u64 {
     const STARTS: usize = 16;
     let page = rustix::param::page_size() as u64;

@@ -1,4 +1,4 @@
-//! The file systems that can be mended: which engine serves a mount, or why none does.
+//! The file systems on which data can be moved: which engine serves a mount, or why none does.
 
 use crate::drive::Job;
 use crate::errno::skip_of;
@@ -16,22 +16,22 @@ use std::time::Duration;
 
 /// One way to move data on one kind of file system.
 pub(crate) trait Engine {
-    /// Whether moving takes a descriptor that may write. Nobody can start the file as a program while
-    /// there is one.
+    /// Whether moving needs a descriptor that is open for writing. While there is one, the kernel does not
+    /// execute the file as a program.
     fn writes(&self) -> bool {
         true
     }
 
-    /// What looks at this file and moves it. Where something is to move (`file.to_move`), it may open the
-    /// file in another way.
+    /// The mover of this file. Where something is to move (`file.to_move`), it may open the file in another
+    /// way.
     ///
     /// # Errors
-    /// Why nothing here can.
+    /// Why this engine cannot move the file.
     fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip>;
 }
 
-/// What an engine has to do with one file, whatever of it moves at once: its driver asks for the rest
-/// ([`crate::drive`]).
+/// The part of an engine for one file that does not depend on how much of the file moves at once; the driver
+/// needs more of it ([`crate::drive`]).
 ///
 /// Order of calls: `stage`, `drive`, `settle`. A crash or a drop at any instant leaves every byte
 /// readable as it was.
@@ -40,22 +40,22 @@ pub(crate) trait Mover {
     fn all_or_nothing(&self) -> bool {
         false
     }
-    /// Bytes of new space that moving `ranges` together takes, or why they cannot be moved so.
+    /// Bytes of new space that moving `ranges` together needs, or why they cannot be moved together.
     fn need(&mut self, _: &OpenFile, ranges: &[ByteRange]) -> Result<u64, Skip> {
         Ok(ranges.iter().map(|r| r.len()).sum())
     }
-    /// Whether data that is stored like this can be moved: plain data of this file alone, unless an engine can
-    /// more.
+    /// Whether data that is stored like this can be moved: plain data of this file alone, unless an engine
+    /// supports more.
     fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
         match parts.iter().find_map(|e| refusal(e.kind)) {
             Some(reason) => Err(Skip::new(reason, "")),
             None => Ok(()),
         }
     }
-    /// Finds new space for all of `ranges` at once, and says in how many pieces each would lie
-    /// there. Nothing has moved yet; what was staged before is given back.
+    /// Allocates new space for all of `ranges` at once, and returns in how many extents each would be there.
+    /// Nothing has moved yet; space that was staged before is released.
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;
-    /// Has a driver take it through the job, which is staged.
+    /// Has a driver carry out the job, whose ranges are staged.
     ///
     /// # Errors
     /// Why something is not known to be durable.
@@ -70,14 +70,14 @@ pub(crate) trait Mover {
     }
     /// Makes what was relocated durable and frees the space that it left, or that was not used.
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip>;
-    /// The longest time for which others were kept out of the file at once, since the last call; beside
-    /// what was told of its ranges.
+    /// The longest time for which others were kept out of the file at once since the last call, apart from the
+    /// times that are reported with its ranges.
     fn kept_out(&mut self) -> Duration {
         Duration::ZERO
     }
 }
 
-/// What keeps data that is stored like this from being moved, where an engine cannot do better.
+/// Why data that is stored like this cannot be moved, where an engine supports no more than plain data.
 pub(crate) fn refusal(kind: ExtentKind) -> Option<SkipReason> {
     match kind {
         _ if kind.is_shared() => Some(SkipReason::Shared),
@@ -96,7 +96,7 @@ pub struct Refused {
     pub why: String,
 }
 
-/// Which engine is to serve.
+/// Which engine moves the data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
     /// The file system's own.
@@ -111,7 +111,7 @@ pub enum Choice {
 
 /// The engine for a mounted file system.
 ///
-/// With `force`, a file system that cannot promise order after a crash is taken all the same.
+/// With `force`, a file system that cannot promise order after a crash is accepted all the same.
 ///
 /// # Errors
 /// [`Refused`] for a read-only mount, an unsupported file system, or a missing promise.
@@ -119,7 +119,7 @@ pub fn volume_for(mount: &Mount, choice: &Choice, force: bool) -> Result<Box<dyn
     Ok(Box::new(mounted(mount, choice, force)?))
 }
 
-/// The same, by its own type.
+/// The same, as its concrete type.
 pub(crate) fn mounted(mount: &Mount, choice: &Choice, force: bool) -> Result<Mounted, Refused> {
     let refuse = |why: String| Err(Refused { mount: mount.point.display().to_string(), why });
     if mount.has_option("ro") {
@@ -192,7 +192,8 @@ pub fn local(mount: &Mount) -> Result<(), String> {
     Err(format!("{kind}: {why}"))
 }
 
-/// By number, or by the node that was mounted where the number is nobody's, as on Btrfs.
+/// Whether the file system is on a block device: by its device number, or, where no device has that number, as
+/// on Btrfs, by the node that was mounted.
 fn is_on_a_disk(mount: &Mount) -> bool {
     use std::os::unix::fs::FileTypeExt;
     let node = |m: std::fs::Metadata| m.file_type().is_block_device();
@@ -202,7 +203,7 @@ fn is_on_a_disk(mount: &Mount) -> bool {
 /// Whether a file's attributes allow it to be moved on this kind of file system.
 ///
 /// # Errors
-/// The attribute that forbids it, or that they cannot be read.
+/// The attribute that forbids it, or the error of reading the attributes.
 pub fn may_move(kind: FsKind, file: impl AsFd) -> Result<(), Skip> {
     let set = match inode::attributes(&file) {
         // A file system without such attributes.

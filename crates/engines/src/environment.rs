@@ -6,7 +6,7 @@ use fragmend_sys::process;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Its clock, the counters of the devices that were named, and what it says of this process.
+/// Its clock, the counters of the given devices, and its account of this process's I/O.
 #[derive(Debug)]
 pub struct Kernel {
     began: Instant,
@@ -14,8 +14,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Of these devices, by the device number of the files on them. What is missing here counts as used
-    /// by nobody else.
+    /// The running kernel with these devices, by the device number of the files on them. A device that is
+    /// missing here counts as used by no other process.
     pub fn new(devices: HashMap<u64, BlockDevice>) -> Self {
         Self { began: Instant::now(), devices }
     }
@@ -30,7 +30,7 @@ impl Environment for Kernel {
         std::thread::sleep(time);
     }
 
-    /// Of the whole disk.
+    /// Counts the whole disk.
     fn read_from(&self, device: u64) -> Option<u64> {
         let counters = self.devices.get(&device).and_then(|d| d.counters().ok());
         counters.map(|counters| counters.read_bytes)

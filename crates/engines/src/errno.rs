@@ -1,10 +1,10 @@
-//! What an error of the system means for a file that was to be moved.
+//! What a system error means for a file that was to be moved.
 
 use fragmend_layout::{Skip, SkipReason};
 use rustix::io::Errno;
 use std::io;
 
-/// The reason, with the system's words.
+/// The reason, with the system's message.
 pub(super) fn skip_of(error: io::Error) -> Skip {
     let reason = match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::BUSY | Errno::AGAIN) => SkipReason::Busy,
@@ -15,7 +15,7 @@ pub(super) fn skip_of(error: io::Error) -> Skip {
         Some(Errno::ACCESS | Errno::PERM) => SkipReason::PermissionDenied,
         Some(Errno::NOENT | Errno::STALE) => SkipReason::Vanished,
         Some(Errno::OPNOTSUPP) => SkipReason::Unsupported,
-        // A program that would wait for us, see `fragmend_sys::listeners`.
+        // A program would wait for this process: see `fragmend_sys::listeners`.
         None if error.kind() == io::ErrorKind::ResourceBusy => SkipReason::Busy,
         _ => SkipReason::Failed,
     };
@@ -25,7 +25,7 @@ pub(super) fn skip_of(error: io::Error) -> Skip {
     }
 }
 
-/// The same of what [`fragmend_sys::cache::part`] says.
+/// The same for an error of [`fragmend_sys::cache::part`].
 pub(super) fn in_use(error: io::Error) -> Skip {
     match error.kind() {
         io::ErrorKind::ResourceBusy => Skip::new(SkipReason::Busy, error.to_string()),

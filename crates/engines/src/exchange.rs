@@ -1,5 +1,6 @@
-//! One file's blocks exchanged with a donor's on ext4, step by step. The crash argument, and why the
-//! steps are in this order, is at the head of `ext4.rs`; who is kept out meanwhile, at that of `hold.rs`.
+//! Exchanges a file's blocks with a donor's on ext4, step by step. The crash argument, and the reason for the
+//! order of the steps, is at the head of `ext4.rs`; which programs are kept out meanwhile, at that of
+//! `hold.rs`.
 
 use super::donor::{Space, Stage};
 use super::drive::{ByPart, Job, Step, by_part};
@@ -20,38 +21,38 @@ use std::io;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// Bytes exchanged by the first call for a file; the next ones are longer or shorter, so that none
-/// locks the file for long.
+/// Bytes exchanged by the first call for a file; later calls are longer or shorter, so that none locks the file
+/// for long.
 const FIRST_TURN: u64 = 64 << 10;
 const LONGEST_TURN: u64 = 1 << 20;
 const LONG: Duration = Duration::from_millis(2);
 
-/// What is exchanged at most before the copies are waited for, at first, and at most and at least. So
-/// much is in flight when somebody comes who wants the file.
+/// Bytes that are exchanged before the copies are waited for: at first, at most and at least. No more is in
+/// flight when another program opens the file.
 const FIRST_STEP: u64 = 256 << 10;
 const LONGEST_STEP: u64 = 1 << 20;
 const SHORTEST_STEP: u64 = 16 << 10;
-/// A wait that is longer is followed by a shorter step, a shorter one by a longer.
+/// A wait that lasts longer is followed by a shorter step, a shorter one by a longer.
 const LONG_WAIT: Duration = Duration::from_millis(60);
 const SHORT_WAIT: Duration = Duration::from_millis(20);
-/// What takes longer ends with the step.
+/// A part that lasts longer ends with its current step.
 const LONG_PART: Duration = Duration::from_millis(100);
-/// What is read at once before the next look at who waits.
+/// Bytes that are read between two checks whether another program waits.
 const PIECE: u64 = 64 << 10;
 
 /// How often a step that met a busy page is tried, and how long the first wait is.
 const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
-/// How long what the disk refused is tried to be put back, and the longest wait between two tries.
+/// How long it is tried to put back what the disk refused, and the longest wait between two tries.
 const PUTTING_BACK: Duration = Duration::from_secs(2);
 const LONGEST_WAIT: Duration = Duration::from_millis(64);
-/// How long dirty pages of others are waited for before another try.
+/// How long other programs' dirty pages are waited for before another try.
 const WRITING: Duration = Duration::from_millis(100);
 
-/// How long much that others wrote is waited for before their file is left alone.
+/// How long a large amount of other programs' writes is waited for before their file is left alone.
 const SETTLING: Duration = Duration::from_millis(400);
 
-/// What a receipt says of a move that was stopped for too long.
+/// A receipt's note on a move during which this process was stopped for too long.
 const STOPPED: &str = "this process was stopped for so long that others may have opened the file before the move was committed; it was committed at once";
 
 /// Exchanges blocks with a donor.
@@ -59,30 +60,30 @@ pub(super) struct Exchange {
     stage: Option<Stage>,
     pages: Pages,
     compare: Compare,
-    /// For what was just written under the lease: no writer waits for it, so it is read in one go.
+    /// For copies that were just written under the lease: no writer waits for it, so it reads in one go.
     confirm: Compare,
     scratch: Vec<u8>,
     /// Bytes for the next call, and for the next step.
     turn: u64,
     step: u64,
-    /// What has changed places, with its staged range.
+    /// The ranges that have been exchanged, each with its staged range.
     moved: Places,
-    /// The same of what is not known to be on the device.
+    /// Those of them that are not known to be on the device.
     in_flight: Places,
-    /// A copy could not be written to its new place.
+    /// Why a copy could not be written to its new place.
     unwritable: Option<Skip>,
-    /// The disk has refused what somebody else wrote.
+    /// The disk has refused another program's write.
     refused: Option<Skip>,
-    /// Who may have the file open meanwhile.
+    /// Keeps other programs out meanwhile.
     hold: Hold,
 }
 
 impl Exchange {
-    /// For one file; with `force`, also while others have it open.
+    /// The mover of one file; with `force`, it also moves while others have the file open.
     pub fn new(force: bool) -> Self {
         Self {
             stage: None,
-            // In single pages, the file being opened for reading at random.
+            // It reads single pages, because random access is advised for the file.
             pages: Pages::default(),
             compare: Compare::default(),
             confirm: Compare::in_one_go(),
@@ -97,8 +98,8 @@ impl Exchange {
         }
     }
 
-    /// Takes the lease once what others have written is on the device: our own copies would stand behind that in
-    /// the disk's queue, and the commit might wait for it.
+    /// Takes the lease once the data that others have written is on the device: this engine's copies would
+    /// queue behind it, and the commit might wait for it.
     fn keep_others_out(&mut self, file: &OpenFile) -> Result<(), Skip> {
         if !self.hold.is_held() && !self.hold.is_forced() && file.has_settled().is_err() {
             let _ = same::write_quietly(&file.fd, 0..i64::MAX as u64, SETTLING);
@@ -107,7 +108,7 @@ impl Exchange {
         self.hold.take(file, Stage::donor(&self.stage))
     }
 
-    /// Notes that something that somebody else wrote is in memory only.
+    /// Notes that data of another program is in memory only.
     fn refuse(&mut self, told: Option<io::Error>) -> Skip {
         let told = told.map_or(String::new(), |e| format!(" ({e})"));
         let why = format!(
@@ -116,8 +117,8 @@ impl Exchange {
         self.refused.get_or_insert(Skip::new(SkipReason::Failed, why)).clone()
     }
 
-    /// Waits for all copies that are on their way, and looks whether the device has them. Gives what went wrong with
-    /// them; else none is on its way any more.
+    /// Waits for all copies in flight, and checks whether the device has them. Returns what went wrong with
+    /// them; if nothing did, none is in flight any more.
     fn confirm(&mut self, file: &OpenFile) -> Option<Skip> {
         let started = Instant::now();
         let mut wrong = None;
@@ -140,7 +141,7 @@ impl Exchange {
         None
     }
 
-    /// Waits for the copies of a range, and looks whether the device has them.
+    /// Waits for the copies of a range, and checks whether the device has them.
     fn is_there(&mut self, file: &OpenFile, range: ByteRange) -> Result<(), Skip> {
         let span = range.start..range.end;
         let _ = cache::start_writeback(&file.fd, span.clone());
@@ -149,7 +150,7 @@ impl Exchange {
         let compare = if alone { &mut self.confirm } else { &mut self.compare };
         match compare.range(&file.fd, span.clone(), || true).map_err(skip_of)? {
             Same::Yes | Same::Stopped => Ok(()),
-            // The copies are there: it was something else.
+            // The copies are there: the refused write was another one.
             Same::ButRefused(told) => {
                 self.refuse(Some(told));
                 Ok(())
@@ -161,23 +162,25 @@ impl Exchange {
             Same::Changing(None) if alone => {
                 Err(Skip::new(SkipReason::Busy, "it changes under a lease"))
             }
-            // Beside a forced move somebody writes: the pages that they left alone are there, and what becomes of
-            // theirs they are told.
+            // Another program writes during a forced move: the pages that it left alone are there, and errors
+            // of its own writes are reported to it.
             Same::Changing(None) => Ok(()),
             Same::Unknown => cache::write_and_wait(&file.fd, span).map_err(skip_of),
         }
     }
 
-    /// Exchanges once more whatever is not on the device, without a look at the new one: what the page
-    /// cache holds is the only copy there is. Gives how many bytes went back.
+    /// Exchanges all that is not on the device once more, and reads nothing from the new place: the page cache
+    /// has the only copy. Returns how many bytes went back.
     fn put_back(&mut self, file: &OpenFile) -> (u64, Result<(), Skip>) {
-        // It was lost, or never held.
+        // The lease was lost, or never held.
         let _ = self.hold.take(file, Stage::donor(&self.stage));
-        // Nobody's error is taken: who opens the file next may be told of ours as well, and finds all bytes there.
+        // No descriptor's error is consumed: the next program that opens the file may be reported this one, and
+        // finds all bytes.
         let ranges = self.in_flight.all();
         let (mut all, mut back) = (Ok(()), 0);
-        // Whatever the kernel says, and though others may wait for the lease as long: bytes come first. With the donor
-        // goes the only good copy that the disk has, and no space or memory may be there a moment later.
+        // Tried whatever the kernel returns, though others may wait for the lease as long: the data comes
+        // first. Closing the donor frees the only good copy on the disk, and a moment later there may be no
+        // space or memory.
         let (until, mut wait) = (Instant::now() + PUTTING_BACK, FIRST_WAIT);
         for &(index, range) in &ranges {
             let mut done = Step::default();
@@ -185,7 +188,7 @@ impl Exchange {
                 let rest = ByteRange { start: range.start + done.moved, end: range.end };
                 match self.exchange(file, index, rest, &mut done) {
                     Ok(()) => break,
-                    // Behind the end there is nothing to keep.
+                    // Behind the end of the file there is nothing to keep.
                     Err(skip)
                         if Instant::now() > until
                             || file.size().is_ok_and(|size| size <= rest.start) =>
@@ -203,7 +206,7 @@ impl Exchange {
         (back, all.and(written).and(self.hold.commit(file, Stage::donor(&self.stage))))
     }
 
-    /// Waits for what went back to where it was.
+    /// Waits until what went back is written to its old place.
     fn moved_back(&mut self, file: &OpenFile, ranges: &[(usize, ByteRange)]) -> Result<(), Skip> {
         for (_, range) in ranges {
             match self.compare.range(&file.fd, range.start..range.end, || true).map_err(skip_of)? {
@@ -217,8 +220,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// After a step, or what there was of it: waits for its copies, lets it go back if they cannot be
-    /// written, and lets others in who wait.
+    /// After a step, or the part of it that was done: waits for its copies, puts it back if they cannot be
+    /// written, and lets other programs in that wait.
     fn conclude(&mut self, file: &OpenFile, done: &mut Step) -> Result<(), Skip> {
         if self.confirm(file).is_some() {
             let (back, result) = self.put_back(file);
@@ -231,7 +234,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Says that copies could not be written, and what came of that.
+    /// The error that copies could not be written, with the result of putting them back.
     fn went_back(&mut self, back: Result<(), Skip>) -> Skip {
         let why = self.unwritable.as_ref().map_or("", |skip| skip.detail.as_str());
         let what = match back {
@@ -244,13 +247,13 @@ impl Exchange {
         skip
     }
 
-    /// Drops what the page cache holds of `part` and the device has as well. A folio that reaches
-    /// beyond the part stays on the first try; then everything in its way goes. Whether nothing
-    /// stayed: what somebody has mapped does.
+    /// Drops the cached pages of `part` that the device has as well. A folio that reaches beyond the part stays
+    /// on the first try; on the second one, the pages around it are dropped, too. Returns whether none stayed:
+    /// pages that a program has mapped do.
     fn make_room(&mut self, file: &OpenFile, part: ByteRange) -> Result<bool, Skip> {
-        // An old kernel that cannot tell has no large folios either.
+        // A kernel that is too old to count pages has no large folios either.
         let cached = || cache::cached_pages(&file.fd, part.start..part.end).unwrap_or(0) > 0;
-        // What is not gone by then is exchanged in shorter turns.
+        // What is not dropped by then is exchanged in shorter turns.
         let until = Instant::now() + LONG_PART;
         for wide in [part, part.align_outward(cache::largest_folio())] {
             while cached() && (wide == part || Instant::now() < until) {
@@ -260,7 +263,7 @@ impl Exchange {
                 match self.compare.drop(&file.fd, span, || !hold.is_awaited() && in_time()) {
                     Ok(Same::Stopped) if !in_time() => break,
                     Ok(Same::Yes | Same::Unknown | Same::Changing(_)) => break,
-                    // Once more: now nobody waits.
+                    // Once more: no program waits now.
                     Ok(Same::Stopped) => self.let_others_in(file)?,
                     Ok(Same::ButRefused(told)) => return Err(self.refuse(Some(told))),
                     Ok(Same::No(_, told)) => return Err(self.refuse(told)),
@@ -271,8 +274,8 @@ impl Exchange {
         Ok(!cached())
     }
 
-    /// Reads a part into the page cache, and waits for it; nobody else waits for more than a piece of it.
-    /// Whether it is there in single pages.
+    /// Reads a part into the page cache and waits for it; other programs wait for no more than `PIECE` bytes of
+    /// it. Returns whether it is cached in single pages.
     fn prefetch(&mut self, file: &OpenFile, part: ByteRange) -> Result<bool, Skip> {
         let mut single = self.make_room(file, part)?;
         for piece in part.steps(PIECE) {
@@ -280,7 +283,7 @@ impl Exchange {
             let _ = self.pages.bring_in(&file.fd, piece);
             if self.hold.is_awaited() {
                 self.let_others_in(file)?;
-                // They may read it, too, and ahead of that, which makes large folios.
+                // They may read the part, too, with readahead, which makes large folios.
                 single = false;
             }
         }
@@ -289,8 +292,8 @@ impl Exchange {
         Ok(single)
     }
 
-    /// Exchanges a part in as many calls as it takes. Under large folios each block waits for a
-    /// flush, and so would everybody else: unless its pages are `single` ones, block by block.
+    /// Exchanges a part in as many calls as are needed. Under large folios each block waits for a flush, and so
+    /// would all other programs: unless the pages are `single` ones, it goes block by block.
     fn exchange_in_turns(
         &mut self,
         file: &OpenFile,
@@ -346,7 +349,7 @@ impl Exchange {
         done.moved += moved;
         done.by = Some(primitive::MOVE_EXT);
         if self.hold.is_lost() {
-            // Before anything else: who has it open now may be syncing it.
+            // Before anything else: a program that has the file open now may be syncing it.
             self.hold.commit(file, Stage::donor(&self.stage))?;
             return Err(Skip::new(SkipReason::Busy, STOPPED));
         }
@@ -362,7 +365,7 @@ impl Exchange {
         }
     }
 
-    /// Exchanges one step, trying again where somebody is just using its pages.
+    /// Exchanges one step, and tries again where another program is using its pages.
     fn step(
         &mut self,
         file: &OpenFile,
@@ -380,15 +383,15 @@ impl Exchange {
             if let Some(skip) = self.unwritable.as_ref().filter(|_| !returns) {
                 return Err(skip.clone());
             }
-            // The lease was given back if somebody waited.
+            // The lease was released if a program waited.
             self.keep_others_out(file)?;
             let Err(skip) = self.exchange_in_turns(file, index, rest, single, done) else { break };
-            // Failed: a range that the file's new end has just cut is invalid to the kernel.
+            // Failed: a range in which a program has just truncated the file is invalid to the kernel.
             let may_pass = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
             if !may_pass || backoff.is_last() {
                 return Err(skip);
             }
-            // Somebody dirtied a page or holds it: write back, and try what is left.
+            // A program has dirtied a page or holds it: write back, and try the rest.
             let _ = same::write_quietly(&file.fd, rest.start..rest.end, WRITING);
             backoff.wait();
         }
@@ -403,11 +406,11 @@ impl Mover for Exchange {
         }
         (self.stage, self.unwritable) = (None, None);
         (self.moved, self.in_flight) = (Places::default(), Places::default());
-        // No space is asked for in vain; and staging takes longer than anybody should wait.
+        // So that no space is allocated in vain. Staging lasts longer than any program should wait.
         self.hold.take(file, Stage::donor(&self.stage))?;
         self.hold.commit(file, Stage::donor(&self.stage))?;
-        // Data that is still on its way must be on the disk before its blocks are exchanged, or
-        // the exchange meets dirty pages. What was refused is told here, if it was not yet.
+        // Data in flight must be on the disk before its blocks are exchanged, or the exchange meets dirty
+        // pages. A refused write is reported here, if it was not yet.
         same::settled(&file.fd).map_err(|e| self.refuse(Some(e)))?;
         self.hold.free_space(file)?;
         let (stage, pieces) = Stage::new(file, ranges, Space::Choice, |_| Ok(()))?;
@@ -421,7 +424,7 @@ impl Mover for Exchange {
     }
 
     fn let_others_in(&mut self, file: &OpenFile) -> Result<(), Skip> {
-        // While copies cannot be written, everybody is kept out until they are back.
+        // While copies cannot be written, all others are kept out until they are back.
         match self.confirm(file) {
             Some(skip) => Err(skip),
             None => self.hold.commit(file, Stage::donor(&self.stage)),
@@ -429,15 +432,15 @@ impl Mover for Exchange {
     }
 
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
-        // One step at most, and only where something went wrong with it.
+        // There is one step at most, and only where something went wrong with it.
         let mut done = Step::default();
         let concluded = self.conclude(file, &mut done);
         if !self.in_flight.is_empty() {
             self.stage = None;
             return concluded.and(self.hold.commit(file, Stage::donor(&self.stage)));
         }
-        // The donor goes before the commit, so that its own mapping of the old blocks, which
-        // nobody will ever read, mostly never reaches the journal; but not with the last inode.
+        // The donor is closed before the commit, so that its mapping of the old blocks, which is never read,
+        // mostly never reaches the journal; but not if the commit needs its inode.
         if self.hold.needs_donor(file) {
             self.hold.commit(file, Stage::donor(&self.stage))?;
         }
@@ -455,7 +458,7 @@ impl Mover for Exchange {
 }
 
 impl ByPart for Exchange {
-    /// It goes back by the same way.
+    /// A part goes back the same way.
     fn returns(&self) -> bool {
         true
     }
@@ -467,7 +470,7 @@ impl ByPart for Exchange {
         {
             return Step::none(skip);
         }
-        // What has moved may go back.
+        // A range that has moved may go back.
         let returns = self.moved.holds(part);
         if !returns && let Some(skip) = self.unwritable.as_ref().or(self.refused.as_ref()) {
             return Step::none(skip.clone());
@@ -484,7 +487,7 @@ impl ByPart for Exchange {
             let refused = self.refused.clone().filter(|_| !returns);
             done.skip = concluded.and(exchanged).err().or(refused);
             rest.start = step.end;
-            // What is left comes with the next call, after a look at Ctrl-C.
+            // The rest comes with the next call, after a check for Ctrl-C.
             if started.elapsed() > LONG_PART {
                 break;
             }

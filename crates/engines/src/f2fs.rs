@@ -1,34 +1,35 @@
 //! F2FS: `F2FS_IOC_DEFRAGMENT`, which writes a range anew at the end of a log.
 //!
-//! The file's lock is held while the kernel marks the range's pages dirty and sends them off, up
-//! to a segment at a time. What it moves goes to the log for cold data, where ordinary writers of
-//! other files do not write in between. A range in one piece the kernel leaves alone.
+//! The kernel holds the file's lock while it marks the range's pages dirty and issues their writes, up to a
+//! segment at a time. Moved data goes to the log for cold data, where ordinary writers of other files do not
+//! write in between. A range in one extent the kernel leaves alone.
 //!
-//! Crash argument. What is moved is made durable by a checkpoint, never by an `fsync`: F2FS flushes
-//! the device once at the end of one, so a disk that writes in an order of its own may have the
-//! node blocks that recovery rolls forward from, and not the data. (Tried: with an `fsync`, cuts
-//! within it lost what had moved.) If power fails
+//! Crash argument. A checkpoint makes durable what is moved, never an `fsync`: F2FS flushes the device once at
+//! the end of an `fsync`, so a disk that writes in an order of its own may have the node blocks that recovery
+//! rolls forward from, and not the data. (Tried: with an `fsync`, cuts within it lost what had moved.) If power
+//! fails
 //!
-//! - before the checkpoint is complete: the last one's node blocks still name the old blocks. A
-//!   block that was valid in the last checkpoint is not written again before the next one.
-//! - after a checkpoint, ours or anybody's: it waited for the moved pages, because the kernel marks
-//!   them as it marks those that its cleaner moves, and flushed the device before its last block.
-//!   Linux does so since 5.19 ("f2fs: fix to tag gcing flag on page during file defragment");
-//!   older ones are refused unless forced, and nothing but the version tells them apart.
+//! - before the checkpoint is complete: the last one's node blocks still name the old blocks. A block that was
+//!   valid in the last checkpoint is not written again before the next one.
+//! - after a checkpoint, whether this process or another one caused it: it waited for the moved pages, because
+//!   the kernel marks them as it marks those that its cleaner moves, and flushed the device before its last
+//!   block. Linux does so since 5.19 ("f2fs: fix to tag gcing flag on page during file defragment"); older
+//!   kernels are refused unless forced, and nothing but the version distinguishes them.
 //! - in the middle of a range: each block is in one of its two places, with the same bytes.
 //!
-//! Who is kept out. Somebody else's `fsync` of this file between the move and the checkpoint would
-//! be as bad as ours. Therefore ranges are moved, a segment's worth at a time, and made durable by
-//! one checkpoint, under a read lease: nobody has the file open for writing, and who opens it so
-//! waits until the step under way and the checkpoint are done, or is turned away with
-//! `O_NONBLOCK`. Each step is on the device before the next one begins, so that the checkpoint waits for
-//! no more than one, and who opens the file, or asks for the end, waits for little even on a slow disk. What
-//! is waited for are data pages alone: no node block is written by that, and nothing becomes durable. A file that others write is left alone, unless forced. Not promised: that nobody syncs it through a descriptor that only reads, in the very milliseconds of a power cut.
+//! Which programs are kept out. Another program's `fsync` of this file between the move and the checkpoint
+//! would be as bad as one of this process. Therefore ranges are moved, a segment's worth at a time, and made
+//! durable by one checkpoint, under a read lease: no program has the file open for writing, and one that opens
+//! it for writing waits until the current step and the checkpoint are done, or, with `O_NONBLOCK`, gets an
+//! error. Each step is on the device before the next one begins, so that the checkpoint waits for no more than
+//! one step, and a program that opens the file, or a request to end, waits only shortly even on a slow disk.
+//! The steps wait for data pages alone: no node block is written by that, and nothing becomes durable. A file
+//! that others write is left alone, unless forced. Not promised: that no program syncs it through a descriptor
+//! that only reads, in the very milliseconds of a power cut.
 //!
-//! There is no donor whose place could be compared before, and no way back. What is looked at
-//! before is whether there are free segments enough for the log to go on in whole ones; where
-//! there are not, F2FS may fill holes instead, and nothing is moved. A receipt says how a range
-//! lies afterwards.
+//! There is no donor whose place could be compared before, and no way back. What is checked before is whether
+//! enough segments are free for the log to continue in whole ones; where there are not, F2FS may fill holes
+//! instead, and nothing is moved. A receipt reports a range's layout afterwards.
 
 use super::drive::{ByGroup, Job, Step, by_group};
 use super::errno::skip_of;
@@ -55,10 +56,10 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes for which the file is locked at once, unless they lie in one piece.
+/// Bytes for which the file is locked at once, unless they are in one extent.
 const STEP: u64 = 256 << 10;
 
-/// How often a file that is just being synced is tried, and how long the first wait is.
+/// How often a move is tried while the file is being synced, and how long the first wait is.
 const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
 
@@ -69,10 +70,10 @@ pub(super) struct F2fs {
 }
 
 impl F2fs {
-    /// Looks at the kernel's version; `force` takes it whatever it is.
+    /// Checks the kernel's version; `force` accepts any.
     ///
     /// # Errors
-    /// Why it cannot promise what it must, or would only take up space.
+    /// Why the file system cannot promise what it must, or would only use up space.
     pub fn new(mount: &Mount, force: bool) -> Result<Self, String> {
         if mount.options.iter().any(|o| o.starts_with("checkpoint=disable")) {
             return Err("mounted with checkpoint=disable, where what is left behind stays occupied; remount it with checkpoint=enable".into());
@@ -97,7 +98,7 @@ fn orders_moved_data(release: &str) -> bool {
 impl Engine for F2fs {
     fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
         defragment(&file.fd, 0, 0).map_err(refusal)?;
-        // Nobody may have it open for writing, so neither may we; moving takes no more.
+        // No descriptor may be open for writing, and so not this one; moving needs no more than reading.
         let how = OFlags::RDONLY | OFlags::NONBLOCK;
         let reader = handle::reopen(&file.fd, how | OFlags::NOATIME);
         file.fd = reader.or_else(|_| handle::reopen(&file.fd, how)).map_err(skip_of)?;
@@ -151,10 +152,10 @@ fn not_leased(error: io::Error) -> Skip {
     }
 }
 
-/// Sends ranges to the end of the log.
+/// Moves ranges to the end of the log.
 struct Log {
     device: String,
-    /// Also while others have the file open for writing.
+    /// Whether files are moved that others have open for writing.
     force: bool,
     staged: Vec<Staged>,
     buffer: Vec<u8>,
@@ -162,13 +163,13 @@ struct Log {
 
 struct Staged {
     range: ByteRange,
-    /// Nobody had it in the page cache.
+    /// Nothing of it was in the page cache before.
     cold: bool,
     moved: bool,
 }
 
 impl Log {
-    /// Moves one range, step by step, until somebody wants the lease, or until `stop`.
+    /// Moves one range, step by step, until another program wants the lease, or until `stop`.
     fn move_range(
         file: &OpenFile,
         range: ByteRange,
@@ -198,9 +199,9 @@ impl Log {
         done
     }
 
-    /// Whether the log can take so many bytes in free segments.
+    /// Checks that the log has free segments for so many bytes.
     fn room_for(&self, bytes: u64) -> Result<(), Skip> {
-        // Where sysfs does not tell, the kernel itself refuses, a little later.
+        // Where sysfs has no figures, the kernel itself refuses, a little later.
         let Ok(Segments { free, scattering_below }) = segments(&self.device) else {
             return Ok(());
         };
@@ -214,7 +215,7 @@ impl Log {
         Ok(())
     }
 
-    /// One call to the kernel, and others where a file is being synced just now.
+    /// One call to the kernel, and further ones while the file is being synced.
     fn rewrite(file: &OpenFile, step: ByteRange, done: &mut Step) -> Result<(), Skip> {
         let mut backoff = Backoff::new(FIRST_WAIT, TRIES);
         loop {
@@ -243,7 +244,7 @@ impl Log {
     }
 }
 
-/// Cuts a range into steps, none of which lies in one piece, unless all does.
+/// Cuts a range into steps, none of which is in one extent, unless the whole range is.
 fn steps(layout: &Layout, range: ByteRange) -> Vec<ByteRange> {
     let mut steps = Vec::new();
     let mut rest = range;
@@ -262,13 +263,13 @@ fn steps(layout: &Layout, range: ByteRange) -> Vec<ByteRange> {
 impl Mover for Log {
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         self.staged.clear();
-        // What is still delayed gets its place, and the kernel has nothing to wait for later.
+        // Delayed data gets its blocks, and the kernel has nothing to wait for later.
         rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?;
         self.room_for(ranges.iter().map(|r| r.len()).sum())?;
         let staged =
             |range: &ByteRange| Staged { range: *range, cold: is_cold(file, *range), moved: false };
         self.staged = ranges.iter().map(staged).collect();
-        // The log may go on elsewhere after each segment.
+        // The log may continue elsewhere after each segment.
         Ok(ranges.iter().map(|r| r.len().div_ceil(SEGMENT)).collect())
     }
 
@@ -276,12 +277,12 @@ impl Mover for Log {
         by_group(self, job, pace)
     }
 
-    /// Each group was made durable for itself.
+    /// Each group has been made durable by itself.
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         let mut staged = std::mem::take(&mut self.staged);
         staged.retain(|s| s.moved);
         reached(Point::Settled);
-        // Its pages stay good when it moves; only what we brought in goes.
+        // The pages stay valid when their data moves; only those that this engine brought in are dropped.
         drop_cached(file, staged.iter().filter(|s| s.cold).map(|s| s.range));
         Ok(())
     }
@@ -301,7 +302,7 @@ impl ByGroup for Log {
         Ok(())
     }
 
-    /// With one checkpoint for all.
+    /// Makes the group durable with one checkpoint.
     fn relocate(
         &mut self,
         file: &OpenFile,
@@ -325,16 +326,16 @@ impl ByGroup for Log {
             let wanted = step.skip.as_ref().is_some_and(|skip| skip.reason == SkipReason::Busy);
             done.push((index, step));
             if wanted || stop.load(Ordering::Relaxed) {
-                // The others are asked for one by one, each with a lease of its own, or stay where they are.
+                // The others are moved one by one, each with a lease of its own, or stay where they are.
                 break;
             }
         }
-        // Before anybody may sync the file: see the head of this file.
+        // Before another program may sync the file: see the head of this file.
         let started = Instant::now();
         let durable = rustix::fs::syncfs(&file.fd).map_err(|e| skip_of(e.into()));
         let waited = started.elapsed();
         for (_, step) in &mut done {
-            // Who opens it to write waits for the checkpoint, too.
+            // A program that opens it for writing waits for the checkpoint, too.
             step.held += waited;
             if let Err(skip) = &durable {
                 step.skip.get_or_insert_with(|| skip.clone());

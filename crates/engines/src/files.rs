@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 type Found = Vec<(PathBuf, Result<FileId, Cause>)>;
 
-/// Shows every regular file below the directory `root` that is on its file system, in inode order, and
-/// what could not be looked at.
+/// Calls `visit` with every regular file below the directory `root` that is on its file system, in inode order,
+/// and with what could not be read.
 ///
 /// # Errors
 /// The directory cannot be walked at all.

@@ -1,30 +1,28 @@
-//! ext4: nobody else has a file open between an exchange of its blocks and the commit of it.
+//! ext4: no other program has a file open between an exchange of its blocks and the commit of it.
 //!
-//! Why. To ext4 an exchange is no change of the file's data: `fdatasync`, `O_DSYNC` and `msync` of
-//! another program, on a block that has just moved, write the block and commit nothing, and `fsync`
-//! commits nothing either unless the inode itself was touched (fs/ext4/fsync.c, `i_datasync_tid`
-//! and `i_sync_tid`). Until the exchange is committed, a power cut would bring the old mapping back,
-//! and with it the old bytes. So
+//! Why. To ext4 an exchange is no change of the file's data: `fdatasync`, `O_DSYNC` and `msync` of another
+//! program, on a block that has just moved, write the block and commit nothing, and `fsync` commits nothing
+//! either unless the inode itself was touched (fs/ext4/fsync.c, `i_datasync_tid` and `i_sync_tid`). Until the
+//! exchange is committed, a power cut would bring the old mapping back, and with it the old bytes. So
 //!
-//! - a write lease is taken before the first exchange, and kept until it is committed: while it is
-//!   held, nobody else has the file open, and whoever opens it waits;
-//! - somebody who waits is let in within a step and a commit;
-//! - a file that others have open already is left alone, unless that is forced; then each step is
-//!   committed for itself, which shortens the time in which a cut could lose what they sync;
-//! - the commit is asked for through another inode (`Hold::commit`);
-//! - what would stop this process (Ctrl-Z) is put off from before the lease until it is given back, which
-//!   is then within a step and a commit: the kernel takes a lease away from who is stopped for long;
-//! - while it is held, this thread's I/O is not of the idle class: who waits would wait for whoever else
-//!   uses the disk.
+//! - a write lease is taken before the first exchange, and kept until it is committed: while the lease is held,
+//!   no other program has the file open, and a program that opens it waits;
+//! - a program that waits is let in within a step and a commit;
+//! - a file that others have open already is left alone, unless that is forced; then each step is committed by
+//!   itself, which shortens the time in which a cut could lose what they sync;
+//! - the commit is requested through another inode (`Hold::commit`);
+//! - signals that would stop this process (Ctrl-Z) are deferred from before the lease until its release, which
+//!   is then within a step and a commit: the kernel breaks the lease of a process that is stopped for long;
+//! - while it is held, this thread's I/O is not of the idle class: a program that waits for the file would wait
+//!   for every other user of the disk.
 //!
-//! `SIGSTOP` and the freezer cannot be put off. Whoever waited out the lease (`lease-break-time`) has
-//! the file open beside exchanges that are not committed; so, once this process goes on, it commits
-//! before anything else (`Hold::is_lost`), and the receipt says so.
+//! `SIGSTOP` and the freezer cannot be deferred. A program that has waited until the kernel broke the lease
+//! (`lease-break-time`) has the file open beside exchanges that are not committed; so, once this process goes
+//! on, it commits before anything else (`Hold::is_lost`), and the receipt says so.
 //!
-//! Not covered: what somebody syncs, and loses to a power cut, while this process is stopped like that;
-//! and a program that opens the file after this process was killed between an exchange
-//! and its commit, syncs data only, and loses power before the journal's next commit (5 s, unless
-//! the mount says otherwise).
+//! Not covered: what another program syncs, and loses to a power cut, while this process is stopped like that;
+//! and a program that opens the file after this process was killed between an exchange and its commit, syncs
+//! data only, and loses power before the journal's next commit (5 s, unless the mount says otherwise).
 
 use super::donor::unnamed;
 use super::errno::skip_of;
@@ -41,40 +39,40 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// How often a lease is asked for while somebody has the file open, who may just be closing it.
+/// How often a lease is requested while another program has the file open, which may just be closing it.
 pub(super) const TRIES: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_millis(1);
 
-/// Keeps others out of one file while exchanges are not committed.
+/// Keeps other programs out of one file while exchanges are not committed.
 #[derive(Default)]
 pub(super) struct Hold {
     lease: Option<Lease<'static>>,
-    /// Whether files that others have open are moved all the same.
+    /// Whether files are moved that others have open.
     force: bool,
-    /// Whether something has changed places since the last commit.
+    /// Whether blocks have been exchanged since the last commit.
     pending: bool,
-    /// An unnamed file, whose only use is to be synced.
+    /// An unnamed file that exists only to be synced.
     pulse: Option<OwnedFd>,
-    /// Whether the mode of what was synced last was changed an odd number of times.
+    /// Whether the mode of the file that was synced last was changed an odd number of times.
     odd: bool,
-    /// Whether others may have been let in before a commit, which nobody has been told yet.
+    /// Whether others may have been let in before a commit, which has not been reported yet.
     was_lost: bool,
-    /// As long as the lease: they go after it.
+    /// Kept as long as the lease, and dropped after it.
     unstopped: Option<Unstopped>,
     prompt: Option<Prompt>,
-    /// When nobody was kept out, last, while the lease is held.
+    /// The last time at which no program was kept out, while the lease is held.
     open: Cell<Option<Instant>>,
-    /// The longest time from one such moment to the next since somebody asked.
+    /// The longest time from one such moment to the next since it was last read.
     longest: Cell<Duration>,
 }
 
 impl Hold {
-    /// Nothing is held yet.
+    /// One that holds nothing yet.
     pub fn new(force: bool) -> Self {
         Self { force, ..Self::default() }
     }
 
-    /// Whether files that others have open are moved all the same.
+    /// Whether files are moved that others have open.
     pub fn is_forced(&self) -> bool {
         self.force
     }
@@ -82,12 +80,12 @@ impl Hold {
     /// Takes the lease, if it is not held. `donor` as in [`Hold::commit`].
     ///
     /// # Errors
-    /// Others have the file open, or it is not ours to lease, unless that is forced.
+    /// Others have the file open, or this process may not lease it, unless that is forced.
     pub fn take(&mut self, file: &OpenFile, donor: Option<&OwnedFd>) -> Result<(), Skip> {
         if self.is_held() {
             return Ok(());
         }
-        // Before anything else: who was let in by the kernel may be syncing what has moved.
+        // Before anything else: a program that the kernel has let in may be syncing what has moved.
         if self.is_lost() {
             self.commit(file, donor)?;
         }
@@ -104,18 +102,18 @@ impl Hold {
         Ok(())
     }
 
-    /// Whether nobody else has the file open, nor will have while this goes on.
+    /// Whether no other program has the file open, nor can open it while the lease is held.
     pub fn is_held(&self) -> bool {
         self.lease.as_ref().is_some_and(Lease::is_held)
     }
 
-    /// The longest time for which somebody can have been kept out, since the last call: from one look at who
-    /// waits to the next, or to the end of a commit.
+    /// The longest time for which a program can have been kept out, since the last call: from one check for
+    /// waiting programs to the next, or to the end of a commit.
     pub fn kept_out(&self) -> Duration {
         self.longest.take()
     }
 
-    /// Whether somebody waits for the lease.
+    /// Whether a program waits for the lease.
     fn is_wanted(&self) -> bool {
         let wanted = self.lease.as_ref().is_some_and(Lease::is_wanted);
         if !wanted && self.lease.is_some() {
@@ -131,25 +129,25 @@ impl Hold {
         }
     }
 
-    /// Notes that something is about to change places.
+    /// Notes that blocks are about to be exchanged.
     pub fn exchanging(&mut self) {
         self.pending = true;
     }
 
-    /// Whether somebody waits for the file, or for this process to stop.
+    /// Whether a program waits for the file, or this process is to stop.
     pub fn is_awaited(&self) -> bool {
         self.is_wanted() || self.unstopped.is_some() && Unstopped::is_wanted()
     }
 
-    /// Whether what has changed places is to be committed now: somebody waits, or nobody is kept
-    /// out, or this process is to be stopped.
+    /// Whether what was exchanged is to be committed now: a program waits, or none is kept out, or this process
+    /// is to be stopped.
     pub fn must_commit(&self) -> bool {
         self.pending && (self.lease.is_none() || self.is_wanted())
             || self.unstopped.is_some() && Unstopped::is_wanted()
     }
 
-    /// Whether others may have the file open beside what is not committed: this process was stopped
-    /// for so long that the kernel may have taken the lease away.
+    /// Whether others may have the file open beside what is not committed: this process was stopped for so long
+    /// that the kernel may have broken the lease.
     pub fn is_lost(&self) -> bool {
         self.pending && self.lease.as_ref().is_some_and(|lease| !lease.is_held())
     }
@@ -159,17 +157,17 @@ impl Hold {
         std::mem::take(&mut self.was_lost)
     }
 
-    /// Makes all exchanges durable, and lets others in. What they moved must be on the device, or
-    /// on its way: the commit waits for it.
+    /// Makes all exchanges durable, and lets others in. The moved data must be on the device, or in flight: the
+    /// commit waits for it.
     ///
-    /// `fsync` of the file itself might find nothing to commit; so an inode that did change, later
-    /// than the exchange and so in its transaction or a later one, is synced instead. Transactions
-    /// become durable in their order, behind a flush. Where there is no inode for that, it is `donor`'s,
-    /// which may have taken the last one; without it all of the file system is synced, however much others have
-    /// written to it.
+    /// `fsync` of the file itself might find nothing to commit; so an inode that did change, later than the
+    /// exchange and so in its transaction or a later one, is synced instead. Transactions become durable in
+    /// their order, behind a flush. Where no inode can be made for that, `donor`'s is used, which may have been
+    /// the last free one; without a donor all of the file system is synced, however much others have written to
+    /// it.
     ///
     /// # Errors
-    /// Whatever the system says; nothing is known to be durable then.
+    /// A system error; nothing is known to be durable then.
     pub fn commit(&mut self, file: &OpenFile, donor: Option<&OwnedFd>) -> Result<(), Skip> {
         if self.pending {
             self.was_lost |= self.is_lost();
@@ -183,10 +181,10 @@ impl Hold {
         Ok(())
     }
 
-    /// Commits the journal, which frees what was given back, and keeps no inode for that: there may be only one.
+    /// Commits the journal, which frees released space, and keeps no inode for that: only one may be free.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// A system error.
     pub fn free_space(&mut self, file: &OpenFile) -> Result<(), Skip> {
         let committed = self.beat(file, None).map_err(|e| skip_of(e.into()));
         self.pulse = None;
@@ -215,7 +213,7 @@ impl Hold {
     }
 }
 
-/// A write lease on a file, so that nobody else has it open; asked for so often.
+/// A write lease on a file, so that no other program has it open; requested up to `tries` times.
 ///
 /// # Errors
 /// Those of [`Lease::take`].
@@ -223,7 +221,7 @@ pub(super) fn alone(file: &OpenFile, tries: u32) -> io::Result<Lease<'static>> {
     Backoff::new(FIRST_WAIT, tries).retry(is_open_elsewhere, || Lease::take_duplicate(&file.fd))
 }
 
-/// Whether that is why there is no lease.
+/// Whether the error means that the file is open elsewhere.
 pub(super) fn is_open_elsewhere(error: &io::Error) -> bool {
     error.raw_os_error().map(Errno::from_raw_os_error) == Some(Errno::AGAIN)
 }

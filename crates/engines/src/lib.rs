@@ -1,22 +1,22 @@
-//! The file systems of the running kernel as volumes: how each moves data safely, who may be beside it,
-//! and what puts a file together again after a crash.
+//! The file systems of the running kernel as volumes: how each moves data safely, which programs may use the
+//! file meanwhile, and what restores a file after a crash.
 //!
 //! | module | its job |
 //! |---|---|
 //! | [`begin`] | the volumes of a plan: what must hold before anything is touched |
-//! | [`environment`] | clock, load and own input and output, as the kernel tells them |
+//! | [`environment`] | clock, load and own input and output, as the kernel reports them |
 //! | [`engine`] | which engine serves a mount, or why none does |
-//! | `mounted` | a mounted file system: finding, looking at and opening its files |
+//! | `mounted` | a mounted file system: finding, checking and opening its files |
 //! | `files` | all files of a mounted file system |
 //! | `drive` | how an engine is taken through its ranges: by part, by range, by group, all at once |
-//! | `lock` | one mending at a time per file system |
+//! | `lock` | one process at a time that moves data on a file system |
 //! | `ext4`, `exchange`, `hold` | ext4: blocks exchanged with a donor's, others kept out until that is durable |
-//! | `xfs`, `btrfs`, `copying`, `sample`, `turns` | copies that the kernel takes over if nobody has written |
+//! | `xfs`, `btrfs`, `copying`, `sample`, `turns` | copies that the kernel takes over if the file has not changed |
 //! | `swap` | XFS: whole files swapped |
-//! | `compressed` | Btrfs: what is compressed, compressed anew |
+//! | `compressed` | Btrfs: compressed ranges, compressed anew |
 //! | `f2fs` | F2FS: written to the log once more |
 //! | [`rewrite`] | any other: a durable copy, a hole, the bytes written back; and recovering from that |
-//! | `donor`, `pages`, `places`, `warm` | new space; pages brought in, and back; what has moved |
+//! | `donor`, `pages`, `places`, `warm` | new space; pages read into the cache; what has moved; the cache as it was |
 //! | `ordering` | what a mount must promise |
 //! | [`primitive`] | the names of what moves data |
 //! | `point` | where a test stops a move |

@@ -1,13 +1,13 @@
-//! One mending at a time per file system: two would undo each other's choices and move the same data
-//! twice.
+//! One process at a time that moves data on a file system: two would undo each other's choices and move the
+//! same data twice.
 //!
-//! The lock is a file in a directory of root's own, by the file system's number: a lock on anything that
-//! others can open (the root of the file system, which anybody may lock as soon as he may read it)
-//! would let any of them keep root from mending for as long as he likes. It goes with the process.
-//! `/run` may be another one in another mount namespace, so root claims the block device's node besides, which
-//! most of them share (`fragmend_sys::claim`); where it cannot be claimed the lock in `/run` must do.
-//! Somebody else than root mends only what is his, and has no such directory: there the root of the
-//! file system is locked, as far as others let him.
+//! The lock is a file in a directory of root's own, by the file system's number: a lock on anything that others
+//! can open (the root of the file system, which any user may lock who may read it) would let any of them keep
+//! root from moving data for as long as they like. It ends with the process. `/run` may be another one in
+//! another mount namespace, so root claims the block device's node besides, which most of them share
+//! (`fragmend_sys::claim`); where it cannot be claimed the lock in `/run` must do. A user other than root moves
+//! only files of their own, and has no such directory: there the root of the file system is locked, as far as
+//! others permit that.
 
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::claim::{self, Claim};
@@ -23,10 +23,10 @@ use std::time::Duration;
 /// Where root's locks are.
 const DIRECTORY: &str = "/run/fragmend";
 
-/// How often a device is claimed that somebody else has: for half a second.
+/// How often a device is claimed that another process has claimed: for half a second.
 const CLAIMS: u32 = 10;
 
-/// Held until it is dropped.
+/// A lock, held until it is dropped.
 #[derive(Debug, Default)]
 pub struct Lock {
     _file: Option<File>,
@@ -38,12 +38,12 @@ pub struct Lock {
 pub enum Unlocked {
     /// Another process has it.
     AtWork,
-    /// It cannot be made, with the reason; nothing may be mended then.
+    /// It cannot be taken, with the reason; nothing may be moved then.
     Impossible(io::Error),
 }
 
-/// Locks the file system that the directory `root` is on, which is at `path`, by its own `number`, where subvolumes have others;
-/// those in `ours` this process has locked already.
+/// Locks the file system of the directory `root`, which is at `path`. `number` is the file system's own device
+/// number, where subvolumes have others; those in `ours` this process has locked already.
 ///
 /// # Errors
 /// [`Unlocked`].
@@ -54,7 +54,7 @@ pub fn take(
     ours: &mut HashSet<u64>,
 ) -> Result<Lock, Unlocked> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    // Opened once more: a lock is that of one opening.
+    // Opened once more: a lock belongs to one open file description.
     let Ok(root) = rustix::fs::openat(root, ".", flags, Mode::empty()).map(File::from) else {
         return Ok(Lock::default());
     };
@@ -67,8 +67,8 @@ pub fn take(
             Ok(file) => {
                 return held(&file).map(|()| Lock { _file: Some(file), _claim: claim });
             }
-            // No /run, or one that nobody can write to: nobody else's doing, and no lock of ours
-            // there that could be missed.
+            // No /run, or one that nothing can be written to: no other user can cause that, and no other
+            // process of root can have a lock there.
             Err(e)
                 if [io::ErrorKind::NotFound, io::ErrorKind::ReadOnlyFilesystem]
                     .contains(&e.kind()) => {}
@@ -92,7 +92,7 @@ fn on_root(root: File, claim: Option<Claim>) -> Result<Lock, Unlocked> {
 /// Claims the device of the file system at `path`, as far as it has a node that is root's.
 fn claimed(path: &Path, number: u64) -> Result<Option<Claim>, Unlocked> {
     let Ok(device) = BlockDevice::under(path, number) else { return Ok(None) };
-    // Two that begin at once both give way, and not for the same time.
+    // Two processes that begin at once both give way, and not for the same time.
     let wait = Duration::from_millis(30 + u64::from(std::process::id() % 50));
     for tries in 0..CLAIMS {
         match claim::take(&device) {
@@ -107,7 +107,7 @@ fn claimed(path: &Path, number: u64) -> Result<Option<Claim>, Unlocked> {
 }
 
 fn held(file: impl AsFd) -> Result<(), Unlocked> {
-    // One that has just ended may be held for a moment by a child that it started.
+    // The lock of a process that has just ended may be held for a moment by a child that it started.
     let mut tries = 0..10;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -119,7 +119,7 @@ fn held(file: impl AsFd) -> Result<(), Unlocked> {
     }
 }
 
-/// The file to lock for a device, in a directory that only we may enter.
+/// The file to lock for a device, in a directory that only this user may enter.
 fn by_number(directory: &Path, device: u64) -> io::Result<File> {
     let directory = private(directory)?;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
@@ -134,7 +134,8 @@ fn by_number(directory: &Path, device: u64) -> io::Result<File> {
     Ok(file.into())
 }
 
-/// Opens `path`, made if it is missing: a directory, not a link to one, ours and closed to others.
+/// Opens `path`, and makes it if it is missing: a directory, not a link to one, this user's and closed to
+/// others.
 fn private(path: &Path) -> io::Result<OwnedFd> {
     match rustix::fs::mkdir(path, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}

@@ -1,5 +1,5 @@
-//! A mounted file system of the running kernel as a [`Volume`]: finding files, looking at their
-//! attributes, opening them. How their data moves is the [`Engine`]'s part.
+//! A mounted file system of the running kernel as a [`Volume`]: finds files, reads their attributes, opens
+//! them. How their data moves is decided by the [`Engine`].
 
 use super::drive::{self, Job};
 use super::errno::skip_of;
@@ -30,11 +30,11 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long at most what is dirty of a step is waited for, before staging waits for all of it.
+/// The longest wait for the dirty pages of a step, before staging waits for all of them.
 const WRITE_BACK: Duration = Duration::from_secs(10);
 
-/// A mounted file system and what moves data on it. Nothing on it is opened but below its root, which
-/// is opened once: the way there may lead elsewhere at any instant.
+/// A mounted file system and what moves data on it. All files on it are opened below its root, which is opened
+/// once: the path to it may lead elsewhere at any instant.
 pub struct Mounted {
     root: Rc<Root>,
     kind: FsKind,
@@ -51,12 +51,12 @@ impl Mounted {
     /// The file system at this mount, whose directory is `root`.
     ///
     /// # Errors
-    /// What `fstatvfs(2)` says.
+    /// An error of `fstatvfs(2)`.
     pub(super) fn new(mount: &Mount, root: Root, engine: Box<dyn Engine>) -> io::Result<Self> {
         let stat = rustix::fs::fstatvfs(&root)?;
         Ok(Self {
             kind: FsKind::from_name(&mount.fs_type),
-            // Files of Btrfs name other numbers.
+            // Files of Btrfs have other numbers.
             dev: root.mount().dev,
             block: stat.f_bsize,
             total: stat.f_blocks * stat.f_frsize,
@@ -66,8 +66,8 @@ impl Mounted {
         })
     }
 
-    /// Lets nobody else mend it until it is dropped. `ours` are the file systems that this process has
-    /// locked, by number: the subvolumes of a Btrfs are one.
+    /// Keeps other processes from moving data on it until it is dropped. `ours` are the file systems that this
+    /// process has locked, by number: the subvolumes of a Btrfs are one.
     ///
     /// # Errors
     /// [`Unlocked`].
@@ -96,8 +96,8 @@ impl Mounted {
         })
     }
 
-    /// A descriptor that only names the file, found by its path or else by its inode number:
-    /// renamed, perhaps.
+    /// A descriptor that only names the file, found by its path or else, as it may have been renamed, by its
+    /// inode number.
     fn find(&self, file: FileId, hint: &Path) -> Result<OwnedFd, Skip> {
         let FileId { device, inode, generation } = file;
         let identity = handle::Identity { device, inode, generation };
@@ -165,7 +165,7 @@ impl Volume for Mounted {
     }
 
     fn open(&self, file: FileId, hint: &Path) -> Result<Box<dyn Movable + '_>, Skip> {
-        // Whoever answers for opens here (fanotify, a dead server) may never do so.
+        // A program that is asked about opens here (fanotify), or a dead server, may never answer.
         let _waits = signals::Waiting::begin();
         let (reader, stat) = self.reader(file, hint, |reader| may_move(self.kind, reader))?;
         let mut file = OpenFile {
@@ -183,14 +183,14 @@ impl Volume for Mounted {
     }
 }
 
-/// Opens the very inode that was looked at. Breaks no lease that can be seen, and never waits for a holder.
+/// Opens the very inode that was found. Breaks no lease that is visible, and never waits for a holder.
 fn open(found: &OwnedFd, how: OFlags, dev: u64) -> Result<OwnedFd, Skip> {
     let inode = rustix::fs::fstat(found).map_err(|e| skip_of(e.into()))?.st_ino;
     if is_leased(dev, inode, how.contains(OFlags::RDWR)) {
         return Err(Skip::new(SkipReason::Leased, ""));
     }
     let how = how | OFlags::NONBLOCK;
-    // Only the owner may ask for that; if it is something else, the second try tells.
+    // Only the owner may ask for `O_NOATIME`; if the error is another one, the second try returns it.
     let opened =
         handle::reopen(found, how | OFlags::NOATIME).or_else(|_| handle::reopen(found, how));
     opened.map_err(|e| match e.raw_os_error().map(Errno::from_raw_os_error) {
@@ -204,7 +204,7 @@ fn open(found: &OwnedFd, how: OFlags, dev: u64) -> Result<OwnedFd, Skip> {
 pub(super) struct OpenFile {
     /// The file.
     pub fd: OwnedFd,
-    /// Whether something is to move, and it is not only looked at.
+    /// Whether something is to move; if not, the file is only read.
     pub to_move: bool,
     /// The directory at which its file system is mounted.
     pub root: Rc<Root>,
@@ -212,9 +212,9 @@ pub(super) struct OpenFile {
     pub beside: Option<OwnedFd>,
     /// Allocation block in bytes.
     pub block: u64,
-    /// So many bytes of the file system stay free.
+    /// Bytes of the file system that stay free.
     pub floor: u64,
-    /// Whether what others share may move.
+    /// Whether data that other files share may move.
     pub unshare: bool,
 }
 
@@ -225,8 +225,8 @@ impl OpenFile {
         Ok(stat.st_size.try_into().unwrap_or(0))
     }
 
-    /// Whether `lies`, how some of it lies now, is its own, or may be unshared: a snapshot may have been taken
-    /// since the first look.
+    /// Checks that none of the part, whose layout is `lies` now, is shared, or that it may be unshared: a
+    /// snapshot may have been taken since the first look.
     pub fn may_unshare(&self, lies: &Layout, part: ByteRange) -> Result<(), Skip> {
         match lies.shared_bytes(part) {
             bytes if bytes > 0 && !self.unshare => {
@@ -237,10 +237,11 @@ impl OpenFile {
         }
     }
 
-    /// Whether all of it may be written out while others are kept out of it.
+    /// Checks that all of it may be written out while others are kept out of it. Passes on kernels before 6.5,
+    /// which do not count dirty pages.
     ///
     /// # Errors
-    /// Busy where others have left so much that it would take long. An old kernel does not tell.
+    /// Busy where others have left so much dirty data that writing it would last long.
     pub fn has_settled(&self) -> Result<(), Skip> {
         const MUCH: u64 = 1 << 20;
         let dirty = cache::dirty_pages(&self.fd, 0..i64::MAX as u64).unwrap_or(0);
@@ -273,7 +274,7 @@ struct Open<'a> {
 }
 
 impl Open<'_> {
-    /// Opens it as moving demands. A dry run never comes here.
+    /// Opens it as moving requires. A dry run never comes here.
     fn open_to_move(&mut self) -> Result<(), Skip> {
         if self.file.to_move {
             return Ok(());
@@ -336,7 +337,7 @@ impl Movable for Open<'_> {
 
     fn write_back(&self, range: ByteRange, stop: &AtomicBool) {
         let go_on = || !stop.load(Ordering::Relaxed);
-        // An error is for who wrote, or who opens the file next.
+        // An error is for the program that wrote, or for the next one that opens the file.
         let _ = writeback::write_once(&self.file.fd, range.start..range.end, WRITE_BACK, go_on);
     }
 
@@ -353,7 +354,7 @@ impl Movable for Open<'_> {
         let job = Job { file: &self.file, targets, staged: &staged };
         let moved = self.mover.drive(&job, pace);
         reached(Point::Driven);
-        // Somebody waits for the end.
+        // The user waits for the end.
         let prompt = pace.stop().load(Ordering::Relaxed).then(Prompt::begin);
         let settled = self.mover.settle(&self.file);
         drop(prompt);

@@ -1,5 +1,5 @@
-//! What a mount promises about the order in which writes reach the device: the crash arguments of all
-//! engines stand on it.
+//! What a mount promises about the order in which writes reach the device: the crash arguments of all engines
+//! rely on it.
 
 use fragmend_scan::FileSystem;
 use fragmend_sys::block::BlockDevice;
@@ -15,9 +15,9 @@ const WITHOUT_FLUSHES: [&str; 3] = ["nobarrier", "barrier=0", "fsync_mode=nobarr
 /// Whether the file system flushes the device's cache where order matters.
 ///
 /// # Errors
-/// The option that says that it does not, and what to do.
+/// The option that turns the flushes off, and what to do.
 pub(crate) fn flushes(mount: &Mount) -> Result<(), String> {
-    // mountinfo leaves out what the super block sets; ext4's own list does not.
+    // mountinfo omits options that the super block sets; ext4's own list does not.
     let listed = ext4_options(mount.dev).unwrap_or_default();
     let set = |name: &&str| mount.has_option(name) || listed.lines().any(|line| line == *name);
     match WITHOUT_FLUSHES.iter().find(|name| set(name)) {
@@ -32,7 +32,7 @@ pub(crate) fn flushes(mount: &Mount) -> Result<(), String> {
 /// a journal.
 ///
 /// # Errors
-/// That it cannot be told.
+/// It cannot be determined.
 pub(super) fn data_mode(mount: &Mount) -> Result<String, String> {
     let text = ext4_options(mount.dev).map_err(|e| format!("cannot tell its journal mode: {e}"))?;
     Ok(text.lines().find_map(|l| l.strip_prefix("data=")).unwrap_or_default().to_owned())
@@ -42,7 +42,7 @@ pub(super) fn data_mode(mount: &Mount) -> Result<String, String> {
 /// `s_feature_compat`).
 ///
 /// # Errors
-/// The device may not be read, as by others than root.
+/// The device cannot be read, as by users other than root.
 pub(super) fn has_fast_commits(mount: &Mount, root: &Root) -> std::io::Result<bool> {
     const FEATURES_AT: u64 = 1024 + 0x5C;
     const FAST_COMMIT: u32 = 0x400;
@@ -52,11 +52,11 @@ pub(super) fn has_fast_commits(mount: &Mount, root: &Root) -> std::io::Result<bo
     Ok(u32::from_le_bytes(features) & FAST_COMMIT != 0)
 }
 
-/// The same where the device may not be read: one `fsync` of `unnamed`, a new file on this ext4 with
-/// number `dev`, is counted if commits are fast.
+/// The same where the device cannot be read: one `fsync` of `unnamed`, a new file on this ext4 with number
+/// `dev`, is counted if commits are fast.
 ///
 /// # Errors
-/// That it cannot be told.
+/// It cannot be determined.
 pub(super) fn counts_fast_commits(dev: u64, unnamed: &OwnedFd) -> std::io::Result<bool> {
     let Ok(before) = ext4_proc(dev, "fc_info") else {
         return Ok(false); // before 5.10 there were none
@@ -65,10 +65,10 @@ pub(super) fn counts_fast_commits(dev: u64, unnamed: &OwnedFd) -> std::io::Resul
     Ok(ext4_proc(dev, "fc_info")? != before)
 }
 
-/// All options of a mounted ext4, one a line: mountinfo leaves out what the super block sets.
+/// All options of a mounted ext4, one a line: mountinfo omits those that the super block sets.
 ///
 /// # Errors
-/// That they cannot be read.
+/// They cannot be read.
 pub(crate) fn ext4_options(dev: u64) -> std::io::Result<String> {
     ext4_proc(dev, "options")
 }

@@ -1,9 +1,8 @@
-//! Pages brought into the page cache in small reads, each waited for.
+//! Brings pages into the page cache in small reads, each waited for.
 //!
-//! Whoever else reads from the device stands behind what is in its queue. A range in many pieces is
-//! as many requests: so little is asked for at a time, and less where that takes long. And what the
-//! kernel is about to read under a file's locks, it would read page by page: so it must be there
-//! before, all of it, and known to be.
+//! Reads of other programs queue behind these at the device. A range in many extents costs as many requests: so
+//! only few bytes are requested at a time, and fewer where that is slow. And pages that the kernel lacks under
+//! a file's locks it would read one by one: so all of them must be in the cache before, and known to be.
 
 use super::errno::skip_of;
 use fragmend_layout::{ByteRange, Skip, SkipReason};
@@ -14,15 +13,14 @@ use std::time::{Duration, Instant};
 
 use crate::bytes::read_at;
 
-/// Bytes of the first read, and how short and how long they become.
+/// Bytes of the first read, and the bounds of later ones.
 const FIRST: u64 = 64 << 10;
 const SHORTEST: u64 = 16 << 10;
 const LONGEST: u64 = 256 << 10;
-/// A read that takes longer is followed by a shorter one, a quicker one by a longer.
+/// A read that lasts longer is followed by a shorter one, a quicker one by a longer.
 const LONG: Duration = Duration::from_millis(15);
 const QUICK: Duration = Duration::from_millis(2);
-/// How often pages that do not stay are read anew, and for how long: whoever asks for the end of all
-/// waits for it.
+/// How often pages that do not stay are read again, and for how long: a request to end waits for that.
 const READS: u32 = 4;
 const LONGEST_HOLD: Duration = Duration::from_millis(400);
 
@@ -40,7 +38,7 @@ impl Default for Pages {
 }
 
 impl Pages {
-    /// Reads a range into `buffer`; gives how much there was before the file ended.
+    /// Reads a range into `buffer`; returns how many bytes there were before the file ended.
     pub fn read(
         &mut self,
         file: impl AsFd,
@@ -54,7 +52,7 @@ impl Pages {
             let cached = cache::is_resident(&file, at..range.start + unit as u64);
             let started = Instant::now();
             let got = read_at(&file, &mut buffer[done..unit], at)?;
-            // What was there says nothing of the device.
+            // The time of a read from the cache shows nothing of the device.
             if !cached.unwrap_or(false) {
                 self.took(started.elapsed());
             }
@@ -83,12 +81,12 @@ impl Pages {
         done
     }
 
-    /// Brings ranges of files into the page cache, and sees that all of them are there at once. They
-    /// are read whatever is there: a page that is still on its way, for somebody else or because the
-    /// kernel reads ahead, counts as cached, and would be waited for under the locks.
+    /// Brings ranges of files into the page cache, and ensures that all of them are there at once. They are
+    /// read whatever is cached: a page whose read is in flight, for another program or because of readahead,
+    /// counts as cached, and would be waited for under the locks.
     ///
     /// # Errors
-    /// When they do not stay, or cannot be read.
+    /// They do not stay, or cannot be read.
     pub fn hold<F: AsFd>(&mut self, parts: &[(F, ByteRange)]) -> Result<(), Skip> {
         let there = |(file, range): &(F, ByteRange)| {
             cache::is_resident(file, range.start..range.end).unwrap_or(false)

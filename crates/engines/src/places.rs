@@ -1,8 +1,8 @@
-//! What of a file has changed places with its donor, and may have to go back.
+//! The ranges of a file that have been exchanged with its donor, and may have to go back.
 
 use fragmend_layout::ByteRange;
 
-/// Parts of the file, each with its staged range.
+/// Ranges of the file, each with its staged range.
 #[derive(Default)]
 pub(super) struct Places(Vec<(usize, ByteRange)>);
 
@@ -17,7 +17,7 @@ impl Places {
         self.0.is_empty()
     }
 
-    /// Adds a range, or takes it out where it is one of them.
+    /// Adds a range, or removes it where it overlaps some of them.
     pub fn note(&mut self, index: usize, range: ByteRange) {
         if range.is_empty() {
             return;

@@ -1,7 +1,8 @@
-//! Instants of a move at which a test stops the process: those that all engines have, and those of a
-//! rewrite, numbered as in the crash argument at the head of `rewrite/engine.rs`. Builds without debug assertions have none.
+//! Instants of a move at which a test stops the process: those that all engines have, and those of a rewrite,
+//! numbered as in the crash argument at the head of `rewrite/engine.rs`. Builds without debug assertions have
+//! none.
 
-/// Right after which step.
+/// The step that has just ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Point {
     /// The donor has its space, nothing is copied.
@@ -26,11 +27,11 @@ pub(crate) enum Point {
     Sealed,
     /// 4: the range is a hole.
     Punched,
-    /// No space; the reserve was given up, and the next try follows.
+    /// No space: the reserve was released, and the next try follows.
     RoomMade,
     /// 5: new space is allocated.
     Allocated,
-    /// The lease was asked for, and a piece is about to be written.
+    /// The lease was requested, and a part of the range is about to be written.
     Writing,
     /// 6: half of the bytes are back.
     HalfWritten,

@@ -1,4 +1,5 @@
-//! What moves data, by the names in the kernel's headers and manuals: receipts say which one did.
+//! The primitives that move data, by their names in the kernel's headers and manuals; a receipt names the one
+//! that was used.
 
 /// ext4: exchanges blocks with a donor (fs/ext4/ext4.h).
 pub const MOVE_EXT: &str = "EXT4_IOC_MOVE_EXT";

@@ -1,27 +1,27 @@
-//! XFS: what a file was like at an instant at which nobody else had it open, for an exchange that is
-//! refused once the file is not that any more.
+//! XFS: the state of a file at an instant at which no other program had it open, for an exchange that is
+//! refused once the file has changed.
 //!
-//! An exchange looks at times, not at bytes, and times are not enough: a fault on a mapped page sets them
-//! before it takes the lock (`xfs_write_fault()`), so its store may come any time later; a direct write
-//! sets them before it is on the device; and who opened the file by its handle sets none. So
+//! An exchange compares times, not bytes, and times are not enough: a fault on a mapped page sets them before
+//! it takes the lock (`xfs_write_fault()`), so its store may come any time later; a direct write sets them
+//! before it is on the device; and a program that opened the file by its handle sets none. So
 //!
-//! 1. a write lease is taken, which says that nobody has the file open or mapped, and keeps it so. It is
-//!    held until the last exchange of what was copied under it, or until somebody waits for the
-//!    file; then it is given back at once, between two turns, and the sample with it.
+//! 1. a write lease is taken, which proves that no other program has the file open or mapped, and keeps it so.
+//!    It is held until the last exchange of what was copied under it, or until a program waits for the file;
+//!    then it is released at once, between two turns, and the sample with it.
 //! 2. `XFS_IOC_START_COMMIT` notes the times of the file.
-//! 3. A tick passes. Who changes anything by its name later, for which no lease is asked, leaves other
-//!    times, also where they are coarse: on Linux 6.12. Since 6.13 the sample itself sees to that.
+//! 3. A tick passes. A later change by the file's name, which breaks no lease, leaves other times, also where
+//!    they are coarse: on Linux 6.12. Since 6.13 the sample itself ensures that.
 //!
-//! And as a second lock on the same door, should a lease not mean what it says:
+//! And as a second safeguard, should a lease not keep what it promises:
 //!
-//! 4. `XFS_IOC_COMMIT_RANGE` with the flag for a dry run keeps everybody out for a moment and waits
-//!    for direct I/O that is under way.
+//! 4. `XFS_IOC_COMMIT_RANGE` with the flag for a dry run locks all others out for a moment and waits for direct
+//!    I/O in flight.
 //!
 //! What is read now is all that was ever written. Each part is written back before it is copied, which makes
-//! mapped pages fault when they are stored to next; not the whole file, with everybody kept out.
+//! the next store to a mapped page fault; the whole file is not written back, which would keep others out.
 //!
-//! Exchanging counts as writing to the file: it takes away what makes a program privileged. Which
-//! files have that is looked at after (3): whoever adds it later leaves other times.
+//! Exchanging counts as writing to the file: it removes what makes a program privileged. Whether a file has
+//! that is checked after (3): adding it later leaves other times.
 
 use super::copying::TICK;
 use super::errno::skip_of;
@@ -42,22 +42,22 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How often a file that changes at once is sampled again.
+/// How often a file that changes right away is sampled.
 const TRIES: u32 = 3;
 
 /// Why a file is not exchanged.
 pub(super) const CHANGES: &str = "the file changes under the copy";
 pub(super) const OTHERS: &str = "others have the file open";
 
-/// What the file was like before some of it was copied, and nobody else's since.
+/// The state of the file before some of it was copied; no other program has had it open since.
 pub(super) struct Sampled {
     /// The staged range.
     pub of: usize,
     pub sample: xfs::Sample,
-    /// What was copied since. What was copied before may be older than the sample.
+    /// What was copied since. Earlier copies may be older than the sample.
     pub fresh: ByteRange,
     pub lease: Lease<'static>,
-    /// As long as the lease: they go after it.
+    /// Kept as long as the lease, and dropped after it.
     _unstopped: Unstopped,
     _prompt: Prompt,
 }
@@ -66,7 +66,7 @@ pub(super) struct Sampled {
 pub(super) enum NoSample {
     /// Something about the file.
     OfFile(Skip),
-    /// The kernel failed where it also writes the donor out.
+    /// The kernel failed where it also writes out the donor.
     OfDonor(Skip),
 }
 
@@ -76,12 +76,13 @@ impl From<Skip> for NoSample {
     }
 }
 
-/// Samples a file of whose staged range `index`, which begins at `first`, the block at `start` is to be exchanged with
-/// that of `donor` at `at`. `held` becomes as long as it was locked, if that was longer. Not once `go_on` says no.
+/// Samples a file of whose staged range `index`, which begins at `first`, the block at `start` is to be
+/// exchanged with that of `donor` at `at`. `held` is raised to the time for which the file was locked, if that
+/// was longer. Ends once `go_on` returns false.
 ///
 /// # Errors
-/// Busy if others have it open, or it changes at every try; unsupported if an exchange would take
-/// something away from it.
+/// Busy if others have it open, or it changes at every try; unsupported if an exchange would remove a privilege
+/// from it.
 pub(super) fn sample(
     file: &OpenFile,
     index: usize,
@@ -96,13 +97,13 @@ pub(super) fn sample(
         io::ErrorKind::ResourceBusy => skip_of(e),
         _ => Skip::new(SkipReason::Unsupported, format!("no lease can be taken ({e})")),
     })?;
-    // Nobody cuts it off while the lease is held.
+    // No other program truncates it while the lease is held.
     let size = file.size()?;
     if size <= start {
         return Err(cut_off().into());
     }
-    // A dry run of a block that either file ends in is invalid to the kernel: there it is the block before, which has
-    // moved already.
+    // A dry run of a block in which either file ends is invalid to the kernel: there the block before is used,
+    // which has moved already.
     let copied = rustix::fs::fstat(&donor).map_err(|e| skip_of(e.into()))?.st_size as u64;
     let is_whole = size - start >= file.block && copied.saturating_sub(at) >= file.block;
     let back = if is_whole { 0 } else { file.block.min(start - first) };
@@ -142,7 +143,8 @@ pub(super) fn sample(
     }
 }
 
-/// What the kernel calls invalid is where the files end, and no fault of the donor's: it was not written for that.
+/// What the kernel calls invalid is due to where the files end, and no failure of the donor, which was not
+/// written for it.
 fn skip_of_dry_run(error: io::Error) -> Skip {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::INVAL) => {
@@ -153,14 +155,14 @@ fn skip_of_dry_run(error: io::Error) -> Skip {
     }
 }
 
-/// What a write to this file takes away from it (`file_remove_privs()`, fs/inode.c).
+/// The privilege that a write to this file removes (`file_remove_privs()`, fs/inode.c).
 fn would_lose(file: &OpenFile) -> Result<Option<&'static str>, Skip> {
     if rustix::fs::fgetxattr(&file.fd, c"security.capability", &mut [0; 64]).is_ok() {
         return Ok(Some("its capabilities (security.capability)"));
     }
     let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
     let mode = Mode::from_raw_mode(stat.st_mode);
-    // Whoever may set such bits on any file keeps them.
+    // A process that may set such bits on any file keeps them.
     let may_keep = || {
         let own = rustix::thread::capabilities(None);
         own.is_ok_and(|sets| sets.effective.contains(CapabilitySet::FSETID))

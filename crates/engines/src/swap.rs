@@ -1,36 +1,34 @@
-//! Swapping whole files, for an XFS that can neither share nor exchange ranges.
+//! Swaps whole files, for an XFS that can neither share nor exchange ranges.
 //!
-//! A donor (D) gets the file's (F) size, holes and unwritten stretches, and new space for the rest,
-//! compared before a byte is copied. Once it holds a copy of all data, the kernel swaps what the
-//! two map, under both locks. So a plan must ask for all of a file's data, or nothing is moved.
+//! A donor (D) gets the file's (F) size, holes and unwritten extents, and new space for the rest, whose place
+//! is compared before a byte is copied. Once it holds a copy of all data, the kernel swaps what the two map,
+//! under both locks. So a plan must name all of a file's data, or nothing is moved.
 //!
-//! Writers. For the instant in which F's times are taken, and until the clock has gone on, F is
-//! leased: nobody else has it open, so no write is on its way. Whatever is written later has
-//! later times, stores through mappings included, since each part is written back before it is
-//! copied; and then the kernel refuses. What was written before, F's layout shows, which is read after
-//! that instant: all of it must be asked for. Such a file is left as it is: to try again is to copy all
-//! of it again.
+//! Writers. While F's times are read, and until the clock has advanced, F is leased: no other program has it
+//! open, so no write is in flight. All later writes set later times, stores through mappings included, since
+//! each part is written back before it is copied; and then the kernel refuses. Earlier writes show in F's
+//! layout, which is read after that instant: the plan must name all of it. A file that was written to is left
+//! as it is: to try again is to copy all of it again.
 //!
-//! Who opened F by its handle (`XFS_IOC_OPEN_BY_HANDLE`) writes and sets no times. So right before the swap
-//! F is leased once more, which is kept until it is over, and compared with D: what differs is left alone.
-//! That goes on in slices, between which Ctrl-C is looked at; the lease is kept over all of them.
-//! Somebody who opens F meanwhile is let in at once, and it is left alone, too.
+//! A program that opened F by its handle (`XFS_IOC_OPEN_BY_HANDLE`) writes and sets no times. So right before
+//! the swap F is leased once more, until the swap is over, and compared with D: a file that differs is left
+//! alone. The comparison goes on in slices, with a check for Ctrl-C between them; the lease is kept over all of
+//! them. A program that opens F meanwhile is let in at once, and F is left alone, too.
 //!
-//! Which files. Without a reverse mapping tree, a swap of extents that do not fit in the inode is
-//! replayed by giving their blocks to another owner, and there Linux (5.8 to 6.18 at least) wants a
-//! checksum of the inode that it has not worked out yet (`xfs_recover_inode_owner_change()` in
-//! fs/xfs/xfs_inode_item_recover.c): a power cut before the log has moved on leaves a file system
-//! that mounts only once `xfs_repair -L` has thrown its log away. Measured: 433 of 500 cuts. So files
-//! of more extents are left alone there, unless forced.
+//! Which files. Without a reverse mapping tree, a swap of extents that do not fit in the inode is replayed by
+//! giving their blocks to another owner, and there Linux (5.8 to 6.18 at least) checks a checksum of the inode
+//! that it has not computed yet (`xfs_recover_inode_owner_change()` in fs/xfs/xfs_inode_item_recover.c): a
+//! power cut before the log has moved on leaves a file system that mounts only once `xfs_repair -L` has
+//! discarded its log. Measured: 433 of 500 cuts. So files of more extents are left alone there, unless forced.
 //!
 //! Crash argument, for all others. If power fails
 //!
-//! - before the swap is durable: F has its old blocks, untouched. D was never linked, and recovery
-//!   frees what it held.
-//! - after: F has D's blocks. Their bytes, and that they are written, were durable (`fsync` of D)
-//!   before the swap began.
-//! - in between: the swap is one transaction; with a reverse mapping tree it is one for each
-//!   extent, and each stretch of F is in one of the two states.
+//! - before the swap is durable: F has its old blocks, untouched. D was never linked, and recovery frees what
+//!   it held.
+//! - after: F has D's blocks. Their bytes, and that they are written, were durable (`fsync` of D) before the
+//!   swap began.
+//! - in between: the swap is one transaction; with a reverse mapping tree it is one for each extent, and each
+//!   extent of F is in one of the two states.
 //! - after D is closed: the old blocks are free, and reused only once that is durable.
 
 mod donors;
@@ -69,31 +67,31 @@ use std::time::{Duration, Instant};
 /// Which files are swapped: see the head of this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Swapped {
-    /// All.
+    /// All files.
     All,
-    /// Those whose extents surely fit in their inode, and in that of an unnamed file.
+    /// Files whose extents surely fit in their inode, and in that of an unnamed file.
     Short,
 }
 
 /// So many extents fit in the inode of an unnamed file, however large the inode is
 /// (`xfs_default_attroffset()`, libxfs/xfs_bmap.c).
 const SHORT: u64 = 12;
-/// Bytes that are compared before somebody else may be let in.
+/// Bytes that are compared between two checks whether another program waits.
 const COMPARED: u64 = 256 << 10;
-/// The same of what is no data.
+/// The same of ranges without data.
 const GAP: u64 = 1 << 20;
-/// How long is compared between two looks at Ctrl-C.
+/// How long the comparison goes on between two checks for Ctrl-C.
 const COMPARING: Duration = Duration::from_millis(100);
 /// Bytes of an extent in an inode (`struct xfs_bmbt_rec`).
 const EXTENT: u64 = 16;
-/// So many fit beside any extended attributes (`MINDBTPTRS`, libxfs/xfs_inode_fork.h).
+/// So many extents fit beside any extended attributes (`MINDBTPTRS`, libxfs/xfs_inode_fork.h).
 const SHORTEST: u64 = 3;
 
 /// Moves one file as a whole.
 pub(super) struct WholeFile {
     which: Swapped,
     stage: Option<Stage>,
-    /// Why the donor may not be used any more. That it could not be written the kernel says once: the next
+    /// Why the donor may not be used any more. The kernel reports once that it could not be written: the next
     /// `fsync` would succeed, with blocks that were never written.
     spoiled: Option<Skip>,
     pages: Pages,
@@ -103,33 +101,33 @@ pub(super) struct WholeFile {
 
 struct Stage {
     donor: OwnedFd,
-    /// What the file was like before any of it was copied.
+    /// The file's state before any of it was copied.
     size: u64,
     times: Times,
     ranges: Vec<(ByteRange, Warm)>,
     /// Bytes of the ranges that the donor holds, and the part that was sent to the device last.
     copied: u64,
     sent: ByteRange,
-    /// While the file is compared with the donor.
+    /// Set while the file is compared with the donor.
     alone: Option<Alone>,
     swapped: bool,
 }
 
-/// Nobody else has the file open.
+/// No other program has the file open while this lives.
 struct Alone {
     lease: Lease<'static>,
-    /// Where in the file the comparison has come to.
+    /// How far in the file the comparison has come.
     compared: u64,
-    /// What of the file is no data, as far as it was not looked at yet.
+    /// Ranges of the file without data that have not been checked yet.
     gaps: Vec<ByteRange>,
-    /// As long as the lease: they go after it.
+    /// Kept as long as the lease, and dropped after it.
     _unstopped: Unstopped,
     _prompt: Prompt,
 }
 
 impl Stage {
-    /// Makes the donor's bytes durable, compares, and swaps; whether it has come to that. If not, it is to be
-    /// gone on with, or all is given back with the stage.
+    /// Makes the donor's bytes durable, compares, and swaps; returns whether the files are swapped. If not, the
+    /// caller goes on with it, or drops the stage, which releases all.
     fn swap(
         &mut self,
         file: &OpenFile,
@@ -171,7 +169,7 @@ impl Stage {
         Ok(true)
     }
 
-    /// Leases the file, when the donor's bytes are durable, and looks whether it has got more data.
+    /// Leases the file, once the donor's bytes are durable, and checks whether it has more data now.
     fn begin(&self, file: &OpenFile) -> Result<Alone, Skip> {
         rustix::fs::fsync(&self.donor).map_err(|e| skip_of(e.into()))?;
         reached(Point::Filled);
@@ -187,8 +185,8 @@ impl Stage {
         Ok(Alone { lease, compared: 0, gaps, _unstopped: unstopped, _prompt: prompt })
     }
 
-    /// Compares the file with what was copied, while nobody else has it open, and not for long; whether all is
-    /// compared.
+    /// Compares the file with its copy, while no other program has it open, and not for long; returns whether
+    /// all is compared.
     fn compare(&self, file: &OpenFile, pages: &mut Pages, alone: &mut Alone) -> Result<bool, Skip> {
         let until = Instant::now() + COMPARING;
         let (mut now, mut then) = (Vec::new(), Vec::new());
@@ -221,7 +219,7 @@ impl Stage {
 }
 
 impl WholeFile {
-    /// One for such files.
+    /// The mover of such files.
     pub fn new(which: Swapped) -> Self {
         Self {
             which,
@@ -234,7 +232,7 @@ impl WholeFile {
     }
 
     /// # Errors
-    /// When a swap of this file could not be replayed.
+    /// A swap of this file could not be replayed.
     fn may_be_swapped(&self, file: &OpenFile) -> Result<(), Skip> {
         if self.which == Swapped::All {
             return Ok(());
@@ -287,14 +285,14 @@ impl Mover for WholeFile {
 
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         (self.stage, self.spoiled) = (None, None);
-        // What is asked for is read, and no more: readahead would fill the device's queue.
+        // Only requested bytes are read: readahead would fill the device's queue.
         let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
-        // What is still delayed gets its place, and freed space becomes free.
+        // Delayed data gets its blocks, and freed space becomes free.
         let all = ByteRange { start: 0, end: file.size()? };
         clean(&file.fd, all)?;
         free_space(file);
         let (size, times) = sample(file)?;
-        // Once more: from here on, only who writes can give it more extents.
+        // Once more: from here on, only a program that writes can give it more extents.
         clean(&file.fd, all)?;
         self.may_be_swapped(file)?;
         let layout = lies(file)?;
@@ -328,7 +326,7 @@ impl Mover for WholeFile {
         whole_file(self, job, pace)
     }
 
-    /// The comparison begins anew.
+    /// The comparison begins again.
     fn keep_nobody_out(&mut self, _: &OpenFile) -> Result<(), Skip> {
         if let Some(stage) = &mut self.stage {
             stage.alone = None;
@@ -354,7 +352,7 @@ impl Mover for WholeFile {
 impl ByRange for WholeFile {
     fn prepare(&mut self, file: &OpenFile, _: usize, part: ByteRange) -> Result<(), Skip> {
         let stage = self.stage.as_mut().ok_or_else(nothing_staged)?;
-        // Clean from here on: who stores to a mapped page meets a fault, and that sets the times.
+        // Clean from here on: a store to a mapped page causes a fault, and that sets the times.
         if !is_on_disk(&mut self.compare, file, part, || true)? {
             return Err(Skip::new(SkipReason::Busy, "others write to it"));
         }
@@ -362,7 +360,7 @@ impl ByRange for WholeFile {
         let read = self.pages.read(&file.fd, part, &mut self.buffer).map_err(skip_of)?;
         write_at(&stage.donor, &self.buffer[..read], part.start).map_err(skip_of)?;
         cache::start_writeback(&stage.donor, part.start..part.end).map_err(skip_of)?;
-        // No more than two parts stand in the device's queue: who ends this waits for no more.
+        // No more than two parts are in flight: a request to end waits for no more.
         let sent = std::mem::replace(&mut stage.sent, part);
         cache::write_and_wait(&stage.donor, sent.start..sent.end).map_err(skip_of)?;
         stage.copied += part.len();
@@ -392,14 +390,15 @@ impl ByRange for WholeFile {
 fn not_leased(error: io::Error) -> Skip {
     match error.kind() {
         _ if is_open_elsewhere(&error) => Skip::new(SkipReason::Busy, "others have it open"),
-        // A program is asked before others open it.
+        // Another program is asked before the file is opened.
         io::ErrorKind::ResourceBusy => skip_of(error),
         _ => Skip::new(SkipReason::Unsupported, format!("no lease can be taken ({error})")),
     }
 }
 
-/// Looks, not for long, at what is no data on the disk: what the disk refused of a hole or of reserved space is in
-/// memory only, and the swap drops all of the file's pages. Gives whether all was looked at.
+/// Checks, not for long, the ranges that have no data on the disk: what the disk refused of a hole or of
+/// reserved space is in memory only, and the swap drops all of the file's pages. Returns whether all was
+/// checked.
 fn gaps_are_on_disk(
     file: &OpenFile,
     compare: &mut Compare,
@@ -408,7 +407,7 @@ fn gaps_are_on_disk(
     let until = Instant::now() + COMPARING;
     while let Some(gap) = alone.gaps.last_mut() {
         let goes_on = || !alone.lease.is_wanted() && !Unstopped::is_wanted();
-        // It may be of any length.
+        // It may have any length.
         gap.start += cache::cold_from(&file.fd, gap.start..gap.end);
         let step = ByteRange::at(gap.start, GAP).intersect(*gap);
         if !goes_on() || !is_on_disk(compare, file, step, goes_on)? {
@@ -425,7 +424,7 @@ fn gaps_are_on_disk(
     Ok(true)
 }
 
-/// What of `all` is in none of some ranges, which are in order.
+/// The parts of `all` that are in none of `ranges`, which are in order.
 fn between(ranges: &[ByteRange], all: ByteRange) -> Vec<ByteRange> {
     let mut at = all.start;
     let mut gaps = Vec::new();
@@ -438,8 +437,8 @@ fn between(ranges: &[ByteRange], all: ByteRange) -> Vec<ByteRange> {
     gaps
 }
 
-/// Whether all data of a file is in `ranges`, now that its times are taken: what somebody has added between
-/// the first look and that instant would not show, and the donor has no copy of it.
+/// Checks that all data of a file is in `ranges`, now that its times are known: data that was added between the
+/// first look and that instant would not show in the times, and the donor has no copy of it.
 fn covered(layout: &Layout, ranges: &[ByteRange]) -> Result<(), Skip> {
     let asked = |run: &ByteRange| ranges.iter().map(|r| r.intersect(*run).len()).sum::<u64>();
     if layout.runs().all(|run| asked(&run) == run.len()) {
@@ -449,7 +448,7 @@ fn covered(layout: &Layout, ranges: &[ByteRange]) -> Result<(), Skip> {
     }
 }
 
-/// Size and times of a file at an instant at which nobody else has it open.
+/// Size and times of a file at an instant at which no other program has it open.
 fn sample(file: &OpenFile) -> Result<(u64, Times), Skip> {
     let alone = lease(&file.fd)?;
     let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
@@ -457,16 +456,16 @@ fn sample(file: &OpenFile) -> Result<(u64, Times), Skip> {
         modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
         changed: (stat.st_ctime, stat.st_ctime_nsec as u32),
     };
-    // What is written from now on has another time.
+    // Later writes leave another time.
     std::thread::sleep(TICK);
     drop(alone);
     Ok((stat.st_size as u64, times))
 }
 
-/// How all of a file lies, once all of it has a place. It is not written out for that, which XFS does with writers
-/// kept out (`FIEMAP_FLAG_SYNC`).
+/// The layout of all of a file, once all of it has blocks. The file is not written out for that, which XFS does
+/// with writers kept out (`FIEMAP_FLAG_SYNC`).
 fn lies(file: &OpenFile) -> Result<Layout, Skip> {
-    // Space that is reserved behind the end counts too.
+    // Space that is reserved behind the end counts, too.
     let all = ByteRange { start: 0, end: u64::MAX };
     let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, all, false);
     let layout = layout.map_err(skip_of)?;

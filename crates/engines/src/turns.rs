@@ -1,4 +1,4 @@
-//! What is looked at right before a copied turn is taken over, and right after: see [`super::copying`].
+//! Checks right before a copied turn is taken over, and right after: see [`super::copying`].
 
 use super::errno::{in_use, skip_of};
 use super::mounted::OpenFile;
@@ -14,7 +14,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Whether all of a turn is data still, and the file's own.
+/// Checks that all of a turn is data still, and the file's own.
 pub(super) fn all_data(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
     let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, turn, false);
     let lies = lies.map_err(skip_of)?;
@@ -23,16 +23,15 @@ pub(super) fn all_data(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
         |of: fn(&Extent) -> bool| -> u64 { lies.within(turn).filter(of).map(|e| e.length).sum() };
     match bytes(|e| e.kind.is_addressed()) {
         data if data == turn.len() => Ok(()),
-        // It is copied again, once it has its place.
+        // It is copied again, once it has blocks.
         data if data + bytes(|e| e.kind == ExtentKind::Delayed) == turn.len() => Err(changed()),
         _ => Err(Skip::new(SkipReason::LayoutChanged, "part of the range holds no data now")),
     }
 }
 
-/// Sees that the kernel cuts no page in two that somebody else may still read: XFS drops a turn's pages by
-/// whole folios, and writes zeroes into what it takes of one that goes on beyond. What is read into the
-/// turn afterwards, for the comparison, are single pages.
-/// Not once `go_on` says no.
+/// Ensures that the kernel cuts no folio that another program may still read: XFS drops a turn's pages by whole
+/// folios, and writes zeroes into its part of a folio that continues beyond the turn. Pages that are read into
+/// the turn afterwards, for the comparison, are single ones. Ends once `go_on` returns false.
 pub(super) fn uncut(
     file: &OpenFile,
     turn: ByteRange,
@@ -57,7 +56,7 @@ pub(super) fn all_of(shared: Shared, length: u64) -> Result<(), Skip> {
     match shared {
         Shared::Bytes(bytes) if bytes == length => Ok(()),
         Shared::Bytes(bytes) => {
-            // It stopped half way, or somebody has written since: it is copied and tried again.
+            // It stopped half way, or another program has written since: the turn is copied and tried again.
             let detail = format!("{bytes} of {length} bytes were taken over");
             Err(Skip::new(SkipReason::Busy, detail))
         }
@@ -65,7 +64,7 @@ pub(super) fn all_of(shared: Shared, length: u64) -> Result<(), Skip> {
     }
 }
 
-/// What shows that a file was cut off, also if it has grown again.
+/// State of a file that shows whether it was truncated, also if it has grown again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     bytes: u64,
@@ -79,13 +78,14 @@ impl State {
     }
 }
 
-/// How long one try waits for what somebody has written, before all that look for Ctrl-C and openers do.
+/// How long one try waits for other programs' writes, before its caller checks again for Ctrl-C and for
+/// openers.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// Writes out what is dirty of a part, with nobody locked out, and waits for that, not long.
+/// Writes out the dirty pages of a part, with no program locked out, and waits for that, not long.
 ///
 /// # Errors
-/// Busy where it is dirty still, or again.
+/// Busy where pages are dirty still, or again.
 pub(super) fn clean(file: impl AsFd, part: ByteRange) -> Result<(), Skip> {
     if write_quietly(file, part.start..part.end, PATIENCE).map_err(skip_of)? {
         Ok(())
@@ -94,12 +94,12 @@ pub(super) fn clean(file: impl AsFd, part: ByteRange) -> Result<(), Skip> {
     }
 }
 
-/// Whether the device has what memory has of a part: what it refused is in memory alone, and the calls that take a
-/// copy over drop that, also when they fail. What nobody has in memory is not asked for. Not if others write to
-/// it, or once `go_on` says no.
+/// Whether the device has what the page cache has of a part: data that it refused is in memory alone, and the
+/// calls that take a copy over drop that, also when they fail. A part that is not cached is not read. Returns
+/// false if others write to it, or once `go_on` returns false.
 ///
 /// # Errors
-/// That the device has not, or cannot be read.
+/// The device has other data, or cannot be read.
 pub(super) fn is_on_disk(
     compare: &mut Compare,
     file: &OpenFile,
@@ -122,16 +122,16 @@ pub(super) fn is_on_disk(
     }
 }
 
-/// That the file was cut off below a place that it reached when it was looked at.
+/// The error that the file was truncated below a place that it reached at the first look.
 pub(super) fn cut_off() -> Skip {
     Skip::new(SkipReason::SizeChanged, "the file ends before it now")
 }
 
-/// Writes out what is still delayed of some ranges, which gives it its place: that is data alone, not the log. Where
-/// it takes long, the rest is left to itself.
+/// Writes out what is still delayed of some ranges, so that it gets blocks: that is data alone, not the log.
+/// Where it lasts long, the rest is not waited for.
 ///
 /// # Errors
-/// What the system says.
+/// A system error.
 pub(super) fn give_places(file: &OpenFile, ranges: &[ByteRange]) -> io::Result<()> {
     let until = Instant::now() + PATIENCE;
     ranges.iter().try_for_each(|r| cache::start_writeback(&file.fd, r.start..r.end))?;

@@ -1,5 +1,5 @@
-//! What a service had in the page cache of a file's ranges: moving them throws it out, and it
-//! comes back afterwards.
+//! The pages of a file's ranges that were in the page cache before the move: moving drops them, and they are
+//! brought back afterwards.
 
 use super::mounted::OpenFile;
 use super::pages::Pages;
@@ -8,17 +8,17 @@ use fragmend_sys::cache;
 use fragmend_sys::same::Compare;
 use std::time::{Duration, Instant};
 
-/// How long bringing back may take, for all that is settled together: what is not there by then
-/// comes when it is read. Nobody looks at Ctrl-C meanwhile.
+/// How long bringing back may last, for all that is settled together: pages that are missing then are read when
+/// they are needed. There is no check for Ctrl-C meanwhile.
 pub(super) const RESTORING: Duration = Duration::from_millis(400);
-/// Bytes between two looks at the clock.
+/// Bytes between two checks of the clock.
 const STEP: u64 = 256 << 10;
 
 /// The parts of a range, and of the folios that reach into it, that were cached.
 pub(super) struct Warm(Vec<ByteRange>);
 
 impl Warm {
-    /// Looks at `range` and what lies around it on the same folios.
+    /// Checks `range` and what is around it on the same folios.
     pub fn of(file: &OpenFile, range: ByteRange) -> Self {
         let wide = range.align_outward(cache::largest_folio());
         let parts = [
@@ -29,8 +29,8 @@ impl Warm {
         Self(parts.into_iter().filter(|part| is_cached(file, *part)).collect())
     }
 
-    /// Drops what moving left in the cache of `range` if nobody had it there, and else brings back
-    /// what was there before, in small reads and until that moment.
+    /// Drops what moving left in the cache of `range` if it was not cached before, and brings back what was, in
+    /// small reads and until this moment.
     pub fn restore(&self, file: &OpenFile, range: ByteRange, pages: &mut Pages, until: Instant) {
         if !self.0.contains(&range) {
             drop_until(file, range, until);
@@ -47,7 +47,7 @@ impl Warm {
     }
 }
 
-/// Whether nothing of a range is in the page cache, so that what moving brings in may go again.
+/// Whether nothing of a range is in the page cache, so that pages that moving brings in may be dropped again.
 pub(super) fn is_cold(file: &OpenFile, range: ByteRange) -> bool {
     cache::cached_pages(&file.fd, range.start..range.end).is_ok_and(|pages| pages == 0)
 }
@@ -58,8 +58,8 @@ pub(super) fn drop_cached(file: &OpenFile, ranges: impl IntoIterator<Item = Byte
     ranges.into_iter().for_each(|range| drop_until(file, range, until));
 }
 
-/// Drops what the device has as well: somebody may have written to it since, and been refused. What is
-/// dirty is in use, and would have to be waited for.
+/// Drops pages that the device has as well: others may have written to them since, and the device may have
+/// refused that. Dirty pages are in use, and would have to be waited for.
 fn drop_until(file: &OpenFile, range: ByteRange, until: Instant) {
     if cache::dirty_pages(&file.fd, range.start..range.end).is_ok_and(|pages| pages > 0) {
         return;

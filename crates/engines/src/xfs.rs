@@ -1,5 +1,6 @@
-//! XFS: exchanging ranges where the file system has the feature, sharing them where it has
-//! reflink, swapping whole files where it has neither. What it can do is asked of the mounted file system, never guessed from a version.
+//! XFS: exchanges ranges where the file system has the feature, shares them where it has reflink, and swaps
+//! whole files where it has neither. The mounted file system is asked what it can do; nothing is inferred from
+//! a version.
 
 use super::copying::{Copying, TakeOver, Wants};
 use super::donor::{Space, directory, unnamed};
@@ -29,10 +30,11 @@ enum How {
 }
 
 impl Xfs {
-    /// Asks the file system what it can do; `force` takes what a power cut may make unmountable.
+    /// Asks the file system what it can do; `force` accepts moves after which a power cut may make it
+    /// unmountable.
     ///
     /// # Errors
-    /// When it does not say.
+    /// The file system does not report its features.
     pub fn new(root: &Root, force: bool) -> Result<Self, String> {
         let features = xfs::features(root);
         let features = features.map_err(|e| format!("cannot tell what it can do: {e}"))?;
@@ -50,7 +52,7 @@ impl Xfs {
 }
 
 impl Engine for Xfs {
-    /// Sharing takes no such descriptor from the owner and root.
+    /// The owner and root need no such descriptor for sharing.
     fn writes(&self) -> bool {
         !matches!(self.how, How::Ranges(TakeOver::Share { .. }))
     }
@@ -77,31 +79,31 @@ impl Engine for Xfs {
     }
 }
 
-/// Also, freed space becomes free.
+/// Writes out what is delayed of the ranges, and makes freed space free.
 fn flush(file: &OpenFile, ranges: &[ByteRange]) -> io::Result<()> {
     give_places(file, ranges)?;
     free_space(file);
     Ok(())
 }
 
-/// Makes what was freed so far free, best effort: the log goes to the device up to what makes a new inode.
+/// Makes free what was freed so far, best effort: forces the log up to the creation of a new inode.
 pub(super) fn free_space(file: &OpenFile) {
     if let Ok(newest) = unnamed(file) {
         let _ = rustix::fs::fsync(newest);
     }
 }
 
-/// Makes durable what was done to any file so far: the log goes to the device in order, behind a flush, up to what
-/// changes the donor now, which goes then. `fsync` of the file itself would wait for all that others have left dirty of
-/// it, and take their errors.
+/// Makes durable what was done to any file so far: forces the log, which goes to the device in order, behind a
+/// flush, up to a change that is made here to the donor, and then closes the donor. `fsync` of the file itself
+/// would wait for all that others have left dirty of it, and consume their errors.
 pub(super) fn commit(_: &OpenFile, donor: OwnedFd) -> io::Result<()> {
     rustix::fs::fchmod(&donor, Mode::RUSR)?;
-    // A copy that the device refused is told first, before anything is forced, and only once.
+    // The error of a copy that the device refused is reported first, before anything is forced, and only once.
     Ok(rustix::fs::fsync(&donor).or_else(|_| rustix::fs::fsync(&donor))?)
 }
 
-/// Exchanging counts as writing, unless the file was opened so. In the mount in which the donor
-/// will be: see [`directory`].
+/// Exchanging counts as writing, unless the file was opened by its handle. It is opened in the mount in which
+/// the donor will be: see [`directory`].
 fn open_for_exchange(file: &OpenFile) -> io::Result<OwnedFd> {
     let how = OFlags::RDWR | OFlags::NONBLOCK;
     xfs::open_without_times(directory(file)?, &file.fd, how)

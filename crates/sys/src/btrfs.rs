@@ -190,8 +190,7 @@ pub struct Compressed {
     pub compression: Compression,
 }
 
-/// The compressed extents of a file that overlap `range`; what is inline is left out. Needs
-/// `CAP_SYS_ADMIN`.
+/// The compressed extents of a file that overlap `range`; inline data is left out. Needs `CAP_SYS_ADMIN`.
 ///
 /// # Errors
 /// `EPERM` without the capability, `ENOTTY` on another file system.
@@ -256,7 +255,7 @@ pub fn compress_anew(
         start: range.start,
         len: range.end.saturating_sub(range.start),
         flags: COMPRESS | START_IO | with_level,
-        // None is too long to be written anew.
+        // No extent is too long to be written anew.
         extent_thresh: u32::MAX,
         compress: u32::from_le_bytes([
             compression.number(),

@@ -84,12 +84,12 @@ pub fn largest_folio() -> u64 {
 }
 
 /// Ensures that no folio of the page cache crosses `at` (bytes). Where a hole is punched, or a range is
-/// remapped, up to there, the kernel would split such a folio by writing zeroes into it, also while
-/// somebody still uses it: a pipe or a socket that it was spliced into.
+/// remapped, up to there, the kernel would split such a folio by writing zeroes into it, also while it is still
+/// in use: by a pipe or a socket that it was spliced into.
 ///
 /// # Errors
-/// `ResourceBusy` where one may: it is held, dirty, or mapped; or once `go_on`, which is asked between
-/// two reads of the device, returns false.
+/// `ResourceBusy` where a folio may cross: it is held, dirty, or mapped; or once `go_on`, which is called
+/// between two reads of the device, returns false.
 pub fn part(file: impl AsFd, at: u64, go_on: impl Fn() -> bool) -> io::Result<()> {
     let page = rustix::param::page_size() as u64;
     let first = at / page * page;
@@ -97,7 +97,7 @@ pub fn part(file: impl AsFd, at: u64, go_on: impl Fn() -> bool) -> io::Result<()
         return forget(file, first..first + page, go_on);
     }
     let around = |pages: u64| at.saturating_sub(pages * page)..at + pages * page;
-    // Who has both pages may have them on one folio.
+    // If both pages are cached, they may be on one folio.
     let apart = || -> io::Result<bool> {
         let (before, after) = (around(1).start..at, at..around(1).end);
         Ok(at == 0 || pages_there(&file, before)? == 0 || pages_there(&file, after)? == 0)
@@ -127,15 +127,15 @@ pub fn part(file: impl AsFd, at: u64, go_on: impl Fn() -> bool) -> io::Result<()
     Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
 }
 
-/// Whether the page at `at` is the first of its folio; `None` where the kernel does not tell: only root
-/// may ask.
+/// Whether the page at `at` is the first of its folio; `None` where the kernel does not report that: only root
+/// may read it.
 fn begins_folio(file: impl AsFd, at: u64) -> Option<bool> {
     const PRESENT: u64 = 1 << 63;
     const NUMBER: u64 = (1 << 55) - 1;
     const COMPOUND_TAIL: u64 = 1 << 16; // include/uapi/linux/kernel-page-flags.h
     let page = rustix::param::page_size();
     let (fd, none) = (file.as_fd().as_raw_fd(), std::ptr::null_mut());
-    // SAFETY: the kernel chooses the place, so no memory of ours is touched, and nobody accesses it.
+    // SAFETY: the kernel chooses the place, so no memory of this process is touched, and nothing accesses it.
     let mapped =
         unsafe { libc::mmap(none, page, libc::PROT_READ, libc::MAP_SHARED, fd, at as i64) };
     if mapped == libc::MAP_FAILED {
@@ -152,7 +152,7 @@ fn begins_folio(file: impl AsFd, at: u64) -> Option<bool> {
     let frame = || entry("/proc/self/pagemap", mapped as u64 / page as u64);
     let number = frame().filter(|f| there && f & PRESENT != 0).map(|f| f & NUMBER);
     let flags = number.filter(|n| *n != 0).and_then(|n| entry("/proc/kpageflags", n));
-    // SAFETY: exactly what was mapped, and nobody has a reference into it.
+    // SAFETY: exactly what was mapped, and there is no reference into it.
     unsafe { libc::munmap(mapped, page) };
     flags.map(|flags| flags & COMPOUND_TAIL == 0)
 }
@@ -189,7 +189,7 @@ pub fn dirty_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     cachestat(file, range).map(|[_, dirty, written, ..]| dirty + written)
 }
 
-/// Pages of `range` (bytes) that are on their way to the device.
+/// Pages of `range` (bytes) that are under writeback: in flight to the device.
 ///
 /// # Errors
 /// `ENOSYS` on kernels before 6.5.
@@ -221,7 +221,7 @@ fn cachestat(file: impl AsFd, range: Range<u64>) -> io::Result<[u64; 5]> {
 /// Whether all pages of `range` (bytes, none beyond the end of the file) are in the page cache now.
 ///
 /// # Errors
-/// What `mmap(2)` says, on kernels before 6.5.
+/// An error of `mmap(2)`, on kernels before 6.5.
 pub fn is_resident(file: impl AsFd, range: Range<u64>) -> io::Result<bool> {
     if range.is_empty() {
         return Ok(true);
@@ -236,8 +236,8 @@ fn pages_there(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     cached_pages(&file, range.clone()).or_else(|_| mapped_pages(&file, range))
 }
 
-/// How many bytes from the start of `range` on, in whole pages, are known not to be in the page cache: by looks
-/// at ever more at once, for a file may be of any size.
+/// How many bytes from the start of `range` on, in whole pages, are known not to be in the page cache. Ever
+/// larger parts are checked at once, because a file may have any size.
 pub fn cold_from(file: impl AsFd, range: Range<u64>) -> u64 {
     const FIRST: u64 = 256 << 10;
     let all = range.end.saturating_sub(range.start);
@@ -255,8 +255,8 @@ pub fn cold_from(file: impl AsFd, range: Range<u64>) -> u64 {
     len.min(all)
 }
 
-/// Where data goes on in a file at `at` (bytes) or behind it, in whole pages; nothing where only a hole
-/// follows. What knows no holes is data all over.
+/// The next data in a file at `at` (bytes) or behind it, in whole pages; `None` where only a hole follows. On a
+/// file system without holes, a file is data everywhere.
 pub fn next_data(file: impl AsFd, at: u64) -> Option<u64> {
     let page = rustix::param::page_size() as u64;
     match rustix::fs::seek(file, SeekFrom::Data(at)) {
@@ -269,11 +269,11 @@ pub fn next_data(file: impl AsFd, at: u64) -> Option<u64> {
 /// Which parts of `range` (bytes, outwards to whole pages) are in the page cache now.
 ///
 /// # Errors
-/// What `mmap(2)` says.
+/// An error of `mmap(2)`.
 pub fn resident(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
     let page = rustix::param::page_size() as u64;
     let mut runs: Vec<Range<u64>> = Vec::new();
-    // An old kernel that cannot count looks at each.
+    // On a kernel that cannot count pages, each of them is checked.
     if range.is_empty() || cached_pages(&file, range.clone()).is_ok_and(|pages| pages == 0) {
         return Ok(runs);
     }
@@ -290,8 +290,8 @@ pub fn resident(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<Range<u64>
     Ok(runs)
 }
 
-/// Counts as [`cached_pages`] does, but by `mincore(2)`, which every kernel has. Of a long range only
-/// data is looked at, because a file may have any size; each window is mapped and unmapped again.
+/// Counts as [`cached_pages`] does, but by `mincore(2)`, which every kernel has. Of a long range only data is
+/// checked, because a file may have any size; each window is mapped and unmapped again.
 fn mapped_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     let page = rustix::param::page_size() as u64;
     let size = rustix::fs::fstat(&file)?.st_size.cast_unsigned().next_multiple_of(page);
@@ -315,13 +315,13 @@ fn mapped_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     Ok(pages)
 }
 
-/// What `mincore(2)` says of each page of a range on page boundaries.
+/// The result of `mincore(2)` for each page of a range on page boundaries.
 fn mincore(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<u8>> {
     let len = (range.end - range.start) as usize;
     let mut there = vec![0u8; len / rustix::param::page_size()];
     let none = std::ptr::null_mut();
     let (fd, at) = (file.as_fd().as_raw_fd(), range.start as i64);
-    // SAFETY: the kernel chooses the place, so no memory of ours is touched, and nobody accesses it.
+    // SAFETY: the kernel chooses the place, so no memory of this process is touched, and nothing accesses it.
     let mapped = unsafe { libc::mmap(none, len, libc::PROT_READ, libc::MAP_SHARED, fd, at) };
     if mapped == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
@@ -329,7 +329,7 @@ fn mincore(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<u8>> {
     // SAFETY: exactly what was mapped; mincore writes a byte for each page.
     let rc = unsafe { libc::mincore(mapped, len, there.as_mut_ptr()) };
     let error = io::Error::last_os_error();
-    // SAFETY: exactly what was mapped, and nobody has a reference into it.
+    // SAFETY: exactly what was mapped, and there is no reference into it.
     unsafe { libc::munmap(mapped, len) };
     if rc == 0 { Ok(there) } else { Err(error) }
 }
@@ -355,7 +355,7 @@ mod tests {
         std::fs::remove_file(path).unwrap();
     }
 
-    /// Where the kernel has no `cachestat`, a file of terabytes is looked at where it has data.
+    /// Where the kernel has no `cachestat`, a file of terabytes is checked only where it has data.
     #[test]
     fn without_cachestat_holes_are_passed_over() {
         const SIZE: u64 = 3 << 40;
@@ -387,7 +387,7 @@ mod tests {
             step(RETURN, 0, libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
         ];
         let filter = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-        // SAFETY: the kernel copies the filter, which is as long as is said; it is this thread's alone.
+        // SAFETY: the kernel copies the filter, whose length is right; it applies to this thread alone.
         let rc = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
             libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter)
@@ -395,7 +395,7 @@ mod tests {
         assert_eq!(rc, 0, "{}", io::Error::last_os_error());
     }
 
-    /// In the steps in which data is written out, 15 TiB would take seconds, and 8 EiB weeks.
+    /// In the steps in which data is written out, 15 TiB would need seconds, and 8 EiB weeks.
     #[test]
     fn without_cachestat_nothing_is_written_out_in_holes() {
         const SIZE: u64 = 15 << 40;

@@ -38,8 +38,8 @@ const _: () = assert!(size_of::<DedupeRange>() == 56);
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shared {
-    /// This many bytes, from the start of the range, were found to be shared afterwards. Less than all
-    /// of it if the kernel stopped half way, or somebody has written since.
+    /// This many bytes, from the start of the range, were found to be shared afterwards. Less than all of it if
+    /// the kernel stopped half way, or another program has written since.
     Bytes(u64),
     /// The files differ somewhere in the range: nothing was done.
     Differs,

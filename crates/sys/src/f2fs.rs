@@ -48,15 +48,15 @@ pub struct Segments {
 /// The free segments of the F2FS on the device of this name, `sda1` for example.
 ///
 /// # Errors
-/// When sysfs does not tell.
+/// When sysfs does not report them.
 pub fn segments(device: &str) -> io::Result<Segments> {
     let directory = Path::new("/sys/fs/f2fs").join(device);
     let number = |name: &str| -> io::Result<u64> {
         let text = std::fs::read_to_string(directory.join(name))?;
         text.trim().parse().map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
     };
-    // f2fs_need_SSR() in fs/f2fs/segment.c: reserved sections, as many again, and what dirty
-    // nodes and directories will take. A section is one segment unless the device has zones.
+    // f2fs_need_SSR() in fs/f2fs/segment.c: reserved sections, as many again, and what dirty nodes and
+    // directories will need. A section is one segment unless the device has zones.
     let per_section = number("migration_granularity")?.max(1);
     let reserved = number("min_ssr_sections")? * per_section;
     Ok(Segments {

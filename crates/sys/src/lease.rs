@@ -1,4 +1,4 @@
-//! Leases (fcntl(2), `F_SETLEASE`). While a write lease is held, nobody else has the file open, and
+//! Leases (fcntl(2), `F_SETLEASE`). While a write lease is held, no other program has the file open, and
 //! opening or truncating it waits. A read lease does the same to writers.
 //!
 //! The kernel grants a write lease only while the holder's is the sole open file description: a
@@ -23,7 +23,7 @@ const F_SETSIG: i32 = 10;
 pub struct Lease<'a> {
     file: Held<'a>,
     kind: i32,
-    /// When it was last seen that nobody waits for it.
+    /// When it was last seen that no program waits for it.
     unwanted: Cell<Instant>,
     break_time: Option<Duration>,
 }
@@ -69,13 +69,13 @@ impl<'a> Lease<'a> {
     /// Takes a read lease on a file that was opened for reading only.
     ///
     /// # Errors
-    /// `EAGAIN` while somebody has it open for writing, and as [`take`](Self::take).
+    /// `EAGAIN` while the file is open for writing anywhere, and as [`take`](Self::take).
     pub fn take_read(file: &'a impl AsFd) -> io::Result<Self> {
         Self::of_kind(Held::Borrowed(file.as_fd()), libc::F_RDLCK)
     }
 
-    /// Whether the file system has leases: takes a write lease, unless somebody has the file open, and
-    /// releases it at once.
+    /// Whether the file system has leases: takes a write lease, unless the file is open elsewhere, and releases
+    /// it at once.
     ///
     /// # Errors
     /// Those of [`take`](Self::take), but for `EAGAIN`.
@@ -107,7 +107,7 @@ impl<'a> Lease<'a> {
         Ok(Self { file, kind, unwanted, break_time })
     }
 
-    /// Whether somebody waits for it, or it was broken.
+    /// Whether a program waits for it, or it was broken.
     pub fn is_wanted(&self) -> bool {
         let asked = Instant::now();
         // SAFETY: no pointers are passed.
@@ -118,8 +118,8 @@ impl<'a> Lease<'a> {
         held != self.kind
     }
 
-    /// Whether the file is still the holder's alone: nobody waits, or nobody can have waited long enough
-    /// for the kernel to break it.
+    /// Whether the file is still the holder's alone: no program waits, or none can have waited long enough for
+    /// the kernel to break the lease.
     pub fn is_held(&self) -> bool {
         let safe = |time: Duration| self.unwanted.get().elapsed() < time * 3 / 4;
         !self.is_wanted() || self.break_time.is_none_or(safe)
@@ -132,7 +132,7 @@ impl Drop for Lease<'_> {
     }
 }
 
-/// How long others wait before the kernel breaks the lease; `None` for ever.
+/// How long others wait before the kernel breaks the lease; `None` if it never does.
 pub fn break_time() -> io::Result<Option<Duration>> {
     let text = std::fs::read_to_string("/proc/sys/fs/lease-break-time")?;
     let seconds = text.trim().parse().map_err(|_| {
@@ -145,9 +145,9 @@ pub fn break_time() -> io::Result<Option<Duration>> {
 /// of its length, and any user can make it arbitrarily long.
 const LOCKS: u64 = 1 << 20;
 
-/// Whether somebody has a lease or a delegation on the inode with this number, as far as this process
-/// can see (`/proc/locks`, its first 10,000 locks or so); with `of_readers`, also a read lease, which
-/// only a writer would break. `dev` is the number of the file system in the mount table.
+/// Whether there is a lease or a delegation on the inode with this number, as far as this process can see
+/// (`/proc/locks`, its first 10,000 locks or so); with `of_readers`, a read lease counts, too, which only a
+/// writer would break. `dev` is the number of the file system in the mount table.
 pub fn is_leased(dev: u64, inode: u64, of_readers: bool) -> bool {
     let of_file = format!("{:02x}:{:02x}:{inode}", libc::major(dev), libc::minor(dev));
     let held = |line: &str| {

@@ -35,8 +35,9 @@ const MOST_NUMBERS: usize = 1 << 16;
 const WORTH: u32 = 10;
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
-/// Time limits of the search, one behind the other: of the list of processes; of the look at which of them can
-/// listen; with that, of the look at what those listen to; and of those that cannot have begun to by themselves.
+/// Time limits of the search, one after the other: of listing the processes; of finding those of them that can
+/// listen; with that, of reading what those listen to; and of reading what the others do, which cannot have
+/// begun by themselves.
 const LISTING: Duration = Duration::from_millis(300);
 const SORTING: Duration = Duration::from_millis(300);
 const WHILE: Duration = Duration::from_millis(500);
@@ -92,7 +93,7 @@ fn mark(line: &str) -> Option<Mark> {
     let words: Vec<(&str, &str)> = words.filter_map(|word| word.split_once(':')).collect();
     let number = |name: &str| {
         let (_, digits) = words.iter().find(|(n, _)| *n == name)?;
-        // `from_str_radix` takes a sign, too.
+        // `from_str_radix` accepts a sign, too.
         let plain = digits.bytes().all(|b| b.is_ascii_hexdigit());
         u64::from_str_radix(digits, 16).ok().filter(|_| plain)
     };
@@ -100,7 +101,7 @@ fn mark(line: &str) -> Option<Mark> {
     if mask & PERMISSION == 0 {
         return None;
     }
-    // As the kernel has device numbers inside: 12 bits and 20.
+    // As the kernel has device numbers internally: 12 bits and 20.
     let device = || {
         let number = u32::try_from(number("sdev")?).ok()?;
         Some(libc::makedev(number >> 20, number & 0xf_ffff))
@@ -168,7 +169,7 @@ impl Asked {
 /// Where a file is, as marks name it.
 #[derive(Debug)]
 struct Place {
-    /// `None` where the kernel does not tell.
+    /// `None` where the kernel does not report it.
     mount: Option<u64>,
     device: u64,
     inode: u64,
@@ -230,12 +231,12 @@ fn remembered() -> Arc<Vec<Asked>> {
     all
 }
 
-/// All listeners that are visible. Processes that may not be inspected are skipped. Anybody may have any
+/// All listeners that are visible. Processes that may not be inspected are skipped. Any user may have any
 /// number of processes and descriptors, also in a program that gets all of root's capabilities (setuid). So
-/// root's processes come first, then those with few descriptors, and the search has a time limit: a listener
-/// that it does not reach costs a lease the time after which the kernel breaks it.
+/// root's processes come first, then those with few descriptors, and the search has a time limit: a lease that
+/// meets a listener beyond it lasts until the kernel breaks it.
 fn all() -> Vec<Asked> {
-    // At the cost of one look at the directory.
+    // This costs one `stat` of the directory.
     let is_roots = |pid: u32| std::fs::metadata(format!("/proc/{pid}")).is_ok_and(|m| m.uid() == 0);
     search(roots_first(numbered("/proc"), is_roots, Instant::now() + LISTING))
 }
@@ -261,7 +262,7 @@ fn search(pids: impl IntoIterator<Item = u32>) -> Vec<Asked> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         may_listen(&status) && user_namespace(&pid.to_string()) == ours
     };
-    // How many descriptors they have; before Linux 6.2 that is not told.
+    // How many descriptors they have; before Linux 6.2 that is not reported.
     let descriptors =
         |pid: u32| std::fs::metadata(format!("/proc/{pid}/fd")).map_or(0, |m| m.len());
     let (mut first, mut others) = (Vec::new(), Vec::new());
@@ -294,7 +295,7 @@ fn may_listen(status: &str) -> bool {
     const SYS_ADMIN: u32 = 21;
     let digits = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
     let sets = digits.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok());
-    // Where the kernel does not say, it may.
+    // Where the kernel does not report it, it may.
     sets.is_none_or(|set| set >> SYS_ADMIN & 1 != 0)
 }
 
@@ -419,7 +420,7 @@ mod tests {
         assert!(may_listen(&own) || !rustix::process::geteuid().is_root());
     }
 
-    /// However many processes somebody has.
+    /// However many processes a user has.
     #[test]
     fn a_search_ends_in_time_and_looks_at_some() {
         let began = Instant::now();
@@ -431,7 +432,7 @@ mod tests {
         assert!(looked_at.get() > 100, "{}", looked_at.get());
     }
 
-    /// However many there are to be listed, root's are looked at, with time of their own.
+    /// However many there are to be listed, root's are searched, within a time limit of their own.
     #[test]
     fn a_list_ends_in_time_and_begins_with_roots() {
         let began = Instant::now();

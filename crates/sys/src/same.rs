@@ -6,8 +6,8 @@
 //! that is opened, and once to a caller that waits for the file by other means; later callers learn
 //! nothing. So the bytes themselves are read from the device (`O_DIRECT`) and compared.
 //!
-//! Nothing here consumes an error that somebody's descriptor would report (`errseq_t` in
-//! lib/errseq.c): neither `fsync(2)` nor the waiting flags of `sync_file_range(2)` are used.
+//! Nothing here consumes an error that another program's descriptor would report (`errseq_t` in lib/errseq.c):
+//! neither `fsync(2)` nor the waiting flags of `sync_file_range(2)` are used.
 
 mod device;
 
@@ -47,17 +47,17 @@ pub enum Same {
     /// From about this offset (bytes) on the page cache differs from the device: a write there was
     /// refused, and its data is nowhere else. With the kernel's error, if it reported one.
     No(u64, Option<io::Error>),
-    /// Somebody is writing to parts of it, so that they cannot be compared; all others that can be are the
-    /// same. With the kernel's error, if it reported a refused write.
+    /// Parts of it are being written to, so that they cannot be compared; all others that can be are the same.
+    /// With the kernel's error, if it reported a refused write.
     Changing(Option<io::Error>),
     /// Some of it cannot be read directly: the file system has no direct reads of this file, or of data
     /// that is stored encoded (compressed, encrypted, inline). All other parts are the same.
     Unknown,
-    /// The caller did not want to go on.
+    /// The caller has stopped the comparison.
     Stopped,
 }
 
-/// Where the bytes of a run lie.
+/// Where the bytes of a run are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lies {
     /// On the device as they are: a direct read comes from there.
@@ -76,7 +76,7 @@ pub struct Compare {
     cached: Vec<u8>,
     direct: Vec<u8>,
     map: Fiemap,
-    /// Whether the kernel has failed a read because somebody was writing; it may have reported another
+    /// Whether the kernel has failed a read because of a write at the same time; it may have reported another
     /// error with it.
     collided: bool,
 }
@@ -95,10 +95,10 @@ impl Compare {
         Self { unit: MOST, steady: true, ..Self::default() }
     }
 
-    /// Writes back the dirty pages of `range` (bytes) of `file`, and compares the cached pages with the
-    /// device. Between two reads of at most 256 KiB `go_on` is asked whether to continue. `file` may be
-    /// leased: it is not opened again; `O_DIRECT` is set on its open file description during each
-    /// read, so nobody else may use that meanwhile.
+    /// Writes back the dirty pages of `range` (bytes) of `file`, and compares the cached pages with the device.
+    /// Between two reads of at most 256 KiB `go_on` is called, which returns whether to continue. `file` may be
+    /// leased: it is not opened again; `O_DIRECT` is set on its open file description during each read, so that
+    /// must not be used otherwise meanwhile.
     ///
     /// # Errors
     /// When the device cannot be read; then the page cache may have the only copy.
@@ -111,7 +111,7 @@ impl Compare {
         self.each_run(file.as_fd(), range, go_on, Self::run)
     }
 
-    /// The same, and nothing of it is taken for what the device has that may come from the page cache. So what is
+    /// The same, but bytes that may have come from the page cache do not count as the device's. So what is
     /// [`Same::Yes`] may be dropped.
     ///
     /// A write after the comparison that is refused before the pages are dropped is reported by the
@@ -144,7 +144,7 @@ impl Compare {
         }
     }
 
-    /// Compares run by run, and gives the worst that was found.
+    /// Compares run by run, and returns the worst result.
     fn each_run(
         &mut self,
         file: BorrowedFd,
@@ -157,7 +157,7 @@ impl Compare {
         let mut at = range.start / page * page;
         let (mut refused, mut changing, mut unknown) = (None, false, false);
         while at < end {
-            // A file may be of any size.
+            // A file may have any size.
             let empty = cache::cold_from(file, at..end);
             if empty > 0 {
                 at += empty;
@@ -232,12 +232,12 @@ impl Compare {
             }
             refused = refused.or(told);
             self.took(started.elapsed());
-            // Its place on the device, now that what was dirty of it has one.
+            // Where it is on the device, now that its dirty pages have been written.
             let lies = if before.is_none() { self.lies(file, run.clone())? } else { Lies::Plain };
             match lies {
                 Lies::Plain => {}
                 Lies::Encoded => return Ok(refused.map_or(Same::Unknown, Same::ButRefused)),
-                // Somebody has written to it since.
+                // Another program has written to it since.
                 Lies::Delayed => {
                     self.collided = true;
                     std::thread::sleep(BETWEEN);
@@ -250,7 +250,7 @@ impl Compare {
             if there == here {
                 return Ok(refused.map_or(Same::Yes, Same::ButRefused));
             }
-            // Page by page: somebody may be writing to another one.
+            // Page by page: another program may be writing to another one.
             if let Some((was, had)) = &before
                 && let Some(first) = first_that_stays_apart(was, had, there, here)
             {
@@ -262,7 +262,7 @@ impl Compare {
         Ok(Same::Changing(refused))
     }
 
-    /// The same where a direct read may come from the page cache, unless that is sure.
+    /// The same where a direct read may come from the page cache, unless it surely does not.
     fn run_surely(&mut self, file: BorrowedFd, run: Range<u64>) -> io::Result<Same> {
         for _ in 0..LOOKS {
             let lies = self.lies(file, run.clone())?;
@@ -293,7 +293,7 @@ impl Compare {
         Ok(Same::Changing(None))
     }
 
-    /// Where it lies now; what of it comes to lie elsewhere later shows by itself.
+    /// Where the range is now; blocks that move elsewhere later show by themselves.
     fn lies(&mut self, file: BorrowedFd, range: Range<u64>) -> io::Result<Lies> {
         const DELAYED: u32 = flags::UNKNOWN | flags::DELALLOC;
         const ENCODED: u32 = flags::ENCODED
@@ -301,14 +301,14 @@ impl Compare {
             | flags::NOT_ALIGNED
             | flags::DATA_INLINE
             | flags::DATA_TAIL;
-        // STATX_DIOALIGN, Linux 6.1: an alignment of 0 is no direct reads.
+        // STATX_DIOALIGN, Linux 6.1: an alignment of 0 means no direct reads.
         let wanted = StatxFlags::DIOALIGN;
         let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
         if stat.stx_mask & wanted.bits() != 0 && stat.stx_dio_offset_align == 0 {
             return Ok(Lies::Encoded);
         }
         let mut all = 0;
-        // What is reserved behind the end of the file is nobody's data.
+        // Space that is reserved behind the end of the file holds no data.
         let end = range.end.min(size(file)?);
         self.map.for_each(file, range.start..end, false, |e| all |= e.flags)?;
         Ok(match all {
@@ -333,7 +333,7 @@ impl Compare {
 /// The first byte at which a page differs from the device, in the same way in two checks.
 fn first_that_stays_apart(was: &[u8], had: &[u8], there: &[u8], here: &[u8]) -> Option<usize> {
     let page = rustix::param::page_size();
-    // If the file ends there by now, somebody is writing.
+    // If the file ends there by now, it is being written to.
     let looks = [was, had, there, here];
     let all = looks.iter().all(|look| look.len() == here.len());
     let whole = looks.iter().map(|look| look.len()).min().unwrap_or(0);
@@ -360,10 +360,9 @@ pub fn settled(file: impl AsFd) -> io::Result<()> {
     Fiemap::default().for_each(file, 0..1, true, |_| ())
 }
 
-/// Writes back the dirty pages of `range` (bytes) and waits for them, at most for a given time; returns
-/// whether nothing is dirty then. Errors are left for the descriptors that they belong to. Kernels
-/// before 6.5 do not tell which pages are dirty: there all data of the range is written back and waited
-/// for, window by window.
+/// Writes back the dirty pages of `range` (bytes) and waits for them, at most for a given time; returns whether
+/// nothing is dirty then. Errors are left for the descriptors that they belong to. Kernels before 6.5 do not
+/// report which pages are dirty: there all data of the range is written back and waited for, window by window.
 ///
 /// # Errors
 /// Those of the system calls.
@@ -374,7 +373,7 @@ pub fn write_quietly(file: impl AsFd, range: Range<u64>, most: Duration) -> io::
     let mut at = range.start;
     while at < end {
         let dirty = |len: u64| cache::dirty_pages(&file, at..end.min(at.saturating_add(len)));
-        // Most of a file is clean, and of any length.
+        // Most of a file is clean, and may have any length.
         let mut len = WINDOW;
         while at.saturating_add(len) < end && matches!(dirty(len.saturating_mul(2)), Ok(0)) {
             len = len.saturating_mul(2);
@@ -385,7 +384,7 @@ pub fn write_quietly(file: impl AsFd, range: Range<u64>, most: Duration) -> io::
             Ok(_) if !written(&file, window.clone(), until)? => return Ok(false),
             Ok(_) => {}
             Err(e) if e.raw_os_error() == Some(libc::ENOSYS) => {
-                // What is dirty is data, and holes are of any length.
+                // Dirty pages are data, and holes may have any length.
                 match cache::next_data(&file, at) {
                     Some(data) if data >= window.end => {
                         at = data;
@@ -409,14 +408,14 @@ pub fn write_quietly(file: impl AsFd, range: Range<u64>, most: Duration) -> io::
     Ok(true)
 }
 
-/// Writes back a window until nothing of it is dirty, or until a deadline; whether it is clean.
+/// Writes back a window until nothing of it is dirty, or until a deadline; returns whether it is clean.
 fn written(file: impl AsFd, window: Range<u64>, until: Instant) -> io::Result<bool> {
     let mut wait = Duration::from_micros(100);
     while cache::dirty_pages(&file, window.clone())? > 0 {
         if Instant::now() > until {
             return Ok(false);
         }
-        // What was dirtied again meanwhile, too.
+        // Also what was dirtied again meanwhile.
         cache::start_writeback(&file, window.clone())?;
         std::thread::sleep(wait);
         wait = (wait * 2).min(Duration::from_millis(4));
@@ -444,7 +443,7 @@ mod tests {
         let mut compare = Compare::default();
         loop {
             match compare.drop(&file, 0..300_001, || true).unwrap() {
-                // The kernel itself may have a page in hand for a moment.
+                // The kernel itself may hold a page for a moment.
                 Same::Yes if cache::resident(&file, 0..300_001).unwrap().is_empty() => break,
                 Same::Yes => std::thread::sleep(BETWEEN),
                 // A file system in memory.

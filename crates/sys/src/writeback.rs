@@ -1,7 +1,7 @@
-//! Writes out what is dirty now, and waits for that and for nothing that comes later: whoever writes to a
-//! file without end keeps something of it dirty at any instant.
+//! Writes out what is dirty now, and waits for that and for nothing that comes later: a program that writes to
+//! a file without end keeps some of it dirty at any instant.
 //!
-//! As in [`crate::same`], no descriptor's error is consumed where the kernel tells which pages are dirty.
+//! As in [`crate::same`], no descriptor's error is consumed where the kernel reports which pages are dirty.
 
 use crate::cache;
 use std::io;
@@ -9,16 +9,16 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Where so long nothing more of it has reached the device, the disk stands still, or somebody has the
-/// same pages written again and again.
+/// If no more of it has reached the device for this long, the disk is stalled, or another program has the same
+/// pages written again and again.
 const STALLED: Duration = Duration::from_millis(500);
-/// The first and the longest time between two looks.
+/// The first and the longest time between two checks.
 const FIRST_WAIT: Duration = Duration::from_micros(100);
 const LONGEST_WAIT: Duration = Duration::from_millis(4);
 
-/// Starts writing the dirty pages of `range` (bytes), once, and waits until they are written: at most for
-/// the given time, no longer than something comes of it, and only while `go_on`, which is asked every few
-/// milliseconds, says so. What is dirtied meanwhile stays dirty. Before Linux 6.5 it waits for the whole
+/// Starts writing the dirty pages of `range` (bytes), once, and waits until they are written: at most for the
+/// given time, no longer than more of them get written, and only while `go_on`, which is called every few
+/// milliseconds, returns true. What is dirtied meanwhile stays dirty. Before Linux 6.5 it waits for the whole
 /// range in one call.
 ///
 /// # Errors

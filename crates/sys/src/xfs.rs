@@ -62,7 +62,7 @@ pub fn features(file: impl AsFd) -> io::Result<Features> {
     })
 }
 
-/// Attributes that only `FS_IOC_FSGETXATTR` tells.
+/// Attributes that only `FS_IOC_FSGETXATTR` returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// Its data is on the realtime device.
@@ -160,9 +160,9 @@ pub fn open_without_times(
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel just gave us this descriptor and nobody else holds it.
+    // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
     let file = unsafe { OwnedFd::from_raw_fd(fd) };
-    // It takes no O_CLOEXEC.
+    // The request accepts no `O_CLOEXEC`.
     rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::CLOEXEC)?;
     Ok(file)
 }

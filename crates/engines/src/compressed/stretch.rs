@@ -1,4 +1,4 @@
-//! What of a range of Btrfs is compressed, and how.
+//! The compressed runs of a range of Btrfs, and how they are compressed.
 
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
@@ -6,12 +6,12 @@ use fragmend_layout::{ByteRange, Layout, Skip, SkipReason, stored_alike};
 use fragmend_sys::btrfs::{self, Compressed, Compression};
 use std::collections::HashMap;
 
-/// Whole extents that follow each other in the file, compressed alike but for a few plain blocks.
+/// A run of whole extents that follow each other in the file, with one compression but for a few plain blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stretch {
     pub range: ByteRange,
     pub compression: Compression,
-    /// Bytes that are compressed.
+    /// Bytes of the file that are compressed.
     pub encoded: u64,
 }
 
@@ -27,8 +27,8 @@ pub(super) fn extents(file: &OpenFile, range: ByteRange) -> Result<Vec<Compresse
     })
 }
 
-/// The stretches of a range, whose layout and compressed extents these are. Plain blocks go with
-/// the compressed ones before them.
+/// The runs of a range that has this layout and these compressed extents. Plain blocks belong to the compressed
+/// run before them.
 pub(super) fn stretches(
     layout: &Layout,
     range: ByteRange,

@@ -1,4 +1,4 @@
-//! The copy of a range in the donor: a step of it at a time, on the device before any of it is taken over.
+//! The copy of a range in the donor: made step by step, and on the device before any of it is taken over.
 
 use super::{Copying, LOOK, STEP};
 use crate::bytes::{read_at, write_at};
@@ -13,7 +13,8 @@ use fragmend_sys::cache;
 use std::sync::atomic::AtomicBool;
 
 impl Copying {
-    /// Reads a part into the buffer; gives how much of it there was. Who waits for the file is let in meanwhile.
+    /// Reads a part into the buffer; returns how many bytes there were. A program that waits for the file is
+    /// let in between two reads.
     fn read(&mut self, file: &OpenFile, part: ByteRange) -> Result<usize, Skip> {
         self.buffer.resize(part.len() as usize, 0);
         let mut read = 0;
@@ -29,9 +30,9 @@ impl Copying {
         Ok(read)
     }
 
-    /// Copies a part to its place in the donor, and sends it on its way to the device, behind the one before it. `again`:
-    /// the donor has a copy, and only what differs is written. Gives whether it may be taken over: what others
-    /// write just now may be about to be refused.
+    /// Copies a part to its place in the donor, starts writing it to the device, and waits for the part before
+    /// it. With `again`, the donor has a copy, and only blocks that differ are written. Returns whether the
+    /// copy may be taken over: if others write to the part just now, the device may be about to refuse that.
     pub(super) fn copy(
         &mut self,
         file: &OpenFile,
@@ -43,7 +44,7 @@ impl Copying {
         let (warm, cold) = (is_cached(file, part), is_cold(file, part));
         let sampled = self.sampled.as_ref().filter(|sampled| sampled.of == index);
         let goes_on = || sampled.is_none_or(|sampled| !sampled.lease.is_wanted());
-        // It also writes it back: before an exchange who stores to a mapped page has to meet a fault.
+        // This also writes the part back: before an exchange, a store to a mapped page has to cause a fault.
         let sure = is_on_disk(&mut self.compare, file, part, goes_on)?;
         if !sure {
             self.sampled = None;
@@ -74,8 +75,8 @@ impl Copying {
         }
         copy.end = copy.end.max(part.end);
         if (read as u64) < part.len() {
-            // Where the file ends inside a block, the kernel wants the donor to end with it. No
-            // other range's space lies behind this one's.
+            // Where the file ends inside a block, the kernel requires the donor to end at the same place. No
+            // other range's space is behind this one's.
             rustix::fs::ftruncate(donor, at + read as u64).map_err(|e| skip_of(e.into()))?;
             copy.end = part.start + read as u64;
         }
@@ -84,7 +85,7 @@ impl Copying {
             let start = if goes_on { sampled.fresh.start } else { part.start };
             sampled.fresh = ByteRange { start, end: part.end };
             if cold {
-                // An exchange needs no pages.
+                // An exchange needs no cached pages.
                 let _ = cache::drop_clean(&file.fd, part.start..part.end);
             }
         }
@@ -96,10 +97,10 @@ impl Copying {
         Ok(sure)
     }
 
-    /// The turn with which a part begins.
+    /// The turn at the start of a part.
     pub(super) fn turn(&self, index: usize, part: ByteRange) -> Result<ByteRange, Skip> {
         let copy = self.copies.get(index).ok_or_else(nothing_staged)?;
-        // The kernel takes over whole blocks, and says nothing of what it leaves out.
+        // The kernel takes over whole blocks, and does not report what it leaves out.
         let whole = |bytes: u64| (bytes / self.block * self.block).max(self.block);
         let mut turn = whole(self.turn).min(whole(part.len()));
         if part.start == copy.range.start {
@@ -108,24 +109,24 @@ impl Copying {
         Ok(ByteRange::at(part.start, turn).intersect(copy.range))
     }
 
-    /// What the donor lacks of a turn, or, where all of a range is not copied before, of the next one.
+    /// What the donor lacks of a turn, and, where not all of a range is copied before, of the next one.
     fn lacks(&self, index: usize, turn: ByteRange) -> Result<ByteRange, Skip> {
         let copy = self.copies.get(index).ok_or_else(nothing_staged)?;
         if let Some(Sampled { fresh, .. }) = self.sampled.as_ref().filter(|_| self.exchanges()) {
-            // Also what was copied before the last sample.
+            // What was copied before the last sample counts as missing.
             let is_fresh = fresh.start <= turn.start && turn.start < fresh.end;
             return Ok(ByteRange { start: if is_fresh { fresh.end } else { turn.start }, ..turn });
         }
         if self.failed > 0 {
             return Ok(ByteRange { start: self.recopied.max(turn.start), ..turn });
         }
-        // One turn more, so that the device works meanwhile.
+        // One turn more, so that the device has work meanwhile.
         let end = if self.copies_ahead() { copy.end } else { turn.end + self.turn };
         Ok(ByteRange { start: copy.end, end }.intersect(copy.range))
     }
 
-    /// Copies a step of what the donor lacks of the turn. Gives whether it lacks nothing now, and all is on the
-    /// device.
+    /// Copies a step of what the donor lacks of the turn. Returns whether it lacks nothing now, and all of that
+    /// is on the device.
     pub(super) fn fill(
         &mut self,
         file: &OpenFile,
@@ -136,7 +137,7 @@ impl Copying {
         self.give_back();
         if self.exchanges() && self.sampled.as_ref().is_none_or(|s| s.of != index) {
             if self.recopied > turn.start {
-                // Others come faster than it is copied.
+                // Programs that open the file come faster than it is copied.
                 return Err(changed());
             }
             self.sample(file, index, turn.start, stop)?;
@@ -155,7 +156,7 @@ impl Copying {
                 return Ok(false);
             }
         }
-        // All of an extent, before any of it is shared.
+        // All of an extent is waited for before any of it is shared.
         let all = self.copies_ahead() && turn.start == range.start;
         let wait = if all { range } else { turn };
         let (donor, at) = Stage::place(&self.stage, index, wait)?;

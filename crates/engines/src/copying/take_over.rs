@@ -1,4 +1,4 @@
-//! A copied turn that the kernel takes over, and what may go wrong with that.
+//! Has the kernel take a copied turn over, and handles what may go wrong with that.
 
 use super::{
     Copying, EXCHANGES, FIRST_WAIT, LONG, LONGEST_TURN, QUICK, SHORTEST_TURN, TRIES, TakeOver,
@@ -21,13 +21,13 @@ use rustix::fs::FallocateFlags;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// What the kernel has said.
+/// The kernel's answer.
 struct Answer {
-    /// What it was asked by.
+    /// The primitive that was called.
     by: &'static str,
-    /// Whether it took all of the turn over.
+    /// Whether the kernel took all of the turn over.
     taken: Result<(), Skip>,
-    /// It took so many bytes of it over, and not all.
+    /// Bytes that it took over, if those are not all.
     in_part: Option<u64>,
     /// How long the file was locked.
     held: Duration,
@@ -61,22 +61,22 @@ impl Copying {
             !wanted && !stop.load(Ordering::Relaxed)
         };
         uncut(file, ByteRange::at(turn.start, length), goes_on)?;
-        // The kernel would write it out with the file locked.
+        // The kernel would write dirty pages out with the file locked.
         clean(&file.fd, ByteRange::at(turn.start, length))?;
         if sampled.is_none() {
             let place = ByteRange::at(at, length);
             let held =
                 self.pages.hold(&[(&file.fd, ByteRange::at(turn.start, length)), (donor, place)]);
             if held.is_err() && matches!(self.how, TakeOver::Share { whole: true, .. }) {
-                // No turn is shorter, and all of it would be read anew, while nobody looks at Ctrl-C.
+                // No turn is shorter here, and each try would read all of it again, without a check for Ctrl-C.
                 self.failed = TRIES;
             }
             held?;
         }
-        // Who punches a hole frees space, and a copy of the zeroes would take it again.
+        // A program that punched a hole freed space, and a copy of the zeroes would occupy it again.
         all_data(file, turn)?;
         reached(Point::Filled);
-        // The kernel takes a lease away from who does not give it back.
+        // The kernel breaks a lease that is not released in time.
         if sampled.is_some_and(|sampled| !sampled.lease.is_held()) {
             self.sampled = None;
             return Err(changed());
@@ -111,22 +111,22 @@ impl Copying {
         taken
     }
 
-    /// Has the donor give up its part of what both share.
+    /// Has the donor free its part of the blocks that both share.
     fn unshare(&self, index: usize, part: ByteRange) -> Result<(), Skip> {
         let (donor, at) = Stage::place(&self.stage, index, part)?;
         if !part.is_empty() {
-            // Who overwrites what is shared needs new space, which a full disk or a quota refuses; and what
-            // was taken over in part is the file's own when it is tried again. Best effort: at the latest it
-            // ends with the donor.
+            // A program that overwrites shared blocks needs new space, which a full disk or a quota refuses;
+            // and what was taken over in part belongs to the file alone when it is tried again. Best effort: at
+            // the latest, sharing ends with the donor.
             let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let _ = rustix::fs::fallocate(donor, how, at, part.len());
         }
         Ok(())
     }
 
-    /// Goes on behind the part of a turn that has moved. The file may share some of the `rest` as well, behind what
-    /// somebody has overwritten: then the donor gives up all of that, and it is copied anew, elsewhere; else it keeps
-    /// its space.
+    /// Continues behind the part of a turn that has moved. The file may share some of the `rest` as well,
+    /// behind blocks that others have overwritten: then the donor frees all of that, and it is copied again, to
+    /// other blocks; otherwise the donor keeps its space.
     fn taken_in_part(
         &mut self,
         file: &OpenFile,
@@ -149,7 +149,7 @@ impl Copying {
         Ok(())
     }
 
-    /// Asks the kernel to take over so many bytes of a turn.
+    /// Asks the kernel to take over this many bytes of a turn.
     fn ask(
         &self,
         file: &OpenFile,
@@ -184,10 +184,11 @@ impl Copying {
         Ok(Answer { by, taken, in_part, held })
     }
 
-    /// Whether what went wrong may go well at the next call, which has been prepared for.
+    /// Whether an error may pass with the next call, which has been prepared for then.
     pub(super) fn may_pass(&mut self, skip: Skip) -> Result<(), Skip> {
         self.is_sound()?;
-        // Failed: a range that the file's new end has just cut is invalid to the kernel.
+        // The reason is Failed where a program has just truncated the file in the range, which the kernel then
+        // calls invalid.
         let passes = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
         let in_vain = skip.reason != SkipReason::Busy || self.failed + 1 >= EXCHANGES;
         let shares = self.how == TakeOver::Exchange { or_share: true } && self.exchanges();
@@ -204,12 +205,12 @@ impl Copying {
         (self.sampled, self.recopied) = (None, 0);
         std::thread::sleep(FIRST_WAIT * (1 << self.failed));
         self.failed += 1;
-        // The less, the sooner it is done.
+        // A shorter turn is done sooner.
         self.turn = (self.turn / 2).max(SHORTEST_TURN);
         Ok(())
     }
 
-    /// Puts the page cache back as it was, as far as the turn goes. Of the file nothing is dropped here: somebody
+    /// Puts the page cache back as it was, for one turn. No page of the file is dropped here: another program
     /// may have written there since.
     pub(super) fn restore(&mut self, file: &OpenFile, index: usize, turn: ByteRange) {
         let Ok((donor, at)) = Stage::place(&self.stage, index, turn) else { return };

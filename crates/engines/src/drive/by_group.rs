@@ -1,5 +1,4 @@
-//! Ranges of which several move together, because what makes them durable costs the same for one as for
-//! many.
+//! Ranges of which several move together, because making them durable costs the same for one as for many.
 
 use super::groups::groups;
 use super::{Drive, Job, Step};
@@ -13,11 +12,11 @@ use std::sync::atomic::AtomicBool;
 pub(crate) trait ByGroup: Mover {
     /// Bytes of the largest group, unless it is one range.
     fn most(&self) -> u64;
-    /// Does what can be done for `part` of the staged range `index` without locking anybody out.
+    /// Does what can be done for `part` of the staged range `index` without locking out other programs.
     fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip>;
-    /// Moves these staged ranges in this order, and makes that durable. It ends once `stop` is set, with what has moved
-    /// by then, and without a reason; or because somebody waits for the file. Returns what became of each
-    /// that was begun: of none if `stop` was set already, else of the first at least.
+    /// Moves these staged ranges in this order, and makes that durable. It ends once `stop` is set, with what
+    /// has moved by then, and without a reason; or because another program waits for the file. Returns the
+    /// result of each range that was begun: of none if `stop` was set already, else of the first at least.
     fn relocate(
         &mut self,
         file: &OpenFile,
@@ -59,8 +58,8 @@ pub(crate) fn by_group<M: ByGroup>(
 }
 
 impl<M: ByGroup> Drive<'_, M> {
-    /// Relocates what of a group would be better elsewhere and has met no problem yet, in one go; what that did not
-    /// come to is tried for itself.
+    /// Relocates in one go those ranges of a group that would be better elsewhere and have met no problem yet;
+    /// ranges that this did not come to are tried one by one.
     fn relocate_group(&mut self, group: &[usize], mut problems: HashMap<usize, Skip>) {
         let fine = |index: &usize| !problems.contains_key(index) && self.is_better(*index);
         let mut together: Vec<usize> = group.iter().copied().filter(fine).collect();

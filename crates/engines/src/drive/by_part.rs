@@ -7,7 +7,8 @@ use fragmend_layout::{ByteRange, Fate, Moved, Pace, Skip, SkipReason};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// How long what has moved goes back once this is told to end: the rest stays where it went, in one piece more.
+/// How long a range may go on moving back once the move is to end: the rest stays at its new place, in one more
+/// extent.
 const GOING_BACK: Duration = Duration::from_millis(300);
 /// After so many steps in which nothing has moved, a range is left alone.
 const STEPS_IN_VAIN: u32 = 1000;
@@ -22,12 +23,12 @@ pub(crate) trait ByPart: Mover {
     fn returns(&self) -> bool {
         false
     }
-    /// No part is shorter than so many bytes, but the last one.
+    /// No part is shorter than so many bytes, except the last one.
     fn shortest(&self) -> u64 {
         0
     }
-    /// Does what can be done for `part` of the staged range `index` without locking anybody out. What takes long
-    /// ends once `stop` is set.
+    /// Does what can be done for `part` of the staged range `index` without locking out other programs. What
+    /// may last long ends once `stop` is set.
     fn prepare(
         &mut self,
         _: &OpenFile,
@@ -37,8 +38,8 @@ pub(crate) trait ByPart: Mover {
     ) -> Result<(), Skip> {
         Ok(())
     }
-    /// Moves `part` of the staged range `index`, or more than the part, or less of it. What takes long before
-    /// anything has moved ends once `stop` is set.
+    /// Moves `part` of the staged range `index`, or more than the part, or less of it. What may last long
+    /// before anything has moved ends once `stop` is set.
     fn relocate(
         &mut self,
         file: &OpenFile,
@@ -48,7 +49,8 @@ pub(crate) trait ByPart: Mover {
     ) -> Step;
 }
 
-/// Takes an engine through its job, part by part; what came out worse goes back where it can.
+/// Takes an engine through its job, part by part; a range that is in more extents afterwards goes back where it
+/// can.
 ///
 /// # Errors
 /// Why something is not known to be durable.
@@ -82,7 +84,7 @@ pub(crate) fn by_part<M: ByPart>(
 }
 
 impl<M: ByPart> Drive<'_, M> {
-    /// Relocates a range until it meets a problem, or all is to end.
+    /// Relocates a range until it meets a problem, or the move is to end.
     fn relocate(&mut self, index: usize, moved: &mut Moved) {
         let prepared = self.mover.prepares(index);
         let least = self.mover.shortest().max(self.job.file.block);
@@ -103,7 +105,7 @@ impl<M: ByPart> Drive<'_, M> {
             if in_vain >= STEPS_IN_VAIN && moved.skip.is_none() {
                 moved.skip = Some(Skip::new(SkipReason::Busy, "it does not get on"));
             }
-            // What was prepared has been counted.
+            // Bytes that were prepared have been counted.
             let bytes = if prepared { 0 } else { bytes };
             if moved.skip.is_none()
                 && let Err(skip) = self.pause(bytes, began)
@@ -114,7 +116,7 @@ impl<M: ByPart> Drive<'_, M> {
         }
     }
 
-    /// Never makes it worse: what did move moves back.
+    /// No range gets worse: what did move moves back.
     fn put_back(&mut self, index: usize, moved: &mut Moved) {
         let mut rest = ByteRange::at(self.job.targets[index].range.start, moved.bytes);
         let until = self.pace.now() + GOING_BACK;

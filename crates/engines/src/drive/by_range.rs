@@ -8,10 +8,11 @@ use std::sync::atomic::AtomicBool;
 
 /// An engine that moves a range as a whole.
 pub(crate) trait ByRange: Mover {
-    /// Does what can be done for `part` of the staged range `index` without locking anybody out.
+    /// Does what can be done for `part` of the staged range `index` without locking out other programs.
     fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip>;
-    /// Moves the staged range `index`, which is this one; it may leave alone what lies well enough. What takes long
-    /// before anything has moved ends once `stop` is set, as a step that [goes on](Step::goes_on).
+    /// Moves the staged range `index`, which is `range`; it may leave alone what is in a good enough place.
+    /// What may last long before anything has moved ends once `stop` is set, as a step that [goes
+    /// on](Step::goes_on).
     fn relocate(
         &mut self,
         file: &OpenFile,
@@ -50,7 +51,7 @@ pub(crate) fn by_range<M: ByRange>(
 }
 
 /// The same where all ranges of a file move together: all are prepared before the first is relocated, which
-/// takes the others along: once one has moved, all have, and all are told of, whoever asks for the end.
+/// moves the others as well. Once one has moved, all have, and all are reported, even if the move is to end.
 ///
 /// # Errors
 /// As [`by_range`].
@@ -80,7 +81,7 @@ pub(crate) fn whole_file<M: ByRange>(
 }
 
 impl<M: ByRange> Drive<'_, M> {
-    /// Relocates a range unless it has met a problem already, or `ends` says that all is to end.
+    /// Relocates a range unless it has met a problem already, or `ends` returns true.
     fn relocate_whole(&mut self, index: usize, moved: &mut Moved, ends: impl Fn(&Self) -> bool) {
         let range = self.job.targets[index].range;
         while moved.skip.is_none() {

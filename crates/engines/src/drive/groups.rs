@@ -2,8 +2,8 @@
 
 use fragmend_layout::ByteRange;
 
-/// The staged ranges in groups of at most so many bytes, or of one range. What is left alone is in
-/// a group of its own.
+/// The staged ranges in groups of at most `most` bytes, or of one range. A range that is left alone is in a
+/// group of its own.
 pub(super) fn groups(
     most: u64,
     ranges: &[ByteRange],

@@ -1,14 +1,14 @@
-//! How an engine is taken through the ranges of a file, by what of it moves at once.
+//! How an engine is taken through the ranges of a file, by how much of it moves at once.
 //!
-//! | driver | what moves at once | who has it |
+//! | driver | what moves at once | used by |
 //! |---|---|---|
 //! | [`by_part`] | a part of a range, from its start on | ext4, sharing and exchanging copies, compressing |
 //! | [`by_range`] | a range | rewriting |
 //! | [`by_group`] | several ranges, up to so many bytes | F2FS |
 //! | [`whole_file`] | all ranges | swapping |
 //!
-//! Between two steps each of them looks whether all is to end, and waits as its [`Pace`] says. Space for all
-//! ranges is staged before the first of them is driven, and all is settled after the last one:
+//! Between two steps each of them checks whether the move is to end, and waits as its [`Pace`] demands. Space
+//! for all ranges is staged before the first of them is driven, and all is settled after the last one: see
 //! `mounted.rs`.
 
 mod by_group;
@@ -35,21 +35,21 @@ pub(crate) struct Job<'a> {
     pub file: &'a OpenFile,
     /// The ranges, all of which are staged, in the order in which they are to be moved.
     pub targets: &'a [Target],
-    /// In how many pieces each is where it would go.
+    /// In how many extents each would be at its new place.
     pub staged: &'a [u64],
 }
 
-/// How far one call to an engine came.
+/// The result of one call to an engine.
 #[derive(Debug, Default)]
 pub(crate) struct Step {
     /// Bytes that did move; by part, from the start of the part.
     pub moved: u64,
-    /// Bytes, behind those or before them, that it left alone because they lie well enough.
+    /// Bytes, behind those or before them, that it left alone because their place is good enough.
     pub passed: u64,
-    /// Nothing has moved yet, and nothing is wrong: it has done a step of what comes before, and is to be called
-    /// again, unless all is to end. By part it is called again in any case.
+    /// Nothing has moved yet, and nothing is wrong: a step of the preparation is done, and the engine is to be
+    /// called again, unless the move is to end. By part it is called again in any case.
     pub goes_on: bool,
-    /// What moved them: set whenever something moved.
+    /// The primitive that moved them: set whenever something moved.
     pub by: Option<&'static str>,
     /// Why the file system's first choice was not what moved them, if it was not.
     pub fallback: Option<String>,
@@ -57,17 +57,17 @@ pub(crate) struct Step {
     pub note: Option<String>,
     /// Longest time for which the file was locked against its writers.
     pub held: Duration,
-    /// Why it ended before its end, if it did.
+    /// Why it ended early, if it did.
     pub skip: Option<Skip>,
 }
 
 impl Step {
-    /// One that did nothing, for that reason.
+    /// A step that did nothing, for that reason.
     pub fn none(skip: Skip) -> Self {
         Self { skip: Some(skip), ..Self::default() }
     }
 
-    /// Adds it to what has become of its range.
+    /// Adds it to the result of its range.
     fn add_to(self, moved: &mut Moved) {
         moved.held = moved.held.max(self.held);
         moved.note = moved.note.take().or(self.note);
@@ -82,7 +82,7 @@ impl Step {
     }
 }
 
-/// What all drivers have: an engine, its job, and who paces it.
+/// What all drivers have: an engine, its job, and its pace.
 struct Drive<'a, M> {
     mover: &'a mut M,
     job: &'a Job<'a>,
@@ -97,12 +97,12 @@ impl<'a, M: Mover> Drive<'a, M> {
         Self { mover, job, pace, maps: Fiemap::default(), undurable: None }
     }
 
-    /// Whether all is to end.
+    /// Whether the move is to end.
     fn stopped(&self) -> bool {
         self.pace.stop().load(Ordering::Relaxed)
     }
 
-    /// In how many pieces the target `index` is now.
+    /// In how many extents the target `index` is now.
     fn pieces(&mut self, index: usize) -> Result<u64, Skip> {
         let range = self.job.targets[index].range;
         Ok(layout(&mut self.maps, self.job.file, range)?.pieces(range))
@@ -113,7 +113,7 @@ impl<'a, M: Mover> Drive<'a, M> {
         self.job.staged[index] < self.job.targets[index].pieces
     }
 
-    /// Leaves a range alone whose new place is no better; whether that is so.
+    /// Leaves a range alone whose new place is no better; returns whether it did.
     fn leave_well_alone(&mut self, index: usize) -> bool {
         if self.is_better(index) {
             return false;
@@ -123,8 +123,8 @@ impl<'a, M: Mover> Drive<'a, M> {
         true
     }
 
-    /// The same where whoever uses the file has joined the range since it was looked at, so that nothing of that
-    /// is ours.
+    /// The same where other programs have joined the range since the first look, so that its state is no result
+    /// of this move.
     fn leave_joined(&mut self, index: usize) -> bool {
         let staged = self.job.staged[index];
         match self.pieces(index) {
@@ -139,7 +139,7 @@ impl<'a, M: Mover> Drive<'a, M> {
         self.tell(index, Fate::Left { pieces, skip });
     }
 
-    /// Tells what has become of a range.
+    /// Reports the result of a range.
     fn tell(&mut self, index: usize, fate: Fate) {
         let Self { mover, job, pace, maps, .. } = self;
         let told =
@@ -149,14 +149,14 @@ impl<'a, M: Mover> Drive<'a, M> {
         }
     }
 
-    /// Waits as is due after a step that moved, or copied, so many bytes and began then.
+    /// Waits as is due after a step that began at `began` and moved, or copied, so many bytes.
     fn pause(&mut self, bytes: u64, began: Duration) -> Result<(), Skip> {
         let Self { mover, job, pace, maps, .. } = self;
         let took = pace.now() - began;
         pace.pause(&mut Beside { mover: &mut **mover, file: job.file, maps }, bytes, took)
     }
 
-    /// Prepares a range, step by step, until all is to end.
+    /// Prepares a range, step by step, until the move is to end.
     fn prepare(
         &mut self,
         index: usize,
@@ -180,7 +180,7 @@ impl<'a, M: Mover> Drive<'a, M> {
     }
 }
 
-/// A file with the engine that has it in hand.
+/// A file with the engine that moves it.
 struct Beside<'a, M> {
     mover: &'a mut M,
     file: &'a OpenFile,
@@ -201,7 +201,7 @@ impl<M: Mover> Underway for Beside<'_, M> {
     }
 }
 
-/// Where `range` is now; what is still delayed is not written out for that.
+/// The layout of `range` now; delayed data is not written out for that.
 pub(crate) fn layout(maps: &mut Fiemap, file: &OpenFile, range: ByteRange) -> Result<Layout, Skip> {
     fiemap::layout_within(maps, &file.fd, range, false).map_err(skip_of)
 }

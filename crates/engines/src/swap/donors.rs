@@ -1,4 +1,4 @@
-//! Donors of a file that is swapped: its size, its holes and its attributes, and new space for the rest.
+//! Donors of a file that is swapped: with its size, its holes and its attributes, and new space for the rest.
 
 use crate::donor::{DONORS, no_room, unnamed};
 use crate::errno::skip_of;
@@ -9,15 +9,15 @@ use rustix::fs::{FallocateFlags, XattrFlags};
 use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 
-/// The best of a few donors with the same holes, unwritten all over, and how it lies.
+/// The best of a few donors with the same holes, unwritten everywhere, and its layout.
 pub(super) fn best(file: &OpenFile, layout: &Layout) -> Result<(OwnedFd, Layout), Skip> {
-    // What has space, written or not.
+    // The ranges that have space, written or not.
     let runs: Vec<ByteRange> =
         ByteRange::joined(layout.extents().iter().map(Extent::range)).collect();
     let mut tried: Vec<(OwnedFd, Layout)> = Vec::new();
     let takes = runs.iter().map(|run| run.len()).sum::<u64>();
     while tried.len() < DONORS {
-        // What is held already counts.
+        // The space of earlier attempts counts as used.
         if !tried.is_empty() && file.free_bytes()? < takes + file.floor {
             break;
         }
@@ -30,7 +30,7 @@ pub(super) fn best(file: &OpenFile, layout: &Layout) -> Result<(OwnedFd, Layout)
                     break;
                 }
             }
-            // Held attempts may be what fills the disk: the best of them must do.
+            // Earlier attempts may be what fills the disk: then the best of them is used.
             Err(skip) if tried.is_empty() => return Err(skip),
             Err(_) => break,
         }
@@ -48,10 +48,11 @@ fn new_donor(file: &OpenFile, size: u64, runs: &[ByteRange]) -> Result<OwnedFd, 
     if (of_file.st_uid, of_file.st_gid) != (of_donor.st_uid, of_donor.st_gid) {
         use rustix::fs::{Gid, Uid};
         let (uid, gid) = (Uid::from_raw(of_file.st_uid), Gid::from_raw(of_file.st_gid));
-        // Who may not do this needs it only where there are quotas, and the kernel says so then.
+        // A caller that may not do this needs it only where there are quotas, and then the kernel refuses the
+        // swap.
         let _ = rustix::fs::fchown(&donor, Some(uid), Some(gid));
     }
-    // First of all: they decide how much room there is for extents in the inode.
+    // First of all: they decide how much space for extents the inode has.
     copy_attributes(&file.fd, &donor);
     rustix::fs::ftruncate(&donor, size).map_err(|e| skip_of(e.into()))?;
     for run in runs {
@@ -61,7 +62,7 @@ fn new_donor(file: &OpenFile, size: u64, runs: &[ByteRange]) -> Result<OwnedFd, 
     Ok(donor)
 }
 
-/// As far as that is allowed: where it matters, the kernel says so.
+/// Copies extended attributes as far as that is allowed: where one matters, the kernel refuses the swap.
 fn copy_attributes(from: &OwnedFd, to: &OwnedFd) {
     /// `XATTR_LIST_MAX` and `XATTR_SIZE_MAX` (linux/limits.h).
     const LONGEST: usize = 65536;

@@ -1,8 +1,8 @@
 //! How the device is read past the page cache, and how to be sure that it was.
 //!
-//! Btrfs does not say when it reads from the page cache instead: where something that was written
-//! through it is not in the tree yet (`lock_extent_direct()`, fs/btrfs/direct-io.c), which is later than
-//! its pages are clean. With `RWF_NOWAIT` the kernel says `EAGAIN` there, since Linux 5.19.
+//! Btrfs does not report that it reads from the page cache instead: where data that was written through it is
+//! not in the tree yet (`lock_extent_direct()`, fs/btrfs/direct-io.c), which is later than its pages are clean.
+//! With `RWF_NOWAIT` the kernel returns `EAGAIN` there, since Linux 5.19.
 
 use crate::cache;
 use crate::priority::Prompt;
@@ -15,20 +15,20 @@ use std::os::fd::BorrowedFd;
 /// The smallest block of any device.
 const SECTOR: usize = 512;
 
-/// Whether direct reads of a file may come from the page cache, and nothing says so.
+/// Whether direct reads of a file may come from the page cache without a sign of that.
 pub(crate) fn may_deceive(file: BorrowedFd) -> io::Result<bool> {
     const BTRFS: u64 = 0x9123_683E;
     Ok(rustix::fs::fstatfs(file)?.f_type as u64 == BTRFS)
 }
 
-/// Reads a run that comes from the device for sure; returns its place in `buffer`. Nothing where somebody
-/// is writing to it, or where the kernel cannot be asked for that.
+/// Reads a run that comes from the device for sure; returns its place in `buffer`. `None` while the run is
+/// being written to, or where the kernel cannot be asked for that.
 pub(super) fn read_surely(
     file: BorrowedFd,
     run: Range<u64>,
     buffer: &mut Vec<u8>,
 ) -> io::Result<Option<Range<usize>>> {
-    // A kernel that counts pages (Linux 6.5) also says EAGAIN.
+    // A kernel that counts pages (Linux 6.5) also returns `EAGAIN`.
     if cache::dirty_pages(file, run.clone()).map_or(true, |pages| pages > 0) {
         return Ok(None);
     }
@@ -36,7 +36,7 @@ pub(super) fn read_surely(
     let start = aligned(buffer, (run.end - run.start) as usize);
     let _prompt = Prompt::begin();
     let _direct = Direct::begin(file)?;
-    // It also says EAGAIN where more than one extent is read at once.
+    // It also returns `EAGAIN` where more than one extent is read at once.
     let (mut left, mut end) = (vec![run.clone()], run.start);
     while let Some(part) = left.pop() {
         let at = |offset: u64| start + (offset - run.start) as usize;
@@ -67,10 +67,10 @@ pub(super) fn read_surely(
     Ok(Some(start..start + (end - run.start) as usize))
 }
 
-/// Reads a run from the device; returns its place in `buffer`, and the kernel's error of a refused
-/// write, which it reports once: a second read succeeds. `EINVAL` means that there are no direct reads.
-/// Returns no place where somebody is writing: the kernel fails a direct read (`EIO`) where a page was
-/// dirtied through a mapping before it was allocated (`IOMAP_DELALLOC` in fs/iomap/direct-io.c).
+/// Reads a run from the device; returns its place in `buffer`, and the kernel's error of a refused write, which
+/// it reports once: a second read succeeds. `EINVAL` means that there are no direct reads. Returns no place
+/// while the run is being written to: the kernel fails a direct read (`EIO`) where a page was dirtied through a
+/// mapping before it was allocated (`IOMAP_DELALLOC` in fs/iomap/direct-io.c).
 pub(super) fn ask(
     file: BorrowedFd,
     run: Range<u64>,
@@ -100,7 +100,7 @@ fn direct(file: BorrowedFd, at: u64, len: usize, buffer: &mut Vec<u8>) -> io::Re
     Ok(start..start + got)
 }
 
-/// Makes room for `len` bytes; returns where they begin, so that memory is as a direct read needs it.
+/// Makes the buffer large enough for `len` bytes; returns where they begin, aligned as a direct read needs it.
 fn aligned(buffer: &mut Vec<u8>, len: usize) -> usize {
     let page = rustix::param::page_size();
     buffer.resize(len + page, 0);
