@@ -45,7 +45,8 @@ impl Draft {
 
     /// This boot and these mounts, for notes on files below `root`, from the descriptors that are open already.
     ///
-    /// # Errors When the kernel does not report the boot.
+    /// # Errors
+    /// When the kernel does not report the boot.
     pub(crate) fn session(&self, root: &OwnedFd) -> io::Result<Session> {
         Session::of(&self.journal.dir, root)
     }
@@ -68,7 +69,8 @@ impl Draft {
     /// Makes the bytes durable and reads them back. This is the slow part, and it is done before others have to
     /// wait.
     ///
-    /// # Errors When the device does not hold the bytes that were written.
+    /// # Errors
+    /// When the device does not hold the bytes that were written.
     pub fn finish(&mut self) -> io::Result<()> {
         self.record.data_checksum = data_checksum(&self.data);
         rustix::fs::fdatasync(&self.file)?;
@@ -83,7 +85,8 @@ impl Draft {
     /// Makes a finished copy a record: writes its header and a note that `file` is as it was, makes both
     /// durable, and reads the header back.
     ///
-    /// # Errors When one of these steps fails: then the copy is no record.
+    /// # Errors
+    /// When one of these steps fails: then the copy is no record.
     pub(crate) fn seal(mut self, file: &OwnedFd, session: Session) -> io::Result<Sealed> {
         let start = self.record.data_start();
         write_at(&self.file, &self.record.encode(), 0)?;
@@ -145,7 +148,8 @@ impl Sealed {
 /// The bytes of a record's range; `None` when they are not the bytes that were written, or when the file has
 /// another length.
 ///
-/// # Errors When the file cannot be read.
+/// # Errors
+/// When the file cannot be read.
 pub fn read_data(file: &OwnedFd, record: &Record) -> io::Result<Option<Vec<u8>>> {
     let length = rustix::fs::fstat(file)?.st_size as u64;
     // Checked before that much memory is allocated.

@@ -95,7 +95,8 @@ impl Rewrite {
     /// Tries on an unnamed file whether the file system can do what rewriting needs, and looks for records that
     /// an earlier process left.
     ///
-    /// # Errors What is missing, or what the user has to do first.
+    /// # Errors
+    /// What is missing, or what the user has to do first.
     pub fn new(mount: &Mount, journal: Option<&Path>) -> Result<Self, String> {
         ground::for_files(mount)?;
         // With this, exceeding the limit on file sizes is an error and does not end the process.
@@ -142,7 +143,8 @@ impl Rewrite {
 
 /// The journal of a file system in a directory that the user named.
 ///
-/// # Errors Why its records would not be safe there, or could not be told from another file system's.
+/// # Errors
+/// Why its records would not be safe there, or could not be told from another file system's.
 fn elsewhere(dir: &Path, fs: &FsId, files: &Mount) -> Result<PathBuf, String> {
     let named = |e: std::io::Error| format!("{}: {e}", dir.display());
     let dir = dir.canonicalize().map_err(named)?;

@@ -29,7 +29,8 @@ const UNORDERED: [(&str, &str); 5] = [
 
 /// Whether files of a mount may be rewritten in place.
 ///
-/// # Errors Why they may not, whatever the options.
+/// # Errors
+/// Why they may not, whatever the options.
 pub(crate) fn for_files(mount: &Mount) -> Result<(), String> {
     local(mount)?;
     if snapshots(mount) {
@@ -52,7 +53,8 @@ pub(crate) fn snapshots(mount: &Mount) -> bool {
 
 /// Whether records on a mount survive a power cut.
 ///
-/// # Errors Why they do not, and what to do.
+/// # Errors
+/// Why they do not, and what to do.
 pub(crate) fn for_records(mount: &Mount) -> Result<(), String> {
     let refuse = |why: String| {
         let what = "records of a rewrite must outlast a power cut";
@@ -77,7 +79,8 @@ pub(crate) fn for_records(mount: &Mount) -> Result<(), String> {
 /// Whether records on a mount survive a power cut. They need not where the files are in memory as well, and are
 /// lost together with them.
 ///
-/// # Errors The disk or file system in memory.
+/// # Errors
+/// The disk or file system in memory.
 pub(crate) fn for_records_of(mount: &Mount, files: &Mount) -> Result<(), String> {
     for_records(mount)?;
     match below::in_memory(mount) {
@@ -91,7 +94,8 @@ pub(crate) fn for_records_of(mount: &Mount, files: &Mount) -> Result<(), String>
 
 /// Whether a mount keeps what was synced, as far as its options show.
 ///
-/// # Errors The option that it is mounted with, or what it lacks.
+/// # Errors
+/// The option that it is mounted with, or what it lacks.
 fn ordered(mount: &Mount) -> Result<(), String> {
     let is_ext = ["ext4", "ext3", "ext2"].contains(&mount.fs_type.as_str());
     let listed = if is_ext {

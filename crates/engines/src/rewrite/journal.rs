@@ -123,7 +123,8 @@ impl Journal {
 
     /// Makes sure that the records that are put into it stay there.
     ///
-    /// # Errors When others could remove it, or it cannot be made durable itself.
+    /// # Errors
+    /// When others could remove it, or it cannot be made durable itself.
     pub fn make_fit(&self) -> Result<(), JournalError> {
         let io = |source| JournalError::Io { path: self.path.clone(), source };
         let above = self.path.parent().unwrap_or(Path::new("/"));
@@ -160,7 +161,8 @@ impl Journal {
     /// Removes copies that never became records, and makes that durable with one sync for all: a user
     /// who could write to the disk may have put any number of them there.
     ///
-    /// # Errors When one cannot be removed, or the removal is not known to be durable.
+    /// # Errors
+    /// When one cannot be removed, or the removal is not known to be durable.
     pub fn remove_drafts(&self, drafts: &[OsString]) -> io::Result<()> {
         if drafts.is_empty() {
             return Ok(());
@@ -222,7 +224,8 @@ impl Journal {
 
     /// Renames a record durably to a name that nothing here looks at again, and returns the new path.
     ///
-    /// # Errors When it cannot be renamed, or the rename is not known to be durable.
+    /// # Errors
+    /// When it cannot be renamed, or the rename is not known to be durable.
     pub fn set_aside(&self, name: &OsStr) -> io::Result<PathBuf> {
         for n in 0..1000 {
             let number = if n == 0 { String::new() } else { format!(".{n}") };

@@ -53,7 +53,8 @@ pub(crate) struct Room {
 impl Room {
     /// Memory for a range of this many bytes.
     ///
-    /// # Errors When the process may not have that much (`ulimit -v`, `ulimit -d`).
+    /// # Errors
+    /// When the process may not have that much (`ulimit -v`, `ulimit -d`).
     pub fn take(bytes: usize) -> io::Result<Self> {
         Ok(Self { back: filled(bytes)?, spare: filled(SPARE)? })
     }

@@ -67,7 +67,8 @@ pub(crate) struct Session {
 impl Session {
     /// The present session, for the records in this directory and the files below that one.
     ///
-    /// # Errors When the kernel does not report the boot.
+    /// # Errors
+    /// When the kernel does not report the boot.
     pub fn of(records: impl AsFd, files: impl AsFd) -> io::Result<Self> {
         let mounts = [session::mount_of(records)?, session::mount_of(files)?];
         Ok(Self { boot: session::boot()?, mounts })

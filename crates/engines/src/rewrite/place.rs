@@ -91,7 +91,8 @@ fn is_unwritten(layout: &Layout, blocks: ByteRange) -> bool {
 
 /// Whether a part of a file holds no data, not even dirty pages.
 ///
-/// # Errors When the file system does not return the layout.
+/// # Errors
+/// When the file system does not return the layout.
 pub(crate) fn is_blank(file: &OwnedFd, part: ByteRange) -> io::Result<bool> {
     let layout = fiemap::layout_within(&mut Fiemap::default(), file, part, true)?;
     Ok(is_unwritten(&layout, part))
@@ -163,8 +164,9 @@ const LONGEST_WRITE: usize = 256 << 10;
 /// modification, makes all of it durable, and reads it back from the device into `back`, which is at least as
 /// long.
 ///
-/// # Errors Any reason why a byte may not be durable; also that others may have opened the file: then nothing
-/// more is written.
+/// # Errors
+/// Any reason why a byte may not be durable; also that others may have opened the file: then nothing more is
+/// written.
 pub(crate) fn put(
     file: &OwnedFd,
     piece: Piece<'_>,
@@ -240,7 +242,8 @@ fn write(
 /// and are the same when read past the page cache. That `fsync` succeeds does not prove it: `fsync` reports a
 /// failed writeback once.
 ///
-/// # Errors When the device cannot be read.
+/// # Errors
+/// When the device cannot be read.
 pub(crate) fn is_on_device(
     file: &OwnedFd,
     range: ByteRange,

@@ -19,7 +19,8 @@ const LONGEST: usize = 64;
 
 /// Whether a write would clear what makes the file privileged, as far as that can be read.
 ///
-/// # Errors When it cannot be read.
+/// # Errors
+/// When it cannot be read.
 pub(crate) fn has_any(file: &OwnedFd) -> io::Result<bool> {
     let stat = rustix::fs::fstat(file)?;
     Ok(stat.st_mode & 0o6000 != 0 || capabilities(file)?.is_some())

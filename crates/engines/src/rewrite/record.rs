@@ -218,7 +218,8 @@ impl Record {
     /// Checks that a rewrite can have written it on a file system with blocks of `block` bytes. This is done
     /// before its file is looked at: a user who can write a record can give it any checksum.
     ///
-    /// # Errors What it contains that no rewrite writes.
+    /// # Errors
+    /// What it contains that no rewrite writes.
     pub fn check(&self, block: u64) -> Result<(), &'static str> {
         let ByteRange { start, end } = self.range;
         let (largest, within) = (i64::MAX as u64, |end: u64| end <= i64::MAX as u64);

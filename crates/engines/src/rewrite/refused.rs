@@ -20,7 +20,8 @@ const WHAT: &str = "the disk has refused what somebody wrote to it";
 
 /// Checks that the disk has what the page cache has of a part of a file.
 ///
-/// # Errors Failed where the disk has refused it, busy where another program is writing there.
+/// # Errors
+/// Failed where the disk has refused it, busy where another program is writing there.
 pub(crate) fn none_in(compare: &mut Compare, file: &OwnedFd, part: ByteRange) -> Result<(), Skip> {
     skip(compare.range(file, part.start..part.end, || true))
 }
