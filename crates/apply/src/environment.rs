@@ -1,25 +1,25 @@
-//! The world around a run, beside its volumes: the clock, who else uses the device, and what this
-//! process has read and written itself. The kernel's is `fragmend_engines::Kernel`; a simulation has
-//! its own, with a virtual clock.
+//! What a run depends on besides its volumes: the clock, the load of other programs on the device, and what
+//! this process has read and written itself. The kernel's is `fragmend_engines::Kernel`; a simulation has its
+//! own, with a virtual clock.
 
 use std::time::Duration;
 
-/// Where a run takes place. One is shared by all of a run, so that it changes by itself.
+/// Where a run takes place. All parts of a run share one, so it is used through `&self`.
 pub trait Environment {
-    /// The time since an instant that does not change. It never goes back.
+    /// The time since a fixed instant. It never goes back.
     fn now(&self) -> Duration;
 
-    /// Lets time pass: so much of it, or a little more.
+    /// Waits for `time`, or a little longer.
     fn wait(&self, time: Duration);
 
-    /// Bytes that anybody has read so far, this process among them, from the device of the volume with this
-    /// device number, which is that of its files' identities; `None` where that cannot be told.
+    /// Bytes that all programs, this process among them, have read so far from the device of the volume with
+    /// this device number, which is that of its files' identities; `None` where that cannot be found out.
     fn read_from(&self, device: u64) -> Option<u64>;
 
     /// What this process has read and written so far.
     fn own_io(&self) -> OwnIo;
 
-    /// From now on the device serves everybody else first, where it knows priorities.
+    /// From now on the device serves all other programs first, where it knows priorities.
     fn give_way(&self);
 }
 

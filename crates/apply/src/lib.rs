@@ -1,14 +1,14 @@
-//! Moves what a plan says, on volumes and in an environment that the caller hands in.
+//! Carries out a plan, on volumes and in an environment that the caller passes.
 //!
-//! Nothing in the plan is believed: identity, size and layout of every file are looked at again
-//! just before it is touched, and any surprise is a skip with its reason. Nothing here knows whether
-//! a volume is a mounted file system or a simulated one: the kernel's are in `fragmend-engines`.
+//! Nothing in the plan is believed: identity, size and layout of every file are read again just before it is
+//! touched, and any difference is a skip with its reason. Nothing here knows whether a volume is a mounted file
+//! system or a simulated one: the kernel's are in `fragmend-engines`.
 //!
 //! | module | its job |
 //! |---|---|
 //! | [`run`] | the plan, file by file, batch by batch, step by step |
-//! | `look` | the last look at a range before it is touched |
-//! | [`environment`] | time, other people's load, our own input and output |
+//! | `look` | the last check of a range before it is touched |
+//! | [`environment`] | time, other programs' load, our own input and output |
 //! | [`pace`] | how fast, and when to yield to others |
 //! | [`receipt`] | what was done: events, receipts, the summary |
 

@@ -1,20 +1,20 @@
-//! The last look at a range before it is touched: nothing that the plan says of it is believed.
+//! The last check of a range before it is touched: nothing that the plan says of it is believed.
 
 use fragmend_layout::{ByteRange, Extent, Movable, Skip, SkipReason};
 use fragmend_plan::PlannedRange;
 
-/// A range that was looked at again and is still worth moving.
+/// A range that was checked again and is still worth moving.
 pub(crate) struct Ready<'a> {
     pub planned: &'a PlannedRange,
     pub pieces: u64,
-    /// Bytes of space that are free once it has moved: what it takes and does not share.
+    /// Bytes of space that become free once it has moved: those that it occupies and does not share.
     pub own_space: u64,
-    /// Bytes of space that it takes for good, as far as that can be told before.
+    /// Bytes of space that the move costs permanently, as far as that can be known before.
     pub space_cost: u64,
 }
 
-/// Looks at a range again: how it lies, or why it is to be left alone, and its pieces if they were
-/// counted. `block` is the file's allocation block in bytes; what is shared may move if `unshare`.
+/// Checks a range again. Returns its present layout figures, or why it is to be left alone, with its fragments
+/// if they were counted. `block` is the file's allocation block in bytes; shared data may move if `unshare`.
 pub(crate) fn look<'a>(
     file: &mut dyn Movable,
     planned: &'a PlannedRange,
@@ -28,7 +28,7 @@ pub(crate) fn look<'a>(
         let now = format!("the file has {size} bytes now");
         return Err((None, Skip::new(SkipReason::SizeChanged, now)));
     }
-    // Its new space is a file's, too, and no longer than this one.
+    // The new space belongs to a file, too, which is no longer than this one.
     file.may_reach(range.end.min(size)).map_err(|skip| (None, skip))?;
     let layout = file.layout(range).map_err(|skip| (None, skip))?;
     let pieces = layout.pieces(range);
@@ -46,7 +46,7 @@ pub(crate) fn look<'a>(
     if let Err(skip) = file.takes(&parts) {
         return leave(skip);
     }
-    // Where all ranges move together, the others take it along.
+    // Where all ranges move together, this one moves with the others.
     if pieces <= 1 && !file.all_or_nothing() {
         return leave(Skip::new(SkipReason::AlreadyContiguous, ""));
     }

@@ -1,10 +1,11 @@
 //! How fast to go, and when to let others go first.
 //!
-//! At the default pace the mending watches its device: bytes that were read there and not by
-//! this process are somebody else's. What this process reads is known as a sum over all devices, so it is
-//! counted while its files are on that device, and at no other time ([`Pacer::begin`]). While others read, steps are short, so that whoever comes
-//! in between waits for little, and each is followed by a pause many times its length, so that
-//! at any instant the device is most likely free of us. While nobody reads, there are no pauses.
+//! At the default pace the run watches its device: bytes that were read there and not by this process were read
+//! by other programs. What this process reads is known only as a sum over all devices, so it is counted while
+//! its files are on that device, and at no other time ([`Pacer::begin`]). While others read, steps are short,
+//! so that a request that arrives in between waits only briefly, and each step is followed by a pause many
+//! times its length, so that at any instant the device most likely has no request of ours. While no other
+//! program reads, there are no pauses.
 
 use crate::environment::Environment;
 use fragmend_layout::ByteRange;
@@ -14,30 +15,30 @@ use std::time::Duration;
 /// How fast data may be moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rate {
-    /// As fast as it goes while nobody else reads from the device, and yielding when they do.
+    /// As fast as possible while no other program reads from the device, and yielding when one does.
     #[default]
     Yielding,
-    /// At most so many bytes per second, whatever others do.
+    /// At most this many bytes per second, whatever others do.
     BytesPerSecond(u64),
-    /// As fast as it goes.
+    /// As fast as possible.
     Unlimited,
 }
 
-/// While others read, a step is followed by a pause of so many times its length.
+/// While others read, the pause after a step is this many times as long as the step.
 const YIELD: u32 = 8;
-/// However slow the device has become under others: never pause longer than this for them. Nobody
-/// who waits for a file notices so short a pause.
+/// The longest pause for others, however slow the device has become under their load. A program that waits for
+/// a file does not notice so short a pause.
 pub(crate) const SHORT: Duration = Duration::from_millis(10);
-/// While others read, a step moves no more than this.
+/// The longest step while others read, in bytes.
 const SHORT_STEP_BYTES: u64 = 16 * 1024;
-/// How long after somebody else's last read the mending stays on its toes.
+/// How long after the last read of another program steps stay short.
 const WARY: Duration = Duration::from_millis(500);
-/// How much of other people's reading is noise: metadata, a stray page.
+/// Reads of others up to this many bytes are ignored: metadata, a stray page.
 const NOISE_BYTES: u64 = 16 * 1024;
-/// So much of the time in which nothing moved may be made up for; a stop, a suspended machine or a long
-/// row of files left alone are not followed by a burst.
+/// The longest time without moves that may be made up for: there is no burst after a stop, a suspended machine
+/// or many files that were left alone.
 const CREDIT: Duration = Duration::from_millis(250);
-/// The longest pause without a look at Ctrl-C.
+/// The longest pause between two checks for Ctrl-C.
 const NAP: Duration = Duration::from_millis(50);
 
 /// Keeps the pace of one run on one device.
@@ -46,11 +47,12 @@ pub struct Pacer<'a> {
     rate: Rate,
     /// Number of the device.
     device: u64,
-    /// When the next byte may go, where a rate was given.
+    /// When the next byte may move, where a rate was given.
     next: Duration,
-    /// What was read on the device, and by this process from anywhere, when it last began there.
+    /// What had been read from the device, and by this process from any device, when the run last turned to
+    /// this one.
     since: Reads,
-    /// Bytes read there by others since then, as last seen.
+    /// Bytes that others have read there since then, as far as seen.
     foreign: u64,
     pressed: Option<Duration>,
     /// Time spent in pauses.
@@ -60,14 +62,14 @@ pub struct Pacer<'a> {
 /// Bytes that have been read.
 #[derive(Clone, Copy, Default)]
 struct Reads {
-    /// From one device, by anybody.
+    /// From one device, by all programs.
     there: u64,
-    /// By this process, from any.
+    /// By this process, from any device.
     own: u64,
 }
 
 impl Reads {
-    /// As they are now.
+    /// The present counts.
     fn now(environment: &dyn Environment, device: u64) -> Self {
         let there = environment.read_from(device).unwrap_or(0);
         Self { there, own: environment.own_io().read_bytes }
@@ -87,12 +89,12 @@ impl<'a> Pacer<'a> {
         (self.since, self.foreign) = (Reads::now(self.environment, self.device), 0);
     }
 
-    /// The time on the environment's clock.
+    /// The time of the environment's clock.
     pub fn now(&self) -> Duration {
         self.environment.now()
     }
 
-    /// How long to wait after a step of `bytes` that took `busy`.
+    /// How long to wait after a step of `bytes` that lasted `busy`.
     pub fn due(&mut self, bytes: u64, busy: Duration) -> Duration {
         match self.rate {
             Rate::Unlimited => Duration::ZERO,
@@ -118,7 +120,7 @@ impl<'a> Pacer<'a> {
         ByteRange::at(at, bytes.max(least))
     }
 
-    /// Waits so long, or until `stop`.
+    /// Waits for `pause`, or until `stop`.
     pub fn pause(&mut self, pause: Duration, stop: &AtomicBool) {
         let since = self.now();
         while !stop.load(Ordering::Relaxed) {
@@ -131,11 +133,11 @@ impl<'a> Pacer<'a> {
         self.paused += self.now() - since;
     }
 
-    /// Whether somebody else read from the device a moment ago.
+    /// Whether another program read from the device recently.
     fn others_read(&mut self) -> bool {
         let Reads { there, own } = Reads::now(self.environment, self.device);
         let read = there.saturating_sub(self.since.there);
-        // A read of ours counts as such at once, and on the device when it is done.
+        // A read of ours is counted for this process at once, and for the device when it is completed.
         let foreign = read.saturating_sub(own.saturating_sub(self.since.own));
         if foreign > self.foreign + NOISE_BYTES {
             self.pressed = Some(self.now());
@@ -155,8 +157,8 @@ mod tests {
     use crate::environment::OwnIo;
     use std::cell::Cell;
 
-    /// A clock that stands still unless it is waited on, and two devices, 0 and 1, from which this process
-    /// and somebody else read.
+    /// A clock that stands still unless something waits on it, and two devices, 0 and 1, from which this
+    /// process and another one read.
     #[derive(Default)]
     struct Virtual {
         now: Cell<Duration>,
@@ -202,7 +204,7 @@ mod tests {
         world.wait(Duration::from_secs(60));
         let mut pacer = Pacer::new(Rate::BytesPerSecond(RATE), &world, 0);
         assert_eq!(pacer.due(RATE, Duration::ZERO), Duration::from_secs(1));
-        // As if the process had been stopped for so long.
+        // As if the process had been stopped for that long.
         world.wait(Duration::from_secs(17));
         assert_eq!(pacer.due(RATE, Duration::ZERO), Duration::from_secs(1) - CREDIT);
         // A short delay is made up for.
@@ -229,7 +231,7 @@ mod tests {
         assert_eq!(world.now(), WARY, "told to end");
     }
 
-    /// What this process reads from one device hides nothing of what others read from another one.
+    /// What this process reads from one device does not hide what others read from another one.
     #[test]
     fn who_reads_is_seen_on_each_device_for_itself() {
         const MUCH: u64 = 64 << 20;
@@ -244,7 +246,7 @@ mod tests {
         world.we_read(1, 4096);
         world.others_read(1, 2 * NOISE_BYTES);
         assert_eq!(there.due(4096, busy), busy * YIELD, "hidden by what was read before");
-        // Nor is what we read there taken for theirs here.
+        // Nor does what we read there count as a read of others here.
         world.we_read(1, MUCH);
         here.begin();
         assert_eq!(here.due(4096, busy), Duration::ZERO, "our own, elsewhere");
@@ -252,7 +254,7 @@ mod tests {
         assert_eq!(here.due(4096, busy), busy * YIELD, "hidden by what was read elsewhere");
     }
 
-    /// A device is done with a read later than this process began it.
+    /// A device completes a read later than this process began it.
     #[test]
     fn what_is_on_its_way_to_us_is_nobody_elses() {
         let world = Virtual::default();

@@ -1,4 +1,4 @@
-//! What was done, as it is told: events while it goes on, a receipt per range, a summary.
+//! What was done, as it is reported: events while the run goes on, a receipt per range, a summary.
 
 use fragmend_layout::{PathText, SkipReason};
 use schemars::JsonSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// No summary lists more files: a plan may have millions.
+/// The most files that a summary lists: a plan may have millions.
 const MOST_LISTED: usize = 10_000;
 
 /// One line of `apply --json`.
@@ -22,13 +22,13 @@ pub enum Event {
     Summary(Summary),
 }
 
-/// Who is told what happens.
+/// Receives the events of a run.
 pub trait Listener {
-    /// Takes an event, at once.
+    /// Takes an event, without waiting.
     fn tell(&mut self, event: Event);
 
-    /// Waits so long until all that was told has been heard, or for as long as it takes; told to stop, an
-    /// impatient one gives up. Whether all was heard, or given up.
+    /// Waits until all events have been delivered, at most `within`, or for as long as that needs; a listener
+    /// may give up when the run is stopped. Returns whether all were delivered, or given up.
     fn catch_up(&mut self, within: Option<Duration>) -> bool;
 }
 
@@ -184,7 +184,6 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Adds a range that was left alone.
     /// Counts how a range ended.
     pub(crate) fn end(&mut self, receipt: &Receipt) {
         match receipt.outcome {
@@ -205,7 +204,7 @@ impl Summary {
         self.leave(&receipt.path, reason, receipt.detail.as_deref(), 1, receipt.length);
     }
 
-    /// Adds ranges of a file that were left alone for a reason. Files come one after the other.
+    /// Adds ranges of a file that were left alone for a reason. The files must come one after the other.
     pub(crate) fn leave(
         &mut self,
         path: &PathText,
@@ -225,7 +224,7 @@ impl Summary {
         }
     }
 
-    /// Whether anything failed that need not have: I/O errors, not circumstances.
+    /// Whether anything failed that should have worked: I/O errors, not circumstances.
     pub fn failed(&self) -> bool {
         let failures = [SkipReason::Failed, SkipReason::NeedsRecovery];
         failures.iter().any(|reason| self.skipped_by_reason.contains_key(reason))

@@ -1,5 +1,5 @@
-//! The plan, file by file, batch by batch, step by step. Knows nothing of file systems: that is
-//! the engine's part, behind [`Volume`].
+//! The plan, file by file, batch by batch, step by step. It knows nothing of file systems: that is the engine's
+//! part, behind [`Volume`].
 
 mod batch;
 mod tell;
@@ -19,28 +19,28 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Bytes of a file that are written out without a look at `stop`.
+/// Bytes of a file that are written back between two checks of `stop`.
 const WRITE_BACK_STEP: u64 = 1 << 20;
 
-/// How to apply.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How fast.
     pub rate: Rate,
-    /// Leave at least so many bytes free on the file system; `None` is a twentieth of it.
+    /// The bytes that must stay free on the file system; `None` is a twentieth of it.
     pub free_floor_bytes: Option<u64>,
-    /// Also move what is shared with other files or snapshots, which takes space.
+    /// Also move data that is shared with other files or snapshots, which needs space.
     pub unshare: bool,
-    /// Look and tell, move nothing.
+    /// Only check and report; move nothing.
     pub dry_run: bool,
     /// Bytes exchanged in one step: as long as a step takes, writers of the file wait.
     pub step_bytes: u64,
-    /// Bytes staged at once: so much free space is needed beside the data.
+    /// Bytes staged at once: this much free space is needed beside the data.
     pub batch_bytes: u64,
 }
 
 impl Options {
-    /// What moves data beside a service that is in use.
+    /// The values for moving data beside a service that is in use.
     pub const DEFAULT: Self = Self {
         rate: Rate::Yielding,
         free_floor_bytes: None,
@@ -60,7 +60,7 @@ impl Default for Options {
 /// The volumes of a plan, by the device number of their files' identities.
 pub type Volumes = HashMap<u64, Box<dyn Volume>>;
 
-/// Why nothing was touched at all.
+/// Why a plan was refused before anything was touched.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
     /// The caller has no volume for a file system of the plan.
@@ -73,16 +73,16 @@ pub enum ApplyError {
     BlockSize {
         /// Where it is mounted.
         mount: String,
-        /// As the plan says, in bytes.
+        /// The plan's block size, in bytes.
         planned: u64,
-        /// As it is, in bytes.
+        /// The file system's block size, in bytes.
         found: u64,
     },
 }
 
-/// Applies `plan`, telling `tell` everything as it happens, until the end or until `stop`. Who listens
-/// slowly holds it up, but only where nobody is kept out of a file. The volumes are dropped, and with
-/// them what they have locked, before the summary is told.
+/// Applies `plan` to its end or until `stop`, and reports each event to `tell` as it happens. A slow listener
+/// delays the run, but only while no program is kept out of a file. The volumes are dropped, and with them what
+/// they have locked, before the summary is reported.
 ///
 /// # Errors
 /// [`ApplyError`] before anything was touched. What goes wrong later is in the receipts.
@@ -126,16 +126,16 @@ pub fn apply(
         done += file.ranges.len() as u64;
         if let Some(volume) = volumes.get(&file.file.device) {
             run.file(&**volume, file);
-            // Of a batch that was never staged.
+            // The error of a batch that was never staged.
             if let Some(skip) = run.undurable.take() {
                 run.note_failure(&skip);
             }
-            // Nothing of it is open any more.
+            // No descriptor of the file is open any more.
             run.tell.catch_up(None);
         }
     });
     if let Err(error) = read {
-        // Somebody writes to the plan: what was done so far is whole, the rest is not to be trusted.
+        // The plan is being written to: what was done so far is complete, the rest is not to be trusted.
         run.path = Path::new("").into();
         run.note_failure(&Skip::new(SkipReason::Failed, format!("the plan has changed: {error}")));
         run.summary.ranges_left += totals.ranges.saturating_sub(done);
@@ -148,14 +148,14 @@ pub fn apply(
     let after = environment.own_io();
     summary.written_bytes = after.written_bytes - before.written_bytes;
     summary.read_bytes = after.read_bytes - before.read_bytes;
-    // Others may begin, however long it takes to tell.
+    // Other programs may begin now, however long the report needs.
     drop(volumes);
     tell.tell(Event::Summary(summary.clone()));
     tell.catch_up(None);
     Ok(summary)
 }
 
-/// Whether there is a volume for each device of the plan's files, with the blocks that were planned for.
+/// Checks that there is a volume for each device of the plan's files, with the block size of the plan.
 fn are_as_planned(
     plan: &dyn PlanSource,
     totals: &Totals,
@@ -180,15 +180,15 @@ struct Run<'a> {
     stop: &'a AtomicBool,
     tell: &'a mut dyn Listener,
     pacers: HashMap<u64, Pacer<'a>>,
-    /// The device that is being worked on.
+    /// The device of the current file.
     on: Option<u64>,
-    /// What the file in hand is called now.
+    /// The present path of the current file.
     path: PathText,
-    /// Allocation block of the file in hand, in bytes: no step is shorter.
+    /// Allocation block of the current file, in bytes: no step is shorter.
     block: u64,
-    /// Receipts of the batch in hand: until it is settled, all may have to go back.
+    /// Receipts of the current batch: until it is settled, all of it may have to move back.
     unsettled: Vec<Receipt>,
-    /// Why something of it is not known to be durable.
+    /// Why a move of the current batch is not known to be durable.
     undurable: Option<Skip>,
     summary: Summary,
 }
@@ -206,7 +206,7 @@ impl<'a> Run<'a> {
         self.block = volume.block_bytes();
         let path = planned.path.to_path().unwrap_or_default();
         let opened = volume.open(planned.file, &path);
-        // Renamed since the plan was made, perhaps: receipts name the file as it is called now.
+        // It may have been renamed since the plan was made: receipts give its present path.
         let found = opened.as_ref().ok().and_then(|file| file.path()).filter(|p| *p != path);
         self.path = found.map_or_else(|| planned.path.clone(), |p| p.as_path().into());
         let mut file = match opened {
@@ -239,7 +239,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Relocates all of the batch, or halves of it where there is no room for all.
+    /// Relocates the whole batch, or one half after the other where there is not enough space for all of it.
     fn batch(
         &mut self,
         volume: &dyn Volume,
@@ -285,7 +285,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends a batch whose ranges were told: once more, where they may not last.
+    /// Ends a batch whose ranges were reported; reports them again if they may not be durable.
     fn settled(&mut self, file: &mut dyn Underway, settled: Settled) {
         let held = settled.held.as_secs_f64();
         self.summary.longest_step_seconds = self.summary.longest_step_seconds.max(held);
@@ -297,8 +297,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Writes out what others have left dirty, step by step until `stop`: staging waits for all of it
-    /// at once, on a slow disk for long. Errors are met again there.
+    /// Writes back what others have left dirty, step by step until `stop`: staging would wait for all of it at
+    /// once, which can be long on a slow disk. Errors occur again there, and are handled there.
     fn write_back(&self, file: &dyn Movable, range: ByteRange) {
         if range.is_empty() || self.stopped() {
             return;
@@ -306,7 +306,7 @@ impl<'a> Run<'a> {
         let range = match file.is_dirty(range) {
             Some(false) => return,
             Some(true) => range,
-            // Where nobody tells (before Linux 6.5), no time goes into holes.
+            // Where the kernel cannot report dirty pages (before Linux 6.5), holes are skipped.
             None => match file.next_data(range.start).filter(|at| *at < range.end) {
                 Some(at) => ByteRange { start: at.max(range.start), ..range },
                 None => return,
@@ -315,13 +315,13 @@ impl<'a> Run<'a> {
         if range.len() <= WRITE_BACK_STEP {
             return file.write_back(range, self.stop);
         }
-        // By halves, so that a hole of any size is one look.
+        // By halves, so that a hole of any size needs one look.
         let half = range.start + (range.len() / 2).next_multiple_of(WRITE_BACK_STEP);
         self.write_back(file, ByteRange { end: half, ..range });
         self.write_back(file, ByteRange { start: half, ..range });
     }
 
-    /// So much stays free on the file system, in bytes.
+    /// The bytes that must stay free on the file system.
     fn floor(&self, volume: &dyn Volume) -> u64 {
         self.options.free_floor_bytes.unwrap_or(volume.total_bytes() / 20)
     }

@@ -1,4 +1,4 @@
-//! What names a file for good.
+//! What identifies a file permanently.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

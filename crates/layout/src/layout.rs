@@ -1,4 +1,4 @@
-//! Where a file's bytes lie.
+//! Where a file's bytes are on the device.
 
 use crate::{ByteRange, FileId};
 use schemars::JsonSchema;
@@ -74,12 +74,12 @@ impl Extent {
         self.physical.saturating_add(stored)
     }
 
-    /// Whether it lies somewhere on the device, read from there or not.
+    /// Whether it has a place on the device, whether or not a read uses it.
     fn is_placed(&self) -> bool {
         self.kind.is_addressed() || self.kind == ExtentKind::Unwritten
     }
 
-    /// Whether `next` goes on exactly where this one ends, in the file and on the device.
+    /// Whether `next` continues exactly where this one ends, in the file and on the device.
     pub fn continues_in(&self, next: &Extent) -> bool {
         self.kind == next.kind
             && self.logical.checked_add(self.length) == Some(next.logical)
@@ -105,8 +105,8 @@ impl Layout {
         Self { file, size, extents: Vec::new() }
     }
 
-    /// Adds the next extent; one that continues the last is joined to it, one that runs
-    /// backwards (the file changed while it was read) is dropped.
+    /// Adds the next extent. One that continues the last is joined to it; one that begins before the end of the
+    /// last (the file changed while it was read) is dropped.
     pub fn push(&mut self, extent: Extent) {
         if let Some(last) = self.extents.last_mut() {
             if extent.logical < last.logical + last.length {
@@ -125,8 +125,8 @@ impl Layout {
         &self.extents
     }
 
-    /// Lets `stored` say how many bytes each encoded extent takes on the device; it sees the extent
-    /// and the one behind it.
+    /// Sets how many bytes each encoded extent occupies on the device, as `stored` returns it for the extent
+    /// and the one after it.
     pub fn set_stored(&mut self, mut stored: impl FnMut(&Extent, Option<&Extent>) -> u64) {
         for at in 0..self.extents.len() {
             let ExtentKind::Encoded { shared, .. } = self.extents[at].kind else { continue };
@@ -135,8 +135,8 @@ impl Layout {
         }
     }
 
-    /// The parts of the extents that lie in `range`. A part of an encoded extent lies where all of
-    /// it does.
+    /// The parts of the extents that are in `range`. A part of an encoded extent has the place of the whole
+    /// extent.
     pub fn within(&self, range: ByteRange) -> impl Iterator<Item = Extent> + '_ {
         let first = self.extents.partition_point(|e| e.logical + e.length <= range.start);
         self.extents[first..].iter().take_while(move |e| e.logical < range.end).map(move |e| {
@@ -147,7 +147,7 @@ impl Layout {
         })
     }
 
-    /// The part of it that is shared with others.
+    /// The part of the layout that is shared with other files.
     #[must_use]
     pub fn shared(&self) -> Self {
         let mut shared = Self::new(self.file, self.size);
@@ -155,19 +155,19 @@ impl Layout {
         shared
     }
 
-    /// Bytes on the device of what `range` shares with others: what it costs to have it apart.
+    /// Bytes on the device that `range` shares with others: the space that a copy of its own needs.
     pub fn shared_bytes(&self, range: ByteRange) -> u64 {
         let shared = self.within(range).filter(|e| e.kind.is_shared());
         shared.map(|e| e.physical_end() - e.physical).fold(0, u64::saturating_add)
     }
 
-    /// Bytes on the device that the extents in `range` take.
+    /// Bytes on the device that the extents in `range` occupy.
     pub fn stored_bytes(&self, range: ByteRange) -> u64 {
         let addressed = self.within(range).filter(|e| e.kind.is_addressed());
         addressed.map(|e| e.physical_end() - e.physical).fold(0, u64::saturating_add)
     }
 
-    /// The runs: maximal stretches of addressed data without a hole.
+    /// The runs: maximal ranges of addressed data without a hole.
     pub fn runs(&self) -> impl Iterator<Item = ByteRange> + '_ {
         let addressed = self.extents.iter().filter(|e| e.kind.is_addressed());
         ByteRange::joined(addressed.map(Extent::range))

@@ -3,11 +3,11 @@
 //! Pure data and arithmetic: nothing here touches a disk. Neighbours: `scan` and `apply` fill a
 //! [`Layout`] from the kernel, `plan` reasons over it, `report` shows the [`Measures`].
 //!
-//! Vocabulary. A *run* is a stretch of a file that holds data without a hole in between. An
-//! *extent* is a stretch that is contiguous in the file and on the device; physically adjacent
-//! extents count as one, up to the file system's largest. A *piece* is such a stretch of any
-//! length, also where some of it is shared or compressed. A *break* is the offset where one
-//! piece of a run ends and the next begins: a request that reads across it is split.
+//! Vocabulary. A *run* is a range of a file that holds data without a hole. An *extent* is a range that is
+//! contiguous in the file and on the device; physically adjacent extents count as one, up to the file system's
+//! largest. A *fragment* ([`Piece`]) is such a range of any length, also where some of it is shared or
+//! compressed. A *break* is the offset where one fragment of a run ends and the next begins: a request that
+//! reads across it is split.
 
 mod histogram;
 mod identity;

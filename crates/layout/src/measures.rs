@@ -57,13 +57,13 @@ pub struct Measures {
 }
 
 impl Measures {
-    /// Degree of fragmentation: 1 is as good as it gets. A file without data has 1.
+    /// Degree of fragmentation: 1 is the best possible. A file without data has 1.
     pub fn dof(&self) -> f64 {
         if self.ideal_extents == 0 { 1.0 } else { self.extents as f64 / self.ideal_extents as f64 }
     }
 
-    /// Measures a layout; `on_fragment(size, distance)` sees every fragment, with the distance
-    /// to the one before it in the same run.
+    /// Measures a layout; `on_fragment(size, distance)` is called for every fragment, with the distance to the
+    /// one before it in the same run.
     pub fn of(
         layout: &Layout,
         limits: &DeviceLimits,
@@ -108,7 +108,7 @@ impl Measures {
     }
 }
 
-/// A maximal stretch of data without a hole, as far as it has been seen.
+/// A run, up to the last fragment that was seen.
 #[derive(Default)]
 struct Run {
     range: ByteRange,
@@ -117,7 +117,7 @@ struct Run {
 }
 
 impl Run {
-    /// Adds what it would be at its best.
+    /// Adds the figures that the run would have if it were contiguous.
     fn count(&self, m: &mut Measures, limits: &DeviceLimits) {
         m.ideal_extents += fewest_extents(self.range.len(), self.encoded, limits.largest_extent);
         m.requests_best += requests(self.range, limits.readahead, limits.max_request);

@@ -17,7 +17,7 @@ pub struct PathText {
 }
 
 impl PathText {
-    /// The exact path again; `None` when `path_bytes` is not hexadecimal.
+    /// The exact path; `None` when `path_bytes` is not hexadecimal.
     pub fn to_path(&self) -> Option<PathBuf> {
         let Some(hex) = &self.path_bytes else { return Some(PathBuf::from(&self.path)) };
         let digits = hex.as_bytes().chunks(2).map(|pair| {

@@ -1,9 +1,9 @@
-//! Pieces: what a read sees of a layout. A piece goes on as long as the data does, in the file and
-//! on the device, whoever else uses it and however it is stored there.
+//! Fragments: what a read sees of a layout. A fragment continues as long as the data does, in the file and on
+//! the device, whichever files share it and however it is stored there.
 //!
-//! Compressed data is stored in extents of its own, each of which holds at most
-//! [`LONGEST_ENCODED`] bytes of a file. Where one begins behind the last byte that the one before
-//! it is stored in, the device goes on reading: that is no break.
+//! Compressed data is stored in extents of its own, each of which holds at most [`LONGEST_ENCODED`] bytes of a
+//! file. Where one begins directly after the last byte in which the one before it is stored, the device
+//! continues reading: that is not a break.
 
 use crate::{ByteRange, Extent, Layout};
 
@@ -11,11 +11,11 @@ use crate::{ByteRange, Extent, Layout};
 /// fs/btrfs/fs.h).
 pub const LONGEST_ENCODED: u64 = 128 << 10;
 
-/// Plain data among compressed data is a few blocks that were written by themselves up to here, and
-/// beyond this data that does not compress, or is not to be compressed.
+/// Plain data among compressed data: below this length it is a few blocks that were written by themselves; from
+/// it on it is data that does not compress, or is not to be compressed.
 const FEW_PLAIN: u64 = 32 << 10;
 
-/// A stretch of a file that lies in one stretch of the device. All figures are bytes.
+/// A fragment: a range of a file in one contiguous range of the device. All figures are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     /// The file bytes that it covers.
@@ -48,7 +48,7 @@ pub fn fewest_extents(bytes: u64, encoded: u64, largest: u64) -> u64 {
     encoded.div_ceil(LONGEST_ENCODED) + (bytes - encoded).div_ceil(largest)
 }
 
-/// A stretch of data that is stored in one way.
+/// A range of data that is stored in one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alike {
     /// The file bytes that it covers.
@@ -57,10 +57,10 @@ pub struct Alike {
     pub encoded: bool,
 }
 
-/// Extents in file order, cut where the way in which they are stored changes, and at holes. A few
-/// plain blocks beside compressed data count as compressed: what is written block by block to a
-/// compressed file is stored plain, for there is nothing to gain, until it is written anew together
-/// with what is around it.
+/// Extents in file order, cut at holes and where the way in which they are stored changes. A few plain blocks
+/// beside compressed data count as compressed: what is written block by block to a compressed file is stored
+/// plain, since compression would save nothing there, until it is written anew together with the data around
+/// it.
 pub fn stored_alike<'a>(extents: impl IntoIterator<Item = &'a Extent>) -> Vec<Alike> {
     let mut cut: Vec<Alike> = Vec::new();
     for e in extents {
@@ -93,7 +93,7 @@ pub fn stored_alike<'a>(extents: impl IntoIterator<Item = &'a Extent>) -> Vec<Al
 }
 
 impl Layout {
-    /// The pieces that `range` lies in, in file order.
+    /// The fragments of `range`, in file order.
     pub fn pieces_within(&self, range: ByteRange) -> impl Iterator<Item = Piece> + '_ {
         let addressed = self.within(range).filter(|e| e.kind.is_addressed());
         let mut pieces = addressed.map(|e| Piece::of(&e)).peekable();
@@ -108,18 +108,18 @@ impl Layout {
         })
     }
 
-    /// All of them.
+    /// All fragments of the file.
     pub fn all_pieces(&self) -> impl Iterator<Item = Piece> + '_ {
         self.pieces_within(ByteRange { start: 0, end: u64::MAX })
     }
 
-    /// How many pieces `range` lies in: the requests that a read of it costs when no request
-    /// limit cuts further.
+    /// The number of fragments of `range`: the requests that a read of it costs when no request limit cuts
+    /// further.
     pub fn pieces(&self, range: ByteRange) -> u64 {
         self.pieces_within(range).count() as u64
     }
 
-    /// Offsets where data goes on in the file but not on the device, in ascending order.
+    /// Offsets where data continues in the file but not on the device, in ascending order.
     pub fn breaks(&self) -> impl Iterator<Item = u64> + '_ {
         let mut end = None;
         self.all_pieces().filter_map(move |piece| {
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(l.breaks().collect::<Vec<_>>(), [3 * k]);
         let first = l.all_pieces().next().unwrap();
         assert_eq!((first.range.end, first.encoded, first.physical_end), (3 * k, 2 * k, 228 * KIB));
-        // A part of a compressed extent is read from all of it.
+        // A read of a part of a compressed extent reads all of it.
         assert_eq!(l.pieces(ByteRange { start: 64 * KIB, end: k + 4 * KIB }), 1);
         assert_eq!(l.extents().len(), 4);
     }

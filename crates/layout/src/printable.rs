@@ -1,8 +1,8 @@
-//! Names as text that is safe to show: on one line, and without power over a terminal.
+//! Names as text that is safe to show: on one line, and without control of a terminal.
 //!
-//! A file's name is any bytes but `/` and zero, chosen by whoever made the file. What a terminal
-//! takes for a command (C0 and C1 control characters), what moves the text of others about
-//! (direction marks), what ends a line and what is no UTF-8 is shown as an escape.
+//! A file's name is any bytes but `/` and zero, and the user who made the file chose them. Characters that a
+//! terminal would execute (C0 and C1 control characters), that reorder other text (direction marks) or that end
+//! a line, and bytes that are not UTF-8, are shown as escapes.
 
 use crate::PathText;
 use std::fmt;
@@ -13,18 +13,18 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug)]
 pub struct Printable<'a>(&'a [u8]);
 
-/// A name, or any text in which one may be, as it may be shown.
+/// Wraps a name, or any text that may contain one, so that it is safe to show.
 pub fn printable<T: AsRef<[u8]> + ?Sized>(text: &T) -> Printable<'_> {
     Printable(text.as_ref())
 }
 
-/// The same of a path.
+/// The same for a path.
 pub fn printable_path(path: &Path) -> Printable<'_> {
     Printable(path.as_os_str().as_bytes())
 }
 
 impl PathText {
-    /// The path as it may be shown, its bytes that are no UTF-8 too.
+    /// The path as text that is safe to show, with the bytes that are not UTF-8 as well.
     pub fn printable(&self) -> String {
         match self.to_path() {
             Some(path) => printable_path(&path).to_string(),
@@ -54,8 +54,8 @@ impl fmt::Display for Printable<'_> {
     }
 }
 
-/// What does something to the text around it: C1, marks and overrides of direction, characters of
-/// no width, separators of lines.
+/// Whether a character changes the text around it: C1, marks and overrides of direction, characters without
+/// width, line separators.
 fn is_unsafe(c: char) -> bool {
     matches!(c,
         '\u{80}'..='\u{9f}' | '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}'
@@ -63,7 +63,7 @@ fn is_unsafe(c: char) -> bool {
         | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// A path as a word of a command line that a shell takes back to the same path.
+/// A path as a word of a command line, from which a shell makes the same path.
 pub fn shell_word(path: &Path) -> String {
     let bytes = path.as_os_str().as_bytes();
     let plain = |b: &u8| b.is_ascii_alphanumeric() || b"/._-+:@,".contains(b);
@@ -71,7 +71,7 @@ pub fn shell_word(path: &Path) -> String {
     if !bytes.is_empty() && bytes.iter().all(plain) && !bytes.starts_with(b"-") {
         return text;
     }
-    // A name that looks like an option is meant as a path.
+    // A name that looks like an option would not be read as a path.
     let dot = if bytes.starts_with(b"-") { "./" } else { "" };
     if text.as_bytes() == bytes {
         return format!("'{dot}{}'", text.replace('\'', r"'\''"));

@@ -1,5 +1,5 @@
-//! What a device costs, as far as the kernel knows; a measured profile (cost per extra request, die
-//! granularity, stripe) adds its fields here. `fragmend-device` asks the kernel for it.
+//! What a device costs, as far as the kernel reports it; a measured profile (cost per extra request, stripe
+//! unit, stripe) will add its fields here. `fragmend-device` reads it from the kernel.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,11 +37,11 @@ pub enum WindowEnds {
 }
 
 impl DeviceProfile {
-    /// Linux's default readahead, used where there is no queue to ask (network, overlay).
+    /// Linux's default readahead, used where there is no queue to read it from (network, overlay).
     pub const DEFAULT_READAHEAD_BYTES: u64 = 128 * 1024;
 
-    /// `VM_READAHEAD_PAGES` (linux/mm.h): what a Btrfs, which has no queue, takes for the largest
-    /// request of its disk.
+    /// `VM_READAHEAD_PAGES` (linux/mm.h): what Btrfs, which has no queue, uses as the largest request of its
+    /// disk.
     pub const LONGEST_WITHOUT_QUEUE: u64 = 128 * 1024;
 
     /// The kernel's defaults, for a file system without a block device of its own.

@@ -26,7 +26,7 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// The range of `len` bytes from `start`; ends at `u64::MAX` rather than wrap.
+    /// The range of `len` bytes from `start`; it ends at `u64::MAX` instead of wrapping around.
     pub fn at(start: u64, len: u64) -> Self {
         Self { start, end: start.saturating_add(len) }
     }
@@ -51,13 +51,13 @@ impl ByteRange {
         self.start < other.end && other.start < self.end
     }
 
-    /// The range in steps of `bytes`, the last of which may be shorter.
+    /// The range in steps of `bytes`; the last one may be shorter.
     pub fn steps(self, bytes: u64) -> impl Iterator<Item = Self> {
         let starts = (self.start..self.end).step_by(bytes.max(1) as usize);
         starts.map(move |start| Self::at(start, bytes.max(1)).intersect(self))
     }
 
-    /// Ranges of which each one that begins where the one before it ends is joined to that.
+    /// Joins each range that begins where the one before it ends to that one.
     pub fn joined(ranges: impl IntoIterator<Item = Self>) -> impl Iterator<Item = Self> {
         let mut ranges = ranges.into_iter().peekable();
         std::iter::from_fn(move || {

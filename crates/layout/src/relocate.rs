@@ -1,5 +1,5 @@
-//! A file that moves, and whoever paces it: what a caller asks for, when an engine may go on, and what
-//! became of each range. How a file system moves data is the engine's own affair.
+//! A file that is relocated, and what paces the relocation: what a caller asks for, when an engine may go on,
+//! and what became of each range. How a file system moves data is left to the engine.
 
 use crate::{ByteRange, Extent, Layout, Skip};
 use std::path::PathBuf;
@@ -10,47 +10,48 @@ use std::time::Duration;
 ///
 /// A crash or a drop at any instant leaves every byte readable as it was.
 pub trait Movable: Underway {
-    /// Where the file is now, if it has a name that can be found.
+    /// The file's present path, if it has a name that can be found.
     fn path(&self) -> Option<PathBuf>;
-    /// Size now, in bytes.
+    /// The present size, in bytes.
     fn size(&self) -> Result<u64, Skip>;
-    /// Whether a file may have so many bytes: new space is a file's as well.
+    /// Checks that a file may have this many bytes: a donor is a file, too.
     ///
     /// # Errors
-    /// What limits it, and how to raise that.
+    /// What limits it, and how to raise the limit.
     fn may_reach(&self, _bytes: u64) -> Result<(), Skip> {
         Ok(())
     }
-    /// Whether data that is stored like this can be moved.
+    /// Checks that data that is stored like this can be moved.
     ///
     /// # Errors
     /// Why not.
     fn takes(&self, parts: &[Extent]) -> Result<(), Skip>;
-    /// Whether all ranges that are to move must be asked for at once, also those that are in one piece:
-    /// they change their places together or not at all.
+    /// Whether all ranges that are to move must be passed at once, also those that are in one extent: they
+    /// change their places together or not at all.
     fn all_or_nothing(&self) -> bool {
         false
     }
-    /// Bytes of new space that moving `ranges` together takes, or why they cannot be moved so.
+    /// Bytes of new space that are needed to move `ranges` together, or why they cannot be moved so.
     fn need(&mut self, ranges: &[ByteRange]) -> Result<u64, Skip>;
-    /// Whether some of `range` is not on the device yet; `None` where that cannot be told.
+    /// Whether some of `range` is not on the device yet; `None` where that cannot be found out.
     fn is_dirty(&self, _range: ByteRange) -> Option<bool> {
         Some(false)
     }
-    /// Where the next data begins, at `at` or behind it; `None` where nothing but a hole follows. Bytes.
+    /// The offset in bytes where the next data begins, at `at` or after it; `None` where only a hole follows.
     fn next_data(&self, at: u64) -> Option<u64> {
         Some(at)
     }
-    /// Writes out what of `range` is not on the device yet, and waits for that until `stop`; not for what others
-    /// write meanwhile. Nothing is promised.
+    /// Writes back what of `range` is not on the device yet, and waits for that until `stop`, but not for what
+    /// others write meanwhile. Nothing is promised.
     fn write_back(&self, _range: ByteRange, _stop: &AtomicBool) {}
-    /// Finds new space for all of `targets`, moves them there, in this order, and tells `pace` of each when it
-    /// is done with; then makes that durable, and frees the space that was left or not used. It asks
-    /// `pace` before each step. What `pace` is not told of was not begun, because it was to stop.
+    /// Finds new space for all of `targets` and moves them there, in this order; reports each one to `pace`
+    /// when it is finished; then makes the moves durable, and frees the space that was left or not used. Before
+    /// each step it asks `pace`. A target that is not reported to `pace` was not begun, because the run was to
+    /// stop.
     ///
     /// # Errors
-    /// There is no new space for all of them, or they cannot be moved at all: nothing has changed, and
-    /// `pace` was told of none.
+    /// There is no new space for all of them, or they cannot be moved at all: nothing has changed, and no
+    /// target was reported to `pace`.
     fn relocate(
         &mut self,
         targets: &[Target],
@@ -61,18 +62,18 @@ pub trait Movable: Underway {
 
 /// A file while some of it is being relocated.
 pub trait Underway {
-    /// Where `range` is now.
+    /// The present layout of `range`.
     fn layout(&mut self, range: ByteRange) -> Result<Layout, Skip>;
-    /// Whoever waits for the file, because he is kept out for the sake of what has moved, is let in once
-    /// that is durable.
+    /// Lets programs that wait for the file open it: they are kept out to protect what has moved, and are let
+    /// in once that is durable.
     ///
     /// # Errors
-    /// They are kept out, or what has moved is not known to be durable.
+    /// They stay kept out, or what has moved is not known to be durable.
     fn let_others_in(&mut self) -> Result<(), Skip> {
         Ok(())
     }
-    /// The same where it may take any time until the engine goes on: nobody is kept out from now on, whether
-    /// they wait already or not.
+    /// The same for a wait of any length before the engine continues: from now on no program is kept out,
+    /// whether it waits already or not.
     ///
     /// # Errors
     /// As those of [letting them in](Underway::let_others_in).
@@ -81,46 +82,47 @@ pub trait Underway {
     }
 }
 
-/// A range that is to be relocated, and what it must become better than.
+/// A range that is to be relocated, and how fragmented it is now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Bytes of the file, whole blocks but for its end.
+    /// The range in bytes of the file: whole blocks, except at the end of the file.
     pub range: ByteRange,
-    /// In how many pieces it is now: it moves only if it comes to be in fewer.
+    /// The number of fragments that it is in now: it moves only if it will be in fewer.
     pub pieces: u64,
 }
 
 /// What a relocation may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// It may take the free space of the volume down to so many bytes, and not below.
+    /// Bytes of free space on the volume that must be left.
     pub floor: u64,
-    /// What others share may move, too. Else it may not, whoever comes to share it meanwhile.
+    /// Whether data that is shared with others may move, too. If not, it stays, even if it becomes shared only
+    /// meanwhile.
     pub unshare: bool,
 }
 
-/// Who says how fast a relocation may go, and hears what it does.
+/// Decides how fast a relocation may go, and receives what it reports.
 pub trait Pace {
-    /// Set once all is to end. What takes long looks at it between its steps.
+    /// Set once the run is to end. Whatever needs long checks it between its steps.
     fn stop(&self) -> &AtomicBool;
-    /// The time, on a clock that never goes back.
+    /// The time, on a monotonic clock.
     fn now(&self) -> Duration;
-    /// Bytes of the longest step, while nobody else is in the way.
+    /// The longest step in bytes: its length while no other program uses the device.
     fn longest_step(&self) -> u64;
-    /// The next step of `rest`: from its start on, no shorter than `least` bytes unless `rest` is.
+    /// The next step of `rest`: from its start on, at least `least` bytes unless `rest` is shorter.
     fn step(&mut self, rest: ByteRange, least: u64) -> ByteRange;
-    /// As many of at most so many bytes as may move in one go.
+    /// How many bytes may move in one go, at most `most`.
     fn in_one_go(&self, most: u64) -> u64;
-    /// A step of so many bytes is over, and took so long: waits for as long as is due, or until all is to
-    /// end. In a longer wait others are let in.
+    /// Called after a step of `bytes` that lasted `took`: waits for as long as is due, or until the run is to
+    /// end. During a longer wait it lets others in.
     ///
     /// # Errors
-    /// They could not be.
+    /// They could not be let in.
     fn pause(&mut self, file: &mut dyn Underway, bytes: u64, took: Duration) -> Result<(), Skip>;
-    /// The target of this number is done with.
+    /// The target with this index is finished.
     ///
     /// # Errors
-    /// Somebody is waited for, and others could not be let in.
+    /// Others should have been let in before a wait for the listener, and could not be.
     fn done(&mut self, file: &mut dyn Underway, index: usize, fate: Fate) -> Result<(), Skip>;
 }
 
@@ -129,7 +131,7 @@ pub trait Pace {
 pub enum Fate {
     /// It was left alone.
     Left {
-        /// In how many pieces it is.
+        /// The number of fragments that it is in.
         pieces: u64,
         /// Why.
         skip: Skip,
@@ -141,10 +143,10 @@ pub enum Fate {
 /// How far the move of a range came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Bytes that changed their place; what went back counts twice.
+    /// Bytes that changed their place; those that moved back count twice.
     pub bytes: u64,
-    /// What moved them, as its header or manual names it (`EXT4_IOC_MOVE_EXT`), and how many of them; the first one
-    /// first.
+    /// What moved them, as its header or manual names it (`EXT4_IOC_MOVE_EXT`), and how many bytes of them; the
+    /// first one first.
     pub by: Vec<(&'static str, u64)>,
     /// Why the file system's first choice was not what moved them, if it was not.
     pub fallback: Option<String>,

@@ -1,5 +1,5 @@
-//! Versions of what fragmend writes for others to read. Each rises when a field changes its meaning or goes
-//! away; what is only added leaves it as it is.
+//! Versions of what fragmend writes for other programs to read. Each is raised when a field changes its meaning
+//! or is removed; a new field leaves it as it is.
 
 /// JSON documents and events on standard output: `schema_version` of every verb, and of the lab's reports.
 pub const DOCUMENT: u32 = 1;

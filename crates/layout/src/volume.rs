@@ -1,5 +1,4 @@
-//! A mounted file system, real or simulated, to those who plan and move: the one place where
-//! the two differ.
+//! A mounted file system, real or simulated, as planning and moving see it: the one place where the two differ.
 
 use crate::{DeviceProfile, FileId, Layout, Movable};
 use schemars::JsonSchema;
@@ -48,7 +47,7 @@ impl FsKind {
         }
     }
 
-    /// Whether one of it has several device numbers, most of which no mount shows.
+    /// Whether one file system has several device numbers, most of which no mount shows.
     pub fn has_subvolumes(self) -> bool {
         self == Self::Btrfs
     }
@@ -134,7 +133,7 @@ pub enum SkipReason {
     Elsewhere,
 }
 
-/// As in JSON, with spaces.
+/// The name as in JSON, with spaces.
 impl std::fmt::Display for SkipReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         struct Name<'a>(&'a SkipReason);
@@ -147,16 +146,16 @@ impl std::fmt::Display for SkipReason {
     }
 }
 
-/// A reason with what the system said.
+/// A reason, and the detail of it in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skip {
     /// Why.
     pub reason: SkipReason,
-    /// In words; may be empty where the reason says it all.
+    /// In words; may be empty where the reason is enough.
     pub detail: String,
 }
 
-/// The detail, or the reason where that says it all.
+/// The detail, or the reason where there is no detail.
 impl std::fmt::Display for Skip {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.detail.is_empty() { self.reason.fmt(f) } else { f.write_str(&self.detail) }
@@ -172,9 +171,9 @@ impl Skip {
 
 /// Something that holds files and can relocate their ranges.
 ///
-/// A file is known by its identity. The path that goes with it is a hint: where it was.
+/// A file is identified by its identity. The path that is passed with it is a hint: its last known path.
 pub trait Volume {
-    /// What it is called in messages: where it is mounted.
+    /// Its name in messages: its mount point.
     fn label(&self) -> String;
     /// Which file system it is, or imitates.
     fn kind(&self) -> FsKind;
@@ -184,17 +183,17 @@ pub trait Volume {
     fn total_bytes(&self) -> u64;
     /// Allocation block in bytes.
     fn block_bytes(&self) -> u64;
-    /// What its device costs; `None` where nobody can tell.
+    /// What its device costs; `None` where that is not known.
     fn profile(&self) -> Option<DeviceProfile> {
         None
     }
-    /// Shows every regular file once, with a path that leads to it, or why it cannot be looked at.
+    /// Shows every regular file once to `visit`, with a path that leads to it, or why it cannot be examined.
     ///
     /// # Errors
-    /// The search ended before all were shown.
+    /// The search ended before all files were shown.
     fn files(&self, visit: &mut dyn FnMut(&Path, Result<FileId, Skip>)) -> Result<(), Skip>;
-    /// Where all of a file is now, or why that cannot be told.
+    /// The present layout of all of a file, or why it cannot be read.
     fn layout(&self, file: FileId, hint: &Path) -> Result<Layout, Skip>;
-    /// Opens a file for relocation, or says why it is left alone.
+    /// Opens a file for relocation, or returns why it is left alone.
     fn open(&self, file: FileId, hint: &Path) -> Result<Box<dyn Movable + '_>, Skip>;
 }

@@ -1,9 +1,9 @@
-//! How a sequential reader's readahead cuts a file: into windows of one length, counted from the start of the
-//! file. What is read costs so many requests; what is planned without a trace is chosen by them.
+//! How the readahead of a sequential reader cuts a file: into windows of one length, counted from the start of
+//! the file. A read costs as many requests as these windows; without a trace, plans are made of them.
 
 use crate::ByteRange;
 
-/// The windows of `window` bytes that hold some of `data` (ascending), each once.
+/// The windows of `window` bytes that contain some of `data` (ascending), each once.
 pub fn windows(
     data: impl Iterator<Item = ByteRange>,
     window: u64,
@@ -17,8 +17,8 @@ pub fn windows(
     })
 }
 
-/// Device requests of reading `range` where it is contiguous: each window's part of it costs as many as it
-/// takes of at most `max_request` bytes. The same as going through its [`windows`], in constant time.
+/// Device requests of a read of `range` where it is contiguous: each window's part of it costs as many requests
+/// as it needs at `max_request` bytes each. The same sum as over its [`windows`], in constant time.
 pub fn requests(range: ByteRange, window: u64, max_request: u64) -> u64 {
     let many = |bytes: u64| bytes.div_ceil(max_request);
     let length = range.len();

@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// What an operation takes besides its blocks, and what a commit takes.
+/// The time that an operation needs besides its blocks, and the time of a commit.
 const CALL: Duration = Duration::from_micros(50);
 pub(crate) const COMMIT: Duration = Duration::from_millis(2);
-/// What reading or writing a block takes.
+/// The time of reading or writing a block.
 const BLOCK: Duration = Duration::from_micros(20);
 
-/// What a block holds: two blocks are alike if these are.
+/// The content of a block: two blocks are alike if these numbers are equal.
 type Content = u64;
 
 /// One file: where each block of it is.
@@ -24,7 +24,7 @@ pub(crate) struct File {
     pub path: PathBuf,
     pub generation: u32,
     pub size: u64,
-    /// Its blocks on the disk, by their number in the file; what is missing is a hole.
+    /// Its blocks on the disk, by their number in the file; a missing number is a hole.
     pub map: BTreeMap<u64, u64>,
 }
 
@@ -37,7 +37,7 @@ struct Exchange {
     to: u64,
 }
 
-/// What owners expect of a file: its size, and what each block holds.
+/// The state that the owners expect of a file: its size, and the content of each block.
 type Expected = (u64, BTreeMap<u64, Content>);
 
 /// A disk, with one file system on it.
@@ -46,21 +46,21 @@ pub(crate) struct Disk {
     pub world: Rc<World>,
     pub device: u64,
     pub block: u64,
-    /// Files as they are seen, and as they are after a power cut, but for what is in `pending`.
+    /// Files as programs see them, and as they are after a power cut, except for what is in `pending`.
     pub files: BTreeMap<u64, File>,
     durable: BTreeMap<u64, File>,
-    /// What has moved since the last commit, in order.
+    /// The moves since the last commit, in order.
     pending: Vec<Exchange>,
-    /// Blocks as they are read, and as they are on the disk where that is something else.
+    /// Blocks as they are read, and as they are on the disk where that differs.
     content: Vec<Content>,
     unwritten: BTreeMap<u64, Content>,
-    /// Blocks that are a file's, or were and are not committed, or wait to become one's.
+    /// Blocks that belong to a file, or did and the change is not committed, or are allocated for a move.
     used: BTreeSet<u64>,
-    /// What its owners have last written, whatever has moved since.
+    /// What the owners have last written, whatever has moved since.
     expected: BTreeMap<u64, Expected>,
     is_on: bool,
     full: bool,
-    /// How many operations there were, and what happens at which.
+    /// The number of operations so far, and the faults by the number of their operation.
     pub operations: u64,
     pub faults: Vec<(u64, Fault)>,
     /// The least space that was ever free, in blocks.
@@ -90,7 +90,7 @@ impl Disk {
         }
     }
 
-    /// A number that nothing else has.
+    /// A number that is used nowhere else.
     fn fresh(&mut self) -> u64 {
         self.next += 1;
         self.next
@@ -135,7 +135,7 @@ impl Disk {
         }
     }
 
-    /// Every operation begins with this, and takes so long for so many blocks read and written.
+    /// The beginning of every operation; it lasts as long as this many blocks read and written need.
     pub fn begin(&mut self, read: u64, written: u64) -> Result<(), Skip> {
         self.operations += 1;
         let time = CALL + BLOCK * (read + written) as u32;
@@ -159,7 +159,7 @@ impl Disk {
         }
     }
 
-    /// Somebody else does something to a file, and syncs it. What has moved is committed before he is let in.
+    /// Another program changes a file and syncs it. What has moved is committed before it is let in.
     fn somebody(&mut self, fault: Fault) {
         let (Fault::Written(id)
         | Fault::Truncated(id)
@@ -197,7 +197,7 @@ impl Disk {
                     expected.1.remove(&n);
                 }
             }
-            // Of the same number, and nothing else the same.
+            // The number stays the same, and nothing else.
             _ => {
                 gone.extend(file.map.values());
                 file = File { generation: new, size: 0, map: BTreeMap::new(), ..file };
@@ -215,10 +215,10 @@ impl Disk {
         }
     }
 
-    /// Finds space for so many blocks: the shortest free run that holds them all, or else the longest ones.
+    /// Finds space for this many blocks: the shortest free run that holds them all, or else the longest ones.
     ///
     /// # Errors
-    /// There is not as much.
+    /// There is not enough.
     pub fn allocate(&mut self, blocks: u64) -> Result<Vec<Range<u64>>, Skip> {
         if std::mem::take(&mut self.full) || self.free() < blocks {
             return Err(Skip::new(SkipReason::NoSpace, "no space is left"));
@@ -252,7 +252,7 @@ impl Disk {
         runs
     }
 
-    /// Gives blocks back that have become nobody's.
+    /// Frees blocks that no file uses any more.
     pub fn release(&mut self, blocks: impl IntoIterator<Item = u64>) {
         blocks.into_iter().for_each(|block| _ = self.used.remove(&block));
     }
@@ -263,17 +263,17 @@ impl Disk {
         self.content[to as usize] = self.content[from as usize];
     }
 
-    /// Waits for blocks to be on the disk.
+    /// Makes the copies in these blocks durable.
     pub fn write(&mut self, blocks: impl IntoIterator<Item = u64>) {
         blocks.into_iter().for_each(|block| _ = self.unwritten.remove(&block));
     }
 
-    /// Whether two blocks hold the same.
+    /// Whether two blocks have the same content.
     pub fn alike(&self, a: u64, b: u64) -> bool {
         self.content[a as usize] == self.content[b as usize]
     }
 
-    /// Gives a block of a file another place; its old one stays used until that is committed.
+    /// Moves a block of a file to another place; its old place stays used until that is committed.
     pub fn exchange(&mut self, inode: u64, block: u64, to: u64) {
         let Some(place) = self.files.get_mut(&inode).and_then(|f| f.map.get_mut(&block)) else {
             return;
@@ -282,7 +282,7 @@ impl Disk {
         self.pending.push(Exchange { inode, block, from, to });
     }
 
-    /// Makes all that has moved durable, and frees what was left.
+    /// Makes all moves durable, and frees the places that were left.
     pub fn commit(&mut self) -> Result<(), Skip> {
         self.world.work(COMMIT, 0, 0);
         self.begin(0, 0)?;
@@ -303,8 +303,8 @@ impl Disk {
         }
     }
 
-    /// Power is back: so many of the moves that were not committed are there, from the first one on, and of
-    /// what was not on the disk each second block is.
+    /// The power is back: of the moves that were not committed the first `survivors` are there, and of the
+    /// blocks that were not on the disk every second one.
     pub fn restart(&mut self, survivors: usize) {
         let pending = std::mem::take(&mut self.pending);
         pending.into_iter().take(survivors).for_each(|moved| self.make_durable(moved));
@@ -319,10 +319,11 @@ impl Disk {
         self.faults.clear();
     }
 
-    /// Whether each file is what its owners have last written, and each block somebody's once.
+    /// Checks that each file is what its owners have last written, and that each block belongs to one file only
+    /// once.
     ///
     /// # Errors
-    /// What is not.
+    /// What is wrong.
     pub fn check(&self) -> Result<(), String> {
         let mut owners: BTreeMap<u64, u64> = BTreeMap::new();
         for (inode, file) in &self.files {

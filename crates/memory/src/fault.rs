@@ -1,27 +1,27 @@
-//! What goes wrong on a simulated disk.
+//! Faults of a simulated disk.
 
 use fragmend_layout::FileId;
 
 /// Something that happens right before an operation of the disk, or to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The power goes: what is not durable is lost, and nothing works until
+    /// The power fails: what is not durable is lost, and every operation fails until
     /// [`Memory::restart`](crate::Memory::restart).
     PowerCut,
     /// The operation fails with an I/O error.
     Failed,
-    /// There is no space, once somebody asks for it.
+    /// There is no space at the next allocation.
     NoSpace,
-    /// All is to end.
+    /// The run is told to stop.
     Stop,
-    /// Somebody writes to the first block of a file.
+    /// Another program writes to the first block of a file.
     Written(FileId),
-    /// Somebody cuts a file off in its middle.
+    /// Another program truncates a file to half its size.
     Truncated(FileId),
-    /// Somebody punches a hole over the first block of a file.
+    /// Another program punches a hole over the first block of a file.
     Punched(FileId),
-    /// Somebody removes a file.
+    /// Another program removes a file.
     Removed(FileId),
-    /// Somebody puts another file in its place, of the same number.
+    /// Another program puts another file with the same inode number in its place.
     Replaced(FileId),
 }

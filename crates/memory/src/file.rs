@@ -1,4 +1,4 @@
-//! A file of a disk in memory, open for relocation: how its parts move is told at the head of the crate.
+//! A file of a disk in memory, open for relocation. The head of the crate explains how its parts move.
 
 use crate::volume::Memory;
 use fragmend_layout::{
@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What moves data here, for receipts.
+/// The name of the primitive, for receipts.
 const EXCHANGE: &str = "exchange";
-/// How often a part that somebody writes to under its copy is copied.
+/// How often a part is copied if other programs write to it meanwhile.
 const TRIES: u32 = 3;
 
 /// One file of the disk.
@@ -25,7 +25,7 @@ pub(crate) struct Open<'a> {
 struct Donor {
     range: ByteRange,
     places: Vec<Range<u64>>,
-    /// Bytes of it that are the file's by now.
+    /// Bytes of it that belong to the file already.
     taken: u64,
 }
 
@@ -59,7 +59,7 @@ impl<'a> Open<'a> {
         Ok(donors)
     }
 
-    /// Copies a part and exchanges it, again if somebody writes to it meanwhile.
+    /// Copies a part and exchanges it, again if another program writes to it meanwhile.
     fn relocate_part(&self, donor: &mut Donor, part: ByteRange) -> Result<(), Skip> {
         for _ in 0..TRIES {
             let pairs = self.pairs(donor, part)?;
@@ -84,7 +84,7 @@ impl<'a> Open<'a> {
         Err(Skip::new(SkipReason::Busy, "written to under the copy"))
     }
 
-    /// The blocks of a part: their numbers in the file, where they are, and where they go.
+    /// The blocks of a part: their numbers in the file, their present places and their new ones.
     fn pairs(&self, donor: &Donor, part: ByteRange) -> Result<Vec<(u64, u64, u64)>, Skip> {
         let disk = self.memory.disk();
         let file = disk.file(self.id)?;
@@ -101,7 +101,7 @@ impl<'a> Open<'a> {
         pairs.ok_or_else(|| Skip::new(SkipReason::LayoutChanged, "part of it holds no data now"))
     }
 
-    /// Moves a range until something is in the way, or all is to end.
+    /// Moves a range until something prevents it, or the run is to end.
     fn relocate_range(
         &mut self,
         donor: &mut Donor,
@@ -137,7 +137,7 @@ impl<'a> Open<'a> {
         moved
     }
 
-    /// Commits what has moved, and gives back what was not used.
+    /// Commits what has moved, and releases what was not used.
     fn settle(&self, donors: Vec<Donor>) -> Result<(), Skip> {
         let mut disk = self.memory.disk_mut();
         let done = disk.commit();
@@ -183,7 +183,7 @@ impl Movable for Open<'_> {
     fn relocate(
         &mut self,
         targets: &[Target],
-        // It takes as much space as it has said, whose limits the caller knows, and nothing here is shared.
+        // It needs the space that it has reported, whose limits the caller knows, and nothing here is shared.
         _: &Terms,
         pace: &mut dyn Pace,
     ) -> Result<Settled, Skip> {

@@ -11,12 +11,12 @@ use std::cell::{Ref, RefCell, RefMut};
 use std::path::Path;
 use std::rc::Rc;
 
-/// A disk in memory. All that were cloned from one are the same disk.
+/// A disk in memory. All clones are the same disk.
 #[derive(Clone, Debug)]
 pub struct Memory(Rc<RefCell<Disk>>);
 
 impl Memory {
-    /// An empty one, whose files have this device number: so many blocks of so many bytes.
+    /// An empty disk of `blocks` blocks of `block_bytes` bytes, whose files have this device number.
     pub fn new(world: &Rc<World>, device: u64, block_bytes: u64, blocks: u64) -> Self {
         Self(Rc::new(RefCell::new(Disk::new(Rc::clone(world), device, block_bytes, blocks))))
     }
@@ -30,12 +30,13 @@ impl Memory {
         self.disk_mut().add(path, size, places)
     }
 
-    /// Lets that happen at the operation of this number; the next one is that of [`Self::operations`] + 1.
+    /// Lets `fault` happen at the operation with this number; the next one has the number [`Self::operations`]
+    /// + 1.
     pub fn fault(&self, at: u64, fault: Fault) {
         self.disk_mut().faults.push((at, fault));
     }
 
-    /// How many operations there were.
+    /// The number of operations so far.
     pub fn operations(&self) -> u64 {
         self.disk().operations
     }
@@ -46,16 +47,17 @@ impl Memory {
         disk.least_free * disk.block
     }
 
-    /// Power is back after a cut, or the machine was reset: so many of the moves that were not durable are
-    /// there all the same, from the first one on. Nothing goes wrong any more.
+    /// The power is back after a cut, or the machine was reset: of the moves that were not durable the first
+    /// `survivors` are there all the same. All faults that are still set are removed.
     pub fn restart(&self, survivors: usize) {
         self.disk_mut().restart(survivors);
     }
 
-    /// Whether each file is what its owners have last written, each block is one file's, and no space is lost.
+    /// Checks that each file is what its owners have last written, that each block belongs to one file, and
+    /// that no space is lost.
     ///
     /// # Errors
-    /// What is not so, for people.
+    /// What is wrong, for people.
     pub fn check(&self) -> Result<(), String> {
         self.disk().check()
     }
@@ -68,7 +70,7 @@ impl Memory {
         self.0.borrow_mut()
     }
 
-    /// Where all of a file is; no operation.
+    /// The layout of all of a file; not counted as an operation.
     pub(crate) fn map(&self, id: FileId) -> Result<Layout, Skip> {
         let disk = self.disk();
         let file = disk.file(id)?;

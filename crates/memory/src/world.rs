@@ -1,4 +1,4 @@
-//! A clock that moves only when somebody waits or works, and the load of others.
+//! A clock that advances only with waits and operations, and the load of other programs.
 
 use fragmend_apply::{Environment, OwnIo};
 use std::cell::Cell;
@@ -18,17 +18,17 @@ pub struct World {
 }
 
 impl World {
-    /// One at time zero, in which nobody else reads.
+    /// A world at time zero, in which no other program reads.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Others read so many bytes a second during that time.
+    /// Other programs read this many bytes a second during `when`.
     pub fn others_read(&self, when: Range<Duration>, bytes_per_second: u64) {
         self.read_by_others.set((when.start, when.end, bytes_per_second));
     }
 
-    /// When a fault has told the run to end.
+    /// When a fault told the run to end.
     pub fn stopped(&self) -> Option<Duration> {
         self.stopped.get()
     }
@@ -39,7 +39,7 @@ impl World {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Lets the disk work for so long, on so many bytes.
+    /// Lets the disk be busy for `time`, and counts these bytes.
     pub(crate) fn work(&self, time: Duration, read: u64, written: u64) {
         self.wait(time);
         let OwnIo { read_bytes, written_bytes } = self.own.get();
@@ -57,7 +57,7 @@ impl Environment for World {
         self.now.set(self.now.get() + time);
     }
 
-    /// All volumes lie on one disk.
+    /// All volumes are on one disk.
     fn read_from(&self, _: u64) -> Option<u64> {
         let (from, to, rate) = self.read_by_others.get();
         let so_long = self.now.get().clamp(from, to.max(from)) - from;

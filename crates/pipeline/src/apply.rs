@@ -9,11 +9,11 @@ use fragmend_sys::mounts;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-/// Moves what `plan` says on the mounted file systems, until the end or until `stop` is set; `listener` is
-/// told every receipt. What is to be moved on other volumes goes to [`fragmend_apply::apply`].
+/// Moves the ranges of `plan` on the mounted file systems, until the end or until `stop` is set; `listener`
+/// receives every receipt. Ranges on other volumes are moved by [`fragmend_apply::apply`].
 ///
 /// # Errors
-/// Before anything was touched: a file system that cannot be mended, or at which another is at work.
+/// Before anything was touched: a file system that cannot be mended, or that another fragmend is working on.
 pub fn apply(
     plan: &dyn PlanSource,
     wanted: &Wanted,
@@ -25,11 +25,11 @@ pub fn apply(
     Ok(fragmend_apply::apply(plan, volumes, &environment, options, stop, listener)?)
 }
 
-/// Whether files below `paths` can be moved by this engine, as far as their file systems go: to be
-/// asked before a long recording.
+/// Checks that this engine can move files below `paths`, as far as that depends on their file systems: meant to
+/// be called before a long recording.
 ///
 /// # Errors
-/// The first path that does not exist, or whose file system refuses.
+/// The first path that does not exist, or whose file system the engine refuses.
 pub fn can_move(paths: &[PathBuf], wanted: &Wanted) -> Result<(), Error> {
     for path in paths {
         let mount = mounts::of_path(path).map_err(Error::at(path))?;

@@ -1,4 +1,4 @@
-//! Why a stage gives up; what concerns single files or ranges is in its result instead.
+//! Why a stage fails; what concerns single files or ranges is in its result instead.
 
 use fragmend_apply::run::ApplyError;
 use fragmend_engines::{Refused, Unready};
@@ -7,24 +7,24 @@ use fragmend_trace::TraceError;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Each says what to do, where something can be done.
+/// Each message says what to do, where something can be done.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A path that does not exist, or cannot be looked at.
+    /// A path that does not exist, or cannot be examined.
     #[error("{}", path.display())]
     Path {
         /// As given.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// There is no room for a trace that is to be read back only.
+    /// The temporary file for a trace that is not kept cannot be made.
     #[error("a temporary file")]
     Temporary(#[source] io::Error),
     /// The trace cannot be recorded or read.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// A path cannot be walked. Its message has its cause in it.
+    /// A path cannot be walked. The message contains its cause.
     #[error("{0}")]
     Scan(ScanError),
     /// Every file is on a file system where nothing can be moved.

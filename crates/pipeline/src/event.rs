@@ -1,22 +1,22 @@
-//! What a stage reports while it is at work.
+//! What a stage reports while it runs.
 
 use fragmend_trace::record::Progress;
 
-/// How far a stage is.
+/// The progress of a stage.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// The recorder is attached: what is done from now on is seen. Reported once.
+    /// The recorder is attached: accesses are seen from now on. Reported once.
     Watching,
-    /// What was recorded so far; about ten times a second.
+    /// What was recorded so far; reported about ten times a second.
     Recorded(&'a Progress),
-    /// So many files are to be surveyed.
+    /// The number of files that will be surveyed.
     ToSurvey(u64),
-    /// So many more files have been surveyed. Any thread may report it.
+    /// The number of further files that have been surveyed. Any thread may report it.
     Surveyed(u64),
 }
 
 /// Receives the events.
 pub type Observer<'a> = dyn Fn(Event<'_>) + Sync + 'a;
 
-/// Nobody watches.
+/// An observer that ignores all events.
 pub fn unobserved(_: Event<'_>) {}

@@ -1,19 +1,19 @@
-//! The whole path as functions: record, survey, plan, apply. A verb, a daemon, a test and a notebook
-//! call the same ones; what they show and whom they ask is their own business.
+//! The whole path as functions: record, survey, plan, apply. A verb, a daemon, a test and a notebook call the
+//! same functions; what they show, and which questions they ask, is left to them.
 //!
 //! | stage | from | to |
 //! |---|---|---|
-//! | [`record()`] | paths, for some time | a trace: who reads and writes what |
-//! | [`survey()`] | the trace, or paths alone | a [`Survey`]: files with their layouts as they are now |
+//! | [`record()`] | paths, for some time | a trace: which threads read and write what |
+//! | [`survey()`] | the trace, or paths alone | a [`Survey`]: files with their present layouts |
 //! | [`plan()`] | the survey and settings | a [`Plan`]: ranges, predictions, reasons |
 //! | [`apply()`] | the plan | receipts, and their [`Summary`] |
 //!
 //! Nothing here prints, asks, or knows of a terminal. The first two stages run long without a result, so they
-//! report progress to an [`Observer`]. `apply` reports every receipt to a [`Listener`], and waits for a slow one
-//! only where nobody is kept out of a file.
+//! report progress to an [`Observer`]. `apply` reports every receipt to a [`Listener`], and waits for a slow
+//! one only while no program is kept out of a file.
 //!
 //! Neighbours: each stage's work is in the crate of its name (`trace`, `scan`, `plan`, `apply`); this crate
-//! knows what one hands to the next, and how files that were seen are found again ([`survey`](mod@survey)).
+//! knows what one stage hands to the next, and how files of a trace are found again ([`survey`](mod@survey)).
 
 mod apply;
 mod error;

@@ -1,4 +1,4 @@
-//! The first stage: who reads and writes what.
+//! The first stage: which threads read and write what.
 
 use crate::{Error, Event, Observer};
 use fragmend_trace::record::{Options, Summary};
@@ -23,16 +23,17 @@ pub fn record(options: &Options, stop: &AtomicBool, observe: &Observer) -> Resul
     Ok(recorded?)
 }
 
-/// A recording whose trace is read back, perhaps several times.
+/// A recording whose trace is read again, perhaps several times.
 pub struct Recording {
     options: Options,
 }
 
 impl Recording {
-    /// Of `paths`; the trace is kept at `output`, or has no name and ends with this value.
+    /// A recording of `paths`; the trace is kept at `output`, or is in a file without a name that is freed with
+    /// this value.
     ///
     /// # Errors
-    /// [`Error::Temporary`] where a trace without a name cannot be had.
+    /// [`Error::Temporary`] where a file without a name cannot be made.
     pub fn new(
         paths: Vec<PathBuf>,
         length: Duration,
@@ -41,7 +42,7 @@ impl Recording {
         let mut options = Options::new(output.unwrap_or(Path::new("the trace")), paths);
         options.duration = Some(length);
         if output.is_none() {
-            // Without a name: in a directory of somebody else's he could put anything in its place.
+            // Without a name: another user could replace a named file in a directory that he owns.
             let file = tempfile::tempfile().map_err(Error::Temporary)?;
             options.unnamed = Some(file.into());
         }
@@ -56,10 +57,10 @@ impl Recording {
         record(&self.options, stop, observe)
     }
 
-    /// What was recorded.
+    /// The recorded trace.
     ///
     /// # Errors
-    /// [`Error::Trace`] before it was recorded, or where somebody has changed it since.
+    /// [`Error::Trace`] before it was recorded, or if another program has changed it since.
     pub fn trace(&self) -> Result<Trace, Error> {
         let (everything, output) = (Filter::default(), &self.options.output);
         Ok(match &self.options.unnamed {

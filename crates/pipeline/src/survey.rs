@@ -1,8 +1,8 @@
-//! The second stage: what planning starts from. The files of a trace, or of a walk, each with its layout
-//! as it is now, and the devices that they are on.
+//! The second stage: the input of planning. The files of a trace, or of a walk, each with its present layout,
+//! and the devices that they are on.
 //!
-//! Files are known by what they are (device, inode, generation), never by their path alone: what
-//! was renamed is found again, and what could not be is in [`Survey::left_alone`] with the reason.
+//! Files are identified by device, inode and generation, never by their path alone: a renamed file is found
+//! again, and one that could not be found is in [`Survey::left_alone`] with the reason.
 
 mod mounted;
 
@@ -56,7 +56,7 @@ impl Found {
         self.survey.left_alone.push(LeftAlone::new(path, skip));
     }
 
-    /// Takes a file that was opened, with its layout if it is known.
+    /// Adds a file that was opened, with its layout if it is known.
     fn take(
         &mut self,
         mount: &Mounted,
@@ -78,8 +78,8 @@ impl Found {
                 return self.leave(&path, SkipReason::Failed, why);
             }
         };
-        // Without an engine of its own, a file system's files are planned for all the same:
-        // layouts are known, planning moves nothing, and `--engine rewrite` may be asked for.
+        // Files of a file system without an engine of its own are planned for all the same: their layouts are
+        // known, planning moves nothing, and `--engine rewrite` may be asked for.
         if let Err(why) = engine::local(&mount.mount) {
             return self.unsupported.push(unsupported(SkipReason::Unsupported, why));
         }
@@ -108,8 +108,8 @@ impl Found {
     }
 }
 
-/// The traced files below `roots` (all of them if there are none), as they lie now; `recorded` are
-/// the paths that the trace was recorded for, as it has them.
+/// The traced files below `roots` (all of them if there are none), with their present layouts; `recorded` are
+/// the paths that the trace was recorded for, as the trace has them.
 ///
 /// # Errors
 /// As [`survey`].
@@ -133,7 +133,7 @@ pub fn traced(
         let device = file.file.device;
         let hints = known.get(&device).into_iter().flatten().chain(&roots).chain(&recorded);
         let hints = hints.map(PathBuf::as_path);
-        // Who knows where it was if not by its path? It may have been below any of `roots`.
+        // A file without a known path may have been below any of `roots`.
         let concerns = |path: Option<&PathBuf>| path.is_none_or(|p| below(p));
         let named = || {
             let number = || format!("inode {}", file.file.inode).into();
@@ -165,11 +165,11 @@ pub fn traced(
     found.survey(mounts)
 }
 
-/// Files without a name that are held open at once.
+/// The most files without a name that are held open at once.
 const MOST_OPEN: usize = 256;
 
-/// Takes files that were found by their number alone: with a name that a walk finds for them, and
-/// without one where they were not asked for by path.
+/// Adds files that were found by their number alone: with a name if a walk finds one, and without one if no
+/// paths were asked for.
 fn name(
     unnamed: Vec<(FileAccesses, OwnedFd)>,
     roots: &[PathBuf],
@@ -212,7 +212,7 @@ fn name(
     }
 }
 
-/// The paths in a trace, for finding file systems: the first few of each suffice.
+/// Some paths of each device in a trace, for finding its file system: the first few suffice.
 fn paths_by_device(files: &[FileAccesses]) -> HashMap<u64, Vec<PathBuf>> {
     const FEW: usize = 64;
     let mut known: HashMap<u64, Vec<PathBuf>> = HashMap::new();
@@ -283,7 +283,7 @@ pub fn walked(paths: &[PathBuf], observe: &Observer) -> Result<Survey, Error> {
     found.survey(mounts)
 }
 
-/// Paths as the kernel will report them.
+/// Paths in the form in which the kernel will report them.
 ///
 /// # Errors
 /// A path that does not exist.

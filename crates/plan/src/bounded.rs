@@ -1,25 +1,25 @@
-//! Accesses cut to where a file has data, so that no step's work grows with the file's *size*: a
-//! sparse file may say that it has 8 EiB, and anybody may have asked to read all of them.
+//! Accesses cut to where a file has data, so that no step's work grows with the file's *size*: a sparse file
+//! may have a size of 8 EiB, and any program may have tried to read all of it.
 //!
-//! What lies in holes costs no request. But readahead runs on through them, so each stretch of data
-//! is taken with a margin, and stretches whose margins meet are one: what is fetched in and near
-//! data is what it would be without the cut, but where somebody reads on out of a hole of more than
-//! two margins: there a window has the margin's length to grow in.
+//! Reads of holes cost no request. But readahead continues through them, so each range of data gets a margin on
+//! both sides, and ranges whose margins meet are joined: what is fetched in and near data is the same as
+//! without the cut. The one exception is a reader that comes out of a hole of more than two margins: there a
+//! window has the length of the margin to grow in.
 
 use crate::readahead::Window;
 use fragmend_layout::{ByteRange, Layout};
 
-/// Where data lies, with margins: ascending, disjoint.
+/// The ranges that hold data, with margins: ascending, disjoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     spans: Vec<ByteRange>,
 }
 
-/// At least so much around data, in bytes; a window doubles to its full length within that.
+/// The least margin on both sides of data, in bytes; a window doubles to its full length within it.
 const MARGIN: u64 = 1 << 20;
 
 impl Bounds {
-    /// Around the data of a file.
+    /// The bounds around the data of a file.
     pub fn of(layout: &Layout, window: Window) -> Self {
         let margin = MARGIN.max(window.readahead.saturating_mul(2)).max(window.longest);
         Self::around(data(layout), margin)
@@ -54,13 +54,13 @@ impl Bounds {
     }
 }
 
-/// What a file has of data, extent by extent.
+/// The ranges of a file that hold data, extent by extent.
 pub fn data(layout: &Layout) -> impl Iterator<Item = ByteRange> + '_ {
     layout.extents().iter().filter(|e| e.kind.is_addressed()).map(|e| e.range())
 }
 
-/// How many times over a file shows the space that it takes: 1 for all but those that share blocks
-/// with themselves, which may show a few of them as many TiB. A power of two.
+/// How many times the space of a file appears in it: 1 for all files but those that share blocks with
+/// themselves, which may show a few blocks as many TiB. A power of two.
 pub fn times_over(layout: &Layout) -> u64 {
     let placed = || layout.extents().iter().filter(|e| e.kind.is_addressed());
     let shown: u128 = placed().map(|e| u128::from(e.physical_end() - e.physical)).sum();

@@ -1,38 +1,38 @@
-//! Whether a plan makes sense in itself: known devices, whole blocks, order, no overlap. File by
-//! file, so that a plan need not be held to be looked at.
+//! Whether a plan makes sense in itself: known devices, whole blocks, order, no overlap. This is checked file
+//! by file, so that a plan need not be held in memory.
 //!
-//! A file is known by what it is. One that is listed again, under another name perhaps, is no reason
-//! to refuse the plan: of its further entries only what lies behind all that was listed before is
-//! taken, so that no byte is asked for twice.
+//! A file is known by its identity. If it is listed again, perhaps under another name, the plan is still
+//! accepted: of the further entries only the ranges behind all that were listed before are used, so that no
+//! byte is asked for twice.
 
 use crate::file::{Device, PlannedFile};
 use fragmend_layout::FileId;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
-/// Looks at one file after the other, and adds up what they ask for.
+/// Checks one file after the other, and adds up what they ask for.
 pub(crate) struct Checker {
     /// Block sizes by device, in bytes.
     blocks: BTreeMap<u64, u64>,
-    /// Where the last range of each file ends, in bytes.
+    /// The end of the last range of each file, in bytes.
     seen: HashMap<FileId, u64>,
     totals: Totals,
 }
 
-/// What a plan asks for, whatever its summary says.
+/// What a plan asks for, counted without its summary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Files.
+    /// Number of files.
     pub files: u64,
-    /// Ranges in them.
+    /// Number of ranges in them.
     pub ranges: u64,
     /// Bytes in the ranges.
     pub bytes: u64,
     /// Device numbers of the files.
     pub devices: BTreeSet<u64>,
-    /// The deepest directory that holds them all; empty where there is none.
+    /// The deepest directory that contains all files; empty where there is none.
     pub root: PathBuf,
-    /// Ranges that were left out because their file was listed before, with what they ask for.
+    /// Ranges that were left out because they begin before the end of an earlier entry of the same file.
     pub listed_twice: u64,
 }
 
@@ -56,7 +56,7 @@ impl Totals {
 }
 
 impl Checker {
-    /// For files on these devices.
+    /// A checker for files on these devices.
     ///
     /// # Errors
     /// What is wrong with a device.
@@ -73,10 +73,11 @@ impl Checker {
         Ok(Self { blocks, seen: HashMap::new(), totals: Totals::default() })
     }
 
-    /// The next file, of which only what was not asked for before is left: perhaps no range.
+    /// Checks the next file, and leaves in it only the ranges behind those that were listed before: perhaps
+    /// none.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the file.
     pub fn file(&mut self, f: &mut PlannedFile) -> Result<(), String> {
         let path = &f.path.path;
         let Some(block) = self.blocks.get(&f.file.device) else {

@@ -1,7 +1,7 @@
 //! The plan as a file: JSON that a person can read, keep, edit and apply later.
 //!
-//! Nothing in it is believed when it is applied. Neighbours: [`crate::source`] reads it file by file,
-//! `check` looks whether it makes sense.
+//! Nothing in it is believed when it is applied. Neighbours: [`crate::source`] reads it file by file, `check`
+//! checks whether it makes sense.
 
 use crate::input::Settings;
 use fragmend_device::DeviceProfile;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Marks the file as ours.
+/// Identifies the file as a plan of fragmend.
 pub const FORMAT: &str = "fragmend-plan";
 
 /// What to move, and why.
@@ -68,7 +68,7 @@ pub struct LeftAlone {
 }
 
 impl LeftAlone {
-    /// For this reason.
+    /// An entry for a file that is left alone for this reason.
     pub fn new(path: &Path, skip: &Skip) -> Self {
         Self { path: path.into(), reason: skip.to_string(), code: Some(skip.reason) }
     }
@@ -112,7 +112,7 @@ pub struct PlannedRange {
     pub reason: String,
 }
 
-/// Left empty: a million reasons would take more memory than all else that is read.
+/// Left empty: a million reasons would need more memory than everything else that is read.
 fn for_people<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     IgnoredAny::deserialize(from).map(|_| String::new())
 }
@@ -122,7 +122,7 @@ fn is_zero(value: &u64) -> bool {
 }
 
 impl PlannedRange {
-    /// As a range; ends at `u64::MAX` rather than wrap.
+    /// The range as a [`ByteRange`]; it ends at `u64::MAX` instead of wrapping around.
     pub fn range(&self) -> ByteRange {
         ByteRange::at(self.offset, self.length)
     }
@@ -181,10 +181,10 @@ pub enum PlanError {
     Io {
         /// Which file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is no plan, or a damaged one.
+    /// It is not a plan, or a damaged one.
     #[error("{path} is not a fragmend plan ({why}); make one with `fragmend plan`")]
     Foreign {
         /// Which file.
@@ -210,14 +210,14 @@ pub enum PlanError {
     Senseless {
         /// Which file.
         path: String,
-        /// What does not fit.
+        /// What contradicts what.
         what: String,
     },
 }
 
 impl Plan {
-    /// Writes it to `path`, for its owner alone: it names others' files. It is there whole or not
-    /// at all.
+    /// Writes it to `path`, readable by its owner alone, because it contains the names of other users' files.
+    /// The file is there whole or not at all.
     pub fn write(&self, path: &Path) -> Result<(), PlanError> {
         let io_error = |source| PlanError::Io { path: path.display().to_string(), source };
         let write = || -> io::Result<()> {
@@ -295,7 +295,7 @@ mod tests {
             read.each(&mut |f| files.push(f.clone())).unwrap();
             assert_eq!(files, wrote.files);
         }
-        // What is found in it later is what was there when it was opened, or an error.
+        // What is read from it later is what was there when it was opened, or an error.
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace("\"offset\": 8192", "\"offset\": 8193")).unwrap();
         let changed = read.each(&mut |_| panic!("believed")).unwrap_err();
@@ -351,7 +351,7 @@ mod tests {
         let mut again = twice.files[0].clone();
         again.path = Path::new("/mnt/its new name").into();
         twice.files.push(again.clone());
-        // Behind what was listed, an entry goes on.
+        // An entry that continues behind what was listed.
         again.ranges[1].offset = 16384;
         again.size = 40_000;
         twice.files.push(again);

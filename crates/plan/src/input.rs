@@ -1,4 +1,4 @@
-//! How a plan is to be made.
+//! How a plan is made.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Whether it can choose only from what was seen.
+    /// Whether it can choose only from accesses that were seen.
     pub fn needs_trace(self) -> bool {
         matches!(self, Self::Fragpicker | Self::Gain)
     }
@@ -43,8 +43,8 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// Everything hot, no budget, and a gain of one request per MiB: a move of 1 MiB costs
-    /// about sixteen requests of 128 KiB itself, so it pays for itself within sixteen replays.
+    /// All accesses hot, no budget, and a gain of one request per MiB: a move of 1 MiB itself costs about
+    /// sixteen requests of 128 KiB, so it pays for itself within sixteen replays.
     fn default() -> Self {
         Self {
             policy: Policy::Gain,

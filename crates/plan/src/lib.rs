@@ -5,7 +5,7 @@
 //! | module | its step |
 //! |---|---|
 //! | [`survey`] | what a plan is made from: the files of any volume, with their layouts |
-//! | [`input`] | how it is to be made: policy, budget |
+//! | [`input`] | how it is made: policy, budget |
 //! | [`requests`] | accesses to device requests: alignment, end of file |
 //! | `bounded` | accesses cut to where a file has data |
 //! | [`readahead`] | what the page cache fetches for buffered reads |

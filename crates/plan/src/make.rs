@@ -1,4 +1,4 @@
-//! From a survey and settings to a plan: analyse, choose, explain, judge.
+//! From a survey and settings to a plan: analyse, choose, explain, decide whether it is worth it.
 
 use crate::bounded::Bounds;
 use crate::file::{Device, FORMAT, Plan, PlannedFile, PlannedRange, Summary};
@@ -16,36 +16,36 @@ use std::path::PathBuf;
 
 /// Below this share of requests saved, mending is not worth it.
 pub const WORTH_SHARE: f64 = 0.01;
-/// No planned range is longer, in bytes.
+/// The longest planned range, in bytes.
 const LONGEST_RANGE: u64 = 8 << 20;
 
-/// What is kept of a file once it has been analysed.
+/// The part of a surveyed file that is kept once it has been analysed.
 struct Kept {
     path: PathBuf,
     file: FileId,
     size: u64,
     block_bytes: u64,
-    /// The part of its layout that is shared with others: what having it apart would cost.
+    /// The part of its layout that is shared with others: it shows how much space a copy of its own would need.
     shared: Layout,
 }
 
 impl Kept {
-    /// The blocks that it had when its size was looked at: it may have grown while its extents
-    /// were read, or may have space behind its end.
+    /// The blocks that the file had when its size was read: it may have grown while its extents were read, or
+    /// may have space behind its end.
     fn within(&self) -> ByteRange {
         ByteRange { start: 0, end: self.size.next_multiple_of(self.block_bytes) }
     }
 }
 
-/// Makes the plan of what was surveyed, of which [`Survey::devices`] must list every device of its files.
-/// Deterministic: files are planned in the order of their identity.
+/// Makes the plan for a survey, whose [`Survey::devices`] must list every device of its files. Deterministic:
+/// files are planned in the order of their identity.
 pub fn make(survey: Survey, settings: &Settings) -> Plan {
     let Survey { mut files, devices, left_alone } = survey;
     files.sort_by(|a, b| (a.layout.file, &a.path).cmp(&(b.layout.file, &b.path)));
     merge_same(&mut files);
     let traced = files.iter().any(|f| !f.accesses.is_empty());
     let accesses = files.iter().flat_map(|f| &f.accesses).map(|a| u64::from(a.count)).sum::<u64>();
-    // Accesses and extents are the largest things in memory: they go file by file.
+    // Accesses and extents need most of the memory: they are freed file by file.
     let (kept, mut analysed): (Vec<Kept>, Vec<Analysed>) =
         files.into_par_iter().map(|file| analyse(file, traced, settings.unshare)).unzip();
     let mut cold: Vec<Vec<Request>> = Vec::new();
@@ -97,7 +97,7 @@ fn moves(chosen: &[Candidate], files: &[Kept], analysed: &[Analysed]) -> Vec<Vec
     moves
 }
 
-/// What the moves come to, without a verdict.
+/// The summary of the moves, without a verdict.
 fn sum_up(
     files: &[Kept],
     analysed: &[Analysed],
@@ -125,14 +125,14 @@ fn sum_up(
     }
 }
 
-/// The planned files. What saves most comes first, so that an interrupted apply has done the best part.
+/// The planned files. Those that save most come first, so that an interrupted apply has done the best part.
 fn entries(
     files: Vec<Kept>,
     analysed: Vec<Analysed>,
     moves: Vec<Vec<ByteRange>>,
     traced: bool,
 ) -> Vec<PlannedFile> {
-    // File by file, what was worked out makes room for what is planned.
+    // File by file, so that the memory of each analysis is freed before the next file is planned.
     let mut planned: Vec<(u64, PlannedFile)> = (files, analysed, moves)
         .into_par_iter()
         .filter(|(_, _, moves)| !moves.is_empty())
@@ -148,7 +148,7 @@ fn entries(
                 size: kept.size,
                 ranges: ranges.to_vec(),
             };
-            // No entry is longer than its reader holds; a file may have several.
+            // No entry has more ranges than its reader accepts; a file may have several entries.
             let entries = ranges.chunks(MOST_RANGES).map(file).collect::<Vec<_>>();
             entries.into_iter().map(move |file| (saved, file))
         })
@@ -157,8 +157,8 @@ fn entries(
     planned.into_iter().map(|(_, file)| file).collect()
 }
 
-/// One entry for each file, under its first name: one that was renamed while files were listed may
-/// have been seen under both names.
+/// Joins the entries of each file into one, under its first name: a file that was renamed while files were
+/// listed may have been seen under both names.
 fn merge_same(files: &mut Vec<SurveyedFile>) {
     files.dedup_by(|again, first| {
         let same = again.layout.file == first.layout.file;
@@ -169,15 +169,15 @@ fn merge_same(files: &mut Vec<SurveyedFile>) {
     });
 }
 
-/// Bytes of a file that are shared, if it is fragmented.
+/// Bytes on the device that a file shares with others, if it is fragmented.
 fn left_shared(file: &Kept, analysed: &Analysed) -> u64 {
     let everything = ByteRange { start: 0, end: u64::MAX };
     if analysed.breaks.is_empty() { 0 } else { file.shared.shared_bytes(everything) }
 }
 
-/// Cuts a range into steps that can each be done, or left, for itself: what an interrupted apply
-/// has to do again is at most one of them, and so is the space that it must find in one piece.
-/// Where two steps meet may become a break, so they meet where fewest accesses cross.
+/// Cuts a range into steps each of which can be moved, or left, by itself: an interrupted apply repeats at most
+/// one of them, and needs a free extent for one of them only. The boundary of two steps may become a break, so
+/// it is where the fewest accesses cross.
 fn short(range: ByteRange, file: &Analysed, block: u64) -> Vec<ByteRange> {
     let mut rest = range;
     let mut steps = Vec::new();
@@ -205,8 +205,8 @@ fn analyse(file: SurveyedFile, traced: bool, unshare: bool) -> (Kept, Analysed) 
     (Kept { path, file, size, block_bytes, shared }, analysed)
 }
 
-/// Keeps the hottest fraction of all windows (FragPicker section 4.1.3) and gives back, per
-/// file, the requests of the others.
+/// Keeps the hottest fraction of all windows (FragPicker section 4.1.3) and returns, per file, the requests of
+/// the others.
 fn cool(files: &mut [Analysed], fraction: f64) -> Vec<Vec<Request>> {
     let mut heat: Vec<(Reverse<u64>, usize, usize)> = files
         .iter()
@@ -281,7 +281,7 @@ impl Outcome {
     }
 }
 
-/// Each range with its own figures and its reason.
+/// The planned ranges, each with its own figures and its reason.
 fn explain(
     file: &Analysed,
     shared: &Layout,
@@ -321,8 +321,8 @@ fn explain(
         .collect()
 }
 
-/// The requests that touch `range`: they are sorted by their start, and none is longer than the
-/// longest.
+/// The requests that touch `range`. They are sorted by their start, and the longest one limits how far to look
+/// back.
 fn touching(file: &Analysed, range: ByteRange) -> impl Iterator<Item = &Request> {
     let longest = file.longest_request;
     let first = file.requests.partition_point(|r| r.range.start + longest <= range.start);
@@ -330,7 +330,7 @@ fn touching(file: &Analysed, range: ByteRange) -> impl Iterator<Item = &Request>
     rest.take_while(move |r| r.range.start < range.end).filter(move |r| r.range.overlaps(range))
 }
 
-/// Fills in the shares, and says whether it pays.
+/// Sets the shares, and the verdict on whether the plan is worth it.
 fn judge(summary: &mut Summary, devices: &[Device], settings: &Settings, traced: bool) {
     let saved = summary.requests_before.saturating_sub(summary.requests_after);
     let ratio = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };

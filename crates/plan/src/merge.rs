@@ -1,8 +1,8 @@
 //! Overlapping requests to windows: FragPicker's algorithm 1 (SOSP'21, section 4.1.2).
 //!
-//! If two overlapping requests were moved apart, each would be torn where the other begins; so
-//! they become one window. Touching is not overlapping, and a window remembers its requests, so
-//! that a hot database file does not melt into one range without inner structure.
+//! If two overlapping requests were moved apart, each would be split where the other begins; so they become one
+//! window. Adjacent requests do not overlap. A window remembers its requests, so that a hot database file does
+//! not become one range without inner structure.
 
 use crate::requests::Request;
 use fragmend_layout::ByteRange;
@@ -15,7 +15,7 @@ pub struct Window {
     pub range: ByteRange,
     /// Accesses counted in it: its heat.
     pub seen: u64,
-    /// Which of the file's requests it is made of, as indices into the sorted list.
+    /// The requests of the window, as indices into the sorted list of the file.
     pub requests: Range<usize>,
 }
 

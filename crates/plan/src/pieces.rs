@@ -3,30 +3,31 @@
 use crate::requests::Request;
 use fragmend_layout::{ByteRange, Layout};
 
-/// The addressed pieces of a file in file order; holes and unwritten space are left out.
+/// The addressed fragments of a file in file order; holes and unwritten space are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pieces {
     pieces: Vec<ByteRange>,
 }
 
 impl Pieces {
-    /// The pieces as the file lies now.
+    /// The fragments of the present layout.
     pub fn of(layout: &Layout) -> Self {
         Self { pieces: layout.all_pieces().map(|piece| piece.range).collect() }
     }
 
-    /// Number of pieces that `range` touches.
+    /// Number of fragments that `range` touches.
     pub fn count(&self, range: ByteRange) -> u64 {
         self.touched(self.first_behind(range.start), range).len() as u64
     }
 
-    /// Device requests that one request for `range` becomes, each at most `max_request` bytes.
+    /// The number of device requests, each of at most `max_request` bytes, that one request for `range`
+    /// becomes.
     pub fn cost(&self, range: ByteRange, max_request: u64) -> u64 {
         self.cost_from(self.first_behind(range.start), range, max_request)
     }
 
-    /// Device requests of one replay of the trace from a cold cache. `requests` must be sorted:
-    /// that lets one pass over the pieces serve them all.
+    /// Device requests of one replay of the trace from a cold cache. `requests` must be sorted, so that one
+    /// pass over the fragments serves them all.
     pub fn replay_cost<'a>(
         &self,
         requests: impl IntoIterator<Item = &'a Request>,
@@ -43,13 +44,13 @@ impl Pieces {
         requests.into_iter().filter(|r| r.fetches > 0).map(&mut cost).sum()
     }
 
-    /// Index of the first piece that ends behind `start`.
+    /// Index of the first fragment that ends behind `start`.
     fn first_behind(&self, start: u64) -> usize {
         self.pieces.partition_point(|p| p.end <= start)
     }
 
-    /// The pieces from `first` on that begin before `range` ends. Most requests touch a few, so
-    /// it looks there before it searches.
+    /// The fragments from `first` on that begin before `range` ends. Most requests touch a few, so those are
+    /// tried before a binary search.
     fn touched(&self, first: usize, range: ByteRange) -> &[ByteRange] {
         const FEW: usize = 8;
         let rest = &self.pieces[first..];
@@ -66,7 +67,7 @@ impl Pieces {
         touched.iter().map(|p| p.intersect(range).len().div_ceil(max_request)).sum()
     }
 
-    /// The pieces once each of `moves` (sorted, disjoint, each within one run) is contiguous.
+    /// The fragments once each of `moves` (sorted, disjoint, each within one run) is contiguous.
     pub fn after(&self, moves: &[ByteRange]) -> Self {
         let mut out: Vec<ByteRange> = Vec::with_capacity(self.pieces.len());
         let mut moves = moves.iter().copied().peekable();
@@ -78,7 +79,7 @@ impl Pieces {
                     Some(m) if m.start <= rest.start => {
                         let end = m.end.min(rest.end);
                         match out.last_mut() {
-                            // A later part of a move that has already begun joins it.
+                            // A later part of a move that has already begun is joined to it.
                             Some(last) if last.start == m.start && last.end == rest.start => {
                                 last.end = end;
                             }

@@ -1,13 +1,13 @@
 //! What buffered reads fetch from the device: the page cache and its readahead, imitated.
 //!
-//! FragPicker (SOSP'21, section 4.1.2) widens sequential reads to the readahead window. What the
-//! kernel does is richer, and prediction depends on it: the window starts small and doubles,
-//! a window is begun *ahead* of the reader at a marked page, and a random read that lands
-//! behind cached pages counts as sequential. The rules here are those of mm/readahead.c
-//! (`page_cache_sync_ra`, `page_cache_async_ra`, `get_init_ra_size`, `get_next_ra_size`), the
-//! same in substance since 2.6.23; where windows end that are begun ahead, [`WindowEnds`] tells. The cache is cold at first and keeps what
-//! it has read; each thread's reading of the file has its own state, as each open file has in
-//! the kernel. The tests in `loop_readahead.rs` hold all this against a real kernel.
+//! FragPicker (SOSP'21, section 4.1.2) widens sequential reads to the readahead window. The kernel does more
+//! than that, and prediction depends on it: the window starts small and doubles, a window is begun *ahead* of
+//! the reader at a marked page, and a random read right behind cached pages counts as sequential. The rules
+//! here are those of mm/readahead.c (`page_cache_sync_ra`, `page_cache_async_ra`, `get_init_ra_size`,
+//! `get_next_ra_size`), the same in substance since 2.6.23; [`WindowEnds`] tells where windows that are begun
+//! ahead end. The cache is cold at first and keeps what it has read; each thread that reads the file has a
+//! state of its own, as each open file has in the kernel. The tests in `loop_readahead.rs` compare all this
+//! with a real kernel.
 
 use fragmend_device::{DeviceProfile, WindowEnds};
 use fragmend_layout::ByteRange;
@@ -15,22 +15,22 @@ use rustc_hash::FxHashMap;
 
 /// Unit of the page cache, in bytes.
 pub const PAGE: u64 = 4096;
-/// The largest folios are of 8 MiB (`MAX_XAS_ORDER` in linux/pagemap.h).
+/// The largest folios have a size of 8 MiB (`MAX_XAS_ORDER` in linux/pagemap.h).
 const LARGEST_ORDER: u32 = 11;
 
-/// How far readahead goes. Sizes are bytes.
+/// How far the kernel reads ahead. Sizes are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The readahead window.
     pub readahead: u64,
     /// A single read beyond the window is fetched in windows of at most this.
     pub longest: u64,
-    /// Where windows end that are begun ahead.
+    /// Where windows end that are begun ahead of the reader.
     pub ends: WindowEnds,
 }
 
 impl Window {
-    /// As the kernel reads ahead on a device.
+    /// The kernel's readahead on a device.
     pub fn of(profile: &DeviceProfile) -> Self {
         Self {
             readahead: profile.readahead_bytes,
@@ -91,8 +91,8 @@ impl PageCache {
         }
     }
 
-    /// One read of `range` (bytes) by `thread`; `fetch` gets each stretch (bytes, whole pages)
-    /// that goes to the device for it, in order.
+    /// One read of `range` (bytes) by `thread`; `fetch` gets each range (bytes, whole pages) that is fetched
+    /// from the device for it, in order.
     pub fn read(&mut self, thread: u32, range: ByteRange, mut fetch: impl FnMut(ByteRange)) {
         let last = range.end.div_ceil(PAGE).min(self.end);
         let mut at = range.start / PAGE;
@@ -111,7 +111,7 @@ impl PageCache {
             if let Some((start, size, mark)) = window {
                 self.fill(start, size, mark.map(|m| (m, stream.order)), &mut fetch);
             }
-            // A page that was to be fetched is there now, whatever the window was.
+            // Now the page is cached, whatever the window was.
             at = page + 1;
             if !cached && !self.is_cached(page) {
                 self.fill(page, 1, None, &mut fetch);
@@ -121,7 +121,7 @@ impl PageCache {
         self.streams.insert(thread, stream);
     }
 
-    /// Marks `range` (bytes) as cached; whether any of it was not.
+    /// Marks `range` (bytes) as cached; returns whether any of it was not cached before.
     pub fn add(&mut self, range: ByteRange) -> bool {
         let (start, end) = (range.start / PAGE, range.end.div_ceil(PAGE).min(self.end));
         let mut missed = false;
@@ -129,7 +129,7 @@ impl PageCache {
         missed
     }
 
-    /// A page was not there. Gives the window: start, size, marked page.
+    /// Handles a page that is not cached. Returns the window: start, size, marked page.
     fn missed(&self, s: &mut Stream, page: u64, wanted: u64) -> (u64, u64, Option<u64>) {
         let window = self.window_for(wanted);
         let follows = s.previous.is_some_and(|p| page.wrapping_sub(p) <= 1);
@@ -140,7 +140,7 @@ impl PageCache {
         } else {
             let behind = self.cached_before(page, window);
             if behind <= wanted {
-                // A lone random read: as it is, and nothing is learnt from it.
+                // A single random read: it is fetched as it is, and the stream's state stays.
                 return (page, wanted, None);
             }
             let from_the_start = behind == page;
@@ -152,7 +152,8 @@ impl PageCache {
         (s.start, s.size, Some(s.start + s.size - s.ahead))
     }
 
-    /// A marked folio of `pages` from `page` on was read: the next window, if there is one to begin.
+    /// Handles a read of a marked folio of `pages` from `page` on: returns the next window, if there is one to
+    /// begin.
     fn ahead_of(
         &self,
         s: &mut Stream,
@@ -171,7 +172,7 @@ impl PageCache {
             s.size = next_size(start - page + wanted, window);
         }
         if self.ends != WindowEnds::AnyPage {
-            // A window that no folio divides is not to end in the middle of one.
+            // A window that is not a multiple of a folio should not end in the middle of one.
             s.order = (s.order + 2).min(LARGEST_ORDER).min(window.trailing_zeros());
             let end = s.start + s.size;
             let aligned = end >> s.order << s.order;
@@ -185,10 +186,9 @@ impl PageCache {
         Some((s.start, s.size, Some(s.start)))
     }
 
-    /// The first page of `window` from `page` on that is not cached (`page_cache_next_miss`). When
-    /// the scan starts inside a folio that is smaller than a node of the kernel's tree, its finger
-    /// in that node stays one page behind the index that it reports, and skips the first page of
-    /// the next node.
+    /// The first page of `window` from `page` on that is not cached (`page_cache_next_miss`). When the scan
+    /// starts inside a folio that is smaller than a node of the kernel's tree, the position that it keeps in
+    /// that node stays one page behind the index that it reports, and it skips the first page of the next node.
     fn next_miss(&self, page: u64, window: u64, inside: bool) -> Option<u64> {
         let node = |page: u64| page / NODE;
         let finger = |p: u64| if inside && node(p - 1) == node(page - 1) { p - 1 } else { p };
@@ -224,8 +224,8 @@ impl PageCache {
         None
     }
 
-    /// Caches a window, and gives the stretches of it that were not there. The mark is a page and
-    /// the largest order of the folio that begins there.
+    /// Caches a window, and passes the ranges of it that were not cached to `fetch`. The mark is a page and the
+    /// largest order of the folio that begins there.
     fn fill(
         &mut self,
         start: u64,
@@ -281,8 +281,7 @@ impl PageCache {
         if (page..page + (1 << order)).any(|p| self.is_cached(p)) { 1 } else { 1 << order }
     }
 
-    /// Takes the mark off the folio that holds a marked page; gives the folio's first page and its
-    /// length.
+    /// Removes the mark from the folio that holds a marked page; returns the folio's first page and its length.
     fn unmark(&mut self, page: u64) -> (u64, u64) {
         let mut first = page;
         while self.word(first).first & bit(first) == 0 {
@@ -377,8 +376,8 @@ mod tests {
 
     #[test]
     fn a_cached_page_takes_no_mark() {
-        // A lone page in the middle of what becomes the first window of a stream: the window's
-        // mark would be on it. Reading on meets the end of the window, not the mark.
+        // A single page in the middle of the range that becomes the first window of a stream: the window's mark
+        // would be on it. Continued reading meets the end of the window, not the mark.
         let reads = [(404, 4), (1000, 4), (396, 4), (400, 4), (404, 4), (408, 4), (412, 4)];
         assert_eq!(fetched(&reads), [(404, 4), (1000, 4), (396, 4), (400, 4), (408, 8)]);
     }
@@ -389,7 +388,7 @@ mod tests {
         let mut reads: Vec<_> = (0..12).map(|i| (i * 4, 4)).collect();
         let before = fetched_by(aligned, &reads);
         assert_eq!(before.last(), Some(&(48, 16)), "{before:?}");
-        // Its first folio is all of it. Older kernels have single pages, and a mark on the first.
+        // The window's first folio is all of it. Older kernels have single pages, and a mark on the first.
         reads.push((56, 4));
         assert_eq!(fetched_by(aligned, &reads).len(), before.len() + 1);
         assert_eq!(fetched_by(WINDOW, &reads), fetched_by(WINDOW, &reads[..12]));
@@ -412,13 +411,13 @@ mod tests {
     #[test]
     fn random_reads_are_fetched_as_they_are_and_once() {
         assert_eq!(fetched(&[(400, 8), (1000, 4), (400, 8)]), [(400, 8), (1000, 4)]);
-        // The second goes on where the first one ended: a stream begins.
+        // The second one continues where the first one ended: a stream begins.
         assert_eq!(fetched(&[(400, 8), (404, 8)]), [(400, 8), (408, 16)]);
     }
 
     #[test]
     fn what_lies_behind_cached_pages_counts_as_sequential() {
-        // Thirteen pages right behind 16 cached ones: more history than is asked for.
+        // Thirteen pages right behind 16 cached ones: more pages are cached before it than are asked for.
         let got = fetched(&[(1024, 64), (2048, 4), (1088, 8)]);
         assert_eq!(got, [(1024, 64), (2048, 4), (1088, 72)]);
     }

@@ -1,12 +1,12 @@
 //! From accesses to the requests that they cause (FragPicker, SOSP'21, section 4.1.2).
 //!
-//! Every access is clamped to the end of the file and aligned to blocks. Buffered reads go
-//! through an imitation of the page cache and its readahead ([`crate::readahead`]); direct ones
-//! are requests as they are. What stays is a list of distinct requests, each with two weights:
+//! Every access is clamped to the end of the file and aligned to blocks. Buffered reads go through an imitation
+//! of the page cache and its readahead ([`crate::readahead`]); direct ones are requests as they are. The result
+//! is a list of distinct requests, each with two weights:
 //!
 //! - `seen`: how often it was asked for. This is its heat, whatever the page cache held.
-//! - `fetches`: how often it reaches the device when the trace is replayed once from a cold
-//!   cache that keeps what it has read. Direct I/O always does; a buffered page once.
+//! - `fetches`: how often it reaches the device when the trace is replayed once from a cold cache that keeps
+//!   what it has read. Direct I/O always does; a buffered page once.
 
 use crate::bounded::{self, Bounds};
 use crate::readahead::{PageCache, Window};
@@ -19,13 +19,13 @@ use rayon::slice::ParallelSliceMut;
 pub struct Request {
     /// What it reads or writes, in whole blocks.
     pub range: ByteRange,
-    /// Times asked for.
+    /// How often it was asked for.
     pub seen: u64,
-    /// Times it reaches the device in one replay from a cold cache.
+    /// How often it reaches the device in one replay from a cold cache.
     pub fetches: u64,
 }
 
-/// The measures of the file and its device that shape requests. All figures are bytes.
+/// The figures of the file and its device that determine its requests. All are bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// Size of the file.
@@ -37,14 +37,14 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Cuts at the end of the file and widens to blocks.
+    /// Cuts a range at the end of the file and widens it to whole blocks.
     fn clamp(&self, range: ByteRange) -> Option<ByteRange> {
         let inside = range.intersect(ByteRange { start: 0, end: self.file_size });
         (!inside.is_empty()).then(|| inside.align_outward(self.block))
     }
 }
 
-/// The distinct requests behind `accesses` within `bounds`, in ascending order of their range.
+/// The distinct requests that `accesses` within `bounds` cause, in ascending order of their range.
 pub fn of(accesses: &[Access], shape: Shape, bounds: &Bounds) -> Vec<Request> {
     let mut cache = PageCache::new(shape.file_size, shape.window);
     let mut out = Vec::with_capacity(accesses.len());
@@ -56,8 +56,8 @@ pub fn of(accesses: &[Access], shape: Shape, bounds: &Bounds) -> Vec<Request> {
             out.push(Request { range, seen, fetches: seen });
             continue;
         }
-        // Folded reads were widened when they were counted, and a fault that started readahead
-        // carries the window that it fetched.
+        // Folded reads were widened when they were counted, and a fault that started readahead is recorded with
+        // the window that it fetched.
         if access.op != Op::Read || access.windowed {
             let fetches = u64::from(cache.add(range));
             out.push(Request { range, seen, fetches });
@@ -69,7 +69,7 @@ pub fn of(accesses: &[Access], shape: Shape, bounds: &Bounds) -> Vec<Request> {
             out.push(Request { range, seen, fetches: 1 });
         });
         if out.len() == before {
-            // The cache served it: heat without a fetch.
+            // It was read from the cache: heat without a fetch.
             out.push(Request { range, seen, fetches: 0 });
         }
     }
@@ -86,7 +86,7 @@ pub fn sequential(layout: &Layout, shape: Shape) -> Vec<Request> {
         .collect()
 }
 
-/// Sorts, and folds equal ranges into one request.
+/// Sorts the requests, and folds those of equal range into one.
 fn fold(mut requests: Vec<Request>) -> Vec<Request> {
     requests.par_sort_unstable_by_key(|r| r.range);
     requests.dedup_by(|next, kept| {
@@ -168,7 +168,7 @@ mod tests {
             reads.push(read(i * 128 * KIB, 128 * KIB));
             reads.push(Access { thread: 2, ..read((i + 4) * 96 * KIB + 130 * KIB, 4 * KIB) });
         }
-        // The second thread's jumps do not disturb the first one's windows.
+        // The second thread's random reads do not disturb the first one's windows.
         let windows = ranges(&reads).into_iter().filter(|r| r.1 - r.0 == 128).count();
         assert!(windows >= 4, "{windows}");
     }

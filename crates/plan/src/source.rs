@@ -1,9 +1,9 @@
-//! A plan to be carried out, file by file: in memory, or in its file, of which no more than one
-//! planned file is held at a time.
+//! A plan to be carried out, file by file: in memory, or in its file, of which no more than one planned file is
+//! held at a time.
 //!
-//! A plan file is read through several times. [`PlanFile::open`] looks at all of it, so that a
-//! damaged, foreign or badly edited plan is refused before anything is touched; each
-//! [`PlanSource::each`] reads the same open file again, and again checks what it hands on.
+//! A plan file is read through several times. [`PlanFile::open`] checks all of it, so that a damaged, foreign
+//! or badly edited plan is refused before anything is touched; each [`PlanSource::each`] reads the same open
+//! file again, and checks again what it hands on.
 
 mod flat;
 mod parse;
@@ -18,19 +18,19 @@ use parse::{Head, Mark, Whole, parse};
 use std::fs::File;
 use std::path::Path;
 
-/// More than any real plan.
+/// The largest accepted plan file, in bytes: larger than any real plan.
 const LARGEST_FILE: u64 = 2 << 30;
 
 /// A plan to be carried out.
 pub trait PlanSource {
-    /// The devices that are listed.
+    /// The devices that the plan lists.
     fn devices(&self) -> &[Device];
-    /// What it asks for.
+    /// What the plan asks for.
     fn totals(&self) -> Totals;
-    /// Shows every file in the order in which to mend them.
+    /// Shows every file to `visit`, in the order in which to mend them.
     ///
     /// # Errors
-    /// When the plan is no longer what it was.
+    /// When the plan has changed since it was opened.
     fn each(&self, visit: &mut dyn FnMut(&PlannedFile)) -> Result<(), PlanError>;
 }
 
@@ -51,7 +51,7 @@ impl PlanSource for Plan {
     }
 }
 
-/// A plan file that was looked at and makes sense.
+/// A plan file that was checked and makes sense.
 #[derive(Debug)]
 pub struct PlanFile {
     name: String,
@@ -86,7 +86,7 @@ impl PlanFile {
         head_of(path).is_ok()
     }
 
-    /// Reads it through and checks it; `visit` gets each file that makes sense.
+    /// Reads the plan through and checks it; `visit` gets each file that makes sense.
     fn read(&self, visit: &mut dyn FnMut(PlannedFile)) -> Result<Totals, PlanError> {
         let senseless = |what| PlanError::Senseless { path: self.name.clone(), what };
         let mut checker = Checker::new(&self.devices).map_err(senseless)?;
@@ -125,7 +125,7 @@ impl PlanSource for PlanFile {
     }
 }
 
-/// The head of a file that says that it is a plan.
+/// Opens a file, and reads its head, which must mark it as a plan.
 fn head_of(path: &Path) -> Result<(File, Head), PlanError> {
     let name = path.display().to_string();
     let io_error = |source| PlanError::Io { path: name.clone(), source };

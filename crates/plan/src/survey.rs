@@ -1,7 +1,7 @@
-//! What a plan is made from: files with their layouts, and what was seen on them.
+//! What a plan is made from: files with their layouts, and the accesses that were seen on them.
 //!
-//! [`Survey::of`] makes one of any volume, real or simulated. `fragmend-pipeline` makes one of what is mounted
-//! here: it finds the file systems of a trace, and files that were renamed since.
+//! [`Survey::of`] makes a survey of any volume, real or simulated. `fragmend-pipeline` makes one of the file
+//! systems that are mounted here: it finds the file systems of a trace, and files that were renamed since.
 
 use crate::file::{Device, LeftAlone};
 use crate::readahead::Window;
@@ -10,7 +10,7 @@ use fragmend_trace::{Access, FileAccesses};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Files as they are now. Planning consumes it: a layout is gone as soon as it has been analysed.
+/// The present state of files. Planning consumes it: a layout is freed as soon as it has been analysed.
 #[derive(Debug, Default)]
 pub struct Survey {
     /// Files that may be moved.
@@ -21,10 +21,10 @@ pub struct Survey {
     pub left_alone: Vec<LeftAlone>,
 }
 
-/// One file: where it lies and, if there is a trace, what was seen on it.
+/// One file: its layout and, if there is a trace, the accesses that were seen on it.
 #[derive(Debug)]
 pub struct SurveyedFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
     /// Identity, size and extents.
     pub layout: Layout,
@@ -34,13 +34,13 @@ pub struct SurveyedFile {
     pub block_bytes: u64,
     /// What its device and file system allow.
     pub limits: DeviceLimits,
-    /// How the kernel reads ahead there.
+    /// How the kernel reads ahead on its device.
     pub window: Window,
 }
 
 impl Survey {
     /// Surveys the files of a trace that are on a volume, or without a trace its fragmented files. A file that
-    /// has no path in the trace goes by its number.
+    /// has no path in the trace is shown by its inode number.
     ///
     /// # Errors
     /// Not all files of the volume could be shown.
@@ -121,7 +121,7 @@ mod tests {
 
     const BLOCK: u64 = 4096;
 
-    /// Three files: one in pieces, one whole, one that cannot be looked at.
+    /// Three files: one fragmented, one contiguous, one that cannot be read.
     struct Fixed;
 
     impl Fixed {

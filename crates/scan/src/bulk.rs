@@ -1,4 +1,4 @@
-//! The sources that need not open files: which one serves a file system.
+//! The sources that need not open files, and which of them serves a file system.
 
 use crate::{FileSystem, ext4, xfs};
 use fragmend_layout::{FsKind, Layout};
@@ -12,10 +12,10 @@ pub(crate) enum Bulk {
 }
 
 impl Bulk {
-    /// The source for a file system.
+    /// Opens the source for a file system.
     ///
     /// # Errors
-    /// Why there is none, in words for a person.
+    /// Why there is none, in words for people.
     pub fn open(fs: &FileSystem) -> Result<Self, String> {
         match fs.kind {
             FsKind::Ext4 => ext4::Bulk::open(fs).map(Self::Ext4),
@@ -24,7 +24,7 @@ impl Bulk {
         }
     }
 
-    /// The same, where that is faster for so many files than to ask for each.
+    /// The same, but only where that is faster for `files` files than FIEMAP.
     pub fn if_it_pays(fs: &FileSystem, files: usize) -> Option<Self> {
         let pays = match fs.kind {
             FsKind::Ext4 => true,
@@ -34,8 +34,8 @@ impl Bulk {
         pays.then(|| Self::open(fs).ok()).flatten()
     }
 
-    /// Gives the layouts of `inodes`; `visit` sees each position once, in any order, with `None`
-    /// where FIEMAP must be asked.
+    /// Reads the layouts of `inodes`; `visit` gets each position once, in any order, with `None` where FIEMAP
+    /// must be used.
     pub fn layouts(
         &self,
         inodes: impl Iterator<Item = u64>,

@@ -1,6 +1,6 @@
-//! Files with another file mounted over them (containers do it to `/etc/hosts`): the directory
-//! still gives the number of the file below, but the path leads to the one above. Whoever reads
-//! inodes by number must know them.
+//! Files with another file mounted over them (containers do it to `/etc/hosts`): the directory still has the
+//! number of the file below, but the path leads to the one above. A source that reads inodes by number must
+//! know them.
 
 use fragmend_sys::mounts;
 use rustix::fs::{Mode, OFlags, RawDir};
@@ -10,8 +10,8 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Device and inode numbers of the files below `paths` that are covered so. What cannot be
-/// found out is left out: the file is then taken for what its directory says.
+/// Device and inode numbers of the files below `paths` that are covered in this way. A covered file that cannot
+/// be found is missing here, and then counts as the file that its directory names.
 pub(crate) fn files_below(paths: &[PathBuf]) -> BTreeSet<(u64, u64)> {
     let roots: Vec<PathBuf> = paths.iter().filter_map(|p| p.canonicalize().ok()).collect();
     let Ok(mounts) = mounts::all() else { return BTreeSet::new() };
@@ -24,7 +24,7 @@ pub(crate) fn files_below(paths: &[PathBuf]) -> BTreeSet<(u64, u64)> {
         .collect()
 }
 
-/// What the directory itself says of `name`.
+/// The device and inode number that the directory itself has for `name`.
 fn below(parent: &Path, name: &OsStr) -> Option<(u64, u64)> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir: OwnedFd = rustix::fs::open(parent, flags, Mode::empty()).ok()?;

@@ -1,13 +1,13 @@
 //! Batches of files over the sources of layouts: in parallel, results handed on in order.
 //!
-//! A batch is a run of files of one file system, in inode order. While the receiver takes the
-//! results of one group of batches, the next group is being read; no more than two groups are
-//! held at any time, however many files there are.
+//! A batch is a number of consecutive files of one file system, in inode order. While the receiver handles the
+//! results of one group of batches, the next group is being read; no more than two groups are held at any time,
+//! however many files there are.
 //!
-//! A name may change hands between the walk and the opening: who writes a new file and renames it
-//! over an old one does nothing else. What is found there then is a file that may have been listed
-//! under its first name too. Such strays wait until the end, and are handed on, once, if no entry of
-//! their own led to them.
+//! A name may lead to another file at the opening than in the walk: programs that write a new file and rename
+//! it over an old one cause just that. The file that is found then may have been listed under its first name
+//! too. Such strays wait until the end, and each is handed on, once, if it was not reached through an entry of
+//! its own.
 
 use crate::bulk::Bulk;
 use crate::fiemap;
@@ -27,7 +27,7 @@ const BATCH: usize = 2048;
 /// Where layouts come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// In bulk where that is possible and pays, FIEMAP elsewhere.
+    /// In bulk where that is possible and faster, FIEMAP elsewhere.
     #[default]
     Auto,
     /// FIEMAP only.
@@ -37,8 +37,8 @@ pub enum Source {
     Bulk,
 }
 
-/// Gets the layout of every file of `tree` and lets `each` fold it, or why there is none, into
-/// its batch's `B`. `sink` gets the batches in the order of [`Tree::entries`].
+/// Reads the layout of every file of `tree` and lets `each` add it, or why there is none, to its batch's `B`.
+/// `sink` gets the batches in the order of [`Tree::entries`].
 ///
 /// # Errors
 /// [`ScanError::NoBulk`] before anything was read; [`ScanError::Sink`] as soon as `sink` fails.
@@ -94,7 +94,7 @@ pub fn in_batches<B: Default + Send>(
 #[derive(Default)]
 struct Strays {
     found: Mutex<Vec<(Entry, Layout)>>,
-    /// Files, by file system and number, that were not there any more under their own name.
+    /// Files, by file system and number, that were not found under their own name any more.
     missed: Mutex<HashSet<(usize, u64)>>,
 }
 
@@ -108,8 +108,8 @@ impl Strays {
         self.missed.lock().unwrap_or_else(|e| e.into_inner()).insert(key);
     }
 
-    /// Each of those that nobody else has handed on, once; for the names of others, that their file
-    /// is gone.
+    /// Each stray that was not handed on under its own name, once; for all other names that led to strays, that
+    /// their file is gone.
     fn settled(self, tree: &Tree) -> Vec<(Entry, Result<Layout, Cause>)> {
         let mut found = self.found.into_inner().unwrap_or_else(|e| e.into_inner());
         let missed = self.missed.into_inner().unwrap_or_else(|e| e.into_inner());
@@ -125,7 +125,7 @@ impl Strays {
     }
 }
 
-/// Cuts the entries into runs of one file system, at most [`BATCH`] long.
+/// Cuts the entries into batches of one file system, at most [`BATCH`] long.
 fn batches(tree: &Tree) -> Vec<(usize, Range<usize>)> {
     let mut out = Vec::new();
     let mut start = 0;
@@ -143,7 +143,7 @@ fn batches(tree: &Tree) -> Vec<(usize, Range<usize>)> {
 struct Mounted<'a> {
     fs: &'a FileSystem,
     bulk: Option<Bulk>,
-    /// Files that had no FIEMAP, as long as none had: after a few, the others are not opened.
+    /// Files without FIEMAP, while none has had it: after a few of them, the others are not opened.
     refused: AtomicU32,
 }
 
@@ -160,8 +160,8 @@ impl<'a> Mounted<'a> {
                     .map_err(|why| ScanError::NoBulk { path: fs.label().to_owned(), why })?,
             ),
         };
-        // Delayed allocation is in no inode table. That it cannot be flushed is no error: the
-        // layouts are then as they are on the device.
+        // Delayed allocation is in no inode table. A failure to flush it is no error: the layouts are then as
+        // they are on the device.
         if let (Some(_), Some(point)) = (&bulk, &fs.mount_point)
             && let Ok(dir) = std::fs::File::open(point)
         {
@@ -200,7 +200,7 @@ impl Job<'_> {
         let mut out = B::default();
         let mut layouts: Vec<Option<Layout>> = vec![None; self.entries.len()];
         if let Some(bulk) = &self.mounted.bulk {
-            // Inode 0 does not exist: what is covered by a mount is asked for by its path.
+            // Inode 0 does not exist: the layout of a file that is covered by a mount is read through its path.
             let covered = |e: &Entry| self.tree.covered.contains(&(fs.dev, e.inode));
             let inodes = self.entries.iter().map(|e| if covered(e) { 0 } else { e.inode });
             bulk.layouts(inodes, |i, layout| layouts[i] = layout);
@@ -228,8 +228,9 @@ impl Job<'_> {
         out
     }
 
-    /// Whether an entry's name led to another file than the one that was listed. Elsewhere (overlays,
-    /// files with others mounted over them) the numbers never were the same.
+    /// Whether an entry's name led to another file than the one that was listed. On file systems whose
+    /// directories have other numbers (overlays), and for files with others mounted over them, the numbers
+    /// prove nothing.
     fn is_stray(&self, entry: &Entry, layout: &Layout) -> bool {
         let fs = self.mounted.fs;
         fs.inode_numbers_hold()
@@ -242,8 +243,8 @@ impl Job<'_> {
             return Err(SkipReason::NoLayout.into());
         }
         let (file, stat) = opener.open(self.tree, entry).map_err(|e| Cause::from(&e))?;
-        // A single file can be mounted over another. An overlay's files have many device numbers;
-        // there only the mount tells.
+        // A single file can be mounted over another. An overlay's files have many device numbers, so there only
+        // the mount decides.
         let fs = self.mounted.fs;
         let elsewhere = if fs.inode_numbers_hold() {
             stat.st_dev != fs.dev

@@ -7,7 +7,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// A path that was asked for and cannot be scanned at all.
+/// A given path that cannot be scanned at all.
 #[derive(Debug, thiserror::Error)]
 pub enum ScanError {
     /// It does not exist or may not be read.
@@ -24,7 +24,7 @@ pub enum ScanError {
         /// As given.
         path: PathBuf,
     },
-    /// The bulk source was demanded and cannot be used.
+    /// The bulk source was asked for and cannot be used.
     #[error("{}: inode tables cannot be read in bulk: {why}; use --source auto", path.display())]
     NoBulk {
         /// Mount point of the file system.
@@ -32,7 +32,7 @@ pub enum ScanError {
         /// Why.
         why: String,
     },
-    /// Names fill the address space of the compact tree.
+    /// The names fill the address space of the compact tree.
     #[error("more than 4 GiB of file names: scan fewer paths at a time")]
     TooManyNames,
     /// The receiver of the results failed (a closed pipe, a full disk).
@@ -44,12 +44,12 @@ pub enum ScanError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cause {
     reason: SkipReason,
-    /// The kernel's error number, where it [failed](SkipReason::Failed); else 0.
+    /// The kernel's error number, where the reason is [failed](SkipReason::Failed); else 0.
     errno: i32,
 }
 
 impl Cause {
-    /// Which.
+    /// The reason.
     pub fn reason(self) -> SkipReason {
         self.reason
     }
@@ -65,8 +65,7 @@ impl From<&io::Error> for Cause {
     fn from(error: &io::Error) -> Self {
         let code = error.raw_os_error().unwrap_or(Errno::IO.raw_os_error());
         let reason = match Errno::from_raw_os_error(code) {
-            // A name that became a symlink or stopped being a directory is no longer the file
-            // that was found.
+            // A name that became a symlink, or is not a directory any more, does not lead to what was found.
             Errno::NOENT | Errno::STALE | Errno::LOOP | Errno::NOTDIR => SkipReason::Vanished,
             Errno::ACCESS | Errno::PERM => SkipReason::PermissionDenied,
             Errno::OPNOTSUPP | Errno::NOTTY => SkipReason::NoLayout,

@@ -1,9 +1,9 @@
-//! Layouts through FIEMAP: works on every file system that has it, without root for files that
-//! can be opened for reading.
+//! Layouts through FIEMAP: works on every file system that has it, without root for files that can be opened
+//! for reading.
 //!
-//! What is seen is a snapshot that may be stale when it is returned: good for choosing work and
-//! for reports, never for correctness. Neighbours: [`crate::ext4`] reads the same facts in bulk
-//! and must agree extent by extent; `plan` and `apply` call [`layout_of`].
+//! A layout is a snapshot that may be stale when it is returned: it is good for choosing work and for reports,
+//! never for correctness. Neighbours: [`crate::ext4`] reads the same facts in bulk and must agree extent by
+//! extent; `plan` and `apply` call [`layout_of`].
 
 use fragmend_layout::{ByteRange, Extent, ExtentKind, FileId, LONGEST_ENCODED, Layout};
 use fragmend_sys::btrfs;
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// The layout of an open file, delayed allocation flushed first.
+/// The layout of an open file; delayed allocation is flushed first.
 ///
 /// # Errors
 /// `EOPNOTSUPP` or `ENOTTY` where the file system has no FIEMAP (see [`is_unsupported`]); any
@@ -21,17 +21,17 @@ pub fn layout_of(file: impl AsFd) -> io::Result<Layout> {
     layout_with(&mut Fiemap::default(), file)
 }
 
-/// The same, in space that the caller keeps for many files.
+/// The same, with a buffer that the caller uses for many files.
 ///
 /// # Errors
 /// As [`layout_of`].
 pub fn layout_with(space: &mut Fiemap, file: impl AsFd) -> io::Result<Layout> {
-    // To the end of all offsets: space preallocated behind the end of the file counts too.
+    // To the largest offset: space preallocated behind the end of the file counts too.
     let everything = ByteRange { start: 0, end: u64::MAX };
     layout_within(space, file, everything, true)
 }
 
-/// The extents that overlap `range`, whole; delayed allocation is flushed first if `sync`.
+/// The extents that overlap `range`, each one whole; delayed allocation is flushed first if `sync`.
 ///
 /// # Errors
 /// As [`layout_of`].
@@ -53,9 +53,9 @@ pub fn layout_within(
     Ok(layout)
 }
 
-/// Finds how many bytes encoded extents take on the device, which FIEMAP does not say: Btrfs tells
-/// root. For others, one that holds as much as an extent can, and behind which the next begins
-/// before it would end if it were not encoded, is taken to end there.
+/// Sets how many bytes encoded extents occupy on the device, which FIEMAP does not return: Btrfs returns it to
+/// root. Otherwise, an extent of the largest length is assumed to end on the device where the next extent
+/// begins, if that is before its end would be without compression.
 fn measure_encoded(layout: &mut Layout, file: BorrowedFd, range: ByteRange) {
     let told = btrfs::compressed(file, layout.file.inode, range.start..range.end);
     let told: HashMap<u64, btrfs::Compressed> =
@@ -87,8 +87,8 @@ fn extent(mapped: &Mapped) -> Extent {
     }
 }
 
-/// What FIEMAP's flags say an extent of `length` bytes holds. Several may be set: what keeps the
-/// extent from being addressed at all decides first.
+/// What an extent of `length` bytes holds by FIEMAP's flags. Several may be set: those of extents that have no
+/// address decide first.
 fn kind(set: u32, length: u64) -> ExtentKind {
     let any = |mask: u32| set & mask != 0;
     let shared = any(flags::SHARED);

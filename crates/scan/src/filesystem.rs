@@ -1,5 +1,4 @@
-//! What lies under a device number: the kind of file system, its block size, and what the queue
-//! of its device allows.
+//! The file system of a device number: its kind, its block size, and what the queue of its device allows.
 
 use fragmend_device::DeviceProfile;
 use fragmend_layout::{DeviceLimits, FsKind};
@@ -13,9 +12,9 @@ use std::path::{Path, PathBuf};
 /// One mounted file system that files were found on.
 #[derive(Clone, Debug)]
 pub struct FileSystem {
-    /// Device number as `stat(2)` gives it in `st_dev`.
+    /// Device number as `stat(2)` returns it in `st_dev`.
     pub dev: u64,
-    /// Which.
+    /// Its kind.
     pub kind: FsKind,
     /// Its type as the kernel names it; `unknown` where no mount shows the device.
     pub type_name: String,
@@ -55,12 +54,12 @@ impl FileSystem {
         })
     }
 
-    /// What its extents and requests are measured against.
+    /// The limits that its extents and requests are measured against.
     pub fn limits(&self) -> DeviceLimits {
         DeviceLimits::new(self.kind, self.block_bytes, &self.device)
     }
 
-    /// Where it is mounted, for messages.
+    /// Its mount point, for messages; `(file system)` where no mount shows it.
     pub fn label(&self) -> &Path {
         self.mount_point.as_deref().unwrap_or(Path::new("(file system)"))
     }
@@ -70,10 +69,10 @@ impl FileSystem {
         self.kind != FsKind::Other
     }
 
-    /// Opens the block device under it for reading; it is the right one for certain, by number.
+    /// Opens the block device under it for reading. Its number proves that it is the right one.
     ///
     /// # Errors
-    /// No node in `/dev`, or one that may not be read.
+    /// There is no node in `/dev`, or it may not be read.
     pub fn open_device(&self) -> io::Result<File> {
         let (major, minor) = (rustix::fs::major(self.dev), rustix::fs::minor(self.dev));
         let by_number = PathBuf::from(format!("/dev/block/{major}:{minor}"));
@@ -96,7 +95,7 @@ impl FileSystem {
                 }
             }
             match File::open(&path) {
-                // Looked at again once it is open: a node can be swapped in between.
+                // Checked again once it is open: the node can be replaced in between.
                 Ok(file) if file.metadata().is_ok_and(&is_it) => return Ok(file),
                 Ok(_) => {}
                 Err(e) => error = e,

@@ -1,19 +1,18 @@
-//! Reads layouts off live file systems, many files at a time.
+//! Reads the layouts of files on live file systems, many files at a time.
 //!
-//! Two phases. [`files`] walks the given paths and gives a [`Tree`]: names and inode numbers,
-//! compact, no file opened. [`measure()`] (or [`in_batches`], for layouts themselves) then takes
-//! the files in inode order, gets each one's layout from the fastest source that can be trusted,
-//! and hands on what it found, batch by batch. Nothing here is ever written, and whatever cannot
-//! be read is counted with its [`Cause`], never dropped in silence.
+//! Two phases. [`files`] walks the given paths and returns a [`Tree`]: names and inode numbers, compact, no
+//! file opened. [`measure()`] (or [`in_batches`], for layouts themselves) then reads each file's layout, in
+//! inode order, from the fastest source that can be trusted, and hands on the results, batch by batch. Nothing
+//! here is ever written, and whatever cannot be read is counted with its [`Cause`], never dropped in silence.
 //!
 //! | module | its job |
 //! |---|---|
 //! | [`walk`] | the parallel walk |
 //! | [`tree`] | what it found, compact: a million files in some 50 MB |
-//! | [`filesystem`] | what lies under a device number: kind, block size, queue limits |
-//! | [`fiemap`] | source 1: open each file and ask |
+//! | [`filesystem`] | the file system of a device number: kind, block size, queue limits |
+//! | [`fiemap`] | source 1: open each file and use FIEMAP |
 //! | [`ext4`] | source 2: read ext4's own inode tables from the block device |
-//! | [`xfs`] | source 3: ask XFS for the owner of every block |
+//! | [`xfs`] | source 3: read the owner of every block from XFS |
 //! | `bulk` | which of 2 and 3 serves a file system |
 //! | [`engine`] | batches over the sources, in parallel, results in order |
 //! | [`mod@measure`] | figures per file and in total |

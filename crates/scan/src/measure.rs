@@ -15,16 +15,16 @@ pub struct FileMeasures {
     pub entry: Entry,
     /// Its size in bytes.
     pub bytes: u64,
-    /// What its layout amounts to.
+    /// The measures of its layout.
     pub measures: Measures,
 }
 
 /// The files of one batch, in inode order.
 #[derive(Default)]
 pub struct MeasuredBatch {
-    /// Those that were measured.
+    /// The files that were measured.
     pub files: Vec<FileMeasures>,
-    /// Those that could not be.
+    /// The files that could not be measured.
     pub skips: Vec<SkippedEntry>,
     further_names: u64,
     fragments: Fragments,
@@ -45,17 +45,17 @@ pub struct Totals {
     pub files: u64,
     /// Their sizes in bytes.
     pub bytes: u64,
-    /// Files with more extents than need be.
+    /// Files with more extents than they need.
     pub fragmented_files: u64,
-    /// All measures that are sums, summed; the two medians are those of all fragments.
+    /// Sums of all measures; the two medians are those of all fragments.
     pub measures: Measures,
     /// Lengths of all fragments, in bytes.
     pub frag_sizes: Log2Histogram,
     /// Distances between neighbouring fragments of a file, in bytes.
     pub frag_distances: Log2Histogram,
-    /// What was left out, by cause; the walk's skips included.
+    /// What was left out, by cause, with the walk's skips.
     pub skipped: BTreeMap<Cause, u64>,
-    /// Names of files counted under another name.
+    /// Further names of files that are counted under another name.
     pub further_names: u64,
 }
 
@@ -71,8 +71,8 @@ pub fn measure(
     let mut totals = Totals { further_names: tree.further_names(), ..Totals::default() };
     tree.skips().iter().for_each(|s| *totals.skipped.entry(s.cause).or_default() += 1);
     let mut all = Fragments::default();
-    // Where directories do not give the files' own numbers, hard links show only once a file is
-    // open; which of its names is kept is then a matter of chance.
+    // Where directories do not have the files' own numbers, hard links are noticed only once a file is open;
+    // which of its names is kept is then a matter of chance.
     let seen = Mutex::new(HashSet::new());
     in_batches(
         tree,

@@ -1,10 +1,9 @@
-//! Opens the files of a [`Tree`] relative to their directories, some of which stay open: files
-//! come in inode order, so neighbours mostly share a directory, and no path is ever too long.
+//! Opens the files of a [`Tree`] relative to their directories, some of which stay open: files come in inode
+//! order, so neighbours mostly share a directory, and no path is ever too long.
 //!
-//! A directory is opened from the nearest one above it that is open, and on the way down every
-//! [`STRIDE`]th stays open too: however deep a chain of directories is, each of them costs at most
-//! so many opens, and never the whole way from the top. Descriptors are bounded for all workers
-//! together.
+//! A directory is opened from the nearest open one above it, and on the way down every [`STRIDE`]th directory
+//! stays open too: so each directory of a chain, however deep, costs at most that many opens, and never the
+//! whole way from the top. The number of open descriptors is limited for all workers together.
 
 use crate::Tree;
 use crate::tree::{Entry, NONE};
@@ -15,14 +14,14 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Directories between two that stay open on a long way down.
+/// How many directories apart those are that stay open on a long way down.
 const STRIDE: usize = 64;
-/// Descriptors that all workers together keep open.
+/// The most descriptors that all workers together keep open.
 const KEPT_BY_ALL: usize = 384;
 
-/// One per worker.
+/// Opens files for one worker.
 pub(crate) struct Opener {
-    /// Open directories, each with when it was last used.
+    /// Open directories, each with the time of its last use.
     dirs: HashMap<u32, (u64, OwnedFd)>,
     now: u64,
     most: usize,
@@ -35,15 +34,15 @@ impl Default for Opener {
     }
 }
 
-/// How to get to a directory: from which open one, and by which names. `from` is [`NONE`] for a
-/// way that begins at a given path.
+/// The way to a directory: the open directory where it begins, and the names below it. `from` is [`NONE`] if it
+/// begins at a given path.
 pub(crate) struct Way {
     from: u32,
     down: Vec<(u32, CString)>,
 }
 
 impl Opener {
-    /// Opens a file for reading, if it is still a regular file. Gives its `stat` too.
+    /// Opens a file for reading, if it is still a regular file. Returns its `stat` too.
     pub fn open(&mut self, tree: &Tree, entry: &Entry) -> io::Result<(OwnedFd, rustix::fs::Stat)> {
         let dir = self.dir(self.way(tree, entry.dir))?;
         // NONBLOCK: the name may have become a pipe since it was seen.
@@ -67,8 +66,7 @@ impl Opener {
         }
     }
 
-    /// The way to a directory from the nearest one above it that is open, or from the path that was
-    /// given.
+    /// The way to a directory from the nearest open one above it, or from the given path.
     pub fn way(&self, tree: &Tree, dir: u32) -> Way {
         let (mut from, mut down) = (dir, Vec::new());
         while from != NONE && !self.dirs.contains_key(&from) {
@@ -79,7 +77,7 @@ impl Opener {
         Way { from, down }
     }
 
-    /// Goes a way, and gives the directory at its end (`O_PATH`).
+    /// Follows a way, and returns the directory at its end (`O_PATH`).
     pub fn dir(&mut self, mut way: Way) -> io::Result<&OwnedFd> {
         self.now += 1;
         let mut at = way.from;
@@ -108,7 +106,7 @@ impl Opener {
         Ok(fd)
     }
 
-    /// Keeps a directory open, in place of the one that was not used for the longest time.
+    /// Keeps a directory open, in place of the least recently used one.
     fn keep(&mut self, dir: u32, fd: OwnedFd) {
         if self.dirs.len() >= self.most {
             let oldest = self.dirs.iter().min_by_key(|(_, (used, _))| *used).map(|(dir, _)| *dir);
@@ -120,7 +118,7 @@ impl Opener {
 
 const NAMES: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// Opens a directory by the path that was given.
+/// Opens a directory by a given path.
 fn open_given(path: &CString) -> io::Result<OwnedFd> {
     let path = if path.is_empty() { c"." } else { path };
     Ok(rustix::fs::openat(rustix::fs::CWD, path, NAMES, Mode::empty())?)

@@ -1,4 +1,4 @@
-//! Medians over any number of values in fixed space: counts by the six highest bits of a value.
+//! Medians over any number of values in a fixed amount of memory: counts by the six highest bits of a value.
 //!
 //! Exact for values below 64 and for multiples of a block up to 64 blocks, within 3 % beyond.
 

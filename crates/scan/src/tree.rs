@@ -1,8 +1,8 @@
 //! What a walk found, compact: 16 bytes and its name per file, no path per file.
 //!
-//! Names lie one behind the other in one arena, each ended by a zero byte (no name holds one); a
-//! directory knows its parent, a file its directory, and a path is put together only for those
-//! who ask. That keeps a million files within some tens of megabytes.
+//! Names are one behind the other in one arena, each ended by a zero byte (no name contains one); a directory
+//! knows its parent, a file its directory, and a path is put together only on request. That keeps a million
+//! files within some tens of megabytes.
 
 use crate::{Cause, FileSystem, ScanError};
 use std::collections::BTreeSet;
@@ -15,13 +15,13 @@ pub(crate) const NONE: u32 = u32::MAX;
 /// One file: a name of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Inode number as the directory gives it.
+    /// Inode number as the directory has it.
     pub inode: u64,
     pub(crate) dir: u32,
     pub(crate) name: u32,
 }
 
-/// Something left out, and why.
+/// A file or directory that was left out, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SkippedEntry {
     pub(crate) dir: u32,
@@ -80,7 +80,7 @@ impl Tree {
         &self.failed
     }
 
-    /// The same, to be handed on as errors.
+    /// Moves the same out of the tree, to be returned as errors.
     pub fn take_failed(&mut self) -> Vec<ScanError> {
         std::mem::take(&mut self.failed)
     }
@@ -96,7 +96,7 @@ impl Tree {
         &self.file_systems
     }
 
-    /// The file system that a file lies on.
+    /// The file system that a file is on.
     pub fn file_system(&self, entry: &Entry) -> &FileSystem {
         &self.file_systems[self.fs_index(entry)]
     }
@@ -116,7 +116,8 @@ impl Tree {
         &self.file_systems[usize::from(self.dirs[skip.dir as usize].fs)]
     }
 
-    /// Whether the walk found a file with this number on this file system. Only once it is settled.
+    /// Whether the walk found a file with this number on this file system. Valid only after
+    /// [`settle`](Self::settle).
     pub(crate) fn has(&self, fs: usize, inode: u64) -> bool {
         let key = |e: &Entry| (self.fs_index(e), e.inode);
         self.entries.binary_search_by_key(&(fs, inode), key).is_ok()
@@ -183,8 +184,8 @@ impl Tree {
         entries.dedup_by(|b, a| {
             let same = a.inode == b.inode
                 && self.fs_index(a) == self.fs_index(b)
-                // Elsewhere (overlays) the number in a directory need not be the file's own:
-                // `measure` tells those apart once they are open.
+                // Elsewhere (overlays) the number in a directory need not be the file's own: `measure` tells
+                // such files apart once they are open.
                 && self.file_system(a).inode_numbers_hold();
             if same && self.path(b) < self.path(a) {
                 *a = *b;

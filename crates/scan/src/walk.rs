@@ -1,9 +1,9 @@
-//! The parallel walk: directories only are opened, files are known by what their directory says.
+//! The parallel walk: only directories are opened, files are known by their directory entries.
 //!
-//! Workers share one stack of directories, deepest first, so that few of them are open at once; where
-//! many would be all the same, those that wait are opened anew when their turn comes.
-//! Each child is opened relative to its parent and never through a symlink: a tree that changes
-//! under the walk cannot lead it elsewhere. Symlinks given on the command line are followed.
+//! Workers share one stack of directories, deepest first, so that few of them are open at once; where many
+//! would be open all the same, those that wait are closed, and opened anew when their turn comes. Each child is
+//! opened relative to its parent and never through a symlink: a tree that changes during the walk cannot lead
+//! it elsewhere. Symlinks that are given as paths are followed.
 
 use crate::open::Opener;
 use crate::tree::{self, Dir, Entry, NONE, SkippedEntry};
@@ -19,15 +19,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-/// How to walk.
+/// The options of a walk.
 #[derive(Clone, Debug, Default)]
 pub struct WalkOptions {
-    /// Go on into other file systems that are mounted below a given path.
+    /// Continue into other file systems that are mounted below a given path.
     pub across: bool,
 }
 
-/// Walks `paths` (files or directories) and gives every regular file once. `found` is told of
-/// each further number of files, from any thread.
+/// Walks `paths` (files or directories) and returns every regular file once. `found` is called with each
+/// further number of files, from any thread.
 ///
 /// Paths that cannot be scanned at all are in [`Tree::failed`], the others are walked
 /// nevertheless; what could not be read below them is in [`Tree::skips`].
@@ -51,7 +51,7 @@ pub fn files(
     found(state.tree.entries.len() as u64);
     let walk =
         Walk { state: Mutex::new(state), changed: Condvar::new(), across: options.across, found };
-    // Reading directories waits for the disk more than it computes: more workers than cores.
+    // Reading directories waits for the disk more than it computes, so there are more workers than cores.
     let workers = std::thread::available_parallelism().map_or(2, |n| n.get()).clamp(2, 16) * 2;
     std::thread::scope(|s| {
         (0..workers).for_each(|_| {
@@ -76,7 +76,7 @@ struct State {
     fatal: Option<ScanError>,
 }
 
-/// A directory to read: already open if it was given, else a name in its parent.
+/// A directory to read: already open if it is a given path, else a name in its parent.
 struct Task {
     dir: u32,
     /// `None` where too many are open already.
@@ -84,11 +84,11 @@ struct Task {
     name: Option<u32>,
 }
 
-/// Directories that are open while others in them wait for their turn: at most about so many.
+/// The most directories, approximately, that stay open while others in them wait for their turn.
 const MOST_OPEN: usize = 256;
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
-/// An open directory that counts itself.
+/// An open directory that is counted in [`OPEN`].
 struct Counted(OwnedFd);
 
 impl Counted {
@@ -120,7 +120,7 @@ struct Read {
     skips: Vec<(u32, Cause)>,
 }
 
-/// Prepares one given path: a directory goes on the stack, a file straight into the tree.
+/// Adds one given path: a directory to the stack, a file directly to the tree.
 fn add_root(state: &mut State, path: &Path) -> Result<(), ScanError> {
     let failed = |source| ScanError::Path { path: path.to_owned(), source };
     let meta = std::fs::metadata(path).map_err(failed)?;
@@ -135,7 +135,7 @@ fn add_root(state: &mut State, path: &Path) -> Result<(), ScanError> {
     if !meta.is_file() {
         return Err(ScanError::NotAFile { path: path.to_owned() });
     }
-    // A symlink that was given leads to its file, under that file's own name.
+    // A given symlink leads to its file, which goes by its own name.
     let is_link = path.symlink_metadata().is_ok_and(|m| m.is_symlink());
     let real = if is_link { path.canonicalize().map_err(failed)? } else { path.to_owned() };
     let (Some(parent), Some(name)) = (real.parent(), real.file_name()) else {
@@ -161,7 +161,7 @@ fn open_dir(path: &Path) -> std::io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, flags, Mode::empty())?)
 }
 
-/// The index of the file system with this device number; met for the first time, it is added.
+/// The index of the file system with this device number; it is added when it is new.
 fn fs_index(tree: &mut Tree, file: impl AsFd, dev: u64) -> std::io::Result<u16> {
     if let Some(at) = tree.file_systems.iter().position(|f| f.dev == dev) {
         return Ok(at as u16);
@@ -177,7 +177,7 @@ impl Walk<'_> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Takes directories until none is left and nobody can add one.
+    /// Reads directories until none is left and no worker can add one.
     fn work(&self) {
         let mut buffer = Vec::with_capacity(64 * 1024);
         let mut opener = Opener::default();
@@ -201,7 +201,7 @@ impl Walk<'_> {
                 let fs = state.tree.dirs[task.dir as usize].fs;
                 state.tree.file_systems[usize::from(fs)].dev
             };
-            // Closed meanwhile: its directory is found again from one above it.
+            // Its parent directory was closed meanwhile, and is opened again from one above it.
             let again = task.name.filter(|_| task.parent.is_none()).map(|_| {
                 let parent = state.tree.dirs[task.dir as usize].parent;
                 opener.way(&state.tree, parent)
@@ -254,7 +254,7 @@ impl Walk<'_> {
         let mut read = Read::default();
         let mut entries = RawDir::new(&fd.0, buffer.spare_capacity_mut());
         loop {
-            // A directory may hold a million files: hand on what there is now and then.
+            // A directory may have a million files, so what was read is handed on now and then.
             if read.names.len() > 1 << 20 {
                 self.hand_on(task.dir, &fd, &mut read);
             }
@@ -287,9 +287,9 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Moves what was read into the tree and wakes those who wait for directories.
+    /// Moves what was read into the tree and wakes workers that wait for directories.
     fn hand_on(&self, dir: u32, fd: &Arc<Counted>, read: &mut Read) {
-        // The stack gives the last one first: leave the lowest inode on top.
+        // The stack returns the last one first, so the lowest inode must be on top.
         read.dirs.sort_unstable_by(|a, b| b.cmp(a));
         let mut state = self.lock();
         let State { tree, stack, fatal, .. } = &mut *state;
@@ -328,7 +328,7 @@ impl Walk<'_> {
     }
 }
 
-/// For file systems whose directories do not tell.
+/// The type of a file, for file systems whose directories do not have it.
 fn kind_of(dir: &OwnedFd, name: &CStr) -> Result<FileType, Errno> {
     let stat = rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(FileType::from_raw_mode(stat.st_mode))

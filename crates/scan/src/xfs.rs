@@ -1,10 +1,10 @@
-//! Layouts of all files of an XFS from its reverse mapping: every block's owner in a few long
-//! reads, and inodes by their numbers, no file opened.
+//! Layouts of all files of an XFS from its reverse mapping: every block's owner in a few long reads, and inodes
+//! by their numbers, no file opened.
 //!
-//! It pays where most files of the file system are wanted, and takes root and an XFS made with
-//! `rmapbt=1`. What is shared in part, or lies on a realtime device, is left to FIEMAP, file by file.
-//! Delayed allocation has no blocks yet, so the file system is synced first. The two sources agree
-//! extent by extent (`tests/loop_agree_xfs.rs`).
+//! It is faster where most files of the file system are wanted, and needs root and an XFS made with `rmapbt=1`.
+//! Files that are shared in part, or are on a realtime device, are left to FIEMAP. Delayed allocation has no
+//! blocks yet, so the file system is synced first. The two sources agree extent by extent
+//! (`tests/loop_agree_xfs.rs`).
 
 use crate::FileSystem;
 use fragmend_layout::{Extent, ExtentKind, FileId, Layout};
@@ -14,7 +14,7 @@ use fragmend_sys::{bulkstat, xfs};
 use rustix::fs::FileType;
 use std::io;
 
-/// Where the data of all files lay at one instant.
+/// Where the data of all files was at one instant.
 pub struct Map {
     dev: u64,
     /// In the order of their numbers.
@@ -27,11 +27,11 @@ struct Inode {
     number: u64,
     size: u64,
     generation: u32,
-    /// Only the kernel can say where it lies.
+    /// Only the kernel can return its layout.
     odd: bool,
 }
 
-/// An extent, as lean as it can be: there may be millions.
+/// An extent, as small as possible in memory: there may be millions.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Mapped {
     owner: u64,
@@ -42,7 +42,7 @@ struct Mapped {
 }
 
 impl Map {
-    /// Whether reading all of an XFS is worth it for so many of its files.
+    /// Whether reading all of an XFS is faster for this many of its files.
     pub fn pays(fs: &FileSystem, files: usize) -> bool {
         let used =
             |dir: Root| rustix::fs::fstatvfs(dir).ok().map(|s| s.f_files.saturating_sub(s.f_ffree));
@@ -52,7 +52,7 @@ impl Map {
     /// Reads the map of a file system.
     ///
     /// # Errors
-    /// Why there is none, in words for a person.
+    /// Why it cannot be read, in words for people.
     pub fn read(fs: &FileSystem) -> Result<Self, String> {
         let root = root(fs).map_err(|e| format!("its mount point cannot be opened ({e})"))?;
         match xfs::features(&root) {
@@ -92,7 +92,7 @@ impl Map {
         self.extents.sort_unstable();
         shared.sort_unstable();
         shared.dedup();
-        // Found again as odd inodes.
+        // `read_inodes` marks them as odd.
         self.inodes = shared
             .into_iter()
             .map(|number| Inode { number, size: 0, generation: 0, odd: true })
@@ -116,7 +116,7 @@ impl Map {
         })
     }
 
-    /// Where a file lay; `None` where FIEMAP must be asked.
+    /// The layout of a file; `None` where FIEMAP must be used.
     pub fn layout(&self, number: u64) -> Option<Layout> {
         let at = self.inodes.binary_search_by_key(&number, |inode| inode.number).ok()?;
         let inode = &self.inodes[at];

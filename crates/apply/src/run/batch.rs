@@ -1,5 +1,5 @@
-//! A batch that is being relocated, as its engine sees it: how fast it may go, and who hears what has
-//! become of each range.
+//! A batch that is being relocated, as its engine sees it: how fast it may go, and where the result of each
+//! range is reported.
 
 use super::Run;
 use super::tell::names_of;
@@ -10,13 +10,13 @@ use fragmend_layout::{ByteRange, Fate, Moved, Pace, Skip, SkipReason, Underway};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Some ranges of one file, and the run that they belong to.
+/// Some ranges of one file, and the run of `apply` that they belong to.
 pub(super) struct Batch<'r, 'a> {
     pub run: &'r mut Run<'a>,
     /// The device number of the file.
     pub device: u64,
     pub ready: &'r [Ready<'r>],
-    /// How many of them are done with.
+    /// How many of them are finished.
     pub done: usize,
 }
 
@@ -40,7 +40,7 @@ impl Pace for Batch<'_, '_> {
 
     fn in_one_go(&self, most: u64) -> u64 {
         match self.run.options.rate {
-            // What is due in a moment.
+            // As much as the rate allows in a twentieth of a second.
             pace::Rate::BytesPerSecond(rate) => most.min(rate / 20),
             _ => most,
         }
@@ -75,7 +75,7 @@ impl Pace for Batch<'_, '_> {
 }
 
 impl Run<'_> {
-    /// Looks at a range that an engine has done with, and gives its receipt.
+    /// Checks a range that an engine has finished, and reports its receipt.
     fn moved(&mut self, file: &mut dyn Underway, ready: &Ready, moved: Moved) -> Result<(), Skip> {
         let looking = self.environment.now();
         let range = ready.planned.range();
@@ -110,17 +110,17 @@ impl Run<'_> {
     }
 }
 
-/// Whether it came out better, and if not, why.
+/// Sets whether the range came out better, and if not, why.
 fn judge(receipt: &mut Receipt, moved: &Moved, problem: Option<Skip>, ready: &Ready) {
     if moved.interrupted {
         receipt.outcome = Outcome::Interrupted;
     }
-    // A range that moves as a whole and could not be put back is no hole for the better, nor is one
+    // A range that moves as a whole and could not be put back is not better because of a hole in it, nor is one
     // that is stored in another way now.
     let spoiled = |skip: &Skip| moved.whole || skip.reason == SkipReason::LayoutChanged;
     let ours = receipt.moved_bytes > 0 || moved.whole;
     let there = ours && !problem.as_ref().is_some_and(spoiled);
-    // No data is no fewer pieces.
+    // A range without data is not in fewer fragments.
     let fewer = |after| after > 0 && after < ready.pieces;
     let better = there && receipt.extents_after.is_some_and(fewer);
     if receipt.outcome == Outcome::Moved && !better {
@@ -136,7 +136,7 @@ fn judge(receipt: &mut Receipt, moved: &Moved, problem: Option<Skip>, ready: &Re
     };
 }
 
-/// Why a range that met no problem is no better than it was.
+/// Why a range that met no problem is no better than before.
 fn no_better(receipt: &Receipt, ready: &Ready, returns: bool) -> Skip {
     if receipt.extents_after.is_none() {
         return Skip::new(SkipReason::Failed, "how it lies now cannot be told");
@@ -151,7 +151,7 @@ fn no_better(receipt: &Receipt, ready: &Ready, returns: bool) -> Skip {
         return Skip::new(SkipReason::AlreadyContiguous, "it moved with the others");
     }
     let lies = match receipt.extents_after {
-        // It stays where it went.
+        // It does not move back.
         Some(after) if !returns => {
             format!("it moved, and lies in {after} pieces after {}", ready.pieces)
         }

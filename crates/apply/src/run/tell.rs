@@ -1,4 +1,4 @@
-//! What a run tells: the receipt of each range, and the summary that they come to.
+//! What a run reports: the receipt of each range, and the summary of all.
 
 use super::Run;
 use crate::look::Ready;
@@ -7,14 +7,13 @@ use fragmend_layout::{ByteRange, Moved, Skip, SkipReason, Underway};
 use fragmend_plan::PlannedRange;
 use std::time::Duration;
 
-/// So long who listens is waited for while others may be kept out of a file. Nobody who waits for it
-/// notices so short a time.
+/// How long a listener is waited for while programs may be kept out of a file: so short that they do not
+/// notice.
 const PROMPT: Duration = Duration::from_millis(20);
 
 impl Run<'_> {
-    /// Tells a range whose move could not be made durable once more, as it is now. The data is where
-    /// it was or where it went, both intact; what cannot be promised is that the move survives a
-    /// power cut.
+    /// Reports a range whose move could not be made durable once more, in its present state. The data is in its
+    /// old or its new place, and intact in both; what cannot be promised is that the move survives a power cut.
     pub(super) fn unsettle(&mut self, file: &mut dyn Underway, told: &Receipt, skip: &Skip) {
         if told.moved_bytes == 0 {
             return;
@@ -51,11 +50,11 @@ impl Run<'_> {
         self.tell.tell(Event::Range(receipt));
     }
 
-    /// Waits for who listens slowly, with nobody kept out of the file meanwhile.
+    /// Waits for a slow listener, while no program is kept out of the file.
     ///
     /// # Errors
-    /// Others could not be let in. They are when the batch is settled, or the file closed: who listens is
-    /// waited for then.
+    /// Others could not be let in. They are let in when the batch is settled or the file closed, and the
+    /// listener is waited for then.
     fn hear(&mut self, file: Option<&mut dyn Underway>) -> Result<(), Skip> {
         if !self.tell.catch_up(Some(PROMPT)) {
             file.map_or(Ok(()), Underway::keep_nobody_out)?;
@@ -64,7 +63,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Adds to what an interface has moved.
+    /// Adds to the bytes that a primitive has moved.
     pub(super) fn count(&mut self, primitive: &str, bytes: u64) {
         *self.summary.moved_by_primitive.entry(primitive.to_owned()).or_default() += bytes;
     }
@@ -75,11 +74,11 @@ impl Run<'_> {
         receipt.space_cost_bytes = ready.space_cost;
         self.summary.space_cost_bytes += ready.space_cost;
         self.tell.tell(Event::Range(receipt));
-        // No file is in hand that anybody could be kept out of.
+        // No file is open from which a program could be kept out.
         let _ = self.hear(None);
     }
 
-    /// Tells a range that is left alone before anything was begun.
+    /// Reports a range that is left alone before anything was begun.
     pub(super) fn leave(
         &mut self,
         range: &PlannedRange,
@@ -92,14 +91,14 @@ impl Run<'_> {
         }
     }
 
-    /// Tells all of a batch so.
+    /// Does the same for all ranges of a batch.
     pub(super) fn leave_all(&mut self, batch: &[Ready], skip: &Skip, file: &mut dyn Underway) {
         for ready in batch {
             self.leave(ready.planned, Some(ready.pieces), skip, Some(&mut *file));
         }
     }
 
-    /// Tells a range that is left alone.
+    /// Reports a range that is left alone.
     ///
     /// # Errors
     /// Others could not be let in, see [`Self::hear`].
@@ -117,7 +116,7 @@ impl Run<'_> {
         self.receive(receipt, of)
     }
 
-    /// Counts a receipt and tells it; `of` is its file, where that is open.
+    /// Counts a receipt and reports it; `of` is its file, where that is open.
     ///
     /// # Errors
     /// Others could not be let in, see [`Self::hear`].
@@ -135,7 +134,7 @@ impl Run<'_> {
         self.hear(of)
     }
 
-    /// Something went wrong with a file as a whole, after its ranges had their receipts.
+    /// Counts a failure of a file as a whole, after its ranges had their receipts.
     pub(super) fn note_failure(&mut self, skip: &Skip) {
         let detail = match skip.detail.as_str() {
             "" => skip.reason.to_string(),
@@ -144,7 +143,7 @@ impl Run<'_> {
         self.summary.leave(&self.path, SkipReason::Failed, Some(&detail), 0, 0);
     }
 
-    /// A receipt for a range of the file in hand, with nothing done yet.
+    /// A receipt for a range of the current file, with nothing done yet.
     pub(super) fn blank(
         &self,
         range: &PlannedRange,
@@ -170,7 +169,8 @@ impl Run<'_> {
     }
 }
 
-/// What moved the bytes, for the receipt: more than one, where another one stood in for the rest.
+/// The names of the primitives that moved the bytes, for the receipt: more than one where a fallback moved the
+/// rest.
 pub(super) fn names_of(moved: &Moved) -> String {
     debug_assert!(!moved.by.is_empty(), "something moved, and nobody says by what");
     let names: Vec<&str> = moved.by.iter().map(|(name, _)| *name).collect();

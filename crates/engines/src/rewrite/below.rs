@@ -1,5 +1,5 @@
-//! Whether a disk lies in memory, so that a power cut takes it: RAM disks, compressed memory, a file
-//! in memory behind a loop device, and whatever is mapped onto one of them.
+//! Whether a disk is in memory, so that its contents are lost with the power: RAM disks, compressed memory, a
+//! file in memory behind a loop device, and every disk that is mapped onto one of them.
 
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::mounts::{self, Mount};
@@ -7,16 +7,16 @@ use std::fs::read_to_string;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Names that the kernel gives to disks in memory, before their number.
+/// The kernel's names of disks in memory, without their number.
 const IN_MEMORY: [&str; 3] = ["ram", "zram", "nullb"];
 
 /// File systems in memory.
 const OF_MEMORY: [&str; 3] = ["tmpfs", "ramfs", "hugetlbfs"];
 
-/// Disks below disks are followed so far.
+/// The most layers of disks below disks that are followed.
 const DEEPEST: u32 = 16;
 
-/// What it is that lies in memory below a mount; `None` where nothing is known to.
+/// The disk or file system below a mount that is in memory; `None` where none is known to be.
 pub(super) fn in_memory(mount: &Mount) -> Option<String> {
     under(mount, DEEPEST)
 }
@@ -29,7 +29,7 @@ fn under(mount: &Mount, depth: u32) -> Option<String> {
     of_disk(device.disk(), depth)
 }
 
-/// The same of a disk in sysfs.
+/// The same for a disk in sysfs.
 fn of_disk(disk: &Path, depth: u32) -> Option<String> {
     let name = disk.file_name()?.to_string_lossy().into_owned();
     let Some(depth) = depth.checked_sub(1) else {
@@ -47,7 +47,7 @@ fn of_disk(disk: &Path, depth: u32) -> Option<String> {
         let file = Path::new(std::ffi::OsStr::from_bytes(file.trim_ascii_end()));
         return match mounts::of_path(file) {
             Ok(mount) => under(&mount, depth).map(|what| format!("{name} on {what}")),
-            // Deleted, or in another root: a file without a name does not outlast a cut.
+            // Deleted, or in another root: a file without a name does not survive a power cut.
             Err(_) => Some(format!("{name} on a file that has no name here")),
         };
     }
@@ -58,7 +58,7 @@ fn of_disk(disk: &Path, depth: u32) -> Option<String> {
         .map(|what| format!("{name} on {what}"))
 }
 
-/// The disk of a partition.
+/// The disk that a partition is on.
 fn whole(node: PathBuf) -> PathBuf {
     if node.join("partition").exists() {
         node.parent().map(Path::to_owned).unwrap_or(node)

@@ -1,4 +1,4 @@
-//! A copy in the making, and the record that it becomes.
+//! A copy that is being made, and the record that it becomes.
 
 use super::journal::Journal;
 use super::note::{Noting, Session};
@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-/// A copy in the making; removed when dropped unfinished.
+/// A copy that is being made; its file is removed if it is dropped unfinished.
 #[derive(Debug)]
 pub struct Draft {
     journal: Rc<Journal>,
@@ -38,20 +38,20 @@ impl Draft {
         &self.record
     }
 
-    /// What was copied so far.
+    /// The bytes that were copied so far.
     pub fn data(&self) -> &[u8] {
         &self.data
     }
 
-    /// This boot and these mounts, for notes on files below `root`: by what is open already.
+    /// This boot and these mounts, for notes on files below `root`, from the descriptors that are open already.
     ///
     /// # Errors
-    /// When the kernel does not tell the boot.
+    /// When the kernel does not report the boot.
     pub(crate) fn session(&self, root: &OwnedFd) -> io::Result<Session> {
         Session::of(&self.journal.dir, root)
     }
 
-    /// Bytes of it that are still to come.
+    /// Bytes of the range that are not copied yet.
     pub fn rest(&self) -> u64 {
         self.record.data_len() - self.data.len() as u64
     }
@@ -66,10 +66,11 @@ impl Draft {
         Ok(())
     }
 
-    /// Makes the bytes durable, and reads them back: what takes long, before others have to wait.
+    /// Makes the bytes durable and reads them back. This is the slow part, and it is done before others have to
+    /// wait.
     ///
     /// # Errors
-    /// When they are not on the disk as they were written.
+    /// When the device does not hold the bytes that were written.
     pub fn finish(&mut self) -> io::Result<()> {
         self.record.data_checksum = data_checksum(&self.data);
         rustix::fs::fdatasync(&self.file)?;
@@ -81,11 +82,11 @@ impl Draft {
         }
     }
 
-    /// Makes a finished copy a record: with its header, durable, read back, and a note that `file`
-    /// is as it was.
+    /// Makes a finished copy a record: writes its header and a note that `file` is as it was, makes both
+    /// durable, and reads the header back.
     ///
     /// # Errors
-    /// When it cannot be made so: then it is none.
+    /// When one of these steps fails: then the copy is no record.
     pub(crate) fn seal(mut self, file: &OwnedFd, session: Session) -> io::Result<Sealed> {
         let start = self.record.data_start();
         write_at(&self.file, &self.record.encode(), 0)?;
@@ -102,7 +103,7 @@ impl Draft {
         let (record, data) = (self.record.clone(), std::mem::take(&mut self.data));
         let sealed = Sealed { journal, file: own, record, name: self.sealed.clone(), data };
         if let Err(e) = rustix::fs::fsync(&sealed.journal.dir) {
-            // Nobody has touched the file yet.
+            // The file itself has not been touched yet.
             let _ = sealed.remove();
             return Err(e.into());
         }
@@ -116,7 +117,7 @@ fn other_than_written() -> io::Error {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        // After sealing there is no such name.
+        // After sealing, no file has this name.
         let _ = rustix::fs::unlinkat(&self.journal.dir, &self.part, AtFlags::empty());
     }
 }
@@ -125,17 +126,17 @@ impl Drop for Draft {
 #[derive(Debug)]
 pub struct Sealed {
     journal: Rc<Journal>,
-    /// Its own file.
+    /// The record's own file.
     pub file: OwnedFd,
     name: OsString,
-    /// What it says.
+    /// Its contents but for the bytes.
     pub record: Record,
-    /// Its bytes.
+    /// The bytes of its range.
     pub data: Vec<u8>,
 }
 
 impl Sealed {
-    /// Removes it for good.
+    /// Removes the record, and makes that durable.
     ///
     /// # Errors
     /// As [`Journal::remove`].
@@ -144,14 +145,14 @@ impl Sealed {
     }
 }
 
-/// The bytes of a record's range; `None` when they are not those that were written, or not all
-/// there is.
+/// The bytes of a record's range; `None` when they are not the bytes that were written, or when the file has
+/// another length.
 ///
 /// # Errors
 /// When the file cannot be read.
 pub fn read_data(file: &OwnedFd, record: &Record) -> io::Result<Option<Vec<u8>>> {
     let length = rustix::fs::fstat(file)?.st_size as u64;
-    // Before so much memory is asked for.
+    // Checked before that much memory is allocated.
     if record.data_start().checked_add(record.data_len()) != Some(length) {
         return Ok(None);
     }

@@ -1,64 +1,63 @@
-//! Rewriting in place, with a durable copy first: for file systems that have FIEMAP and can punch
-//! holes, but have no way of their own to move data. Only where it is asked for.
+//! Rewriting in place, with a durable copy first: for file systems that have FIEMAP and can punch holes, but
+//! have no way of their own to move data. It is used only where it was asked for.
 //!
-//! A range of the file (F) is copied; then F is leased and compared with the copy, which becomes a
-//! record (R) in the journal; then F is punched, allocated anew, written, read back; then R goes.
-//! What is on the disk if power fails or the process is killed after step
+//! A range of the file (F) is copied; then F is leased and compared with the copy, which becomes a record (R)
+//! in the journal; then F is punched, allocated anew, written and read back; then R is removed. What is on the
+//! disk if power fails or the process is killed after step
 //!
-//! 1. *copied*: F as it was; an unfinished `.part`. `recover` removes it. So it does after
-//! 2. *leased*: nobody else has F open, and F still is what was copied.
-//! 3. *sealed* (R written, synced, read back, renamed, directory synced): F as it was, and R.
-//!    `recover` finds F whole and removes R.
-//! 4. *punched*, 5. *allocated*, 6. *half written*, 7. *written*: each block of the range holds
-//!    its old bytes where it was, or is a hole, or unwritten, or holds the same bytes in its new
-//!    place, whatever of that has reached the disk. `recover` writes the holes and the unwritten
-//!    blocks from R, makes them durable, compares, and removes R. Anything else in the range was
-//!    put there by somebody else, and is not touched.
-//! 8. *synced*, 9. *compared*: F has every byte for good, and R. `recover` removes R.
+//! 1. *copied*: F as it was; an unfinished `.part`, which `recover` removes. The same holds after
+//! 2. *leased*: no other program has F open, and F still is what was copied.
+//! 3. *sealed* (R written, synced, read back, renamed, directory synced): F as it was, and R. `recover` finds F
+//!    whole and removes R.
+//! 4. *punched*, 5. *allocated*, 6. *half written*, 7. *written*: each block of the range holds its old bytes
+//!    in its old place, or is a hole, or unwritten, or holds the same bytes in its new place, whatever of that
+//!    has reached the disk. `recover` writes the holes and the unwritten blocks from R, makes them durable,
+//!    compares, and removes R. Anything else in the range was written by another program, and is not touched.
+//! 8. *synced*, 9. *compared*: every byte of F is durable, and R is still there. `recover` removes R.
 //! 10. *removed*: F alone.
 //!
-//! R outlives every instant at which F may lack a byte: it is durable before the punch, and its
-//! removal begins after F was synced and read back. That is worth what the file systems promise:
-//! `ground.rs` says which are taken.
+//! R outlives every instant at which F may lack a byte: it is durable before the punch, and its removal begins
+//! after F was synced and read back. That holds only as far as the file systems keep what they promise;
+//! `ground.rs` says which file systems are accepted.
 //!
-//! Before F is synced, copied, or a page of it dropped, the page cache is compared with the device (`refused.rs`):
-//! what the device has refused is nowhere else, and F is left alone then.
+//! Before F is synced or copied, or a page of it is dropped, the page cache is compared with the device
+//! (`refused.rs`): data that the device has refused is in the page cache alone, and then F is left alone.
 //!
-//! F is leased before R is sealed, so that from there to the end of the process every change to F
-//! is ours. Each is noted (`note.rs`), which tells `recover` a hole that was left from one that
-//! the owner made afterwards.
+//! F is leased before R is sealed, so that from there to the end of the process every change to F is the
+//! rewrite's own. Each change is noted (`note.rs`). From the notes `recover` tells a hole that the rewrite left
+//! from one that the owner made afterwards.
 //!
-//! Signals and limits. From the seal to the end of step 10 no signal ends, stops or interrupts this
-//! thread (`sys/src/signals.rs`), but `SIGKILL` and `SIGSTOP`. Memory and file size are made sure of
-//! before the punch (`limits.rs`).
+//! Signals and limits. From the seal to the end of step 10 no signal but `SIGKILL` and `SIGSTOP` ends, stops or
+//! interrupts this thread (`sys/src/signals.rs`). Before the punch it is made sure that the memory is there and
+//! that the limit on file sizes allows the range (`limits.rs`).
 //!
-//! Space. Between punch and allocation others may take what was freed. Therefore the donor's space
-//! for the range is freed just before, so that at least twice what is needed is free, and a
-//! reserve of the same size, and then all that the donor has left, are given up only when that was
-//! not enough. If others take all of it, the record stays, and `recover` can do its work as soon
-//! as there is space again.
+//! Space. Between punch and allocation other programs may allocate the space that the punch freed. Therefore
+//! the donor's space for the range is freed just before, so that at least twice what is needed is free. A
+//! reserve of the same size, and then all that the donor has left, are released only when that was not enough.
+//! If other programs allocate all of it, the record stays, and `recover` can do its work as soon as there is
+//! space again.
 //!
-//! Who is kept out. The write lease is granted only while nobody else has F open: no reader, no
-//! writer, no mapping, no swap file, no running program. Who opens or truncates F during steps 2
-//! to 10, also as root, waits until they are done; who opens it with `O_NONBLOCK` is turned away.
-//! The kernel ends such waiting after `lease-break-time`; a system where that is short is refused.
-//! If a device hangs for so long, or this process is frozen, who waited may see zeroes. The lease is
-//! asked for before the punch, and before and after each piece of at most 256 KiB that is written;
-//! once it is lost nothing more is written, and the record stays for `recover` to look into. So
-//! what others write then stays, but for what one call that was held up behind the question takes:
-//! one piece, or, if it is the punch, the range.
+//! Other programs. The write lease is granted only while no other open file description of F exists: no reader,
+//! no writer, no mapping, no swap file, no running program. A program that opens or truncates F during steps 2
+//! to 10, also as root, waits until they are done; one that opens it with `O_NONBLOCK` gets `EWOULDBLOCK` at
+//! once. The kernel ends such waiting after `lease-break-time`; on a system where that is short the engine
+//! refuses to work. If a device hangs for that long, or this process is frozen, the programs that waited may
+//! read zeroes. The lease is checked before the punch, and before and after each write, of at most 256 KiB;
+//! once it is lost, nothing more is written, and the record stays for `recover` to examine. So what other
+//! programs write then stays, except where one call of this process was delayed after its check of the lease:
+//! such a call overwrites what it covers, at most 256 KiB, or the range if it is the punch.
 //!
-//! Nothing is opened by its path between the lease and its end: a directory above the mount may be
-//! somebody's, who could put a pipe there.
-//! If this process is killed, its lease goes: until `recover` has run, the range may read as zeroes.
+//! Between taking the lease and releasing it, nothing is opened by its path: a directory above the mount may
+//! belong to another user, who could put a pipe there. If this process is killed, its lease ends: until
+//! `recover` has run, the range may read as zeroes.
 //!
-//! What makes a program privileged, and writing takes away, is looked for when F is opened and again
-//! before the first change of it; capabilities that somebody sets later are kept (`privileges.rs`).
+//! A write to a file clears what makes a program privileged. So that is looked for when F is opened and again
+//! before its first change; capabilities that are set later are kept (`privileges.rs`).
 //!
 //! While F is leased this thread's I/O is not of the idle class, which schedulers serve last.
 //!
-//! The time of modification is put back if it lies between the first step and now: somebody who
-//! sets it by path in just that moment, without opening the file, is not noticed.
+//! The time of modification is put back if it is between the first step and now. If another program sets it by
+//! path in just that moment, without opening the file, that is not noticed.
 
 use super::journal::{DIRECTORY, ELSEWHERE, Journal, JournalError, directory, held_by_nobody_else};
 use super::mover::{self, Rewriting};
@@ -75,7 +74,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-/// The engine of any local file system that passes the probe.
+/// The engine for any local file system that passes the probe.
 pub(crate) struct Rewrite {
     shared: Rc<Shared>,
 }
@@ -83,23 +82,24 @@ pub(crate) struct Rewrite {
 /// What all files of one file system have in common.
 pub(super) struct Shared {
     pub(super) mount: PathBuf,
-    /// The top of it, held open.
+    /// Its top directory, held open.
     pub(super) root: OwnedFd,
     pub(super) fs: FsId,
     journal_path: PathBuf,
     journal: RefCell<Option<Rc<Journal>>>,
-    /// A range could not be put back: nothing more is punched until it was.
+    /// A range could not be put back: nothing more is punched until it has been.
     pub(super) broken: Cell<bool>,
 }
 
 impl Rewrite {
-    /// Tries on an unnamed file what rewriting needs, and looks for records that were left.
+    /// Tries on an unnamed file whether the file system can do what rewriting needs, and looks for records that
+    /// an earlier process left.
     ///
     /// # Errors
-    /// What is missing, or what to do first.
+    /// What is missing, or what the user has to do first.
     pub fn new(mount: &Mount, journal: Option<&Path>) -> Result<Self, String> {
         ground::for_files(mount)?;
-        // A limit of file sizes is an error then, and not the end of the process.
+        // With this, exceeding the limit on file sizes is an error and does not end the process.
         signals::no_end_by_file_size().map_err(|e| e.to_string())?;
         let root = directory(&mount.point).map_err(|e| e.to_string())?;
         let dev = rustix::fs::fstat(&root).map_err(|e| e.to_string())?.st_dev;
@@ -141,7 +141,7 @@ impl Rewrite {
     }
 }
 
-/// The journal of a file system in a directory that was named.
+/// The journal of a file system in a directory that the user named.
 ///
 /// # Errors
 /// Why its records would not be safe there, or could not be told from another file system's.
@@ -166,13 +166,14 @@ impl Shared {
         }
         let journal = Rc::clone(journal.as_ref().expect("made above"));
         self.lies_there(&journal).map_err(|why| Skip::new(SkipReason::Failed, why))?;
-        // Nobody else is at work here, so these were left by a process that died.
+        // No other process uses the journal, so these were left by one that died.
         let drafts = journal.drafts().map_err(skip_of)?;
         journal.remove_drafts(&drafts).map_err(skip_of)?;
         Ok(journal)
     }
 
-    /// Whether a journal at the top of the mount is one: what its path leads to may change.
+    /// Whether a journal at the top of the mount is on this file system: the directory that its path leads to
+    /// may change.
     fn lies_there(&self, journal: &Journal) -> Result<(), String> {
         let at_top = self.journal_path.parent() == Some(&self.mount);
         if at_top && !journal.is_beside(&self.root) {
@@ -182,7 +183,7 @@ impl Shared {
         }
     }
 
-    /// What to say once a range could not be put back.
+    /// Refuses all further work once a range could not be put back, and returns the reason.
     pub(super) fn needs_recovery(&self, why: impl std::fmt::Display) -> Skip {
         self.broken.set(true);
         let detail = format!("{why}; its bytes are safe in {}", self.journal_path.display());

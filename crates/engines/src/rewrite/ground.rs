@@ -1,10 +1,10 @@
-//! What the file systems under a rewrite must promise: that of the files, and that of the records.
+//! What the file systems under a rewrite must promise: the one that holds the files, and the one that holds the
+//! records.
 //!
-//! A record is worth as much as its file system's `fsync` is after a power cut. So a journal may lie
-//! only where that is known: on a local disk, with write barriers and with a journal that keeps
-//! names and sizes. What rewrites a file in place leaves a hole there for some milliseconds; where
-//! the file system itself can take a snapshot in just that moment, the hole is in the snapshot for
-//! ever, and no lease keeps a snapshot out.
+//! A record is only as durable as its file system's `fsync` makes it. So a journal may be only where that is
+//! known: on a local disk, with write barriers and with a journal that keeps names and sizes. Rewriting a file
+//! in place leaves a hole in it for some milliseconds. Where the file system itself can take a snapshot in just
+//! that moment, the snapshot keeps the hole for ever, and no lease prevents a snapshot.
 
 use super::below;
 use crate::engine::local;
@@ -30,7 +30,7 @@ const UNORDERED: [(&str, &str); 5] = [
 /// Whether files of a mount may be rewritten in place.
 ///
 /// # Errors
-/// Why not, whatever is asked for.
+/// Why they may not, whatever the options.
 pub(crate) fn for_files(mount: &Mount) -> Result<(), String> {
     local(mount)?;
     if snapshots(mount) {
@@ -46,15 +46,15 @@ pub(crate) fn for_files(mount: &Mount) -> Result<(), String> {
     })
 }
 
-/// Whether a file system takes snapshots, so that a file may be there more than once.
+/// Whether a file system takes snapshots, so that more than one state of a file may exist.
 pub(crate) fn snapshots(mount: &Mount) -> bool {
     WITH_SNAPSHOTS.contains(&mount.fs_type.as_str())
 }
 
-/// Whether records on a mount outlast a power cut.
+/// Whether records on a mount survive a power cut.
 ///
 /// # Errors
-/// Why not, and what to do.
+/// Why they do not, and what to do.
 pub(crate) fn for_records(mount: &Mount) -> Result<(), String> {
     let refuse = |why: String| {
         let what = "records of a rewrite must outlast a power cut";
@@ -76,10 +76,11 @@ pub(crate) fn for_records(mount: &Mount) -> Result<(), String> {
     ordered(mount).or_else(refuse)
 }
 
-/// Whether records on a mount outlast a power cut that the files do not lie in memory with anyway.
+/// Whether records on a mount survive a power cut. They need not where the files are in memory as well, and are
+/// lost together with them.
 ///
 /// # Errors
-/// What it is that lies in memory.
+/// The disk or file system in memory.
 pub(crate) fn for_records_of(mount: &Mount, files: &Mount) -> Result<(), String> {
     for_records(mount)?;
     match below::in_memory(mount) {
@@ -91,10 +92,10 @@ pub(crate) fn for_records_of(mount: &Mount, files: &Mount) -> Result<(), String>
     }
 }
 
-/// Whether a mount keeps what was synced, as far as its options tell.
+/// Whether a mount keeps what was synced, as far as its options show.
 ///
 /// # Errors
-/// How it is mounted.
+/// The option that it is mounted with, or what it lacks.
 fn ordered(mount: &Mount) -> Result<(), String> {
     let is_ext = ["ext4", "ext3", "ext2"].contains(&mount.fs_type.as_str());
     let listed = if is_ext {

@@ -1,14 +1,13 @@
-//! The directory that records lie in: private to its owner, and one process at a time.
+//! The directory that holds the records: private to its owner, and used by one process at a time.
 //!
-//! A copy is written under a name that ends in `.part`, and becomes a record (`.record`) by a
-//! rename once it is durable and was read back (`draft`). So a `.part` belongs to a range that
-//! nobody has touched, whatever is in it; and a `.record` was whole once. One of which it is not
-//! certain whose it is gets a name that ends in `.kept`: nothing here looks at it again, and nothing
-//! removes it.
+//! A copy is written under a name that ends in `.part`, and becomes a record (`.record`) by a rename once it is
+//! durable and was read back (`draft`). So a `.part` belongs to a range that has not been touched, whatever is
+//! in it; and a `.record` was whole once. A record whose file is not certain gets a name that ends in `.kept`:
+//! nothing here looks at it again, and nothing removes it.
 //!
-//! Nobody else can put a record there, or change one: the directory is ours and closed to others,
-//! is no link, and lies in one that others cannot take it out of; a record is a regular file of
-//! ours with one name.
+//! No other user can put a record there, or change one: the directory is ours and closed to others, is not a
+//! symbolic link, and is in a directory from which others cannot remove it; a record is a regular file of ours
+//! with one name.
 
 use super::draft::Draft;
 use super::record::{BadRecord, LONGEST_RANGE, Record};
@@ -26,7 +25,7 @@ use std::rc::Rc;
 /// Its name at the top of a mounted file system.
 pub const DIRECTORY: &str = ".fragmend-rewrite";
 
-/// How its name begins anywhere else; the file system's identity follows.
+/// How its name begins anywhere else; the file system's UUID follows.
 pub const ELSEWHERE: &str = "fragmend-rewrite-";
 
 /// Why a journal cannot be used.
@@ -37,13 +36,13 @@ pub enum JournalError {
         "{0} is not a directory of ours alone, closed to group and others; see what it is and remove it, or keep records elsewhere (apply --journal DIR)"
     )]
     NotPrivate(PathBuf),
-    /// Others could take it away, and put another in its place.
+    /// Others could remove it, and put another in its place.
     #[error("{0}: others may rename what lies there; keep records elsewhere (--journal DIR)")]
     OpenToOthers(PathBuf),
-    /// It does not lie where its name says.
+    /// It is not where its name says.
     #[error("{0}: not a journal of the file system that it lies on; nothing was done")]
     Misplaced(PathBuf),
-    /// Its records may be of either.
+    /// Its records may belong to any of several mounted file systems.
     #[error(
         "{journal}: {mounts} are mounted and look the same; nothing was done; unmount all but the one that was rewritten, or name that one as well: fragmend recover --journal DIR PATH"
     )]
@@ -53,10 +52,10 @@ pub enum JournalError {
         /// Where the file systems are mounted.
         mounts: String,
     },
-    /// Another process holds it.
+    /// Another process has it locked.
     #[error("{0}: another fragmend is at work there; wait for it to end")]
     AtWork(PathBuf),
-    /// What the system says.
+    /// The system's error.
     #[error("{path}: {source}")]
     Io {
         /// Which directory.
@@ -66,7 +65,7 @@ pub enum JournalError {
     },
 }
 
-/// A journal, locked. Its directory goes when it is dropped empty.
+/// A journal, locked. When it is dropped, its directory is removed if it is empty.
 #[derive(Debug)]
 pub struct Journal {
     pub(super) dir: OwnedFd,
@@ -74,7 +73,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens and locks it; `None` where there is none.
+    /// Opens and locks a journal; `None` where there is none.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -101,7 +100,7 @@ impl Journal {
         Ok(Some(Self { dir, path: path.to_owned() }))
     }
 
-    /// The same, made first where there is none.
+    /// Opens and locks a journal, and makes it first where there is none.
     ///
     /// # Errors
     /// [`JournalError`].
@@ -116,34 +115,34 @@ impl Journal {
         Ok(made)
     }
 
-    /// Whether it lies on the file system of a directory.
+    /// Whether it is on the same file system as a directory.
     pub(crate) fn is_beside(&self, dir: &OwnedFd) -> bool {
         let dev = |of: &OwnedFd| rustix::fs::fstat(of).map(|stat| stat.st_dev);
         dev(&self.dir).is_ok_and(|own| dev(dir) == Ok(own))
     }
 
-    /// Makes sure that what is put into it stays there.
+    /// Makes sure that the records that are put into it stay there.
     ///
     /// # Errors
-    /// When others could take it away, or it cannot be made durable itself.
+    /// When others could remove it, or it cannot be made durable itself.
     pub fn make_fit(&self) -> Result<(), JournalError> {
         let io = |source| JournalError::Io { path: self.path.clone(), source };
         let above = self.path.parent().unwrap_or(Path::new("/"));
         held_by_nobody_else(above)?;
         let above_dir = directory(above).map_err(io)?;
-        // Whatever the process's umask says.
+        // Whatever the umask of the process is.
         rustix::fs::fchmod(&self.dir, Mode::RWXU).map_err(|e| io(e.into()))?;
-        // A record is as durable as the directory that holds it; who made that may have died
-        // before this.
+        // A record is only as durable as the directory that holds it, and the process that made the directory
+        // may have died before this call.
         rustix::fs::fsync(&above_dir).map_err(|e| io(e.into()))
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The names in it that end in this, in order.
+    /// The names in it that end in `ending`, sorted.
     ///
     /// # Errors
     /// When it cannot be read.
@@ -159,11 +158,11 @@ impl Journal {
         Ok(names)
     }
 
-    /// Removes copies that never became records, all of them for good at once: whoever hands over a disk can put
-    /// any number of them there.
+    /// Removes copies that never became records, and makes that durable with one sync for all: a user
+    /// who could write to the disk may have put any number of them there.
     ///
     /// # Errors
-    /// When one cannot be removed, or that is not known to be durable.
+    /// When one cannot be removed, or the removal is not known to be durable.
     pub fn remove_drafts(&self, drafts: &[OsString]) -> io::Result<()> {
         if drafts.is_empty() {
             return Ok(());
@@ -174,7 +173,7 @@ impl Journal {
         Ok(rustix::fs::fsync(&self.dir)?)
     }
 
-    /// The records.
+    /// The names of the records.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -182,7 +181,7 @@ impl Journal {
         self.names(".record")
     }
 
-    /// Copies that never became records.
+    /// The names of copies that never became records.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -190,8 +189,8 @@ impl Journal {
         self.names(".part")
     }
 
-    /// Opens a record, to `look` at it only or to note in it, and reads what it says, if it can be
-    /// read. It has no holes: what it says takes the space that it says.
+    /// Opens a record, to `look` at it only or also to write notes into it, and parses it. A file with holes is
+    /// refused: so a record occupies the space that its size claims.
     ///
     /// # Errors
     /// When the file cannot be opened or read.
@@ -202,7 +201,7 @@ impl Journal {
     ) -> io::Result<(OwnedFd, Result<Record, BadRecord>)> {
         let named = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let named = rustix::fs::openat(&self.dir, name, named, Mode::empty())?;
-        // Before it is opened: a pipe would wait, a device would do something.
+        // Checked before it is opened: opening a pipe would wait, and opening a device may have an effect.
         let (stat, home) = (rustix::fs::fstat(&named)?, rustix::fs::fstat(&self.dir)?);
         let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let alone = is_ours(&stat) && stat.st_mode & 0o022 == 0 && stat.st_nlink == 1;
@@ -220,13 +219,13 @@ impl Journal {
         Ok((file, Record::decode(&bytes[..length])))
     }
 
-    /// No record is longer, in bytes.
+    /// The longest possible record, in bytes.
     const LONGEST_RECORD: u64 = Record::LONGEST + 2 * 4096 + LONGEST_RANGE;
 
-    /// Sets a record aside for good: under a name that nothing here looks at again, which it gives.
+    /// Renames a record durably to a name that nothing here looks at again, and returns the new path.
     ///
     /// # Errors
-    /// When it cannot be renamed, or that is not known to be durable.
+    /// When it cannot be renamed, or the rename is not known to be durable.
     pub fn set_aside(&self, name: &OsStr) -> io::Result<PathBuf> {
         for n in 0..1000 {
             let number = if n == 0 { String::new() } else { format!(".{n}") };
@@ -245,7 +244,7 @@ impl Journal {
         Err(Errno::EXIST.into())
     }
 
-    /// Removes a name for good.
+    /// Removes a name, and makes that durable.
     ///
     /// # Errors
     /// When it cannot be removed, or the removal is not known to be durable.
@@ -276,7 +275,7 @@ fn is_ours(stat: &Stat) -> bool {
     stat.st_uid == rustix::process::geteuid().as_raw()
 }
 
-/// Opens a directory: a pipe that somebody put in its place keeps nobody waiting.
+/// Opens a directory. If another user put a pipe in its place, this does not wait for it.
 ///
 /// # Errors
 /// Those of `open(2)`.
@@ -285,8 +284,8 @@ pub(crate) fn directory(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, how, Mode::empty())?)
 }
 
-/// Whether nobody else can take a directory away, nor what is ours in it: nor any above it, up to
-/// the top of its mount.
+/// Whether no other user can remove or rename a directory, or what is ours in it; the same for each directory
+/// above it, up to the top of its mount.
 ///
 /// # Errors
 /// [`JournalError::OpenToOthers`].
@@ -305,7 +304,7 @@ pub(crate) fn held_by_nobody_else(dir: &Path) -> Result<(), JournalError> {
     Ok(())
 }
 
-/// Whether nobody else can rename what is ours in a directory.
+/// Whether no other user can rename what is ours in a directory.
 fn holds_what_is_ours(stat: &Stat) -> bool {
     const STICKY: u32 = 0o1000;
     (is_ours(stat) || stat.st_uid == 0) && (stat.st_mode & 0o022 == 0 || stat.st_mode & STICKY != 0)

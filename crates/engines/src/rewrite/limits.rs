@@ -1,20 +1,21 @@
-//! What a shell, systemd or cron may have set that would keep this process from finishing what it
-//! has begun: looked at, or taken beforehand, while the file is still whole.
+//! Limits that a shell, systemd or cron may have set and that could keep this process from finishing what it
+//! has begun. They are checked, and memory is allocated, while the file is still whole.
 
 use rustix::process::{Resource, getrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use std::hint::black_box;
 use std::io;
 
-/// So much time of a processor must be left before the kernel ends the process, in seconds: far
-/// more than a range takes.
+/// The least processor time, in seconds, that must be left before the kernel ends the process: far more than a
+/// range needs.
 const CPU_SECONDS: u64 = 10;
 
-/// So much of memory and of stack is known to be there when it is needed.
+/// How much memory, and how much stack, is allocated in advance.
 const SPARE: usize = 1 << 20;
 const STACK: usize = 64 << 10;
 
-/// Whether this process may write up to `end` in a file, and is not about to be ended.
+/// Checks that this process may write up to `end` in a file, and does not soon exceed its limit on processor
+/// time.
 ///
 /// # Errors
 /// The limit, and how to raise it.
@@ -29,7 +30,7 @@ pub(crate) fn allow(end: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether this process may write up to `end` in a file.
+/// Checks that this process may write up to `end` in a file.
 ///
 /// # Errors
 /// The limit, and how to raise it.
@@ -42,30 +43,30 @@ pub(crate) fn allow_size(end: u64) -> io::Result<()> {
     }
 }
 
-/// Memory that is there for certain: taken while it can still be refused.
+/// Memory that is certainly there: allocated while it can still be refused.
 pub(crate) struct Room {
-    /// For reading a range back.
+    /// The buffer for reading a range back.
     pub back: Vec<u8>,
     spare: Vec<u8>,
 }
 
 impl Room {
-    /// For a range of so many bytes.
+    /// Memory for a range of this many bytes.
     ///
     /// # Errors
-    /// When the process may not have so much (`ulimit -v`, `ulimit -d`).
+    /// When the process may not have that much (`ulimit -v`, `ulimit -d`).
     pub fn take(bytes: usize) -> io::Result<Self> {
         Ok(Self { back: filled(bytes)?, spare: filled(SPARE)? })
     }
 
-    /// Gives the spare part back, for whatever small things need some from here on.
+    /// Releases the spare part, for all small allocations from here on.
     pub fn open(&mut self) {
         touch_stack();
         self.spare = Vec::new();
     }
 }
 
-/// Written to, so that the kernel has given it.
+/// Memory that is written to, so that the kernel has really allocated it.
 fn filled(bytes: usize) -> io::Result<Vec<u8>> {
     let mut room = Vec::new();
     let refused =

@@ -3,18 +3,18 @@
 //!
 //! | module | its job |
 //! |---|---|
-//! | `engine`, `mover`, `probe` | the engine: whom it serves, its steps, and whether a file system can do what it takes |
+//! | `engine`, `mover`, `probe` | the engine: which file systems it serves, its steps, and whether a file system can do what it needs |
 //! | `ground` | what the file systems of files and records must promise |
-//! | `below` | whether a disk lies in memory |
+//! | `below` | whether a disk is in memory |
 //! | `limits` | what keeps a process from finishing what it has begun |
-//! | [`record`] | the format of a record: whose range it is, and a checksummed copy of its bytes |
-//! | [`journal`] | the directory that records lie in, one user at a time |
-//! | [`draft`] | a record in the making |
-//! | `note` | how far a rewrite came, and what was done to its file afterwards |
-//! | `place` | the bytes of a range: what is missing, putting them there for good |
-//! | `privileges` | what writing takes away from a program's file |
+//! | [`record`] | the format of a record: which range it is of, and a checksummed copy of its bytes |
+//! | [`journal`] | the directory that holds the records, used by one process at a time |
+//! | [`draft`] | a record that is being made |
+//! | `note` | how far a rewrite came, and whether its file was changed afterwards |
+//! | `place` | the bytes of a range: which are missing, and writing them durably |
+//! | `privileges` | what a write to a program's file clears |
 //! | `whose` | which file a record is of |
-//! | `refused` | what is in memory only, because the disk has refused it |
+//! | `refused` | data that is in memory only, because the disk has refused it |
 //! | [`recover`] | from records back to whole files |
 
 mod below;

@@ -1,4 +1,4 @@
-//! The steps of a rewrite, as the head of [`super`] numbers them.
+//! The steps of a rewrite, as the head of `engine.rs` numbers them.
 
 use super::draft::{Draft, Sealed};
 use super::engine::Shared;
@@ -42,20 +42,20 @@ const METADATA: u64 = 256 << 10;
 pub(super) struct Rewriting {
     shared: Rc<Shared>,
     stage: Option<Stage>,
-    /// The copy of the range in hand, and its place among the staged ones.
+    /// The copy of the current range, and the range's index among the staged ones.
     draft: Option<(usize, Draft)>,
     reserve: Option<OwnedFd>,
-    /// Somebody else wanted the file.
+    /// Another program wanted to open the file.
     given_up: bool,
     lost: Lost,
-    /// What went wrong once, and well at the second try.
+    /// An error of the first try, where the second one succeeded.
     once: Option<String>,
     compare: Compare,
     pages: Pages,
 }
 
 impl Rewriting {
-    /// Nothing staged yet.
+    /// A mover for which nothing is staged yet.
     pub fn new(shared: Rc<Shared>) -> Self {
         Self {
             shared,
@@ -96,7 +96,7 @@ impl Rewriting {
             disk: Disk::of(stat.st_dev),
             inode: stat.st_ino,
             generation: inode::generation_or_zero(&file.fd).map_err(skip_of)?,
-            // A file system without handles: the path must do.
+            // The file system has no handles: the path must do.
             handle: Handle::of(&file.fd).unwrap_or(Handle { kind: 0, bytes: Vec::new() }),
             path: path.strip_prefix(&self.shared.mount).unwrap_or(&path).to_owned(),
             size: stat.st_size as u64,
@@ -111,7 +111,7 @@ impl Rewriting {
         self.shared.journal()?.begin(record).map_err(skip_of)
     }
 
-    /// Steps 2 to 10. Gives whether they were taken, and not ended by `stop` before the file was touched.
+    /// Steps 2 to 10. Returns whether they were done; `false` if `stop` ended them before the file was touched.
     fn rewrite(
         &mut self,
         file: &OpenFile,
@@ -128,26 +128,26 @@ impl Rewriting {
         };
         draft.finish().map_err(skip_of)?;
         reached(Point::Copied);
-        // The copy was made while the donor held the best place, which goes free now.
+        // The copy was made while the donor held the best place, which is freed now.
         if let Some(stage) = &self.stage {
             stage.release(index).map_err(skip_of)?;
         }
         let mut room = Room::take(draft.data().len()).map_err(skip_of)?;
         let session = draft.session(&self.shared.root).map_err(skip_of)?;
-        // Dropping its pages may take those beside it along.
+        // Dropping the pages of the range may drop adjacent ones as well.
         let goes_on = || !stop.load(Ordering::Relaxed);
         refused::none_beside(&mut self.compare, &file.fd, range, goes_on)?;
         if !goes_on() {
             return Ok(false);
         }
-        // What would end this process, or stop it, between hole and bytes, waits until the lease is
-        // given back.
+        // Signals that would end or stop this process between the punch and the write are deferred until the
+        // lease is released.
         let undisturbed = Undisturbed::begin();
         let _prompt = Prompt::begin();
         let started = Instant::now();
         let lease = take(&file.fd)?;
         let done = match unchanged(file, &draft, &mut room, &lease, goes_on) {
-            // What takes long there ends so.
+            // The slow parts of `unchanged` end early when `stop` is set.
             _ if !goes_on() => Ok(false),
             Ok(()) => self.under_lease(file, draft, session, &mut room, &lease).map(|()| true),
             Err(skip) => Err(skip),
@@ -159,7 +159,7 @@ impl Rewriting {
         done
     }
 
-    /// Steps 2 to 10, with everybody else kept out of an unchanged file.
+    /// Steps 2 to 10, on an unchanged file that no other program can open.
     fn under_lease(
         &mut self,
         file: &OpenFile,
@@ -191,14 +191,15 @@ impl Rewriting {
         };
         let fallocate =
             |how| rustix::fs::fallocate(&file.fd, how, range.start, range.end - range.start);
-        // Nothing to allocate yet: whether the file can be allocated at all.
+        // Nothing has to be allocated yet: this shows whether the file can be allocated at all.
         let able = || {
             let can = fallocate(FallocateFlags::KEEP_SIZE).map_err(|e| skip_of(e.into()));
             holder.settle_mtime();
             can
         };
         let able = self.lost.keeping(&file.fd, || holder.noting.change(able));
-        // From here on nobody gets in for as long as others wait, however slow we were until now.
+        // If no program waits yet, others are kept out from here on for the whole `lease-break-time`, however
+        // slow the steps before this one were.
         let alone = unwanted(lease);
         let noted = holder.noting.at_it().map_err(skip_of);
         if let Err(skip) = able.and(noted).and(alone).and_then(|()| is_plain(file)) {
@@ -218,7 +219,7 @@ impl Rewriting {
         reached(Point::Punched);
         let piece = Piece { range, data, block };
         let mut put = || put(&file.fd, piece, &mut room.back, &mut holder);
-        // Once more where the device refused or answered wrongly.
+        // A second try, where the device refused the write or returned other bytes.
         let once = put().err();
         if let Some(Err(e)) = once.as_ref().map(|_| put()) {
             return Err(self.shared.needs_recovery(format!("it could not be written back: {e}")));
@@ -234,13 +235,13 @@ impl Rewriting {
     }
 }
 
-/// Who writes a range again.
+/// Writes a range again, for [`put`].
 struct Rewriter<'a> {
     noting: Noting<'a>,
     lease: &'a Lease<'a>,
-    /// When the first step began, on the clock that files have.
+    /// When the first step began, on the clock of file times.
     began: (i64, u32),
-    /// What the time of modification was.
+    /// The time of modification before the rewrite.
     mtime: (i64, u32),
     lost: &'a Lost,
     reserve: &'a mut Option<OwnedFd>,
@@ -263,7 +264,7 @@ impl Holder for Rewriter<'_> {
     fn settle_mtime(&self) {
         let (now, file) = (clock_gettime(ClockId::Realtime), self.noting.file);
         let ours = self.began..=(now.tv_sec, now.tv_nsec as u32);
-        // That it may be set was tried before the punch.
+        // That the time can be set was tried before the punch.
         if mtime(file).is_ok_and(|modified| ours.contains(&modified)) {
             let _ = set_mtime(file, self.mtime);
         }
@@ -274,7 +275,7 @@ impl Holder for Rewriter<'_> {
     }
 }
 
-/// Leaves a file that was not touched alone, and removes the record.
+/// Removes the record of a file that was not touched, and returns why the file is left alone.
 fn discard(sealed: Sealed, skip: Skip) -> Result<(), Skip> {
     match sealed.remove() {
         Ok(()) => Err(skip),
@@ -282,7 +283,7 @@ fn discard(sealed: Sealed, skip: Skip) -> Result<(), Skip> {
     }
 }
 
-/// A lease on a file that nobody else has open.
+/// A lease on a file that no other program has open.
 pub(crate) fn take(file: &OwnedFd) -> Result<Lease<'_>, Skip> {
     lease(file).map_err(|e| match e.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::AGAIN) => Skip::new(SkipReason::Busy, "another program has it open"),
@@ -291,7 +292,7 @@ pub(crate) fn take(file: &OwnedFd) -> Result<Lease<'_>, Skip> {
     })
 }
 
-/// Whether nothing makes it privileged that writing takes away.
+/// Checks that the file has no privileges that a write would clear.
 pub(super) fn is_plain(file: &OpenFile) -> Result<(), Skip> {
     if privileges::has_any(&file.fd).map_err(skip_of)? {
         let why = "set-user-ID, set-group-ID or file capabilities, which writing takes away";
@@ -301,7 +302,7 @@ pub(super) fn is_plain(file: &OpenFile) -> Result<(), Skip> {
     }
 }
 
-/// Whether its time of modification can be put back: set to what it is.
+/// Checks that the time of modification can be put back, by setting it to its present value.
 fn keeps_its_time(file: &OpenFile, record: &Record) -> Result<(), Skip> {
     set_mtime(&file.fd, record.mtime).map_err(|e| {
         let Skip { reason, detail } = skip_of(e);
@@ -310,12 +311,12 @@ fn keeps_its_time(file: &OpenFile, record: &Record) -> Result<(), Skip> {
     })
 }
 
-/// Bytes of the file that are compared without a look at who waits: sixteen requests, where each block
-/// lies for itself and none is in memory.
+/// Bytes of the file that are compared between two checks for waiting programs: sixteen requests if each block
+/// of 4 KiB is an extent of its own and none is cached.
 const COMPARED: usize = 64 << 10;
 
-/// Whether the file is what its record says, as far as its size, its time and the range's bytes tell;
-/// `go_on` is asked between reads.
+/// Checks that the file is as its record says, as far as its size, its time and the range's bytes show; `go_on`
+/// is asked between reads.
 fn holds(
     file: &OpenFile,
     record: &Record,
@@ -340,7 +341,7 @@ fn holds(
     Ok(())
 }
 
-/// Whether nobody waits for the file.
+/// Checks that no program waits for the file.
 fn unwanted(lease: &Lease) -> Result<(), Skip> {
     if lease.is_wanted() {
         Err(Skip::new(SkipReason::Busy, "another program opened it"))
@@ -349,8 +350,8 @@ fn unwanted(lease: &Lease) -> Result<(), Skip> {
     }
 }
 
-/// Whether the range is data of this file alone, and the file what was copied.
-/// Looked at only while `go_on` says so.
+/// Checks that the range is data of this file alone, and that the file is what was copied, for as long as
+/// `go_on` returns true.
 fn unchanged(
     file: &OpenFile,
     draft: &Draft,
@@ -359,18 +360,19 @@ fn unchanged(
     go_on: impl Fn() -> bool,
 ) -> Result<(), Skip> {
     let record = draft.record();
-    // A hole cuts what of the page cache reaches into it by writing zeroes there; with the lease nobody
-    // has the file open, but a pipe or a socket may still have pages of it on their way.
+    // A punch writes zeroes into the part of a folio that reaches into the hole. With the lease no other
+    // program has the file open, but a pipe or a socket may still hold pages of it that were spliced into it.
     let goes_on = || !lease.is_wanted() && go_on();
     cache::part(&file.fd, record.range.start, goes_on).map_err(in_use)?;
     cache::part(&file.fd, record.range.end, goes_on).map_err(in_use)?;
     let told_to_end = || Skip::new(SkipReason::Busy, "told to end");
     let waits = || unwanted(lease).and_then(|()| go_on().then_some(()).ok_or_else(told_to_end));
     holds(file, record, draft.data(), &mut room.back, waits)?;
-    // A punch may reach to the end of the page that the file ends in.
+    // A punch may extend to the end of the page in which the file ends.
     let page = rustix::param::page_size() as u64;
     let wide = ByteRange { end: record.range.end.next_multiple_of(page), ..record.range };
-    // All of the file is written out here, and behind the punch.
+    // All of the file is written back under the lease, here and again after the punch: so little of it may be
+    // dirty.
     file.has_settled()?;
     let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, wide, true);
     let layout = layout.map_err(skip_of)?;
@@ -392,11 +394,12 @@ impl Mover for Rewriting {
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         (self.stage, self.draft, self.reserve) = (None, None, None);
         self.go_on()?;
-        // Before anything is copied in vain.
+        // Whether it can be leased is tried before the copy is made in vain.
         drop(take(&file.fd)?);
-        // What is asked for is read, and no more: readahead would fill the device's queue.
+        // Reads only what is asked for: readahead would fill the device's queue.
         let _ = rustix::fs::fadvise(&file.fd, 0, None, Advice::Random);
-        // `fsync` would hear of what the disk refused instead of who opens the file next.
+        // `fsync` would consume the error of a refused write, which the next program that opens the file should
+        // get.
         same::settled(&file.fd).map_err(refused::told)?;
         refused::none_seen(&mut self.compare, &file.fd)?;
         rustix::fs::fsync(&file.fd).map_err(|e| refused::told(e.into()))?;
@@ -415,7 +418,7 @@ impl Mover for Rewriting {
 
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         (self.draft, self.reserve) = (None, None);
-        // Each range was made durable for itself.
+        // Each range has already been made durable by itself.
         if let Some(moved) = self.stage.take().and_then(Stage::close) {
             moved.restore_cache(file);
         }

@@ -1,19 +1,19 @@
-//! How far a rewrite came, noted beside its record: what tells a hole that a rewrite left from one
-//! that somebody made afterwards.
+//! How far a rewrite came, noted beside its record. From the notes `recover` tells a hole that a rewrite left
+//! from one that was punched afterwards.
 //!
-//! From the lease to the end of the process every change to the file is the rewrite's own. So
-//! before each change the record is given a note that says "at it", and after each one another that
-//! says how late the file was modified by then. Whoever changes the file's data later gives it
-//! another time of modification, and the note does not know that one. A note has a block of its own in
-//! the record's file, written in place, so that it takes no space, and lies within one sector; the
-//! record's other blocks are never written to again.
+//! From the lease to the end of the process every change to the file is the rewrite's own. So before each
+//! change the record is given a note that says "at it", and after each one another that has the file's time of
+//! modification at that moment. A program that changes the file's data later gives it another time of
+//! modification, which no note has. Notes have a block of their own in the record's file and are written in
+//! place, so that they need no new space and are within one sector; the record's other blocks are never written
+//! to again.
 //!
-//! A note is not made durable for its own sake, so it counts word for word only in the boot and the
-//! mounting in which it was made. After a power cut what is left of it may be older than the file.
-//! Then a time of modification is the rewrite's if it lies within [`WINDOW_SECONDS`] of the note,
-//! and before this boot. What cannot be told is counted as somebody's: the record stays, and it is
-//! said. Not seen are a change that puts the time of modification back, and one within a tick of
-//! the file system's clock (a second on an ext4 with inodes of 128 bytes).
+//! A note is not made durable for its own sake, so it counts exactly only in the boot and the mounting in which
+//! it was made. After a power cut the note on the disk may be older than the file. Then a time of modification
+//! counts as the rewrite's if it is within [`WINDOW_SECONDS`] of the note, and before this boot. Where this
+//! does not decide, the change counts as another program's: the record stays, and that is reported. Two changes
+//! are not noticed: one that puts the time of modification back, and one within a tick of the file system's
+//! clock (a second on an ext4 with inodes of 128 bytes).
 
 use super::place::mtime;
 use super::record::{Record, data_checksum};
@@ -26,13 +26,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A change that a kill interrupted is over within so many seconds.
+/// A change that a kill interrupted is over after at most this many seconds.
 const SLACK_SECONDS: i64 = 10;
 
-/// A rewrite is over within so many seconds after its record was made.
+/// A rewrite is over at most this many seconds after its record was made.
 const WINDOW_SECONDS: i64 = 60;
 
-/// The block's beginning.
+/// The beginning of the block for notes.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
@@ -43,7 +43,7 @@ struct Note {
     mounts: [U64; 2],
     modified_seconds: I64,
     modified_nanoseconds: U32,
-    /// 1 while a change is under way.
+    /// 1 while a change is being made.
     at_it: U32,
     made_seconds: I64,
     /// CRC-32C of what comes before it.
@@ -57,7 +57,7 @@ impl Note {
     }
 }
 
-/// This boot, and the mounts that record and file are reached through.
+/// This boot, and the mounts through which record and file are reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     boot: [u8; 16],
@@ -65,16 +65,16 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Now, for the records in this directory and the files below that one.
+    /// The present session, for the records in this directory and the files below that one.
     ///
     /// # Errors
-    /// When the kernel does not tell the boot.
+    /// When the kernel does not report the boot.
     pub fn of(records: impl AsFd, files: impl AsFd) -> io::Result<Self> {
         let mounts = [session::mount_of(records)?, session::mount_of(files)?];
         Ok(Self { boot: session::boot()?, mounts })
     }
 
-    /// Whether a note was made in it for certain.
+    /// Whether a note was certainly made in this session.
     fn made(&self, note: &Note) -> bool {
         let mounts = note.mounts.map(U64::get);
         self.boot == note.boot && self.mounts == mounts && !mounts.contains(&0)
@@ -86,16 +86,17 @@ impl Session {
 pub(crate) struct Noting<'a> {
     /// The record's file.
     pub record: &'a OwnedFd,
-    /// Where in it notes are; one of the first version has none, and its time of modification must do.
+    /// Where in it the notes are; `None` for a record of version 1, which has none: the time of modification of
+    /// its own file is used instead.
     pub at: Option<u64>,
     /// The file itself.
     pub file: &'a OwnedFd,
-    /// Who notes.
+    /// The session in which the notes are made.
     pub session: Session,
 }
 
 impl Noting<'_> {
-    /// Notes that nothing is under way.
+    /// Notes that no change is being made.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -111,8 +112,8 @@ impl Noting<'_> {
         self.note(true)
     }
 
-    /// Makes a change between two notes. Where one cannot be made, what was done may be taken for
-    /// somebody else's doing later: no reason to end in the middle.
+    /// Makes a change between two notes. If a note cannot be written, the change may later count as another
+    /// program's, but that is no reason to stop half-way.
     pub fn change<T>(&self, change: impl FnOnce() -> T) -> T {
         let _ = self.at_it();
         let done = change();
@@ -140,8 +141,7 @@ impl Noting<'_> {
         write_at(self.record, note.as_bytes(), at)
     }
 
-    /// Whether the file was modified by the rewrite alone, as far as its time of modification
-    /// tells.
+    /// Whether the file was modified by the rewrite alone, as far as its time of modification shows.
     ///
     /// # Errors
     /// When times cannot be read.

@@ -1,4 +1,4 @@
-//! The bytes of a range in its file: which are missing, and putting them there for good.
+//! The bytes of a range in its file: which are missing, and writing them durably.
 
 use super::note::Noting;
 use super::privileges::Lost;
@@ -34,14 +34,14 @@ pub(crate) enum Verdict {
     Refused(u64),
 }
 
-/// Compares block by block, after writing back what is dirty. Only what a rewrite leaves behind
-/// counts as missing: holes and unwritten space, whatever is in the page cache there: where a
-/// write-back has failed, it goes on showing what the disk never got. Written zeroes are data, and
-/// so is a block of which only a part is as recorded: a rewrite writes whole blocks, and does not
-/// end inside one unless the machine ran out of memory in that very moment.
+/// Compares block by block, after writing back what is dirty. Only what a rewrite leaves counts as missing:
+/// holes and unwritten space. What the page cache holds there does not matter: after a failed writeback it
+/// still has data that never reached the disk. Written zeroes are data, and so is a block of which only a part
+/// is as recorded: a rewrite writes whole blocks, and does not end inside one unless the machine ran out of
+/// memory in that very moment.
 ///
-/// `alone` is whether others are kept out: then nothing is compared with the page cache, but for what the
-/// device may have refused: that is not dropped.
+/// `alone` is whether other programs are kept out. Then all is compared with the device and not with the page
+/// cache, but for pages that the device may have refused, which are not dropped.
 ///
 /// # Errors
 /// When the file cannot be read, or not from the device.
@@ -84,7 +84,7 @@ pub(crate) fn judge(
     Ok(if missing.is_empty() { Verdict::Whole } else { Verdict::Missing(missing) })
 }
 
-/// Whether nothing was ever written there.
+/// Whether no block in `blocks` was ever written.
 fn is_unwritten(layout: &Layout, blocks: ByteRange) -> bool {
     layout.within(blocks).all(|e| e.kind == ExtentKind::Unwritten)
 }
@@ -92,7 +92,7 @@ fn is_unwritten(layout: &Layout, blocks: ByteRange) -> bool {
 /// Whether a part of a file holds no data, not even dirty pages.
 ///
 /// # Errors
-/// When the file does not tell.
+/// When the file system does not return the layout.
 pub(crate) fn is_blank(file: &OwnedFd, part: ByteRange) -> io::Result<bool> {
     let layout = fiemap::layout_within(&mut Fiemap::default(), file, part, true)?;
     Ok(is_unwritten(&layout, part))
@@ -104,7 +104,7 @@ pub(crate) fn mtime(file: &OwnedFd) -> io::Result<(i64, u32)> {
     Ok((stat.st_mtime, stat.st_mtime_nsec as u32))
 }
 
-/// Sets it; the time of access stays.
+/// Sets the time of modification; the time of access stays.
 pub(crate) fn set_mtime(file: &OwnedFd, (seconds, nanoseconds): (i64, u32)) -> io::Result<()> {
     let times = Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
@@ -113,12 +113,13 @@ pub(crate) fn set_mtime(file: &OwnedFd, (seconds, nanoseconds): (i64, u32)) -> i
     Ok(rustix::fs::futimens(file, &times)?)
 }
 
-/// How often a file that somebody has open is tried, and how long the first wait is: most look at
-/// a file for a moment, and a program that is being started has all its parent's files until then.
+/// How often a lease is tried on a file that another program has open, and how long the first wait is: most
+/// programs open a file for a moment only, and a program that is being started holds its parent's files until
+/// it is.
 const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
 
-/// Leases a file, if need be after a moment.
+/// Leases a file, if need be after some tries.
 ///
 /// # Errors
 /// As [`Lease::take`].
@@ -127,44 +128,45 @@ pub(crate) fn lease(file: &OwnedFd) -> io::Result<Lease<'_>> {
     Backoff::new(FIRST_WAIT, TRIES).retry(is_open, || Lease::take(file))
 }
 
-/// Who puts bytes into a leased file.
+/// What writes bytes into a leased file.
 pub(crate) trait Holder {
     /// The lease.
     fn lease(&self) -> &Lease<'_>;
-    /// Notes what is done to the file.
+    /// Writes notes of the changes to the file.
     fn noting(&self) -> Noting<'_>;
-    /// What could not be kept of what makes the file privileged.
+    /// The capabilities of the file that could not be kept.
     fn lost(&self) -> &Lost;
-    /// Sets the time of modification as it is to be, once the bytes are written. That it cannot be
-    /// set is no reason to lose them.
+    /// Sets the time of modification to what it should be, once the bytes are written. A failure to set it is
+    /// no reason to lose the bytes.
     fn settle_mtime(&self);
-    /// Frees space; `false` when there is nothing more to give up.
+    /// Frees space; `false` when nothing more can be released.
     fn make_room(&mut self) -> bool {
         false
     }
 }
 
-/// What goes where.
+/// A range, and the bytes that belong there.
 #[derive(Clone, Copy)]
 pub(crate) struct Piece<'a> {
     /// Whole blocks.
     pub range: ByteRange,
-    /// The bytes for it, as far as the file reaches.
+    /// The bytes for it, up to the end of the file.
     pub data: &'a [u8],
-    /// A block, in bytes.
+    /// The size of a block, in bytes.
     pub block: usize,
 }
 
-/// No more is written without asking for the lease: so much of what somebody else wrote can be
-/// lost, when this process is held up between asking and writing for longer than others wait.
+/// The longest write between two checks of the lease. So much of another program's data can be overwritten if
+/// this process is delayed between check and write for longer than the kernel lets others wait.
 const LONGEST_WRITE: usize = 256 << 10;
 
-/// Puts a piece into the file: new space in one call, the bytes, the time of modification, all of
-/// it durable, and read back from the device into `back`, which is at least as long.
+/// Writes `piece` into the file: allocates new space in one call, writes the bytes, sets the time of
+/// modification, makes all of it durable, and reads it back from the device into `back`, which is at least as
+/// long.
 ///
 /// # Errors
-/// Whatever keeps one byte from being there for certain; also that others may have got in: then
-/// nothing more is written.
+/// Any reason why a byte may not be durable; also that others may have opened the file: then nothing more is
+/// written.
 pub(crate) fn put(
     file: &OwnedFd,
     piece: Piece<'_>,
@@ -181,7 +183,7 @@ pub(crate) fn put(
             Ok(()) => break,
             Err(Errno::INTR) => {}
             Err(Errno::NOSPC | Errno::DQUOT) if holder.make_room() => {
-                // What was freed becomes free with the next commit; an error shows later.
+                // The released space becomes free with the next commit; an error of this call shows later.
                 let _ = rustix::fs::fsync(file);
                 reached(Point::RoomMade);
             }
@@ -205,7 +207,7 @@ pub(crate) fn put(
     Ok(())
 }
 
-/// Whether others are still kept out.
+/// Checks that other programs are still kept out.
 fn alone(holder: &dyn Holder) -> io::Result<()> {
     if holder.lease().is_held() {
         Ok(())
@@ -214,7 +216,7 @@ fn alone(holder: &dyn Holder) -> io::Result<()> {
     }
 }
 
-/// Writes a part of a piece. Of what is done once others may have got in nothing is noted as ours.
+/// Writes a part of `piece`. Once other programs may have opened the file, no change is noted as ours.
 fn write(
     file: &OwnedFd,
     piece: Piece<'_>,
@@ -236,12 +238,12 @@ fn write(
     Ok(())
 }
 
-/// Whether the device has these bytes in whole blocks of a file that was just synced: all written
-/// to, and the same when read past the page cache. That `fsync` succeeds does not tell: it reports
-/// a failed write-back once.
+/// Whether the device has these bytes in whole blocks of a file that was just synced: all of them are written,
+/// and are the same when read past the page cache. That `fsync` succeeds does not prove it: `fsync` reports a
+/// failed writeback once.
 ///
 /// # Errors
-/// When the device cannot be asked.
+/// When the device cannot be read.
 pub(crate) fn is_on_device(
     file: &OwnedFd,
     range: ByteRange,

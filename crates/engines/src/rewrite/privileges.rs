@@ -1,11 +1,11 @@
-//! What makes a program privileged, and what writing to its file takes away (`file_remove_privs()`, fs/inode.c):
+//! What makes a program privileged and is cleared by a write to its file (`file_remove_privs()`, fs/inode.c):
 //! set-user-ID, set-group-ID and file capabilities (`security.capability`).
 //!
-//! No lease keeps anybody from setting them by a path. So a file that has them right before its first change is left
-//! alone, and capabilities that somebody sets later are looked at before each change and set again
-//! behind it, unless there are others by then. What somebody sets between such a look and the kernel's write
-//! is lost, as beside any other program that writes. The bits of the mode are taken away from who may not
-//! set them on any file (`CAP_FSETID`): root's writes leave them.
+//! No lease prevents others from setting them by a path. So a file that has any of them right before its first
+//! change is left alone. Capabilities that are set later are read before each change and set again after it,
+//! unless the file has others by then. Capabilities that are set between such a read and the kernel's write are
+//! lost, as beside any other program that writes. The kernel clears the bits of the mode only for a process
+//! that may not set them on any file (`CAP_FSETID`): root's writes leave them.
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -17,10 +17,10 @@ const NAME: &std::ffi::CStr = c"security.capability";
 /// `XATTR_CAPS_SZ_3` (linux/capability.h) is 24.
 const LONGEST: usize = 64;
 
-/// Whether writing would take away what makes the file privileged, as far as that can be read.
+/// Whether a write would clear what makes the file privileged, as far as that can be read.
 ///
 /// # Errors
-/// When it cannot.
+/// When it cannot be read.
 pub(crate) fn has_any(file: &OwnedFd) -> io::Result<bool> {
     let stat = rustix::fs::fstat(file)?;
     Ok(stat.st_mode & 0o6000 != 0 || capabilities(file)?.is_some())
@@ -31,7 +31,7 @@ pub(crate) fn has_any(file: &OwnedFd) -> io::Result<bool> {
 pub(crate) struct Lost(RefCell<Option<io::Error>>);
 
 impl Lost {
-    /// Makes a change to a file that keeps the capabilities that it has right before.
+    /// Makes a change to a file, and keeps the capabilities that the file has right before it.
     pub fn keeping<T>(&self, file: &OwnedFd, change: impl FnOnce() -> T) -> T {
         let before = capabilities(file);
         let done = change();
@@ -45,7 +45,7 @@ impl Lost {
         done
     }
 
-    /// What to say of it, since the last call.
+    /// A sentence for the user about capabilities that were lost since the last call.
     pub fn told(&self) -> Option<String> {
         let e = self.0.take()?;
         Some(format!("capabilities that were set meanwhile may be gone ({e}); see getcap(8)"))
@@ -66,7 +66,7 @@ fn capabilities(file: &OwnedFd) -> io::Result<Option<Vec<u8>>> {
 
 fn give_back(file: &OwnedFd, value: &[u8]) -> io::Result<()> {
     match rustix::fs::fsetxattr(file, NAME, value, XattrFlags::CREATE) {
-        // It has them still, or somebody's newer ones.
+        // The file still has them, or newer ones.
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(e) => Err(e.into()),
     }

@@ -1,4 +1,4 @@
-//! Whether a file system can do what rewriting takes: tried, on a file without a name.
+//! Whether a file system can do what rewriting needs: tried on a file without a name.
 
 use fragmend_scan::fiemap;
 use fragmend_sys::lease::{self, Lease};
@@ -7,7 +7,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-/// A lease that the kernel takes away sooner would not outlast a slow device.
+/// The shortest accepted `lease-break-time`: a lease that the kernel breaks sooner would not outlast a slow
+/// device.
 const SHORTEST_BREAK: Duration = Duration::from_secs(10);
 
 /// Whether an unnamed file in `root` can be allocated, mapped, punched and leased.

@@ -1,14 +1,13 @@
-//! A record: everything that it takes to put a range back, in one file.
+//! A record: everything that is needed to put a range back, in one file.
 //!
-//! Version 2, little-endian: the [`Header`], the file's handle, its path, zeroes up to a multiple
-//! of 4096, a block of 4096 for notes (`note`), which no checksum here covers, then the bytes of the
-//! range as far as the file reached, and nothing behind them. The
-//! header's checksum covers header, handle and path, and so the checksum of the bytes. Both are
-//! CRC-32C: they tell what is damaged, not who wrote it.
+//! Version 2, little-endian: the [`Header`], the file's handle, its path, zeroes up to a multiple of 4096, a
+//! block of 4096 for notes (`note`), which no checksum here covers, then the bytes of the range up to the end
+//! of the file, and nothing after them. The header's checksum covers header, handle and path, and with the
+//! header also the checksum of the bytes. Both are CRC-32C: they show damage, but do not prove who wrote the
+//! record.
 //!
-//! The header is written last, so that a record without one was never finished. A later version
-//! keeps the magic number and the place of the version. Version 1 does not name the disk, and has no
-//! block for notes.
+//! The header is written last, so a record without one was never finished. A later version keeps the magic
+//! number and the place of the version. Version 1 does not name the disk, and has no block for notes.
 
 use fragmend_layout::ByteRange;
 use fragmend_sys::fs_id::FsId;
@@ -26,13 +25,13 @@ pub const VERSION: u32 = 2;
 /// The first bytes of every record, of any version.
 pub const MAGIC: [u8; 8] = *b"FRAGMRW\n";
 
-/// Longest range that has a record, in bytes: it is held in memory, too.
+/// The longest range that a record can have, in bytes: it is held in memory, too.
 pub const LONGEST_RANGE: u64 = 64 << 20;
 
 /// The bytes of the range begin on a multiple of this.
 const DATA_ALIGN: u64 = 4096;
 
-/// No path or handle is longer (`PATH_MAX`, `MAX_HANDLE_SZ`): what claims to be is damaged.
+/// The most bytes of path and handle (`PATH_MAX`, `MAX_HANDLE_SZ`): a record with more is damaged.
 const LONGEST_NAMES: u64 = 8192;
 const LONGEST_HANDLE: usize = 128;
 
@@ -65,66 +64,67 @@ struct Header {
 
 const _: () = assert!(size_of::<Header>() == 128);
 
-/// Bytes of the header in each version: what later ones have follows.
+/// Bytes of the header in each version: later versions append their fields.
 const fn header_bytes(version: u32) -> usize {
     if version == 1 { 112 } else { size_of::<Header>() }
 }
 
-/// Whose range it is, as the file was before it was touched. The copy itself follows in the file.
+/// Which range it is, and the state of its file before the rewrite. The copy itself follows in the record's
+/// file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The format that it is kept in: [`VERSION`], or an older one.
+    /// The version of its format: [`VERSION`], or an older one.
     pub version: u32,
     /// The file's file system.
     pub fs: FsId,
-    /// The disk that it lies on.
+    /// The disk that the file system is on.
     pub disk: Disk,
     /// The file's inode number.
     pub inode: u64,
-    /// Its generation; 0 where the file system has none.
+    /// The file's generation; 0 where the file system has none.
     pub generation: u32,
-    /// The file system's own name for it; empty where there is none.
+    /// The file's handle, as the file system made it; empty where there is none.
     pub handle: Handle,
-    /// Where it was last seen, below the mount point.
+    /// The file's last known path, below the mount point.
     pub path: PathBuf,
-    /// Its size in bytes.
+    /// The file's size in bytes.
     pub size: u64,
-    /// When it was last modified: seconds and nanoseconds.
+    /// The file's time of modification: seconds and nanoseconds.
     pub mtime: (i64, u32),
-    /// Its allocation block in bytes.
+    /// The file's allocation block in bytes.
     pub block: u32,
     /// The range: whole blocks, the last of which may reach beyond the end of the file.
     pub range: ByteRange,
-    /// CRC-32C of its bytes.
+    /// CRC-32C of the bytes of the range.
     pub data_checksum: u32,
 }
 
-/// Why bytes are no record that can be used.
+/// Why bytes are not a usable record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadRecord {
-    /// Something else.
+    /// They are something else.
     #[error("not a record of a rewrite")]
     Foreign,
     /// Another version of this program wrote it.
     #[error("a record of format {0}; this fragmend knows format {VERSION}")]
     Version(u32),
-    /// Others could have put it there.
+    /// Other users could have put it there.
     #[error(
         "not a record of ours alone: it must be a regular file of ours, closed to writing by others, with one name and without holes"
     )]
     NotOurs,
-    /// Cut off, or not as it was written.
+    /// Cut off, or not the bytes that were written.
     #[error("damaged")]
     Damaged,
 }
 
 impl Record {
-    /// Bytes of the range that the file had: less than the range where it ends in it.
+    /// Bytes of the range that the file had: fewer than the range if the file ends inside it.
     pub fn data_len(&self) -> u64 {
         self.range.end.min(self.size).saturating_sub(self.range.start)
     }
 
-    /// Where in the record's file they begin.
+    /// Where in the record's file the bytes of the range begin.
     pub fn data_start(&self) -> u64 {
         self.note_start().map_or(self.head_end(), |note| note + DATA_ALIGN)
     }
@@ -172,7 +172,7 @@ impl Record {
         bytes
     }
 
-    /// From the beginning of a record's file, of which [`Self::LONGEST`] bytes are enough.
+    /// Parses the beginning of a record's file, of which [`Self::LONGEST`] bytes are enough.
     ///
     /// # Errors
     /// [`BadRecord`].
@@ -215,11 +215,11 @@ impl Record {
         })
     }
 
-    /// Whether it can be what a rewrite wrote on a file system with blocks of `block` bytes: looked
-    /// at before its file is. Who can write a record can give it any checksum.
+    /// Checks that a rewrite can have written it on a file system with blocks of `block` bytes. This is done
+    /// before its file is looked at: a user who can write a record can give it any checksum.
     ///
     /// # Errors
-    /// What it says that no rewrite does.
+    /// What it contains that no rewrite writes.
     pub fn check(&self, block: u64) -> Result<(), &'static str> {
         let ByteRange { start, end } = self.range;
         let (largest, within) = (i64::MAX as u64, |end: u64| end <= i64::MAX as u64);
@@ -244,7 +244,7 @@ impl Record {
         wrong.iter().find(|(is_wrong, _)| *is_wrong).map_or(Ok(()), |(_, what)| Err(what))
     }
 
-    /// No header with handle and path is longer, in bytes.
+    /// The most bytes of header, handle and path together.
     pub const LONGEST: u64 = size_of::<Header>() as u64 + LONGEST_NAMES;
 }
 

@@ -1,15 +1,15 @@
 //! From records back to whole files.
 //!
-//! For each record: is it sound, which file is it of (`whose`), and what does the file lack? All of
-//! a record is checked before its file is opened for writing. Only holes and unwritten blocks are
-//! written to, and only in a file of the recorded size that nobody modified after the rewrite
-//! (`note`). A record goes once its file has every byte for good: others are kept out by a lease, the
-//! file is synced, its pages are dropped, and the device is asked (`place`). That a file is deleted
-//! is made durable in the same way. Where it is not certain that this is the record's own file, or
-//! its only state, the record is set aside, and that is told.
+//! For each record: is it sound, which file is it of (`whose`), and what does the file lack? All of a record is
+//! checked before its file is opened for writing. Only holes and unwritten blocks are written to, and only in a
+//! file of the recorded size that was not modified after the rewrite (`note`). A record is removed once every
+//! byte of its file is durable: other programs are kept out by a lease, the file is synced, its pages are
+//! dropped, and the device is read (`place`). That a file is deleted is made durable in the same way. Where it
+//! is not certain that this is the record's own file, or its only state, the record is set aside, and that is
+//! reported.
 //!
-//! Ending at any instant is safe: as long as the record is there, the same questions are asked
-//! again, and putting back is the engine's own way of writing (`place`), with the same notes.
+//! Ending at any instant is safe: as long as the record is there, the next run asks the same questions again,
+//! and bytes are put back by the engine's own code (`place`), with the same notes.
 
 use super::draft::read_data;
 use super::ground;
@@ -109,9 +109,9 @@ pub enum Prefer {
 /// How to recover.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Look and tell, change nothing.
+    /// Only look and report; change nothing.
     pub dry_run: bool,
-    /// Decides where a file at or below one of these paths was changed.
+    /// What to do with changed files, and the paths at or below which this holds.
     pub prefer: Option<(Prefer, Vec<PathBuf>)>,
 }
 
@@ -123,16 +123,16 @@ impl Options {
     }
 }
 
-/// So many bytes of records are looked at in one journal, whatever comes of them: a rewrite leaves one
-/// record, of at most 64 MiB, but whoever hands over a disk can put any number of them there, which share their blocks.
+/// The most bytes of records that are examined in one journal, whatever their outcome: a rewrite leaves one record,
+/// of at most 64 MiB, but a user who could write to the disk may have put any number there, which share blocks.
 const MOST: u64 = 1 << 30;
-/// As many as each record counts for: looking at one, and removing it for good, takes time.
+/// The least that a record counts for: examining it, and removing it durably, needs time.
 const LEAST: u64 = 1 << 20;
 
 /// Recovers everything in one journal.
 ///
 /// # Errors
-/// When the journal cannot be used. What goes wrong with a record is in its outcome.
+/// When the journal cannot be used. What goes wrong with a single record is in its outcome.
 pub fn recover(
     journal: &Path,
     serves: Serves<'_>,
@@ -141,7 +141,7 @@ pub fn recover(
 ) -> Result<(), JournalError> {
     let Some(journal) = Journal::open(journal)? else { return Ok(()) };
     let io = |source| JournalError::Io { path: journal.path().to_owned(), source };
-    // A limit of file sizes is an error then, and not the end of the process.
+    // With this, exceeding the limit on file sizes is an error and does not end the process.
     signals::no_end_by_file_size().map_err(io)?;
     let (drafts, records) = (journal.drafts().map_err(io)?, journal.records().map_err(io)?);
     let home = Home::of(&journal, serves)?;
@@ -208,7 +208,7 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
         let what = "its file system is not the one that this journal serves, or is not mounted; mount it, then recover again";
         return told.ended(Outcome::Foreign, what);
     };
-    // Everything about the record, before anything is done with its file.
+    // All of the record is checked before anything is done with its file.
     if let Err(what) = record.check(home.block) {
         return told.ended(Outcome::Damaged, format!("it says {what}; no rewrite made it"));
     }
@@ -254,7 +254,7 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
     Mending { closing, record: &record, data: &data, noting }.mend(told)
 }
 
-/// What becomes of a record that is not needed any more.
+/// Removes or sets aside a record that is not needed any more.
 #[derive(Clone, Copy)]
 struct Closing<'a> {
     journal: &'a Journal,
@@ -262,16 +262,16 @@ struct Closing<'a> {
     /// Whether it is certain that the record's own file was found, or why not.
     sure: Result<(), &'static str>,
     options: &'a Options,
-    /// Where the file is deleted, the top of its file system: that is made durable first.
+    /// Where the file is deleted, the top of its file system, which is synced first.
     deleted_from: Option<&'a Root>,
 }
 
 impl Closing<'_> {
-    /// Removes the record, or sets it aside where that would be a guess.
+    /// Removes the record, or sets it aside where it is not certain that it may be removed.
     fn close(&self, told: Recovered, outcome: Outcome) -> Recovered {
         let stays = |e: io::Error| format!("its record stays: {e}");
         let mut sure = self.sure;
-        // A file that is deleted in memory only would be back after a cut, without its bytes.
+        // If the deletion is not durable, the file would be back after a power cut, without its bytes.
         if sure.is_ok()
             && !self.options.dry_run
             && let Some(root) = self.deleted_from
@@ -300,7 +300,7 @@ impl Closing<'_> {
     }
 }
 
-/// A record with its file.
+/// A record and its file.
 struct Mending<'a> {
     closing: Closing<'a>,
     record: &'a Record,
@@ -312,7 +312,7 @@ impl Mending<'_> {
     fn mend(&self, told: Recovered) -> Recovered {
         let options = self.closing.options;
         let target = self.noting.file;
-        // Before the kernel's only word of it goes to us instead of who opens the file next.
+        // Before this process consumes an error that the kernel reports once: the next opener should get it.
         match refused::other_than(target, self.record.range.start, self.data) {
             Ok(Some(at)) if options.prefer(&told.path).is_none() => {
                 return self.undecided(told, &refused_at(at));
@@ -320,7 +320,7 @@ impl Mending<'_> {
             Ok(_) => {}
             Err(e) => return told.ended(Outcome::Failed, e.to_string()),
         }
-        // What others have just written may take long: once while nobody is kept out, and below for the rest.
+        // Writing back what others have just written may need long: most of it is done before they are kept out.
         let sync = || if options.dry_run { Ok(()) } else { rustix::fs::fsync(target) };
         if let Err(e) = sync() {
             return not_synced(told, e);
@@ -329,7 +329,7 @@ impl Mending<'_> {
         // Others are kept out from the first look until the record is gone.
         let leased = if options.dry_run { None } else { Some(lease(target)) };
         let alone = matches!(&leased, Some(Ok(_)));
-        // Whatever becomes of the record, it is no more needed for what is in memory only.
+        // After this sync the record is not needed for data in memory only, whatever becomes of the record.
         if let Err(e) = sync() {
             return not_synced(told, e);
         }
@@ -357,7 +357,7 @@ impl Mending<'_> {
             }
             Err(e) => return told.ended(Outcome::Failed, e.to_string()),
         };
-        // Over data only where somebody has decided that.
+        // Existing data is overwritten only where the user has decided that.
         let over = match (&changed, options.prefer(&told.path)) {
             (Some(_), Some(Prefer::File)) => return self.closing.close(told, Outcome::Discarded),
             (Some(what), None) => return self.undecided(told, what),
@@ -383,7 +383,7 @@ impl Mending<'_> {
         }
     }
 
-    /// Leaves a file that somebody has changed alone, and says how to decide.
+    /// Leaves a changed file alone, and tells the user how to decide.
     fn undecided(&self, told: Recovered, what: &str) -> Recovered {
         let what = if told.path.path.is_empty() {
             format!(
@@ -398,12 +398,12 @@ impl Mending<'_> {
         told.ended(Outcome::Changed, what)
     }
 
-    /// The part of the range in which the record has bytes.
+    /// The part of the range for which the record has bytes.
     fn with_data(&self) -> ByteRange {
         ByteRange::at(self.record.range.start, self.data.len() as u64)
     }
 
-    /// Gives what of the file was not kept, if anything was not.
+    /// Puts bytes back, and returns which properties of the file could not be kept, if any.
     fn put_back(
         &self,
         parts: &[ByteRange],
@@ -414,11 +414,11 @@ impl Mending<'_> {
         limits::allow(self.with_data().end)?;
         let mut room = Room::take(self.data.len())?;
         let _undisturbed = Undisturbed::begin();
-        // From here on this boot and this mounting count; durable, so that a power cut leaves no
-        // older note behind newer blocks.
+        // From here on the notes are of this boot and this mounting; synced, so that a power cut leaves no
+        // older note beside newer blocks.
         self.noting.settled()?;
         rustix::fs::fsync(self.noting.record)?;
-        // As it is found: who moved it last cannot be known.
+        // As it is now: which program set it last cannot be known.
         let mtime = mtime(target)?;
         let lost = Lost::default();
         let mut holder =
@@ -445,13 +445,13 @@ fn refused_at(at: u64) -> String {
     format!("it holds other data at {at}, in memory only, because the disk has refused it")
 }
 
-/// What to say of a file of which nobody knows what is on the disk.
+/// The outcome for a file of which it is not known what is on the disk.
 fn not_synced(told: Recovered, error: Errno) -> Recovered {
     let what = format!("it cannot be synced: {error}; the record stays, recover again");
     told.ended(Outcome::Failed, what)
 }
 
-/// What to say of a file that was not one's own from beginning to end.
+/// The outcome for a file that could not be leased, or whose lease was lost.
 fn not_leased(told: Recovered, error: &io::Error) -> Recovered {
     let what = match error.kind() {
         io::ErrorKind::WouldBlock => {
@@ -463,18 +463,18 @@ fn not_leased(told: Recovered, error: &io::Error) -> Recovered {
     told.ended(Outcome::Unreachable, what)
 }
 
-/// Others got in while it was looked at.
+/// The error of a lease that was lost.
 fn lost() -> io::Error {
     io::ErrorKind::WouldBlock.into()
 }
 
-/// Leaves the time of modification as it was found.
+/// Restores the time of modification that it found.
 struct Finder<'a> {
     noting: Noting<'a>,
     mtime: (i64, u32),
     lease: &'a Lease<'a>,
     lost: &'a Lost,
-    /// Why it could not.
+    /// Why it could not be restored.
     other: Cell<Option<io::Error>>,
 }
 

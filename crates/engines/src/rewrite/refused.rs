@@ -1,7 +1,7 @@
-//! What somebody has written and the disk has refused: in the page cache, where the kernel calls it clean,
-//! and nowhere else (`fragmend_sys::same`). Whoever drops pages, or asks the disk, loses it or does
-//! not see it. And `fsync` hears of it once, for whoever is the next to open the file: so it is looked for
-//! before.
+//! Data that was written and that the disk has refused: it is in the page cache, where the kernel calls it
+//! clean, and nowhere else (`fragmend_sys::same`). Dropping its pages would lose it, and a read from the disk
+//! does not see it. `fsync` reports the error once, and would take it from the next program that opens the
+//! file. So such data is looked for before.
 
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::cache;
@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 
 use crate::bytes::read_at;
 
-/// How long a whole file is looked at for parts that are not going to move. What is found later is told
+/// How long a whole file is checked outside of the ranges that move. An error that is found later is reported
 /// by the kernel, once, and by this process.
 const LOOKING: Duration = Duration::from_secs(1);
 
 const WHAT: &str = "the disk has refused what somebody wrote to it";
 
-/// Whether the disk has what the page cache has of a part of a file.
+/// Checks that the disk has what the page cache has of a part of a file.
 ///
 /// # Errors
-/// Failed where it has refused that, busy where somebody is writing there.
+/// Failed where the disk has refused it, busy where another program is writing there.
 pub(crate) fn none_in(compare: &mut Compare, file: &OwnedFd, part: ByteRange) -> Result<(), Skip> {
     skip(compare.range(file, part.start..part.end, || true))
 }
 
-/// The same of all of a file, as far as that can be looked at in a moment.
+/// The same for a whole file, as far as [`LOOKING`] allows.
 ///
 /// # Errors
 /// As [`none_in`].
@@ -35,7 +35,7 @@ pub(crate) fn none_seen(compare: &mut Compare, file: &OwnedFd) -> Result<(), Ski
     skip(compare.range(file, 0..i64::MAX as u64, || Instant::now() < until))
 }
 
-/// The same around a range, as far as dropping its pages may take others along; only while `go_on` says so.
+/// The same around a range, as far as dropping its pages may drop others; only while `go_on` returns true.
 ///
 /// # Errors
 /// As [`none_in`].
@@ -53,7 +53,7 @@ pub(crate) fn none_beside(
         .try_for_each(|part| skip(compare.range(file, part.start..part.end, &go_on)))
 }
 
-/// What the kernel says of write-backs that were refused, wherever in the file.
+/// The skip for an error of refused writebacks, wherever in the file, as the kernel reports it.
 pub(crate) fn told(error: io::Error) -> Skip {
     Skip::new(SkipReason::Failed, format!("{WHAT} ({error})"))
 }
@@ -71,7 +71,8 @@ fn skip(found: io::Result<Same>) -> Result<(), Skip> {
     }
 }
 
-/// Where the page cache has other bytes than `data`, which belong at `start`, and the disk does not have them.
+/// The first offset where the page cache has other bytes than `data`, which belong at `start`, and the disk
+/// does not have them.
 ///
 /// # Errors
 /// When the file cannot be read, or is being written to.
@@ -92,7 +93,7 @@ pub(crate) fn other_than(file: &OwnedFd, start: u64, data: &[u8]) -> io::Result<
             match compare.range(file, piece.start..piece.end, || true)? {
                 Same::No(at, _) => return Ok(Some(at)),
                 Same::Changing(_) => return Err(io::Error::other("somebody writes to it")),
-                // Of what is the same on the disk nothing is lost.
+                // Data that the disk has as well is not lost.
                 Same::Yes | Same::ButRefused(_) | Same::Unknown | Same::Stopped => {}
             }
         }

@@ -1,9 +1,9 @@
-//! Whose a record is: the mounted file system that its journal serves, and the file on it.
+//! Which file a record is of: the mounted file system that its journal serves, and the file on it.
 //!
-//! A journal at the top of a mount serves that mount and no other, whatever its records say. One
-//! elsewhere serves the file system that it is named after, by its UUID, and only while no more
-//! than one mounted file system has it: copies of a disk, snapshots below the file system and XFS
-//! mounted with `nouuid` look all the same. Nothing is guessed.
+//! A journal at the top of a mount serves that mount and no other, whatever its records claim. A journal
+//! elsewhere serves the file system that it is named after, by its UUID, and only while no more than one
+//! mounted file system has that UUID: copies of a disk, snapshots below the file system and XFS mounted with
+//! `nouuid` all look the same. Nothing is guessed.
 
 use super::journal::{DIRECTORY, ELSEWHERE, Journal, JournalError};
 use super::record::Record;
@@ -19,12 +19,12 @@ use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-/// Which file systems a journal's records may be of.
+/// The file systems that a journal's records may be of.
 #[derive(Clone, Copy, Debug)]
 pub enum Serves<'a> {
-    /// The one at whose top it lies.
+    /// The one at whose top the journal is.
     Itself(&'a Mount),
-    /// The one of these that has its name.
+    /// The one of these whose UUID is in the journal's name.
     OneOf(&'a [Mount]),
 }
 
@@ -33,14 +33,14 @@ pub enum Serves<'a> {
 pub(super) struct Home {
     /// Where it is mounted.
     pub mount: Mount,
-    /// The directory there: records say where a file is below it, and whoever wrote to the disk may have put
-    /// a link there.
+    /// The directory there: records name a file below it, and a user who could write to the disk may have put a
+    /// symbolic link there.
     pub root: Root,
-    /// Its block, in bytes.
+    /// Its allocation block, in bytes.
     pub block: u64,
     id: FsId,
     disk: Disk,
-    /// Whether the journal lies at its top.
+    /// Whether the journal is at its top.
     at_top: bool,
 }
 
@@ -70,7 +70,7 @@ impl Home {
                 };
                 let mut homes: Vec<Self> = Vec::new();
                 for home in mounts.iter().filter_map(|mount| Self::open(mount, false)) {
-                    // Another mount of the same one is no other file system.
+                    // Another mount of the same file system is not another file system.
                     let known = homes.iter().any(|h| h.mount.dev == home.mount.dev);
                     if home.id.uuid != [0; 16] && home.id.name() == id && !known {
                         homes.push(home);
@@ -87,24 +87,24 @@ impl Home {
         }
     }
 
-    /// `None` where something else is mounted over it, or it is gone.
+    /// `None` where something else is mounted over it, or it is not there any more.
     fn open(mount: &Mount, at_top: bool) -> Option<Self> {
         let root = Root::open(&mount.point, mount.dev).ok()?;
         let (id, block) = (FsId::of(&root).ok()?, rustix::fs::fstatvfs(&root).ok()?.f_bsize);
         Some(Self { mount: mount.clone(), block, id, disk: Disk::of(mount.dev), at_top, root })
     }
 
-    /// Whether a record is of this file system, as far as it says so itself.
+    /// Whether a record is of this file system, as far as the record itself shows.
     pub fn is_of(&self, record: &Record) -> bool {
         record.fs.is(&self.id).unwrap_or(self.at_top)
     }
 
-    /// Whether this is the very disk, and not one that looks the same.
+    /// Whether this is certainly the disk of the record, and not one that looks the same.
     pub fn is_certain(&self, record: &Record) -> bool {
         self.at_top || self.disk.is(&record.disk)
     }
 
-    /// The record's file, named but not opened; it is a regular one, and the one that is meant.
+    /// Finds the record's file, named but not opened: a regular file, and the one that the record means.
     pub fn find(&self, record: &Record) -> Result<Found, String> {
         let by_handle = (!record.handle.bytes.is_empty()).then(|| record.handle.open(&self.root));
         let named = match by_handle {
@@ -112,7 +112,7 @@ impl Home {
             Some(Err(e)) if e.raw_os_error() == Some(Errno::STALE.raw_os_error()) => {
                 return Ok(Found::Another);
             }
-            // No handles, or no right to use them: the path must do.
+            // The file system has no handles, or this process may not use them: the path must do.
             _ => {
                 let dev = rustix::fs::fstat(&self.root).map_err(|e| e.to_string())?.st_dev;
                 let Record { inode, generation, .. } = *record;
@@ -141,14 +141,14 @@ impl Home {
         }
     }
 
-    /// Where a file that was found is now, if that is known for certain: the kernel may know a file
-    /// by its handle and not by a name, and what has the name that the record says may be another.
+    /// The present path of a file that was found, if it is known for certain: the kernel may know a file by its
+    /// handle and not by a name, and the file at the recorded path may be another one.
     pub fn path_of(&self, named: &OwnedFd, record: &Record) -> Option<PathBuf> {
         let there = || {
             let path = self.mount.point.join(&record.path);
             let there = self.root.below(&path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
             let (is, found) = (rustix::fs::fstat(named).ok()?, rustix::fs::fstat(&there).ok()?);
-            // Both are open, so that a number is one inode's.
+            // Both are open, so that neither inode number can be reused.
             let same = (is.st_dev, is.st_ino) == (found.st_dev, found.st_ino);
             handle::path_of(there).filter(|_| same)
         };
@@ -160,14 +160,14 @@ impl Home {
     }
 }
 
-/// What a record's file is now.
+/// What has become of a record's file.
 #[derive(Debug)]
 pub(super) enum Found {
-    /// There.
+    /// It is there.
     File(OwnedFd),
-    /// Deleted for certain: it is still open somewhere, and has no name.
+    /// It is certainly deleted: still open in some process, and without a name.
     Deleted,
-    /// Its number is nobody's or somebody else's: deleted, most likely, or this is another file
+    /// Its inode number is unused or another file's: most likely it was deleted, or this is another file
     /// system, or an older state of it.
     Another,
 }

@@ -1,5 +1,5 @@
-//! A mounted file system on which files are found again by what they are: device, inode and
-//! generation. A path is where to look first, and what a person reads.
+//! A mounted file system on which files are found again by their identity: device, inode and generation. A path
+//! is where to look first, and what people read.
 
 use fragmend_layout::{FileId, FsKind, PathText, Skip, SkipReason};
 use fragmend_plan::Device;
@@ -32,20 +32,20 @@ pub(super) struct Found {
     pub path: Option<PathBuf>,
 }
 
-/// All that were looked for, by device number.
+/// All file systems that were looked for, by device number.
 #[derive(Default)]
 pub(super) struct Mounts {
     seen: HashMap<u64, Option<Mounted>>,
 }
 
 impl Mounts {
-    /// The file system with this number. Where no mount shows it (a subvolume of Btrfs), it is
-    /// found above the first of `hints` that still has a directory on it.
+    /// The file system with this number. If no mount shows it (a subvolume of Btrfs), it is found through the
+    /// first of `hints` with an ancestor on it, or else among the subvolumes of each mounted Btrfs.
     pub fn of<'a>(&mut self, dev: u64, hints: impl Iterator<Item = &'a Path>) -> Option<&Mounted> {
         self.seen.entry(dev).or_insert_with(|| Mounted::find(dev, hints)).as_ref()
     }
 
-    /// Those that were found, in the order of their numbers.
+    /// The file systems that were found, in the order of their numbers.
     pub fn devices(self) -> Vec<Device> {
         let mut devices: Vec<_> = self.seen.into_values().flatten().map(|m| m.device).collect();
         devices.sort_by_key(|d| d.device);
@@ -80,16 +80,16 @@ impl Mounted {
         Some(Self { mount, root, system, device })
     }
 
-    /// Opens a file that was seen: at its path if it is still there, else by its number.
+    /// Opens a file of the trace: at its path if it is still there, else by its number.
     ///
     /// # Errors
-    /// What became of it.
+    /// What became of the file.
     pub fn open(&self, file: FileId, path: Option<&Path>) -> Result<Found, Skip> {
         let FileId { device, inode, generation } = file;
         let at = path.unwrap_or(Path::new(""));
         let named = handle::Identity { device, inode, generation };
         let named = self.root.find(at, named).map_err(|m| why_missing(&m))?;
-        // Waits for nobody, not for who holds a lease on it either.
+        // Does not wait, not even for the holder of a lease on it.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = again::open(&named, generation, |named, _| handle::reopen(named, flags));
         let (fd, stat) = opened.map_err(|lost| match lost {
@@ -102,7 +102,7 @@ impl Mounted {
         if stat.st_nlink == 0 {
             return Err(Skip::new(SkipReason::Vanished, "deleted, but still open somewhere"));
         }
-        // Opened by its number, a file has a path only if somebody has just walked it.
+        // A file that was opened by its number has a path only if a program has just walked it.
         let path = self.root.path_of(&fd);
         Ok(Found { fd, path })
     }

@@ -1,10 +1,10 @@
-//! Every fragmented readahead window from the start of the file, without a trace: right for
-//! files that are read sequentially (FragPicker, SOSP'21, section 4.1.4).
+//! Every fragmented readahead window from the start of the file, without a trace: the right choice for files
+//! that are read sequentially (FragPicker, SOSP'21, section 4.1.4).
 
 use super::{Analysed, Candidate, fragmented_parts};
 use fragmend_layout::windows;
 
-/// The windows of every file that lie in more than one piece, in file order.
+/// The windows of every file that are in more than one fragment, in file order.
 pub fn choose(files: &[Analysed]) -> Vec<Candidate> {
     let windows_of = |(i, file): (usize, &Analysed)| {
         windows(file.runs.iter().copied(), file.limits.readahead)

@@ -4,11 +4,11 @@
 use super::{Analysed, Candidate, fragmented_parts};
 use std::cmp::Reverse;
 
-/// Every overlap window that lies in more than one piece. Cold windows were cut before.
+/// Every overlap window that is in more than one fragment. Cold windows were removed before.
 pub fn choose(files: &[Analysed]) -> Vec<Candidate> {
     let windows = files.iter().enumerate().flat_map(|(i, f)| f.windows.iter().map(move |w| (i, w)));
     let mut hottest_first: Vec<_> = windows.collect();
-    // Stable: equally hot windows stay in file order.
+    // A stable sort: equally hot windows stay in file order.
     hottest_first.sort_by_key(|(_, w)| Reverse(w.seen));
     hottest_first
         .into_iter()

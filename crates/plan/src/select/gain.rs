@@ -1,45 +1,44 @@
 //! The fewest bytes moved for the most requests saved.
 //!
-//! A request costs one device request plus one for every break that it crosses. Moving a range
-//! so that it lies contiguous removes the breaks inside it, and leaves or makes one at each of
-//! its ends. With `w(p)` the number of accesses that cross offset `p`, and a price `l` per byte
-//! moved, the best set of ranges of a run minimises
+//! A request costs one device request plus one for every break that it crosses. Making a range contiguous
+//! removes the breaks inside it, and leaves or makes one at each of its ends. With `w(p)` the number of
+//! accesses that cross offset `p`, and a price `l` per byte moved, the best set of ranges of a run minimises
 //!
 //! ```text
 //! sum of w(p) over the breaks that are left + l * bytes moved
 //! ```
 //!
-//! Only breaks and the ends of requests are worth considering as ends of a range: between two
-//! of them `w` is constant and a shorter range is cheaper. So a dynamic program over those
-//! points, with two states (stay, move), is exact, in linear time. All arithmetic is in
-//! integers. `w` counts accesses *seen*, so that heat decides where a budget goes.
+//! Only breaks and the ends of requests need to be considered as ends of a range: between two of them `w` is
+//! constant and a shorter range is cheaper. So a dynamic program over those points, with two states (stay,
+//! move), is exact, in linear time. All arithmetic is in integers. `w` counts accesses *seen*, so that heat
+//! decides where a budget goes.
 //!
-//! FragPicker's windows are one feasible solution of this problem; for the same price the
-//! optimum never costs more. It is better where windows melt together (a hot file read in
-//! overlapping pieces), and where a request's fragmented part is small against the rest.
+//! FragPicker's windows are one feasible solution of this problem; for the same price the optimum never costs
+//! more. It is better where many windows overlap and become one (a hot file read in overlapping ranges), and
+//! where a request's fragmented part is small compared with the rest.
 //!
-//! A budget is met by raising the price (the Lagrangian of the byte limit) until what is chosen
-//! fits; what is left of the budget goes to the densest further ranges.
+//! A budget is met by raising the price (the Lagrangian of the byte limit) until what is chosen fits; what is
+//! left of the budget goes to the densest further ranges.
 
 use super::{Analysed, Candidate};
 use fragmend_layout::ByteRange;
 use rayon::prelude::*;
 
-/// What one byte may cost, in accesses: 2^-32 of an access per byte is the unit.
+/// The price of one byte, in accesses; its unit is 2^-32 of an access per byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Price(u64);
 
 const UNIT: u128 = 1 << 32;
 
 impl Price {
-    /// From requests per MiB; negative or not a number counts as nothing, but the least price
-    /// is above zero, so that bytes are never moved for no gain.
+    /// A price in requests per MiB; a negative one, or NaN, counts as zero, but the least price is above zero,
+    /// so that bytes are never moved without a gain.
     pub fn per_mib(requests: f64) -> Self {
         Self(((requests * (UNIT >> 20) as f64) as u64).max(1))
     }
 }
 
-/// The ranges worth their price, within the budget if there is one.
+/// The ranges that are worth their price, within the budget if there is one.
 pub fn choose(files: &[Analysed], price: Price, budget: Option<u64>) -> Vec<Candidate> {
     let profiles: Vec<&Crossings> = files.par_iter().map(Analysed::crossings).collect();
     let at = |price: Price| -> Vec<Candidate> {
@@ -52,7 +51,7 @@ pub fn choose(files: &[Analysed], price: Price, budget: Option<u64>) -> Vec<Cand
     let unlimited = at(price);
     let Some(budget) = budget.filter(|b| bytes(&unlimited) > *b) else { return unlimited };
 
-    // The bytes chosen fall as the price rises: bisect its logarithm, then its value.
+    // Fewer bytes are chosen as the price rises: bisects its logarithm, then its value.
     let (mut low, mut high) = (price.0, u64::MAX >> 1);
     let mut chosen = Vec::new();
     for _ in 0..48 {
@@ -76,7 +75,7 @@ fn bytes(candidates: &[Candidate]) -> u64 {
     candidates.iter().map(|c| c.range.len()).sum()
 }
 
-/// Adds the densest of `more` that fit into the budget and overlap nothing chosen.
+/// Adds the densest ranges of `more` that fit into the budget and overlap no chosen one.
 fn fill(
     mut chosen: Vec<Candidate>,
     more: Vec<Candidate>,
@@ -111,7 +110,7 @@ fn fill(
     chosen
 }
 
-/// The points of one file where a range may end, with what crosses them.
+/// The points of one file where a range may end, with the accesses that cross them.
 #[derive(Debug)]
 pub struct Crossings {
     points: Vec<Point>,
@@ -122,12 +121,12 @@ struct Point {
     offset: u64,
     /// Accesses that cross it.
     weight: u64,
-    /// Whether the data goes on elsewhere on the device here.
+    /// Whether the data continues elsewhere on the device here.
     is_break: bool,
 }
 
 impl Crossings {
-    /// Sweeps a file's requests and breaks.
+    /// Collects them from a file's requests and breaks, in one sweep.
     pub fn of(file: &Analysed) -> Self {
         // At each offset: accesses that end, accesses that begin, and whether it is a break.
         let mut ends: Vec<(u64, u64)> =
@@ -148,7 +147,7 @@ impl Crossings {
                 crossing -= seen;
                 end += 1;
             }
-            // What begins here does not cross here.
+            // Accesses that begin here do not cross this point.
             let weight = crossing;
             while let Some(r) = starts.get(begin).filter(|r| r.range.start == offset) {
                 crossing += r.seen;
@@ -161,8 +160,8 @@ impl Crossings {
         Self { points }
     }
 
-    /// Where behind the start of `within`, up to its end, fewest accesses cross: the last such
-    /// multiple of `block` at which some request begins or ends, or the data breaks.
+    /// The offset after the start of `within`, up to its end, that the fewest accesses cross: the last such
+    /// multiple of `block` at which some request begins or ends, or the data has a break.
     pub fn quietest(&self, within: ByteRange, block: u64) -> Option<u64> {
         let first = self.points.partition_point(|p| p.offset <= within.start);
         let inside = self.points[first..].iter().take_while(|p| p.offset <= within.end);
@@ -170,7 +169,7 @@ impl Crossings {
         aligned.min_by_key(|p| (p.weight, std::cmp::Reverse(p.offset))).map(|p| p.offset)
     }
 
-    /// Accesses' requests saved by making `range` contiguous, for one replay of what was seen.
+    /// The requests that making `range` contiguous saves, in one replay of the accesses that were seen.
     pub fn gain(&self, range: ByteRange) -> i64 {
         let first = self.points.partition_point(|p| p.offset < range.start);
         let inside = self.points[first..].iter().take_while(|p| p.offset <= range.end);
@@ -195,8 +194,8 @@ impl Crossings {
         if !points.iter().any(|p| p.is_break && p.weight > 0) {
             return Vec::new();
         }
-        // Cost so far if the segment that ends here stays or moves, and for each state of the
-        // segment behind a point, whether the segment before it moved.
+        // The cost so far if the segment that ends here stays or moves, and for each state of the segment
+        // behind a point, whether the segment before it moved.
         let segment = |from: u64, to: u64| u128::from(to - from) * u128::from(price.0);
         let mut from = run.start;
         let (mut stay, mut go) = (0u128, segment(from, points[0].offset));
@@ -241,7 +240,7 @@ mod tests {
     const LIMITS: DeviceLimits =
         DeviceLimits { largest_extent: 1 << 27, readahead: 1 << 17, max_request: 1 << 40 };
 
-    /// A file whose pieces have the given lengths, scattered.
+    /// A file whose fragments have the given lengths, scattered.
     fn file(lengths: &[u64], requests: &[(u64, u64, u64)]) -> Analysed {
         let mut layout = Layout::new(FileId { device: 0, inode: 0, generation: 0 }, 0);
         let mut at = 0;
@@ -268,7 +267,7 @@ mod tests {
 
     #[test]
     fn long_ranges_are_cut_between_requests() {
-        // Pieces of 4, requests of 10 and one across the boundary at 20.
+        // Fragments of 4, requests of 10 and one across the boundary at 20.
         let f = file(&[4; 10], &[(0, 10, 1), (10, 20, 1), (15, 25, 3), (20, 30, 1), (30, 40, 1)]);
         let within = |start, end| ByteRange { start, end };
         assert_eq!(f.crossings().quietest(within(0, 40), 1), Some(40));
@@ -286,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_large_neighbour_is_not_dragged_along() {
-        // One access crosses into a piece of a million bytes: worth it for nothing, not at a
+        // One access crosses into a fragment of a million bytes: worth it if bytes cost nothing, but not at a
         // price; the hot one beside it is.
         let f = file(&[4, 4, 1_000_000], &[(0, 8, 1000), (4, 1_000_008, 1)]);
         let price = Price::per_mib(64.0);
@@ -305,7 +304,7 @@ mod tests {
         assert!(choose(&[file(&[24], &[(0, 24, 5)])], Price(1), None).is_empty());
     }
 
-    /// What the objective makes of a set of ranges, by the definition, not by the program.
+    /// The objective of a set of ranges, computed by its definition and not by the dynamic program.
     fn objective(f: &Analysed, moves: &[ByteRange], price: Price) -> u128 {
         let after = f.pieces.after(moves);
         let requests: u128 =

@@ -1,7 +1,7 @@
 //! The policies: each chooses ranges, none knows of the others.
 //!
-//! A policy gives candidates in the order in which it wants them moved; the budget takes them
-//! in that order. [`gain`] solves the budget itself.
+//! A policy returns candidates in the order in which it wants them moved; the budget is spent in that order.
+//! [`gain`] solves the budget itself.
 
 pub mod bypass;
 pub mod fragpicker;
@@ -25,11 +25,11 @@ pub struct Analysed {
     pub longest_request: u64,
     /// Their overlap windows.
     pub windows: Vec<Window>,
-    /// Where the file's data lies.
+    /// The file's fragments.
     pub pieces: Pieces,
-    /// Maximal stretches of data that may be moved, in ascending order.
+    /// Maximal ranges of data that may be moved, in ascending order.
     pub runs: Vec<ByteRange>,
-    /// Offsets where data goes on elsewhere on the device, in ascending order.
+    /// Offsets where data continues elsewhere on the device, in ascending order.
     pub breaks: Vec<u64>,
     /// What the device and file system allow.
     pub limits: DeviceLimits,
@@ -37,8 +37,8 @@ pub struct Analysed {
 }
 
 impl Analysed {
-    /// From the file's sorted, distinct requests and its layout; `block` is its allocation
-    /// block in bytes. What is shared may be moved if `unshare`.
+    /// Analyses a file by its sorted, distinct requests and its layout; `block` is its allocation block in
+    /// bytes. Shared data may be moved if `unshare`.
     pub fn of(
         requests: Vec<Request>,
         layout: &Layout,
@@ -59,7 +59,7 @@ impl Analysed {
         }
     }
 
-    /// What crosses where; worked out once.
+    /// The points where a range may end, with the accesses that cross them; computed once.
     pub fn crossings(&self) -> &Crossings {
         self.crossings.get_or_init(|| Crossings::of(self))
     }
@@ -74,7 +74,7 @@ pub struct Candidate {
     pub range: ByteRange,
 }
 
-/// The part of each run that lies in `range`, where that part is in more than one piece.
+/// The part of each run that is in `range`, where that part is in more than one fragment.
 fn fragmented_parts(file: &Analysed, range: ByteRange) -> impl Iterator<Item = ByteRange> + '_ {
     let first = file.runs.partition_point(|run| run.end <= range.start);
     file.runs[first..]
@@ -84,7 +84,7 @@ fn fragmented_parts(file: &Analysed, range: ByteRange) -> impl Iterator<Item = B
         .filter(|part| file.pieces.count(*part) > 1)
 }
 
-/// Takes candidates in order while they fit; later, smaller ones may still fill the rest.
+/// Takes candidates in order while they fit the budget; later, smaller ones may still use the rest.
 pub fn within_budget(candidates: Vec<Candidate>, budget: Option<u64>) -> Vec<Candidate> {
     let mut left = budget.unwrap_or(u64::MAX);
     let mut fits = |c: &Candidate| {

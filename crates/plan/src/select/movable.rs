@@ -1,13 +1,13 @@
-//! What of a file may be moved: stretches of data that are nobody else's and stored alike.
+//! What of a file may be moved: ranges of data that belong to this file alone and are stored in one way.
 //!
-//! Data that is shared with other files would be theirs and a copy afterwards, which takes space:
-//! it is moved only where that was asked for. Compressed data is moved apart from plain data,
-//! because engines do; and since it is stored in extents of [`LONGEST_ENCODED`] bytes of the file
-//! wherever there is room, only where it lies in more pieces than that makes.
+//! Data that is shared with other files would afterwards exist twice, as theirs and as a copy, which needs
+//! space: it is moved only where that was asked for. Compressed data is moved apart from plain data, because
+//! engines do so. It is stored in extents of [`LONGEST_ENCODED`] bytes of the file wherever there is space for
+//! them, so it is moved only where it is in more fragments than that makes.
 
 use fragmend_layout::{Alike, ByteRange, Extent, LONGEST_ENCODED, Layout, stored_alike};
 
-/// The stretches that may be moved, in ascending order.
+/// The ranges that may be moved, in ascending order.
 pub fn stretches(layout: &Layout, unshare: bool) -> Vec<ByteRange> {
     let may_move = |e: &&Extent| e.kind.is_addressed() && (unshare || !e.kind.is_shared());
     let hopeless = |part: &Alike| {

@@ -1,11 +1,11 @@
-//! Every fragmented file, whole, the most fragmented first: what e4defrag and its kin do.
+//! Every fragmented file, whole, the most fragmented first, as e4defrag and similar tools do.
 
 use super::{Analysed, Candidate};
 use fragmend_layout::ByteRange;
 use std::cmp::Reverse;
 
-/// Every run of every file that has more pieces than its runs need, cut at the largest extent,
-/// which costs nothing.
+/// Every run of every fragmented file, cut at the largest extent, which costs nothing; parts in one fragment
+/// are left out.
 pub fn choose(files: &[Analysed]) -> Vec<Candidate> {
     let mut order: Vec<_> = (0..files.len()).filter(|i| !files[*i].breaks.is_empty()).collect();
     order.sort_by_key(|i| Reverse(files[*i].breaks.len()));

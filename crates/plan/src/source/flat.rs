@@ -1,5 +1,5 @@
-//! The parts of a plan as they stand in its file: flat, with every field named, because for a
-//! flattened structure serde keeps all that it does not know, and a hostile file has much of that.
+//! The parts of a plan as they are in its file: flat, with every field named. For a flattened structure serde
+//! would keep every field that it does not know, and a hostile file may have many of those.
 
 use super::parse::Mark;
 use crate::file::{Device, LeftAlone, PlannedFile, PlannedRange};
@@ -61,7 +61,7 @@ struct FlatLeftAlone {
     code: Option<SkipReason>,
 }
 
-/// The reason of this name; a newer fragmend may have others, or have something else here.
+/// The reason with this name; a newer fragmend may have other reasons, or another kind of value here.
 fn known<'de, D: Deserializer<'de>>(from: D) -> Result<Option<SkipReason>, D::Error> {
     Ok(match Mark::deserialize(from)? {
         Mark::Text(name) => SkipReason::deserialize(ByName::new(&name)).ok(),

@@ -1,8 +1,8 @@
-//! Reading JSON that anybody may have written, in little memory whatever it holds.
+//! Reads JSON from an untrusted source, in little memory whatever it contains.
 //!
-//! Nothing is kept but what has a bound: lists are handed on element by element, or are at most so
-//! long; numbers and short texts are all that is taken where any value may stand; and no string of
-//! the file is longer than [`LONGEST_STRING`].
+//! Everything that is kept has a bound: lists are handed on element by element, or have a longest length; where
+//! any value may be, only numbers and short texts are kept; and no string of the file is longer than
+//! [`LONGEST_STRING`].
 
 use crate::file::{Device, LeftAlone, PlanError, PlannedFile, PlannedRange, Summary};
 use crate::input::Settings;
@@ -15,11 +15,11 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::marker::PhantomData;
 
-/// No string is longer, in bytes as they are written: more than any path.
+/// The longest string, in bytes as they are written: longer than any path.
 const LONGEST_STRING: usize = 16 << 20;
-/// No plan has more devices.
+/// The most devices of a plan.
 const MOST_DEVICES: usize = 65_536;
-/// No entry for a file has more ranges; a file may have several entries.
+/// The most ranges of one entry for a file; a file may have several entries.
 pub const MOST_RANGES: usize = 1 << 21;
 
 /// Reads a file from its beginning to its end as one JSON value.
@@ -38,17 +38,17 @@ pub(super) fn parse<T>(
             PlanError::Foreign { path: name.to_owned(), why: "a string without end".into() }
         }
         Some(kind) => io_error(kind.into()),
-        // It quotes what the file holds.
+        // The error message quotes what the file contains.
         None => {
             PlanError::Foreign { path: name.to_owned(), why: printable(&e.to_string()).to_string() }
         }
     })
 }
 
-/// JSON whose strings have been found to be short.
+/// Passes JSON on whose strings have been checked to be short.
 struct ShortStrings<'a> {
     from: &'a File,
-    /// Bytes of the string in hand.
+    /// Bytes of the current string.
     length: Option<usize>,
     escaped: bool,
 }
@@ -139,8 +139,8 @@ impl<'de> Visitor<'de> for AnyMark {
     }
 }
 
-/// What tells a plan file from others, and what its files are checked against. A plan begins with
-/// them: no more of it is read than that takes.
+/// What identifies a plan file, and what its files are checked against. A plan begins with these fields, and no
+/// more of it is read than they need.
 #[derive(Debug, Default)]
 pub(super) struct Head {
     pub format: Option<Mark>,
@@ -154,7 +154,7 @@ impl Head {
     /// Reads the head of a file.
     pub fn read(mut self, file: &File, name: &str) -> Result<Self, PlanError> {
         match parse(file, name, HeadSeed(&mut self)) {
-            // Not read to its end: whether the rest is a plan will show.
+            // It was not read to its end: whether the rest is a plan shows later.
             Err(_) if self.is_whole() => Ok(self),
             read => read.map(|()| self),
         }
@@ -208,7 +208,7 @@ impl<'de> Visitor<'de> for HeadSeed<'_> {
     }
 }
 
-/// A plan of which nothing is kept; its function gets each file and says whether to go on.
+/// A plan of which nothing is kept; its function gets each file and returns whether to continue.
 pub(super) struct Whole<F>(pub F);
 
 impl<'de, F: FnMut(PlannedFile) -> bool> DeserializeSeed<'de> for Whole<F> {
@@ -255,7 +255,7 @@ impl<'de, F: FnMut(PlannedFile) -> bool> Visitor<'de> for Whole<F> {
     }
 }
 
-/// The ranges of one entry: so many that they can be held.
+/// The ranges of one entry: few enough to be held in memory.
 pub(super) fn ranges<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PlannedRange>, D::Error> {
     let mut ranges = Vec::new();
     let few = |range| {

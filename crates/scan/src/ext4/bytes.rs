@@ -1,4 +1,4 @@
-//! Little-endian integers out of bytes that nobody vouches for: outside the slice there is `None`.
+//! Little-endian integers from untrusted bytes: outside the slice the result is `None`.
 
 pub(crate) fn le16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
@@ -8,12 +8,12 @@ pub(crate) fn le32(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// A number that the format keeps in two halves.
+/// Joins the two halves of a number.
 pub(crate) fn join(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// CRC-32C as ext4 uses it: the seed goes in and the sum comes out without inversion.
+/// CRC-32C as ext4 uses it: neither the seed nor the sum is inverted.
 pub(crate) fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!seed, bytes)
 }

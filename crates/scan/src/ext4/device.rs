@@ -1,8 +1,8 @@
-//! Reading scattered pieces of a block device: sorted, neighbours joined, and announced to the
-//! kernel ahead, so that a cold disk works on many at once.
+//! Reads scattered ranges of a block device: sorted, adjacent ones joined, and announced to the kernel ahead,
+//! so that a cold disk works on many at once.
 //!
-//! Reads are buffered on purpose: the device's page cache is where ext4 keeps its own metadata,
-//! so what is read is what ext4 believes at this moment, written back or not.
+//! Reads are buffered on purpose: the device's page cache is where ext4 keeps its own metadata, so these reads
+//! return what ext4 itself sees at this moment, written back or not.
 
 use super::extents::Nodes;
 use rustix::fs::Advice;
@@ -11,14 +11,15 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-/// Up to this many bytes between two wanted pieces are read along.
+/// Gaps of up to this many bytes between two wanted ranges are read as well.
 const BRIDGE: u64 = 8 * 1024;
-/// Longest single read.
+/// The longest single read, in bytes.
 const LONGEST: u64 = 1 << 20;
-/// The kernel cuts one announcement to the device's readahead window; the usual one is this.
+/// The longest announcement, in bytes: the kernel cuts one to the device's readahead window, and this is the
+/// usual one.
 const ANNOUNCE: u64 = 128 * 1024;
 
-/// Reused from batch to batch by one worker.
+/// Buffers that one worker uses again for each batch.
 pub(crate) struct Space {
     ranges: Vec<Range<u64>>,
     bytes: Vec<u8>,
@@ -30,8 +31,8 @@ impl Space {
         Self { ranges: Vec::new(), bytes: Vec::new(), node: vec![0; block_bytes as usize] }
     }
 
-    /// Reads pieces of `len` bytes at ascending `addresses` and shows each to `visit` with its
-    /// position in the list; `None` where it could not be read.
+    /// Reads `len` bytes at each of the ascending `addresses` and passes them to `visit` with their position in
+    /// the list; `None` where they could not be read.
     pub fn read_sorted(
         &mut self,
         device: &File,
@@ -66,7 +67,7 @@ impl Space {
     }
 }
 
-/// Announces blocks in any order.
+/// Announces blocks, which may be in any order.
 pub(crate) fn announce_blocks(device: &File, blocks: &mut [u64], block_bytes: u64) {
     blocks.sort_unstable();
     let mut space = Space::new(0);
@@ -77,7 +78,7 @@ pub(crate) fn announce_blocks(device: &File, blocks: &mut [u64], block_bytes: u6
     }
 }
 
-/// Lets the kernel start reading; that it may not is no error.
+/// Lets the kernel start reading; it is no error if it does not.
 fn announce(device: &File, ranges: &[Range<u64>]) {
     for range in ranges {
         let mut at = range.start;
@@ -89,7 +90,7 @@ fn announce(device: &File, ranges: &[Range<u64>]) {
     }
 }
 
-/// Extent blocks straight from the device.
+/// Extent blocks, read directly from the device.
 pub(crate) struct DeviceNodes<'a> {
     pub device: &'a File,
     pub space: &'a mut Space,

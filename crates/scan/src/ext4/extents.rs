@@ -1,7 +1,7 @@
 //! Nodes of an extent tree (fs/ext4/ext4_extents.h), and the walk over one file's tree.
 //!
-//! The walk ends on any input: children must lie strictly forward in the file, so no node can be
-//! reached twice, and the depth shrinks by one at each step.
+//! The walk ends on any input: children must be strictly forward in the file, so no node can be reached twice,
+//! and the depth shrinks by one at each step.
 
 use super::bytes::{crc32c, join, le16, le32};
 use super::superblock::Superblock;
@@ -12,15 +12,14 @@ const HEADER: usize = 12;
 const ENTRY: usize = 12;
 /// `EXT4_MAX_EXTENT_DEPTH`.
 const MAX_DEPTH: u16 = 5;
-/// Longer than this, a length means "unwritten, and this much less long".
+/// A larger length means an unwritten extent that is shorter by this much.
 const MAX_WRITTEN: u16 = 32768;
 
-/// A reader of extent blocks: gives the block's bytes, valid until the next call for the same
-/// depth.
+/// Reads extent blocks.
 pub(crate) trait Nodes {
-    /// The node at a block number.
+    /// The bytes of the node at a block number, valid until the next call for the same depth.
     fn node(&mut self, block: u64, depth: u16) -> Option<&[u8]>;
-    /// Blocks that will be asked for soon.
+    /// Announces blocks that will be read soon.
     fn expect(&mut self, blocks: &mut Vec<u64>);
 }
 
@@ -40,7 +39,7 @@ fn header(node: &[u8]) -> Option<Header> {
     valid.then_some(Header { entries, depth })
 }
 
-/// Whether the checksum behind a node's last possible entry holds.
+/// Whether the checksum after a node's last possible entry is right.
 fn checksum_holds(node: &[u8], seed: u32) -> Option<bool> {
     let end = HEADER + usize::from(le16(node, 4)?) * ENTRY;
     Some(le32(node, end)? == crc32c(seed, node.get(..end)?))
@@ -61,13 +60,13 @@ fn index(node: &[u8], i: usize) -> Option<(u32, u64)> {
     Some((le32(node, at)?, join(le32(node, at + 4)?, le16(node, at + 8)?.into())))
 }
 
-/// One file's walk.
+/// The walk over one file's tree.
 pub(crate) struct TreeWalk<'a> {
     pub sb: &'a Superblock,
     /// Seed of the file's extent blocks; `None` without checksums.
     pub seed: Option<u32>,
     pub layout: &'a mut Layout,
-    /// File block that the next extent may start at, at the earliest.
+    /// The first file block at which the next extent may start.
     next: u64,
 }
 
@@ -77,8 +76,8 @@ impl<'a> TreeWalk<'a> {
         Self { sb, seed, layout, next: 0 }
     }
 
-    /// Walks from the root in the inode. `None` as soon as anything is not as it must be; the
-    /// layout is then worth nothing.
+    /// Walks from the root in the inode. Returns `None` as soon as something is invalid; the layout must then
+    /// not be used.
     pub fn run(&mut self, root: &[u8], nodes: &mut impl Nodes) -> Option<()> {
         let depth = header(root)?.depth;
         self.visit(root, depth, u64::from(u32::MAX) + 1, nodes)
@@ -110,7 +109,7 @@ impl<'a> TreeWalk<'a> {
             }
             let before = self.next;
             self.visit(&child, depth - 1, child_end, nodes)?;
-            // An empty node would let a small file keep a reader busy for ever.
+            // A chain of empty nodes would let a small file keep a reader busy for ever.
             if self.next == before {
                 return None;
             }
@@ -153,7 +152,7 @@ mod tests {
     const BLOCK: usize = 1024;
     const SEED: u32 = 77;
 
-    /// Blocks in memory.
+    /// Extent blocks in memory.
     struct Memory(BTreeMap<u64, Vec<u8>>);
 
     impl Nodes for Memory {

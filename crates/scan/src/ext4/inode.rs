@@ -1,5 +1,5 @@
-//! One inode of an inode table (fs/ext4/ext4.h: `struct ext4_inode`), checked before anything in
-//! it is believed.
+//! One inode of an inode table (fs/ext4/ext4.h: `struct ext4_inode`), checked before anything in it is
+//! believed.
 
 use super::bytes::{crc32c, join, le16, le32};
 use super::superblock::Superblock;
@@ -13,11 +13,11 @@ const CHECKSUM_LOW: usize = 0x7C;
 const CHECKSUM_HIGH: usize = 0x82;
 const OLD_SIZE: usize = 128;
 
-/// What an inode says of its file.
+/// The contents of an inode that are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Inode<'a> {
     pub generation: u32,
-    /// Bytes.
+    /// Size of the file, in bytes.
     pub size: u64,
     pub content: Content<'a>,
     /// Seed for the checksums of its extent blocks.
@@ -34,8 +34,8 @@ pub(crate) enum Content<'a> {
 }
 
 impl<'a> Inode<'a> {
-    /// Parses inode `number`. `None` when it is no regular file in use, when its checksum does
-    /// not hold, or when it is of a kind that only the kernel should interpret.
+    /// Parses inode `number`. Returns `None` when it is not a regular file in use, when its checksum is wrong,
+    /// or when it is of a kind that only the kernel should interpret.
     pub fn parse(sb: &Superblock, number: u32, bytes: &'a [u8]) -> Option<Self> {
         let generation = le32(bytes, 0x64)?;
         let seed =
@@ -65,8 +65,8 @@ impl<'a> Inode<'a> {
     }
 }
 
-/// The checksum covers the whole inode with its own two halves as zeroes; the upper half exists
-/// only where the inode has room for it.
+/// Whether the checksum is right. It covers the whole inode with its own two halves as zeroes; the upper half
+/// exists only where the inode has space for it.
 fn checksum_holds(seed: u32, bytes: &[u8]) -> Option<bool> {
     let mut sum = crc32c(seed, bytes.get(..CHECKSUM_LOW)?);
     sum = crc32c(sum, &[0; 2]);

@@ -1,16 +1,15 @@
-//! Layouts of ext4 files straight from the inode tables on the block device: no open, no ioctl,
-//! no path walk, a handful of large reads for thousands of files.
+//! Layouts of ext4 files directly from the inode tables on the block device: no open, no ioctl, no path walk, a
+//! few large reads for thousands of files.
 //!
-//! Coherent because ext4 keeps its metadata in the block device's page cache, which buffered
-//! reads of the device share. Delayed allocation is not in there: whoever calls has synced the
-//! file system first. Nothing that is read is trusted: checksums are verified where the file
-//! system has them, every number is checked, and whatever looks odd, is of an unusual kind, or
-//! changed while it was read is left to FIEMAP, file by file. The two sources agree extent by
-//! extent (`tests/loop_agree.rs`).
+//! The reads are coherent because ext4 keeps its metadata in the block device's page cache, which buffered
+//! reads of the device share. Delayed allocation is not in there, so the caller must have synced the file
+//! system first. Nothing that is read is trusted: checksums are verified where the file system has them, every
+//! number is checked, and a file that looks wrong, is of an unusual kind, or changed while it was read is left
+//! to FIEMAP. The two sources agree extent by extent (`tests/loop_agree.rs`).
 //!
 //! | module | its job |
 //! |---|---|
-//! | `superblock` | features, geometry, where inode tables lie |
+//! | `superblock` | features, geometry, where inode tables are |
 //! | `inode` | one inode, checked |
 //! | `extents` | one file's extent tree |
 //! | `device` | many scattered reads at once |
@@ -39,7 +38,7 @@ pub struct Bulk {
     tables: Vec<Option<u64>>,
 }
 
-/// What one worker keeps from batch to batch.
+/// The buffers that one worker keeps from batch to batch.
 pub struct Worker {
     space: Space,
     wanted: Vec<(u64, u32)>,
@@ -48,22 +47,22 @@ pub struct Worker {
 }
 
 impl Bulk {
-    /// Opens the device under `fs`, an ext4, if its features are understood here.
+    /// Opens the device under `fs`, an ext4, if all its features are known here.
     ///
     /// # Errors
-    /// Why not, in words for a person.
+    /// Why not, in words for people.
     pub fn open(fs: &FileSystem) -> Result<Self, String> {
         let device =
             fs.open_device().map_err(|e| format!("its block device cannot be read ({e})"))?;
         Self::on(device, fs.dev)
     }
 
-    /// The same for any file that holds an ext4; `dev` is the device number of its files.
+    /// The same for any file that contains an ext4; `dev` is the device number of its files.
     ///
     /// # Errors
-    /// Why not, in words for a person.
+    /// Why not, in words for people.
     pub fn on(device: File, dev: u64) -> Result<Self, String> {
-        // What is wanted is announced; the kernel's own guesses would only read more.
+        // What is needed is announced; the kernel's own readahead would only read more.
         let _ = rustix::fs::fadvise(&device, 0, None, Advice::Random);
         let mut bytes = [0; 1024];
         device
@@ -74,7 +73,7 @@ impl Bulk {
         Ok(Self { device, dev, sb, tables })
     }
 
-    /// Working space for one thread.
+    /// The buffers for one thread.
     pub fn worker(&self) -> Worker {
         Worker {
             space: Space::new(self.sb.block_bytes),
@@ -84,8 +83,8 @@ impl Bulk {
         }
     }
 
-    /// Gets the layouts of `inodes`; `visit` sees each position once, in any order, with `None`
-    /// where FIEMAP must be asked.
+    /// Reads the layouts of `inodes`; `visit` gets each position once, in any order, with `None` where FIEMAP
+    /// must be used.
     pub fn layouts(
         &self,
         worker: &mut Worker,
@@ -112,7 +111,7 @@ impl Bulk {
             let (address, i) = wanted[at];
             let inode = bytes.and_then(|b| Inode::parse(&self.sb, numbers[i as usize], b));
             match (bytes, inode.map(|n| n.content)) {
-                // Deeper than the inode: its blocks are read later, all together.
+                // The tree is deeper than the inode: its blocks are read later, all together.
                 (Some(bytes), Some(Content::Tree(root))) if root[6..8] != [0, 0] => {
                     extents::children(root, &self.sb, &mut nodes);
                     deep.push((i, bytes.to_vec()));
@@ -137,7 +136,7 @@ impl Bulk {
         }
     }
 
-    /// Where an inode lies on the device, in bytes.
+    /// Where an inode is on the device, in bytes.
     fn address(&self, number: u64) -> Option<u64> {
         let index = u32::try_from(number).ok()?.checked_sub(1)?;
         let table = (*self.tables.get((index / self.sb.inodes_per_group) as usize)?)?;
@@ -149,12 +148,12 @@ impl Bulk {
         Layout::new(FileId { device: self.dev, inode: number.into(), generation }, inode.size)
     }
 
-    /// The layout of a file whose inode holds all of it: data, or the only node of its tree.
+    /// The layout of a file that is complete in its inode: inline data, or the only node of its tree.
     fn shallow(&self, number: u32, address: u64, inode: &Inode) -> Option<Layout> {
         let mut layout = self.empty(number, inode);
         match inode.content {
             Content::Inline(at) => {
-                // More than the inode can hold, or an empty value: let the kernel say.
+                // It is larger than the inode, or the value is empty: the kernel must interpret that.
                 if inode.size >= self.sb.inode_bytes as u64 {
                     return None;
                 }
@@ -172,7 +171,7 @@ impl Bulk {
     }
 }
 
-/// For trees that have a root only.
+/// The nodes of a tree that has only a root.
 struct NoNodes;
 
 impl extents::Nodes for NoNodes {

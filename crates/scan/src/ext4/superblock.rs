@@ -1,8 +1,8 @@
-//! The super block and the group descriptors: where inode tables lie, and whether this file
-//! system has only features that we understand (fs/ext4/ext4.h: `struct ext4_super_block`,
-//! `struct ext4_group_desc`; fs/ext4/super.c: `descriptor_loc`).
+//! The super block and the group descriptors: where inode tables are, and whether this file system has only
+//! features that are known here (fs/ext4/ext4.h: `struct ext4_super_block`, `struct ext4_group_desc`;
+//! fs/ext4/super.c: `descriptor_loc`).
 //!
-//! What is not understood is refused with a reason, and the files are read through FIEMAP.
+//! A file system with other features is refused with a reason, and its files are read through FIEMAP.
 
 use super::bytes::{crc32c, join, le16, le32};
 use std::os::unix::fs::FileExt;
@@ -33,7 +33,7 @@ const RO_COMPAT_METADATA_CSUM: u32 = 0x400;
 const RO_COMPAT_SHARED_BLOCKS: u32 = 0x4000;
 const GROUP_INODE_UNINIT: u16 = 0x1;
 
-/// What is needed to find and check inodes. Blocks are file-system blocks.
+/// The figures that are needed to find and check inodes. Blocks are file-system blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub block_bytes: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Superblock {
     pub inode_bytes: usize,
     pub inodes: u32,
     pub inodes_per_group: u32,
-    /// The seed of all checksums; `None` where metadata carries none.
+    /// The seed of all checksums; `None` where metadata has no checksums.
     pub seed: Option<u32>,
     blocks_per_group: u64,
     descriptor_bytes: usize,
@@ -126,12 +126,12 @@ impl Superblock {
         (self.blocks - self.first_data_block).div_ceil(self.blocks_per_group)
     }
 
-    /// Reads all descriptors and gives each group's inode table as a byte address on the device;
-    /// `None` where the group has none in use or the address is impossible.
+    /// Reads all descriptors and returns each group's inode table as a byte address on the device; `None` where
+    /// the group has no table in use or the address is impossible.
     pub fn inode_tables(&self, device: &std::fs::File) -> Result<Vec<Option<u64>>, String> {
         let per_block = self.block_bytes / self.descriptor_bytes as u64;
         let groups = self.groups();
-        // A full-size ext4 has some 2^23 groups of this; more is no ext4.
+        // An ext4 of full size has some 2^23 groups of this size; one with more is not an ext4.
         if groups > 1 << 24 {
             return Err("it claims too many block groups".into());
         }
@@ -168,8 +168,8 @@ impl Superblock {
                 let has_super = u64::from(self.has_super(group as u32));
                 self.first_data_block + group * self.blocks_per_group + has_super
             }
-            // Right behind the super block, which is block 1 of 1 KiB blocks and in block 0 of
-            // larger ones.
+            // Right behind the super block, which is block 1 if blocks have a size of 1 KiB, and is in block 0
+            // if they are larger.
             _ => 1024 / self.block_bytes + 1 + nr,
         }
     }
