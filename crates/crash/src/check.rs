@@ -218,7 +218,9 @@ impl FileExpectation<'_> {
             (Role::Appended, Found::Version(0)) => true,
             (Role::Appended, found) => at + WORD > self.least && (stale || found == Found::Zero),
             (Role::Truncated, Found::Version(v)) => v == 0 || at >= floor,
-            (Role::Truncated, found) => at >= floor && (stale || found == Found::Zero),
+            (Role::Truncated, found) => {
+                of_unit(&self.zeroed, at) > 0 && (stale || found == Found::Zero)
+            }
         };
         let expected = |at: u64| match role {
             Role::UsedLater if zeroed(at) => format!("zeroes, or version {} or newer", oldest(at)),
@@ -302,6 +304,7 @@ mod tests {
     use std::path::PathBuf;
 
     const BYTES: u64 = 8192;
+    const TRUNCATED: Mark = Mark::Zeroing { tag: 4, from: 4096, to: BYTES, version: 1 };
 
     /// Makes a directory with one file of each role, and one in the churn directory.
     fn files(root: &Path) -> Vec<TestFile> {
@@ -358,7 +361,8 @@ mod tests {
         assert!(wrong(&[], |root| put(mended(root, "Buffered"), 8, &of(2, 8, 3))).is_empty());
         assert!(wrong(&[], |root| put(mended(root, "Appended"), 8192, &of(3, 8192, 0))).is_empty());
         assert!(wrong(&[], |root| put(mended(root, "Appended"), 8192, &[0; 512])).is_empty());
-        assert!(wrong(&[], |root| put(mended(root, "Truncated"), 4096, &[0; 512])).is_empty());
+        let zeroes = |root: &Path| put(mended(root, "Truncated"), 4096, &[0; 512]);
+        assert!(wrong(&[TRUNCATED], zeroes).is_empty());
         assert!(wrong(&[], |root| put(root.join(CHURN).join("1234"), 0, &[0; 64])).is_empty());
     }
 
@@ -368,7 +372,7 @@ mod tests {
         let synced = [Mark::Synced { tag: 2, from: 512, to: 1024, version: 3 }];
         let grown = [Mark::Grown { tag: 3, bytes: BYTES + 512 }];
         type Change<'a> = &'a dyn Fn(&Path);
-        let cases: [(&[Mark], Change, &str); 9] = [
+        let cases: [(&[Mark], Change, &str); 10] = [
             (&[], &|root| put(mended(root, "Untouched"), 512, &of(9, 512, 0)), "file 9"),
             (&[], &|root| put(mended(root, "Untouched"), 512, &of(1, 1024, 0)), "its byte 1024"),
             (
@@ -381,7 +385,8 @@ mod tests {
             (&synced, &|_| (), "found version 0"),
             (&grown, &|_| (), "size"),
             (&grown, &|root| put(mended(root, "Appended"), 8192, &[0; 512]), "zeroes"),
-            (&[], &|root| put(mended(root, "Truncated"), 512, &[0; 8]), "zeroes"),
+            (&[TRUNCATED], &|root| put(mended(root, "Truncated"), 512, &[0; 8]), "zeroes"),
+            (&[], &|root| put(mended(root, "Truncated"), 4096, &[0; 8]), "zeroes"),
         ];
         for (n, (marks, change, said)) in cases.into_iter().enumerate() {
             let wrong = wrong(marks, change).join("\n");
@@ -445,13 +450,14 @@ mod tests {
             assert_ne!(wrong_of_checkpoints(&[], change), 0);
         }
         // But where a file was never synced, anything may be that was on the disk before.
+        let places = [("mended/Appended", 8192), ("mended/Truncated", 4096), ("churn/1234", 0)];
         for block in [of(9, 0, 0), [0xAA; 512]] {
-            for (name, at) in
-                [("mended/Appended", 8192), ("mended/Truncated", 4096), ("churn/1234", 0)]
-            {
+            for (name, at) in places {
                 let stale = |root: &Path| put(root.join(name), at, &block);
-                assert_eq!(wrong_of_checkpoints(&[], stale), 0, "{name}");
+                assert_eq!(wrong_of_checkpoints(&[TRUNCATED], stale), 0, "{name}");
             }
+            let kept = |root: &Path| put(root.join("mended/Truncated"), 4096, &block);
+            assert_eq!(wrong_of_checkpoints(&[], kept), 1, "never truncated");
         }
     }
 }

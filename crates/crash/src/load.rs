@@ -196,6 +196,7 @@ impl Worker<'_> {
         for version in 1..=LAST_VERSION {
             let words = |random: &mut Random, bytes: u64| random.below(bytes / 8 + 1) * 8;
             let size = floor + words(&mut self.random, bytes - floor);
+            self.mark(Mark::Zeroing { tag, from: size, to: bytes, version });
             file.set_len(size).expect("truncation");
             let mut more = vec![0; words(&mut self.random, (bytes - size).min(64 << 10)) as usize];
             fill(tag, size, version, &mut more);

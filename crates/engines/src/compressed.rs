@@ -226,7 +226,8 @@ impl Compressing {
             let until = Instant::now() + FORESTALLING;
             for ahead in (ByteRange { start: step.end, end: end.max(step.end) }).steps(STEP) {
                 if Instant::now() < until {
-                    self.pages.bring_in(&file.fd, ahead).map_err(skip_of)?;
+                    // Best effort: it is no part of the range.
+                    let _ = self.pages.bring_in(&file.fd, ahead);
                 }
             }
             self.pages.hold(&[(&file.fd, step)])?;
@@ -242,8 +243,9 @@ impl Compressing {
         // Data in flight gets its blocks, and the tree names them.
         let lies = layout(file, self.staged[index].range)?;
         self.staged[index].seen = true;
+        let kept = self.staged[index].is_kept(file, &lies);
         done.note = self.keep_attributes(file)?;
-        self.staged[index].is_kept(file, &lies)
+        kept
     }
 
     /// The kernel marks a file as not to be compressed when some of it does not shrink, unless the file is
@@ -285,14 +287,15 @@ impl Compressing {
 
 /// Bytes from the start of a step on that the kernel reads if the step is requested: as many more as the cache
 /// holds before it, if those are more than the step; twice as many if they reach to the file's start; at the
-/// start itself, up to four times the step (`get_init_ra_size`).
+/// start itself, up to four times the step, rounded up (`get_init_ra_size`). Kernels before 6.11 may read 1 MiB
+/// behind a file's second step, too.
 fn read_ahead(file: &OpenFile, step: ByteRange) -> u64 {
     let before = step.start.saturating_sub(READ_AHEAD)..step.start;
     let page = rustix::param::page_size() as u64;
     // Kernels before 6.5 do not count cached pages.
     let cached = cache::cached_pages(&file.fd, before).map_or(READ_AHEAD, |pages| pages * page);
     let behind = if step.start == 0 {
-        3 * step.len()
+        4 * step.len().next_power_of_two() - step.len()
     } else if cached <= step.len() {
         0
     } else if cached == step.start {

@@ -2,6 +2,8 @@
 //! order of the steps, is at the head of `ext4.rs`; which programs are kept out meanwhile, at that of
 //! `hold.rs`.
 
+mod put_back;
+
 use super::donor::{Space, Stage};
 use super::drive::{ByPart, Job, Step, by_part};
 use super::errno::skip_of;
@@ -43,9 +45,6 @@ const PIECE: u64 = 64 << 10;
 /// How often a step that met a busy page is tried, and how long the first wait is.
 const TRIES: u32 = 6;
 const FIRST_WAIT: Duration = Duration::from_millis(2);
-/// How long it is tried to put back what the disk refused, and the longest wait between two tries.
-const PUTTING_BACK: Duration = Duration::from_secs(2);
-const LONGEST_WAIT: Duration = Duration::from_millis(64);
 /// How long other programs' dirty pages are waited for before another try.
 const WRITING: Duration = Duration::from_millis(100);
 
@@ -167,57 +166,6 @@ impl Exchange {
             Same::Changing(None) => Ok(()),
             Same::Unknown => cache::write_and_wait(&file.fd, span).map_err(skip_of),
         }
-    }
-
-    /// Exchanges all that is not on the device once more, and reads nothing from the new place: the page cache
-    /// has the only copy. Returns how many bytes went back.
-    fn put_back(&mut self, file: &OpenFile) -> (u64, Result<(), Skip>) {
-        // The lease was lost, or never held.
-        let _ = self.hold.take(file, Stage::donor(&self.stage));
-        // No descriptor's error is consumed: the next program that opens the file may be reported this one, and
-        // finds all bytes.
-        let ranges = self.in_flight.all();
-        let (mut all, mut back) = (Ok(()), 0);
-        // Tried whatever the kernel returns, though others may wait for the lease as long: the data comes
-        // first. Closing the donor frees the only good copy on the disk, and a moment later there may be no
-        // space or memory.
-        let (until, mut wait) = (Instant::now() + PUTTING_BACK, FIRST_WAIT);
-        for &(index, range) in &ranges {
-            let mut done = Step::default();
-            while done.moved < range.len() {
-                let rest = ByteRange { start: range.start + done.moved, end: range.end };
-                match self.exchange(file, index, rest, &mut done) {
-                    Ok(()) => break,
-                    // Behind the end of the file there is nothing to keep.
-                    Err(skip)
-                        if Instant::now() > until
-                            || file.size().is_ok_and(|size| size <= rest.start) =>
-                    {
-                        all = all.and(Err(skip));
-                        break;
-                    }
-                    Err(_) => std::thread::sleep(wait),
-                }
-                wait = (wait * 2).min(LONGEST_WAIT);
-            }
-            back += done.moved;
-        }
-        let written = self.moved_back(file, &ranges);
-        (back, all.and(written).and(self.hold.commit(file, Stage::donor(&self.stage))))
-    }
-
-    /// Waits until what went back is written to its old place.
-    fn moved_back(&mut self, file: &OpenFile, ranges: &[(usize, ByteRange)]) -> Result<(), Skip> {
-        for (_, range) in ranges {
-            match self.compare.range(&file.fd, range.start..range.end, || true).map_err(skip_of)? {
-                Same::No(_, told) | Same::Changing(told @ Some(_)) => {
-                    return Err(self.refuse(told));
-                }
-                Same::Unknown => rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?,
-                _ => {}
-            }
-        }
-        Ok(())
     }
 
     /// After a step, or the part of it that was done: waits for its copies, puts it back if they cannot be
@@ -493,7 +441,9 @@ impl ByPart for Exchange {
             }
         }
         done.held = done.held.max(self.hold.kept_out());
-        done.note = self.hold.was_lost().then(|| STOPPED.into());
+        // Putting back lasts longer than some lease, too.
+        let stopped = self.hold.was_lost() && self.unwritable.is_none();
+        done.note = stopped.then(|| STOPPED.into());
         done
     }
 }

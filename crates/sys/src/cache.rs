@@ -116,8 +116,15 @@ pub fn part(file: impl AsFd, at: u64, go_on: impl Fn() -> bool) -> io::Result<()
         let whole = pages * page;
         let wide = start / whole * whole..end.next_multiple_of(whole);
         // Pages that the device refused are the only copy, and stay.
-        if matches!(compare.drop(&file, wide, &go_on)?, Same::Stopped) {
-            break;
+        match compare.drop(&file, wide.clone(), &go_on)? {
+            Same::Stopped => break,
+            // Where one side cannot be compared with the disk, the other may go.
+            Same::Unknown => {
+                for side in [wide.start..at, at..wide.end] {
+                    compare.drop(&file, side, &go_on)?;
+                }
+            }
+            _ => {}
         }
         if apart()? {
             return Ok(());

@@ -1,0 +1,91 @@
+//! Puts back what has changed places with the donor when its copies cannot be written.
+
+use super::{Exchange, FIRST_WAIT};
+use crate::donor::Stage;
+use crate::drive::Step;
+use crate::errno::skip_of;
+use crate::mounted::OpenFile;
+use fragmend_layout::{ByteRange, Skip};
+use fragmend_sys::same::Same;
+use fragmend_sys::signals::Undisturbed;
+use std::time::{Duration, Instant};
+
+/// How long it is tried to put back what the disk refused, and the longest wait between two tries.
+const PUTTING_BACK: Duration = Duration::from_secs(2);
+const LONGEST_WAIT: Duration = Duration::from_millis(64);
+
+impl Exchange {
+    /// Exchanges all that is not on the device once more, and reads nothing from the new place: the page cache
+    /// has the only copy. Returns how many bytes went back.
+    pub(super) fn put_back(&mut self, file: &OpenFile) -> (u64, Result<(), Skip>) {
+        // The lease was lost, or never held.
+        let _ = self.hold.take(file, Stage::donor(&self.stage));
+        // No descriptor's error is consumed: the next program that opens the file may be reported this one, and
+        // finds all bytes.
+        let ranges = self.in_flight.all();
+        let mut back = 0;
+        // Tried whatever the kernel returns, though others may wait for the lease as long: the data comes
+        // first. Closing the donor frees the only good copy on the disk, and a moment later there may be no
+        // space or memory. No signal that can be deferred ends the process in the middle.
+        let (until, mut wait) = (Instant::now() + PUTTING_BACK, FIRST_WAIT);
+        let undisturbed = Undisturbed::begin();
+        let all = loop {
+            let mut all = Ok(());
+            // What has gone back is not in flight any more.
+            for (index, range) in self.in_flight.all() {
+                let (bytes, result) = self.put_range_back(file, index, range);
+                back += bytes;
+                all = all.and(result);
+            }
+            if all.is_ok() || Instant::now() > until {
+                break all;
+            }
+            std::thread::sleep(wait);
+            wait = (wait * 2).min(LONGEST_WAIT);
+        };
+        drop(undisturbed);
+        let written = self.moved_back(file, &ranges);
+        (back, all.and(written).and(self.hold.commit(file, Stage::donor(&self.stage))))
+    }
+
+    /// Puts back what it can of a range: a page that the kernel does not exchange stays in the new place, and
+    /// the pages behind it go back. Returns how many bytes did.
+    fn put_range_back(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        range: ByteRange,
+    ) -> (u64, Result<(), Skip>) {
+        let page = rustix::param::page_size() as u64;
+        // Behind the end of the file there is nothing to keep.
+        let end = file.size().map_or(u64::MAX, |size| size.next_multiple_of(file.block));
+        let mut rest = ByteRange { end: range.end.min(end), ..range };
+        let (mut back, mut all) = (0, Ok(()));
+        while !rest.is_empty() {
+            let mut done = Step::default();
+            let result = self.exchange(file, index, rest, &mut done);
+            back += done.moved;
+            rest.start += done.moved;
+            if result.is_ok() {
+                break;
+            }
+            all = all.and(result);
+            rest.start = (rest.start / page + 1) * page;
+        }
+        (back, all)
+    }
+
+    /// Waits until what went back is written to its old place.
+    fn moved_back(&mut self, file: &OpenFile, ranges: &[(usize, ByteRange)]) -> Result<(), Skip> {
+        for (_, range) in ranges {
+            match self.compare.range(&file.fd, range.start..range.end, || true).map_err(skip_of)? {
+                Same::No(_, told) | Same::Changing(told @ Some(_)) => {
+                    return Err(self.refuse(told));
+                }
+                Same::Unknown => rustix::fs::fsync(&file.fd).map_err(|e| skip_of(e.into()))?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
