@@ -4,8 +4,8 @@
 
 use crate::mount::Mount;
 use crate::scenario::{
-    BTRFS_SIZE, BY_BOTH, BY_EXT4, BY_SHARING, BY_SWAPPING, EXT4_SIZE, Scenario, Second, Size,
-    XFS_SIZE, engine, exchanging,
+    BTRFS_SIZE, BY_BOTH, BY_EXT4, BY_SHARING, BY_SWAPPING, EXT4_SIZE, Promise, Scenario, Second,
+    Size, XFS_SIZE, engine, exchanging,
 };
 use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, LaterFeature, XFS};
 use fragmend_testbed::loop_device::LoopDevice;
@@ -173,7 +173,9 @@ impl Cell {
         let scenario = engine(file_system.name, file_system, self.kind.size(), expects);
         let exchanges = self.has("exchange");
         let scenario = if exchanges { exchanging(scenario, self.has("reflink")) } else { scenario };
+        let unordered = self.kind == Kind::Ext4 && self.has("external") && !self.has("lock");
         Scenario {
+            promise: if unordered { Promise::WhatWasSynced } else { scenario.promise },
             whole_files: scenario.expects == BY_SWAPPING,
             second: match self.kind {
                 Kind::Ext4 => self.has("external").then_some(Second::Journal),

@@ -71,7 +71,12 @@ impl Second {
 pub enum Promise {
     /// What each file's role promises: see [`crate::files::Role`].
     Everything,
-    /// The same, but a file that nobody writes may have a later time of modification: an
+    /// The same, but where a file was never synced, anything may be that was on the disk before. With a journal on a
+    /// disk of its own, Linux flushes the data's disk before a commit only if the transaction has ordered data
+    /// (`t_need_data_flush`, fs/jbd2/commit.c). An extent that becomes written (`dioread_nolock`, the default) is
+    /// none; a move is (`ext4_jbd2_inode_add_write`, fs/ext4/move_extent.c).
+    WhatWasSynced,
+    /// What each file's role promises, but a file that nobody writes may have a later time of modification: an
     /// interrupted rewrite sets it, and `fragmend recover` cannot tell that from somebody's write.
     ExceptTimes,
     /// Files that nobody writes keep their content. Of the others, every byte has at least the
@@ -91,7 +96,7 @@ pub enum Promise {
 impl Promise {
     /// Whether a place of a file that was never synced may hold what was on the disk before.
     pub fn allows_stale_blocks(self) -> bool {
-        self == Self::CheckpointsOnly
+        matches!(self, Self::WhatWasSynced | Self::CheckpointsOnly)
     }
 }
 

@@ -120,9 +120,8 @@ impl Copying {
         if self.failed > 0 {
             return Ok(ByteRange { start: self.recopied.max(turn.start), ..turn });
         }
-        // One turn more, so that the device has work meanwhile; where all of a range is copied before, only what the
-        // donor has given up since, of a turn that was taken over in part.
-        let end = if self.copies_ahead() { turn.end } else { turn.end + self.turn };
+        // One turn more, so that the device has work meanwhile.
+        let end = if self.copies_ahead() { copy.end } else { turn.end + self.turn };
         Ok(ByteRange { start: copy.end, end }.intersect(copy.range))
     }
 
