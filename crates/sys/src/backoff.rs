@@ -1,19 +1,40 @@
-//! Exponential backoff: a bounded number of attempts, with a wait between two of them that doubles.
+//! Exponential backoff: waits that double, and a bounded number of attempts with such a wait between two of them.
 
 use std::io;
 use std::time::Duration;
 
+/// A wait that doubles each time, up to a longest one.
+#[derive(Clone, Copy, Debug)]
+pub struct DoublingWait {
+    next: Duration,
+    longest: Duration,
+}
+
+impl DoublingWait {
+    /// The first wait is `first`; none is longer than `longest`.
+    pub const fn new(first: Duration, longest: Duration) -> Self {
+        Self { next: first, longest }
+    }
+
+    /// Sleeps for the next wait.
+    pub fn sleep(&mut self) {
+        std::thread::sleep(self.next);
+        self.next = self.next.saturating_mul(2).min(self.longest);
+    }
+}
+
 /// The attempts that are left, and the wait before the next one.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
-    wait: Duration,
+    wait: DoublingWait,
     left: u32,
 }
 
 impl Backoff {
     /// For `attempts` attempts, the one under way included; the first wait is `first`.
     pub const fn new(first: Duration, attempts: u32) -> Self {
-        Self { wait: first, left: attempts.saturating_sub(1) }
+        let wait = DoublingWait::new(first, Duration::MAX);
+        Self { wait, left: attempts.saturating_sub(1) }
     }
 
     /// Whether the attempt under way is the last.
@@ -23,8 +44,7 @@ impl Backoff {
 
     /// Sleeps until the next attempt.
     pub fn wait(&mut self) {
-        std::thread::sleep(self.wait);
-        self.wait *= 2;
+        self.wait.sleep();
         self.left = self.left.saturating_sub(1);
     }
 

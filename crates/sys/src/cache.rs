@@ -1,6 +1,7 @@
 //! Page cache control on a range of one file. An empty range does nothing, whereas for the kernel a
 //! length of 0 means the rest of the file.
 
+use crate::backoff::DoublingWait;
 use crate::same::{Compare, Same, may_deceive};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
@@ -53,6 +54,7 @@ pub fn forget(file: impl AsFd, range: Range<u64>, go_on: impl Fn() -> bool) -> i
     let (page, folio) = (rustix::param::page_size() as u64, largest_folio());
     let size: u64 = rustix::fs::fstat(&file)?.st_size.try_into().unwrap_or(0);
     let mut compare = Compare::default();
+    let mut wait = DoublingWait::new(Duration::from_millis(1), Duration::MAX);
     for attempt in 0..TRIES {
         // A folio is dropped as a whole or not at all.
         let whole = if attempt == 0 { page } else { folio };
@@ -71,7 +73,7 @@ pub fn forget(file: impl AsFd, range: Range<u64>, go_on: impl Fn() -> bool) -> i
         if pages_there(&file, range.clone())? == 0 {
             return Ok(());
         }
-        std::thread::sleep(Duration::from_millis(1 << attempt));
+        wait.sleep();
     }
     busy("its pages stay in memory, so the disk cannot be asked")
 }

@@ -11,6 +11,7 @@
 
 mod device;
 
+use crate::backoff::DoublingWait;
 use crate::cache;
 use crate::fiemap::{Fiemap, flags};
 use crate::priority::Prompt;
@@ -410,15 +411,14 @@ pub fn write_quietly(file: impl AsFd, range: Range<u64>, most: Duration) -> io::
 
 /// Writes back a window until nothing of it is dirty, or until a deadline; returns whether it is clean.
 fn written(file: impl AsFd, window: Range<u64>, until: Instant) -> io::Result<bool> {
-    let mut wait = Duration::from_micros(100);
+    let mut wait = DoublingWait::new(Duration::from_micros(100), Duration::from_millis(4));
     while cache::dirty_pages(&file, window.clone())? > 0 {
         if Instant::now() > until {
             return Ok(false);
         }
         // Also what was dirtied again meanwhile.
         cache::start_writeback(&file, window.clone())?;
-        std::thread::sleep(wait);
-        wait = (wait * 2).min(Duration::from_millis(4));
+        wait.sleep();
     }
     Ok(true)
 }

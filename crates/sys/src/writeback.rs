@@ -3,6 +3,7 @@
 //!
 //! As in [`crate::same`], no descriptor's error is consumed where the kernel reports which pages are dirty.
 
+use crate::backoff::DoublingWait;
 use crate::cache;
 use std::io;
 use std::ops::Range;
@@ -37,15 +38,15 @@ pub fn write_once(
         };
     }
     cache::start_writeback(&file, range.clone())?;
-    let (mut fewest, mut came, mut wait) = (u64::MAX, started, FIRST_WAIT);
+    let (mut fewest, mut came) = (u64::MAX, started);
+    let mut wait = DoublingWait::new(FIRST_WAIT, LONGEST_WAIT);
     while go_on() && started.elapsed() < most && came.elapsed() < STALLED {
         match cache::written_pages(&file, range.clone())? {
             0 => break,
             pages if pages < fewest => (fewest, came) = (pages, Instant::now()),
             _ => {}
         }
-        std::thread::sleep(wait);
-        wait = (wait * 2).min(LONGEST_WAIT);
+        wait.sleep();
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use crate::drive::Step;
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
 use fragmend_layout::{ByteRange, Skip};
+use fragmend_sys::backoff::DoublingWait;
 use fragmend_sys::same::Same;
 use fragmend_sys::signals::Undisturbed;
 use std::time::{Duration, Instant};
@@ -27,7 +28,8 @@ impl Exchange {
         // Tried whatever the kernel returns, though others may wait for the lease as long: the data comes
         // first. Closing the donor frees the only good copy on the disk, and a moment later there may be no
         // space or memory. No signal that can be deferred ends the process in the middle.
-        let (until, mut wait) = (Instant::now() + PUTTING_BACK, FIRST_WAIT);
+        let until = Instant::now() + PUTTING_BACK;
+        let mut wait = DoublingWait::new(FIRST_WAIT, LONGEST_WAIT);
         let undisturbed = Undisturbed::begin();
         let all = loop {
             let mut all = Ok(());
@@ -40,8 +42,7 @@ impl Exchange {
             if all.is_ok() || Instant::now() > until {
                 break all;
             }
-            std::thread::sleep(wait);
-            wait = (wait * 2).min(LONGEST_WAIT);
+            wait.sleep();
         };
         drop(undisturbed);
         let written = self.moved_back(file, &ranges);
