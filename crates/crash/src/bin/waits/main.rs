@@ -6,20 +6,25 @@
 //! The disk is served by this process, which therefore stays outside the cgroup; the mover, the
 //! reader and the writers are children in it.
 
+mod cgroup;
+mod others;
+
+use cgroup::{Cgroup, inside};
 use clap::{Parser, Subcommand};
 use fragmend_crash::slow::{Kind, SlowMount};
 use fragmend_sys::cache;
 use fragmend_testbed::file_system::{
-    BTRFS, BTRFS_ZSTD, EXT4, EXT4_1K, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP,
+    BTRFS, BTRFS_ZSTD, EXT4, EXT4_1K, F2FS, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP,
 };
-use fragmend_testbed::fragment::{alternating, compressible, content, interleaved};
+use fragmend_testbed::fragment::{alternating, compressible, interleaved};
+use fragmend_testbed::guest::{self, Guest};
 use fragmend_testbed::process::{Running, finish};
-use fragmend_testbed::random::Random;
 use fragmend_testbed::tools;
+use others::{Other, load};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +54,7 @@ enum Load {
 }
 
 fn engine(name: &str) -> Result<String, String> {
-    let names: Vec<&str> = ENGINES.iter().map(|(name, ..)| *name).collect();
+    let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
     if names.contains(&name) {
         return Ok(name.to_owned());
     }
@@ -59,15 +64,49 @@ fn engine(name: &str) -> Result<String, String> {
 /// The other programs' verbs; each has a file of the same name.
 const OTHERS: [&str; 3] = ["read", "write", "sync"];
 
-static ENGINES: [(&str, &FileSystem, &[&str]); 8] = [
-    ("ext4", &EXT4, &[]),
-    ("ext4, 1 KiB", &EXT4_1K, &[]),
-    ("XFS", &XFS, &[]),
-    ("XFS, exchange", &XFS_EXCHANGE, &[]),
-    ("XFS, swap", &XFS_RMAP, &[]),
-    ("Btrfs", &BTRFS, &[]),
-    ("Btrfs, zstd", &BTRFS_ZSTD, &[]),
-    ("rewrite, ext4", &EXT4, &["--engine", "rewrite"]),
+/// A way to move data.
+struct Engine {
+    name: &'static str,
+    file_system: &'static FileSystem,
+    /// Options of `apply`.
+    options: &'static [&'static str],
+    /// The primitive that must have moved some of the data.
+    by: &'static str,
+    /// Whether the other programs open their files only now and then, because it does not move what is open.
+    seldom: bool,
+}
+
+impl Engine {
+    const fn new(name: &'static str, file_system: &'static FileSystem) -> Self {
+        Self { name, file_system, options: &[], by: file_system.moved_by[0], seldom: false }
+    }
+
+    const fn seldom(self) -> Self {
+        Self { seldom: true, ..self }
+    }
+
+    /// Whether it is measured in a guest, because the host's kernel may lack the file system.
+    fn is_in_guest(&self) -> bool {
+        self.file_system.name == F2FS.name
+    }
+}
+
+static ENGINES: [Engine; 10] = [
+    Engine::new("ext4", &EXT4),
+    Engine::new("ext4, 1 KiB", &EXT4_1K),
+    Engine::new("XFS", &XFS),
+    Engine::new("XFS, exchange", &XFS_EXCHANGE).seldom(),
+    // What is open all the time is shared instead, and the receipts say so.
+    Engine { by: "FIDEDUPERANGE", ..Engine::new("XFS, exchange, files open", &XFS_EXCHANGE) },
+    Engine::new("XFS, swap", &XFS_RMAP).seldom(),
+    Engine::new("Btrfs", &BTRFS),
+    Engine { by: "BTRFS_IOC_DEFRAG_RANGE", ..Engine::new("Btrfs, zstd", &BTRFS_ZSTD) },
+    Engine::new("F2FS", &F2FS).seldom(),
+    Engine {
+        options: &["--engine", "rewrite"],
+        by: "rewrite",
+        ..Engine::new("rewrite, ext4", &EXT4).seldom()
+    },
 ];
 
 #[derive(Clone, Copy)]
@@ -120,23 +159,57 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     let (mut rows, mut beyond) = (Vec::new(), Vec::new());
-    for (name, file_system, options) in &ENGINES {
-        if !cli.engines.is_empty() && !cli.engines.iter().any(|wanted| wanted == name) {
+    for engine in &ENGINES {
+        if !cli.engines.is_empty() && !cli.engines.iter().any(|wanted| wanted == engine.name) {
             continue;
         }
-        for conditions in CONDITIONS {
-            let waited = measure(file_system, options, conditions);
-            let row = waited.row(name, conditions);
-            eprintln!("{}", row.join(" | "));
-            rows.push(row);
-            let what = waited.beyond(conditions);
-            beyond.extend(what.iter().map(|what| format!("{name}, {}: {what}", conditions.name)));
-        }
+        let (of_engine, what) = if engine.is_in_guest() && !guest::inside() {
+            in_guest(engine.name)
+        } else {
+            on(engine)
+        };
+        rows.extend(of_engine);
+        beyond.extend(what);
+    }
+    if guest::inside() {
+        println!("{}", serde_json::to_string(&(rows, beyond)).expect("text"));
+        return ExitCode::SUCCESS;
     }
     println!("| {} |\n|{}", HEADS.join(" | "), "---|".repeat(HEADS.len()));
     rows.iter().for_each(|row| println!("| {} |", row.join(" | ")));
     beyond.iter().for_each(|what| println!("out of bounds: {what}"));
     if beyond.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The rows of an engine, and what exceeds its limit.
+type Measured = (Vec<Vec<String>>, Vec<String>);
+
+/// Measures an engine here.
+fn on(engine: &Engine) -> Measured {
+    let (mut rows, mut beyond) = (Vec::new(), Vec::new());
+    for conditions in CONDITIONS {
+        let waited = measure(engine, conditions);
+        let row = waited.row(engine.name, conditions);
+        eprintln!("{}", row.join(" | "));
+        rows.push(row);
+        let what = waited.beyond(engine, conditions);
+        beyond.extend(
+            what.iter().map(|what| format!("{}, {}: {what}", engine.name, conditions.name)),
+        );
+    }
+    (rows, beyond)
+}
+
+/// Has this program measure an engine in a guest.
+fn in_guest(engine: &str) -> Measured {
+    let mut this = Command::new(std::env::current_exe().expect("this program"));
+    this.arg(engine).env("FRAGMEND", tools::fragmend());
+    let run = Guest::new().time_limit(Duration::from_secs(600)).run(&this);
+    let printed = run.unwrap_or_else(|lost| panic!("{lost}")).expect(&[0]);
+    let (rows, beyond): Measured =
+        serde_json::from_str(printed.trim()).expect("the rows that the guest printed");
+    rows.iter().for_each(|row| eprintln!("{}", row.join(" | ")));
+    (rows, beyond)
 }
 
 const HEADS: [&str; 13] = [
@@ -181,7 +254,7 @@ impl Waited {
     }
 
     /// What exceeds its limit.
-    fn beyond(&self, conditions: Conditions) -> Vec<String> {
+    fn beyond(&self, engine: &Engine, conditions: Conditions) -> Vec<String> {
         let longer = (OTHERS.iter().zip(self.alone).zip(self.beside))
             .filter(|((_, alone), beside)| beside - alone > LONGER)
             .map(|((verb, alone), beside)| {
@@ -190,6 +263,8 @@ impl Waited {
         let mut beyond: Vec<String> = longer.collect();
         if self.moved_bytes == 0 {
             beyond.push("nothing was moved, so nobody can have waited".to_owned());
+        } else if !self.by.contains(engine.by) {
+            beyond.push(format!("moved by {}, and not by {}", self.by, engine.by));
         }
         let idle = !conditions.drops && !conditions.memory && !conditions.slow;
         if idle && self.step > STEP {
@@ -214,8 +289,8 @@ fn size(file_system: &FileSystem, at_once: bool, conditions: Conditions) -> u64 
 
 /// The pause between two requests of the other programs: a file that is opened while the mover
 /// inspects it gets no lease, and inspecting takes as long as reading it.
-fn pause_ms(leases: bool, conditions: Conditions) -> u64 {
-    match (leases, conditions.slow) {
+fn pause_ms(seldom: bool, conditions: Conditions) -> u64 {
+    match (seldom, conditions.slow) {
         (false, _) => 1,
         (true, false) => 250,
         (true, true) => 2500,
@@ -239,11 +314,11 @@ fn prepare(slow: &SlowMount, file_system: &FileSystem, files: &[PathBuf], size: 
     plan
 }
 
-fn measure(file_system: &'static FileSystem, options: &[&str], conditions: Conditions) -> Waited {
+fn measure(engine: &Engine, conditions: Conditions) -> Waited {
+    let Engine { file_system, options, seldom, .. } = *engine;
     let slow = SlowMount::new(file_system, DISK, "");
     let files = OTHERS.map(|file| slow.root().join(file));
-    let leases = file_system.name == XFS_RMAP.name || !options.is_empty();
-    let size = size(file_system, leases || file_system.name == BTRFS.name, conditions);
+    let size = size(file_system, seldom || file_system.name == BTRFS.name, conditions);
     let plan = prepare(&slow, file_system, &files, size);
     let cgroup = conditions.memory.then(|| Cgroup::new(MEMORY));
     let cgroup = cgroup.as_ref();
@@ -253,7 +328,7 @@ fn measure(file_system: &'static FileSystem, options: &[&str], conditions: Condi
     for file in &files {
         drop_pages(&File::open(file).expect("a file"));
     }
-    let pause_ms = pause_ms(leases, conditions);
+    let pause_ms = pause_ms(seldom, conditions);
     let others = || [0, 1, 2].map(|n| Other::start(OTHERS[n], &files[n], pause_ms, cgroup));
     let over = AtomicBool::new(false);
     let mover = std::sync::Mutex::new(None::<u32>);
@@ -322,75 +397,6 @@ fn summary(receipts: &Path) -> Value {
     events.next_back().filter(|event| event["event"] == "summary").expect("a summary")
 }
 
-/// A program, in the cgroup if there is one.
-fn inside(cgroup: Option<&Cgroup>, program: &Path) -> Command {
-    let Some(cgroup) = cgroup else { return Command::new(program) };
-    let mut command = Command::new("sh");
-    command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]);
-    command.arg(cgroup.0.join("cgroup.procs")).arg(program);
-    command
-}
-
-/// A reader, or one of the writers.
-struct Other(Running);
-
-impl Other {
-    fn start(verb: &str, file: &Path, pause_ms: u64, cgroup: Option<&Cgroup>) -> Self {
-        let this = std::env::current_exe().expect("this program");
-        let mut command = inside(cgroup, &this);
-        command.arg(verb).arg(file).arg(pause_ms.to_string());
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        Self(Running::start(&mut command))
-    }
-
-    /// Its longest wait, in seconds.
-    fn stop(mut self) -> f64 {
-        drop(self.0.child().stdin.take());
-        self.0.wait().expect(&[0]).trim().parse().expect("a time")
-    }
-}
-
-/// Opens the file for each request, because some engines need it closed at one instant.
-fn load(path: &Path, pause_ms: u64, writes: bool, syncs: bool) -> ExitCode {
-    let over = AtomicBool::new(false);
-    let longest = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-            over.store(true, Ordering::Relaxed);
-        });
-        let mut random = Random::new(1 + u64::from(writes) + u64::from(syncs));
-        let blocks = path.metadata().expect("a file").len() / BLOCK as u64;
-        let packed = path.metadata().is_ok_and(|m| m.len() > SIZE);
-        let (mut buffer, mut longest) = (vec![0; BLOCK], Duration::ZERO);
-        while !over.load(Ordering::Relaxed) {
-            let at = random.below(blocks) * BLOCK as u64;
-            let fill = if packed { compressible } else { content };
-            if writes {
-                fill(at, &mut buffer);
-            }
-            let started = Instant::now();
-            let file = File::options().read(true).write(writes).open(path).expect("a file");
-            // As fio and databases do. Otherwise the reader's own readahead may ask for 512 KiB where
-            // the pages before are cached, and wait for one request per fragment of them.
-            let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
-            if writes {
-                file.write_all_at(&buffer, at).expect("a write");
-            } else {
-                file.read_exact_at(&mut buffer, at).expect("a read");
-            }
-            if syncs {
-                file.sync_data().expect("a sync");
-            }
-            drop(file);
-            longest = longest.max(started.elapsed());
-            std::thread::sleep(Duration::from_millis(pause_ms));
-        }
-        longest
-    });
-    println!("{}", longest.as_secs_f64());
-    ExitCode::SUCCESS
-}
-
 /// Drops all pages of the files and of what the mover has open beside them.
 fn drop_all(files: &[PathBuf], mover: Option<u32>) {
     let device = files[0].metadata().map(|m| m.dev()).unwrap_or_default();
@@ -413,32 +419,4 @@ fn drop_pages(file: &File) {
     let size = file.metadata().map_or(0, |m| m.len()).next_multiple_of(BLOCK as u64);
     let _ = cache::start_writeback(file, 0..size);
     let _ = cache::drop_clean(file, 0..size);
-}
-
-/// A memory cgroup, of either version; removed when dropped.
-struct Cgroup(PathBuf);
-
-impl Cgroup {
-    fn new(bytes: u64) -> Self {
-        let name = format!("fragmend-waits-{}", std::process::id());
-        let (root, limit) = if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
-            ("/sys/fs/cgroup", "memory.max")
-        } else {
-            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
-        };
-        let dir = Path::new(root).join(name);
-        fs::create_dir(&dir).expect("a memory cgroup: run it where one may be made");
-        let cgroup = Self(dir);
-        fs::write(cgroup.0.join(limit), bytes.to_string()).expect("a limit");
-        cgroup
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        let patience = Instant::now() + Duration::from_secs(5);
-        while fs::remove_dir(&self.0).is_err() && Instant::now() < patience {
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
 }
