@@ -53,7 +53,7 @@ use fragmend_sys::priority::Prompt;
 use fragmend_sys::same::write_quietly;
 use rustix::fs::Advice;
 use rustix::io::Errno;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use stretch::{Stretch, extents, stretches};
 
@@ -70,6 +70,8 @@ const WRITES: u32 = 4;
 /// How far Btrfs reads ahead by default, and how long at most this engine reads first, so that it need not.
 const READ_AHEAD: u64 = 4 << 20;
 const FORESTALLING: Duration = Duration::from_millis(200);
+/// How often that is tried for one step: what is read first may be evicted again.
+const TRIES: u32 = 25;
 
 /// Compresses ranges of one file anew.
 pub(super) struct Compressing {
@@ -87,6 +89,8 @@ pub(super) struct Compressing {
     staged: Vec<Staged>,
     /// The range that was sent to the device last and has not been waited for.
     sent: ByteRange,
+    /// How often the next step could not be brought in.
+    tries: u32,
     pages: Pages,
 }
 
@@ -143,6 +147,7 @@ impl Compressing {
             told: false,
             staged: Vec::new(),
             sent: ByteRange::default(),
+            tries: 0,
             pages: Pages::default(),
         }
     }
@@ -168,12 +173,14 @@ impl Compressing {
         done.map_err(skip_of)
     }
 
-    /// Compresses the next step of a range anew, in the runs that would be in fewer extents.
+    /// Compresses the next step of a range anew, in the runs that would be in fewer extents. Does nothing if the
+    /// kernel would read ahead of it: it is to be called again.
     fn compress_next(
         &mut self,
         file: &OpenFile,
         index: usize,
         from: u64,
+        stop: &AtomicBool,
         done: &mut Step,
     ) -> Result<(), Skip> {
         let Staged { range, stretches, .. } = &self.staged[index];
@@ -184,9 +191,15 @@ impl Compressing {
         };
         let start = stretch.range.start.max(from);
         let step = ByteRange::at(start, STEP).intersect(stretch.range);
-        self.bring_in(file, step)?;
+        self.bring_in(file, step, stop)?;
         let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, step, false);
         file.may_unshare(&lies.map_err(skip_of)?, step)?;
+        if !is_forestalled(file, step)? {
+            self.tries += 1;
+            let away = || Skip::new(SkipReason::Busy, "its pages do not stay in memory");
+            return if self.tries < TRIES { Ok(()) } else { Err(away()) };
+        }
+        self.tries = 0;
         reached(Point::Filled);
         let prompt = Prompt::begin();
         let started = Instant::now();
@@ -206,7 +219,8 @@ impl Compressing {
         if step.end == last { self.look_at(file, index, done) } else { Ok(()) }
     }
 
-    /// Brings all of a step into the page cache, and ensures that the kernel reads nothing ahead of it.
+    /// Brings all of a step into the page cache, and what the kernel would read ahead of it, as far as time
+    /// allows.
     ///
     /// Missing pages the kernel would read page by page, with the file locked. And as many bytes as the cache
     /// holds before a part that is requested, it reads behind the part, in one go (`page_cache_sync_ra`,
@@ -214,7 +228,12 @@ impl Compressing {
     /// brought in before, in small reads. And dirty data is written out until the tree has it, which is later
     /// than its pages are clean, because the kernel would read on both sides of it. Nothing is dropped: see
     /// [`Compressing::settle`].
-    fn bring_in(&mut self, file: &OpenFile, step: ByteRange) -> Result<(), Skip> {
+    fn bring_in(
+        &mut self,
+        file: &OpenFile,
+        step: ByteRange,
+        stop: &AtomicBool,
+    ) -> Result<(), Skip> {
         let before = ByteRange { start: step.start.saturating_sub(STEP), end: step.start };
         // Kernels before 6.5 do not count dirty pages.
         let dirty = |range| cache::dirty_pages(&file.fd, range).map_or(true, |pages| pages > 0);
@@ -222,10 +241,9 @@ impl Compressing {
             if dirty(before.start..step.end) {
                 layout(file, step)?;
             }
-            let end = (step.start + read_ahead(file, step)).min(file.size()?);
             let until = Instant::now() + FORESTALLING;
-            for ahead in (ByteRange { start: step.end, end: end.max(step.end) }).steps(STEP) {
-                if Instant::now() < until {
+            for ahead in read_ahead(file, step)?.steps(STEP) {
+                if Instant::now() < until && !stop.load(Ordering::Relaxed) {
                     // Best effort: it is no part of the range.
                     let _ = self.pages.bring_in(&file.fd, ahead);
                 }
@@ -285,11 +303,17 @@ impl Compressing {
     }
 }
 
-/// Bytes from the start of a step on that the kernel reads if the step is requested: as many more as the cache
-/// holds before it, if those are more than the step; twice as many if they reach to the file's start; at the
-/// start itself, up to four times the step, rounded up (`get_init_ra_size`). Kernels before 6.11 may read 1 MiB
-/// behind a file's second step, too.
-fn read_ahead(file: &OpenFile, step: ByteRange) -> u64 {
+/// Whether the kernel finds everything in the page cache that it would read ahead of a step.
+fn is_forestalled(file: &OpenFile, step: ByteRange) -> Result<bool, Skip> {
+    let ahead = read_ahead(file, step)?;
+    cache::is_resident(&file.fd, ahead.start..ahead.end).map_err(skip_of)
+}
+
+/// What the kernel reads behind a step if the step is requested: as many bytes as the cache holds before it, if
+/// those are more than the step; twice as many if they reach to the file's start; at the start itself, up to
+/// four times the step, rounded up (`get_init_ra_size`). Kernels before 6.11 may read 1 MiB behind a file's
+/// second step, too.
+fn read_ahead(file: &OpenFile, step: ByteRange) -> Result<ByteRange, Skip> {
     let before = step.start.saturating_sub(READ_AHEAD)..step.start;
     let page = rustix::param::page_size() as u64;
     // Kernels before 6.5 do not count cached pages.
@@ -303,7 +327,8 @@ fn read_ahead(file: &OpenFile, step: ByteRange) -> u64 {
     } else {
         cached
     };
-    (step.len() + behind).min(READ_AHEAD)
+    let end = step.start + (step.len() + behind).min(READ_AHEAD);
+    Ok(ByteRange { start: step.end, end: end.min(file.size()?).max(step.end) })
 }
 
 /// When the inode was last changed.
@@ -406,10 +431,16 @@ impl ByPart for Compressing {
     }
 
     /// Moves one step.
-    fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange, _: &AtomicBool) -> Step {
+    fn relocate(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        part: ByteRange,
+        stop: &AtomicBool,
+    ) -> Step {
         let mut done = Step::default();
         done.skip = if index < self.staged.len() {
-            self.compress_next(file, index, part.start, &mut done).err()
+            self.compress_next(file, index, part.start, stop, &mut done).err()
         } else {
             Some(Skip::new(SkipReason::Failed, "nothing is staged"))
         };
