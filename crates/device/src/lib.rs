@@ -1,6 +1,6 @@
 //! What the kernel says of a block device's queue, as a [`DeviceProfile`].
 
-pub use fragmend_layout::{DeviceProfile, WindowEnds};
+use fragmend_layout::{DeviceProfile, WindowEnds};
 
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::mounts;

@@ -4,7 +4,7 @@ use crate::drive::Job;
 use crate::errno::skip_of;
 use crate::mounted::{Mounted, OpenFile};
 use crate::rewrite::engine::Rewrite;
-use crate::{btrfs, ext4, f2fs, ordering, xfs};
+use crate::{native, ordering};
 use fragmend_layout::{ByteRange, Extent, ExtentKind, FsKind, Pace, Skip, SkipReason, Volume};
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::inode::{self, flags};
@@ -137,18 +137,10 @@ pub(crate) fn mounted(mount: &Mount, choice: &Choice, force: bool) -> Result<Mou
         Ok(root) => root,
         Err(e) => return refuse(format!("its directory cannot be opened: {e}")),
     };
-    let engine: Result<Box<dyn Engine>, String> = match (choice, FsKind::from_name(&mount.fs_type))
-    {
-        (Choice::Rewrite { journal }, _) => {
-            Rewrite::new(mount, journal.as_deref()).map(|e| Box::new(e) as Box<dyn Engine>)
-        }
-        (_, FsKind::Ext4) => {
-            ext4::Ext4::new(mount, &root, force).map(|e| Box::new(e) as Box<dyn Engine>)
-        }
-        (_, FsKind::Xfs) => xfs::Xfs::new(&root, force).map(|e| Box::new(e) as Box<dyn Engine>),
-        (_, FsKind::Btrfs) => Ok(Box::new(btrfs::Btrfs::new(mount))),
-        (_, FsKind::F2fs) => f2fs::F2fs::new(mount, force).map(|e| Box::new(e) as Box<dyn Engine>),
-        (_, FsKind::Other) => Err(no_engine(mount)),
+    let engine = match (choice, native::row(FsKind::from_name(&mount.fs_type))) {
+        (Choice::Rewrite { journal }, _) => native::boxed(Rewrite::new(mount, journal.as_deref())),
+        (Choice::Native, Some(row)) => (row.engine)(mount, &root, force),
+        (Choice::Native, None) => Err(no_engine(mount)),
     };
     let volume = engine.and_then(|e| Mounted::new(mount, root, e).map_err(|e| e.to_string()));
     volume.or_else(refuse)
@@ -156,7 +148,7 @@ pub(crate) fn mounted(mount: &Mount, choice: &Choice, force: bool) -> Result<Mou
 
 /// Whether the file system has an engine of its own.
 pub fn is_native(kind: FsKind) -> bool {
-    matches!(kind, FsKind::Ext4 | FsKind::Xfs | FsKind::Btrfs | FsKind::F2fs)
+    native::row(kind).is_some()
 }
 
 fn no_engine(mount: &Mount) -> String {
@@ -220,11 +212,5 @@ pub fn may_move(kind: FsKind, file: impl AsFd) -> Result<(), Skip> {
     if let Some((_, reason)) = reasons.iter().find(|(flag, _)| set & flag != 0) {
         return Err(Skip::new(*reason, ""));
     }
-    match kind {
-        FsKind::Ext4 => ext4::may_move(set),
-        FsKind::Xfs => xfs::may_move(file),
-        FsKind::F2fs => f2fs::may_move(set),
-        FsKind::Btrfs => btrfs::may_move(file),
-        FsKind::Other => Ok(()),
-    }
+    native::row(kind).map_or(Ok(()), |row| (row.may_move)(set, file.as_fd()))
 }

@@ -6,6 +6,7 @@
 //! | [`begin`] | the volumes of a plan: what must hold before anything is touched |
 //! | [`environment`] | clock, load and own input and output, as the kernel reports them |
 //! | [`engine`] | which engine serves a mount, or why none does |
+//! | `native` | the file systems with engines of their own, a row each |
 //! | `mounted` | a mounted file system: finding, checking and opening its files |
 //! | `files` | all files of a mounted file system |
 //! | `drive` | how an engine is taken through its ranges: by part, by range, by group, all at once |
@@ -38,6 +39,7 @@ mod files;
 mod hold;
 mod lock;
 mod mounted;
+mod native;
 mod ordering;
 mod pages;
 mod places;

@@ -5,7 +5,8 @@ mod support;
 
 use fragmend_apply::Outcome;
 use fragmend_layout::SkipReason;
-use fragmend_plan::{PlanFile, Policy};
+use fragmend_pipeline::plan_file;
+use fragmend_plan::Policy;
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::Running;
@@ -17,6 +18,7 @@ use std::process::Command;
 use support::conformance::kinds;
 use support::{
     SIZE, apply, apply_forced, fragmented, holder, left_alone, plan, reasons, redirected,
+    write_plan,
 };
 
 #[test]
@@ -137,8 +139,8 @@ fn loop_names_links_and_places() {
     assert_eq!(made.files.len(), 4, "a file with two names is one file");
     // Through a plan file, as a user would.
     let plan_file = image.scratch().join("plan.json");
-    made.write(&plan_file).unwrap();
-    let made = PlanFile::open(&plan_file).unwrap();
+    write_plan(&made, &plan_file);
+    let made = plan_file::open(&plan_file).unwrap();
     let moved_to = image.path().join("moved");
     fs::rename(&renamed, &moved_to).unwrap();
     fs::remove_file(&deleted).unwrap();

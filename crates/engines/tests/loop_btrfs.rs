@@ -9,21 +9,13 @@ use fragmend_plan::{Policy, Settings};
 use fragmend_testbed::file_system::{BTRFS, BTRFS_ZSTD};
 use fragmend_testbed::fragment::{interleave, is_intact};
 use fragmend_testbed::image::{Image, run};
-use fragmend_testbed::process::{Running, finish};
-use fragmend_testbed::replay::{self, Mode};
-use fragmend_testbed::tools::{WATCHING, extents, sha256};
+use fragmend_testbed::tools::{extents, sha256};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use support::btrfs::{btrfs, data_used};
+use support::btrfs::{btrfs, data_used, half_shared, snapshot};
 use support::conformance::{looks, shared_bytes};
 use support::{SIZE, apply, apply_with, fragmented, plan, plan_with, reasons, redirected};
-
-/// A snapshot of a subvolume, writable or not.
-fn snapshot(of: &Path, at: &Path, how: &[&str]) {
-    btrfs(&[&["subvolume", "snapshot"], how].concat(), &[of, at]);
-}
 
 #[test]
 fn loop_files_without_checksums_and_subvolumes() {
@@ -91,25 +83,6 @@ fn loop_data_in_the_tree_and_space_never_written() {
     image.fsck();
 }
 
-/// A subvolume `source` with a file that its snapshot `snap` shares but for the second half.
-fn half_shared(image: &Image) -> (std::path::PathBuf, std::path::PathBuf) {
-    let at = |name: &str| image.path().join(name);
-    btrfs(&["subvolume", "create"], &[&at("source")]);
-    let file = fragmented(image, "source/file");
-    image.sync();
-    snapshot(&at("source"), &at("snap"), &[]);
-    // As it was, in pieces of its own.
-    let own = File::options().write(true).open(&file).unwrap();
-    let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-    rustix::fs::fallocate(&own, hole, SIZE / 2, SIZE / 2).unwrap();
-    let between = File::create(at("between")).unwrap();
-    interleave(&own, &between, SIZE / 2, SIZE / 2, &[4096]).unwrap();
-    image.sync();
-    let snap = at("snap/file");
-    assert_eq!((shared_bytes(&file), shared_bytes(&snap)), (SIZE / 2, SIZE / 2));
-    (file, snap)
-}
-
 /// Bytes of a file that `btrfs filesystem du` says are others' too.
 fn set_shared(path: &Path) -> u64 {
     let said = btrfs(&["filesystem", "du", "--raw", "-s"], &[path.parent().unwrap()]);
@@ -172,61 +145,6 @@ fn loop_what_a_snapshot_shares_moves_where_that_is_asked_for() {
     assert_eq!((summary.moved_bytes, summary.space_cost_bytes), (SIZE, SIZE / 2), "{summary:?}");
     assert_eq!(data_used(image), used + SIZE / 2, "what was said before");
     assert_eq!((shared_bytes(&file), shared_bytes(&snap), extents(&file)), (0, 0, 1));
-    assert_eq!((sha256(&snap), looks(&snap), extents(&snap)), before);
-    image.fsck();
-    assert!(is_intact(&file, SIZE).unwrap() && is_intact(&snap, SIZE).unwrap());
-}
-
-#[test]
-fn loop_what_unsharing_costs_is_said_before_it_is_done() {
-    let image = &Image::of(&BTRFS, 512 << 20);
-    let (file, _) = half_shared(image);
-    let plan_file = image.scratch().join("plan.json");
-    let fragmend = |args: &[&str], path: &Path| -> (String, String, i32) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
-        let ended = finish(command.args(args).arg(path));
-        (ended.stdout, ended.stderr, ended.status.code().unwrap())
-    };
-    let plan = ["plan", "--policy", "whole-file", "-o", plan_file.to_str().unwrap()];
-    let (said, notes, _) = fragmend(&plan, &file);
-    assert!(said.contains("space cost bytes") && !said.contains("unshare"), "{said}");
-    assert!(notes.contains("512.0 KiB") && notes.contains("--unshare"), "{notes}");
-    let (said, notes, code) = fragmend(&[&plan[..], &["--unshare"]].concat(), &file);
-    assert!(said.contains("it would unshare 524288 bytes"), "{said}");
-    assert!(notes.contains("next: fragmend apply --unshare "), "{notes}");
-    assert_eq!(code, 0);
-    let pieces = extents(&file);
-    let (said, _, code) = fragmend(&["apply", "--rate", "max"], &plan_file);
-    assert!(said.contains("with --unshare it moves, for 524288 bytes of space"), "{said}");
-    assert_eq!((code, extents(&file)), (2, pieces));
-    let (said, _, code) = fragmend(&["apply", "--unshare", "--rate", "max", "--json"], &plan_file);
-    assert!(said.lines().last().unwrap().contains("\"space_cost_bytes\":524288"), "{said}");
-    assert_eq!((code, extents(&file)), (0, 1));
-    assert!(is_intact(&file, SIZE).unwrap());
-}
-
-#[test]
-fn loop_auto_unshares_only_where_that_is_asked_for() {
-    let image = &Image::of(&BTRFS, 512 << 20);
-    let (file, snap) = half_shared(image);
-    let (used, before) = (data_used(image), (sha256(&snap), looks(&snap), extents(&snap)));
-    let auto = |further: &[&str]| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
-        command.args(["auto", "--duration", "3s", "--yes", "--json", "--rate", "max"]);
-        command.args(["--policy", "whole-file"]).args(further).arg(&file);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let running = Running::start(&mut command).wait_until_it_says(WATCHING);
-        replay::replay(&file, &replay::sequential(SIZE), Mode::Direct).unwrap();
-        let said = running.wait().expect(&[0]);
-        let events = said.lines().map(|line| serde_json::from_str(line).expect("JSON"));
-        let of = |event: &serde_json::Value| event["event"] == "summary";
-        let summary = { events }.find(of).expect("a summary");
-        ["moved_bytes", "space_cost_bytes"].map(|name| summary[name].as_u64().expect("a number"))
-    };
-    assert_eq!(auto(&[]), [SIZE / 2, 0]);
-    assert!(data_used(image) <= used && shared_bytes(&file) == SIZE / 2);
-    assert_eq!(auto(&["--unshare"]), [SIZE, SIZE / 2]);
-    assert_eq!((data_used(image), shared_bytes(&file), extents(&file)), (used + SIZE / 2, 0, 1));
     assert_eq!((sha256(&snap), looks(&snap), extents(&snap)), before);
     image.fsck();
     assert!(is_intact(&file, SIZE).unwrap() && is_intact(&snap, SIZE).unwrap());

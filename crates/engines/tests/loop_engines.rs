@@ -20,6 +20,9 @@ static BY_RANGES: [&FileSystem; 6] =
 /// Those that rewriting is tried on.
 static REWRITTEN: [&FileSystem; 3] = [&EXT4, &XFS, &XFS_PLAIN];
 
+/// Those that are filled: the two others are Btrfs as well.
+static FULL: [&FileSystem; 5] = [&EXT4, &XFS, &XFS_EXCHANGE, &XFS_RMAP, &BTRFS];
+
 /// Those that can share extents.
 static SHARING: [&FileSystem; 4] = [&XFS, &XFS_EXCHANGE, &BTRFS, &BTRFS_ZSTD];
 
@@ -40,7 +43,7 @@ fn loop_rewriting_does_the_same() {
         }
     };
     support::with_engine(Choice::Rewrite { journal: None }, || {
-        each(&REWRITTEN, conformance::pieces_become_one);
+        each(&REWRITTEN, conformance::fragments_are_joined);
         each(&REWRITTEN, conformance::a_part_moves_and_the_rest_stays);
         each(&REWRITTEN, conformance::holes_unwritten_space_and_the_end_stay);
         each(&REWRITTEN, conformance::five_gibibytes_and_mostly_holes);
@@ -49,8 +52,8 @@ fn loop_rewriting_does_the_same() {
 }
 
 #[test]
-fn loop_pieces_become_one() {
-    each(&ENGINES, conformance::pieces_become_one);
+fn loop_fragments_are_joined() {
+    each(&ENGINES, conformance::fragments_are_joined);
 }
 
 #[test]
@@ -86,4 +89,19 @@ fn loop_what_is_shared_moves_where_that_is_asked_for() {
 #[test]
 fn loop_what_changed_since_the_plan_is_left_alone() {
     each(&ENGINES, conformance::what_changed_since_the_plan_is_left_alone);
+}
+
+#[test]
+fn loop_what_became_of_a_path_is_left_alone() {
+    each(&ENGINES, conformance::what_became_of_a_path_is_left_alone);
+}
+
+#[test]
+fn loop_a_full_disk_is_left_alone() {
+    each(&FULL, conformance::a_full_disk_is_left_alone);
+}
+
+#[test]
+fn loop_a_dry_run_moves_nothing() {
+    each(&ENGINES, conformance::a_dry_run_moves_nothing);
 }

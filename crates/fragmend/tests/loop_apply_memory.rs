@@ -12,7 +12,7 @@ use fragmend_testbed::tools::extents;
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
-use support::{SIZE, fragmented, plan, redirected};
+use support::{SIZE, fragmented, plan, redirected, write_plan};
 
 /// Bytes of resident memory that `fragmend apply` may take at most, whatever the plan's length.
 const LIMIT: u64 = 200_000_000;
@@ -54,7 +54,7 @@ fn loop_a_million_ranges_fit_in_200_megabytes() {
         ranges: vec![range(&template, 8192, 0)],
     }));
     let plan_file = image.scratch().join("plan.json");
-    made.write(&plan_file).unwrap();
+    write_plan(&made, &plan_file);
     drop(made);
 
     let mut command = Command::new("python3");

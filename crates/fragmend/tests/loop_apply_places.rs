@@ -13,7 +13,7 @@ use fragmend_testbed::tools::{self, extents};
 use std::ffi::OsStr;
 use std::fs;
 use std::process::Command;
-use support::{SIZE, apply, fragmented, plan, reasons, redirected};
+use support::{SIZE, apply, fragmented, plan, reasons, redirected, write_plan};
 
 fn fragmend<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Finished {
     finish(Command::new(tools::fragmend()).args(args))
@@ -96,7 +96,7 @@ fn loop_another_mount_namespace_mends_its_own_files() {
     fs::create_dir(&service).unwrap();
     let file = fragmented(&image, "service/file");
     let plan_file = image.scratch().join("plan.json");
-    plan(&[&file], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&file], Policy::WholeFile), &plan_file);
     // Inside, only the subdirectory is there, bind-mounted elsewhere: the plan's paths lead
     // nowhere, and the inode numbers still do.
     let inside = image.scratch().join("inside");

@@ -25,7 +25,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use support::{apply, apply_forced, apply_with, plan, readable_by_all, reasons};
+use support::{apply, apply_forced, apply_with, plan, readable_by_all, reasons, write_plan};
 
 const MIB: u64 = 1 << 20;
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
@@ -85,7 +85,7 @@ fn kill_repeatedly(image: &Image, wanted: u32, trees: u64) -> (u32, u32) {
         interleaved(&path, SIZE, &[4096], true).unwrap();
         image.sync();
         let before = free();
-        plan(&[&path], Policy::Bypass).write(&plan_file).unwrap();
+        write_plan(&plan(&[&path], Policy::Bypass), &plan_file);
         let mut pieces = extents(&path);
         loop {
             let started = Instant::now();
@@ -146,7 +146,7 @@ fn loop_power_cuts_lose_nothing() {
         interleaved(&path, SIZE, &[4096], true).unwrap();
         image.sync();
         let before = extents(&path);
-        plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+        write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
         // Most are aimed at a move that has begun, and goes on for seconds.
         let aimed = cut % 5 > 0;
         let apply = start_apply(&plan_file, &["--rate", if aimed { "6M" } else { "max" }]);
@@ -222,7 +222,7 @@ fn receipts_survive(bed: &Scenario) {
         layout.extents().iter().map(|e| [e.logical, e.physical, e.length]).collect()
     };
     let plan_file = slow.scratch().join("plan.json");
-    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     slow.record();
     let before = lies(&path);
     // Not in this process, which serves the disk.
@@ -404,7 +404,7 @@ fn loop_an_owner_needs_no_privilege() {
     }
     image.sync();
     let plan_file = image.scratch().join("plan.json");
-    plan(&[&dir], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&dir], Policy::WholeFile), &plan_file);
     readable_by_all(&plan_file);
     let mut command = Command::new("setpriv");
     command

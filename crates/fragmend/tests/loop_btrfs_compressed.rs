@@ -21,7 +21,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use support::btrfs::{btrfs, compress, data_used, how, squeezed, stored};
 use support::conformance::{looks, shared_bytes};
-use support::{SIZE, apply, apply_with, plan, plan_with, reasons};
+use support::{SIZE, apply, apply_with, plan, plan_with, reasons, write_plan};
 
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 /// As many compressed extents as [`SIZE`] needs.
@@ -169,7 +169,7 @@ fn loop_only_root_is_told_how_a_file_is_compressed() {
     let file = squeezed(image, "file");
     let before = (stored(&file), all_looks(&file));
     let plan_file = image.scratch().join("plan.json");
-    plan(&[&file], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&file], Policy::WholeFile), &plan_file);
     let mut command = as_a_user(FRAGMEND);
     command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
     let said = finish(&mut command).expect(&[2]);
@@ -318,7 +318,7 @@ fn loop_the_mark_stays_while_others_have_it_open() {
 /// `apply`, stopped before it takes the kernel's mark away.
 fn stopped_at_the_mark(image: &Image, file: &Path) -> Running {
     let plan_file = image.scratch().join("plan.json");
-    plan(&[file], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[file], Policy::WholeFile), &plan_file);
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--rate", "max", "--json"]).arg(plan_file);
     command.env("FRAGMEND_STOP_AT", "marked=stop").stdin(Stdio::null());
@@ -448,7 +448,7 @@ fn loop_kills_lose_nothing_of_a_compressed_file() {
         // What is under way when the process ends must not depend on the mount.
         compress(image, "no");
         let used = data_used(image);
-        plan(&[&file], Policy::WholeFile).write(&plan_file).unwrap();
+        write_plan(&plan(&[&file], Policy::WholeFile), &plan_file);
         let mut command = Command::new(FRAGMEND);
         command.args(["apply", "--quiet", "--rate", "max"]).arg(&plan_file);
         let apply = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));

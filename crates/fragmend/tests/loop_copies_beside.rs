@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use support::pace::relocate;
 use support::rewrite::{FRAGMEND, go_on_throughout};
-use support::{SIZE, fragmented, plan};
+use support::{SIZE, fragmented, plan, write_plan};
 
 const MIB: u64 = 1 << 20;
 
@@ -39,7 +39,7 @@ fn apply(
     meanwhile: impl FnOnce(),
 ) -> Finished {
     let plan_file = scratch.join("plan.json");
-    plan(&[path], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[path], Policy::WholeFile), &plan_file);
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--json"]).args(args).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", format!("{stop_at}=stop"));

@@ -14,8 +14,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::plan;
 use support::rewrite::{FRAGMEND, is_stopped};
+use support::{plan, write_plan};
 
 const SIZE: u64 = 4 << 20;
 /// What is written behind it: seconds, on a disk of so many requests a second.
@@ -36,7 +36,7 @@ fn waits(
     interleaved(&path, SIZE, &[64 << 10], true).unwrap();
     bed.sync();
     let plan_file = bed.scratch().join("plan.json");
-    planned(&path).write(&plan_file).unwrap();
+    write_plan(&planned(&path), &plan_file);
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--rate", "max"]).args(args).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", format!("{at}=stop"));
@@ -116,7 +116,7 @@ fn loop_what_others_have_just_written_keeps_nobody_out_of_a_recovery() {
     interleaved(&path, SIZE, &[64 << 10], true).unwrap();
     bed.sync();
     let plan_file = bed.scratch().join("plan.json");
-    whole(&path).write(&plan_file).unwrap();
+    write_plan(&whole(&path), &plan_file);
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--engine", "rewrite", "--rate", "max"]).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", "sealed=kill").stdin(Stdio::null());

@@ -12,7 +12,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use support::rewrite::{FRAGMEND, is_stopped};
-use support::{fragmented, plan};
+use support::{fragmented, plan, write_plan};
 
 /// Whether one of its threads is in the idle class, wherever a process stops.
 fn idle_at_stops(mut running: Running) -> Vec<bool> {
@@ -36,7 +36,7 @@ fn loop_io_class_is_best_effort_while_others_are_kept_out() {
     let image = Image::ext4(128 << 20);
     let path = fragmented(&image, "file");
     let plan_file = image.scratch().join("plan.json");
-    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--rate", "max"]).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", "staged=stop,moved=stop,settled=stop");

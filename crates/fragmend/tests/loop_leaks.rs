@@ -15,7 +15,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{plan, rewrite};
+use support::{plan, rewrite, write_plan};
 
 const KILLS: u32 = 50;
 const SIZE: u64 = 4 << 20;
@@ -63,7 +63,7 @@ fn fresh(image: &Image, plan_file: &Path) -> PathBuf {
     let path = dir.join("file");
     interleaved(&path, SIZE, &[4096], true).unwrap();
     image.sync();
-    plan(&[&path], Policy::WholeFile).write(plan_file).unwrap();
+    write_plan(&plan(&[&path], Policy::WholeFile), plan_file);
     path
 }
 

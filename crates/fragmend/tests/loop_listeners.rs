@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::rewrite::{FRAGMEND, killed_at, rewrite};
-use support::{SIZE, fragmented, plan};
+use support::{SIZE, fragmented, plan, write_plan};
 
 /// Less than one wait would take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -87,7 +87,7 @@ fn timed(command: &mut Command) -> (Finished, Duration) {
 
 fn native(image: &Image, path: &Path) -> Command {
     let plan_file = image.scratch().join("plan.json");
-    plan(&[path], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[path], Policy::WholeFile), &plan_file);
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--json", "--rate", "max"]).arg(plan_file).stdin(Stdio::null());
     command

@@ -26,7 +26,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::btrfs::{btrfs, squeezed};
 use support::rewrite::is_stopped;
-use support::{SIZE, fragmented, plan};
+use support::{SIZE, fragmented, plan, write_plan};
 
 const DISK: u64 = 320 << 20;
 const BLOCK: u64 = 4096;
@@ -47,7 +47,7 @@ impl Stopping {
     fn applying(image: &Image, plan: &Plan, step: &str) -> Self {
         let to = image.scratch().join("plan.json");
         let _ = fs::remove_file(&to);
-        plan.write(&to).unwrap();
+        write_plan(plan, &to);
         let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
         command.args(["apply", "--json", "--rate", "max", "--free-floor", "0"]).arg(&to);
         command.env("FRAGMEND_STOP_AT", format!("{step}=stop"));
@@ -331,10 +331,10 @@ fn loop_subvolumes_of_one_file_system_are_mended_one_at_a_time() {
     });
     let mover = Stopping::at(&image, &paths[0], "staged").stands();
     let to = image.scratch().join("both.json");
-    plan(&[&paths[0], &paths[1]], Policy::WholeFile).write(&to).unwrap();
+    write_plan(&plan(&[&paths[0], &paths[1]], Policy::WholeFile), &to);
     let mut second = Command::new(env!("CARGO_BIN_EXE_fragmend"));
     second.args(["apply", "--rate", "max", "--free-floor", "0"]);
-    plan(&[&paths[1]], Policy::WholeFile).write(&image.scratch().join("two.json")).unwrap();
+    write_plan(&plan(&[&paths[1]], Policy::WholeFile), &image.scratch().join("two.json"));
     let refused = finish(second.arg(image.scratch().join("two.json")));
     let told = mover.end();
     assert!(refused.stderr.contains("another fragmend is at work there"), "{}", refused.stderr);
@@ -380,7 +380,7 @@ fn loop_leases_of_others_are_not_broken() {
         let image = Image::of(file_system, DISK);
         let path = fragmented(&image, "file");
         let to = image.scratch().join("plan.json");
-        plan(&[&path], Policy::WholeFile).write(&to).unwrap();
+        write_plan(&plan(&[&path], Policy::WholeFile), &to);
         let apply = |more: &[&str]| -> Value {
             let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
             let done =
@@ -432,7 +432,7 @@ fn loop_another_run_directory_does_not_let_two_mend_at_once() {
         let image = Image::of(file_system, DISK);
         let paths = ["one", "two"].map(|name| fragmented(&image, name));
         let to = image.scratch().join("two.json");
-        plan(&[&paths[1]], Policy::WholeFile).write(&to).unwrap();
+        write_plan(&plan(&[&paths[1]], Policy::WholeFile), &to);
         let mover = Stopping::at(&image, &paths[0], "staged").stands();
         let elsewhere = || {
             let script = "mount -t tmpfs none /run && exec \"$0\" apply --rate max \"$1\"";

@@ -24,7 +24,9 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 use support::rewrite::is_stopped;
-use support::{SIZE, apply, apply_forced, fragmented, holder, plan, readable_by_all, reasons};
+use support::{
+    SIZE, apply, apply_forced, fragmented, holder, plan, readable_by_all, reasons, write_plan,
+};
 
 const MIB: u64 = 1 << 20;
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
@@ -32,7 +34,7 @@ const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 /// `fragmend apply` of a plan for one file must refuse the whole file system, for this reason.
 fn refused(image: &Image, file: &Path, why: &str) -> PathBuf {
     let plan_file = image.scratch().join("plan.json");
-    plan(&[file], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[file], Policy::WholeFile), &plan_file);
     let before = extents(file);
     let ended = finish(Command::new(FRAGMEND).arg("apply").arg(&plan_file).arg("--quiet"));
     assert!(ended.stderr.contains(why) && ended.stderr.contains("--force"), "{ended:?}");
@@ -151,7 +153,7 @@ fn loop_who_opens_a_file_that_moves_waits_for_the_commit_and_loses_nothing() {
     let image = Image::ext4(128 * MIB);
     let path = fragmented(&image, "file");
     let plan_file = image.scratch().join("plan.json");
-    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--quiet", "--rate", "max"]).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", "moved=stop");
@@ -232,7 +234,7 @@ fn loop_what_is_put_where_the_mount_was_gets_neither_commits_nor_donors() {
         let _ = fragmented(&image, "file");
         let mut below = Below::of(&image);
         let plan_file = image.scratch().join("plan.json");
-        plan(&[&below.mount().join("file")], Policy::WholeFile).write(&plan_file).unwrap();
+        write_plan(&plan(&[&below.mount().join("file")], Policy::WholeFile), &plan_file);
         let mut command = Command::new(FRAGMEND);
         command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
         command.env("FRAGMEND_STOP_AT", format!("{point}=stop"));
@@ -286,7 +288,7 @@ fn loop_a_path_below_another_mount_of_the_same_file_system_is_found_by_anybody()
     let own = |path: &Path| std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
     own(&file);
     let plan_file = image.scratch().join("plan.json");
-    plan(&[&below.mount().join("file")], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&below.mount().join("file")], Policy::WholeFile), &plan_file);
     readable_by_all(&plan_file);
     let text = std::fs::read_to_string(&plan_file).unwrap();
     assert!(text.contains("home/a/mnt/file") || text.contains("dir/file"), "{text}");
@@ -310,7 +312,7 @@ fn loop_a_stop_signal_waits_for_the_commit() {
     let image = Image::ext4(128 * MIB);
     let path = fragmented(&image, "file");
     let plan_file = image.scratch().join("plan.json");
-    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     for number in [20, 21, 22] {
         let mut command = Command::new(FRAGMEND);
         command.args(["apply", "--quiet", "--rate", "max"]).arg(&plan_file);
@@ -372,7 +374,7 @@ fn loop_what_moves_while_the_device_goes_is_not_told_as_moved() {
         let whole = made.files[0].ranges[0].clone();
         let part = |n| PlannedRange { offset: n * RANGE, length: RANGE, ..whole.clone() };
         made.files[0].ranges = (0..SIZE / RANGE).map(part).collect();
-        made.write(&plan_file).unwrap();
+        write_plan(&made, &plan_file);
         let mut command = Command::new(FRAGMEND);
         command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
         command.env("FRAGMEND_STOP_AT", "moved=stop");

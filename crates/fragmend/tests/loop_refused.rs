@@ -16,8 +16,8 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use support::plan;
 use support::rewrite::{FRAGMEND, is_stopped};
+use support::{plan, write_plan};
 
 const SIZE: u64 = 2 << 20;
 /// In the second step that `apply` takes, and what is written there.
@@ -33,7 +33,7 @@ impl Refusing {
     fn new() -> Self {
         let disk = RefusingDisk::new(&EXT4, 128 << 20, SIZE, |_| ());
         let plan_file = disk.slow().scratch().join("plan.json");
-        plan(&[disk.path()], Policy::WholeFile).write(&plan_file).unwrap();
+        write_plan(&plan(&[disk.path()], Policy::WholeFile), &plan_file);
         disk.refuse_data();
         Self { disk, plan: plan_file }
     }
@@ -151,7 +151,7 @@ fn loop_refused_copies_go_back_beside_a_forced_writer() {
     interleaved(&path, SIZE, &[4096], true).unwrap();
     bed.sync();
     let plan_file = bed.scratch().join("plan.json");
-    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     let mut page = [0; 512];
     content(COLD, &mut page);
     bed.gate().refuse(Some(move |arrived: &Arrived| {

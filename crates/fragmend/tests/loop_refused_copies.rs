@@ -17,8 +17,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::plan;
 use support::rewrite::{FRAGMEND, go_on_throughout};
+use support::{plan, write_plan};
 
 const SIZE: u64 = 2 << 20;
 /// Where is written: the first block, one in the middle, and the last.
@@ -42,7 +42,7 @@ impl Refusing {
     fn with(file_system: &'static FileSystem, at: u64, prepare: impl FnOnce(&File)) -> Self {
         let disk = RefusingDisk::new(file_system, 320 << 20, SIZE, prepare);
         let plan_file = disk.slow().scratch().join("plan.json");
-        plan(&[disk.path()], Policy::WholeFile).write(&plan_file).unwrap();
+        write_plan(&plan(&[disk.path()], Policy::WholeFile), &plan_file);
         disk.refuse_data();
         Self { disk, plan: plan_file, at }
     }
@@ -148,7 +148,7 @@ fn loop_what_the_disk_refuses_of_compressed_data_before_it_has_settled_stays() {
         alternating(&path, SIZE, 16 << 10, compressible).unwrap();
         slow.sync();
         let plan_file = slow.scratch().join("plan.json");
-        plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+        write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
         let file = File::options().read(true).write(true).open(&path).unwrap();
         cache::drop_clean(&file, 0..SIZE).unwrap();
         // In the first step.

@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use support::rewrite::{go_on, is_stopped, killed_at, outcomes, recover, rewrite, stopped_at};
-use support::{SIZE, fragmented};
+use support::{SIZE, fragmented, write_plan};
 
 fn alone() -> MutexGuard<'static, ()> {
     static ONE: Mutex<()> = Mutex::new(());
@@ -187,7 +187,7 @@ fn loop_a_move_that_was_stopped_for_long_is_committed_first() {
     let path = fragmented(&image, "file");
     let _time = BreakTime::set("2");
     let plan_file = image.scratch().join("plan.json");
-    support::plan(&[&path], fragmend_plan::Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&support::plan(&[&path], fragmend_plan::Policy::WholeFile), &plan_file);
     let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
     command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
     let command = command.env("FRAGMEND_STOP_AT", "moved=stop");

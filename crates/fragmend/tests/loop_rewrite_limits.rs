@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::records::{journal, names};
 use support::rewrite::{FRAGMEND, go_on, is_stopped, killed_at, outcomes, recover, stopped_at};
-use support::{SIZE, fragmented, plan};
+use support::{SIZE, fragmented, plan, write_plan};
 
 /// A plan for a file, so that a shell can run `apply`.
 fn planned(image: &Image, file: &Path) -> PathBuf {
     let to = image.scratch().join("plan.json");
-    plan(&[file], Policy::WholeFile).write(&to).unwrap();
+    write_plan(&plan(&[file], Policy::WholeFile), &to);
     to
 }
 

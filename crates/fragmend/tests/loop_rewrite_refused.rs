@@ -13,8 +13,8 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use support::plan_with;
 use support::rewrite::{FRAGMEND, go_on, is_stopped, outcomes, recover};
+use support::{plan_with, write_plan};
 
 const SIZE: u64 = 2 << 20;
 /// Only these are planned for.
@@ -39,7 +39,7 @@ impl Refusing {
         for range in &mut file.ranges {
             range.length = range.length.min(FIRST_HALF - range.offset);
         }
-        made.write(&plan_file).unwrap();
+        write_plan(&made, &plan_file);
         Self { disk, records: Image::ext4(64 << 20), plan: plan_file }
     }
 

@@ -19,7 +19,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use support::{SIZE, fragmented, holder, plan};
+use support::{SIZE, fragmented, holder, plan, write_plan};
 
 const MIB: u64 = 1 << 20;
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
@@ -38,7 +38,7 @@ sys.stdin.read()
 /// `apply` of all of one file, and no faster than that.
 fn apply(scratch: &Path, path: &Path, rate: &str) -> Command {
     let plan_file = scratch.join("plan.json");
-    plan(&[path], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[path], Policy::WholeFile), &plan_file);
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--json", "--rate", rate]).arg(&plan_file);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::rewrite::{FRAGMEND, is_stopped};
-use support::{holder, plan};
+use support::{holder, plan, write_plan};
 
 const MIB: u64 = 1 << 20;
 /// Then it is killed.
@@ -41,7 +41,7 @@ impl Slow {
         // Somebody has it in memory.
         fs::read(&path).unwrap();
         let plan_file = bed.scratch().join("plan.json");
-        plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+        write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
         let mut command = Command::new(FRAGMEND);
         command.args(["apply", "--rate", "max"]).args(args).arg(&plan_file);
         command.env("FRAGMEND_STOP_AT", format!("{point}=stop"));
@@ -134,7 +134,7 @@ sys.stdin.read()
         let offset = 3 * MIB + (20 << 10);
         plan.files[0].ranges = vec![PlannedRange { offset, length: MIB / 4, ..all }];
         let plan_file = bed.scratch().join("plan.json");
-        plan.write(&plan_file).unwrap();
+        write_plan(&plan, &plan_file);
         // Who reads it has it in folios as large as they come.
         bed.unmount();
         let queue = Path::new("/sys/block").join(bed.node().file_name().unwrap()).join("queue");

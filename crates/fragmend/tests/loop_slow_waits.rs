@@ -16,8 +16,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::plan;
 use support::rewrite::is_stopped;
+use support::{plan, write_plan};
 
 const SIZE: u64 = 6 << 20;
 /// Then it is told to end.
@@ -33,7 +33,7 @@ fn longest_open(options: &[&str], point: &str, reads_a_second: u32) -> Duration 
     interleaved(&path, SIZE, &[4096], true).unwrap();
     bed.sync();
     let plan_file = bed.scratch().join("plan.json");
-    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
     command.args(["apply", "--rate", "max"]).args(options).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", format!("{point}=stop"));
@@ -86,7 +86,7 @@ fn beside_slow_writes(beside: impl Fn(&Path)) -> (Duration, Duration, Duration) 
     interleaved(&path, MOVED, &[256 << 10], true).unwrap();
     bed.sync();
     let plan_file = bed.scratch().join("plan.json");
-    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
     command.args(["apply", "--rate", "max", "--json"]).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", "staged=stop");

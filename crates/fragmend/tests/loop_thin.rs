@@ -19,7 +19,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::rewrite::{go_on, is_stopped, outcomes, recover, rewrite};
-use support::{holder, plan};
+use support::{holder, plan, write_plan};
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 8 * MIB;
@@ -135,7 +135,7 @@ fn loop_a_thin_disk_that_is_full_loses_nothing() {
         let plan_file = thin.pool.scratch().join("plan.json");
         let made = plan(&[&path], Policy::WholeFile);
         assert!(made.files[0].ranges.len() > 1, "{made:?}");
-        made.write(&plan_file).unwrap();
+        write_plan(&made, &plan_file);
         let filler = thin.fill();
         let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
         let lies = extents(&path);
@@ -167,7 +167,7 @@ fn loop_copies_that_could_not_be_written_stay_in_memory() {
     interleaved(&path, MIB, &[4096], true).unwrap();
     only_free_space_is_missing(&thin);
     let plan_file = thin.pool.scratch().join("plan.json");
-    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     let mapped = holder(&path, MAPPED);
     let filler = thin.fill();
     let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));

@@ -23,7 +23,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::btrfs::squeezed;
 use support::rewrite::{FRAGMEND, is_stopped};
-use support::{SIZE, fragmented, plan};
+use support::{SIZE, fragmented, plan, write_plan};
 
 const DISK: u64 = 320 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -44,7 +44,7 @@ fn step_by_step(
 ) -> (Reads, Vec<Value>) {
     let plan_file = image.scratch().join("plan.json");
     let receipts = image.scratch().join("receipts");
-    plan(&[file], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[file], Policy::WholeFile), &plan_file);
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--rate", "max", "--json"]).arg(plan_file);
     command.env("FRAGMEND_STOP_AT", "staged=stop,filled=stop,moved=stop").stdin(Stdio::null());

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use support::{fragmented, plan};
+use support::{fragmented, plan, write_plan};
 
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 
@@ -21,7 +21,7 @@ fn loop_a_reader_that_goes_leaves_an_incomplete_apply() {
     let files = ["one", "two", "three"].map(|name| fragmented(&image, name));
     let plan_file = image.scratch().join("plan.json");
     let paths = files.each_ref().map(|file| file.as_path());
-    plan(&paths, Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&paths, Policy::WholeFile), &plan_file);
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--json", "--rate", "512K"]).arg(&plan_file);
     let mut running = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));

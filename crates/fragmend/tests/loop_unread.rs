@@ -17,7 +17,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{SIZE, fragmented, plan};
+use support::{SIZE, fragmented, plan, write_plan};
 
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 /// Bytes of a range: each has a receipt, and a pipe of two pages holds some twenty of them.
@@ -39,7 +39,7 @@ fn short_ranges(image: &Image, path: &Path) -> PathBuf {
         })
         .collect();
     let plan_file = image.scratch().join("plan.json");
-    made.write(&plan_file).unwrap();
+    write_plan(&made, &plan_file);
     plan_file
 }
 

@@ -1,9 +1,7 @@
 //! The same as `loop_concurrency` on F2FS, in a guest whose kernel has it.
 
-mod inside;
-
 use fragmend_testbed::concurrency::{self, Goals, table};
-use inside::guest_tests;
+use fragmend_testbed::guest_tests;
 
 /// Decides every operation; a failure prints its own.
 const SEED: u64 = 0x00F2_F5C0;

@@ -1,35 +1,22 @@
-//! F2FS, in a guest whose kernel has it: the conformance suite, the kinds of file that are F2FS's
-//! own, and the command line.
+//! F2FS, in a guest whose kernel has it: the command line.
 
-mod inside;
 mod support;
 
-use fragmend_layout::SkipReason;
 use fragmend_plan::Policy;
 use fragmend_testbed::fragment::{interleaved, is_intact};
-use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::guest::test::f2fs;
+use fragmend_testbed::guest_tests;
+use fragmend_testbed::image::Image;
 use fragmend_testbed::process::{Finished, finish};
 use fragmend_testbed::tools::extents;
-use inside::{f2fs, guest_tests};
 use serde_json::Value;
-use std::fs::{self, File};
+use std::fs::{self};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use support::{
-    SIZE, apply, conformance, fragmented, holder, left_alone, plan, readable_by_all, reasons,
-};
+use support::{SIZE, fragmented, plan, readable_by_all, write_plan};
 
 guest_tests! {
-    uml_pieces_become_one => conformance::pieces_become_one(&f2fs());
-    uml_a_part_moves_and_the_rest_stays => conformance::a_part_moves_and_the_rest_stays(&f2fs());
-    uml_holes_unwritten_space_and_the_end_stay =>
-        conformance::holes_unwritten_space_and_the_end_stay(&f2fs());
-    uml_five_gibibytes_and_mostly_holes => conformance::five_gibibytes_and_mostly_holes(&f2fs());
-    uml_marked_files_are_left_alone => conformance::marked_files_are_left_alone(&f2fs());
-    uml_what_changed_since_the_plan_is_left_alone =>
-        conformance::what_changed_since_the_plan_is_left_alone(&f2fs());
-    uml_what_must_stay_in_place_is_left_alone => what_must_stay_in_place_is_left_alone(&f2fs());
     uml_a_mount_that_frees_nothing_is_refused =>
         a_mount_that_frees_nothing_is_refused(&f2fs());
     uml_another_user_is_told_what_it_takes => another_user_is_told_what_it_takes(&f2fs());
@@ -37,62 +24,12 @@ guest_tests! {
     uml_without_tracing_there_is_one_clear_line => without_tracing_there_is_one_clear_line(&f2fs());
 }
 
-fn what_must_stay_in_place_is_left_alone(image: &Image) {
-    let pinned = left_alone(image, "pinned", SkipReason::Pinned, |path| {
-        run("f2fs_io", ["pinfile".as_ref(), "set".as_ref(), path.as_os_str()]);
-    });
-    let mut writer = None;
-    left_alone(image, "atomic", SkipReason::Unsupported, |path| {
-        writer = Some(holder(
-            path,
-            "import fcntl,os,sys\nf=os.open(sys.argv[1],os.O_RDWR)\n\
-             fcntl.ioctl(f,0xf501)\nos.write(1,b'r')\nsys.stdin.read()",
-        ));
-    });
-    drop(writer);
-    let mut writer = None;
-    let written = left_alone(image, "written", SkipReason::Busy, |path| {
-        let script = "import os,sys\nf=os.open(sys.argv[1],os.O_RDWR)\n\
-             os.write(1,b'r')\nsys.stdin.read()";
-        writer = Some(holder(path, script));
-    });
-    let reader = File::open(&written).unwrap();
-    drop(writer);
-    assert_eq!(apply(&plan(&[&written], Policy::WholeFile)).0.ranges_moved, 1, "readers may stay");
-    drop(reader);
-    // A mapping writes as well, also once its descriptor is closed.
-    let mut writer = None;
-    left_alone(image, "mapped", SkipReason::Busy, |path| {
-        let script = "import mmap,os,sys\nf=os.open(sys.argv[1],os.O_RDWR)\nm=mmap.mmap(f,0)\n\
-             os.close(f)\nm[0]=m[0]\nos.write(1,b'r')\nsys.stdin.read()";
-        writer = Some(holder(path, script));
-    });
-    drop(writer);
-    let policy = Path::new("/sys/fs/f2fs").join(image.block_device().name()).join("ipu_policy");
-    let as_it_was = fs::read_to_string(&policy).unwrap();
-    // Always in place (`F2FS_IPU_FORCE`).
-    left_alone(image, "in-place", SkipReason::Unsupported, |_| fs::write(&policy, "1").unwrap());
-    fs::write(&policy, as_it_was.trim()).unwrap();
-    let swap = fragmented(image, "swap");
-    let made = plan(&[&swap], Policy::WholeFile);
-    fs::set_permissions(&swap, fs::Permissions::from_mode(0o600)).unwrap();
-    run("mkswap", [&swap]);
-    run("swapon", [&swap]);
-    let (summary, _) = apply(&made);
-    run("swapoff", [&swap]);
-    assert_eq!(summary.ranges_moved, 0, "{summary:?}");
-    println!("a swap file: {:?}", reasons(&summary, &swap));
-    image.fsck();
-    assert!(is_intact(&pinned, SIZE).unwrap());
-    assert!(is_intact(&image.path().join("atomic"), SIZE).unwrap());
-}
-
 fn a_mount_that_frees_nothing_is_refused(image: &Image) {
     let file = fragmented(image, "file");
     image.unmount();
     image.mount_with("checkpoint=disable");
     let plan_file = image.scratch().join("plan.json");
-    plan(&[&file], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&file], Policy::WholeFile), &plan_file);
     let finished = fragmend(&["apply", plan_file.to_str().unwrap()]);
     assert_eq!(finished.status.code(), Some(4), "{finished:?}");
     assert!(finished.stderr.contains("checkpoint=enable"), "{finished:?}");
@@ -113,7 +50,7 @@ fn another_user_is_told_what_it_takes(image: &Image) {
     image.sync();
     let before = extents(&path);
     let plan_file = dir.join("plan.json");
-    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     readable_by_all(&plan_file);
     for above in image.path().ancestors().take(4) {
         let _ = fs::set_permissions(above, fs::Permissions::from_mode(0o755));

@@ -1,7 +1,6 @@
 //! No byte is lost on F2FS: not by a power cut, a kill -9, writers on the same file, or a full
 //! disk.
 
-mod inside;
 mod support;
 
 use fragmend_apply::{Options, Rate};
@@ -13,12 +12,13 @@ use fragmend_sys::shutdown::cut_power;
 use fragmend_testbed::file_system::F2FS;
 use fragmend_testbed::fio;
 use fragmend_testbed::fragment::{interleaved, is_intact};
+use fragmend_testbed::guest::test::{self, f2fs};
 use fragmend_testbed::guest::{self, Guest};
+use fragmend_testbed::guest_tests;
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Finished, Running, finish};
 use fragmend_testbed::random::Random;
 use fragmend_testbed::tools::extents;
-use inside::{f2fs, guest_tests};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::io::Write;
@@ -28,7 +28,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 use support::rewrite::is_stopped;
-use support::{apply, apply_forced, apply_with, plan, reasons};
+use support::{apply, apply_forced, apply_with, plan, reasons, write_plan};
 
 const MIB: u64 = 1 << 20;
 
@@ -76,7 +76,7 @@ fn kills_lose_nothing(image: &Image) {
     let (mut kills, mut round) = (0, 0);
     while kills < 50 {
         fresh(&path, SIZE);
-        plan(&[&path], Policy::Bypass).write(&plan_file).unwrap();
+        write_plan(&plan(&[&path], Policy::Bypass), &plan_file);
         loop {
             let apply = start_apply(&plan_file, "max");
             std::thread::sleep(Duration::from_micros(random.below(60_000)));
@@ -109,7 +109,7 @@ fn power_cuts_lose_nothing(image: &Image) {
     for cut in 0..10 {
         fresh(&path, SIZE);
         let before = extents(&path);
-        plan(&[&path], Policy::Bypass).write(&plan_file).unwrap();
+        write_plan(&plan(&[&path], Policy::Bypass), &plan_file);
         let apply = start_apply(&plan_file, "40MiB");
         // Somebody else's checkpoint comes whenever it likes.
         let root = File::open(image.path()).unwrap();
@@ -164,7 +164,7 @@ fn who_opens_a_file_that_moves_waits_for_the_checkpoint(image: &Image) {
     fresh(&path, SIZE);
     let lies = || fragmend_scan::layout_of(File::open(&path).unwrap()).unwrap().extents().to_vec();
     let before = lies();
-    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
     command.args(["apply", "--quiet", "--rate", "max"]).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", "moved=stop");
@@ -208,7 +208,7 @@ fn mounts_without_flushes_are_refused(image: &Image) {
         image.unmount();
         image.mount_with(option);
         let before = extents(&path);
-        plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+        write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
         let apply = |further: &[&str]| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
             finish(command.args(["apply", "--quiet"]).arg(&plan_file).args(further))
@@ -372,7 +372,7 @@ fn who_is_told_to_end_while_a_group_moves_ends_soon() {
     let whole = made.files[0].ranges[0].clone();
     let part = |n: u64| PlannedRange { offset: n << 18, length: 1 << 18, ..whole.clone() };
     made.files[0].ranges = (0..32).map(part).collect();
-    made.write(&bed.scratch().join("plan.json")).unwrap();
+    write_plan(&made, &bed.scratch().join("plan.json"));
     bed.gate().pace(Kind::Write, Some(8));
     let (ended, took) = told_to_end(&bed, &path, is_stopped);
     // A step, and a checkpoint.
@@ -387,7 +387,7 @@ fn what_others_have_written_does_not_delay_the_end() {
     let path = bed.root().join("file");
     interleaved(&path, 24 * MIB, &[64 << 10], false).unwrap();
     bed.sync();
-    plan(&[&path], Policy::WholeFile).write(&bed.scratch().join("plan.json")).unwrap();
+    write_plan(&plan(&[&path], Policy::WholeFile), &bed.scratch().join("plan.json"));
     let file = File::options().write(true).open(&path).unwrap();
     file.set_len(1 << 40).unwrap();
     file.sync_all().unwrap();
@@ -413,7 +413,7 @@ fn uml_a_machine_that_stops_loses_nothing() {
     let disk = scratch.path().join("disk.img");
     File::create(&disk).unwrap().set_len(320 * MIB).unwrap();
     F2FS.make(&disk, &[]);
-    let test = || inside::test("uml_a_machine_that_stops_loses_nothing");
+    let test = || test::command("uml_a_machine_that_stops_loses_nothing");
     let mut in_the_middle = 0;
     for stop in 0..3 {
         let sign = scratch.path().join(format!("sign-{stop}"));

@@ -1,21 +1,20 @@
 //! As `loop_limits`, where many hosts' kernels lack what it takes: user and project quotas, and F2FS.
 
-mod inside;
 mod support;
 
 use fragmend_layout::SkipReason;
 use fragmend_plan::Policy;
 use fragmend_testbed::file_system::{FileSystem, XFS, XFS_RMAP};
 use fragmend_testbed::fragment::is_intact;
+use fragmend_testbed::guest_tests;
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::finish;
 use fragmend_testbed::tools::extents;
-use inside::{f2fs, guest_tests};
 use std::fs;
 use std::os::unix::fs::chown;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{SIZE, apply, conformance, fragmented, plan, readable_by_all};
+use support::{SIZE, apply, fragmented, plan, readable_by_all, write_plan};
 
 const MIB: u64 = 1 << 20;
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
@@ -25,7 +24,6 @@ guest_tests! {
     uml_xfs_quotas_are_kept => quotas_are_kept(&xfs(&XFS), Donor::Roots);
     uml_quotas_are_kept_where_files_are_swapped => quotas_are_kept(&xfs(&XFS_RMAP), Donor::Owners);
     uml_project_quotas_are_kept => project_quotas_are_kept();
-    uml_a_full_f2fs_is_left_alone => conformance::a_full_disk_is_left_alone(&f2fs());
 }
 
 const USER: u32 = 65534;
@@ -79,7 +77,7 @@ fn quotas_are_kept(image: &Image, donor: Donor) {
     assert!(before >= SIZE, "{before}");
     limit(image, before + SIZE / 2);
     let plan_file = image.scratch().join("plan.json");
-    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     readable_by_all(&plan_file);
     let lies = extents(&path);
     let refused = |command: &mut Command| {

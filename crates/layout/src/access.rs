@@ -1,6 +1,6 @@
 //! One observed access, and the accesses of one file: what planning starts from.
 
-use fragmend_layout::{ByteRange, FileId};
+use crate::{ByteRange, FileId};
 
 /// What was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -14,6 +14,31 @@ pub enum Op {
     Fault = 2,
     /// Pages that missed the cache and were read from the device (miss level).
     Miss = 3,
+}
+
+impl Op {
+    /// Every operation, in the order of their numbers.
+    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Fault, Self::Miss];
+
+    /// The name in the trace file and in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Fault => "fault",
+            Self::Miss => "miss",
+        }
+    }
+
+    /// The operation with this name.
+    pub fn from_name(name: &[u8]) -> Option<Self> {
+        Self::ALL.into_iter().find(|op| op.name().as_bytes() == name)
+    }
+
+    /// The operation with this number, as the kernel side writes it.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|op| *op as u8 == number)
+    }
 }
 
 /// One access, or many equal ones folded into one.

@@ -1,4 +1,4 @@
-//! Extents, layouts, file identity, and the measures of fragmentation over them.
+//! Extents, layouts, file identity, accesses, and the measures of fragmentation over them.
 //!
 //! Pure data and arithmetic: nothing here touches a disk. Neighbours: `scan` and `apply` fill a
 //! [`Layout`] from the kernel, `plan` reasons over it, `report` shows the [`Measures`].
@@ -9,6 +9,8 @@
 //! compressed. A *break* is the offset where one fragment of a run ends and the next begins: a request that
 //! reads across it is split.
 
+mod access;
+mod fs_kind;
 mod histogram;
 mod identity;
 mod layout;
@@ -20,9 +22,12 @@ mod profile;
 mod range;
 mod relocate;
 pub mod schema;
+mod skip;
 mod volume;
 mod window;
 
+pub use access::{Access, FileAccesses, Op};
+pub use fs_kind::FsKind;
 pub use histogram::Log2Histogram;
 pub use identity::FileId;
 pub use layout::{Extent, ExtentKind, Layout};
@@ -33,5 +38,6 @@ pub use printable::{Printable, printable, printable_path, shell_word};
 pub use profile::{DeviceProfile, WindowEnds};
 pub use range::ByteRange;
 pub use relocate::{Fate, Movable, Moved, Pace, Settled, Target, Terms, Underway};
-pub use volume::{FsKind, Skip, SkipReason, Volume};
+pub use skip::{Skip, SkipReason};
+pub use volume::Volume;
 pub use window::windows;

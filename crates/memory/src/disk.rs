@@ -1,6 +1,6 @@
 //! Blocks, files and space of a disk in memory, and what a power cut leaves of them.
 
-use crate::fault::Fault;
+use crate::fault::{Change, Fault};
 use crate::world::World;
 use fragmend_layout::{FileId, Skip, SkipReason};
 use std::collections::{BTreeMap, BTreeSet};
@@ -149,7 +149,7 @@ impl Disk {
                 Fault::Failed => failed = true,
                 Fault::NoSpace => self.full = true,
                 Fault::Stop => self.world.end(),
-                other => self.somebody(other),
+                Fault::Changed(file, change) => self.change(file, change),
             }
         }
         match (self.is_on, failed) {
@@ -160,15 +160,7 @@ impl Disk {
     }
 
     /// Another program changes a file and syncs it. What has moved is committed before it is let in.
-    fn somebody(&mut self, fault: Fault) {
-        let (Fault::Written(id)
-        | Fault::Truncated(id)
-        | Fault::Punched(id)
-        | Fault::Removed(id)
-        | Fault::Replaced(id)) = fault
-        else {
-            return;
-        };
+    pub fn change(&mut self, id: FileId, change: Change) {
         if !self.is_on || self.file(id).is_err() {
             return;
         }
@@ -177,35 +169,31 @@ impl Disk {
         let block = self.block;
         let mut file = self.files[&id.inode].clone();
         let expected = self.expected.entry(id.inode).or_default();
-        let mut gone: Vec<u64> = Vec::new();
-        match fault {
-            Fault::Written(_) => {
+        let mut gone: BTreeMap<u64, u64> = BTreeMap::new();
+        match change {
+            Change::Write => {
                 if let Some((n, place)) = file.map.first_key_value() {
                     (self.content[*place as usize], _) = (token, expected.1.insert(*n, token));
                 }
             }
-            Fault::Truncated(_) => {
-                file.size /= 2;
-                let cut = file.map.split_off(&file.size.div_ceil(block));
-                gone.extend(cut.values());
-                *expected = (file.size, expected.1.clone());
-                expected.1.retain(|n, _| !cut.contains_key(n));
+            Change::Truncate(bytes) => {
+                file.size = bytes;
+                gone = file.map.split_off(&bytes.div_ceil(block));
             }
-            Fault::Punched(_) => {
-                if let Some((n, place)) = file.map.pop_first() {
-                    gone.push(place);
-                    expected.1.remove(&n);
-                }
+            Change::Punch(range) => {
+                let whole = range.start.div_ceil(block)..range.end / block;
+                gone.extend(file.map.range(whole).map(|(n, place)| (*n, *place)));
+                file.map.retain(|n, _| !gone.contains_key(n));
             }
-            // The number stays the same, and nothing else.
-            _ => {
-                gone.extend(file.map.values());
-                file = File { generation: new, size: 0, map: BTreeMap::new(), ..file };
-                *expected = (0, BTreeMap::new());
+            Change::Remove | Change::Replace => {
+                gone = std::mem::take(&mut file.map);
+                (file.generation, file.size) = (new, 0);
             }
         }
-        gone.iter().for_each(|place| _ = self.used.remove(place));
-        if let Fault::Removed(_) = fault {
+        expected.0 = file.size;
+        expected.1.retain(|n, _| !gone.contains_key(n));
+        gone.values().for_each(|place| _ = self.used.remove(place));
+        if change == Change::Remove {
             self.files.remove(&id.inode);
             self.durable.remove(&id.inode);
             self.expected.remove(&id.inode);
@@ -213,6 +201,38 @@ impl Disk {
             self.durable.insert(id.inode, file.clone());
             self.files.insert(id.inode, file);
         }
+    }
+
+    /// Another program writes blocks of a file, from its block `first` on, and syncs them; they are at these
+    /// places.
+    ///
+    /// # Panics
+    /// When there is no such file, or a place is used already.
+    pub fn extend(&mut self, id: FileId, first: u64, places: &[u64]) {
+        self.commit_now();
+        let mut file = self.file(id).expect("a file").clone();
+        for (block, place) in (first..).zip(places) {
+            assert!(self.used.insert(*place), "block {place} is used");
+            let token = self.fresh();
+            self.content[*place as usize] = token;
+            file.map.insert(block, *place);
+            file.size = file.size.max((block + 1) * self.block);
+            let expected = self.expected.entry(id.inode).or_default();
+            (expected.0, _) = (file.size, expected.1.insert(block, token));
+        }
+        self.durable.insert(id.inode, file.clone());
+        self.files.insert(id.inode, file);
+        self.least_free = self.free();
+    }
+
+    /// The contents of these blocks of a file; a hole is 0.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn read(&self, id: FileId, blocks: Range<u64>) -> Result<Vec<u64>, Skip> {
+        let file = self.file(id)?;
+        let content = |block| file.map.get(&block).map_or(0, |place| self.content[*place as usize]);
+        Ok(blocks.map(content).collect())
     }
 
     /// Finds space for this many blocks: the shortest free run that holds them all, or else the longest ones.
@@ -241,7 +261,7 @@ impl Disk {
         Ok(found)
     }
 
-    fn free_runs(&self) -> Vec<Range<u64>> {
+    pub fn free_runs(&self) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for block in (0..self.blocks()).filter(|block| !self.used.contains(block)) {
             match runs.last_mut().filter(|run| run.end == block) {

@@ -1,6 +1,6 @@
-//! Faults of a simulated disk.
+//! Faults of a simulated disk, and what other programs do to its files.
 
-use fragmend_layout::FileId;
+use fragmend_layout::{ByteRange, FileId};
 
 /// Something that happens right before an operation of the disk, or to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,14 +14,21 @@ pub enum Fault {
     NoSpace,
     /// The run is told to stop.
     Stop,
-    /// Another program writes to the first block of a file.
-    Written(FileId),
-    /// Another program truncates a file to half its size.
-    Truncated(FileId),
-    /// Another program punches a hole over the first block of a file.
-    Punched(FileId),
-    /// Another program removes a file.
-    Removed(FileId),
-    /// Another program puts another file with the same inode number in its place.
-    Replaced(FileId),
+    /// Another program changes a file and syncs it.
+    Changed(FileId, Change),
+}
+
+/// How another program changes a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It writes to the first block that is no hole.
+    Write,
+    /// It truncates the file to so many bytes.
+    Truncate(u64),
+    /// It punches a hole; blocks that are only partly in the range stay.
+    Punch(ByteRange),
+    /// It removes the file.
+    Remove,
+    /// It removes the file, and makes an empty one that gets the same path and inode number.
+    Replace,
 }

@@ -8,7 +8,7 @@
 //! | module | its job |
 //! |---|---|
 //! | `world` | the clock, the reads of others, and what was read and written here |
-//! | `fault` | what goes wrong, and when |
+//! | `fault` | what goes wrong, and when; what other programs do |
 //! | `disk` | blocks, files, space; what a power cut leaves |
 //! | `volume` | the disk as a [`Volume`](fragmend_layout::Volume) |
 //! | `file` | one of its files as a [`Movable`](fragmend_layout::Movable) |
@@ -25,6 +25,6 @@ mod file;
 mod volume;
 mod world;
 
-pub use fault::Fault;
+pub use fault::{Change, Fault};
 pub use volume::Memory;
 pub use world::World;

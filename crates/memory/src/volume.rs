@@ -1,13 +1,14 @@
 //! A disk in memory as a [`Volume`].
 
 use crate::disk::Disk;
-use crate::fault::Fault;
+use crate::fault::{Change, Fault};
 use crate::file::Open;
 use crate::world::World;
 use fragmend_layout::{
     DeviceProfile, Extent, ExtentKind, FileId, FsKind, Layout, Movable, Skip, Volume,
 };
 use std::cell::{Ref, RefCell, RefMut};
+use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -21,13 +22,48 @@ impl Memory {
         Self(Rc::new(RefCell::new(Disk::new(Rc::clone(world), device, block_bytes, blocks))))
     }
 
-    /// Makes a file whose blocks are at these places of the disk, with holes where there is none.
+    /// Makes a file of `bytes` bytes whose blocks are at these places of the disk, with holes where there is
+    /// none.
     ///
     /// # Panics
     /// When a place is used already, or not on the disk.
-    pub fn add(&self, path: &Path, places: &[Option<u64>]) -> FileId {
-        let size = places.len() as u64 * self.disk().block;
-        self.disk_mut().add(path, size, places)
+    pub fn add(&self, path: &Path, bytes: u64, places: &[Option<u64>]) -> FileId {
+        self.disk_mut().add(path, bytes, places)
+    }
+
+    /// Another program writes blocks of a file, from its block `first` on, and syncs them; they are at these
+    /// places.
+    ///
+    /// # Panics
+    /// When there is no such file, or a place is used already.
+    pub fn extend(&self, file: FileId, first: u64, places: &[u64]) {
+        self.disk_mut().extend(file, first, places);
+    }
+
+    /// Another program changes a file now.
+    pub fn change(&self, file: FileId, change: Change) {
+        self.disk_mut().change(file, change);
+    }
+
+    /// The file at a path.
+    pub fn at(&self, path: &Path) -> Option<FileId> {
+        let disk = self.disk();
+        let (inode, file) = disk.files.iter().find(|(_, file)| file.path == path)?;
+        Some(FileId { device: disk.device, inode: *inode, generation: file.generation })
+    }
+
+    /// What stands for the contents of these blocks of a file: 0 for a hole, the same number for the same
+    /// content.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn read(&self, file: FileId, blocks: Range<u64>) -> Result<Vec<u64>, Skip> {
+        self.disk().read(file, blocks)
+    }
+
+    /// The runs of free blocks, in the order of the disk.
+    pub fn free_runs(&self) -> Vec<Range<u64>> {
+        self.disk().free_runs()
     }
 
     /// Lets `fault` happen at the operation with this number; the next one has the number [`Self::operations`]

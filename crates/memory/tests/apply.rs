@@ -4,7 +4,7 @@ use fragmend_apply::{
     Environment, Event, Options, Outcome, Rate, Receipt, Summary, Volumes, apply,
 };
 use fragmend_layout::{ByteRange, FileId, SkipReason, Volume};
-use fragmend_memory::{Fault, Memory, World};
+use fragmend_memory::{Change, Fault, Memory, World};
 use fragmend_plan::{Plan, PlanSource, Policy, Settings, Survey};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ impl Scenario {
         let world = Rc::new(World::new());
         let memory = Memory::new(&world, DEVICE, BLOCK, at + self.spare);
         let add = |(n, places): (usize, &Vec<_>)| {
-            memory.add(Path::new(&format!("/memory/file-{n}")), places)
+            memory.add(Path::new(&format!("/memory/file-{n}")), places.len() as u64 * BLOCK, places)
         };
         let files = places.iter().enumerate().map(add).collect();
         let plan = planned(&memory);
@@ -67,16 +67,20 @@ impl Scenario {
     fn spoil(&self, bed: &Bed) {
         for (after, what, file) in &self.faults {
             let file = bed.files[file % bed.files.len()];
+            let size = bed.plan.files.iter().find(|f| f.file == file).map_or(0, |f| f.size);
+            let changes = [
+                Change::Write,
+                Change::Truncate(size / 2),
+                Change::Punch(ByteRange { start: 0, end: BLOCK }),
+                Change::Remove,
+                Change::Replace,
+            ];
             let fault = match what % 9 {
                 0 => Fault::PowerCut,
                 1 => Fault::Failed,
                 2 => Fault::NoSpace,
                 3 => Fault::Stop,
-                4 => Fault::Written(file),
-                5 => Fault::Truncated(file),
-                6 => Fault::Punched(file),
-                7 => Fault::Removed(file),
-                _ => Fault::Replaced(file),
+                n => Fault::Changed(file, changes[usize::from(n) - 4]),
             };
             bed.memory.fault(bed.memory.operations() + after, fault);
         }

@@ -18,6 +18,7 @@
 mod apply;
 mod error;
 mod event;
+pub mod plan_file;
 mod record;
 pub mod survey;
 

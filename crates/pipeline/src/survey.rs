@@ -10,7 +10,6 @@ use crate::{Error, Event, Observer};
 use fragmend_engines::engine;
 use fragmend_layout::{FileId, Layout, Skip, SkipReason};
 use fragmend_plan::file::LeftAlone;
-use fragmend_plan::readahead::Window;
 use fragmend_plan::{Survey, SurveyedFile};
 use fragmend_scan::{Cause, Source, WalkOptions, fiemap};
 use fragmend_sys::fiemap::Fiemap;
@@ -83,17 +82,10 @@ impl Found {
         if let Err(why) = engine::local(&mount.mount) {
             return self.unsupported.push(unsupported(SkipReason::Unsupported, why));
         }
-        if let Err(skip) = engine::may_move(mount.system.kind, file) {
+        if let Err(skip) = engine::may_move(mount.device.file_system, file) {
             return self.leave(&path, skip.reason, "");
         }
-        self.survey.files.push(SurveyedFile {
-            path,
-            layout,
-            accesses,
-            block_bytes: mount.system.block_bytes,
-            limits: mount.system.limits(),
-            window: Window::of(&mount.system.device),
-        });
+        self.survey.files.push(SurveyedFile::new(path, layout, accesses, &mount.device));
     }
 
     /// The survey, on the devices of `mounts`.

@@ -7,8 +7,7 @@
 //! would have done for each access, measured before and after the analysis. Both are processor time, of
 //! all threads. So a slow or a busy machine does not miss it.
 
-use fragmend_device::DeviceProfile;
-use fragmend_layout::{DeviceLimits, Extent, ExtentKind, FileId, FsKind, Layout};
+use fragmend_layout::{DeviceLimits, DeviceProfile, Extent, ExtentKind, FileId, FsKind, Layout};
 use fragmend_plan::readahead::Window;
 use fragmend_plan::{Device, Settings, Survey, SurveyedFile};
 use fragmend_trace::{Event, Existing, Filter, Level, Meta, Op, TraceWriter, read};

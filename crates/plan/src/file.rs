@@ -4,9 +4,9 @@
 //! checks whether it makes sense.
 
 use crate::input::Settings;
-use fragmend_device::DeviceProfile;
-use fragmend_layout::{ByteRange, FileId, FsKind, PathText, Skip, SkipReason, schema};
-use fragmend_sys::output::{Audience, Output};
+use fragmend_layout::{
+    ByteRange, DeviceProfile, FileId, FsKind, PathText, Skip, SkipReason, schema,
+};
 use schemars::JsonSchema;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -216,18 +216,13 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Writes it to `path`, readable by its owner alone, because it contains the names of other users' files.
-    /// The file is there whole or not at all.
-    pub fn write(&self, path: &Path) -> Result<(), PlanError> {
-        let io_error = |source| PlanError::Io { path: path.display().to_string(), source };
-        let write = || -> io::Result<()> {
-            let mut file =
-                io::BufWriter::with_capacity(1 << 16, Output::create(path, Audience::Owner)?);
-            serde_json::to_writer_pretty(&mut file, self)?;
-            file.write_all(b"\n")?;
-            file.into_inner().map_err(|e| e.into_error())?.commit().map(drop)
-        };
-        write().map_err(io_error)
+    /// Writes it as the text of a plan file.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn write_to(&self, mut out: impl Write) -> io::Result<()> {
+        serde_json::to_writer_pretty(&mut out, self)?;
+        out.write_all(b"\n")
     }
 }
 
@@ -235,6 +230,9 @@ impl Plan {
 mod tests {
     use super::*;
     use crate::source::{PlanFile, PlanSource};
+    use std::fs::File;
+    use std::path::PathBuf;
+    use tempfile::TempDir;
 
     fn plan() -> Plan {
         let range = |offset| PlannedRange {
@@ -270,23 +268,31 @@ mod tests {
         }
     }
 
+    fn written(plan: &Plan, dir: &TempDir) -> PathBuf {
+        let path = dir.path().join("plan.json");
+        plan.write_to(File::create(&path).unwrap()).unwrap();
+        path
+    }
+
+    fn opened(path: &Path) -> Result<PlanFile, PlanError> {
+        PlanFile::new(File::open(path).unwrap(), path)
+    }
+
     fn spoiled(spoil: impl FnOnce(&mut Plan)) -> String {
         let mut p = plan();
         spoil(&mut p);
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("plan.json");
-        p.write(&path).unwrap();
-        PlanFile::open(&path).map(|_| String::new()).unwrap_or_else(|e| e.to_string())
+        let path = written(&p, &dir);
+        opened(&path).map(|_| String::new()).unwrap_or_else(|e| e.to_string())
     }
 
     #[test]
     fn what_is_written_is_read() {
         assert_eq!(spoiled(|_| {}), "");
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("plan.json");
         let mut wrote = plan();
-        wrote.write(&path).unwrap();
-        let read = PlanFile::open(&path).unwrap();
+        let path = written(&wrote, &dir);
+        let read = opened(&path).unwrap();
         assert_eq!((read.devices(), read.totals()), (wrote.devices(), wrote.totals()));
         wrote.files[0].ranges.iter_mut().for_each(|r| r.reason.clear());
         let mut files = Vec::new();
@@ -319,10 +325,10 @@ mod tests {
             format!("{{{}}}", pairs.join(", "))
         };
         std::fs::write(&path, text("")).unwrap();
-        assert_eq!(PlanFile::open(&path).unwrap().totals(), plan().totals());
+        assert_eq!(opened(&path).unwrap().totals(), plan().totals());
         for needed in ["files", "summary", "devices", "settings", "schema_version", "format"] {
             std::fs::write(&path, text(needed)).unwrap();
-            let error = PlanFile::open(&path).unwrap_err().to_string();
+            let error = opened(&path).unwrap_err().to_string();
             assert!(error.contains(needed) && !error.contains('\n'), "{error}");
         }
     }
@@ -346,7 +352,6 @@ mod tests {
     #[test]
     fn a_file_that_is_listed_again_is_taken_once() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("plan.json");
         let mut twice = plan();
         let mut again = twice.files[0].clone();
         again.path = Path::new("/mnt/its new name").into();
@@ -355,8 +360,8 @@ mod tests {
         again.ranges[1].offset = 16384;
         again.size = 40_000;
         twice.files.push(again);
-        twice.write(&path).unwrap();
-        let read = PlanFile::open(&path).unwrap();
+        let path = written(&twice, &dir);
+        let read = opened(&path).unwrap();
         let (totals, mut got) = (read.totals(), Vec::new());
         read.each(&mut |f| got.push((f.path.path.clone(), f.ranges.len()))).unwrap();
         assert_eq!(got, [("/mnt/a".into(), 2), ("/mnt/its new name".into(), 1)]);
@@ -371,10 +376,10 @@ mod tests {
         let path = dir.path().join("plan.json");
         for cut in [0, 1, whole.len() / 2, whole.len() - 2] {
             std::fs::write(&path, &whole[..cut]).unwrap();
-            let message = PlanFile::open(&path).unwrap_err().to_string();
+            let message = opened(&path).unwrap_err().to_string();
             assert!(message.contains("fragmend plan") && !message.contains('\n'), "{message}");
         }
         std::fs::write(&path, b"PAR1\xff\xfe\0\0").unwrap();
-        assert!(matches!(PlanFile::open(&path), Err(PlanError::Foreign { .. })));
+        assert!(matches!(opened(&path), Err(PlanError::Foreign { .. })));
     }
 }

@@ -381,7 +381,7 @@ fn judge(summary: &mut Summary, devices: &[Device], settings: &Settings, traced:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fragmend_device::DeviceProfile;
+    use fragmend_layout::DeviceProfile;
     use fragmend_layout::{DeviceLimits, Extent, ExtentKind, FsKind};
     use std::path::Path;
 
@@ -404,7 +404,7 @@ mod tests {
                     max_request: 1 << 20,
                 },
                 block_bytes: 4096,
-                window: crate::readahead::Window::of(&fragmend_device::DeviceProfile::unknown()),
+                window: crate::readahead::Window::of(&fragmend_layout::DeviceProfile::unknown()),
             };
             let device = Device {
                 device: 7,

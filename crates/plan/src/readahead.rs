@@ -9,8 +9,8 @@
 //! state of its own, as each open file has in the kernel. The tests in `loop_readahead.rs` compare all this
 //! with a real kernel.
 
-use fragmend_device::{DeviceProfile, WindowEnds};
 use fragmend_layout::ByteRange;
+use fragmend_layout::{DeviceProfile, WindowEnds};
 use rustc_hash::FxHashMap;
 
 /// Unit of the page cache, in bytes.

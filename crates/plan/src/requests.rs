@@ -10,8 +10,8 @@
 
 use crate::bounded::{self, Bounds};
 use crate::readahead::{PageCache, Window};
+use fragmend_layout::{Access, Op};
 use fragmend_layout::{ByteRange, Layout, windows};
-use fragmend_trace::{Access, Op};
 use rayon::slice::ParallelSliceMut;
 
 /// A distinct request of one file.
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     const KIB: u64 = 1024;
-    use fragmend_device::WindowEnds;
+    use fragmend_layout::WindowEnds;
 
     const WINDOW: Window =
         Window { readahead: 128 * KIB, longest: 128 * KIB, ends: WindowEnds::AnyPage };

@@ -1,7 +1,7 @@
 //! A plan to be carried out, file by file: in memory, or in its file, of which no more than one planned file is
 //! held at a time.
 //!
-//! A plan file is read through several times. [`PlanFile::open`] checks all of it, so that a damaged, foreign
+//! A plan file is read through several times. [`PlanFile::new`] checks all of it, so that a damaged, foreign
 //! or badly edited plan is refused before anything is touched; each [`PlanSource::each`] reads the same open
 //! file again, and checks again what it hands on.
 
@@ -13,7 +13,6 @@ pub use parse::MOST_RANGES;
 use crate::check::{Checker, Totals};
 use crate::file::{Device, FORMAT, Plan, PlanError, PlannedFile};
 use fragmend_layout::schema;
-use fragmend_sys::input;
 use parse::{Head, Mark, Whole, parse};
 use std::fs::File;
 use std::path::Path;
@@ -61,13 +60,13 @@ pub struct PlanFile {
 }
 
 impl PlanFile {
-    /// Opens and checks a plan file.
+    /// Checks an open file, which messages call `path`. `fragmend_pipeline::plan_file` opens one.
     ///
     /// # Errors
     /// Every kind of [`PlanError`]; never a panic, whatever the file holds.
-    pub fn open(path: &Path) -> Result<Self, PlanError> {
-        let (file, head) = head_of(path)?;
+    pub fn new(file: File, path: &Path) -> Result<Self, PlanError> {
         let name = path.display().to_string();
+        let head = head_of(&file, &name)?;
         let foreign = |why: String| PlanError::Foreign { path: name.clone(), why };
         match head.schema_version {
             Some(Mark::Number(v)) if v == u64::from(schema::PLAN_FILE) => {}
@@ -81,9 +80,9 @@ impl PlanFile {
         Ok(plan)
     }
 
-    /// Whether there is a plan at `path`, of whatever version.
-    pub fn is_at(path: &Path) -> bool {
-        head_of(path).is_ok()
+    /// Whether an open file is a plan, of whatever version.
+    pub fn is_one(file: &File) -> bool {
+        head_of(file, "").is_ok()
     }
 
     /// Reads the plan through and checks it; `visit` gets each file that makes sense.
@@ -125,18 +124,16 @@ impl PlanSource for PlanFile {
     }
 }
 
-/// Opens a file, and reads its head, which must mark it as a plan.
-fn head_of(path: &Path) -> Result<(File, Head), PlanError> {
-    let name = path.display().to_string();
-    let io_error = |source| PlanError::Io { path: name.clone(), source };
-    let foreign = |why: String| PlanError::Foreign { path: name.clone(), why };
-    let file = input::open(path).map_err(io_error)?;
+/// Reads the head of a file, which must mark it as a plan.
+fn head_of(file: &File, name: &str) -> Result<Head, PlanError> {
+    let io_error = |source| PlanError::Io { path: name.to_owned(), source };
+    let foreign = |why: String| PlanError::Foreign { path: name.to_owned(), why };
     if file.metadata().map_err(io_error)?.len() > LARGEST_FILE {
         return Err(foreign("too large".into()));
     }
-    let head = Head::default().read(&file, &name)?;
+    let head = Head::default().read(file, name)?;
     if !matches!(&head.format, Some(Mark::Text(format)) if format == FORMAT) {
         return Err(foreign(format!("no \"format\": \"{FORMAT}\"")));
     }
-    Ok((file, head))
+    Ok(head)
 }

@@ -5,8 +5,8 @@
 
 use crate::file::{Device, LeftAlone};
 use crate::readahead::Window;
+use fragmend_layout::{Access, FileAccesses};
 use fragmend_layout::{DeviceLimits, DeviceProfile, FileId, Layout, Skip, Volume};
-use fragmend_trace::{Access, FileAccesses};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -45,7 +45,15 @@ impl Survey {
     /// # Errors
     /// Not all files of the volume could be shown.
     pub fn of(volume: &dyn Volume, trace: Option<Vec<FileAccesses>>) -> Result<Self, Skip> {
-        let mut found = Found { volume, survey: Self::default(), devices: BTreeSet::new() };
+        let device = Device {
+            device: 0,
+            mount: Path::new(&volume.label()).into(),
+            file_system: volume.kind(),
+            total_bytes: volume.total_bytes(),
+            block_bytes: volume.block_bytes(),
+            profile: volume.profile().unwrap_or_else(DeviceProfile::unknown),
+        };
+        let mut found = Found { volume, survey: Self::default(), device, devices: BTreeSet::new() };
         match trace {
             Some(files) => files.into_iter().for_each(|file| {
                 let number = || PathBuf::from(format!("inode {}", file.file.inode));
@@ -61,10 +69,27 @@ impl Survey {
     }
 }
 
+impl SurveyedFile {
+    /// A file on `device`.
+    pub fn new(path: PathBuf, layout: Layout, accesses: Vec<Access>, device: &Device) -> Self {
+        let Device { file_system, block_bytes, profile, .. } = device;
+        Self {
+            path,
+            layout,
+            accesses,
+            block_bytes: *block_bytes,
+            limits: DeviceLimits::new(*file_system, *block_bytes, profile),
+            window: Window::of(profile),
+        }
+    }
+}
+
 /// What was found on a volume so far.
 struct Found<'a> {
     volume: &'a dyn Volume,
     survey: Survey,
+    /// The device of the files, but for its number.
+    device: Device,
     /// Device numbers of the files: a Btrfs has one for each subvolume.
     devices: BTreeSet<u64>,
 }
@@ -83,31 +108,13 @@ impl Found<'_> {
             Err(skip) => return self.survey.left_alone.push(LeftAlone::new(path, &skip)),
         };
         self.devices.insert(file.device);
-        let (block_bytes, profile) = (self.volume.block_bytes(), self.profile());
-        self.survey.files.push(SurveyedFile {
-            path: path.to_owned(),
-            layout,
-            accesses,
-            block_bytes,
-            limits: DeviceLimits::new(self.volume.kind(), block_bytes, &profile),
-            window: Window::of(&profile),
-        });
-    }
-
-    fn profile(&self) -> DeviceProfile {
-        self.volume.profile().unwrap_or_else(DeviceProfile::unknown)
+        let file = SurveyedFile::new(path.to_owned(), layout, accesses, &self.device);
+        self.survey.files.push(file);
     }
 
     fn survey(mut self) -> Survey {
-        let device = |device: &u64| Device {
-            device: *device,
-            mount: Path::new(&self.volume.label()).into(),
-            file_system: self.volume.kind(),
-            total_bytes: self.volume.total_bytes(),
-            block_bytes: self.volume.block_bytes(),
-            profile: self.profile(),
-        };
-        self.survey.devices = self.devices.iter().map(device).collect();
+        let numbered = |device: &u64| Device { device: *device, ..self.device.clone() };
+        self.survey.devices = self.devices.iter().map(numbered).collect();
         self.survey
     }
 }
@@ -116,8 +123,8 @@ impl Found<'_> {
 mod tests {
     use super::*;
     use crate::{Policy, Settings, make};
+    use fragmend_layout::Op;
     use fragmend_layout::{Extent, ExtentKind, FsKind, Movable, SkipReason};
-    use fragmend_trace::Op;
 
     const BLOCK: u64 = 4096;
 

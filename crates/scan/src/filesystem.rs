@@ -1,6 +1,6 @@
 //! The file system of a device number: its kind, its block size, and what the queue of its device allows.
 
-use fragmend_device::DeviceProfile;
+use fragmend_layout::DeviceProfile;
 use fragmend_layout::{DeviceLimits, FsKind};
 use fragmend_sys::mounts::{self, Mount};
 use std::fs::File;

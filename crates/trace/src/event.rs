@@ -42,28 +42,3 @@ pub(crate) fn is_possible(offset: u64, length: u32) -> bool {
     let end = offset.checked_add(length.into());
     length > 0 && end.is_some_and(|end| i64::try_from(end).is_ok())
 }
-
-impl Op {
-    /// Every operation, in the order of their numbers.
-    pub const ALL: [Self; 4] = [Self::Read, Self::Write, Self::Fault, Self::Miss];
-
-    /// The name in the trace file and in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Fault => "fault",
-            Self::Miss => "miss",
-        }
-    }
-
-    /// The operation with this name.
-    pub fn from_name(name: &[u8]) -> Option<Self> {
-        Self::ALL.into_iter().find(|op| op.name().as_bytes() == name)
-    }
-
-    /// The operation with this number, as the kernel side writes it.
-    pub fn from_number(number: u8) -> Option<Self> {
-        Self::ALL.into_iter().find(|op| *op as u8 == number)
-    }
-}

@@ -1,8 +1,9 @@
 //! What the tests of Btrfs share: compressed files, snapshots, and what its tools say.
 
-use super::SIZE;
+use super::conformance::shared_bytes;
+use super::{SIZE, fragmented};
 use fragmend_sys::btrfs::{Compressed, Compression, compressed};
-use fragmend_testbed::fragment::{alternating, compressible};
+use fragmend_testbed::fragment::{alternating, compressible, interleave};
 use fragmend_testbed::image::{Image, run};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -48,4 +49,28 @@ pub fn data_used(image: &Image) -> u64 {
     let said = btrfs(&["filesystem", "df", "--raw"], &[image.path()]);
     let line = said.lines().find(|l| l.starts_with("Data")).expect("a line about data");
     line.rsplit("used=").next().and_then(|n| n.trim().parse().ok()).expect("bytes used")
+}
+
+/// A snapshot of a subvolume, writable or not.
+pub fn snapshot(of: &Path, at: &Path, how: &[&str]) {
+    btrfs(&[&["subvolume", "snapshot"], how].concat(), &[of, at]);
+}
+
+/// A subvolume `source` with a file that its snapshot `snap` shares but for the second half.
+pub fn half_shared(image: &Image) -> (std::path::PathBuf, std::path::PathBuf) {
+    let at = |name: &str| image.path().join(name);
+    btrfs(&["subvolume", "create"], &[&at("source")]);
+    let file = fragmented(image, "source/file");
+    image.sync();
+    snapshot(&at("source"), &at("snap"), &[]);
+    // As it was, in pieces of its own.
+    let own = File::options().write(true).open(&file).unwrap();
+    let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+    rustix::fs::fallocate(&own, hole, SIZE / 2, SIZE / 2).unwrap();
+    let between = File::create(at("between")).unwrap();
+    interleave(&own, &between, SIZE / 2, SIZE / 2, &[4096]).unwrap();
+    image.sync();
+    let snap = at("snap/file");
+    assert_eq!((shared_bytes(&file), shared_bytes(&snap)), (SIZE / 2, SIZE / 2));
+    (file, snap)
 }

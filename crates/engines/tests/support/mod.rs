@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // each test file uses its part
 
+pub mod bed;
 pub mod btrfs;
 pub mod conformance;
 pub mod pace;
@@ -32,31 +33,41 @@ pub const UNPACED: Options = Options { rate: Rate::Unlimited, ..Options::DEFAULT
 /// Size of the files that [`fragmented`] makes.
 pub const SIZE: u64 = 1 << 20;
 
-/// A file of [`SIZE`] in pieces of 4 KiB.
+/// A file of [`SIZE`] in extents of 4 KiB.
 pub fn fragmented(image: &Image, name: &str) -> PathBuf {
+    fragmented_of(image, name, SIZE)
+}
+
+/// A file of `bytes` bytes in extents of 4 KiB.
+pub fn fragmented_of(image: &Image, name: &str, bytes: u64) -> PathBuf {
     let path = image.path().join(name);
     // While an allocation group is busy, XFS puts one of the two files into another.
     for _ in 0..5 {
         let _ = std::fs::remove_file(&path);
         let _ = std::fs::remove_file(image.path().join(format!("{name}.dummy")));
-        interleaved(&path, SIZE, &[4096], true).expect("a fragmented file");
-        if extents(&path) > 100 {
+        interleaved(&path, bytes, &[4096], true).expect("a fragmented file");
+        if extents(&path) > bytes / 4096 / 5 * 2 {
+            image.sync();
             return path;
         }
     }
-    panic!("{name} lies in {} pieces", extents(&path));
+    panic!("{name} is in {} extents", extents(&path));
 }
 
-/// The plan's one file, made to name something else.
-pub fn redirected(plan: &Plan, path: &Path) -> Plan {
+/// The identity of what is at a path.
+pub fn identity(path: &Path) -> FileId {
     let meta = path.symlink_metadata().unwrap();
     let generation = if meta.is_file() {
         fragmend_sys::inode::generation(File::open(path).unwrap()).unwrap()
     } else {
         0
     };
-    let file = FileId { device: meta.dev(), inode: meta.ino(), generation };
-    let entry = PlannedFile { path: path.into(), file, ..plan.files[0].clone() };
+    FileId { device: meta.dev(), inode: meta.ino(), generation }
+}
+
+/// The plan's one file, made to name something else.
+pub fn redirected(plan: &Plan, path: &Path) -> Plan {
+    let entry = PlannedFile { path: path.into(), file: identity(path), ..plan.files[0].clone() };
     Plan { files: vec![entry], ..plan.clone() }
 }
 
@@ -70,6 +81,11 @@ pub fn plan_with(paths: &[&Path], settings: &Settings) -> Plan {
     let paths: Vec<PathBuf> = paths.iter().map(|p| p.to_path_buf()).collect();
     let survey = survey::walked(&paths, &unobserved).expect("a walk");
     fragmend_plan::make(survey, settings)
+}
+
+/// Writes a plan as `fragmend plan -o` does.
+pub fn write_plan(plan: &Plan, to: &Path) {
+    fragmend_pipeline::plan_file::write(plan, to).expect("a plan file");
 }
 
 thread_local! {

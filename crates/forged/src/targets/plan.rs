@@ -1,21 +1,22 @@
 //! A plan file: an accepted plan is consistent, and is the same each time it is read, also after it
 //! was written again.
 
-use crate::bytes::with_file;
+use crate::bytes::{InMemory, with_file};
 use fragmend_plan::{Plan, PlanFile, PlanSource, PlannedFile};
 use std::collections::HashMap;
+use std::fs::File;
 
 /// A plan file.
 pub fn run(input: &[u8]) -> bool {
     with_file(input, |file| {
-        let plan = match PlanFile::open(file.path()) {
+        let plan = match PlanFile::new(opened(file), file.path()) {
             Ok(plan) => plan,
             Err(e) => {
                 assert!(!e.to_string().contains('\n'), "{e}");
                 return false;
             }
         };
-        assert!(PlanFile::is_at(file.path()), "read, but not recognised");
+        assert!(PlanFile::is_one(&opened(file)), "read, but not recognised");
         let files = files(&plan);
         sensible(&plan, &files);
         // Reading it strictly and loosely gives the same; a repeated key is refused by one of them.
@@ -31,6 +32,10 @@ pub fn run(input: &[u8]) -> bool {
         }
         true
     })
+}
+
+fn opened(file: &InMemory) -> File {
+    File::open(file.path()).expect("a file that was just written")
 }
 
 fn files(plan: &PlanFile) -> Vec<PlannedFile> {

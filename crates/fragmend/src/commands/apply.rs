@@ -5,7 +5,8 @@ use crate::options::{Pace, Sharing};
 use crate::ui::Ui;
 use crate::view;
 use fragmend_layout::shell_word;
-use fragmend_plan::{PlanFile, PlanSource};
+use fragmend_pipeline::plan_file;
+use fragmend_plan::PlanSource;
 use std::path::PathBuf;
 
 /// Options of `fragmend apply`.
@@ -29,7 +30,7 @@ pub struct Args {
 pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let wanted = args.pace.wanted()?;
     let options = args.pace.options(args.sharing, args.dry_run);
-    let plan = PlanFile::open(&args.plan)?;
+    let plan = plan_file::open(&args.plan)?;
     let twice = plan.totals().listed_twice;
     if twice > 0 {
         ui.note(format!("{twice} ranges are left out: the plan lists their files twice"));

@@ -6,7 +6,7 @@ use crate::options::{Choice, Pace, Sharing, duration};
 use crate::ui::{Ui, heard};
 use crate::view;
 use anyhow::Context;
-use fragmend_pipeline::{Error, Event, Recording};
+use fragmend_pipeline::{Error, Event, Recording, plan_file};
 use fragmend_plan::{Plan, Settings};
 use fragmend_report::{Unit, human};
 use fragmend_sys::directory;
@@ -78,12 +78,12 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let trace = recording.trace()?;
     view::record::warn(&trace, ui);
     let planned = plan(trace, args, &settings, ui)?;
-    let plan_file = kept("plan.json");
-    if !heard(view::plan::show(&planned, plan_file.as_deref(), 10, ui))? {
+    let kept_plan = kept("plan.json");
+    if !heard(view::plan::show(&planned, kept_plan.as_deref(), 10, ui))? {
         return Ok(Exit::INCOMPLETE);
     }
-    if let Some(file) = &plan_file {
-        planned.write(file)?;
+    if let Some(file) = &kept_plan {
+        plan_file::write(&planned, file)?;
     }
     let spent = Exit::INCOMPLETE.when(planned.summary.over_budget_bytes > 0);
     if let Some(exit) = leave(&planned, args, stopped, ui)? {

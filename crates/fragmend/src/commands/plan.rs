@@ -6,7 +6,7 @@ use crate::ui::{Ui, heard};
 use crate::view;
 use anyhow::Context;
 use fragmend_layout::shell_word;
-use fragmend_plan::PlanFile;
+use fragmend_pipeline::plan_file;
 use fragmend_sys::output;
 use fragmend_trace::Filter;
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
     let plan = fragmend_pipeline::plan(view::plan::survey(trace, &args.paths, ui)?, &settings);
     if let Some(output) = &args.output {
-        plan.write(output)?;
+        plan_file::write(&plan, output)?;
     }
     // A plan on standard output is the result, and nothing may come between.
     if !args.output.as_deref().is_some_and(output::is_stdout) {
@@ -92,7 +92,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 /// An old plan may be replaced, anything else may not: `-o` is easily given the wrong name.
 fn refuse_to_overwrite(path: &Path) -> anyhow::Result<()> {
     let exists = output::replaces(path).with_context(|| path.display().to_string())?;
-    if exists && path.metadata().is_ok_and(|m| m.len() > 0) && !PlanFile::is_at(path) {
+    if exists && path.metadata().is_ok_and(|m| m.len() > 0) && !plan_file::is_at(path) {
         anyhow::bail!("{} exists and is no plan; choose another name or remove it", path.display());
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! What is made huge or deep costs little: work and memory go with what is there, not with what a
 //! size, a trace or a plan says.
 
-use super::support::plan;
+use super::support::{plan, write_plan};
 use super::{fragmend, refused, within};
 use fragmend_pipeline::{survey, unobserved};
 use fragmend_plan::{Policy, Settings};
@@ -93,7 +93,7 @@ fn huge(name: &str, file_system: &'static FileSystem, size: u64) {
     }
     // Applied while a part of it is still to be written out, which is looked for.
     let plan_file = image.scratch().join("plan.json");
-    plan(&[&path], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     File::options().write(true).open(&path).unwrap().write_all_at(&[7; 4096], size - PART).unwrap();
     let ended = fragmend(["apply".as_ref(), "--json".as_ref(), plan_file.as_os_str()]);
     let summary: Value = serde_json::from_str(ended.stdout.lines().last().unwrap()).unwrap();

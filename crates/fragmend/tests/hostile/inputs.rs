@@ -1,6 +1,6 @@
 //! What is read, and what is locked: nobody waits for somebody else.
 
-use super::support::{apply, fragmented, holder, plan};
+use super::support::{apply, fragmented, holder, plan, write_plan};
 use super::{PLANTED, fragmend, place, plant, refused};
 use fragmend_plan::Policy;
 use fragmend_testbed::image::Image;
@@ -76,7 +76,7 @@ fn loop_nobody_waits_for_a_list_of_many_locks() {
     let image = Image::ext4(64 << 20);
     let file = fragmented(&image, "file");
     let kept = image.scratch().join("plan.json");
-    plan(&[&file], Policy::WholeFile).write(&kept).unwrap();
+    write_plan(&plan(&[&file], Policy::WholeFile), &kept);
     let holder = holder(&file, LOCKS);
     let started = std::time::Instant::now();
     fragmend(["apply", "--rate", "max", kept.to_str().unwrap()]).expect(&[0]);
@@ -109,7 +109,7 @@ fn loop_a_lock_on_the_mount_keeps_nobody_from_mending() {
     let name = format!("/run/fragmend/{major}:{minor}.lock");
     let ours = holder(name.as_ref(), FLOCK);
     let kept = image.scratch().join("plan.json");
-    planned.write(&kept).unwrap();
+    write_plan(&planned, &kept);
     refused(&fragmend(["apply", kept.to_str().unwrap()]), "another fragmend is at work");
     drop(ours);
     assert_eq!(std::fs::metadata("/run/fragmend").unwrap().mode() & 0o777, 0o700);

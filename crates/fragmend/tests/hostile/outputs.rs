@@ -1,9 +1,9 @@
 //! What is planted at the names of outputs and of their temporary files is never written through.
 
-use super::support::{fragmented, plan};
+use super::support::{fragmented, plan, write_plan};
 use super::{PLANTED, fragmend, place, plant, refused, unharmed};
 use fragmend_lab::plot::Plot;
-use fragmend_plan::{PlanFile, PlanSource, Policy};
+use fragmend_plan::{PlanSource, Policy};
 use fragmend_sys::output::{self, Audience};
 use fragmend_testbed::image::Image;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -26,7 +26,7 @@ fn loop_what_is_planted_where_a_plan_goes_is_refused() {
         refused(&made, what);
         unharmed(&victim);
         let plan = plan(&[&file], Policy::WholeFile);
-        assert!(plan.write(&target).is_err(), "{kind}");
+        assert!(fragmend_pipeline::plan_file::write(&plan, &target).is_err(), "{kind}");
         unharmed(&victim);
     }
     // The directory of an output may be somebody else's link.
@@ -35,7 +35,7 @@ fn loop_what_is_planted_where_a_plan_goes_is_refused() {
     symlink(&there, &link).unwrap();
     std::os::unix::fs::lchown(&link, Some(4711), Some(4711)).unwrap();
     let plan = plan(&[&file], Policy::WholeFile);
-    assert!(plan.write(&link.join("plan.json")).is_err());
+    assert!(fragmend_pipeline::plan_file::write(&plan, &link.join("plan.json")).is_err());
     assert_eq!(there.read_dir().unwrap().count(), 0);
 }
 
@@ -48,19 +48,19 @@ fn loop_a_plan_is_its_owners_alone_and_its_temporary_name_nobodys() {
     // What it was called meanwhile, once.
     let beside = dir.path().join(format!("plan.json.{}.tmp", std::process::id()));
     symlink(&victim, &beside).unwrap();
-    plan.write(&target).unwrap();
+    write_plan(&plan, &target);
     unharmed(&victim);
     assert!(beside.is_symlink());
     assert_eq!(target.metadata().unwrap().mode() & 0o777, 0o600);
-    assert_eq!(PlanFile::open(&target).unwrap().totals(), plan.totals());
+    assert_eq!(fragmend_pipeline::plan_file::open(&target).unwrap().totals(), plan.totals());
     // Nor does one of ours that others may read: whoever may write to the directory can have brought it.
     std::fs::set_permissions(&target, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
-    plan.write(&target).unwrap();
+    write_plan(&plan, &target);
     assert_eq!(target.metadata().unwrap().mode() & 0o777, 0o600);
     // Another user's file in its place decides nothing.
     std::fs::set_permissions(&target, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
     std::os::unix::fs::chown(&target, Some(4711), Some(4711)).unwrap();
-    plan.write(&target).unwrap();
+    write_plan(&plan, &target);
     let meta = target.metadata().unwrap();
     assert_eq!((meta.mode() & 0o777, meta.uid()), (0o600, 0));
 }
@@ -75,7 +75,7 @@ fn loop_a_plan_may_go_to_standard_output() {
         let made = fragmend(["plan", "--policy", "whole-file", "-o", name, path]);
         let kept = dir.path().join("plan.json");
         std::fs::write(&kept, made.expect(&[0])).unwrap();
-        assert!(PlanFile::open(&kept).unwrap().totals().ranges > 0, "{name}");
+        assert!(fragmend_pipeline::plan_file::open(&kept).unwrap().totals().ranges > 0, "{name}");
     }
 }
 

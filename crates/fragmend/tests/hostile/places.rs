@@ -3,7 +3,7 @@
 //! there.
 
 use super::support::rewrite::killed_at;
-use super::support::{SIZE, fragmented, holder, plan, readable_by_all};
+use super::support::{SIZE, fragmented, holder, plan, readable_by_all, write_plan};
 use super::{FRAGMEND, fragmend};
 use fragmend_layout::FileId;
 use fragmend_plan::Policy;
@@ -95,7 +95,7 @@ fn loop_nobody_waits_for_a_file_system_that_is_planted_on_the_way() {
         let file = dir.join("file");
         interleaved(&file, BYTES, &[4096], true).unwrap();
         image.sync();
-        plan(&[&file], Policy::WholeFile).write(Path::new(&at("plan.json"))).unwrap();
+        write_plan(&plan(&[&file], Policy::WholeFile), Path::new(&at("plan.json")));
         trace_of(&file, BYTES, Path::new(&at("trace.parquet")));
         let moved = image.path().join(format!("{how} moved"));
         let deaf = if how == "link" {

@@ -1,8 +1,8 @@
 //! Names that change hands while a tree is walked: each file is listed once, under one name.
 
-use super::support::{apply, plan};
+use super::support::{apply, plan, write_plan};
 use fragmend_layout::FileId;
-use fragmend_plan::{PlanFile, PlanSource, Policy};
+use fragmend_plan::{PlanSource, Policy};
 use fragmend_scan::{Source, WalkOptions, files, in_batches};
 use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS};
 use fragmend_testbed::fragment::interleaved;
@@ -98,8 +98,8 @@ fn plans_on(file_system: &'static FileSystem) {
             let ids: HashSet<FileId> = plan.files.iter().map(|f| f.file).collect();
             twice += plan.files.len() - ids.len();
             let kept: PathBuf = image.scratch().join("plan.json");
-            plan.write(&kept).unwrap();
-            let read = PlanFile::open(&kept).expect("a plan that can be read");
+            write_plan(&plan, &kept);
+            let read = fragmend_pipeline::plan_file::open(&kept).expect("a plan that can be read");
             assert_eq!(read.totals().listed_twice, 0);
             if i % 4 == 0 {
                 let (summary, _) = apply(&read);

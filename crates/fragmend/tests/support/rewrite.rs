@@ -1,6 +1,6 @@
 //! What the tests of rewriting share: a process that is stopped at a given step, and `recover`.
 
-use super::plan;
+use super::{plan, write_plan};
 use fragmend_plan::Policy;
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::{Finished, Running, finish};
@@ -16,7 +16,7 @@ pub const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 /// `punched=kill`.
 pub fn rewrite(image: &Image, file: &Path, at: &str) -> Command {
     let plan_file = image.scratch().join("plan.json");
-    plan(&[file], Policy::WholeFile).write(&plan_file).unwrap();
+    write_plan(&plan(&[file], Policy::WholeFile), &plan_file);
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--engine", "rewrite", "--rate", "max", "--json"]).arg(plan_file);
     command.env("FRAGMEND_STOP_AT", at).stdin(Stdio::null());

@@ -21,7 +21,6 @@ pub(super) struct Mounted {
     pub mount: Mount,
     /// Its directory: files are opened below it.
     root: Root,
-    pub system: FileSystem,
     pub device: Device,
 }
 
@@ -75,9 +74,9 @@ impl Mounted {
             file_system: system.kind,
             total_bytes: size.f_blocks * size.f_frsize,
             block_bytes: system.block_bytes,
-            profile: system.device.clone(),
+            profile: system.device,
         };
-        Some(Self { mount, root, system, device })
+        Some(Self { mount, root, device })
     }
 
     /// Opens a file of the trace: at its path if it is still there, else by its number.

@@ -3,7 +3,7 @@
 
 use super::parse::Mark;
 use crate::file::{Device, LeftAlone, PlannedFile, PlannedRange};
-use fragmend_device::DeviceProfile;
+use fragmend_layout::DeviceProfile;
 use fragmend_layout::{FileId, FsKind, PathText, SkipReason};
 use serde::de::value::{Error, StrDeserializer};
 use serde::{Deserialize, Deserializer};

@@ -10,6 +10,8 @@
 //! first process is a shell, because a guest that panics aborts, which a namespace's first process
 //! cannot.
 
+pub mod test;
+
 use crate::cleanup::{self, Ticket, Undo};
 use crate::image::run;
 use crate::process::{Finished, Running};

@@ -1,11 +1,9 @@
 //! Tests that run in a guest. Each runs twice: on the host it boots a guest that runs this very
 //! program for that one test, and there it does its work.
 
-#![allow(dead_code)] // each test file uses its part
-
-use fragmend_testbed::file_system::F2FS;
-use fragmend_testbed::guest::{self, Guest};
-use fragmend_testbed::image::Image;
+use super::Guest;
+use crate::file_system::F2FS;
+use crate::image::Image;
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,32 +12,31 @@ const LIMIT: Duration = Duration::from_secs(900);
 
 /// Runs `body` in a guest, as the test of this name.
 pub fn in_guest(name: &str, body: impl FnOnce()) {
-    if guest::inside() {
+    if super::inside() {
         return body();
     }
     let finished =
-        Guest::new().time_limit(LIMIT).run(&test(name)).unwrap_or_else(|lost| panic!("{lost}"));
+        Guest::new().time_limit(LIMIT).run(&command(name)).unwrap_or_else(|lost| panic!("{lost}"));
     print!("{}", finished.stdout);
     assert!(finished.expect(&[0]).contains("1 passed"));
 }
 
 /// This program, running one test.
-pub fn test(name: &str) -> Command {
+pub fn command(name: &str) -> Command {
     let mut test = Command::new(std::env::current_exe().expect("this program"));
     test.args(["--exact", name, "--nocapture", "--test-threads=1"]);
     test
 }
 
 /// A fresh F2FS.
-#[allow(dead_code)] // not every test file needs one
 pub fn f2fs() -> Image {
     Image::of(&F2FS, 320 << 20)
 }
 
 /// One test per line: its name, and what it does in the guest.
+#[macro_export]
 macro_rules! guest_tests {
     ($($name:ident => $body:expr;)*) => {
-        $(#[test] fn $name() { inside::in_guest(stringify!($name), || $body) })*
+        $(#[test] fn $name() { $crate::guest::test::in_guest(stringify!($name), || $body) })*
     };
 }
-pub(crate) use guest_tests;

@@ -1,0 +1,113 @@
+//! The conformance suite: the cases that every [`Volume`] must pass, mounted or simulated. Whoever writes a
+//! volume implements [`Bed`] for it, and runs the [`cases`] that concern it.
+//!
+//! A case makes files on a fresh volume, plans with the production planner, applies with the production mover,
+//! and compares the result with what was there before. What only one kind of volume has (attributes, sharing,
+//! symbolic links) is tested beside that volume.
+
+pub mod cases;
+
+use fragmend_apply::{Environment, Event, Options, Rate, Receipt, Summary, Volumes};
+use fragmend_layout::{ByteRange, FileId, Layout, SkipReason, Volume};
+use fragmend_plan::{Plan, Policy, Settings, Survey};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+/// Size of most files of the cases, in bytes.
+pub const SIZE: u64 = 1 << 20;
+
+/// As fast as it goes.
+pub const UNPACED: Options = Options { rate: Rate::Unlimited, ..Options::DEFAULT };
+
+/// What another program does to a file between plan and move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Truncates it to so many bytes.
+    Truncate(u64),
+    /// Punches a hole into it.
+    Punch(ByteRange),
+    /// Removes it, so that its identity leads to nothing any more.
+    Remove,
+    /// Puts another file at its path, which is as fragmented.
+    Replace,
+}
+
+/// A fresh volume with what a case does to its files. Blocks are of 4 KiB or less.
+pub trait Bed {
+    /// The volume.
+    fn volume(&self) -> Box<dyn Volume + '_>;
+    /// Makes a file of `bytes` bytes in extents of 4 KiB, none of which can be joined where it is, and syncs it.
+    fn fragmented(&self, name: &str, bytes: u64) -> PathBuf;
+    /// Appends `bytes` bytes in such extents at `offset`, which is far behind the file's end.
+    fn append_far(&self, path: &Path, offset: u64, bytes: u64);
+    /// The file that is at a path.
+    fn identity(&self, path: &Path) -> FileId;
+    /// Lets another program change the file.
+    fn change(&self, path: &Path, change: Change);
+    /// Reserves space that nothing was written to, inside the file or behind its end; does nothing and returns
+    /// false where the volume has no such space.
+    fn reserve(&self, path: &Path, range: ByteRange) -> bool;
+    /// The bytes of a range of the file, or what stands for them.
+    fn content(&self, path: &Path, range: ByteRange) -> Vec<u8>;
+    /// What moving must not change about a file besides its content: size, mode, links, owner, times.
+    fn attributes(&self, path: &Path) -> Vec<i128>;
+    /// Uses all space that is free; the second call releases it.
+    fn fill(&self);
+    /// Releases what [`fill`](Self::fill) has used.
+    fn release(&self);
+    /// Checks that the volume is consistent, and that nothing that was synced has changed; afterwards nothing
+    /// is cached.
+    fn check(&self);
+    /// Carries out a plan.
+    fn apply(&self, plan: &Plan, options: &Options) -> (Summary, Vec<Receipt>);
+}
+
+/// Applies a plan to one volume, for a [`Bed`] whose volume and environment are its own.
+///
+/// # Panics
+/// The plan is not the volume's.
+pub fn apply_to(
+    volume: Box<dyn Volume>,
+    environment: &dyn Environment,
+    plan: &Plan,
+    options: &Options,
+) -> (Summary, Vec<Receipt>) {
+    let (mut receipts, stop) = (Vec::new(), AtomicBool::new(false));
+    let tell = |event: Event| {
+        if let Event::Range(receipt) = event {
+            receipts.push(receipt);
+        }
+    };
+    let device = plan.devices.first().expect("a device").device;
+    let volumes = Volumes::from([(device, volume)]);
+    let summary = fragmend_apply::apply(plan, volumes, environment, options, &stop, tell);
+    (summary.expect("the volume is the plan's"), receipts)
+}
+
+/// The plan for all fragmented files, or for those at `paths` alone.
+fn plan(bed: &dyn Bed, paths: &[&Path]) -> Plan {
+    let settings = Settings { policy: Policy::WholeFile, ..Settings::default() };
+    let mut survey = Survey::of(&*bed.volume(), None).expect("all files are shown");
+    if !paths.is_empty() {
+        survey.files.retain(|file| paths.contains(&&*file.path));
+        survey.left_alone.clear();
+    }
+    fragmend_plan::make(survey, &settings)
+}
+
+/// The present layout of a file.
+fn layout(bed: &dyn Bed, path: &Path) -> Layout {
+    let read = bed.volume().layout(bed.identity(path), path);
+    read.unwrap_or_else(|skip| panic!("{}: {skip:?}", path.display()))
+}
+
+/// In how many extents a file is.
+fn extents(bed: &dyn Bed, path: &Path) -> u64 {
+    layout(bed, path).pieces(ByteRange { start: 0, end: u64::MAX })
+}
+
+/// The reasons for which ranges of `path` were left alone.
+fn reasons(summary: &Summary, path: &Path) -> Vec<SkipReason> {
+    let of_path = |s: &&fragmend_apply::Skipped| s.path.to_path().as_deref() == Some(path);
+    summary.skipped.iter().filter(of_path).map(|s| s.reason).collect()
+}

@@ -1,0 +1,108 @@
+//! An image as a bed of the conformance suite.
+
+use super::{ENGINE, apply_on, fragmented_of};
+use fragmend_apply::{Options, Receipt, Summary};
+use fragmend_conformance::{Bed, Change};
+use fragmend_engines::Choice;
+use fragmend_engines::begin::Wanted;
+use fragmend_engines::engine::volume_for;
+use fragmend_layout::{ByteRange, FileId, Volume};
+use fragmend_plan::Plan;
+use fragmend_sys::mounts;
+use fragmend_testbed::fragment::{interleave, interleaved};
+use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::tools::delete_for_good;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// A mounted image; data is moved by the engine of this thread.
+pub struct ImageBed<'a>(pub &'a Image);
+
+impl Bed for ImageBed<'_> {
+    fn volume(&self) -> Box<dyn Volume + '_> {
+        let mount = mounts::of_path(self.0.path()).expect("a mount");
+        volume_for(&mount, &Choice::Native, true).expect("a volume")
+    }
+
+    fn fragmented(&self, name: &str, bytes: u64) -> PathBuf {
+        fragmented_of(self.0, name, bytes)
+    }
+
+    fn append_far(&self, path: &Path, offset: u64, bytes: u64) {
+        let far = File::options().write(true).open(path).unwrap();
+        let other = File::create(self.0.path().join("between")).unwrap();
+        interleave(&far, &other, offset, bytes, &[4096]).unwrap();
+    }
+
+    fn identity(&self, path: &Path) -> FileId {
+        super::identity(path)
+    }
+
+    fn change(&self, path: &Path, change: Change) {
+        match change {
+            Change::Truncate(bytes) => {
+                OpenOptions::new().write(true).open(path).unwrap().set_len(bytes).unwrap();
+            }
+            Change::Punch(range) => fallocate("-p", path, range),
+            Change::Remove => delete_for_good(path),
+            Change::Replace => {
+                let (other, bytes) = (path.with_extension("other"), path.metadata().unwrap().len());
+                interleaved(&other, bytes, &[4096], true).unwrap();
+                fs::rename(&other, path).unwrap();
+            }
+        }
+    }
+
+    fn reserve(&self, path: &Path, range: ByteRange) -> bool {
+        let is_inside = range.end <= path.metadata().unwrap().len();
+        fallocate(if is_inside { "-z" } else { "-n" }, path, range);
+        self.0.sync();
+        true
+    }
+
+    fn content(&self, path: &Path, range: ByteRange) -> Vec<u8> {
+        let mut bytes = vec![0; range.len() as usize];
+        File::open(path).unwrap().read_exact_at(&mut bytes, range.start).unwrap();
+        bytes
+    }
+
+    fn attributes(&self, path: &Path) -> Vec<i128> {
+        let m = path.metadata().unwrap();
+        let numbers = [m.len(), m.mode().into(), m.nlink(), m.uid().into(), m.gid().into()];
+        let times = [m.mtime(), m.mtime_nsec()];
+        numbers.into_iter().map(i128::from).chain(times.into_iter().map(i128::from)).collect()
+    }
+
+    fn fill(&self) {
+        let filler = File::create(self.0.path().join("filler")).unwrap();
+        let mut at = 0;
+        for bytes in [16 << 20, 1 << 20, 64 << 10, 4096] {
+            let how = rustix::fs::FallocateFlags::empty();
+            while rustix::fs::fallocate(&filler, how, at, bytes).is_ok() {
+                at += bytes;
+            }
+        }
+        filler.sync_all().unwrap();
+    }
+
+    fn release(&self) {
+        fs::remove_file(self.0.path().join("filler")).unwrap();
+    }
+
+    fn check(&self) {
+        self.0.fsck();
+    }
+
+    fn apply(&self, plan: &Plan, options: &Options) -> (Summary, Vec<Receipt>) {
+        let engine = ENGINE.with_borrow(Clone::clone);
+        apply_on(plan, &Wanted { engine, force: false }, options)
+    }
+}
+
+/// `fallocate(1)` over a range.
+fn fallocate(mode: &str, path: &Path, range: ByteRange) {
+    let (offset, length) = (range.start.to_string(), range.len().to_string());
+    let args = [mode, "-o", &offset, "-l", &length].map(AsRef::as_ref);
+    run("fallocate", args.into_iter().chain([path.as_os_str()]));
+}
