@@ -6,7 +6,7 @@ use fragmend_plan::PlannedRange;
 /// A range that was checked again and is still worth moving.
 pub(crate) struct Ready<'a> {
     pub planned: &'a PlannedRange,
-    pub pieces: u64,
+    pub fragments: u64,
     /// Bytes of space that become free once it has moved: those that it occupies and does not share.
     pub own_space: u64,
     /// Bytes of space that the move costs permanently, as far as that can be known before.
@@ -31,8 +31,8 @@ pub(crate) fn look<'a>(
     // The new space belongs to a file, too, which is no longer than this one.
     file.may_reach(range.end.min(size)).map_err(|skip| (None, skip))?;
     let layout = file.layout(range).map_err(|skip| (None, skip))?;
-    let pieces = layout.pieces(range);
-    let leave = |skip| Err((Some(pieces), skip));
+    let fragments = layout.fragments(range);
+    let leave = |skip| Err((Some(fragments), skip));
     let parts: Vec<Extent> = layout.within(range).filter(|e| e.kind.is_addressed()).collect();
     if parts.iter().map(|e| e.length).sum::<u64>() != range.len() {
         let why = "part of the range holds no data now";
@@ -43,13 +43,13 @@ pub(crate) fn look<'a>(
         let how = format!("with --unshare it moves, for {space_cost} bytes of space");
         return leave(Skip::new(SkipReason::Shared, how));
     }
-    if let Err(skip) = file.takes(&parts) {
+    if let Err(skip) = file.accepts(&parts) {
         return leave(skip);
     }
     // Where all ranges move together, this one moves with the others.
-    if pieces <= 1 && !file.all_or_nothing() {
+    if fragments <= 1 && !file.all_or_nothing() {
         return leave(Skip::new(SkipReason::AlreadyContiguous, ""));
     }
     let own_space = layout.stored_bytes(range) - space_cost;
-    Ok(Ready { planned, pieces, own_space, space_cost })
+    Ok(Ready { planned, fragments, own_space, space_cost })
 }

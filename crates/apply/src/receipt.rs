@@ -59,7 +59,7 @@ pub struct Start {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was moved, and lies in fewer pieces.
+    /// It was moved, and is in fewer extents.
     Moved,
     /// It was left as it was, or put back; or it moved, and that could not be made durable, or nobody can
     /// see how it lies: both with their reason.
@@ -82,10 +82,10 @@ pub struct Receipt {
     pub length: u64,
     /// How it ended.
     pub outcome: Outcome,
-    /// Pieces before, as the kernel reported them; absent where nobody looked.
+    /// Fragments before, as the kernel reported them; absent where nobody looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents_before: Option<u64>,
-    /// Pieces after.
+    /// Fragments after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents_after: Option<u64>,
     /// Bytes exchanged.
@@ -154,15 +154,15 @@ pub struct Summary {
     #[schemars(extend("x-unit" = "bytes"))]
     #[serde(default)]
     pub space_cost_bytes: u64,
-    /// Ranges that lie in fewer pieces now.
+    /// Ranges that be in fewer extents now.
     pub ranges_moved: u64,
     /// Ranges left alone.
     pub ranges_skipped: u64,
     /// Ranges that were not reached.
     pub ranges_left: u64,
-    /// Pieces of the moved ranges before.
+    /// Fragments of the moved ranges before.
     pub extents_before: u64,
-    /// Pieces of the moved ranges after.
+    /// Fragments of the moved ranges after.
     pub extents_after: u64,
     /// Time it took.
     #[schemars(extend("x-unit" = "seconds"))]

@@ -232,7 +232,7 @@ impl<'a> Run<'a> {
                         bytes += range.length;
                         batch.push(ready);
                     }
-                    Err((pieces, skip)) => self.leave(range, pieces, &skip, Some(&mut *file)),
+                    Err((fragments, skip)) => self.leave(range, fragments, &skip, Some(&mut *file)),
                 }
             }
             self.batch(volume, &mut *file, planned, &batch);
@@ -247,7 +247,7 @@ impl<'a> Run<'a> {
         planned: &PlannedFile,
         batch: &[Ready],
     ) {
-        if batch.iter().all(|ready| ready.pieces <= 1) {
+        if batch.iter().all(|ready| ready.fragments <= 1) {
             return self.leave_all(batch, &Skip::new(SkipReason::AlreadyContiguous, ""), file);
         }
         if !self.options.dry_run {
@@ -265,7 +265,7 @@ impl<'a> Run<'a> {
         }
         let room = need.and_then(|need| self.room_for(volume, need));
         let terms = Terms { floor: self.floor(volume), unshare: self.options.unshare };
-        let target = |r: &Ready| Target { range: r.planned.range(), pieces: r.pieces };
+        let target = |r: &Ready| Target { range: r.planned.range(), fragments: r.fragments };
         let targets: Vec<Target> = batch.iter().map(target).collect();
         let device = planned.file.device;
         let mut pace = Batch { run: &mut *self, device, ready: batch, done: 0 };

@@ -1,6 +1,6 @@
 //! The cases. Each is for a fresh volume.
 
-use crate::{Bed, Change, SIZE, UNPACED, extents, layout, plan, reasons};
+use crate::{Change, Fixture, SIZE, UNPACED, extents, layout, plan, reasons};
 use fragmend_apply::{Options, Receipt, Summary};
 use fragmend_layout::{ByteRange, ExtentKind, SkipReason};
 use std::path::Path;
@@ -10,8 +10,8 @@ const BLOCK: u64 = 4096;
 const FAR: u64 = 5 << 30;
 
 /// Moves everything, and wants it all moved.
-fn move_all(bed: &dyn Bed) -> (Summary, Vec<Receipt>) {
-    let (summary, receipts) = bed.apply(&plan(bed, &[]), &UNPACED);
+fn move_all(fixture: &dyn Fixture) -> (Summary, Vec<Receipt>) {
+    let (summary, receipts) = fixture.apply(&plan(fixture, &[]), &UNPACED);
     assert_eq!(summary.skipped, [], "{summary:?}");
     assert!(summary.ranges_moved > 0, "{summary:?}");
     (summary, receipts)
@@ -22,66 +22,68 @@ fn whole(size: u64) -> ByteRange {
 }
 
 /// Fragmented files become contiguous, whatever their size, and nothing else about them changes.
-pub fn fragments_are_joined(bed: &dyn Bed) {
+pub fn fragments_are_joined(fixture: &dyn Fixture) {
     let sizes = [("file", SIZE), ("odd-size", 10_000), ("block", BLOCK)];
-    let files = sizes.map(|(name, size)| (bed.fragmented(name, size), size));
-    let of = |path: &Path, size| (bed.content(path, whole(size)), bed.attributes(path));
+    let files = sizes.map(|(name, size)| (fixture.fragmented(name, size), size));
+    let of = |path: &Path, size| (fixture.content(path, whole(size)), fixture.attributes(path));
     let before = files.each_ref().map(|(path, size)| of(path, *size));
-    let (_, mut receipts) = move_all(bed);
+    let (_, mut receipts) = move_all(fixture);
     receipts.retain(|r| r.path.to_path().is_some_and(|p| files.iter().any(|(path, _)| *path == p)));
     assert_eq!(receipts.len(), 2, "one block is in one extent: {receipts:?}");
     assert!(receipts.iter().all(|r| r.extents_after == Some(1)), "{receipts:?}");
     for round in ["warm", "cold"] {
         for ((path, size), before) in files.iter().zip(&before) {
             assert!(of(path, *size) == *before, "{round} {path:?}");
-            assert_eq!(extents(bed, path), 1, "{round} {path:?}");
+            assert_eq!(extents(fixture, path), 1, "{round} {path:?}");
         }
-        bed.check();
+        fixture.check();
     }
     // Again: there is nothing left to do.
-    assert_eq!(plan(bed, &[]).files.len(), 0);
+    assert_eq!(plan(fixture, &[]).files.len(), 0);
 }
 
 /// Of a file of which one part is planned, only this part moves.
-pub fn a_part_moves_and_the_rest_stays(bed: &dyn Bed) {
-    let file = bed.fragmented("file", SIZE);
-    let before = bed.content(&file, whole(SIZE));
+pub fn a_part_moves_and_the_rest_stays(fixture: &dyn Fixture) {
+    let file = fixture.fragmented("file", SIZE);
+    let before = fixture.content(&file, whole(SIZE));
     let places = |start: u64, end: u64| -> Vec<(u64, u64)> {
-        let layout = layout(bed, &file);
+        let layout = layout(fixture, &file);
         layout.within(ByteRange { start, end }).map(|e| (e.logical, e.physical)).collect()
     };
     let (head, tail) = (places(0, SIZE / 4), places(SIZE / 2, SIZE));
-    let mut made = plan(bed, &[&file]);
+    let mut made = plan(fixture, &[&file]);
     let range = &mut made.files[0].ranges[0];
     (range.offset, range.length) = (SIZE / 4, SIZE / 4);
-    let (summary, receipts) = bed.apply(&made, &UNPACED);
+    let (summary, receipts) = fixture.apply(&made, &UNPACED);
     assert_eq!((summary.ranges_moved, receipts[0].extents_after), (1, Some(1)), "{summary:?}");
     assert_eq!((places(0, SIZE / 4), places(SIZE / 2, SIZE)), (head, tail));
-    bed.check();
-    assert!(bed.content(&file, whole(SIZE)) == before);
+    fixture.check();
+    assert!(fixture.content(&file, whole(SIZE)) == before);
 }
 
 /// Holes stay holes, reserved space stays reserved, also behind the end of the file.
-pub fn holes_unwritten_space_and_the_end_stay(bed: &dyn Bed) {
-    let file = bed.fragmented("sparse", SIZE);
-    bed.change(&file, Change::Punch(ByteRange { start: 128 << 10, end: 192 << 10 }));
+pub fn holes_unwritten_space_and_the_end_stay(fixture: &dyn Fixture) {
+    let file = fixture.fragmented("sparse", SIZE);
+    fixture.change(&file, Change::Punch(ByteRange { start: 128 << 10, end: 192 << 10 }));
     let reserved = [(512 << 10, 576 << 10), (SIZE, SIZE + (256 << 10))]
-        .map(|(start, end)| bed.reserve(&file, ByteRange { start, end }));
-    let before = (bed.content(&file, whole(SIZE)), kinds(bed, &file), bed.attributes(&file));
-    let (summary, _) = move_all(bed);
+        .map(|(start, end)| fixture.reserve(&file, ByteRange { start, end }));
+    let before =
+        (fixture.content(&file, whole(SIZE)), kinds(fixture, &file), fixture.attributes(&file));
+    let (summary, _) = move_all(fixture);
     let parts = if reserved[0] { 3 } else { 2 };
     assert!(summary.ranges_moved >= parts, "{summary:?}");
     for _ in 0..2 {
-        let now = (bed.content(&file, whole(SIZE)), kinds(bed, &file), bed.attributes(&file));
+        let now =
+            (fixture.content(&file, whole(SIZE)), kinds(fixture, &file), fixture.attributes(&file));
         assert!(now == before, "{:?} and then {:?}", before.1, now.1);
-        bed.check();
+        fixture.check();
     }
 }
 
 /// Which byte ranges of a file are allocated, and whether they were never written.
-fn kinds(bed: &dyn Bed, path: &Path) -> Vec<(u64, u64, bool)> {
+fn kinds(fixture: &dyn Fixture, path: &Path) -> Vec<(u64, u64, bool)> {
     let mut kinds: Vec<(u64, u64, bool)> = Vec::new();
-    for e in layout(bed, path).extents() {
+    for e in layout(fixture, path).extents() {
         let unwritten = e.kind == ExtentKind::Unwritten;
         match kinds.last_mut() {
             Some(last) if last.1 == e.logical && last.2 == unwritten => last.1 += e.length,
@@ -92,23 +94,31 @@ fn kinds(bed: &dyn Bed, path: &Path) -> Vec<(u64, u64, bool)> {
 }
 
 /// Offsets beyond four GiB, and a hole of five.
-pub fn five_gibibytes_and_mostly_holes(bed: &dyn Bed) {
+pub fn five_gibibytes_and_mostly_holes(fixture: &dyn Fixture) {
     const TAIL: u64 = 64 * BLOCK;
-    let file = bed.fragmented("file", SIZE);
-    bed.append_far(&file, FAR, TAIL);
+    let file = fixture.fragmented("file", SIZE);
+    fixture.append_far(&file, FAR, TAIL);
     let tail = ByteRange { start: FAR, end: FAR + TAIL };
-    let before = (bed.content(&file, whole(SIZE)), bed.content(&file, tail), bed.attributes(&file));
-    assert!(extents(bed, &file) > 250, "{}", extents(bed, &file));
-    let (_, receipts) = move_all(bed);
+    let before = (
+        fixture.content(&file, whole(SIZE)),
+        fixture.content(&file, tail),
+        fixture.attributes(&file),
+    );
+    assert!(extents(fixture, &file) > 250, "{}", extents(fixture, &file));
+    let (_, receipts) = move_all(fixture);
     assert!(receipts.iter().any(|r| r.offset >= FAR && r.extents_after == Some(1)));
-    bed.check();
-    assert!(extents(bed, &file) <= 2);
-    let now = (bed.content(&file, whole(SIZE)), bed.content(&file, tail), bed.attributes(&file));
+    fixture.check();
+    assert!(extents(fixture, &file) <= 2);
+    let now = (
+        fixture.content(&file, whole(SIZE)),
+        fixture.content(&file, tail),
+        fixture.attributes(&file),
+    );
     assert!(now == before);
 }
 
 /// What another program has changed since the plan was made is left alone, for the reason that is true of it.
-pub fn what_changed_since_the_plan_is_left_alone(bed: &dyn Bed) {
+pub fn what_changed_since_the_plan_is_left_alone(fixture: &dyn Fixture) {
     let cases = [
         ("vanished", SkipReason::Vanished, Change::Remove),
         ("replaced", SkipReason::IdentityChanged, Change::Replace),
@@ -120,67 +130,67 @@ pub fn what_changed_since_the_plan_is_left_alone(bed: &dyn Bed) {
         ),
     ];
     for (name, reason, change) in cases {
-        let path = bed.fragmented(name, SIZE);
-        let made = plan(bed, &[&path]);
+        let path = fixture.fragmented(name, SIZE);
+        let made = plan(fixture, &[&path]);
         assert_eq!(made.files.len(), 1, "{name}");
-        bed.change(&path, change);
-        let places = || (change != Change::Remove).then(|| extents(bed, &path));
+        fixture.change(&path, change);
+        let places = || (change != Change::Remove).then(|| extents(fixture, &path));
         let before = places();
-        let (summary, _) = bed.apply(&made, &UNPACED);
+        let (summary, _) = fixture.apply(&made, &UNPACED);
         assert_eq!(reasons(&summary, &path), [reason], "{name}: {summary:?}");
         assert_eq!((summary.ranges_moved, summary.moved_bytes), (0, 0), "{name}");
         assert_eq!(places(), before, "{name}");
     }
     // It has been mended in the meantime.
-    let path = bed.fragmented("mended", SIZE);
-    let made = plan(bed, &[&path]);
-    assert_eq!(bed.apply(&made, &UNPACED).0.ranges_moved, 1);
-    bed.check();
-    let (summary, _) = bed.apply(&plan_of_now(bed, &made), &UNPACED);
+    let path = fixture.fragmented("mended", SIZE);
+    let made = plan(fixture, &[&path]);
+    assert_eq!(fixture.apply(&made, &UNPACED).0.ranges_moved, 1);
+    fixture.check();
+    let (summary, _) = fixture.apply(&plan_of_now(fixture, &made), &UNPACED);
     assert_eq!(reasons(&summary, &path), [SkipReason::AlreadyContiguous], "{summary:?}");
-    bed.check();
+    fixture.check();
 }
 
 /// The plan, with the device number that the volume has now: a mounted one may have got another.
-fn plan_of_now(bed: &dyn Bed, made: &fragmend_plan::Plan) -> fragmend_plan::Plan {
+fn plan_of_now(fixture: &dyn Fixture, made: &fragmend_plan::Plan) -> fragmend_plan::Plan {
     let mut plan = made.clone();
     for file in &mut plan.files {
         let path = file.path.to_path().expect("a path");
-        file.file = bed.identity(&path);
+        file.file = fixture.identity(&path);
         plan.devices.iter_mut().for_each(|device| device.device = file.file.device);
     }
     plan
 }
 
 /// A dry run moves nothing, and reports what would move.
-pub fn a_dry_run_moves_nothing(bed: &dyn Bed) {
-    let file = bed.fragmented("file", SIZE);
-    let (before, made) = (layout(bed, &file), plan(bed, &[&file]));
+pub fn a_dry_run_moves_nothing(fixture: &dyn Fixture) {
+    let file = fixture.fragmented("file", SIZE);
+    let (before, made) = (layout(fixture, &file), plan(fixture, &[&file]));
     let dry = Options { dry_run: true, ..UNPACED };
-    let (summary, receipts) = bed.apply(&made, &dry);
+    let (summary, receipts) = fixture.apply(&made, &dry);
     assert_eq!((summary.moved_bytes, summary.ranges_moved), (0, 0), "{summary:?}");
     assert!(summary.dry_run && receipts.len() == 1, "{receipts:?}");
-    assert_eq!(layout(bed, &file).extents(), before.extents());
+    assert_eq!(layout(fixture, &file).extents(), before.extents());
 }
 
 /// Full to the last block: nothing moves, whatever floor is asked for.
-pub fn a_full_disk_is_left_alone(bed: &dyn Bed) {
+pub fn a_full_disk_is_left_alone(fixture: &dyn Fixture) {
     const MANY: u64 = 8 << 20;
-    let path = bed.fragmented("file", MANY);
-    let (content, made) = (bed.content(&path, whole(MANY)), plan(bed, &[&path]));
-    bed.fill();
-    let before = extents(bed, &path);
-    let default = bed.apply(&made, &Options::default()).0;
+    let path = fixture.fragmented("file", MANY);
+    let (content, made) = (fixture.content(&path, whole(MANY)), plan(fixture, &[&path]));
+    fixture.fill();
+    let before = extents(fixture, &path);
+    let default = fixture.apply(&made, &Options::default()).0;
     assert_eq!(reasons(&default, &path), [SkipReason::FreeSpaceFloor], "{default:?}");
     let no_floor = Options { free_floor_bytes: Some(0), ..UNPACED };
-    let (summary, _) = bed.apply(&made, &no_floor);
+    let (summary, _) = fixture.apply(&made, &no_floor);
     let [why] = reasons(&summary, &path)[..] else { panic!("{summary:?}") };
     let space = [SkipReason::FreeSpaceFloor, SkipReason::NoSpace];
     assert!(space.contains(&why), "{summary:?}");
-    assert_eq!((summary.moved_bytes, extents(bed, &path)), (0, before));
-    bed.release();
-    bed.check();
-    assert!(bed.content(&path, whole(MANY)) == content);
-    let made = plan(bed, &[&path]);
-    assert!(bed.apply(&made, &UNPACED).0.ranges_moved > 0, "there is space now");
+    assert_eq!((summary.moved_bytes, extents(fixture, &path)), (0, before));
+    fixture.release();
+    fixture.check();
+    assert!(fixture.content(&path, whole(MANY)) == content);
+    let made = plan(fixture, &[&path]);
+    assert!(fixture.apply(&made, &UNPACED).0.ranges_moved > 0, "there is space now");
 }

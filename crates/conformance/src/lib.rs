@@ -1,5 +1,5 @@
 //! The conformance suite: the cases that every [`Volume`] must pass, mounted or simulated. Whoever writes a
-//! volume implements [`Bed`] for it, and runs the [`cases`] that concern it.
+//! volume implements [`Fixture`] for it, and runs the [`cases`] that concern it.
 //!
 //! A case makes files on a fresh volume, plans with the production planner, applies with the production mover,
 //! and compares the result with what was there before. What only one kind of volume has (attributes, sharing,
@@ -33,7 +33,7 @@ pub enum Change {
 }
 
 /// A fresh volume with what a case does to its files. Blocks are of 4 KiB or less.
-pub trait Bed {
+pub trait Fixture {
     /// The volume.
     fn volume(&self) -> Box<dyn Volume + '_>;
     /// Makes a file of `bytes` bytes in extents of 4 KiB, none of which can be joined where it is, and syncs it.
@@ -62,7 +62,7 @@ pub trait Bed {
     fn apply(&self, plan: &Plan, options: &Options) -> (Summary, Vec<Receipt>);
 }
 
-/// Applies a plan to one volume, for a [`Bed`] whose volume and environment are its own.
+/// Applies a plan to one volume, for a [`Fixture`] whose volume and environment are its own.
 ///
 /// # Panics
 /// The plan is not the volume's.
@@ -85,9 +85,9 @@ pub fn apply_to(
 }
 
 /// The plan for all fragmented files, or for those at `paths` alone.
-fn plan(bed: &dyn Bed, paths: &[&Path]) -> Plan {
+fn plan(fixture: &dyn Fixture, paths: &[&Path]) -> Plan {
     let settings = Settings { policy: Policy::WholeFile, ..Settings::default() };
-    let mut survey = Survey::of(&*bed.volume(), None).expect("all files are shown");
+    let mut survey = Survey::of(&*fixture.volume(), None).expect("all files are shown");
     if !paths.is_empty() {
         survey.files.retain(|file| paths.contains(&&*file.path));
         survey.left_alone.clear();
@@ -96,14 +96,14 @@ fn plan(bed: &dyn Bed, paths: &[&Path]) -> Plan {
 }
 
 /// The present layout of a file.
-fn layout(bed: &dyn Bed, path: &Path) -> Layout {
-    let read = bed.volume().layout(bed.identity(path), path);
+fn layout(fixture: &dyn Fixture, path: &Path) -> Layout {
+    let read = fixture.volume().layout(fixture.identity(path), path);
     read.unwrap_or_else(|skip| panic!("{}: {skip:?}", path.display()))
 }
 
 /// In how many extents a file is.
-fn extents(bed: &dyn Bed, path: &Path) -> u64 {
-    layout(bed, path).pieces(ByteRange { start: 0, end: u64::MAX })
+fn extents(fixture: &dyn Fixture, path: &Path) -> u64 {
+    layout(fixture, path).fragments(ByteRange { start: 0, end: u64::MAX })
 }
 
 /// The reasons for which ranges of `path` were left alone.

@@ -1,6 +1,6 @@
 //! Compares the files with what they must hold, given what was durable.
 
-use crate::content::{self, Found, WORD};
+use crate::content::{self, WORD, WordFound};
 use crate::files::{CHURN, MENDED, Role, TestFile, extent_count, floor};
 use crate::marks::Mark;
 use crate::scenario::Promise;
@@ -168,7 +168,8 @@ impl<'a> Expected<'a> {
             checked.bytes += read.len() as u64;
             let tag = name.parse().unwrap_or(0);
             let stale = self.promise.allows_stale_blocks();
-            let allowed = |_, found| stale || matches!(found, Found::Zero | Found::Version(0));
+            let allowed =
+                |_, found| stale || matches!(found, WordFound::Zero | WordFound::Version(0));
             checked.wrong.extend(compare(
                 &format!("{CHURN}/{name}"),
                 tag,
@@ -205,21 +206,26 @@ impl FileExpectation<'_> {
             |at: u64| of_unit(&self.zeroed, at) > 0 && of_unit(&self.zeroed, at) >= oldest(at);
         let floor = floor(self.file.bytes);
         let stale = self.promise.allows_stale_blocks();
-        let allowed = |at: u64, found: Found| match (role, found) {
-            (Role::Untouched, found) => found == Found::Version(0),
+        let allowed = |at: u64, found: WordFound| match (role, found) {
+            (Role::Untouched, found) => found == WordFound::Version(0),
             // Behind the durable end nothing was promised.
-            (Role::UsedLater, Found::Version(_) | Found::Zero) if at >= *sizes.start() => true,
-            (Role::UsedLater, _) if stale && at >= *sizes.start() => true,
-            (Role::Buffered | Role::Direct | Role::Mapped | Role::UsedLater, Found::Version(v)) => {
-                v >= oldest(at)
+            (Role::UsedLater, WordFound::Version(_) | WordFound::Zero) if at >= *sizes.start() => {
+                true
             }
-            (Role::UsedLater, Found::Zero) => zeroed(at),
+            (Role::UsedLater, _) if stale && at >= *sizes.start() => true,
+            (
+                Role::Buffered | Role::Direct | Role::Mapped | Role::UsedLater,
+                WordFound::Version(v),
+            ) => v >= oldest(at),
+            (Role::UsedLater, WordFound::Zero) => zeroed(at),
             (Role::Buffered | Role::Direct | Role::Mapped | Role::UsedLater, _) => false,
-            (Role::Appended, Found::Version(0)) => true,
-            (Role::Appended, found) => at + WORD > self.least && (stale || found == Found::Zero),
-            (Role::Truncated, Found::Version(v)) => v == 0 || at >= floor,
+            (Role::Appended, WordFound::Version(0)) => true,
+            (Role::Appended, found) => {
+                at + WORD > self.least && (stale || found == WordFound::Zero)
+            }
+            (Role::Truncated, WordFound::Version(v)) => v == 0 || at >= floor,
             (Role::Truncated, found) => {
-                of_unit(&self.zeroed, at) > 0 && (stale || found == Found::Zero)
+                of_unit(&self.zeroed, at) > 0 && (stale || found == WordFound::Zero)
             }
         };
         let expected = |at: u64| match role {
@@ -267,7 +273,7 @@ fn compare(
     tag: u32,
     read: &[u8],
     expected: &dyn Fn(u64) -> String,
-    allowed: impl Fn(u64, Found) -> bool,
+    allowed: impl Fn(u64, WordFound) -> bool,
 ) -> Option<Mismatch> {
     let mut wrong: Option<Mismatch> = None;
     for (n, bytes) in read.chunks(WORD as usize).enumerate() {

@@ -66,7 +66,7 @@ pub fn fill(tag: u32, offset: u64, version: u16, buffer: &mut [u8]) {
 
 /// What was found at a place of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum WordFound {
     /// The right word, of this version.
     Version(u16),
     /// Zeroes.
@@ -80,18 +80,18 @@ pub enum Found {
 }
 
 /// Identifies `bytes`, found at a byte offset of a file.
-pub fn identify(tag: u32, offset: u64, bytes: [u8; 8]) -> Found {
+pub fn identify(tag: u32, offset: u64, bytes: [u8; 8]) -> WordFound {
     let bytes = u64::from_le_bytes(bytes);
     match Word::decode(bytes) {
-        _ if bytes == 0 => Found::Zero,
-        None => Found::Unknown(bytes),
-        Some(word) if word.tag != tag % TAGS => Found::OtherFile(word),
-        Some(word) if word != Word::at(tag, offset, word.version) => Found::OtherPlace(word),
-        Some(word) => Found::Version(word.version),
+        _ if bytes == 0 => WordFound::Zero,
+        None => WordFound::Unknown(bytes),
+        Some(word) if word.tag != tag % TAGS => WordFound::OtherFile(word),
+        Some(word) if word != Word::at(tag, offset, word.version) => WordFound::OtherPlace(word),
+        Some(word) => WordFound::Version(word.version),
     }
 }
 
-impl std::fmt::Display for Found {
+impl std::fmt::Display for WordFound {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let bytes = |word: &Word| u64::from(word.place) * WORD;
         match self {
@@ -117,15 +117,15 @@ mod tests {
         let word = |n: usize| -> [u8; 8] { buffer[n * 8..][..8].try_into().unwrap() };
         for n in 0..512 {
             let offset = 512 + n as u64 * 8;
-            assert_eq!(identify(7, offset, word(n)), Found::Version(3));
-            assert!(matches!(identify(8, offset, word(n)), Found::OtherFile(w) if w.tag == 7));
-            assert!(matches!(identify(7, offset + 8, word(n)), Found::OtherPlace(_)));
+            assert_eq!(identify(7, offset, word(n)), WordFound::Version(3));
+            assert!(matches!(identify(8, offset, word(n)), WordFound::OtherFile(w) if w.tag == 7));
+            assert!(matches!(identify(7, offset + 8, word(n)), WordFound::OtherPlace(_)));
         }
-        assert_eq!(identify(7, 0, [0; 8]), Found::Zero);
-        assert!(matches!(identify(7, 0, [0xA5; 8]), Found::Unknown(_)));
+        assert_eq!(identify(7, 0, [0; 8]), WordFound::Zero);
+        assert!(matches!(identify(7, 0, [0xA5; 8]), WordFound::Unknown(_)));
         let mut torn = word(0);
         torn[2] ^= 1;
-        assert_ne!(identify(7, 512, torn), Found::Version(3));
+        assert_ne!(identify(7, 512, torn), WordFound::Version(3));
     }
 
     #[test]

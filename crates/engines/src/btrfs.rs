@@ -116,11 +116,11 @@ impl Both {
 }
 
 impl Mover for Both {
-    fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
+    fn accepts(&self, parts: &[Extent]) -> Result<(), Skip> {
         let alike = stored_alike(parts);
         match alike.iter().filter(|part| part.encoded).count() {
-            0 => self.plain.takes(parts),
-            all if all == alike.len() => self.compressed.takes(parts),
+            0 => self.plain.accepts(parts),
+            all if all == alike.len() => self.compressed.accepts(parts),
             _ => Err(Skip::new(SkipReason::Encoded, "compressed in part")),
         }
     }
@@ -133,9 +133,9 @@ impl Mover for Both {
         // kept out.
         give_places(file, ranges).map_err(skip_of)?;
         for range in ranges {
-            let lies =
+            let layout =
                 fiemap::layout_within(&mut maps, &file.fd, *range, false).map_err(skip_of)?;
-            let mut data = lies.extents().iter().filter(|e| e.kind.is_addressed()).peekable();
+            let mut data = layout.extents().iter().filter(|e| e.kind.is_addressed()).peekable();
             // Data that has no blocks yet will be stored as new writes are.
             let encoded = match data.peek() {
                 Some(_) => data.any(|e| e.kind.is_encoded()),
@@ -152,11 +152,11 @@ impl Mover for Both {
         };
         let plain = stage(&mut self.plain, &plain)?;
         let compressed = stage(&mut self.compressed, &compressed)?;
-        let pieces = |(way, index): &(Way, usize)| match way {
+        let fragments = |(way, index): &(Way, usize)| match way {
             Way::Plain => plain[*index],
             Way::Compressed => compressed[*index],
         };
-        Ok(self.staged.iter().map(pieces).collect())
+        Ok(self.staged.iter().map(fragments).collect())
     }
 
     fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip> {

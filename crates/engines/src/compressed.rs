@@ -8,7 +8,7 @@
 //! Then the pages are compressed, in chunks of at most 128 KiB, and each chunk is written to one new extent.
 //!
 //! Only the extents themselves name their compression, and only root can read that: it need be neither the
-//! mount's nor the inode's. So a range is moved in runs of one compression each (`Stretch`), and the result is
+//! mount's nor the inode's. So a range is moved in runs of one compression each (`CompressedRun`), and the result is
 //! checked. The level is recorded nowhere; the mount's level is used where the mount names the same
 //! compression, else the kernel's default.
 //!
@@ -31,7 +31,7 @@
 //! that is fewer than now, and its receipt reports the layout that results. An extent that the range cuts stays
 //! as it is: all of it would stay occupied for the rest.
 
-mod stretch;
+mod run;
 
 use super::btrfs::commit;
 use super::copying::TICK;
@@ -51,11 +51,11 @@ use fragmend_sys::inode::{self, flags};
 use fragmend_sys::lease::Lease;
 use fragmend_sys::priority::Prompt;
 use fragmend_sys::same::write_quietly;
+use run::{CompressedRun, extents, runs};
 use rustix::fs::Advice;
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use stretch::{Stretch, extents, stretches};
 
 /// Bytes that one call writes anew: what one compressed extent holds. The kernel processes at most twice that
 /// under one lock; but the longer the call, the more it may read ahead of it.
@@ -99,7 +99,7 @@ type Changed = (i64, u64);
 
 struct Staged {
     range: ByteRange,
-    stretches: Vec<Stretch>,
+    runs: Vec<CompressedRun>,
     moved: bool,
     /// Whether the result of its move was checked.
     seen: bool,
@@ -107,15 +107,15 @@ struct Staged {
 
 impl Staged {
     /// Checks that it is compressed as it was.
-    fn is_kept(&self, file: &OpenFile, lies: &Layout) -> Result<(), Skip> {
-        let now = stretches(lies, self.range, &extents(file, self.range)?);
-        let kept = |s: &Stretch| -> u64 {
+    fn is_kept(&self, file: &OpenFile, layout: &Layout) -> Result<(), Skip> {
+        let now = runs(layout, self.range, &extents(file, self.range)?);
+        let kept = |s: &CompressedRun| -> u64 {
             let alike = now.iter().filter(|n| n.compression == s.compression);
             let inside = alike.filter(|n| n.range.overlaps(s.range));
             inside.map(|n| n.encoded).sum()
         };
         // Data that others have written meanwhile is compressed as their settings demand.
-        let Some(other) = self.stretches.iter().find(|s| kept(s) < s.encoded / 2) else {
+        let Some(other) = self.runs.iter().find(|s| kept(s) < s.encoded / 2) else {
             return Ok(());
         };
         let detail = format!("most of it is not compressed by {} now", other.compression.name());
@@ -125,7 +125,7 @@ impl Staged {
     /// Checks that all of it has blocks, and that it is compressed as it was, where that was not checked yet.
     fn has_settled(&self, file: &OpenFile) -> Result<(), Skip> {
         layout(file, self.range)
-            .and_then(|lies| if self.seen { Ok(()) } else { self.is_kept(file, &lies) })
+            .and_then(|layout| if self.seen { Ok(()) } else { self.is_kept(file, &layout) })
     }
 }
 
@@ -183,17 +183,17 @@ impl Compressing {
         stop: &AtomicBool,
         done: &mut Step,
     ) -> Result<(), Skip> {
-        let Staged { range, stretches, .. } = &self.staged[index];
-        let last = stretches.last().map_or(0, |last| last.range.end);
-        let Some(stretch) = stretches.iter().find(|s| s.range.end > from).copied() else {
+        let Staged { range, runs, .. } = &self.staged[index];
+        let last = runs.last().map_or(0, |last| last.range.end);
+        let Some(run) = runs.iter().find(|s| s.range.end > from).copied() else {
             done.passed = range.end - from;
             return Ok(());
         };
-        let start = stretch.range.start.max(from);
-        let step = ByteRange::at(start, STEP).intersect(stretch.range);
+        let start = run.range.start.max(from);
+        let step = ByteRange::at(start, STEP).intersect(run.range);
         self.bring_in(file, step, stop)?;
-        let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, step, false);
-        file.may_unshare(&lies.map_err(skip_of)?, step)?;
+        let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, step, false);
+        file.may_unshare(&layout.map_err(skip_of)?, step)?;
         if !is_forestalled(file, step)? {
             self.tries += 1;
             let away = || Skip::new(SkipReason::Busy, "its pages do not stay in memory");
@@ -203,7 +203,7 @@ impl Compressing {
         reached(Point::Filled);
         let prompt = Prompt::begin();
         let started = Instant::now();
-        self.compress(file, step, stretch.compression)?;
+        self.compress(file, step, run.compression)?;
         done.held = started.elapsed();
         drop(prompt);
         reached(Point::Moved);
@@ -259,9 +259,9 @@ impl Compressing {
     /// Checks the result of moving a range.
     fn look_at(&mut self, file: &OpenFile, index: usize, done: &mut Step) -> Result<(), Skip> {
         // Data in flight gets its blocks, and the tree names them.
-        let lies = layout(file, self.staged[index].range)?;
+        let layout = layout(file, self.staged[index].range)?;
         self.staged[index].seen = true;
-        let kept = self.staged[index].is_kept(file, &lies);
+        let kept = self.staged[index].is_kept(file, &layout);
         done.note = self.keep_attributes(file)?;
         kept
     }
@@ -373,7 +373,7 @@ fn level(options: &[String]) -> Option<(String, i8)> {
 }
 
 impl Mover for Compressing {
-    fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
+    fn accepts(&self, parts: &[Extent]) -> Result<(), Skip> {
         if !self.goes_on && parts.iter().any(|e| !e.kind.is_encoded()) {
             let why = "compressed in part, and what is written now is not";
             return Err(Skip::new(SkipReason::Encoded, why));
@@ -383,20 +383,21 @@ impl Mover for Compressing {
 
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         self.staged.clear();
-        let mut pieces = Vec::new();
+        let mut fragments = Vec::new();
         for range in ranges {
-            let lies = layout(file, *range)?;
-            let chunks = |s: &Stretch| s.range.len().div_ceil(LONGEST_ENCODED);
-            let mut stretches = stretches(&lies, *range, &extents(file, *range)?);
-            stretches.retain(|s| {
-                !matches!(s.compression, Compression::Other(_)) && chunks(s) < lies.pieces(s.range)
+            let layout = layout(file, *range)?;
+            let chunks = |s: &CompressedRun| s.range.len().div_ceil(LONGEST_ENCODED);
+            let mut runs = runs(&layout, *range, &extents(file, *range)?);
+            runs.retain(|s| {
+                !matches!(s.compression, Compression::Other(_))
+                    && chunks(s) < layout.fragments(s.range)
             });
-            let gained: u64 = stretches.iter().map(|s| lies.pieces(s.range) - chunks(s)).sum();
-            pieces.push(lies.pieces(*range) - gained);
-            self.staged.push(Staged { range: *range, stretches, moved: false, seen: false });
+            let gained: u64 = runs.iter().map(|s| layout.fragments(s.range) - chunks(s)).sum();
+            fragments.push(layout.fragments(*range) - gained);
+            self.staged.push(Staged { range: *range, runs, moved: false, seen: false });
         }
         reached(Point::Staged);
-        Ok(pieces)
+        Ok(fragments)
     }
 
     fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip> {

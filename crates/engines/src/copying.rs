@@ -277,7 +277,7 @@ impl Copying {
 
 impl Mover for Copying {
     /// Shared data is moved, too: the other files keep the old blocks.
-    fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
+    fn accepts(&self, parts: &[Extent]) -> Result<(), Skip> {
         if parts.iter().any(|e| e.kind.is_encoded()) {
             Err(Skip::new(SkipReason::Encoded, ""))
         } else {
@@ -292,25 +292,25 @@ impl Mover for Copying {
         flush(file, ranges).map_err(skip_of)?;
         let mut maps = Fiemap::default();
         let mut copy_of = |range: &ByteRange| -> Result<Copy, Skip> {
-            let lies = fiemap::layout_within(&mut maps, &file.fd, *range, false);
-            let lies = lies.map_err(skip_of)?;
+            let layout = fiemap::layout_within(&mut maps, &file.fd, *range, false);
+            let layout = layout.map_err(skip_of)?;
             // Space of an extent stays occupied until all of the extent is free: if the process is killed
             // between two turns, what was not yet taken of the new extent would stay occupied.
             let first = match self.how {
                 TakeOver::Share { whole: true, .. } => range.len(),
-                _ => lies.within(*range).next().map_or(0, |piece| piece.length),
+                _ => layout.within(*range).next().map_or(0, |fragment| fragment.length),
             };
             let first_piece = first.min(LONGEST_PIECE);
             Ok(Copy { range: *range, first_piece, end: range.start, warm: Vec::new() })
         };
         self.copies = ranges.iter().map(&mut copy_of).collect::<Result<_, _>>()?;
-        let (stage, pieces) = Stage::new(file, ranges, space, |donor| {
+        let (stage, fragments) = Stage::new(file, ranges, space, |donor| {
             let _ = rustix::fs::fadvise(donor, 0, None, Advice::Random);
             prepare(file, donor)
         })?;
         self.stage = Some(stage);
         reached(Point::Staged);
-        Ok(pieces)
+        Ok(fragments)
     }
 
     fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip> {

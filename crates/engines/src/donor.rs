@@ -58,13 +58,13 @@ impl Stage {
         space: Space,
         prepare: impl FnMut(&OwnedFd) -> Result<(), Skip>,
     ) -> Result<(Self, Vec<u64>), Skip> {
-        let Place { donor, start, pieces, .. } = best_place(file, ranges, space, prepare)?;
+        let Place { donor, start, fragments, .. } = best_place(file, ranges, space, prepare)?;
         let slot = |(range, place): (&ByteRange, ByteRange)| {
             let warm = Warm::of(file, *range);
             Slot { range: *range, donor_start: place.start, warm, moved: false }
         };
         let slots = ranges.iter().zip(places(ranges, start)).map(slot).collect();
-        Ok((Self { donor, slots }, pieces))
+        Ok((Self { donor, slots }, fragments))
     }
 
     /// The donor and the offset in it where `part` of range `index` is to be.
@@ -148,7 +148,7 @@ impl Closed {
 struct Place {
     donor: OwnedFd,
     start: u64,
-    pieces: Vec<u64>,
+    fragments: Vec<u64>,
     /// Extents of all runs of neighbouring ranges: a reader does not stop where a range ends.
     in_all: u64,
 }
@@ -197,10 +197,10 @@ fn best_place(
             Err(e) => return Err(no_room(file, e)),
         }
         let all = ByteRange { start: 0, end: want };
-        let lies = fiemap::layout_within(&mut maps, &donor, all, false).map_err(skip_of)?;
-        let start = best_start(&lies, &runs, want - total);
-        let in_all = pieces(&lies, &runs, start).iter().sum();
-        tried.push(Place { donor, start, pieces: pieces(&lies, ranges, start), in_all });
+        let layout = fiemap::layout_within(&mut maps, &donor, all, false).map_err(skip_of)?;
+        let start = best_start(&layout, &runs, want - total);
+        let in_all = fragments(&layout, &runs, start).iter().sum();
+        tried.push(Place { donor, start, fragments: fragments(&layout, ranges, start), in_all });
         if in_all <= runs.len() as u64 {
             break;
         }
@@ -277,7 +277,7 @@ fn places(ranges: &[ByteRange], start: u64) -> impl Iterator<Item = ByteRange> {
 }
 
 /// In how many extents each of `ranges` is in a donor if their places begin at `start`.
-fn pieces(donor: &Layout, ranges: &[ByteRange], start: u64) -> Vec<u64> {
+fn fragments(donor: &Layout, ranges: &[ByteRange], start: u64) -> Vec<u64> {
     places(ranges, start).map(|place| donor.within(place).count() as u64).collect()
 }
 
@@ -290,6 +290,6 @@ fn best_start(donor: &Layout, runs: &[ByteRange], latest: u64) -> u64 {
     let mut starts: Vec<_> = donor.extents().iter().filter(|e| may_start(e.logical)).collect();
     starts.sort_by_key(|e| std::cmp::Reverse(e.length));
     let longest = starts.iter().take(STARTS).map(|e| e.logical);
-    let in_all = |start: &u64| pieces(donor, runs, *start).iter().sum::<u64>();
+    let in_all = |start: &u64| fragments(donor, runs, *start).iter().sum::<u64>();
     std::iter::once(0).chain(longest).min_by_key(in_all).unwrap_or(0)
 }

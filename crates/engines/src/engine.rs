@@ -46,7 +46,7 @@ pub(crate) trait Mover {
     }
     /// Whether data that is stored like this can be moved: plain data of this file alone, unless an engine
     /// supports more.
-    fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
+    fn accepts(&self, parts: &[Extent]) -> Result<(), Skip> {
         match parts.iter().find_map(|e| refusal(e.kind)) {
             Some(reason) => Err(Skip::new(reason, "")),
             None => Ok(()),
@@ -172,14 +172,14 @@ pub fn local(mount: &Mount) -> Result<(), String> {
     }
     let kind = mount.fs_type.as_str();
     let why = match kind {
-        "tmpfs" | "ramfs" | "hugetlbfs" => "its files lie in memory",
+        "tmpfs" | "ramfs" | "hugetlbfs" => "its files are in memory",
         "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "afs" | "ceph" | "virtiofs" | "coda" => {
-            "its files lie on a server; mend them there"
+            "its files are on a server; mend them there"
         }
         "gfs2" | "ocfs2" | "lustre" => "other machines may have its files open",
         _ if kind.starts_with("fuse") => "a program serves its files; mend them where they lie",
         _ if is_on_a_disk(mount) => return Ok(()),
-        _ => "it lies on no block device",
+        _ => "it is on no block device",
     };
     Err(format!("{kind}: {why}"))
 }

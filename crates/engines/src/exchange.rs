@@ -40,7 +40,7 @@ const SHORT_WAIT: Duration = Duration::from_millis(20);
 /// A part that lasts longer ends with its current step.
 const LONG_PART: Duration = Duration::from_millis(100);
 /// Bytes that are read between two checks whether another program waits.
-const PIECE: u64 = 64 << 10;
+const CHUNK: u64 = 64 << 10;
 
 /// How often a step that met a busy page is tried, and how long the first wait is.
 const TRIES: u32 = 6;
@@ -222,13 +222,13 @@ impl Exchange {
         Ok(!cached())
     }
 
-    /// Reads a part into the page cache and waits for it; other programs wait for no more than `PIECE` bytes of
+    /// Reads a part into the page cache and waits for it; other programs wait for no more than `CHUNK` bytes of
     /// it. Returns whether it is cached in single pages.
     fn prefetch(&mut self, file: &OpenFile, part: ByteRange) -> Result<bool, Skip> {
         let mut single = self.make_room(file, part)?;
-        for piece in part.steps(PIECE) {
+        for chunk in part.steps(CHUNK) {
             // Best effort: if it fails, the exchange reads for itself.
-            let _ = self.pages.bring_in(&file.fd, piece);
+            let _ = self.pages.bring_in(&file.fd, chunk);
             if self.hold.is_awaited() {
                 self.let_others_in(file)?;
                 // They may read the part, too, with readahead, which makes large folios.
@@ -361,10 +361,10 @@ impl Mover for Exchange {
         // pages. A refused write is reported here, if it was not yet.
         same::settled(&file.fd).map_err(|e| self.refuse(Some(e)))?;
         self.hold.free_space(file)?;
-        let (stage, pieces) = Stage::new(file, ranges, Space::Choice, |_| Ok(()))?;
+        let (stage, fragments) = Stage::new(file, ranges, Space::Choice, |_| Ok(()))?;
         self.stage = Some(stage);
         reached(Point::Staged);
-        Ok(pieces)
+        Ok(fragments)
     }
 
     fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip> {

@@ -188,8 +188,8 @@ impl Log {
                 }
                 let started = Instant::now();
                 Self::rewrite(file, step, &mut done)?;
-                for piece in step.steps(STEP) {
-                    cache::write_and_wait(&file.fd, piece.start..piece.end).map_err(skip_of)?;
+                for chunk in step.steps(STEP) {
+                    cache::write_and_wait(&file.fd, chunk.start..chunk.end).map_err(skip_of)?;
                 }
                 done.held = done.held.max(started.elapsed());
             }
@@ -250,7 +250,7 @@ fn steps(layout: &Layout, range: ByteRange) -> Vec<ByteRange> {
     let mut rest = range;
     while !rest.is_empty() {
         let mut end = (rest.start + STEP).min(range.end);
-        let broken = |start, end| layout.pieces(ByteRange { start, end }) > 1;
+        let broken = |start, end| layout.fragments(ByteRange { start, end }) > 1;
         while end < range.end && !(broken(rest.start, end) && broken(end, range.end)) {
             end = (end + STEP).min(range.end);
         }
@@ -374,7 +374,7 @@ mod tests {
             let steps = steps(&layout, ByteRange { start: 0, end: at });
             assert_eq!((steps[0].start, steps.iter().map(|s| s.len()).sum()), (0, at));
             assert!(steps.windows(2).all(|s| s[0].end == s[1].start));
-            assert!(steps.iter().all(|s| layout.pieces(*s) > 1), "seed {seed}: {steps:?}");
+            assert!(steps.iter().all(|s| layout.fragments(*s) > 1), "seed {seed}: {steps:?}");
         }
     }
 

@@ -225,10 +225,10 @@ impl OpenFile {
         Ok(stat.st_size.try_into().unwrap_or(0))
     }
 
-    /// Checks that none of the part, whose layout is `lies` now, is shared, or that it may be unshared: a
+    /// Checks that none of the part, whose layout is `layout` now, is shared, or that it may be unshared: a
     /// snapshot may have been taken since the first look.
-    pub fn may_unshare(&self, lies: &Layout, part: ByteRange) -> Result<(), Skip> {
-        match lies.shared_bytes(part) {
+    pub fn may_unshare(&self, layout: &Layout, part: ByteRange) -> Result<(), Skip> {
+        match layout.shared_bytes(part) {
             bytes if bytes > 0 && !self.unshare => {
                 let why = format!("{bytes} bytes are shared since it was looked at");
                 Err(Skip::new(SkipReason::Shared, why))
@@ -323,8 +323,8 @@ impl Movable for Open<'_> {
         limits::allow_size(bytes).map_err(|e| Skip::new(SkipReason::Failed, e.to_string()))
     }
 
-    fn takes(&self, parts: &[Extent]) -> Result<(), Skip> {
-        self.mover.takes(parts)
+    fn accepts(&self, parts: &[Extent]) -> Result<(), Skip> {
+        self.mover.accepts(parts)
     }
 
     fn is_dirty(&self, range: ByteRange) -> Option<bool> {

@@ -7,7 +7,7 @@
 //! Writers. While F's times are read, and until the clock has advanced, F is leased: no other program has it
 //! open, so no write is in flight. All later writes set later times, stores through mappings included, since
 //! each part is written back before it is copied; and then the kernel refuses. Earlier writes show in F's
-//! layout, which is read after that instant: the plan must name all of it. A file that was written to is left
+//! layout, which is read after that instant: the plan must name all of it. A file that was written to be left
 //! as it is: to try again is to copy all of it again.
 //!
 //! A program that opened F by its handle (`XFS_IOC_OPEN_BY_HANDLE`) writes and sets no times. So right before
@@ -262,12 +262,12 @@ impl Mover for WholeFile {
 
     fn need(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<u64, Skip> {
         give_places(file, &[ByteRange { start: 0, end: file.size()? }]).map_err(skip_of)?;
-        let layout = lies(file)?;
+        let layout = whole_layout(file)?;
         let runs = layout.runs().collect::<Vec<_>>();
         let asked =
             |run: ByteRange| -> u64 { ranges.iter().map(|range| range.intersect(run).len()).sum() };
-        let left_out = |in_pieces: bool| -> u64 {
-            let of_kind = runs.iter().filter(|run| (layout.pieces(**run) > 1) == in_pieces);
+        let left_out = |in_fragments: bool| -> u64 {
+            let of_kind = runs.iter().filter(|run| (layout.fragments(**run) > 1) == in_fragments);
             of_kind.map(|run| run.len() - asked(*run)).sum()
         };
         let why = match (left_out(true), left_out(false)) {
@@ -276,7 +276,7 @@ impl Mover for WholeFile {
                 return Ok(layout.extents().iter().map(|e| e.length).sum());
             }
             (0, whole) => format!(
-                "this XFS can only swap whole files, and {whole} bytes of this one, in one piece each, are not in the plan"
+                "this XFS can only swap whole files, and {whole} bytes of this one, in one extent each, are not in the plan"
             ),
             _ => "this XFS can only swap whole files: plan with --policy whole-file".into(),
         };
@@ -295,16 +295,16 @@ impl Mover for WholeFile {
         // Once more: from here on, only a program that writes can give it more extents.
         clean(&file.fd, all)?;
         self.may_be_swapped(file)?;
-        let layout = lies(file)?;
+        let layout = whole_layout(file)?;
         covered(&layout, ranges)?;
-        let (donor, lies) = donors::best(file, &layout)?;
-        let pieces = |lies: &Layout| -> Vec<u64> {
-            ranges.iter().map(|range| lies.within(*range).count() as u64).collect()
+        let (donor, staged) = donors::best(file, &layout)?;
+        let fragments = |staged: &Layout| -> Vec<u64> {
+            ranges.iter().map(|range| staged.within(*range).count() as u64).collect()
         };
-        let (now, then) = (pieces(&layout), pieces(&lies));
+        let (now, then) = (fragments(&layout), fragments(&staged));
         let (in_all, at_best): (u64, u64) = (now.iter().sum(), then.iter().sum());
         if at_best >= in_all {
-            let detail = format!("{in_all} pieces in all now, {at_best} at best");
+            let detail = format!("{in_all} fragments in all now, {at_best} at best");
             return Err(Skip::new(SkipReason::NoBetterPlace, detail));
         }
         let ranges = ranges.iter().map(|range| (*range, Warm::of(file, *range))).collect();
@@ -464,7 +464,7 @@ fn sample(file: &OpenFile) -> Result<(u64, Times), Skip> {
 
 /// The layout of all of a file, once all of it has blocks. The file is not written out for that, which XFS does
 /// with writers kept out (`FIEMAP_FLAG_SYNC`).
-fn lies(file: &OpenFile) -> Result<Layout, Skip> {
+fn whole_layout(file: &OpenFile) -> Result<Layout, Skip> {
     // Space that is reserved behind the end counts, too.
     let all = ByteRange { start: 0, end: u64::MAX };
     let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, all, false);

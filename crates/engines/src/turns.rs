@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 /// Checks that all of a turn is data still, and the file's own.
 pub(super) fn all_data(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
-    let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, turn, false);
-    let lies = lies.map_err(skip_of)?;
-    file.may_unshare(&lies, turn)?;
+    let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, turn, false);
+    let layout = layout.map_err(skip_of)?;
+    file.may_unshare(&layout, turn)?;
     let bytes =
-        |of: fn(&Extent) -> bool| -> u64 { lies.within(turn).filter(of).map(|e| e.length).sum() };
+        |of: fn(&Extent) -> bool| -> u64 { layout.within(turn).filter(of).map(|e| e.length).sum() };
     match bytes(|e| e.kind.is_addressed()) {
         data if data == turn.len() => Ok(()),
         // It is copied again, once it has blocks.

@@ -116,7 +116,7 @@ pub(super) fn may_move(file: impl AsFd) -> Result<(), Skip> {
         return Err(Skip::new(SkipReason::NoDefrag, ""));
     }
     if attributes.realtime {
-        return Err(Skip::new(SkipReason::Unsupported, "its data lies on the realtime device"));
+        return Err(Skip::new(SkipReason::Unsupported, "its data is on the realtime device"));
     }
     Ok(())
 }

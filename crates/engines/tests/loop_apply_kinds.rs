@@ -69,7 +69,7 @@ fn loop_files_in_use_are_left_alone_where_they_must_be() {
     assert_eq!(reasons(&swapped, &swap), [SkipReason::Busy], "{swapped:?}");
     assert_eq!(reasons(&forced, &swap), [SkipReason::SwapFile], "{forced:?}");
 
-    // A program that is running: a real one, copied in pieces.
+    // A program that is running: a real one, copied in fragments.
     let program = image.path().join("program");
     let bytes = fs::read("/bin/sleep").unwrap();
     interleaved(&program, bytes.len() as u64, &[4096], true).unwrap();

@@ -14,7 +14,7 @@ use support::{apply, fragmented, plan};
 const BLOCK: u64 = 1024;
 const SIZE: u64 = 512 * BLOCK;
 
-/// Holes, in blocks of 1 KiB: what lies between them begins differently in its pages each time.
+/// Holes, in blocks of 1 KiB: what is between them begins differently in its pages each time.
 const HOLES: [(u64, u64); 4] = [(0, 3), (70, 2), (203, 1), (401, 11)];
 
 #[test]

@@ -52,7 +52,7 @@ fn loop_data_in_the_tree_and_space_never_written() {
     let at = |name: &str| image.path().join(name);
     fs::write(at("inline"), vec![7; 1500]).unwrap();
     let template = plan(&[&fragmented(image, "template")], Policy::WholeFile);
-    // Allocated, in many pieces, and not a byte of it written.
+    // Allocated, in many fragments, and not a byte of it written.
     let (unwritten, dummy) = (File::create(at("unwritten")).unwrap(), at("unwritten.dummy"));
     let dummy = File::create(dummy).unwrap();
     for n in 0..64 {
@@ -98,8 +98,8 @@ fn loop_what_a_snapshot_shares_stays_shared() {
         let (file, snap) = half_shared(image);
         let used = data_used(image);
         let before = (sha256(&snap), looks(&snap), looks(&file), set_shared(&file));
-        let lies = |path: &Path| shared_extents(path);
-        let where_it_lay = (lies(&file), lies(&snap));
+        let places = |path: &Path| shared_extents(path);
+        let where_it_lay = (places(&file), places(&snap));
         assert_eq!(where_it_lay.0, where_it_lay.1);
         // What the file has written since is its own, and what it let go of is the snapshot's.
         let made = plan(&[&file, &snap], Policy::WholeFile);
@@ -111,14 +111,14 @@ fn loop_what_a_snapshot_shares_stays_shared() {
         assert_eq!(receipts.len(), 2);
 
         assert!(data_used(image) <= used, "{used} bytes used, then {}", data_used(image));
-        assert_eq!((lies(&file), lies(&snap)), where_it_lay);
+        assert_eq!((places(&file), places(&snap)), where_it_lay);
         assert_eq!((sha256(&snap), looks(&snap), looks(&file), set_shared(&file)), before);
         image.fsck();
         assert!(is_intact(&file, SIZE).unwrap() && is_intact(&snap, SIZE).unwrap());
     }
 }
 
-/// What a file shares with others, and where that lies.
+/// What a file shares with others, and where that places.
 fn shared_extents(path: &Path) -> Vec<Extent> {
     let layout = fragmend_scan::layout_of(File::open(path).unwrap()).unwrap();
     layout.extents().iter().filter(|e| e.kind.is_shared()).copied().collect()

@@ -86,7 +86,7 @@ fn loop_capabilities_stay() {
         let file = fragmented(&image, "program");
         run("setcap", ["cap_net_raw+ep".as_ref(), file.as_os_str()]);
         let has = || run("getcap", [&file]).trim().to_owned();
-        let (before, set, pieces) = (stamps(&file), has(), extents(&file));
+        let (before, set, fragments) = (stamps(&file), has(), extents(&file));
         assert!(set.ends_with("cap_net_raw=ep"), "{set}");
         let receipt = moved(&file);
         if file_system.name == XFS_EXCHANGE.name {
@@ -101,7 +101,7 @@ fn loop_capabilities_stay() {
             assert_eq!(receipt.reason, Some(SkipReason::Unsupported), "{receipt:?}");
             let why = receipt.detail.as_deref().unwrap_or_default();
             assert!(why.contains("security.capability") && why.contains("share"), "{why}");
-            assert_eq!((extents(&file), receipt.moved_bytes), (pieces, 0));
+            assert_eq!((extents(&file), receipt.moved_bytes), (fragments, 0));
         }
         assert_eq!((stamps(&file), has()), (before, set));
         image.fsck();
@@ -109,7 +109,7 @@ fn loop_capabilities_stay() {
     }
 }
 
-/// A file that somebody writes to all the time, but not where its range lies; and one that is changed all
+/// A file that somebody writes to all the time, but not where its range was; and one that is changed all
 /// the time by its name, which no lease shows, but its times.
 #[test]
 fn loop_a_file_that_changes_is_shared_or_left_alone() {

@@ -20,8 +20,8 @@ use support::{apply, plan};
 const SIZE: u64 = 8 << 20;
 const BLOCK: u64 = 64 << 10;
 
-/// A file whose blocks lie apart: another one has the block behind each.
-fn in_pieces(path: &Path) {
+/// A file whose blocks are apart: another one has the block behind each.
+fn in_fragments(path: &Path) {
     let file = File::create_new(path).unwrap();
     let dummy = File::create_new(path.with_extension("dummy")).unwrap();
     for at in (0..SIZE).step_by(BLOCK as usize) {
@@ -43,7 +43,7 @@ fn loop_long_blocks_move_as_a_whole() {
     }
     let image = Image::of(&XFS_64K, 640 << 20);
     let path = image.path().join("file");
-    in_pieces(&path);
+    in_fragments(&path);
     image.sync();
     let before = extents(&path);
     assert!(before > 20, "{before}");
@@ -69,11 +69,8 @@ fn loop_long_blocks_move_as_a_whole() {
         let now = extents(&path);
         for receipt in &receipts {
             moved += receipt.moved_bytes;
-            let lies = receipt.extents_after.unwrap();
-            assert!(
-                lies <= now && (receipt.moved_bytes == 0 || now < before),
-                "{now}: {receipt:?}"
-            );
+            let was = receipt.extents_after.unwrap();
+            assert!(was <= now && (receipt.moved_bytes == 0 || now < before), "{now}: {receipt:?}");
         }
         assert_eq!(summary.moved_bytes, receipts.iter().map(|r| r.moved_bytes).sum::<u64>());
         (summary, receipts) = apply(&made);

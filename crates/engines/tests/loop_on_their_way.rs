@@ -25,7 +25,7 @@ const SIZE: u64 = 4 << 20;
 /// In the middle of folios, however large.
 const RANGE: (u64, u64) = (259 * BLOCK, 501 * BLOCK);
 
-/// Reads a file from its beginning, so that its folios grow, puts what lies about both ends of the
+/// Reads a file from its beginning, so that its folios grow, puts what was about both ends of the
 /// range into a pipe, and closes it. At the end says how many blocks of that are other ones.
 const SENDER: &str = "
 import os, sys, fcntl

@@ -30,7 +30,7 @@ const DISK: u64 = 320 << 20;
 const NEW: u64 = 0x6E65_7721;
 const AT: u64 = 5000;
 
-/// With `--force`, for the many pieces of [`fragmented`].
+/// With `--force`, for the many fragments of [`fragmented`].
 fn apply(plan: &Plan) -> (Summary, Vec<Receipt>) {
     apply_on(plan, &FORCED, &UNPACED)
 }
@@ -65,7 +65,7 @@ fn loop_less_than_the_whole_file_is_left_alone() {
     let image = Image::of(&XFS_PLAIN, DISK);
     let file = fragmented(&image, "file");
     let whole = plan(&[&file], Policy::WholeFile);
-    let pieces = extents(&file);
+    let fragments = extents(&file);
     let with = |change: &dyn Fn(&mut Plan)| {
         let mut changed = whole.clone();
         change(&mut changed);
@@ -78,9 +78,9 @@ fn loop_less_than_the_whole_file_is_left_alone() {
         assert_eq!(reasons(&summary, &file), [SkipReason::Unsupported], "{summary:?}");
         let said = receipts[0].detail.as_deref().unwrap();
         assert!(said.contains("--policy whole-file") && said.lines().count() == 1, "{said}");
-        assert_eq!((summary.moved_bytes, extents(&file)), (0, pieces));
+        assert_eq!((summary.moved_bytes, extents(&file)), (0, fragments));
     }
-    // A part that lies in one piece belongs to the file, too.
+    // A part that is in one extent belongs to the file, too.
     let tail = OpenOptions::new().write(true).open(&file).unwrap();
     tail.write_all_at(&[7; 256 << 10], SIZE + (64 << 10)).unwrap();
     tail.sync_all().unwrap();
@@ -278,19 +278,19 @@ fn loop_writers_that_come_and_go_lose_nothing() {
 #[test]
 fn loop_attributes_are_not_in_the_way() {
     let image = Image::of(&XFS_PLAIN, DISK);
-    for pieces in [3, 8, 15, 30] {
-        let path = image.path().join(format!("file-{pieces}"));
+    for fragments in [3, 8, 15, 30] {
+        let path = image.path().join(format!("file-{fragments}"));
         File::create(&path).unwrap();
         let value = "v".repeat(250);
         run("setfattr", ["-n", "user.long", "-v", &value, path.to_str().unwrap()]);
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         let dummy = File::create(path.with_extension("dummy")).unwrap();
-        interleave(&file, &dummy, 0, pieces * 4096, &[4096]).unwrap();
+        interleave(&file, &dummy, 0, fragments * 4096, &[4096]).unwrap();
         drop((file, dummy));
         let before = extents(&path);
         let (summary, _) = apply(&plan(&[&path], Policy::WholeFile));
         assert_eq!((summary.ranges_moved, extents(&path)), (1, 1), "{before}: {summary:?}");
-        assert!(is_intact(&path, pieces * 4096).unwrap());
+        assert!(is_intact(&path, fragments * 4096).unwrap());
         assert_eq!(
             run("getfattr", ["--only-values", "-n", "user.long", path.to_str().unwrap()]),
             value
@@ -303,11 +303,11 @@ fn loop_attributes_are_not_in_the_way() {
 /// or of any where every block's owner is known. Other files are left alone.
 #[test]
 fn loop_a_swap_that_is_replayed_is_whole() {
-    for (file_system, pieces, moves) in
+    for (file_system, fragments, moves) in
         [(&XFS_PLAIN, 12, true), (&XFS_PLAIN, 13, false), (&XFS_RMAP, 256, true)]
     {
         let image = Image::of(file_system, DISK);
-        let size = pieces * 4096;
+        let size = fragments * 4096;
         for round in 0..5 {
             let path = image.path().join(format!("file-{round}"));
             let (file, dummy) = (File::create(&path), File::create(path.with_extension("dummy")));
@@ -317,7 +317,7 @@ fn loop_a_swap_that_is_replayed_is_whole() {
             let made = plan(&[&path], Policy::WholeFile);
             let (summary, receipts) = apply_with(&made, &UNPACED);
             if !moves {
-                assert_eq!(before, pieces, "one more than surely fit in an inode");
+                assert_eq!(before, fragments, "one more than surely fit in an inode");
                 assert_eq!(reasons(&summary, &path), [SkipReason::Unsupported], "{summary:?}");
                 let said = receipts[0].detail.as_deref().unwrap();
                 assert!(said.contains("--force") && said.lines().count() == 1, "{said}");

@@ -59,8 +59,8 @@ fn loop_a_volume_shows_its_files_and_where_they_are() {
         assert_eq!(files[&path], file);
         let layout = volume.layout(file, &path).unwrap();
         assert_eq!((layout.file, layout.size), (file, SIZE));
-        let pieces = layout.pieces(fragmend_layout::ByteRange { start: 0, end: SIZE });
-        assert_eq!(pieces, extents(&path), "{}", file_system.name);
+        let fragments = layout.fragments(fragmend_layout::ByteRange { start: 0, end: SIZE });
+        assert_eq!(fragments, extents(&path), "{}", file_system.name);
         // By identity, wherever it is now.
         let moved = root.join("moved");
         fs::rename(&other, &moved).unwrap();

@@ -14,7 +14,7 @@ Exit status (bits add up):
    4  an operation failed
    8  wrong usage
   16  incomplete: interrupted, accesses were lost, or a budget was spent (plan says so with
-      --check alone: a budget that is kept to is what was asked for)
+      --check alone: a budget that is kept to be what was asked for)
 The first SIGINT (Ctrl-C), SIGTERM or SIGHUP ends record, apply and auto at the next safe point;
 another one, half a second later or more, ends the process at once, as the signal does.";
 

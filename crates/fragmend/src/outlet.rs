@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// So many bytes a pipe or a socket takes at once where it takes any (`PIPE_BUF`, limits.h).
-const PIECE: usize = 4096;
+const CHUNK: usize = 4096;
 /// So many a terminal that cannot be opened once more.
-const TERMINAL_PIECE: usize = 64;
+const TERMINAL_CHUNK: usize = 64;
 /// How often it is looked whether the end was asked for.
 const LOOK: Duration = Duration::from_millis(50);
 /// Once it was, the reader gets so much more time in all.
@@ -28,7 +28,7 @@ pub struct Outlet {
     /// Opened for us alone, if not what we were given.
     own: Option<OwnedFd>,
     is_error: bool,
-    piece: usize,
+    chunk: usize,
     waiting: Vec<u8>,
     /// So many of those are written.
     written: usize,
@@ -52,7 +52,7 @@ impl Outlet {
         let mut new = Self {
             own: None,
             is_error,
-            piece: PIECE,
+            chunk: CHUNK,
             waiting: Vec::new(),
             written: 0,
             grace: GRACE,
@@ -62,7 +62,7 @@ impl Outlet {
             let path = format!("/proc/self/fd/{}", new.fd().as_raw_fd());
             let how = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
             new.own = rustix::fs::open(path, how, Mode::empty()).ok();
-            new.piece = if new.own.is_some() { PIECE } else { TERMINAL_PIECE };
+            new.chunk = if new.own.is_some() { CHUNK } else { TERMINAL_CHUNK };
         }
         new
     }
@@ -135,7 +135,7 @@ impl Outlet {
         self.written = 0;
     }
 
-    /// Writes a piece, if it is taken within so much time; whether something was.
+    /// Writes a chunk, if it is taken within so much time; whether something was.
     fn write_some(&mut self, within: Duration) -> io::Result<bool> {
         let time = Timespec::try_from(within).unwrap_or_default();
         let ready =
@@ -147,7 +147,7 @@ impl Outlet {
         if !ready {
             return Ok(false);
         }
-        let end = self.waiting.len().min(self.written + self.piece);
+        let end = self.waiting.len().min(self.written + self.chunk);
         match rustix::io::write(self.fd(), &self.waiting[self.written..end]) {
             Ok(bytes) => {
                 self.written += bytes;

@@ -1,5 +1,5 @@
 //! A plan of a million ranges is read, checked and applied in a bounded space of memory, whether
-//! they lie in one file or each in another.
+//! they are in one file or each in another.
 
 mod support;
 

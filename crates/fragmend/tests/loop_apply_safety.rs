@@ -86,7 +86,7 @@ fn kill_repeatedly(image: &Image, wanted: u32, trees: u64) -> (u32, u32) {
         image.sync();
         let before = free();
         write_plan(&plan(&[&path], Policy::Bypass), &plan_file);
-        let mut pieces = extents(&path);
+        let mut fragments = extents(&path);
         loop {
             let started = Instant::now();
             let apply = start_apply(&plan_file, &["--rate", "max"]);
@@ -109,8 +109,8 @@ fn kill_repeatedly(image: &Image, wanted: u32, trees: u64) -> (u32, u32) {
             }
             kills += 1;
             let left = extents(&path);
-            half += u32::from(left < pieces && left > 4);
-            pieces = left;
+            half += u32::from(left < fragments && left > 4);
+            fragments = left;
             if kills % 10 == 0 {
                 assert!(is_intact(&path, SIZE).unwrap(), "seed {SEED:#x}, round {round}");
             }
@@ -179,7 +179,7 @@ fn loop_power_cuts_lose_nothing() {
         image.fsck();
         assert!(is_intact(&path, SIZE).unwrap(), "seed {SEED:#x}, cut {cut}");
         let after = extents(&path);
-        assert!(after <= before, "seed {SEED:#x}, cut {cut}: {before} pieces, then {after}");
+        assert!(after <= before, "seed {SEED:#x}, cut {cut}: {before} fragments, then {after}");
         in_the_middle += u32::from(after < before && after > 10);
         let _ = fs::remove_file(image.path().join("other"));
     }
@@ -201,11 +201,11 @@ fn loop_what_a_receipt_says_survives_a_power_cut() {
     image.remount();
     image.fsck();
     assert!(is_intact(&path, SIZE).unwrap());
-    assert!(extents(&path) <= 6, "{} pieces", extents(&path)); // one for each range
+    assert!(extents(&path) <= 6, "{} fragments", extents(&path)); // one for each range
 }
 
 /// One `apply` on a recorded disk; the power goes at the instant at which it has ended. Wherever a file
-/// lay then, it lies after the cut.
+/// lay then, it is after the cut.
 fn receipts_survive(bed: &Scenario) {
     let mut slow = SlowMount::new(bed.file_system, bed.bytes, "");
     let path = slow.root().join("file");
@@ -217,14 +217,14 @@ fn receipts_survive(bed: &Scenario) {
     slow.sync();
     let wanted = fs::read(&path).unwrap();
     // Whether an extent is shared may still change: XFS takes its time to let go of a donor.
-    let lies = |path: &Path| -> Vec<[u64; 3]> {
+    let places = |path: &Path| -> Vec<[u64; 3]> {
         let layout = layout_of(File::open(path).unwrap()).unwrap();
         layout.extents().iter().map(|e| [e.logical, e.physical, e.length]).collect()
     };
     let plan_file = slow.scratch().join("plan.json");
     write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     slow.record();
-    let before = lies(&path);
+    let before = places(&path);
     // Not in this process, which serves the disk.
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
@@ -233,8 +233,8 @@ fn receipts_survive(bed: &Scenario) {
     for by in bed.expects.iter().take(1) {
         assert!(said.contains(by), "{}: {said}", bed.name);
     }
-    let after = lies(&path);
-    assert!(after.len() * 8 <= before.len(), "{}: {} pieces: {said}", bed.name, after.len());
+    let after = places(&path);
+    assert!(after.len() * 8 <= before.len(), "{}: {} fragments: {said}", bed.name, after.len());
     // Btrfs would take a copy of itself for the same file system.
     slow.unmount();
     let (base, log) = slow.recorded().unwrap();
@@ -245,8 +245,8 @@ fn receipts_survive(bed: &Scenario) {
         let left = AfterCut::new(bed.file_system, (&base, &log), bed.atom, cut);
         let path = left.root().join("file");
         assert!(fs::read(&path).unwrap() == wanted, "{} {cut:?}: other bytes", bed.name);
-        let now = lies(&path);
-        let lost = format!("{} {cut:?}: {} pieces, then {}", bed.name, after.len(), now.len());
+        let now = places(&path);
+        let lost = format!("{} {cut:?}: {} fragments, then {}", bed.name, after.len(), now.len());
         assert!(now == after, "{lost}");
     }
 }
@@ -371,10 +371,10 @@ fn loop_a_full_disk_loses_nothing() {
     // Full to the last block, also of what is kept for root.
     let filler = File::create(image.path().join("filler")).unwrap();
     let mut at = 0;
-    for piece in [4 * MIB, 256 << 10, 4096] {
-        while rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), at, piece).is_ok()
+    for bytes in [4 * MIB, 256 << 10, 4096] {
+        while rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), at, bytes).is_ok()
         {
-            at += piece;
+            at += bytes;
         }
     }
     let default = apply(&made).0;

@@ -90,7 +90,7 @@ fn loop_the_level_of_the_mount_is_kept() {
         content(at, buffer);
         buffer.iter_mut().for_each(|byte| *byte = b'a' + (*byte & 7));
     };
-    let takes = |path: &Path| stored(path).iter().map(|e| e.stored).sum::<u64>();
+    let space_of = |path: &Path| stored(path).iter().map(|e| e.stored).sum::<u64>();
     let mut fresh = Vec::new();
     for level in ["zstd:1", "zstd:3"] {
         compress(image, level);
@@ -98,11 +98,15 @@ fn loop_the_level_of_the_mount_is_kept() {
         let mut bytes = vec![0; SIZE as usize];
         eight(0, &mut bytes);
         fs::write(at("whole"), bytes).unwrap();
-        alternating(&at("pieces"), SIZE, 32 << 10, eight).unwrap();
-        let (summary, _) = apply(&plan(&[&at("pieces")], Policy::WholeFile));
+        alternating(&at("fragmented"), SIZE, 32 << 10, eight).unwrap();
+        let (summary, _) = apply(&plan(&[&at("fragmented")], Policy::WholeFile));
         assert_eq!(summary.moved_bytes, SIZE, "{summary:?}");
-        assert_eq!(takes(&at("pieces")), takes(&at("whole")), "as if written anew by {level}");
-        fresh.push(takes(&at("whole")));
+        assert_eq!(
+            space_of(&at("fragmented")),
+            space_of(&at("whole")),
+            "as if written anew by {level}"
+        );
+        fresh.push(space_of(&at("whole")));
     }
     assert_ne!(fresh[0], fresh[1], "the levels do not differ enough to tell");
 }
@@ -181,7 +185,7 @@ fn loop_only_root_is_told_how_a_file_is_compressed() {
 fn loop_what_is_compressed_in_part_moves_part_by_part() {
     let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
     let file = squeezed(image, "file");
-    // Behind it, plain data in pieces.
+    // Behind it, plain data in fragments.
     let (plain, dummy) =
         (File::options().write(true).open(&file).unwrap(), File::create(image.path().join("d")));
     interleave(&plain, &dummy.unwrap(), SIZE, SIZE, &[4096]).unwrap();
@@ -202,7 +206,7 @@ fn loop_what_is_compressed_in_part_moves_part_by_part() {
     let last = *stored(&file).last().unwrap();
     let (summary, receipts) = apply(&made);
     assert_eq!(summary.ranges_moved, 2, "{receipts:?}");
-    assert_eq!(receipts[1].extents_after, Some(1), "plain data in one piece");
+    assert_eq!(receipts[1].extents_after, Some(1), "plain data in one extent");
     assert_eq!(*stored(&file).last().unwrap(), last);
     assert_eq!(stored(&file).len() as u64, FEWEST + 1);
     assert_eq!((fs::read(&file).unwrap(), all_looks(&file)), before);
@@ -250,7 +254,7 @@ fn loop_blocks_written_to_a_compressed_file_are_compressed_with_it() {
 /// A file that is compressed, and will not be when it is written anew: the kernel marks it then.
 fn does_not_shrink(image: &Image) -> std::path::PathBuf {
     let file = image.path().join("file");
-    // In each piece, one half shrinks. When that is gone, nothing does.
+    // In each fragment, one half shrinks. When that is gone, nothing does.
     let half = |at: u64, buffer: &mut [u8]| {
         let middle = buffer.len() / 2;
         content(at, buffer);
@@ -265,7 +269,7 @@ fn does_not_shrink(image: &Image) -> std::path::PathBuf {
         open.sync_all().unwrap();
     }
     drop(open);
-    // Those writes have left the mark; it is its owner's wish that it goes.
+    // Those writes have left the mark; its owner wants it gone.
     run("chattr", ["-m".as_ref(), file.as_os_str()]);
     assert_eq!((marks(&file) & flags::NO_COMPRESSION, stored(&file).len()), (0, 32));
     file
@@ -281,7 +285,7 @@ fn loop_what_does_not_shrink_leaves_no_mark() {
     let file = does_not_shrink(image);
     let before = looks(&file);
     let (summary, _) = apply(&plan(&[&file], Policy::WholeFile));
-    // What came of it is said: it lies well, and is plain.
+    // What came of it is said: it was well, and is plain.
     assert_eq!(summary.moved_bytes, SIZE - (16 << 10), "all but the blocks ahead: {summary:?}");
     assert_eq!(reasons(&summary, &file), [SkipReason::LayoutChanged], "{summary:?}");
     assert!(summary.skipped[0].detail.contains("not compressed by zstd now"), "{summary:?}");
@@ -414,7 +418,7 @@ fn loop_writers_of_a_compressed_file_see_their_own_bytes() {
         let seed = ["randseed=7"];
         let mut writer = fio::command(&file, &[&load[..], &of_run, &seed].concat());
         let mut writer = Running::start(writer.stdout(Stdio::piped()).stderr(Stdio::piped()));
-        // Again and again while it writes: what it writes is in pieces soon.
+        // Again and again while it writes: what it writes is in fragments soon.
         let (mut moved, mut left_alone) = (0, Vec::new());
         while writer.child().try_wait().unwrap().is_none() {
             let made = plan(&[&file], Policy::WholeFile);

@@ -91,7 +91,7 @@ fn loop_what_others_keep_dirty_is_not_written_out_with_the_file_locked() {
     }
 }
 
-/// A program writes to the file, faster than the disk takes it, while it is staged: to learn how it lies, the kernel
+/// A program writes to the file, faster than the disk takes it, while it is staged: to learn how it was, the kernel
 /// would write out all of that with writers kept out.
 #[test]
 fn loop_who_writes_does_not_wait_until_all_that_he_wrote_is_on_the_disk() {
@@ -144,7 +144,7 @@ fn loop_who_writes_does_not_wait_until_all_that_he_wrote_is_on_the_disk() {
     }
 }
 
-/// The owner of a file gives it space in one piece, while `apply` has staged it.
+/// The owner of a file gives it space in one extent, while `apply` has staged it.
 #[test]
 fn loop_what_its_owner_has_joined_meanwhile_has_not_moved() {
     for file_system in [&XFS, &XFS_EXCHANGE, &BTRFS] {
@@ -205,9 +205,9 @@ fn loop_a_long_first_extent_that_is_cut_off_ends_the_copy() {
     {
         let bed = SlowMount::new(file_system, 320 * MIB, "");
         let path = bed.root().join("file");
-        let mut pieces = vec![4096; 65];
-        pieces[0] = FIRST;
-        interleaved(&path, FIRST + (256 << 10), &pieces, true).unwrap();
+        let mut fragments = vec![4096; 65];
+        fragments[0] = FIRST;
+        interleaved(&path, FIRST + (256 << 10), &fragments, true).unwrap();
         bed.sync();
         let (gate, file) = (bed.gate().clone(), path.clone());
         let mut cutter = None;

@@ -36,12 +36,12 @@ fn loop_without_a_free_inode_nothing_moves() {
     while File::create(image.path().join(format!("taken-{taken}"))).is_ok() {
         taken += 1;
     }
-    let lies = extents(&path);
+    let was = extents(&path);
     let said = finish(Command::new(FRAGMEND).args(["apply", "--rate", "max"]).arg(&plan_file));
     let told = said.expect(&[2]);
     let line = told.lines().find(|l| l.starts_with("left alone")).expect("the reason");
     assert!(line.contains("no space") && line.contains("no inode is free"), "{line}");
-    assert_eq!(extents(&path), lies);
+    assert_eq!(extents(&path), was);
     assert!(is_intact(&path, SIZE).unwrap());
     fs::remove_file(image.path().join("taken-0")).unwrap();
     finish(Command::new(FRAGMEND).args(["apply", "--rate", "max"]).arg(&plan_file)).expect(&[0]);
@@ -71,11 +71,11 @@ fn loop_btrfs_quota_groups_are_kept() {
     let before = used();
     btrfs(&["qgroup", "limit", "24M"], &volume);
     let made = plan(&[&path], Policy::WholeFile);
-    let lies = extents(&path);
+    let was = extents(&path);
     let (summary, receipts) = apply(&made);
     let quota = receipts.iter().filter(|r| r.reason == Some(SkipReason::Quota)).count();
     assert!(quota > 0 && !summary.failed(), "{summary:?}");
-    assert!(extents(&path) <= lies && is_intact(&path, 16 * MIB).unwrap());
+    assert!(extents(&path) <= was && is_intact(&path, 16 * MIB).unwrap());
     assert!(used() <= before + MIB, "{before} before, {} after", used());
     btrfs(&["qgroup", "limit", "none"], &volume);
     let (summary, _) = apply(&made);
@@ -100,13 +100,13 @@ fn loop_a_limit_of_file_sizes_is_a_reason_and_not_the_end() {
         let path = fragmented(&image, "file");
         let plan_file = image.scratch().join("plan.json");
         write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
-        let lies = extents(&path);
+        let was = extents(&path);
         let ended = finish(&mut limited(&format!("apply --json {}", plan_file.display())));
         println!("{}: {ended:?}", file_system.name);
         let last = ended.stdout.lines().next_back().expect("a summary");
         assert!(last.contains("\"event\":\"summary\"") && last.contains("ulimit -f"), "{last}");
         assert_eq!(ended.status.code(), Some(6), "{ended:?}");
-        assert!(extents(&path) == lies && is_intact(&path, SIZE).unwrap());
+        assert!(extents(&path) == was && is_intact(&path, SIZE).unwrap());
         // A limit that the file does not reach, and a donor of plenty would.
         let script = format!("ulimit -f 4096; exec {FRAGMEND} apply {}", plan_file.display());
         finish(Command::new("sh").args(["-c", &script])).expect(&[0]);
@@ -152,7 +152,7 @@ fn loop_the_floor_of_free_space_is_kept_while_places_are_compared() {
             run("xfs_io", ["-c", "extsize 40m", directory.to_str().unwrap()]);
         }
         image.sync();
-        // Free space in pieces of 1 MiB, so that no donor lies well.
+        // Free space in fragments of 1 MiB, so that no donor was well.
         let filler = |n: u64| image.path().join(format!("filler-{n}"));
         let mut n = 0;
         while File::create(filler(n)).is_ok_and(|f| {
@@ -181,7 +181,7 @@ fn loop_the_floor_of_free_space_is_kept_while_places_are_compared() {
             let watch = scope.spawn(move || {
                 let mut least = free();
                 while !ended.load(std::sync::atomic::Ordering::Relaxed) {
-                    // While ext4 allocates, it counts a piece twice for an instant.
+                    // While ext4 allocates, it counts a chunk twice for an instant.
                     let then = free();
                     std::thread::sleep(std::time::Duration::from_millis(2));
                     least = least.min(free().max(then));

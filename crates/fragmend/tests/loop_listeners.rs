@@ -118,7 +118,7 @@ fn is_left_alone(file_system: &'static FileSystem, how_to: fn(&Image, &Path) -> 
     std::fs::create_dir(&directory).unwrap();
     let (path, other) = (fragmented(&image, "directory/file"), fragmented(&image, "other"));
     image.sync();
-    let lies = extents(&path);
+    let was = extents(&path);
     let both = OPEN | ACCESS;
     for (on, how, mask) in [
         (image.path(), ON_MOUNT, both),
@@ -136,7 +136,7 @@ fn is_left_alone(file_system: &'static FileSystem, how_to: fn(&Image, &Path) -> 
         );
         names(&told["detail"], &listener);
         drop(listener);
-        assert_eq!(extents(&path), lies, "{told}");
+        assert_eq!(extents(&path), was, "{told}");
     }
     // Who is asked about others only, or about the directory itself, keeps nothing from moving.
     let _other = listener(&other, 0, both);

@@ -288,8 +288,8 @@ fn loop_what_was_shared_is_the_files_own_at_once() {
         let half = |n| PlannedRange { offset: n * SIZE / 2, length: SIZE / 2, ..all.clone() };
         halves.files[0].ranges = vec![half(0), half(1)];
         let mover = Stopping::applying(&image, &halves, "filled").stands().stands_again();
-        let lies = layout_of(File::open(&path).unwrap()).unwrap();
-        let shared = lies.shared_bytes(ByteRange { start: 0, end: SIZE });
+        let was = layout_of(File::open(&path).unwrap()).unwrap();
+        let shared = was.shared_bytes(ByteRange { start: 0, end: SIZE });
         assert!(shared == 0, "{}: {shared} bytes", file_system.name);
         let receipts = mover.end();
         holds(&image, &path, &expected(0, &[]), &receipts);
@@ -312,8 +312,8 @@ fn loop_what_comes_to_be_shared_meanwhile_stays_shared() {
         run("cp", ["--reflink=always".as_ref(), path.as_os_str(), other.as_os_str()]);
         let receipts = mover.end();
         image.sync();
-        let lies = layout_of(File::open(&path).unwrap()).unwrap();
-        let own = lies.extents().iter().filter(|e| !e.kind.is_shared()).count();
+        let was = layout_of(File::open(&path).unwrap()).unwrap();
+        let own = was.extents().iter().filter(|e| !e.kind.is_shared()).count();
         assert_eq!(own, 0, "{}: {receipts:?}", file_system.name);
         assert_eq!(text(&receipts[0], "reason"), "shared", "{receipts:?}");
         assert_eq!(receipts[0]["moved_bytes"], 0, "{receipts:?}");
@@ -344,7 +344,7 @@ fn loop_subvolumes_of_one_file_system_are_mended_one_at_a_time() {
     assert_eq!(layout_of(File::open(&paths[1]).unwrap()).unwrap().extents().len(), 1);
 }
 
-/// A range that was cut off does not lie better.
+/// A range that was cut off does not be better.
 #[test]
 fn loop_a_file_that_is_cut_off_meanwhile_has_not_moved() {
     let exchange = (&XFS_EXCHANGE, "staged");
@@ -361,7 +361,7 @@ fn loop_a_file_that_is_cut_off_meanwhile_has_not_moved() {
     }
 }
 
-/// A copy of a real program, in pieces.
+/// A copy of a real program, in fragments.
 fn program(image: &Image) -> PathBuf {
     let path = image.path().join("program");
     let bytes = fs::read("/bin/true").unwrap();
@@ -441,12 +441,12 @@ fn loop_another_run_directory_does_not_let_two_mend_at_once() {
             finish(&mut command)
         };
         let refused = elsewhere();
-        let lies = layout_of(File::open(&paths[1]).unwrap()).unwrap().extents().len();
+        let was = layout_of(File::open(&paths[1]).unwrap()).unwrap().extents().len();
         mover.end();
-        assert!(lies > 1 && refused.status.code() == Some(4), "{refused:?}");
+        assert!(was > 1 && refused.status.code() == Some(4), "{refused:?}");
         assert!(refused.stderr.contains("another fragmend is at work there"), "{refused:?}");
         elsewhere().expect(&[0, 2]);
-        let lies = layout_of(File::open(&paths[1]).unwrap()).unwrap().extents().len();
-        assert_eq!(lies, 1, "{}", file_system.name);
+        let was = layout_of(File::open(&paths[1]).unwrap()).unwrap().extents().len();
+        assert_eq!(was, 1, "{}", file_system.name);
     }
 }

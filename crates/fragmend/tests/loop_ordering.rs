@@ -259,7 +259,7 @@ fn loop_what_is_put_where_the_mount_was_gets_neither_commits_nor_donors() {
     }
 }
 
-/// What was renamed away before `apply` began is found where it is now; what lies at its path is not
+/// What was renamed away before `apply` began is found where it is now; what is at its path is not
 /// touched.
 #[test]
 fn loop_a_mount_whose_path_has_changed_since_the_plan_is_mended_where_it_is() {

@@ -98,7 +98,7 @@ fn predictions_come_true(file_system: &'static FileSystem) {
     let (before, after) = (figure(&planned, "requests_before"), figure(&planned, "requests_after"));
     assert!(figure(&planned, "bytes_to_move") < 64 * MIB / 3, "{planned}");
     // To the request, but for a stray one of the file system's own; Btrfs reads checksums too.
-    // An exchange logs both files' mappings, piece by piece, and their reverse mappings.
+    // An exchange logs both files' mappings, extent by extent, and their reverse mappings.
     let (own, metadata) = match file_system.name {
         "btrfs" => (40, 2),
         "xfs-exchange" => (4, 5),
@@ -156,7 +156,7 @@ echo through"#,
     assert!(is_intact(&path, 8 * MIB).unwrap());
 }
 
-/// A budget that is kept to is what was asked for.
+/// A budget that is kept to be what was asked for.
 #[test]
 fn loop_a_script_goes_through_where_a_budget_is_spent() {
     let (image, path) = bed(8 * MIB);

@@ -55,7 +55,7 @@ fn victim(image: &Image, name: &str) -> PathBuf {
     path
 }
 
-type Doing<'a> = &'a dyn Fn();
+type Action<'a> = &'a dyn Fn();
 type Change = Box<dyn Fn(&mut Record)>;
 
 /// One field each, and what must be said of it. None of these is filled in.
@@ -215,7 +215,7 @@ fn loop_a_record_that_others_could_have_put_there_is_none() {
     let before = files(&image);
     let chown = |path: &Path, uid| std::os::unix::fs::chown(path, Some(uid), None).unwrap();
     let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-    let spoil: [(&str, Doing); 7] = [
+    let spoil: [(&str, Action); 7] = [
         ("another owner", &|| chown(&name, 1000)),
         ("the group may write", &|| mode(&name, 0o660)),
         ("all may write", &|| mode(&name, 0o602)),
@@ -251,7 +251,7 @@ fn loop_a_record_that_others_could_have_put_there_is_none() {
     // The directory itself.
     fs::write(&name, &bytes).unwrap();
     let elsewhere = image.path().join("lost+found/journal");
-    let spoil: [(&str, Doing, Doing); 4] = [
+    let spoil: [(&str, Action, Action); 4] = [
         ("another's", &|| chown(&dir, 1000), &|| chown(&dir, 0)),
         ("the group's", &|| mode(&dir, 0o770), &|| mode(&dir, 0o700)),
         ("open", &|| mode(&dir, 0o755), &|| mode(&dir, 0o700)),

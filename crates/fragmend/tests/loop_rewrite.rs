@@ -300,10 +300,10 @@ fn loop_records_may_lie_elsewhere() {
 fn fill(image: &Image, name: &str) -> File {
     let filler = File::create(image.path().join(name)).unwrap();
     let mut at = 0;
-    for piece in [4 << 20, 256 << 10, 4096] {
-        while rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), at, piece).is_ok()
+    for bytes in [4 << 20, 256 << 10, 4096] {
+        while rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), at, bytes).is_ok()
         {
-            at += piece;
+            at += bytes;
         }
     }
     image.sync();

@@ -79,7 +79,7 @@ fn loop_records_are_kept_where_they_outlast_a_power_cut_only() {
         assert!(names(dir).iter().all(|n| !n.starts_with("fragmend")), "{words}");
     };
     let shm = tempfile::tempdir_in("/dev/shm").unwrap();
-    journal(shm.path(), "tmpfs: its files lie in memory");
+    journal(shm.path(), "tmpfs: its files are in memory");
     journal(&Mounted::new(at("ramfs"), &["-t", "ramfs", "none"]).0, "ramfs: its files lie");
     let below = Image::ext4(64 << 20);
     let overlay = Overlay::over(&below);
@@ -112,7 +112,7 @@ fn loop_records_are_kept_where_they_outlast_a_power_cut_only() {
         refused(&own, &file, &[], words);
         refused(&own, &file, &[&"--journal", &good], words);
     }
-    // On a disk that lies in memory itself.
+    // On a disk that is in memory itself.
     let disk = shm.path().join("disk.img");
     File::create(&disk).unwrap().set_len(16 << 20).unwrap();
     run("mkfs.ext4", [OsStr::new("-q"), disk.as_os_str()]);
@@ -131,7 +131,7 @@ fn loop_records_are_kept_where_they_outlast_a_power_cut_only() {
     let ended = finish(rewrite(&image, &file, "").arg("--journal").arg(&good));
     assert!(ended.stderr.contains("others may rename"), "{ended:?}");
     run("chmod", [OsStr::new("0755"), good.as_os_str()]);
-    // Also further up: who renames a directory takes away what lies below.
+    // Also further up: who renames a directory takes away what is below.
     let (user, inner) = (below.path().join("user"), below.path().join("user/inner"));
     fs::create_dir_all(&inner).unwrap();
     std::os::unix::fs::chown(&user, Some(65534), None).unwrap();

@@ -91,7 +91,7 @@ impl Refusing {
     }
 }
 
-/// In the range, beside it where no page of it lies, and far off.
+/// In the range, beside it where no page of it was, and far off.
 const PLACES: [u64; 3] = [300 << 10, FIRST_HALF, SIZE - 4096];
 
 #[test]

@@ -33,20 +33,20 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// An image with a file in many pieces, a whole one, and a second name of it.
+/// An image with a file in many fragments, a whole one, and a second name of it.
 fn fragmented_image() -> (Image, PathBuf) {
     let image = Image::ext4(256 << 20);
-    let pieces = image.path().join("pieces");
-    fragment::interleaved(&pieces, 4 << 20, &fragment::FRAGPICKER_EXTENTS, true).unwrap();
+    let fragments = image.path().join("pieces");
+    fragment::interleaved(&fragments, 4 << 20, &fragment::FRAGPICKER_EXTENTS, true).unwrap();
     fs::write(image.path().join("whole"), vec![1; 1 << 20]).unwrap();
     fs::hard_link(image.path().join("whole"), image.path().join("whole too")).unwrap();
-    (image, pieces)
+    (image, fragments)
 }
 
 #[test]
 fn loop_every_source_counts_what_filefrag_counts() {
-    let (image, pieces) = fragmented_image();
-    let said = run("filefrag", [&pieces]);
+    let (image, fragments) = fragmented_image();
+    let said = run("filefrag", [&fragments]);
     let extents: u64 = said.split_whitespace().rev().nth(2).unwrap().parse().unwrap();
     assert!(extents > 400, "{said}");
     for source in ["auto", "fiemap", "bulk"] {
@@ -79,7 +79,7 @@ fn loop_text_names_the_worst_and_the_next_step() {
     let out = text(&output.stdout);
     // Title, blank line, heads, and then the worst file.
     let worst = out.lines().nth(3).unwrap();
-    assert!(worst.trim_end().ends_with("/pieces"), "{out}");
+    assert!(worst.trim_end().ends_with("/fragments"), "{out}");
     assert!(out.contains("would save"), "{out}");
     assert!(text(&output.stderr).contains("fragmend record -o trace.parquet"));
     let quiet = scan([OsStr::new("-q"), image.path().as_os_str()]);
@@ -100,7 +100,7 @@ fn loop_nothing_fragmented_is_exit_zero_and_says_so() {
 
 #[test]
 fn loop_without_root_what_can_be_read_is_scanned() {
-    let (image, pieces) = fragmented_image();
+    let (image, fragments) = fragmented_image();
     fs::set_permissions(image.scratch(), Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(image.path().join("whole"), Permissions::from_mode(0o600)).unwrap();
     fs::create_dir(image.path().join("closed")).unwrap();
@@ -121,7 +121,7 @@ fn loop_without_root_what_can_be_read_is_scanned() {
     let found = report(&output);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(
-        found.files.iter().any(|f| Path::new(&f.path.path) == pieces && f.figures.extents > 400)
+        found.files.iter().any(|f| Path::new(&f.path.path) == fragments && f.figures.extents > 400)
     );
     // The file, lost+found and the closed directory.
     assert_eq!(found.totals.skipped, 3, "{:?}", found.skipped);
@@ -167,15 +167,15 @@ fn loop_names_of_any_bytes_come_back() {
 
 #[test]
 fn loop_overlapping_paths_and_single_files_count_once() {
-    let (image, pieces) = fragmented_image();
+    let (image, fragments) = fragmented_image();
     let root = image.path().as_os_str();
     let (once, _) = json(&[root]);
-    let (thrice, _) = json(&[root, pieces.as_os_str(), root]);
+    let (thrice, _) = json(&[root, fragments.as_os_str(), root]);
     assert_eq!(thrice.totals.files, once.totals.files);
     assert_eq!(thrice.totals.figures.extents, once.totals.figures.extents);
-    let (single, code) = json(&[pieces.as_os_str()]);
+    let (single, code) = json(&[fragments.as_os_str()]);
     assert_eq!((single.files.len(), code), (1, 0));
-    assert_eq!(single.files[0].path.path, pieces.to_str().unwrap());
+    assert_eq!(single.files[0].path.path, fragments.to_str().unwrap());
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn ended_within(most: Duration, running: Running) -> Finished {
 fn loop_apply_ends_while_an_open_is_never_answered() {
     let image = Image::of(&XFS, 320 * MIB);
     let path = fragmented(&image, "file");
-    let lies = extents(&path);
+    let was = extents(&path);
     for (signal, times) in
         [(Signal::TERM, 2), (Signal::HUP, 2), (Signal::INT, 2), (Signal::TERM, 1)]
     {
@@ -94,7 +94,7 @@ fn loop_apply_ends_while_an_open_is_never_answered() {
         drop(silent);
         assert_eq!(ended.status.signal(), Some(signal.as_raw()), "{ended:?}");
     }
-    assert_eq!(extents(&path), lies);
+    assert_eq!(extents(&path), was);
     image.fsck();
 }
 

@@ -108,7 +108,7 @@ fn loop_a_copy_that_is_on_its_way_to_a_slow_disk_ends_soon() {
     }
 }
 
-/// What lies beside a part, in memory and in many pieces on the disk, is compared with that before the file is
+/// What was beside a part, in memory and in many fragments on the disk, is compared with that before the file is
 /// touched.
 #[test]
 fn loop_who_compares_what_lies_beside_on_a_slow_disk_ends_soon() {

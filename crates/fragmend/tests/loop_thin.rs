@@ -63,10 +63,10 @@ impl Thin {
         let path = self.pool.path().join("filler");
         let filler = File::create(&path).unwrap();
         let mut at = 0;
-        for piece in [16 * MIB, MIB, 64 << 10, 4096] {
+        for bytes in [16 * MIB, MIB, 64 << 10, 4096] {
             let how = FallocateFlags::empty();
-            while rustix::fs::fallocate(&filler, how, at, piece).is_ok() {
-                at += piece;
+            while rustix::fs::fallocate(&filler, how, at, bytes).is_ok() {
+                at += bytes;
             }
         }
         path
@@ -87,7 +87,7 @@ impl Drop for Thin {
     }
 }
 
-/// Whether the events of `apply` tell how the one range of the file lies now.
+/// Whether the events of `apply` tell how the one range of the file is now.
 fn told_is_true(events: &str, before: u64, path: &Path) {
     let events: Vec<Value> = events.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     let (now, figure) = (extents(path), |v: &Value, name: &str| v[name].as_u64().unwrap_or(0));
@@ -104,7 +104,7 @@ fn told_is_true(events: &str, before: u64, path: &Path) {
     let by_all = summary["moved_by_primitive"].as_object().unwrap().values();
     assert_eq!(by_all.map(|v| v.as_u64().unwrap()).sum::<u64>(), bytes, "{summary}");
     if now >= before {
-        assert!(moved == 0, "nothing lies better, and that was told: {ranges:?}");
+        assert!(moved == 0, "nothing is better, and that was told: {ranges:?}");
     }
     for range in ranges {
         assert!(figure(range, "extents_after") <= now, "{now} extents: {range}");
@@ -138,9 +138,9 @@ fn loop_a_thin_disk_that_is_full_loses_nothing() {
         write_plan(&made, &plan_file);
         let filler = thin.fill();
         let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
-        let lies = extents(&path);
+        let was = extents(&path);
         let done = finish(command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file));
-        told_is_true(&done.stdout, lies, &path);
+        told_is_true(&done.stdout, was, &path);
         let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
         let done = finish(command.args(["apply", "--rate", "max"]).arg(&plan_file));
         let left = done.stdout.lines().find(|l| l.starts_with("left alone")).expect("why");

@@ -114,7 +114,7 @@ fn nothing_is_read_under_locks(file_system: &'static FileSystem, by: &str, reads
     let image = Image::of(file_system, DISK);
     let zstd = file_system.name == BTRFS_ZSTD.name;
     let file = if zstd { squeezed(&image, "file") } else { fragmented(&image, "file") };
-    // Cold from the first stop on, but for what says where it lies.
+    // Cold from the first stop on, but for what says where it was.
     let drop_all = |pid, _| drop_pages(pid, &file);
     let (reads, receipts) = step_by_step(&image, &file, drop_all);
     let name = file_system.name;

@@ -32,10 +32,10 @@ fn loop_what_unsharing_costs_is_said_before_it_is_done() {
     assert!(said.contains("it would unshare 524288 bytes"), "{said}");
     assert!(notes.contains("next: fragmend apply --unshare "), "{notes}");
     assert_eq!(code, 0);
-    let pieces = extents(&file);
+    let fragments = extents(&file);
     let (said, _, code) = fragmend(&["apply", "--rate", "max"], &plan_file);
     assert!(said.contains("with --unshare it moves, for 524288 bytes of space"), "{said}");
-    assert_eq!((code, extents(&file)), (2, pieces));
+    assert_eq!((code, extents(&file)), (2, fragments));
     let (said, _, code) = fragmend(&["apply", "--unshare", "--rate", "max", "--json"], &plan_file);
     assert!(said.lines().last().unwrap().contains("\"space_cost_bytes\":524288"), "{said}");
     assert_eq!((code, extents(&file)), (0, 1));

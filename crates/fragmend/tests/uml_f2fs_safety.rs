@@ -133,7 +133,7 @@ fn power_cuts_lose_nothing(image: &Image) {
         image.fsck();
         assert!(is_intact(&path, SIZE).unwrap(), "seed {SEED:#x}, cut {cut}");
         let after = extents(&path);
-        assert!(after <= before, "seed {SEED:#x}, cut {cut}: {before} pieces, then {after}");
+        assert!(after <= before, "seed {SEED:#x}, cut {cut}: {before} fragments, then {after}");
         in_the_middle += u32::from(after < before && after > 10);
     }
     println!("10 power cuts, {in_the_middle} with the file half moved on the disk");
@@ -151,26 +151,27 @@ fn what_a_receipt_says_survives_a_power_cut(image: &Image) {
     image.remount();
     image.fsck();
     assert!(is_intact(&path, SIZE).unwrap());
-    println!("{promised} pieces promised, longest step {:?}", summary.longest_step_seconds);
-    assert!(extents(&path) <= promised, "{} pieces, {promised} promised", extents(&path));
+    println!("{promised} fragments promised, longest step {:?}", summary.longest_step_seconds);
+    assert!(extents(&path) <= promised, "{} fragments, {promised} promised", extents(&path));
 }
 
 /// Whoever opens a file for writing between a move and its checkpoint waits for that, or is turned away;
-/// and once they have it, a power cut finds it where it lies.
+/// and once they have it, a power cut finds it where it places.
 fn who_opens_a_file_that_moves_waits_for_the_checkpoint(image: &Image) {
     const SIZE: u64 = MIB;
     let path = image.path().join("file");
     let plan_file = image.scratch().join("plan.json");
     fresh(&path, SIZE);
-    let lies = || fragmend_scan::layout_of(File::open(&path).unwrap()).unwrap().extents().to_vec();
-    let before = lies();
+    let places =
+        || fragmend_scan::layout_of(File::open(&path).unwrap()).unwrap().extents().to_vec();
+    let before = places();
     write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
     command.args(["apply", "--quiet", "--rate", "max"]).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", "moved=stop");
     let apply = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
     let apply = apply.wait_until(is_stopped);
-    assert!(lies() != before, "nothing has moved yet");
+    assert!(places() != before, "nothing has moved yet");
 
     // Readers are nobody's concern; who wants to write is.
     let mut quick = File::options();
@@ -190,13 +191,13 @@ fn who_opens_a_file_that_moves_waits_for_the_checkpoint(image: &Image) {
         std::thread::sleep(Duration::from_millis(2));
     }
     let file = opened.join().unwrap().unwrap();
-    let after = lies();
+    let after = places();
     cut_power(&file).unwrap();
     apply.signal(rustix::process::Signal::KILL);
     drop((apply.wait(), file));
     image.remount();
     image.fsck();
-    assert!(after != before && lies() == after, "let in before the checkpoint");
+    assert!(after != before && places() == after, "let in before the checkpoint");
     assert!(is_intact(&path, SIZE).unwrap());
 }
 
@@ -270,7 +271,7 @@ fn writers_on_the_same_file_see_their_own_bytes(image: &Image) {
 fn writers_of_other_files_do_not_scatter_it(image: &Image) {
     const SIZE: u64 = 8 * MIB;
     let path = image.path().join("file");
-    // Some pieces are longer than a step.
+    // Some fragments are longer than a step.
     interleaved(&path, SIZE, &[640 << 10, 4096], false).unwrap();
     image.sync();
     let other = File::create(image.path().join("other")).unwrap();
@@ -287,11 +288,11 @@ fn writers_of_other_files_do_not_scatter_it(image: &Image) {
     let (summary, receipts) = apply(&plan(&[&path], Policy::WholeFile));
     drop(on);
     let blocks = writer.join().unwrap();
-    let pieces: u64 = receipts.iter().filter_map(|r| r.extents_after).sum();
-    println!("{blocks} blocks written beside it, {pieces} pieces, {summary:?}");
+    let fragments: u64 = receipts.iter().filter_map(|r| r.extents_after).sum();
+    println!("{blocks} blocks written beside it, {fragments} fragments, {summary:?}");
     assert!(blocks > 0 && summary.moved_bytes == SIZE, "{blocks}, {summary:?}");
     // One for each segment that the log went through.
-    assert!(pieces <= SIZE / (2 * MIB) + 1, "{receipts:?}");
+    assert!(fragments <= SIZE / (2 * MIB) + 1, "{receipts:?}");
     image.fsck();
     assert!(is_intact(&path, SIZE).unwrap());
 }
@@ -424,8 +425,9 @@ fn uml_a_machine_that_stops_loses_nothing() {
         let finished = Guest::new().disk(&disk).run(&test()).unwrap();
         println!("seed {:#x}, stop {stop}: {}", SEED ^ 2, finished.stdout);
         let text = finished.expect(&[0]);
-        let pieces = text.split(" pieces").next().and_then(|t| t.split_whitespace().last());
-        in_the_middle += u32::from((10..2000).contains(&pieces.unwrap().parse::<u64>().unwrap()));
+        let fragments = text.split(" fragments").next().and_then(|t| t.split_whitespace().last());
+        in_the_middle +=
+            u32::from((10..2000).contains(&fragments.unwrap().parse::<u64>().unwrap()));
     }
     F2FS.check(&disk).unwrap();
     assert!(in_the_middle > 0, "no stop hit the middle of a move");
@@ -440,7 +442,7 @@ fn a_machine_that_stops() {
     let path = mount.join("file");
     let Some(sign) = std::env::var_os(SIGN) else {
         assert!(is_intact(&path, SIZE).unwrap());
-        println!("{} pieces", extents(&path));
+        println!("{} fragments", extents(&path));
         run("umount", [&mount]);
         return;
     };

@@ -79,12 +79,12 @@ fn quotas_are_kept(image: &Image, donor: Donor) {
     let plan_file = image.scratch().join("plan.json");
     write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     readable_by_all(&plan_file);
-    let lies = extents(&path);
+    let was = extents(&path);
     let refused = |command: &mut Command| {
         let told = finish(command.args(["apply", "--rate", "max"]).arg(&plan_file)).expect(&[2]);
         let line = told.lines().find(|l| l.starts_with("left alone")).expect("the reason");
         assert!(line.contains("quota"), "{line}");
-        assert_eq!((extents(&path), usage(image)), (lies, before));
+        assert_eq!((extents(&path), usage(image)), (was, before));
     };
     let mut owner = Command::new("setpriv");
     refused(owner.args(["--reuid=65534", "--regid=65534", "--clear-groups", FRAGMEND]));
@@ -123,12 +123,12 @@ fn project_quotas_are_kept() {
         let before = used();
         assert!(before >= SIZE, "{before}");
         let made = plan(&[&path], Policy::WholeFile);
-        let lies = extents(&path);
+        let was = extents(&path);
         quota(&format!("limit -p bhard={} 42", before + SIZE / 2));
         let (summary, receipts) = apply(&made);
         let quotas = receipts.iter().filter(|r| r.reason == Some(SkipReason::Quota)).count();
         assert!(quotas > 0 && summary.ranges_moved == 0 && !summary.failed(), "{receipts:?}");
-        assert_eq!((extents(&path), used()), (lies, before));
+        assert_eq!((extents(&path), used()), (was, before));
         // Room for the donor, and for no more than that.
         quota(&format!("limit -p bhard={} 42", before + SIZE + SIZE / 2));
         let (summary, receipts) = apply(&made);

@@ -46,7 +46,7 @@ impl ExtentKind {
     }
 }
 
-/// A stretch of a file and its place on the device. All figures are bytes.
+/// A range of a file and its place on the device. All figures are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Extent {
     /// Offset in the file.
@@ -195,8 +195,8 @@ mod tests {
         assert_eq!(l.extents().len(), 2);
         assert_eq!(l.breaks().collect::<Vec<_>>(), [8192]);
         assert_eq!(l.runs().collect::<Vec<_>>(), [ByteRange { start: 0, end: 12288 }]);
-        assert_eq!(l.pieces(ByteRange { start: 4096, end: 8192 }), 1);
-        assert_eq!(l.pieces(ByteRange { start: 4096, end: 8193 }), 2);
+        assert_eq!(l.fragments(ByteRange { start: 4096, end: 8192 }), 1);
+        assert_eq!(l.fragments(ByteRange { start: 4096, end: 8193 }), 2);
     }
 
     #[test]
@@ -211,7 +211,7 @@ mod tests {
         let mut middle = data(4096, 4096, 4096);
         middle.kind = ExtentKind::Unwritten;
         let l = layout(&[data(0, 0, 4096), middle, data(8192, 8192, 4096)]);
-        assert_eq!(l.pieces(ByteRange { start: 0, end: 12288 }), 2);
+        assert_eq!(l.fragments(ByteRange { start: 0, end: 12288 }), 2);
         assert_eq!(l.breaks().count(), 0);
     }
 

@@ -5,18 +5,18 @@
 //!
 //! Vocabulary. A *run* is a range of a file that holds data without a hole. An *extent* is a range that is
 //! contiguous in the file and on the device; physically adjacent extents count as one, up to the file system's
-//! largest. A *fragment* ([`Piece`]) is such a range of any length, also where some of it is shared or
+//! largest. A *fragment* ([`Fragment`]) is such a range of any length, also where some of it is shared or
 //! compressed. A *break* is the offset where one fragment of a run ends and the next begins: a request that
 //! reads across it is split.
 
 mod access;
+mod fragment;
 mod fs_kind;
 mod histogram;
 mod identity;
 mod layout;
 mod measures;
 mod path_text;
-mod piece;
 mod printable;
 mod profile;
 mod range;
@@ -27,13 +27,13 @@ mod volume;
 mod window;
 
 pub use access::{Access, FileAccesses, Op};
+pub use fragment::{Alike, Fragment, LONGEST_ENCODED, fewest_extents, stored_alike};
 pub use fs_kind::FsKind;
 pub use histogram::Log2Histogram;
 pub use identity::FileId;
 pub use layout::{Extent, ExtentKind, Layout};
 pub use measures::{DeviceLimits, Measures};
 pub use path_text::PathText;
-pub use piece::{Alike, LONGEST_ENCODED, Piece, fewest_extents, stored_alike};
 pub use printable::{Printable, printable, printable_path, shell_word};
 pub use profile::{DeviceProfile, WindowEnds};
 pub use range::ByteRange;

@@ -36,7 +36,7 @@ pub struct Measures {
     pub extents: u64,
     /// The fewest extents that hold the same runs of data.
     pub ideal_extents: u64,
-    /// Requests of one sequential read at the device's readahead, as the file lies now.
+    /// Requests of one sequential read at the device's readahead, as the file is now.
     pub requests_now: u64,
     /// The same if every run were contiguous.
     pub requests_best: u64,
@@ -83,20 +83,20 @@ impl Measures {
         let mut sizes = Vec::new();
         let mut distances = Vec::new();
         let mut run = Run::default();
-        for piece in layout.all_pieces() {
-            let size = piece.range.len();
-            let goes_on = run.range.end == piece.range.start && !run.range.is_empty();
-            let distance = goes_on.then(|| run.physical_end.abs_diff(piece.physical));
+        for fragment in layout.all_fragments() {
+            let size = fragment.range.len();
+            let goes_on = run.range.end == fragment.range.start && !run.range.is_empty();
+            let distance = goes_on.then(|| run.physical_end.abs_diff(fragment.physical));
             if !goes_on {
                 run.count(&mut m, limits);
-                run = Run { range: piece.range, ..Run::default() };
+                run = Run { range: fragment.range, ..Run::default() };
             }
-            run.range.end = piece.range.end;
-            run.encoded += piece.encoded;
-            run.physical_end = piece.physical_end;
+            run.range.end = fragment.range.end;
+            run.encoded += fragment.encoded;
+            run.physical_end = fragment.physical_end;
             m.data_bytes += size;
-            m.extents += fewest_extents(size, piece.encoded, limits.largest_extent);
-            m.requests_now += requests(piece.range, limits.readahead, limits.max_request);
+            m.extents += fewest_extents(size, fragment.encoded, limits.largest_extent);
+            m.requests_now += requests(fragment.range, limits.readahead, limits.max_request);
             sizes.push(size);
             distances.extend(distance);
             on_fragment(size, distance);
@@ -158,10 +158,10 @@ mod tests {
     #[test]
     fn fragpickers_file_costs_33_requests_per_256_kib() {
         // Section 5.2: thirty-two 4 KiB blocks and one 128 KiB block.
-        let mut pieces: Vec<_> =
+        let mut fragments: Vec<_> =
             (0..32).map(|i| (i * 4 * KIB, (1 << 30) + i * 8 * KIB, 4 * KIB)).collect();
-        pieces.push((128 * KIB, 1 << 31, 128 * KIB));
-        let m = Measures::of(&layout(&pieces), &LIMITS, |_, _| {});
+        fragments.push((128 * KIB, 1 << 31, 128 * KIB));
+        let m = Measures::of(&layout(&fragments), &LIMITS, |_, _| {});
         assert_eq!((m.extents, m.ideal_extents), (33, 1));
         assert_eq!((m.requests_now, m.requests_best), (33, 2));
         assert_eq!(m.median_frag_size, 4 * KIB);

@@ -25,7 +25,7 @@ pub trait Movable: Underway {
     ///
     /// # Errors
     /// Why not.
-    fn takes(&self, parts: &[Extent]) -> Result<(), Skip>;
+    fn accepts(&self, parts: &[Extent]) -> Result<(), Skip>;
     /// Whether all ranges that are to move must be passed at once, also those that are in one extent: they
     /// change their places together or not at all.
     fn all_or_nothing(&self) -> bool {
@@ -88,7 +88,7 @@ pub struct Target {
     /// The range in bytes of the file: whole blocks, except at the end of the file.
     pub range: ByteRange,
     /// The number of fragments that it is in now: it moves only if it will be in fewer.
-    pub pieces: u64,
+    pub fragments: u64,
 }
 
 /// What a relocation may do.
@@ -132,7 +132,7 @@ pub enum Fate {
     /// It was left alone.
     Left {
         /// The number of fragments that it is in.
-        pieces: u64,
+        fragments: u64,
         /// Why.
         skip: Skip,
     },

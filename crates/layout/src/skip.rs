@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {
-    /// It lies in one piece already.
+    /// It is in one extent already.
     AlreadyContiguous,
-    /// No free space would hold it in fewer pieces.
+    /// No free space would hold it in fewer fragments.
     NoBetterPlace,
     /// Another file is at this path now, or the file was replaced.
     IdentityChanged,
     /// The file is gone.
     Vanished,
-    /// The range lies beyond the end of the file now.
+    /// The range is beyond the end of the file now.
     SizeChanged,
     /// The range holds a hole or unwritten space now.
     LayoutChanged,
@@ -48,7 +48,7 @@ pub enum SkipReason {
     Verity,
     /// Its data goes through the journal (`chattr +j`).
     JournalledData,
-    /// Its data lies in the inode.
+    /// Its data is in the inode.
     InlineData,
     /// Mapped by indirect blocks, not by extents.
     NoExtents,

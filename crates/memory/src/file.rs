@@ -171,7 +171,7 @@ impl Movable for Open<'_> {
         Ok(self.memory.disk().file(self.id)?.size)
     }
 
-    fn takes(&self, _: &[Extent]) -> Result<(), Skip> {
+    fn accepts(&self, _: &[Extent]) -> Result<(), Skip> {
         Ok(())
     }
 
@@ -194,12 +194,12 @@ impl Movable for Open<'_> {
                 break;
             }
             let staged = donor.places.len() as u64;
-            let fate = if staged < target.pieces {
+            let fate = if staged < target.fragments {
                 Fate::Begun(self.relocate_range(donor, pace, &mut undurable))
             } else {
-                let why = format!("{} pieces now, {staged} at best", target.pieces);
+                let why = format!("{} fragments now, {staged} at best", target.fragments);
                 let skip = Skip::new(SkipReason::NoBetterPlace, why);
-                Fate::Left { pieces: target.pieces, skip }
+                Fate::Left { fragments: target.fragments, skip }
             };
             if let Err(skip) = pace.done(self, index, fate) {
                 undurable.get_or_insert(skip);

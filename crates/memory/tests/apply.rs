@@ -31,7 +31,7 @@ struct Scenario {
     survivors: usize,
 }
 
-struct Bed {
+struct Fixture {
     world: Rc<World>,
     memory: Memory,
     files: Vec<FileId>,
@@ -40,7 +40,7 @@ struct Bed {
 
 impl Scenario {
     /// The disk with its files, and a plan for all of them.
-    fn bed(&self) -> Bed {
+    fn fixture(&self) -> Fixture {
         let mut places: Vec<Vec<Option<u64>>> = vec![Vec::new(); self.files.len()];
         let mut at = 0;
         while self.files.iter().zip(&places).any(|(file, have)| (have.len() as u64) < file.0) {
@@ -60,14 +60,14 @@ impl Scenario {
         };
         let files = places.iter().enumerate().map(add).collect();
         let plan = planned(&memory);
-        Bed { world, memory, files, plan }
+        Fixture { world, memory, files, plan }
     }
 
     /// Lets go wrong what is to go wrong from now on.
-    fn spoil(&self, bed: &Bed) {
+    fn spoil(&self, fixture: &Fixture) {
         for (after, what, file) in &self.faults {
-            let file = bed.files[file % bed.files.len()];
-            let size = bed.plan.files.iter().find(|f| f.file == file).map_or(0, |f| f.size);
+            let file = fixture.files[file % fixture.files.len()];
+            let size = fixture.plan.files.iter().find(|f| f.file == file).map_or(0, |f| f.size);
             let changes = [
                 Change::Write,
                 Change::Truncate(size / 2),
@@ -82,16 +82,18 @@ impl Scenario {
                 3 => Fault::Stop,
                 n => Fault::Changed(file, changes[usize::from(n) - 4]),
             };
-            bed.memory.fault(bed.memory.operations() + after, fault);
+            fixture.memory.fault(fixture.memory.operations() + after, fault);
         }
     }
 
     /// The files that nobody else does anything to.
-    fn untouched(&self, bed: &Bed) -> Vec<FileId> {
+    fn untouched(&self, fixture: &Fixture) -> Vec<FileId> {
         let touched = |n: usize| {
-            self.faults.iter().any(|(_, what, file)| what % 9 > 3 && file % bed.files.len() == n)
+            self.faults
+                .iter()
+                .any(|(_, what, file)| what % 9 > 3 && file % fixture.files.len() == n)
         };
-        (0..bed.files.len()).filter(|n| !touched(*n)).map(|n| bed.files[n]).collect()
+        (0..fixture.files.len()).filter(|n| !touched(*n)).map(|n| fixture.files[n]).collect()
     }
 }
 
@@ -101,25 +103,26 @@ fn planned(memory: &Memory) -> Plan {
 }
 
 /// Applies, and returns the last receipt of each range.
-fn applied(bed: &Bed, options: &Options) -> (Summary, BTreeMap<(String, u64), Receipt>) {
-    let volume: Box<dyn Volume> = Box::new(bed.memory.clone());
+fn applied(fixture: &Fixture, options: &Options) -> (Summary, BTreeMap<(String, u64), Receipt>) {
+    let volume: Box<dyn Volume> = Box::new(fixture.memory.clone());
     let (volumes, mut last) = (Volumes::from([(DEVICE, volume)]), BTreeMap::new());
     let tell = |event: Event| {
         if let Event::Range(receipt) = event {
             last.insert((receipt.path.path.clone(), receipt.offset), receipt);
         }
     };
-    let summary = apply(&bed.plan, volumes, &*bed.world, options, &bed.world.stop, tell);
+    let summary =
+        apply(&fixture.plan, volumes, &*fixture.world, options, &fixture.world.stop, tell);
     (summary.expect("the volume is the plan's"), last)
 }
 
-fn pieces(memory: &Memory, file: FileId, range: ByteRange) -> u64 {
-    memory.layout(file, Path::new("")).expect("it is there").pieces(range)
+fn fragments(memory: &Memory, file: FileId, range: ByteRange) -> u64 {
+    memory.layout(file, Path::new("")).expect("it is there").fragments(range)
 }
 
-fn all(bed: &Bed, files: &[FileId]) -> Vec<u64> {
+fn all(fixture: &Fixture, files: &[FileId]) -> Vec<u64> {
     let whole = ByteRange { start: 0, end: u64::MAX };
-    files.iter().map(|file| pieces(&bed.memory, *file, whole)).collect()
+    files.iter().map(|file| fragments(&fixture.memory, *file, whole)).collect()
 }
 
 fn rate() -> impl Strategy<Value = Rate> {
@@ -187,44 +190,44 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// Nothing goes wrong: each range is in as few pieces as its new place, and none in more than before.
+    /// Nothing goes wrong: each range is in as few fragments as its new place, and none in more than before.
     #[test]
     fn nothing_becomes_worse(scenario in scenario(0)) {
-        let bed = scenario.bed();
-        let (free, before) = (bed.memory.free_bytes().unwrap(), all(&bed, &bed.files));
-        let (summary, last) = applied(&bed, &scenario.options);
-        adds_up(&bed.plan, &summary, &last);
-        bed.memory.check().unwrap();
+        let fixture = scenario.fixture();
+        let (free, before) = (fixture.memory.free_bytes().unwrap(), all(&fixture, &fixture.files));
+        let (summary, last) = applied(&fixture, &scenario.options);
+        adds_up(&fixture.plan, &summary, &last);
+        fixture.memory.check().unwrap();
         prop_assert!(!summary.failed() && !summary.interrupted, "{:?}", summary);
         prop_assert_eq!(summary.ranges_left, 0);
-        for (before, after) in before.into_iter().zip(all(&bed, &bed.files)) {
+        for (before, after) in before.into_iter().zip(all(&fixture, &fixture.files)) {
             prop_assert!(after <= before, "{} and then {}", before, after);
         }
         let floor = scenario.options.free_floor_bytes.unwrap();
-        prop_assert!(bed.memory.least_free_bytes() >= floor.min(free));
-        prop_assert_eq!(bed.memory.free_bytes().unwrap(), free, "space is lost");
+        prop_assert!(fixture.memory.least_free_bytes() >= floor.min(free));
+        prop_assert_eq!(fixture.memory.free_bytes().unwrap(), free, "space is lost");
     }
 
     /// Whatever goes wrong, at whichever operation: no byte changes, what was told adds up, and what was told as moved
     /// is there when the power is back.
     #[test]
     fn whatever_happens_no_byte_changes_and_no_receipt_lies(scenario in scenario(4)) {
-        let bed = scenario.bed();
-        let untouched = scenario.untouched(&bed);
-        let free = bed.memory.free_bytes().unwrap();
-        scenario.spoil(&bed);
-        let (summary, last) = applied(&bed, &scenario.options);
-        bed.memory.check().unwrap();
-        bed.memory.restart(scenario.survivors);
-        bed.memory.check().unwrap();
-        adds_up(&bed.plan, &summary, &last);
+        let fixture = scenario.fixture();
+        let untouched = scenario.untouched(&fixture);
+        let free = fixture.memory.free_bytes().unwrap();
+        scenario.spoil(&fixture);
+        let (summary, last) = applied(&fixture, &scenario.options);
+        fixture.memory.check().unwrap();
+        fixture.memory.restart(scenario.survivors);
+        fixture.memory.check().unwrap();
+        adds_up(&fixture.plan, &summary, &last);
         let floor = scenario.options.free_floor_bytes.unwrap();
-        prop_assert!(bed.memory.least_free_bytes() >= floor.min(free));
-        for file in bed.plan.files.iter().filter(|f| untouched.contains(&f.file)) {
+        prop_assert!(fixture.memory.least_free_bytes() >= floor.min(free));
+        for file in fixture.plan.files.iter().filter(|f| untouched.contains(&f.file)) {
             for range in &file.ranges {
                 let told = last.get(&(file.path.path.clone(), range.offset));
                 if let Some(told) = told.filter(|r| r.outcome == Outcome::Moved) {
-                    let now = pieces(&bed.memory, file.file, range.range());
+                    let now = fragments(&fixture.memory, file.file, range.range());
                     prop_assert_eq!(Some(now), told.extents_after, "{:?}", told);
                 }
             }
@@ -234,14 +237,14 @@ proptest! {
     /// What was cut short is gone on with: afterwards nothing is left that could be moved.
     #[test]
     fn what_was_cut_short_is_gone_on_with(scenario in scenario(2)) {
-        let mut bed = scenario.bed();
-        scenario.spoil(&bed);
-        applied(&bed, &scenario.options);
-        bed.memory.restart(scenario.survivors);
-        bed.world.stop.store(false, Ordering::Relaxed);
-        bed.plan = planned(&bed.memory);
-        let (summary, last) = applied(&bed, &scenario.options);
-        bed.memory.check().unwrap();
+        let mut fixture = scenario.fixture();
+        scenario.spoil(&fixture);
+        applied(&fixture, &scenario.options);
+        fixture.memory.restart(scenario.survivors);
+        fixture.world.stop.store(false, Ordering::Relaxed);
+        fixture.plan = planned(&fixture.memory);
+        let (summary, last) = applied(&fixture, &scenario.options);
+        fixture.memory.check().unwrap();
         prop_assert!(!summary.failed() && summary.ranges_left == 0, "{:?}", summary);
         let space = [SkipReason::NoBetterPlace, SkipReason::NoSpace, SkipReason::FreeSpaceFloor];
         for receipt in last.values().filter(|r| r.outcome != Outcome::Moved) {
@@ -253,16 +256,16 @@ proptest! {
     #[test]
     fn one_scenario_has_one_outcome(scenario in scenario(3)) {
         let run = || {
-            let bed = scenario.bed();
-            scenario.spoil(&bed);
-            let (summary, last) = applied(&bed, &scenario.options);
+            let fixture = scenario.fixture();
+            scenario.spoil(&fixture);
+            let (summary, last) = applied(&fixture, &scenario.options);
             serde_json::to_string(&(summary, last.values().collect::<Vec<_>>())).unwrap()
         };
         prop_assert_eq!(run(), run());
     }
 }
 
-/// Some files in many pieces, and room for them elsewhere.
+/// Some files in many fragments, and room for them elsewhere.
 fn long() -> Scenario {
     Scenario {
         files: vec![(400, 1, 1000), (300, 2, 1000)],
@@ -281,9 +284,9 @@ fn long() -> Scenario {
 #[test]
 fn no_more_bytes_a_second_go_than_were_asked_for() {
     const RATE: u64 = 1 << 20;
-    let bed = long().bed();
+    let fixture = long().fixture();
     let options = Options { rate: Rate::BytesPerSecond(RATE), ..long().options };
-    let (summary, _) = applied(&bed, &options);
+    let (summary, _) = applied(&fixture, &options);
     assert_eq!((summary.moved_bytes, summary.ranges_left), (700 * BLOCK, 0));
     let due = (700 * BLOCK) as f64 / RATE as f64;
     assert!((due - 0.3..due + 0.3).contains(&summary.seconds), "{} s, {due} due", summary.seconds);
@@ -294,16 +297,19 @@ fn no_more_bytes_a_second_go_than_were_asked_for() {
 
 #[test]
 fn whoever_reads_goes_first_and_nobody_waits_for_nobody() {
-    let alone = long().bed();
+    let alone = long().fixture();
     let (quiet, _) = applied(&alone, &long().options);
     assert_eq!(quiet.paused_seconds, 0.0);
-    let bed = long().bed();
-    bed.world.others_read(Duration::ZERO..Duration::from_secs(3600), 50 << 20);
-    let (beside, _) = applied(&bed, &long().options);
+    let fixture = long().fixture();
+    fixture.world.others_read(Duration::ZERO..Duration::from_secs(3600), 50 << 20);
+    let (beside, _) = applied(&fixture, &long().options);
     assert_eq!(beside.moved_bytes, quiet.moved_bytes);
     // In short steps, each followed by a pause of many times its length.
     assert!(beside.paused_seconds > 4.0 * quiet.seconds, "{beside:?}\n{quiet:?}");
-    assert!(bed.memory.operations() > 2 * alone.memory.operations(), "its steps are not shorter");
+    assert!(
+        fixture.memory.operations() > 2 * alone.memory.operations(),
+        "its steps are not shorter"
+    );
 }
 
 #[test]
@@ -311,16 +317,16 @@ fn whoever_says_stop_waits_for_one_step() {
     for at in (1..80).step_by(3) {
         let mut scenario = long();
         scenario.faults = vec![(at, 3, 0)];
-        let bed = scenario.bed();
-        scenario.spoil(&bed);
+        let fixture = scenario.fixture();
+        scenario.spoil(&fixture);
         // At this rate a step is followed by a pause of a second.
         let rate = Rate::BytesPerSecond(64 << 10);
-        let (summary, last) = applied(&bed, &Options { rate, ..scenario.options.clone() });
-        let waited = bed.world.now() - bed.world.stopped().expect("it was told to end");
+        let (summary, last) = applied(&fixture, &Options { rate, ..scenario.options.clone() });
+        let waited = fixture.world.now() - fixture.world.stopped().expect("it was told to end");
         assert!(waited < Duration::from_millis(10), "operation {at}: {waited:?}");
         assert!(summary.interrupted && summary.ranges_left > 0, "{summary:?}");
-        adds_up(&bed.plan, &summary, &last);
-        bed.memory.check().unwrap();
+        adds_up(&fixture.plan, &summary, &last);
+        fixture.memory.check().unwrap();
     }
 }
 
@@ -330,8 +336,8 @@ fn what_could_not_be_made_durable_is_told_once_more() {
     for at in 1..200 {
         let mut scenario = long();
         scenario.faults = vec![(at, 1, 0)];
-        let bed = scenario.bed();
-        scenario.spoil(&bed);
+        let fixture = scenario.fixture();
+        scenario.spoil(&fixture);
         let mut told: BTreeMap<(String, u64), Vec<Receipt>> = BTreeMap::new();
         let tell = |event: Event| {
             if let Event::Range(receipt) = event {
@@ -339,9 +345,9 @@ fn what_could_not_be_made_durable_is_told_once_more() {
                 told.entry(range).or_default().push(receipt);
             }
         };
-        let volume: Box<dyn Volume> = Box::new(bed.memory.clone());
-        let (volumes, stop) = (Volumes::from([(DEVICE, volume)]), &bed.world.stop);
-        let summary = apply(&bed.plan, volumes, &*bed.world, &scenario.options, stop, tell);
+        let volume: Box<dyn Volume> = Box::new(fixture.memory.clone());
+        let (volumes, stop) = (Volumes::from([(DEVICE, volume)]), &fixture.world.stop);
+        let summary = apply(&fixture.plan, volumes, &*fixture.world, &scenario.options, stop, tell);
         for twice in told.values().filter(|receipts| receipts.len() > 1) {
             commits += 1;
             let [was, is] = &twice[..] else { panic!("{twice:?}") };
@@ -353,7 +359,7 @@ fn what_could_not_be_made_durable_is_told_once_more() {
             );
         }
         let last = told.into_iter().map(|(range, mut all)| (range, all.pop().unwrap())).collect();
-        adds_up(&bed.plan, &summary.unwrap(), &last);
+        adds_up(&fixture.plan, &summary.unwrap(), &last);
     }
     assert!(commits > 0, "no commit failed");
 }

@@ -1,7 +1,7 @@
 //! The volume in memory through the conformance suite.
 
 use fragmend_apply::{Options, Receipt, Summary};
-use fragmend_conformance::{Bed, apply_to, cases};
+use fragmend_conformance::{Fixture, apply_to, cases};
 use fragmend_layout::{ByteRange, FileId, Volume};
 use fragmend_memory::{Change, Memory, World};
 use fragmend_plan::Plan;
@@ -11,12 +11,12 @@ use std::rc::Rc;
 const BLOCK: u64 = 4096;
 const FILLER: &str = "/memory/filler";
 
-struct MemoryBed {
+struct MemoryFixture {
     world: Rc<World>,
     memory: Memory,
 }
 
-impl MemoryBed {
+impl MemoryFixture {
     fn new() -> Self {
         let world = Rc::new(World::new());
         let memory = Memory::new(&world, 7, BLOCK, (64 << 20) / BLOCK);
@@ -31,7 +31,7 @@ impl MemoryBed {
     }
 }
 
-impl Bed for MemoryBed {
+impl Fixture for MemoryFixture {
     fn volume(&self) -> Box<dyn Volume + '_> {
         Box::new(self.memory.clone())
     }
@@ -102,7 +102,7 @@ impl Bed for MemoryBed {
 
 macro_rules! conforms {
     ($($case:ident)*) => {
-        $(#[test] fn $case() { cases::$case(&MemoryBed::new()) })*
+        $(#[test] fn $case() { cases::$case(&MemoryFixture::new()) })*
     };
 }
 

@@ -14,7 +14,7 @@ use fragmend_plan::{Survey, SurveyedFile};
 use fragmend_scan::{Cause, Source, WalkOptions, fiemap};
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_trace::{Access, FileAccesses, Trace};
-use mounted::{Mounted, Mounts};
+use mounted::{FoundFile, Mounts, SurveyedMount};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ pub fn survey(
 
 /// What was found so far.
 #[derive(Default)]
-struct Found {
+struct Collected {
     survey: Survey,
     /// Files on file systems where nothing can be moved.
     unsupported: Vec<LeftAlone>,
@@ -46,7 +46,7 @@ struct Found {
 
 const NO_FIEMAP: &str = "its file system does not tell where files lie (no FIEMAP)";
 
-impl Found {
+impl Collected {
     fn leave(&mut self, path: &Path, reason: SkipReason, detail: impl Into<String>) {
         self.leave_for(path, &Skip::new(reason, detail));
     }
@@ -58,7 +58,7 @@ impl Found {
     /// Adds a file that was opened, with its layout if it is known.
     fn take(
         &mut self,
-        mount: &Mounted,
+        mount: &SurveyedMount,
         path: PathBuf,
         file: &OwnedFd,
         layout: std::io::Result<Layout>,
@@ -115,7 +115,7 @@ pub fn traced(
     let below = |path: &Path| roots.is_empty() || roots.iter().any(|r| path.starts_with(r));
     let recorded: Vec<PathBuf> = recorded.iter().map(|p| unescaped(p)).collect();
     let known: HashMap<u64, Vec<PathBuf>> = paths_by_device(&files);
-    let mut found = Found::default();
+    let mut found = Collected::default();
     let mut mounts = Mounts::default();
     observe(Event::ToSurvey(files.len() as u64));
     let mut unnamed: Vec<(FileAccesses, OwnedFd)> = Vec::new();
@@ -138,13 +138,13 @@ pub fn traced(
             continue;
         };
         match mount.open(file.file, file.path.as_deref()) {
-            Ok(mounted::Found { fd, path: Some(path) }) => {
+            Ok(FoundFile { fd, path: Some(path) }) => {
                 if below(&path) {
                     let layout = fiemap::layout_with(&mut space, &fd);
                     found.take(mount, path, &fd, layout, file.accesses);
                 }
             }
-            Ok(mounted::Found { fd, path: None }) => unnamed.push((file, fd)),
+            Ok(FoundFile { fd, path: None }) => unnamed.push((file, fd)),
             Err(skip) if concerns(file.path.as_ref()) => found.leave_for(&named(), &skip),
             Err(_) => {}
         }
@@ -167,7 +167,7 @@ fn name(
     roots: &[PathBuf],
     recorded: &[PathBuf],
     mounts: &mut Mounts,
-    found: &mut Found,
+    found: &mut Collected,
 ) {
     if unnamed.is_empty() {
         return;
@@ -229,7 +229,7 @@ pub fn walked(paths: &[PathBuf], observe: &Observer) -> Result<Survey, Error> {
     if let Some(error) = tree.take_failed().into_iter().next() {
         return Err(error.into());
     }
-    let mut found = Found::default();
+    let mut found = Collected::default();
     for skip in tree.skips() {
         found.leave_for(&tree.skipped_path(skip), &skip.cause.into());
     }

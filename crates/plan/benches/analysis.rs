@@ -19,9 +19,9 @@ use std::time::Instant;
 
 const EVENTS: u64 = 10_000_000;
 const DEVICE: u64 = 0x800;
-/// All files together, in pieces of 32 KiB.
+/// All files together, in fragments of 32 KiB.
 const TOTAL_BYTES: u64 = 16 << 30;
-const PIECE: u64 = 32 << 10;
+const EXTENT: u64 = 32 << 10;
 /// Most steps of the reference loop that an access may take.
 const STEPS: f64 = 12.0;
 /// Most memory that the analysis may use.
@@ -163,9 +163,14 @@ fn analyse(path: &Path) {
 
 fn layout(file: FileId, bytes: u64) -> Layout {
     let mut layout = Layout::new(file, bytes);
-    for i in 0..bytes / PIECE {
-        let physical = (i * 2 + 1) * PIECE;
-        layout.push(Extent { logical: i * PIECE, physical, length: PIECE, kind: ExtentKind::Data });
+    for i in 0..bytes / EXTENT {
+        let physical = (i * 2 + 1) * EXTENT;
+        layout.push(Extent {
+            logical: i * EXTENT,
+            physical,
+            length: EXTENT,
+            kind: ExtentKind::Data,
+        });
     }
     layout
 }

@@ -97,7 +97,7 @@ impl Checker {
             }
             end = r.offset.checked_add(r.length).ok_or_else(|| format!("{at} has no end"))?;
             if f.size.checked_next_multiple_of(*block).is_none_or(|size| end > size) {
-                return Err(format!("{at} lies beyond the file's size of {} bytes", f.size));
+                return Err(format!("{at} is beyond the file's size of {} bytes", f.size));
             }
         }
         let first = !self.seen.contains_key(&f.file);

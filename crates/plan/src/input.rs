@@ -25,7 +25,7 @@ impl Policy {
     }
 }
 
-/// The operator's wishes.
+/// The operator's settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Settings {
     /// How ranges are chosen.

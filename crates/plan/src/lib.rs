@@ -10,7 +10,7 @@
 //! | `bounded` | accesses cut to where a file has data |
 //! | [`readahead`] | what the page cache fetches for buffered reads |
 //! | [`merge`] | overlapping requests to windows (FragPicker's algorithm 1) |
-//! | [`pieces`] | what a request costs, now and after a move |
+//! | [`fragments`] | what a request costs, now and after a move |
 //! | [`select`] | the policies |
 //! | [`make`] | from chosen ranges to a [`Plan`] with its reasons and its verdict |
 //! | [`file`] | the plan as a file: its structure, writing it |
@@ -20,10 +20,10 @@
 mod bounded;
 mod check;
 pub mod file;
+pub mod fragments;
 pub mod input;
 pub mod make;
 pub mod merge;
-pub mod pieces;
 pub mod readahead;
 pub mod requests;
 pub mod select;

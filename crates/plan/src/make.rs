@@ -2,9 +2,9 @@
 
 use crate::bounded::Bounds;
 use crate::file::{Device, FORMAT, Plan, PlannedFile, PlannedRange, Summary};
+use crate::fragments::Fragments;
 use crate::input::{Policy, Settings};
 use crate::merge;
-use crate::pieces::Pieces;
 use crate::requests::{self, Request, Shape};
 use crate::select::{self, Analysed, Candidate};
 use crate::source::MOST_RANGES;
@@ -104,11 +104,11 @@ fn sum_up(
     cold: &[Vec<Request>],
     moves: &[Vec<ByteRange>],
 ) -> Summary {
-    let outcome: Vec<Outcome> = (0..files.len())
+    let outcome: Vec<FileRequests> = (0..files.len())
         .into_par_iter()
-        .map(|i| Outcome::of(&analysed[i], &cold[i], &moves[i]))
+        .map(|i| FileRequests::of(&analysed[i], &cold[i], &moves[i]))
         .collect();
-    let total = |of: fn(&Outcome) -> u64| outcome.iter().map(of).sum::<u64>();
+    let total = |of: fn(&FileRequests) -> u64| outcome.iter().map(of).sum::<u64>();
     let space_cost = |(file, moves): (&Kept, &Vec<ByteRange>)| -> u64 {
         moves.iter().map(|range| file.shared.shared_bytes(*range)).sum()
     };
@@ -261,20 +261,20 @@ fn choose(files: &[Analysed], settings: &Settings) -> (Vec<Candidate>, u64) {
 }
 
 /// One file's part in the summary.
-struct Outcome {
+struct FileRequests {
     before: u64,
     after: u64,
     whole_file_bytes: u64,
 }
 
-impl Outcome {
+impl FileRequests {
     fn of(file: &Analysed, cold: &[Request], moves: &[ByteRange]) -> Self {
-        let cost = |pieces: &Pieces| {
+        let cost = |fragments: &Fragments| {
             let limit = file.limits.max_request;
-            pieces.replay_cost(&file.requests, limit) + pieces.replay_cost(cold, limit)
+            fragments.replay_cost(&file.requests, limit) + fragments.replay_cost(cold, limit)
         };
-        let before = cost(&file.pieces);
-        let after = if moves.is_empty() { before } else { cost(&file.pieces.after(moves)) };
+        let before = cost(&file.fragments);
+        let after = if moves.is_empty() { before } else { cost(&file.fragments.after(moves)) };
         let fragmented = !file.breaks.is_empty();
         let whole = if fragmented { file.runs.iter().map(|r| r.len()).sum() } else { 0 };
         Self { before, after, whole_file_bytes: whole }
@@ -288,24 +288,24 @@ fn explain(
     moves: &[ByteRange],
     traced: bool,
 ) -> Vec<PlannedRange> {
-    let after = file.pieces.after(moves);
+    let after = file.fragments.after(moves);
     moves
         .iter()
         .map(|range| {
-            let extents = file.pieces.count(*range);
+            let extents = file.fragments.count(*range);
             let requests = || touching(file, *range);
             let seen: u64 = requests().map(|r| r.seen).sum();
             let limit = file.limits.max_request;
             let (before, now) =
-                (file.pieces.replay_cost(requests(), limit), after.replay_cost(requests(), limit));
+                (file.fragments.replay_cost(requests(), limit), after.replay_cost(requests(), limit));
             let saved = file.crossings().gain(*range).max(0) as f64;
             let per_mib = saved / (range.len() as f64 / f64::from(1 << 20));
             let reason = if traced {
                 format!(
-                    "seen {seen} times in {extents} pieces; {saved:.0} requests saved, {per_mib:.0} per MiB moved"
+                    "seen {seen} times in {extents} fragments; {saved:.0} requests saved, {per_mib:.0} per MiB moved"
                 )
             } else {
-                format!("{extents} pieces")
+                format!("{extents} fragments")
             };
             PlannedRange {
                 offset: range.start,

@@ -237,7 +237,7 @@ impl PageCache {
         // Only a folio that is fetched now can carry the mark.
         let mark = mark.filter(|(m, _)| (start..end).contains(m) && !self.is_cached(*m));
         let mark = mark.map(|(page, order)| (page, self.folio_pages(page, order, end)));
-        let mut stretch: Option<ByteRange> = None;
+        let mut joined: Option<ByteRange> = None;
         let mut at = start;
         while at < end {
             let base = at / 64 * 64;
@@ -251,7 +251,7 @@ impl PageCache {
                 let run = u64::from((missing >> low).trailing_ones());
                 missing &= !span(low, low + run);
                 let part = ByteRange { start: (base + low) * PAGE, end: (base + low + run) * PAGE };
-                match &mut stretch {
+                match &mut joined {
                     Some(s) if s.end == part.start => s.end = part.end,
                     other => {
                         if let Some(done) = other.replace(part) {
@@ -262,7 +262,7 @@ impl PageCache {
             }
             at = upto;
         }
-        if let Some(last) = stretch {
+        if let Some(last) = joined {
             fetch(last);
         }
         if let Some((first, pages)) = mark {

@@ -87,8 +87,8 @@ impl PlanFile {
 
     /// Reads the plan through and checks it; `visit` gets each file that makes sense.
     fn read(&self, visit: &mut dyn FnMut(PlannedFile)) -> Result<Totals, PlanError> {
-        let senseless = |what| PlanError::Senseless { path: self.name.clone(), what };
-        let mut checker = Checker::new(&self.devices).map_err(senseless)?;
+        let contradicted = |what| PlanError::Senseless { path: self.name.clone(), what };
+        let mut checker = Checker::new(&self.devices).map_err(contradicted)?;
         let mut problem = None;
         let whole = Whole(|mut file: PlannedFile| match checker.file(&mut file) {
             Ok(()) => {
@@ -104,7 +104,7 @@ impl PlanFile {
         });
         let read = parse(&self.file, &self.name, whole);
         match problem {
-            Some(what) => Err(senseless(what)),
+            Some(what) => Err(contradicted(what)),
             None => read.map(|()| checker.totals()),
         }
     }

@@ -53,7 +53,8 @@ impl Survey {
             block_bytes: volume.block_bytes(),
             profile: volume.profile().unwrap_or_else(DeviceProfile::unknown),
         };
-        let mut found = Found { volume, survey: Self::default(), device, devices: BTreeSet::new() };
+        let mut found =
+            Collected { volume, survey: Self::default(), device, devices: BTreeSet::new() };
         match trace {
             Some(files) => files.into_iter().for_each(|file| {
                 let number = || PathBuf::from(format!("inode {}", file.file.inode));
@@ -85,7 +86,7 @@ impl SurveyedFile {
 }
 
 /// What was found on a volume so far.
-struct Found<'a> {
+struct Collected<'a> {
     volume: &'a dyn Volume,
     survey: Survey,
     /// The device of the files, but for its number.
@@ -94,7 +95,7 @@ struct Found<'a> {
     devices: BTreeSet<u64>,
 }
 
-impl Found<'_> {
+impl Collected<'_> {
     fn take(
         &mut self,
         path: &Path,
@@ -154,7 +155,7 @@ mod tests {
             BLOCK
         }
         fn files(&self, visit: &mut dyn FnMut(&Path, Result<FileId, Skip>)) -> Result<(), Skip> {
-            visit(Path::new("/fixed/pieces"), Ok(Self::id(1)));
+            visit(Path::new("/fixed/fragments"), Ok(Self::id(1)));
             visit(Path::new("/fixed/whole"), Ok(Self::id(2)));
             let closed = Skip::new(SkipReason::PermissionDenied, "");
             visit(Path::new("/fixed/closed"), Err(closed));

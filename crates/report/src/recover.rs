@@ -1,6 +1,6 @@
 //! The document of `fragmend recover`.
 
-use fragmend_engines::rewrite::recover::{Outcome, Recovered};
+use fragmend_engines::rewrite::recover::{Recovered, RecoveryOutcome};
 use fragmend_layout::schema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,12 +39,13 @@ pub struct RecoverTotals {
 impl RecoverReport {
     /// The figures of these records.
     pub fn new(dry_run: bool, records: Vec<Recovered>, errors: Vec<String>) -> Self {
-        let count =
-            |of: &dyn Fn(Outcome) -> bool| records.iter().filter(|r| of(r.outcome)).count() as u64;
+        let count = |of: &dyn Fn(RecoveryOutcome) -> bool| {
+            records.iter().filter(|r| of(r.outcome)).count() as u64
+        };
         let totals = RecoverTotals {
             records: records.len() as u64,
-            restored: count(&|outcome| outcome == Outcome::Restored),
-            at_risk: count(&Outcome::at_risk),
+            restored: count(&|outcome| outcome == RecoveryOutcome::Restored),
+            at_risk: count(&RecoveryOutcome::at_risk),
             restored_bytes: records.iter().map(|r| r.restored_bytes).sum(),
         };
         let (schema_version, command) = (schema::DOCUMENT, "recover".into());

@@ -179,7 +179,7 @@ fn peak_bytes(mut command: Command) -> f64 {
     peak
 }
 
-/// Small files in directories of `per_dir`; every fiftieth lies in two pieces because its
+/// Small files in directories of `per_dir`; every fiftieth is in two extents because its
 /// neighbour took the block behind it.
 fn make_files(root: &Path, files: usize, per_dir: usize) {
     let directories = files.div_ceil(per_dir);
@@ -199,12 +199,12 @@ fn make_files(root: &Path, files: usize, per_dir: usize) {
     });
 }
 
-fn make_file(path: &Path, in_pieces: bool) {
+fn make_file(path: &Path, in_fragments: bool) {
     let mut file = File::create_new(path).expect("a new file");
     let allocate = |file: &File, at, len| {
         fallocate(file, FallocateFlags::empty(), at, len).expect("space for the files");
     };
-    if !in_pieces {
+    if !in_fragments {
         return allocate(&file, 0, 4096);
     }
     let neighbour = path.with_extension("tmp");

@@ -53,7 +53,7 @@ pub fn in_batches<B: Default + Send>(
     for (i, fs) in tree.file_systems().iter().enumerate() {
         let of_fs = batches.iter().filter(|(at, _)| *at == i);
         let files = of_fs.map(|(_, range)| range.len()).sum();
-        mounted.push(Mounted::new(fs, source, files)?);
+        mounted.push(LayoutSource::new(fs, source, files)?);
     }
     let strays = Strays::default();
     let group = rayon::current_num_threads().max(2) * 4;
@@ -140,7 +140,7 @@ fn batches(tree: &Tree) -> Vec<(usize, Range<usize>)> {
 }
 
 /// A file system with its source of layouts.
-struct Mounted<'a> {
+struct LayoutSource<'a> {
     fs: &'a FileSystem,
     bulk: Option<Bulk>,
     /// Files without FIEMAP, while none has had it: after a few of them, the others are not opened.
@@ -150,7 +150,7 @@ struct Mounted<'a> {
 const ENOUGH_REFUSED: u32 = 8;
 const SUPPORTED: u32 = u32::MAX;
 
-impl<'a> Mounted<'a> {
+impl<'a> LayoutSource<'a> {
     fn new(fs: &'a FileSystem, source: Source, files: usize) -> Result<Self, ScanError> {
         let bulk = match source {
             Source::Fiemap => None,
@@ -187,7 +187,7 @@ impl<'a> Mounted<'a> {
 struct Job<'a> {
     tree: &'a Tree,
     strays: &'a Strays,
-    mounted: &'a Mounted<'a>,
+    mounted: &'a LayoutSource<'a>,
     entries: &'a [Entry],
 }
 

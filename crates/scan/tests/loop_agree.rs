@@ -82,7 +82,7 @@ fn loop_files_without_extents_go_through_fiemap() {
     std::fs::write(image.path().join("blockmap"), vec![1; 200_000]).unwrap();
     let found = assert_agree(image.path());
     let layout = found[&image.path().join("blockmap")].as_ref().unwrap();
-    assert_eq!(layout.pieces(fragmend_layout::ByteRange::at(0, 200_000)), 1);
+    assert_eq!(layout.fragments(fragmend_layout::ByteRange::at(0, 200_000)), 1);
 }
 
 #[test]

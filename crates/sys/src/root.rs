@@ -186,7 +186,7 @@ fn name_on(
     Ok((named, above.clone()))
 }
 
-/// Names the directory at which `mount` is mounted, if it is still there. Nothing that lies there
+/// Names the directory at which `mount` is mounted, if it is still there. Nothing that is there
 /// instead is asked anything.
 fn name_mount(mount: &Numbered) -> io::Result<OwnedFd> {
     let point = &mount.mount.point;

@@ -60,7 +60,7 @@ pub enum Same {
 
 /// Where the bytes of a run are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lies {
+enum Storage {
     /// On the device as they are: a direct read comes from there.
     Plain,
     /// Encoded or elsewhere: file systems silently read them through the page cache.
@@ -234,12 +234,13 @@ impl Compare {
             refused = refused.or(told);
             self.took(started.elapsed());
             // Where it is on the device, now that its dirty pages have been written.
-            let lies = if before.is_none() { self.lies(file, run.clone())? } else { Lies::Plain };
-            match lies {
-                Lies::Plain => {}
-                Lies::Encoded => return Ok(refused.map_or(Same::Unknown, Same::ButRefused)),
+            let stored =
+                if before.is_none() { self.storage(file, run.clone())? } else { Storage::Plain };
+            match stored {
+                Storage::Plain => {}
+                Storage::Encoded => return Ok(refused.map_or(Same::Unknown, Same::ButRefused)),
                 // Another program has written to it since.
-                Lies::Delayed => {
+                Storage::Delayed => {
                     self.collided = true;
                     std::thread::sleep(BETWEEN);
                     continue;
@@ -266,12 +267,12 @@ impl Compare {
     /// The same where a direct read may come from the page cache, unless it surely does not.
     fn run_surely(&mut self, file: BorrowedFd, run: Range<u64>) -> io::Result<Same> {
         for _ in 0..LOOKS {
-            let lies = self.lies(file, run.clone())?;
-            if lies == Lies::Encoded {
+            let stored = self.storage(file, run.clone())?;
+            if stored == Storage::Encoded {
                 return Ok(Same::Unknown);
             }
             let started = Instant::now();
-            if lies == Lies::Plain
+            if stored == Storage::Plain
                 && let Some(read) = read_surely(file, run.clone(), &mut self.direct)?
             {
                 self.took(started.elapsed());
@@ -295,7 +296,7 @@ impl Compare {
     }
 
     /// Where the range is now; blocks that move elsewhere later show by themselves.
-    fn lies(&mut self, file: BorrowedFd, range: Range<u64>) -> io::Result<Lies> {
+    fn storage(&mut self, file: BorrowedFd, range: Range<u64>) -> io::Result<Storage> {
         const DELAYED: u32 = flags::UNKNOWN | flags::DELALLOC;
         const ENCODED: u32 = flags::ENCODED
             | flags::DATA_ENCRYPTED
@@ -306,16 +307,16 @@ impl Compare {
         let wanted = StatxFlags::DIOALIGN;
         let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
         if stat.stx_mask & wanted.bits() != 0 && stat.stx_dio_offset_align == 0 {
-            return Ok(Lies::Encoded);
+            return Ok(Storage::Encoded);
         }
         let mut all = 0;
         // Space that is reserved behind the end of the file holds no data.
         let end = range.end.min(size(file)?);
         self.map.for_each(file, range.start..end, false, |e| all |= e.flags)?;
         Ok(match all {
-            all if all & ENCODED != 0 => Lies::Encoded,
-            all if all & DELAYED != 0 => Lies::Delayed,
-            _ => Lies::Plain,
+            all if all & ENCODED != 0 => Storage::Encoded,
+            all if all & DELAYED != 0 => Storage::Delayed,
+            _ => Storage::Plain,
         })
     }
 

@@ -15,7 +15,7 @@ pub fn uid_of(name: &str) -> io::Result<Option<u32>> {
         let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
         let mut found = std::ptr::null_mut();
         // SAFETY: every pointer is to live memory of the length given; the strings that `entry`
-        // then points to lie in `room` and are not looked at.
+        // then points to be in `room` and are not looked at.
         let rc = unsafe {
             libc::getpwnam_r(
                 name.as_ptr(),

@@ -16,7 +16,7 @@
 //! | [`sqlite`] | a session of the sqlite3 program |
 //! | [`steps`] | where a test stops an `apply` |
 //! | [`concurrency`] | programs that use files while these are moved, and what they observe |
-//! | [`measure`] | device counters and time around a piece of work, from a cold cache |
+//! | [`measure`] | device counters and time around a unit of work, from a cold cache |
 //! | [`replay`] | fixed lists of requests, direct or buffered |
 //! | [`noted`] | a trace that the reader itself writes |
 //! | [`reader`] | a reader beside the work, with its latencies |

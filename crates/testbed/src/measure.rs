@@ -6,7 +6,7 @@ use fragmend_sys::block::Counters;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The cost of one piece of work.
+/// The cost of one unit of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
     /// Requests and bytes on the image's device, journal and metadata included.

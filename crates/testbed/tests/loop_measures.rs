@@ -120,5 +120,5 @@ fn loop_dropping_caches_drops_them() {
     let ((), cost) = measured(&image, || {
         std::fs::read(&path).unwrap();
     });
-    assert!(cost.device.read_bytes >= MIB, "{cost:?} (images lie in {})", dir.display());
+    assert!(cost.device.read_bytes >= MIB, "{cost:?} (images are in {})", dir.display());
 }

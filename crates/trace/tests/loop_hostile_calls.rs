@@ -394,7 +394,7 @@ fn loop_a_folded_recording_knows_the_bytes_really_read() {
 import os, sys
 f = os.open(sys.argv[1], os.O_RDONLY)
 for at in range(0, 16 << 20, 256 << 10):
-    for piece in range(3): os.pread(f, 1000, at + 1000 * piece)
+    for chunk in range(3): os.pread(f, 1000, at + 1000 * chunk)
 os.lseek(f, 0, 0)
 for _ in range(1000): os.read(f, 1000)
 ";

@@ -66,8 +66,8 @@ impl Pace for Batch<'_, '_> {
         self.done += 1;
         let ready = &self.ready[index];
         match fate {
-            Fate::Left { pieces, skip } => {
-                self.run.skip(ready.planned, Some(pieces), &skip, Some(file))
+            Fate::Left { fragments, skip } => {
+                self.run.skip(ready.planned, Some(fragments), &skip, Some(file))
             }
             Fate::Begun(moved) => self.run.moved(file, ready, moved),
         }
@@ -79,8 +79,8 @@ impl Run<'_> {
     fn moved(&mut self, file: &mut dyn Underway, ready: &Ready, moved: Moved) -> Result<(), Skip> {
         let looking = self.environment.now();
         let range = ready.planned.range();
-        let looked = file.layout(range).map(|l| l.pieces(range));
-        let mut receipt = self.blank(ready.planned, Outcome::Moved, Some(ready.pieces));
+        let looked = file.layout(range).map(|l| l.fragments(range));
+        let mut receipt = self.blank(ready.planned, Outcome::Moved, Some(ready.fragments));
         receipt.moved_bytes = moved.bytes;
         receipt.primitive = (moved.bytes > 0).then(|| names_of(&moved));
         receipt.fallback.clone_from(&moved.fallback);
@@ -121,7 +121,7 @@ fn judge(receipt: &mut Receipt, moved: &Moved, problem: Option<Skip>, ready: &Re
     let ours = receipt.moved_bytes > 0 || moved.whole;
     let there = ours && !problem.as_ref().is_some_and(spoiled);
     // A range without data is not in fewer fragments.
-    let fewer = |after| after > 0 && after < ready.pieces;
+    let fewer = |after| after > 0 && after < ready.fragments;
     let better = there && receipt.extents_after.is_some_and(fewer);
     if receipt.outcome == Outcome::Moved && !better {
         receipt.outcome = Outcome::Skipped;
@@ -139,7 +139,7 @@ fn judge(receipt: &mut Receipt, moved: &Moved, problem: Option<Skip>, ready: &Re
 /// Why a range that met no problem is no better than before.
 fn no_better(receipt: &Receipt, ready: &Ready, returns: bool) -> Skip {
     if receipt.extents_after.is_none() {
-        return Skip::new(SkipReason::Failed, "how it lies now cannot be told");
+        return Skip::new(SkipReason::Failed, "how it is now cannot be told");
     }
     if receipt.extents_after == Some(0) {
         return Skip::new(SkipReason::LayoutChanged, "the range holds no data now");
@@ -147,15 +147,15 @@ fn no_better(receipt: &Receipt, ready: &Ready, returns: bool) -> Skip {
     if receipt.moved_bytes == 0 && receipt.extents_after == Some(1) {
         return Skip::new(SkipReason::AlreadyContiguous, "");
     }
-    if ready.pieces <= 1 {
+    if ready.fragments <= 1 {
         return Skip::new(SkipReason::AlreadyContiguous, "it moved with the others");
     }
-    let lies = match receipt.extents_after {
+    let why = match receipt.extents_after {
         // It does not move back.
         Some(after) if !returns => {
-            format!("it moved, and lies in {after} pieces after {}", ready.pieces)
+            format!("it moved, and is in {after} fragments after {}", ready.fragments)
         }
-        _ => "it would not lie in fewer pieces".into(),
+        _ => "it would not be in fewer extents".into(),
     };
-    Skip::new(SkipReason::NoBetterPlace, lies)
+    Skip::new(SkipReason::NoBetterPlace, why)
 }

@@ -20,7 +20,7 @@ impl Run<'_> {
         }
         let mut receipt = told.clone();
         let range = ByteRange::at(receipt.offset, receipt.length);
-        let after = file.layout(range).map(|l| l.pieces(range)).ok();
+        let after = file.layout(range).map(|l| l.fragments(range)).ok();
         let is_back = after.is_some() && after >= receipt.extents_before;
         if is_back && after != receipt.extents_after {
             let names = receipt.primitive.as_deref().unwrap_or_default();
@@ -36,7 +36,7 @@ impl Run<'_> {
             }
         }
         let before = receipt.detail.take().map_or(String::new(), |detail| format!("{detail}; "));
-        let lasts = if is_back { "" } else { "; where it lies after a power cut is not known" };
+        let lasts = if is_back { "" } else { "; where it is after a power cut is not known" };
         receipt.detail = Some(format!("{before}{}{lasts}", skip.detail));
         let s = &mut self.summary;
         s.moved_bytes += receipt.moved_bytes - told.moved_bytes;
@@ -70,7 +70,7 @@ impl Run<'_> {
 
     pub(super) fn would_move(&mut self, ready: &Ready) {
         self.summary.ranges_left += 1;
-        let mut receipt = self.blank(ready.planned, Outcome::WouldMove, Some(ready.pieces));
+        let mut receipt = self.blank(ready.planned, Outcome::WouldMove, Some(ready.fragments));
         receipt.space_cost_bytes = ready.space_cost;
         self.summary.space_cost_bytes += ready.space_cost;
         self.tell.tell(Event::Range(receipt));
@@ -82,11 +82,11 @@ impl Run<'_> {
     pub(super) fn leave(
         &mut self,
         range: &PlannedRange,
-        pieces: Option<u64>,
+        fragments: Option<u64>,
         skip: &Skip,
         of: Option<&mut dyn Underway>,
     ) {
-        if let Err(skip) = self.skip(range, pieces, skip, of) {
+        if let Err(skip) = self.skip(range, fragments, skip, of) {
             self.undurable.get_or_insert(skip);
         }
     }
@@ -94,7 +94,7 @@ impl Run<'_> {
     /// Does the same for all ranges of a batch.
     pub(super) fn leave_all(&mut self, batch: &[Ready], skip: &Skip, file: &mut dyn Underway) {
         for ready in batch {
-            self.leave(ready.planned, Some(ready.pieces), skip, Some(&mut *file));
+            self.leave(ready.planned, Some(ready.fragments), skip, Some(&mut *file));
         }
     }
 
@@ -105,12 +105,12 @@ impl Run<'_> {
     pub(super) fn skip(
         &mut self,
         range: &PlannedRange,
-        pieces: Option<u64>,
+        fragments: Option<u64>,
         skip: &Skip,
         of: Option<&mut dyn Underway>,
     ) -> Result<(), Skip> {
-        let mut receipt = self.blank(range, Outcome::Skipped, pieces);
-        receipt.extents_after = pieces;
+        let mut receipt = self.blank(range, Outcome::Skipped, fragments);
+        receipt.extents_after = fragments;
         receipt.reason = Some(skip.reason);
         receipt.detail = (!skip.detail.is_empty()).then(|| skip.detail.clone());
         self.receive(receipt, of)
@@ -148,14 +148,14 @@ impl Run<'_> {
         &self,
         range: &PlannedRange,
         outcome: Outcome,
-        pieces: Option<u64>,
+        fragments: Option<u64>,
     ) -> Receipt {
         Receipt {
             path: self.path.clone(),
             offset: range.offset,
             length: range.length,
             outcome,
-            extents_before: pieces,
+            extents_before: fragments,
             extents_after: None,
             moved_bytes: 0,
             primitive: None,

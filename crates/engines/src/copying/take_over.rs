@@ -134,8 +134,8 @@ impl Copying {
         rest: ByteRange,
         moved: ByteRange,
     ) -> Result<(), Skip> {
-        let lies = fiemap::layout_within(&mut Fiemap::default(), &file.fd, rest, false);
-        if lies.map_or(true, |lies| lies.shared_bytes(rest) > 0) {
+        let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, rest, false);
+        if layout.map_or(true, |layout| layout.shared_bytes(rest) > 0) {
             self.unshare(index, rest)?;
             if let Some(copy) = self.copies.get_mut(index) {
                 // The donor has no copy of it any more.

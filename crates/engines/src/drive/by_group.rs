@@ -59,7 +59,7 @@ pub(crate) fn by_group<M: ByGroup>(
 
 impl<M: ByGroup> Drive<'_, M> {
     /// Relocates in one go those ranges of a group that would be better elsewhere and have met no problem yet;
-    /// ranges that this did not come to are tried one by one.
+    /// ranges that this did not come to be tried one by one.
     fn relocate_group(&mut self, group: &[usize], mut problems: HashMap<usize, Skip>) {
         let fine = |index: &usize| !problems.contains_key(index) && self.is_better(*index);
         let mut together: Vec<usize> = group.iter().copied().filter(fine).collect();

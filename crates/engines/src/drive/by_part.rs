@@ -74,7 +74,7 @@ pub(crate) fn by_part<M: ByPart>(
             moved.skip = drive.prepare(index, M::prepare).err();
         }
         drive.relocate(index, &mut moved);
-        if returns && drive.pieces(index).is_ok_and(|after| after > target.pieces) {
+        if returns && drive.fragments(index).is_ok_and(|after| after > target.fragments) {
             drive.put_back(index, &mut moved);
         }
         moved.took = drive.pace.now() - began;

@@ -103,14 +103,14 @@ impl<'a, M: Mover> Drive<'a, M> {
     }
 
     /// In how many extents the target `index` is now.
-    fn pieces(&mut self, index: usize) -> Result<u64, Skip> {
+    fn fragments(&mut self, index: usize) -> Result<u64, Skip> {
         let range = self.job.targets[index].range;
-        Ok(layout(&mut self.maps, self.job.file, range)?.pieces(range))
+        Ok(layout(&mut self.maps, self.job.file, range)?.fragments(range))
     }
 
     /// Whether its new place is better than the one it had when it was looked at.
     fn is_better(&self, index: usize) -> bool {
-        self.job.staged[index] < self.job.targets[index].pieces
+        self.job.staged[index] < self.job.targets[index].fragments
     }
 
     /// Leaves a range alone whose new place is no better; returns whether it did.
@@ -118,8 +118,8 @@ impl<'a, M: Mover> Drive<'a, M> {
         if self.is_better(index) {
             return false;
         }
-        let (pieces, staged) = (self.job.targets[index].pieces, self.job.staged[index]);
-        self.leave(index, pieces, no_better(pieces, staged));
+        let (fragments, staged) = (self.job.targets[index].fragments, self.job.staged[index]);
+        self.leave(index, fragments, no_better(fragments, staged));
         true
     }
 
@@ -127,7 +127,7 @@ impl<'a, M: Mover> Drive<'a, M> {
     /// of this move.
     fn leave_joined(&mut self, index: usize) -> bool {
         let staged = self.job.staged[index];
-        match self.pieces(index) {
+        match self.fragments(index) {
             Ok(1) => self.leave(index, 1, Skip::new(SkipReason::AlreadyContiguous, "")),
             Ok(now) if now <= staged => self.leave(index, now, no_better(now, staged)),
             _ => return false,
@@ -135,8 +135,8 @@ impl<'a, M: Mover> Drive<'a, M> {
         true
     }
 
-    fn leave(&mut self, index: usize, pieces: u64, skip: Skip) {
-        self.tell(index, Fate::Left { pieces, skip });
+    fn leave(&mut self, index: usize, fragments: u64, skip: Skip) {
+        self.tell(index, Fate::Left { fragments, skip });
     }
 
     /// Reports the result of a range.
@@ -207,5 +207,5 @@ pub(crate) fn layout(maps: &mut Fiemap, file: &OpenFile, range: ByteRange) -> Re
 }
 
 fn no_better(now: u64, staged: u64) -> Skip {
-    Skip::new(SkipReason::NoBetterPlace, format!("{now} pieces now, {staged} at best"))
+    Skip::new(SkipReason::NoBetterPlace, format!("{now} fragments now, {staged} at best"))
 }

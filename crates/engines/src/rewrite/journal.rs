@@ -37,10 +37,10 @@ pub enum JournalError {
     )]
     NotPrivate(PathBuf),
     /// Others could remove it, and put another in its place.
-    #[error("{0}: others may rename what lies there; keep records elsewhere (--journal DIR)")]
+    #[error("{0}: others may rename what is there; keep records elsewhere (--journal DIR)")]
     OpenToOthers(PathBuf),
     /// It is not where its name says.
-    #[error("{0}: not a journal of the file system that it lies on; nothing was done")]
+    #[error("{0}: not a journal of the file system that it is on; nothing was done")]
     Misplaced(PathBuf),
     /// Its records may belong to any of several mounted file systems.
     #[error(

@@ -4,7 +4,7 @@ use super::draft::{Draft, Sealed};
 use super::engine::Shared;
 use super::limits::{self, Room};
 use super::note::{Noting, Session};
-use super::place::{Holder, Piece, is_on_device, lease, mtime, put, set_mtime};
+use super::place::{Fill, Holder, is_on_device, lease, mtime, put, set_mtime};
 use super::privileges::{self, Lost};
 use super::record::{LONGEST_RANGE, Record, VERSION};
 use super::refused;
@@ -217,8 +217,8 @@ impl Rewriting {
         }
         let _ = holder.noting.settled();
         reached(Point::Punched);
-        let piece = Piece { range, data, block };
-        let mut put = || put(&file.fd, piece, &mut room.back, &mut holder);
+        let fill = Fill { range, data, block };
+        let mut put = || put(&file.fd, fill, &mut room.back, &mut holder);
         // A second try, where the device refused the write or returned other bytes.
         let once = put().err();
         if let Some(Err(e)) = once.as_ref().map(|_| put()) {
@@ -403,13 +403,13 @@ impl Mover for Rewriting {
         same::settled(&file.fd).map_err(refused::told)?;
         refused::none_seen(&mut self.compare, &file.fd)?;
         rustix::fs::fsync(&file.fd).map_err(|e| refused::told(e.into()))?;
-        let (stage, pieces) = Stage::new(file, ranges, Space::Choice, |_| Ok(()))?;
+        let (stage, fragments) = Stage::new(file, ranges, Space::Choice, |_| Ok(()))?;
         let longest = ranges.iter().map(|r| r.len()).max().unwrap_or(0);
         let reserve = unnamed(file)?;
         rustix::fs::fallocate(&reserve, FallocateFlags::empty(), 0, longest + METADATA)
             .map_err(|e| no_room(file, e))?;
         (self.stage, self.reserve) = (Some(stage), Some(reserve));
-        Ok(pieces)
+        Ok(fragments)
     }
 
     fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip> {

@@ -147,7 +147,7 @@ pub(crate) trait Holder {
 
 /// A range, and the bytes that belong there.
 #[derive(Clone, Copy)]
-pub(crate) struct Piece<'a> {
+pub(crate) struct Fill<'a> {
     /// Whole blocks.
     pub range: ByteRange,
     /// The bytes for it, up to the end of the file.
@@ -160,7 +160,7 @@ pub(crate) struct Piece<'a> {
 /// this process is delayed between check and write for longer than the kernel lets others wait.
 const LONGEST_WRITE: usize = 256 << 10;
 
-/// Writes `piece` into the file: allocates new space in one call, writes the bytes, sets the time of
+/// Writes `fill` into the file: allocates new space in one call, writes the bytes, sets the time of
 /// modification, makes all of it durable, and reads it back from the device into `back`, which is at least as
 /// long.
 ///
@@ -169,11 +169,11 @@ const LONGEST_WRITE: usize = 256 << 10;
 /// written.
 pub(crate) fn put(
     file: &OwnedFd,
-    piece: Piece<'_>,
+    fill: Fill<'_>,
     back: &mut [u8],
     holder: &mut dyn Holder,
 ) -> io::Result<()> {
-    let Piece { range, data, block } = piece;
+    let Fill { range, data, block } = fill;
     let allocate =
         || rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.len());
     loop {
@@ -192,9 +192,9 @@ pub(crate) fn put(
     }
     reached(Point::Allocated);
     let half = data.len() / 2 / block * block;
-    write(file, piece, 0..half, holder)?;
+    write(file, fill, 0..half, holder)?;
     reached(Point::HalfWritten);
-    write(file, piece, half..data.len(), holder)?;
+    write(file, fill, half..data.len(), holder)?;
     holder.noting().change(|| holder.settle_mtime());
     reached(Point::Written);
     rustix::fs::fsync(file)?;
@@ -216,20 +216,20 @@ fn alone(holder: &dyn Holder) -> io::Result<()> {
     }
 }
 
-/// Writes a part of `piece`. Once other programs may have opened the file, no change is noted as ours.
+/// Writes a part of `fill`. Once other programs may have opened the file, no change is noted as ours.
 fn write(
     file: &OwnedFd,
-    piece: Piece<'_>,
+    fill: Fill<'_>,
     part: Range<usize>,
     holder: &dyn Holder,
 ) -> io::Result<()> {
-    let longest = (LONGEST_WRITE / piece.block * piece.block).max(piece.block);
+    let longest = (LONGEST_WRITE / fill.block * fill.block).max(fill.block);
     for at in part.clone().step_by(longest) {
-        let bytes = &piece.data[at..part.end.min(at + longest)];
+        let bytes = &fill.data[at..part.end.min(at + longest)];
         alone(holder)?;
         let _ = holder.noting().at_it();
         reached(Point::Writing);
-        let write = || write_at(file, bytes, piece.range.start + at as u64);
+        let write = || write_at(file, bytes, fill.range.start + at as u64);
         let written = holder.lost().keeping(file, write);
         alone(holder)?;
         let _ = holder.noting().settled();

@@ -16,12 +16,12 @@ use super::ground;
 use super::journal::{Journal, JournalError};
 use super::limits::{self, Room};
 use super::note::{Noting, Session};
-use super::place::{Holder, Piece, Verdict, is_blank, judge, lease, mtime, put, set_mtime};
+use super::place::{Fill, Holder, Verdict, is_blank, judge, lease, mtime, put, set_mtime};
 use super::privileges::Lost;
 use super::record::{BadRecord, Record};
 use super::refused;
 pub use super::whose::Serves;
-use super::whose::{Found, Home};
+use super::whose::{Home, RecordsFile};
 use fragmend_layout::{ByteRange, PathText};
 use fragmend_sys::handle;
 use fragmend_sys::lease::Lease;
@@ -40,7 +40,7 @@ use std::path::{Path, PathBuf};
 /// What became of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum RecoveryOutcome {
     /// The file has every byte: the record was removed.
     Whole,
     /// Bytes were put back, and the record was removed.
@@ -68,10 +68,12 @@ pub enum Outcome {
     Failed,
 }
 
-impl Outcome {
+impl RecoveryOutcome {
     /// Whether bytes of a file may still be missing.
     pub fn at_risk(self) -> bool {
-        use Outcome::{Changed, Damaged, Failed, Foreign, SetAside, Unreachable, WouldRestore};
+        use RecoveryOutcome::{
+            Changed, Damaged, Failed, Foreign, SetAside, Unreachable, WouldRestore,
+        };
         matches!(self, Changed | Damaged | Failed | Foreign | SetAside | Unreachable | WouldRestore)
     }
 }
@@ -89,7 +91,7 @@ pub struct Recovered {
     /// Its length in bytes.
     pub length: u64,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: RecoveryOutcome,
     /// Bytes that were put back, or would be.
     pub restored_bytes: u64,
     /// What to know, and what to do.
@@ -149,8 +151,8 @@ pub fn recover(
     for name in drafts {
         let unknown = blank(&journal, &name, None, Path::new(""));
         tell(match &removed {
-            Ok(()) => unknown.ended(Outcome::NeverBegun, "its file was not touched"),
-            Err(e) => unknown.ended(Outcome::Failed, e.to_string()),
+            Ok(()) => unknown.ended(RecoveryOutcome::NeverBegun, "its file was not touched"),
+            Err(e) => unknown.ended(RecoveryOutcome::Failed, e.to_string()),
         });
     }
     let mut looked_at = 0;
@@ -158,7 +160,7 @@ pub fn recover(
         if looked_at > MOST {
             let what = "not looked at: too many lie before it; remove those that are of no use and still there, then recover again";
             let unknown = blank(&journal, &name, None, Path::new(""));
-            tell(unknown.ended(Outcome::Unreachable, what));
+            tell(unknown.ended(RecoveryOutcome::Unreachable, what));
             continue;
         }
         let told = one(&journal, &name, home.as_ref(), options);
@@ -169,7 +171,7 @@ pub fn recover(
 }
 
 impl Recovered {
-    fn ended(self, outcome: Outcome, detail: impl Into<String>) -> Self {
+    fn ended(self, outcome: RecoveryOutcome, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         let detail = (!detail.is_empty()).then_some(detail).or(self.detail);
         Self { outcome, detail, ..self }
@@ -183,7 +185,7 @@ fn blank(journal: &Journal, name: &OsStr, record: Option<&Record>, path: &Path) 
         record: journal.path().join(name).display().to_string(),
         offset: range.start,
         length: range.len(),
-        outcome: Outcome::Failed,
+        outcome: RecoveryOutcome::Failed,
         restored_bytes: 0,
         detail: None,
     }
@@ -193,24 +195,24 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
     let nobody = blank(journal, name, None, Path::new(""));
     let (file, record) = match journal.load(name, options.dry_run) {
         Ok(loaded) => loaded,
-        Err(e) => return nobody.ended(Outcome::Failed, e.to_string()),
+        Err(e) => return nobody.ended(RecoveryOutcome::Failed, e.to_string()),
     };
     let record = match record {
         Ok(record) => record,
         Err(bad @ BadRecord::Damaged) => {
             let what = format!("{bad}; check the file that it is of, then remove the record");
-            return nobody.ended(Outcome::Damaged, what);
+            return nobody.ended(RecoveryOutcome::Damaged, what);
         }
-        Err(bad) => return nobody.ended(Outcome::Foreign, bad.to_string()),
+        Err(bad) => return nobody.ended(RecoveryOutcome::Foreign, bad.to_string()),
     };
     let told = blank(journal, name, Some(&record), &record.path);
     let Some(home) = home.filter(|home| home.is_of(&record)) else {
         let what = "its file system is not the one that this journal serves, or is not mounted; mount it, then recover again";
-        return told.ended(Outcome::Foreign, what);
+        return told.ended(RecoveryOutcome::Foreign, what);
     };
     // All of the record is checked before anything is done with its file.
     if let Err(what) = record.check(home.block) {
-        return told.ended(Outcome::Damaged, format!("it says {what}; no rewrite made it"));
+        return told.ended(RecoveryOutcome::Damaged, format!("it says {what}; no rewrite made it"));
     }
     let told = Recovered { path: home.mount.point.join(&record.path).as_path().into(), ..told };
     let sure = match () {
@@ -223,13 +225,13 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
     let closing = Closing { journal, name, sure, options, deleted_from: None };
     let gone = Closing { deleted_from: Some(&home.root), ..closing };
     let named = match home.find(&record) {
-        Ok(Found::File(named)) => named,
-        Ok(Found::Deleted) => return gone.close(told, Outcome::FileGone),
-        Ok(Found::Another) => {
+        Ok(RecordsFile::File(named)) => named,
+        Ok(RecordsFile::Deleted) => return gone.close(told, RecoveryOutcome::FileGone),
+        Ok(RecordsFile::Another) => {
             let sure = Err("its file is gone, or this is another state of its file system");
-            return Closing { sure, ..gone }.close(told, Outcome::FileGone);
+            return Closing { sure, ..gone }.close(told, RecoveryOutcome::FileGone);
         }
-        Err(why) => return told.ended(Outcome::Unreachable, why),
+        Err(why) => return told.ended(RecoveryOutcome::Unreachable, why),
     };
     let path = home.path_of(&named, &record);
     let told = Recovered { path: path.as_deref().unwrap_or(Path::new("")).into(), ..told };
@@ -237,18 +239,20 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
         Ok(Some(data)) => data,
         Ok(None) => {
             let what = "its copy is damaged; check the file, then remove the record";
-            return told.ended(Outcome::Damaged, what);
+            return told.ended(RecoveryOutcome::Damaged, what);
         }
-        Err(e) => return told.ended(Outcome::Failed, format!("the record: {e}")),
+        Err(e) => return told.ended(RecoveryOutcome::Failed, format!("the record: {e}")),
     };
     let session = match Session::of(&journal.dir, &home.root) {
         Ok(session) => session,
-        Err(e) => return told.ended(Outcome::Failed, e.to_string()),
+        Err(e) => return told.ended(RecoveryOutcome::Failed, e.to_string()),
     };
     let how = if options.dry_run { OFlags::RDONLY } else { OFlags::RDWR };
     let target = match handle::reopen(&named, how | OFlags::NONBLOCK) {
         Ok(target) => target,
-        Err(e) => return told.ended(Outcome::Unreachable, format!("cannot be opened: {e}")),
+        Err(e) => {
+            return told.ended(RecoveryOutcome::Unreachable, format!("cannot be opened: {e}"));
+        }
     };
     let noting = Noting { record: &file, at: record.note_start(), file: &target, session };
     Mending { closing, record: &record, data: &data, noting }.mend(told)
@@ -268,7 +272,7 @@ struct Closing<'a> {
 
 impl Closing<'_> {
     /// Removes the record, or sets it aside where it is not certain that it may be removed.
-    fn close(&self, told: Recovered, outcome: Outcome) -> Recovered {
+    fn close(&self, told: Recovered, outcome: RecoveryOutcome) -> Recovered {
         let stays = |e: io::Error| format!("its record stays: {e}");
         let mut sure = self.sure;
         // If the deletion is not durable, the file would be back after a power cut, without its bytes.
@@ -281,10 +285,10 @@ impl Closing<'_> {
         }
         match (sure, self.options.dry_run) {
             (Ok(()), true) => told.ended(outcome, ""),
-            (Err(why), true) => told.ended(Outcome::SetAside, why),
+            (Err(why), true) => told.ended(RecoveryOutcome::SetAside, why),
             (Ok(()), false) => match self.journal.remove(self.name) {
                 Ok(()) => told.ended(outcome, ""),
-                Err(e) => told.ended(Outcome::Failed, stays(e)),
+                Err(e) => told.ended(RecoveryOutcome::Failed, stays(e)),
             },
             (Err(why), false) => match self.journal.set_aside(self.name) {
                 Ok(kept) => {
@@ -292,9 +296,9 @@ impl Closing<'_> {
                     let what = format!(
                         "{why}; the record is kept as {kept}: remove it, or rename it back and recover again where it belongs"
                     );
-                    told.ended(Outcome::SetAside, what)
+                    told.ended(RecoveryOutcome::SetAside, what)
                 }
-                Err(e) => told.ended(Outcome::Failed, stays(e)),
+                Err(e) => told.ended(RecoveryOutcome::Failed, stays(e)),
             },
         }
     }
@@ -318,7 +322,7 @@ impl Mending<'_> {
                 return self.undecided(told, &refused_at(at));
             }
             Ok(_) => {}
-            Err(e) => return told.ended(Outcome::Failed, e.to_string()),
+            Err(e) => return told.ended(RecoveryOutcome::Failed, e.to_string()),
         }
         // Writing back what others have just written may need long: most of it is done before they are kept out.
         let sync = || if options.dry_run { Ok(()) } else { rustix::fs::fsync(target) };
@@ -339,13 +343,13 @@ impl Mending<'_> {
                 return match leased {
                     Some(Err(e)) => not_leased(told, &e),
                     Some(Ok(lease)) if !lease.is_held() => not_leased(told, &lost()),
-                    _ => self.closing.close(told, Outcome::Whole),
+                    _ => self.closing.close(told, RecoveryOutcome::Whole),
                 };
             }
             Ok(Verdict::Missing(parts)) => match self.noting.is_ours(self.record) {
                 Ok(true) => (parts, None),
                 Ok(false) => (parts, Some("it was modified after the rewrite".to_owned())),
-                Err(e) => return told.ended(Outcome::Failed, e.to_string()),
+                Err(e) => return told.ended(RecoveryOutcome::Failed, e.to_string()),
             },
             Ok(Verdict::Differs(at)) => {
                 (vec![self.record.range], Some(format!("it holds other data at {at}")))
@@ -355,11 +359,13 @@ impl Mending<'_> {
                 let was = self.record.size;
                 (vec![self.record.range], Some(format!("it has {size} bytes now and had {was}")))
             }
-            Err(e) => return told.ended(Outcome::Failed, e.to_string()),
+            Err(e) => return told.ended(RecoveryOutcome::Failed, e.to_string()),
         };
         // Existing data is overwritten only where the user has decided that.
         let over = match (&changed, options.prefer(&told.path)) {
-            (Some(_), Some(Prefer::File)) => return self.closing.close(told, Outcome::Discarded),
+            (Some(_), Some(Prefer::File)) => {
+                return self.closing.close(told, RecoveryOutcome::Discarded);
+            }
             (Some(what), None) => return self.undecided(told, what),
             (changed, _) => changed.is_some(),
         };
@@ -369,7 +375,7 @@ impl Mending<'_> {
         let lease = match leased {
             None => {
                 let told = Recovered { restored_bytes: bytes, ..told };
-                return told.ended(Outcome::WouldRestore, "");
+                return told.ended(RecoveryOutcome::WouldRestore, "");
             }
             Some(Ok(lease)) => lease,
             Some(Err(e)) => return not_leased(told, &e),
@@ -377,9 +383,11 @@ impl Mending<'_> {
         match self.put_back(&missing, over, &lease) {
             Ok(detail) => {
                 let told = Recovered { restored_bytes: bytes, detail, ..told };
-                self.closing.close(told, Outcome::Restored)
+                self.closing.close(told, RecoveryOutcome::Restored)
             }
-            Err(e) => told.ended(Outcome::Failed, format!("{e}; the record stays, recover again")),
+            Err(e) => {
+                told.ended(RecoveryOutcome::Failed, format!("{e}; the record stays, recover again"))
+            }
         }
     }
 
@@ -395,7 +403,7 @@ impl Mending<'_> {
                 "{what}; keep it as it is with --prefer file, or put the recorded bytes back with --prefer record"
             )
         };
-        told.ended(Outcome::Changed, what)
+        told.ended(RecoveryOutcome::Changed, what)
     }
 
     /// The part of the range for which the record has bytes.
@@ -431,8 +439,8 @@ impl Mending<'_> {
             if !over && !is_blank(target, range)? {
                 return Err(io::Error::other("somebody writes to it"));
             }
-            let piece = Piece { range, data, block: block as usize };
-            put(target, piece, &mut room.back, &mut holder)?;
+            let fill = Fill { range, data, block: block as usize };
+            put(target, fill, &mut room.back, &mut holder)?;
         }
         let time = holder.other.take();
         let time = time.map(|e| format!("its time of modification is another now: {e}"));
@@ -448,7 +456,7 @@ fn refused_at(at: u64) -> String {
 /// The outcome for a file of which it is not known what is on the disk.
 fn not_synced(told: Recovered, error: Errno) -> Recovered {
     let what = format!("it cannot be synced: {error}; the record stays, recover again");
-    told.ended(Outcome::Failed, what)
+    told.ended(RecoveryOutcome::Failed, what)
 }
 
 /// The outcome for a file that could not be leased, or whose lease was lost.
@@ -460,7 +468,7 @@ fn not_leased(told: Recovered, error: &io::Error) -> Recovered {
         io::ErrorKind::ResourceBusy => format!("{error}, then recover again"),
         _ => format!("cannot be leased: {error}"),
     };
-    told.ended(Outcome::Unreachable, what)
+    told.ended(RecoveryOutcome::Unreachable, what)
 }
 
 /// The error of a lease that was lost.

@@ -77,20 +77,20 @@ fn skip(found: io::Result<Same>) -> Result<(), Skip> {
 /// # Errors
 /// When the file cannot be read, or is being written to.
 pub(crate) fn other_than(file: &OwnedFd, start: u64, data: &[u8]) -> io::Result<Option<u64>> {
-    const PIECE: u64 = 64 << 10;
+    const CHUNK: u64 = 64 << 10;
     let range = ByteRange::at(start, data.len() as u64);
     let mut compare = Compare::default();
     let mut now = Vec::new();
     for run in cache::resident(file, range.start..range.end)? {
         let run = ByteRange { start: run.start, end: run.end }.intersect(range);
-        for piece in run.steps(PIECE) {
-            let then = &data[(piece.start - start) as usize..(piece.end - start) as usize];
+        for chunk in run.steps(CHUNK) {
+            let then = &data[(chunk.start - start) as usize..(chunk.end - start) as usize];
             now.resize(then.len(), 0);
-            let read = read_at(file, &mut now, piece.start)?;
+            let read = read_at(file, &mut now, chunk.start)?;
             if now[..read] == then[..read] {
                 continue;
             }
-            match compare.range(file, piece.start..piece.end, || true)? {
+            match compare.range(file, chunk.start..chunk.end, || true)? {
                 Same::No(at, _) => return Ok(Some(at)),
                 Same::Changing(_) => return Err(io::Error::other("somebody writes to it")),
                 // Data that the disk has as well is not lost.

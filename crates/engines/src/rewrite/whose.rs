@@ -105,12 +105,12 @@ impl Home {
     }
 
     /// Finds the record's file, named but not opened: a regular file, and the one that the record means.
-    pub fn find(&self, record: &Record) -> Result<Found, String> {
+    pub fn find(&self, record: &Record) -> Result<RecordsFile, String> {
         let by_handle = (!record.handle.bytes.is_empty()).then(|| record.handle.open(&self.root));
         let named = match by_handle {
             Some(Ok(named)) => named,
             Some(Err(e)) if e.raw_os_error() == Some(Errno::STALE.raw_os_error()) => {
-                return Ok(Found::Another);
+                return Ok(RecordsFile::Another);
             }
             // The file system has no handles, or this process may not use them: the path must do.
             _ => {
@@ -125,17 +125,17 @@ impl Home {
         };
         let opened = again::open(&named, record.generation, |named, stat| {
             if stat.st_ino != record.inode || !self.has(stat.st_dev) {
-                return Err(Ok(Found::Another));
+                return Err(Ok(RecordsFile::Another));
             }
             if stat.st_nlink == 0 {
-                return Err(Ok(Found::Deleted));
+                return Err(Ok(RecordsFile::Deleted));
             }
             handle::reopen(named, OFlags::RDONLY | OFlags::NONBLOCK)
                 .map_err(|e| Err(format!("cannot be opened: {e}")))
         });
         match opened {
-            Ok(_) => Ok(Found::File(named)),
-            Err(Lost::NotRegular | Lost::Reused) => Ok(Found::Another),
+            Ok(_) => Ok(RecordsFile::File(named)),
+            Err(Lost::NotRegular | Lost::Reused) => Ok(RecordsFile::Another),
             Err(Lost::Closed(found)) => found,
             Err(Lost::Unread(e)) => Err(e.to_string()),
         }
@@ -162,7 +162,7 @@ impl Home {
 
 /// What has become of a record's file.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum RecordsFile {
     /// It is there.
     File(OwnedFd),
     /// It is certainly deleted: still open in some process, and without a name.

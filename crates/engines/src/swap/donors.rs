@@ -23,9 +23,9 @@ pub(super) fn best(file: &OpenFile, layout: &Layout) -> Result<(OwnedFd, Layout)
         }
         match new_donor(file, layout.size, &runs) {
             Ok(donor) => {
-                let lies = fiemap::layout_of(&donor).map_err(skip_of)?;
-                let best = lies.extents().len() <= runs.len();
-                tried.push((donor, lies));
+                let layout = fiemap::layout_of(&donor).map_err(skip_of)?;
+                let best = layout.extents().len() <= runs.len();
+                tried.push((donor, layout));
                 if best {
                     break;
                 }
@@ -35,7 +35,7 @@ pub(super) fn best(file: &OpenFile, layout: &Layout) -> Result<(OwnedFd, Layout)
             Err(_) => break,
         }
     }
-    let best = tried.into_iter().min_by_key(|(_, lies)| lies.extents().len());
+    let best = tried.into_iter().min_by_key(|(_, layout)| layout.extents().len());
     best.ok_or_else(|| Skip::new(SkipReason::NoSpace, ""))
 }
 

@@ -21,7 +21,7 @@ pub fn squeezed(image: &Image, name: &str) -> PathBuf {
     let path = image.path().join(name);
     alternating(&path, SIZE, 32 << 10, compressible).expect("a compressed file");
     image.sync();
-    assert_eq!(how(&path).len() as u64, SIZE >> 15, "{name} is compressed, piece by piece");
+    assert_eq!(how(&path).len() as u64, SIZE >> 15, "{name} is compressed, extent by extent");
     path
 }
 
@@ -63,7 +63,7 @@ pub fn half_shared(image: &Image) -> (std::path::PathBuf, std::path::PathBuf) {
     let file = fragmented(image, "source/file");
     image.sync();
     snapshot(&at("source"), &at("snap"), &[]);
-    // As it was, in pieces of its own.
+    // As it was, in fragments of its own.
     let own = File::options().write(true).open(&file).unwrap();
     let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(&own, hole, SIZE / 2, SIZE / 2).unwrap();

@@ -1,7 +1,7 @@
 //! The conformance suite on mounted file systems: the portable cases (`fragmend-conformance`), and those of
 //! what only mounted file systems have.
 
-use super::bed::ImageBed;
+use super::fixture::ImageFixture;
 use super::{
     SIZE, apply, apply_with, fragmented, left_alone, plan, plan_with, reasons, redirected,
 };
@@ -18,31 +18,31 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 pub fn fragments_are_joined(image: &Image) {
-    cases::fragments_are_joined(&ImageBed(image));
+    cases::fragments_are_joined(&ImageFixture(image));
 }
 
 pub fn a_part_moves_and_the_rest_stays(image: &Image) {
-    cases::a_part_moves_and_the_rest_stays(&ImageBed(image));
+    cases::a_part_moves_and_the_rest_stays(&ImageFixture(image));
 }
 
 pub fn holes_unwritten_space_and_the_end_stay(image: &Image) {
-    cases::holes_unwritten_space_and_the_end_stay(&ImageBed(image));
+    cases::holes_unwritten_space_and_the_end_stay(&ImageFixture(image));
 }
 
 pub fn five_gibibytes_and_mostly_holes(image: &Image) {
-    cases::five_gibibytes_and_mostly_holes(&ImageBed(image));
+    cases::five_gibibytes_and_mostly_holes(&ImageFixture(image));
 }
 
 pub fn what_changed_since_the_plan_is_left_alone(image: &Image) {
-    cases::what_changed_since_the_plan_is_left_alone(&ImageBed(image));
+    cases::what_changed_since_the_plan_is_left_alone(&ImageFixture(image));
 }
 
 pub fn a_dry_run_moves_nothing(image: &Image) {
-    cases::a_dry_run_moves_nothing(&ImageBed(image));
+    cases::a_dry_run_moves_nothing(&ImageFixture(image));
 }
 
 pub fn a_full_disk_is_left_alone(image: &Image) {
-    cases::a_full_disk_is_left_alone(&ImageBed(image));
+    cases::a_full_disk_is_left_alone(&ImageFixture(image));
 }
 
 /// What moving must not change about a file.
@@ -74,10 +74,10 @@ pub fn marked_files_are_left_alone(image: &Image) {
         let path = fragmented(image, flag);
         let made = redirected(&template, &path);
         chattr(&format!("+{flag}"), &path);
-        let (pieces, (summary, _)) = (extents(&path), apply(&made));
+        let (fragments, (summary, _)) = (extents(&path), apply(&made));
         chattr(&format!("-{flag}"), &path);
         assert_eq!(reasons(&summary, &path), [reason], "{summary:?}");
-        assert_eq!((summary.moved_bytes, extents(&path)), (0, pieces));
+        assert_eq!((summary.moved_bytes, extents(&path)), (0, fragments));
     }
 }
 
@@ -89,14 +89,14 @@ pub fn what_is_shared_stays_shared(image: &Image) {
     run("cp", args.into_iter().chain([file.as_os_str(), clone.as_os_str()]));
     image.sync();
     let free = || rustix::fs::statvfs(image.path()).unwrap().f_bfree;
-    let (free_before, pieces) = (free(), extents(&file));
+    let (free_before, fragments) = (free(), extents(&file));
     assert_eq!(shared_bytes(&file), SIZE);
     let made: Plan = plan(&[image.path()], Policy::WholeFile);
     let (summary, _) = apply(&made);
     image.sync();
     assert_eq!(summary.moved_bytes, 0, "{summary:?}");
     assert_eq!((shared_bytes(&file), shared_bytes(&clone)), (SIZE, SIZE));
-    assert_eq!((free(), extents(&file)), (free_before, pieces));
+    assert_eq!((free(), extents(&file)), (free_before, fragments));
 }
 
 /// The same, and it is asked for: the file moves, for as much space as was said before.
@@ -136,7 +136,7 @@ pub fn what_is_shared_moves_where_that_is_asked_for(image: &Image) {
     assert!(used() + slack > before + SIZE, "{before} bytes used, then {}", used());
     assert_eq!((shared_bytes(&file), looks(&file)), (0, looked));
     assert_eq!(extents(&file), 1);
-    assert!(extents(&clone) > 100, "the other lies where it lay");
+    assert!(extents(&clone) > 100, "the other is where it lay");
     image.fsck();
     assert!(is_intact(&file, SIZE).unwrap() && is_intact(&clone, SIZE).unwrap());
 }

@@ -2,9 +2,9 @@
 
 #![allow(dead_code)] // each test file uses its part
 
-pub mod bed;
 pub mod btrfs;
 pub mod conformance;
+pub mod fixture;
 pub mod pace;
 
 use fragmend_apply::{Event, Options, Rate, Receipt, Summary};
@@ -177,12 +177,12 @@ pub fn left_alone(
     let plan = plan(&[&path], Policy::WholeFile);
     assert_eq!(plan.files.len(), 1, "{name}");
     spoil(&path);
-    let lies = |path: &Path| path.is_file().then(|| extents(path));
-    let before = lies(&path);
+    let places = |path: &Path| path.is_file().then(|| extents(path));
+    let before = places(&path);
     let (summary, _) = apply(&plan);
     assert_eq!(reasons(&summary, &path), [reason], "{name}: {summary:?}");
     assert_eq!((summary.ranges_moved, summary.moved_bytes), (0, 0), "{name}");
-    assert_eq!(lies(&path), before, "{name}");
+    assert_eq!(places(&path), before, "{name}");
     path
 }
 

@@ -47,7 +47,7 @@ impl<F: FnOnce()> Pace for Unpaced<F> {
     }
 }
 
-/// Relocates ranges of a file, as if each were in more pieces than it can come to be in, and lets
+/// Relocates ranges of a file, as if each were in more fragments than it can come to be in, and lets
 /// `meanwhile` do something after the first step: where all of a range is copied first, that is right after
 /// the copy of the first one. Returns how the move of each went.
 ///
@@ -58,7 +58,7 @@ pub fn relocate(
     ranges: &[ByteRange],
     meanwhile: impl FnOnce(),
 ) -> Result<Vec<Moved>, Skip> {
-    let target = |range: &ByteRange| Target { range: *range, pieces: u64::MAX };
+    let target = |range: &ByteRange| Target { range: *range, fragments: u64::MAX };
     let targets: Vec<Target> = ranges.iter().map(target).collect();
     let (began, stop) = (Instant::now(), AtomicBool::new(false));
     let mut pace = Unpaced { began, stop, meanwhile: Some(meanwhile), fates: Vec::new() };

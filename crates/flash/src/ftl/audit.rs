@@ -44,7 +44,7 @@ impl Ftl {
         Ok(valid)
     }
 
-    /// Each slot that something is added to is open, not full, and used for one purpose.
+    /// Each slot that something is added to be open, not full, and used for one purpose.
     fn audit_slots(&self) -> Result<(), String> {
         let moved = self.collector.slots().map(|slot| (slot, Stream::Moved));
         let host = self.placer.slots().map(|slot| (slot, Stream::Host));

@@ -22,7 +22,7 @@ pub fn check(layout: &Layout, device_end: Option<u64>) {
     let addressed = layout.extents().iter().filter(|e| e.kind.is_addressed()).count();
     assert!(layout.within(all).count() <= many);
     assert!(layout.runs().count() <= addressed && layout.breaks().count() <= addressed);
-    assert!(layout.pieces(all) <= addressed as u64);
+    assert!(layout.fragments(all) <= addressed as u64);
     assert!(layout.shared().extents().len() <= many);
     assert!(layout.shared_bytes(all) <= layout.stored_bytes(all));
     let limits =

@@ -84,7 +84,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         None if plan.summary.ranges > 0 => ui.note("next: the same with -o PLAN, to apply it"),
         _ => {}
     }
-    // A budget that is kept to is what was asked for: only who asks learns that it left something out.
+    // A budget that is kept to be what was asked for: only who asks learns that it left something out.
     let over_budget = args.check.check && plan.summary.over_budget_bytes > 0;
     Ok(args.check.exit(plan.summary.worth) | Exit::INCOMPLETE.when(over_budget))
 }

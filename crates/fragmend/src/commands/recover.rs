@@ -5,7 +5,9 @@ use crate::ui::Ui;
 use anyhow::Context;
 use fragmend_engines::engine;
 use fragmend_engines::rewrite::journal::{DIRECTORY, ELSEWHERE};
-use fragmend_engines::rewrite::recover::{Options, Outcome, Prefer, Recovered, Serves, recover};
+use fragmend_engines::rewrite::recover::{
+    Options, Prefer, Recovered, RecoveryOutcome, Serves, recover,
+};
 use fragmend_layout::{FsKind, printable};
 use fragmend_pipeline::absolute;
 use fragmend_report::recover::RecoverReport;
@@ -79,8 +81,10 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if let Err(e) = &unsaid {
         ui.warn(format_args!("cannot write the output: {e}"));
     }
-    let failed =
-        report.records.iter().any(|r| matches!(r.outcome, Outcome::Failed | Outcome::Unreachable));
+    let failed = report
+        .records
+        .iter()
+        .any(|r| matches!(r.outcome, RecoveryOutcome::Failed | RecoveryOutcome::Unreachable));
     Ok(Exit::INTEGRITY.when(report.totals.at_risk > 0)
         | Exit::FAILED.when(failed || unsaid.is_err() || !report.errors.is_empty()))
 }
@@ -167,21 +171,21 @@ fn line(record: &Recovered) -> String {
     };
     let bytes = human(record.restored_bytes as f64, Unit::Bytes);
     let what = match record.outcome {
-        Outcome::Whole => "whole; its record was removed".into(),
-        Outcome::Restored => format!("{bytes} put back at {}", record.offset),
-        Outcome::WouldRestore => format!("{bytes} would be put back at {}", record.offset),
-        Outcome::NeverBegun => "an unfinished copy, removed".into(),
-        Outcome::FileGone => "deleted meanwhile; its record was removed".into(),
-        Outcome::SetAside if record.restored_bytes > 0 => {
+        RecoveryOutcome::Whole => "whole; its record was removed".into(),
+        RecoveryOutcome::Restored => format!("{bytes} put back at {}", record.offset),
+        RecoveryOutcome::WouldRestore => format!("{bytes} would be put back at {}", record.offset),
+        RecoveryOutcome::NeverBegun => "an unfinished copy, removed".into(),
+        RecoveryOutcome::FileGone => "deleted meanwhile; its record was removed".into(),
+        RecoveryOutcome::SetAside if record.restored_bytes > 0 => {
             format!("{bytes} put back at {}; its RECORD IS KEPT", record.offset)
         }
-        Outcome::SetAside => "nothing was done; its RECORD IS KEPT".into(),
-        Outcome::Discarded => "left as it is; its record was removed".into(),
-        Outcome::Changed => "CHANGED MEANWHILE, nothing was done".into(),
-        Outcome::Damaged => "RECORD DAMAGED, nothing was done".into(),
-        Outcome::Foreign => "a foreign record, nothing was done".into(),
-        Outcome::Unreachable => "OUT OF REACH, nothing was done".into(),
-        Outcome::Failed => "FAILED".into(),
+        RecoveryOutcome::SetAside => "nothing was done; its RECORD IS KEPT".into(),
+        RecoveryOutcome::Discarded => "left as it is; its record was removed".into(),
+        RecoveryOutcome::Changed => "CHANGED MEANWHILE, nothing was done".into(),
+        RecoveryOutcome::Damaged => "RECORD DAMAGED, nothing was done".into(),
+        RecoveryOutcome::Foreign => "a foreign record, nothing was done".into(),
+        RecoveryOutcome::Unreachable => "OUT OF REACH, nothing was done".into(),
+        RecoveryOutcome::Failed => "FAILED".into(),
     };
     match &record.detail {
         Some(detail) => format!("{name}: {what} ({})", printable(detail)),

@@ -71,7 +71,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     errors.iter().for_each(|e| ui.warn(e));
 
     let bar = ui.progress(Some(tree.entries().len() as u64), "{bar:30} {pos}/{len} files {eta}");
-    let mut found = Found { top: args.top, ..Found::default() };
+    let mut found = Kept { top: args.top, ..Kept::default() };
     let mut out = BufWriter::with_capacity(1 << 16, ui.out());
     if ui.json {
         let version = schema::DOCUMENT;
@@ -133,7 +133,7 @@ fn unwrap_sink(error: fragmend_scan::ScanError) -> anyhow::Error {
 
 /// What is kept besides the totals while the batches pass.
 #[derive(Default)]
-struct Found {
+struct Kept {
     top: usize,
     worst: Vec<FileMeasures>,
     skips: Vec<SkippedEntry>,
@@ -142,7 +142,7 @@ struct Found {
     refused: BTreeSet<String>,
 }
 
-impl Found {
+impl Kept {
     fn take(&mut self, tree: &Tree, batch: &MeasuredBatch) {
         if let Some(file) = batch.files.first() {
             self.measured.insert(fs_name(tree, file));
@@ -210,7 +210,7 @@ fn finish_json(
     out: &mut impl Write,
     tree: &Tree,
     totals: &Totals,
-    found: &Found,
+    found: &Kept,
     errors: &[String],
 ) -> io::Result<()> {
     write!(out, "\n],\n\"totals\":")?;

@@ -37,7 +37,7 @@ pub fn missing(meta: &Meta) -> Vec<String> {
     );
     say(
         meta.unplaced,
-        "accesses were left out: it is not known whether their files lie below the paths (opened by \
+        "accesses were left out: it is not known whether their files are below the paths (opened by \
          handle, or under over 1,024 directories); name the whole mount to have them",
     );
     lines

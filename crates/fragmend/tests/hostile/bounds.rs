@@ -37,7 +37,7 @@ const MIB: u64 = 1 << 20;
 /// Data at either end of a sparse file.
 const PART: u64 = 256 << 10;
 
-/// A file of `size` with 256 KiB in pieces of 4 KiB at its beginning, and as much at its end.
+/// A file of `size` with 256 KiB in fragments of 4 KiB at its beginning, and as much at its end.
 fn sparse(image: &Image, size: u64) -> std::path::PathBuf {
     let path = image.path().join("sparse");
     let file = File::create_new(&path).unwrap();

@@ -17,7 +17,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// A mounted file system.
-pub(super) struct Mounted {
+pub(super) struct SurveyedMount {
     pub mount: Mount,
     /// Its directory: files are opened below it.
     root: Root,
@@ -25,7 +25,7 @@ pub(super) struct Mounted {
 }
 
 /// A file that was found again.
-pub(super) struct Found {
+pub(super) struct FoundFile {
     pub fd: OwnedFd,
     /// Where it is now, if the kernel knows.
     pub path: Option<PathBuf>,
@@ -34,14 +34,18 @@ pub(super) struct Found {
 /// All file systems that were looked for, by device number.
 #[derive(Default)]
 pub(super) struct Mounts {
-    seen: HashMap<u64, Option<Mounted>>,
+    seen: HashMap<u64, Option<SurveyedMount>>,
 }
 
 impl Mounts {
     /// The file system with this number. If no mount shows it (a subvolume of Btrfs), it is found through the
     /// first of `hints` with an ancestor on it, or else among the subvolumes of each mounted Btrfs.
-    pub fn of<'a>(&mut self, dev: u64, hints: impl Iterator<Item = &'a Path>) -> Option<&Mounted> {
-        self.seen.entry(dev).or_insert_with(|| Mounted::find(dev, hints)).as_ref()
+    pub fn of<'a>(
+        &mut self,
+        dev: u64,
+        hints: impl Iterator<Item = &'a Path>,
+    ) -> Option<&SurveyedMount> {
+        self.seen.entry(dev).or_insert_with(|| SurveyedMount::find(dev, hints)).as_ref()
     }
 
     /// The file systems that were found, in the order of their numbers.
@@ -52,7 +56,7 @@ impl Mounts {
     }
 }
 
-impl Mounted {
+impl SurveyedMount {
     fn find<'a>(dev: u64, hints: impl Iterator<Item = &'a Path>) -> Option<Self> {
         let mounts = mounts::all().ok()?;
         let mount = match mounts::best(&mounts, dev) {
@@ -83,7 +87,7 @@ impl Mounted {
     ///
     /// # Errors
     /// What became of the file.
-    pub fn open(&self, file: FileId, path: Option<&Path>) -> Result<Found, Skip> {
+    pub fn open(&self, file: FileId, path: Option<&Path>) -> Result<FoundFile, Skip> {
         let FileId { device, inode, generation } = file;
         let at = path.unwrap_or(Path::new(""));
         let named = handle::Identity { device, inode, generation };
@@ -103,7 +107,7 @@ impl Mounted {
         }
         // A file that was opened by its number has a path only if a program has just walked it.
         let path = self.root.path_of(&fd);
-        Ok(Found { fd, path })
+        Ok(FoundFile { fd, path })
     }
 }
 

@@ -306,7 +306,7 @@ mod tests {
 
     /// The objective of a set of ranges, computed by its definition and not by the dynamic program.
     fn objective(f: &Analysed, moves: &[ByteRange], price: Price) -> u128 {
-        let after = f.pieces.after(moves);
+        let after = f.fragments.after(moves);
         let requests: u128 =
             f.requests.iter().map(|r| u128::from(r.seen * after.count(r.range))).sum();
         let bytes: u64 = moves.iter().map(|m| m.len()).sum();

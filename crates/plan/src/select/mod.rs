@@ -9,8 +9,8 @@ pub mod gain;
 pub mod movable;
 pub mod whole_file;
 
+use crate::fragments::Fragments;
 use crate::merge::{self, Window};
-use crate::pieces::Pieces;
 use crate::requests::Request;
 use fragmend_layout::{ByteRange, DeviceLimits, Layout};
 use gain::Crossings;
@@ -26,7 +26,7 @@ pub struct Analysed {
     /// Their overlap windows.
     pub windows: Vec<Window>,
     /// The file's fragments.
-    pub pieces: Pieces,
+    pub fragments: Fragments,
     /// Maximal ranges of data that may be moved, in ascending order.
     pub runs: Vec<ByteRange>,
     /// Offsets where data continues elsewhere on the device, in ascending order.
@@ -46,12 +46,12 @@ impl Analysed {
         block: u64,
         unshare: bool,
     ) -> Self {
-        let runs = movable::stretches(layout, unshare);
+        let runs = movable::movable_runs(layout, unshare);
         Self {
             longest_request: requests.iter().map(|r| r.range.len()).max().unwrap_or(0),
             windows: merge::windows(&requests),
             requests,
-            pieces: Pieces::of(layout),
+            fragments: Fragments::of(layout),
             runs: runs.into_iter().map(|r| r.align_outward(block)).collect(),
             breaks: layout.breaks().collect(),
             limits,
@@ -81,7 +81,7 @@ fn fragmented_parts(file: &Analysed, range: ByteRange) -> impl Iterator<Item = B
         .iter()
         .take_while(move |run| run.start < range.end)
         .map(move |run| run.intersect(range))
-        .filter(|part| file.pieces.count(*part) > 1)
+        .filter(|part| file.fragments.count(*part) > 1)
 }
 
 /// Takes candidates in order while they fit the budget; later, smaller ones may still use the rest.

@@ -8,10 +8,10 @@
 use fragmend_layout::{Alike, ByteRange, Extent, LONGEST_ENCODED, Layout, stored_alike};
 
 /// The ranges that may be moved, in ascending order.
-pub fn stretches(layout: &Layout, unshare: bool) -> Vec<ByteRange> {
+pub fn movable_runs(layout: &Layout, unshare: bool) -> Vec<ByteRange> {
     let may_move = |e: &&Extent| e.kind.is_addressed() && (unshare || !e.kind.is_shared());
     let hopeless = |part: &Alike| {
-        part.encoded && layout.pieces(part.range) <= part.range.len().div_ceil(LONGEST_ENCODED)
+        part.encoded && layout.fragments(part.range) <= part.range.len().div_ceil(LONGEST_ENCODED)
     };
     let mut parts = stored_alike(layout.extents().iter().filter(may_move));
     parts.retain(|part| !hopeless(part));
@@ -41,8 +41,8 @@ mod tests {
             (16 * KIB, 10 * KIB, 8 * KIB, ExtentKind::Data),
         ]);
         let range = |start, end| ByteRange { start: start * KIB, end: end * KIB };
-        assert_eq!(stretches(&l, false), [range(0, 8), range(16, 24)]);
-        assert_eq!(stretches(&l, true), [range(0, 24)]);
+        assert_eq!(movable_runs(&l, false), [range(0, 8), range(16, 24)]);
+        assert_eq!(movable_runs(&l, true), [range(0, 24)]);
         assert_eq!(l.shared_bytes(range(4, 24)), 8 * KIB);
     }
 
@@ -58,13 +58,13 @@ mod tests {
         };
         let whole = ByteRange { start: 0, end: 128 * KIB };
         let tail = ByteRange { start: 128 * KIB, end: 384 * KIB };
-        assert_eq!(stretches(&short(false), false), [whole, tail]);
-        assert_eq!(stretches(&short(true), false), [tail]);
+        assert_eq!(movable_runs(&short(false), false), [whole, tail]);
+        assert_eq!(movable_runs(&short(true), false), [tail]);
         assert_eq!(short(true).shared_bytes(whole), 40 * KIB);
         let long = layout(&[
             (0, 90 * KIB, 128 * KIB, encoded(false)),
             (128 * KIB, 50 * KIB, 128 * KIB, encoded(false)),
         ]);
-        assert_eq!(stretches(&long, true), []);
+        assert_eq!(movable_runs(&long, true), []);
     }
 }

@@ -9,14 +9,14 @@ use std::cmp::Reverse;
 pub fn choose(files: &[Analysed]) -> Vec<Candidate> {
     let mut order: Vec<_> = (0..files.len()).filter(|i| !files[*i].breaks.is_empty()).collect();
     order.sort_by_key(|i| Reverse(files[*i].breaks.len()));
-    let pieces_of = |i: usize| {
+    let fragments_of = |i: usize| {
         let file = &files[i];
         let cuts = file.runs.iter().flat_map(|run| split(*run, file.limits.largest_extent));
-        cuts.filter(|range| file.pieces.count(*range) > 1)
+        cuts.filter(|range| file.fragments.count(*range) > 1)
             .map(move |range| Candidate { file: i, range })
             .collect::<Vec<_>>()
     };
-    order.into_iter().flat_map(pieces_of).collect()
+    order.into_iter().flat_map(fragments_of).collect()
 }
 
 fn split(run: ByteRange, largest: u64) -> impl Iterator<Item = ByteRange> {

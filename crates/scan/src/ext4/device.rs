@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_past_the_end_are_shown_as_missing() {
+    fn fragments_past_the_end_are_shown_as_missing() {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(&[7; 1000], 0).unwrap();
         let mut seen = Vec::new();

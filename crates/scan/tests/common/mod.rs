@@ -68,8 +68,8 @@ pub fn mixed_files(dir: &Path) -> usize {
     std::os::unix::fs::symlink("linked", dir.join("symlink")).unwrap();
     run("mkfifo", [dir.join("pipe")]);
 
-    fragment::interleaved(&dir.join("a/in-pieces"), 4 << 20, &[4096, 8192], true).unwrap();
-    // Ten made here, hard links once, and the file in pieces with its dummy.
+    fragment::interleaved(&dir.join("a/in-fragments"), 4 << 20, &[4096, 8192], true).unwrap();
+    // Ten made here, hard links once, and the file in fragments with its dummy.
     12
 }
 

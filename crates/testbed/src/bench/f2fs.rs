@@ -22,7 +22,7 @@ use std::time::Duration;
 
 /// The guest's results.
 #[derive(Default, Serialize, Deserialize)]
-struct Found {
+struct GuestResults {
     rows: Vec<Vec<String>>,
     limits: Limits,
     server: String,
@@ -49,7 +49,8 @@ pub fn run(sizes: Sizes, limits: &mut Limits) {
     let guest = Guest::new().memory_mib(1024).time_limit(Duration::from_secs(1800));
     let finished = guest.run(&command).unwrap_or_else(|lost| panic!("{lost}"));
     eprint!("{}", finished.stderr);
-    let found: Found = serde_json::from_str(&finished.expect(&[0])).expect("the guest's JSON");
+    let found: GuestResults =
+        serde_json::from_str(&finished.expect(&[0])).expect("the guest's JSON");
     limits.extend(found.limits);
     let named = ["load", "contender", "extents"];
     let columns: Vec<&str> = named.into_iter().chain(Against::COLUMNS).collect();
@@ -68,7 +69,7 @@ fn file_bytes(sizes: Sizes) -> u64 {
 /// Outside of a guest.
 pub fn measure(sizes: Sizes) -> String {
     assert!(guest::inside(), "F2FS is measured in a guest");
-    let mut found = Found::default();
+    let mut found = GuestResults::default();
     let bytes = file_bytes(sizes);
     note("making FragPicker's file on f2fs");
     let master = Image::of(&F2FS, bytes * 4 + (512 << 20));
@@ -111,7 +112,7 @@ pub fn measure(sizes: Sizes) -> String {
 }
 
 /// Measures every contender on one load; the first is the reference for all others.
-fn compare(master: &Image, load: &Load, found: &mut Found) {
+fn compare(master: &Image, load: &Load, found: &mut GuestResults) {
     let mut reference = None;
     for contender in [F2FS_WHOLE, Contender::None, BYPASS, FRAGPICKER, GAIN] {
         note(format_args!("{} mends for {} on f2fs", contender.name(), load.name));

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 
 /// Bytes that one thread reads at a time.
-const PIECE: u64 = 1 << 20;
+const CHUNK: u64 = 1 << 20;
 
 /// Passes bytes on and sums up those that were taken.
 pub(super) struct Summed<W> {
@@ -51,9 +51,9 @@ pub(super) fn verify(file: &File, sum: DataSum) -> io::Result<bool> {
     if file.metadata()?.len() < sum.bytes {
         return Ok(false);
     }
-    let piece = |buffer: &mut Vec<u8>, index: u64| {
-        let start = index * PIECE;
-        let length = PIECE.min(sum.bytes - start) as usize;
+    let chunk = |buffer: &mut Vec<u8>, index: u64| {
+        let start = index * CHUNK;
+        let length = CHUNK.min(sum.bytes - start) as usize;
         buffer.resize(length, 0);
         file.read_exact_at(buffer, start)?;
         Ok((crc32c::crc32c(buffer), length))
@@ -62,9 +62,9 @@ pub(super) fn verify(file: &File, sum: DataSum) -> io::Result<bool> {
     let join = |(left, before): (u32, usize), (right, after): (u32, usize)| {
         (crc32c::crc32c_combine(left, right, after), before + after)
     };
-    (0..sum.bytes.div_ceil(PIECE))
+    (0..sum.bytes.div_ceil(CHUNK))
         .into_par_iter()
-        .map_init(Vec::new, piece)
+        .map_init(Vec::new, chunk)
         .try_reduce(|| (0, 0), |left, right| Ok(join(left, right)))
         .map(|(crc, _)| crc == sum.crc32c)
 }

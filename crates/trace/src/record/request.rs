@@ -106,7 +106,7 @@ fn add_path(request: &mut Request, path: &Path) -> Result<(), TraceError> {
     let mount = mounts::of_path(&real).map_err(io("cannot find its file system"))?;
     if let Some(layers) = mount.overlay_layers() {
         return Err(TraceError::Request(format!(
-            "{} is an overlay; its files lie in other directories, where reads through it are              seen as page-cache misses: record those with --level miss: {layers}",
+            "{} is an overlay; its files are in other directories, where reads through it are              seen as page-cache misses: record those with --level miss: {layers}",
             path.display()
         )));
     }

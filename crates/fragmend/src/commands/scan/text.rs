@@ -1,6 +1,6 @@
 //! The page of text that `fragmend scan` prints: worst files, totals, distributions, a verdict.
 
-use super::{Found, scan_totals};
+use super::{Kept, scan_totals};
 use fragmend_layout::{Log2Histogram, printable_path};
 use fragmend_report::{Unit, figures, human, table};
 use fragmend_scan::{FileMeasures, Totals, Tree};
@@ -11,7 +11,7 @@ pub(super) fn write(
     out: &mut impl Write,
     tree: &Tree,
     totals: &Totals,
-    found: &mut Found,
+    found: &mut Kept,
 ) -> io::Result<()> {
     found.settle();
     if !found.worst.is_empty() {

@@ -17,7 +17,7 @@ const FEW_PLAIN: u64 = 32 << 10;
 
 /// A fragment: a range of a file in one contiguous range of the device. All figures are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct Fragment {
     /// The file bytes that it covers.
     pub range: ByteRange,
     /// How many of them are stored encoded.
@@ -28,7 +28,7 @@ pub struct Piece {
     pub physical_end: u64,
 }
 
-impl Piece {
+impl Fragment {
     fn of(extent: &Extent) -> Self {
         Self {
             range: extent.range(),
@@ -94,37 +94,37 @@ pub fn stored_alike<'a>(extents: impl IntoIterator<Item = &'a Extent>) -> Vec<Al
 
 impl Layout {
     /// The fragments of `range`, in file order.
-    pub fn pieces_within(&self, range: ByteRange) -> impl Iterator<Item = Piece> + '_ {
+    pub fn fragments_within(&self, range: ByteRange) -> impl Iterator<Item = Fragment> + '_ {
         let addressed = self.within(range).filter(|e| e.kind.is_addressed());
-        let mut pieces = addressed.map(|e| Piece::of(&e)).peekable();
+        let mut fragments = addressed.map(|e| Fragment::of(&e)).peekable();
         std::iter::from_fn(move || {
-            let mut piece = pieces.next()?;
-            while let Some(next) = pieces.next_if(|next| piece.goes_on_in(next)) {
-                piece.range.end = next.range.end;
-                piece.encoded += next.encoded;
-                piece.physical_end = next.physical_end;
+            let mut fragment = fragments.next()?;
+            while let Some(next) = fragments.next_if(|next| fragment.goes_on_in(next)) {
+                fragment.range.end = next.range.end;
+                fragment.encoded += next.encoded;
+                fragment.physical_end = next.physical_end;
             }
-            Some(piece)
+            Some(fragment)
         })
     }
 
     /// All fragments of the file.
-    pub fn all_pieces(&self) -> impl Iterator<Item = Piece> + '_ {
-        self.pieces_within(ByteRange { start: 0, end: u64::MAX })
+    pub fn all_fragments(&self) -> impl Iterator<Item = Fragment> + '_ {
+        self.fragments_within(ByteRange { start: 0, end: u64::MAX })
     }
 
     /// The number of fragments of `range`: the requests that a read of it costs when no request limit cuts
     /// further.
-    pub fn pieces(&self, range: ByteRange) -> u64 {
-        self.pieces_within(range).count() as u64
+    pub fn fragments(&self, range: ByteRange) -> u64 {
+        self.fragments_within(range).count() as u64
     }
 
     /// Offsets where data continues in the file but not on the device, in ascending order.
     pub fn breaks(&self) -> impl Iterator<Item = u64> + '_ {
         let mut end = None;
-        self.all_pieces().filter_map(move |piece| {
-            let before = end.replace(piece.range.end);
-            (before == Some(piece.range.start)).then_some(piece.range.start)
+        self.all_fragments().filter_map(move |fragment| {
+            let before = end.replace(fragment.range.end);
+            (before == Some(fragment.range.start)).then_some(fragment.range.start)
         })
     }
 }
@@ -158,17 +158,17 @@ mod tests {
             (3 * k, 300 * KIB, k, encoded(40 * KIB)),
         ]);
         assert_eq!(l.breaks().collect::<Vec<_>>(), [3 * k]);
-        let first = l.all_pieces().next().unwrap();
+        let first = l.all_fragments().next().unwrap();
         assert_eq!((first.range.end, first.encoded, first.physical_end), (3 * k, 2 * k, 228 * KIB));
         // A read of a part of a compressed extent reads all of it.
-        assert_eq!(l.pieces(ByteRange { start: 64 * KIB, end: k + 4 * KIB }), 1);
+        assert_eq!(l.fragments(ByteRange { start: 64 * KIB, end: k + 4 * KIB }), 1);
         assert_eq!(l.extents().len(), 4);
     }
 
     #[test]
     fn who_else_uses_an_extent_does_not_break_it() {
         let l = layout(&[(0, 0, 4096, ExtentKind::Data), (4096, 4096, 4096, ExtentKind::Shared)]);
-        assert_eq!((l.all_pieces().count(), l.extents().len()), (1, 2));
+        assert_eq!((l.all_fragments().count(), l.extents().len()), (1, 2));
     }
 
     #[test]

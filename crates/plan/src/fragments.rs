@@ -5,14 +5,14 @@ use fragmend_layout::{ByteRange, Layout};
 
 /// The addressed fragments of a file in file order; holes and unwritten space are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pieces {
-    pieces: Vec<ByteRange>,
+pub struct Fragments {
+    fragments: Vec<ByteRange>,
 }
 
-impl Pieces {
+impl Fragments {
     /// The fragments of the present layout.
     pub fn of(layout: &Layout) -> Self {
-        Self { pieces: layout.all_pieces().map(|piece| piece.range).collect() }
+        Self { fragments: layout.all_fragments().map(|fragment| fragment.range).collect() }
     }
 
     /// Number of fragments that `range` touches.
@@ -36,7 +36,7 @@ impl Pieces {
         let mut first = None;
         let mut cost = |r: &'a Request| {
             let first = first.get_or_insert_with(|| self.first_behind(r.range.start));
-            while self.pieces.get(*first).is_some_and(|p| p.end <= r.range.start) {
+            while self.fragments.get(*first).is_some_and(|p| p.end <= r.range.start) {
                 *first += 1;
             }
             r.fetches * self.cost_from(*first, r.range, max_request)
@@ -46,14 +46,14 @@ impl Pieces {
 
     /// Index of the first fragment that ends behind `start`.
     fn first_behind(&self, start: u64) -> usize {
-        self.pieces.partition_point(|p| p.end <= start)
+        self.fragments.partition_point(|p| p.end <= start)
     }
 
     /// The fragments from `first` on that begin before `range` ends. Most requests touch a few, so those are
     /// tried before a binary search.
     fn touched(&self, first: usize, range: ByteRange) -> &[ByteRange] {
         const FEW: usize = 8;
-        let rest = &self.pieces[first..];
+        let rest = &self.fragments[first..];
         let near = rest.iter().take(FEW).take_while(|p| p.start < range.end).count();
         let end = if near < FEW { near } else { rest.partition_point(|p| p.start < range.end) };
         &rest[..end]
@@ -69,10 +69,10 @@ impl Pieces {
 
     /// The fragments once each of `moves` (sorted, disjoint, each within one run) is contiguous.
     pub fn after(&self, moves: &[ByteRange]) -> Self {
-        let mut out: Vec<ByteRange> = Vec::with_capacity(self.pieces.len());
+        let mut out: Vec<ByteRange> = Vec::with_capacity(self.fragments.len());
         let mut moves = moves.iter().copied().peekable();
-        for piece in &self.pieces {
-            let mut rest = *piece;
+        for fragment in &self.fragments {
+            let mut rest = *fragment;
             while !rest.is_empty() {
                 while moves.next_if(|m| m.end <= rest.start).is_some() {}
                 match moves.peek().copied() {
@@ -95,7 +95,7 @@ impl Pieces {
                 }
             }
         }
-        Self { pieces: out }
+        Self { fragments: out }
     }
 }
 
@@ -103,9 +103,9 @@ impl Pieces {
 mod tests {
     use super::*;
 
-    fn pieces(ranges: &[(u64, u64)]) -> Pieces {
-        Pieces {
-            pieces: ranges
+    fn fragments(ranges: &[(u64, u64)]) -> Fragments {
+        Fragments {
+            fragments: ranges
                 .iter()
                 .map(|(start, end)| ByteRange { start: *start, end: *end })
                 .collect(),
@@ -118,16 +118,16 @@ mod tests {
 
     #[test]
     fn a_move_joins_what_it_covers_and_tears_at_its_ends() {
-        let p = pieces(&[(0, 4), (4, 8), (8, 20)]);
-        assert_eq!(p.after(&[r(0, 8)]), pieces(&[(0, 8), (8, 20)]));
-        assert_eq!(p.after(&[r(4, 12)]), pieces(&[(0, 4), (4, 12), (12, 20)]));
-        assert_eq!(p.after(&[r(0, 8), r(8, 20)]), pieces(&[(0, 8), (8, 20)]));
+        let p = fragments(&[(0, 4), (4, 8), (8, 20)]);
+        assert_eq!(p.after(&[r(0, 8)]), fragments(&[(0, 8), (8, 20)]));
+        assert_eq!(p.after(&[r(4, 12)]), fragments(&[(0, 4), (4, 12), (12, 20)]));
+        assert_eq!(p.after(&[r(0, 8), r(8, 20)]), fragments(&[(0, 8), (8, 20)]));
         assert_eq!(p.after(&[]), p);
     }
 
     #[test]
-    fn cost_counts_pieces_and_the_request_limit() {
-        let p = pieces(&[(0, 4), (4, 8), (100, 200)]);
+    fn cost_counts_fragments_and_the_request_limit() {
+        let p = fragments(&[(0, 4), (4, 8), (100, 200)]);
         assert_eq!(p.count(r(2, 6)), 2);
         assert_eq!(p.count(r(8, 100)), 0);
         assert_eq!(p.cost(r(0, 200), 50), 1 + 1 + 2);

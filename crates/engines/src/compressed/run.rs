@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 /// A run of whole extents that follow each other in the file, with one compression but for a few plain blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stretch {
+pub(super) struct CompressedRun {
     pub range: ByteRange,
     pub compression: Compression,
     /// Bytes of the file that are compressed.
@@ -29,14 +29,14 @@ pub(super) fn extents(file: &OpenFile, range: ByteRange) -> Result<Vec<Compresse
 
 /// The runs of a range that has this layout and these compressed extents. Plain blocks belong to the compressed
 /// run before them.
-pub(super) fn stretches(
+pub(super) fn runs(
     layout: &Layout,
     range: ByteRange,
     compressed: &[Compressed],
-) -> Vec<Stretch> {
+) -> Vec<CompressedRun> {
     let how: HashMap<u64, Compression> =
         compressed.iter().map(|c| (c.logical, c.compression)).collect();
-    let mut out: Vec<Stretch> = Vec::new();
+    let mut out: Vec<CompressedRun> = Vec::new();
     let addressed = layout.extents().iter().filter(|e| e.kind.is_addressed());
     for part in stored_alike(addressed).into_iter().filter(|part| part.encoded) {
         for whole in layout.within(part.range).map(|e| e.range()) {
@@ -50,7 +50,7 @@ pub(super) fn stretches(
                     last.encoded += whole.len();
                 }
                 (Some(c), _) => {
-                    out.push(Stretch { range: whole, compression: *c, encoded: whole.len() });
+                    out.push(CompressedRun { range: whole, compression: *c, encoded: whole.len() });
                 }
             }
         }
@@ -64,7 +64,7 @@ mod tests {
     use fragmend_layout::{Extent, ExtentKind, FileId};
 
     #[test]
-    fn stretches_are_whole_extents_of_one_compression() {
+    fn runs_are_whole_extents_of_one_compression() {
         use Compression::{Lzo, Zstd};
         const K: u64 = 8 << 10;
         let mut layout = Layout::new(FileId { device: 0, inode: 0, generation: 0 }, 0);
@@ -88,9 +88,10 @@ mod tests {
         }
         let found = |end| {
             let range = ByteRange { start: 0, end };
-            let flat =
-                |s: Stretch| (s.range.start / K, s.range.end / K, s.compression, s.encoded / K);
-            stretches(&layout, range, &compressed).into_iter().map(flat).collect::<Vec<_>>()
+            let flat = |s: CompressedRun| {
+                (s.range.start / K, s.range.end / K, s.compression, s.encoded / K)
+            };
+            runs(&layout, range, &compressed).into_iter().map(flat).collect::<Vec<_>>()
         };
         assert_eq!(found(9 * K), [(1, 5, Zstd, 3), (5, 9, Lzo, 2)]);
         assert_eq!(found(9 * K - 1), [(1, 5, Zstd, 3), (5, 8, Lzo, 1)], "the last is cut");

@@ -1,8 +1,8 @@
-//! An image as a bed of the conformance suite.
+//! An image as a fixture of the conformance suite.
 
 use super::{ENGINE, apply_on, fragmented_of};
 use fragmend_apply::{Options, Receipt, Summary};
-use fragmend_conformance::{Bed, Change};
+use fragmend_conformance::{Change, Fixture};
 use fragmend_engines::Choice;
 use fragmend_engines::begin::Wanted;
 use fragmend_engines::engine::volume_for;
@@ -17,9 +17,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// A mounted image; data is moved by the engine of this thread.
-pub struct ImageBed<'a>(pub &'a Image);
+pub struct ImageFixture<'a>(pub &'a Image);
 
-impl Bed for ImageBed<'_> {
+impl Fixture for ImageFixture<'_> {
     fn volume(&self) -> Box<dyn Volume + '_> {
         let mount = mounts::of_path(self.0.path()).expect("a mount");
         volume_for(&mount, &Choice::Native, true).expect("a volume")
