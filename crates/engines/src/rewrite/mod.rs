@@ -15,7 +15,7 @@
 //! | `privileges` | what a write to a program's file clears |
 //! | `whose` | which file a record is of |
 //! | `refused` | data that is in memory only, because the disk has refused it |
-//! | [`recover`] | from records back to whole files |
+//! | [`recover`], `recovered` | from records back to whole files; what became of each record |
 
 mod below;
 pub mod draft;
@@ -30,5 +30,6 @@ pub(crate) mod privileges;
 mod probe;
 pub mod record;
 pub mod recover;
+mod recovered;
 pub(crate) mod refused;
 mod whose;

@@ -19,6 +19,7 @@ use super::note::{Noting, Session};
 use super::place::{Fill, Holder, Verdict, is_blank, judge, lease, mtime, put, set_mtime};
 use super::privileges::Lost;
 use super::record::{BadRecord, Record};
+pub use super::recovered::{Recovered, RecoveryOutcome};
 use super::refused;
 pub use super::whose::Serves;
 use super::whose::{Home, RecordsFile};
@@ -30,74 +31,10 @@ use fragmend_sys::root::Root;
 use fragmend_sys::signals::{self, Undisturbed};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
-
-/// What became of one record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum RecoveryOutcome {
-    /// The file has every byte: the record was removed.
-    Whole,
-    /// Bytes were put back, and the record was removed.
-    Restored,
-    /// The same, if it were not for `--dry-run`.
-    WouldRestore,
-    /// A copy that was not finished, of a file that nobody had touched: removed.
-    NeverBegun,
-    /// The file is deleted: the record was removed.
-    FileGone,
-    /// It is not certain that this is the record's own file, or its only state: what it lacked was
-    /// put back, and the record was kept under another name, which nothing looks at again.
-    SetAside,
-    /// The record was removed and the file left as it is, as asked for.
-    Discarded,
-    /// The file was changed by somebody else: nothing was done.
-    Changed,
-    /// The record is damaged: nothing was done.
-    Damaged,
-    /// A record of another version, or of a file system that is not mounted: nothing was done.
-    Foreign,
-    /// The file cannot be found or is in use: nothing was done.
-    Unreachable,
-    /// Putting back failed: the record stays.
-    Failed,
-}
-
-impl RecoveryOutcome {
-    /// Whether bytes of a file may still be missing.
-    pub fn at_risk(self) -> bool {
-        use RecoveryOutcome::{
-            Changed, Damaged, Failed, Foreign, SetAside, Unreachable, WouldRestore,
-        };
-        matches!(self, Changed | Damaged | Failed | Foreign | SetAside | Unreachable | WouldRestore)
-    }
-}
-
-/// One record, and what became of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Recovered {
-    /// The file, or as much as is known of it.
-    #[serde(flatten)]
-    pub path: PathText,
-    /// The record's own file.
-    pub record: String,
-    /// First byte of the range.
-    pub offset: u64,
-    /// Its length in bytes.
-    pub length: u64,
-    /// What became of it.
-    pub outcome: RecoveryOutcome,
-    /// Bytes that were put back, or would be.
-    pub restored_bytes: u64,
-    /// What to know, and what to do.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub detail: Option<String>,
-}
 
 /// What to do with a file that was changed after its record was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,14 +105,6 @@ pub fn recover(
         tell(told);
     }
     Ok(())
-}
-
-impl Recovered {
-    fn ended(self, outcome: RecoveryOutcome, detail: impl Into<String>) -> Self {
-        let detail = detail.into();
-        let detail = (!detail.is_empty()).then_some(detail).or(self.detail);
-        Self { outcome, detail, ..self }
-    }
 }
 
 fn blank(journal: &Journal, name: &OsStr, record: Option<&Record>, path: &Path) -> Recovered {
