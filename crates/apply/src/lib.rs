@@ -6,12 +6,14 @@
 //!
 //! | module | its job |
 //! |---|---|
+//! | [`drive`] | how what moves a file is taken through its ranges: by part, by range, by group, all at once |
 //! | [`run`] | the plan, file by file, batch by batch, step by step |
 //! | `look` | the last check of a range before it is touched |
 //! | [`environment`] | time, other programs' load, our own input and output |
 //! | [`pace`] | how fast, and when to yield to others |
 //! | [`receipt`] | what was done: events, receipts, the summary |
 
+pub mod drive;
 pub mod environment;
 mod look;
 pub mod pace;

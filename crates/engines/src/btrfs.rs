@@ -12,11 +12,11 @@
 use super::compressed::Compressing;
 use super::copying::{Copying, TakeOver, Wants};
 use super::donor::Space;
-use super::drive::{ByPart, Job, Step, by_part};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::turns::give_places;
-use super::{Engine, Mover};
+use super::{Engine, Mover, Moves};
+use fragmend_apply::drive::{ByPart, Job, Step, by_part};
 use fragmend_layout::{ByteRange, Extent, Pace, Skip, SkipReason, stored_alike};
 use fragmend_scan::fiemap;
 use fragmend_sys::btrfs;
@@ -48,7 +48,7 @@ impl Engine for Btrfs {
         false
     }
 
-    fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
+    fn mover(&self, file: &mut OpenFile) -> Result<Moves, Skip> {
         let wants =
             Wants { space: Space::Exact, prepare: like_the_file, flush: give_places, commit: end };
         let how = TakeOver::Share { whole: true, instead: None };
@@ -106,7 +106,7 @@ enum Way {
 
 impl Both {
     /// The mover that has the staged range `index`, and the number of the range there.
-    fn of(&mut self, index: usize) -> Result<(&mut dyn ByPart, usize), Skip> {
+    fn of(&mut self, index: usize) -> Result<(&mut dyn ByPart<File = OpenFile>, usize), Skip> {
         match self.staged.get(index) {
             Some((Way::Plain, index)) => Ok((&mut self.plain, *index)),
             Some((Way::Compressed, index)) => Ok((&mut self.compressed, *index)),
@@ -116,6 +116,8 @@ impl Both {
 }
 
 impl Mover for Both {
+    type File = OpenFile;
+
     fn accepts(&self, parts: &[Extent]) -> Result<(), Skip> {
         let alike = stored_alike(parts);
         match alike.iter().filter(|part| part.encoded).count() {
@@ -146,7 +148,7 @@ impl Mover for Both {
             self.staged.push((way, of_way.len()));
             of_way.push(*range);
         }
-        let stage = |mover: &mut dyn Mover, ranges: &[ByteRange]| match ranges {
+        let stage = |mover: &mut dyn Mover<File = OpenFile>, ranges: &[ByteRange]| match ranges {
             [] => Ok(Vec::new()),
             ranges => mover.stage(file, ranges),
         };
@@ -159,7 +161,7 @@ impl Mover for Both {
         Ok(self.staged.iter().map(fragments).collect())
     }
 
-    fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip> {
+    fn drive(&mut self, job: &Job<'_, OpenFile>, pace: &mut dyn Pace) -> Result<(), Skip> {
         by_part(self, job, pace)
     }
 

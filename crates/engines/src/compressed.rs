@@ -35,13 +35,13 @@ mod run;
 
 use super::btrfs::commit;
 use super::copying::TICK;
-use super::drive::{ByPart, Job, Step, by_part};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::pages::Pages;
 use super::turns::give_places;
 use super::{Mover, primitive};
 use crate::point::{Point, reached};
+use fragmend_apply::drive::{ByPart, Job, Step, by_part};
 use fragmend_layout::{ByteRange, Extent, LONGEST_ENCODED, Layout, Pace, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::btrfs::{self, Compression};
@@ -373,6 +373,8 @@ fn level(options: &[String]) -> Option<(String, i8)> {
 }
 
 impl Mover for Compressing {
+    type File = OpenFile;
+
     fn accepts(&self, parts: &[Extent]) -> Result<(), Skip> {
         if !self.goes_on && parts.iter().any(|e| !e.kind.is_encoded()) {
             let why = "compressed in part, and what is written now is not";
@@ -400,7 +402,7 @@ impl Mover for Compressing {
         Ok(fragments)
     }
 
-    fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip> {
+    fn drive(&mut self, job: &Job<'_, OpenFile>, pace: &mut dyn Pace) -> Result<(), Skip> {
         by_part(self, job, pace)
     }
 

@@ -48,7 +48,6 @@ mod take_over;
 
 use super::Mover;
 use super::donor::{Space, Stage};
-use super::drive::{ByPart, Job, Step, by_part};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::pages::Pages;
@@ -56,6 +55,7 @@ use super::sample::NoSample;
 use super::sample::{Sampled, sample};
 use super::turns::{State, changed, nothing_staged};
 use crate::point::{Point, reached};
+use fragmend_apply::drive::{ByPart, Job, Step, by_part};
 use fragmend_layout::{ByteRange, Extent, Pace, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
@@ -276,6 +276,8 @@ impl Copying {
 }
 
 impl Mover for Copying {
+    type File = OpenFile;
+
     /// Shared data is moved, too: the other files keep the old blocks.
     fn accepts(&self, parts: &[Extent]) -> Result<(), Skip> {
         if parts.iter().any(|e| e.kind.is_encoded()) {
@@ -313,7 +315,7 @@ impl Mover for Copying {
         Ok(fragments)
     }
 
-    fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip> {
+    fn drive(&mut self, job: &Job<'_, OpenFile>, pace: &mut dyn Pace) -> Result<(), Skip> {
         by_part(self, job, pace)
     }
 

@@ -1,18 +1,20 @@
 //! The file systems on which data can be moved: which engine serves a mount, or why none does.
 
-use crate::drive::Job;
 use crate::errno::skip_of;
 use crate::mounted::{Mounted, OpenFile};
 use crate::rewrite::engine::Rewrite;
 use crate::{native, ordering};
-use fragmend_layout::{ByteRange, Extent, ExtentKind, FsKind, Pace, Skip, SkipReason, Volume};
+use fragmend_apply::drive::Mover;
+use fragmend_layout::{FsKind, Skip, SkipReason, Volume};
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::inode::{self, flags};
 use fragmend_sys::mounts::Mount;
 use fragmend_sys::root::Root;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::time::Duration;
+
+/// What moves the data of one file.
+pub(crate) type Moves = Box<dyn Mover<File = OpenFile>>;
 
 /// One way to move data on one kind of file system.
 pub(crate) trait Engine {
@@ -27,63 +29,7 @@ pub(crate) trait Engine {
     ///
     /// # Errors
     /// Why this engine cannot move the file.
-    fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip>;
-}
-
-/// The part of an engine for one file that does not depend on how much of the file moves at once; the driver
-/// needs more of it ([`crate::drive`]).
-///
-/// Order of calls: `stage`, `drive`, `settle`. A crash or a drop at any instant leaves every byte
-/// readable as it was.
-pub(crate) trait Mover {
-    /// See [`fragmend_layout::Movable::all_or_nothing`].
-    fn all_or_nothing(&self) -> bool {
-        false
-    }
-    /// Bytes of new space that moving `ranges` together needs, or why they cannot be moved together.
-    fn need(&mut self, _: &OpenFile, ranges: &[ByteRange]) -> Result<u64, Skip> {
-        Ok(ranges.iter().map(|r| r.len()).sum())
-    }
-    /// Whether data that is stored like this can be moved: plain data of this file alone, unless an engine
-    /// supports more.
-    fn accepts(&self, parts: &[Extent]) -> Result<(), Skip> {
-        match parts.iter().find_map(|e| refusal(e.kind)) {
-            Some(reason) => Err(Skip::new(reason, "")),
-            None => Ok(()),
-        }
-    }
-    /// Allocates new space for all of `ranges` at once, and returns in how many extents each would be there.
-    /// Nothing has moved yet; space that was staged before is released.
-    fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;
-    /// Has a driver carry out the job, whose ranges are staged.
-    ///
-    /// # Errors
-    /// Why something is not known to be durable.
-    fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip>;
-    /// See [`fragmend_layout::Underway::let_others_in`].
-    fn let_others_in(&mut self, _: &OpenFile) -> Result<(), Skip> {
-        Ok(())
-    }
-    /// See [`fragmend_layout::Underway::keep_nobody_out`].
-    fn keep_nobody_out(&mut self, file: &OpenFile) -> Result<(), Skip> {
-        self.let_others_in(file)
-    }
-    /// Makes what was relocated durable and frees the space that it left, or that was not used.
-    fn settle(&mut self, file: &OpenFile) -> Result<(), Skip>;
-    /// The longest time for which others were kept out of the file at once since the last call, apart from the
-    /// times that are reported with its ranges.
-    fn kept_out(&mut self) -> Duration {
-        Duration::ZERO
-    }
-}
-
-/// Why data that is stored like this cannot be moved, where an engine supports no more than plain data.
-pub(crate) fn refusal(kind: ExtentKind) -> Option<SkipReason> {
-    match kind {
-        _ if kind.is_shared() => Some(SkipReason::Shared),
-        _ if kind.is_encoded() => Some(SkipReason::Encoded),
-        _ => None,
-    }
+    fn mover(&self, file: &mut OpenFile) -> Result<Moves, Skip>;
 }
 
 /// Why a whole file system is left alone; one line that says what to do.

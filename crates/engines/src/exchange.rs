@@ -5,7 +5,6 @@
 mod put_back;
 
 use super::donor::{Space, Stage};
-use super::drive::{ByPart, Job, Step, by_part};
 use super::errno::skip_of;
 use super::hold::Hold;
 use super::mounted::OpenFile;
@@ -14,6 +13,7 @@ use super::places::Places;
 use super::{Mover, primitive};
 use crate::bytes::read_at;
 use crate::point::{Point, reached};
+use fragmend_apply::drive::{ByPart, Job, Step, by_part};
 use fragmend_layout::{ByteRange, Pace, Skip, SkipReason};
 use fragmend_sys::backoff::Backoff;
 use fragmend_sys::cache;
@@ -348,6 +348,8 @@ impl Exchange {
 }
 
 impl Mover for Exchange {
+    type File = OpenFile;
+
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         if let Some(skip) = &self.refused {
             return Err(skip.clone());
@@ -367,7 +369,7 @@ impl Mover for Exchange {
         Ok(fragments)
     }
 
-    fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip> {
+    fn drive(&mut self, job: &Job<'_, OpenFile>, pace: &mut dyn Pace) -> Result<(), Skip> {
         by_part(self, job, pace)
     }
 

@@ -44,7 +44,7 @@
 use super::donor::unnamed;
 use super::exchange::Exchange;
 use super::mounted::OpenFile;
-use super::{Engine, Mover, ordering};
+use super::{Engine, Moves, ordering};
 use fragmend_layout::{Skip, SkipReason};
 use fragmend_sys::inode::flags;
 use fragmend_sys::mounts::Mount;
@@ -90,7 +90,7 @@ impl Ext4 {
 }
 
 impl Engine for Ext4 {
-    fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
+    fn mover(&self, file: &mut OpenFile) -> Result<Moves, Skip> {
         if !self.force && self.is_fast(file)? {
             return Err(Skip::new(SkipReason::Unsupported, FAST));
         }

@@ -31,13 +31,13 @@
 //! enough segments are free for the log to continue in whole ones; where there are not, F2FS may fill holes
 //! instead, and nothing is moved. A receipt reports a range's layout afterwards.
 
-use super::drive::{ByGroup, Job, Step, by_group};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::warm::{drop_cached, is_cold};
-use super::{Engine, Mover, primitive};
+use super::{Engine, Mover, Moves, primitive};
 use crate::bytes::read_at;
 use crate::point::{Point, reached};
+use fragmend_apply::drive::{ByGroup, Job, Step, by_group};
 use fragmend_layout::{ByteRange, Layout, Pace, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::backoff::Backoff;
@@ -96,7 +96,7 @@ fn orders_moved_data(release: &str) -> bool {
 }
 
 impl Engine for F2fs {
-    fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
+    fn mover(&self, file: &mut OpenFile) -> Result<Moves, Skip> {
         defragment(&file.fd, 0, 0).map_err(refusal)?;
         // No descriptor may be open for writing, and so not this one; moving needs no more than reading.
         let how = OFlags::RDONLY | OFlags::NONBLOCK;
@@ -261,6 +261,8 @@ fn steps(layout: &Layout, range: ByteRange) -> Vec<ByteRange> {
 }
 
 impl Mover for Log {
+    type File = OpenFile;
+
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         self.staged.clear();
         // Delayed data gets its blocks, and the kernel has nothing to wait for later.
@@ -273,7 +275,7 @@ impl Mover for Log {
         Ok(ranges.iter().map(|r| r.len().div_ceil(SEGMENT)).collect())
     }
 
-    fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip> {
+    fn drive(&mut self, job: &Job<'_, OpenFile>, pace: &mut dyn Pace) -> Result<(), Skip> {
         by_group(self, job, pace)
     }
 

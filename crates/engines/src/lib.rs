@@ -9,7 +9,6 @@
 //! | `native` | the file systems with engines of their own, a row each |
 //! | `mounted` | a mounted file system: finding, checking and opening its files |
 //! | `files` | all files of a mounted file system |
-//! | `drive` | how an engine is taken through its ranges: by part, by range, by group, all at once |
 //! | `lock` | one process at a time that moves data on a file system |
 //! | `ext4`, `exchange`, `hold` | ext4: blocks exchanged with a donor's, others kept out until that is durable |
 //! | `xfs`, `btrfs`, `copying`, `sample`, `turns` | copies that the kernel takes over if the file has not changed |
@@ -28,7 +27,6 @@ mod bytes;
 mod compressed;
 mod copying;
 mod donor;
-mod drive;
 pub mod engine;
 pub mod environment;
 mod errno;
@@ -54,5 +52,6 @@ mod xfs;
 
 pub use begin::{Opened, Unready, open};
 pub use engine::{Choice, Refused};
-use engine::{Engine, Mover, may_move};
+use engine::{Engine, Moves, may_move};
 pub use environment::Kernel;
+use fragmend_apply::drive::Mover;

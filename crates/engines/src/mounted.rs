@@ -1,13 +1,13 @@
 //! A mounted file system of the running kernel as a [`Volume`]: finds files, reads their attributes, opens
 //! them. How their data moves is decided by the [`Engine`].
 
-use super::drive::{self, Job};
 use super::errno::skip_of;
 use super::files;
 use super::lock::{self, Lock, Unlocked};
 use super::rewrite::limits;
-use super::{Engine, Mover, may_move};
+use super::{Engine, Moves, may_move};
 use crate::point::{Point, reached};
+use fragmend_apply::drive::{self, File};
 use fragmend_layout::{
     ByteRange, DeviceProfile, Extent, FileId, FsKind, Layout, Movable, Pace, Settled, Skip,
     SkipReason, Target, Terms, Underway, Volume,
@@ -22,6 +22,7 @@ use fragmend_sys::root::Root;
 use fragmend_sys::{cache, handle, signals, writeback};
 use rustix::fs::{OFlags, Stat};
 use rustix::io::Errno;
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -176,10 +177,11 @@ impl Volume for Mounted {
             block: self.block,
             floor: 0,
             unshare: false,
+            maps: RefCell::default(),
         };
         let mover = self.engine.mover(&mut file)?;
         let (engine, dev) = (&*self.engine, self.dev);
-        Ok(Box::new(Open { file, mover, engine, dev, maps: Fiemap::default() }))
+        Ok(Box::new(Open { file, mover, engine, dev }))
     }
 }
 
@@ -216,6 +218,18 @@ pub(super) struct OpenFile {
     pub floor: u64,
     /// Whether data that other files share may move.
     pub unshare: bool,
+    /// Space for the answers to `FIEMAP`.
+    maps: RefCell<Fiemap>,
+}
+
+impl File for OpenFile {
+    fn block_bytes(&self) -> u64 {
+        self.block
+    }
+
+    fn layout(&self, range: ByteRange) -> Result<Layout, Skip> {
+        fiemap::layout_within(&mut self.maps.borrow_mut(), &self.fd, range, false).map_err(skip_of)
+    }
 }
 
 impl OpenFile {
@@ -266,11 +280,10 @@ fn free_bytes(root: &Root) -> Result<u64, Skip> {
 /// A file with what moves it.
 struct Open<'a> {
     file: OpenFile,
-    mover: Box<dyn Mover>,
+    mover: Moves,
     engine: &'a dyn Engine,
     /// Device number, as the mount table has it.
     dev: u64,
-    maps: Fiemap,
 }
 
 impl Open<'_> {
@@ -290,7 +303,7 @@ impl Open<'_> {
 
 impl Underway for Open<'_> {
     fn layout(&mut self, range: ByteRange) -> Result<Layout, Skip> {
-        drive::layout(&mut self.maps, &self.file, range)
+        self.file.layout(range)
     }
 
     fn let_others_in(&mut self) -> Result<(), Skip> {
@@ -349,15 +362,9 @@ impl Movable for Open<'_> {
     ) -> Result<Settled, Skip> {
         (self.file.floor, self.file.unshare) = (terms.floor, terms.unshare);
         self.open_to_move()?;
-        let ranges: Vec<ByteRange> = targets.iter().map(|target| target.range).collect();
-        let staged = self.mover.stage(&self.file, &ranges)?;
-        let job = Job { file: &self.file, targets, staged: &staged };
-        let moved = self.mover.drive(&job, pace);
-        reached(Point::Driven);
-        // The user waits for the end.
-        let prompt = pace.stop().load(Ordering::Relaxed).then(Prompt::begin);
-        let settled = self.mover.settle(&self.file);
-        drop(prompt);
-        Ok(Settled { durable: settled.and(moved), held: self.mover.kept_out() })
+        drive::relocate(&mut *self.mover, &self.file, targets, pace, |is_awaited| {
+            reached(Point::Driven);
+            is_awaited.then(Prompt::begin)
+        })
     }
 }

@@ -34,7 +34,6 @@
 mod donors;
 
 use super::copying::TICK;
-use super::drive::{ByRange, Job, Step, whole_file};
 use super::errno::skip_of;
 use super::hold::is_open_elsewhere;
 use super::mounted::OpenFile;
@@ -46,6 +45,7 @@ use super::xfs::{commit, free_space};
 use super::{Mover, primitive};
 use crate::bytes::{read_at, write_at};
 use crate::point::{Point, reached};
+use fragmend_apply::drive::{ByRange, Job, Step, whole_file};
 use fragmend_layout::{ByteRange, ExtentKind, Layout, Pace, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::bulkstat;
@@ -256,6 +256,8 @@ impl WholeFile {
 }
 
 impl Mover for WholeFile {
+    type File = OpenFile;
+
     fn all_or_nothing(&self) -> bool {
         true
     }
@@ -322,7 +324,7 @@ impl Mover for WholeFile {
         Ok(then)
     }
 
-    fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip> {
+    fn drive(&mut self, job: &Job<'_, OpenFile>, pace: &mut dyn Pace) -> Result<(), Skip> {
         whole_file(self, job, pace)
     }
 

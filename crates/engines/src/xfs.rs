@@ -8,7 +8,7 @@ use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::swap::{Swapped, WholeFile};
 use super::turns::give_places;
-use super::{Engine, Mover};
+use super::{Engine, Moves};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::root::Root;
 use fragmend_sys::xfs;
@@ -57,7 +57,7 @@ impl Engine for Xfs {
         !matches!(self.how, How::Ranges(TakeOver::Share { .. }))
     }
 
-    fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
+    fn mover(&self, file: &mut OpenFile) -> Result<Moves, Skip> {
         let mut how = match &self.how {
             How::Ranges(how) => how.clone(),
             How::Files(which) => return Ok(Box::new(WholeFile::new(*which))),

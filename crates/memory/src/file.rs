@@ -1,24 +1,37 @@
 //! A file of a disk in memory, open for relocation. The head of the crate explains how its parts move.
 
 use crate::volume::Memory;
+use fragmend_apply::drive::{self, ByPart, File, Job, Mover, Step, by_part};
 use fragmend_layout::{
-    ByteRange, Extent, Fate, FileId, Layout, Movable, Moved, Pace, Settled, Skip, SkipReason,
-    Target, Terms, Underway,
+    ByteRange, Extent, FileId, Layout, Movable, Pace, Settled, Skip, SkipReason, Target, Terms,
+    Underway,
 };
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 /// The name of the primitive, for receipts.
 const EXCHANGE: &str = "exchange";
 /// How often a part is copied if other programs write to it meanwhile.
 const TRIES: u32 = 3;
 
-/// One file of the disk.
+/// One file of the disk, and what moves it.
 pub(crate) struct Open<'a> {
+    file: MemoryFile<'a>,
+    mover: Exchange<'a>,
+}
+
+/// One file of the disk.
+#[derive(Clone, Copy)]
+struct MemoryFile<'a> {
     memory: &'a Memory,
     id: FileId,
+}
+
+/// Moves a file part by part.
+struct Exchange<'a> {
+    memory: &'a Memory,
+    donors: Vec<Donor>,
 }
 
 /// New space for a range.
@@ -38,29 +51,42 @@ impl Donor {
 
 impl<'a> Open<'a> {
     pub fn new(memory: &'a Memory, id: FileId) -> Self {
-        Self { memory, id }
+        let mover = Exchange { memory, donors: Vec::new() };
+        Self { file: MemoryFile { memory, id }, mover }
+    }
+}
+
+impl File for MemoryFile<'_> {
+    fn block_bytes(&self) -> u64 {
+        self.memory.disk().block
     }
 
-    /// Finds space for all targets, or for none.
-    fn stage(&self, targets: &[Target]) -> Result<Vec<Donor>, Skip> {
-        let mut disk = self.memory.disk_mut();
-        disk.begin(0, 0)?;
-        let block = disk.block;
-        let mut donors: Vec<Donor> = Vec::new();
-        for Target { range, .. } in targets {
-            match disk.allocate(range.len().div_ceil(block)) {
-                Ok(places) => donors.push(Donor { range: *range, places, taken: 0 }),
-                Err(skip) => {
-                    donors.iter().for_each(|donor| disk.release(donor.blocks()));
-                    return Err(skip);
-                }
-            }
+    fn layout(&self, _: ByteRange) -> Result<Layout, Skip> {
+        self.memory.disk_mut().begin(0, 0)?;
+        self.memory.map(self.id)
+    }
+}
+
+impl MemoryFile<'_> {
+    /// The blocks of a part: their numbers in the file, their present places and their new ones.
+    fn pairs(&self, donor: &Donor, part: ByteRange) -> Result<Vec<(u64, u64, u64)>, Skip> {
+        let disk = self.memory.disk();
+        let file = disk.file(self.id)?;
+        if file.size <= part.start || file.size.next_multiple_of(disk.block) < part.end {
+            return Err(Skip::new(SkipReason::SizeChanged, "the file ends before it now"));
         }
-        Ok(donors)
+        let first = donor.range.start / disk.block;
+        let pair = |block: u64| {
+            let to = donor.blocks().nth((block - first) as usize)?;
+            Some((block, *file.map.get(&block)?, to))
+        };
+        let blocks = part.start / disk.block..part.end.div_ceil(disk.block);
+        let pairs = blocks.map(pair).collect::<Option<Vec<_>>>();
+        pairs.ok_or_else(|| Skip::new(SkipReason::LayoutChanged, "part of it holds no data now"))
     }
 
     /// Copies a part and exchanges it, again if another program writes to it meanwhile.
-    fn relocate_part(&self, donor: &mut Donor, part: ByteRange) -> Result<(), Skip> {
+    fn relocate(&self, donor: &mut Donor, part: ByteRange) -> Result<(), Skip> {
         for _ in 0..TRIES {
             let pairs = self.pairs(donor, part)?;
             let count = pairs.len() as u64;
@@ -83,101 +109,98 @@ impl<'a> Open<'a> {
         }
         Err(Skip::new(SkipReason::Busy, "written to under the copy"))
     }
+}
 
-    /// The blocks of a part: their numbers in the file, their present places and their new ones.
-    fn pairs(&self, donor: &Donor, part: ByteRange) -> Result<Vec<(u64, u64, u64)>, Skip> {
-        let disk = self.memory.disk();
-        let file = disk.file(self.id)?;
-        if file.size <= part.start || file.size.next_multiple_of(disk.block) < part.end {
-            return Err(Skip::new(SkipReason::SizeChanged, "the file ends before it now"));
-        }
-        let first = donor.range.start / disk.block;
-        let pair = |block: u64| {
-            let to = donor.blocks().nth((block - first) as usize)?;
-            Some((block, *file.map.get(&block)?, to))
-        };
-        let blocks = part.start / disk.block..part.end.div_ceil(disk.block);
-        let pairs = blocks.map(pair).collect::<Option<Vec<_>>>();
-        pairs.ok_or_else(|| Skip::new(SkipReason::LayoutChanged, "part of it holds no data now"))
+impl<'a> Mover for Exchange<'a> {
+    type File = MemoryFile<'a>;
+
+    fn need(&mut self, _: &MemoryFile, ranges: &[ByteRange]) -> Result<u64, Skip> {
+        self.memory.disk_mut().begin(0, 0)?;
+        Ok(ranges.iter().map(|range| range.len()).sum())
     }
 
-    /// Moves a range until something prevents it, or the run is to end.
-    fn relocate_range(
-        &mut self,
-        donor: &mut Donor,
-        pace: &mut dyn Pace,
-        undurable: &mut Option<Skip>,
-    ) -> Moved {
-        let began = pace.now();
-        let mut moved = Moved::default();
-        let mut rest = donor.range;
-        let block = self.memory.disk().block;
-        while !rest.is_empty() && moved.skip.is_none() {
-            if pace.stop().load(Ordering::Relaxed) {
-                moved.interrupted = true;
-                break;
-            }
-            let part = pace.step(rest, block);
-            let step = pace.now();
-            if let Err(skip) = self.relocate_part(donor, part) {
-                moved.skip = Some(skip);
-                break;
-            }
-            let took = pace.now() - step;
-            moved.bytes += part.len();
-            moved.held = moved.held.max(took);
-            rest.start = part.end;
-            if let Err(skip) = pace.pause(self, part.len(), took) {
-                undurable.get_or_insert_with(|| skip.clone());
-                moved.skip = Some(skip);
+    /// Finds space for all ranges, or for none.
+    fn stage(&mut self, _: &MemoryFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
+        let mut disk = self.memory.disk_mut();
+        disk.begin(0, 0)?;
+        let block = disk.block;
+        let mut donors: Vec<Donor> = Vec::new();
+        for range in ranges {
+            match disk.allocate(range.len().div_ceil(block)) {
+                Ok(places) => donors.push(Donor { range: *range, places, taken: 0 }),
+                Err(skip) => {
+                    donors.iter().for_each(|donor| disk.release(donor.blocks()));
+                    return Err(skip);
+                }
             }
         }
-        moved.by = if moved.bytes > 0 { vec![(EXCHANGE, moved.bytes)] } else { Vec::new() };
-        moved.took = pace.now() - began;
-        moved
+        self.donors = donors;
+        Ok(self.donors.iter().map(|donor| donor.places.len() as u64).collect())
+    }
+
+    fn drive(&mut self, job: &Job<'_, MemoryFile<'a>>, pace: &mut dyn Pace) -> Result<(), Skip> {
+        by_part(self, job, pace)
+    }
+
+    fn let_others_in(&mut self, _: &MemoryFile) -> Result<(), Skip> {
+        self.memory.disk_mut().commit()
     }
 
     /// Commits what has moved, and releases what was not used.
-    fn settle(&self, donors: Vec<Donor>) -> Result<(), Skip> {
+    fn settle(&mut self, _: &MemoryFile) -> Result<(), Skip> {
         let mut disk = self.memory.disk_mut();
         let done = disk.commit();
         let block = disk.block;
-        for donor in donors {
-            let unused: Vec<u64> =
-                donor.blocks().skip((donor.taken.div_ceil(block)) as usize).collect();
-            disk.release(unused);
+        for donor in std::mem::take(&mut self.donors) {
+            let used = donor.taken.div_ceil(block) as usize;
+            disk.release(donor.blocks().skip(used).collect::<Vec<_>>());
         }
         done
     }
 }
 
+impl ByPart for Exchange<'_> {
+    fn relocate(
+        &mut self,
+        file: &Self::File,
+        index: usize,
+        part: ByteRange,
+        _: &AtomicBool,
+    ) -> Step {
+        let began = self.memory.now();
+        if let Err(skip) = file.relocate(&mut self.donors[index], part) {
+            return Step::none(skip);
+        }
+        let held = self.memory.now() - began;
+        Step { moved: part.len(), by: Some(EXCHANGE), held, ..Step::default() }
+    }
+}
+
 impl Underway for Open<'_> {
-    fn layout(&mut self, _: ByteRange) -> Result<Layout, Skip> {
-        self.memory.disk_mut().begin(0, 0)?;
-        self.memory.map(self.id)
+    fn layout(&mut self, range: ByteRange) -> Result<Layout, Skip> {
+        self.file.layout(range)
     }
 
     fn let_others_in(&mut self) -> Result<(), Skip> {
-        self.memory.disk_mut().commit()
+        self.mover.let_others_in(&self.file)
     }
 }
 
 impl Movable for Open<'_> {
     fn path(&self) -> Option<PathBuf> {
-        Some(self.memory.disk().file(self.id).ok()?.path.clone())
+        Some(self.file.memory.disk().file(self.file.id).ok()?.path.clone())
     }
 
     fn size(&self) -> Result<u64, Skip> {
-        Ok(self.memory.disk().file(self.id)?.size)
+        Ok(self.file.memory.disk().file(self.file.id)?.size)
     }
 
-    fn accepts(&self, _: &[Extent]) -> Result<(), Skip> {
-        Ok(())
+    fn accepts(&self, parts: &[Extent]) -> Result<(), Skip> {
+        self.mover.accepts(parts)
     }
 
     fn need(&mut self, ranges: &[ByteRange]) -> Result<u64, Skip> {
-        self.memory.disk_mut().begin(0, 0)?;
-        Ok(ranges.iter().map(|range| range.len()).sum())
+        self.mover.need(&self.file, ranges)
     }
 
     fn relocate(
@@ -187,26 +210,6 @@ impl Movable for Open<'_> {
         _: &Terms,
         pace: &mut dyn Pace,
     ) -> Result<Settled, Skip> {
-        let mut donors = self.stage(targets)?;
-        let mut undurable = None;
-        for (index, (target, donor)) in targets.iter().zip(&mut donors).enumerate() {
-            if pace.stop().load(Ordering::Relaxed) {
-                break;
-            }
-            let staged = donor.places.len() as u64;
-            let fate = if staged < target.fragments {
-                Fate::Begun(self.relocate_range(donor, pace, &mut undurable))
-            } else {
-                let why = format!("{} fragments now, {staged} at best", target.fragments);
-                let skip = Skip::new(SkipReason::NoBetterPlace, why);
-                Fate::Left { fragments: target.fragments, skip }
-            };
-            if let Err(skip) = pace.done(self, index, fate) {
-                undurable.get_or_insert(skip);
-            }
-        }
-        let settled = self.settle(donors);
-        let durable = settled.and(undurable.map_or(Ok(()), Err));
-        Ok(Settled { durable, held: Duration::ZERO })
+        drive::relocate(&mut self.mover, &self.file, targets, pace, |_| ())
     }
 }

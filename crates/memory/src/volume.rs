@@ -11,6 +11,7 @@ use std::cell::{Ref, RefCell, RefMut};
 use std::ops::Range;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// A disk in memory. All clones are the same disk.
 #[derive(Clone, Debug)]
@@ -96,6 +97,11 @@ impl Memory {
     /// What is wrong, for people.
     pub fn check(&self) -> Result<(), String> {
         self.disk().check()
+    }
+
+    /// The time on the disk's clock.
+    pub(crate) fn now(&self) -> Duration {
+        fragmend_apply::Environment::now(&*self.disk().world)
     }
 
     pub(crate) fn disk(&self) -> Ref<'_, Disk> {

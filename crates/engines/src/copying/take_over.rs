@@ -4,13 +4,13 @@ use super::{
     Copying, EXCHANGES, FIRST_WAIT, LONG, LONGEST_TURN, QUICK, SHORTEST_TURN, TRIES, TakeOver,
 };
 use crate::donor::Stage;
-use crate::drive::Step;
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
 use crate::point::{Point, reached};
 use crate::primitive;
 use crate::sample::{CHANGES, Sampled};
 use crate::turns::{all_data, all_of, changed, clean, cut_off, nothing_staged, uncut};
+use fragmend_apply::drive::Step;
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::dedupe::{self, Shared};

@@ -2,9 +2,9 @@
 
 use super::{Exchange, FIRST_WAIT};
 use crate::donor::Stage;
-use crate::drive::Step;
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
+use fragmend_apply::drive::Step;
 use fragmend_layout::{ByteRange, Skip};
 use fragmend_sys::backoff::DoublingWait;
 use fragmend_sys::same::Same;

@@ -64,7 +64,7 @@ use super::mover::{self, Rewriting};
 use super::{ground, probe};
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
-use crate::{Engine, Mover};
+use crate::{Engine, Moves};
 use fragmend_layout::{Skip, SkipReason};
 use fragmend_sys::fs_id::FsId;
 use fragmend_sys::mounts::{self, Mount};
@@ -192,7 +192,7 @@ impl Shared {
 }
 
 impl Engine for Rewrite {
-    fn mover(&self, file: &mut OpenFile) -> Result<Box<dyn Mover>, Skip> {
+    fn mover(&self, file: &mut OpenFile) -> Result<Moves, Skip> {
         if self.shared.broken.get() {
             return Err(Skip::new(SkipReason::NeedsRecovery, "first run: fragmend recover"));
         }

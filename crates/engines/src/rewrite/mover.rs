@@ -10,12 +10,12 @@ use super::record::{LONGEST_RANGE, Record, VERSION};
 use super::refused;
 use crate::bytes::read_at;
 use crate::donor::{Space, Stage, no_room, unnamed};
-use crate::drive::{ByRange, Job, Step, by_range};
 use crate::errno::{in_use, skip_of};
 use crate::mounted::OpenFile;
 use crate::pages::Pages;
 use crate::point::{Point, reached};
 use crate::{Mover, primitive};
+use fragmend_apply::drive::{ByRange, Job, Step, by_range};
 use fragmend_layout::{ByteRange, ExtentKind, Pace, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::cache;
@@ -391,6 +391,8 @@ fn unchanged(
 }
 
 impl Mover for Rewriting {
+    type File = OpenFile;
+
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         (self.stage, self.draft, self.reserve) = (None, None, None);
         self.go_on()?;
@@ -412,7 +414,7 @@ impl Mover for Rewriting {
         Ok(fragments)
     }
 
-    fn drive(&mut self, job: &Job<'_>, pace: &mut dyn Pace) -> Result<(), Skip> {
+    fn drive(&mut self, job: &Job<'_, OpenFile>, pace: &mut dyn Pace) -> Result<(), Skip> {
         by_range(self, job, pace)
     }
 

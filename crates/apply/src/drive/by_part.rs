@@ -1,8 +1,6 @@
 //! Ranges that move part by part, so that each part is a short step.
 
-use super::{Drive, Job, Step};
-use crate::Mover;
-use crate::mounted::OpenFile;
+use super::{Drive, File, Job, Mover, Step};
 use fragmend_layout::{ByteRange, Fate, Moved, Pace, Skip, SkipReason};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -14,7 +12,7 @@ const GOING_BACK: Duration = Duration::from_millis(300);
 const STEPS_IN_VAIN: u32 = 1000;
 
 /// An engine that moves parts of a range.
-pub(crate) trait ByPart: Mover {
+pub trait ByPart: Mover {
     /// Whether all of the staged range `index` is [prepared](ByPart::prepare) just before its first part is relocated.
     fn prepares(&self, _index: usize) -> bool {
         false
@@ -31,7 +29,7 @@ pub(crate) trait ByPart: Mover {
     /// may last long ends once `stop` is set.
     fn prepare(
         &mut self,
-        _: &OpenFile,
+        _: &Self::File,
         _index: usize,
         _part: ByteRange,
         _stop: &AtomicBool,
@@ -42,7 +40,7 @@ pub(crate) trait ByPart: Mover {
     /// before anything has moved ends once `stop` is set.
     fn relocate(
         &mut self,
-        file: &OpenFile,
+        file: &Self::File,
         index: usize,
         part: ByteRange,
         stop: &AtomicBool,
@@ -54,9 +52,9 @@ pub(crate) trait ByPart: Mover {
 ///
 /// # Errors
 /// Why something is not known to be durable.
-pub(crate) fn by_part<M: ByPart>(
+pub fn by_part<M: ByPart>(
     mover: &mut M,
-    job: &Job<'_>,
+    job: &Job<'_, M::File>,
     pace: &mut dyn Pace,
 ) -> Result<(), Skip> {
     let mut drive = Drive::new(mover, job, pace);
@@ -87,7 +85,7 @@ impl<M: ByPart> Drive<'_, M> {
     /// Relocates a range until it meets a problem, or the move is to end.
     fn relocate(&mut self, index: usize, moved: &mut Moved) {
         let prepared = self.mover.prepares(index);
-        let least = self.mover.shortest().max(self.job.file.block);
+        let least = self.mover.shortest().max(self.job.file.block_bytes());
         let (mut rest, mut in_vain) = (self.job.targets[index].range, 0);
         while !rest.is_empty() && moved.skip.is_none() {
             if self.stopped() {
@@ -122,7 +120,7 @@ impl<M: ByPart> Drive<'_, M> {
         let until = self.pace.now() + GOING_BACK;
         let why = moved.skip.take();
         while !rest.is_empty() {
-            let step = self.pace.longest_step().max(self.job.file.block);
+            let step = self.pace.longest_step().max(self.job.file.block_bytes());
             let part = ByteRange::at(rest.start, step).intersect(rest);
             let stop = self.pace.stop();
             let back = self.mover.relocate(self.job.file, index, part, stop);

@@ -8,31 +8,116 @@
 //! | [`whole_file`] | all ranges | swapping |
 //!
 //! Between two steps each of them checks whether the move is to end, and waits as its [`Pace`] demands. Space
-//! for all ranges is staged before the first of them is driven, and all is settled after the last one: see
-//! `mounted.rs`.
+//! for all ranges is staged before the first of them is driven, and all is settled after the last one:
+//! [`relocate`]. A volume, mounted or simulated, provides a [`Mover`], with the methods that its driver needs.
 
 mod by_group;
 mod by_part;
 mod by_range;
 mod groups;
 
-pub(crate) use by_group::{ByGroup, by_group};
-pub(crate) use by_part::{ByPart, by_part};
-pub(crate) use by_range::{ByRange, by_range, whole_file};
+pub use by_group::{ByGroup, by_group};
+pub use by_part::{ByPart, by_part};
+pub use by_range::{ByRange, by_range, whole_file};
 
-use crate::Mover;
-use crate::errno::skip_of;
-use crate::mounted::OpenFile;
-use fragmend_layout::{ByteRange, Fate, Layout, Moved, Pace, Skip, SkipReason, Target, Underway};
-use fragmend_scan::fiemap;
-use fragmend_sys::fiemap::Fiemap;
+use fragmend_layout::{
+    ByteRange, Extent, ExtentKind, Fate, Layout, Moved, Pace, Settled, Skip, SkipReason, Target,
+    Underway,
+};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// A file, open as its mover wants it.
+pub trait File {
+    /// Its file system's allocation block, in bytes.
+    fn block_bytes(&self) -> u64;
+    /// The present layout of `range`; data that has no place yet is not written out for that.
+    fn layout(&self, range: ByteRange) -> Result<Layout, Skip>;
+}
+
+/// What moves the data of one file. How much of the file moves at once is known to the driver, which needs more of
+/// it: [`ByPart`], [`ByRange`], or [`ByGroup`].
+///
+/// Order of calls: `stage`, `drive`, `settle`. A crash or a drop at any instant leaves every byte
+/// readable as it was.
+pub trait Mover {
+    /// The files that it moves.
+    type File: File;
+    /// See [`fragmend_layout::Movable::all_or_nothing`].
+    fn all_or_nothing(&self) -> bool {
+        false
+    }
+    /// Bytes of new space that moving `ranges` together needs, or why they cannot be moved together.
+    fn need(&mut self, _: &Self::File, ranges: &[ByteRange]) -> Result<u64, Skip> {
+        Ok(ranges.iter().map(|r| r.len()).sum())
+    }
+    /// Whether data that is stored like this can be moved: plain data of this file alone, unless an engine
+    /// supports more.
+    fn accepts(&self, parts: &[Extent]) -> Result<(), Skip> {
+        match parts.iter().find_map(|e| refusal(e.kind)) {
+            Some(reason) => Err(Skip::new(reason, "")),
+            None => Ok(()),
+        }
+    }
+    /// Allocates new space for all of `ranges` at once, and returns in how many extents each would be there.
+    /// Nothing has moved yet; space that was staged before is released.
+    fn stage(&mut self, file: &Self::File, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;
+    /// Has a driver carry out the job, whose ranges are staged.
+    ///
+    /// # Errors
+    /// Why something is not known to be durable.
+    fn drive(&mut self, job: &Job<'_, Self::File>, pace: &mut dyn Pace) -> Result<(), Skip>;
+    /// See [`fragmend_layout::Underway::let_others_in`].
+    fn let_others_in(&mut self, _: &Self::File) -> Result<(), Skip> {
+        Ok(())
+    }
+    /// See [`fragmend_layout::Underway::keep_nobody_out`].
+    fn keep_nobody_out(&mut self, file: &Self::File) -> Result<(), Skip> {
+        self.let_others_in(file)
+    }
+    /// Makes what was relocated durable and frees the space that it left, or that was not used.
+    fn settle(&mut self, file: &Self::File) -> Result<(), Skip>;
+    /// The longest time for which others were kept out of the file at once since the last call, apart from the
+    /// times that are reported with its ranges.
+    fn kept_out(&mut self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// Why data that is stored like this cannot be moved, where an engine supports no more than plain data.
+pub fn refusal(kind: ExtentKind) -> Option<SkipReason> {
+    match kind {
+        _ if kind.is_shared() => Some(SkipReason::Shared),
+        _ if kind.is_encoded() => Some(SkipReason::Encoded),
+        _ => None,
+    }
+}
+
+/// Stages space for all targets, has them driven, and settles what has moved. `settling` is called before that
+/// with whether the user waits for the end; what it returns is dropped afterwards.
+///
+/// # Errors
+/// There is no space for all of them: nothing has changed, and no target was reported to `pace`.
+pub fn relocate<M: Mover + ?Sized, G>(
+    mover: &mut M,
+    file: &M::File,
+    targets: &[Target],
+    pace: &mut dyn Pace,
+    settling: impl FnOnce(bool) -> G,
+) -> Result<Settled, Skip> {
+    let ranges: Vec<ByteRange> = targets.iter().map(|target| target.range).collect();
+    let staged = mover.stage(file, &ranges)?;
+    let moved = mover.drive(&Job { file, targets, staged: &staged }, pace);
+    let guard = settling(pace.stop().load(Ordering::Relaxed));
+    let settled = mover.settle(file);
+    drop(guard);
+    Ok(Settled { durable: settled.and(moved), held: mover.kept_out() })
+}
+
 /// What is to be done with a file.
-pub(crate) struct Job<'a> {
+pub struct Job<'a, F> {
     /// The file, open as moving demands.
-    pub file: &'a OpenFile,
+    pub file: &'a F,
     /// The ranges, all of which are staged, in the order in which they are to be moved.
     pub targets: &'a [Target],
     /// In how many extents each would be at its new place.
@@ -41,7 +126,7 @@ pub(crate) struct Job<'a> {
 
 /// The result of one call to an engine.
 #[derive(Debug, Default)]
-pub(crate) struct Step {
+pub struct Step {
     /// Bytes that did move; by part, from the start of the part.
     pub moved: u64,
     /// Bytes, behind those or before them, that it left alone because their place is good enough.
@@ -83,18 +168,17 @@ impl Step {
 }
 
 /// What all drivers have: an engine, its job, and its pace.
-struct Drive<'a, M> {
+struct Drive<'a, M: Mover> {
     mover: &'a mut M,
-    job: &'a Job<'a>,
+    job: &'a Job<'a, M::File>,
     pace: &'a mut dyn Pace,
-    maps: Fiemap,
     /// The first reason why something is not known to be durable.
     undurable: Option<Skip>,
 }
 
 impl<'a, M: Mover> Drive<'a, M> {
-    fn new(mover: &'a mut M, job: &'a Job<'a>, pace: &'a mut dyn Pace) -> Self {
-        Self { mover, job, pace, maps: Fiemap::default(), undurable: None }
+    fn new(mover: &'a mut M, job: &'a Job<'a, M::File>, pace: &'a mut dyn Pace) -> Self {
+        Self { mover, job, pace, undurable: None }
     }
 
     /// Whether the move is to end.
@@ -105,7 +189,7 @@ impl<'a, M: Mover> Drive<'a, M> {
     /// In how many extents the target `index` is now.
     fn fragments(&mut self, index: usize) -> Result<u64, Skip> {
         let range = self.job.targets[index].range;
-        Ok(layout(&mut self.maps, self.job.file, range)?.fragments(range))
+        Ok(self.job.file.layout(range)?.fragments(range))
     }
 
     /// Whether its new place is better than the one it had when it was looked at.
@@ -141,9 +225,8 @@ impl<'a, M: Mover> Drive<'a, M> {
 
     /// Reports the result of a range.
     fn tell(&mut self, index: usize, fate: Fate) {
-        let Self { mover, job, pace, maps, .. } = self;
-        let told =
-            pace.done(&mut Beside { mover: &mut **mover, file: job.file, maps }, index, fate);
+        let mut beside = Beside { mover: &mut *self.mover, file: self.job.file };
+        let told = self.pace.done(&mut beside, index, fate);
         if let Err(skip) = told {
             self.undurable.get_or_insert(skip);
         }
@@ -151,20 +234,19 @@ impl<'a, M: Mover> Drive<'a, M> {
 
     /// Waits as is due after a step that began at `began` and moved, or copied, so many bytes.
     fn pause(&mut self, bytes: u64, began: Duration) -> Result<(), Skip> {
-        let Self { mover, job, pace, maps, .. } = self;
-        let took = pace.now() - began;
-        pace.pause(&mut Beside { mover: &mut **mover, file: job.file, maps }, bytes, took)
+        let took = self.pace.now() - began;
+        self.pace.pause(&mut Beside { mover: &mut *self.mover, file: self.job.file }, bytes, took)
     }
 
     /// Prepares a range, step by step, until the move is to end.
     fn prepare(
         &mut self,
         index: usize,
-        prepare: impl Fn(&mut M, &OpenFile, usize, ByteRange, &AtomicBool) -> Result<(), Skip>,
+        prepare: impl Fn(&mut M, &M::File, usize, ByteRange, &AtomicBool) -> Result<(), Skip>,
     ) -> Result<(), Skip> {
         let mut rest = self.job.targets[index].range;
         while !rest.is_empty() && !self.stopped() {
-            let part = self.pace.step(rest, self.job.file.block);
+            let part = self.pace.step(rest, self.job.file.block_bytes());
             let began = self.pace.now();
             prepare(self.mover, self.job.file, index, part, self.pace.stop())?;
             self.pause(part.len(), began)?;
@@ -181,15 +263,14 @@ impl<'a, M: Mover> Drive<'a, M> {
 }
 
 /// A file with the engine that moves it.
-struct Beside<'a, M> {
+struct Beside<'a, M: Mover> {
     mover: &'a mut M,
-    file: &'a OpenFile,
-    maps: &'a mut Fiemap,
+    file: &'a M::File,
 }
 
 impl<M: Mover> Underway for Beside<'_, M> {
     fn layout(&mut self, range: ByteRange) -> Result<Layout, Skip> {
-        layout(self.maps, self.file, range)
+        self.file.layout(range)
     }
 
     fn let_others_in(&mut self) -> Result<(), Skip> {
@@ -199,11 +280,6 @@ impl<M: Mover> Underway for Beside<'_, M> {
     fn keep_nobody_out(&mut self) -> Result<(), Skip> {
         self.mover.keep_nobody_out(self.file)
     }
-}
-
-/// The layout of `range` now; delayed data is not written out for that.
-pub(crate) fn layout(maps: &mut Fiemap, file: &OpenFile, range: ByteRange) -> Result<Layout, Skip> {
-    fiemap::layout_within(maps, &file.fd, range, false).map_err(skip_of)
 }
 
 fn no_better(now: u64, staged: u64) -> Skip {

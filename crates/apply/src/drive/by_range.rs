@@ -1,21 +1,19 @@
 //! Ranges that move as a whole, each for itself or all of a file together.
 
-use super::{Drive, Job, Step};
-use crate::Mover;
-use crate::mounted::OpenFile;
+use super::{Drive, Job, Mover, Step};
 use fragmend_layout::{ByteRange, Fate, Moved, Pace, Skip};
 use std::sync::atomic::AtomicBool;
 
 /// An engine that moves a range as a whole.
-pub(crate) trait ByRange: Mover {
+pub trait ByRange: Mover {
     /// Does what can be done for `part` of the staged range `index` without locking out other programs.
-    fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip>;
+    fn prepare(&mut self, file: &Self::File, index: usize, part: ByteRange) -> Result<(), Skip>;
     /// Moves the staged range `index`, which is `range`; it may leave alone what is in a good enough place.
     /// What may last long before anything has moved ends once `stop` is set, as a step that [goes
     /// on](Step::goes_on).
     fn relocate(
         &mut self,
-        file: &OpenFile,
+        file: &Self::File,
         index: usize,
         range: ByteRange,
         stop: &AtomicBool,
@@ -27,9 +25,9 @@ pub(crate) trait ByRange: Mover {
 ///
 /// # Errors
 /// Why something is not known to be durable.
-pub(crate) fn by_range<M: ByRange>(
+pub fn by_range<M: ByRange>(
     mover: &mut M,
-    job: &Job<'_>,
+    job: &Job<'_, M::File>,
     pace: &mut dyn Pace,
 ) -> Result<(), Skip> {
     let mut drive = Drive::new(mover, job, pace);
@@ -55,9 +53,9 @@ pub(crate) fn by_range<M: ByRange>(
 ///
 /// # Errors
 /// As [`by_range`].
-pub(crate) fn whole_file<M: ByRange>(
+pub fn whole_file<M: ByRange>(
     mover: &mut M,
-    job: &Job<'_>,
+    job: &Job<'_, M::File>,
     pace: &mut dyn Pace,
 ) -> Result<(), Skip> {
     let mut drive = Drive::new(mover, job, pace);

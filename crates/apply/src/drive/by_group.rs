@@ -1,25 +1,23 @@
 //! Ranges of which several move together, because making them durable costs the same for one as for many.
 
 use super::groups::groups;
-use super::{Drive, Job, Step};
-use crate::Mover;
-use crate::mounted::OpenFile;
+use super::{Drive, Job, Mover, Step};
 use fragmend_layout::{ByteRange, Fate, Moved, Pace, Skip};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 
 /// An engine that moves several ranges in one go.
-pub(crate) trait ByGroup: Mover {
+pub trait ByGroup: Mover {
     /// Bytes of the largest group, unless it is one range.
     fn most(&self) -> u64;
     /// Does what can be done for `part` of the staged range `index` without locking out other programs.
-    fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip>;
+    fn prepare(&mut self, file: &Self::File, index: usize, part: ByteRange) -> Result<(), Skip>;
     /// Moves these staged ranges in this order, and makes that durable. It ends once `stop` is set, with what
     /// has moved by then, and without a reason; or because another program waits for the file. Returns the
     /// result of each range that was begun: of none if `stop` was set already, else of the first at least.
     fn relocate(
         &mut self,
-        file: &OpenFile,
+        file: &Self::File,
         group: &[usize],
         stop: &AtomicBool,
     ) -> Vec<(usize, Step)>;
@@ -29,9 +27,9 @@ pub(crate) trait ByGroup: Mover {
 ///
 /// # Errors
 /// Why something is not known to be durable.
-pub(crate) fn by_group<M: ByGroup>(
+pub fn by_group<M: ByGroup>(
     mover: &mut M,
-    job: &Job<'_>,
+    job: &Job<'_, M::File>,
     pace: &mut dyn Pace,
 ) -> Result<(), Skip> {
     let mut drive = Drive::new(mover, job, pace);
