@@ -2,23 +2,25 @@
 //! order of the steps, is at the head of `ext4.rs`; which programs are kept out meanwhile, at that of
 //! `hold.rs`.
 
+mod call;
 mod put_back;
 
+use super::Mover;
 use super::donor::{Space, Stage};
 use super::errno::skip_of;
 use super::hold::Hold;
 use super::mounted::OpenFile;
 use super::pages::Pages;
 use super::places::Places;
-use super::{Mover, primitive};
 use crate::bytes::read_at;
 use crate::point::{Point, reached};
+use call::is_whole;
 use fragmend_apply::drive::{ByPart, Job, Step, by_part};
 use fragmend_layout::{ByteRange, Pace, Skip, SkipReason};
 use fragmend_sys::backoff::Backoff;
 use fragmend_sys::cache;
-use fragmend_sys::move_ext::{Blocks, move_extents};
 use fragmend_sys::same::{self, Compare, Same};
+use fragmend_sys::signals::Undisturbed;
 use std::io;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -69,8 +71,13 @@ pub(super) struct Exchange {
     moved: Places,
     /// Those of them that are not known to be on the device.
     in_flight: Places,
-    /// Why a copy could not be written to its new place.
+    /// Signals are deferred while some are.
+    undisturbed: Option<Undisturbed>,
+    /// Why a copy could not be written to its new place: the system's words, and what receipts say.
+    cause: Option<String>,
     unwritable: Option<Skip>,
+    /// Until when it is tried to put such copies back.
+    back_by: Option<Instant>,
     /// The disk has refused another program's write.
     refused: Option<Skip>,
     /// Keeps other programs out meanwhile.
@@ -91,7 +98,10 @@ impl Exchange {
             step: FIRST_STEP,
             moved: Places::default(),
             in_flight: Places::default(),
+            undisturbed: None,
+            cause: None,
             unwritable: None,
+            back_by: None,
             refused: None,
             hold: Hold::new(force),
         }
@@ -126,6 +136,7 @@ impl Exchange {
             wrong = wrong.or(found);
         }
         if let Some(skip) = wrong {
+            self.cause.get_or_insert_with(|| skip.detail.clone());
             self.unwritable.get_or_insert_with(|| skip.clone());
             return Some(skip);
         }
@@ -137,6 +148,7 @@ impl Exchange {
                 _ => self.step,
             };
         }
+        self.undisturbed = None;
         None
     }
 
@@ -184,7 +196,7 @@ impl Exchange {
 
     /// The error that copies could not be written, with the result of putting them back.
     fn went_back(&mut self, back: Result<(), Skip>) -> Skip {
-        let why = self.unwritable.as_ref().map_or("", |skip| skip.detail.as_str());
+        let why = self.cause.as_deref().unwrap_or_default();
         let what = match back {
             Ok(()) => "what could not be written is back where it was".into(),
             Err(skip) => format!("and it could not all be put back: {}", skip.detail),
@@ -268,51 +280,6 @@ impl Exchange {
         Ok(())
     }
 
-    /// One call to the kernel; adds what it did to `done`.
-    fn exchange(
-        &mut self,
-        file: &OpenFile,
-        index: usize,
-        rest: ByteRange,
-        done: &mut Step,
-    ) -> Result<(), Skip> {
-        let block = file.block;
-        Stage::moved(&mut self.stage, index);
-        let (donor, donor_start) = Stage::place(&self.stage, index, rest)?;
-        let blocks = Blocks {
-            orig: rest.start / block,
-            donor: donor_start / block,
-            len: rest.len() / block,
-        };
-        self.hold.exchanging();
-        let started = Instant::now();
-        // Safe to crash before, in and after this line: see the head of this file.
-        let outcome = move_extents(&file.fd, donor, blocks);
-        done.held = done.held.max(started.elapsed());
-        reached(Point::Moved);
-        let moved = (outcome.blocks * block).min(rest.len());
-        for places in [&mut self.moved, &mut self.in_flight] {
-            places.note(index, ByteRange::at(rest.start, moved));
-        }
-        done.moved += moved;
-        done.by = Some(primitive::MOVE_EXT);
-        if self.hold.is_lost() {
-            // Before anything else: a program that has the file open now may be syncing it.
-            self.hold.commit(file, Stage::donor(&self.stage))?;
-            return Err(Skip::new(SkipReason::Busy, STOPPED));
-        }
-        match outcome.error {
-            Some(_) if file.size()? <= rest.start => {
-                Err(Skip::new(SkipReason::SizeChanged, "the file ends before it now"))
-            }
-            Some(e) => Err(skip_of(e)),
-            None if outcome.blocks < blocks.len => {
-                Err(Skip::new(SkipReason::SizeChanged, "the kernel moved less than the range"))
-            }
-            None => Ok(()),
-        }
-    }
-
     /// Exchanges one step, and tries again where another program is using its pages.
     fn step(
         &mut self,
@@ -333,7 +300,13 @@ impl Exchange {
             }
             // The lease was released if a program waited.
             self.keep_others_out(file)?;
-            let Err(skip) = self.exchange_in_turns(file, index, rest, single, done) else { break };
+            // The kernel would pass over a hole that has come to be meanwhile, and count on behind it. Under the
+            // lease none can come.
+            let whole = is_whole(file, rest);
+            reached(Point::Checked);
+            let exchanged =
+                whole.and_then(|()| self.exchange_in_turns(file, index, rest, single, done));
+            let Err(skip) = exchanged else { break };
             // Failed: a range in which a program has just truncated the file is invalid to the kernel.
             let may_pass = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
             if !may_pass || backoff.is_last() {
@@ -356,6 +329,7 @@ impl Mover for Exchange {
         }
         (self.stage, self.unwritable) = (None, None);
         (self.moved, self.in_flight) = (Places::default(), Places::default());
+        (self.cause, self.back_by) = (None, None);
         // So that no space is allocated in vain. Staging lasts longer than any program should wait.
         self.hold.take(file, Stage::donor(&self.stage))?;
         self.hold.commit(file, Stage::donor(&self.stage))?;

@@ -29,6 +29,11 @@ impl Places {
             }
             return;
         }
+        self.forget(range);
+    }
+
+    /// Removes what is among them of a range.
+    pub fn forget(&mut self, range: ByteRange) {
         let without = |(of, known): (usize, ByteRange)| {
             let head = ByteRange { end: known.end.min(range.start), ..known };
             let tail = ByteRange { start: known.start.max(range.end), ..known };

@@ -11,6 +11,8 @@ pub(crate) enum Point {
     Sampled,
     /// The copy is in the donor, and on the device; the file has not taken it over.
     Filled,
+    /// ext4: a step was found to be data, and nothing of it has moved.
+    Checked,
     /// The kernel was asked to move a part, and has answered.
     Moved,
     /// Every range has been driven; what has moved is not made durable yet.
@@ -55,6 +57,7 @@ pub(crate) fn reached(point: Point) {
         Point::Staged => "staged",
         Point::Sampled => "sampled",
         Point::Filled => "filled",
+        Point::Checked => "checked",
         Point::Moved => "moved",
         Point::Driven => "driven",
         Point::Settled => "settled",

@@ -25,8 +25,13 @@ pub(super) fn all_data(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
         data if data == turn.len() => Ok(()),
         // It is copied again, once it has blocks.
         data if data + bytes(|e| e.kind == ExtentKind::Delayed) == turn.len() => Err(changed()),
-        _ => Err(Skip::new(SkipReason::LayoutChanged, "part of the range holds no data now")),
+        _ => Err(no_data()),
     }
+}
+
+/// The error that a range has got a hole.
+pub(super) fn no_data() -> Skip {
+    Skip::new(SkipReason::LayoutChanged, "part of the range holds no data now")
 }
 
 /// Ensures that the kernel cuts no folio that another program may still read: XFS drops a turn's pages by whole

@@ -2,12 +2,14 @@
 
 mod support;
 
+use fragmend_conformance::{Fixture, cases};
 use fragmend_engines::Choice;
 use fragmend_testbed::file_system::{
     BTRFS, BTRFS_FORCE, BTRFS_ZSTD, EXT4, FileSystem, XFS, XFS_EXCHANGE, XFS_PLAIN, XFS_RMAP,
 };
 use fragmend_testbed::image::Image;
 use support::conformance;
+use support::fixture::ImageFixture;
 
 /// The file systems with engines of their own.
 static ENGINES: [&FileSystem; 7] =
@@ -34,41 +36,52 @@ fn each(engines: &[&'static FileSystem], case: fn(&Image)) {
     }
 }
 
+/// The same for a case of every volume.
+fn conform(engines: &[&'static FileSystem], case: fn(&dyn Fixture)) {
+    for engine in engines {
+        println!("on {}", engine.name);
+        let case = || case(&ImageFixture(&Image::of(engine, 320 << 20)));
+        support::with_primitives(engine.moved_by, case);
+    }
+}
+
 #[test]
 fn loop_rewriting_does_the_same() {
-    let each = |engines: &[&'static FileSystem], case: fn(&Image)| {
-        for engine in engines {
-            let case = || case(&Image::of(engine, 320 << 20));
-            support::with_primitives(&["rewrite"], case);
-        }
-    };
+    let cases: [fn(&dyn Fixture); 4] = [
+        cases::fragments_are_joined,
+        cases::a_part_moves_and_the_rest_stays,
+        cases::holes_unwritten_space_and_the_end_stay,
+        cases::five_gibibytes_and_mostly_holes,
+    ];
     support::with_engine(Choice::Rewrite { journal: None }, || {
-        each(&REWRITTEN, conformance::fragments_are_joined);
-        each(&REWRITTEN, conformance::a_part_moves_and_the_rest_stays);
-        each(&REWRITTEN, conformance::holes_unwritten_space_and_the_end_stay);
-        each(&REWRITTEN, conformance::five_gibibytes_and_mostly_holes);
-        each(&REWRITTEN, conformance::marked_files_are_left_alone);
+        for engine in REWRITTEN {
+            let image = || Image::of(engine, 320 << 20);
+            for case in cases {
+                support::with_primitives(&["rewrite"], || case(&ImageFixture(&image())));
+            }
+            conformance::marked_files_are_left_alone(&image());
+        }
     });
 }
 
 #[test]
 fn loop_fragments_are_joined() {
-    each(&ENGINES, conformance::fragments_are_joined);
+    conform(&ENGINES, cases::fragments_are_joined);
 }
 
 #[test]
 fn loop_a_part_moves_and_the_rest_stays() {
-    each(&BY_RANGES, conformance::a_part_moves_and_the_rest_stays);
+    conform(&BY_RANGES, cases::a_part_moves_and_the_rest_stays);
 }
 
 #[test]
 fn loop_holes_unwritten_space_and_the_end_stay() {
-    each(&ENGINES, conformance::holes_unwritten_space_and_the_end_stay);
+    conform(&ENGINES, cases::holes_unwritten_space_and_the_end_stay);
 }
 
 #[test]
 fn loop_five_gibibytes_and_mostly_holes() {
-    each(&ENGINES, conformance::five_gibibytes_and_mostly_holes);
+    conform(&ENGINES, cases::five_gibibytes_and_mostly_holes);
 }
 
 #[test]
@@ -88,7 +101,7 @@ fn loop_what_is_shared_moves_where_that_is_asked_for() {
 
 #[test]
 fn loop_what_changed_since_the_plan_is_left_alone() {
-    each(&ENGINES, conformance::what_changed_since_the_plan_is_left_alone);
+    conform(&ENGINES, cases::what_changed_since_the_plan_is_left_alone);
 }
 
 #[test]
@@ -98,10 +111,10 @@ fn loop_what_became_of_a_path_is_left_alone() {
 
 #[test]
 fn loop_a_full_disk_is_left_alone() {
-    each(&FULL, conformance::a_full_disk_is_left_alone);
+    conform(&FULL, cases::a_full_disk_is_left_alone);
 }
 
 #[test]
 fn loop_a_dry_run_moves_nothing() {
-    each(&ENGINES, conformance::a_dry_run_moves_nothing);
+    conform(&ENGINES, cases::a_dry_run_moves_nothing);
 }

@@ -2,6 +2,7 @@
 
 mod support;
 
+use fragmend_conformance::cases;
 use fragmend_layout::SkipReason;
 use fragmend_plan::Policy;
 use fragmend_testbed::fragment::is_intact;
@@ -11,22 +12,23 @@ use fragmend_testbed::image::{Image, run};
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use support::fixture::ImageFixture;
 use support::{SIZE, apply, conformance, fragmented, holder, left_alone, plan, reasons};
 
 guest_tests! {
-    uml_fragments_are_joined => conformance::fragments_are_joined(&f2fs());
-    uml_a_part_moves_and_the_rest_stays => conformance::a_part_moves_and_the_rest_stays(&f2fs());
+    uml_fragments_are_joined => cases::fragments_are_joined(&ImageFixture(&f2fs()));
+    uml_a_part_moves_and_the_rest_stays => cases::a_part_moves_and_the_rest_stays(&ImageFixture(&f2fs()));
     uml_holes_unwritten_space_and_the_end_stay =>
-        conformance::holes_unwritten_space_and_the_end_stay(&f2fs());
-    uml_five_gibibytes_and_mostly_holes => conformance::five_gibibytes_and_mostly_holes(&f2fs());
+        cases::holes_unwritten_space_and_the_end_stay(&ImageFixture(&f2fs()));
+    uml_five_gibibytes_and_mostly_holes => cases::five_gibibytes_and_mostly_holes(&ImageFixture(&f2fs()));
     uml_marked_files_are_left_alone => conformance::marked_files_are_left_alone(&f2fs());
     uml_what_changed_since_the_plan_is_left_alone =>
-        conformance::what_changed_since_the_plan_is_left_alone(&f2fs());
+        cases::what_changed_since_the_plan_is_left_alone(&ImageFixture(&f2fs()));
     uml_what_became_of_a_path_is_left_alone =>
         conformance::what_became_of_a_path_is_left_alone(&f2fs());
     uml_what_must_stay_in_place_is_left_alone => what_must_stay_in_place_is_left_alone(&f2fs());
-    uml_a_dry_run_moves_nothing => conformance::a_dry_run_moves_nothing(&f2fs());
-    uml_a_full_disk_is_left_alone => conformance::a_full_disk_is_left_alone(&f2fs());
+    uml_a_dry_run_moves_nothing => cases::a_dry_run_moves_nothing(&ImageFixture(&f2fs()));
+    uml_a_full_disk_is_left_alone => cases::a_full_disk_is_left_alone(&ImageFixture(&f2fs()));
 }
 
 fn what_must_stay_in_place_is_left_alone(image: &Image) {

@@ -255,7 +255,7 @@ fn loop_who_will_not_wait_is_turned_away_from_an_exchange_only() {
 #[test]
 fn loop_a_hole_that_is_punched_meanwhile_stays() {
     const HOLE: u64 = 256 << 10;
-    let file_systems: [&FileSystem; 4] = [&XFS, &XFS_EXCHANGE, &XFS_EXCHANGE_ALONE, &BTRFS];
+    let file_systems: [&FileSystem; 5] = [&EXT4, &XFS, &XFS_EXCHANGE, &XFS_EXCHANGE_ALONE, &BTRFS];
     for file_system in file_systems {
         let image = Image::of(file_system, DISK);
         let path = fragmented(&image, "file");

@@ -8,13 +8,14 @@ use fragmend_crash::refusing::{REFUSED, RefusingDisk};
 use fragmend_crash::slow::{Arrived, Kind, SlowMount};
 use fragmend_plan::Policy;
 use fragmend_testbed::file_system::EXT4;
-use fragmend_testbed::fragment::{content, interleaved};
+use fragmend_testbed::fragment::{content, interleaved, is_intact};
 use fragmend_testbed::process::{Finished, Running};
 use rustix::process::Signal;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 use support::rewrite::{FRAGMEND, is_stopped};
 use support::{plan, write_plan};
@@ -189,4 +190,47 @@ fn loop_refused_copies_go_back_beside_a_forced_writer() {
         found == expected,
         "copies that the disk refused took the place of the bytes: {ended:?}"
     );
+}
+
+/// The disk hangs on the copies and then refuses them, as a thin one does. Until they are back where they were, no
+/// request ends the process: it has the only descriptor of the blocks that hold the data.
+#[test]
+fn loop_two_requests_to_end_wait_for_copies_that_go_back() {
+    let mut bed = SlowMount::new(&EXT4, 128 << 20, "");
+    let path = bed.root().join("file");
+    interleaved(&path, SIZE, &[4096], true).unwrap();
+    bed.sync();
+    let plan_file = bed.scratch().join("plan.json");
+    write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
+    let mut command = Command::new(FRAGMEND);
+    command.args(["apply", "--rate", "max", "--json"]).arg(&plan_file);
+    command.env("FRAGMEND_STOP_AT", "staged=stop");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let running = Running::start(&mut command).wait_until(is_stopped);
+    let mut page = [0; 512];
+    content(100 << 10, &mut page);
+    let (hangs, hung) = channel();
+    let (answer, answers) = channel::<()>();
+    bed.gate().refuse(Some(move |arrived: &Arrived| {
+        let is_copy = arrived.kind == Kind::Write && arrived.carries(&page[..]);
+        if is_copy {
+            let _ = hangs.send(());
+            let _ = answers.recv_timeout(Duration::from_secs(20));
+        }
+        is_copy
+    }));
+    running.signal(Signal::CONT);
+    hung.recv_timeout(Duration::from_secs(10)).expect("the copies reach the disk");
+    for _ in 0..2 {
+        running.signal(Signal::INT);
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    // Longer than a second request waits for what may be interrupted.
+    std::thread::sleep(Duration::from_secs(3));
+    drop(answer);
+    let ended = running.wait();
+    bed.gate().refuse(None::<fn(&Arrived) -> bool>);
+    bed.unmount();
+    bed.mount();
+    assert!(is_intact(&path, SIZE).unwrap(), "{ended:?}");
 }

@@ -17,8 +17,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use support::rewrite::{go_on, is_stopped, outcomes, recover, rewrite};
+use std::process::{Command, Stdio};
+use support::rewrite::{go_on, go_on_throughout, is_stopped, outcomes, recover, rewrite};
 use support::{holder, plan, write_plan};
 
 const MIB: u64 = 1 << 20;
@@ -207,5 +207,50 @@ fn loop_what_never_reached_a_thin_disk_is_put_back() {
         let name = file_system.name;
         assert!(is_intact(&path, MIB).unwrap(), "{name}: {told}, and then bytes are missing");
         assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
+    }
+}
+
+/// The kernel passes over a hole that a program has punched since the file was inspected, exchanges what is behind
+/// it, and counts that alone. With a lease, the hole is found before the exchange; without one (`--force`, and the
+/// file stays open), what was exchanged is looked up. In either case all that could not be written goes back.
+#[test]
+fn loop_behind_a_hole_that_was_punched_meanwhile_nothing_is_lost() {
+    for (hole, force) in [(4, false), (16, false), (32, false), (60, false), (16, true), (32, true)]
+    {
+        let hole = hole << 10;
+        let thin = Thin::new(&EXT4);
+        let path = thin.point.join("file");
+        interleaved(&path, MIB, &[4096], true).unwrap();
+        only_free_space_is_missing(&thin);
+        let plan_file = thin.pool.scratch().join("plan.json");
+        write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+        command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
+        // Forced, it is past the look for holes when it stops.
+        let stop_at = if force { "checked=stop" } else { "staged=stop" };
+        command.args(force.then_some("--force")).env("FRAGMEND_STOP_AT", stop_at);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Whoever has it open keeps the lease from being taken.
+        let open = force.then(|| File::open(&path).unwrap());
+        let running = Running::start(&mut command).wait_until(is_stopped);
+        let punching = File::options().write(true).open(&path).unwrap();
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&punching, how, 0, hole).unwrap();
+        punching.sync_all().unwrap();
+        drop(punching);
+        let mut expected = fs::read(&path).unwrap();
+        expected[..hole as usize].fill(0);
+        let filler = thin.fill();
+        let ended = go_on_throughout(running, || ());
+        drop(open);
+        fs::remove_file(filler).unwrap();
+        thin.unmount();
+        thin.mount();
+        let found = fs::read(&path).unwrap();
+        let lost: Vec<usize> =
+            (0..256).filter(|n| found[n << 12..][..4096] != expected[n << 12..][..4096]).collect();
+        assert_eq!(lost, [0; 0], "hole of {hole}, forced: {force}: {ended:?}");
+        let reasons = ["layout_changed", "failed"].map(|why| format!("\"reason\":\"{why}\""));
+        assert!(reasons.iter().any(|why| ended.stdout.contains(why)), "{ended:?}");
     }
 }

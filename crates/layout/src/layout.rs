@@ -35,6 +35,11 @@ impl ExtentKind {
         matches!(self, Self::Data | Self::Shared | Self::Encoded { .. })
     }
 
+    /// Whether it has a place on the device, whether or not a read uses it.
+    pub fn is_placed(self) -> bool {
+        self.is_addressed() || self == Self::Unwritten
+    }
+
     /// Whether the bytes on the device are not the file's.
     pub fn is_encoded(self) -> bool {
         matches!(self, Self::Encoded { .. })
@@ -74,16 +79,12 @@ impl Extent {
         self.physical.saturating_add(stored)
     }
 
-    /// Whether it has a place on the device, whether or not a read uses it.
-    fn is_placed(&self) -> bool {
-        self.kind.is_addressed() || self.kind == ExtentKind::Unwritten
-    }
-
     /// Whether `next` continues exactly where this one ends, in the file and on the device.
     pub fn continues_in(&self, next: &Extent) -> bool {
         self.kind == next.kind
             && self.logical.checked_add(self.length) == Some(next.logical)
-            && (!self.is_placed() || self.physical.checked_add(self.length) == Some(next.physical))
+            && (!self.kind.is_placed()
+                || self.physical.checked_add(self.length) == Some(next.physical))
             && !self.kind.is_encoded()
     }
 }

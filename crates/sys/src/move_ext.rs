@@ -3,7 +3,8 @@
 //!
 //! The kernel holds both inodes' locks, so concurrent readers and writers see either the old or the
 //! new blocks with the same bytes. It is *not* atomic over a range: it reports how many blocks were
-//! exchanged, also on error.
+//! exchanged, also on error. It passes over holes of either file and does not count them
+//! (fs/ext4/move_extent.c): only in a range without holes are those blocks the first ones.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -35,7 +36,7 @@ pub struct Blocks {
 /// The progress of one call.
 #[derive(Debug)]
 pub struct Moved {
-    /// Blocks now exchanged, counted from the start of the range.
+    /// The number of blocks that were exchanged; the first ones of the range if neither file has a hole in it.
     pub blocks: u64,
     /// Why it ended before the whole range, if it did.
     pub error: Option<io::Error>,

@@ -4,11 +4,11 @@ use super::{Exchange, FIRST_WAIT};
 use crate::donor::Stage;
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
+use fragmend_apply::drive::File;
 use fragmend_apply::drive::Step;
-use fragmend_layout::{ByteRange, Skip};
+use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::backoff::DoublingWait;
 use fragmend_sys::same::Same;
-use fragmend_sys::signals::Undisturbed;
 use std::time::{Duration, Instant};
 
 /// How long it is tried to put back what the disk refused, and the longest wait between two tries.
@@ -28,14 +28,13 @@ impl Exchange {
         // Tried whatever the kernel returns, though others may wait for the lease as long: the data comes
         // first. Closing the donor frees the only good copy on the disk, and a moment later there may be no
         // space or memory. No signal that can be deferred ends the process in the middle.
-        let until = Instant::now() + PUTTING_BACK;
+        let until = *self.back_by.get_or_insert_with(|| Instant::now() + PUTTING_BACK);
         let mut wait = DoublingWait::new(FIRST_WAIT, LONGEST_WAIT);
-        let undisturbed = Undisturbed::begin();
         let all = loop {
             let mut all = Ok(());
             // What has gone back is not in flight any more.
             for (index, range) in self.in_flight.all() {
-                let (bytes, result) = self.put_range_back(file, index, range);
+                let (bytes, result) = self.put_range_back(file, index, range, until);
                 back += bytes;
                 all = all.and(result);
             }
@@ -44,35 +43,50 @@ impl Exchange {
             }
             wait.sleep();
         };
-        drop(undisturbed);
         let written = self.moved_back(file, &ranges);
-        (back, all.and(written).and(self.hold.commit(file, Stage::donor(&self.stage))))
+        let all = all.and(written).and(self.hold.commit(file, Stage::donor(&self.stage)));
+        self.undisturbed = None;
+        (back, all)
     }
 
     /// Puts back what it can of a range: a page that the kernel does not exchange stays in the new place, and
-    /// the pages behind it go back. Returns how many bytes did.
+    /// the pages behind it go back. Holes that another program has punched since have nothing to put back.
+    /// Returns how many bytes went back.
     fn put_range_back(
         &mut self,
         file: &OpenFile,
         index: usize,
         range: ByteRange,
+        until: Instant,
     ) -> (u64, Result<(), Skip>) {
-        let page = rustix::param::page_size() as u64;
-        // Behind the end of the file there is nothing to keep.
-        let end = file.size().map_or(u64::MAX, |size| size.next_multiple_of(file.block));
-        let mut rest = ByteRange { end: range.end.min(end), ..range };
-        let (mut back, mut all) = (0, Ok(()));
-        while !rest.is_empty() {
-            let mut done = Step::default();
-            let result = self.exchange(file, index, rest, &mut done);
-            back += done.moved;
-            rest.start += done.moved;
-            if result.is_ok() {
-                break;
+        let page = (rustix::param::page_size() as u64).max(file.block);
+        let layout = match file.layout(range) {
+            Ok(layout) => layout,
+            Err(skip) => return (0, Err(skip)),
+        };
+        let data = layout.within(range).filter(|e| e.kind.is_addressed()).map(|e| e.range());
+        let (mut back, mut all, mut kept) = (0, Ok(()), range.start);
+        for run in ByteRange::joined(data) {
+            self.in_flight.forget(ByteRange { start: kept, end: run.start });
+            kept = run.end;
+            let mut rest = run;
+            while !rest.is_empty() {
+                let mut done = Step::default();
+                let result = self.exchange(file, index, rest, &mut done);
+                back += done.moved;
+                rest.start += done.moved;
+                let Err(skip) = result else { break };
+                // Punched in this moment: what has gone back is looked up anew.
+                let is_unclear = skip.reason == SkipReason::LayoutChanged;
+                all = all.and(Err(skip));
+                if is_unclear || Instant::now() > until {
+                    return (back, all);
+                }
+                rest.start = (rest.start / page + 1) * page;
             }
-            all = all.and(result);
-            rest.start = (rest.start / page + 1) * page;
         }
+        // Behind the end of the file there is nothing to keep either.
+        self.in_flight.forget(ByteRange { start: kept, end: range.end });
         (back, all)
     }
 

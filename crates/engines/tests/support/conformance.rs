@@ -1,12 +1,9 @@
-//! The conformance suite on mounted file systems: the portable cases (`fragmend-conformance`), and those of
-//! what only mounted file systems have.
+//! The cases of what only mounted file systems have; `fragmend-conformance` has those of every volume.
 
-use super::fixture::ImageFixture;
 use super::{
     SIZE, apply, apply_with, fragmented, left_alone, plan, plan_with, reasons, redirected,
 };
 use fragmend_apply::{Options, Rate};
-use fragmend_conformance::cases;
 use fragmend_layout::{ExtentKind, SkipReason};
 use fragmend_plan::{Plan, Policy, Settings};
 use fragmend_testbed::fragment::is_intact;
@@ -16,34 +13,6 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
-
-pub fn fragments_are_joined(image: &Image) {
-    cases::fragments_are_joined(&ImageFixture(image));
-}
-
-pub fn a_part_moves_and_the_rest_stays(image: &Image) {
-    cases::a_part_moves_and_the_rest_stays(&ImageFixture(image));
-}
-
-pub fn holes_unwritten_space_and_the_end_stay(image: &Image) {
-    cases::holes_unwritten_space_and_the_end_stay(&ImageFixture(image));
-}
-
-pub fn five_gibibytes_and_mostly_holes(image: &Image) {
-    cases::five_gibibytes_and_mostly_holes(&ImageFixture(image));
-}
-
-pub fn what_changed_since_the_plan_is_left_alone(image: &Image) {
-    cases::what_changed_since_the_plan_is_left_alone(&ImageFixture(image));
-}
-
-pub fn a_dry_run_moves_nothing(image: &Image) {
-    cases::a_dry_run_moves_nothing(&ImageFixture(image));
-}
-
-pub fn a_full_disk_is_left_alone(image: &Image) {
-    cases::a_full_disk_is_left_alone(&ImageFixture(image));
-}
 
 /// What moving must not change about a file.
 pub fn looks(path: &Path) -> impl PartialEq + std::fmt::Debug {
