@@ -197,7 +197,11 @@ impl Compressing {
         if !is_forestalled(file, step)? {
             self.tries += 1;
             let away = || Skip::new(SkipReason::Busy, "its pages do not stay in memory");
-            return if self.tries < TRIES { Ok(()) } else { Err(away()) };
+            if self.tries < TRIES {
+                return Ok(());
+            }
+            self.tries = 0;
+            return Err(away());
         }
         self.tries = 0;
         reached(Point::Filled);

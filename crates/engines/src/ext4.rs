@@ -25,8 +25,8 @@
 //! compared with what the device has: before the next step, before other programs are let in, before anything
 //! is dropped from the page cache, and before D, which still holds the old blocks, is closed. Where they differ
 //! the step goes back, from the page cache to the old blocks, while all other programs are kept out. What is in
-//! flight under the lease is one step. Not covered: a power cut between the failed write and the return of the
-//! step, and a machine so short of memory that it drops a page in between.
+//! flight under the lease is one step. Not covered: a power cut, or `SIGKILL`, between the failed write and the
+//! return of the step, and a machine so short of memory that it drops a page in between.
 //!
 //! Another program's write that the disk refused, at the old place, is in the page cache only, in a clean page:
 //! that is never dropped (`fragmend_sys::same`), nothing goes back for it, and no more of the file moves.
