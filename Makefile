@@ -32,7 +32,7 @@ bench: ## Print the comparison tables (QUICK=1 for small files)
 	scripts/bench || status=1; \
 	exit $$status
 
-# Exit code 2 says that a figure is out of its band.
+# Exit code 2 means that a figure is out of its band, which is no failure here.
 lab: build ## Repeat the papers' experiments on simulated drives; pictures go to target/lab
 	$(binaries)/fragmend lab run all --out $(target)/lab || test $$? -eq 2
 
@@ -41,7 +41,7 @@ concurrency: ## Print how long programs wait while their files are moved (QUICK=
 	$(CARGO) build --release --bin fragmend --bin concurrency
 	@scripts/as-root $(binaries)/concurrency $(if $(QUICK),--quick)
 
-waits: ## Print how long others wait beside moves on a slow disk and in little memory
+waits: ## Print how long other programs wait beside moves on a slow disk and in little memory
 	@scripts/prerequisites test
 	$(CARGO) build --release --bin fragmend --bin waits
 	@scripts/as-root $(binaries)/waits
@@ -52,11 +52,11 @@ soak: ## Cut the power 10,000 times while files move, compare every byte (CUTS=,
 	@scripts/as-root $(target)/soak/soak $(if $(CUTS),--cuts $(CUTS)) $(if $(SEED),--seed $(SEED)) $(if $(FLUSHES),--every-flush) \
 		$(foreach bed,$(BED),--bed $(bed))
 
-fuzz: ## Show every parser 10 million made-up inputs (RUNS=, TARGETS=; QUICK=1: 10 seconds each, or SECONDS_EACH=)
+fuzz: ## Fuzz every parser with 10 million inputs (RUNS=, TARGETS=; QUICK=1: 10 seconds each, or SECONDS_EACH=)
 	@scripts/prerequisites fuzz
 	$(if $(or $(QUICK),$(SECONDS_EACH)),SECONDS_EACH=$(or $(SECONDS_EACH),10)) $(if $(RUNS),RUNS=$(RUNS)) scripts/fuzz $(TARGETS)
 
-mutate: ## Take out each barrier, lease and comparison in turn; a test must fail (ONLY= for some)
+mutate: ## Remove each barrier, lease and comparison in turn; a test must fail (ONLY= for some)
 	@scripts/prerequisites test
 	$(CARGO) run --quiet -p xtask -- mutate $(ONLY)
 

@@ -1,5 +1,5 @@
-//! One program for all targets: libFuzzer makes up inputs, `$FUZZ_TARGET` names what they are shown
-//! to.
+//! One program for all targets: libFuzzer generates inputs; `$FUZZ_TARGET` names the target that runs on
+//! them.
 
 #![no_main]
 

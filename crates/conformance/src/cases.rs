@@ -6,10 +6,10 @@ use fragmend_layout::{ByteRange, ExtentKind, SkipReason};
 use std::path::Path;
 
 const BLOCK: u64 = 4096;
-/// How far behind its end a file is continued.
+/// The offset at which a file is continued, far behind its end.
 const FAR: u64 = 5 << 30;
 
-/// Moves everything, and wants it all moved.
+/// Moves all fragmented files, and checks that no range was left alone.
 fn move_all(fixture: &dyn Fixture) -> (Summary, Vec<Receipt>) {
     let (summary, receipts) = fixture.apply(&plan(fixture, &[]), &UNPACED);
     assert_eq!(summary.skipped, [], "{summary:?}");
@@ -38,7 +38,7 @@ pub fn fragments_are_joined(fixture: &dyn Fixture) {
         }
         fixture.check();
     }
-    // Again: there is nothing left to do.
+    // Nothing is left to plan.
     assert_eq!(plan(fixture, &[]).files.len(), 0);
 }
 
@@ -117,7 +117,7 @@ pub fn five_gibibytes_and_mostly_holes(fixture: &dyn Fixture) {
     assert!(now == before);
 }
 
-/// What another program has changed since the plan was made is left alone, for the reason that is true of it.
+/// What another program has changed since the plan was made is left alone, with the reason that applies.
 pub fn what_changed_since_the_plan_is_left_alone(fixture: &dyn Fixture) {
     let cases = [
         ("vanished", SkipReason::Vanished, Change::Remove),
@@ -151,7 +151,7 @@ pub fn what_changed_since_the_plan_is_left_alone(fixture: &dyn Fixture) {
     fixture.check();
 }
 
-/// The plan, with the device number that the volume has now: a mounted one may have got another.
+/// The plan with the device number that the volume has now: mounted again, it may have another.
 fn plan_of_now(fixture: &dyn Fixture, made: &fragmend_plan::Plan) -> fragmend_plan::Plan {
     let mut plan = made.clone();
     for file in &mut plan.files {
@@ -173,7 +173,7 @@ pub fn a_dry_run_moves_nothing(fixture: &dyn Fixture) {
     assert_eq!(layout(fixture, &file).extents(), before.extents());
 }
 
-/// Full to the last block: nothing moves, whatever floor is asked for.
+/// Without a free block nothing moves, whatever the floor.
 pub fn a_full_disk_is_left_alone(fixture: &dyn Fixture) {
     const MANY: u64 = 8 << 20;
     let path = fixture.fragmented("file", MANY);

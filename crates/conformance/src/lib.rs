@@ -1,5 +1,5 @@
-//! The conformance suite: the cases that every [`Volume`] must pass, mounted or simulated. Whoever writes a
-//! volume implements [`Fixture`] for it, and runs the [`cases`] that concern it.
+//! The conformance suite: the cases that every [`Volume`] must pass, mounted or simulated. A test of a volume
+//! implements [`Fixture`] for it, and runs the [`cases`] that concern it.
 //!
 //! A case makes files on a fresh volume, plans with the production planner, applies with the production mover,
 //! and compares the result with what was there before. What only one kind of volume has (attributes, sharing,
@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicBool;
 /// Size of most files of the cases, in bytes.
 pub const SIZE: u64 = 1 << 20;
 
-/// As fast as it goes.
+/// Moves without a rate limit.
 pub const UNPACED: Options = Options { rate: Rate::Unlimited, ..Options::DEFAULT };
 
 /// What another program does to a file between plan and move.
@@ -26,9 +26,9 @@ pub enum Change {
     Truncate(u64),
     /// Punches a hole into it.
     Punch(ByteRange),
-    /// Removes it, so that its identity leads to nothing any more.
+    /// Removes it, so that no file has its identity any more.
     Remove,
-    /// Puts another file at its path, which is as fragmented.
+    /// Replaces it by another file, as fragmented, at the same path.
     Replace,
 }
 
@@ -42,9 +42,9 @@ pub trait Fixture {
     fn append_far(&self, path: &Path, offset: u64, bytes: u64);
     /// The file that is at a path.
     fn identity(&self, path: &Path) -> FileId;
-    /// Lets another program change the file.
+    /// Changes the file, as another program would.
     fn change(&self, path: &Path, change: Change);
-    /// Reserves space that nothing was written to, inside the file or behind its end; does nothing and returns
+    /// Allocates space without writing to it, inside the file or behind its end; does nothing and returns
     /// false where the volume has no such space.
     fn reserve(&self, path: &Path, range: ByteRange) -> bool;
     /// The bytes of a range of the file, or what stands for them.

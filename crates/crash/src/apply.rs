@@ -1,11 +1,11 @@
 //! `fragmend apply` as the mover, and the totals of its receipts.
 //!
-//! Its receipts come through a pipe with room for one, so the mover is never far ahead of the
-//! reader: while receipt n is processed, n + 1 is in the pipe, the mover blocks on writing n + 2,
-//! and n + 3 has moved only if it is in one group with n + 2. So cuts of half-moved files do not
-//! depend on timing: at two receipts of each file that nobody writes, everything is synced before
-//! the next receipt is read. From there until the mover is released, the file is durably half at
-//! its old place and half at its new one, and its donor is open; see [`crate::choose_cuts`].
+//! Its receipts come through a pipe that holds one, so the mover is never far ahead of the reader: while
+//! receipt n is processed, n + 1 is in the pipe, the mover blocks on writing n + 2, and n + 3 has moved only
+//! if it is in one group with n + 2. So cuts of half-moved files do not depend on timing: at two receipts of
+//! each file that no program writes, everything is synced before the next receipt is read. From there until
+//! the mover is released, the file is durably half at its old place and half at its new one, and its donor is
+//! open; see [`crate::choose_cuts`].
 
 use crate::files::{MENDED, Role, TestFile};
 use crate::interrupt::{PartlyMoved, begin, interrupt};
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Bytes moved a second, so that moving takes a few seconds.
+/// Bytes moved a second, so that moving lasts a few seconds.
 const RATE: &str = "3M";
 /// Bytes of a planned range.
 const RANGE: u64 = 64 << 10;
@@ -126,7 +126,7 @@ pub struct Target<'a> {
 /// journal is emptied at some of them.
 ///
 /// # Panics
-/// When the tool ends in a way that it should not.
+/// When the tool ends with an unexpected exit code.
 pub fn apply(plan: &Path, options: &[&str], on: &Target, mut later_use: LaterUse) -> Moves {
     let Target { scenario, files, seed, .. } = *on;
     let (receipts, to) = pipe_with(PipeFlags::DIRECT | PipeFlags::CLOEXEC).expect("a pipe");

@@ -195,8 +195,8 @@ fn unreadable(what: &str, error: &io::Error) -> Mismatch {
 }
 
 impl FileExpectation<'_> {
-    /// What is wrong with a file that holds `read` and may have one of these sizes. No promise
-    /// allows bytes that this file never had in that place, but where it was never synced.
+    /// What is wrong with a file that holds `read` and may have one of these sizes. No promise allows bytes
+    /// that this file never had in that place, except where it was never synced.
     fn check(&self, path: &Path, read: &[u8], sizes: &RangeInclusive<u64>) -> Vec<Mismatch> {
         let TestFile { name, tag, role, .. } = self.file;
         let of_unit =
@@ -420,7 +420,7 @@ mod tests {
         assert_eq!(marks(&[synced, Mark::Committing, Mark::Committed]), 1);
     }
 
-    /// Whether or not a checkpoint covers it, nobody ever wrote that.
+    /// Bytes that were never written to a place are wrong there, whether or not a checkpoint covers it.
     #[test]
     fn where_only_checkpoints_count_a_file_still_holds_its_own_bytes() {
         let synced = Mark::Synced { tag: 2, from: 0, to: BYTES, version: 3 };
@@ -455,7 +455,7 @@ mod tests {
         for change in others {
             assert_ne!(wrong_of_checkpoints(&[], change), 0);
         }
-        // But where a file was never synced, anything may be that was on the disk before.
+        // Where a file was never synced, anything is allowed that was on the disk before.
         let places = [("mended/Appended", 8192), ("mended/Truncated", 4096), ("churn/1234", 0)];
         for block in [of(9, 0, 0), [0xAA; 512]] {
             for (name, at) in places {

@@ -72,9 +72,9 @@ pub fn behind_each_sync(recording: &Recording, count: usize) -> Vec<Cut> {
     synced.into_iter().step_by(each).map(cut).collect()
 }
 
-/// Chooses `count` cuts, in the order of their positions: a quarter where a file must be half
-/// moved, a quarter between two receipts of a file, a quarter right after somebody's sync of a
-/// moved file, most of the rest just before or just after a flush.
+/// Chooses `count` cuts, in the order of their positions: a quarter where a file must be half moved, a
+/// quarter between two receipts of a file, a quarter right after a sync of a moved file, most of the rest
+/// just before or just after a flush.
 pub fn choose(recording: &Recording, count: usize, seed: u64) -> Vec<Cut> {
     let mut random = Random::new(seed);
     let entries = recording.log.entries();

@@ -1,6 +1,6 @@
-//! Whether the crash machine detects losses: scenarios that must lose bytes are cut first, and the
-//! machine must find it. A build whose mover cannot be stopped between a move and its commit would
-//! find nothing in any number of cuts.
+//! Whether the crash machine detects losses: scenarios that must lose bytes are cut first, and their losses
+//! must be found. With a build whose mover cannot be stopped between a move and its commit, no number of cuts
+//! would find any.
 
 use crate::choose_cuts::{behind_each_sync, choose};
 use crate::cut::Cut;
@@ -23,10 +23,10 @@ const FORCED_CUTS: usize = 80;
 const FORCED_SEED: u64 = 2;
 /// Cuts of one recording of each of [`scenario::BROKEN`].
 const BROKEN_CUTS: usize = 60;
-/// A move of a few blocks that takes longer counts as hung.
+/// A move of a few blocks that lasts longer counts as hung.
 const TOO_LONG: Duration = Duration::from_secs(60);
 
-/// Cuts of [`scenario::FORCED`]: right after a sync returned to somebody.
+/// Cuts of [`scenario::FORCED`]: right after a sync has returned.
 pub fn forced_cuts(recording: &Recording) -> Vec<Cut> {
     behind_each_sync(recording, FORCED_CUTS)
 }

@@ -94,7 +94,7 @@ impl SurvivingWrites {
     }
 }
 
-/// The disk after a cut, and as it is written to from then on. The recording does not change.
+/// The disk after a cut, with what is written to it from then on. The recording does not change.
 pub struct View {
     base: File,
     log: Arc<Log>,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// What happens to a file while others move it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// Nobody writes it: after any cut it is as it was, with size, mode and modification time.
+    /// Not written: after any cut it is as it was, with size, mode and modification time.
     #[serde(alias = "Still")]
     Untouched,
     /// Overwritten through the page cache: each byte has a version not older than the last synced
@@ -21,9 +21,9 @@ pub enum Role {
     Mapped,
     /// Grows: what was synced is there. What comes after may be missing or zero.
     Appended,
-    /// Changed and synced by every call after a range of it has moved, by [`crate::later_use`]:
-    /// what was synced is there. Behind its last durable end are zeroes or bytes of its own, if
-    /// anything: Btrfs shows old ones there, also without a mover.
+    /// Changed after a range of it has moved, and synced by any of the calls, in [`crate::later_use`]: what
+    /// was synced is there. Behind its last durable end are zeroes or bytes of its own, if anything: Btrfs
+    /// shows old ones there, also without a mover.
     #[serde(alias = "Living")]
     UsedLater,
     /// Truncated, down to its floor, and extended again: below the floor it is as it was; above it
@@ -114,8 +114,8 @@ const TRIES: u32 = 20;
 /// Bytes of an extent of a compressed file.
 const COMPRESSED_EXTENT: u64 = 16 << 10;
 
-/// Makes the files of a run below `root`, each in many extents. Where the file system compresses,
-/// half of those that nobody writes are compressed.
+/// Makes the files of a run below `root`, each in many extents. Where the file system compresses, half of the
+/// untouched ones are compressed.
 ///
 /// # Panics
 /// When the disk refuses.
@@ -155,8 +155,8 @@ pub fn make(root: &Path, untouched: u32, used_later: u32, bytes: u64) -> Vec<Tes
             extents_after: 0,
         });
     }
-    // Only now, or later files would use the space that is freed here. Beside every other file it
-    // stays in use, by a file outside the directory that is moved.
+    // Only after all files are made, or later ones would use the space that is freed here. Beside every
+    // second file the space stays in use, by a file outside the directory that is moved.
     for file in &files {
         let path = beside(&dir.join(&file.name));
         if !path.exists() {

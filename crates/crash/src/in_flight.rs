@@ -42,7 +42,7 @@ pub const WRITE_METHODS: [WriteMethod; 5] = [
     WriteMethod::Buffered,
 ];
 
-/// Bytes of the repeated pattern: the most that fio takes.
+/// Bytes of the repeated pattern: the most that fio accepts.
 const PATTERN: usize = 512;
 
 /// A write that was issued and is held back by the disk.
@@ -93,7 +93,7 @@ impl InFlightWrite {
         Self { hold, writer, at, bytes }
     }
 
-    /// Waits until it has arrived at the disk, at most for `patience`; whether it has.
+    /// Waits at most for `patience` until it has arrived at the disk; returns whether it has.
     pub fn is_in_flight(&self, patience: Duration) -> bool {
         self.hold.wait_for(1, patience)
     }
@@ -128,7 +128,7 @@ impl AnsweredWrite {
     /// bytes.
     ///
     /// # Panics
-    /// When the write fails, or takes a minute.
+    /// When the write fails, or has not ended after a minute.
     pub fn wait_until_durable(self) -> (u64, Vec<u8>) {
         let started = Instant::now();
         while !self.writer.has_ended() {

@@ -1,6 +1,5 @@
-//! Inspects the cuts of a recording, one after the other: the disk becomes what a cut leaves of it,
-//! is mounted, which replays its journal, compared, unmounted and checked; on the host or in a
-//! guest.
+//! Inspects the cuts of a recording, one after the other: the disk becomes what a cut leaves of it, and is
+//! mounted, which replays its journal, compared, unmounted and checked; on the host or in a guest.
 
 use crate::check::{Checked, Expected, Mismatch};
 use crate::choose_cuts::{halfway, under_way};
@@ -61,7 +60,7 @@ impl CutResults {
         self.losses.extend(other.losses);
     }
 
-    /// Mismatch bytes in all files after all cuts.
+    /// Wrong bytes in all files after all cuts.
     pub fn wrong_bytes(&self) -> u64 {
         self.losses.iter().flat_map(|loss| &loss.wrong).map(|wrong| wrong.bytes).sum()
     }
@@ -105,7 +104,7 @@ pub fn inspect(recording: &Recording, cuts: &[Cut], nodes: Nodes, mnt: &Path) ->
     results
 }
 
-/// A program's complaint as a mismatch.
+/// What a program reported, as a mismatch.
 fn complaint(what: &str, found: String) -> Mismatch {
     let expected = "nothing to complain of".to_owned();
     Mismatch { what: what.to_owned(), offset: 0, bytes: 0, expected, found }
@@ -127,8 +126,8 @@ pub fn recover(scenario: &Scenario, mnt: &Path) -> Result<(), Mismatch> {
     Err(complaint("fragmend recover", format!("{}{}", done.stdout, done.stderr)))
 }
 
-/// Whether it left only records of files that others have changed since. Their content is judged
-/// by the comparison.
+/// Whether it reported no error, and every record is settled or of a file that others have changed since. The
+/// content is judged by the comparison.
 fn leaves_changed_files(output: &str) -> bool {
     let Ok(output) = serde_json::from_str::<serde_json::Value>(output) else { return false };
     let list = |name: &str| output[name].as_array().cloned().unwrap_or_default();

@@ -69,7 +69,7 @@ pub fn interrupt(
 pub enum State {
     /// It runs.
     Running,
-    /// It has stopped since it was last asked.
+    /// It has stopped since the last call.
     Stopped,
     /// It has ended and was not waited for yet.
     Ended,

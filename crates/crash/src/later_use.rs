@@ -1,8 +1,8 @@
-//! The load on files that have moved: while the mover is stopped, others open files of which some
-//! range has moved, overwrite, extend, truncate and punch them, make that durable by every call
-//! there is (`fsync`, `fdatasync`, `O_DSYNC`, `msync`, `syncfs`, through the same or another
-//! descriptor), and close them, as most programs do. What such a call made durable must survive a
-//! cut, whatever the mover has committed by then.
+//! The load on files that have moved: while the mover is stopped, others open files of which some range has
+//! moved, overwrite, extend, truncate and punch them, make that durable by any of the calls (`fsync`,
+//! `fdatasync`, `O_DSYNC`, `msync`, `syncfs`, through the same or another descriptor), and close them, as
+//! most programs do. What such a call made durable must survive a cut, whatever the mover has committed by
+//! then.
 
 use crate::content::fill;
 use crate::files::{MENDED, Role, TestFile, floor};
@@ -78,7 +78,7 @@ struct FileState {
     most: u64,
     /// Marks of what is not durable yet.
     pending: Vec<Mark>,
-    /// The physical address of each block at the last look.
+    /// The physical address of each block when it was last read.
     placement: Vec<u64>,
 }
 
@@ -92,7 +92,7 @@ enum WriteMethod {
 }
 
 impl<'a> LaterUse<'a> {
-    /// The users of those files of the run that are meant for them.
+    /// The users of the files of the run that have [`Role::UsedLater`].
     pub fn new(
         root: &'a Path,
         files: &[TestFile],
@@ -156,7 +156,7 @@ impl<'a> LaterUse<'a> {
             WriteMethod::Call | WriteMethod::Mapped => OFlags::empty(),
         };
         let mut how = File::options();
-        // Must not block on a lease: the mover is stopped, and could not give it up.
+        // Must not block on a lease: the mover is stopped, and could not release it.
         let flags = flags | OFlags::NONBLOCK;
         how.read(true).write(true).custom_flags(flags.bits().cast_signed());
         let open = how.open(&file.path)?;
@@ -241,7 +241,7 @@ impl<'a> LaterUse<'a> {
         self.files[of].pending.push(Mark::Synced { tag, from, to, version });
     }
 
-    /// Marks that it may have any size between its last durable one and this from now on.
+    /// Marks that the file may have any size between its last durable one and this from now on.
     fn sizes(&mut self, of: usize, size: u64) {
         let file = &mut self.files[of];
         (file.least, file.most) = (file.least.min(size), file.most.max(size));
@@ -288,7 +288,7 @@ impl<'a> LaterUse<'a> {
     /// Makes all changes durable by one of the calls, or by none.
     fn sync(&mut self, of: usize, open: &File) -> io::Result<()> {
         let path = self.files[of].path.clone();
-        // A sync through a new descriptor covers what others wrote.
+        // A sync through a new descriptor covers writes through others.
         let again = || File::options().read(true).custom_flags(nonblock()).open(&path);
         let name = match self.random.below(10) {
             _ if !self.open.is_empty() => {

@@ -1,6 +1,6 @@
-//! The load on the files while they are moved. It runs as a process of its own (`soak load`),
-//! beside the disk's server or in a guest, and knows nothing of either: it writes, syncs, and marks
-//! what is durable. It ends when its standard input does.
+//! The load on the files while they are moved. It runs as a process of its own (`soak load`), in the same way
+//! on the host and in a guest: it writes, syncs, and marks what is durable. It ends when its standard input
+//! does.
 
 use crate::content::{Word, fill};
 use crate::files::{CHURN, CHURN_TAGS, MENDED, Role, TestFile, floor};
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Between two operations of one writer, so that others run and the log stays small.
+/// The pause between two operations of one writer, so that others run and the log stays small.
 const PAUSE: Duration = Duration::from_micros(700);
 /// The last version that a writer issues.
 const LAST_VERSION: u16 = u16::MAX;
@@ -137,7 +137,7 @@ pub(crate) fn store_words(mapping: &mut Mapping, tag: u32, offset: u64, len: u64
 pub(crate) const LONGEST: u64 = 32 << 10;
 
 impl Worker<'_> {
-    /// Pauses; false once the load is to end.
+    /// Pauses; returns false once the load is to end.
     fn goes_on(&self) -> bool {
         std::thread::sleep(PAUSE);
         !self.stop.load(Ordering::Relaxed)

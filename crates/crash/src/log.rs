@@ -1,6 +1,5 @@
-//! The log of one recording: every write, zeroing and flush that reached the disk, and the marks
-//! that say what was durable by then, in order. It is a file, so that a run that failed can be kept
-//! and replayed.
+//! The log of one recording: every write, zeroing and flush that reached the disk, and the marks that record
+//! what was durable by then, in order. It is a file, so that a run that failed can be kept and replayed.
 //!
 //! Each entry is a head of three little-endian 64-bit numbers (kind, offset, length) and, for
 //! writes and marks, that many bytes.
@@ -36,7 +35,7 @@ pub enum Entry {
         /// Whether it is the second disk.
         second: bool,
     },
-    /// Something that a user of the file system knows now.
+    /// A fact that holds from here on: see [`crate::marks`].
     Mark {
         /// Where its text is in the log's file.
         at: u64,

@@ -1,9 +1,9 @@
-//! Marks: what is known to be durable, logged as soon as it is known. A mark comes after the writes
-//! that it speaks of, so a cut behind the mark must find them. Marks may come late, which promises
-//! less; they never come early.
+//! Marks: what is known to be durable, logged as soon as it is known. A mark comes after the writes that it
+//! is about, so a cut behind the mark must find them. Marks may come late, which promises less; they never
+//! come early.
 //!
-//! A mark is written to a file that the disk's server offers beside the disk, or in a guest to a
-//! second disk. The write returns when the mark is in the log.
+//! A mark is written to a file that the disk's server offers beside the disk. The write returns when the mark
+//! is in the log.
 
 use fragmend_testbed::replay::Aligned;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub enum Mark {
     Recording,
     /// Files are being moved.
     Moving,
-    /// Nobody moves files any more.
+    /// No files are moved any more.
     AtRest,
     /// The bytes `from..to` of file `tag` have at least this version.
     Synced {
@@ -64,7 +64,7 @@ pub enum Mark {
     Committing,
     /// Everything before the last [`Mark::Committing`] is durable.
     Committed,
-    /// A receipt says that bytes of file `tag` were moved. Promises nothing.
+    /// A receipt reports that bytes of file `tag` were moved. Promises nothing.
     Moved {
         /// Which file.
         tag: u32,

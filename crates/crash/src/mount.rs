@@ -30,7 +30,7 @@ impl Mount {
         Ok(Self { node: node.to_owned(), dir: dir.to_owned(), _ticket })
     }
 
-    /// Unmounts it, and waits until the kernel has let go of the device.
+    /// Unmounts it, and waits until the kernel has released the device.
     ///
     /// # Panics
     /// When it stays in use for many seconds.

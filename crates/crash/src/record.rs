@@ -52,7 +52,7 @@ impl Recording {
         Ok(Self { run, scenario, dir: dir.to_owned(), log: Arc::new(log), marks })
     }
 
-    /// The image as recording found it.
+    /// The image when recording began.
     ///
     /// # Errors
     /// When it is not there.
@@ -60,7 +60,7 @@ impl Recording {
         File::open(self.dir.join(IMAGE))
     }
 
-    /// Writes and zeroings, and flushes among the entries.
+    /// The number of writes, zeroings and flushes among the entries, and that of flushes alone.
     pub fn operations(&self) -> (usize, usize) {
         let flushes =
             self.log.entries().iter().filter(|e| matches!(e, Entry::Flush { .. })).count();

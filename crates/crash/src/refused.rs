@@ -1,5 +1,5 @@
-//! File systems on which `fragmend apply` must refuse: their options keep no order of writes, or
-//! the kernel moves nothing there. It has to say so, and not a block may move.
+//! File systems on which `fragmend apply` must refuse: their options keep no order of writes, or the kernel
+//! cannot move data there, or not safely. It must report that, and no block may move.
 
 use fragmend_testbed::bench::markdown;
 use fragmend_testbed::cleanup::{self, Undo};
@@ -75,7 +75,7 @@ impl Refusal {
     /// Runs `fragmend apply` there; returns the message with which it refused.
     ///
     /// # Errors
-    /// What it moved, or failed to say.
+    /// What it moved, or printed instead.
     ///
     /// # Panics
     /// When the file system cannot be made or mounted.

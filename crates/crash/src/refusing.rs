@@ -14,7 +14,7 @@ use std::time::Duration;
 /// The data of the write that is refused: one block.
 pub const REFUSED: [u8; 4096] = [0xe7; 4096];
 
-/// A mounted file system with one fragmented file, on a disk that can be told to refuse writes.
+/// A mounted file system with one fragmented file, on a disk that refuses chosen writes.
 pub struct RefusingDisk {
     slow: SlowMount,
     path: PathBuf,
@@ -83,7 +83,7 @@ impl RefusingDisk {
     /// refused it.
     ///
     /// # Panics
-    /// When the page cache does not take it.
+    /// When the page cache does not accept it.
     pub fn write(&self, file: &File, at: u64) {
         file.write_all_at(&REFUSED, at).expect("a write to the page cache");
         let range = at..at + REFUSED.len() as u64;
@@ -93,8 +93,8 @@ impl RefusingDisk {
         }
     }
 
-    /// Whether the file reads as it was made, but with [`REFUSED`] at byte `at`, and zeroes behind
-    /// its first size.
+    /// Whether the file reads as it was made, except for [`REFUSED`] at byte `at`, and zeroes behind its
+    /// first size.
     ///
     /// # Panics
     /// When it cannot be read.

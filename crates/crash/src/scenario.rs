@@ -8,7 +8,7 @@ use fragmend_testbed::file_system::{
 use fragmend_testbed::process::run;
 use std::path::Path;
 
-/// A file system, who moves files on it, and what must hold after a cut.
+/// A file system, its mover, and what must hold after a cut.
 #[derive(Debug)]
 pub struct Scenario {
     /// Its name in the table and on the command line.
@@ -19,7 +19,7 @@ pub struct Scenario {
     pub bytes: u64,
     /// Free bytes when recording begins.
     pub free: u64,
-    /// Who moves files.
+    /// What moves files.
     pub mover: Mover,
     /// The disk's atomic write unit in bytes: as large as the file system relies on. Btrfs refuses
     /// to mount with a torn super block of 4 KiB, although there are copies.
@@ -30,8 +30,8 @@ pub struct Scenario {
     pub promise: Promise,
     /// Whether a file moves as a whole, so that it is never half moved.
     pub whole_files: bool,
-    /// Whether the journal is emptied from time to time, as a snapshot of a volume does. XFS lets
-    /// 64 MiB of it fill before it does so itself, and replaying them takes seconds.
+    /// Whether the journal is emptied from time to time, as a snapshot of a volume does. XFS lets 64 MiB of
+    /// it fill before it does so itself, and replaying them lasts seconds.
     pub freezes: bool,
     /// Whether everything runs in a guest, because the host's kernel may lack the file system.
     pub in_guest: bool,
@@ -39,7 +39,7 @@ pub struct Scenario {
     pub expects: &'static [&'static str],
     /// The interface that may be used instead, if the receipt names one of these reasons.
     pub fallback: Option<(&'static str, &'static [&'static str])>,
-    /// Whether those who use a file after its move keep it open, so that no lease is granted.
+    /// Whether the users of a file after its move keep it open, so that no lease is granted.
     pub keeps_open: bool,
     /// The role of a second disk, if there is one.
     pub second: Option<Second>,
@@ -71,25 +71,29 @@ impl Second {
 pub enum Promise {
     /// What each file's role promises: see [`crate::files::Role`].
     Everything,
-    /// The same, but where a file was never synced, anything may be that was on the disk before. With a journal on a
-    /// disk of its own, Linux flushes the data's disk before a commit only if the transaction has ordered data
-    /// (`t_need_data_flush`, fs/jbd2/commit.c). An extent that becomes written (`dioread_nolock`, the default) is
-    /// none; a move is (`ext4_jbd2_inode_add_write`, fs/ext4/move_extent.c).
+    /// The same, except that a place that was never synced may hold anything that was on the disk before.
+    /// With a journal on a disk of its own, Linux flushes the data's disk before a commit only if the
+    /// transaction has ordered data (`t_need_data_flush`, fs/jbd2/commit.c). An extent that becomes written
+    /// (`dioread_nolock`, the default) is none; a move is (`ext4_jbd2_inode_add_write`,
+    /// fs/ext4/move_extent.c).
     WhatWasSynced,
-    /// What each file's role promises, but a file that nobody writes may have a later time of modification: an
-    /// interrupted rewrite sets it, and `fragmend recover` cannot tell that from somebody's write.
+    /// What each file's role promises, except that an untouched file may have a later modification time: an
+    /// interrupted rewrite sets it, and `fragmend recover` cannot distinguish that from another program's
+    /// write.
     ExceptTimes,
-    /// Files that nobody writes keep their content. Of the others, every byte has at least the
-    /// version that was synced before the start of the last complete checkpoint: never bytes that
-    /// the file did not have in that place, nor zeroes that nobody wrote. (Measured: F2FS keeps
-    /// that without a mover, too.) Only where a file was never synced (new files, what was appended, what
-    /// is written again behind a truncation) may anything be that was on the disk before, blocks of other files and
-    /// of trees: a checkpoint waits for node blocks, not for the data that they point to (`F2FS_WB_CP_DATA`,
+    /// Untouched files keep their content. Of the others, every byte has at least the version that was synced
+    /// before the start of the last complete checkpoint: never bytes that the file did not have in that
+    /// place, nor zeroes that were not written. (Measured: F2FS keeps that without a mover, too.)
+    ///
+    /// Only a place that was never synced (new files, appended data, data that is written again behind a
+    /// truncation) may hold anything that was on the disk before, blocks of other files and of trees: a
+    /// checkpoint waits for node blocks, not for the data that they point to (`F2FS_WB_CP_DATA`,
     /// fs/f2fs/checkpoint.c). Measured without a mover, with a checkpoint every few milliseconds: a tree's
-    /// block in what was appended, in one of 1,500 cuts.
+    /// block in appended data, in one of 1,500 cuts.
+    ///
     /// F2FS promises no more: its `fsync` leaves a file's node blocks to a checkpoint under way and returns
-    /// before that is complete, and it flushes once, behind node blocks and data alike. Measured: cuts
-    /// during a checkpoint lose what was just synced, also without a mover.
+    /// before that is complete, and it flushes once, behind node blocks and data alike. Measured: cuts during
+    /// a checkpoint lose what was just synced, also without a mover.
     CheckpointsOnly,
 }
 
@@ -100,10 +104,10 @@ impl Promise {
     }
 }
 
-/// Who moves files while the load runs.
+/// What moves files while the load runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mover {
-    /// Nobody.
+    /// Nothing.
     Nobody,
     /// `fragmend apply`, with these further options.
     Fragmend(&'static [&'static str]),
@@ -111,7 +115,7 @@ pub enum Mover {
     Unprotected,
 }
 
-/// Its records are kept at the top of the file system that is cut.
+/// A rewrite keeps its records at the top of the file system that is cut.
 const REWRITING: &[&str] = &["--engine", "rewrite"];
 
 impl Scenario {
@@ -129,7 +133,7 @@ impl Scenario {
         let with_node = |option: &str| format!("{option}={node}");
         match self.second {
             None => self.file_system.make(disk, &[]),
-            // The option is for logs of less than 64 MiB.
+            // The option allows logs of less than 64 MiB.
             Some(Second::Log) => {
                 let log = with_node("size=16m,logdev");
                 self.file_system.make(disk, &["--unsupported", "-l", &log]);
@@ -170,8 +174,8 @@ impl Scenario {
         self.bytes + self.second.map_or(0, |second| second.bytes(self.bytes))
     }
 
-    /// Whether a receipt may name these interfaces, with this reason for a fallback. For a file
-    /// that nobody else uses (`untouched`), no reason is accepted.
+    /// Whether a receipt may name these interfaces, with this reason for a fallback. For a file that nothing
+    /// else uses (`untouched`), no reason is accepted.
     pub fn allows_primitives(
         &self,
         primitives: &str,
@@ -200,7 +204,7 @@ pub const BY_EXT4: &[&str] = &["EXT4_IOC_MOVE_EXT"];
 /// XFS and Btrfs: shares a donor's blocks.
 pub const BY_SHARING: &[&str] = &[SHARING];
 const SHARING: &str = "FIDEDUPERANGE";
-/// XFS: exchanges ranges; in Linux since 6.10.
+/// XFS: exchanges ranges; in Linux since 6.12.
 pub const BY_EXCHANGE: &[&str] = &["XFS_IOC_COMMIT_RANGE"];
 /// XFS: swaps whole files.
 pub const BY_SWAPPING: &[&str] = &["XFS_IOC_SWAPEXT"];
@@ -225,8 +229,8 @@ pub struct Size {
 /// ext4: quick to check. Its super block of 1 KiB has a checksum and bypasses the journal at
 /// unmount: ext4 does not mount with a torn one, whether or not anything was moved.
 pub const EXT4_SIZE: Size = Size { bytes: 160 * MIB, free: 48 * MIB, atom: 1024, freezes: false };
-/// `mkfs.xfs` makes nothing smaller than 300 MiB. Log recovery believes a metadata block whose
-/// head is newer than the log, so XFS does not mount when the rest of the block is torn.
+/// `mkfs.xfs` makes nothing smaller than 300 MiB. Log recovery trusts a metadata block whose head is newer
+/// than the log, so XFS does not mount when the rest of the block is torn.
 pub const XFS_SIZE: Size = Size { bytes: 320 * MIB, free: 48 * MIB, atom: 4096, freezes: true };
 /// Btrfs keeps old data until it commits, and needs space for it.
 pub const BTRFS_SIZE: Size = Size { bytes: 320 * MIB, free: 96 * MIB, atom: 4096, freezes: false };
@@ -307,23 +311,23 @@ pub static ALONE: [Scenario; 4] = [
     in_guest(alone("f2fs-alone", &F2FS, F2FS_SIZE)),
 ];
 
-/// What must lose data: a mover without protection, and a disk that forgets what it flushed.
+/// What must lose data: a mover without protection, and a disk that loses what it has flushed.
 pub static BROKEN: [Scenario; 2] = [
     Scenario { mover: Mover::Unprotected, ..engine("ext4-careless", &EXT4, EXT4_SIZE, &[]) },
     Scenario { honest: false, ..engine("ext4-lying-disk", &EXT4, EXT4_SIZE, BY_EXT4) },
 ];
 
-/// ext4 where files that others have open are moved all the same. What they `fdatasync` before the
-/// move is committed must be lost: the kernel commits nothing for it.
+/// ext4 where files are moved although others have them open. What they `fdatasync` before the move is
+/// committed must be lost: the kernel commits nothing for it.
 pub static FORCED: Scenario = Scenario {
     mover: Mover::Fragmend(&["--force"]),
     keeps_open: true,
     ..engine("ext4-forced", &EXT4, EXT4_SIZE, BY_EXT4)
 };
 
-/// File systems that promise too little, so that `fragmend` asks for `--force`; and what they lose
-/// by themselves. Measured: without a mover, too, files made just before a cut hold bytes of
-/// deleted files. On XFS, log recovery sometimes cannot replay a swap.
+/// File systems that promise too little, so that `fragmend` requires `--force`; and what they lose by
+/// themselves. Measured: without a mover, too, files made just before a cut hold bytes of deleted files. On
+/// XFS, log recovery sometimes cannot replay a swap.
 pub static LOOSE: [Scenario; 3] = [
     Scenario {
         mover: Mover::Fragmend(&["--force"]),

@@ -1,11 +1,11 @@
-//! Serves a [`Store`] to the kernel as a file: a FUSE file system of a few files, served by a
-//! thread of this process. With `losetup --direct-io=on`, or as a disk of a guest, the disk's file
-//! becomes a block device with a volatile cache; what is written to `marks` goes to [`Store::mark`].
+//! Serves a [`Store`] to the kernel as a file: a FUSE file system of a few files, served by a thread of this
+//! process. With `losetup --direct-io=on`, the disk's file becomes a block device with a volatile cache; what
+//! is written to `marks` goes to [`Store::mark`].
 //!
-//! Each request is carried out and answered before the next: what a store has seen before a flush
-//! was answered before it. A write that was in flight when the flush was sent counts as flushed if
-//! it arrived first; a real disk might lose it, but nobody could rely on either. Behind a [`Gate`],
-//! requests may wait, and others overtake them: see [`crate::slow`].
+//! Each request is carried out and answered before the next: what a store has received before a flush was
+//! answered before it. A write that was in flight when the flush was sent counts as flushed if it arrived
+//! first; a real disk might lose it, but no program can rely on either. Behind a [`Gate`], requests may wait,
+//! and others overtake them: see [`crate::slow`].
 
 use crate::marks::{MARK_BYTES, text_in};
 use crate::slow::{Arrived, Gate, Kind};

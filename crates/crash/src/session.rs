@@ -16,13 +16,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Files that nobody writes.
+/// Number of untouched files.
 const UNTOUCHED_FILES: u32 = 9;
-/// Files that others use once they have moved.
+/// Number of files that others use once they have moved.
 const USED_LATER_FILES: u32 = 4;
 /// Bytes of each file.
 const FILE_BYTES: u64 = 512 << 10;
-/// A recording that takes longer counts as hung.
+/// A recording that lasts longer counts as hung.
 const TOO_LONG: Duration = Duration::from_secs(300);
 /// How long the load runs where nothing is moved.
 const ALONE: Duration = Duration::from_secs(3);
@@ -37,7 +37,7 @@ pub struct Run {
     pub scenario: String,
     /// Seed of the load.
     pub seed: u64,
-    /// All files, except for those that come and go.
+    /// All files, except for those in the churn directory.
     pub files: Vec<TestFile>,
     /// What was moved.
     pub moves: Moves,
@@ -62,7 +62,7 @@ pub struct Nodes<'a> {
 /// writeback) holds the memory map's lock, which the server needs to allocate memory.
 ///
 /// # Panics
-/// As [`run`], and when it takes five minutes.
+/// As [`run`], and when it lasts five minutes.
 pub fn start(scenario: &Scenario, seed: u64, dir: &Path, nodes: Nodes, soak: &Path) {
     let mut command = Command::new(soak);
     command

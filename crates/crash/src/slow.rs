@@ -208,7 +208,7 @@ impl Hold {
         self.gate.state().waiting.iter().filter(|w| w.hold == Some(self.id)).count()
     }
 
-    /// Waits until it holds back `count` requests, at most for `patience`; whether it does.
+    /// Waits until it holds back `count` requests, at most for `patience`; returns whether it does.
     pub fn wait_for(&self, count: usize, patience: Duration) -> bool {
         let until = Instant::now() + patience;
         while self.held() < count {
@@ -441,7 +441,7 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!(done.lock().unwrap()[3..], [1024, 1536]);
-        // As slow as its pace.
+        // Reads are as slow as their pace.
         gate.pace(Kind::Read, Some(100));
         let started = Instant::now();
         (0..5).for_each(|n| ask(Kind::Read, n));

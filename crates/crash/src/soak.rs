@@ -97,10 +97,9 @@ impl Row {
         self.moves.by.iter().map(one).collect::<Vec<_>>().join(", ")
     }
 
-    /// What is unexpected in how its data was moved: an interface that the scenario does not
-    /// expect, an expected one that moved nothing, or a mover that never stopped between a move and
-    /// its commit, so that nobody could use a file there. (A rewrite has no such instant: it keeps
-    /// others out.)
+    /// What is unexpected in how its data was moved: an interface that the scenario does not expect, an
+    /// expected one that moved nothing, or a mover that never stopped between a move and its commit, so that
+    /// no program could use a file there. (A rewrite has no such instant: it keeps others out.)
     pub fn unexpected(&self, scenario: &Scenario) -> Vec<String> {
         let mut wrong = self.moves.unexpected.clone();
         let absent = scenario.expects.iter().filter(|by| !self.moves.by.contains_key(**by));

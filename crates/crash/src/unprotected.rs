@@ -1,5 +1,5 @@
-//! A rewrite without a second copy: read, punch, write again, as FragPicker's released script does
-//! (SOSP'21, section 4.3). It is a control: a cut must lose bytes, and the machine must find that.
+//! A rewrite without a second copy: read, punch, write again, as FragPicker's released script does (SOSP'21,
+//! section 4.3). It is a control: a cut must lose bytes, and that must be found.
 
 use crate::apply::Moves;
 use crate::files::{MENDED, Role, TestFile};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const RANGE: u64 = 128 << 10;
 
-/// Rewrites every file that nobody else writes.
+/// Rewrites every untouched file.
 ///
 /// # Panics
 /// When the file system refuses.

@@ -143,7 +143,7 @@ fn loop_what_must_be_lost_is_found() {
         let again = replay().unwrap();
         let text = String::from_utf8_lossy(&again.stdout).into_owned();
         assert_eq!(again.status.code(), Some(1), "{text}");
-        // What a tool said names where it mounted, which is another place each time.
+        // A tool's message names its mount point, which is another one each time.
         let wrong = said.lines().nth(1).unwrap().trim().split("/tmp/").next().unwrap();
         assert!(text.lines().any(|line| line.starts_with(wrong)), "{wrong}\n{text}");
         std::fs::remove_dir_all(args[0]).unwrap();

@@ -31,11 +31,11 @@ const DIR: &str = "in-flight";
 /// Bytes of a file, and of its extents.
 const BYTES: u64 = 192 << 10;
 const EXTENT: u64 = 8 << 10;
-/// A write that takes longer to be in flight, or to wait for a lease, counts as lost.
+/// A write that is then neither in flight nor waiting for a lease counts as lost.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How long the mover goes on before the disk completes the next write.
 const MEANWHILE: Duration = Duration::from_millis(60);
-/// A mover that takes longer counts as hung.
+/// A mover that runs longer counts as hung.
 const TOO_LONG: Duration = Duration::from_secs(90);
 
 /// A step at which writes are issued, and what must become of them and of the moves of their files.
@@ -56,11 +56,11 @@ enum Others {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Files {
-    /// They move all the same.
+    /// They move.
     Move,
     /// They are left alone: others have them open, wait for them, or have changed them.
     Stay,
-    /// Either may happen: how much is copied when the write arrives is a matter of timing.
+    /// Either may happen: how much is copied when the write arrives depends on timing.
     Either,
 }
 
@@ -80,7 +80,7 @@ const ON_EXT4: &[Step] = &[
     step("moved", KeptOut, Move),
     step("settled", InFlight, Move),
 ];
-/// Somebody has every file open, so that nobody gets a lease.
+/// Every file is open in another program, so that no lease is granted.
 const ON_FORCED: &[Step] = &[
     step(START, InFlight, Move),
     step("staged", InFlight, Move),
@@ -240,7 +240,7 @@ impl Written {
     }
 }
 
-/// Whether somebody waits until this process releases its lease on this file (proc_locks(5)).
+/// Whether a program waits until `holder` releases its lease on this file (proc_locks(5)).
 fn somebody_waits(holder: u32, path: &Path) -> bool {
     let Ok(meta) = path.metadata() else { return false };
     let (holder, inode) = (holder.to_string(), format!(":{}", meta.ino()));
@@ -285,14 +285,14 @@ fn across(
     let keep = |file: &Written| File::open(&file.path).expect("a file of the run");
     let _kept: Vec<File> = files.iter().filter(|_| scenario.keeps_open).map(keep).collect();
     if step.name == START {
-        // The mover does not run yet, so nobody can keep them out.
+        // The mover does not run yet, so no lease keeps them out.
         files.iter_mut().for_each(|file| file.begin(slow, step.others, 0));
     }
     let mover = Running::start(&mut command);
     let id = mover.id();
-    // Its output must not fill a pipe.
+    // Its output is read meanwhile: on a full pipe it would block.
     let ending = std::thread::spawn(move || mover.wait().expect(&[0, 2, 4, 6]));
-    // Where the mover must notice the writers, they wait long enough for its look at the file.
+    // Where the mover must detect the writes, they stay in flight until it has checked the file.
     let meanwhile = if step.files == Stay { MEANWHILE * 16 } else { MEANWHILE };
     let (started, mut release_at) = (Instant::now(), Instant::now() + meanwhile);
     while !ending.is_finished() {
@@ -452,7 +452,7 @@ fn on(name: &str, steps: &[Step]) {
     assert!(!moved.is_empty(), "{name}: nothing has moved");
 }
 
-/// The seed of the write that a mark says is durable, and the mark's position in the log.
+/// The seed of the write that a mark reports as durable, and the mark's position in the log.
 fn landing((position, text): (usize, String)) -> Option<(u64, usize)> {
     match serde_json::from_str(&text).expect("a mark") {
         Mark::Synced { tag, .. } => Some((tag.into(), position)),

@@ -1,5 +1,5 @@
-//! `scripts/tidy` removes what a killed test left behind. The test waited for a disk that it served
-//! itself, so nobody answers its request any more, and it cannot end.
+//! `scripts/tidy` removes what a killed test left behind. The test waited for a disk that it served itself,
+//! so no process answers its request any more, and it cannot end.
 
 use fragmend_crash::slow::{Kind, SlowMount};
 use fragmend_testbed::file_system::EXT4;
@@ -61,7 +61,7 @@ fn loop_what_a_killed_test_left_is_removed() {
         let stat = std::fs::read_to_string(&status).unwrap_or_default();
         stat.rsplit_once(") ").map(|(_, rest)| rest[..1].to_owned())
     };
-    // Until its main thread's child, the test's thread, waits in syncfs.
+    // Until the test's thread waits in syncfs.
     std::thread::sleep(Duration::from_millis(300));
     killed.signal(Signal::KILL);
     std::thread::sleep(Duration::from_millis(300));

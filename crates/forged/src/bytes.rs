@@ -73,7 +73,7 @@ impl InMemory {
     }
 }
 
-/// Makes a file with this content.
+/// Calls `show` with a file that has this content.
 pub fn with_file<R>(content: &[u8], show: impl FnOnce(&InMemory) -> R) -> R {
     thread_local! {
         static FILE: RefCell<InMemory> = RefCell::new(InMemory::new());

@@ -18,7 +18,7 @@ type Answer = Result<Written, c_int>;
 struct Written {
     /// Into the field that counts the elements.
     count: u32,
-    /// Into the field that says where to continue.
+    /// Into the field for the position to continue at.
     next: u64,
     /// Into the buffer for elements, or the whole structure where there are none.
     bytes: Vec<u8>,
@@ -48,7 +48,7 @@ const ERRORS: [c_int; 8] = [
     libc::EFAULT,
 ];
 
-/// Where the kernel may write in the structure that a request takes. All figures are bytes.
+/// Where the kernel may write in the argument of a request. All figures are bytes.
 struct Shape {
     /// Where elements begin; everything before it is left unchanged, except for the fields below.
     start: usize,
@@ -63,9 +63,9 @@ struct Shape {
 }
 
 /// # Safety
-/// `arg` is what `request` takes.
+/// `arg` is the argument that `request` requires.
 unsafe fn shape(request: c_ulong, arg: *const c_void) -> Shape {
-    // SAFETY: the caller announces its room in these structures at this place.
+    // SAFETY: at this place of these structures the caller has put the capacity of its buffer.
     let u32_at = |at: usize| unsafe { arg.byte_add(at).cast::<u32>().read_unaligned() as usize };
     let list = |start, element, room, count| Shape {
         start,
@@ -83,11 +83,11 @@ unsafe fn shape(request: c_ulong, arg: *const c_void) -> Shape {
         0x8040_587F => Shape { next: Some(0), ..list(64, 192, 192 * u32_at(12), 16) },
         // BTRFS_IOC_TREE_SEARCH: nr_items; items of any length.
         0xD000_9411 => list(104, 32 + 53, 4096 - 104, 64),
-        // FS_IOC_GETFLAGS and FS_IOC_GETVERSION announce a long and write an int.
+        // FS_IOC_GETFLAGS and FS_IOC_GETVERSION are defined with a long, and write an int.
         0x8008_6601 | 0x8008_7601 => {
             Shape { start: 0, room: 4, element: 4, count: None, next: None }
         }
-        // The rest says how much it writes, if it writes at all.
+        // The number of any other request contains how much it writes, if it writes at all.
         other => {
             let size = if other >> 31 == 1 { (other >> 16 & 0x3FFF) as usize } else { 0 };
             Shape { start: 0, room: size, element: size, count: None, next: None }
@@ -121,7 +121,7 @@ impl Forged<'_> {
         let next = if shape.next.is_some() { self.bytes.u64() } else { 0 };
         let many = usize::from(self.bytes.u8());
         let mut bytes = self.bytes.up_to((many * shape.element).min(shape.room)).to_vec();
-        // A full page is hundreds of elements: the last one again, as often as there is room.
+        // A full page has hundreds of elements: the last one is repeated until the buffer is full.
         if has(1) && bytes.len() >= shape.element {
             let last = bytes[bytes.len() - shape.element..].to_vec();
             while bytes.len() + shape.element <= shape.room {
@@ -148,7 +148,7 @@ pub fn answering<R>(input: &[u8], program: impl FnOnce() -> R) -> (R, usize) {
     }
     let mut bytes = Bytes::new(input);
     let again = bytes.u8() & 1 == 1;
-    // SAFETY: it is gone before `input` is, whatever happens to `program`.
+    // SAFETY: it is dropped before `input` is, also when `program` panics.
     let bytes: Bytes<'static> = unsafe { std::mem::transmute(bytes) };
     let forged =
         Forged { bytes, last: Ok(Written::default()), again, calls: 0, most: input.len() + 64 };
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, arg: *mut c_void) ->
             // SAFETY: fields of the structure, and no more behind them than the caller has room for.
             unsafe {
                 let room = arg.byte_add(shape.start).cast::<u8>();
-                // It may have been given to another request first.
+                // A repeated answer may have been made for another request.
                 let many = answer.bytes.len().min(shape.room);
                 room.copy_from_nonoverlapping(answer.bytes.as_ptr(), many);
                 if let Some(at) = count {

@@ -56,7 +56,7 @@ impl Target {
         TARGETS.iter().find(|target| target.name == name)
     }
 
-    /// Feeds an input to the parser; returns whether it was accepted.
+    /// Runs the parser on an input; returns whether it was accepted.
     ///
     /// # Panics
     /// When a promise is broken.

@@ -14,7 +14,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Fills what is free with files of 4 to `largest_bytes` bytes until the disk is full.
+    /// Fills what is free with files of 4 KiB to `largest_bytes` bytes until the disk is full.
     ///
     /// # Panics
     /// When writing fails for another reason than a full disk.

@@ -19,7 +19,7 @@ use std::time::Duration;
 /// One thing to undo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Undo {
-    /// A child of ours that still runs, by its id.
+    /// A child that still runs, by its id.
     Process(u32),
     /// A mount point.
     Mount(PathBuf),
@@ -73,8 +73,8 @@ impl Undo {
                 }
             }
             Self::Served(path) => {
-                // By force, which ends its connection: a process that waits for an answer would wait for
-                // ever, and keep this process from ending.
+                // By force, which ends its connection: a process that waits for an answer would not get one,
+                // and would keep this process from ending.
                 quietly("umount", &[OsStr::new("-f"), path.as_os_str()]);
                 quietly("umount", &[OsStr::new("-l"), path.as_os_str()]);
             }
@@ -95,7 +95,7 @@ fn end_process(pid: u32) {
     use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
     if kill_process(pid, Signal::KILL).is_ok() {
-        // Until it holds no files any more; its owner may still want its exit code.
+        // Waits until it holds no files any more, and leaves its exit code to its owner.
         let _ = waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
     }
 }
@@ -103,8 +103,8 @@ fn end_process(pid: u32) {
 /// Whether a signal is ending this process.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Blocks the calling thread for ever if a signal is ending this process: a program that failed now
-/// failed because of that, which is not to be reported.
+/// If a signal is ending this process, blocks the calling thread until the end: a program that failed now
+/// failed because of the signal, which is not to be reported.
 pub fn pause_if_ending() {
     // Ctrl-C may reach the children before this process.
     std::thread::sleep(Duration::from_millis(100));

@@ -1,9 +1,9 @@
 //! A real SQLite database, driven through the sqlite3 command-line program: it grows in small
 //! commits on a full, aged file system, and is then queried from a cold cache.
 //!
-//! The tables hold rows of about a kilobyte with an index each. `events` is what the queries
-//! read; `archive` grows between its batches and is not read, so that only a part of the file
-//! matters. Every value is a function of its row number: the same seed gives the same database.
+//! The tables have rows of about a kilobyte. `events` is what the queries read; `archive` grows between its
+//! batches and is not read, so that only a part of the file matters. Every value is a function of its row
+//! number: the same seed makes the same database.
 
 use crate::aging::{self, Cache};
 use crate::image::Image;
@@ -29,7 +29,7 @@ const PAYLOAD_BYTES: u64 = 1000;
 pub struct Growth {
     /// Commits, each of [`ROWS_PER_COMMIT`] rows into one table.
     pub commits: u64,
-    /// Cache entries that go away per commit, leaving the holes that the database fills.
+    /// Cache entries that are removed per commit, which leaves the holes that the database fills.
     pub evictions: usize,
     /// Bytes reserved in one extent meanwhile and free afterwards: the space that moving needs.
     pub archive_bytes: u64,
@@ -87,8 +87,8 @@ impl Database {
         std::fs::metadata(&self.path).map_or(0, |m| m.len())
     }
 
-    /// A fixed load over the newest 60 % of `events`: sums over windows of consecutive rows, the
-    /// windows chosen after Zipf, then one scan of the newest tenth.
+    /// A fixed load over the newest 60 % of `events`: sums over windows of consecutive rows, the windows
+    /// chosen by Zipf's law, then one scan of the newest tenth.
     pub fn queries(&self, count: usize, seed: u64) -> Queries {
         let both = 2 * COMMITS_PER_TURN;
         let rest = (self.commits % both).min(COMMITS_PER_TURN);
@@ -127,12 +127,12 @@ impl Database {
         self.ask(queries)
     }
 
-    /// Runs the queries in one session, with whatever is in memory, and returns their results.
+    /// Runs the queries in one session, with whatever is cached, and returns their results.
     ///
     /// # Panics
     /// When sqlite3 fails.
     pub fn ask(&self, queries: &Queries) -> String {
-        // Without a page cache of its own SQLite asks the kernel for every page.
+        // With a cache of 16 pages, SQLite requests nearly every page from the kernel.
         let mut command = Command::new("sqlite3");
         command.args(["-batch", "-readonly"]).arg(&self.path);
         command.arg(format!("PRAGMA cache_size=16;\n{}", queries.sql));

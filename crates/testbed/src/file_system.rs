@@ -22,7 +22,7 @@ pub struct FileSystem {
     pub moved_by: &'static [&'static str],
     /// Program and arguments that check it, unmounted, and change nothing; the disk comes last.
     pub check: &'static [&'static str],
-    /// Features that the installed tools are too old to know.
+    /// Features that the installed tools do not support yet.
     pub later: Option<LaterFeature>,
 }
 
@@ -37,7 +37,7 @@ impl LaterFeature {
     pub const EXCHANGE: Self = Self { bit: 1 << 6 };
 }
 
-/// A mount or check of a small disk that takes more seconds counts as hung.
+/// A mount or check of a small disk that lasts more seconds counts as hung.
 const TOO_LONG: u32 = 120;
 
 /// ext4 as `mkfs.ext4` makes it, with 4 KiB blocks.
@@ -213,7 +213,7 @@ impl FileSystem {
     /// Mounts `device` at a directory, with further comma-separated options.
     ///
     /// # Errors
-    /// What mount said.
+    /// What mount printed.
     pub fn mount(&self, device: &Path, at: &Path, options: &str) -> Result<(), String> {
         let options = ["defaults", self.options, options];
         let options: Vec<&str> = options.into_iter().filter(|o| !o.is_empty()).collect();
@@ -233,7 +233,7 @@ impl FileSystem {
     /// The same with further arguments for the program.
     ///
     /// # Errors
-    /// What the check found, or that it took too long.
+    /// What the check found, or that it lasted too long.
     pub fn check_with(&self, disk: &Path, further: &[&str]) -> Result<(), String> {
         // Tools refuse a feature that they do not know.
         self.turn(disk, false);

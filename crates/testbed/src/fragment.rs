@@ -1,5 +1,5 @@
-//! Files that are truly fragmented, made as the papers make them: by writing through the file
-//! system while another file takes the blocks in between.
+//! Files that are truly fragmented, made as the papers make them: by writing through the file system while
+//! another file allocates the blocks in between.
 
 use fragmend_sys::cache;
 use rustix::fs::{FallocateFlags, fallocate};
@@ -9,9 +9,9 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Writes `bytes` of deterministic content to `path` in extents of the given sizes (bytes, repeated
-/// in turn), each allocated and synced while `path` + `.dummy` allocates the block behind it. The
-/// dummy is left in place unless `keep_dummy` is false.
+/// Writes `bytes` of deterministic content to `path` in extents of the given sizes (bytes, repeated in turn),
+/// each allocated before `path` + `.dummy` allocates the block behind it. The dummy is left in place unless
+/// `keep_dummy` is false.
 ///
 /// FragPicker's file (SOSP'21, section 5.2) is [`FRAGPICKER_EXTENTS`].
 pub fn interleaved(path: &Path, bytes: u64, extents: &[u64], keep_dummy: bool) -> io::Result<()> {
@@ -83,9 +83,9 @@ pub fn scatter(
     beside_dummy(path, |dummy| place(file, dummy, range, &[4096], &content))
 }
 
-/// Preallocates a range behind the end of an open file in such extents; the size stays. On F2FS,
-/// which allocates blocks when data is written, it rewrites the file's data instead, so that later
-/// appends are allocated elsewhere.
+/// Preallocates a range behind the end of an open file in such extents; the size stays. On F2FS, which
+/// allocates blocks when data is written, it syncs the file and writes a block of the dummy instead, so that
+/// later appends are allocated elsewhere.
 pub fn reserve_scattered(file: &File, path: &Path, range: Range<u64>) -> io::Result<()> {
     let by_writing = allocates_when_written(file)?;
     let mut dummy_at = 0;
@@ -192,8 +192,8 @@ pub const FRAGPICKER_EXTENTS: [u64; 33] = {
     extents
 };
 
-/// Fills `buffer` with the content that [`interleaved`] writes at `offset` (bytes): every eight
-/// bytes hold a hash of their own offset, so that a misplaced block cannot go unnoticed.
+/// Fills `buffer` with the content that [`interleaved`] writes at `offset` (bytes): every eight bytes hold a
+/// hash of their own offset, so that a misplaced block is detected.
 pub fn content(offset: u64, buffer: &mut [u8]) {
     for (i, chunk) in buffer.chunks_mut(8).enumerate() {
         let word = (offset / 8 + i as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);

@@ -120,7 +120,7 @@ impl Image {
         self.block_device().counters().expect("the loop device's counters")
     }
 
-    /// Changes a setting of the device's queue; the old value comes back when the image is dropped.
+    /// Changes a setting of the device's queue; the old value is restored when the image is dropped.
     pub fn set_queue(&self, setting: &str, value: &str) {
         let name = self.block_device().name();
         self.set(Path::new("/sys/block").join(name).join("queue").join(setting), value);

@@ -21,7 +21,7 @@
 //! | [`noted`] | a trace that the reader itself writes |
 //! | [`reader`] | a reader beside the work, with its latencies |
 //! | [`fio`] | fio, typed |
-//! | [`tools`] | fragmend itself, e4defrag, filefrag, as they are installed |
+//! | [`tools`] | fragmend itself, filefrag and sha256sum as functions |
 //! | [`process`] | child processes that are never left behind |
 //! | [`cleanup`] | what a signal undoes |
 //! | [`random`] | one seed, one sequence |

@@ -23,9 +23,8 @@ impl LoopDevice {
     /// # Panics
     /// When losetup fails.
     pub fn attach(file: &Path) -> Self {
-        // Direct I/O to the file: the loop device's counters are what a disk would see, and the
-        // file is not cached twice.
-        // A guest's view of the host's files has no direct I/O.
+        // With direct I/O to the file, the loop device's counters are those of a disk, and the file is not
+        // cached twice. In a guest, the host's files have no direct I/O.
         let direct = crate::replay::open(file, crate::replay::Mode::Direct).is_ok();
         let direct = if direct { "--direct-io=on" } else { "--direct-io=off" };
         let args = ["--find", "--show", direct].map(OsString::from);
@@ -42,7 +41,7 @@ impl LoopDevice {
     /// Detaches it, and waits until nothing can be read or written through it any more.
     ///
     /// # Panics
-    /// When that takes longer than half a minute.
+    /// When that lasts longer than half a minute.
     pub fn detach(mut self) {
         // Not twice: by then the node may belong to another process.
         self.detached = true;

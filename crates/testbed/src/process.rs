@@ -32,7 +32,7 @@ impl Complaints {
 }
 
 impl Running {
-    /// Starts it. Standard input is closed unless the caller pipes it.
+    /// Starts it. Its standard streams are inherited unless the caller sets them.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -62,7 +62,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end and returns what it printed on the pipes that nobody has taken.
+    /// Waits for its end, and returns what it printed on the pipes that the caller has not taken.
     pub fn wait(mut self) -> Finished {
         // Both pipes are drained at once: a full one would block the child.
         let err = self.child.stderr.take();
@@ -77,7 +77,7 @@ impl Running {
         Finished { name: self.name.clone(), status, stdout, stderr }
     }
 
-    /// Waits until it begins a line of its standard error, which is piped, with `beginning`.
+    /// Waits until a line of its standard error, which is piped, begins with `beginning`.
     ///
     /// # Panics
     /// When it ends before, or after a minute, with what it printed so far.
@@ -154,7 +154,7 @@ impl Finished {
     /// Its standard output.
     ///
     /// # Panics
-    /// When its exit code is none of `codes`, with what it said.
+    /// When its exit code is none of `codes`, with its standard error.
     pub fn expect(self, codes: &[i32]) -> String {
         let ended_well = self.status.code().is_some_and(|c| codes.contains(&c));
         if !ended_well {
@@ -174,7 +174,7 @@ pub fn finish(command: &mut Command) -> Finished {
 /// Runs a tool to its end and returns its standard output.
 ///
 /// # Errors
-/// What it said when it failed.
+/// What it printed when it failed.
 ///
 /// # Panics
 /// When it cannot be started.
@@ -196,7 +196,7 @@ pub fn try_run<S: AsRef<OsStr>>(
 /// would otherwise wait as long as its server does not answer.
 ///
 /// # Errors
-/// What it said when it failed, or that it took too long.
+/// What it printed when it failed, or that it was ended after `seconds`.
 ///
 /// # Panics
 /// When it cannot be started.
@@ -220,7 +220,7 @@ pub fn try_run_within<S: AsRef<OsStr>>(
 /// As [`try_run`], for tools that must succeed.
 ///
 /// # Panics
-/// When it cannot be started or fails, with what it said.
+/// When it cannot be started or fails, with what it printed.
 pub fn run<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> String {
     try_run(program, args).unwrap_or_else(|e| panic!("{e}"))
 }

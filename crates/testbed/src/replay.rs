@@ -76,7 +76,7 @@ fn every(file_bytes: u64, step: u64) -> Vec<Request> {
 /// Issues the requests one after another.
 ///
 /// # Errors
-/// When the file cannot be opened in that mode, or a request reaches past its end.
+/// When the file cannot be opened in that mode, or a request extends beyond its end.
 pub fn replay(path: &Path, requests: &[Request], mode: Mode) -> io::Result<()> {
     let file = open(path, mode)?;
     let longest = requests.iter().map(|r| r.len as usize).max().unwrap_or(0);

@@ -30,7 +30,7 @@ impl Shell {
     /// Runs a batch to its end and returns what it printed.
     ///
     /// # Errors
-    /// [`io::ErrorKind::BrokenPipe`] or [`io::ErrorKind::UnexpectedEof`] when sqlite3 gave up on it.
+    /// [`io::ErrorKind::BrokenPipe`] or [`io::ErrorKind::UnexpectedEof`] when sqlite3 ended with an error.
     pub fn run(&mut self, sql: &str) -> io::Result<String> {
         let printed = self.ask(sql);
         self.gave_up |= printed.is_err();
@@ -57,7 +57,7 @@ impl Shell {
     /// Ends the session.
     ///
     /// # Panics
-    /// When sqlite3 fails, and has not said so before.
+    /// When sqlite3 fails, unless that was reported before.
     pub fn close(mut self) {
         drop(self.running.child().stdin.take());
         let ended = self.running.wait();

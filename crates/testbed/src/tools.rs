@@ -1,4 +1,4 @@
-//! The programs that are compared: fragmend as it was built, and the file system's own tools.
+//! The programs that tests run: fragmend as it was built, filefrag, sha256sum.
 
 use crate::process::{Running, finish};
 use serde_json::Value;
@@ -28,7 +28,7 @@ pub fn fragmend() -> PathBuf {
 /// "could be better" (2).
 ///
 /// # Panics
-/// When it fails, with what it said.
+/// When it fails, with what it printed.
 pub fn fragmend_json<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Value {
     let text = fragmend_text(args);
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("fragmend's JSON ({e}): {text}"))
@@ -58,10 +58,10 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Starts `fragmend record` on `paths` into `trace` and waits until it watches.
+    /// Starts `fragmend record` on `paths` into `trace` and waits until it records.
     ///
     /// # Panics
-    /// When it cannot start, with what it said.
+    /// When it cannot start, with what it printed.
     pub fn start(trace: &Path, paths: &[&Path]) -> Self {
         Self::start_with(&[], trace, paths)
     }
@@ -69,7 +69,7 @@ impl Recording {
     /// The same with further options.
     ///
     /// # Panics
-    /// When it cannot start, with what it said.
+    /// When it cannot start, with what it printed.
     pub fn start_with(options: &[&str], trace: &Path, paths: &[&Path]) -> Self {
         let mut command = Command::new(fragmend());
         command.arg("record").args(options).arg("-o").arg(trace);

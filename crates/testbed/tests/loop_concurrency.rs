@@ -1,5 +1,5 @@
-//! Every load that checks files while they are moved detects a loss, when one byte is changed behind
-//! its back, and detects none where there is none.
+//! Every load that checks files while they are moved detects a loss, when one byte is changed by others, and
+//! detects none where there is none.
 
 use fragmend_testbed::concurrency::bank::{Bank, Journal};
 use fragmend_testbed::concurrency::exercise::Exerciser;
@@ -31,7 +31,7 @@ fn steps(load: &mut dyn Load, count: u32) {
     }
 }
 
-/// The failure that it detects on its own, sooner or later.
+/// The failure that it detects by itself within 2,000 steps.
 fn finds(load: &mut dyn Load) -> Failure {
     let mut found = (0..2000).find_map(|_| load.step().err());
     found.take().expect("it finds what was changed")
@@ -50,7 +50,7 @@ fn loop_random_operations_find_one_changed_byte() {
     assert_eq!((difference.offset, difference.differing), (at, 1), "{told}");
     assert!(told.contains("pair: seed 0xf25eed, operation 400"), "{told}");
     assert!(told.lines().count() > 20, "the last operations are told: {told}");
-    // And while it goes on, unless it happens to write there first.
+    // And while it goes on, unless it writes there before it reads.
     let mut seen = 0;
     for seed in SEED..SEED + 8 {
         let mut exerciser =

@@ -1,7 +1,7 @@
 //! Man pages, shell completions and JSON schemas.
 //!
-//! They are kept in the repository, so that packagers need not run anything; `--check` in the
-//! continuous integration keeps them true. A file that is no longer made is stale too.
+//! They are kept in the repository, so that packagers need not run anything; `--check` in the continuous
+//! integration keeps them current. A file that is no longer made is stale too.
 
 use anyhow::{Context, bail};
 use clap::{Command, CommandFactory};
@@ -54,7 +54,7 @@ fn man(command: &Command, files: &mut Files) -> anyhow::Result<()> {
     for page in pages {
         let name = page_name(page);
         let source = concat!("fragmend ", env!("CARGO_PKG_VERSION"));
-        // A date would make every day's file another.
+        // With a date, the file would differ every day.
         let page = clap_mangen::Man::new(page.clone().after_help(None::<&str>))
             .source(source)
             .manual("fragmend manual")
@@ -82,7 +82,7 @@ fn page_name(command: &Command) -> String {
     command.get_display_name().unwrap_or(command.get_name()).to_owned()
 }
 
-/// What programs read and write of ours.
+/// The formats that other programs read and write.
 fn schemas() -> Vec<(&'static str, Schema)> {
     fn of<T: JsonSchema>() -> Schema {
         schema_for!(T)
@@ -139,7 +139,7 @@ pub fn check(root: &Path, files: &Files) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Files in our directories that are not made any more.
+/// Files in these directories that are not made any more.
 fn strangers(root: &Path, files: &Files) -> anyhow::Result<Vec<PathBuf>> {
     let mut strangers = Vec::new();
     for directory in DIRECTORIES {

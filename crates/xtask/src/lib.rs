@@ -1,10 +1,10 @@
-//! The workspace's generated files, made from the definitions that the binary runs.
+//! Chores of the workspace: generated files, mutations, the test suite.
 //!
 //! | module | its job |
 //! |---|---|
 //! | [`generate`] | every generated file: made, written, compared |
-//! | [`mutate`] | what crash arguments stand on, taken out one at a time |
-//! | [`suite`] | all tests, and what took longest |
+//! | [`mutate`] | what crash arguments rely on, removed one at a time |
+//! | [`suite`] | all tests, and the slowest of them |
 
 pub mod generate;
 pub mod mutate;

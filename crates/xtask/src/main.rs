@@ -21,13 +21,13 @@ enum Chore {
         #[arg(long)]
         check: bool,
     },
-    /// Take out what crash arguments stand on, one thing at a time; a test must fail for each
+    /// Remove what crash arguments rely on, one thing at a time; a test must fail for each
     Mutate {
         /// Only those whose names contain this
         #[arg(default_value = "")]
         only: String,
     },
-    /// Build every test and run it, and say what took longest
+    /// Build every test and run it, and name the slowest
     Test {
         /// Arguments of each test binary
         #[arg(last = true)]

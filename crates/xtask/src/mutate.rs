@@ -1,9 +1,9 @@
-//! Mutation of the order: each barrier, lease, comparison and wait that a crash argument stands on is
-//! taken out in turn (`crates/engines/mutations.toml`), and a named test must fail. What no test can
-//! see says so in the list, with the reason.
+//! Mutation of the order: each barrier, lease, comparison and wait that a crash argument relies on is removed
+//! in turn (`crates/engines/mutations.toml`), and a named test must fail. For what no test can detect, the
+//! list has the reason.
 //!
-//! The mutants are built in a copy of the committed tree under the target directory, so that nobody's
-//! work is touched, and the build is incremental from one to the next.
+//! The mutants are built in a copy of the committed tree under the target directory, so that the working tree
+//! is not touched, and the build is incremental from one to the next.
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
@@ -15,24 +15,24 @@ use std::time::Instant;
 /// The list, below the root of the workspace.
 pub const LIST: &str = "crates/engines/mutations.toml";
 
-/// One thing that is taken out.
+/// One thing that is removed.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mutation {
-    /// What is taken out, in a few words; no two are alike.
+    /// What is removed, in a few words; no two are alike.
     pub name: String,
     /// The file, below the root.
     pub file: PathBuf,
     /// Text that is in the file once.
     pub find: String,
-    /// What takes its place.
+    /// What replaces it.
     pub replace: String,
     /// Arguments of `cargo test` that run the test, its name last.
     pub test: Option<String>,
-    /// Whether the test is seen not to end, rather than to fail.
+    /// Whether the test must hang, rather than fail.
     #[serde(default)]
     pub hangs: bool,
-    /// Why no test sees it.
+    /// Why no test detects it.
     pub survives: Option<String>,
 }
 
@@ -41,8 +41,8 @@ struct List {
     mutation: Vec<Mutation>,
 }
 
-/// Reads the list, and holds it against the tree: each text is there once, and each mutation names a
-/// test or a reason.
+/// Reads the list, and compares it with the tree: each text is there once, and each mutation names a test or
+/// a reason.
 ///
 /// # Errors
 /// What does not fit, by its name.
@@ -61,7 +61,7 @@ pub fn list(root: &Path) -> Result<Vec<Mutation>> {
     Ok(all)
 }
 
-/// What no test sees, as the lines of a Markdown list.
+/// What no test detects, as the lines of a Markdown list.
 pub fn survivors(all: &[Mutation]) -> String {
     let line = |one: &Mutation| {
         let why = one.survives.as_deref()?;
@@ -70,15 +70,15 @@ pub fn survivors(all: &[Mutation]) -> String {
     all.iter().filter_map(line).collect()
 }
 
-/// Runs all mutations whose names contain `only`, and prints a table. Each test is first run as the
-/// tree is: a test that fails anyway would see any mutation.
+/// Runs all mutations whose names contain `only`, and prints a table. Each test is first run without a
+/// mutation: a test that fails anyway would detect any.
 ///
 /// # Errors
-/// A mutant that no test noticed, a test that fails without one, or a tree that does not build.
+/// A mutant that no test detected, a test that fails without one, or a tree that does not build.
 pub fn run(root: &Path, only: &str) -> Result<()> {
     let chosen: Vec<Mutation> = list(root)?.into_iter().filter(|m| m.name.contains(only)).collect();
     ensure!(!chosen.is_empty(), "no mutation's name contains {only:?}");
-    // Without root these tests fail, whatever is taken out.
+    // Without root these tests fail, whatever is removed.
     ensure!(is_root()?, "the tests mount images, which takes root: sudo make mutate");
     let tree = root.join("target/mutants/tree");
     copy_committed(root, &tree)?;
@@ -117,7 +117,7 @@ pub fn run(root: &Path, only: &str) -> Result<()> {
     Ok(())
 }
 
-/// The tree as it is committed: what somebody is just editing is not mutated.
+/// Copies the tree as it is committed: changes that are not committed are not mutated.
 fn copy_committed(root: &Path, tree: &Path) -> Result<()> {
     std::fs::create_dir_all(tree)?;
     let mut archive = Command::new("git")
@@ -126,7 +126,7 @@ fn copy_committed(root: &Path, tree: &Path) -> Result<()> {
         .stdout(Stdio::piped())
         .spawn()?;
     let out = archive.stdout.take().context("its output")?;
-    // Times stay as they are where nothing changed, or everything would be built anew.
+    // Modification times stay where nothing changed, or everything would be built anew.
     let unpacked = Command::new("tar")
         .args(["-x", "--skip-old-files"])
         .current_dir(tree)
@@ -157,7 +157,7 @@ fn is_root() -> Result<bool> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Passed,
-    /// It said so itself.
+    /// It reported that itself.
     Failed,
     /// It had not ended in time.
     Hung,
@@ -166,7 +166,7 @@ enum Ending {
 /// How `cargo test` ended, from its exit code and from what it printed.
 ///
 /// # Errors
-/// No test was run, or none told how it ended.
+/// No test was run, or none reported how it ended.
 fn ending(code: Option<i32>, told: &str) -> Result<Ending> {
     let results = |ending: &str| told.contains(&format!("test result: {ending}"));
     // `timeout` ends with 124, or 137 where it had to kill.
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(of(0, passed), Some(Ending::Passed));
         assert_eq!(of(124, "\nrunning 1 test\n"), Some(Ending::Hung));
         assert_eq!(of(137, "\nrunning 1 test\n"), Some(Ending::Hung));
-        // A build that broke, a crash, a name that nothing has.
+        // A build that failed, a crash, a name that no test has.
         assert_eq!(of(101, ""), None);
         assert_eq!(of(101, "\nrunning 1 test\n"), None);
         assert_eq!(of(0, "\nrunning 0 tests\n\ntest result: ok. 0 passed\n"), None);

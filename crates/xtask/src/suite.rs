@@ -1,8 +1,8 @@
-//! The whole suite: every test binary of the workspace, one after the other, and the examples of the documentation. At
-//! the end stands what took longest.
+//! The whole suite: every test binary of the workspace, one after the other, and the examples of the
+//! documentation. At the end the slowest are listed.
 //!
-//! Not several at a time: what a test of Btrfs has recorded is of a device number that another test's Btrfs takes
-//! when the first is mounted again, some drop everybody's page cache, and many measure how long somebody waits.
+//! Not several at a time: a test of Btrfs records a device number that another test's Btrfs may have once the
+//! first is mounted again, some tests drop the page cache of the whole machine, and many measure waits.
 //!
 //! Each binary runs as `cargo test` would run it, in its package's directory, with a limit on its time
 //! (`scripts/bounded`) and as root (`scripts/as-root`).
@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Seconds after which a binary counts as hung: none takes half as long.
+/// Seconds after which a binary counts as hung: none needs half as long.
 const LIMIT: u32 = 900;
-/// So many of the slowest are named at the end.
+/// How many of the slowest are listed at the end.
 const SLOWEST: usize = 12;
 
 /// A line of `cargo test --no-run --message-format=json`, as far as it matters here.
@@ -41,7 +41,7 @@ struct Profile {
 /// A test binary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binary {
-    /// Of its target: the test's file, or the crate.
+    /// The name of its target: the test's file, or the crate.
     pub name: String,
     /// Where it is.
     pub program: PathBuf,
@@ -56,7 +56,7 @@ struct Ended {
     took: Duration,
 }
 
-/// Builds all tests and runs them with these arguments of theirs.
+/// Builds all tests and runs them with these arguments.
 ///
 /// # Errors
 /// The tests do not build, or some fail: their names.
@@ -77,7 +77,7 @@ fn doc_tests(root: &Path) -> Result<Ended> {
     Ok(Ended { name: "documentation".into(), failed, took: started.elapsed() })
 }
 
-/// Builds the tests, and lists them as cargo has them.
+/// Builds the tests, and lists them in cargo's order.
 fn build(root: &Path) -> Result<Vec<Binary>> {
     let mut cargo = Command::new("cargo");
     cargo.args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"]);
@@ -89,7 +89,7 @@ fn build(root: &Path) -> Result<Vec<Binary>> {
 /// The test binaries that cargo names in its messages, one JSON document a line.
 ///
 /// # Errors
-/// A message that is none.
+/// A line that is no message.
 pub fn binaries(messages: &str) -> Result<Vec<Binary>> {
     let mut all = Vec::new();
     for line in messages.lines() {
@@ -119,7 +119,7 @@ fn run_one(root: &Path, args: &[String], binary: &Binary) -> Result<Ended> {
     Ok(Ended { name, failed: !status.success(), took })
 }
 
-/// Says what took long and what failed.
+/// Prints what took longest; an error names what failed.
 fn summary(ended: &mut [Ended]) -> Result<()> {
     ended.sort_by_key(|one| std::cmp::Reverse(one.took));
     println!("The slowest of {}:", ended.len());

@@ -1,4 +1,4 @@
-//! The list of mutations fits the tree: otherwise it would rot between two runs of `make mutate`.
+//! The list of mutations fits the tree: otherwise only the next `make mutate` would find what does not.
 
 use std::path::{Path, PathBuf};
 use xtask::mutate::{list, survivors};
@@ -12,7 +12,7 @@ fn every_mutation_is_found_once_in_its_file() {
     assert!(list(&root()).unwrap().len() > 10);
 }
 
-/// Who reads what is promised reads as well what no test holds.
+/// What no test detects is documented beside what is promised.
 #[test]
 fn what_no_test_sees_is_in_the_documentation() {
     let survivors = survivors(&list(&root()).unwrap());

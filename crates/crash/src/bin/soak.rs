@@ -155,7 +155,7 @@ fn carry_out(verb: Verb, this: &Path) {
     }
 }
 
-/// Inspects one cut again; whether anything was lost.
+/// Inspects one cut again; returns whether anything was lost.
 fn again(dir: &Path, position: usize, seed: u64, this: &Path) -> bool {
     let recording = Recording::open(dir).expect("a recording that was kept");
     let cut = Cut { position, seed, honest: recording.scenario.honest };
@@ -166,8 +166,8 @@ fn again(dir: &Path, position: usize, seed: u64, this: &Path) -> bool {
     !results.losses.is_empty()
 }
 
-/// Runs the controls and prints their results; an error unless each has lost something, because
-/// nothing else would be worth running.
+/// Runs the controls and prints their results; an error unless each has lost something, because a run that
+/// detects no losses proves nothing.
 fn run_controls(this: &Path) -> Result<(), String> {
     let rows = controls::all(this);
     println!("What must lose something, cut first (the build stops its mover after moves: yes):\n");
@@ -225,7 +225,7 @@ fn rows(options: &Soak) -> (Vec<(&'static Scenario, usize)>, UnsupportedFeatures
     (all.map(|scenario| (scenario, share.max(1))).chain(cells).collect(), unsupported)
 }
 
-/// Runs all scenarios and prints the tables; whether anything was lost or unexpected.
+/// Runs all scenarios and prints the tables; returns whether anything was lost or unexpected.
 fn soak(options: &Soak, this: &Path) -> bool {
     let (scenarios, unsupported) = rows(options);
     // Recording waits most of the time, comparing needs a processor: two scenarios side by side
@@ -265,7 +265,7 @@ fn soak(options: &Soak, this: &Path) -> bool {
         sum(|row| row.results.wrong_bytes()),
     );
     println!("{}", by_primitive(&rows));
-    // Not a loss: a move that was synced is not there, and only the counts rely on that.
+    // Not a loss: a synced move is missing after the cut, and only the counts rely on it.
     for row in rows.iter().filter(|row| !row.results.not_halfway.is_empty()) {
         eprintln!("soak: {}: not half moved after {:?}", row.name, row.results.not_halfway);
     }

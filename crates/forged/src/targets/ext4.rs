@@ -1,5 +1,5 @@
-//! ext4's own structures on a device: every wanted inode is answered once, and what is believed lies
-//! within the file system, in whole blocks, in order.
+//! ext4's own structures on a device: every requested inode is answered once, and the extents that are
+//! accepted are within the file system, in whole blocks, in order.
 
 use super::layout;
 use crate::bytes::{Bytes, with_file};
@@ -20,7 +20,7 @@ const BLOCK: usize = 1024;
 const INODES: usize = 4;
 /// Bytes of each.
 const INODE: usize = 256;
-/// Their table, behind super block and descriptors.
+/// The first block of their table, behind super block and descriptors.
 const TABLE: usize = 3;
 /// Seed of all checksums.
 const SEED: u32 = 77;
@@ -70,7 +70,7 @@ fn crc(seed: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!seed, bytes)
 }
 
-/// The checksums of inodes, and of blocks as if they were of inode `owner`'s tree.
+/// Corrects the checksums of inodes, and those of blocks as if they were of inode `owner`'s tree.
 fn put_right(from_table: &mut [u8], owner: usize) {
     let (table, blocks) = from_table.split_at_mut(BLOCK);
     let mut seeds = [0; INODES];
@@ -129,7 +129,7 @@ fn read(image: &[u8]) -> bool {
     })
 }
 
-/// Bytes of a block, and how many blocks there are, as the super block says.
+/// Bytes of a block, and the number of blocks, as the super block has them.
 fn geometry(image: &[u8]) -> [u64; 2] {
     let u32_at = |at: usize| {
         let bytes = &image[1024 + at..][..4];

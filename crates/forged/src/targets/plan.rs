@@ -19,7 +19,7 @@ pub fn run(input: &[u8]) -> bool {
         assert!(PlanFile::is_one(&opened(file)), "read, but not recognised");
         let files = files(&plan);
         sensible(&plan, &files);
-        // Reading it strictly and loosely gives the same; a repeated key is refused by one of them.
+        // Reading it strictly and leniently has the same result; a repeated key is refused by one of them.
         if let Ok(whole) = serde_json::from_slice::<Plan>(input) {
             assert_eq!(whole.devices(), plan.devices());
             if plan.totals().listed_twice == 0 {

@@ -8,10 +8,10 @@ use std::path::Component;
 const CHECKSUM: std::ops::Range<usize> = 12..16;
 /// Most bytes of a header, of any version.
 const HEADER: usize = 128;
-/// Where it says how long handle and path are.
+/// Where the lengths of handle and path are.
 const LENGTHS: usize = 56;
 
-/// A record; tried as it is, and with its checksum put right, for nobody guesses one.
+/// A record, checked as it is and with its checksum corrected, because a fuzzer cannot guess one.
 pub fn run(input: &[u8]) -> bool {
     let taken = check(input);
     match with_checksum(input) {
@@ -37,7 +37,7 @@ fn check(input: &[u8]) -> bool {
         assert!((1..=64 << 20).contains(&record.range.len()) && record.range.start < record.size);
         assert!(record.range.start % 4096 == 0 && record.range.end % 4096 == 0);
         assert!(record.path.components().all(|part| matches!(part, Component::Normal(_))));
-        // Only such a record's bytes are read (`read_data`); another one may say any size.
+        // Only such a record's bytes are read (`read_data`); another one may have any size.
         let end = start.checked_add(length).expect("its file has an end");
         assert!(end <= start + (64 << 20));
     }

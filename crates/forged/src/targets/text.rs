@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-// The binary's own, without the binary.
+// The binary's own module, without the binary.
 #[path = "../../../fragmend/src/size.rs"]
 #[allow(dead_code)]
 mod size;

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 /// A trace file.
 pub fn run(input: &[u8]) -> bool {
     thread_local! {
-        // One thread: a pool would only cost waiting.
+        // One thread: those of a pool would only add waiting.
         static HERE: rayon::ThreadPool = rayon::ThreadPoolBuilder::new()
             .num_threads(1)
             .use_current_thread()
@@ -33,7 +33,7 @@ fn check(input: &[u8]) -> bool {
         assert!(is_trace(file.path()), "read, but not recognised");
         assert_eq!(read_meta(file.path()).expect("it was read"), trace.meta);
         sensible(&trace);
-        // It is slow.
+        // For some inputs only, because it is slow.
         if crc32c::crc32c(input).is_multiple_of(16) {
             same_again(&trace);
         }

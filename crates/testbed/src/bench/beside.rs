@@ -25,7 +25,7 @@ const INTERVAL: Duration = Duration::from_micros(250);
 /// Rounds of each contender.
 const ROUNDS: u32 = 3;
 
-/// How long the undisturbed reader is watched.
+/// How long the undisturbed reader is measured.
 const UNDISTURBED: Duration = Duration::from_secs(5);
 
 /// Measures and prints the table.

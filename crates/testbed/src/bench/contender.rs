@@ -35,7 +35,8 @@ pub const E4DEFRAG: Contender = Contender::Native(&["e4defrag"]);
 pub const XFS_FSR: Contender = Contender::Native(&["xfs_fsr"]);
 /// Btrfs's own tool.
 pub const BTRFS_DEFRAGMENT: Contender = Contender::Native(&["btrfs", "filesystem", "defragment"]);
-/// The same, told to leave extents of 128 KiB and more alone, as FragPicker compares (SOSP'21, 5.4).
+/// The same, with the option that leaves extents of 128 KiB and more alone, as FragPicker compares (SOSP'21,
+/// 5.4).
 pub const BTRFS_DEFRAGMENT_128K: Contender =
     Contender::Native(&["btrfs", "filesystem", "defragment", "-t", "128K"]);
 
@@ -71,7 +72,7 @@ impl Contender {
         matches!(self, Self::Fragmend { policy, .. } if policy != "bypass" && policy != "whole-file")
     }
 
-    /// Records `load` if need be, then defragments `file`. Returns the cost of the latter alone.
+    /// Records `load` if the policy needs it, then defragments `file`. Returns the cost of the latter alone.
     ///
     /// # Panics
     /// When a tool fails.
@@ -88,7 +89,7 @@ impl Contender {
         match self {
             Self::None => Cost::default(),
             Self::F2fsWhole => measured_cold(image, || files.iter().for_each(f2fs_whole)).1,
-            // Its exit code does not tell whether a file failed; the counters do.
+            // Its exit code does not show whether a file failed; the counters do.
             Self::Native(tool) => {
                 measured_cold(image, || files.iter().for_each(|f| native(tool, f.as_ref()))).1
             }
@@ -154,7 +155,7 @@ pub fn native(tool: &[&str], file: &Path) {
     finish(Command::new(tool[0]).args(&tool[1..]).arg(file)).expect(&[0, 1]);
 }
 
-/// Applies a plan as fast as the disk goes, or as further options say, and returns the summary.
+/// Applies a plan at the default pace, or as further options say, and returns the summary.
 ///
 /// # Panics
 /// When it fails.

@@ -63,7 +63,7 @@ fn file_bytes(sizes: Sizes) -> u64 {
     sizes.file_bytes / 4
 }
 
-/// In the guest: measures, and returns it as JSON.
+/// In the guest: measures, and returns the results as JSON.
 ///
 /// # Panics
 /// Outside of a guest.

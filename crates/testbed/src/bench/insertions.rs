@@ -85,8 +85,8 @@ fn compare(
             // requests at Linux's default.
             let most = if readahead.is_some() { 1.035 } else { 1.10 };
             hold("requests", against.requests(), most);
-            // The paper's figures are for Linux's default; Btrfs's own megabytes reach far beyond
-            // what the query asks for.
+            // The paper's figures are for Linux's default; Btrfs's own megabytes extend far beyond what the
+            // query reads.
             if readahead.is_some() {
                 hold("writes", against.writes(), 0.32);
                 hold("time", against.time(), 0.30);

@@ -1,10 +1,10 @@
-//! Table 1: sequential, stride and zipfian reads of FragPicker's file (SOSP'21, sections 5.2 and
-//! 5.5), past the page cache as there, and once more through it.
+//! Table 1: sequential, stride and zipfian reads of FragPicker's file (SOSP'21, sections 5.2 and 5.5), past
+//! the page cache as there, and once more through it.
 //!
-//! The limits apply where the paper has figures: `O_DIRECT`, and the stride as [`replay::stride`]
-//! reads it. Through the page cache a sequential reader asks for the device's readahead window,
-//! which here is far larger than the paper's 128 KiB: every break in the file then costs a request,
-//! and matching e4defrag's requests means moving what e4defrag moves. The rows say so.
+//! The limits apply where the paper has figures: `O_DIRECT`, and the stride as [`replay::stride`] reads it.
+//! Through the page cache a sequential reader requests the device's readahead window, which here is far
+//! larger than the paper's 128 KiB: every break in the file then costs a request, and to reach e4defrag's
+//! requests is to move what e4defrag moves. The rows show that.
 
 use super::contender::{BYPASS, Contender, E4DEFRAG, FRAGPICKER, FRAGPICKER_HALF, GAIN};
 use super::limits::Limits;

@@ -59,7 +59,7 @@ pub const TABLES: [&str; 6] = ["loads", "database", "beside", "elsewhere", "inse
 /// Measures and prints the tables with these names; returns the limits with their values.
 ///
 /// # Panics
-/// When a tool fails or a file comes out changed: then no figure means anything.
+/// When a tool fails or a file has changed: then no figure means anything.
 pub fn run(sizes: Sizes, tables: &[&str]) -> Limits {
     let mut limits = Limits::default();
     for table in tables {
@@ -77,7 +77,7 @@ pub fn run(sizes: Sizes, tables: &[&str]) -> Limits {
     limits
 }
 
-/// Progress, for a person; the tables go to standard output.
+/// Prints progress on standard error; the tables go to standard output.
 pub(crate) fn note(line: impl std::fmt::Display) {
     eprintln!("bench: {line}");
 }

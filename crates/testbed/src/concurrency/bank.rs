@@ -50,7 +50,7 @@ pub struct Bank {
     accounts: Vec<Account>,
     transfers: u64,
     steps: u64,
-    /// Steps until it is restored again.
+    /// Steps from one restoration to the next.
     restored: u64,
     sessions: Option<Sessions>,
 }
@@ -96,14 +96,14 @@ impl Bank {
         &self.path
     }
 
-    /// Rewrites the database and its journal into scattered blocks, while nobody has them open.
+    /// Rewrites the database and its journal into scattered blocks, while no program has them open.
     fn restore(&self) -> io::Result<()> {
         let bytes = std::fs::read(&self.path)?;
         let file = File::options().read(true).write(true).open(&self.path)?;
         scatter(&file, &self.path, 0..bytes.len() as u64, |at, buffer| {
             buffer.copy_from_slice(&bytes[at as usize..][..buffer.len()]);
         })?;
-        // SQLite takes a journal of zeroes for none, but keeps its blocks.
+        // SQLite treats a journal of zeroes as none, but keeps its blocks.
         let suffix = if self.journal == Journal::Wal { "-wal" } else { "-journal" };
         let mut name = self.path.clone().into_os_string();
         name.push(suffix);
@@ -137,7 +137,7 @@ impl Bank {
         sql + "COMMIT;"
     }
 
-    /// Every row, as [`ROWS`] prints it.
+    /// Every row, as [`all_rows`] prints it.
     fn rows(&self) -> String {
         let rows = self.accounts.iter().enumerate();
         rows.map(|(id, a)| format!("{id}|{}|{}|1\n", a.balance, a.last)).collect()

@@ -1,11 +1,11 @@
-//! A program that uses files of its own, one operation after another, and knows at any time what
-//! they must hold.
+//! A program that uses files of its own, one operation after another, with a record of what they must hold at
+//! any time.
 
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
-/// A foreground load, which notices a lost byte or a long wait.
+/// A foreground load, which detects a lost byte or a long wait.
 pub trait Load: Send {
     /// The row of the table that its figures go to.
     fn kind(&self) -> &'static str;
@@ -44,7 +44,7 @@ pub trait Load: Send {
 /// The result of one operation.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Step {
-    /// How long the system took; `None` for preparations that no program would make.
+    /// How long the system needed; `None` for preparations that no program would make.
     pub waited: Option<Duration>,
     /// Bytes that were read and compared.
     pub compared: u64,

@@ -7,7 +7,7 @@
 //! | [`bank`] | a SQLite database whose books must balance |
 //! | [`log`] | a file that is appended to, and its reader |
 //! | [`load`] | the interface of these loads |
-//! | [`mover`] | `fragmend plan` and `apply`, over and over |
+//! | [`mover`] | `fragmend plan` and `apply`, repeatedly |
 //! | [`run`] | all of them at once, with and without the mover |
 //! | [`table`] | their latencies as a table |
 

@@ -1,5 +1,5 @@
-//! The mover: `fragmend plan` and `fragmend apply` at full speed, over and over, whole files and
-//! single windows in turn.
+//! The mover: `fragmend plan` and `fragmend apply` at full speed, repeatedly, whole files and single windows
+//! in turn.
 
 use super::Engine;
 use crate::file_system::MAY_BE_SHARED;
@@ -27,23 +27,23 @@ pub struct Range {
     pub moved: bool,
     /// The interface that moved it, and the reason if that is a fallback.
     pub primitive: Option<(String, Option<String>)>,
-    /// The longest time for which one step locked the file, as its receipt says.
+    /// The longest time for which one step locked the file, from its receipt.
     pub longest_step: Duration,
-    /// Why not.
+    /// The reason why it has not moved.
     pub reason: String,
-    /// Why not, in words.
+    /// The same in words.
     pub detail: String,
 }
 
 impl Mover {
-    /// With its plans in `scratch`, for one engine.
+    /// One for an engine, with its plans in `scratch`.
     pub fn new(scratch: &Path, engine: &Engine) -> Self {
         let (options, moved_by) = (engine.options, engine.moved_by());
         Self { plan: scratch.join("plan.json"), options, moved_by, counts: (0, 0), rounds: 0 }
     }
 
-    /// Asserts that the engine's own interface has moved the data, or a fallback for which the
-    /// receipt gives a reason.
+    /// Asserts that the engine's own interface has moved the data, or a fallback for which the receipt has a
+    /// reason.
     ///
     /// # Panics
     /// Otherwise.
@@ -53,7 +53,7 @@ impl Mover {
         assert!(real > 0, "nothing was moved by {:?}, {all} ranges by others", self.moved_by);
     }
 
-    /// Moves files that nobody uses: a fallback is not accepted.
+    /// Moves files that no load uses: a fallback is not accepted.
     ///
     /// # Panics
     /// When there was one, or nothing moved.
@@ -82,7 +82,7 @@ impl Mover {
     /// Plans for `dir` and applies, once; returns every range that was planned.
     ///
     /// # Panics
-    /// When fragmend fails, with what it said.
+    /// When fragmend fails, with what it printed.
     pub fn round(&mut self, dir: &Path) -> Vec<Range> {
         self.rounds += 1;
         let policy = if self.rounds.is_multiple_of(3) { "bypass" } else { "whole-file" };

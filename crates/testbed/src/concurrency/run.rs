@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Any operation that takes longer counts as hung. A shared machine's disk has stood still for 32 s.
+/// An operation that lasts longer counts as hung. The disk of a shared machine has stalled for 32 s.
 const HANGS: Duration = Duration::from_secs(60);
 
 /// How long a load first leaves its files closed. An engine that keeps others out needs that time,
@@ -26,7 +26,7 @@ const HANGS: Duration = Duration::from_secs(60);
 const FIRST_REST: Duration = Duration::from_millis(40);
 const LONGEST_REST: Duration = Duration::from_secs(5);
 
-/// Bytes of each file that nobody uses.
+/// Bytes of each file that no load uses.
 const STILL: u64 = 512 << 10;
 
 /// When a run is complete.
@@ -36,7 +36,7 @@ pub struct Goals {
     pub operations: u64,
     /// Ranges that must have moved of the files of each load that has any.
     pub moved: u64,
-    /// A run that takes longer counts as hung.
+    /// A run that lasts longer counts as hung.
     pub patience: Duration,
 }
 
@@ -182,8 +182,8 @@ impl Crew {
         self.board.done.iter().map(done).min().unwrap_or(0)
     }
 
-    /// Whose files are moved next: each member's in turn, and between two turns those of the member
-    /// with the fewest moved ranges.
+    /// The member whose files are moved next: each in turn, and between two turns the one with the fewest
+    /// moved ranges.
     fn next(&mut self, round: usize) -> &mut Member {
         let turn = round / 2 % self.members.len();
         let fewest = (0..self.members.len()).min_by_key(|i| self.members[*i].tried());
@@ -209,7 +209,7 @@ impl Crew {
         self.members.iter().zip(&self.board.done).map(of).collect()
     }
 
-    /// Ends all of them; one row for each kind of load.
+    /// Ends all of them; returns the loads, and a row for each kind.
     fn finish(self) -> (Vec<Box<dyn Load>>, Vec<Row>) {
         while self.members.iter().any(|m| !m.thread.is_finished()) {
             assert!(self.started.elapsed() < self.patience, "somebody hangs:{}", self.state());

@@ -20,7 +20,7 @@ pub struct Side {
 pub struct Moves {
     /// Ranges that have moved.
     pub moved: u64,
-    /// The longest time for which one step locked a file, as the receipts say.
+    /// The longest time for which one step locked a file, from the receipts.
     pub longest_step: Duration,
     /// How many ranges were planned and left alone, by the reason in their receipts.
     pub left_alone: BTreeMap<String, u64>,

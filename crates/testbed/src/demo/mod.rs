@@ -4,7 +4,7 @@
 //!
 //! | module | its job |
 //! |---|---|
-//! | [`verdict`] | the figures side by side, and whether the demo shows what it says |
+//! | [`verdict`] | the figures side by side, and whether the demo shows what it claims |
 
 pub mod verdict;
 
@@ -27,7 +27,7 @@ const QUERIES: usize = 120;
 /// Runs it, prints a line for each step, and returns the results.
 ///
 /// # Panics
-/// When a tool fails; everything is cleaned up all the same.
+/// When a tool fails; everything is cleaned up in that case, too.
 pub fn run() -> Verdict {
     let start = Instant::now();
     let step = |line: &str| println!("[{:>4.1} s] {line}", start.elapsed().as_secs_f64());
@@ -100,8 +100,8 @@ pub fn run() -> Verdict {
     verdict
 }
 
-/// Runs the queries three times, each with nothing in memory, and returns the cost of the run that
-/// took the median time, because others use this machine's disk, too.
+/// Runs the queries three times, each with nothing in memory, and returns the cost of the run that lasted the
+/// median time, because other programs use the disk, too.
 fn asked(image: &Image, database: &Database, queries: &Queries) -> (String, Cost) {
     let mut runs: Vec<(String, Cost)> = (0..3)
         .map(|_| {

@@ -1,4 +1,4 @@
-//! The demo's figures side by side, and whether they show what the demo says.
+//! The demo's figures side by side, and whether they show what the demo claims.
 
 use crate::bench::markdown::{self, mib, percent};
 use crate::measure::Cost;
@@ -38,7 +38,7 @@ pub struct Verdict {
     pub whole_file_bytes: u64,
     /// The file's SHA-256 is the same.
     pub same_content: bool,
-    /// The queries gave the same answers.
+    /// The queries returned the same answers.
     pub same_answers: bool,
     /// The result of SQLite's integrity check.
     pub integrity: String,

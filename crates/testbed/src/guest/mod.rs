@@ -97,7 +97,7 @@ impl Guest {
     /// Boots, runs a command to its end, and switches off.
     ///
     /// # Errors
-    /// [`Lost`] when the command did not come to its end.
+    /// [`Lost`] when the command did not end.
     ///
     /// # Panics
     /// When the guest cannot be started.
@@ -158,7 +158,7 @@ pub struct Booted {
 }
 
 impl Booted {
-    /// The id of the process that the guest ends with.
+    /// The id of the process with which the guest ends.
     pub fn id(&self) -> u32 {
         self.running.id()
     }
@@ -166,7 +166,7 @@ impl Booted {
     /// Waits for the command's end and for the guest's.
     ///
     /// # Errors
-    /// [`Lost`] when the command did not come to its end.
+    /// [`Lost`] when the command did not end.
     pub fn wait(mut self) -> Result<Finished, Lost> {
         while !self.has_ended() {
             if self.started.elapsed() > self.limit {

@@ -7,7 +7,7 @@ use crate::image::Image;
 use std::process::Command;
 use std::time::Duration;
 
-/// No test takes so long, boot included.
+/// A test that lasts longer, boot included, counts as hung.
 const LIMIT: Duration = Duration::from_secs(900);
 
 /// Runs `body` in a guest, as the test of this name.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 pub struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// A fresh one with this limit.
+    /// Creates one with this limit.
     pub fn new(bytes: u64) -> Self {
         let name = format!("fragmend-waits-{}", id());
         let (root, limit) = if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {

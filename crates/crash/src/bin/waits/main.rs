@@ -1,7 +1,7 @@
-//! Measures how long a reader and two writers of files wait while the files are moved, and how long
-//! Ctrl-C takes: on an idle machine, with the page cache dropped once a second, with a memory cgroup
-//! of 40 MiB, on a disk of 400 reads a second, and with all of that. Prints a table, and what is
-//! out of bounds.
+//! Measures how long a reader and two writers of files wait while the files are moved, and how long the mover
+//! needs to end after Ctrl-C: on an idle machine, with the page cache dropped once a second, with a memory
+//! cgroup of 40 MiB, on a disk of 400 reads a second, and under all of these conditions. Prints a table, and
+//! what is out of bounds.
 //!
 //! The disk is served by this process, which therefore stays outside the cgroup; the mover, the
 //! reader and the writers are children in it.
@@ -45,7 +45,7 @@ enum Load {
     /// Reads blocks at random, until its input ends, and prints the longest wait
     #[command(hide = true)]
     Read { file: PathBuf, pause_ms: u64 },
-    /// Writes blocks at random, with what they hold, and prints the longest wait
+    /// Overwrites blocks at random with the same content, and prints the longest wait
     #[command(hide = true)]
     Write { file: PathBuf, pause_ms: u64 },
     /// The same, and syncs each
@@ -72,7 +72,7 @@ struct Engine {
     options: &'static [&'static str],
     /// The primitive that must have moved some of the data.
     by: &'static str,
-    /// Whether the other programs open their files only now and then, because it does not move what is open.
+    /// Whether the other programs open their files only now and then, because an open file is not moved.
     seldom: bool,
 }
 
@@ -96,7 +96,7 @@ static ENGINES: [Engine; 10] = [
     Engine::new("ext4, 1 KiB", &EXT4_1K),
     Engine::new("XFS", &XFS),
     Engine::new("XFS, exchange", &XFS_EXCHANGE).seldom(),
-    // What is open all the time is shared instead, and the receipts say so.
+    // Files that are always open are shared instead, and the receipts name the fallback.
     Engine { by: "FIDEDUPERANGE", ..Engine::new("XFS, exchange, files open", &XFS_EXCHANGE) },
     Engine::new("XFS, swap", &XFS_RMAP).seldom(),
     Engine::new("Btrfs", &BTRFS),
@@ -126,7 +126,7 @@ static CONDITIONS: [Conditions; 5] = [
 ];
 
 const SIZE: u64 = 6 << 20;
-/// File size where whole files are swapped, as much as moves at once: see `crates/engines/src/swap.rs`.
+/// File size where whole files are swapped, the most that moves at once: see `crates/engines/src/swap.rs`.
 const SWAPPED: u64 = 3 << 20;
 /// File size on the slow disk with dropped caches, for engines that move a range at once or not at
 /// all: as much as stays cached from one drop to the next.
@@ -136,7 +136,7 @@ const MEMORY: u64 = 40 << 20;
 const READS_A_SECOND: u32 = 400;
 const BLOCK: usize = 4096;
 const ALONE: Duration = Duration::from_secs(4);
-/// Then the mover gets Ctrl-C.
+/// How long the mover runs before Ctrl-C.
 const BESIDE: Duration = Duration::from_secs(12);
 
 /// Limit of a wait beyond the longest without the mover, in seconds.
@@ -200,7 +200,7 @@ fn on(engine: &Engine) -> Measured {
     (rows, beyond)
 }
 
-/// Has this program measure an engine in a guest.
+/// Runs this program in a guest, to measure an engine there.
 fn in_guest(engine: &str) -> Measured {
     let mut this = Command::new(std::env::current_exe().expect("this program"));
     this.arg(engine).env("FRAGMEND", tools::fragmend());
@@ -287,8 +287,8 @@ fn size(file_system: &FileSystem, at_once: bool, conditions: Conditions) -> u64 
     }
 }
 
-/// The pause between two requests of the other programs: a file that is opened while the mover
-/// inspects it gets no lease, and inspecting takes as long as reading it.
+/// The pause between two requests of the other programs: a file that is opened while the mover inspects it
+/// gets no lease, and inspecting lasts as long as reading it.
 fn pause_ms(seldom: bool, conditions: Conditions) -> u64 {
     match (seldom, conditions.slow) {
         (false, _) => 1,
@@ -377,7 +377,7 @@ fn measure(engine: &Engine, conditions: Conditions) -> Waited {
     })
 }
 
-/// Waits until a program ends. After `time` it gets Ctrl-C: returns how long it took from then on.
+/// Waits until a program ends, and sends it Ctrl-C after `time`; returns the time from then to its end.
 fn interrupt_after(time: Duration, running: &mut Running) -> Option<Duration> {
     let (started, mut stopped) = (Instant::now(), None);
     while running.child().try_wait().expect("a child").is_none() {

@@ -25,14 +25,15 @@ impl Other {
         Self(Running::start(&mut command))
     }
 
-    /// Its longest wait, in seconds.
+    /// Ends it, and returns its longest wait, in seconds.
     pub fn stop(mut self) -> f64 {
         drop(self.0.child().stdin.take());
         self.0.wait().expect(&[0]).trim().parse().expect("a time")
     }
 }
 
-/// Opens the file for each request, because some engines need it closed at one instant.
+/// Reads or writes until standard input ends, and prints the longest wait. Opens the file for each request,
+/// because some engines move a file only if it is closed at some instant.
 pub fn load(path: &Path, pause_ms: u64, writes: bool, syncs: bool) -> ExitCode {
     let over = AtomicBool::new(false);
     let longest = std::thread::scope(|scope| {
@@ -52,8 +53,8 @@ pub fn load(path: &Path, pause_ms: u64, writes: bool, syncs: bool) -> ExitCode {
             }
             let started = Instant::now();
             let file = File::options().read(true).write(writes).open(path).expect("a file");
-            // As fio and databases do. Otherwise the reader's own readahead may ask for 512 KiB where
-            // the pages before are cached, and wait for one request per fragment of them.
+            // As fio and databases do. Otherwise the reader's own readahead may request 512 KiB where the
+            // pages before are cached, and wait for one request per fragment of them.
             let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
             if writes {
                 file.write_all_at(&buffer, at).expect("a write");

@@ -1,7 +1,7 @@
-//! Random operations on a pair of files, each held against a model in memory, after `fsx` (Avadis
-//! Tevanian, 1991, and its descendants in xfstests): every way to change a file, in any order, at
-//! any offset, through the page cache, past it and mapped, with copies and clones from one file to
-//! the other. Every read is compared at once, and whole files from time to time and at the end.
+//! Random operations on a pair of files, and on a model of each in memory, after `fsx` (Avadis Tevanian,
+//! 1991, and its descendants in xfstests): every way to change a file, in any order, at any offset, through
+//! the page cache, past it and mapped, with copies and clones from one file to the other. Every read is
+//! compared at once, and whole files from time to time and at the end.
 //!
 //! The seed decides everything: a failure prints it, and the same seed repeats the run.
 

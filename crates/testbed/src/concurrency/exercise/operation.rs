@@ -1,5 +1,5 @@
-//! The operations on a file, and how the next one is drawn: the same seed and the same sizes give
-//! the same operations. Offsets and lengths are bytes.
+//! The operations on a file, and how the next one is drawn: the same seed and the same sizes yield the same
+//! operations. Offsets and lengths are bytes.
 
 use super::LARGEST;
 use crate::random::Random;
@@ -129,7 +129,7 @@ impl Operation {
         let file = usize::from(random.below(4) == 0);
         let (size, unit) = (sizes[file], kind.unit(block));
         let limit = if kind.is_inside() { size } else { LARGEST };
-        // An insertion is as long as there is room for it.
+        // An insertion may fill the file up to its largest size.
         let limit = if kind == Kind::Insert { LARGEST.saturating_sub(size) } else { limit };
         let longest = if random.below(8) == 0 { LARGEST / 4 } else { 32 << 10 };
         let units = limit / unit;
