@@ -190,7 +190,7 @@ pub struct Sample([u64; 6]);
 /// also where ranges cannot be exchanged: ask [`features`].
 ///
 /// # Errors
-/// `ENOTTY` on kernels before 6.10 and on other file systems.
+/// `ENOTTY` on kernels before 6.12 and on other file systems.
 pub fn start_commit(file: impl AsFd) -> io::Result<Sample> {
     let mut arg = CommitRange::default();
     // SAFETY: XFS_IOC_START_COMMIT reads and writes exactly this 88-byte structure.
