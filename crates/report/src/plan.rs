@@ -14,7 +14,7 @@ pub struct PlanReport {
     pub schema_version: u32,
     /// Always "plan".
     pub command: String,
-    /// The plan file that was written, if one was asked for.
+    /// The plan file that was written, if one was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_file: Option<String>,
     /// The totals of the plan.

@@ -84,8 +84,8 @@ pub fn best(mounts: &[Mount], dev: u64) -> Option<&Mount> {
     mounts.iter().filter(|m| m.dev == dev).min_by_key(rank)
 }
 
-/// The mount to use for the file system whose directory `root` has this device number: as [`best`],
-/// or the mount of `root` where no mount shows the number, as for subvolumes of Btrfs.
+/// The mount to use for the file system whose directory `root` has this device number: as [`best`], or the
+/// mount of `root` where no mount has that number, as for subvolumes of Btrfs.
 pub fn of_root(mounts: &[Mount], dev: u64, root: &Path) -> Option<Mount> {
     let there = || device_at(root).is_ok_and(|at| at == dev);
     let on_it =

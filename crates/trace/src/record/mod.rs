@@ -1,5 +1,5 @@
-//! The recorder: loads the kernel side, copies events from its buffer to the trace file, and
-//! reports at the end what was seen and what was missed.
+//! The recorder: loads the kernel side, copies events from its buffer to the trace file, and reports at the
+//! end what was recorded and what was missed.
 //!
 //! | module | its job |
 //! |---|---|
