@@ -1,4 +1,4 @@
-//! What the kernel says of a block device's queue, as a [`DeviceProfile`].
+//! The settings of a block device's queue, as a [`DeviceProfile`].
 
 use fragmend_layout::{DeviceProfile, WindowEnds};
 
@@ -7,7 +7,7 @@ use fragmend_sys::mounts;
 use std::io;
 use std::path::Path;
 
-/// The profile of the device under `path`, whose `st_dev` is `dev`, as its queue is set now.
+/// The profile of the device under `path`, whose `st_dev` is `dev`, with the present settings of its queue.
 ///
 /// # Errors
 /// When there is no block device (tmpfs, network).
@@ -15,7 +15,7 @@ pub fn under(path: &Path, dev: u64) -> io::Result<DeviceProfile> {
     let device = BlockDevice::under(path, dev)?;
     let queue = device.queue()?;
     let max_request_bytes = queue.max_request_bytes.max(4096);
-    // Readahead 0 means none: every read stands alone, and a page is the least it can be.
+    // Readahead 0 means none: each read is a request of its own, of one page at least.
     Ok(DeviceProfile {
         name: device.name(),
         readahead_bytes: queue.read_ahead_bytes.max(4096),
@@ -35,7 +35,8 @@ pub fn unknown() -> DeviceProfile {
     DeviceProfile { window_ends: window_ends(""), ..DeviceProfile::unknown() }
 }
 
-/// As measured on Linux 6.18. It cannot be probed, and only predictions depend on it.
+/// Where readahead windows end, as measured on Linux 6.18. It cannot be probed, and only predictions depend
+/// on it.
 fn window_ends(fs_type: &str) -> WindowEnds {
     let release = fragmend_sys::process::kernel_release();
     match fs_type {

@@ -1,5 +1,5 @@
-//! From a structure to its figures: name, unit and help come from its JSON schema, the value
-//! from its serialized form, so that no renderer repeats a definition.
+//! The figures of a structure: name, unit and help come from its JSON schema, the value from its serialized
+//! form, so that no renderer repeats a definition.
 
 use crate::unit::{Unit, human};
 use comfy_table::{CellAlignment, Table, presets};
@@ -10,11 +10,11 @@ use serde_json::Value;
 /// One named number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// As in JSON, for example `bytes_to_move`.
+    /// The name in JSON, for example `bytes_to_move`.
     pub name: String,
     /// What it counts.
     pub unit: Unit,
-    /// One sentence.
+    /// The help: one sentence.
     pub help: String,
     /// Its value.
     pub value: f64,
@@ -44,7 +44,7 @@ pub fn figures<T: JsonSchema + Serialize>(source: &T) -> Vec<Figure> {
         .collect()
 }
 
-/// Two columns, name and value, for a terminal.
+/// A table of two columns, name and value, for a terminal.
 pub fn table(figures: &[Figure]) -> String {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);

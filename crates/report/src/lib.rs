@@ -1,11 +1,12 @@
-//! Each figure is defined once, as a field of a serde structure, and rendered everywhere from
-//! there: the field's name is its name in JSON and, with spaces, in tables; its doc comment is
-//! its help; `x-unit` in its schema is its unit.
+//! Each figure is defined once, as a field of a serde structure, and rendered from there everywhere: the
+//! field's name is its name in JSON and, with spaces, in tables; its doc comment is its help; `x-unit` in its
+//! schema is its unit.
 //!
 //! | module | its job |
 //! |---|---|
-//! | [`figures`] | from a structure to figures, and figures as a table |
+//! | [`figures`] | lists the figures of a structure, and renders them as a table |
 //! | [`plan`] | the document of `fragmend plan` |
+//! | [`record`] | the document of `fragmend record` |
 //! | [`recover`] | the document of `fragmend recover` |
 //! | [`scan`] | the document of `fragmend scan` |
 //! | [`unit`] | formats a value with its unit for people |

@@ -14,15 +14,15 @@ pub struct PlanReport {
     pub schema_version: u32,
     /// Always "plan".
     pub command: String,
-    /// The plan file that was written, if one was asked for.
+    /// The plan file that was written, if one was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan_file: Option<String>,
     /// The totals of the plan.
     #[serde(flatten)]
     pub summary: Summary,
-    /// Files that were seen and could not be considered.
+    /// Files that were found but could not be considered.
     pub files_left_alone: u64,
-    /// The same by reason, the most first. The plan file names each file.
+    /// The same by reason, the most frequent first. The plan file names each file.
     #[serde(default)]
     pub skipped: Vec<LeftOut>,
 }
@@ -30,16 +30,16 @@ pub struct PlanReport {
 /// Files that were left out of a plan for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LeftOut {
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// The same by its name in the set that receipts of `apply` use too.
+    /// The reason's code, from the set that receipts of `apply` use too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<SkipReason>,
     /// How many files.
     pub files: u64,
 }
 
-/// Files that a plan leaves out, counted by reason, the most first.
+/// Files that a plan leaves out, counted by reason, the most frequent first.
 pub fn left_out(plan: &Plan) -> Vec<LeftOut> {
     let mut reasons: BTreeMap<(&str, Option<SkipReason>), u64> = BTreeMap::new();
     plan.left_alone.iter().for_each(|l| *reasons.entry((&l.reason, l.code)).or_default() += 1);
@@ -66,7 +66,7 @@ impl PlanReport {
     }
 }
 
-/// The plan for a terminal: the `top` files with most to gain, the figures, the verdict.
+/// The plan for a terminal: the `top` files for which it saves the most requests, the figures, the verdict.
 pub fn text(plan: &Plan, top: usize) -> String {
     let mut out = String::new();
     if !plan.files.is_empty() && top > 0 {

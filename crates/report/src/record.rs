@@ -10,7 +10,7 @@ pub struct RecordReport {
     pub schema_version: u32,
     /// Always `record`.
     pub command: String,
-    /// The trace file, as it was given.
+    /// The trace file, as it was named on the command line.
     pub trace: String,
     /// `syscall` or `miss`.
     pub level: String,
@@ -18,7 +18,7 @@ pub struct RecordReport {
     pub totals: RecordTotals,
     /// Accesses by operation.
     pub operations: Vec<RecordOperation>,
-    /// Sources of accesses that the running kernel cannot show.
+    /// Sources of accesses that the running kernel does not report.
     pub unseen_sources: Vec<String>,
 }
 
@@ -32,31 +32,32 @@ pub struct RecordTotals {
     pub accesses: u64,
     /// Rows in the trace: accesses, or distinct ranges of a folded recording.
     pub rows: u64,
-    /// Different files.
+    /// Distinct files.
     pub files: u64,
-    /// Read through system calls and io_uring.
+    /// Bytes read through system calls and io_uring.
     #[schemars(extend("x-unit" = "bytes"))]
     pub read_bytes: u64,
-    /// Written through system calls and io_uring.
+    /// Bytes written through system calls and io_uring.
     #[schemars(extend("x-unit" = "bytes"))]
     pub written_bytes: u64,
-    /// Mapped by page faults.
+    /// Bytes mapped by page faults.
     #[schemars(extend("x-unit" = "bytes"))]
     pub faulted_bytes: u64,
-    /// Fetched into the page cache (miss level).
+    /// Bytes read into the page cache (miss level).
     #[schemars(extend("x-unit" = "bytes"))]
     pub missed_bytes: u64,
-    /// Accesses seen but not stored, for want of buffer space.
+    /// Accesses that are not in the trace: the buffer or the table of ranges was full, the kernel skipped a
+    /// run of the recorder, or a request could not be read.
     pub lost: u64,
-    /// Accesses seen but not stored, because their place in the file cannot be true or known.
+    /// Accesses seen but not stored, because their offset is impossible or cannot be known.
     pub dropped: u64,
-    /// Accesses to files that may or may not be below the paths.
+    /// Accesses to files of which it is not known whether they are below the paths.
     pub unplaced: u64,
-    /// Accesses of a folded recording that were counted by whole 128 KiB.
+    /// Accesses of a folded recording that were counted in aligned ranges of 128 KiB.
     pub coarsened: u64,
     /// Calls of 32-bit programs, whose arguments are not decoded.
     pub unseen_compat: u64,
-    /// Splices of io_uring with an unknown file.
+    /// Splices of io_uring whose file is unknown.
     pub unseen_splices: u64,
     /// Files in the trace whose path was not found.
     pub files_without_path: u64,
@@ -65,12 +66,12 @@ pub struct RecordTotals {
     pub trace_bytes: u64,
 }
 
-/// One operation's share.
+/// The accesses of one operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RecordOperation {
     /// `read`, `write`, `fault` or `miss`.
     pub op: String,
-    /// How often.
+    /// Number of accesses.
     pub accesses: u64,
     /// Bytes transferred.
     #[schemars(extend("x-unit" = "bytes"))]

@@ -29,9 +29,9 @@ pub struct RecoverTotals {
     pub records: u64,
     /// Of them, those whose range was restored.
     pub restored: u64,
-    /// Of them, those that are still there and whose file may lack bytes.
+    /// Of them, those that still exist and whose file may lack bytes.
     pub at_risk: u64,
-    /// Restored, or to be restored.
+    /// Bytes restored, or to be restored.
     #[schemars(extend("x-unit" = "bytes"))]
     pub restored_bytes: u64,
 }

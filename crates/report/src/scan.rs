@@ -1,7 +1,8 @@
-//! The document of `fragmend scan`: one structure per file, one for all, one for the whole document.
+//! The document of `fragmend scan`: a structure for one file, one for all files, and one for the whole
+//! document.
 //!
-//! The verb writes [`ScanReport`] as a stream, file by file, because there may be millions; the
-//! structure here is what the stream adds up to, and what its schema is made from.
+//! The subcommand writes [`ScanReport`] as a stream, file by file, because there may be millions of files;
+//! the structure here describes the whole stream, and its schema is generated from it.
 
 use fragmend_layout::{Measures, PathText, SkipReason};
 use schemars::JsonSchema;
@@ -20,18 +21,18 @@ pub struct ScanReport {
     pub totals: ScanTotals,
     /// Fragments by length: powers of two.
     pub frag_size_distribution: Vec<Step>,
-    /// Fragments by their distance from the one before in the same run of data: powers of two.
+    /// Fragments by their distance from the one before in the same run: powers of two.
     pub frag_distance_distribution: Vec<Step>,
     /// What was left out.
     pub skipped: Vec<Skipped>,
-    /// Given paths that could not be scanned at all, and why.
+    /// The paths of the command line that could not be scanned at all, and why.
     pub errors: Vec<String>,
 }
 
 /// One file's figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScanFile {
-    /// Where it is, below the path that was given.
+    /// The path of the file, at or below one of the command line.
     #[serde(flatten)]
     pub path: PathText,
     /// Its figures.
@@ -42,18 +43,18 @@ pub struct ScanFile {
 /// The figures of one file, and of all files together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScanFigures {
-    /// Size, or sizes added up.
+    /// Size of the file, or the sum of all sizes.
     #[schemars(extend("x-unit" = "bytes"))]
     pub bytes: u64,
-    /// Extents of data; physically adjacent ones count as one, up to the largest that the file
-    /// system has, which for compressed data is 128 KiB of a file.
+    /// Extents of data; physically adjacent ones count as one, up to the largest extent of the file system,
+    /// which for compressed data is 128 KiB of a file.
     pub extents: u64,
     /// The fewest extents that could hold the same data.
     pub ideal_extents: u64,
     /// Degree of fragmentation: extents over the fewest possible.
     #[schemars(extend("x-unit" = "ratio"))]
     pub dof: f64,
-    /// Device requests of reading everything once, sequentially, at the device's readahead.
+    /// Device requests to read everything once, sequentially, at the device's readahead.
     pub requests_now: u64,
     /// The same if every run of data were contiguous.
     pub requests_best: u64,
@@ -64,19 +65,19 @@ pub struct ScanFigures {
     /// six significant bits.
     #[schemars(extend("x-unit" = "bytes"))]
     pub median_frag_distance_bytes: u64,
-    /// Data that has an address on the device.
+    /// Bytes of data that have an address on the device.
     #[schemars(extend("x-unit" = "bytes"))]
     pub data_bytes: u64,
-    /// Allocated and never written.
+    /// Bytes allocated and never written.
     #[schemars(extend("x-unit" = "bytes"))]
     pub unwritten_bytes: u64,
-    /// Shared with other files.
+    /// Bytes shared with other files.
     #[schemars(extend("x-unit" = "bytes"))]
     pub shared_bytes: u64,
-    /// Stored encoded: compressed or encrypted.
+    /// Bytes stored encoded: compressed or encrypted.
     #[schemars(extend("x-unit" = "bytes"))]
     pub encoded_bytes: u64,
-    /// Kept in the inode.
+    /// Bytes stored in the inode.
     #[schemars(extend("x-unit" = "bytes"))]
     pub inline_bytes: u64,
 }
@@ -107,7 +108,7 @@ impl ScanFigures {
 pub struct ScanTotals {
     /// Files measured, hard links once.
     pub files: u64,
-    /// Files with more extents than need be.
+    /// Files with more extents than necessary.
     pub fragmented_files: u64,
     /// Their figures.
     #[serde(flatten)]
@@ -121,21 +122,21 @@ pub struct ScanTotals {
 /// A step of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Step {
-    /// Lowest value of the step; it ends below twice that.
+    /// Lowest value of the step; the step ends below twice that.
     #[schemars(extend("x-unit" = "bytes"))]
     pub from_bytes: u64,
-    /// How many.
+    /// Number of fragments.
     pub count: u64,
 }
 
 /// A file or directory that was left out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Skipped {
-    /// Where it is.
+    /// The path.
     #[serde(flatten)]
     pub path: PathText,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// The same by its name in the set that receipts of `apply` use too.
+    /// The reason's code, from the set that receipts of `apply` use too.
     pub code: SkipReason,
 }

@@ -3,7 +3,7 @@
 /// What a figure counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Plain count.
+    /// A number of things.
     Count,
     /// Bytes.
     Bytes,
@@ -16,7 +16,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// From the name in a schema's `x-unit`; anything else is a count.
+    /// The unit of this name in a schema's `x-unit`; any other name is a count.
     pub fn from_name(name: &str) -> Self {
         match name {
             "bytes" => Self::Bytes,
@@ -50,7 +50,7 @@ fn bytes(value: f64) -> String {
     if unit == 0 { format!("{value:.0} B") } else { format!("{value:.1} {}", UNITS[unit]) }
 }
 
-/// Groups thousands with a thin gap, so that long counts can be read.
+/// Groups thousands with a space, so that long counts can be read.
 fn grouped(value: i64) -> String {
     let digits = value.unsigned_abs().to_string();
     let mut out = String::from(if value < 0 { "-" } else { "" });

@@ -1,28 +1,28 @@
-//! A file that was seen before, opened again. [`Root::find`](crate::root::Root::find) finds what has its device and
-//! inode number now; here is told whether that is still the same file, which takes its generation, and
-//! that can be read of an open file only.
+//! A file that was seen before, opened again. [`Root::find`](crate::root::Root::find) finds what has its
+//! device and inode number now; whether that is still the same file depends on its generation, which can be
+//! read only from an open file.
 
 use crate::inode;
 use rustix::fs::{FileType, Stat};
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Why it was not opened. `E` is what went wrong in opening.
+/// Why a file was not opened. `E` is the error of opening it.
 #[derive(Debug)]
 pub enum Lost<E> {
-    /// Not a regular file: its number was given to another.
+    /// Not a regular file: the inode number was reused.
     NotRegular,
-    /// Another regular file: its number was given to it.
+    /// Another regular file: the inode number was reused.
     Reused,
-    /// It is not known what it is.
+    /// Its type or its generation cannot be read.
     Unread(io::Error),
-    /// It may not be opened, or not now.
+    /// It cannot be opened, or not now.
     Closed(E),
 }
 
 /// Opens what `named` (`O_PATH`) names with `open`, and returns it with its `stat` if it is a regular file of
-/// this generation. `open` gets the `stat` too, and is not called for anything else than a regular file: to
-/// open a device may do anything.
+/// this generation. `open` gets the `stat` too, and is called for regular files only: opening a device can
+/// have any effect.
 ///
 /// # Errors
 /// [`Lost`].
@@ -69,7 +69,7 @@ mod tests {
         assert!(matches!(another, Err(Lost::Reused)), "{another:?}");
         let closed = open(&found, generation, |_, _| Err("closed"));
         assert!(matches!(closed, Err(Lost::Closed("closed"))), "{closed:?}");
-        // Opening this one would wait for nobody, but it is not tried.
+        // Opening this device would not block, but it is not attempted.
         let device = open(&named(Path::new("/dev/null")), 0, |_, _| -> io::Result<OwnedFd> {
             panic!("opened")
         });

@@ -1,4 +1,5 @@
-//! Exponential backoff: waits that double, and a bounded number of attempts with such a wait between two of them.
+//! Exponential backoff: waits that double, and a bounded number of attempts with one such wait between two of
+//! them.
 
 use std::io;
 use std::time::Duration;

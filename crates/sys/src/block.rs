@@ -1,5 +1,4 @@
-//! A block device as the kernel sees it: queue settings and I/O counters from sysfs
-//! (Documentation/ABI/stable/sysfs-block).
+//! A block device's queue settings and I/O counters, from sysfs (Documentation/ABI/stable/sysfs-block).
 
 use crate::mounts;
 use std::io;
@@ -7,14 +6,14 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// A disk, found by the device number of a file system on it (of a partition, the whole disk).
+/// A disk, found by the device number of a file system on it; for a partition, the whole disk.
 #[derive(Clone, Debug)]
 pub struct BlockDevice {
     /// The device of the file system (partition or whole disk).
     node: PathBuf,
     /// The whole disk, which owns the queue.
     disk: PathBuf,
-    /// Btrfs has a readahead setting of its own and ignores the disk's.
+    /// Btrfs has its own readahead setting and ignores the disk's.
     bdi: Option<PathBuf>,
 }
 
@@ -23,7 +22,7 @@ pub struct BlockDevice {
 pub struct Queue {
     /// Readahead window in bytes.
     pub read_ahead_bytes: u64,
-    /// Largest request that the kernel will build, in bytes.
+    /// Largest request that the kernel builds, in bytes.
     pub max_request_bytes: u64,
     /// Smallest addressable unit in bytes.
     pub logical_block_bytes: u64,
@@ -36,7 +35,7 @@ pub struct Queue {
 pub struct Counters {
     /// Read requests completed.
     pub reads: u64,
-    /// Read requests that were merged into a queued one; more are merged the busier the queue is.
+    /// Read requests that were merged into a queued one; the busier the queue, the more are merged.
     pub reads_merged: u64,
     /// Bytes read.
     pub read_bytes: u64,
@@ -87,9 +86,9 @@ impl BlockDevice {
         Ok(Self { node, disk, bdi: None })
     }
 
-    /// The device under the file or directory `path`, whose `st_dev` is `dev`: that of this
-    /// number, or on Btrfs, whose numbers are no devices, the one that was mounted (of several, the
-    /// first).
+    /// The device under the file or directory `path`, whose `st_dev` is `dev`: the one with this number, or
+    /// on Btrfs, whose numbers are not those of devices, the one that mountinfo names, also where there are
+    /// several.
     ///
     /// # Errors
     /// `NotFound` where there is none: tmpfs, overlay, network.
@@ -122,18 +121,18 @@ impl BlockDevice {
         self.node.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// The file in sysfs that holds the readahead window, in KiB.
+    /// The file in sysfs that contains the readahead window, in KiB.
     pub fn readahead_setting(&self) -> PathBuf {
         let queue = || self.disk.join("queue");
         self.bdi.clone().unwrap_or_else(queue).join("read_ahead_kb")
     }
 
-    /// Whether the file system has a readahead setting of its own instead of its disk's.
+    /// Whether the file system has its own readahead setting instead of its disk's.
     pub fn has_own_readahead(&self) -> bool {
         self.bdi.is_some()
     }
 
-    /// The queue's settings as they are now.
+    /// The queue's present settings.
     pub fn queue(&self) -> io::Result<Queue> {
         let read = |name: &str| read_number(&self.disk.join("queue").join(name));
         Ok(Queue {
@@ -144,7 +143,7 @@ impl BlockDevice {
         })
     }
 
-    /// The node's I/O counters as they are now.
+    /// The node's present I/O counters.
     pub fn counters(&self) -> io::Result<Counters> {
         const SECTOR: u64 = 512; // the unit of these counters on every device
         let text = std::fs::read_to_string(self.node.join("stat"))?;

@@ -1,5 +1,5 @@
-//! `XFS_IOC_BULKSTAT` (xfs_fs.h of the kernel, Linux 5.3): inodes of an XFS by their numbers, many
-//! at a time, no file opened. Needs `CAP_SYS_ADMIN`.
+//! `XFS_IOC_BULKSTAT` (xfs_fs.h of the kernel, Linux 5.3): inodes of an XFS by their numbers, many in one
+//! call, without opening a file. Needs `CAP_SYS_ADMIN`.
 
 use crate::xfs::ioctl;
 use std::io;
@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 
 const XFS_IOC_BULKSTAT: libc::c_ulong = 0x8040_587F;
 
-/// Inodes of one call.
+/// Inodes per call.
 const MANY: usize = 256;
 
 /// `struct xfs_bulk_ireq`, and the inodes behind it.
@@ -44,7 +44,7 @@ pub struct Inode {
     extents: u32,
     attribute_extents: u32,
     version: u16,
-    /// Bytes of the inode that hold extents; 0 where nothing is kept for extended attributes.
+    /// Bytes of the inode that hold extents; 0 where none are set aside for extended attributes.
     pub extent_room: u16,
     health: [u16; 2],
     /// Type and permissions, as in `stat`.
@@ -81,7 +81,7 @@ fn request<const N: usize>(file: impl AsFd, from: u64) -> io::Result<Box<Request
 /// One inode of the XFS of `file`.
 ///
 /// # Errors
-/// `EPERM` without the capability, `ENOENT` when nothing is linked to it, `ENOTTY` elsewhere.
+/// `EPERM` without the capability, `ENOENT` when nothing is linked to it, `ENOTTY` on other file systems.
 pub fn inode(file: impl AsFd, number: u64) -> io::Result<Inode> {
     let found = request::<1>(file, number)?;
     match found.inodes {

@@ -1,12 +1,12 @@
-//! Claims a file system for this process across all mount namespaces: by a lock on a byte of its block
-//! device's node that nobody reads or writes (fcntl(2), `F_OFD_SETLK`). devtmpfs is shared by the whole
-//! machine, so the node is the same inode wherever it is mounted; in any other `/dev` the nodes differ,
-//! and claims are not seen.
+//! Claims a file system for this process across all mount namespaces, by a lock on a byte of its block
+//! device's node that is never read or written (fcntl(2), `F_OFD_SETLK`). devtmpfs is shared by the whole
+//! machine, so the node is the same inode wherever it is mounted; in any other `/dev` the nodes differ, and
+//! claims are not visible.
 //!
-//! The node is opened read-only: opening a mounted device for writing may be refused, and triggers udev.
-//! Read locks do not exclude each other, so each process takes one and then asks whether a write lock
-//! would conflict with another's. If two do so at once, both fail. `flock(2)`, which udev, mkfs and
-//! others use on devices, is a separate kind of lock and does not interfere.
+//! The node is opened read-only: opening a mounted device for writing may be refused, and triggers udev. Read
+//! locks do not exclude each other, so each process takes one and then tests whether a write lock would
+//! conflict with another process's. If two do so at once, both fail. `flock(2)`, which udev, mkfs and others
+//! use on devices, is a separate kind of lock and does not interfere.
 
 use crate::block::BlockDevice;
 use rustix::fs::{FileType, Mode, OFlags};
@@ -19,17 +19,17 @@ use std::path::Path;
 /// The byte that is locked, behind the end of every device.
 const BYTE: i64 = 0x6672_6167_6d65_6e64;
 
-/// Held until it is dropped.
+/// A claim, held until it is dropped.
 #[derive(Debug)]
 pub struct Claim {
     _node: File,
 }
 
-/// Claims the device of this open file; `None` if another process has.
+/// Claims this device; `None` if another process has claimed it.
 ///
 /// # Errors
-/// `NotFound` where the device has no node, `PermissionDenied` where users other than root and a group
-/// may open it, who could keep a lock for ever; those of `open(2)` and `fcntl(2)`.
+/// `NotFound` where the device has no node; `PermissionDenied` where users other than root and the node's
+/// group may open it, who could hold a lock without limit; those of `open(2)` and `fcntl(2)`.
 pub fn take(device: &BlockDevice) -> io::Result<Option<Claim>> {
     let node = open(device)?;
     claim(&node).map(|alone| alone.then_some(Claim { _node: node }))
@@ -60,7 +60,7 @@ fn open(device: &BlockDevice) -> io::Result<File> {
     Ok(node.into())
 }
 
-/// Claims a file of any kind; whether that succeeded.
+/// Claims a file of any kind, and returns whether that succeeded.
 fn claim(file: &File) -> io::Result<bool> {
     lock(file, libc::F_OFD_SETLK, libc::F_RDLCK)?;
     let alone = lock(file, libc::F_OFD_GETLK, libc::F_WRLCK)? == libc::F_UNLCK;
@@ -70,7 +70,7 @@ fn claim(file: &File) -> io::Result<bool> {
     Ok(alone)
 }
 
-/// Returns the kind of lock that the kernel leaves in the structure.
+/// Returns the kind of lock that the kernel has written to the structure.
 fn lock(file: &File, how: i32, kind: i32) -> io::Result<i32> {
     // SAFETY: all of it may be zero.
     let mut lock: libc::flock = unsafe { std::mem::zeroed() };

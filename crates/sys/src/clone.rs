@@ -1,5 +1,5 @@
-//! `FICLONERANGE` (linux/fs.h, ioctl_ficlonerange(2)): makes a range of one file share the blocks
-//! of another, whatever it held before. For tests.
+//! `FICLONERANGE` (linux/fs.h, ioctl_ficlonerange(2)): makes a range of one file share the blocks of a range
+//! of another, whatever its content was. For tests.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -17,12 +17,12 @@ struct CloneRange {
 
 const _: () = assert!(size_of::<CloneRange>() == 32);
 
-/// Makes `length` bytes of `file` at `offset` share the blocks of `source` at `source_offset`. All
-/// three are multiples of the block size.
+/// Makes `length` bytes of `file` at `offset` share the blocks of `source` at `source_offset`. All three
+/// numbers are multiples of the block size.
 ///
 /// # Errors
-/// `EOPNOTSUPP` or `ENOTTY` where the file system has no shared extents, `EINVAL` for ranges that
-/// are unaligned or reach beyond the end of `source`.
+/// `EOPNOTSUPP` or `ENOTTY` where the file system has no shared extents, `EINVAL` for ranges that are
+/// unaligned or extend beyond the end of `source`.
 pub fn clone_range(
     source: impl AsFd,
     source_offset: u64,

@@ -1,9 +1,9 @@
 //! Opens a directory for output without following other users' symbolic links.
 //!
-//! Any user can plant a link in `/tmp` that leads anywhere: a link in the path is followed only if it
-//! belongs to root or to the caller. (The kernel's `fs.protected_symlinks` is optional, and applies to
-//! sticky directories only.) Each component is opened in the one before it, so that the directory that
-//! was checked is the one that is used.
+//! Any user can plant a link in `/tmp` that leads anywhere: a link in the path is followed only if it belongs
+//! to root or to the caller. (The kernel's `fs.protected_symlinks` is optional, and applies to sticky
+//! directories only.) Each component is opened in the one before it, so that the directory that was checked
+//! is the one that is used.
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -20,11 +20,10 @@ const MOST_LINKS: usize = 40;
 /// Opens a directory (`O_PATH`).
 ///
 /// # Errors
-/// `PermissionDenied` for somebody else's link on the way, with the reason as text; else those of
-/// `open(2)`.
+/// `PermissionDenied` for another user's link in the path, with the reason as text; else those of `open(2)`.
 pub fn open(path: &Path) -> io::Result<OwnedFd> {
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // Where the working directory may not be searched, an absolute path does all the same.
+    // An absolute path works also where the working directory may not be searched.
     let start = if path.is_absolute() { "/" } else { "." };
     let mut at = rustix::fs::open(start, directory, Mode::empty())?;
     let mut rest: VecDeque<OsString> = parts(path).collect();
@@ -67,8 +66,8 @@ pub fn readable(directory: OwnedFd) -> io::Result<OwnedFd> {
     }
 }
 
-/// Makes a directory and those above it that are missing, as [`std::fs::create_dir_all`], for its
-/// owner alone if `private`, and opens it.
+/// Creates a directory and those above it that are missing, as [`std::fs::create_dir_all`], for its owner
+/// alone if `private`, and opens it.
 ///
 /// # Errors
 /// As [`open`].

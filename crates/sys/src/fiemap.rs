@@ -1,7 +1,7 @@
 //! `FS_IOC_FIEMAP` (linux/fiemap.h): the extents of a file on its device.
 //!
-//! A debugging interface, and racy: use it to choose work and to report, never for correctness.
-//! Results are paged, so there is no limit on the number of extents.
+//! The interface is made for debugging, and racy: it serves to choose work and to report, never for
+//! correctness. Results are paged, so there is no limit on the number of extents.
 
 use std::io;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd};
 pub mod flags {
     /// Last extent of the file.
     pub const LAST: u32 = 0x1;
-    /// The location is not known (yet).
+    /// The location is not known, or not yet.
     pub const UNKNOWN: u32 = 0x2;
     /// Delayed allocation: no blocks yet.
     pub const DELALLOC: u32 = 0x4;
@@ -23,17 +23,17 @@ pub mod flags {
     pub const NOT_ALIGNED: u32 = 0x100;
     /// Data sits among metadata (inline data).
     pub const DATA_INLINE: u32 = 0x200;
-    /// Several files' tails share a block.
+    /// The block also holds the tails of other files.
     pub const DATA_TAIL: u32 = 0x400;
     /// Allocated and not yet written: reads as zeroes.
     pub const UNWRITTEN: u32 = 0x800;
-    /// Reported by a file system without native extents.
+    /// Adjacent blocks on a file system without extents, merged into one.
     pub const MERGED: u32 = 0x1000;
-    /// Other files use these blocks too.
+    /// Other files share these blocks.
     pub const SHARED: u32 = 0x2000;
 }
 
-/// One extent as the file system reports it. All figures are bytes.
+/// One extent, as the file system reports it. All figures are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {
     /// Offset in the file.
@@ -74,7 +74,7 @@ struct Request {
 
 const _: () = assert!(size_of::<RawExtent>() == 56 && size_of::<Request>() == 32 + 56 * 292);
 
-/// Reusable space for queries; one per thread keeps a scan free of allocation.
+/// A reusable buffer for queries; with one per thread a scan does not allocate.
 pub struct Fiemap {
     request: Box<Request>,
 }
@@ -126,9 +126,8 @@ impl Fiemap {
             request.mapped = 0;
             request.count = PAGE_EXTENTS as u32;
             request.reserved = 0;
-            // SAFETY: FS_IOC_FIEMAP reads the 32-byte header and writes at most `count` extents
-            // behind it; `Request` is repr(C) with room for exactly that many, and is borrowed
-            // mutably for the call.
+            // SAFETY: FS_IOC_FIEMAP reads the 32-byte header and writes at most `count` extents behind it;
+            // `Request` is repr(C) with space for exactly that many, and is borrowed mutably for the call.
             let rc =
                 unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FS_IOC_FIEMAP, &raw mut *request) };
             if rc < 0 {
@@ -141,7 +140,8 @@ impl Fiemap {
             for e in &request.extents[..got] {
                 last |= e.flags & flags::LAST != 0;
                 let end = e.logical.saturating_add(e.length);
-                // The answers of a file that changes meanwhile may repeat or go back: always advance.
+                // The extents of a file that changes meanwhile may repeat or go back: `start` must always
+                // advance.
                 if end <= start {
                     continue;
                 }

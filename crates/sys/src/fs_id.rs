@@ -14,12 +14,12 @@ struct FsUuid {
     uuid: [u8; 16],
 }
 
-/// A file system's identity, as far as the kernel tells it.
+/// A file system's identity, as far as the kernel reports it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FsId {
-    /// Its UUID; zero where the kernel does not tell.
+    /// Its UUID; zero where the kernel does not report it.
     pub uuid: [u8; 16],
-    /// `f_fsid` of statfs(2): made of the UUID on ext4 and Btrfs, of the device number on XFS.
+    /// `f_fsid` of statfs(2): derived from the UUID on ext4 and Btrfs, from the device number on XFS.
     pub fsid: u64,
 }
 
@@ -40,7 +40,7 @@ impl FsId {
         if unsafe { libc::fstatfs(fd, &raw mut stat) } < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `fsid_t` is two ints, whose fields libc keeps to itself.
+        // SAFETY: `fsid_t` is two ints, whose fields are private in libc.
         let fsid: u64 = unsafe { std::mem::transmute(stat.f_fsid) };
         Ok(Self { uuid: if known { uuid.uuid } else { [0; 16] }, fsid })
     }
@@ -53,8 +53,7 @@ impl FsId {
         self.uuid.iter().map(|b| format!("{b:02x}")).collect()
     }
 
-    /// Whether both name the same file system; `None` where the kernel does not tell enough to
-    /// be sure.
+    /// Whether both identify the same file system; `None` where the kernel does not report enough to be sure.
     pub fn is(&self, other: &Self) -> Option<bool> {
         let known = |id: &Self| id.uuid != [0; 16];
         match (known(self), known(other)) {

@@ -1,6 +1,5 @@
-//! `FS_IOC_GETFSMAP` (linux/fsmap.h): the owners of a file system's blocks, as records in the order of
-//! the devices. XFS made with `rmapbt=1` knows the owner of every block.
-//! Needs `CAP_SYS_ADMIN`.
+//! `FS_IOC_GETFSMAP` (linux/fsmap.h): the owners of a file system's blocks, as records in the order of the
+//! devices. XFS made with `rmapbt=1` records the owner of every block. Needs `CAP_SYS_ADMIN`.
 
 use crate::xfs::ioctl;
 use std::io;
@@ -27,7 +26,7 @@ pub mod flags {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Record {
-    /// The device, by its number as user space sees it.
+    /// The device number, as in user space.
     pub device: u32,
     /// See [`flags`].
     pub flags: u32,
@@ -42,7 +41,7 @@ pub struct Record {
     reserved: [u64; 3],
 }
 
-/// Records of one call.
+/// Records per call.
 const MANY: usize = 1024;
 
 /// `struct fsmap_head`, and the records behind it.
@@ -99,7 +98,7 @@ pub fn each(file: impl AsFd, mut visit: impl FnMut(&Record)) -> io::Result<()> {
         };
         match found.last() {
             Some(last) if !goes_on(&request.from, last) => return Err(crate::no_progress()),
-            // The kernel continues after the last one.
+            // The kernel continues after this record.
             Some(last) if last.flags & flags::LAST == 0 => request.from = *last,
             _ => return Ok(()),
         }

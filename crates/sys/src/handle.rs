@@ -1,5 +1,5 @@
 //! Finds a file by its identity: at the path where it was seen, or by inode number and generation
-//! (`open_by_handle_at(2)`), which needs no path walk but `CAP_DAC_READ_SEARCH`; the kernel refuses a
+//! (`open_by_handle_at(2)`), which needs `CAP_DAC_READ_SEARCH` instead of a path walk; the kernel refuses a
 //! reused inode number.
 
 use rustix::fs::{Mode, OFlags};
@@ -10,7 +10,7 @@ use std::path::PathBuf;
 /// Which file to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Device number of its file system, as `stat` tells.
+    /// Device number of its file system, as `stat` returns it.
     pub device: u64,
     /// Inode number.
     pub inode: u64,
@@ -39,7 +39,7 @@ pub fn reopen(named: impl AsFd, flags: OFlags) -> io::Result<OwnedFd> {
 /// `MAX_HANDLE_SZ` (linux/exportfs.h).
 const LONGEST_HANDLE: usize = 128;
 
-/// `struct file_handle` with room for the longest.
+/// `struct file_handle` with space for the longest handle.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct RawHandle {
@@ -100,8 +100,8 @@ impl RawHandle {
 
     /// Opens the file of this handle, on the file system of `mount` (`open_by_handle_at(2)`).
     fn open(mut self, mount: impl AsFd, flags: i32) -> io::Result<OwnedFd> {
-        // SAFETY: `self` is a `struct file_handle` header followed by more than the `bytes` that
-        // it announces; the kernel only reads it.
+        // SAFETY: `self` is a `struct file_handle` header, followed by at least the number of bytes in its
+        // `bytes` field; the kernel only reads it.
         let fd = unsafe {
             libc::syscall(
                 libc::SYS_open_by_handle_at,
@@ -113,7 +113,7 @@ impl RawHandle {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel just gave us this descriptor and nobody else holds it.
+        // SAFETY: the kernel has just returned this descriptor, and nothing else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
     }
 }
@@ -124,22 +124,22 @@ impl RawHandle {
 /// `flags` are those of `open(2)`.
 ///
 /// # Errors
-/// `ESTALE` when no such inode exists any more, `EPERM` without the capability, `EOVERFLOW` when
-/// the inode number needs more than 32 bits and the file system has no more.
+/// `ESTALE` when no such inode exists any more, `EPERM` without the capability, `EOVERFLOW` when the inode
+/// number needs more than the 32 bits of the file system's handles.
 pub fn open_by_inode(
     mount: impl AsFd,
     inode: u64,
     generation: u32,
     flags: i32,
 ) -> io::Result<OwnedFd> {
-    // File systems without handles (`EOPNOTSUPP`) cannot open by them either.
+    // On a file system without handles the first call returns `EOPNOTSUPP`.
     RawHandle::of(&mount)?.with_inode(inode, generation)?.open(mount, flags)
 }
 
 /// Opens the root directory of a subvolume of the Btrfs of `mount`.
 ///
 /// # Errors
-/// `ESTALE` when there is no such subvolume, `EPERM` without the capability, `EINVAL` elsewhere.
+/// `ESTALE` when there is no such subvolume, `EPERM` without the capability, `EINVAL` on other file systems.
 pub fn open_subvolume(mount: impl AsFd, subvolume: u64) -> io::Result<OwnedFd> {
     /// `BTRFS_FIRST_FREE_OBJECTID`: the inode number of every subvolume's root.
     const ROOT: u64 = 256;
@@ -148,7 +148,7 @@ pub fn open_subvolume(mount: impl AsFd, subvolume: u64) -> io::Result<OwnedFd> {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
     handle.id[8..16].copy_from_slice(&subvolume.to_ne_bytes());
-    // Generation 0 asks for no comparison.
+    // With generation 0 the kernel does not compare generations.
     handle.with_inode(ROOT, 0)?.open(mount, libc::O_RDONLY | libc::O_DIRECTORY)
 }
 
@@ -173,11 +173,11 @@ impl Handle {
         Ok(Self { kind, bytes: id[..length].to_vec() })
     }
 
-    /// A descriptor that only names the file (`O_PATH`), on the file system of `mount`.
-    /// Needs `CAP_DAC_READ_SEARCH`.
+    /// Returns a descriptor that only names the file (`O_PATH`), on the file system of `mount`. Needs
+    /// `CAP_DAC_READ_SEARCH`.
     ///
     /// # Errors
-    /// `ESTALE` when the file is gone, `EINVAL` for a handle that is too long.
+    /// `ESTALE` when the file no longer exists, `EINVAL` for a handle that is too long.
     pub fn open(&self, mount: impl AsFd) -> io::Result<OwnedFd> {
         let mut id = [0; LONGEST_HANDLE];
         let Some(room) = id.get_mut(..self.bytes.len()) else {
@@ -188,15 +188,15 @@ impl Handle {
     }
 }
 
-/// The path of an open file, as the kernel knows it; `None` once it is deleted or out of reach, or while
-/// its directory is unknown, as after opening it by inode number or handle.
+/// The path of an open file, according to the kernel; `None` once it is deleted or out of reach, or while its
+/// directory is unknown, as after it was opened by inode number or handle.
 pub fn path_of(file: impl AsFd) -> Option<PathBuf> {
     let path = link_of(&file)?;
-    // The kernel appends " (deleted)"; a name may end so too, so ask what is there.
+    // The kernel appends " (deleted)"; a name may end so too, so the file at the path is compared.
     crate::root::leads_to(&path, file).is_ok_and(|it_does| it_does).then_some(path)
 }
 
-/// The kernel's name of an open file, valid or not.
+/// The kernel's path of an open file, valid or not.
 pub(crate) fn link_of(file: impl AsFd) -> Option<PathBuf> {
     let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     std::fs::read_link(link).ok()

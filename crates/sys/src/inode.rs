@@ -1,4 +1,4 @@
-//! Inode attributes that `stat` does not carry: generation and attribute flags (linux/fs.h).
+//! Inode attributes that `stat` does not return: generation and attribute flags (linux/fs.h).
 
 use rustix::io::Errno;
 use std::io;
@@ -34,15 +34,15 @@ const FS_IOC_GETFLAGS: libc::c_ulong = 0x8008_6601;
 const FS_IOC_SETFLAGS: libc::c_ulong = 0x4008_6602;
 const FS_IOC_GETVERSION: libc::c_ulong = 0x8008_7601;
 
-/// The inode's generation: with device and inode number it names a file for good.
+/// The inode's generation: with device and inode number it identifies a file permanently.
 pub fn generation(file: impl AsFd) -> io::Result<u32> {
     get_u32(file, FS_IOC_GETVERSION)
 }
 
-/// The same, as traces, plans and records have it: 0 where the file system has no generations.
+/// The generation, as traces, plans and records have it: 0 where the file system has no generations.
 ///
 /// # Errors
-/// It has them, and this one cannot be read.
+/// The file system has generations, and this one cannot be read.
 pub fn generation_or_zero(file: impl AsFd) -> io::Result<u32> {
     match generation(file) {
         Err(e) if is_unknown_request(&e) => Ok(0),
@@ -50,7 +50,7 @@ pub fn generation_or_zero(file: impl AsFd) -> io::Result<u32> {
     }
 }
 
-/// Whether an ioctl failed because the file system has no such thing.
+/// Whether an ioctl failed because the file system does not support it.
 pub fn is_unknown_request(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw_os_error);
     matches!(code, Some(Errno::NOTTY | Errno::OPNOTSUPP | Errno::NOSYS))
@@ -64,10 +64,10 @@ pub fn attributes(file: impl AsFd) -> io::Result<u32> {
 /// Sets the inode's attribute flags.
 ///
 /// # Errors
-/// `EPERM` for flags that the caller may not set, `EINVAL` or `EOPNOTSUPP` for those that this
-/// file cannot have.
+/// `EPERM` for flags that the caller may not set, `EINVAL` or `EOPNOTSUPP` for those that this file cannot
+/// have.
 pub fn set_attributes(file: impl AsFd, attributes: u32) -> io::Result<()> {
-    // The request number says long, the kernel reads an int.
+    // The request number encodes a long, but the kernel reads an int.
     let value = u64::from(attributes);
     // SAFETY: FS_IOC_SETFLAGS reads at most eight bytes from the pointer, which is a live u64.
     let rc = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), FS_IOC_SETFLAGS, &raw const value) };
@@ -75,7 +75,7 @@ pub fn set_attributes(file: impl AsFd, attributes: u32) -> io::Result<()> {
 }
 
 fn get_u32(file: impl AsFd, request: libc::c_ulong) -> io::Result<u32> {
-    // The request number says long, the kernel writes an int: give it room for either.
+    // The request number encodes a long, but the kernel writes an int: there is space for either.
     let mut value: u64 = 0;
     // SAFETY: both requests write at most eight bytes to the pointer, which is a live u64.
     let rc = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), request, &raw mut value) };

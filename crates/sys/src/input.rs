@@ -1,9 +1,9 @@
-//! Input files: regular files, known to be that before they are opened.
+//! Input files: checked to be regular before they are opened.
 //!
-//! A path is first opened with `O_PATH`, which never blocks and starts no device; if that is a
-//! regular file, the same inode is then opened, whatever the path leads to by then. Opening a pipe
-//! would wait for its writer, a device may do anything, and on a leased file `open(2)` waits for
-//! three quarters of a minute: with `O_NONBLOCK` it returns an error instead.
+//! A path is first opened with `O_PATH`, which never blocks and starts no device; if it leads to a regular
+//! file, the same inode is then opened, whatever the path leads to by then. Opening a pipe would wait for its
+//! writer, opening a device can have any effect, and opening a leased file waits for up to 45 seconds (the
+//! default `lease-break-time`): with `O_NONBLOCK`, `open(2)` returns an error instead.
 
 use crate::{handle, kind};
 use rustix::fs::{FileType, Mode, OFlags};
@@ -15,8 +15,8 @@ use std::path::Path;
 /// Opens a regular file for reading; symbolic links are followed.
 ///
 /// # Errors
-/// `InvalidInput` for anything but a regular file, with the reason as text; `ResourceBusy` for one
-/// that somebody holds a lease on; else those of `open(2)`.
+/// `InvalidInput` for anything but a regular file, with the reason as text; `ResourceBusy` for one under a
+/// write lease; else those of `open(2)`.
 pub fn open(path: &Path) -> io::Result<File> {
     let named = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let what = FileType::from_raw_mode(rustix::fs::fstat(&named)?.st_mode);
@@ -36,7 +36,7 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// Reads a whole file of at most `most` bytes as text.
 ///
 /// # Errors
-/// As [`open`]; `FileTooLarge` when it is longer, `InvalidData` when it is no UTF-8.
+/// As [`open`]; `FileTooLarge` when it is longer, `InvalidData` when it is not UTF-8.
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     use std::io::Read;
     let mut text = String::new();

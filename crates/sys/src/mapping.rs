@@ -20,10 +20,10 @@ impl Mapping {
     /// Maps `len` bytes of a file that is open for reading and writing.
     ///
     /// # Errors
-    /// What `mmap(2)` says.
+    /// Those of `mmap(2)`.
     pub fn new(file: impl AsFd, len: usize) -> io::Result<Self> {
         let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_fd().as_raw_fd());
-        // SAFETY: the kernel chooses the place, so no memory of ours is touched.
+        // SAFETY: the kernel chooses the address, so no memory of this process is touched.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, fd, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -32,15 +32,15 @@ impl Mapping {
         Ok(Self { start, len })
     }
 
-    /// Stores words from byte `offset` on, each at once.
+    /// Stores words from byte `offset` on, each in one store.
     ///
     /// # Panics
-    /// When `offset` is not on a word, or they reach beyond the mapping.
+    /// When `offset` is not a multiple of 8, or the words extend beyond the mapping.
     pub fn store(&mut self, offset: usize, words: &[u64]) {
         let end = words.len().checked_mul(8).and_then(|len| offset.checked_add(len));
         assert!(offset.is_multiple_of(8) && end.is_some_and(|end| end <= self.len));
-        // SAFETY: within the mapping, and aligned as it starts on a page; volatile because the
-        // kernel and other processes look at this memory too.
+        // SAFETY: within the mapping, and aligned, because the mapping starts on a page; volatile because the
+        // kernel and other processes access this memory too.
         let mut at = unsafe { self.start.as_ptr().cast::<u8>().add(offset).cast::<u64>() };
         for word in words {
             // SAFETY: as above; checked to end within the mapping.
@@ -54,7 +54,7 @@ impl Mapping {
     /// Stores bytes from byte `offset` on, one by one.
     ///
     /// # Panics
-    /// When they reach beyond the mapping.
+    /// When they extend beyond the mapping.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
         let start = self.within(offset, bytes.len());
         for (n, byte) in bytes.iter().enumerate() {
@@ -66,7 +66,7 @@ impl Mapping {
     /// Loads bytes from byte `offset` on, one by one.
     ///
     /// # Panics
-    /// When they reach beyond the mapping.
+    /// When they extend beyond the mapping.
     pub fn read(&self, offset: usize, bytes: &mut [u8]) {
         let start = self.within(offset, bytes.len());
         for (n, byte) in bytes.iter_mut().enumerate() {
@@ -78,7 +78,7 @@ impl Mapping {
     /// Writes back stored data and waits for it (`msync(2)`, `MS_SYNC`).
     ///
     /// # Errors
-    /// `EIO` when that fails.
+    /// `EIO` when a page cannot be written.
     pub fn sync(&self) -> io::Result<()> {
         // SAFETY: exactly what was mapped.
         let rc = unsafe { libc::msync(self.start.as_ptr(), self.len, libc::MS_SYNC) };
@@ -95,7 +95,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: exactly what was mapped, and nobody has a reference into it.
+        // SAFETY: exactly what was mapped, and there is no reference into it.
         unsafe { libc::munmap(self.start.as_ptr(), self.len) };
     }
 }

@@ -1,5 +1,5 @@
-//! How much memory this process can still allocate. An input may ask for any amount, and a process that
-//! allocates more than there is gets killed instead of an error.
+//! How much memory this process can still allocate. An input may claim any size, and a process that allocates
+//! more than there is gets no error, but is killed.
 
 use rustix::process::{Resource, getrlimit};
 use std::fs::read_to_string;
@@ -33,13 +33,14 @@ fn kib(text: &str, name: &str) -> Option<u64> {
     figure.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The memory left in the cgroup at `path` and those above it.
+/// The memory that is left in the cgroup at `path` and those above it.
 fn of_cgroups(top: &Path, path: &str) -> u64 {
     let figure = |dir: &Path, name: &str| -> Option<u64> {
         read_to_string(dir.join(name)).ok()?.trim().parse().ok()
     };
     let left = |dir: &Path| {
-        // "max" is no number; above the other one a process is slowed down until it stands still.
+        // Either may be "max", which is no number; above `memory.high` a process is throttled to a
+        // standstill.
         let limits = ["memory.max", "memory.high"].map(|name| figure(dir, name));
         let most = limits.into_iter().flatten().min()?;
         // The page cache can be reclaimed, except for tmpfs files.
@@ -74,7 +75,7 @@ mod tests {
         assert_eq!(of_cgroups(&dir, "a/b"), 4000);
         write(dir.join("a/memory.stat"), "anon 400\nfile 600\nfile_mapped 7\n").unwrap();
         assert_eq!(of_cgroups(&dir, "a/b"), 4600);
-        // tmpfs files cannot be reclaimed, and above `memory.high` a process is slowed down to a standstill.
+        // tmpfs files cannot be reclaimed, and above `memory.high` a process is throttled to a standstill.
         write(dir.join("a/memory.stat"), "anon 400\nfile 600\nshmem 500\n").unwrap();
         assert_eq!(of_cgroups(&dir, "a/b"), 4100);
         write(dir.join("a/b/memory.high"), "2000").unwrap();

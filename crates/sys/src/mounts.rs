@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 /// One mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Device number as `stat` gives it in `st_dev`.
+    /// Device number, as `stat` returns it in `st_dev`.
     pub dev: u64,
-    /// The directory of the file system that is shown at `point` (`/` unless bind-mounted).
+    /// The directory of the file system that is visible at `point` (`/` unless bind-mounted).
     pub root: PathBuf,
     /// Where it is mounted.
     pub point: PathBuf,
@@ -30,8 +30,8 @@ impl Mount {
         self.options.iter().any(|o| o == option)
     }
 
-    /// Whether a program, a server or a daemon serves it: a system call may block for ever,
-    /// uninterruptibly.
+    /// Whether a program, a server or a daemon serves it, so that a system call may block uninterruptibly and
+    /// without limit.
     pub fn answers_at_will(&self) -> bool {
         const SERVED: [&str; 11] = [
             "autofs", "nfs", "nfs4", "cifs", "smb3", "9p", "afs", "ceph", "coda", "virtiofs",
@@ -40,8 +40,8 @@ impl Mount {
         self.fs_type.starts_with("fuse") || SERVED.contains(&self.fs_type.as_str())
     }
 
-    /// The directories that an overlay shows as one, as its options name them, for messages;
-    /// `None` for any other file system.
+    /// The directories that an overlay combines, as its options name them, for messages; `None` for any other
+    /// file system.
     pub fn overlay_layers(&self) -> Option<String> {
         let is_layer = |o: &&String| o.starts_with("upperdir") || o.starts_with("lowerdir");
         let layers: Vec<_> = self.options.iter().filter(is_layer).map(String::as_str).collect();
@@ -49,21 +49,21 @@ impl Mount {
     }
 }
 
-/// A mount, and the number that it has until it is unmounted.
+/// A mount, with the number that it has until it is unmounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbered {
-    /// As `statx(2)` gives it in `stx_mnt_id`.
+    /// As `statx(2)` returns it in `stx_mnt_id`.
     pub id: u64,
-    /// Which.
+    /// The mount.
     pub mount: Mount,
 }
 
-/// All mounts that this process sees, in mount order.
+/// All mounts that are visible to this process, in mount order.
 pub fn all() -> io::Result<Vec<Mount>> {
     Ok(numbered()?.into_iter().map(|m| m.mount).collect())
 }
 
-/// The same with their numbers.
+/// The same mounts with their numbers.
 pub fn numbered() -> io::Result<Vec<Numbered>> {
     Ok(parse_numbered(&std::fs::read("/proc/self/mountinfo")?).collect())
 }
@@ -77,15 +77,15 @@ fn parse_numbered(text: &[u8]) -> impl Iterator<Item = Numbered> {
     text.split(|b| *b == b'\n').filter_map(parse_line)
 }
 
-/// The mount of a device to use: writable before read-only, then the one that shows the most, the
-/// root rather than a bind-mounted directory, then the first.
+/// The mount of a device to use: a writable one before a read-only one, then the one nearest to the file
+/// system's root (`/` rather than a bind-mounted directory), then the first.
 pub fn best(mounts: &[Mount], dev: u64) -> Option<&Mount> {
     let rank = |m: &&Mount| (m.has_option("ro"), m.root.components().count());
     mounts.iter().filter(|m| m.dev == dev).min_by_key(rank)
 }
 
-/// The mount to use for the file system whose directory `root` has this device number: as [`best`],
-/// or the mount of `root` where no mount shows the number, as for subvolumes of Btrfs.
+/// The mount to use for the file system whose directory `root` has this device number: as [`best`], or the
+/// mount of `root` where no mount has that number, as for subvolumes of Btrfs.
 pub fn of_root(mounts: &[Mount], dev: u64, root: &Path) -> Option<Mount> {
     let there = || device_at(root).is_ok_and(|at| at == dev);
     let on_it =
@@ -124,8 +124,8 @@ pub fn of_path(path: &Path) -> io::Result<Mount> {
     let path = path.canonicalize()?;
     let dev = path.metadata()?.dev();
     let mounts = all()?;
-    // Btrfs gives each subvolume a device of its own that mountinfo does not show: fall back
-    // on the path alone.
+    // Each subvolume of Btrfs has a device number of its own, which mountinfo does not contain: then the path
+    // alone decides.
     let above = |m: &&Mount| path.starts_with(&m.point);
     let depth = |m: &&Mount| m.point.components().count();
     mounts

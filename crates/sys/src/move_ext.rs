@@ -1,9 +1,9 @@
-//! `EXT4_IOC_MOVE_EXT` (fs/ext4/ext4.h): swaps the blocks under a range of one ext4 file with
-//! those of a donor, copying the contents through the page cache.
+//! `EXT4_IOC_MOVE_EXT` (fs/ext4/ext4.h): exchanges the blocks under a range of one ext4 file with those of a
+//! donor, and copies the contents through the page cache.
 //!
-//! The kernel holds both inodes' locks, so concurrent readers and writers see either the old or the
-//! new blocks with the same bytes. It is *not* atomic over a range: it reports how many blocks were
-//! exchanged, also on error. It passes over holes of either file and does not count them
+//! The kernel holds the locks of both inodes, so concurrent readers and writers see either the old or the new
+//! blocks, with the same bytes. An exchange is *not* atomic over a range: the kernel reports how many blocks
+//! were exchanged, also on error. It passes over holes of either file and does not count them
 //! (fs/ext4/move_extent.c): only in a range without holes are those blocks the first ones.
 
 use std::io;
@@ -22,7 +22,7 @@ struct MoveExtent {
 const _: () = assert!(size_of::<MoveExtent>() == 40);
 const EXT4_IOC_MOVE_EXT: libc::c_ulong = 0xC028_660F;
 
-/// A run of file blocks: units are file-system blocks, not bytes.
+/// Two ranges of equal length, in blocks of the file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {
     /// First block of the range in the file whose data moves.
@@ -38,15 +38,15 @@ pub struct Blocks {
 pub struct Moved {
     /// The number of blocks that were exchanged; the first ones of the range if neither file has a hole in it.
     pub blocks: u64,
-    /// Why it ended before the whole range, if it did.
+    /// Why it ended before the end of the range, if it did.
     pub error: Option<io::Error>,
 }
 
 /// Exchanges `blocks` between `orig` and `donor`, both open for reading and writing.
 ///
-/// Known errors: `EBUSY` (a page could not be taken, often mapped and dirty), `EOPNOTSUPP`
-/// (data journalling, encryption, DAX, bigalloc, quota files), `ETXTBSY` (swap file),
-/// `EPERM` (immutable or append-only), `EINVAL` (not on one file system, range past the end).
+/// Known errors: `EBUSY` (a page could not be released, often because it is mapped and dirty), `EOPNOTSUPP`
+/// (data journalling, encryption, DAX, bigalloc, quota files), `ETXTBSY` (swap file), `EPERM` (immutable or
+/// append-only), `EINVAL` (not on one file system, range past the end).
 pub fn move_extents(orig: impl AsFd, donor: impl AsFd, blocks: Blocks) -> Moved {
     let mut arg = MoveExtent {
         reserved: 0,

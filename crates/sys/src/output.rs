@@ -1,14 +1,14 @@
-//! Output files: complete under their name, or not there at all.
+//! Output files: under its name a file is complete, or absent.
 //!
-//! The directory is opened once, and everything happens in it: the bytes go to a file without a
-//! name (`O_TMPFILE`), or, where the file system has none, to one with a new random name
-//! (`O_EXCL | O_NOFOLLOW`). Once it is durable, it replaces the target by `rename(2)`, which follows
-//! no link; in the path of the directory, other users' links are not followed ([`directory`]). So
-//! whatever another user with access to the directory plants at either name is replaced or causes
-//! an error, and is never written through.
+//! The directory is opened once, and everything happens in it: the bytes are written to a file without a name
+//! (`O_TMPFILE`), or, where the file system supports none, to one with a new random name
+//! (`O_EXCL | O_NOFOLLOW`). Once it is durable, it replaces the target by `rename(2)`, which follows no link;
+//! in the path of the directory, other users' links are not followed ([`directory`]). So whatever another
+//! user with access to the directory plants at either name is replaced or causes an error, and is never
+//! written through.
 //!
-//! An existing target must be a regular file: a link, a pipe, a device or a directory is refused.
-//! `-` and `/dev/stdout` mean the standard output, which is written to directly.
+//! An existing target must be a regular file: a link, a pipe, a device or a directory is refused. `-` and
+//! `/dev/stdout` mean the standard output, to which the bytes are written directly.
 
 use crate::{directory, kind};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
@@ -25,7 +25,7 @@ pub enum Audience {
     /// Its owner alone (mode 0600), whatever the mode of the file that it replaces: for output that
     /// names other users' files and processes.
     Owner,
-    /// As the umask says, or as the mode of the caller's own file that it replaces.
+    /// Those that the umask permits, or the mode of the caller's own file that it replaces.
     Anybody,
 }
 
@@ -72,8 +72,7 @@ pub fn replaces(target: &Path) -> io::Result<bool> {
 }
 
 impl Output {
-    /// Begins a file that will be called `target`. The name does not change before
-    /// [`Output::commit`].
+    /// Begins a file that is to be named `target`. Whatever has that name keeps it until [`Output::commit`].
     ///
     /// # Errors
     /// `InvalidInput` when `target` is a link, a pipe, a device or a directory, with the reason as
@@ -90,7 +89,7 @@ impl Output {
         let mode = match rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(there) => {
                 replaceable(&there)?;
-                // The mode of another user's file is not taken over.
+                // The mode of another user's file is not kept.
                 let ours = there.st_uid == rustix::process::geteuid().as_raw();
                 let keep = ours && audience == Audience::Anybody;
                 keep.then(|| Mode::from_raw_mode(there.st_mode & 0o666))
@@ -107,21 +106,22 @@ impl Output {
         Ok(Self { file, place: Some(place) })
     }
 
-    /// Writes to a file that is open already and gets no name: [`Output::commit`] does nothing.
+    /// Writes to a file that is already open, and does not name it: [`Output::commit`] does nothing.
     pub fn unnamed(file: File) -> Self {
         Self { file, place: None }
     }
 
-    /// The file itself, for those who write at offsets or keep a descriptor of their own.
+    /// The file itself, for callers that write at offsets or keep a descriptor of their own.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Makes the file durable and renames it to its target. Returns its size in bytes; 0 for the
-    /// standard output.
+    /// Makes the file durable and renames it to its target. Returns its size in bytes; 0 for the standard
+    /// output and for a file without a name.
     ///
     /// # Errors
-    /// Those of `fsync(2)` and `rename(2)`: the target is then unchanged.
+    /// Those of `fsync(2)` and `rename(2)`, with the target unchanged; or, after the rename, that the
+    /// directory cannot be synced, or that another file has the name.
     pub fn commit(mut self) -> io::Result<u64> {
         let Some(place) = &mut self.place else { return Ok(0) };
         if let Some(mode) = place.mode {
@@ -138,12 +138,12 @@ impl Output {
         };
         rustix::fs::renameat(&place.directory, temporary, &place.directory, &place.name)?;
         place.temporary = None;
-        // A directory that may be written but not read cannot be synced: the name may come later.
+        // A directory that may be written but not read cannot be synced: the name becomes durable later.
         match rustix::fs::fsync(&place.directory) {
             Ok(()) | Err(Errno::BADF | Errno::INVAL) => {}
             Err(e) => return Err(e.into()),
         }
-        // In another user's directory the name may have been replaced meanwhile.
+        // In another user's directory the file may have been replaced meanwhile.
         let (here, there) = (
             rustix::fs::fstat(&self.file)?,
             rustix::fs::statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW)?,
@@ -187,7 +187,7 @@ fn refused(why: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why.into())
 }
 
-/// Whether what is at a target may be replaced: a regular file.
+/// Whether the file at a target may be replaced: only a regular file may.
 fn replaceable(there: &Stat) -> io::Result<()> {
     match FileType::from_raw_mode(there.st_mode) {
         FileType::RegularFile => Ok(()),
@@ -198,7 +198,7 @@ fn replaceable(there: &Stat) -> io::Result<()> {
     }
 }
 
-/// The directory that `target` is to be in.
+/// The directory of `target`.
 fn directory_of(target: &Path) -> io::Result<OwnedFd> {
     let parent = match target.parent() {
         Some(p) if !p.as_os_str().is_empty() => p,
@@ -212,21 +212,22 @@ fn temporary(directory: &OwnedFd, mode: Mode) -> io::Result<(File, Option<OsStri
     let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::openat(directory, ".", unnamed, mode) {
         Ok(fd) => return Ok((fd.into(), None)),
-        // No file system need have them, and kernels that do not know the flag see a directory.
+        // Not every file system supports unnamed files, and a kernel that does not know the flag opens a
+        // directory.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
         Err(e) => return Err(e.into()),
     }
     named(directory, mode).map(|(file, name)| (file, Some(name)))
 }
 
-/// A new file with a random name.
+/// Creates a file with a random name.
 fn named(directory: &OwnedFd, mode: Mode) -> io::Result<(File, OsString)> {
     let new = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::RDWR | OFlags::CLOEXEC;
     let (fd, name) = under_a_new_name(|name| rustix::fs::openat(directory, name, new, mode))?;
     Ok((fd.into(), name))
 }
 
-/// Links a file without a name under a new one.
+/// Links an unnamed file under a random name.
 fn link_somewhere(file: &File, directory: &OwnedFd) -> io::Result<OsString> {
     let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
     let link = |name: &OsStr| {

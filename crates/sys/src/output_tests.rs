@@ -127,7 +127,7 @@ fn a_link_on_the_way_is_followed_unless_it_is_another_users() {
     assert_eq!(mode(&dir.at("real/x")), 0o700);
     symlink(dir.at("endless"), dir.at("endless")).unwrap();
     assert!(write(&dir.at("endless/a"), Audience::Owner, b"1").is_err());
-    // Only root can make another user's.
+    // Only root can create another user's link.
     if rustix::process::geteuid().is_root() {
         symlink("real", dir.at("theirs")).unwrap();
         std::os::unix::fs::lchown(dir.at("theirs"), Some(4711), Some(4711)).unwrap();
@@ -155,7 +155,7 @@ fn a_taken_temporary_name_is_left_alone() {
 
 #[test]
 fn where_files_without_a_name_cannot_be_one_with_a_random_name_serves() {
-    // /dev/mqueue, vfat and others have no O_TMPFILE; the second method is tested here by itself.
+    // /dev/mqueue, vfat and others have no O_TMPFILE; their method is tested here by itself.
     let dir = Dir::new();
     let directory = directory_of(&dir.at("a")).unwrap();
     let (mut file, name) = named(&directory, Mode::RUSR | Mode::WUSR).unwrap();

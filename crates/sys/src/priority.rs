@@ -1,8 +1,8 @@
-//! The I/O class of a thread (`ioprio_set(2)`): idle while nobody depends on it, and best effort while
-//! somebody does.
+//! The I/O class of a thread (`ioprio_set(2)`): idle while no program can depend on its I/O, and best effort
+//! while one can.
 //!
-//! Schedulers with classes (BFQ, mq-deadline) serve the idle one last, or for seconds not at all. A
-//! program that waits for a file which this thread has locked or leased would wait as long.
+//! Schedulers with classes (BFQ, mq-deadline) serve the idle class last, or not at all for seconds. A program
+//! that waits for a file which this thread has locked or leased would wait for as long.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -12,29 +12,29 @@ const CLASS_SHIFT: i32 = 13;
 /// Numbers of `linux/ioprio.h`.
 const BEST_EFFORT: i32 = 2;
 const IDLE: i32 = 3;
-/// The level that a thread has unless it asks for another one.
+/// The default level.
 const NORMAL: i32 = 4;
 
 thread_local! {
-    /// How many guards this thread has.
+    /// How many guards this thread has now.
     static GUARDS: Cell<u32> = const { Cell::new(0) };
-    /// What it had before the first of them, where that was the idle class.
+    /// The thread's class before the first of them, if that was the idle class.
     static BEFORE: Cell<Option<i32>> = const { Cell::new(None) };
 }
 
-/// While one lives, this thread's I/O is not in the idle class (`ioprio_set(2)`); afterwards its class
-/// is restored. Any other class is left unchanged, and so is all where the kernel refuses.
+/// While one lives, this thread's I/O is not in the idle class (`ioprio_set(2)`); afterwards its class is
+/// restored. Any other class is left unchanged, and where the kernel refuses, so is the idle class.
 ///
-/// To be held from before a file is leased or locked until after it is released, and around system
-/// calls that hold a file's locks while they wait for the disk.
+/// It is to be held from before a file is leased or locked until after the release, and around system calls
+/// that hold a file's locks while they wait for the disk.
 #[derive(Debug)]
 pub struct Prompt {
-    /// The class is this thread's.
+    /// It must be dropped by the thread whose class it has changed.
     _here: PhantomData<*const ()>,
 }
 
 impl Prompt {
-    /// From now until the last of this thread's is dropped, in whatever order.
+    /// Lasts from now until the last of this thread's guards is dropped, in whatever order.
     pub fn begin() -> Self {
         if GUARDS.replace(GUARDS.get() + 1) == 0 {
             BEFORE.set(current().filter(|now| now >> CLASS_SHIFT == IDLE));
@@ -57,8 +57,8 @@ impl Drop for Prompt {
     }
 }
 
-/// Whether the I/O of a thread is of the idle class, by its number, 0 for the calling one
-/// (`ioprio_get(2)`); `None` where the kernel does not say.
+/// Whether the I/O of a thread, given by its number (0 for the calling thread), is of the idle class
+/// (`ioprio_get(2)`); `None` where the kernel does not report it.
 pub fn is_idle(thread: i32) -> Option<bool> {
     io_priority(thread).map(|value| value >> CLASS_SHIFT == IDLE)
 }

@@ -1,8 +1,8 @@
-//! This process as the kernel accounts for it, and how hard the machine's disks are pressed.
+//! This process's I/O account and I/O priority, and the version of the kernel.
 
 use std::io;
 
-/// Bytes that the kernel charged to this process (`/proc/self/io`, proc_pid_io(5)).
+/// Bytes that the kernel has charged to this process (`/proc/self/io`, proc_pid_io(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoAccount {
     /// Bytes fetched from storage.

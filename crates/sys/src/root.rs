@@ -1,13 +1,12 @@
-//! A mounted file system held by one descriptor, and files found by path below it.
+//! A mounted file system, held by one descriptor, and files found by path below it.
 //!
-//! The owner of a directory above a mount point, or of one on the mounted file system, may replace it
-//! at any instant by something else: another directory, a link, a file system in user space that
-//! blocks. So the directory at which a file system is mounted is opened once, without following
-//! links, and is verified before the file system behind it is asked anything; paths are then resolved
-//! below it (`openat2(2)`), without following links and without crossing mounts. A subvolume of Btrfs
-//! is no mount.
+//! The owner of a directory above a mount point, or of one on the mounted file system, may replace it at any
+//! time: by another directory, a link, or a file system in user space that blocks. So the directory at which
+//! a file system is mounted is opened once, without following links, and is verified before any request is
+//! sent to the file system behind it; paths are then resolved below it (`openat2(2)`), without following
+//! links and without crossing mounts. A subvolume of Btrfs is no mount, and is entered.
 //!
-//! Before Linux 5.6 there is no `openat2`: there, files are found by their inode numbers alone.
+//! Before Linux 5.6, which introduced `openat2`, files are found by their inode numbers alone.
 
 use crate::directory;
 use crate::handle::{self, Identity, Missing};
@@ -34,11 +33,11 @@ pub struct Root {
 }
 
 impl Root {
-    /// Opens the directory `point` of the file system with this device number: that of `stat`, or
-    /// the one that mountinfo shows.
+    /// Opens the directory `point` of the file system with this device number: that of `stat`, or that of
+    /// mountinfo.
     ///
     /// # Errors
-    /// That another file system is there, or those of `open(2)`.
+    /// That another file system is there; else those of `open(2)`.
     pub fn open(point: &Path, device: u64) -> io::Result<Self> {
         let mounts = mounts::numbered()?;
         let (named, mount) = name_on(&mounts, point, |_| true)?;
@@ -51,7 +50,7 @@ impl Root {
         Ok(Self { fd, point: point.to_owned(), mount })
     }
 
-    /// Its mount, as in mountinfo.
+    /// Its mount, according to mountinfo.
     pub fn mount(&self) -> &Mount {
         &self.mount.mount
     }
@@ -66,8 +65,8 @@ impl Root {
     /// (`O_PATH | O_NOFOLLOW`).
     ///
     /// # Errors
-    /// `LOOP` for a link on the way, `XDEV` for another mount, `NOENT` where no mount of this file
-    /// system is above it, `NOSYS` before Linux 5.6; else those of `openat2(2)`.
+    /// `LOOP` for a link in the path, `XDEV` for another mount, `NOENT` where no mount of this file system is
+    /// above it, `NOSYS` before Linux 5.6; else those of `openat2(2)`.
     pub fn below(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         if let Ok(rest) = path.strip_prefix(&self.point) {
             match open_below(&self.fd, rest, flags) {
@@ -75,7 +74,7 @@ impl Root {
                 opened => return opened,
             }
         }
-        // Numbered elsewhere too, or within itself.
+        // It may be mounted elsewhere too, or within itself.
         let mounts = mounts::numbered().map_err(|_| Errno::NOENT)?;
         let of_this = |m: &Numbered| m.mount.dev == self.mount.mount.dev;
         let Some(above) = deepest(&mounts, path).filter(|m| of_this(m)) else {
@@ -85,8 +84,8 @@ impl Root {
         open_below(&name_mount(above).map_err(|_| Errno::NOENT)?, rest, flags)
     }
 
-    /// A descriptor that only names the file (`O_PATH`), found at `path` or else by its inode number.
-    /// At the path the generation is not compared.
+    /// A descriptor that only names the file (`O_PATH`), found at `path` or else by inode number. At the path
+    /// the generation is not compared.
     ///
     /// # Errors
     /// [`Missing`] has the errors of both attempts.
@@ -105,11 +104,10 @@ impl Root {
             .map_err(|by_inode| Missing { at_path, by_inode })
     }
 
-    /// The path by which the kernel knows an open file of this file system, as
-    /// [`handle::path_of`].
+    /// The kernel's path of an open file of this file system, as [`handle::path_of`].
     pub fn path_of(&self, file: impl AsFd) -> Option<PathBuf> {
         let path = handle::link_of(&file)?;
-        // The kernel appends " (deleted)"; a name may end so too, so ask what is there.
+        // The kernel appends " (deleted)"; a name may end so too, so the file at the path is compared.
         let there = self.below(&path, NAMES | OFlags::NOFOLLOW).ok()?;
         (look(there).ok()? == look(file).ok()?).then_some(path)
     }
@@ -127,9 +125,9 @@ impl AsFd for Root {
     }
 }
 
-/// Opens the directory `name` in `parent` for reading, without following links. With a device number
-/// given, a file system mounted there is opened only if it has the same number, and is not asked
-/// anything before that: a walk of one file system must not wait for another.
+/// Opens the directory `name` in `parent` for reading, without following links. With a device number given, a
+/// file system mounted there is opened only if it has the same number, and no request is sent to it before
+/// that: a walk of one file system must not wait for another.
 ///
 /// # Errors
 /// `XDEV` for another file system; else those of `open(2)`.
@@ -138,7 +136,7 @@ pub fn enter(parent: impl AsFd, name: &CStr, device: Option<u64>) -> rustix::io:
     if let Some(device) = device {
         let no_mount = ResolveFlags::NO_XDEV;
         match rustix::fs::openat2(&parent, name, read, Mode::empty(), no_mount) {
-            // A mount, or a kernel that does not tell.
+            // A mount, or a kernel without `openat2`.
             Err(Errno::XDEV | Errno::NOSYS | Errno::PERM) => {}
             opened => return opened,
         }
@@ -154,14 +152,13 @@ pub fn enter(parent: impl AsFd, name: &CStr, device: Option<u64>) -> rustix::io:
 /// The device number of the file at `path`, if it is on a local file system; links are not followed.
 ///
 /// # Errors
-/// `NotFound` where none is; else those of `openat2(2)`.
+/// `NotFound` where there is none; else those of `openat2(2)`.
 pub fn device_at(path: &Path) -> io::Result<u64> {
     let local = |mount: &Mount| !mount.answers_at_will();
     Ok(look(name_on(&mounts::numbered()?, path, local)?.0)?.device)
 }
 
-/// Whether `path` leads to this open file, on the mount that it was opened through, without following
-/// links.
+/// Whether `path` leads to this open file, on the mount through which it was opened, without following links.
 pub(crate) fn leads_to(path: &Path, file: impl AsFd) -> io::Result<bool> {
     let (mounts, here) = (mounts::numbered()?, look(file)?);
     let is_it = |m: &Numbered| here.mount.is_none_or(|id| id == m.id);
@@ -186,8 +183,8 @@ fn name_on(
     Ok((named, above.clone()))
 }
 
-/// Names the directory at which `mount` is mounted, if it is still there. Nothing that is there
-/// instead is asked anything.
+/// Names the directory at which `mount` is mounted, if it is still there. If another file system is there, no
+/// request is sent to it.
 fn name_mount(mount: &Numbered) -> io::Result<OwnedFd> {
     let point = &mount.mount.point;
     let named = match rustix::fs::openat2(CWD, point, NAMES, Mode::empty(), NO_LINKS) {
@@ -205,7 +202,7 @@ fn name_mount(mount: &Numbered) -> io::Result<OwnedFd> {
 fn open_below(dir: impl AsFd, rest: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let rest = if rest == Path::new("") { Path::new(".") } else { rest };
     match rustix::fs::openat2(dir, rest, flags | OFlags::CLOEXEC, Mode::empty(), BELOW) {
-        // What some containers say to a call that they do not know.
+        // What some containers return for a call that they do not know.
         Err(Errno::PERM) if flags.contains(OFlags::PATH) => Err(Errno::NOSYS),
         opened => opened,
     }
@@ -223,7 +220,7 @@ struct Seen {
     mount: Option<u64>,
 }
 
-/// The attributes that the kernel has cached of a file: a file system in user space is not asked.
+/// The attributes of a file that the kernel has cached: no request is sent to a file system in user space.
 fn look(file: impl AsFd) -> rustix::io::Result<Seen> {
     let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let found = rustix::fs::statx(file, c"", how, StatxFlags::INO | StatxFlags::MNT_ID)?;

@@ -1,5 +1,4 @@
-//! Identities of the boot, of a mount and of a disk, which tell an object from another one that looks
-//! the same.
+//! Identities of the boot, of a mount and of a disk, which distinguish one from another that looks the same.
 
 use crate::block::BlockDevice;
 use rustix::fs::{AtFlags, StatxFlags};
@@ -10,7 +9,7 @@ use std::os::fd::AsFd;
 /// `STATX_MNT_ID_UNIQUE` (linux/stat.h, Linux 6.8).
 const UNIQUE: u32 = 0x4000;
 
-/// This boot, by a number that the kernel draws (`/proc/sys/kernel/random/boot_id`).
+/// The random number that identifies this boot (`/proc/sys/kernel/random/boot_id`).
 ///
 /// # Errors
 /// When it cannot be read.
@@ -28,8 +27,8 @@ pub fn boot_began() -> i64 {
     now.tv_sec - up.tv_sec - i64::from(up.tv_nsec > now.tv_nsec)
 }
 
-/// The number of the mount that an open file was opened through, unique within this boot; 0 where the
-/// kernel does not tell.
+/// The number of the mount through which a file was opened, unique within this boot; 0 where the kernel does
+/// not report it.
 ///
 /// # Errors
 /// Those of `statx(2)`.
@@ -42,15 +41,15 @@ pub fn mount_of(file: impl AsFd) -> io::Result<u64> {
 /// The disk or partition of a file system. Both fields are hashes; 0 is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disk {
-    /// Of this attachment: changes with a boot, and when the disk is removed.
+    /// Of this attachment: it changes with a boot, and when the disk is removed.
     pub attached: u64,
-    /// Of the name that the hardware, or LVM, gives it: the same after a reboot and under another
-    /// number. Identities that are copied with the content, as UUIDs in super blocks, are no part of it.
+    /// Of the name that the hardware or LVM assigns: the same after a reboot and under another number.
+    /// Identities that are copied with the content, such as UUIDs in super blocks, are no part of it.
     pub lasting: u64,
 }
 
 impl Disk {
-    /// The one with this device number.
+    /// The disk or partition with this device number.
     pub fn of(dev: u64) -> Self {
         let (Ok(device), Ok(boot)) = (BlockDevice::from_dev(dev), boot()) else {
             return Self::default();
@@ -85,7 +84,7 @@ impl Disk {
     }
 }
 
-/// FNV-1a, with an end after each part.
+/// FNV-1a, with a zero byte after each part.
 fn hash(parts: [&str; 3]) -> u64 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0xcbf2_9ce4_8422_2325, |sum, byte| {

@@ -1,8 +1,8 @@
 //! Shutting a file system down: `EXT4_IOC_SHUTDOWN` / `FS_IOC_SHUTDOWN` (uapi/linux/fs.h,
 //! fs/ext4/ext4.h), and the same on F2FS (`F2FS_IOC_SHUTDOWN`, uapi/linux/f2fs.h).
 //!
-//! From that instant nothing reaches the disk, not even the journal's own buffers, until the
-//! file system is unmounted and mounted again, which replays the journal. For tests.
+//! From then on no write is issued to the disk, not even the journal's own buffers, until the file system is
+//! unmounted and mounted again, which replays the journal. For tests.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};

@@ -1,11 +1,10 @@
 //! Deferring signals while an operation must not be interrupted (`sigaction(2)`,
 //! `pthread_sigmask(3)`).
 //!
-//! A signal that ends or stops the process affects all of its threads, whichever thread the kernel
-//! delivers it to. So the working thread blocks every signal, and signals with the default action
-//! get a handler that only notes them, for the other threads. Afterwards masks and handlers are
-//! restored, and signals that arrived meanwhile are delivered. `SIGKILL` and `SIGSTOP` cannot be
-//! deferred.
+//! A signal that ends or stops the process affects all of its threads, whichever thread the kernel delivers
+//! it to. So the working thread blocks every signal, and for the other threads the signals with the default
+//! action get a handler that only notes them. Afterwards masks and handlers are restored, and signals that
+//! arrived meanwhile are delivered. `SIGKILL` and `SIGSTOP` cannot be deferred.
 
 use std::io;
 use std::marker::PhantomData;
@@ -14,8 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Signals that end or stop a process by default, besides the real-time signals. Faults of the
-/// process itself (`SIGSEGV` and the like) are not among them: it cannot continue after those.
+/// Signals that end or stop a process by default, besides the real-time signals. Faults of the process itself
+/// (`SIGSEGV` and the like) are not among them: the process cannot continue after those.
 const DEADLY: [i32; 18] = [
     libc::SIGHUP,
     libc::SIGINT,
@@ -41,7 +40,7 @@ const DEADLY: [i32; 18] = [
 /// background process.
 const STOPPING: [i32; 3] = [libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
 
-/// The signals that were delivered to another thread, as a bit set.
+/// The signals that the handler has noted, as a bit set.
 static NOTED: AtomicU64 = AtomicU64::new(0);
 
 /// The signals that are deferred now.
@@ -75,9 +74,9 @@ pub struct Unstopped(Guard);
 #[derive(Debug)]
 struct Guard {
     signals: Vec<i32>,
-    /// Those that this thread did not block before.
+    /// Those that this thread had not blocked before.
     blocked: Vec<i32>,
-    /// The mask is this thread's.
+    /// It must be dropped by the thread whose mask it has changed.
     _here: PhantomData<*const ()>,
 }
 
@@ -167,7 +166,7 @@ impl Guard {
                 continue;
             }
             if let Some(action) = all.signals.swap_remove(at).replaced {
-                // SAFETY: the action is one that the kernel gave us for this signal.
+                // SAFETY: the action is one that the kernel returned for this signal.
                 unsafe { libc::sigaction(number, &raw const action, std::ptr::null_mut()) };
             }
             let bit = 1 << (number - 1);
@@ -184,7 +183,8 @@ impl Guard {
     }
 }
 
-/// Changes this thread's mask, and returns the previous one. The C library leaves its own signals out.
+/// Changes this thread's mask, and returns the previous one. The C library excludes the signals that it uses
+/// itself.
 fn mask(how: i32, signals: &[i32]) -> libc::sigset_t {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
@@ -198,20 +198,19 @@ fn mask(how: i32, signals: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// Blocks `signals` in this thread and in those that it starts from now on, so that an older thread
-/// receives them, also while this one blocks in the kernel.
+/// Blocks `signals` in this thread and in those that it starts from now on, so that an older thread receives
+/// them, even while this one is blocked in the kernel.
 pub fn leave_to_other_threads(signals: &[i32]) {
     mask(libc::SIG_BLOCK, signals);
 }
 
-/// Blocks all signals but these in this thread: the others are delivered to another thread, where
-/// they may be deferred.
+/// Blocks all signals but these in this thread: another thread receives the others, and may defer them.
 pub fn take_only(signals: &[i32]) {
     let others: Vec<i32> = (1..=libc::SIGRTMAX()).filter(|s| !signals.contains(s)).collect();
     mask(libc::SIG_BLOCK, &others);
 }
 
-/// Whether the parent of this process has set a signal to be ignored (`nohup`).
+/// Whether a signal is ignored, as the parent of this process may have set it (`nohup`).
 pub fn is_ignored(signal: i32) -> bool {
     let mut now = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: one action is written to the live pointer; all-zero is a valid one.
@@ -221,7 +220,8 @@ pub fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// While it lives, this thread waits for another process, perhaps for ever, and may be killed safely.
+/// While it lives, this thread waits for another process, which may never respond, and the process may be
+/// killed safely.
 #[derive(Debug)]
 pub struct Waiting(());
 
@@ -250,7 +250,7 @@ impl Drop for Waiting {
 /// Ends the process by a signal, regardless of handlers, unless signals are deferred now
 /// ([`Undisturbed`], and [`Unstopped`] unless `at_once`). Returns only in that case.
 pub fn end_by(signal: i32, at_once: bool) {
-    // Held to the end: nothing is begun in between.
+    // Locked to the end, so that no guard begins in between.
     let guards = put_off();
     if guards.undisturbed > 0 || guards.unstopped > 0 && !at_once {
         return;
@@ -268,10 +268,9 @@ pub fn end_by(signal: i32, at_once: bool) {
 /// Installs a handler that notes a signal, if it has the default action; returns the replaced action.
 fn note_if_default(signal: i32) -> Option<libc::sigaction> {
     let mut old = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: sigaction writes one action to the live pointer. All-zero is a valid action: no
-    // flags, an empty mask; its handler touches an atomic and nothing else. The kernel may have
-    // given a handler to somebody else in between; then this one notes that signal, too, and the
-    // other comes back.
+    // SAFETY: sigaction writes one action to the live pointer. All-zero is a valid action: no flags, an empty
+    // mask; the handler only modifies an atomic. Another thread may have installed a handler in between; then
+    // that signal is noted too, and the other handler is restored at the end.
     unsafe {
         let read = libc::sigaction(signal, std::ptr::null(), old.as_mut_ptr());
         if read < 0 || old.assume_init_ref().sa_sigaction != libc::SIG_DFL {
@@ -285,8 +284,8 @@ fn note_if_default(signal: i32) -> Option<libc::sigaction> {
     }
 }
 
-/// Makes a write beyond the process's file size limit fail with an error (`EFBIG`) instead of ending
-/// the process (`SIGXFSZ`), unless that signal has a handler.
+/// Makes a write beyond the process's file size limit fail with `EFBIG` instead of ending the process by
+/// `SIGXFSZ`, unless that signal has a handler.
 ///
 /// # Errors
 /// Those of `sigaction(2)`.
@@ -326,12 +325,14 @@ mod tests {
         extern "C" fn came(_: i32) {
             CAME.fetch_add(1, Ordering::SeqCst);
         }
-        // Somebody's own handler: it runs once the guard is gone, if this thread gets the signal.
+        // A handler of the program's own: it runs once the guard is dropped, if this thread receives the
+        // signal.
         // SAFETY: the handler touches an atomic alone.
         unsafe { libc::signal(libc::SIGUSR2, came as extern "C" fn(i32) as libc::sighandler_t) };
         let outer = Undisturbed::begin();
         let inner = Undisturbed::begin();
-        // Other threads of this test program do not block it: it would end them all.
+        // Other threads of this test program do not block these signals: by default they would end the
+        // program.
         for signal in [libc::SIGUSR1, libc::SIGTSTP, libc::SIGRTMAX()] {
             send_to_this_process(signal).unwrap();
         }
@@ -340,8 +341,8 @@ mod tests {
         assert_eq!(CAME.load(Ordering::SeqCst), 0);
         drop(inner);
         assert_eq!(CAME.load(Ordering::SeqCst), 0, "one guard is left");
-        // They are left to be noted by this thread, which blocks them; take them away, or they end
-        // the test program.
+        // They would be delivered when the guard is dropped, and end the test program: they are ignored
+        // instead.
         for signal in [libc::SIGUSR1, libc::SIGTSTP, libc::SIGRTMAX()] {
             // SAFETY: no pointers are passed.
             unsafe { libc::signal(signal, libc::SIG_IGN) };
@@ -360,7 +361,7 @@ mod tests {
         extern "C" fn came(_: i32) {
             CAME.fetch_add(1, Ordering::SeqCst);
         }
-        // A handler, so that the test program is not stopped; and raised, so that this thread gets it.
+        // With a handler, so that the test program is not stopped; raised, so that this thread receives it.
         for signal in [libc::SIGTTIN, libc::SIGWINCH] {
             // SAFETY: the handler touches an atomic alone.
             unsafe { libc::signal(signal, came as extern "C" fn(i32) as libc::sighandler_t) };

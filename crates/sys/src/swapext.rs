@@ -1,8 +1,8 @@
-//! `XFS_IOC_SWAPEXT` (xfs_fs.h of the kernel): exchanges the whole mapping of two XFS files, as
-//! `xfs_fsr(8)` does, on every XFS there is.
+//! `XFS_IOC_SWAPEXT` (xfs_fs.h of the kernel): swaps the whole mappings of two XFS files, as `xfs_fsr(8)`
+//! does, on XFS of every version.
 //!
-//! The kernel locks both files, writes both back, and fails unless the first still has the times that
-//! the caller saw, which detects a change since the copy.
+//! The kernel locks both files, writes both back, and fails unless the first still has the times that the
+//! caller saw: so a change since the copy is detected.
 
 use crate::xfs::ioctl;
 use std::io;
@@ -10,10 +10,10 @@ use std::os::fd::{AsFd, AsRawFd};
 
 const XFS_IOC_SWAPEXT: libc::c_ulong = 0xC0C0_586D;
 
-/// A time as files have it: seconds and nanoseconds.
+/// A timestamp of a file: seconds and nanoseconds.
 pub type Time = (i64, u32);
 
-/// The times of a file that tell whether it was written to.
+/// The times of a file that change when it is written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     /// Of the last modification.
@@ -35,7 +35,7 @@ impl From<Time> for BulkTime {
     }
 }
 
-/// `struct xfs_swapext` with its `struct xfs_bstat`, of which the kernel looks at two times.
+/// `struct xfs_swapext` with its `struct xfs_bstat`, of which the kernel reads two times.
 #[repr(C)]
 struct SwapExtents {
     version: i64,
@@ -52,13 +52,13 @@ struct SwapExtents {
 
 const _: () = assert!(size_of::<SwapExtents>() == 192);
 
-/// Exchanges all that `file` and `donor` map, both of `size` bytes and open for reading and
-/// writing, unless `file` has other times than `times`. Durable after the next `fsync`.
+/// Swaps all that `file` and `donor` map, both of `size` bytes and open for reading and writing, unless the
+/// times of `file` differ from `times`. Durable after the next `fsync`.
 ///
 /// # Errors
 /// `EBUSY` when the file has changed, `EFAULT` when a size differs, `EINVAL` for a swap file or for
-/// incompatible inodes: the donor has more extents, the inodes have different space beside their
-/// extended attributes, or different owners where quotas are enforced.
+/// incompatible inodes: the donor has more extents, the inodes have different space beside their extended
+/// attributes, or, where quotas are enforced, different owners.
 pub fn swap_extents(file: impl AsFd, donor: impl AsFd, size: u64, times: Times) -> io::Result<()> {
     let mut arg = SwapExtents {
         version: 0,

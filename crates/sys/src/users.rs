@@ -6,7 +6,7 @@ use std::io;
 /// The number of a user; `None` when there is no such name.
 ///
 /// # Errors
-/// When the name service fails, or the name holds a zero byte.
+/// When the name service fails, or the name contains a zero byte.
 pub fn uid_of(name: &str) -> io::Result<Option<u32>> {
     let name = CString::new(name)?;
     let mut room = vec![0 as libc::c_char; 1024];
@@ -14,8 +14,8 @@ pub fn uid_of(name: &str) -> io::Result<Option<u32>> {
         // SAFETY: an all-zero `passwd` is valid: integers and null pointers.
         let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
         let mut found = std::ptr::null_mut();
-        // SAFETY: every pointer is to live memory of the length given; the strings that `entry`
-        // then points to be in `room` and are not looked at.
+        // SAFETY: every pointer is to live memory of the length given; the strings that `entry` then points
+        // to are in `room` and are not read.
         let rc = unsafe {
             libc::getpwnam_r(
                 name.as_ptr(),

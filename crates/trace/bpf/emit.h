@@ -27,7 +27,7 @@ static __always_inline int add_one(void *map, struct fold_key *key, __u64 bytes)
 	first.first_ns = bpf_ktime_get_ns() - config.start_ns;
 	if (!bpf_map_update_elem(map, key, &first, BPF_NOEXIST))
 		return 1;
-	/* Full, or another processor was quicker. */
+	/* The map is full, or another processor has just inserted the key. */
 	value = bpf_map_lookup_elem(map, key);
 	if (!value)
 		return 0;
@@ -41,8 +41,8 @@ static __always_inline __u64 least(__u64 a, __u64 b)
 	return a < b ? a : b;
 }
 
-/* Counts an access by its exact range while the map has space, by aligned COARSE ranges afterwards;
- * `key` is set to the range that was counted. */
+/* Counts an access by its exact range while the map has space, and by aligned COARSE ranges afterwards; `key`
+ * is set to the range that was counted. */
 static __noinline int count_folded(struct fold_key *key, __u64 size, __u64 bytes)
 {
 	__u64 end = key->offset + key->length;
@@ -64,9 +64,9 @@ static __noinline int count_folded(struct fold_key *key, __u64 size, __u64 bytes
 	return done();
 }
 
-/* A buffered read that starts where the last one ended makes the kernel read ahead: count the
- * windows that it enters, each once, instead of the single reads. True when that was done, or when
- * the access entered no new window. */
+/* A buffered read that starts where the last one ended makes the kernel read ahead: the windows that it
+ * enters are counted, each once, instead of the single reads. Returns 1 when that was done, and when the
+ * access entered no new window. */
 static __always_inline int fold_stream(struct fold_key *key, __u64 reader, __u64 size, __u32 window)
 {
 	struct stream_key at = { .reader = reader, .file = key->file };
@@ -115,8 +115,8 @@ static __noinline int fold(struct fold_key *key, struct file *opened, __u64 size
 	return count_folded(key, size, key->length);
 }
 
-/* An event or a counter for an access that passed all filters. `opened` tells streams apart when
- * folding and may be null; `size` is the file's. */
+/* An event or a counter for an access that passed all filters. `opened` distinguishes streams when folding
+ * and may be null; `size` is the file's. */
 static __noinline int emit(struct event *event, struct file *opened, __u64 size)
 {
 	__u32 op = event->kind & KIND_OP_MASK;
@@ -137,14 +137,13 @@ static __noinline int emit(struct event *event, struct file *opened, __u64 size)
 
 		return fold(&key, opened, size, device);
 	}
-	/* User space looks often enough by itself: waking it for each event would cost more than
-	 * the event. */
+	/* User space polls the buffer: a wake-up for each event would cost more than the event. */
 	if (bpf_ringbuf_output(&events, event, sizeof(*event), BPF_RB_NO_WAKEUP))
 		s->lost++;
 	return done();
 }
 
-/* Fills in everything but the range if the access is wanted. `opened` may be null. */
+/* Fills in everything but the range, if the access is wanted. `opened` may be null. */
 static __noinline int admit(struct file *opened, struct inode *inode, struct event *event)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -160,7 +159,7 @@ static __noinline int admit(struct file *opened, struct inode *inode, struct eve
 		return 0;
 	if (config.btrfs) {
 		file.device = device_of(inode);
-		/* A subvolume that was not asked for by name is like the file system it is in. */
+		/* A subvolume that was not named is treated like the file system that it is in. */
 		bpf_map_update_elem(&devices, &file.device, device, BPF_NOEXIST);
 	}
 	file.inode = BPF_CORE_READ(inode, i_ino);
@@ -180,14 +179,14 @@ static __noinline int admit(struct file *opened, struct inode *inode, struct eve
 	return 1;
 }
 
-/* The first offset that no file can have. A file position that another thread has moved meanwhile,
- * or an append that failed after it was submitted, gives an offset before the file or past this. */
+/* Whether no file can have this range. A file position that another thread has moved meanwhile, or an append
+ * that failed after it was submitted, results in an offset before the file or beyond MAX_OFFSET. */
 static __always_inline int impossible(__u64 offset, __u64 length)
 {
 	return offset > MAX_OFFSET || length > MAX_OFFSET - offset || length > ~0U;
 }
 
-/* An access whose offset cannot be true: counted, but not recorded. */
+/* An access whose range is impossible: counted, but not recorded. */
 static __always_inline int drop(__u32 kind)
 {
 	__u32 op = kind & KIND_OP_MASK;

@@ -1,14 +1,14 @@
-/* Which accesses are wanted: by file and by who does them. */
+/* Which accesses are wanted: by file and by task. */
 #ifndef FRAGMEND_FILTER_H
 #define FRAGMEND_FILTER_H
 
-#define MAX_DEPTH 1024 /* directories above a file; accesses to deeper ones are counted */
-#define STEPS 64 /* of these at once */
+#define MAX_DEPTH 1024 /* directories above a file; accesses to deeper files are counted as unplaced */
+#define STEPS 64 /* directories per call of climb() */
 
 enum verdict { OUTSIDE, BELOW, UNPLACED };
 
-/* The device that `stat` names. Each subvolume of Btrfs has one of its own, and inode numbers are
- * unique only there. */
+/* The device number that `stat` returns. Each subvolume of Btrfs has its own, and inode numbers are unique
+ * only within it. */
 static __always_inline __u32 device_of(struct inode *inode)
 {
 	struct btrfs_inode *btrfs;
@@ -28,9 +28,9 @@ struct climb {
 	__u32 ended;
 };
 
-/* A few steps of it. Each inode is compared with the roots, which user space enters with
- * generation 0, because not every file system has one. Global, so that the verifier checks it once
- * and not once per caller and iteration. */
+/* A few steps of the walk. Each inode is compared with the roots, which user space enters with generation 0,
+ * because not every file system has generations. Global, so that the verifier checks it once and not once per
+ * caller and iteration. */
 __attribute__((noinline)) int climb(struct climb *climb)
 {
 	struct file_key key = {};
@@ -54,7 +54,7 @@ __attribute__((noinline)) int climb(struct climb *climb)
 		}
 		parent = BPF_CORE_READ(dentry, d_parent);
 		if (parent == dentry) {
-			/* The root, or an entry that was opened by handle and is disconnected. */
+			/* The root, or a disconnected entry, which was opened by handle. */
 			if (BPF_CORE_READ(inode, i_sb, s_root) != dentry)
 				climb->verdict = UNPLACED;
 			return 0;
@@ -81,7 +81,7 @@ static __noinline int below_a_root(struct dentry *dentry)
 	return UNPLACED;
 }
 
-/* Any name of an inode, where no open file shows which one was used. */
+/* Any name of an inode, for an access without an open file that shows which name was used. */
 static __always_inline struct dentry *any_name(struct inode *inode)
 {
 	struct hlist_node *node = BPF_CORE_READ(inode, i_dentry.first);
@@ -91,7 +91,7 @@ static __always_inline struct dentry *any_name(struct inode *inode)
 	return (void *)node - bpf_core_field_offset(struct dentry, d_u.d_alias);
 }
 
-/* Whether this verdict admits an access; an undecided one is counted. */
+/* Whether this verdict admits an access; if it is undecided, the access is counted. */
 static __always_inline int admits(__u8 verdict)
 {
 	struct stats *s;
@@ -116,8 +116,8 @@ static __always_inline int wanted_file(struct file *file, struct inode *inode, s
 	}
 	dentry = file ? BPF_CORE_READ(file, f_path.dentry) : any_name(inode);
 	verdict = below_a_root(dentry);
-	/* Another of its names may lie below a root: a "no" for one name says nothing then. And where
-	 * it was not found out, it may be later. */
+	/* OUTSIDE is kept only for an inode with one name, because another name may be below a root. UNPLACED
+	 * is not kept, because the place may become known later. */
 	if (verdict == BELOW || (verdict == OUTSIDE && BPF_CORE_READ(inode, i_nlink) <= 1))
 		bpf_map_update_elem(&verdicts, key, &verdict, BPF_ANY);
 	return admits(verdict);
@@ -125,14 +125,14 @@ static __always_inline int wanted_file(struct file *file, struct inode *inode, s
 
 static __always_inline void name_of(struct task_struct *task, char comm[16])
 {
-	/* Kernel threads that work for a process's io_uring go by the process's name. */
+	/* A kernel thread that works for a process's io_uring counts under the process's name. */
 	if (task->flags & PF_IO_WORKER)
 		BPF_CORE_READ_STR_INTO((char(*)[16])comm, task, group_leader, comm);
 	else
 		bpf_get_current_comm(comm, 16);
 }
 
-/* Fills `comm` when it must be compared; the caller fills it otherwise. */
+/* Whether the task passes the filters by process, user, cgroup and name. */
 static __always_inline int wanted_task(struct task_struct *task)
 {
 	__u32 pid = bpf_get_current_pid_tgid() >> 32;

@@ -1,11 +1,11 @@
-/* The few kernel structures that the recorder reads, each with only the fields it uses.
+/* The few kernel structures that the recorder reads, each with only the fields that it uses.
  *
  * The loader finds the real offsets in the running kernel's BTF (CO-RE), so neither the build
  * machine's kernel nor the order of fields here matters. */
 #ifndef FRAGMEND_KERNEL_H
 #define FRAGMEND_KERNEL_H
 
-/* Tells libbpf's headers that kernel types come from here. */
+/* With this, libbpf's headers take the kernel types from here. */
 #define __VMLINUX_H__
 
 typedef unsigned char __u8;
@@ -185,7 +185,7 @@ struct io_splice {
 
 #pragma clang attribute pop
 
-/* uapi/linux/aio_abi.h: it is in user memory, so its layout is fixed. */
+/* uapi/linux/aio_abi.h: the structure is in user memory, so its layout is fixed. */
 struct iocb {
 	__u64 aio_data;
 	__u32 aio_key;

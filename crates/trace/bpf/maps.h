@@ -1,4 +1,4 @@
-/* The recorder's settings and its maps. Sizes marked so are set by user space before loading. */
+/* The recorder's settings and its maps. User space sets the sizes that are marked so before loading. */
 #ifndef FRAGMEND_MAPS_H
 #define FRAGMEND_MAPS_H
 
@@ -17,7 +17,7 @@ struct {
 	__type(value, struct stats);
 } stats SEC(".maps");
 
-/* The file systems that are watched, by the kernel's device number. */
+/* The watched file systems, by the kernel's device number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1024);
@@ -33,7 +33,7 @@ struct {
 	__type(value, __u8);
 } roots SEC(".maps");
 
-/* Cache: whether a file is below one of the roots, so that the walk is done once. */
+/* A cache of whether a file is below one of the roots, so that the walk is done once. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -41,7 +41,7 @@ struct {
 	__type(value, __u8);
 } verdicts SEC(".maps");
 
-/* Processes that are watched; fork and exit keep it true. */
+/* The watched processes; fork and exit keep the map current. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);
@@ -64,7 +64,7 @@ struct {
 	__type(value, struct fold_value);
 } folded SEC(".maps");
 
-/* Accesses rounded to COARSE bytes, used once `folded` is full; sized by user space. */
+/* Accesses that are rounded to COARSE bytes, once `folded` is full; sized by user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -72,7 +72,7 @@ struct {
 	__type(value, struct fold_value);
 } coarse SEC(".maps");
 
-/* Sequential streams: an open file, or a thread where there is none, on one inode. */
+/* Sequential streams: of an open file, or of a thread where there is none, on one inode. */
 struct stream_key {
 	__u64 reader;
 	struct file_key file;
@@ -80,8 +80,8 @@ struct stream_key {
 
 struct stream {
 	__u64 end; /* of the last access */
-	__u64 counted; /* end of the last readahead window counted */
-	__u64 window, length; /* what that was counted as */
+	__u64 counted; /* end of the last readahead window that was counted */
+	__u64 window, length; /* the range as which it was counted */
 };
 
 struct {
@@ -91,7 +91,7 @@ struct {
 	__type(value, struct stream);
 } streams SEC(".maps");
 
-/* Miss level: the pages that `page_cache_ra_order` just announced in this thread. */
+/* Miss level: the pages that `page_cache_ra_order` has just announced in this thread. */
 struct announced {
 	struct file_key file;
 	__u64 index;
@@ -105,9 +105,9 @@ struct {
 	__type(value, struct announced);
 } announcements SEC(".maps");
 
-/* By thread. User space reads what is left at the end, and on_thread_exit what a thread leaves when
- * it ends. Nothing may be evicted: a fault that finds the map full is not held back, but reported
- * at once. */
+/* The held faults, by thread. User space reads those that are left at the end, and on_thread_exit emits that
+ * of a thread that ends. No entry may be evicted: a fault that finds the map full is not held back, but
+ * emitted at once. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
@@ -115,7 +115,7 @@ struct {
 	__type(value, struct held);
 } faults SEC(".maps");
 
-/* Miss level: the page that a thread's fault asked for and no readahead has fetched yet. */
+/* Miss level: the page of a thread's fault, as long as no readahead has fetched it. */
 struct missing {
 	struct file_key file;
 	__u64 index;
@@ -128,8 +128,8 @@ struct {
 	__type(value, struct missing);
 } missing SEC(".maps");
 
-/* Zero, but the compiler does not know that: it would drop the constant result of a function that
- * is not inlined, and the verifier would see an arbitrary value in the result's register. */
+/* Zero, but not as a constant to the compiler: it would drop the constant result of a function that is not
+ * inlined, and the verifier would read an arbitrary value from the result's register. */
 static __always_inline int done(void)
 {
 	int zero = 0;

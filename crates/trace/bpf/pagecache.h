@@ -1,9 +1,8 @@
 /* Faults on mapped files, and what the page cache reads from the device.
  *
- * A fault has up to three steps: the kernel maps what is cached around the page
- * (mm_filemap_map_pages gives the range, not which of its pages were cached), then, if the page
- * itself was not cached, fetches it (mm_filemap_fault), often with readahead, and maps again. So
- * the last step of each thread is held back:
+ * A fault has up to three steps: the kernel maps what is cached around the page (mm_filemap_map_pages reports
+ * the range, not which of its pages were cached), then, if the page itself was not cached, fetches it
+ * (mm_filemap_fault), often with readahead, and maps again. So the last step of each thread is held back:
  *
  *   map           -> the range is held; it is recorded unless a fault inside it follows, which
  *                    means that the page was not cached and only its neighbours were mapped
@@ -12,13 +11,13 @@
  *   fault, map    -> the map adds nothing
  *   map of pages that the last two readaheads fetched for this thread: adds nothing either
  *
- * Without tracepoints of readahead, a map after a fault is recorded as what it mapped. A huge page
- * that was cached before shows as one range, or not at all.
+ * Without the tracepoints of readahead, a fault is recorded with the range of the map after it. A huge page
+ * that was cached before is recorded as one range, or not at all.
  */
 #ifndef FRAGMEND_PAGECACHE_H
 #define FRAGMEND_PAGECACHE_H
 
-/* The bytes of some pages of a file, up to its end; 0 when they begin behind it. */
+/* The bytes of some pages of a file, up to its end; 0 when the pages begin beyond it. */
 static __always_inline __u64 page_bytes(__u64 size, __u64 index, __u64 end)
 {
 	__u64 from = index << config.page_shift, to = least(end << config.page_shift, size);
@@ -47,7 +46,7 @@ static __always_inline int settle(struct held *held)
 	return was ? emit(&held->event, 0, held->size) : 0;
 }
 
-/* A held fault of a thread that ends would stay in the map for ever. */
+/* Otherwise the held faults of threads that have ended would fill the map. */
 SEC("raw_tp/sched_process_exit")
 int on_thread_exit(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -105,8 +104,8 @@ static __always_inline struct held *held_on(struct inode *inode)
 	return same_file(&file, inode) ? held : 0;
 }
 
-/* A page that is not mapped because it is not in the cache, or because it is the one that starts
- * the next readahead. */
+/* A page that is not mapped because it is not in the cache, or because it is the one that starts the next
+ * readahead. */
 SEC("raw_tp/mm_filemap_fault")
 int on_fault(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -181,8 +180,8 @@ static __always_inline void read_ahead(struct inode *inode, __u64 index, __u64 e
 	held->end = end;
 }
 
-/* Readahead in large folios, announced before it is known whether the file system can do that:
- * if not, or for what is left over, page_cache_ra_unbounded follows in the same thread. */
+/* Readahead in large folios, announced before it is known whether the file system supports them: if not, or
+ * for the rest, page_cache_ra_unbounded follows in the same thread. */
 SEC("raw_tp/page_cache_ra_order")
 int on_ra_order(struct bpf_raw_tracepoint_args *ctx)
 {

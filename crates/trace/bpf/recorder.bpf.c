@@ -1,12 +1,12 @@
 /* The kernel side of the recorder.
  *
- * It uses tracepoints only, because locked-down kernels refuse kprobes and fentry. One tracepoint,
- * sys_exit, is enough for all system calls: the registers still hold the number and the arguments,
- * and the return value is the number of bytes really transferred, so no state is kept between
- * entry and exit. Where a call moves the file position, the access began at the position after the
- * call minus the bytes transferred, which is right for O_APPEND too.
+ * It uses tracepoints only, because locked-down kernels refuse kprobes and fentry. One tracepoint, sys_exit,
+ * is enough for all system calls: the registers still hold the number and the arguments, and the return value
+ * is the number of bytes transferred, so no state is kept between entry and exit. Where a call moves the file
+ * position, the access began at the position after the call minus the bytes transferred, which is correct for
+ * O_APPEND too.
  *
- * A tracepoint that the kernel lacks is left out by the loader, which says so.
+ * The loader leaves out a tracepoint that the kernel lacks, and reports it.
  *
  * | file | its part |
  * |---|---|
@@ -34,10 +34,10 @@
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
-#define AT_POSITION (~0ULL) /* offset: where the file position was before the call */
-#define MAX_IOCBS 1024 /* of one io_submit; more count as lost */
-#define MAX_COMPAT_IOCBS 64 /* looked at until one is on a watched file */
-#define MAX_IOVECS 1024 /* UIO_MAXIOV: the kernel takes no more */
+#define AT_POSITION (~0ULL) /* as an offset: the file position before the call */
+#define MAX_IOCBS 1024 /* of one io_submit; further ones count as lost */
+#define MAX_COMPAT_IOCBS 64 /* checked until one is on a watched file */
+#define MAX_IOVECS 1024 /* UIO_MAXIOV: the kernel accepts no more */
 
 static __always_inline struct file *file_of(__u32 fd)
 {
@@ -54,12 +54,11 @@ static __always_inline struct file *file_of(__u32 fd)
 	return file;
 }
 
-#define SUBMITTED 0x80000000 /* beside RWF_ flags: the size may not have grown yet */
+#define SUBMITTED 0x80000000 /* beside RWF_ flags: the file may not have grown yet */
 #define NOWHERE (~0ULL - 1) /* an offset that is counted as dropped */
 
-/* One side of a system call: `length` bytes at `offset` of `fd`. Appends ignore the offset that
- * was asked for and end at the end of the file; where that will be is not known of a direct one
- * that was only submitted. */
+/* One side of a system call: `length` bytes at `offset` of `fd`. Appends ignore the given offset and end at
+ * the end of the file; for a direct append that was only submitted, that end is not known. */
 static __noinline int record_fd(__u32 fd, __u64 offset, __u64 length, __u32 op, __u32 append)
 {
 	struct file *file = file_of(fd);
@@ -89,7 +88,7 @@ static __noinline int record_fd(__u32 fd, __u64 offset, __u64 length, __u32 op, 
 	return record(file, inode, offset, length, op);
 }
 
-/* The offset before a call that got a pointer to it and moved it on. */
+/* The offset before a call that has advanced it through a pointer. */
 static __always_inline __u64 moved_offset(__u64 pointer, __u64 length)
 {
 	__u64 after = 0;
@@ -110,8 +109,8 @@ static __always_inline __u64 at_most_one_call(__u64 length)
 
 #define VECTORS 32
 
-/* The bytes of at most VECTORS of them. Global for the verifier's sake, and so an int; a program
- * may change its vectors after they were submitted, so the sum may be anything. */
+/* The bytes of at most VECTORS vectors. Global for the verifier, and so an int; a program may change its
+ * vectors after they were submitted, so the sum may be anything. */
 __attribute__((noinline)) int some_vectors(__u64 vector, __u32 count)
 {
 	struct iovec one;
@@ -136,9 +135,9 @@ static __noinline __u64 iovec_bytes(__u64 vector, __u64 count)
 	return at_most_one_call(sum);
 }
 
-/* One iocb of a successful io_submit. Its completion is not seen, so a read is cut at the end of
- * the file, and one that fails later counts. Global, so that the verifier checks it once and not
- * in every iteration of the loop. */
+/* One iocb of a successful io_submit. Its completion is not seen, so a read is truncated at the end of the
+ * file, and an access that fails later is recorded. Global, so that the verifier checks it once and not in
+ * every iteration of the loop. */
 __attribute__((noinline)) int submitted(__u64 pointers, __u32 index)
 {
 	struct file *file;
@@ -195,7 +194,7 @@ static __noinline int watched_fd(__u32 fd)
 	return done() + !!bpf_map_lookup_elem(&devices, &device);
 }
 
-/* The same for one iocb behind 32-bit pointers. Global for the reason given at submitted(). */
+/* Whether one iocb, behind 32-bit pointers, is on such a file. Global for the reason given at submitted(). */
 __attribute__((noinline)) int watched_iocb(__u64 pointers, __u32 index)
 {
 	struct iocb iocb;
@@ -207,8 +206,8 @@ __attribute__((noinline)) int watched_iocb(__u64 pointers, __u32 index)
 	return watched_fd(iocb.aio_fildes);
 }
 
-/* A call through another table than the native one (32-bit, x32): its arguments are not decoded,
- * but calls on watched files are counted. */
+/* A call through another table than the native one (32-bit, x32): its arguments are not decoded, but calls on
+ * watched files are counted. */
 static __noinline int compat_call(struct syscall *call, __u64 result)
 {
 	enum compat_files files = compat_files(call->number);
@@ -303,7 +302,7 @@ static __noinline int record_ended(struct file *file, __u64 end, __u64 length, _
 	return record(file, inode, end - length, length, kind);
 }
 
-/* Where the kernel's splice left off: in the request, or at the file's position. */
+/* Where the kernel's splice ended: in the request, or at the file's position. */
 static __always_inline __u64 spliced_to(__s64 offset, struct file *file)
 {
 	return offset == -1 ? (__u64)BPF_CORE_READ(file, f_pos) : (__u64)offset;
@@ -315,18 +314,18 @@ static __always_inline struct file *spliced_file(struct io_splice *splice)
 
 	if (!(BPF_CORE_READ(splice, flags) & SPLICE_F_FD_IN_FIXED))
 		return file_of(BPF_CORE_READ(splice, splice_fd_in));
-	/* A registered file; older kernels do not keep which. */
+	/* A registered file; older kernels do not keep it in the request. */
 	if (!bpf_core_field_exists(splice->rsrc_node) || !bpf_core_type_exists(struct io_rsrc_node))
 		return 0;
 	node = BPF_CORE_READ(splice, rsrc_node);
 	return (void *)(BPF_CORE_READ(node, file_ptr) & ~7ULL);
 }
 
-/* A splice is a read of one file or a write to another; the other side is a pipe. The file that is
- * read is named by descriptor, which may be closed by now. */
+/* A splice is a read of one file or a write to another; the other side is a pipe. The file that is read is
+ * identified by its descriptor, which may be closed by now. */
 static __noinline int uring_spliced(struct io_kiocb *request, __u64 length)
 {
-	struct io_splice *splice = (void *)request; /* at the start, as kiocb is */
+	struct io_splice *splice = (void *)request; /* at the start, like kiocb */
 	struct file *in, *out;
 	struct stats *s;
 
@@ -347,7 +346,7 @@ unseen:
 	return done();
 }
 
-/* The result is read from the request, where every kernel has it that passes the request to this
+/* The result is read from the request, where every kernel stores it that passes the request to this
  * tracepoint; its other arguments have changed over time. */
 SEC("raw_tp/io_uring_complete")
 int on_io_uring_complete(struct bpf_raw_tracepoint_args *ctx)

@@ -1,5 +1,5 @@
-/* The structures shared by the kernel side and user space; src/record/shared.rs mirrors them field
- * by field. Every structure has explicit padding, so that both compilers agree. */
+/* The structures that the kernel side and user space share; src/record/shared.rs mirrors them field by field.
+ * Every structure has explicit padding, so that both compilers agree. */
 #ifndef FRAGMEND_SHARED_H
 #define FRAGMEND_SHARED_H
 
@@ -14,7 +14,7 @@ struct event {
 	__u64 time_ns;
 	__u64 inode;
 	__u64 offset;
-	__u32 device; /* as the kernel numbers it */
+	__u32 device; /* the kernel's number, not that of stat */
 	__u32 generation;
 	__u32 length;
 	__u32 kind;
@@ -25,7 +25,7 @@ struct event {
 	char comm[16];
 };
 
-/* Fixed for one recording; the verifier prunes what is switched off. */
+/* Constant during a recording; the verifier prunes what is switched off. */
 struct config {
 	__u32 self_pid;
 	__u32 page_shift;
@@ -39,7 +39,7 @@ struct config {
 	__u8 by_comm;
 	__u8 by_cgroup;
 	__u8 readahead_seen; /* the kernel has the tracepoints of readahead */
-	__u8 btrfs; /* some file system is one */
+	__u8 btrfs; /* one of the file systems is Btrfs */
 	char comm[16];
 	__u32 pad_start;
 	__u64 start_ns;
@@ -66,21 +66,21 @@ struct fold_key {
 struct fold_value {
 	__u64 count;
 	__u64 first_ns;
-	__u64 bytes; /* really transferred, by all that was counted here */
+	__u64 bytes; /* transferred by all accesses that were counted here */
 };
 
 /* The last page fault of a thread, held back until it is known how much it mapped. */
 struct held {
 	struct event event;
 	__u64 size; /* of the file */
-	__u64 page; /* that the fault asked for */
-	/* Pages of the last two neighbouring readaheads: start, start of the second, end. */
+	__u64 page; /* that was accessed */
+	/* Pages of the last two adjacent readaheads: start, start of the second, end. */
 	__u64 start, second, end;
 	__u32 state;
 	__u32 pad;
 };
-#define HELD_ANY 1 /* there is one */
-#define HELD_FAULT 2 /* it is a page that was not mapped because it was not in the cache */
+#define HELD_ANY 1 /* a fault is held */
+#define HELD_FAULT 2 /* of a page that was not mapped because it was not in the cache */
 #define HELD_READAHEAD 4 /* and readahead followed */
 
 /* Per processor, summed by user space. */
@@ -88,10 +88,10 @@ struct stats {
 	__u64 events[OP_COUNT];
 	__u64 bytes[OP_COUNT];
 	__u64 lost;
-	__u64 dropped; /* whose place in the file cannot be true or cannot be known */
-	__u64 unplaced; /* on files of which it is not known whether they lie below a root */
+	__u64 dropped; /* whose offset is impossible or cannot be known */
+	__u64 unplaced; /* on files of which it is not known whether they are below a root */
 	__u64 compat;
-	__u64 splices; /* of io_uring, whose file could not be told */
+	__u64 splices; /* of io_uring, whose file is unknown */
 	__u64 coarsened;
 };
 

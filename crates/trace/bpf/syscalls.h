@@ -1,5 +1,5 @@
-/* System calls that transfer file data: their numbers, and which registers hold number and
- * arguments when the call returns. One part per architecture. */
+/* System calls that transfer file data: their numbers, and which registers contain number and arguments when
+ * the call returns. One part per architecture. */
 #ifndef FRAGMEND_SYSCALLS_H
 #define FRAGMEND_SYSCALLS_H
 

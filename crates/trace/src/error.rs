@@ -1,4 +1,4 @@
-//! What can go wrong with a trace file or a recording, each with what to do about it.
+//! The errors of trace files and recordings; each message says what to do.
 
 use std::io;
 use std::path::PathBuf;
@@ -29,10 +29,10 @@ pub enum TraceError {
     NotATrace {
         /// The file.
         path: PathBuf,
-        /// What gave it away; may be empty.
+        /// What shows that; may be empty.
         reason: String,
     },
-    /// A trace once, but damaged.
+    /// A damaged trace.
     #[error("{} is damaged or cut short ({reason}): record it again", path.display())]
     Corrupt {
         /// The file.
@@ -50,10 +50,10 @@ pub enum TraceError {
         path: PathBuf,
         /// Its version.
         found: u32,
-        /// Ours.
+        /// The newest version that this one reads.
         known: u32,
     },
-    /// The output exists and is something else.
+    /// The output exists and is not a trace.
     #[error("{} exists and is not a trace: choose another output or use --force", path.display())]
     WouldOverwrite {
         /// The output.
@@ -64,13 +64,13 @@ pub enum TraceError {
     Encode {
         /// The output.
         path: PathBuf,
-        /// What the encoder said.
+        /// The encoder's error.
         reason: String,
     },
-    /// A filter or option that cannot be met.
+    /// A filter or option that cannot be applied.
     #[error("{0}")]
     Request(String),
-    /// The kernel refused or lacks what recording needs.
+    /// The kernel lacks what recording needs, or refuses it.
     #[error("{0}")]
     Kernel(String),
 }

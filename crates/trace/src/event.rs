@@ -1,24 +1,24 @@
-//! One row of a trace: who did what to which bytes of which file, and when.
+//! One row of a trace: who accessed which bytes of which file, how and when.
 
 use crate::Op;
 use fragmend_layout::FileId;
 
-/// An access with everything that was seen of it.
+/// An access, with all that is known of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Nanoseconds from the start of the recording to the end of the access; of the first one
-    /// where `count` is more than one.
+    /// Nanoseconds from the start of the recording to the end of the access; of the first one where `count`
+    /// is more than one.
     pub time_ns: u64,
     /// Which file.
     pub file: FileId,
     /// First byte in the file.
     pub offset: u64,
-    /// Bytes of the file that it covers: those transferred, or the whole readahead windows where
-    /// it is `windowed`.
+    /// Bytes of the file that it covers: those transferred, the whole readahead windows where it is
+    /// `windowed`, or, in a folded trace, the whole aligned 128 KiB where it was coarsened.
     pub length: u32,
-    /// Bytes really transferred, by all `count` accesses together.
+    /// Bytes transferred by all `count` accesses together.
     pub bytes: u64,
-    /// How many times; more than one only in folded traces.
+    /// Number of accesses; more than one only in folded traces.
     pub count: u32,
     /// Process (thread group); 0 in folded traces.
     pub pid: u32,
@@ -28,16 +28,16 @@ pub struct Event {
     pub uid: u32,
     /// Command name, padded with zero bytes; empty in folded traces.
     pub comm: [u8; 16],
-    /// What was done.
+    /// The operation.
     pub op: Op,
-    /// Past the page cache (`O_DIRECT`).
+    /// Whether it bypassed the page cache (`O_DIRECT`).
     pub direct: bool,
-    /// Widened to the readahead window by the recorder (folded traces only).
+    /// Whether the recorder widened it to readahead windows (folded traces only).
     pub windowed: bool,
 }
 
-/// Whether a file can have these bytes. The recorder drops an impossible access, and the reader
-/// skips it; both count it.
+/// Whether a file can have these bytes. The recorder drops an impossible access, and the reader skips it;
+/// both count it.
 pub(crate) fn is_possible(offset: u64, length: u32) -> bool {
     let end = offset.checked_add(length.into());
     length > 0 && end.is_some_and(|end| i64::try_from(end).is_ok())

@@ -1,4 +1,4 @@
-//! Who reads and writes what: the eBPF recorder, and the Parquet trace file of each [`Access`].
+//! The eBPF recorder of reads and writes, and the Parquet trace file, with a row for each [`Access`].
 //!
 //! | module | its job |
 //! |---|---|

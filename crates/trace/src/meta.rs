@@ -1,22 +1,22 @@
 //! The metadata of a trace: how, when and how completely it was recorded.
 //!
-//! Stored as one JSON value under [`KEY`] in the Parquet footer's key-value metadata; described
-//! for other readers in `docs/trace-format.md`. Nothing in it names the machine.
+//! It is stored as one JSON value under [`KEY`] in the Parquet footer's key-value metadata, and described for
+//! other readers in `docs/trace-format.md`. Nothing in it identifies the machine.
 
 pub use fragmend_layout::schema::TRACE_FILE as SCHEMA_VERSION;
 use serde::{Deserialize, Serialize};
 
-/// Key of the metadata in the Parquet footer; a Parquet file without it is not a trace of ours.
+/// Key of the metadata in the Parquet footer; a Parquet file without it is not a trace.
 pub const KEY: &str = "fragmend.trace";
 
-/// At which level accesses were watched.
+/// The level at which accesses were recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Reads, writes and faults as programs ask for them.
+    /// Reads, writes and faults as programs request them.
     #[default]
     Syscall,
-    /// What the page cache had to fetch from the device, and direct I/O.
+    /// What the page cache read from the device, and direct I/O.
     Miss,
 }
 
@@ -25,7 +25,7 @@ pub enum Level {
 pub struct DeviceMeta {
     /// Device number as in the column `device`.
     pub device: u64,
-    /// Where it was mounted; shown for orientation only.
+    /// Where it was mounted; for display only.
     pub mount: String,
     /// Readahead window in bytes; `None` where the file system has no block device of its own.
     pub readahead_bytes: Option<u64>,
@@ -34,13 +34,13 @@ pub struct DeviceMeta {
 /// Size and checksum of a trace's data: the bytes from the start of the file to the footer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataSum {
-    /// How many bytes.
+    /// Number of bytes.
     pub bytes: u64,
     /// CRC-32C (Castagnoli) of these bytes.
     pub crc32c: u32,
 }
 
-/// How a trace came to be.
+/// How a trace was recorded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// [`SCHEMA_VERSION`] of the writer.
@@ -49,48 +49,48 @@ pub struct Meta {
     pub started_unix_ns: u64,
     /// Length of the recording in nanoseconds.
     pub duration_ns: u64,
-    /// What was watched.
+    /// The level of the recording.
     pub level: Level,
     /// Whether the kernel folded accesses into counts.
     pub folded: bool,
-    /// Accesses seen but not stored, for want of buffer space.
+    /// Accesses that are not in the trace: the buffer or the table of ranges was full, the kernel skipped a
+    /// run of the recorder, or a request could not be read.
     pub lost: u64,
-    /// Accesses seen but not stored because their place in the file cannot be true or cannot be
-    /// known: a file position that was moved meanwhile, an append that failed after submission.
+    /// Accesses seen but not stored, because their offset is impossible or cannot be known: a file position
+    /// that was moved meanwhile, an append that failed after submission.
     #[serde(default)]
     pub dropped: u64,
-    /// Accesses to files that may or may not be below one of `paths`: they have too many parent
-    /// directories, or the kernel does not know which.
+    /// Accesses to files of which it is not known whether they are below one of `paths`: they have too many
+    /// parent directories, or the kernel has not cached which ones.
     #[serde(default)]
     pub unplaced: u64,
-    /// Accesses of a folded trace that had no table entry of their own and were counted with their
-    /// whole aligned 128 KiB.
+    /// Accesses of a folded trace for which the table had no space, and which were counted with their whole
+    /// aligned 128 KiB.
     #[serde(default)]
     pub coarsened: u64,
     /// System calls of 32-bit programs, whose arguments are not decoded.
     pub unseen_compat: u64,
-    /// Splices of io_uring out of files that were no longer open, or were unknown, when the
-    /// splice completed.
+    /// Splices of io_uring out of files that were unknown, or no longer open, when the splice completed.
     #[serde(default)]
     pub unseen_splices: u64,
-    /// Files in the trace whose path was not found; they are known by their identity alone.
+    /// Files in the trace whose path was not found; only their identity is known.
     #[serde(default)]
     pub files_without_path: u64,
-    /// Sources of events that the running kernel lacks, each named as a person would.
+    /// Sources of events that the running kernel lacks, each described in words.
     #[serde(default)]
     pub unseen_sources: Vec<String>,
     /// The paths that were watched, escaped as in the column `path`.
     pub paths: Vec<String>,
     /// Their file systems.
     pub devices: Vec<DeviceMeta>,
-    /// What the reader verifies the data against. The writer fills it in; `None` before the
-    /// trace is written, and in older traces, which are read unverified.
+    /// The size and checksum against which the reader verifies the data. The writer fills it in; `None`
+    /// before the trace is written, and in older traces, which are read unverified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<DataSum>,
 }
 
 impl Meta {
-    /// A complete, empty recording that starts at the given wall-clock time.
+    /// The metadata of a complete, empty recording that starts at the given wall-clock time.
     pub fn new(level: Level, started_unix_ns: u64) -> Self {
         Self {
             schema_version: SCHEMA_VERSION,

@@ -15,14 +15,14 @@ use std::os::fd::BorrowedFd;
 /// The smallest block of any device.
 const SECTOR: usize = 512;
 
-/// Whether direct reads of a file may come from the page cache without a sign of that.
+/// Whether the kernel may serve direct reads of a file from the page cache without reporting it.
 pub(crate) fn may_deceive(file: BorrowedFd) -> io::Result<bool> {
     const BTRFS: u64 = 0x9123_683E;
     Ok(rustix::fs::fstatfs(file)?.f_type as u64 == BTRFS)
 }
 
-/// Reads a run that comes from the device for sure; returns its place in `buffer`. `None` while the run is
-/// being written to, or where the kernel cannot be asked for that.
+/// Reads a run surely from the device; returns its place in `buffer`. `None` while the run is being written
+/// to, or where the kernel does not support such a read.
 pub(super) fn read_surely(
     file: BorrowedFd,
     run: Range<u64>,
@@ -127,8 +127,8 @@ impl Drop for Direct<'_> {
     }
 }
 
-/// Reads until the buffer is full or the file ends. A direct read that ends there is at no multiple of a
-/// block, and cannot go on.
+/// Reads until the buffer is full or the file ends. A direct read that ends there does not end on a block
+/// boundary, and cannot be continued.
 pub(super) fn read_full(file: BorrowedFd, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut done = 0;
     while done < buffer.len() && done % SECTOR == 0 {

@@ -1,9 +1,9 @@
 //! Limits the memory that a trace may use, before any of it is decoded.
 //!
-//! A Parquet file of a few bytes may claim to hold gigabytes: a dictionary of a billion values, a
-//! page that decompresses to a thousand times its size, a billion rows in one run, a path of
-//! megabytes for every row. A forged file may also have a correct checksum. The parquet crate
-//! allocates what it is told to, and a failed allocation ends the process. So:
+//! A Parquet file of a few bytes may claim to contain gigabytes: a dictionary of a billion values, a page
+//! that decompresses to a thousand times its size, a billion rows in one run, a path of megabytes for every
+//! row. A forged file may also have a correct checksum. The parquet crate allocates as much as the file
+//! claims, and a failed allocation ends the process. So:
 //!
 //! - [`footer`] walks the footer first: few columns, and no more row groups than there is data;
 //! - [`pages`] walks the page headers of each column that will be read: only encodings that the
@@ -11,7 +11,7 @@
 //! - [`Budget`] limits the decoded accesses, files and paths, in proportion to the file and to the
 //!   available memory.
 //!
-//! The writer's own files stay far below all limits: `tests/hostile_traces.rs` tests both sides.
+//! The writer's own files are far below all limits: `tests/hostile_traces.rs` tests both sides.
 
 use super::schema::ROW_GROUP_ROWS;
 use super::source::Source;
@@ -24,25 +24,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Why a file is refused.
 type Reason = Box<dyn std::error::Error + Send + Sync>;
 
-/// Elements of the schema: our columns and their root are 17.
+/// Most elements of a schema; a trace has 17, the columns and their root.
 const MAX_SCHEMA: usize = 64;
 
-/// Bytes of a file for each row group, beyond the first few. The writer begins a new one only
-/// when 262,144 rows are in the last, and the offsets alone are 100 KB of those.
+/// Fewest bytes of a file for each row group beyond the first few. The writer begins a new one only when the
+/// last has 262,144 rows, whose offsets alone need 100 KB.
 const BYTES_PER_ROW_GROUP: u64 = 16 << 10;
 const FEW_ROW_GROUPS: u64 = 16;
 
-/// Longest page. The writer ends a page after 1 MiB, and checks that every 1024 rows, each of which
-/// may have a path of [`MAX_TEXT`].
+/// Longest page. The writer ends a page after 1 MiB, but checks its length only every 1024 rows, each of
+/// which may have a path of [`MAX_TEXT`].
 const MAX_PAGE: i64 = 32 << 20;
 
-/// Longest page header: no statistics are in it.
+/// Longest page header: it contains no statistics.
 const MAX_HEADER: usize = 4096;
 
-/// Largest expansion of snappy: 64 bytes of every 3.
+/// Largest expansion of snappy: 64 bytes from every 3.
 const MAX_SNAPPY: i64 = 22;
 
-/// Longest text: a path of 4096 bytes, each escaped with four.
+/// Longest text: a path of 4096 bytes, each of which is escaped with four.
 pub(super) const MAX_TEXT: usize = 4 * 4096;
 
 /// Checks the footer, before it is decoded.
@@ -125,7 +125,7 @@ struct PageHead {
     uncompressed: i64,
     compressed: i64,
     values: i64,
-    /// It is a dictionary, or data in one of the encodings that the writer uses.
+    /// Whether it is a dictionary, or data in one of the encodings that the writer uses.
     known: bool,
 }
 
@@ -139,7 +139,8 @@ fn page(bytes: &[u8]) -> Option<PageHead> {
     const RLE_DICTIONARY: i64 = 8;
     let mut walk = Walk::new(bytes);
     let (mut kind, mut uncompressed, mut compressed) = (None, None, None);
-    // Of the header of a data page, and of a dictionary: values, encoding, and that of levels.
+    // Of the headers of a data page and of a dictionary page: the number of values, their encoding, and that
+    // of the levels.
     let mut heads = [None; 2];
     walk.structure(|walk, field| {
         let slot = match field.id {
@@ -193,13 +194,14 @@ pub(super) struct Budget {
     room: AtomicU64,
 }
 
-/// Memory allowed for every trace, and for each byte of it. A recording has a few bytes per row, and
+/// Memory that is allowed for every trace, and for each byte of it. A recording has a few bytes per row, and
 /// ten or more per file.
 const ALWAYS: u64 = 128 << 20;
 const PER_BYTE: u64 = 64;
-/// Weight of an access in that: a row that differs from the one before needs 1.5 bytes.
+/// Factor of an access in that proportion: a row that differs from the one before needs 1.5 bytes of the
+/// file.
 const ACCESS_WEIGHT: u64 = 4;
-/// Weight of an access in the available memory: while row groups are joined, most exist twice.
+/// Factor of an access in the available memory: while row groups are joined, most accesses exist twice.
 const ACCESS_TIMES: u64 = 2;
 /// Memory for decoding a row group.
 const DECODING: u64 = 30 << 20;
@@ -209,7 +211,7 @@ impl Budget {
     pub(super) fn new(source: &Source, groups: usize) -> Self {
         let proportion = source.len().saturating_mul(PER_BYTE).saturating_add(ALWAYS);
         let at_a_time = rayon::current_num_threads().min(groups) as u64;
-        // As much again for the plan that is made of it.
+        // The other half is for the plan that is made from the trace.
         let room = memory::room().saturating_sub(DECODING * at_a_time) / 2;
         Self { proportion: proportion.into(), room: room.into() }
     }

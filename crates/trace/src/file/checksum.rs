@@ -1,8 +1,8 @@
 //! The checksum of a trace's data: all bytes from the start of the file to the Parquet footer,
 //! so that a damaged value is noticed even where the pages around it still decode.
 //!
-//! [`Summed`] computes it for the writer as the bytes pass; [`verify`] reads them again, in
-//! parallel. Size and checksum are in the footer ([`crate::DataSum`]).
+//! [`Summed`] computes it while the bytes are written; [`verify`] reads them again, in parallel. Size and
+//! checksum are in the footer ([`crate::DataSum`]).
 
 use crate::DataSum;
 use rayon::prelude::*;
@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 /// Bytes that one thread reads at a time.
 const CHUNK: u64 = 1 << 20;
 
-/// Passes bytes on and sums up those that were taken.
+/// Passes bytes on, and computes the checksum of those that were written.
 pub(super) struct Summed<W> {
     inner: W,
     sum: DataSum,
@@ -24,7 +24,7 @@ impl<W> Summed<W> {
         Self { inner, sum: DataSum::default() }
     }
 
-    /// Of all bytes so far.
+    /// The size and checksum of all bytes so far.
     pub(super) fn sum(&self) -> DataSum {
         self.sum
     }
@@ -43,7 +43,7 @@ impl<W: Write> Write for Summed<W> {
     }
 }
 
-/// Whether the file begins with the bytes that `sum` was made of.
+/// Whether the file begins with bytes of this size and checksum.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -58,7 +58,7 @@ pub(super) fn verify(file: &File, sum: DataSum) -> io::Result<bool> {
         file.read_exact_at(buffer, start)?;
         Ok((crc32c::crc32c(buffer), length))
     };
-    // Combining the sums of adjacent blocks is associative, and rayon keeps their order.
+    // Combining the checksums of adjacent chunks is associative, and rayon keeps their order.
     let join = |(left, before): (u32, usize), (right, after): (u32, usize)| {
         (crc32c::crc32c_combine(left, right, after), before + after)
     };

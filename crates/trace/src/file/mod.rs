@@ -3,13 +3,13 @@
 //! | module | its job |
 //! |---|---|
 //! | [`schema`] | the columns, their types and encodings |
-//! | [`writer`] | rows to a file that appears under its name only when complete |
-//! | [`reader`] | a file to accesses per file, in parallel |
+//! | [`writer`] | writes rows to a file that appears under its name only when complete |
+//! | [`reader`] | reads the accesses per file, in parallel |
 //! | [`checksum`] | computes and verifies the checksum of all bytes before the footer |
 //! | [`bounds`] | limits the memory for a file, before any of it is decoded |
-//! | [`thrift`] | walks the structures around the data without trusting them |
+//! | [`thrift`] | walks the structures around the data before they are decoded |
 //! | [`source`] | positioned reads, so that threads can share one descriptor |
-//! | [`text`] | bytes that may not be UTF-8 as text |
+//! | [`text`] | represents bytes that may not be UTF-8 as text |
 
 mod bounds;
 mod checksum;

@@ -1,12 +1,12 @@
-//! Reads a trace file into accesses per file.
+//! Reads the accesses per file from a trace file.
 //!
-//! Only the columns that planning needs are read; row groups are decoded in parallel and joined
-//! in file order, so that the accesses of one file stay in the order in which they were seen.
+//! Only the columns that planning needs are read; row groups are decoded in parallel and joined in file
+//! order, so that the accesses of one file stay in the order of their recording.
 //!
-//! A damaged file must be an error, never a crash. The data is compared with its checksum before
-//! it is decoded. A trace may be older than the checksum, or damaged in its footer, and the parquet
-//! crate panics on some damaged pages: so decoding runs in [`guarded`], which turns a panic into an
-//! error and keeps the panic message off the terminal.
+//! A damaged file must result in an error, never in a crash. The data is compared with its checksum before it
+//! is decoded. But a trace may be older than the checksum, or damaged in its footer, and the parquet crate
+//! panics on some damaged pages: so decoding runs in [`guarded`], which turns a panic into an error and keeps
+//! the panic message off the terminal.
 
 use super::bounds::{self, Budget, MAX_TEXT};
 use super::checksum;
@@ -38,8 +38,7 @@ pub struct Trace {
     pub files: Vec<FileAccesses>,
     /// How it was recorded.
     pub meta: Meta,
-    /// Rows that cannot be true, or are of an operation that this version does not know; they are
-    /// left out.
+    /// Rows that are impossible, or of an operation that this version does not know; they are left out.
     pub skipped: u64,
 }
 
@@ -55,8 +54,8 @@ pub struct Filter {
 /// Reads a trace.
 ///
 /// # Errors
-/// [`TraceError::NotATrace`], [`TraceError::Version`] or [`TraceError::Corrupt`] for files that
-/// are not what they should be, [`TraceError::Io`] when the file cannot be read.
+/// [`TraceError::NotATrace`], [`TraceError::Version`] or [`TraceError::Corrupt`] for a file that is not a
+/// trace, not of a version that is read, or damaged; [`TraceError::Io`] when the file cannot be read.
 pub fn read(path: &Path, filter: &Filter) -> Result<Trace, TraceError> {
     decode(path, open(path)?, filter)
 }
@@ -70,7 +69,7 @@ pub fn read_open(file: &File, called: &Path, filter: &Filter) -> Result<Trace, T
     decode(called, look(called, file)?, filter)
 }
 
-/// A file whose footer says that it is a trace.
+/// An open file whose footer is that of a trace, and its metadata.
 type Opened = (SerializedFileReader<Source>, Source, Meta);
 
 fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceError> {
@@ -99,12 +98,12 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
 /// Reads only a trace's metadata.
 ///
 /// # Errors
-/// As [`read`], as far as the footer shows it.
+/// Those of [`read`] that concern the footer.
 pub fn read_meta(path: &Path) -> Result<Meta, TraceError> {
     open(path).map(|(_, _, meta)| meta)
 }
 
-/// Whether a file is a trace of ours, of any version, by its footer.
+/// Whether a file is a trace, of any version, according to its footer.
 pub fn is_trace(path: &Path) -> bool {
     !matches!(
         read_meta(path),
@@ -171,7 +170,7 @@ fn key_value<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
 /// Why decoding failed; the caller adds the file's name.
 type Reason = Box<dyn std::error::Error + Send + Sync>;
 
-/// The decoder's message quotes the file's content, which may be anything.
+/// The error of a damaged file. The decoder's message quotes the file's content, which may be anything.
 fn corrupt(path: &Path, reason: Reason) -> TraceError {
     const LONGEST: usize = 300;
     let reason = printable(&reason.to_string()).to_string();
@@ -303,7 +302,7 @@ fn values<T: DataType>(
     index: usize,
     rows: usize,
 ) -> Result<Vec<T::T>, Reason> {
-    // A damaged footer may announce any number of rows: grow with what is decoded instead.
+    // A damaged footer may claim any number of rows: the vector grows with what is decoded instead.
     let mut values = Vec::with_capacity(rows.min(schema::ROW_GROUP_ROWS));
     let mut reader = get_typed_column_reader::<T>(group.get_column_reader(index)?);
     while values.len() < rows {
@@ -344,7 +343,7 @@ fn first_paths(
             return Err("a path longer than any".into());
         }
         budget.charge(0, 2 * length)?; // as text, and as a path
-        // A copy: the value would keep its whole page.
+        // A copy, because the value would keep its whole page in memory.
         paths.push(value.pop().map(|path| ByteArray::from(path.data().to_vec())));
     }
     Ok(paths)
@@ -399,7 +398,7 @@ fn guarded<R>(decode: impl FnOnce() -> Result<R, Reason>) -> Result<R, Reason> {
         }));
     });
     QUIET.set(true);
-    // The state that a panic could leave half-changed is dropped with the decoder.
+    // The state that a panic could leave inconsistent is dropped with the decoder.
     let result = catch_unwind(AssertUnwindSafe(decode));
     QUIET.set(false);
     result.unwrap_or_else(|_| Err("its pages do not decode".into()))

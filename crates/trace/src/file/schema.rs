@@ -26,7 +26,7 @@ pub const MESSAGE: &str = "message trace {
     required int64 bytes (INTEGER(64,false));
 }";
 
-/// Columns of format 1, which are the first ones of [`MESSAGE`].
+/// The number of columns of format 1, which are the first ones of [`MESSAGE`].
 const COLUMNS_OF_FORMAT_1: usize = 15;
 
 /// Position of each column in [`MESSAGE`].
@@ -43,13 +43,13 @@ pub mod column {
     pub const OP: usize = 4;
     /// Direct I/O.
     pub const DIRECT: usize = 5;
-    /// Widened to the readahead window.
+    /// Widened to readahead windows.
     pub const WINDOWED: usize = 6;
     /// First byte.
     pub const OFFSET: usize = 7;
     /// Bytes.
     pub const LENGTH: usize = 8;
-    /// Times seen.
+    /// Number of accesses.
     pub const COUNT: usize = 9;
     /// Process.
     pub const PID: usize = 10;
@@ -61,12 +61,12 @@ pub mod column {
     pub const COMM: usize = 13;
     /// Path, if it was found.
     pub const PATH: usize = 14;
-    /// Bytes really transferred.
+    /// Bytes transferred.
     pub const BYTES: usize = 15;
 }
 
-/// Rows in a row group: about 20 MB while it is buffered, and enough groups in a long trace for all
-/// processors to read in parallel.
+/// Rows in a row group: they need about 20 MB while they are buffered, and a long trace has enough groups for
+/// all processors to read in parallel.
 pub const ROW_GROUP_ROWS: usize = 256 * 1024;
 
 /// The parsed [`MESSAGE`].
@@ -101,5 +101,5 @@ pub fn check(found: &Type, version: u32) -> Result<(), TraceErrorReason> {
     }
 }
 
-/// A reason that the caller wraps into a [`TraceError`] with the file's name.
+/// A reason, which the caller wraps into a [`TraceError`](crate::TraceError) with the file's name.
 pub type TraceErrorReason = String;

@@ -1,5 +1,5 @@
-//! A file for the parquet crate, read at offsets: the crate's own implementation for `File` moves
-//! the shared cursor, so parallel readers would disturb each other.
+//! A file for the parquet crate, read at offsets: the crate's own implementation for `File` moves the shared
+//! file position, so parallel readers would move each other's.
 
 use bytes::Bytes;
 use parquet::errors::Result;
@@ -9,7 +9,7 @@ use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-/// An open file and its length when it was opened.
+/// An open file, and its length when this was created.
 #[derive(Clone)]
 pub(super) struct Source {
     file: Arc<File>,

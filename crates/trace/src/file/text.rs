@@ -1,7 +1,7 @@
 //! Names as text: Linux names are bytes, Parquet strings are UTF-8.
 //!
-//! Bytes that are not UTF-8 become `\xNN`, and so does the backslash itself, which makes the
-//! escape reversible whatever a file is called.
+//! Bytes that are not UTF-8 become `\xNN`, and so does the backslash itself, which makes the escape
+//! reversible for every file name.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -28,7 +28,7 @@ pub fn escape(bytes: &[u8]) -> String {
     out
 }
 
-/// What [`escape`] made, as bytes again; anything that is no escape stays as it is.
+/// The bytes of a text from [`escape`]; anything that is no escape is left unchanged.
 pub fn unescape(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -43,7 +43,7 @@ pub fn unescape(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What [`escape`] made of a path.
+/// The path of a text from [`escape`].
 pub fn unescape_path(text: &[u8]) -> PathBuf {
     OsString::from_vec(unescape(text)).into()
 }

@@ -1,11 +1,11 @@
-//! Thrift's compact protocol, as far as Parquet's footer and page headers are written in it, for
-//! checking sizes before memory is allocated for them: nothing is allocated here, lengths are
-//! compared with the bytes that are there, and nesting is limited.
+//! Thrift's compact protocol, as far as Parquet's footer and page headers use it, for checking sizes before
+//! memory is allocated for them: nothing is allocated here, lengths are compared with the bytes that are
+//! present, and nesting is limited.
 
-/// How deep structures may nest; Parquet's own go to nine.
+/// The limit of nesting; Parquet's own structures nest nine deep.
 const MAX_DEPTH: u32 = 16;
 
-/// What a field or an element holds (the protocol's numbers).
+/// The type of a field or an element (the protocol's numbers).
 const TRUE: u8 = 1;
 const FALSE: u8 = 2;
 const BYTE: u8 = 3;
@@ -18,7 +18,7 @@ const LIST: u8 = 9;
 const SET: u8 = 10;
 const STRUCT: u8 = 12;
 
-/// A cursor over bytes. Every step returns `None` where they end or are malformed.
+/// A cursor over bytes. Every step returns `None` where the bytes end or are malformed.
 #[derive(Clone, Copy)]
 pub(super) struct Walk<'a> {
     rest: &'a [u8],
@@ -36,12 +36,12 @@ impl<'a> Walk<'a> {
         Self { rest: bytes }
     }
 
-    /// Bytes that were not walked yet.
+    /// The number of bytes that are not walked yet.
     pub(super) fn left(&self) -> usize {
         self.rest.len()
     }
 
-    /// Walks a structure and calls `on` at each field; what `on` does not walk is walked over.
+    /// Walks a structure and calls `on` at each field; a field for which `on` returns false is skipped.
     pub(super) fn structure(
         &mut self,
         mut on: impl FnMut(&mut Self, Field) -> Option<bool>,
@@ -69,7 +69,7 @@ impl<'a> Walk<'a> {
         field.kind == STRUCT
     }
 
-    /// How many elements a list field has; it is walked over.
+    /// The number of elements of a list field, which is skipped.
     pub(super) fn list_length(&mut self, field: Field) -> Option<usize> {
         if field.kind != LIST {
             return None;
@@ -97,7 +97,7 @@ impl<'a> Walk<'a> {
             15 => usize::try_from(self.varint()?).ok()?,
             short => short.into(),
         };
-        // Every element has at least a byte.
+        // Every element has a size of at least one byte.
         (length <= self.rest.len()).then_some((length, byte & 0xf))
     }
 

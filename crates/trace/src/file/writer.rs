@@ -1,8 +1,8 @@
 //! Writes rows to a Parquet file that appears under its name only when it is complete.
 //!
-//! Rows are buffered by column and written as a row group when there are enough, so memory is
-//! bounded. The file has no name until [`TraceWriter::finish`] ([`fragmend_sys::output`]). A trace
-//! names all users' files and processes, so only its owner may read a new one.
+//! Rows are buffered by column and written as a row group when there are enough, so memory is bounded. The
+//! file does not have its name until [`TraceWriter::finish`] ([`fragmend_sys::output`]). A trace names all
+//! users' files and processes, so only its owner may read a new one.
 
 use super::checksum::Summed;
 use super::{schema, text};
@@ -21,15 +21,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Finds the present path of a file; asked once per file.
+/// Finds the present path of a file. It is called once per file, and for a file whose path was not found once
+/// more in each row group that has the file.
 pub type FindPath = Box<dyn FnMut(FileId) -> Option<PathBuf>>;
 
-/// What to do when the output exists.
+/// What happens to an output that exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// Replace an older trace, refuse anything else.
+    /// A trace is replaced, anything else is refused.
     ReplaceTrace,
-    /// Replace whatever is there.
+    /// Any regular file is replaced.
     Replace,
 }
 
@@ -45,17 +46,17 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Starts a trace that will be called `target`; `-` is the standard output.
+    /// Starts a trace that is to be named `target`; `-` is the standard output.
     ///
     /// # Errors
-    /// When the directory cannot be written, what is there is no regular file, or `existing`
-    /// forbids replacing it.
+    /// When the directory cannot be written, the target exists and is no regular file, or `existing` forbids
+    /// replacing it.
     pub fn create(
         target: &Path,
         existing: Existing,
         find_path: FindPath,
     ) -> Result<Self, TraceError> {
-        // Checked first, because opening a pipe or a device may have effects.
+        // First, because this refuses a pipe or a device, the opening of which may have effects.
         let output =
             Output::create(target, Audience::Owner).map_err(|e| TraceError::output(target, e))?;
         let there = output::replaces(target).map_err(|e| TraceError::output(target, e))?;
@@ -65,7 +66,7 @@ impl TraceWriter {
         Self::begin(output, target, find_path)
     }
 
-    /// Starts a trace in an empty file that is open already; `called` is its name in messages.
+    /// Starts a trace in an empty file that is already open; `called` is its name in messages.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -87,7 +88,7 @@ impl TraceWriter {
         Ok(Self { target, output, parquet, rows: Rows::default(), names })
     }
 
-    /// Adds accesses, in the order in which they were seen.
+    /// Adds accesses, in the order of their recording.
     ///
     /// # Errors
     /// When they cannot be written; the trace is then lost.
@@ -101,21 +102,22 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Different files seen so far.
+    /// The number of distinct files so far.
     pub fn files(&self) -> usize {
         self.names.paths.len()
     }
 
-    /// Of these, files whose path has not been found.
+    /// Of these, the number whose path was not found.
     pub fn files_without_path(&self) -> usize {
         self.names.paths.values().filter(|path| path.is_none()).count()
     }
 
-    /// Completes the trace, makes it durable and links it under its name. Returns its size in
-    /// bytes. [`Meta::data`] is filled in here.
+    /// Completes the trace, makes it durable and renames it to its target. Returns its size in bytes.
+    /// [`Meta::data`] is filled in here.
     ///
     /// # Errors
-    /// When it cannot be written; nothing then exists under the name.
+    /// When it cannot be written; the target is then unchanged, except after the errors that
+    /// [`Output::commit`] returns after the rename.
     pub fn finish(mut self, meta: &Meta) -> Result<u64, TraceError> {
         self.flush_rows()?;
         self.parquet.flush().map_err(|e| encode(&self.target, e.into()))?;
@@ -142,7 +144,7 @@ impl TraceWriter {
     }
 }
 
-/// Parquet wraps I/O errors; a full disk should read as one.
+/// Parquet wraps I/O errors; they are unwrapped, so that a full disk is reported as such.
 fn encode(target: &Path, error: ParquetError) -> TraceError {
     let path = target.to_owned();
     match error {
@@ -202,7 +204,7 @@ impl Names {
         path
     }
 
-    /// A path that was not found may be found later, once somebody has looked the file up.
+    /// A path that was not found may be found later, once a program has looked the file up.
     fn ask_again(&mut self) {
         self.unknown.clear();
         self.last = None;
@@ -217,8 +219,8 @@ impl Names {
     }
 }
 
-/// The rows of one row group, column by column. Unsigned numbers keep their bits: Parquet stores
-/// them as signed and marks the column.
+/// The rows of one row group, column by column. Unsigned numbers keep their bits: Parquet stores them as
+/// signed numbers and marks the column.
 #[derive(Default)]
 struct Rows {
     time: Vec<i64>,

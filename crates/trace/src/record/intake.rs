@@ -1,5 +1,5 @@
-//! The way of events from the kernel side to the trace file: out of the ring buffer, checked, written
-//! in batches. What the kernel side should never send is counted with what it drops itself.
+//! Moves events from the kernel side's ring buffer to the trace file: they are checked and written in
+//! batches. An event that the kernel side should never produce is counted with those that it drops itself.
 
 use super::kernel::Kernel;
 use super::paths::Mounts;
@@ -11,13 +11,13 @@ use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 use std::cell::{Cell, RefCell};
 use zerocopy::FromBytes;
 
-/// Events taken from the buffer before they are written.
+/// Events that are read from the buffer before they are written.
 const BATCH: usize = 32 * 1024;
 
-/// What the ring buffer's callback leaves behind.
+/// The events that the ring buffer's callback has received.
 pub(super) struct Arrived {
     batch: RefCell<Vec<Event>>,
-    /// Events that cannot be true.
+    /// The number of impossible events.
     unreadable: Cell<u64>,
 }
 
@@ -31,7 +31,7 @@ impl Arrived {
         self.batch.borrow_mut().extend(self.readable(raw.as_ref()));
     }
 
-    /// Converts an event, or counts it.
+    /// Converts an event; counts it if it is impossible.
     fn readable(&self, raw: Option<&RawEvent>) -> Option<Event> {
         let event = raw.and_then(event_of);
         self.unreadable.update(|n| n + u64::from(event.is_none()));
@@ -66,7 +66,7 @@ impl<'a> Intake<'a> {
         Ok(Self { ring, arrived, writer, rows: 0 })
     }
 
-    /// Writes all that is in the ring buffer.
+    /// Writes all events that are in the ring buffer.
     pub fn drain(&mut self) -> Result<(), TraceError> {
         loop {
             let taken = self.ring.consume_raw_n(BATCH);
@@ -87,9 +87,9 @@ impl<'a> Intake<'a> {
         }
     }
 
-    /// Writes what the kernel side kept until it was detached: page faults that it held back and,
-    /// of a `folded` recording, the counted ranges. Returns its counters, with these faults counted
-    /// as seen and what was unreadable as dropped.
+    /// Writes what the kernel side kept until it was detached: page faults that it held back and, of a
+    /// `folded` recording, the counted ranges. Returns its counters, in which these faults are counted as
+    /// seen and impossible events as dropped.
     pub fn append_kept(&mut self, kernel: &Kernel, folded: bool) -> Result<Stats, TraceError> {
         let mut stats = kernel.stats()?;
         let held: Vec<Event> = kernel
@@ -116,7 +116,7 @@ impl<'a> Intake<'a> {
     }
 }
 
-/// Converts an event of the kernel side; `None` if it cannot be true.
+/// Converts an event of the kernel side; `None` if it is impossible.
 fn event_of(raw: &RawEvent) -> Option<Event> {
     let event = Event {
         time_ns: raw.time_ns,
@@ -140,8 +140,7 @@ fn event_of(raw: &RawEvent) -> Option<Event> {
     is_possible(event.offset, event.length).then_some(event)
 }
 
-/// The counted ranges in the order in which each was first seen, and how many accesses are in
-/// ranges that cannot be true.
+/// The counted ranges in the order of their first access, and the number of accesses in impossible ranges.
 fn folded_events(kernel: &Kernel) -> (Vec<Event>, u64) {
     let (mut events, mut bad) = (Vec::new(), 0);
     for (key, value) in kernel.folded() {

@@ -1,5 +1,5 @@
-//! Loads the kernel side. What the running kernel offers is looked up in its BTF first, so that a
-//! missing feature gives a clear message and not a verifier log.
+//! Loads the kernel side. The features of the running kernel are looked up in its BTF first, so that a
+//! missing one results in a clear message and not in a verifier log.
 
 use super::Options;
 use super::request::{Request, with_descendants};
@@ -30,7 +30,7 @@ pub(super) struct Kernel {
     _object: Object,
 }
 
-/// Loads and attaches.
+/// Loads and attaches the kernel side.
 pub(super) fn start(options: &Options, request: &Request) -> Result<Kernel, TraceError> {
     check_capabilities()?;
     if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
@@ -60,7 +60,7 @@ pub(super) fn start(options: &Options, request: &Request) -> Result<Kernel, Trac
         unseen_sources,
         _object: object,
     };
-    // Fork first: a child created between reading /proc and attaching would be missed.
+    // The fork program first: a child created between reading /proc and attaching would be missed.
     started.attach(&["on_fork", "on_exit"])?;
     if !options.pids.is_empty() {
         let processes = map(&started._object, "processes")?;
@@ -90,13 +90,13 @@ impl Kernel {
         MapHandle::try_from(&self.events).map_err(|e| kernel("cannot open the event buffer", &e))
     }
 
-    /// Detaches: no more events arrive; those in the buffer stay.
+    /// Detaches the programs: no more events arrive; those in the buffer are kept.
     pub fn detach(&mut self) {
         self.links.clear();
     }
 
-    /// Runs of the programs that the kernel skipped because one of them was running on that
-    /// processor already; `None` where the kernel does not tell (before Linux 5.12).
+    /// Runs that the kernel skipped because the same program was already running on that processor; `None`
+    /// where the kernel does not report them (before Linux 5.12).
     pub fn skipped_runs(&self) -> Option<u64> {
         let misses = |program: libbpf_rs::Program<'_>| -> Option<u64> {
             let fd = program.as_fd().as_raw_fd();
@@ -133,7 +133,7 @@ impl Kernel {
         Ok(sum)
     }
 
-    /// Page faults still held back, one a thread at most; call once, after detaching.
+    /// Page faults that are still held back, at most one per thread; to be called once, after detaching.
     pub fn held(&self) -> impl Iterator<Item = RawEvent> {
         self.faults.keys().filter_map(|thread| {
             let value = self.faults.lookup(&thread, MapFlags::ANY).ok()??;
@@ -142,7 +142,7 @@ impl Kernel {
         })
     }
 
-    /// Distinct ranges and their counts, in no order.
+    /// Distinct ranges and their counts, in no particular order.
     pub fn folded(&self) -> impl Iterator<Item = (FoldKey, FoldValue)> {
         [&self.folded, &self.coarse].into_iter().flat_map(|map| {
             map.keys().filter_map(|key| {
@@ -160,7 +160,7 @@ const RA_ORDER: &str = "page_cache_ra_order";
 const RA_UNBOUNDED: &str = "page_cache_ra_unbounded";
 const READAHEAD: [&str; 2] = ["on_ra_order", "on_ra_unbounded"];
 
-/// Which programs to run, and what the kernel cannot show.
+/// Which programs to run, and which sources of accesses the kernel lacks.
 fn choose(
     options: &Options,
     btf: &Btf<'_>,
@@ -225,14 +225,14 @@ fn uring_passes_request(btf: &Btf<'_>) -> bool {
         let typedef = btf.type_by_name::<Typedef<'_>>("btf_trace_io_uring_complete")?;
         let pointer = Ptr::try_from(typedef.referenced_type()).ok()?;
         let function = FuncProto::try_from(pointer.referenced_type()).ok()?;
-        // First comes the tracepoint's private pointer, then the ring.
+        // The tracepoint's private pointer is the first parameter, the ring the second.
         let parameter = function.get(2)?;
         btf.type_by_id::<libbpf_rs::btf::BtfType<'_>>(parameter.ty)
     };
     parameter().is_some_and(|ty| ty.kind() == BtfKind::Ptr)
 }
 
-/// Settings and sizes, before loading.
+/// Sets the settings, and the sizes of the maps, before loading.
 fn tune(
     open: &mut OpenObject,
     options: &Options,
@@ -265,7 +265,7 @@ fn tune(
     Ok(())
 }
 
-/// The ring buffer's size must be a power of two of at least a page; folding needs none.
+/// The ring buffer's size: a power of two of at least a page. A folded recording does not use the buffer.
 fn buffer_bytes(options: &Options) -> Result<u32, TraceError> {
     let page = rustix::param::page_size() as u32;
     if options.max_ranges.is_some() {
@@ -278,7 +278,7 @@ fn buffer_bytes(options: &Options) -> Result<u32, TraceError> {
         .ok_or_else(|| TraceError::Request(format!("--buffer {wanted}: at most 1 GiB can be had")))
 }
 
-/// The tables, after loading.
+/// Fills the tables, after loading.
 fn fill(object: &Object, request: &Request) -> Result<(), TraceError> {
     let devices = map(object, "devices")?;
     for (number, device) in &request.devices {

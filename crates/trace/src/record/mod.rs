@@ -1,16 +1,17 @@
-//! The recorder: loads the kernel side, copies events from its buffer to the trace file, and
-//! reports at the end what was seen and what was missed.
+//! The recorder: loads the kernel side, copies events from its buffer to the trace file, and reports at the
+//! end what was recorded and what was missed.
 //!
 //! | module | its job |
 //! |---|---|
 //! | `request` | checks the options and converts them into the kernel's terms |
 //! | `kernel` | loads, attaches and reads the kernel side (`bpf/`) |
-//! | `intake` | from the kernel side's events to rows of the trace file |
-//! | `shared` | the structures that both sides know |
-//! | `paths` | from inodes back to paths |
+//! | `intake` | moves the kernel side's events to the trace file |
+//! | `shared` | the structures that both sides share |
+//! | `paths` | finds the paths of inodes |
 //!
-//! What must hold: every access that passed the filters is in the file or counted as lost; the
-//! recorder's own I/O is never recorded; an error leaves nothing behind.
+//! Invariants: every access that passed the filters is in the file or in one of the counts of [`Meta`]; the
+//! recorder's own I/O is not recorded, except in a pid namespace (`request`); an error leaves no file behind,
+//! with the exceptions at [`TraceWriter::finish`].
 
 mod intake;
 mod kernel;
@@ -34,10 +35,10 @@ use std::time::{Duration, Instant, SystemTime};
 /// Default size of the ring buffer: two seconds at 200,000 events a second.
 pub const DEFAULT_BUFFER_BYTES: u32 = 32 << 20;
 
-/// Default number of ranges that a folding recording tells apart.
+/// Default number of ranges that a folded recording distinguishes.
 pub const DEFAULT_MAX_RANGES: u32 = 1_000_000;
 
-/// What the kernel keeps of a command's name, the zero at its end not counted.
+/// Bytes of a command's name that the kernel keeps, without the zero byte at its end.
 pub const COMM_BYTES: usize = 15;
 
 /// How often the buffer is emptied. Polling costs less than a wake-up for each event.
@@ -53,11 +54,11 @@ pub struct Options {
     pub output: PathBuf,
     /// An empty file to write to instead.
     pub unnamed: Option<Arc<File>>,
-    /// What to do when it exists.
+    /// What happens to an output that exists.
     pub existing: Existing,
     /// Directories, files or mount points to watch; one file system each.
     pub paths: Vec<PathBuf>,
-    /// How long; `None` until stopped.
+    /// How long to record; `None` is until `stop`.
     pub duration: Option<Duration>,
     /// System calls, or page cache misses.
     pub level: Level,
@@ -100,33 +101,33 @@ impl Options {
 pub struct Progress {
     /// Time since the start.
     pub elapsed: Duration,
-    /// Accesses seen so far.
+    /// Accesses so far, lost ones included.
     pub events: u64,
-    /// Of these, lost.
+    /// Accesses lost so far.
     pub lost: u64,
 }
 
 /// Accesses of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpTotal {
-    /// Which.
+    /// The operation.
     pub op: Op,
-    /// How many were seen.
+    /// Number of accesses.
     pub events: u64,
-    /// Bytes they transferred.
+    /// Bytes that they transferred.
     pub bytes: u64,
 }
 
 /// The result of a recording.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// How it was recorded; what was lost or not looked into is in here.
+    /// How it was recorded, and what was lost or not recorded.
     pub meta: Meta,
-    /// Per operation, also those that were not seen at all.
+    /// One entry per operation, also for those without accesses.
     pub totals: [OpTotal; Op::ALL.len()],
     /// Rows in the file: events, or distinct ranges when folded.
     pub rows: u64,
-    /// Different files.
+    /// Distinct files.
     pub files: u64,
     /// Size of the trace file.
     pub trace_bytes: u64,
@@ -146,11 +147,11 @@ impl Summary {
 
 /// Records until the duration is over or `stop` is set, whichever comes first.
 ///
-/// `on_progress` is called about ten times a second, first when recording has begun.
+/// `on_progress` is called about ten times a second, for the first time when recording has begun.
 ///
 /// # Errors
-/// When a filter cannot be met, privilege or kernel support is missing, or the output cannot be
-/// written. No file is left then.
+/// When a filter cannot be applied, privilege or kernel support is missing, or the output cannot be written.
+/// The target is then as after an error of [`TraceWriter::finish`].
 pub fn record(
     options: &Options,
     stop: &AtomicBool,
@@ -210,7 +211,7 @@ fn create(options: &Options, request: &Request) -> Result<TraceWriter, TraceErro
     }
 }
 
-/// Enters what was lost, dropped or not looked into.
+/// Enters what was lost, dropped or not recorded.
 fn count_missed(meta: &mut Meta, stats: &Stats, kernel: &Kernel, skipped_runs: Option<u64>) {
     meta.lost = stats.lost + skipped_runs.unwrap_or(0);
     meta.dropped = stats.dropped;

@@ -1,7 +1,7 @@
-//! Finds the path of an inode: `open_by_handle_at` needs no walk and refuses a reused inode.
+//! Finds the path of an inode: `open_by_handle_at` needs no path walk and refuses a reused inode number.
 //!
-//! The mount point is opened for each look-up and closed again, so that a recording does not keep
-//! a file system from being unmounted.
+//! The mount point is opened for each look-up and then closed, so that a recording does not keep a file
+//! system from being unmounted.
 
 use fragmend_layout::FileId;
 use fragmend_sys::root::{self, Root};
@@ -17,8 +17,8 @@ pub(super) struct Mounts {
     places: BTreeMap<u64, Place>,
 }
 
-/// Opens an object of a file system: a directory of it, or a file that is a mount point itself.
-/// Fails if something else has been mounted there meanwhile.
+/// Opens a directory of a file system, or a file that is a mount point itself. Fails if another file system
+/// has been mounted there meanwhile.
 fn opened(path: &Path, st_dev: u64) -> Option<OwnedFd> {
     match Root::open(path, st_dev) {
         Err(e) if e.kind() == ErrorKind::NotADirectory => {
@@ -33,18 +33,18 @@ fn opened(path: &Path, st_dev: u64) -> Option<OwnedFd> {
 enum Place {
     /// The file system of this directory.
     Directory(PathBuf),
-    /// A subvolume of the Btrfs of the directory with this `st_dev`: its number.
+    /// A subvolume, by its number, of the Btrfs of the directory with this `st_dev`.
     Subvolume(PathBuf, u64, u64),
 }
 
 impl Mounts {
-    /// The file system, or subvolume, `st_dev`, of which `directory` is any directory.
+    /// Adds the file system, or subvolume, `st_dev`, of which `directory` is any directory.
     pub fn add(&mut self, st_dev: u64, directory: PathBuf) {
         self.places.entry(st_dev).or_insert(Place::Directory(directory));
     }
 
-    /// All subvolumes of the Btrfs that `directory` is on. If they cannot be listed, their files
-    /// are recorded without paths.
+    /// Adds all subvolumes of the Btrfs that `directory` is on. If they cannot be listed, their files are
+    /// recorded without paths.
     pub fn add_subvolumes(&mut self, directory: &Path) {
         let Ok(st_dev) = root::device_at(directory) else { return };
         let Some(mount) = opened(directory, st_dev) else { return };
@@ -62,7 +62,7 @@ impl Mounts {
         rustix::fs::makedev(kernel_device >> 20, kernel_device & 0xF_FFFF)
     }
 
-    /// The current path of a file; `None` when it is deleted or its file system cannot tell.
+    /// The current path of a file; `None` when it is deleted or cannot be found by its number.
     pub fn path_of(&self, file: FileId) -> Option<PathBuf> {
         let root: OwnedFd = match self.places.get(&file.device)? {
             Place::Directory(path) => opened(path, file.device)?,

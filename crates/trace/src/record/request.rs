@@ -42,7 +42,8 @@ pub(super) fn resolve(options: &Options) -> Result<Request, TraceError> {
     let page = rustix::param::page_size();
     let mut request = Request {
         config: Config {
-            // In a pid namespace it may be another process's number; the recorder's own I/O is recorded.
+            // In a pid namespace this may be another process's number outside: so the recorder's own I/O is
+            // recorded.
             self_pid: if in_pid_namespace() { 0 } else { std::process::id() },
             page_shift: page.trailing_zeros(),
             o_direct: libc::O_DIRECT as u32,
@@ -128,7 +129,7 @@ fn add_path(request: &mut Request, path: &Path) -> Result<(), TraceError> {
     if whole {
         device.below_roots = 0;
     }
-    // A subvolume of Btrfs has a number of its own.
+    // A subvolume of Btrfs has a device number of its own.
     let named = kernel_device(stat.dev());
     request.config.btrfs |= u8::from(mount.fs_type == "btrfs");
     request.roots.push(FileKey { inode: stat.ino(), device: named, generation: 0 });
@@ -177,7 +178,7 @@ pub(super) fn with_descendants(pids: &[u32]) -> Vec<u32> {
     found
 }
 
-/// The fourth field of `/proc/PID/stat`; the second, the name, may hold anything.
+/// The fourth field of `/proc/PID/stat`; the second one, the name, may contain anything.
 fn parent_of(pid: u32) -> Option<u32> {
     let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     let after_name = stat.iter().rposition(|b| *b == b')')?;

@@ -1,4 +1,4 @@
-//! The structures shared with the kernel side: a mirror of `bpf/shared.h`, field by field and byte
+//! The structures that are shared with the kernel side: a mirror of `bpf/shared.h`, field by field and byte
 //! by byte.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
