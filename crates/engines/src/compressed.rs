@@ -194,6 +194,7 @@ impl Compressing {
         self.bring_in(file, step, stop)?;
         let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, step, false);
         file.may_unshare(&layout.map_err(skip_of)?, step)?;
+        reached(Point::Checked);
         if !is_forestalled(file, step)? {
             self.tries += 1;
             let away = || Skip::new(SkipReason::Busy, "its pages do not stay in memory");

@@ -11,7 +11,8 @@ pub(crate) enum Point {
     Sampled,
     /// The copy is in the donor, and on the device; the file has not taken it over.
     Filled,
-    /// ext4: a step was found to be data, and nothing of it has moved.
+    /// ext4: a step was found to be data, and nothing of it has moved; Btrfs, compressed: all was brought in that
+    /// the kernel would read.
     Checked,
     /// The kernel was asked to move a part, and has answered.
     Moved,

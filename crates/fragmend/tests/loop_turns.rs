@@ -189,3 +189,35 @@ fn loop_nothing_is_read_ahead_while_btrfs_compresses() {
     image.fsck();
     assert!(holds(&path, SIZE, compressible).unwrap());
 }
+
+/// What was brought in before a step is evicted before the call: the step is tried again.
+#[test]
+fn loop_a_step_waits_for_what_the_kernel_would_read_ahead() {
+    const STEPS: u64 = SIZE / (128 << 10);
+    /// Before this step the kernel finds enough in the page cache to read ahead of it.
+    const EVICTED: u64 = 3;
+    let image = Image::of(&BTRFS_ZSTD, DISK);
+    let path = squeezed(&image, "file");
+    let plan_file = image.scratch().join("plan.json");
+    write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
+    let mut command = Command::new(FRAGMEND);
+    command.args(["apply", "--rate", "max", "--json"]).arg(plan_file).stdin(Stdio::null());
+    command.env("FRAGMEND_STOP_AT", "checked=stop").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Running::start(&mut command);
+    let file = File::open(&path).unwrap();
+    let mut stops = 0;
+    while stopped(&mut running) {
+        if stops == EVICTED {
+            let ahead = (stops + 1) * (SIZE / STEPS)..SIZE;
+            cache::drop_clean(&file, ahead.clone()).unwrap();
+            assert!(!cache::is_resident(&file, ahead).unwrap());
+        }
+        stops += 1;
+        running.signal(Signal::CONT);
+    }
+    let told = running.wait().expect(&[0]);
+    assert_eq!(stops, STEPS + 1, "one step was tried twice: {told}");
+    drop(file);
+    image.fsck();
+    assert!(holds(&path, SIZE, compressible).unwrap());
+}
