@@ -147,7 +147,7 @@ fn loop_power_cuts_lose_nothing() {
         image.sync();
         let before = extents(&path);
         write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
-        // Most are aimed at a move that has begun, and goes on for seconds.
+        // Most are aimed at a move that has begun, and lasts for seconds.
         let aimed = cut % 5 > 0;
         let apply = start_apply(&plan_file, &["--rate", if aimed { "6M" } else { "max" }]);
         // Another program's fsync commits the journal at any time, half done moves included.

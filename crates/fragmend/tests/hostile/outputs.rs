@@ -53,12 +53,12 @@ fn loop_a_plan_is_its_owners_alone_and_its_temporary_name_nobodys() {
     assert!(beside.is_symlink());
     assert_eq!(target.metadata().unwrap().mode() & 0o777, 0o600);
     assert_eq!(fragmend_pipeline::plan_file::open(&target).unwrap().totals(), plan.totals());
-    // Not even if the old file is ours and others may read it: any user who may write to the directory can
+    // The mode of an old file of ours does not count either: any user who may write to the directory can
     // have put it there.
     std::fs::set_permissions(&target, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
     write_plan(&plan, &target);
     assert_eq!(target.metadata().unwrap().mode() & 0o777, 0o600);
-    // Another user's file in its place does not change that either.
+    // Nor do the mode and the owner of another user's file in its place.
     std::fs::set_permissions(&target, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
     std::os::unix::fs::chown(&target, Some(4711), Some(4711)).unwrap();
     write_plan(&plan, &target);
