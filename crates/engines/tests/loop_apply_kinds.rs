@@ -1,4 +1,4 @@
-//! Every kind of file to treat with care: handled with its bytes intact, or left alone with its
+//! Every kind of file that needs care: it is moved with its bytes intact, or left alone with a
 //! reason. One image per group, real attributes, real holders of the files.
 
 mod support;
@@ -34,13 +34,13 @@ fn loop_attributes_are_respected() {
     for name in ["immutable", "append-only"] {
         run("chattr", ["-ia".as_ref(), image.path().join(name).as_os_str()]);
     }
-    // Data journalling takes a capability that a test may lack: set on the unmounted disk.
+    // Data journalling needs a capability that a test may lack: it is set on the unmounted disk.
     left_alone(&image, "journalled", SkipReason::JournalledData, |_| {
         image.unmount();
         run("debugfs", ["-w", "-R", "set_inode_field /journalled flags 0x84000", image.device()]);
         image.mount_with("");
     });
-    // As ext3 left them: mapped by blocks.
+    // As ext3 has files: mapped by blocks.
     let template = plan(&[&fragmented(&image, "template")], Policy::WholeFile);
     let blocks = image.path().join("no-extents");
     File::create(&blocks).unwrap();
@@ -69,7 +69,7 @@ fn loop_files_in_use_are_left_alone_where_they_must_be() {
     assert_eq!(reasons(&swapped, &swap), [SkipReason::Busy], "{swapped:?}");
     assert_eq!(reasons(&forced, &swap), [SkipReason::SwapFile], "{forced:?}");
 
-    // A program that is running: a real one, copied in fragments.
+    // A program that is running: a copy of a real one, in fragments.
     let program = image.path().join("program");
     let bytes = fs::read("/bin/sleep").unwrap();
     interleaved(&program, bytes.len() as u64, &[4096], true).unwrap();
@@ -113,7 +113,7 @@ fn loop_things_that_are_no_regular_files() {
         let (summary, _) = apply(&redirected(&template, path));
         assert_eq!(reasons(&summary, path), [SkipReason::NotRegular], "{path:?}");
     }
-    // The file's right place with the wrong generation: the inode was reused.
+    // The right inode number with the wrong generation: the inode was reused.
     let mut reused = template.clone();
     reused.files[0].file.generation ^= 1;
     let (summary, _) = apply(&reused);
@@ -156,7 +156,7 @@ fn loop_names_links_and_places() {
         assert!(is_intact(path, SIZE).unwrap(), "{path:?}");
         assert_eq!(extents(path), 1);
     }
-    // Deleted, still open: mended all the same, and still readable.
+    // Deleted and still open: moved all the same, and still readable.
     let mut byte = [0; 8];
     held.read_exact_at(&mut byte, SIZE - 8).unwrap();
     let mut want = [0; 8];
@@ -235,7 +235,7 @@ fn loop_inline_and_empty_files() {
 #[test]
 fn loop_mapped_files_move_under_their_mappings() {
     let image = Image::ext4(128 << 20);
-    // Read-only, and written through a shared mapping all the while.
+    // One is mapped read-only, the other is written through a shared mapping all the time.
     let clean = fragmented(&image, "clean");
     let dirty = fragmented(&image, "dirty");
     let made = plan(&[&clean, &dirty], Policy::WholeFile);
@@ -253,7 +253,7 @@ fn loop_mapped_files_move_under_their_mappings() {
          os.write(1,n.to_bytes(8,'little'))",
     );
     let (summary, _) = apply_forced(&made);
-    // Whether the dirty one moved depends on who was faster; that its bytes are right does not.
+    // Whether the dirty one moved depends on which program was faster; its bytes are right in any case.
     drop(writer.child().stdin.take());
     let mut rounds = [0; 8];
     let out = writer.child().stdout.as_mut().unwrap();

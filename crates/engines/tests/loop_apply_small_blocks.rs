@@ -14,7 +14,7 @@ use support::{apply, fragmented, plan};
 const BLOCK: u64 = 1024;
 const SIZE: u64 = 512 * BLOCK;
 
-/// Holes, in blocks of 1 KiB: what is between them begins differently in its pages each time.
+/// Holes, in blocks of 1 KiB: the data between them begins at another offset in a page each time.
 const HOLES: [(u64, u64); 4] = [(0, 3), (70, 2), (203, 1), (401, 11)];
 
 #[test]
@@ -23,7 +23,7 @@ fn loop_ranges_off_a_page_move() {
     let mut random = Random::new(0x00F2_A641);
     for round in 0..12 {
         let path = image.path().join(format!("file-{round}"));
-        // The last page is not full, and the last block neither.
+        // The last page and the last block are partial.
         let size = SIZE - round * 300;
         interleaved(&path, size, &[BLOCK], true).unwrap();
         image.sync();

@@ -1,4 +1,4 @@
-//! What only Btrfs has: files without checksums, subvolumes, snapshots. What is compressed is in
+//! What only Btrfs has: files without checksums, subvolumes, snapshots. Compressed files are in
 //! `loop_btrfs_compressed`.
 
 mod support;
@@ -21,11 +21,11 @@ use support::{SIZE, apply, apply_with, fragmented, plan, plan_with, reasons, red
 fn loop_files_without_checksums_and_subvolumes() {
     let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
     let at = |name: &str| image.path().join(name);
-    // A file without checksums keeps being one, and is mended.
+    // A file without checksums is moved, and has none afterwards.
     fs::create_dir(at("nocow")).unwrap();
     run("chattr", ["+C".as_ref(), at("nocow").as_os_str()]);
     let nocow = fragmented(image, "nocow/file");
-    // A subvolume has a device number of its own, which no mount shows; and so has one in it.
+    // A subvolume has a device number of its own, which no mount shows; and so has a nested one.
     btrfs(&["subvolume", "create"], &[&at("volume")]);
     let inside = fragmented(image, "volume/file");
     btrfs(&["subvolume", "create"], &[&at("volume/nested")]);
@@ -52,7 +52,7 @@ fn loop_data_in_the_tree_and_space_never_written() {
     let at = |name: &str| image.path().join(name);
     fs::write(at("inline"), vec![7; 1500]).unwrap();
     let template = plan(&[&fragmented(image, "template")], Policy::WholeFile);
-    // Allocated, in many fragments, and not a byte of it written.
+    // Allocated, in many fragments, and unwritten.
     let (unwritten, dummy) = (File::create(at("unwritten")).unwrap(), at("unwritten.dummy"));
     let dummy = File::create(dummy).unwrap();
     for n in 0..64 {
@@ -73,7 +73,7 @@ fn loop_data_in_the_tree_and_space_never_written() {
         assert_eq!(reasons(&summary, &at(name)), [reason], "{summary:?}");
         assert_eq!((summary.moved_bytes, fs::read(at(name)).unwrap()), (0, before));
     }
-    // A plan may be edited: ranges that fit are looked at for what they hold.
+    // A plan may be edited: ranges that fit are checked for what they contain.
     for (name, length) in [("inline", 4096), ("unwritten", 64 * 4096)] {
         let mut made = redirected(&template, &at(name));
         made.files[0].ranges[0].length = length;
@@ -83,7 +83,7 @@ fn loop_data_in_the_tree_and_space_never_written() {
     image.fsck();
 }
 
-/// Bytes of a file that `btrfs filesystem du` says are others' too.
+/// Bytes of a file that it shares with others, by `btrfs filesystem du`.
 fn set_shared(path: &Path) -> u64 {
     let said = btrfs(&["filesystem", "du", "--raw", "-s"], &[path.parent().unwrap()]);
     let line = said.lines().last().expect("a line of figures");
@@ -101,7 +101,7 @@ fn loop_what_a_snapshot_shares_stays_shared() {
         let places = |path: &Path| shared_extents(path);
         let where_it_lay = (places(&file), places(&snap));
         assert_eq!(where_it_lay.0, where_it_lay.1);
-        // What the file has written since is its own, and what it let go of is the snapshot's.
+        // What was written to the file since is its own, and what it has released is the snapshot's.
         let made = plan(&[&file, &snap], Policy::WholeFile);
         assert_eq!((made.summary.bytes_to_move, made.summary.space_cost_bytes), (SIZE, 0));
         assert_eq!(made.summary.left_shared_bytes, SIZE, "half of each");
@@ -118,7 +118,7 @@ fn loop_what_a_snapshot_shares_stays_shared() {
     }
 }
 
-/// What a file shares with others, and where that places.
+/// The extents that a file shares with others.
 fn shared_extents(path: &Path) -> Vec<Extent> {
     let layout = fragmend_scan::layout_of(File::open(path).unwrap()).unwrap();
     layout.extents().iter().filter(|e| e.kind.is_shared()).copied().collect()
@@ -134,7 +134,7 @@ fn loop_what_a_snapshot_shares_moves_where_that_is_asked_for() {
     let made = plan_with(&[&file], &unshare);
     assert_eq!((made.summary.bytes_to_move, made.summary.space_cost_bytes), (SIZE, SIZE / 2));
     assert!(made.summary.verdict.contains("would unshare 524288 bytes"), "{:?}", made.summary);
-    // The floor counts it: there is room for everything but the copy.
+    // The floor includes the copy: there is space for everything else.
     let free = rustix::fs::statvfs(image.path()).map(|s| s.f_bavail * s.f_frsize).unwrap();
     let options = Options { unshare: true, rate: Rate::Unlimited, ..Options::default() };
     let floor = Options { free_floor_bytes: Some(free - SIZE / 2), ..options.clone() };
@@ -158,7 +158,7 @@ fn loop_read_only_snapshots_are_left_alone() {
     let file = fragmented(image, "source/file");
     image.sync();
     snapshot(&at("source"), &at("snap"), &[]);
-    // The snapshot alone has its blocks now, so nothing else keeps them where they are.
+    // The snapshot alone has the blocks now, so they are not shared.
     fs::remove_file(&file).unwrap();
     image.sync();
     let kept = at("snap/file");
@@ -179,7 +179,7 @@ fn loop_read_only_snapshots_are_left_alone() {
     read_only("false");
     let (summary, _) = apply(&made);
     assert_eq!((summary.moved_bytes, extents(&kept)), (SIZE, 1), "{summary:?}");
-    // A snapshot of a snapshot, in it.
+    // A snapshot of a snapshot, inside it.
     snapshot(&at("snap"), &at("snap/nested"), &[]);
     let nested = at("snap/nested/file");
     let own = File::options().write(true).open(&nested).unwrap();

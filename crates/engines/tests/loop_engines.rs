@@ -19,10 +19,10 @@ static ENGINES: [&FileSystem; 7] =
 static BY_RANGES: [&FileSystem; 6] =
     [&EXT4, &XFS, &XFS_EXCHANGE, &BTRFS, &BTRFS_ZSTD, &BTRFS_FORCE];
 
-/// Those that rewriting is tried on.
+/// Those on which rewriting is tested.
 static REWRITTEN: [&FileSystem; 3] = [&EXT4, &XFS, &XFS_PLAIN];
 
-/// Those that are filled: the two others are Btrfs as well.
+/// Those that are tested when full: the two others are Btrfs as well.
 static FULL: [&FileSystem; 5] = [&EXT4, &XFS, &XFS_EXCHANGE, &XFS_RMAP, &BTRFS];
 
 /// Those that can share extents.

@@ -1,5 +1,5 @@
-//! XFS with `exchange=1`: ranges are exchanged, and what cannot be is shared, or left alone, with
-//! its reason. Each receipt is asked what moved the bytes: a fallback never passes for the real thing.
+//! XFS with `exchange=1`: ranges are exchanged, and those that cannot be are shared, or left alone with
+//! a reason. Each receipt is checked for what moved the bytes: no fallback counts as an exchange.
 
 mod support;
 
@@ -23,7 +23,7 @@ use support::{SIZE, apply, fragmented, plan};
 const DISK: u64 = 320 << 20;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Moves one file, and gives its receipt.
+/// Moves one file, and returns its receipt.
 fn moved(path: &Path) -> Receipt {
     let (summary, mut receipts) = apply(&plan(&[path], Policy::WholeFile));
     assert_eq!(receipts.len(), 1, "{summary:?}");
@@ -51,7 +51,7 @@ fn loop_ranges_are_exchanged_and_leave_no_trace() {
     for file_system in [&XFS_EXCHANGE, &XFS_EXCHANGE_ALONE] {
         let image = Image::of(file_system, DISK);
         let file = fragmented(&image, "file");
-        // A last block that is partly behind the end, and set-user-id, which root keeps.
+        // A partial last block, and set-user-id, which a write by root keeps.
         let odd = image.path().join("odd");
         interleaved(&odd, 300_001, &[4096], true).unwrap();
         fs::set_permissions(&odd, fs::Permissions::from_mode(0o6755)).unwrap();
@@ -109,8 +109,8 @@ fn loop_capabilities_stay() {
     }
 }
 
-/// A file that somebody writes to all the time, but not where its range was; and one that is changed all
-/// the time by its name, which no lease shows, but its times.
+/// A file that a program writes to all the time, but not in the planned range; and one that is changed all
+/// the time by its name, which a lease does not show, but the file's times do.
 #[test]
 fn loop_a_file_that_changes_is_shared_or_left_alone() {
     let all = [&XFS_EXCHANGE, &XFS_EXCHANGE_ALONE].map(|on| [(on, true), (on, false)]);
@@ -163,7 +163,7 @@ fn loop_a_file_that_changes_is_shared_or_left_alone() {
 }
 
 /// A direct write that was begun before the file is sampled, and reaches the disk long after: its
-/// times are those of the sample. Whoever writes so has the file open, so it is not exchanged.
+/// times are those of the sample. The program that writes has the file open, so it is not exchanged.
 #[test]
 fn loop_direct_writes_in_flight_across_the_sample_stay() {
     const AT: u64 = SIZE / 2;
@@ -187,7 +187,7 @@ fn loop_direct_writes_in_flight_across_the_sample_stay() {
             });
             assert!(hold.wait_for(1, PATIENCE), "the write has not arrived");
             let mover = scope.spawn(|| apply(&made).1);
-            // As long as it takes to copy the file, were it not waited for.
+            // Long enough to copy the file, if the write were not waited for.
             std::thread::sleep(Duration::from_millis(400));
             assert!(!writer.is_finished());
             hold.release();

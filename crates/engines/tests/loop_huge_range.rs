@@ -1,6 +1,5 @@
-//! A plan that somebody wrote by hand may have ranges of any length: one of hundreds of megabytes
-//! moves in a bounded space of memory. In a file of its own: the memory that a
-//! process had at most is asked for.
+//! A plan that a user wrote may have ranges of any length: a long one moves in bounded memory. In a
+//! test program of its own, because the peak memory of the process is measured.
 
 mod support;
 
@@ -16,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 24 * MIB;
 
-/// The most memory that this process has had, in bytes.
+/// The peak of resident memory of this process, in bytes.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).unwrap();
@@ -38,11 +37,11 @@ fn loop_a_range_of_any_length_moves_in_little_memory() {
     assert!(lay > 100, "{lay}");
     let mut file = volume.open(id, &path).unwrap_or_else(|skip| panic!("{skip:?}"));
     let all = ByteRange { start: 0, end: SIZE };
-    // As much of it at a time as does not take long.
+    // The pace limits no step.
     let done = support::pace::relocate(&mut *file, &[all], || {}).unwrap().remove(0);
     assert!(done.bytes == SIZE && done.skip.is_none(), "{done:?}");
     drop(file);
-    // It holds the root of the file system open.
+    // It has the root of the file system open.
     drop(volume);
     let took = peak() - before;
     println!("{} MiB in one range took {} KiB", SIZE / MIB, took / 1024);

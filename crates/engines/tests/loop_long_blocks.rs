@@ -1,5 +1,5 @@
-//! Blocks larger than a page, and than the shortest turn: the kernel takes over whole blocks, and says nothing
-//! of what it leaves out.
+//! Blocks larger than a page, and than the shortest turn: the kernel takes over whole blocks, and does not
+//! report what it leaves out.
 
 mod support;
 
@@ -20,7 +20,7 @@ use support::{apply, plan};
 const SIZE: u64 = 8 << 20;
 const BLOCK: u64 = 64 << 10;
 
-/// A file whose blocks are apart: another one has the block behind each.
+/// A file without adjacent blocks: another file has the block behind each.
 fn in_fragments(path: &Path) {
     let file = File::create_new(path).unwrap();
     let dummy = File::create_new(path.with_extension("dummy")).unwrap();

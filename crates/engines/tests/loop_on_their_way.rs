@@ -1,7 +1,7 @@
-//! Bytes on their way: `sendfile` and `splice` hand pages of the page cache on, and the program may
-//! close the file before they have arrived. Whoever punches a hole in the file, or takes other space
-//! over for it, has the kernel cut the large folio that reaches across the end of the range: it writes
-//! zeroes into that very page. Who moves data must not.
+//! Bytes in flight: `sendfile` and `splice` pass pages of the page cache on, and the program may close
+//! the file before they have arrived. When a hole is punched in the file, or other space is taken over
+//! for it, the kernel splits the large folio that crosses the end of the range: it writes zeroes into
+//! that very page. A move must not cause that.
 
 mod support;
 
@@ -22,11 +22,11 @@ use support::{UNPACED, apply_on, holder, plan};
 
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 4 << 20;
-/// In the middle of folios, however large.
+/// Its ends are inside folios, however large these are.
 const RANGE: (u64, u64) = (259 * BLOCK, 501 * BLOCK);
 
-/// Reads a file from its beginning, so that its folios grow, puts what was about both ends of the
-/// range into a pipe, and closes it. At the end says how many blocks of that are other ones.
+/// Reads a file from its beginning, so that its folios grow, puts what is around both ends of the
+/// range into a pipe, and closes the file. At the end it prints how many of those blocks have changed.
 const SENDER: &str = "
 import os, sys, fcntl
 block, first, last = 4096, 259, 760
@@ -49,7 +49,7 @@ fn sender(path: &Path) -> Running {
     holder(path, SENDER)
 }
 
-/// How many blocks arrive as others.
+/// How many blocks have changed when they arrive.
 fn wrong(mut sender: Running) -> u32 {
     drop(sender.child().stdin.take());
     let told = sender.wait().expect(&[0]);
@@ -77,7 +77,7 @@ fn file(image: &Image, name: &str) -> std::path::PathBuf {
 fn arrives(file_system: &'static FileSystem, engine: Choice) {
     let image = Image::of(file_system, 640 << 20);
     let path = file(&image, "file");
-    // Swaps are of whole files.
+    // Only whole files are swapped.
     let part = file_system.moved_by != XFS_RMAP.moved_by;
     let plan = plan_of(&path, part);
     let wanted = Wanted { engine, force: false };
@@ -85,7 +85,7 @@ fn arrives(file_system: &'static FileSystem, engine: Choice) {
     let sent = sender(&path);
     let (beside, _) = apply_on(&plan, &wanted, &UNPACED);
     assert_eq!(wrong(sent), 0, "{name}: blocks arrive as others: {beside:?}");
-    // It is moved, or is left alone for just that.
+    // It is moved, or is left alone for that reason.
     let left = beside.skipped.iter().all(|s| s.reason == SkipReason::Busy);
     assert!(left && beside.ranges_moved + beside.ranges_skipped == 1, "{name}: {beside:?}");
     let (after, _) = apply_on(&plan_of(&path, part), &wanted, &UNPACED);

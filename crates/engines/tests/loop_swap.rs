@@ -1,5 +1,5 @@
-//! An XFS that can only swap whole files: nothing is moved unless the plan asks for all of a file,
-//! and nobody wrote to it since it was looked at.
+//! An XFS that can only swap whole files: a file is moved only if the plan has all of it, and if no
+//! program has written to it since it was sampled.
 
 mod support;
 
@@ -23,7 +23,7 @@ use std::time::Duration;
 use support::pace::relocate;
 use support::{FORCED, SIZE, UNPACED, apply_on, apply_with, fragmented, holder, plan, reasons};
 
-/// As `mkfs.xfs` wants it.
+/// The least that `mkfs.xfs` accepts, and a little more.
 const DISK: u64 = 320 << 20;
 
 /// What is written meanwhile, and where.
@@ -80,7 +80,7 @@ fn loop_less_than_the_whole_file_is_left_alone() {
         assert!(said.contains("--policy whole-file") && said.lines().count() == 1, "{said}");
         assert_eq!((summary.moved_bytes, extents(&file)), (0, fragments));
     }
-    // A part that is in one extent belongs to the file, too.
+    // A range that is in one extent belongs to the file, too.
     let tail = OpenOptions::new().write(true).open(&file).unwrap();
     tail.write_all_at(&[7; 256 << 10], SIZE + (64 << 10)).unwrap();
     tail.sync_all().unwrap();
@@ -89,7 +89,7 @@ fn loop_less_than_the_whole_file_is_left_alone() {
     assert_eq!(reasons(&summary, &file), [SkipReason::Unsupported], "{summary:?}");
     let said = receipts[0].detail.as_deref().unwrap();
     assert!(said.contains("262144 bytes of this one"), "{said}");
-    // In several ranges, all of it is asked for.
+    // The plan has all of it, in several ranges.
     let file = fragmented(&image, "other");
     let mut cut = plan(&[&file], Policy::WholeFile);
     let first = cut.files[0].ranges[0].clone();
@@ -107,7 +107,7 @@ fn loop_less_than_the_whole_file_is_left_alone() {
     image.fsck();
 }
 
-/// Stages and copies a file, lets `meanwhile` do something to it, and has it swapped.
+/// Stages and copies a file, calls `meanwhile`, and has the file swapped.
 fn swapped_after(image: &Image, name: &str, meanwhile: impl FnOnce(&Path)) -> Option<SkipReason> {
     let path = fragmented(image, name);
     let planned = plan(&[&path], Policy::WholeFile).files.remove(0);
@@ -169,7 +169,7 @@ fn loop_whatever_is_written_meanwhile_stays() {
     }
 }
 
-/// What is added between the first look and the instant at which the times are taken is in no range.
+/// Data that is added between the first check and the instant at which the times are sampled is in no range.
 #[test]
 fn loop_data_added_before_the_times_are_taken_stays() {
     let image = Image::of(&XFS_RMAP, DISK);
@@ -225,8 +225,8 @@ fn loop_an_open_file_is_left_alone() {
     assert!(is_intact(&file, SIZE).unwrap());
 }
 
-/// They open, write, check what they wrote last time, and close, while the file is swapped again
-/// and again.
+/// They open the file, write, check what they wrote last time, and close it, while the file is swapped
+/// repeatedly.
 #[test]
 fn loop_writers_that_come_and_go_lose_nothing() {
     const BLOCKS: u64 = 64;
@@ -273,7 +273,7 @@ fn loop_writers_that_come_and_go_lose_nothing() {
     image.fsck();
 }
 
-/// Extended attributes leave less room for extents in an inode, and the kernel swaps only between
+/// Extended attributes leave less space for extents in an inode, and the kernel swaps only between
 /// inodes whose extents fit into each other's.
 #[test]
 fn loop_attributes_are_not_in_the_way() {
@@ -300,7 +300,7 @@ fn loop_attributes_are_not_in_the_way() {
 }
 
 /// A power cut right after a swap, so that it has to be replayed: of extents that fit in the inode,
-/// or of any where every block's owner is known. Other files are left alone.
+/// or of any where XFS has a reverse mapping. Other files are left alone.
 #[test]
 fn loop_a_swap_that_is_replayed_is_whole() {
     for (file_system, fragments, moves) in
@@ -334,7 +334,7 @@ fn loop_a_swap_that_is_replayed_is_whole() {
     }
 }
 
-/// What is no data is looked at where it is in memory, and not by its length.
+/// Holes are checked only where pages are cached, so that their length does not matter.
 #[test]
 fn loop_a_cached_page_behind_eight_eib_of_nothing_is_found_at_once() {
     let image = Image::of(&XFS_RMAP, DISK);
@@ -348,7 +348,7 @@ fn loop_a_cached_page_behind_eight_eib_of_nothing_is_found_at_once() {
     file.read_exact_at(&mut [0; 4096], (i64::MAX as u64 & !4095) - 4096).unwrap();
     drop(file);
     let (over, ended) = std::sync::mpsc::channel();
-    // In vain it would go on for years.
+    // A check of the whole length would last for years.
     std::thread::spawn(move || over.send(apply(&made)).unwrap());
     let (summary, _) = ended.recv_timeout(Duration::from_secs(20)).expect("its end");
     assert_eq!((summary.ranges_moved, extents(&path)), (1, 1), "{summary:?}");

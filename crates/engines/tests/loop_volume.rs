@@ -1,4 +1,4 @@
-//! A mounted file system as a `Volume`: what it says of itself, its files by identity, their layouts.
+//! A mounted file system as a `Volume`: its properties, its files by identity, their layouts.
 
 use fragmend_engines::Choice;
 use fragmend_engines::engine::volume_for;
@@ -36,7 +36,7 @@ fn loop_a_volume_shows_its_files_and_where_they_are() {
         let (path, other) = (root.join("below/file"), root.join("other"));
         interleaved(&path, SIZE, &[4096], false).unwrap();
         fs::write(&other, b"other").unwrap();
-        // One file, whatever it is called besides, and nothing that is none.
+        // A file with two names is shown once, and a link is not shown.
         fs::hard_link(&other, root.join("once more")).unwrap();
         std::os::unix::fs::symlink(&other, root.join("link")).unwrap();
         image.sync();
@@ -61,7 +61,7 @@ fn loop_a_volume_shows_its_files_and_where_they_are() {
         assert_eq!((layout.file, layout.size), (file, SIZE));
         let fragments = layout.fragments(fragmend_layout::ByteRange { start: 0, end: SIZE });
         assert_eq!(fragments, extents(&path), "{}", file_system.name);
-        // By identity, wherever it is now.
+        // Found by identity, wherever it is now.
         let moved = root.join("moved");
         fs::rename(&other, &moved).unwrap();
         fs::remove_file(root.join("once more")).unwrap();

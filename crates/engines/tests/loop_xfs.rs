@@ -1,4 +1,4 @@
-//! What only XFS has: each kind of its files is mended or left alone as it must be.
+//! What only XFS has: each kind of its files is moved or left alone as it must be.
 
 mod support;
 
@@ -21,14 +21,14 @@ fn loop_xfs_files_that_are_not_to_be_touched() {
     }
 }
 
-/// The kernel says that all was done also where it has stopped half way: what is shared is looked at.
+/// The kernel reports that all was done even if it has stopped half way, so what is shared is checked.
 #[test]
 fn loop_what_was_not_taken_over_is_not_called_shared() {
     const HALF: u64 = 512 << 10;
     let image = Image::of(&XFS, 320 << 20);
     let file = fragmented(&image, "file");
     let donor = image.path().join("donor");
-    // Copied by hand: nothing of it is shared.
+    // Copied by reads and writes: nothing of it is shared.
     std::fs::write(&donor, std::fs::read(&file).unwrap()).unwrap();
     image.sync();
     let target = std::fs::File::options().read(true).write(true).open(&file).unwrap();
@@ -37,7 +37,7 @@ fn loop_what_was_not_taken_over_is_not_called_shared() {
     let done = dedupe::share(&donor, 0, &target, 0, HALF).unwrap();
     assert_eq!(done, Shared::Bytes(HALF));
     assert_eq!(dedupe::shared_bytes(&donor, 0, &target, 0, 2 * HALF).unwrap(), HALF);
-    // Somebody writes to what was taken over.
+    // A write to what was taken over.
     std::os::unix::fs::FileExt::write_all_at(&target, &[1; 4096], 8192).unwrap();
     target.sync_all().unwrap();
     assert_eq!(dedupe::shared_bytes(&donor, 0, &target, 0, HALF).unwrap(), 8192);

@@ -1,4 +1,4 @@
-//! The format of records: files of each version stay readable, and nothing else passes for one.
+//! The format of records: files of each version stay readable, and no other file is accepted.
 
 use fragmend_engines::rewrite::draft::read_data;
 use fragmend_engines::rewrite::record::{BadRecord, Record, VERSION};

@@ -1,4 +1,4 @@
-//! F2FS, in a guest whose kernel has it: the conformance suite, and the kinds of file that are F2FS's own.
+//! F2FS, in a guest whose kernel has it: the conformance suite, and the kinds of file that only F2FS has.
 
 mod support;
 
@@ -64,7 +64,7 @@ fn what_must_stay_in_place_is_left_alone(image: &Image) {
     drop(writer);
     let policy = Path::new("/sys/fs/f2fs").join(image.block_device().name()).join("ipu_policy");
     let as_it_was = fs::read_to_string(&policy).unwrap();
-    // Always in place (`F2FS_IPU_FORCE`).
+    // Writes are always in place (`F2FS_IPU_FORCE`).
     left_alone(image, "in-place", SkipReason::Unsupported, |_| fs::write(&policy, "1").unwrap());
     fs::write(&policy, as_it_was.trim()).unwrap();
     let swap = fragmented(image, "swap");

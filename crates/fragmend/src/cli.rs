@@ -32,15 +32,15 @@ pub struct Global {
 pub enum Command {
     /// How fragmented files are, where, and what it costs
     Scan(commands::scan::Args),
-    /// Trace who reads and writes what, into a Parquet file
+    /// Trace what programs read and write, into a Parquet file
     Record(commands::record::Args),
     /// Choose what is worth moving, and explain it
     Plan(commands::plan::Args),
-    /// Move what a plan says, with a receipt for every range
+    /// Move the ranges of a plan, with a receipt for each
     ///
-    /// On ext4, on an XFS that exchanges ranges or swaps files, and with --engine rewrite, whoever opens
-    /// a file while it moves waits for a moment, and whoever opens it with O_NONBLOCK is turned away: GNU
-    /// tar does that and leaves the file out of the archive, so do not run such a backup beside it.
+    /// On ext4, on an XFS that exchanges ranges or swaps files, and with --engine rewrite, a program that
+    /// opens a file while it moves waits for a moment, and one that opens it with O_NONBLOCK gets an error:
+    /// GNU tar does that and leaves the file out of the archive, so do not run such a backup beside it.
     Apply(commands::apply::Args),
     /// Record, plan and apply in one go
     Auto(commands::auto::Args),

@@ -1,4 +1,4 @@
-//! The exit code: a bit mask, so that a script can tell "could be better" from "failed".
+//! The exit code: a bit mask, so that a script can distinguish "could be better" from "failed".
 
 use std::fmt;
 use std::ops::BitOr;

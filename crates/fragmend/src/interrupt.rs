@@ -1,9 +1,9 @@
-//! Ctrl-C, SIGTERM and SIGHUP, in one place. The first asks the running verb to end at its next safe
-//! point; one that comes later, when that has not happened, ends the process at once, but for where a
-//! range would be left half written. So does the first, where the verb waits for somebody else (a
-//! program that was to allow an open, and does not answer) and nothing is begun.
+//! Ctrl-C, SIGTERM and SIGHUP. The first signal requests that the running verb ends at its next safe point. A
+//! later one ends the process at once, unless a range would be left half written. So does the first, if the
+//! verb waits for another program (one that has to permit an open, and does not answer) and nothing has been
+//! started.
 //!
-//! A thread of its own takes them: the kernel runs no handler in one that waits like that.
+//! A thread of its own receives them: the kernel runs no handler in a thread that waits like that.
 
 use fragmend_sys::signals::{self, Waiting};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -13,11 +13,11 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Signals that come within so much time are one request: `timeout` and shells send two.
+/// Signals within this time count as one request: `timeout` and shells send two.
 const ONE_REQUEST: Duration = Duration::from_millis(500);
-/// So long may the verb wait for somebody else once it was asked to end.
+/// How long the verb may wait for another program after the first signal.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often the thread looks, once asked.
+/// How often the thread checks for more, after the first signal.
 const LOOK: Duration = Duration::from_millis(50);
 const STACK: usize = 128 << 10;
 
@@ -29,13 +29,13 @@ pub fn flag() -> &'static AtomicBool {
     FLAG.get().map_or(&NEVER, |flag| flag)
 }
 
-/// Handles the signals from now on and gives the flag that they set. What was started with SIGHUP
-/// ignored (`nohup`) goes on ignoring it.
+/// Handles the signals from now on, and returns the flag that they set. If SIGHUP was ignored when the
+/// process started (`nohup`), it stays ignored.
 ///
-/// Long-running verbs poll it; calling this again gives the same flag.
+/// Long-running verbs poll the flag; a further call returns the same one.
 ///
 /// # Errors
-/// When the kernel refuses the handler.
+/// The kernel refuses the handler.
 pub fn install() -> anyhow::Result<&'static AtomicBool> {
     if let Some(flag) = FLAG.get() {
         return Ok(flag);
@@ -48,7 +48,7 @@ pub fn install() -> anyhow::Result<&'static AtomicBool> {
     }
     let came = Signals::new(&heard)?;
     let thread = std::thread::Builder::new().name("signals".into()).stack_size(STACK);
-    // Without it, the first is still heard.
+    // Without the thread, the first signal still sets the flag.
     let own = heard.clone();
     if thread.spawn(move || listen(came, &own)).is_ok() {
         signals::leave_to_other_threads(&heard);

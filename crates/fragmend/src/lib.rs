@@ -8,11 +8,11 @@
 //! | [`exit`] | the exit code's bits |
 //! | [`interrupt`] | Ctrl-C, SIGTERM and SIGHUP |
 //! | [`options`] | options that several verbs have |
-//! | [`outlet`] | output that may not be read |
+//! | [`outlet`] | output whose reader may be slow, or never read |
 //! | [`size`] | sizes on the command line |
-//! | [`terminal`] | nothing that is printed has power over a terminal |
+//! | [`terminal`] | control characters in the output are escaped |
 //! | [`ui`] | progress, colour, messages |
-//! | [`view`] | what the stages of the pipeline look like |
+//! | [`view`] | how the stages of the pipeline are shown |
 //!
 //! What the verbs do is in libraries: `fragmend_pipeline` has the stages from record to apply.
 
@@ -35,8 +35,8 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
-/// Prints help or what is wrong with the command line: in colours, unless an argument (a name that
-/// a shell put there for `*`) has something else to say to the terminal, or would begin a line there.
+/// Prints the help, or the error in the command line: in colours, unless an argument (a name that a
+/// shell put there for `*`) contains control characters or a line break, which are escaped then.
 fn say(error: &clap::Error) -> std::io::Result<()> {
     let args: Vec<_> = std::env::args_os().collect();
     let shown: Vec<_> = args.iter().map(|a| printable(a.as_bytes()).to_string()).collect();
@@ -44,8 +44,8 @@ fn say(error: &clap::Error) -> std::io::Result<()> {
     if !error.use_stderr() || args.iter().zip(&shown).skip(1).all(plain) {
         return error.print();
     }
-    // The same of the arguments as they may be shown. What is wrong with their bytes alone is wrong
-    // no more then.
+    // The same error, from the escaped arguments. If only the bytes of an argument were invalid,
+    // the escaped one is valid.
     let text = match Cli::try_parse_from(shown) {
         Err(same) => same.render().to_string(),
         Ok(_) => error.kind().to_string(),
@@ -53,7 +53,7 @@ fn say(error: &clap::Error) -> std::io::Result<()> {
     text.lines().try_for_each(|line| writeln!(std::io::stderr(), "{}", printable(line)))
 }
 
-/// Runs a parsed command line, prints what went wrong in one line, and gives the exit code.
+/// Runs a parsed command line, prints an error in one line, and returns the exit code.
 pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
     let cli = match parsed {
         Ok(cli) => cli,
@@ -62,7 +62,7 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
             return (Exit::USAGE.when(e.use_stderr()) | Exit::FAILED.when(unsaid)).into();
         }
     };
-    // A limit of file sizes is an error, told like any other, and not the end of the process.
+    // A write beyond the limit of file sizes is reported like any other error; it does not end the process.
     let _ = fragmend_sys::signals::no_end_by_file_size();
     let ui = ui::Ui::new(&cli.global);
     let result = match cli.command {

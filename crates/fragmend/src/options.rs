@@ -9,33 +9,33 @@ pub use pace::Pace;
 use crate::exit::Exit;
 use std::time::Duration;
 
-/// The option about what is shared with others, which several verbs have.
+/// The option for shared data.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Sharing {
-    /// Also move what is shared with snapshots or other files, which takes the space anew
+    /// Also move what is shared with snapshots or other files, which needs space for a copy
     #[arg(long)]
     pub unshare: bool,
 }
 
-/// The option that makes the exit status an answer, for the verbs that only look.
+/// The option that puts the result into the exit status, for the verbs that change nothing.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Check {
-    /// Answer by the exit status: 2 is in it if something could be improved
+    /// Put the result into the exit status: it contains 2 if something could be improved
     #[arg(long)]
     pub check: bool,
 }
 
 impl Check {
-    /// The bit that answers, if it was asked for.
+    /// The bit for the result, if the option was given.
     pub fn exit(self, improvable: bool) -> Exit {
         Exit::IMPROVABLE.when(self.check && improvable)
     }
 }
 
-/// Longer is a slip of the keyboard, and near the limits of clocks.
+/// A longer duration is a typing error, and near the limits of clocks.
 const LONGEST: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
-/// Parses a length of time, for clap.
+/// Parses a duration, for clap.
 pub fn duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
         Ok(d) if d.is_zero() => Err("a recording of no length sees nothing".to_owned()),

@@ -1,9 +1,9 @@
-//! Standard output and standard error, whose reader may be slow, or never read: nothing here waits for
-//! longer than it was told to, and what could not be written stays for the next time.
+//! Standard output and standard error, whose reader may be slow, or never read. No function waits for longer
+//! than its caller permits, and what could not be written is kept for the next call.
 //!
-//! The kernel says whether a pipe takes `PIPE_BUF` bytes at once (`pipe_poll()`, fs/pipe.c), and so much
-//! is written then. A terminal takes less than it says, so it is opened once more, for us alone, with
-//! `O_NONBLOCK`: set on what we were given, that would hold for everybody who was given the same.
+//! The kernel reports whether a pipe accepts `PIPE_BUF` bytes at once (`pipe_poll()`, fs/pipe.c), and that
+//! many are written then. A terminal accepts fewer than it reports, so it is opened once more with
+//! `O_NONBLOCK`: on the inherited descriptor, the flag would affect every process that shares it.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
@@ -13,27 +13,27 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// So many bytes a pipe or a socket takes at once where it takes any (`PIPE_BUF`, limits.h).
+/// The bytes that a pipe or a socket accepts at once if it accepts any (`PIPE_BUF`, limits.h).
 const CHUNK: usize = 4096;
-/// So many a terminal that cannot be opened once more.
+/// The same for a terminal that cannot be opened once more.
 const TERMINAL_CHUNK: usize = 64;
-/// How often it is looked whether the end was asked for.
+/// How often `stop` is checked.
 const LOOK: Duration = Duration::from_millis(50);
-/// Once it was, the reader gets so much more time in all.
+/// The time that the reader has in all once `stop` is set.
 const GRACE: Duration = Duration::from_millis(400);
 
-/// Text on its way to a reader.
+/// Text that is being written to a reader.
 #[derive(Debug)]
 pub struct Outlet {
-    /// Opened for us alone, if not what we were given.
+    /// The terminal that was opened once more; without it, the inherited descriptor is used.
     own: Option<OwnedFd>,
     is_error: bool,
     chunk: usize,
     waiting: Vec<u8>,
-    /// So many of those are written.
+    /// How many of those bytes are written.
     written: usize,
     grace: Duration,
-    /// Lines that nobody will get: the reader did not read, and we were told to end.
+    /// Lines that were given up: the reader did not read them, and `stop` was set.
     unwritten: Option<u64>,
 }
 
@@ -71,12 +71,12 @@ impl Outlet {
         if is_error { rustix::stdio::stderr() } else { rustix::stdio::stdout() }
     }
 
-    /// What is written to.
+    /// The descriptor that is written to.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.own.as_ref().map_or_else(|| Self::given(self.is_error), AsFd::as_fd)
     }
 
-    /// Has whole lines written next.
+    /// Appends whole lines to what is to be written.
     pub fn put(&mut self, text: &[u8]) {
         match &mut self.unwritten {
             Some(lines) => *lines += count_lines(text),
@@ -84,16 +84,16 @@ impl Outlet {
         }
     }
 
-    /// Lines that were given up, because nobody read them before the end.
+    /// Lines that were given up, because they were not read before the end.
     pub fn unwritten(&self) -> u64 {
         self.unwritten.unwrap_or(0)
     }
 
-    /// Writes what waits: within so much time, or for as long as it takes. Once `stop` is set a reader
-    /// has a moment more, and after that all is given up. Whether nothing waits any more.
+    /// Writes what is kept, for at most `within`, or until all is written. Once `stop` is set, the reader
+    /// has a moment more, and after that the rest is given up. Returns whether nothing is kept any more.
     ///
     /// # Errors
-    /// What keeps it from being written; nothing waits then.
+    /// An error of the write; what was kept is discarded.
     pub fn flush(&mut self, within: Option<Duration>, stop: &AtomicBool) -> io::Result<bool> {
         let begun = Instant::now();
         while self.written < self.waiting.len() {
@@ -122,7 +122,7 @@ impl Outlet {
         Ok(true)
     }
 
-    /// Writes what is taken at once of what waits, and forgets the rest.
+    /// Writes what the reader accepts at once, and discards the rest.
     pub fn flush_or_forget(&mut self) {
         while self.written < self.waiting.len()
             && matches!(self.write_some(Duration::ZERO), Ok(true))
@@ -135,7 +135,7 @@ impl Outlet {
         self.written = 0;
     }
 
-    /// Writes a chunk, if it is taken within so much time; whether something was.
+    /// Writes a chunk, if it is accepted within this time; returns whether anything was written.
     fn write_some(&mut self, within: Duration) -> io::Result<bool> {
         let time = Timespec::try_from(within).unwrap_or_default();
         let ready =

@@ -2,13 +2,13 @@
 
 use parse_size::Config;
 
-/// With so many digits the parser's sums hold whatever they are; with one more they may wrap.
+/// Up to this many digits the parser's arithmetic cannot overflow; with one more it may.
 const DIGITS: usize = 19;
 
 /// Parses a size in bytes, for clap.
 pub fn bytes(text: &str) -> Result<u64, String> {
     if text.bytes().filter(u8::is_ascii_digit).count() > DIGITS {
-        // Of all these, the largest numbers of bytes alone are sizes.
+        // Of longer texts, only the largest plain numbers of bytes are sizes.
         return text.parse().map_err(|e| format!("{e}; say for example 65536, 512K or 64M"));
     }
     Config::new()

@@ -1,4 +1,5 @@
-//! The last gate before standard output: whatever text passes, a terminal obeys none of it.
+//! The last filter before standard output: control characters are escaped, so that no text controls a
+//! terminal.
 //!
 //! Names are made printable where they are put into a line ([`fragmend_layout::printable`]); this
 //! catches what was forgotten there, and does the same for JSON, where an escape means the same
@@ -11,16 +12,16 @@ use std::io::{self, Write};
 pub enum Flavour {
     /// `\x1b`; newlines stay.
     Text,
-    /// `\u001b`, which says the same inside a string; newlines stay.
+    /// `\u001b`, which means the same character inside a string; newlines stay.
     Json,
 }
 
-/// Writes UTF-8 text on, control characters but newlines as escapes.
+/// Passes UTF-8 text on, with control characters other than newlines escaped.
 #[derive(Debug)]
 pub struct Safe<W> {
     to: W,
     flavour: Flavour,
-    /// The first byte of C1, which is the first of other characters too, came last.
+    /// Whether the last byte was `FIRST`, which begins other characters, too.
     held: bool,
 }
 
@@ -28,12 +29,12 @@ pub struct Safe<W> {
 const FIRST: u8 = 0xc2;
 
 impl<W: Write> Safe<W> {
-    /// Before `to`.
+    /// A filter in front of `to`.
     pub fn new(to: W, flavour: Flavour) -> Self {
         Self { to, flavour, held: false }
     }
 
-    /// What was written to, all of it.
+    /// The writer behind the filter.
     pub fn into_inner(self) -> W {
         self.to
     }

@@ -1,7 +1,7 @@
-//! What a person sees beside the results: progress, hints and errors, all on stderr; and Ctrl-C.
+//! What is printed beside the results: progress, hints and errors, all on stderr.
 //!
-//! Results go to stdout and are the verbs' own business. Progress shows on a terminal only,
-//! `--quiet` and `--json` silence it, and indicatif honours `NO_COLOR`.
+//! The verbs print results, to stdout. Progress is shown on a terminal only, and not with `--quiet`;
+//! hints are printed neither with `--quiet` nor with `--json`. indicatif honours `NO_COLOR`.
 
 mod screen;
 
@@ -17,7 +17,7 @@ use std::io::{self, IsTerminal};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// How to talk, decided once from the command line and the terminal.
+/// How results and messages are printed, by the options of the command line.
 pub struct Ui {
     /// Results as JSON.
     pub json: bool,
@@ -50,21 +50,21 @@ impl Ui {
         self.safe(io::stdout())
     }
 
-    /// The last gate before results go to `to`.
+    /// Escapes control characters in results that go to `to`.
     pub fn safe<W: io::Write>(&self, to: W) -> Safe<W> {
         Safe::new(to, if self.json { Flavour::Json } else { Flavour::Text })
     }
 
     /// A line for a person: what was done, what to do next. It stays one line, whatever a path in it
-    /// holds.
+    /// contains.
     pub fn note(&self, line: impl std::fmt::Display) {
         if !self.quiet && !self.json {
             say(format_args!("{}", printable(&line.to_string())));
         }
     }
 
-    /// A line for whoever waits until something has begun, a script too: also with `--json`. Nobody who
-    /// does not read it holds up for long what has begun.
+    /// A line that reports that something has begun, for scripts as well: also with `--json`. It waits for a
+    /// reader for a second at most.
     pub fn announce(&self, line: impl std::fmt::Display) {
         if !self.quiet {
             say_within(
@@ -74,14 +74,14 @@ impl Ui {
         }
     }
 
-    /// A line that must be seen even with `--quiet`.
+    /// A line that is printed even with `--quiet`.
     pub fn warn(&self, line: impl std::fmt::Display) {
         say(format_args!("fragmend: warning: {}", one_line(&line.to_string())));
     }
 
     /// An error and its causes in one line.
     pub fn error(&self, error: &anyhow::Error) {
-        // Only our own output fails without saying what it was about.
+        // An I/O error without context is one of our own output.
         let what = if error.is::<io::Error>() { "cannot write the output: " } else { "" };
         let limit = |e: &io::Error| e.kind() == io::ErrorKind::FileTooLarge;
         let is_limit = error.chain().any(|c| c.downcast_ref::<io::Error>().is_some_and(limit));
@@ -90,8 +90,8 @@ impl Ui {
     }
 }
 
-/// A line on standard error. Where that is full, or nobody reads it, there is nobody to tell: no reason
-/// to end, as `eprintln!` does. A reader who is slow is waited for until Ctrl-C.
+/// Writes a line to standard error, and waits for a slow reader until Ctrl-C. Errors are ignored, because
+/// there is nowhere to report them; `eprintln!` would panic.
 fn say(line: fmt::Arguments<'_>) {
     say_within(None, line);
 }
@@ -110,10 +110,10 @@ fn one_line(text: &str) -> String {
     printable(&lines.collect::<Vec<_>>().join(" ")).to_string()
 }
 
-/// Whether somebody still reads our output, as the end of writing to it tells.
+/// Whether our output still has a reader, by the result of writing to it.
 ///
 /// # Errors
-/// What else kept it from being written.
+/// Any other error of the write.
 pub fn heard(written: anyhow::Result<()>) -> anyhow::Result<bool> {
     match written {
         Err(e) if is_broken_pipe(&e) => Ok(false),
@@ -121,7 +121,7 @@ pub fn heard(written: anyhow::Result<()>) -> anyhow::Result<bool> {
     }
 }
 
-/// Whether the reader of our output went away (`fragmend scan | head`): no error at all.
+/// Whether the reader has closed our output (`fragmend scan | head`), which is no error.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         cause.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)

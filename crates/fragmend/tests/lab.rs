@@ -1,4 +1,4 @@
-//! `fragmend lab` as somebody calls it: exit codes, documents, pictures, errors.
+//! `fragmend lab` as a user calls it: exit codes, documents, pictures, errors.
 
 use serde_json::Value;
 use std::path::Path;
@@ -33,7 +33,7 @@ fn every_experiment_and_drive_is_listed() {
     for name in names("drives") {
         let shown = lab(&["drive", &name], dir.path());
         assert_eq!(shown.status.code(), Some(0));
-        // What is printed is a drive's file again.
+        // The output is a drive's file again.
         let file = dir.path().join(format!("{name}.toml"));
         std::fs::write(&file, &shown.stdout).unwrap();
         let again = lab(&["drive", file.to_str().unwrap()], dir.path());
@@ -61,7 +61,7 @@ fn a_run_prints_rows_and_draws_pictures_and_exits_by_its_bands() {
         let picture = dir.path().join(format!("pictures/{picture}.svg"));
         assert!(std::fs::read_to_string(picture).unwrap().contains("</svg>"));
     }
-    // For a program, pictures only where it asks for them.
+    // With `--json`, pictures are drawn only if `--out` is given.
     let run = lab(&["run", "d-fig7", "--json"], dir.path());
     assert_eq!((run.status.code(), dir.path().join("lab-results").exists()), (Some(0), false));
     let run = lab(&["run", "d-fig7"], dir.path());
@@ -69,7 +69,7 @@ fn a_run_prints_rows_and_draws_pictures_and_exits_by_its_bands() {
     assert!(dir.path().join("lab-results/D-fig7.svg").exists());
 }
 
-/// What `fragmend lab run all` prints is in `docs/lab.md`, between two lines of ```. After a change
+/// `docs/lab.md` contains the output of `fragmend lab run all`, between two lines of ```. After a change
 /// that is meant to change figures: `GOLDEN=write cargo test --test lab`.
 #[test]
 fn the_page_of_results_is_current() {

@@ -1,5 +1,5 @@
-//! A plan of a million ranges is read, checked and applied in a bounded space of memory, whether
-//! they are in one file or each in another.
+//! A plan of a million ranges is read, checked and applied in bounded memory, whether they are in
+//! one file or each in another.
 
 mod support;
 
@@ -14,11 +14,11 @@ use std::path::Path;
 use std::process::Command;
 use support::{SIZE, fragmented, plan, redirected, write_plan};
 
-/// Bytes of resident memory that `fragmend apply` may take at most, whatever the plan's length.
+/// Bytes of resident memory that `fragmend apply` may need at most, whatever the plan's length.
 const LIMIT: u64 = 200_000_000;
 const MILLION: u64 = 1_000_000;
 
-/// Runs a program, and prints the most memory that it had (`ru_maxrss`, KiB) as the last line.
+/// Runs a program, and prints its peak of resident memory (`ru_maxrss`, KiB) as the last line.
 const WITH_PEAK: &str = "
 import resource,subprocess,sys
 code=subprocess.call(sys.argv[1:])
@@ -63,7 +63,7 @@ fn loop_a_million_ranges_fit_in_200_megabytes() {
     let peak = said.lines().last().and_then(|l| l.parse::<u64>().ok()).expect("its peak") * 1024;
     println!("{} bytes of plan, {peak} bytes of memory", plan_file.metadata().unwrap().len());
     assert!(peak < LIMIT, "{peak} bytes of memory");
-    // All of it was looked at, and what could be moved was.
+    // Every range was checked, and those that could be moved were.
     let number = |line: &str| {
         line.chars().filter(char::is_ascii_digit).collect::<String>().parse::<u64>().ok()
     };

@@ -1,5 +1,5 @@
-//! Files in places of their own: encrypted directories, an overlay, another mount namespace, a
-//! bind mount. Mended where that is safe, or left alone with a reason that says what to do.
+//! Files in unusual places: encrypted directories, an overlay, another mount namespace, a bind
+//! mount. They are moved where that is safe, or left alone with a reason that says what to do.
 
 mod support;
 
@@ -19,8 +19,8 @@ fn fragmend<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Finished {
     finish(Command::new(tools::fragmend()).args(args))
 }
 
-/// Adds a key to the file system and makes an empty directory encrypted with it: what
-/// `fscryptctl` does (FS_IOC_ADD_ENCRYPTION_KEY and FS_IOC_SET_ENCRYPTION_POLICY, linux/fscrypt.h).
+/// Adds a key to the file system and encrypts an empty directory with it, as `fscryptctl` does
+/// (FS_IOC_ADD_ENCRYPTION_KEY and FS_IOC_SET_ENCRYPTION_POLICY, linux/fscrypt.h).
 const ENCRYPT: &str = "
 import fcntl,os,struct,sys
 d=os.open(sys.argv[1],os.O_RDONLY)
@@ -39,7 +39,7 @@ fn loop_encrypted_files_are_left_alone() {
     run("python3", ["-c".as_ref(), ENCRYPT.as_ref(), secret.as_os_str()]);
     let file = fragmented(&image, "secret/file");
     let before = extents(&file);
-    // Planning knows already; a plan that was made elsewhere meets the same answer.
+    // Planning leaves it out already; a plan that was made elsewhere is refused for the same reason.
     let planned = plan(&[&file], Policy::WholeFile);
     assert_eq!(planned.files.len(), 0, "{planned:?}");
     let (summary, _) = apply(&redirected(&template, &file));
@@ -82,7 +82,7 @@ fn loop_an_overlay_says_where_to_go() {
     assert!(planned.stderr.contains("lower"), "which directories to name instead: {planned:?}");
     assert!(!plan_file.exists());
 
-    // The file below is mended under the overlay's feet, and the overlay shows the same bytes.
+    // The lower file is moved below the overlay, and the overlay shows the same bytes.
     let (summary, _) = apply(&plan(&[&lower], Policy::WholeFile));
     assert_eq!((summary.ranges_moved, extents(&lower)), (1, 1), "{summary:?}");
     assert!(is_intact(&seen, SIZE).unwrap());
@@ -97,8 +97,8 @@ fn loop_another_mount_namespace_mends_its_own_files() {
     let file = fragmented(&image, "service/file");
     let plan_file = image.scratch().join("plan.json");
     write_plan(&plan(&[&file], Policy::WholeFile), &plan_file);
-    // Inside, only the subdirectory is there, bind-mounted elsewhere: the plan's paths lead
-    // nowhere, and the inode numbers still do.
+    // Inside, only the subdirectory exists, bind-mounted elsewhere: the plan's paths lead
+    // nowhere, but the inode numbers are valid.
     let inside = image.scratch().join("inside");
     fs::create_dir(&inside).unwrap();
     let script = format!(

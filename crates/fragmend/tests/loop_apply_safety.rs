@@ -42,7 +42,7 @@ fn start_apply(plan: &Path, extra: &[&str]) -> Running {
 
 #[test]
 fn loop_200_kills_lose_nothing_and_leave_nothing() {
-    // Blocks that trees may take while a file is half moved; Btrfs keeps each of their nodes twice.
+    // Blocks that trees may need while a file is half moved; Btrfs keeps each of their nodes twice.
     for (file_system, kills, trees) in
         [(&EXT4, 200, 64), (&XFS, 60, 64), (&XFS_EXCHANGE, 60, 64), (&BTRFS, 60, 256)]
     {
@@ -54,8 +54,8 @@ fn loop_200_kills_lose_nothing_and_leave_nothing() {
     }
 }
 
-/// Kills `apply` at random instants; returns the runs, and how many kills left a file that some of
-/// this run had moved, but not all.
+/// Kills `apply` at random instants; returns the number of runs, and of the kills after which the
+/// file was moved in part.
 fn kill_repeatedly(image: &Image, wanted: u32, trees: u64) -> (u32, u32) {
     const SIZE: u64 = 6 * MIB;
     let mut random = Random::new(SEED);
@@ -65,7 +65,7 @@ fn kill_repeatedly(image: &Image, wanted: u32, trees: u64) -> (u32, u32) {
     let free = || rustix::fs::statvfs(image.path()).unwrap().f_bfree;
     let names = || fs::read_dir(image.path()).unwrap().count();
     let others = names();
-    // Some file systems free an orphan's blocks in their own time.
+    // Some file systems free an orphan's blocks later, in the background.
     let is_free_again = |before: u64| {
         let deadline = Instant::now() + Duration::from_secs(10);
         while free() + trees < before {
@@ -76,10 +76,10 @@ fn kill_repeatedly(image: &Image, wanted: u32, trees: u64) -> (u32, u32) {
     };
     image.sync();
     let at_first = free();
-    // How long a whole run takes, to aim at its inside.
+    // How long a whole run lasts, so that kills hit its middle.
     let mut usual: Option<Duration> = None;
     while kills < wanted {
-        // A fresh fragmented file whenever the last one is mended.
+        // A new fragmented file whenever the last one is mended.
         let _ = fs::remove_file(&path);
         let _ = fs::remove_file(image.path().join("file.dummy"));
         interleaved(&path, SIZE, &[4096], true).unwrap();
@@ -119,13 +119,13 @@ fn kill_repeatedly(image: &Image, wanted: u32, trees: u64) -> (u32, u32) {
             }
         }
         assert!(is_intact(&path, SIZE).unwrap(), "seed {SEED:#x}, round {round}");
-        // No donor stays behind: what it held is free again, and no name was left.
+        // No donor is left behind: its blocks are free again, and there is no name of it.
         assert_eq!(names(), others + 2, "the file and its dummy");
         is_free_again(before);
     }
     image.fsck();
     assert!(is_intact(&path, SIZE).unwrap());
-    // A donor of a single range, left by each kill, would be many times what trees take.
+    // A donor of a single range, left by each kill, would be many times what trees need.
     fs::remove_file(&path).unwrap();
     fs::remove_file(image.path().join("file.dummy")).unwrap();
     is_free_again(at_first);
@@ -147,10 +147,10 @@ fn loop_power_cuts_lose_nothing() {
         image.sync();
         let before = extents(&path);
         write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
-        // Most are aimed at a move that has begun, and goes on for seconds.
+        // Most are aimed at a move that has begun, and lasts for seconds.
         let aimed = cut % 5 > 0;
         let apply = start_apply(&plan_file, &["--rate", if aimed { "6M" } else { "max" }]);
-        // Somebody else's fsync commits the journal whenever it likes, moves half done included.
+        // Another program's fsync commits the journal at any time, half done moves included.
         let other = File::create(image.path().join("other")).unwrap();
         let commits = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&commits);
@@ -204,8 +204,8 @@ fn loop_what_a_receipt_says_survives_a_power_cut() {
     assert!(extents(&path) <= 6, "{} fragments", extents(&path)); // one for each range
 }
 
-/// One `apply` on a recorded disk; the power goes at the instant at which it has ended. Wherever a file
-/// lay then, it is after the cut.
+/// One `apply` on a recorded disk, which is cut at the instant at which `apply` has ended. The file's layout
+/// after the cut is the one that it had then.
 fn receipts_survive(bed: &Scenario) {
     let mut slow = SlowMount::new(bed.file_system, bed.bytes, "");
     let path = slow.root().join("file");
@@ -216,7 +216,7 @@ fn receipts_survive(bed: &Scenario) {
     }
     slow.sync();
     let wanted = fs::read(&path).unwrap();
-    // Whether an extent is shared may still change: XFS takes its time to let go of a donor.
+    // Without the flag of shared extents, which may still change: XFS frees a donor in the background.
     let places = |path: &Path| -> Vec<[u64; 3]> {
         let layout = layout_of(File::open(path).unwrap()).unwrap();
         layout.extents().iter().map(|e| [e.logical, e.physical, e.length]).collect()
@@ -235,7 +235,7 @@ fn receipts_survive(bed: &Scenario) {
     }
     let after = places(&path);
     assert!(after.len() * 8 <= before.len(), "{}: {} fragments: {said}", bed.name, after.len());
-    // Btrfs would take a copy of itself for the same file system.
+    // Btrfs would mistake a copy of itself for the same file system.
     slow.unmount();
     let (base, log) = slow.recorded().unwrap();
     let at_rest = log.marks().map(Result::unwrap).find(|(_, mark)| mark.contains("AtRest"));
@@ -309,7 +309,7 @@ fn loop_writers_on_the_same_file_see_their_own_bytes() {
             summary.ranges_skipped,
             summary.longest_step_seconds * 1e3
         );
-        // What fio wrote last is what a cold cache shows.
+        // With a cold cache, the file contains what fio wrote last.
         image.fsck();
         fio::run(
             &path,
@@ -368,7 +368,7 @@ fn loop_a_full_disk_loses_nothing() {
     let path = image.path().join("file");
     interleaved(&path, 8 * MIB, &[4096], true).unwrap();
     let made = plan(&[&path], Policy::WholeFile);
-    // Full to the last block, also of what is kept for root.
+    // Full to the last block, including those that are reserved for root.
     let filler = File::create(image.path().join("filler")).unwrap();
     let mut at = 0;
     for bytes in [4 * MIB, 256 << 10, 4096] {

@@ -1,4 +1,4 @@
-//! Compressed files of Btrfs: judged by what compression allows, and mended as they are compressed.
+//! Compressed files of Btrfs: measured by what compression allows, and moved without a change of it.
 
 mod support;
 
@@ -27,14 +27,14 @@ const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 /// As many compressed extents as [`SIZE`] needs.
 const FEWEST: u64 = SIZE / (128 << 10);
 
-/// Times and attributes, and what `looks` has.
+/// What `looks` returns, the time of change and the attributes.
 fn all_looks(path: &Path) -> impl PartialEq + std::fmt::Debug {
     let m = path.metadata().unwrap();
     let attributes = fragmend_sys::inode::attributes(File::open(path).unwrap()).unwrap();
     (looks(path), (m.ctime(), m.ctime_nsec()), attributes)
 }
 
-/// A command without the capability to read trees, and without the other ones that a user lacks.
+/// A command without `CAP_SYS_ADMIN`, which reading trees needs.
 fn as_a_user(program: &str) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--bounding-set=-sys_admin", "--inh-caps=-all", program]);
@@ -53,7 +53,7 @@ fn loop_compressed_files_are_mended_as_they_are_compressed() {
         [("zlib", Zlib), ("lzo", Lzo), ("zstd", Zstd), ("force=zlib", Zlib)];
     let name = |then: &str, now: &str| format!("{then}-{now}").replace([':', '='], "-");
     let mut files = Vec::new();
-    // What the mount does now is not what it did when the file was written.
+    // The mount compresses in another way than when the file was written.
     for (then, way) in ways {
         for now in ["no", "lzo", "zstd:1", "zlib", "force=zstd"] {
             compress(image, then);
@@ -65,7 +65,7 @@ fn loop_compressed_files_are_mended_as_they_are_compressed() {
             assert_eq!((made.summary.bytes_to_move, made.summary.space_cost_bytes), (SIZE, 0));
             let (summary, receipts) = apply(&made);
             assert_eq!((summary.skipped.len(), summary.moved_bytes), (0, SIZE), "{summary:?}");
-            // Where each chunk comes to lie is the kernel's choice; how many there are is not.
+            // The kernel chooses where each chunk is; how many there are is certain.
             let after = receipts[0].extents_after.unwrap();
             assert!(after <= FEWEST, "{receipts:?}");
             assert_eq!(how(&file), [way].repeat(FEWEST as usize), "{then}, mounted with {now}");
@@ -85,7 +85,7 @@ fn loop_compressed_files_are_mended_as_they_are_compressed() {
 #[test]
 fn loop_the_level_of_the_mount_is_kept() {
     let image = &Image::of(&BTRFS, 512 << 20);
-    // What is left of noise when each byte is one of eight shrinks more or less, by level.
+    // Noise of eight different bytes: how much it shrinks depends on the level.
     let eight = |at: u64, buffer: &mut [u8]| {
         content(at, buffer);
         buffer.iter_mut().for_each(|byte| *byte = b'a' + (*byte & 7));
@@ -126,7 +126,7 @@ fn loop_attributes_and_properties_that_compress_stay() {
         let file = squeezed(image, &format!("{name}/file"));
         assert_eq!(how(&file)[0], way, "{name}");
         if name == "refused" {
-            // Not to be compressed any more: what is, stays so.
+            // The file is not to be compressed any more; what is compressed stays so.
             run("setfattr", ["-x".as_ref(), "btrfs.compression".as_ref(), file.as_os_str()]);
             run("chattr", ["+m".as_ref(), file.as_os_str()]);
         }
@@ -150,7 +150,7 @@ fn loop_a_well_laid_compressed_file_is_not_fragmented() {
     image.sync();
     assert_eq!(stored(&file).len() as u64, FEWEST);
     let bad = squeezed(image, "bad");
-    // Root is told where each extent ends; others are not, and are not to be fooled by it.
+    // The kernel reports to root alone where each extent ends; others get the same figures without it.
     for user in [false, true] {
         let fragmend = || if user { as_a_user(FRAGMEND) } else { Command::new(FRAGMEND) };
         let good = scanned(fragmend(), &file);
@@ -195,13 +195,13 @@ fn loop_what_is_compressed_in_part_moves_part_by_part() {
     let mut made = plan(&[&file], Policy::WholeFile);
     let ranges = &made.files[0].ranges;
     assert_eq!(ranges.iter().map(|r| r.length).collect::<Vec<_>>(), [SIZE, SIZE]);
-    // A plan that was edited to take both at once.
+    // A plan that was edited to move both as one range.
     let mut both = made.clone();
     both.files[0].ranges.pop();
     both.files[0].ranges[0].length = 2 * SIZE;
     let (summary, _) = apply(&both);
     assert_eq!(reasons(&summary, &file), [SkipReason::Encoded], "{summary:?}");
-    // One whose end cuts an extent: that one stays.
+    // A range whose end divides an extent: that extent stays.
     made.files[0].ranges[0].length = SIZE - 4096;
     let last = *stored(&file).last().unwrap();
     let (summary, receipts) = apply(&made);
@@ -235,7 +235,7 @@ fn loop_blocks_written_to_a_compressed_file_are_compressed_with_it() {
     image.sync();
     let bytes = overwritten(&file);
     assert_eq!(stored(&file).len() as u64, SIZE / (32 << 10) + FEWEST, "around the blocks");
-    // What the mount does now decides whether they are.
+    // The mount's present option decides whether they are compressed.
     compress(image, "no");
     let before = all_looks(&file);
     let made = plan(&[&file], Policy::WholeFile);
@@ -251,10 +251,10 @@ fn loop_blocks_written_to_a_compressed_file_are_compressed_with_it() {
     assert_eq!(fs::read(&file).unwrap(), bytes);
 }
 
-/// A file that is compressed, and will not be when it is written anew: the kernel marks it then.
+/// A compressed file that does not compress when it is written anew: the kernel marks it then.
 fn does_not_shrink(image: &Image) -> std::path::PathBuf {
     let file = image.path().join("file");
-    // In each fragment, one half shrinks. When that is gone, nothing does.
+    // In each fragment, one half compresses. When that is overwritten, nothing does.
     let half = |at: u64, buffer: &mut [u8]| {
         let middle = buffer.len() / 2;
         content(at, buffer);
@@ -269,7 +269,7 @@ fn does_not_shrink(image: &Image) -> std::path::PathBuf {
         open.sync_all().unwrap();
     }
     drop(open);
-    // Those writes have left the mark; its owner wants it gone.
+    // Those writes have left the mark; the owner removes it.
     run("chattr", ["-m".as_ref(), file.as_os_str()]);
     assert_eq!((marks(&file) & flags::NO_COMPRESSION, stored(&file).len()), (0, 32));
     file
@@ -285,7 +285,7 @@ fn loop_what_does_not_shrink_leaves_no_mark() {
     let file = does_not_shrink(image);
     let before = looks(&file);
     let (summary, _) = apply(&plan(&[&file], Policy::WholeFile));
-    // What came of it is said: it was well, and is plain.
+    // The receipt reports the result: the data was compressed, and is plain now.
     assert_eq!(summary.moved_bytes, SIZE - (16 << 10), "all but the blocks ahead: {summary:?}");
     assert_eq!(reasons(&summary, &file), [SkipReason::LayoutChanged], "{summary:?}");
     assert!(summary.skipped[0].detail.contains("not compressed by zstd now"), "{summary:?}");
@@ -296,7 +296,7 @@ fn loop_what_does_not_shrink_leaves_no_mark() {
     assert!(holds(&file, SIZE, content).unwrap());
 }
 
-/// Taking the kernel's mark away sets all attributes at once: what somebody else sets meanwhile, the
+/// Removing the kernel's mark sets all attributes at once: what another program sets meanwhile, the
 /// same mark or another one, must not be undone.
 #[test]
 fn loop_attributes_that_others_set_meanwhile_stay() {
@@ -309,7 +309,7 @@ fn loop_attributes_that_others_set_meanwhile_stay() {
     }
 }
 
-/// Who has it open may be about to set one.
+/// A program that has the file open may be about to set a mark.
 #[test]
 fn loop_the_mark_stays_while_others_have_it_open() {
     let image = &Image::of(&BTRFS_ZSTD, 512 << 20);
@@ -319,7 +319,7 @@ fn loop_the_mark_stays_while_others_have_it_open() {
     the_mark_stays(stopped, &file, "others have the file open");
 }
 
-/// `apply`, stopped before it takes the kernel's mark away.
+/// `apply`, stopped before it removes the kernel's mark.
 fn stopped_at_the_mark(image: &Image, file: &Path) -> Running {
     let plan_file = image.scratch().join("plan.json");
     write_plan(&plan(&[file], Policy::WholeFile), &plan_file);
@@ -332,7 +332,7 @@ fn stopped_at_the_mark(image: &Image, file: &Path) -> Running {
     stopped
 }
 
-/// Lets it go on, and wants all attributes as they are now.
+/// Continues it, and checks that all attributes stay as they are now.
 fn the_mark_stays(stopped: Running, file: &Path, because: &str) {
     let set = marks(file);
     stopped.signal(rustix::process::Signal::CONT);
@@ -381,7 +381,7 @@ fn loop_a_compressed_file_that_a_snapshot_shares() {
     let settings = Settings { policy: Policy::WholeFile, unshare: true, ..Settings::default() };
     assert_eq!(plan(&[&file], Policy::WholeFile).files, []);
     let made = plan_with(&[&file], &settings);
-    // What is stored counts, not what it is when it is read.
+    // The stored bytes count, not those that are read.
     let cost: u64 = stored(&file).iter().map(|e| e.stored).sum();
     assert!(cost < SIZE / 2, "{cost}");
     assert_eq!(made.summary.space_cost_bytes, cost);
@@ -412,13 +412,13 @@ fn loop_writers_of_a_compressed_file_see_their_own_bytes() {
         let (size, engine, direct) =
             (format!("size={BYTES}"), format!("ioengine={engine}"), format!("direct={direct}"));
         let bs = format!("bs={block}");
-        // A pattern, so that it compresses; the header of each block tells when it was written.
+        // A pattern, so that it compresses; the header of each block contains when it was written.
         let load = [&size, "rw=randwrite", &bs, "verify=crc32c", "verify_pattern=0xfa", "loops=3"];
         let of_run = [&engine, &direct, "verify_backlog=64", "verify_fatal=1", "overwrite=1"];
         let seed = ["randseed=7"];
         let mut writer = fio::command(&file, &[&load[..], &of_run, &seed].concat());
         let mut writer = Running::start(writer.stdout(Stdio::piped()).stderr(Stdio::piped()));
-        // Again and again while it writes: what it writes is in fragments soon.
+        // Repeatedly while it writes: what it writes is soon fragmented.
         let (mut moved, mut left_alone) = (0, Vec::new());
         while writer.child().try_wait().unwrap().is_none() {
             let made = plan(&[&file], Policy::WholeFile);
@@ -449,7 +449,7 @@ fn loop_kills_lose_nothing_of_a_compressed_file() {
         let _ = fs::remove_file(&file);
         compress(image, "zstd");
         alternating(&file, BYTES, 32 << 10, compressible).unwrap();
-        // What is under way when the process ends must not depend on the mount.
+        // The result of a step in progress when the process ends must not depend on the mount.
         compress(image, "no");
         let used = data_used(image);
         write_plan(&plan(&[&file], Policy::WholeFile), &plan_file);

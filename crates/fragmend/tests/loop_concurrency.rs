@@ -1,9 +1,9 @@
-//! Nobody who works on files loses a byte while these are moved: random operations, SQLite, what is
-//! appended and who reads it, on every engine of the host's kernel.
+//! No program loses a byte of a file while it is moved: random operations, SQLite, appends and their
+//! readers, with every engine of the host's kernel.
 
 use fragmend_testbed::concurrency::{self, Goals, table};
 
-/// Decides every operation; a failure prints its own.
+/// The seed of every operation; a failure prints its own.
 const SEED: u64 = 0x00F2_C0C0;
 
 fn on(name: &str) {

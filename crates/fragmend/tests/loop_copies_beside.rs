@@ -1,5 +1,6 @@
-//! What others do to a file while it is copied: they keep a part of it dirty on a slow disk, join it themselves,
-//! or take the disk away. Nobody stands behind them, and receipts say what was ours.
+//! What others do to a file while it is copied: they keep a part of it dirty on a slow disk, mend it
+//! themselves, truncate it, or cut the power. No program is kept out for that long, and receipts report only
+//! what `apply` has done.
 
 mod support;
 
@@ -29,8 +30,8 @@ use support::{SIZE, fragmented, plan, write_plan};
 
 const MIB: u64 = 1 << 20;
 
-/// Applies a fresh plan for a file, and goes on wherever that stops; `meanwhile` once it has stopped for the
-/// first time.
+/// Applies a new plan for a file, and continues it wherever it stops; calls `meanwhile` when it has stopped
+/// for the first time.
 fn apply(
     scratch: &Path,
     path: &Path,
@@ -56,7 +57,7 @@ fn receipts(ended: &Finished) -> Vec<Value> {
     last.into_values().collect()
 }
 
-/// A program keeps writing what is there to blocks of the file; the disk takes two requests a second.
+/// A program keeps writing the same bytes to blocks of the file; the disk completes two requests a second.
 #[test]
 fn loop_what_others_keep_dirty_is_not_written_out_with_the_file_locked() {
     for file_system in [&XFS, &BTRFS] {
@@ -91,8 +92,8 @@ fn loop_what_others_keep_dirty_is_not_written_out_with_the_file_locked() {
     }
 }
 
-/// A program writes to the file, faster than the disk takes it, while it is staged: to learn how it was, the kernel
-/// would write out all of that with writers kept out.
+/// A program writes to the file faster than the disk completes it, while the file is staged: to report the
+/// layout, the kernel would write out all of that with writers kept out.
 #[test]
 fn loop_who_writes_does_not_wait_until_all_that_he_wrote_is_on_the_disk() {
     const BEHIND: u64 = 8 * MIB;
@@ -144,7 +145,7 @@ fn loop_who_writes_does_not_wait_until_all_that_he_wrote_is_on_the_disk() {
     }
 }
 
-/// The owner of a file gives it space in one extent, while `apply` has staged it.
+/// The owner of a file writes it anew into one extent, while `apply` has staged it.
 #[test]
 fn loop_what_its_owner_has_joined_meanwhile_has_not_moved() {
     for file_system in [&XFS, &XFS_EXCHANGE, &BTRFS] {
@@ -170,7 +171,7 @@ fn loop_what_its_owner_has_joined_meanwhile_has_not_moved() {
     }
 }
 
-/// What cannot be made durable any more, or looked at, has not moved.
+/// A move that cannot be made durable or checked any more is not reported as one.
 #[test]
 fn loop_no_receipt_says_moved_when_the_disk_has_gone() {
     for file_system in [&XFS, &XFS_EXCHANGE, &XFS_RMAP] {
@@ -192,7 +193,7 @@ fn loop_no_receipt_says_moved_when_the_disk_has_gone() {
     }
 }
 
-/// What is cut off while its first extent, which is long, is copied, is left alone.
+/// A file that is truncated while its long first extent is copied is left alone.
 #[test]
 fn loop_a_long_first_extent_that_is_cut_off_ends_the_copy() {
     const FIRST: u64 = 3 * MIB;

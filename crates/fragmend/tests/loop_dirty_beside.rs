@@ -1,5 +1,5 @@
-//! What others have written to a file that is in hand, and closed, is not waited for while everybody else is
-//! kept out: on a slow disk that takes as long as they like.
+//! What another program has written to a file that is being moved, and closed, is not waited for while
+//! programs are kept out of the file: on a slow disk, that may last for any time.
 
 mod support;
 
@@ -18,12 +18,12 @@ use support::rewrite::{FRAGMEND, is_stopped};
 use support::{plan, write_plan};
 
 const SIZE: u64 = 4 << 20;
-/// What is written behind it: seconds, on a disk of so many requests a second.
+/// Bytes that are written behind it: seconds of work, on a disk of this many requests a second.
 const BESIDE: usize = 64 << 20;
 const WRITES: u32 = 12;
 
-/// Stops the tool at a point, writes to the file, and gives how long who opens it waits then; with `again`,
-/// once it has stopped there a second time.
+/// Stops `apply` at a point, writes to the file, and returns how long a program that opens it waits then;
+/// with `again`, after `apply` has stopped there a second time.
 fn waits(
     file_system: &'static FileSystem,
     planned: fn(&Path) -> Plan,
@@ -63,7 +63,7 @@ fn waits(
     waited
 }
 
-/// How long who opens the file waits at most, until the process ends or that was long.
+/// The longest time that opening the file lasts, until the process ends or one open has lasted for a second.
 fn longest_open(running: &mut Running, path: &Path) -> Duration {
     let mut waited = Duration::ZERO;
     while waited < Duration::from_secs(1) && running.child().try_wait().unwrap().is_none() {
@@ -103,7 +103,7 @@ fn loop_what_others_have_just_written_keeps_nobody_out_of_an_exchange() {
     waits(&XFS_EXCHANGE, whole, &[], "staged", false);
 }
 
-/// Written while the first half is in hand; the second is copied after that.
+/// The write happens while the first half is moved; the second is copied after that.
 #[test]
 fn loop_what_others_have_just_written_keeps_nobody_out_of_a_rewrite() {
     waits(&EXT4, halves, &["--engine", "rewrite"], "copied", true);

@@ -1,5 +1,5 @@
-//! A hostile user beside root: what he may plant, rename, hold and make huge gains him nothing, and
-//! nobody waits for him (docs/safety/front.md).
+//! A hostile user beside root: nothing that such a user plants, renames, holds or makes huge is of
+//! use to them, and no process of root waits for them (docs/safety/front.md).
 
 #[path = "hostile/bounds.rs"]
 mod bounds;
@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
-/// Nothing that anybody does keeps us longer, in seconds.
+/// Seconds for which other users may delay fragmend at most.
 const LONGEST_WAIT: &str = "10";
-/// What `timeout` ends with.
+/// The exit codes of `timeout`.
 const WAITED: [i32; 2] = [124, 137];
 
 /// Runs fragmend, which must end in time.
@@ -44,7 +44,7 @@ fn within<S: AsRef<OsStr>>(limits: &str, args: impl IntoIterator<Item = S>) -> F
     ended
 }
 
-/// Wants a refusal in one line that says `what`.
+/// Checks for a refusal in one line that contains `what`.
 fn refused(ended: &Finished, what: &str) {
     let code = ended.status.code();
     assert!(matches!(code, Some(4 | 8)), "{code:?}: {} {}", ended.stdout, ended.stderr);
@@ -52,7 +52,7 @@ fn refused(ended: &Finished, what: &str) {
     assert!(ended.stderr.contains(what), "not {what:?}: {}", ended.stderr);
 }
 
-/// What may stand where somebody wants a file, and what a refusal calls it.
+/// What may be planted in the place of a file, and its name in a refusal.
 const PLANTED: [(&str, &str); 5] = [
     ("link", "a symbolic link"),
     ("dangling", "a symbolic link"),

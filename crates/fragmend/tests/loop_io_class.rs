@@ -1,5 +1,5 @@
-//! While `apply` keeps others out of a file its I/O is not of the idle class, and outside of that it is: who
-//! waits for the file would wait for everybody who uses the disk.
+//! While `apply` keeps others out of a file, its I/O is not of the idle class, and otherwise it is: a program
+//! that waits for the file would wait for every other user of the disk.
 
 mod support;
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 use support::rewrite::{FRAGMEND, is_stopped};
 use support::{fragmented, plan, write_plan};
 
-/// Whether one of its threads is in the idle class, wherever a process stops.
+/// For each stop of a process, whether one of its threads is in the idle class.
 fn idle_at_stops(mut running: Running) -> Vec<bool> {
     let mut idle = Vec::new();
     while running.child().try_wait().unwrap().is_none() {

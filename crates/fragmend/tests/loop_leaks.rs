@@ -1,5 +1,5 @@
-//! Nothing is left behind by an `apply` that is killed: no donor, no inode, no name. Counted on
-//! every engine, after the file itself is gone, against what the file system held before.
+//! An `apply` that is killed leaves nothing behind: no donor, no inode, no name. With every engine,
+//! after the file itself is deleted, that is compared with what the file system contained before.
 
 mod support;
 
@@ -19,13 +19,13 @@ use support::{plan, rewrite, write_plan};
 
 const KILLS: u32 = 50;
 const SIZE: u64 = 4 << 20;
-/// What trees may keep for later, in bytes: far less than any donor has.
+/// Bytes that trees may keep for later: far less than any donor has.
 const SLACK: u64 = 256 << 10;
 
 /// Random instants repeat with this seed; a failure names its round.
 const SEED: u64 = 0x00F2_A640;
 
-/// What a file system holds.
+/// What a file system contains.
 #[derive(Debug)]
 struct Held {
     bytes: u64,
@@ -73,7 +73,7 @@ fn killed(file_system: &'static FileSystem, args: &[&str]) {
     let image = Image::of(file_system, 320 << 20);
     let plan_file = image.scratch().join("plan.json");
     let mut random = Random::new(SEED);
-    // Once as a whole, so that what is made only once is there.
+    // A complete run first, so that what is created only once exists.
     fresh(&image, &plan_file);
     let mut command = Command::new(rewrite::FRAGMEND);
     command.args(["apply", "--quiet", "--rate", "max"]).args(args).arg(&plan_file);
@@ -113,7 +113,7 @@ fn killed(file_system: &'static FileSystem, args: &[&str]) {
     }
     fs::remove_dir_all(image.path().join("dir")).unwrap();
 
-    // Some file systems take apart what is unlinked in their own time.
+    // Some file systems free what is unlinked later, in the background.
     let patience = Instant::now() + Duration::from_secs(30);
     let left = loop {
         let now = held(&image);

@@ -1,11 +1,10 @@
-//! Where space runs out in another way than by a full disk: no inode for the donor, a quota that it
-//! does not fit in, a disk that promised more than it has. Nothing moves, nothing is lost, and the
-//! reason says what it was.
+//! Limits other than a full disk: no inode for the donor, a quota that it exceeds, a limit of file
+//! sizes, the floor of free space. No byte is lost, and the reason names the limit.
 //!
-//! A quota counts the donor while it is there: against whoever runs `apply`, on Btrfs against the
-//! subvolume (qgroups), and on an XFS that swaps whole files against the file's owner. Blocks that
-//! change places count for one file as for the other, so usage is afterwards what it was before.
-//! User quotas are tried in `uml_limits`.
+//! A quota counts the donor while it exists: against the user who runs `apply`, on Btrfs against the
+//! subvolume (qgroups), and on an XFS that swaps whole files against the file's owner. Exchanged
+//! blocks count for one file as for the other, so usage is afterwards what it was before. User quotas
+//! are tested in `uml_limits`, and thin devices in `loop_thin`.
 
 mod support;
 
@@ -23,7 +22,7 @@ use support::{SIZE, apply, fragmented, plan, write_plan};
 
 const MIB: u64 = 1 << 20;
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
-/// The file systems that move data in ways of their own.
+/// The file systems that have primitives of their own.
 static SYSTEMS: [&FileSystem; 5] = [&EXT4, &XFS, &XFS_EXCHANGE, &XFS_RMAP, &BTRFS];
 
 #[test]
@@ -92,7 +91,7 @@ fn limited(args: &str) -> Command {
     command
 }
 
-/// A limit of file sizes ends nothing: what is behind it is left alone, and the reason names it.
+/// A limit of file sizes does not end the process: what is behind it is left alone, and the reason names it.
 #[test]
 fn loop_a_limit_of_file_sizes_is_a_reason_and_not_the_end() {
     for file_system in SYSTEMS {
@@ -107,7 +106,7 @@ fn loop_a_limit_of_file_sizes_is_a_reason_and_not_the_end() {
         assert!(last.contains("\"event\":\"summary\"") && last.contains("ulimit -f"), "{last}");
         assert_eq!(ended.status.code(), Some(6), "{ended:?}");
         assert!(extents(&path) == was && is_intact(&path, SIZE).unwrap());
-        // A limit that the file does not reach, and a donor of plenty would.
+        // A limit that the file does not reach, but a donor with space to spare would.
         let script = format!("ulimit -f 4096; exec {FRAGMEND} apply {}", plan_file.display());
         finish(Command::new("sh").args(["-c", &script])).expect(&[0]);
         assert_eq!(extents(&path), 1, "{}", file_system.name);
@@ -116,7 +115,7 @@ fn loop_a_limit_of_file_sizes_is_a_reason_and_not_the_end() {
     }
 }
 
-/// The same for what is written: one line, and no file.
+/// The same for output files: an error in one line, and no file.
 #[test]
 fn loop_a_limit_of_file_sizes_leaves_no_output() {
     let image = Image::ext4(128 * MIB);
@@ -136,7 +135,7 @@ fn loop_a_limit_of_file_sizes_leaves_no_output() {
     }
 }
 
-/// Whatever is tried for a better place, so much stays free: one donor more than the first is no need.
+/// While places are compared, the floor of free space is kept: a donor beside the first one is not necessary.
 #[test]
 fn loop_the_floor_of_free_space_is_kept_while_places_are_compared() {
     use fragmend_apply::{Options, Rate};
@@ -152,7 +151,7 @@ fn loop_the_floor_of_free_space_is_kept_while_places_are_compared() {
             run("xfs_io", ["-c", "extsize 40m", directory.to_str().unwrap()]);
         }
         image.sync();
-        // Free space in fragments of 1 MiB, so that no donor was well.
+        // Free space in runs of 1 MiB, so that no donor is in one extent.
         let filler = |n: u64| image.path().join(format!("filler-{n}"));
         let mut n = 0;
         while File::create(filler(n)).is_ok_and(|f| {
@@ -161,7 +160,7 @@ fn loop_the_floor_of_free_space_is_kept_while_places_are_compared() {
             n += 1;
         }
         (0..n).step_by(2).for_each(|n| fs::remove_file(filler(n)).unwrap());
-        // XFS frees what was deleted in its own time.
+        // XFS frees what was deleted in the background.
         image.remount();
         let root = image.path().to_owned();
         let free = || {
@@ -193,7 +192,7 @@ fn loop_the_floor_of_free_space_is_kept_while_places_are_compared() {
             println!("{}: {summary:?}", file_system.name);
             watch.join().unwrap()
         });
-        // Metadata comes besides.
+        // Metadata needs space as well.
         let below = floor.saturating_sub(least);
         assert!(below < MIB, "{} (hint: {hint}): {below} bytes below the floor", file_system.name);
     }

@@ -1,6 +1,6 @@
-//! Programs that are asked before a file is opened or read (fanotify permission events). The kernel opens
-//! the file for them, for which they wait while it is leased, and who leases it waits for them as soon as it reads: so
-//! such files are left alone, and who it is is told.
+//! Programs that permit opens and reads of files (fanotify permission events). The kernel opens the file for
+//! such a program, which waits for that while the file is leased, and the holder of the lease waits for the
+//! program as soon as it reads: so such files are left alone, and the receipt names the program.
 
 mod support;
 
@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 use support::rewrite::{FRAGMEND, killed_at, rewrite};
 use support::{SIZE, fragmented, plan, write_plan};
 
-/// Less than one wait would take.
+/// Less than one such wait would last.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// More than looking takes, and less than waiting.
+/// More than a check needs, and less than a wait.
 const SOON: Duration = Duration::from_secs(15);
 
 const OPEN: u32 = 0x1_0000;
@@ -30,7 +30,7 @@ const ON_DIRECTORY: u32 = 0x4000_0000;
 const ON_MOUNT: u32 = 0x10;
 const ON_FILE_SYSTEM: u32 = 0x100;
 
-/// Allows everything that it is asked about, one after the other. Its name is none for a terminal.
+/// Permits all that is requested, one event after the other. Its name contains control characters.
 const ALLOWS: &str = r"
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -62,7 +62,7 @@ fn listener(path: &Path, how: u32, mask: u32) -> Running {
     running
 }
 
-/// Runs it to its end, and ends it when that takes too long; how long it took.
+/// Runs a command to its end, and ends it after [`PATIENCE`]; returns how long it lasted.
 fn timed(command: &mut Command) -> (Finished, Duration) {
     let started = Instant::now();
     let running = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
@@ -93,7 +93,7 @@ fn native(image: &Image, path: &Path) -> Command {
     command
 }
 
-/// What the one range's receipt says, `apply` having ended soon.
+/// The receipt of the only range; checks that `apply` has ended soon.
 fn receipt(command: &mut Command) -> Value {
     let (ended, took) = timed(command);
     assert!(took < SOON, "it took {took:?}: {ended:?}");
@@ -138,7 +138,7 @@ fn is_left_alone(file_system: &'static FileSystem, how_to: fn(&Image, &Path) -> 
         drop(listener);
         assert_eq!(extents(&path), was, "{told}");
     }
-    // Who is asked about others only, or about the directory itself, keeps nothing from moving.
+    // Marks on other files only, or on the directory itself, prevent no move.
     let _other = listener(&other, 0, both);
     let _directory = listener(&directory, 0, OPEN | ON_DIRECTORY);
     let told = receipt(&mut how_to(&image, &path));
@@ -156,7 +156,7 @@ fn loop_what_a_scanner_is_asked_about_is_left_alone_by_a_rewrite() {
     is_left_alone(&EXT4, |image, path| rewrite(image, path, ""));
 }
 
-/// Where a lease cannot be had, what is shared needs none.
+/// If no lease can be taken, data moves by sharing, which needs none.
 #[test]
 fn loop_a_scanner_keeps_xfs_from_exchanging_and_nobody_waiting() {
     let image = Image::of(&XFS_EXCHANGE, 320 << 20);
@@ -175,7 +175,7 @@ fn loop_a_scanner_keeps_xfs_from_exchanging_and_nobody_waiting() {
     assert!(is_intact(&path, SIZE).unwrap());
 }
 
-/// Records stay until nobody is asked any more.
+/// Records stay until no such program is left.
 #[test]
 fn loop_recover_says_whom_it_would_wait_for() {
     let image = Image::of(&EXT4, 320 << 20);

@@ -1,5 +1,5 @@
-//! What others do to a file at a known instant of its move: the mover stops itself there, they do it,
-//! and it goes on.
+//! What others do to a file at a known instant of its move: the mover stops itself there, the change
+//! is made, and the mover continues.
 
 mod support;
 
@@ -33,7 +33,7 @@ const BLOCK: u64 = 4096;
 const AT: u64 = SIZE / 2;
 const NEW: &[u8; 16] = b"written meantime";
 
-/// A mover of one file that stops itself at a step, as often as it comes by.
+/// A mover of one file that stops itself at a step each time it reaches it.
 struct Stopping {
     running: Option<Running>,
     id: u32,
@@ -57,19 +57,19 @@ impl Stopping {
         Self { running: Some(running), id }
     }
 
-    /// Waits until it stands still.
+    /// Waits until it is stopped.
     fn stands(mut self) -> Self {
         self.running = self.running.map(|running| running.wait_until(is_stopped));
         self
     }
 
-    /// Lets it go on until it stands still once more.
+    /// Continues it until it is stopped once more.
     fn stands_again(self) -> Self {
         kill_process(Pid::from_raw(self.id.cast_signed()).unwrap(), Signal::CONT).unwrap();
         self.stands()
     }
 
-    /// Lets it go on to its end; gives the receipts.
+    /// Continues it to its end; returns the receipts.
     fn end(self) -> Vec<Value> {
         let running = self.running.expect("it runs");
         let ending = std::thread::spawn(move || -> Finished { running.wait() });
@@ -88,7 +88,7 @@ impl Stopping {
     }
 }
 
-/// What [`fragmented`] wrote, with `bytes` at `at`.
+/// The content that [`fragmented`] writes, with `bytes` at `at`.
 fn expected(at: u64, bytes: &[u8]) -> Vec<u8> {
     let mut all = vec![0; SIZE as usize];
     content(0, &mut all);
@@ -96,7 +96,7 @@ fn expected(at: u64, bytes: &[u8]) -> Vec<u8> {
     all
 }
 
-/// The file holds this, warm and cold.
+/// Checks that the file contains `bytes`, with a warm and with a cold cache.
 fn holds(image: &Image, path: &Path, bytes: &[u8], told: &[Value]) {
     for round in ["warm", "cold"] {
         let found = fs::read(path).unwrap();
@@ -111,7 +111,7 @@ fn text<'a>(receipt: &'a Value, key: &str) -> &'a str {
 }
 
 /// A program that has the file open by its handle, as libhandle opens files, writes without setting
-/// its times: no sample shows that.
+/// its times: a sample does not show that.
 #[test]
 fn loop_what_is_written_without_times_stays() {
     for file_system in [&XFS_EXCHANGE, &XFS_EXCHANGE_ALONE] {
@@ -124,7 +124,7 @@ fn loop_what_is_written_without_times_stays() {
         let before = path.metadata().unwrap();
         let mover = Stopping::at(&image, &path, "filled");
         let has_reflink = file_system.name == XFS_EXCHANGE.name;
-        // Where nothing can be shared it is left alone, and no step is reached.
+        // Where nothing can be shared, the file is left alone, and no step is reached.
         let mover = if has_reflink { mover.stands() } else { mover };
         writer.write_all_at(NEW, AT).unwrap();
         writer.sync_all().unwrap();
@@ -143,8 +143,8 @@ fn loop_what_is_written_without_times_stays() {
     }
 }
 
-/// The same where whole files are swapped: nobody is kept out while they are copied. Also a byte that went to
-/// a hole, or behind the end of what is asked for.
+/// The same where whole files are swapped: no program is kept out while they are copied. Also for bytes that
+/// are written into a hole.
 #[test]
 fn loop_what_is_written_without_times_is_not_swapped_away() {
     const HOLE: u64 = SIZE / 4;
@@ -174,9 +174,9 @@ fn loop_what_is_written_without_times_is_not_swapped_away() {
     }
 }
 
-/// Who opens the file while it is exchanged waits for no more than a step, and what it writes then, without
-/// times, stays: whether it keeps the file, so that the rest is shared, or closes it, so that the file is
-/// sampled anew.
+/// A program that opens the file while it is exchanged waits for a step at most, and what it writes then,
+/// without times, stays: whether it keeps the file open, so that the rest is shared, or closes it, so that
+/// the file is sampled anew.
 #[test]
 fn loop_who_opens_it_meanwhile_is_let_in() {
     for (file_system, step, closes) in [
@@ -196,7 +196,7 @@ fn loop_who_opens_it_meanwhile_is_let_in() {
             writer.write_all_at(NEW, AT).unwrap();
             (!closes).then_some((file, writer))
         });
-        // It waits for the lease, of which the mover, standing still, knows nothing.
+        // It waits for the lease, which the mover cannot release while it is stopped.
         let waits = Instant::now();
         while !fs::read_to_string("/proc/locks").unwrap().contains("BREAKING") {
             assert!(waits.elapsed() < Duration::from_secs(20) && !opener.is_finished(), "no lease");
@@ -212,7 +212,8 @@ fn loop_who_opens_it_meanwhile_is_let_in() {
     }
 }
 
-/// Who opens the file before its last turn, which is a block that it ends in, has that sampled anew.
+/// If a program opens the file before the last turn, which is the partial block at its end, that is sampled
+/// anew.
 #[test]
 fn loop_a_last_block_that_is_not_whole_is_sampled_as_well() {
     // The first turn, and a byte.
@@ -237,7 +238,7 @@ fn loop_a_last_block_that_is_not_whole_is_sampled_as_well() {
     }
 }
 
-/// GNU tar opens files like that, and leaves out what it cannot open.
+/// GNU tar opens files with `O_NONBLOCK`, and leaves out those that it cannot open.
 #[test]
 fn loop_who_will_not_wait_is_turned_away_from_an_exchange_only() {
     for (file_system, opens) in [(&XFS_EXCHANGE, false), (&XFS, true), (&BTRFS, true)] {
@@ -251,7 +252,7 @@ fn loop_who_will_not_wait_is_turned_away_from_an_exchange_only() {
     }
 }
 
-/// A hole that is punched into what is being moved is no data to be written anew.
+/// A hole that is punched into a range that is being moved is not written anew as data.
 #[test]
 fn loop_a_hole_that_is_punched_meanwhile_stays() {
     const HOLE: u64 = 256 << 10;
@@ -269,15 +270,15 @@ fn loop_a_hole_that_is_punched_meanwhile_stays() {
         drop(file);
         let receipts = mover.end();
         holds(&image, &path, &expected(AT, &vec![0; HOLE as usize]), &receipts);
-        // A smaller tree frees a block more.
+        // A smaller tree frees another block.
         assert!(allocated() <= before - HOLE, "{}: {receipts:?}", file_system.name);
         assert_eq!(text(&receipts[0], "outcome"), "skipped", "{receipts:?}");
         assert_eq!(text(&receipts[0], "reason"), "layout_changed", "{receipts:?}");
     }
 }
 
-/// Between two turns the file shares nothing with the donor: who overwrites it in place needs no new space,
-/// which a full disk or a quota would refuse.
+/// Between two turns the file shares nothing with the donor: a program that overwrites it in place needs no
+/// new space, which a full disk or a quota would refuse.
 #[test]
 fn loop_what_was_shared_is_the_files_own_at_once() {
     for file_system in [&XFS, &BTRFS] {
@@ -297,7 +298,7 @@ fn loop_what_was_shared_is_the_files_own_at_once() {
     }
 }
 
-/// What comes to be shared between the look and the move stays shared, by whatever interface it moves.
+/// Data that becomes shared between the check and the move stays shared, with every primitive.
 #[test]
 fn loop_what_comes_to_be_shared_meanwhile_stays_shared() {
     for file_system in [&XFS, &XFS_EXCHANGE, &BTRFS, &BTRFS_ZSTD] {
@@ -321,7 +322,8 @@ fn loop_what_comes_to_be_shared_meanwhile_stays_shared() {
     }
 }
 
-/// One mending at a time also where subvolumes have numbers of their own; one plan may be of several.
+/// One `apply` at a time, also where subvolumes have device numbers of their own; one plan may contain
+/// several.
 #[test]
 fn loop_subvolumes_of_one_file_system_are_mended_one_at_a_time() {
     let image = Image::of(&BTRFS, DISK);
@@ -344,7 +346,7 @@ fn loop_subvolumes_of_one_file_system_are_mended_one_at_a_time() {
     assert_eq!(layout_of(File::open(&paths[1]).unwrap()).unwrap().extents().len(), 1);
 }
 
-/// A range that was cut off does not be better.
+/// A range that was truncated is not reported as moved.
 #[test]
 fn loop_a_file_that_is_cut_off_meanwhile_has_not_moved() {
     let exchange = (&XFS_EXCHANGE, "staged");
@@ -373,7 +375,7 @@ fn program(image: &Image) -> PathBuf {
     path
 }
 
-/// Where somebody holds a lease, it is not even broken; and a dry run opens nothing to write.
+/// A lease that another program holds is not even broken, and a dry run opens no file for writing.
 #[test]
 fn loop_leases_of_others_are_not_broken() {
     for file_system in [&EXT4, &XFS, &XFS_EXCHANGE, &BTRFS] {
@@ -402,7 +404,7 @@ fn loop_leases_of_others_are_not_broken() {
         let told = apply(&["--dry-run"]);
         assert!(!lease.is_wanted(), "{}", file_system.name);
         assert_eq!(text(&told, "outcome"), "would_move", "{told}");
-        // Who has to open it to write leaves it alone; the others disturb nobody.
+        // A primitive that needs it open for writing leaves it alone; the others do not break the lease.
         let told = apply(&[]);
         assert!(!lease.is_wanted(), "{}", file_system.name);
         let shares = [XFS.name, BTRFS.name].contains(&file_system.name);
@@ -411,7 +413,7 @@ fn loop_leases_of_others_are_not_broken() {
     }
 }
 
-/// Where sharing takes no descriptor that may write, a program can be started while it moves.
+/// Where sharing needs no writable descriptor, a program can be started while its file moves.
 #[test]
 fn loop_a_program_can_be_started_while_it_is_shared() {
     for file_system in [&XFS, &BTRFS] {
@@ -425,7 +427,7 @@ fn loop_a_program_can_be_started_while_it_is_shared() {
     }
 }
 
-/// `/run`, where the locks are, is another one in another mount namespace.
+/// `/run`, which contains the locks, may be another one in another mount namespace.
 #[test]
 fn loop_another_run_directory_does_not_let_two_mend_at_once() {
     for file_system in [&EXT4, &BTRFS] {

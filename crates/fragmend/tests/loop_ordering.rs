@@ -1,6 +1,6 @@
-//! What must reach the device before what: mounts that do not promise it are refused, and on ext4,
-//! where others cannot make their own bytes durable until a move is committed, they are kept out
-//! until it is.
+//! The order in which writes must reach the device: mounts that do not guarantee it are refused, and
+//! on ext4, where other programs cannot make their own bytes durable until a move is committed, they
+//! are kept out until it is.
 
 mod support;
 
@@ -31,7 +31,7 @@ use support::{
 const MIB: u64 = 1 << 20;
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 
-/// `fragmend apply` of a plan for one file must refuse the whole file system, for this reason.
+/// Checks that `fragmend apply` of a plan for one file refuses the whole file system, for this reason.
 fn refused(image: &Image, file: &Path, why: &str) -> PathBuf {
     let plan_file = image.scratch().join("plan.json");
     write_plan(&plan(&[file], Policy::WholeFile), &plan_file);
@@ -45,11 +45,11 @@ fn refused(image: &Image, file: &Path, why: &str) -> PathBuf {
 
 #[test]
 fn loop_fast_commits_are_refused() {
-    // Nothing is forced here: moves beside fast commits can hang Linux 6.18 until it is rebooted.
+    // Not with `--force`: moves beside fast commits can hang Linux 6.18 until it is rebooted.
     let image = Image::ext4_with(128 * MIB, &["-O", "fast_commit"], "");
     let file = fragmented(&image, "file");
     let plan_file = refused(&image, &file, "fast commits");
-    // Its owner, who may not read the device, is told by the counters.
+    // For its owner, who may not read the device, the counters show it.
     let owner = |path: &Path| std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
     [image.path(), &file].into_iter().for_each(owner);
     readable_by_all(&plan_file);
@@ -79,7 +79,7 @@ fn loop_mounts_without_flushes_are_refused() {
     }
 }
 
-/// Set in the super block, where mountinfo does not show it.
+/// The option is in the super block, so that mountinfo does not show it.
 #[test]
 fn loop_flushes_that_the_super_block_turns_off_are_seen() {
     let image = Image::ext4(128 * MIB);
@@ -90,7 +90,7 @@ fn loop_flushes_that_the_super_block_turns_off_are_seen() {
     refused(&image, &file, "mounted with nobarrier");
 }
 
-/// Readers too: a lease cannot tell them apart, and they may open it once more to write.
+/// Readers too: a lease does not distinguish them from writers, and they may open it once more to write.
 #[test]
 fn loop_what_others_have_open_stays_on_ext4_unless_forced() {
     let image = Image::ext4(128 * MIB);
@@ -118,7 +118,7 @@ fn loop_what_others_have_open_stays_on_ext4_unless_forced() {
     image.fsck();
 }
 
-/// Where the donor has the last inode, a commit is its file's alone: it does not wait for what others have
+/// If the donor has the last inode, a commit syncs the donor alone: it does not wait for what others have
 /// written to other files.
 #[test]
 fn loop_a_commit_without_a_free_inode_writes_nobody_elses_data() {
@@ -132,7 +132,7 @@ fn loop_a_commit_without_a_free_inode_writes_nobody_elses_data() {
     std::fs::remove_file(last.with_file_name("inode 0")).unwrap();
     image.sync();
     assert_eq!(rustix::fs::statvfs(image.path()).unwrap().f_ffree, 1);
-    // Each step is committed for itself.
+    // So that each step is committed by itself.
     let other = File::open(&path).unwrap();
     let writer = OpenOptions::new().write(true).open(&big).unwrap();
     writer.write_all_at(&vec![2; MUCH], 0).unwrap();
@@ -146,8 +146,8 @@ fn loop_a_commit_without_a_free_inode_writes_nobody_elses_data() {
     image.fsck();
 }
 
-/// Whoever opens a file between an exchange and its commit waits for the commit; and what they then
-/// overwrite and sync without its metadata is there after a power cut.
+/// A program that opens a file between an exchange and its commit waits for the commit; and what it then
+/// overwrites and syncs without metadata survives a power cut.
 #[test]
 fn loop_who_opens_a_file_that_moves_waits_for_the_commit_and_loses_nothing() {
     let image = Image::ext4(128 * MIB);
@@ -165,8 +165,8 @@ fn loop_who_opens_a_file_that_moves_waits_for_the_commit_and_loses_nothing() {
     assert!(std::fs::read(&path).unwrap() == want, "what was synced is gone");
 }
 
-/// Somebody opens the file that a stopped `apply` is moving, waits until it lets him in, overwrites it
-/// and syncs its data; then the power of what is mounted at `mount` fails. What he wrote.
+/// Opens the file that a stopped `apply` is moving, waits until it is let in, overwrites the file and
+/// syncs its data; then cuts the power of what is mounted at `mount`. Returns what was written.
 fn synced_beside(apply: Running, path: &Path, mount: &Path) -> Vec<u8> {
     let opened = std::thread::spawn({
         let path = path.to_owned();
@@ -190,10 +190,10 @@ fn synced_beside(apply: Running, path: &Path, mount: &Path) -> Vec<u8> {
     want
 }
 
-/// A mount below a directory that somebody may rename.
+/// A mount below a directory that its owner may rename.
 struct Below {
     home: PathBuf,
-    /// What the directory is called now.
+    /// The directory's present name.
     name: &'static str,
 }
 
@@ -210,7 +210,7 @@ impl Below {
         self.home.join(self.name).join("mnt")
     }
 
-    /// Its owner renames it, and puts another one in its place.
+    /// Renames the directory, and puts another one in its place.
     fn rename(&mut self) {
         let before = self.mount();
         std::fs::rename(self.home.join("a"), self.home.join("b")).unwrap();
@@ -225,8 +225,8 @@ impl Drop for Below {
     }
 }
 
-/// Who renames a directory above the mount point takes no commit along: not to another file system,
-/// where it would make nothing durable.
+/// Renaming a directory above the mount point does not redirect commits to another file system, where
+/// they would make nothing durable.
 #[test]
 fn loop_what_is_put_where_the_mount_was_gets_neither_commits_nor_donors() {
     for point in ["staged", "moved"] {
@@ -259,7 +259,7 @@ fn loop_what_is_put_where_the_mount_was_gets_neither_commits_nor_donors() {
     }
 }
 
-/// What was renamed away before `apply` began is found where it is now; what is at its path is not
+/// A file that was renamed away before `apply` began is found where it is now; what is at its path is not
 /// touched.
 #[test]
 fn loop_a_mount_whose_path_has_changed_since_the_plan_is_mended_where_it_is() {
@@ -276,7 +276,7 @@ fn loop_a_mount_whose_path_has_changed_since_the_plan_is_mended_where_it_is() {
     assert!(receipts.iter().all(|r| r.path.to_path() == Some(path.clone())), "{receipts:?}");
 }
 
-/// A plan names files by one mount of a file system, and another one serves: bind mounts.
+/// A plan names files below one mount of a file system, and they are found through another: bind mounts.
 #[test]
 fn loop_a_path_below_another_mount_of_the_same_file_system_is_found_by_anybody() {
     let image = Image::ext4(128 * MIB);
@@ -303,8 +303,8 @@ fn loop_a_path_below_another_mount_of_the_same_file_system_is_found_by_anybody()
     assert_eq!(extents(&file), 1);
 }
 
-/// Ctrl-Z while something has moved and is not committed: the process stops once it is, with the lease
-/// given back, so that nobody waits for who has stopped, and what they sync is there after a power cut.
+/// Ctrl-Z while a move is not committed: the process stops once it is, with the lease released, so that no
+/// program waits for a stopped process, and what it syncs survives a power cut.
 #[test]
 fn loop_a_stop_signal_waits_for_the_commit() {
     use std::os::unix::process::CommandExt;
@@ -316,7 +316,7 @@ fn loop_a_stop_signal_waits_for_the_commit() {
     for number in [20, 21, 22] {
         let mut command = Command::new(FRAGMEND);
         command.args(["apply", "--quiet", "--rate", "max"]).arg(&plan_file);
-        // A group of its own: the kernel does not stop orphans.
+        // A process group of its own: the kernel does not stop orphaned ones.
         command.env("FRAGMEND_STOP_AT", format!("moved={number}")).process_group(0);
         let apply = Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
         let apply = apply.wait_until(is_stopped);
@@ -340,7 +340,7 @@ fn loop_a_stop_signal_waits_for_the_commit() {
     }
 }
 
-/// The same for a file that nobody opened before the move had ended.
+/// The same for a file that no program opened before the move had ended.
 #[test]
 fn loop_what_others_sync_after_the_move_survives_a_power_cut() {
     const BYTES: u64 = 8 * MIB; // an extent tree with leaves, whose inode stays as it is
@@ -362,7 +362,7 @@ fn loop_what_others_sync_after_the_move_survives_a_power_cut() {
     assert!(std::fs::read(&path).unwrap() == want, "what was synced is gone");
 }
 
-/// A move that could not be made durable is not told as one.
+/// A move that could not be made durable is not reported as one.
 #[test]
 fn loop_what_moves_while_the_device_goes_is_not_told_as_moved() {
     const RANGE: u64 = 128 << 10;
@@ -398,7 +398,7 @@ fn loop_what_moves_while_the_device_goes_is_not_told_as_moved() {
         while running.child().try_wait().unwrap().is_none() {
             assert!(started.elapsed() < Duration::from_secs(30), "{}", file_system.name);
             if is_stopped(running.id()) {
-                // One range has moved whole by now.
+                // One range has moved completely by now.
                 if let Some(root) = left.take_if(|_| told.try_recv().is_ok()) {
                     cut_power(root).unwrap();
                 }
@@ -408,7 +408,7 @@ fn loop_what_moves_while_the_device_goes_is_not_told_as_moved() {
         }
         let (ended, told) = (running.wait(), reader.join().unwrap());
         assert!(ended.status.code().is_some_and(|code| code & 4 != 0), "{ended:?}");
-        // What is told once more counts.
+        // The last receipt of a range counts.
         let last: BTreeMap<_, _> = (told.iter().filter(|e| e["event"] == "range"))
             .map(|range| (range["offset"].as_u64(), range))
             .collect();

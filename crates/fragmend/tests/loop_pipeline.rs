@@ -1,5 +1,5 @@
-//! Record, plan and apply as a user runs them: the predictions come true on the device, a stop
-//! can be gone on from, and bad input ends in one line with nothing touched.
+//! Record, plan and apply as a user runs them: the predictions come true on the device, a stopped
+//! run can be continued, and bad input ends in one line with nothing touched.
 
 use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS, XFS_EXCHANGE};
 use fragmend_testbed::fragment::{FRAGPICKER_EXTENTS, interleaved, is_intact};
@@ -56,7 +56,7 @@ fn record(image: &Image, path: &Path, requests: &[replay::Request], mode: Mode) 
     trace
 }
 
-/// Requests that the device saw for a direct replay, the file's own metadata read before.
+/// The requests to the device for a direct replay; the file's own metadata is read before.
 fn requests_issued(image: &Image, path: &Path, requests: &[replay::Request]) -> u64 {
     image.remount();
     extents(path);
@@ -80,7 +80,7 @@ fn predictions_come_true(file_system: &'static FileSystem) {
     println!("on {}", file_system.name);
     let (image, path) = bed_on(file_system, 64 * MIB);
     let requests = replay::stride(64 * MIB);
-    // First: a Btrfs that is mounted again may have another device number, of which a trace knows nothing.
+    // First: a Btrfs that is mounted again may have another device number than the trace has.
     let measured_before = requests_issued(&image, &path, &requests);
     let trace = record(&image, &path, &requests, Mode::Direct);
     let plan_file = image.scratch().join("plan.json");
@@ -97,7 +97,7 @@ fn predictions_come_true(file_system: &'static FileSystem) {
     let figure = |v: &Value, name: &str| v[name].as_u64().unwrap_or_else(|| panic!("{name}: {v}"));
     let (before, after) = (figure(&planned, "requests_before"), figure(&planned, "requests_after"));
     assert!(figure(&planned, "bytes_to_move") < 64 * MIB / 3, "{planned}");
-    // To the request, but for a stray one of the file system's own; Btrfs reads checksums too.
+    // Exact, but for a few requests of the file system's own; Btrfs reads checksums, too.
     // An exchange logs both files' mappings, extent by extent, and their reverse mappings.
     let (own, metadata) = match file_system.name {
         "btrfs" => (40, 2),
@@ -126,14 +126,14 @@ fn predictions_come_true(file_system: &'static FileSystem) {
     image.fsck();
     assert!(is_intact(&path, 64 * MIB).unwrap());
 
-    // Nothing is left to do, and fragmend says so.
+    // Nothing is left to do, and that is reported.
     let again = ["plan", "--check", "--json", "-t", text(&trace), text(image.path())];
     let again = json(&fragmend(&again).expect(&[0]));
     assert_eq!(again["worth"], false);
     assert!(again["verdict"].as_str().unwrap().starts_with("not worth it"), "{again}");
 }
 
-/// A finding is no failure: only who asks with `--check` learns of it by the exit status.
+/// A finding is no failure: the exit status reports it with `--check` alone.
 #[test]
 fn loop_a_script_that_ends_at_the_first_error_goes_through() {
     let (image, path) = bed(8 * MIB);
@@ -156,7 +156,7 @@ echo through"#,
     assert!(is_intact(&path, 8 * MIB).unwrap());
 }
 
-/// A budget that is kept to be what was asked for.
+/// Keeping to a budget is what was asked for, and no failure.
 #[test]
 fn loop_a_script_goes_through_where_a_budget_is_spent() {
     let (image, path) = bed(8 * MIB);
@@ -238,7 +238,7 @@ fn loop_auto_does_it_all_and_asks_first() {
     assert!(is_intact(&path, 32 * MIB).unwrap());
 }
 
-/// Runs a command that must fail with `code`, in one line that holds `what`.
+/// Runs a command that must fail with `code`, in one line that contains `what`.
 fn refused(args: &[&str], code: i32, what: &str) {
     let finished = fragmend(args);
     let said = finished.stderr.trim();
@@ -280,7 +280,7 @@ fn loop_bad_plans_and_traces_touch_nothing() {
     refused(&["plan", "-t", text(&good)], 4, "not a trace");
     refused(&["plan", "--policy", "bypass", text(&scratch.join("nowhere"))], 4, "nowhere");
     refused(&["plan", text(image.path())], 8, "record");
-    // The output is somebody's file: it stays.
+    // The output is a file of the user's: it stays.
     fs::write(&bad, b"precious").unwrap();
     refused(&["plan", "--policy", "bypass", "-o", text(&bad), text(image.path())], 4, "is no plan");
     assert_eq!(fs::read(&bad).unwrap(), b"precious");
@@ -311,7 +311,7 @@ fn loop_file_systems_that_must_not_be_mended() {
     image.mount_with("");
     refused(&["apply", text(&plan_file)], 4, "no journal");
     assert_eq!(extents(&path), before);
-    // Forced, it is done all the same.
+    // With `--force`, it is done all the same.
     fragmend(&["apply", "--force", "--quiet", text(&plan_file)]).expect(&[0]);
     assert!(extents(&path) < 3);
     image.fsck();
@@ -324,7 +324,7 @@ fn loop_an_unsupported_file_system_is_refused_by_name() {
     let plan_file = image.scratch().join("plan.json");
     fragmend(&["plan", "--policy", "whole-file", "-o", text(&plan_file), text(image.path())])
         .expect(&[0]);
-    // The same plan, made to say that the file is on the tmpfs of /dev/shm.
+    // The same plan, edited so that the file is on the tmpfs of /dev/shm.
     use std::os::unix::fs::MetadataExt;
     let here = fs::metadata(image.path()).unwrap().dev().to_string();
     let there = fs::metadata("/dev/shm").unwrap().dev().to_string();

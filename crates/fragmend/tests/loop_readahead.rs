@@ -1,5 +1,5 @@
-//! The imitated page cache against the kernel's: the same reads, from a cold cache, on a real
-//! file; what the kernel fetched is recorded at the miss level.
+//! The simulated page cache against the kernel's: the same reads, from a cold cache, on a real
+//! file; what the kernel reads from the device is recorded at the miss level.
 
 use fragmend_layout::ByteRange;
 use fragmend_plan::readahead::{PageCache, Window};
@@ -16,10 +16,10 @@ use std::path::Path;
 
 const KIB: u64 = 1024;
 const SIZE: u64 = 64 << 20;
-/// How often the kernel may fetch something else, on a machine that others use.
+/// How often the reads are tried: the kernel may read something else on a machine that others use.
 const TRIES: u32 = 5;
 
-/// What the kernel fetched for these reads, in order.
+/// What the kernel read from the device for these reads, in order.
 fn kernel(image: &Image, path: &Path, requests: &[Request]) -> Vec<ByteRange> {
     let trace = image.scratch().join("trace.parquet");
     image.remount();
@@ -31,7 +31,7 @@ fn kernel(image: &Image, path: &Path, requests: &[Request]) -> Vec<ByteRange> {
     without_repeats(windows)
 }
 
-/// A recorded window may reach over pages that were cached already: those were not fetched.
+/// A recorded window may include pages that were cached already: those were not read from the device.
 fn without_repeats(windows: impl Iterator<Item = ByteRange>) -> Vec<ByteRange> {
     let mut seen = HashSet::new();
     let mut out: Vec<ByteRange> = Vec::new();
@@ -50,7 +50,7 @@ fn without_repeats(windows: impl Iterator<Item = ByteRange>) -> Vec<ByteRange> {
     out
 }
 
-/// What the planner thinks that it fetches.
+/// What the planner predicts that the kernel reads.
 fn imitated(window: Window, requests: &[Request]) -> Vec<ByteRange> {
     let mut cache = PageCache::new(SIZE, window);
     let mut out = Vec::new();
@@ -70,8 +70,8 @@ fn loads() -> Vec<(&'static str, Vec<Request>)> {
         let (mut draw, zipf) = (Random::new(12), Zipf::new(512, 0.99));
         (0..400).map(|_| request(zipf.draw(&mut draw) as u64 * 128 * KIB, 128 * KIB)).collect()
     };
-    // As a database looks things up: single pages of an index, then a run of rows, over and over,
-    // the runs over pages that are partly cached.
+    // As a database does look-ups: single pages of an index, then a run of rows, repeatedly; the
+    // pages of the runs are partly cached.
     let lookups = {
         let (mut random, zipf) = (Random::new(13), Zipf::new(200, 0.99));
         let mut reads = Vec::new();
@@ -129,7 +129,7 @@ fn is_imitated(file_system: &'static FileSystem, windows_kib: &[u32]) {
             let close = |kernel: &[ByteRange]| {
                 near(kernel.len() as u64, ours.len() as u64) && near(bytes(kernel), bytes(&ours))
             };
-            // Others may need the memory meanwhile, and what was fetched goes.
+            // Other programs may need the memory meanwhile, and the kernel drops pages.
             let mut fetched = kernel(&image, &path, &requests);
             for _ in 1..TRIES {
                 if close(&fetched) {

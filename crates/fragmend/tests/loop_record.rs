@@ -1,4 +1,4 @@
-//! The verb `record` as a person runs it: summary, exit codes, Ctrl-C, and bad input.
+//! The verb `record` as a user runs it: summary, exit codes, Ctrl-C, and bad input.
 
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::Running;
@@ -21,7 +21,7 @@ fn image() -> Image {
     image
 }
 
-/// Starts a recording and returns when it records.
+/// Starts a recording, and returns once it records.
 fn begin(image: &Image, output: &Path, args: &[&str]) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
     command.args(["record", "-o"]).arg(output).args(args).arg(image.path());
@@ -57,7 +57,7 @@ fn loop_a_killed_recorder_leaves_nothing() {
     assert_eq!(std::fs::read_dir(image.scratch()).unwrap().count(), 2, "image and mount point");
 }
 
-/// A trace names the files and processes of all users.
+/// A trace contains the names of all users' files and processes.
 #[test]
 fn loop_a_trace_is_its_owners_alone() {
     let image = image();
@@ -66,7 +66,7 @@ fn loop_a_trace_is_its_owners_alone() {
     assert_eq!(output.metadata().unwrap().mode() & 0o7777, 0o600);
 }
 
-/// Whatever somebody has planted where the trace is to be: one line, at once, and untouched.
+/// Whatever is planted in the place of the trace: an error in one line, at once, and it is not touched.
 #[test]
 fn loop_only_a_file_is_recorded_to() {
     let image = image();
@@ -87,7 +87,7 @@ fn loop_only_a_file_is_recorded_to() {
     ] {
         for force in [&[][..], &["--force"]] {
             let output = at(name);
-            // A recorder that waits would have to be killed: SIGTERM is not enough for the old one.
+            // A recorder that waited would have to be killed: SIGTERM did not end that of earlier versions.
             let out = Command::new("timeout")
                 .args(["-s", "KILL", "20", env!("CARGO_BIN_EXE_fragmend"), "record"])
                 .args(["--duration", "1s", "-o"])
@@ -107,7 +107,7 @@ fn loop_only_a_file_is_recorded_to() {
     assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
     let kind = at("fifo").symlink_metadata().unwrap().file_type();
     assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind));
-    // A trace that is read may be anything, too.
+    // A trace that is to be read may be something else, too.
     let plan = Command::new("timeout")
         .args(["-s", "KILL", "20", env!("CARGO_BIN_EXE_fragmend"), "plan", "-t"])
         .arg(at("fifo"))
@@ -133,8 +133,8 @@ fn loop_a_trace_goes_to_standard_output_alone() {
     one_line(&fragmend(&["--json", "record", "-o", "-", path]), 8, "cannot both go");
 }
 
-/// The recorder is held up until the kernel has forgotten what the files are called: they are
-/// deleted by no means, and are recorded, counted and found again by their identity.
+/// The recorder is stopped until the kernel has dropped the names of the files from memory: the files
+/// are not deleted, and they are recorded, counted and found again by their identity.
 #[test]
 fn loop_files_whose_path_is_forgotten_are_kept_and_counted() {
     let image = image();
@@ -168,7 +168,7 @@ for n in range(60):
     assert_eq!(trace.files.iter().map(|f| f.file.inode).collect::<BTreeSet<_>>(), there);
 }
 
-/// What does not fit the trace is told in each of the three places, and the rest is planned with.
+/// An impossible access is reported in each of the three places, and the plan is made from the others.
 #[test]
 fn loop_an_access_that_cannot_be_is_told_and_spoils_no_plan() {
     let image = image();
@@ -231,7 +231,7 @@ for _ in range(100000): os.pread(f, 1, 0)
     assert!(out.stderr.contains("LOST"), "{out:?}");
 }
 
-/// Fails with this code and one line that contains `says`; nothing is left behind.
+/// Checks that it fails with this code and one line that contains `says`, and leaves nothing behind.
 fn refused(image: &Image, args: &[&str], code: i32, says: &str) {
     one_line(&fragmend(args), code, says);
     let left = std::fs::read_dir(image.scratch()).unwrap().count();
@@ -271,7 +271,8 @@ fn loop_bad_input_is_one_line_and_leaves_nothing() {
     assert_eq!(std::fs::read(&precious).unwrap(), b"text");
 }
 
-/// The kernel's programs see other numbers: some other process would be watched, and nobody told.
+/// The recorder's programs in the kernel see other numbers: another process would be recorded, without an
+/// error.
 #[test]
 fn loop_numbers_of_a_pid_namespace_are_refused() {
     let image = image();
@@ -310,7 +311,7 @@ fn loop_what_the_system_lacks_is_named() {
     assert_eq!(std::fs::read_dir(image.scratch()).unwrap().count(), 2);
 }
 
-/// What is suggested can be pasted into a shell, whatever the paths are called.
+/// The suggested command can be pasted into a shell, whatever the paths are.
 #[test]
 fn loop_the_next_command_is_quoted() {
     let image = image();

@@ -1,5 +1,5 @@
-//! `fragmend recover` on whatever it may find: it never overwrites what somebody else wrote, says
-//! what it did, and may itself be ended at any instant.
+//! `fragmend recover` in all states that it may find: it never overwrites another program's data,
+//! reports what it did, and may itself be ended at any instant.
 
 mod support;
 
@@ -34,7 +34,7 @@ fn record(image: &Image) -> PathBuf {
     paths[0].clone()
 }
 
-/// Recovers, and wants this one outcome and exit code.
+/// Recovers, and checks for this one outcome and exit code.
 fn told(image: &Image, outcome: &str, code: i32) -> Value {
     let (told, got) = recover(&[&image.path()]);
     assert_eq!((outcomes(&told), got), (vec![outcome.to_owned()], code), "{told}");
@@ -79,7 +79,7 @@ fn loop_a_renamed_file_is_found_and_a_deleted_one_let_go() {
         fs::create_dir(image.path().join("dir")).unwrap();
         let moved = image.path().join("dir/moved");
         fs::rename(&file, &moved).unwrap();
-        // Somebody else has the old name now.
+        // Another file has the old name now.
         fs::write(&file, "another").unwrap();
         image.remount();
         told(&image, "restored", 0);
@@ -91,7 +91,7 @@ fn loop_a_renamed_file_is_found_and_a_deleted_one_let_go() {
         delete_for_good(&file);
         // A new file may get the inode number.
         fs::write(&file, vec![0; SIZE as usize]).unwrap();
-        // That it is deleted is a guess: the number may be unknown for other reasons.
+        // That it is deleted is not certain: the number may be unknown for other reasons.
         let kept = record(&image);
         let found = told(&image, "set_aside", 1);
         assert!(found["records"][0]["detail"].as_str().unwrap().contains(".kept"), "{found}");
@@ -102,7 +102,7 @@ fn loop_a_renamed_file_is_found_and_a_deleted_one_let_go() {
     }
 }
 
-/// Changes a punched file; what is there then must stay until it is decided.
+/// Changes a punched file; its data must stay then until the user decides.
 fn changed(change: impl Fn(&Path), why: &str) {
     let image = Image::ext4(320 << 20);
     let file = punched(&image);
@@ -113,11 +113,11 @@ fn changed(change: impl Fn(&Path), why: &str) {
     let detail = found["records"][0]["detail"].as_str().unwrap();
     assert!(detail.contains(why) && detail.contains("--prefer"), "{detail}");
     assert_eq!(fs::read(&file).unwrap(), now);
-    // A decision about something else is none.
+    // A decision about another path does not count.
     let elsewhere = image.path().join("lost+found");
     let (again, code) = recover(&[&"--prefer=record", &elsewhere]);
     assert_eq!((outcomes(&again), code), (vec!["changed".to_owned()], 1), "{again}");
-    // Kept as it is, or put back.
+    // The file is kept as it is, or the record is put back.
     let copy = fs::read(record(&image)).unwrap();
     let (kept, code) = recover(&[&"--prefer=file", &file]);
     assert_eq!((outcomes(&kept), code), (vec!["discarded".to_owned()], 0), "{kept}");
@@ -139,7 +139,7 @@ fn write(file: &Path, bytes: &[u8], at: u64) {
     file.sync_all().unwrap();
 }
 
-/// A name that the file had is nobody's word about the file.
+/// A name that the file had before does not name it.
 #[test]
 fn loop_prefer_decides_about_the_named_file_only() {
     let image = Image::ext4(320 << 20);
@@ -157,7 +157,7 @@ fn loop_prefer_decides_about_the_named_file_only() {
         assert_ne!(told["records"][0]["path"].as_str(), file.to_str(), "{told}");
     }
     assert!(fs::read(&old).unwrap() == now);
-    // By the name that it has now; known once somebody has looked there.
+    // By the name that it has now, which the kernel has in memory once it was looked up.
     let (told, code) = recover(&[&"--prefer=record", &old]);
     assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
     assert_eq!(told["records"][0]["path"].as_str(), old.to_str(), "{told}");

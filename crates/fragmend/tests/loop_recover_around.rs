@@ -1,5 +1,5 @@
-//! `fragmend recover` and `--engine rewrite` where something around them is unusual: mounts of
-//! single files, read-only mounts, missing rights, outputs that are full, names that forge lines.
+//! `fragmend recover` and `--engine rewrite` in unusual surroundings: mounts of single files,
+//! read-only mounts, missing privileges, outputs that are full, names that forge lines.
 
 mod support;
 
@@ -32,7 +32,7 @@ fn mounted<T>(at: &Path, args: &[&OsStr], then: impl FnOnce() -> T) -> T {
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// As in every container: /etc/hosts, /etc/resolv.conf.
+/// Every container has such mounts: /etc/hosts, /etc/resolv.conf.
 #[test]
 fn loop_a_mount_of_a_single_file_is_no_place_for_records() {
     let image = Image::ext4(128 << 20);
@@ -74,7 +74,7 @@ fn loop_what_could_not_be_told_is_an_error() {
     assert_eq!(status.code(), Some(4));
 }
 
-/// Root in a unit that takes rights away: times of others' files cannot be set.
+/// Root in a unit without some capabilities: times of other users' files cannot be set.
 #[test]
 fn loop_a_time_that_cannot_be_kept_is_seen_before_the_punch() {
     let image = Image::ext4(320 << 20);
@@ -93,7 +93,7 @@ fn loop_a_time_that_cannot_be_kept_is_seen_before_the_punch() {
     assert!(ended.stdout.contains("time of modification"), "{ended:?}");
     assert!(extents(&file) > 100 && modified() == before, "{ended:?}");
     assert!(names(&journal(&image)).is_empty());
-    // Where it turns out too late: bytes come first.
+    // If that is found too late, the bytes are more important.
     killed_at(&image, &file, "punched");
     let mut command = recovering(&image);
     command.arg("--json");

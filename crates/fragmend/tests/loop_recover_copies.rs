@@ -1,5 +1,6 @@
 //! `fragmend recover` beside copies of the file system that was rewritten: `dd`, snapshots below it,
-//! XFS mounted with `nouuid`. Each serves itself; where that cannot be told, nothing is guessed.
+//! XFS mounted with `nouuid`. The records on each serve that one; where it is not certain whose a
+//! record is, nothing is guessed.
 
 mod support;
 
@@ -75,7 +76,7 @@ fn loop_each_of_two_that_look_the_same_gets_its_own_back() {
         let (told, code) = recover(&[&copy.mount]);
         assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
         assert!(is_intact(&copy.file(), SIZE).unwrap() && is_zero(&file), "{told}");
-        // Something else is mounted over it: what is hidden is not looked for in what hides it.
+        // Another file system is mounted over it: the records of the hidden one are not searched for there.
         let over = Image::ext4(32 << 20);
         make_journal(&over);
         run("mount", [OsStr::new("--bind"), over.path().as_os_str(), copy.mount.as_os_str()]);
@@ -84,7 +85,7 @@ fn loop_each_of_two_that_look_the_same_gets_its_own_back() {
         Undo::Mount(copy.mount.clone()).run();
         drop(bound);
         assert_eq!((outcomes(&told).len(), code), (0, 0), "{told}");
-        // Both, whichever comes first.
+        // Both, in any order.
         let (told, code) = recover(&[&copy.mount, &image.path()]);
         assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
         assert!(is_intact(&copy.file(), SIZE).unwrap() && is_intact(&file, SIZE).unwrap());
@@ -99,7 +100,7 @@ fn loop_a_record_elsewhere_that_may_be_of_either_is_nobodys() {
     for file_system in [&EXT4, &XFS] {
         let image = Image::of(file_system, 320 << 20);
         let file = fragmented(&image, "file");
-        // Where tests keep their things need be no place for records.
+        // The directory for temporary files may be unsuitable for records.
         let disk = Image::ext4(64 << 20);
         let elsewhere = disk.path().join("journal");
         fs::create_dir(&elsewhere).unwrap();
@@ -125,7 +126,7 @@ fn loop_a_record_elsewhere_that_may_be_of_either_is_nobodys() {
             assert_eq!(names(&own), records);
         }
 
-        // The wrong one: it looks the same, but it is another disk. The record outlives that.
+        // The wrong one: it looks the same, but it is another disk. The record is kept.
         let (told, code) = recover(&[&"--journal", &elsewhere, &copy.mount]);
         assert_eq!((outcomes(&told), code), (vec!["set_aside".to_owned()], 1), "{told}");
         assert!(told["records"][0]["detail"].as_str().unwrap().contains("another disk"), "{told}");
@@ -142,7 +143,7 @@ fn loop_a_record_elsewhere_that_may_be_of_either_is_nobodys() {
     }
 }
 
-/// The copy is whole, because it was made before: that says nothing of the original.
+/// The copy is whole, because it was made before: the original may not be.
 #[test]
 fn loop_an_older_copy_that_is_whole_does_not_use_a_record_up() {
     let image = Image::of(&XFS, 320 << 20);
@@ -192,7 +193,7 @@ fn loop_a_journal_serves_where_it_lies_and_nothing_else() {
     let (told, code) = recover(&[&"--journal", &below, &image.path(), &other.path()]);
     assert_eq!((code, outcomes(&told).len()), (4, 0), "{told}");
     assert!(told["errors"][0].as_str().unwrap().contains("not a journal of"), "{told}");
-    // Another directory that is mounted where the journal is to be.
+    // Another directory that is mounted in the place of the journal.
     fs::rename(below.join(".fragmend-rewrite"), &dir).unwrap();
     let over = other.path().join("over");
     fs::DirBuilder::new().create(&over).unwrap();
@@ -204,7 +205,7 @@ fn loop_a_journal_serves_where_it_lies_and_nothing_else() {
     Undo::Mount(dir.clone()).run();
     drop(bound);
     assert_eq!((code, outcomes(&told).len()), (4, 0), "{told}");
-    // A name alone makes no record of this file system of it.
+    // The name of a directory alone does not make its records those of this file system.
     let uuid = FsId::of(File::open(image.path()).unwrap()).unwrap().name();
     let named = image.scratch().join(format!("{ELSEWHERE}{uuid}"));
     fs::rename(&over, &named).unwrap_or_else(|_| {
@@ -215,7 +216,7 @@ fn loop_a_journal_serves_where_it_lies_and_nothing_else() {
     assert_eq!(fs::read(&file).unwrap(), vec![0; 8192]);
 }
 
-/// An older state of a subvolume may need what this one does not.
+/// An older state of a subvolume may need a record that the present one does not need.
 #[test]
 fn loop_a_record_on_a_file_system_with_snapshots_is_kept() {
     let image = Image::of(&BTRFS, 320 << 20);

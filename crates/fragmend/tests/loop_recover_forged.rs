@@ -1,6 +1,6 @@
-//! Records that no rewrite made: somebody else wrote them, on a disk that was handed over, and gave
-//! them the right checksums. `fragmend recover` believes no field of them: whatever they say, no
-//! byte changes that a file on this file system or another one has.
+//! Records that no rewrite made: another user wrote them, on a disk that was handed over, with the
+//! right checksums. `fragmend recover` trusts no field of them: whatever they contain, no byte changes
+//! that a file on this file system or another one has.
 
 mod support;
 
@@ -25,7 +25,7 @@ use support::rewrite::{outcomes, recover};
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 16 * BLOCK + 100;
 
-/// Every file below a directory but records: what it holds, and where it holds anything at all.
+/// Every file at the top of an image: its bytes, and which ranges of it are allocated.
 type Files = BTreeMap<PathBuf, (Vec<u8>, Vec<(u64, u64, bool)>)>;
 
 fn files(image: &Image) -> Files {
@@ -58,7 +58,7 @@ fn victim(image: &Image, name: &str) -> PathBuf {
 type Action<'a> = &'a dyn Fn();
 type Change = Box<dyn Fn(&mut Record)>;
 
-/// One field each, and what must be said of it. None of these is filled in.
+/// Changes of one field each, with its name. No record with one of them may be written back.
 fn forgeries(image: &Image, other: &Image) -> Vec<(&'static str, Change)> {
     fn change(f: impl Fn(&mut Record) + 'static) -> Change {
         Box::new(f)
@@ -126,7 +126,7 @@ fn forgeries(image: &Image, other: &Image) -> Vec<(&'static str, Change)> {
     ]
 }
 
-/// The record of a range with bytes of its own choosing, with the file as it is otherwise.
+/// The record of a range with arbitrary bytes, which is right about the file otherwise.
 fn of_range(image: &Image, file: &Path, start: u64, blocks: u64) -> (Record, Vec<u8>) {
     let range = ByteRange::at(start, blocks * BLOCK);
     let data = vec![0xee; (range.end.min(SIZE) - range.start) as usize];
@@ -157,7 +157,7 @@ fn loop_no_field_of_a_record_is_believed() {
             }
             outcomes(&told)
         };
-        // The whole file, and the hole alone, so that nothing else stands in the way.
+        // The whole file, and the hole alone, so that nothing else prevents the recovery.
         for (start, blocks) in [(0, 17), (4, 4)] {
             for (what, forge) in forgeries(&image, &other) {
                 let (mut record, data) = of_range(&image, &file, start * BLOCK, blocks);
@@ -167,7 +167,7 @@ fn loop_no_field_of_a_record_is_believed() {
                 record.data_checksum = data_checksum(&data);
                 tried(what, &encoded(&record, &data));
             }
-            // Bytes that are not those that the checksum is of; too few; too many.
+            // Too few bytes; too many; and others than those of the checksum.
             let (record, mut data) = of_range(&image, &file, start * BLOCK, blocks);
             let sound = encoded(&record, &data);
             assert_eq!(tried("short", &sound[..sound.len() - 1]), ["damaged"]);
@@ -181,12 +181,12 @@ fn loop_no_field_of_a_record_is_believed() {
                 tried("a flipped bit", &bytes);
             }
         }
-        // A sound record of a range that has data: nothing of it is missing, so nothing is written.
+        // A valid record of a range that has data: nothing of it is missing, so nothing is written.
         for (start, blocks) in [(0, 17), (0, 4), (12, 1), (16, 1), (3, 2), (9, 2)] {
             let (record, data) = of_range(&image, &file, start * BLOCK, blocks);
             assert_eq!(tried("data is there", &encoded(&record, &data)), ["changed"]);
         }
-        // A block that begins as recorded, and ends in zeroes that somebody wrote, before a hole.
+        // A block that begins as recorded, and ends in written zeroes, before a hole.
         let cut = image.path().join("victim-2");
         let half = vec![0xee; BLOCK as usize / 2];
         let at = File::options().write(true).open(&cut).unwrap();
@@ -203,7 +203,7 @@ fn loop_no_field_of_a_record_is_believed() {
     }
 }
 
-/// A record counts where only its owner could have put it.
+/// A record is valid only where no other user could have put it.
 #[test]
 fn loop_a_record_that_others_could_have_put_there_is_none() {
     let image = Image::ext4(64 << 20);
@@ -274,7 +274,7 @@ fn loop_a_record_that_others_could_have_put_there_is_none() {
         assert_eq!(files(&image), before, "{what}");
         mend();
     }
-    // And as it should be: the hole is filled, and nothing else is touched.
+    // Without any of that, the hole is filled, and nothing else is touched.
     let (told, code) = recover(&[&image.path()]);
     assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
     let (now, was) = (fs::read(&file).unwrap(), &before[&file].0);
@@ -284,7 +284,7 @@ fn loop_a_record_that_others_could_have_put_there_is_none() {
     assert_eq!(Path::new(OsStr::from_bytes(b"victim")), file.strip_prefix(image.path()).unwrap());
 }
 
-/// A stick of 1 GiB has room for 60,000 of these.
+/// A stick of 1 GiB has space for 60,000 of these.
 #[test]
 fn loop_records_of_nothing_take_no_time() {
     const LONG: u64 = 64 << 20;
@@ -305,7 +305,7 @@ fn loop_records_of_nothing_take_no_time() {
     assert_eq!((outcomes(&told), code), (vec!["foreign".to_owned(); 300], 1));
 }
 
-/// The same where they take the space that they say: reading them has an end.
+/// The same if they have the size that they claim: reading them has a limit.
 #[test]
 fn loop_records_of_no_use_are_read_up_to_a_limit() {
     let image = Image::ext4(128 << 20);
@@ -325,7 +325,7 @@ fn loop_records_of_no_use_are_read_up_to_a_limit() {
     assert_eq!((found.len(), left, code), (20, 3, 5), "{told}");
 }
 
-/// Nor those that are as they should be: on a disk that shares blocks they take no space, and each is read and
+/// The same for valid ones: on a file system that shares blocks they need no space, and each is read and
 /// compared with its file.
 #[test]
 fn loop_records_that_find_their_file_whole_are_read_up_to_a_limit() {
@@ -351,7 +351,7 @@ fn loop_records_that_find_their_file_whole_are_read_up_to_a_limit() {
     assert_eq!((found.len(), left, code), (20, 3, 5), "{told}");
 }
 
-/// Any number of names, and each would take a while for itself.
+/// Any number of names, each of which would need some time by itself.
 #[test]
 fn loop_any_number_of_forged_names_takes_seconds() {
     const MANY: u32 = 12_000;

@@ -1,5 +1,5 @@
-//! A hole that somebody made is not a hole that a rewrite left: `fragmend recover` puts nothing back
-//! where the owner has punched after the process ended, as far as the file's times tell.
+//! A hole that a user made is not a hole that a rewrite left: `fragmend recover` puts nothing back
+//! where the owner has punched after the process ended, as far as the file's times show it.
 
 mod support;
 
@@ -24,7 +24,7 @@ fn punch(file: &Path) {
     );
 }
 
-/// Recovers, and wants the file as it is and the record as it was.
+/// Recovers, and checks that neither the file nor the record has changed.
 fn left_alone(image: &Image, file: &Path, step: &str) {
     let (before, records) = (fs::read(file).unwrap(), names(&journal(image)));
     let (told, code) = recover(&[&image.path()]);
@@ -33,7 +33,7 @@ fn left_alone(image: &Image, file: &Path, step: &str) {
     assert!(detail.contains("modified after the rewrite"), "{step}: {detail}");
     assert_eq!(fs::read(file).unwrap(), before, "{step}");
     assert_eq!(names(&journal(image)), records, "{step}");
-    // It is the owner's word that counts.
+    // The owner's decision counts.
     let (told, code) = recover(&[&"--prefer=file", &file]);
     assert_eq!((outcomes(&told), code), (vec!["discarded".to_owned()], 0), "{step}: {told}");
     assert_eq!(fs::read(file).unwrap(), before, "{step}");
@@ -61,7 +61,7 @@ fn loop_a_hole_that_was_made_after_a_reboot_stays() {
         let file = fragmented(&image, "file");
         killed_at(&image, &file, "half-written");
         let record = journal(&image).join(&names(&journal(&image))[0]);
-        // As if the note was made in another boot, or under other mounts of this one.
+        // As if the note had been made in another boot, or under other mounts of this one.
         let mut bytes = fs::read(&record).unwrap();
         let note = Record::decode(&bytes).unwrap().note_start().unwrap() as usize;
         bytes[note + at] ^= 1;
@@ -70,9 +70,9 @@ fn loop_a_hole_that_was_made_after_a_reboot_stays() {
         fs::write(&record, bytes).unwrap();
         punch(&file);
         match expected {
-            // Modified since this boot began: not by a rewrite that ended before.
+            // Modified since this boot began, so not by a rewrite that ended before.
             "changed" => left_alone(&image, &file, "another boot"),
-            // In the same boot a file system may have lost its device: what is near enough counts.
+            // In the same boot a file system may have lost its device: a time that is near enough counts.
             _ => {
                 let (told, code) = recover(&[&image.path()]);
                 assert_eq!((outcomes(&told), code), (vec![expected.to_owned()], 0), "{told}");

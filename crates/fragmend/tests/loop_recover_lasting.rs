@@ -1,5 +1,5 @@
-//! A record goes only when the device has what it stood for: behind `recover` the power is cut, or
-//! the file system mounted anew, and every byte that it called whole or restored is there.
+//! A record is removed only when its bytes are on the device: after `recover` the power is cut, or
+//! the file system is mounted again, and every byte that it reported as whole or restored is there.
 
 mod support;
 
@@ -20,7 +20,7 @@ use support::{SIZE, fragmented};
 /// A file system with files, and where their records go.
 struct Place {
     image: Image,
-    /// Elsewhere, if not at the top.
+    /// The disk for the records, if they are not at the top.
     disk: Option<Image>,
 }
 
@@ -35,7 +35,7 @@ impl Place {
         disk.flat_map(|disk| [OsStr::new("--journal"), disk.path().as_os_str()]).collect()
     }
 
-    /// A file of its own, whose rewriting is killed at a step.
+    /// A new file, whose rewriting is killed at a step.
     fn killed_at(&self, name: &str, step: &str) -> PathBuf {
         let file = fragmented(&self.image, name);
         self.image.sync();
@@ -66,7 +66,7 @@ impl Place {
         self.image.remount();
     }
 
-    /// Recovers `file`, does this, and wants every byte.
+    /// Recovers `file`, calls `behind`, and checks that every byte is there.
     fn recovered_for_good(&self, file: &PathBuf, behind: &dyn Fn(&Self), what: &str) {
         let (found, code) = self.recover();
         assert_eq!(code, 0, "{what}: {found:?}");
@@ -107,7 +107,7 @@ fn loop_what_recover_called_whole_outlasts_a_cut_on_xfs() {
     every_step(&XFS);
 }
 
-/// The same where it is `recover` that was killed, at each step of its own.
+/// The same if a first `recover` was killed, at each step of its own.
 #[test]
 fn loop_what_a_second_recover_called_whole_outlasts_a_cut() {
     for file_system in [&EXT4, &XFS] {

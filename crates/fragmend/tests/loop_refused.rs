@@ -1,6 +1,6 @@
-//! What somebody has written and the disk refused is in the page cache and nowhere else, and the kernel
-//! calls it clean. It stays there, whoever is told of it and whoever is not, and however often `apply`
-//! comes by.
+//! Data that a program has written and the disk refused is in the page cache and nowhere else, and the
+//! kernel marks it clean. It stays there, whether or not the error was reported, and however often
+//! `apply` runs.
 
 mod support;
 
@@ -21,7 +21,7 @@ use support::rewrite::{FRAGMEND, is_stopped};
 use support::{plan, write_plan};
 
 const SIZE: u64 = 2 << 20;
-/// In the second step that `apply` takes, and what is written there.
+/// Where data is written: in the second step of `apply`.
 const AT: u64 = 300 << 10;
 
 /// A fragmented file on a disk that refuses [`REFUSED`], and a plan for it.
@@ -56,7 +56,7 @@ impl Refusing {
         Running::start(&mut command)
     }
 
-    /// Somebody is told, and what was written is there.
+    /// Checks that the error is reported, and that what was written is there.
     fn is_told(&self, ended: &Finished) {
         let code = ended.status.code().expect("an exit code");
         assert!(self.is_whole(), "what the disk refused is gone: {code} {ended:?}");
@@ -69,14 +69,14 @@ impl Refusing {
     }
 }
 
-/// What the kernel says to who syncs.
+/// The error that the kernel returns for a sync.
 fn sync(file: &File) -> Option<i32> {
     file.sync_all().err().and_then(|e| e.raw_os_error())
 }
 
 const EIO: i32 = 5;
 
-/// Lets a process go on wherever it stops, until it ends.
+/// Continues a process wherever it stops, until it ends.
 fn go_on(mut running: Running) -> Finished {
     while running.child().try_wait().unwrap().is_none() {
         if is_stopped(running.id()) {
@@ -95,10 +95,10 @@ fn loop_what_the_disk_refused_stays_and_somebody_is_told() {
         let ended = disk.apply(&[], "").wait();
         println!("{time}: {}", ended.stdout);
         disk.is_told(&ended);
-        // At first the kernel still tells, and nothing moves at all.
+        // At first the kernel still reports the error, and nothing moves at all.
         assert!(time > 1 || ended.stdout.contains("\"ranges_moved\":0"), "{ended:?}");
     }
-    // As to PostgreSQL, which opens files anew to sync what others wrote.
+    // As for PostgreSQL, which opens files anew to sync what others wrote.
     let later = File::open(disk.disk.path()).unwrap();
     assert_eq!(sync(&later), Some(EIO), "the error was for who opens the file next");
 }
@@ -113,7 +113,7 @@ fn loop_who_was_refused_is_told_after_moves_that_were_forced() {
     }
     assert_eq!(sync(&owner), Some(EIO));
     assert!(disk.is_whole());
-    // Written again once the disk takes it.
+    // Written again once the disk accepts it.
     disk.disk.accept();
     owner.write_all_at(&REFUSED, AT).unwrap();
     assert_eq!(sync(&owner), None);
@@ -126,7 +126,7 @@ fn loop_what_the_disk_refuses_meanwhile_stays_as_well() {
     for (options, point) in [(&[][..], "staged"), (&["--force"], "staged"), (&["--force"], "moved")]
     {
         let disk = Refusing::new();
-        // At the second point, who opened it then would wait.
+        // At the second point, a program that opened it then would wait.
         let owner = Some(()).filter(|()| !options.is_empty()).map(|()| disk.open());
         let stopped = disk.apply(options, point).wait_until(is_stopped);
         match &owner {
@@ -142,7 +142,7 @@ fn loop_what_the_disk_refuses_meanwhile_stays_as_well() {
     }
 }
 
-/// Somebody writes to a page beside all the time, so that no look at the whole step finds it at rest.
+/// A program writes to an adjacent page all the time, so that no check of the whole step finds it clean.
 #[test]
 fn loop_refused_copies_go_back_beside_a_forced_writer() {
     const COLD: u64 = 340 << 10;
@@ -177,7 +177,7 @@ fn loop_refused_copies_go_back_beside_a_forced_writer() {
     });
     drop(file);
     println!("{} {}", ended.status, ended.stdout);
-    // Nothing of it is in memory any more.
+    // Nothing of it is cached any more.
     bed.unmount();
     bed.mount();
     let mut found = fs::read(&path).unwrap();

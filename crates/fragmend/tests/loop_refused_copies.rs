@@ -1,5 +1,5 @@
-//! What somebody has written and the disk refused is in the page cache and nowhere else: a copy may take it
-//! along, and nothing may throw it away. On the file systems whose data moves by copies.
+//! Data that a program has written and the disk refused is in the page cache and nowhere else: a copy may
+//! include it, and nothing may drop it. On the file systems whose data moves by copies.
 
 mod support;
 
@@ -38,7 +38,7 @@ impl Refusing {
         Self::with(file_system, at, |_| ())
     }
 
-    /// With a file to which something else is done before it is planned for.
+    /// With a file that `prepare` changes before the plan is made.
     fn with(file_system: &'static FileSystem, at: u64, prepare: impl FnOnce(&File)) -> Self {
         let disk = RefusingDisk::new(file_system, 320 << 20, SIZE, prepare);
         let plan_file = disk.slow().scratch().join("plan.json");
@@ -69,8 +69,7 @@ impl Refusing {
         apply(&self.plan, stop_at, meanwhile)
     }
 
-    /// The file shows what was last written to it, and somebody is told, unless it has moved: then the
-    /// disk took it.
+    /// Checks that the file shows what was last written to it, and that the error is reported.
     fn is_right(&self, ended: &Finished, what: &str) {
         let code = ended.status.code().expect("an exit code");
         let found = self.disk.shows_refused(self.at);
@@ -79,7 +78,7 @@ impl Refusing {
     }
 }
 
-/// Applies, and goes on wherever that stops; `meanwhile` once it has stopped for the first time.
+/// Applies, and continues it wherever it stops; calls `meanwhile` when it has stopped for the first time.
 fn apply(plan: &Path, stop_at: &str, meanwhile: impl FnOnce()) -> Finished {
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--rate", "max", "--json", "--force"]).arg(plan);
@@ -101,7 +100,8 @@ fn loop_what_the_disk_refused_of_a_copied_file_stays() {
     }
 }
 
-/// There the file has no data on the disk, so no copy and no comparison of data sees it; a swap drops all pages.
+/// The file has no data on the disk there, so no copy and no comparison of data finds it; a swap drops all
+/// pages.
 #[test]
 fn loop_what_the_disk_refused_beside_the_data_of_a_swapped_file_stays() {
     const BESIDE: u64 = 256 << 10;
@@ -123,7 +123,7 @@ fn loop_what_the_disk_refuses_of_a_file_while_it_is_copied_stays() {
     for (file_system, point) in
         KINDS.iter().flat_map(|kind| ["staged", "filled"].map(|point| (*kind, point)))
     {
-        // Whoever opens an exchanged file waits for its lease, and the mover stands still.
+        // A program that opens an exchanged file waits for its lease, and the mover is stopped.
         if file_system.name == XFS_EXCHANGE.name && point == "filled" {
             continue;
         }
@@ -135,8 +135,8 @@ fn loop_what_the_disk_refuses_of_a_file_while_it_is_copied_stays() {
     }
 }
 
-/// Compressed data cannot be compared with what is on the disk, so nothing of it may leave the cache: not what
-/// somebody writes behind a step, and the disk refuses or has refused.
+/// Compressed data cannot be compared with what is on the disk, so nothing of it may be dropped from the
+/// cache: not what a program writes after a step, and the disk refuses or has refused.
 #[test]
 fn loop_what_the_disk_refuses_of_compressed_data_before_it_has_settled_stays() {
     for (point, refused_before) in
@@ -155,7 +155,8 @@ fn loop_what_the_disk_refuses_of_compressed_data_before_it_has_settled_stays() {
         let at = 64 << 10;
         let range = at..at + REFUSED.len() as u64;
         let ended = apply(&plan_file, point, || {
-            // Data only: each block of a tree names its file system here, and the super block does.
+            // Data only: each block of a tree contains the file system's UUID here, and so does the super
+            // block.
             let mut name = [0; 16];
             File::open(slow.node()).unwrap().read_exact_at(&mut name, (64 << 10) + 0x20).unwrap();
             slow.gate().refuse(Some(move |arrived: &Arrived| {
@@ -179,7 +180,7 @@ fn loop_what_the_disk_refuses_of_compressed_data_before_it_has_settled_stays() {
     }
 }
 
-/// Behind data that cannot be compared, because it is compressed, what can be is compared all the same.
+/// Behind compressed data, which cannot be compared, plain data is compared all the same.
 #[test]
 fn loop_what_the_disk_refused_behind_compressed_data_is_seen() {
     const COMPRESSED: usize = 128 << 10;
@@ -204,7 +205,7 @@ fn loop_what_the_disk_refused_behind_compressed_data_is_seen() {
     }
 }
 
-/// Btrfs reads from the page cache instead, as long as something that was written beside it is not in the tree yet,
+/// Btrfs reads from the page cache instead of the device as long as an adjacent write is not in the tree yet,
 /// which is later than its pages are clean.
 #[test]
 fn loop_what_the_disk_refused_beside_a_write_that_is_not_over_stays_on_btrfs() {
@@ -217,16 +218,16 @@ fn loop_what_the_disk_refused_beside_a_write_that_is_not_over_stays_on_btrfs() {
     let compare = |what: &str| {
         let found = Compare::default().drop(&file, 0..64 << 10, || true);
         println!("{what}: {found:?}");
-        // Who reads what is not in memory would wait for all that is not over.
+        // A read of what is not cached would wait for all writes that are not complete.
         let stays = cache::is_resident(&file, 0..4096).unwrap() && disk.is_there(&file);
         assert!(stays, "{what}: what the disk refused is gone");
     };
-    // It tells of it once.
+    // The kernel reports the error once.
     compare("alone");
     compare("again");
     let mut long = vec![0x31; LONG];
     long[LONG - LAST.len()..].copy_from_slice(&LAST);
-    // Its end is on its way, and its beginning is written: on a busy machine both may be on their way together.
+    // Its end is in flight, and its beginning is written: on a busy machine both may be in flight together.
     let begins = |_| {
         let hold = disk.disk.slow().gate().hold(|arrived: &Arrived| arrived.carries(&LAST));
         file.write_all_at(&long, 4096).unwrap();

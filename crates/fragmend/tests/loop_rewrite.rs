@@ -1,5 +1,5 @@
-//! `--engine rewrite` beside others: who is kept out, what is refused and left alone, what a full
-//! disk does. What every engine must do is in `loop_engines.rs`, crashes are in
+//! `--engine rewrite` beside other programs: which are kept out, what is refused and left alone, what
+//! happens on a full disk. What every engine must do is in `loop_engines.rs`, crashes are in
 //! `loop_rewrite_crash.rs` and `loop_rewrite_random.rs`.
 
 mod support;
@@ -62,7 +62,7 @@ fn loop_who_opens_in_the_middle_waits_and_reads_right() {
         let image = Image::of(file_system, 320 << 20);
         let file = fragmented(&image, "file");
         let (bytes, modified) = (fs::read(&file).unwrap(), file.metadata().unwrap().mtime_nsec());
-        // A hole where the bytes were, and the process stopped.
+        // The bytes are a hole now, and the process is stopped.
         let stopped = stopped_at(&image, &file, "punched");
         let mut sum = Command::new("sha256sum");
         let reader = Running::start(sum.arg(&file).stdout(Stdio::piped()));
@@ -80,7 +80,7 @@ fn loop_who_opens_in_the_middle_waits_and_reads_right() {
         assert!(told.contains("\"outcome\":\"moved\""), "{told}");
         let read = reader.wait().expect(&[0]);
         writer.wait().expect(&[0]);
-        // The one who waited to append may come before or after the one who waited to read.
+        // The program that waited to append may be before or after the one that waited to read.
         let grown = [&bytes[..], &[0]].concat();
         let sums = [&bytes, &grown].map(|bytes| {
             let copy = image.scratch().join("copy");
@@ -181,7 +181,7 @@ fn loop_refusals_say_why() {
     let image = Image::ext4(320 << 20);
     let file = fragmented(&image, "file");
     let made = plan(&[&file], Policy::WholeFile);
-    // As if the file system were one that has no engine of its own.
+    // As if the file system were one without an engine of its own.
     let refused = |plan: &fragmend_plan::Plan, wanted: &Wanted| -> String {
         match open(plan, wanted, true) {
             Err(e @ Unready::Refused(_)) => e.to_string(),
@@ -202,7 +202,7 @@ fn loop_refusals_say_why() {
     let layers = refused(&elsewhere(&overlay.merged), &rewriting());
     assert!(layers.contains("an overlay") && layers.contains("upperdir"), "{layers}");
     drop(overlay);
-    // Somebody else's directory where the journal is to be.
+    // Another user's directory in the place of the journal.
     let journal = image.path().join(".fragmend-rewrite");
     fs::create_dir(&journal).unwrap();
     std::os::unix::fs::chown(&journal, Some(65534), None).unwrap();
@@ -225,7 +225,7 @@ fn loop_refusals_say_why() {
     assert!(usage.stderr.contains("--engine rewrite"), "{usage:?}");
 }
 
-/// Planning moves nothing, so it needs no engine; applying says what it takes.
+/// Planning moves nothing, so it needs no engine; applying reports what it needs.
 #[test]
 fn loop_a_file_system_without_an_engine_is_planned_for() {
     let image = Image::of(&EXT3, 128 << 20);
@@ -284,7 +284,7 @@ fn loop_records_may_lie_elsewhere() {
     command.arg("--journal").arg(&journal);
     assert_eq!(finish(&mut command).status.code(), None);
     assert!(!image.path().join(".fragmend-rewrite").exists());
-    // Another number for the device would not matter, nor another place to mount it.
+    // Another device number would not matter, nor another mount point.
     image.remount();
     assert!(!is_intact(&file, SIZE).unwrap());
     let other = fragmented(&image, "other");
@@ -296,7 +296,7 @@ fn loop_records_may_lie_elsewhere() {
     assert_eq!(fs::read_dir(&journal).unwrap().count(), 0);
 }
 
-/// Takes every block, also of what is kept for root.
+/// Allocates every block, including those that are reserved for root.
 fn fill(image: &Image, name: &str) -> File {
     let filler = File::create(image.path().join(name)).unwrap();
     let mut at = 0;
@@ -314,10 +314,10 @@ fn fill(image: &Image, name: &str) -> File {
 fn loop_a_disk_that_fills_up_in_the_middle() {
     for file_system in [&EXT4, &XFS] {
         let image = Image::of(file_system, 320 << 20);
-        // Punched, then everything that is free is taken: the reserve must do.
+        // The range is punched, then all free space is allocated: the reserve must suffice.
         let file = fragmented(&image, "file");
         let stopped = stopped_at(&image, &file, "punched");
-        // What was punched becomes free.
+        // The punched blocks become free.
         image.sync();
         let filler = fill(&image, "filler");
         go_on(stopped).expect(&[0, 2]);
@@ -325,7 +325,7 @@ fn loop_a_disk_that_fills_up_in_the_middle() {
         assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0);
         fs::remove_file(image.path().join("filler")).unwrap();
         drop(filler);
-        // What it gives up is taken, too, each time: the record stays, until there is room.
+        // What it releases is allocated, too, each time: the record stays until there is space.
         let file = fragmented(&image, "other");
         let mut running =
             Running::start(&mut rewrite(&image, &file, "punched=stop,room-made=stop"));

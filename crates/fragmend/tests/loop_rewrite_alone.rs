@@ -1,5 +1,5 @@
-//! Rewriting and recovering where the whole machine is concerned: one test at a time, in a program
-//! of their own.
+//! Rewriting and recovering where the whole machine is affected: one test at a time, in a program of
+//! their own.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn alone() -> MutexGuard<'static, ()> {
     ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long others wait for a lease; as it was when dropped.
+/// Sets how long programs wait for a lease; restores the setting when it is dropped.
 struct BreakTime(Undo, #[allow(dead_code)] Ticket);
 
 impl BreakTime {
@@ -45,14 +45,14 @@ impl Drop for BreakTime {
 #[test]
 fn loop_records_are_found_without_being_told_where() {
     let _alone = alone();
-    // Recovering holds every mounted file system for a moment: others could not unmount theirs.
+    // Recovering keeps every mounted file system busy for a moment: other tests could not unmount theirs.
     let images = [&EXT4, &XFS].map(|file_system| Image::of(file_system, 320 << 20));
     let files = images.each_ref().map(|image| {
         let file = fragmented(image, "file");
         killed_at(image, &file, "punched");
         file
     });
-    // Whatever else is mounted here is not ours to mend.
+    // A dry run: the other file systems that are mounted here are not to be changed.
     let (told, code) = recover(&[&"--dry-run"]);
     for file in &files {
         let is_it = |r: &&serde_json::Value| r["path"].as_str() == file.to_str();
@@ -85,7 +85,7 @@ fn loop_what_is_written_after_the_lease_was_lost_stays() {
         let mut command = Command::new("python3");
         Running::start(command.args(["-c", program]).arg(&file).arg(word)).wait().expect(&[0]);
     };
-    // As if the device had hung for longer than others wait: before the punch
+    // As if the device had hung for longer than other programs wait: before the punch
     let stopped = stopped_at(&image, &file, "leased");
     write("newer");
     let ended = go_on(stopped);
@@ -103,7 +103,7 @@ fn loop_what_is_written_after_the_lease_was_lost_stays() {
     assert!(holds("later"));
 }
 
-/// Time passes between asking for the lease and writing: a frozen process, a slow device.
+/// Time passes between the check of the lease and the write: a frozen process, a slow device.
 #[test]
 fn loop_a_lease_lost_in_the_middle_of_writing_ends_it() {
     let _alone = alone();
@@ -127,7 +127,7 @@ fn loop_a_lease_lost_in_the_middle_of_writing_ends_it() {
     assert!(holds());
 }
 
-/// Puts a directory back where it was.
+/// Moves a directory back when it is dropped.
 struct Away(PathBuf, PathBuf);
 
 impl Drop for Away {
@@ -165,7 +165,7 @@ fn loop_a_pipe_in_the_place_of_the_journal_keeps_nobody_waiting() {
     assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0);
 }
 
-/// What a process came to that stops again and again.
+/// Continues a process that stops repeatedly, to its end.
 fn go_on_to_the_end(mut stopped: Running) -> Finished {
     let started = Instant::now();
     while stopped.child().try_wait().unwrap().is_none() {
@@ -176,8 +176,8 @@ fn go_on_to_the_end(mut stopped: Running) -> Finished {
     stopped.wait()
 }
 
-/// As if the process had been frozen for longer than others wait: what has moved is committed before
-/// anything else, and the receipt says so.
+/// As if the process had been frozen for longer than other programs wait: what has moved is committed
+/// before anything else, and the receipt says so.
 #[test]
 fn loop_a_move_that_was_stopped_for_long_is_committed_first() {
     use std::os::unix::fs::FileExt;

@@ -1,5 +1,5 @@
-//! `--engine rewrite` loses no byte, at whatever instant it ends: every step of the crash argument
-//! (`engines/src/rewrite/engine.rs`) is visited by a kill and by a power cut, and recovered from.
+//! `--engine rewrite` loses no byte, at whatever instant it ends: after every step of the crash
+//! argument (`engines/src/rewrite/engine.rs`) there is a kill and a power cut, and a recovery.
 
 mod support;
 
@@ -19,7 +19,7 @@ const BYTES: u64 = 1024 * KIB + 1808; // the last block is partial
 
 static ENGINES: [&FileSystem; 2] = [&EXT4, &XFS];
 
-/// A fragmented file of its own for each step: XFS mends what is made anew in its place.
+/// A fragmented file of its own for each step: XFS allocates a new one in its place in fewer extents.
 fn fresh(image: &Image, name: &str) -> PathBuf {
     let path = image.path().join(name);
     interleaved(&path, BYTES, &[4096], true).unwrap();
@@ -28,7 +28,7 @@ fn fresh(image: &Image, name: &str) -> PathBuf {
     path
 }
 
-/// What `recover` has to say after a process ended right after this step.
+/// The outcomes that `recover` must report after a process ended right after this step.
 fn expected(step: &str) -> &'static [&'static str] {
     match step {
         "copied" | "leased" => &["never_begun"],
@@ -56,7 +56,7 @@ fn loop_a_kill_after_every_step_is_recovered_from() {
                 "{step}: {told}"
             );
             assert!(is_intact(&file, BYTES).unwrap(), "{step}");
-            // Again: there is nothing left.
+            // Again: nothing is left.
             let (told, code) = recover(&[&image.path()]);
             assert_eq!((outcomes(&told).len(), code), (0, 0), "{step}: {told}");
             assert!(!image.path().join(".fragmend-rewrite").exists());
@@ -70,7 +70,7 @@ fn loop_a_kill_after_every_step_is_recovered_from() {
 fn loop_a_power_cut_after_every_step_is_recovered_from() {
     for engine in ENGINES {
         let image = Image::of(engine, 320 << 20);
-        // What has reached the disk by then: as little as may be, or everything.
+        // What is durable by then: as little as possible, or everything.
         for committed in [false, true] {
             for step in OF_REWRITE {
                 let file = fresh(&image, &format!("{step}-{committed}"));

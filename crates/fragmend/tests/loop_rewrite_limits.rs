@@ -1,5 +1,5 @@
 //! `--engine rewrite` under whatever a shell, systemd, cron or a terminal sets: every signal that can
-//! be put off, every limit. A range is either left alone or written back, never left as a hole.
+//! be deferred, every limit. A range is either left alone or written back, never left as a hole.
 
 mod support;
 
@@ -38,14 +38,15 @@ fn under(image: &Image, setup: &str, file: &Path) -> Command {
     command
 }
 
-/// Nothing is missing, and nothing is left to recover.
+/// Checks that no byte is missing, and that nothing is left to recover.
 fn whole(image: &Image, file: &Path, what: &str) {
     assert!(is_intact(file, SIZE).unwrap(), "{what}: bytes are missing");
     let left = names(&journal(image));
     assert!(!left.iter().any(|n| n.ends_with(".record")), "{what}: {left:?}");
 }
 
-/// Each comes while the range is a hole, from itself, so that it is there before the next step.
+/// The process sends itself each signal while the range is a hole, so that it has arrived before the next
+/// step.
 #[test]
 fn loop_no_signal_leaves_a_hole() {
     let image = Image::of(&EXT4, 320 << 20);
@@ -57,7 +58,7 @@ fn loop_no_signal_leaves_a_hole() {
         let mut command = under(&image, "ulimit -c 0", &file);
         command.env("FRAGMEND_STOP_AT", format!("punched={number}"));
         let mut running = Running::start(&mut command);
-        // Who is stopped has finished the range before, and holds nobody up.
+        // A process that is stopped has finished the range before, and delays no other program.
         let begun = std::time::Instant::now();
         while running.child().try_wait().unwrap().is_none() {
             assert!(begun.elapsed().as_secs() < 60, "it does not end after signal {number}");
@@ -69,8 +70,8 @@ fn loop_no_signal_leaves_a_hole() {
         }
         let ended = running.wait();
         whole(&image, &file, &format!("{number}"));
-        // It came all the same: whom a signal ends by default, it ended, but for those that ask for
-        // an end in order.
+        // It was delivered all the same: a signal that ends a process by default has ended it, but for
+        // those that request an orderly end.
         let ends = [3, 4, 5, 6, 8, 10, 12, 14, 16, 24, 26, 27, 29, 30, 31, 40, 64];
         let ends = ends.contains(&number);
         assert_eq!(ended.status.signal(), ends.then_some(number), "{number}: {ended:?}");
@@ -79,7 +80,7 @@ fn loop_no_signal_leaves_a_hole() {
     image.fsck();
 }
 
-/// Those that come of timers and limits that were there before the program began.
+/// Signals of timers and limits that were set before the program began.
 #[test]
 fn loop_what_is_inherited_leaves_no_hole() {
     let image = Image::of(&EXT4, 320 << 20);
@@ -161,7 +162,7 @@ fn loop_no_limit_leaves_a_hole() {
     );
 }
 
-/// The donor is small, so nothing meets the limit before the range itself does.
+/// The donor is small, so nothing reaches the limit before the range itself does.
 #[test]
 fn loop_a_range_behind_the_limit_of_file_sizes_is_left_alone() {
     const FAR: u64 = 1 << 30;
@@ -198,7 +199,7 @@ fn loop_a_range_behind_the_limit_of_file_sizes_is_left_alone() {
     }
 }
 
-/// Limits may be set from outside at any time (prlimit(1)): they are looked at right before the punch.
+/// Limits may be set from outside at any time (prlimit(1)): they are checked right before the punch.
 #[test]
 fn loop_a_limit_that_is_set_meanwhile_leaves_no_hole() {
     let image = Image::of(&EXT4, 320 << 20);
@@ -217,7 +218,7 @@ fn loop_a_limit_that_is_set_meanwhile_leaves_no_hole() {
     }
 }
 
-/// `recover` is no better ended in the middle than `apply`.
+/// A signal does not end `recover` in the middle either.
 #[test]
 fn loop_recovering_is_not_ended_in_the_middle() {
     let image = Image::of(&EXT4, 320 << 20);
@@ -229,7 +230,7 @@ fn loop_recovering_is_not_ended_in_the_middle() {
         let ended = finish(command.env("FRAGMEND_STOP_AT", format!("half-written={number}")));
         assert_eq!(ended.status.signal(), Some(number), "{ended:?}");
         assert!(is_intact(&file, SIZE).unwrap(), "{number}");
-        // It comes before the record goes, which is whole by then.
+        // The signal ends it before the record is removed; the file is whole by then.
         let (told, code) = recover(&[&image.path()]);
         assert_eq!((outcomes(&told), code), (vec!["whole".to_owned()], 0), "{number}: {told}");
     }

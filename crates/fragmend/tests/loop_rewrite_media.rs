@@ -1,6 +1,6 @@
-//! What `--engine rewrite` asks of the file systems under it: that of the files must take no
-//! snapshots, that of the records must keep what was synced. Both are refused otherwise, whatever is
-//! asked for, and nothing is touched.
+//! What `--engine rewrite` requires of file systems: that of the files must take no snapshots, that of
+//! the records must keep what was synced. Others are refused, whatever the options, and nothing is
+//! touched.
 
 mod support;
 
@@ -27,7 +27,7 @@ use support::records::names;
 use support::rewrite::{is_stopped, outcomes, recover, rewrite};
 use support::{SIZE, fragmented};
 
-/// Wants it refused with these words, before anything was touched.
+/// Checks that it is refused with these words, before anything was touched.
 fn refused(image: &Image, file: &Path, args: &[&dyn AsRef<OsStr>], words: &str) {
     let before = extents(file);
     for force in [&[][..], &["--force"]] {
@@ -119,19 +119,19 @@ fn loop_records_are_kept_where_they_outlast_a_power_cut_only() {
     let device = LoopDevice::attach(&disk);
     journal(&Mounted::new(at("memory"), &["-t", "ext4", device.node()]).0, "a disk in memory");
     drop(device);
-    // A kind that nobody knows to keep what was synced.
+    // A kind that is not known to keep what was synced.
     let old = at("old.img");
     File::create(&old).unwrap().set_len(16 << 20).unwrap();
     run("mkfs.ext2", [OsStr::new("-q"), old.as_os_str()]);
     let device = LoopDevice::attach(&old);
     journal(&Mounted::new(at("old"), &["-t", "ext2", device.node()]).0, "(ext2) that is not known");
     drop(device);
-    // Where others may rename what is ours.
+    // Where other users may rename root's directories.
     run("chmod", [OsStr::new("0777"), good.as_os_str()]);
     let ended = finish(rewrite(&image, &file, "").arg("--journal").arg(&good));
     assert!(ended.stderr.contains("others may rename"), "{ended:?}");
     run("chmod", [OsStr::new("0755"), good.as_os_str()]);
-    // Also further up: who renames a directory takes away what is below.
+    // Also further up: renaming a directory removes what is below it.
     let (user, inner) = (below.path().join("user"), below.path().join("user/inner"));
     fs::create_dir_all(&inner).unwrap();
     std::os::unix::fs::chown(&user, Some(65534), None).unwrap();
@@ -159,7 +159,7 @@ fn loop_a_record_is_on_its_disk_before_the_punch() {
         let mut command = rewrite(&image, &file, "punched=stop");
         command.arg("--journal").arg(disk.path());
         let stopped = Running::start(&mut command).wait_until(is_stopped);
-        // The hole is there for good, and of the records what was synced.
+        // The hole is durable, and so is only that of the records which was synced.
         image.sync();
         cut_power(File::open(disk.path()).unwrap()).unwrap();
         stopped.signal(Signal::KILL);
@@ -174,8 +174,8 @@ fn loop_a_record_is_on_its_disk_before_the_punch() {
     }
 }
 
-/// Btrfs makes a name durable without the file's latest bytes. Seen at the second of two ranges: the first
-/// record of a new journal is durable all the same.
+/// Btrfs makes a name durable without the file's latest bytes. That shows with the second of two ranges: the
+/// first record of a new journal is durable all the same.
 #[test]
 fn loop_all_of_a_record_is_on_btrfs_before_the_punch() {
     let image = Image::of(&EXT4, 320 << 20);
@@ -208,7 +208,7 @@ fn loop_all_of_a_record_is_on_btrfs_before_the_punch() {
     assert!(fs::read(&file).unwrap() == before);
 }
 
-/// With records elsewhere, the commit that takes one away commits nothing of the file.
+/// With records elsewhere, the commit that removes one commits nothing of the file.
 #[test]
 fn loop_what_is_written_back_is_on_its_disk_before_the_record_goes() {
     for file_system in [&EXT4, &XFS] {
@@ -218,7 +218,7 @@ fn loop_what_is_written_back_is_on_its_disk_before_the_record_goes() {
         let mut command = rewrite(&image, &file, "punched=stop,removed=stop");
         command.arg("--journal").arg(disk.path());
         let stopped = Running::start(&mut command).wait_until(is_stopped);
-        // The hole is there for good.
+        // The hole is durable.
         image.sync();
         stopped.signal(Signal::CONT);
         let stopped = stopped.wait_until(is_stopped);

@@ -1,5 +1,5 @@
-//! What writing to a file takes away from it, and others set while it is rewritten: its capabilities
-//! (`setcap`), for which nobody opens it. And others' turn at the disk while they wait for it.
+//! What a write to a file removes, and other programs set while it is rewritten: its capabilities
+//! (`setcap`), which are set without opening it. And the priority of I/O while programs wait for it.
 
 mod support;
 
@@ -69,7 +69,7 @@ fn loop_capabilities_that_are_set_meanwhile_stay() {
             assert_eq!(of(&path), Some(capability(10)), "{step}: {told}");
             assert!(is_intact(&path, SIZE).unwrap(), "{step}");
         }
-        // The last ones are those that stay, and what was taken away stays away.
+        // The capabilities that were set last stay, and removed ones stay removed.
         for last in [Some(capability(12)), None] {
             let path = fragmented(&image, "twice");
             let stopped = stop(&image, &path, "punched=stop,half-written=stop");
@@ -104,8 +104,8 @@ fn loop_capabilities_that_were_set_after_a_kill_stay_when_bytes_are_put_back() {
     }
 }
 
-/// Whoever waits for the file waits for this process's requests, so those are not of the class that
-/// schedulers serve last.
+/// A program that waits for the file waits for this process's requests, so those are not of the class
+/// that schedulers serve last.
 #[test]
 fn loop_nothing_is_idle_while_others_wait() {
     let image = Image::ext4(320 << 20);

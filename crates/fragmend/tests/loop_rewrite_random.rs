@@ -23,7 +23,7 @@ const SIZE: u64 = 9 << 20; // two ranges
 /// Random instants repeat with this seed; a failure names its round.
 const SEED: u64 = 0x00F2_A63E;
 
-/// Recovers, and counts what there was to do.
+/// Recovers, and counts the outcomes.
 fn recovered(image: &Image, what: &str, seen: &mut BTreeMap<String, u32>) {
     let (told, code) = recover(&[&image.path()]);
     assert_eq!(code, 0, "seed {SEED:#x}, {what}: {told}");
@@ -42,8 +42,8 @@ fn fresh(image: &Image, round: u32) -> PathBuf {
     path
 }
 
-/// Until a random instant: of the whole run, or, most times, of the short time for which there is
-/// a record.
+/// Waits until a random instant: of the whole run, or, mostly, of the short time for which there is a
+/// record.
 fn wait(image: &Image, random: &mut Random) {
     if random.below(4) == 0 {
         return std::thread::sleep(Duration::from_micros(5_000 + random.below(150_000)));
@@ -61,8 +61,8 @@ fn wait(image: &Image, random: &mut Random) {
     std::thread::sleep(Duration::from_micros(random.below(25_000)));
 }
 
-/// Until `path` has a hole where it had data, as its blocks tell without opening it; or until
-/// nothing is to be expected any more.
+/// Waits until `path` has a hole where it had data, by its number of blocks, which needs no open; or
+/// until the process has ended.
 fn wait_for_a_hole(path: &Path, apply: &mut Running) {
     let blocks = || path.metadata().map_or(0, |m| m.blocks());
     let before = blocks();
@@ -113,7 +113,7 @@ fn loop_50_power_cuts_are_recovered_from() {
             let path = fresh(&image, cut);
             let before = extents(&path);
             let apply = Running::start(&mut rewrite(&image, &path, ""));
-            // Somebody else's fsync commits whenever it likes, holes included.
+            // Another program's fsync commits at any time, holes included.
             let other = File::create(image.path().join("other")).unwrap();
             let committed = std::thread::spawn(move || {
                 while (&other).write_all(b"x").and_then(|()| other.sync_all()).is_ok() {

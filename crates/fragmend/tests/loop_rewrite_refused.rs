@@ -1,5 +1,5 @@
-//! What somebody has written and the disk refused is in the page cache and nowhere else, and the kernel
-//! calls it clean. `--engine rewrite` and `recover` come by as often as they like: it stays, and is told.
+//! Data that a program has written and the disk refused is in the page cache and nowhere else, and the kernel
+//! marks it clean. However often `--engine rewrite` and `recover` run, it stays, and is reported.
 
 mod support;
 
@@ -17,7 +17,7 @@ use support::rewrite::{FRAGMEND, go_on, is_stopped, outcomes, recover};
 use support::{plan_with, write_plan};
 
 const SIZE: u64 = 2 << 20;
-/// Only these are planned for.
+/// The bytes that are planned for.
 const FIRST_HALF: u64 = SIZE / 2;
 const EIO: i32 = 5;
 
@@ -91,7 +91,7 @@ impl Refusing {
     }
 }
 
-/// In the range, beside it where no page of it was, and far off.
+/// In the range, right behind it, and far from it.
 const PLACES: [u64; 3] = [300 << 10, FIRST_HALF, SIZE - 4096];
 
 #[test]
@@ -111,7 +111,7 @@ fn loop_what_the_disk_refused_is_not_rewritten_away() {
             let told = later.sync_all().err().and_then(|e| e.raw_os_error());
             drop(later);
             assert_eq!(told, Some(EIO), "{} {at}", file_system.name);
-            // Whoever has heard of it, it is not forgotten.
+            // Although the error was reported, the data is not dropped.
             for _ in 1..=2 {
                 let ended = finish(&mut disk.rewrite(""));
                 assert!(disk.is_whole(at), "{} {at}: {ended:?}", file_system.name);
@@ -146,7 +146,7 @@ fn loop_what_the_disk_refuses_meanwhile_is_not_rewritten_away() {
     }
 }
 
-/// Recovering asks the disk, which has the old bytes, or none.
+/// Recovering compares with the disk, which has the old bytes, or none.
 #[test]
 fn loop_what_the_disk_refused_is_not_recovered_away() {
     for file_system in [&EXT4, &XFS] {

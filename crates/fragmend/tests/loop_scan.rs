@@ -33,7 +33,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// An image with a file in many fragments, a whole one, and a second name of it.
+/// An image with a file in many fragments, and one in a single extent with a second name.
 fn fragmented_image() -> (Image, PathBuf) {
     let image = Image::ext4(256 << 20);
     let fragments = image.path().join("pieces");

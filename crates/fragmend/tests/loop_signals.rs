@@ -1,4 +1,4 @@
-//! Whoever asks `apply` to end, by Ctrl-C, SIGTERM or SIGHUP, has it end soon, whatever it waits for.
+//! After Ctrl-C, SIGTERM or SIGHUP, `apply` ends soon, whatever it waits for.
 
 mod support;
 
@@ -24,7 +24,7 @@ use support::{SIZE, fragmented, holder, plan, write_plan};
 const MIB: u64 = 1 << 20;
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 
-/// Asks a program that checks files before they are opened, and never answers.
+/// A program that has to permit opens of the file (fanotify), and never answers.
 const SILENT: &str = "
 import ctypes, sys
 libc = ctypes.CDLL(None, use_errno=True)
@@ -35,7 +35,7 @@ print('!', flush=True)
 sys.stdin.read()
 ";
 
-/// `apply` of all of one file, and no faster than that.
+/// `apply` of all of one file, at this rate.
 fn apply(scratch: &Path, path: &Path, rate: &str) -> Command {
     let plan_file = scratch.join("plan.json");
     write_plan(&plan(&[path], Policy::WholeFile), &plan_file);
@@ -45,7 +45,7 @@ fn apply(scratch: &Path, path: &Path, rate: &str) -> Command {
     command
 }
 
-/// Waits until the process handles `signal`, so that it is a request and not the end.
+/// Whether the process handles `signal`, so that it is a request and does not end the process.
 fn is_handled(pid: u32, signal: Signal) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|l| l.strip_prefix("SigCgt:"));
@@ -53,7 +53,7 @@ fn is_handled(pid: u32, signal: Signal) -> bool {
     caught & 1 << (signal.as_raw() - 1) != 0
 }
 
-/// What `running` came to, and that it took no more than `most`.
+/// Waits for the end of a process, and checks that it lasts no longer than `most`.
 fn ended_within(most: Duration, running: Running) -> Finished {
     let started = Instant::now();
     let id = running.id();
@@ -80,11 +80,11 @@ fn loop_apply_ends_while_an_open_is_never_answered() {
     for (signal, times) in
         [(Signal::TERM, 2), (Signal::HUP, 2), (Signal::INT, 2), (Signal::TERM, 1)]
     {
-        // The plan is made before: that would wait as well.
+        // The plan is made before: planning would wait as well.
         let mut command = apply(image.scratch(), &path, "auto");
         let silent = holder(&path, SILENT);
         let running = Running::start(&mut command).wait_until(|pid| is_handled(pid, signal));
-        // Until it waits; and then two requests, not one sent twice.
+        // Until it waits. The signals are so far apart that they count as two requests.
         std::thread::sleep(Duration::from_millis(300));
         for _ in 0..times {
             running.signal(signal);
@@ -98,7 +98,7 @@ fn loop_apply_ends_while_an_open_is_never_answered() {
     image.fsck();
 }
 
-/// A terminal that is closed is a request like any other.
+/// Closing the terminal is a request like any other.
 #[test]
 fn loop_a_hangup_ends_apply_in_order() {
     for file_system in [&EXT4, &XFS_EXCHANGE, &BTRFS] {
@@ -113,7 +113,7 @@ fn loop_a_hangup_ends_apply_in_order() {
     }
 }
 
-/// A swap takes all ranges of a file along: whoever asks for the end right after it is told of them all.
+/// A swap moves all ranges of a file: if the end is requested right after it, there is a receipt for each.
 #[test]
 fn loop_the_end_right_after_a_swap_leaves_no_range_untold() {
     let image = Image::of(&XFS_RMAP, 320 * MIB);
@@ -135,8 +135,8 @@ fn loop_the_end_right_after_a_swap_leaves_no_range_untold() {
     image.fsck();
 }
 
-/// What others have just written is waited for step by step: on a slow disk, a request to end is heard
-/// before all of it is there.
+/// What others have just written is written back step by step: on a slow disk, a request to end takes effect
+/// before all of it is on the disk.
 #[test]
 fn loop_what_others_have_written_does_not_delay_the_end() {
     for file_system in [&EXT4, &XFS, &XFS_RMAP, &BTRFS] {
@@ -160,7 +160,7 @@ fn loop_what_others_have_written_does_not_delay_the_end() {
     }
 }
 
-/// Is set when this is dropped.
+/// Sets the flag when it is dropped.
 struct Set<'a>(&'a AtomicBool);
 
 impl Drop for Set<'_> {
@@ -169,7 +169,7 @@ impl Drop for Set<'_> {
     }
 }
 
-/// Somebody writes a little to every part of it without end, so that some of it is dirty at any instant.
+/// A program keeps writing a little to every part of the file, so that some of it is dirty at any instant.
 #[test]
 fn loop_who_writes_without_end_delays_neither_the_end_nor_the_run() {
     for file_system in [&EXT4, &XFS, &XFS_RMAP, &BTRFS] {
@@ -191,7 +191,7 @@ fn loop_who_writes_without_end_delays_neither_the_end_nor_the_run() {
                     std::thread::sleep(Duration::from_micros(200));
                 }
             });
-            // Also where an assertion fails.
+            // Also if an assertion fails.
             let _end = Set(&ends);
             std::thread::sleep(Duration::from_millis(100));
             let running = Running::start(&mut told);

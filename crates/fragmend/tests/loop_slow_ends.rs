@@ -1,5 +1,6 @@
-//! On a slow disk Ctrl-C is heard soon, and who opens a file that is copied is let in soon, however much is
-//! on its way to the disk: no more of the copy than the next step or two, and nothing that others wrote.
+//! On a slow disk Ctrl-C takes effect soon, and a program that opens a file that is copied is let in soon,
+//! however much is in flight: both wait for the next step or two of the copy at most, and for nothing that
+//! others wrote.
 
 mod support;
 
@@ -18,9 +19,9 @@ use support::rewrite::{FRAGMEND, is_stopped};
 use support::{holder, plan, write_plan};
 
 const MIB: u64 = 1 << 20;
-/// Then it is killed.
+/// After this time, the process is killed.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Requests a second that the disk writes, each of 256 KiB or so.
+/// Write requests that the disk completes in a second, each of 256 KiB or so.
 const WRITES: u32 = 16;
 
 /// A file on a slow disk that is about to be moved.
@@ -32,13 +33,13 @@ struct Slow {
 }
 
 impl Slow {
-    /// The mover stands still at a point.
+    /// With the mover stopped at a point.
     fn new(file_system: &'static FileSystem, size: u64, args: &[&str], point: &str) -> Self {
         let bed = SlowMount::new(file_system, 400 * MIB, "");
         let path = bed.root().join("file");
         interleaved(&path, size, &[64 << 10], true).unwrap();
         bed.sync();
-        // Somebody has it in memory.
+        // It is cached.
         fs::read(&path).unwrap();
         let plan_file = bed.scratch().join("plan.json");
         write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
@@ -50,7 +51,7 @@ impl Slow {
         Self { bed, path, size, running }
     }
 
-    /// Lets it go on for so long, and gives how long it takes to end when it is told to.
+    /// Continues it for this time, and returns how long it needs to end after the signal.
     fn ends_within(self, after: Duration) -> Duration {
         let Self { bed, path, size, running } = self;
         bed.gate().pace(Kind::Write, Some(WRITES));
@@ -62,7 +63,7 @@ impl Slow {
         took
     }
 
-    /// Lets it go on, and gives how long who opens the file waits at most.
+    /// Continues it, and returns the longest time for which a program that opens the file waits.
     fn opens_within(mut self, most: Duration) -> Duration {
         self.bed.gate().pace(Kind::Write, Some(WRITES));
         self.running.signal(Signal::CONT);
@@ -81,7 +82,7 @@ impl Slow {
     }
 }
 
-/// Tells it to end, and gives how long that takes; it may stop itself on its way.
+/// Requests its end, and returns how long that lasts; it may stop itself meanwhile.
 fn ends(mut running: Running) -> Duration {
     let started = Instant::now();
     running.signal(Signal::INT);
@@ -108,7 +109,7 @@ fn loop_a_copy_that_is_on_its_way_to_a_slow_disk_ends_soon() {
     }
 }
 
-/// What was beside a part, in memory and in many fragments on the disk, is compared with that before the file is
+/// Cached data beside a range, in many fragments on the disk, is compared with the disk before the file is
 /// touched.
 #[test]
 fn loop_who_compares_what_lies_beside_on_a_slow_disk_ends_soon() {
@@ -135,7 +136,7 @@ sys.stdin.read()
         plan.files[0].ranges = vec![PlannedRange { offset, length: MIB / 4, ..all }];
         let plan_file = bed.scratch().join("plan.json");
         write_plan(&plan, &plan_file);
-        // Who reads it has it in folios as large as they come.
+        // So that reads cache it in the largest possible folios.
         bed.unmount();
         let queue = Path::new("/sys/block").join(bed.node().file_name().unwrap()).join("queue");
         fs::write(queue.join("read_ahead_kb"), "2048").unwrap();
@@ -168,7 +169,7 @@ fn loop_who_opens_what_is_copied_on_a_slow_disk_is_let_in_soon() {
     }
 }
 
-/// What others write behind what moves is theirs to wait for.
+/// What other programs write behind the range that moves is not waited for.
 #[test]
 fn loop_a_commit_waits_for_nothing_that_others_wrote() {
     for (file_system, size, args) in KINDS {
@@ -178,7 +179,7 @@ fn loop_a_commit_waits_for_nothing_that_others_wrote() {
         drop(writer);
         let path: &Path = &slow.path.clone();
         let gate = slow.bed.gate().clone();
-        // Dirty for others, too, until then.
+        // What they wrote is still dirty.
         gate.pace(Kind::Write, Some(WRITES));
         let Slow { bed, running, .. } = slow;
         let took = ends(running);

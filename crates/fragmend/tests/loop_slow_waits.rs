@@ -1,5 +1,5 @@
-//! On a slow disk and with nothing in memory, who opens a file does not wait for all that is read while
-//! it is leased, nor for all that has moved to be written.
+//! On a slow disk and with a cold cache, a program that opens a file does not wait until all is read that
+//! is read while the file is leased, nor until all that has moved is written.
 
 mod support;
 
@@ -20,13 +20,13 @@ use support::rewrite::is_stopped;
 use support::{plan, write_plan};
 
 const SIZE: u64 = 6 << 20;
-/// Then it is told to end.
+/// After this time, the end is requested.
 const WHILE: Duration = Duration::from_secs(5);
-/// Nothing here takes so long.
+/// Nothing here lasts that long.
 const TOO_LONG: Duration = Duration::from_secs(60);
 
-/// The longest time that opening a file took while it is moved, told to end after a while; cold, on a disk
-/// of so many reads a second, once the tool has come to `point`.
+/// The longest time that opening a file lasted while it was moved, until the end was requested; from `point`
+/// on with a cold cache, on a disk of this many reads a second.
 fn longest_open(options: &[&str], point: &str, reads_a_second: u32) -> Duration {
     let bed = SlowMount::new(&EXT4, 128 << 20, "");
     let path = bed.root().join("file");
@@ -39,7 +39,7 @@ fn longest_open(options: &[&str], point: &str, reads_a_second: u32) -> Duration 
     command.env("FRAGMEND_STOP_AT", format!("{point}=stop"));
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut running = Running::start(&mut command).wait_until(is_stopped);
-    // By now others have needed the memory.
+    // As if other programs had needed the memory.
     cache::drop_clean(File::open(&path).unwrap(), 0..SIZE).unwrap();
     bed.gate().pace(Kind::Read, Some(reads_a_second));
     running.signal(Signal::CONT);
@@ -51,7 +51,7 @@ fn longest_open(options: &[&str], point: &str, reads_a_second: u32) -> Duration 
         let started = Instant::now();
         drop(File::open(&path).unwrap());
         longest = longest.max(started.elapsed());
-        // Told twice, it ends at once.
+        // Only once: a second signal would end it at once.
         if until.take_if(|until| *until < Instant::now()).is_some() {
             running.signal(Signal::INT);
         }
@@ -74,11 +74,11 @@ fn loop_who_opens_a_file_on_ext4_does_not_wait_for_what_is_read() {
     assert!(longest < Duration::from_millis(400), "{longest:?}");
 }
 
-/// On a disk that writes so few requests a second, of at most 1 MiB or so.
+/// Write requests that the disk completes in a second, each of at most 1 MiB or so.
 const WRITES_A_SECOND: u32 = 12;
 
-/// How long who opens a file waits at most while it moves, what the tool says of that, and how long Ctrl-C
-/// takes; `beside` is done in the middle of it.
+/// The longest time for which a program that opens a file waits while it moves, how long the end lasts after
+/// Ctrl-C, and the longest wait that `apply` reports; `beside` is called in the middle of it.
 fn beside_slow_writes(beside: impl Fn(&Path)) -> (Duration, Duration, Duration) {
     const MOVED: u64 = 56 << 20;
     let bed = SlowMount::new(&EXT4, 320 << 20, "");
@@ -95,7 +95,7 @@ fn beside_slow_writes(beside: impl Fn(&Path)) -> (Duration, Duration, Duration) 
     bed.gate().pace(Kind::Write, Some(WRITES_A_SECOND));
     running.signal(Signal::CONT);
     let (started, mut longest) = (Instant::now(), Duration::ZERO);
-    // What has been moved meanwhile is in flight, unless it was waited for.
+    // What has moved meanwhile is in flight, unless it was waited for.
     std::thread::sleep(Duration::from_millis(700));
     while started.elapsed() < Duration::from_secs(3) {
         let asked = Instant::now();
@@ -129,7 +129,7 @@ fn loop_who_opens_a_file_on_ext4_does_not_wait_for_all_that_has_moved() {
     assert!(said * 2 > longest, "said {said:?}, and it was {longest:?}");
 }
 
-/// Each page of it that others dirty is a request of its own.
+/// Each page of it that other programs dirty is a request of its own.
 #[test]
 fn loop_who_opens_a_file_on_ext4_does_not_wait_for_what_others_wrote_where_it_has_moved() {
     let (longest, ctrl_c, _) = beside_slow_writes(|path| {

@@ -1,4 +1,4 @@
-//! Nothing that somebody has called a file has power over the terminal of whoever looks at it.
+//! The name of a file cannot control the terminal on which it is shown.
 
 use fragmend_testbed::fragment::interleaved;
 use fragmend_testbed::image::Image;
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 
-/// Runs a program on a terminal of its own that changes no byte, and hands on what it shows there.
+/// Runs a program on a terminal of its own that changes no byte, and passes its output on.
 const ON_A_TERMINAL: &str = "
 import os, pty, sys, tty
 pid, terminal = pty.fork()
@@ -29,7 +29,7 @@ while True:
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 ";
 
-/// Titles, colours, a bell, line breaks, C1 in both forms, a tab, direction, and no UTF-8.
+/// Titles, colours, a bell, line breaks, C1 in both forms, a tab, text direction, and invalid UTF-8.
 const NAMES: [&[u8]; 9] = [
     b"\x1b]0;title\x07",
     b"\x1b[31mred",
@@ -53,12 +53,12 @@ fn shown(args: &[&OsStr]) -> (Vec<u8>, Option<i32>) {
     (bytes, running.wait().status.code())
 }
 
-/// Wants text, no control character but newlines, and one of `codes`.
+/// Checks for UTF-8 text without control characters other than newlines, and for one of `codes`.
 fn harmless(args: &[&OsStr], codes: &[i32]) -> String {
     let (bytes, code) = shown(args);
     let text = String::from_utf8(bytes).expect("UTF-8");
     assert!(code.is_some_and(|c| codes.contains(&c)), "{args:?} ended with {code:?}: {text}");
-    // In JSON the name is exact; a terminal obeys no direction.
+    // In JSON the name is exact; text direction does not control a terminal.
     let json = args.contains(&OsStr::new("--json"));
     let obeyed = |c: &char| c.is_control() && *c != '\n' || *c == '\u{202e}' && !json;
     let found: Vec<char> = text.chars().filter(obeyed).collect();
@@ -77,7 +77,7 @@ fn loop_no_name_reaches_the_terminal() {
         let dir = image.path().join(OsStr::from_bytes(name));
         std::fs::create_dir(&dir).unwrap();
         interleaved(&dir.join(OsStr::from_bytes(name)), 64 << 10, &[4096], true).unwrap();
-        // Opened for reading, it is refused: a name among those that were left alone.
+        // Immutable files are refused: their names are among those that were left alone.
         let mut immutable = dir.join("immutable").into_os_string();
         immutable.push(OsStr::from_bytes(name));
         interleaved(immutable.as_ref(), 64 << 10, &[4096], true).unwrap();
@@ -99,10 +99,10 @@ fn loop_no_name_reaches_the_terminal() {
     let text = harmless(&args(&[&whole[..], &["--top", "99", "-o", plan]].concat(), all), &[0]);
     assert!(text.contains(r"\x9b31m\xff"), "{text}");
     harmless(&args(&["apply", "-q", "--json", "--dry-run"], plan.as_ref()), &[0, 2]);
-    // With what it says beside the results; no progress where nothing is moved.
+    // The same as text.
     harmless(&args(&["apply", "-q", "--dry-run"], plan.as_ref()), &[0, 2]);
 
-    // Errors name what they are about.
+    // Errors contain names.
     let mut missing = all.to_owned();
     missing.push(OsString::from_vec([b"/missing ", &NAMES.concat()[..]].concat()));
     let missing = missing.as_os_str();
@@ -118,7 +118,7 @@ fn loop_no_name_reaches_the_terminal() {
     }
 }
 
-/// Progress and hints have control sequences of their own: none of them is a name's.
+/// Progress and hints have control sequences of their own: none of them comes from a name.
 #[test]
 fn loop_nor_beside_progress_and_hints() {
     let image = Image::ext4(128 << 20);
@@ -146,7 +146,7 @@ fn loop_nor_beside_progress_and_hints() {
     }
 }
 
-/// A line that a path begins would be taken for one of fragmend's own.
+/// A line that begins in a path could be mistaken for one of fragmend's own.
 const FORGED: &str = "FORGED: all is well";
 
 #[test]

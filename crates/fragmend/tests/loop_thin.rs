@@ -1,5 +1,5 @@
-//! A disk that promised more than it has (thin provisioning): new places cannot be written although
-//! the file system has room. Nothing is lost, whatever the file system makes of it.
+//! A disk with less space than its size (thin provisioning): new places cannot be written although the
+//! file system has free space. Nothing is lost, however the file system reacts.
 
 mod support;
 
@@ -58,7 +58,7 @@ impl Thin {
         unmount(Path::new(self.device.node()), &self.point);
     }
 
-    /// Leaves nothing in the pool.
+    /// Allocates all free space of the pool.
     fn fill(&self) -> PathBuf {
         let path = self.pool.path().join("filler");
         let filler = File::create(&path).unwrap();
@@ -73,7 +73,7 @@ impl Thin {
     }
 }
 
-/// With room for all that it says, but for what is free in it: its own records reach it.
+/// Allocates the disk except for the file system's free space: its metadata can be written.
 fn only_free_space_is_missing(thin: &Thin) {
     let disk = File::options().write(true).open(thin.pool.path().join("disk.img")).unwrap();
     rustix::fs::fallocate(&disk, FallocateFlags::empty(), 0, 320 * MIB).unwrap();
@@ -87,11 +87,11 @@ impl Drop for Thin {
     }
 }
 
-/// Whether the events of `apply` tell how the one range of the file is now.
+/// Checks that the events of `apply` report how the file is now.
 fn told_is_true(events: &str, before: u64, path: &Path) {
     let events: Vec<Value> = events.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     let (now, figure) = (extents(path), |v: &Value, name: &str| v[name].as_u64().unwrap_or(0));
-    // What could not be made durable is told once more.
+    // A range that could not be made durable is reported once more.
     let last: BTreeMap<u64, &Value> = (events.iter().filter(|e| e["event"] == "range"))
         .map(|range| (figure(range, "offset"), range))
         .collect();
@@ -120,7 +120,7 @@ fn loop_a_thin_disk_that_is_full_loses_nothing() {
         let thin = Thin::new(file_system);
         let path = thin.point.join("file");
         interleaved(&path, SIZE, &[4096], true).unwrap();
-        // In several ranges: what goes wrong with one must not be forgotten at the next.
+        // In several ranges: an error of one must still be known at the next.
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let hole = HOLE.end - HOLE.start;
         rustix::fs::fallocate(
@@ -153,11 +153,11 @@ fn loop_a_thin_disk_that_is_full_loses_nothing() {
     }
 }
 
-/// Copies that the disk refused are in the page cache only. There, room is made for the next part, under a
-/// page that somebody has mapped also around it.
+/// Copies that the disk refused are in the page cache only. Pages are dropped there for the next step, and
+/// one of them is mapped by another program.
 #[test]
 fn loop_copies_that_could_not_be_written_stay_in_memory() {
-    // One page, in the second of the steps that `apply` takes.
+    // One page, in the second step of `apply`.
     const MAPPED: &str = "import mmap,os,sys\nfile=open(sys.argv[1],'r+b')\n\
         os.posix_fadvise(file.fileno(),0,0,os.POSIX_FADV_DONTNEED)\n\
         all=mmap.mmap(file.fileno(),0)\nall.madvise(mmap.MADV_RANDOM)\n\
@@ -180,7 +180,7 @@ fn loop_copies_that_could_not_be_written_stay_in_memory() {
     assert!(is_intact(&path, MIB).unwrap(), "{done:?}");
 }
 
-/// The page cache has a range that the disk refused, and goes on showing it: `recover` asks the
+/// The page cache has a range that the disk refused, and reads return it: `recover` reads from the
 /// disk.
 #[test]
 fn loop_what_never_reached_a_thin_disk_is_put_back() {
@@ -198,7 +198,7 @@ fn loop_what_never_reached_a_thin_disk_is_put_back() {
         let ended = go_on(stopped.wait_until(is_stopped));
         assert!(ended.stdout.contains("\"reason\":\"needs_recovery\""), "{ended:?}");
         fs::remove_file(filler).unwrap();
-        // No cut is needed: who looks again after a while finds zeroes.
+        // No cut is needed: once the pages are dropped, reads return zeroes.
         assert!(is_intact(&path, MIB).unwrap(), "{}: in memory", file_system.name);
         let args: [&dyn AsRef<std::ffi::OsStr>; 3] = [&"--journal", &records.path(), &thin.point];
         let (told, code) = recover(&args);

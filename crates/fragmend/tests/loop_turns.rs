@@ -1,7 +1,7 @@
 //! Copies are taken over in turns, and while the kernel has a file locked nothing is read from the
-//! device: whoever drops the page cache before, the engine has it back by then.
+//! device: if the page cache was dropped before, the engine has read it again by then.
 //!
-//! The tool is stopped right before and right after each call that locks the file, and the device's
+//! `apply` is stopped right before and right after each call that locks the file, and the device's
 //! reads in between are counted.
 
 mod support;
@@ -28,15 +28,15 @@ use support::{SIZE, fragmented, plan, write_plan};
 const DISK: u64 = 320 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What was read from the device before each call, and during it.
+/// The reads from the device before each call, and during it.
 #[derive(Debug, Default)]
 struct Reads {
     before: Vec<u64>,
     during: Vec<u64>,
 }
 
-/// Moves a file; after each call, of which there were so many, `between` has its turn beside the
-/// stopped process. Gives the receipts.
+/// Moves a file; at the first stop and after each call, `between` is called with the id of the stopped
+/// process and the number of calls so far. Returns the reads and the receipts.
 fn step_by_step(
     image: &Image,
     file: &Path,
@@ -79,7 +79,7 @@ fn read_requests(image: &Image) -> u64 {
     counters.reads + counters.reads_merged
 }
 
-/// Waits until it stops itself, or ends; whether it stopped.
+/// Waits until it stops itself, or ends; returns whether it stopped.
 fn stopped(running: &mut Running) -> bool {
     let started = Instant::now();
     loop {
@@ -95,7 +95,7 @@ fn stopped(running: &mut Running) -> bool {
 }
 
 /// Drops all pages of the files that a process has open on the file system of `file`; but not of one
-/// that it has leased, which to open is to wait for: an exchange needs no pages of that.
+/// that it has leased, because opening it would wait: an exchange needs no pages of that.
 fn drop_pages(pid: u32, file: &Path) {
     let device = file.metadata().unwrap().dev();
     for fd in fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten() {
@@ -114,7 +114,7 @@ fn nothing_is_read_under_locks(file_system: &'static FileSystem, by: &str, reads
     let image = Image::of(file_system, DISK);
     let zstd = file_system.name == BTRFS_ZSTD.name;
     let file = if zstd { squeezed(&image, "file") } else { fragmented(&image, "file") };
-    // Cold from the first stop on, but for what says where it was.
+    // Cold from the first stop on, but for the mappings.
     let drop_all = |pid, _| drop_pages(pid, &file);
     let (reads, receipts) = step_by_step(&image, &file, drop_all);
     let name = file_system.name;
@@ -127,7 +127,7 @@ fn nothing_is_read_under_locks(file_system: &'static FileSystem, by: &str, reads
     // Plain Btrfs takes a range over at once, or a kill would leave some of its new extent behind.
     let turns = if name == BTRFS.name { 1 } else { 3 };
     assert!(reads.during.len() >= turns, "{name}: in turns: {reads:?}");
-    // A block of a tree that nobody has looked at since it was mounted.
+    // One block of a tree that was not read since the mount.
     let under_locks: u64 = reads.during.iter().sum();
     assert!(under_locks <= 1, "{name}: read under locks: {reads:?}");
     let read = reads.before.iter().filter(|n| **n > 0).count();
@@ -160,8 +160,8 @@ fn loop_nothing_is_read_while_btrfs_compresses() {
     nothing_is_read_under_locks(&BTRFS_ZSTD, BTRFS_DEFRAG, true);
 }
 
-/// What has moved is cached, what comes is not, and some of that somebody has just written: the
-/// kernel would take its own reading for reading in sequence, and ask for megabytes of what comes.
+/// What has moved is cached, what follows is not, except for some pages that a program has just
+/// written: the kernel would treat its own reads as sequential, and read megabytes ahead.
 #[test]
 fn loop_nothing_is_read_ahead_while_btrfs_compresses() {
     const STEP: u64 = 128 << 10;

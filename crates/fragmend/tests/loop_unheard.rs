@@ -1,5 +1,5 @@
-//! Where nobody listens: a reader of the output that has gone, messages that cannot be written, a
-//! question that is not answered. The exit code says all the same what was done.
+//! Output that is not read: a reader that has closed it, messages that cannot be written, a question
+//! that is not answered. The exit code reports all the same what was done.
 
 mod support;
 
@@ -33,7 +33,7 @@ fn loop_a_reader_that_goes_leaves_an_incomplete_apply() {
     running.wait().expect(&[16, 18]);
 }
 
-/// What is said to a person on the side is lost then, and nothing else is.
+/// Only messages are lost then.
 #[test]
 fn loop_messages_that_cannot_be_written_change_nothing() {
     let full = || File::options().write(true).open("/dev/full").unwrap();
@@ -51,7 +51,7 @@ fn loop_messages_that_cannot_be_written_change_nothing() {
     assert_eq!(code(&["apply", names[0]]), Some(0));
 }
 
-/// A terminal on which the question is asked; it is told to end by a signal, and says how it ended,
+/// Runs a program on a terminal until it asks its question, and sends it a signal; prints how it ended,
 /// and after how many seconds.
 const ASKED: &str = "
 import os, pty, select, signal, sys, time

@@ -1,5 +1,5 @@
-//! Where somebody could read the output and does not: nobody waits for a file because of that, Ctrl-C is
-//! heard, and once it is read, all is there, in order.
+//! Output that has a reader which does not read: no program waits for a file because of that, Ctrl-C takes
+//! effect, and once it is read, all is there, in order.
 
 mod support;
 
@@ -22,9 +22,9 @@ use support::{SIZE, fragmented, plan, write_plan};
 const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 /// Bytes of a range: each has a receipt, and a pipe of two pages holds some twenty of them.
 const RANGE: u64 = 8 << 10;
-/// So long after the first words the pipe has been full for long.
+/// This long after the first output, the pipe has been full for some time.
 const UNREAD: Duration = Duration::from_millis(700);
-/// Nobody waits for longer because of what is not read.
+/// The longest time for which a program may wait because of output that is not read.
 const AT_ONCE: Duration = Duration::from_millis(500);
 
 /// A plan for `path` in many short ranges.
@@ -43,7 +43,7 @@ fn short_ranges(image: &Image, path: &Path) -> PathBuf {
     plan_file
 }
 
-/// `apply --json` into a pipe of two pages that nobody reads, once that has been full for long.
+/// `apply --json` into a pipe of two pages that is not read, once that has been full for some time.
 fn unread(image: &Image, path: &Path) -> (Running, ChildStdout) {
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--json", "--rate", "max"]).arg(short_ranges(image, path));
@@ -60,14 +60,14 @@ fn unread(image: &Image, path: &Path) -> (Running, ChildStdout) {
     (running, out)
 }
 
-/// Opens a file for writing, which who leases it must allow, and gives how long that took.
+/// Opens a file for writing, which waits for a lease, and returns how long that lasted.
 fn open(path: &Path) -> Duration {
     let started = Instant::now();
     drop(File::options().write(true).open(path).unwrap());
     started.elapsed()
 }
 
-/// The events of what was told.
+/// The events of the output.
 fn events(told: &str) -> Vec<Value> {
     told.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
@@ -120,7 +120,7 @@ fn loop_who_is_not_read_can_be_told_to_end() {
     assert!(matches!(ended.status.code(), Some(16 | 18)), "{ended:?}");
     let mut told = String::new();
     out.read_to_string(&mut told).unwrap();
-    // The last line may have been cut; whole ones are in order.
+    // The last line may be incomplete; all others are valid.
     let whole = &told[..told.rfind('\n').unwrap() + 1];
     let moved = |e: &&Value| e["outcome"] == "moved";
     assert!(events(whole).iter().filter(moved).count() > 2, "{told}");

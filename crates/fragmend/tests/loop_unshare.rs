@@ -1,4 +1,4 @@
-//! Data that a snapshot shares on Btrfs: what the verbs say before they move it, and what they move.
+//! Data that a snapshot shares on Btrfs: what the verbs report before they move it, and what they move.
 
 mod support;
 

@@ -1,9 +1,9 @@
-//! The same as `loop_concurrency` on F2FS, in a guest whose kernel has it.
+//! The same as `loop_concurrency`, on F2FS, in a guest whose kernel has it.
 
 use fragmend_testbed::concurrency::{self, Goals, table};
 use fragmend_testbed::guest_tests;
 
-/// Decides every operation; a failure prints its own.
+/// The seed of every operation; a failure prints its own.
 const SEED: u64 = 0x00F2_F5C0;
 
 guest_tests! {

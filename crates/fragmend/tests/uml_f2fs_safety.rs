@@ -59,7 +59,7 @@ fn start_apply(plan: &Path, rate: &str) -> Running {
     Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
-/// A fresh fragmented file in place of the last.
+/// A new fragmented file in place of the last.
 fn fresh(path: &Path, bytes: u64) {
     let _ = fs::remove_file(path);
     interleaved(path, bytes, &[4096], false).unwrap();
@@ -111,7 +111,7 @@ fn power_cuts_lose_nothing(image: &Image) {
         let before = extents(&path);
         write_plan(&plan(&[&path], Policy::Bypass), &plan_file);
         let apply = start_apply(&plan_file, "40MiB");
-        // Somebody else's checkpoint comes whenever it likes.
+        // Other programs cause checkpoints at any time.
         let root = File::open(image.path()).unwrap();
         let (on, off) = std::sync::mpsc::channel::<()>();
         let checkpoints = std::thread::spawn(move || {
@@ -155,8 +155,8 @@ fn what_a_receipt_says_survives_a_power_cut(image: &Image) {
     assert!(extents(&path) <= promised, "{} fragments, {promised} promised", extents(&path));
 }
 
-/// Whoever opens a file for writing between a move and its checkpoint waits for that, or is turned away;
-/// and once they have it, a power cut finds it where it places.
+/// A program that opens a file for writing between a move and its checkpoint waits for that, or gets an
+/// error; and once the file is open, its layout survives a power cut.
 fn who_opens_a_file_that_moves_waits_for_the_checkpoint(image: &Image) {
     const SIZE: u64 = MIB;
     let path = image.path().join("file");
@@ -173,7 +173,7 @@ fn who_opens_a_file_that_moves_waits_for_the_checkpoint(image: &Image) {
     let apply = apply.wait_until(is_stopped);
     assert!(places() != before, "nothing has moved yet");
 
-    // Readers are nobody's concern; who wants to write is.
+    // Readers are not kept out; writers are.
     let mut quick = File::options();
     quick.write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
     let turned_away = quick.open(&path).expect_err("nothing keeps others out");
@@ -262,7 +262,7 @@ fn writers_on_the_same_file_see_their_own_bytes(image: &Image) {
             summary.ranges_skipped,
             summary.longest_step_seconds * 1e3
         );
-        // What fio wrote last is what a cold cache shows.
+        // With a cold cache, the file contains what fio wrote last.
         image.fsck();
         fio::run(&path, &[&what[..], &["verify_only=1"]].concat());
     }
@@ -291,7 +291,7 @@ fn writers_of_other_files_do_not_scatter_it(image: &Image) {
     let fragments: u64 = receipts.iter().filter_map(|r| r.extents_after).sum();
     println!("{blocks} blocks written beside it, {fragments} fragments, {summary:?}");
     assert!(blocks > 0 && summary.moved_bytes == SIZE, "{blocks}, {summary:?}");
-    // One for each segment that the log went through.
+    // One for each segment of the log.
     assert!(fragments <= SIZE / (2 * MIB) + 1, "{receipts:?}");
     image.fsck();
     assert!(is_intact(&path, SIZE).unwrap());
@@ -303,7 +303,7 @@ fn a_nearly_full_disk_is_left_alone(image: &Image) {
     fresh(&path, SIZE);
     let made = plan(&[&path], Policy::WholeFile);
     let before = extents(&path);
-    // Two files fill the disk in turns, until the log would go on in holes; then one goes.
+    // Two files fill the disk in turns, until the log would continue in holes; then one is deleted.
     let names = ["stays", "goes"].map(|name| image.path().join(name));
     let fillers = names.each_ref().map(|path| File::create(path).unwrap());
     let device = image.block_device();
@@ -331,7 +331,8 @@ fn a_nearly_full_disk_is_left_alone(image: &Image) {
     assert!(is_intact(&path, SIZE).unwrap());
 }
 
-/// `apply --json` of a plan for `path`, told to end once `is_time`; how long that took.
+/// `apply --json` of a plan for `path`, which is requested to end once `is_time`; returns how long that
+/// lasted.
 fn told_to_end(
     bed: &SlowMount,
     path: &Path,
@@ -382,7 +383,7 @@ fn who_is_told_to_end_while_a_group_moves_ends_soon() {
     assert!(is_intact(&path, 8 * MIB).unwrap());
 }
 
-/// Linux before 6.5 does not tell what is dirty; and holes of a tebibyte are not gone through.
+/// Linux before 6.5 does not report what is dirty; and a hole of a tebibyte is not checked page by page.
 fn what_others_have_written_does_not_delay_the_end() {
     let bed = SlowMount::new(&F2FS, 320 * MIB, "");
     let path = bed.root().join("file");
@@ -400,7 +401,7 @@ fn what_others_have_written_does_not_delay_the_end() {
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
-/// Names the file that says when to cut, to the guest whose power is cut.
+/// The variable with the path of the file that says when to cut, for the guest whose power is cut.
 const SIGN: &str = "FRAGMEND_SIGN";
 
 /// The whole machine stops at once: its processes, its page cache, its file system.
@@ -433,7 +434,7 @@ fn uml_a_machine_that_stops_loses_nothing() {
     assert!(in_the_middle > 0, "no stop hit the middle of a move");
 }
 
-/// The inside of it: moves a file until it stops, or looks at what was left.
+/// The part inside the guest: moves a file until the guest stops, or checks what was left.
 fn a_machine_that_stops() {
     const SIZE: u64 = 8 * MIB;
     let mount = std::env::temp_dir().join("mount");

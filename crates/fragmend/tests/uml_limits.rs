@@ -1,4 +1,4 @@
-//! As `loop_limits`, where many hosts' kernels lack what it takes: user and project quotas, and F2FS.
+//! As `loop_limits`, for what many hosts' kernels lack: user and project quotas, and F2FS.
 
 mod support;
 
@@ -58,14 +58,15 @@ fn xfs(file_system: &'static FileSystem) -> Image {
     image
 }
 
-/// Whose is the donor that root makes?
+/// The user against whom root's donor counts.
 #[derive(PartialEq)]
 enum Donor {
     Roots,
     Owners,
 }
 
-/// An owner with room for half a donor may not mend the file; root may, whose donor is its own.
+/// An owner whose quota has space for half a donor cannot move the file; root can, if the donor counts
+/// against root.
 fn quotas_are_kept(image: &Image, donor: Donor) {
     let dir = image.path().join("dir");
     fs::create_dir(&dir).unwrap();
@@ -99,8 +100,8 @@ fn quotas_are_kept(image: &Image, donor: Donor) {
     assert!(is_intact(&path, SIZE).unwrap());
 }
 
-/// A directory that may hold a little more than it does, for which XFS speaks of a full disk: its
-/// donors count, and what counts afterwards is what did before.
+/// A directory whose quota is a little more than it contains, for which XFS reports a full disk: its
+/// donors count, and usage is afterwards what it was before.
 fn project_quotas_are_kept() {
     for file_system in [&XFS, &XFS_RMAP] {
         let image = Image::of(file_system, 320 * MIB);
@@ -129,7 +130,7 @@ fn project_quotas_are_kept() {
         let quotas = receipts.iter().filter(|r| r.reason == Some(SkipReason::Quota)).count();
         assert!(quotas > 0 && summary.ranges_moved == 0 && !summary.failed(), "{receipts:?}");
         assert_eq!((extents(&path), used()), (was, before));
-        // Room for the donor, and for no more than that.
+        // Space for the donor, and for little more.
         quota(&format!("limit -p bhard={} 42", before + SIZE + SIZE / 2));
         let (summary, receipts) = apply(&made);
         assert!(!summary.failed() && extents(&path) == 1, "{receipts:?}");
@@ -139,12 +140,12 @@ fn project_quotas_are_kept() {
     }
 }
 
-/// But for the extents' own blocks, of which there are fewer now, as much counts as before.
+/// Checks that usage is what it was before, but for blocks of the mapping, of which there are fewer now.
 fn wait_until_no_more(before: u64, used: impl Fn() -> u64) {
     let mut after = used();
     let patience = Instant::now() + Duration::from_secs(10);
     while after > before && Instant::now() < patience {
-        // XFS takes a donor apart in its own time.
+        // XFS frees a donor in the background.
         std::thread::sleep(Duration::from_millis(50));
         after = used();
     }

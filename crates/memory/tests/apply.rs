@@ -1,4 +1,4 @@
-//! The generic half of `apply`, beside whatever may happen: on a volume in memory, at a virtual time.
+//! The generic half of `apply`, with any faults: on a volume in memory, with a virtual clock.
 
 use fragmend_apply::{
     Environment, Event, Options, Outcome, Rate, Receipt, Summary, Volumes, apply,
@@ -16,18 +16,19 @@ use std::time::Duration;
 const DEVICE: u64 = 77;
 const BLOCK: u64 = 4096;
 
-/// A disk, what is asked for, and what goes wrong.
+/// A disk, the options, and the faults.
 #[derive(Clone, Debug)]
 struct Scenario {
-    /// Per file: its blocks, how many of them are together, and after how many of those there is a hole.
+    /// Per file: its blocks, the length of its runs on the disk in blocks, and after how many of those a hole
+    /// follows.
     files: Vec<(u64, u64, u64)>,
-    /// Blocks between the parts of files, and behind all of them.
+    /// Free blocks between the runs of files, and behind all of them.
     gap: u64,
     spare: u64,
     options: Options,
-    /// After how many operations what happens, to which file.
+    /// Each fault: after how many operations, which one, and to which file.
     faults: Vec<(u64, u8, usize)>,
-    /// How many moves survive a cut that were not durable.
+    /// How many moves survive a cut although they were not durable.
     survivors: usize,
 }
 
@@ -63,7 +64,7 @@ impl Scenario {
         Fixture { world, memory, files, plan }
     }
 
-    /// Lets go wrong what is to go wrong from now on.
+    /// Arms the faults.
     fn spoil(&self, fixture: &Fixture) {
         for (after, what, file) in &self.faults {
             let file = fixture.files[file % fixture.files.len()];
@@ -86,7 +87,7 @@ impl Scenario {
         }
     }
 
-    /// The files that nobody else does anything to.
+    /// The files that no fault changes.
     fn untouched(&self, fixture: &Fixture) -> Vec<FileId> {
         let touched = |n: usize| {
             self.faults
@@ -164,7 +165,8 @@ fn scenario(faults: usize) -> impl Strategy<Value = Scenario> {
         })
 }
 
-/// Each range is told, or counted as not reached, and the summary is what the receipts say.
+/// Checks that each range has a receipt or is counted as not reached, and that the summary is that of the
+/// receipts.
 fn adds_up(plan: &Plan, summary: &Summary, last: &BTreeMap<(String, u64), Receipt>) {
     let coded = |detail: &str| detail.contains(&format!("{:?}", SkipReason::Failed));
     assert!(!summary.skipped.iter().any(|s| coded(&s.detail)), "{:?}", summary.skipped);
@@ -183,14 +185,14 @@ fn adds_up(plan: &Plan, summary: &Summary, last: &BTreeMap<(String, u64), Receip
 }
 
 proptest! {
-    // A failing case is printed and kept nowhere: that would take a `lib.rs` above this file.
+    // A failing case is printed and kept nowhere: that would need a `lib.rs` above this file.
     #![proptest_config(ProptestConfig {
         cases: 200,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
 
-    /// Nothing goes wrong: each range is in as few fragments as its new place, and none in more than before.
+    /// Without faults, each range is in as few fragments as its new place, and none in more than before.
     #[test]
     fn nothing_becomes_worse(scenario in scenario(0)) {
         let fixture = scenario.fixture();
@@ -208,8 +210,8 @@ proptest! {
         prop_assert_eq!(fixture.memory.free_bytes().unwrap(), free, "space is lost");
     }
 
-    /// Whatever goes wrong, at whichever operation: no byte changes, what was told adds up, and what was told as moved
-    /// is there when the power is back.
+    /// With any faults, at any operations: no byte changes, the receipts add up, and what was reported as
+    /// moved is in its new place after a power cut.
     #[test]
     fn whatever_happens_no_byte_changes_and_no_receipt_lies(scenario in scenario(4)) {
         let fixture = scenario.fixture();
@@ -234,7 +236,7 @@ proptest! {
         }
     }
 
-    /// What was cut short is gone on with: afterwards nothing is left that could be moved.
+    /// An interrupted run can be continued: afterwards nothing is left that could be moved.
     #[test]
     fn what_was_cut_short_is_gone_on_with(scenario in scenario(2)) {
         let mut fixture = scenario.fixture();
@@ -252,7 +254,7 @@ proptest! {
         }
     }
 
-    /// The same happens twice.
+    /// Two runs of one scenario have the same result.
     #[test]
     fn one_scenario_has_one_outcome(scenario in scenario(3)) {
         let run = || {
@@ -265,7 +267,7 @@ proptest! {
     }
 }
 
-/// Some files in many fragments, and room for them elsewhere.
+/// Some files in many fragments, and space for them elsewhere.
 fn long() -> Scenario {
     Scenario {
         files: vec![(400, 1, 1000), (300, 2, 1000)],
@@ -291,7 +293,7 @@ fn no_more_bytes_a_second_go_than_were_asked_for() {
     let due = (700 * BLOCK) as f64 / RATE as f64;
     assert!((due - 0.3..due + 0.3).contains(&summary.seconds), "{} s, {due} due", summary.seconds);
     assert!(summary.paused_seconds > due / 2.0, "{summary:?}");
-    // What it did itself is told, and nothing else.
+    // The summary has the process's own I/O, and nothing else.
     assert_eq!((summary.read_bytes, summary.written_bytes), (700 * BLOCK, 700 * BLOCK));
 }
 

@@ -23,7 +23,7 @@ impl MemoryFixture {
         Self { world, memory }
     }
 
-    /// Every second block of the first free run that has so many.
+    /// Every second block of the first free run that is long enough.
     fn scattered(&self, blocks: u64) -> Vec<u64> {
         let runs = self.memory.free_runs();
         let run = runs.into_iter().find(|run| run.end - run.start >= 2 * blocks).expect("space");
@@ -63,7 +63,7 @@ impl Fixture for MemoryFixture {
         self.memory.change(self.identity(path), change);
     }
 
-    /// There is no space in memory that was not written to.
+    /// The volume in memory has no unwritten extents.
     fn reserve(&self, _: &Path, _: ByteRange) -> bool {
         false
     }

@@ -1,5 +1,5 @@
-//! The inode tables and FIEMAP say the same of every file, on every flavour of ext4; and bytes
-//! that are damaged send the file to FIEMAP instead of into the report.
+//! The inode tables and FIEMAP report the same layout of every file, with all features of ext4; and
+//! a file whose inode is damaged on the device is scanned by FIEMAP instead.
 
 mod common;
 
@@ -11,8 +11,8 @@ use fragmend_testbed::image::{Image, run};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Makes a file system with these features, fills it, compares, and compares again with nothing
-/// in the cache. Gives how many files came from the inode tables.
+/// Makes a file system with these features, fills it, compares, and compares again with a cold cache.
+/// Returns how many files came from the inode tables, and how many there are.
 fn agree_on(mkfs: &[&str], block: u64) -> (usize, usize) {
     let image = Image::ext4_with(512 << 20, mkfs, "");
     let files = mixed_files(image.path());
@@ -114,7 +114,7 @@ fn loop_the_deep_tree_is_deep_and_filefrag_counts_the_same() {
     assert!(stat.contains("2/ 2") || stat.contains("1/ 2"), "the tree is not deep: {stat}");
     let found = assert_agree(image.path());
     let extents = found[&path].as_ref().unwrap().extents().len();
-    // Written and unwritten blocks take turns.
+    // Written and unwritten blocks alternate.
     assert_eq!(extents, 3000);
     let said = run("filefrag", ["-v", path.to_str().unwrap()]);
     let rows = said.lines().filter(|l| l.trim_start().starts_with(|c: char| c.is_ascii_digit()));
@@ -136,8 +136,7 @@ fn damage(image: &Image, inode: u64, block_bytes: u64) {
     device.sync_all().unwrap();
 }
 
-/// Under a mounted file system that holds the inodes in memory, so that FIEMAP keeps telling the
-/// truth.
+/// Below a mounted file system that has the inodes in memory, so that FIEMAP stays right.
 #[test]
 fn loop_damage_is_found_by_its_checksum() {
     let image = Image::ext4(128 << 20);
@@ -159,8 +158,8 @@ fn loop_damage_is_found_by_its_checksum() {
     drop(held);
 }
 
-/// Damaged while nothing is mounted: the kernel refuses the file too, and the scan says so and
-/// goes on.
+/// Damaged while nothing is mounted: the kernel refuses the file, too, and the scan reports that and
+/// continues.
 #[test]
 fn loop_a_file_that_the_kernel_refuses_is_reported() {
     let image = Image::ext4(128 << 20);

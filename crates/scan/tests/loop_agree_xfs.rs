@@ -1,4 +1,4 @@
-//! The reverse mapping of an XFS and FIEMAP say the same of every file.
+//! The reverse mapping of an XFS and FIEMAP report the same layout of every file.
 
 mod common;
 
@@ -14,13 +14,13 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 const DISK: u64 = 320 << 20;
 
-/// Fills a file system, compares, and compares again with nothing in the cache. Gives the files
-/// that came from the map, and all.
+/// Fills a file system, compares, and compares again with a cold cache. Returns how many files came
+/// from the map, and how many there are.
 fn agree_on(file_system: &'static FileSystem, further: impl Fn(&Image)) -> (usize, usize) {
     let image = Image::of(file_system, DISK);
     let files = mixed_files(image.path());
     deep_file(&image.path().join("deep"), 3000, 4096);
-    // Attributes too long for the inode have blocks of their own, which hold no data.
+    // Attributes too long for the inode have blocks of their own, which contain no data.
     let path = image.path().join("a/b/plain");
     let value = "v".repeat(3000);
     run("setfattr", ["-n", "user.long", "-v", &value, path.to_str().unwrap()]);
@@ -46,7 +46,7 @@ fn loop_what_is_shared_goes_through_fiemap() {
     let (direct, all) = agree_on(&XFS_EXCHANGE, |image| {
         let at = |name: &str| image.path().join(name);
         run("cp", ["--reflink=always".as_ref(), at("deep").as_os_str(), at("twin").as_os_str()]);
-        // Written again in part: some of it is its own.
+        // Overwritten in part: some of its extents are its own.
         File::options().write(true).open(at("twin")).unwrap().write_all_at(&[1; 9000], 0).unwrap();
     });
     assert_eq!(direct, all - 2, "all but the two that share");

@@ -1,5 +1,5 @@
-//! The walk itself: what counts as a file, what counts twice, and file systems whose directories
-//! do not give the files' own numbers.
+//! The walk itself: what counts as a file, what counts twice, and file systems whose directories do
+//! not contain the files' own inode numbers.
 
 mod common;
 
@@ -48,8 +48,8 @@ fn loop_of_several_names_the_first_is_kept() {
     assert_eq!((tree.entries().len(), tree.further_names()), (1, 3));
 }
 
-/// An overlay of two ext4: inode numbers in its directories may collide, so they cannot tell
-/// hard links.
+/// An overlay of two ext4: inode numbers in its directories may collide, so hard links cannot be
+/// recognized by them.
 #[test]
 fn loop_an_overlay_is_scanned_through_fiemap() {
     let (lower, upper) = (Image::ext4(128 << 20), Image::ext4(128 << 20));
@@ -68,7 +68,7 @@ fn loop_an_overlay_is_scanned_through_fiemap() {
     );
     let mount = ["-t", "overlay", "overlay", "-o", &options].map(OsStr::new);
     run("mount", mount.into_iter().chain([point.as_os_str()]));
-    // And one of its files covered by another, as containers do.
+    // One of its files is covered by a mount of another, as in containers.
     fs::write(point.join("covered"), "x").unwrap();
     let cover = upper.path().join("cover");
     fs::write(&cover, "y").unwrap();
@@ -103,7 +103,7 @@ fn nothing_given_finds_nothing() {
     assert_eq!((tree.entries().len(), tree.failed().len()), (0, 0));
 }
 
-/// One directory with more names than one hand-over holds.
+/// One directory with more names than a batch of the walk has.
 #[test]
 fn loop_a_directory_of_fifty_thousand_files() {
     let image = Image::ext4_with(512 << 20, &["-N", "60000"], "");

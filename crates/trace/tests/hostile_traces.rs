@@ -19,7 +19,7 @@ const MOST_BYTES: &str = "--as=536870912";
 const SECONDS: &str = "60";
 const TRACE: &str = "FRAGMEND_TEST_TRACE";
 
-/// Runs in the child: reads the trace that it is given and prints the result.
+/// Runs in the child: reads the given trace and prints the result.
 #[test]
 fn in_a_child() {
     let Some(trace) = std::env::var_os(TRACE) else { return };
@@ -32,7 +32,7 @@ fn in_a_child() {
     }
 }
 
-/// The result of reading the trace; `None` when the reader dies of it.
+/// The result of reading the trace; `None` if that ends the reader.
 fn outcome(trace: &Path) -> Option<String> {
     let output = Command::new("timeout")
         .args(["-s", "KILL", SECONDS, "prlimit", MOST_BYTES])
@@ -115,7 +115,7 @@ fn more_rows_than_bytes_are_refused() {
     refused("262,144 paths of 16,000 bytes", &files.make(), "more memory than");
 }
 
-/// Within the limits for its length, but more than this process may have.
+/// Within the limits for its length, but more memory than this process may have.
 #[test]
 fn what_takes_more_than_there_is_is_refused() {
     const LONG: usize = 38 << 20;

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use support::{accesses_of, python, ranges, traced, volume};
 
-/// Reads `n` times one byte of each file given.
+/// Reads one byte of each given file.
 const READ_EACH: &str = "
 import os, sys
 for name in sys.argv[1:]:
@@ -266,7 +266,7 @@ fn loop_folding_counts_the_same_accesses() {
     let file = accesses_of(&trace, "in/a");
     let (windows, exact): (Vec<&Access>, Vec<&Access>) =
         file.accesses.iter().partition(|a| a.windowed);
-    // Random reads that happen to follow each other are a stream, too; most are not.
+    // Random reads that are adjacent by chance are a stream, too; most are not.
     let exact_total: u64 = exact.iter().map(|a| u64::from(a.count)).sum();
     assert!((4900..=5001).contains(&exact_total), "{exact_total}");
     for access in exact {

@@ -97,8 +97,8 @@ thread.join()
     panic!("in {ROUNDS} rounds no read met a moved position: nothing was tried");
 }
 
-/// Lengths that no call transfers: cut as the kernel cuts them, at the end of the file or at what
-/// one call can do, and nowhere else.
+/// Lengths that no call transfers: they are shortened as the kernel does, to the end of the file or to
+/// the maximum of one call, and not otherwise.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn loop_lengths_of_libaio_are_those_that_the_kernel_takes() {
@@ -130,10 +130,10 @@ assert reap(1) == [92160]
     let huge = accesses_of(&trace, "huge");
     assert_eq!(huge.accesses.len(), 1024);
     assert!(huge.accesses.iter().all(|a| (a.op, a.length) == (Read, MOST)));
-    // An `nbytes` of 4 GiB and 5 bytes must not be taken for 5.
+    // An `nbytes` of 4 GiB and 5 bytes must not be recorded as 5.
     assert_eq!(ranges(accesses_of(&trace, "f")), [(Read, 1000, 99_000), (Read, 0, 92_160)]);
     assert_eq!((summary.meta.dropped, summary.meta.lost), (0, 0));
-    // This kernel shows everything, and counts the runs of programs that it skips.
+    // This kernel shows all sources, and counts the runs of programs that it skips.
     assert_eq!(summary.meta.unseen_sources, [""; 0]);
 }
 
@@ -316,7 +316,7 @@ f = os.open(sys.argv[1] + '/../f', os.O_RDONLY); os.pread(f, 1, 0)
     assert_eq!((trace.files.len(), summary.meta.unplaced), (4, 0), "no filter, no walk");
 }
 
-/// A file that was opened by handle is disconnected until somebody looks it up by name.
+/// A file that was opened by handle is disconnected until it is looked up by name.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn loop_files_opened_by_handle_are_counted_or_nameless() {
@@ -356,8 +356,8 @@ for _ in range(3): os.pread(g, 100, 0)
     assert_eq!(ranges(&trace.files[0]), [(Read, 0, 100); 3]);
 }
 
-/// A fault on cached pages is held back until the thread's next one, also when 20,000 threads come
-/// and go meanwhile with one fault each.
+/// A fault on cached pages is kept back until the thread's next one. None is lost when 20,000 threads
+/// begin and end with one fault each.
 #[test]
 fn loop_faults_of_threads_that_end_are_kept() {
     const THREADS: usize = 20_000;

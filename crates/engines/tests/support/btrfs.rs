@@ -1,4 +1,4 @@
-//! What the tests of Btrfs share: compressed files, snapshots, and what its tools say.
+//! What the tests of Btrfs share: compressed files, snapshots, and the output of its tools.
 
 use super::conformance::shared_bytes;
 use super::{SIZE, fragmented};
@@ -9,14 +9,14 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Mounts the image again with another way to compress: `no`, `zstd:7`, or `force=lzo`.
+/// Remounts the image with another compression: `no`, `zstd:7`, or `force=lzo`.
 pub fn compress(image: &Image, how: &str) {
     let option = if how.starts_with("force=") { "compress-" } else { "compress=" };
     let options = format!("remount,{option}{how}");
     run("mount", ["-o".as_ref(), options.as_ref(), image.path().as_os_str()]);
 }
 
-/// A file of [`SIZE`] in compressed extents of 32 KiB, none behind the one before it.
+/// A file of [`SIZE`] in compressed extents of 32 KiB, each of which is a fragment.
 pub fn squeezed(image: &Image, name: &str) -> PathBuf {
     let path = image.path().join(name);
     alternating(&path, SIZE, 32 << 10, compressible).expect("a compressed file");
@@ -43,7 +43,7 @@ pub fn btrfs(args: &[&str], paths: &[&Path]) -> String {
     run("btrfs", args.iter().map(AsRef::as_ref).chain(paths))
 }
 
-/// Bytes of data that the file system holds, as `btrfs filesystem df` says.
+/// Bytes of data on the file system, by `btrfs filesystem df`.
 pub fn data_used(image: &Image) -> u64 {
     image.sync();
     let said = btrfs(&["filesystem", "df", "--raw"], &[image.path()]);
@@ -63,7 +63,7 @@ pub fn half_shared(image: &Image) -> (std::path::PathBuf, std::path::PathBuf) {
     let file = fragmented(image, "source/file");
     image.sync();
     snapshot(&at("source"), &at("snap"), &[]);
-    // As it was, in fragments of its own.
+    // With the same bytes, in fragments of its own.
     let own = File::options().write(true).open(&file).unwrap();
     let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
     rustix::fs::fallocate(&own, hole, SIZE / 2, SIZE / 2).unwrap();

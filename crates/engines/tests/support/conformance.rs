@@ -20,7 +20,7 @@ pub fn looks(path: &Path) -> impl PartialEq + std::fmt::Debug {
     (m.len(), m.mode(), m.nlink(), (m.uid(), m.gid()), (m.mtime(), m.mtime_nsec()))
 }
 
-/// Which byte ranges hold data, and which are allocated and unwritten.
+/// Which byte ranges contain data, and which are allocated and unwritten.
 pub fn kinds(path: &Path) -> Vec<(u64, u64, bool)> {
     let layout = fragmend_scan::layout_of(File::open(path).unwrap()).unwrap();
     let mut out: Vec<(u64, u64, bool)> = Vec::new();
@@ -50,7 +50,7 @@ pub fn marked_files_are_left_alone(image: &Image) {
     }
 }
 
-/// Where extents can be shared.
+/// On file systems that can share extents.
 pub fn what_is_shared_stays_shared(image: &Image) {
     let file = fragmented(image, "file");
     let clone = image.path().join("clone");
@@ -68,7 +68,7 @@ pub fn what_is_shared_stays_shared(image: &Image) {
     assert_eq!((free(), extents(&file)), (free_before, fragments));
 }
 
-/// The same, and it is asked for: the file moves, for as much space as was said before.
+/// The same with `unshare`: the file moves, for as much space as was predicted.
 pub fn what_is_shared_moves_where_that_is_asked_for(image: &Image) {
     let file = fragmented(image, "file");
     let clone = image.path().join("clone");
@@ -94,7 +94,7 @@ pub fn what_is_shared_moves_where_that_is_asked_for(image: &Image) {
     assert_eq!((summary.moved_bytes, summary.space_cost_bytes), (SIZE, SIZE), "{summary:?}");
     assert!(receipts.iter().all(|r| r.extents_after == Some(1)), "{receipts:?}");
 
-    // Trees shrink and grow by some blocks; XFS takes the donor apart a moment later.
+    // Trees shrink and grow by some blocks; XFS frees the donor a moment later.
     let slack = 64 * 4096;
     let patience = Instant::now() + Duration::from_secs(10);
     while used() > before + SIZE + slack || shared_bytes(&clone) > 0 {
@@ -115,10 +115,10 @@ pub fn shared_bytes(path: &Path) -> u64 {
     layout.extents().iter().filter(|e| e.kind.is_shared()).map(|e| e.length).sum()
 }
 
-/// What has come to the path of a planned file is no regular file.
+/// A planned file's path is not that of a regular file any more.
 pub fn what_became_of_a_path_is_left_alone(image: &Image) {
     left_alone(image, "became-a-directory", SkipReason::IdentityChanged, |path| {
-        // Made elsewhere first, so that it cannot get the file's inode number.
+        // Created elsewhere first, so that it cannot get the file's inode number.
         let dir = path.with_extension("dir");
         fs::create_dir(&dir).unwrap();
         fs::remove_file(path).unwrap();

@@ -1,4 +1,4 @@
-//! What the tests of the migration share: plans made in this process, applied in this process.
+//! What the tests of moving share: plans that are made and applied in this process.
 
 #![allow(dead_code)] // each test file uses its part
 
@@ -24,10 +24,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 
-/// The file system's own engine, whatever it cannot promise.
+/// The file system's own engine, with `--force`.
 pub const FORCED: Wanted = Wanted { engine: Choice::Native, force: true };
 
-/// As fast as it goes.
+/// As fast as possible.
 pub const UNPACED: Options = Options { rate: Rate::Unlimited, ..Options::DEFAULT };
 
 /// Size of the files that [`fragmented`] makes.
@@ -65,7 +65,7 @@ pub fn identity(path: &Path) -> FileId {
     FileId { device: meta.dev(), inode: meta.ino(), generation }
 }
 
-/// The plan's one file, made to name something else.
+/// The plan with another path and identity for its only file.
 pub fn redirected(plan: &Plan, path: &Path) -> Plan {
     let entry = PlannedFile { path: path.into(), file: identity(path), ..plan.files[0].clone() };
     Plan { files: vec![entry], ..plan.clone() }
@@ -98,7 +98,7 @@ thread_local! {
     static PRIMITIVES: RefCell<&'static [&'static str]> = const { RefCell::new(&[]) };
 }
 
-/// Runs `cases`, in which nothing but these interfaces may move data, and none as a fallback.
+/// Runs `cases`, in which only these primitives may move data, and none as a fallback.
 pub fn with_primitives(names: &'static [&'static str], cases: impl FnOnce()) {
     let before = PRIMITIVES.replace(names);
     cases();
@@ -112,13 +112,14 @@ pub fn with_engine(engine: Choice, cases: impl FnOnce()) {
     ENGINE.set(before);
 }
 
-/// Applies without pacing; gives the summary and every receipt.
+/// Applies without pacing; returns the summary and every receipt.
 pub fn apply(plan: &dyn PlanSource) -> (Summary, Vec<Receipt>) {
     let engine = ENGINE.with_borrow(Clone::clone);
     apply_on(plan, &Wanted { engine, force: false }, &UNPACED)
 }
 
-/// The same, also for what others have open on ext4, where a power cut could lose what they sync.
+/// The same with `--force`: also files that others have open on ext4, where a power cut could lose what they
+/// sync.
 pub fn apply_forced(plan: &dyn PlanSource) -> (Summary, Vec<Receipt>) {
     apply_on(plan, &FORCED, &UNPACED)
 }
@@ -152,7 +153,7 @@ pub fn apply_on(
     (summary, receipts)
 }
 
-/// Lets any user read a plan, which is its owner's alone, and go into its directory.
+/// Lets every user read a plan, which is its owner's alone, and enter its directory.
 pub fn readable_by_all(plan: &Path) {
     let mode = std::os::unix::fs::PermissionsExt::from_mode;
     std::fs::set_permissions(plan, mode(0o644)).unwrap();
@@ -165,8 +166,8 @@ pub fn reasons(summary: &Summary, path: &Path) -> Vec<SkipReason> {
     summary.skipped.iter().filter(of_path).map(|s| s.reason).collect()
 }
 
-/// Makes a file and its plan, lets `spoil` do something to it, applies, and wants it left alone
-/// for `reason` with its bytes and its extents as they were.
+/// Makes a file and its plan, calls `spoil`, applies, and checks that the file is left alone for
+/// `reason`, with its bytes and its extents as they were.
 pub fn left_alone(
     image: &Image,
     name: &str,
@@ -186,7 +187,7 @@ pub fn left_alone(
     path
 }
 
-/// A program that holds a file in some way until it is dropped; `script` gets the path.
+/// A program that holds a file in some way until it is dropped; the path is an argument of `script`.
 pub fn holder(path: &Path, script: &str) -> Running {
     let mut command = Command::new("python3");
     command.args(["-c", script]).arg(path).stdin(Stdio::piped()).stdout(Stdio::piped());

@@ -1,5 +1,4 @@
-//! Who paces a file that is relocated without a run: everybody may go on, and what becomes of each range is
-//! kept.
+//! The pace of a file that is relocated without a run: it never pauses, and the fate of each range is kept.
 
 use fragmend_layout::{ByteRange, Fate, Movable, Moved, Pace, Skip, Target, Terms, Underway};
 use std::sync::atomic::AtomicBool;
@@ -47,9 +46,9 @@ impl<F: FnOnce()> Pace for Unpaced<F> {
     }
 }
 
-/// Relocates ranges of a file, as if each were in more fragments than it can come to be in, and lets
-/// `meanwhile` do something after the first step: where all of a range is copied first, that is right after
-/// the copy of the first one. Returns how the move of each went.
+/// Relocates ranges of a file, as if each were in more fragments than it can be in afterwards, and calls
+/// `meanwhile` after the first step: where all of a range is copied first, that is right after the copy of
+/// the first one. Returns the result of each move.
 ///
 /// # Errors
 /// Nothing was staged.

@@ -1,4 +1,4 @@
-//! `fragmend apply`: move what a plan says, with a receipt for every range.
+//! `fragmend apply`: move the ranges of a plan, with a receipt for each.
 
 use crate::exit::Exit;
 use crate::options::{Pace, Sharing};
@@ -18,7 +18,7 @@ pub struct Args {
     /// What is shared
     #[command(flatten)]
     sharing: Sharing,
-    /// Look and tell, move nothing
+    /// Check and report, move nothing
     #[arg(long)]
     dry_run: bool,
     /// A plan that `fragmend plan` wrote

@@ -1,4 +1,4 @@
-//! `fragmend auto`: record, plan and apply in one go, asking before anything is written.
+//! `fragmend auto`: record, plan and apply in one go, and ask before anything is written.
 
 use crate::exit::{Exit, Usage};
 use crate::interrupt;
@@ -47,7 +47,7 @@ pub struct Args {
     paths: Vec<PathBuf>,
 }
 
-/// How often somebody who is asked may ask for the end instead.
+/// How often the flag of the signals is checked while an answer is awaited.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs the verb.
@@ -56,7 +56,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if !args.yes && !args.dry_run && !may_ask {
         return Err(Usage("nobody to ask: use --yes to move data, or --dry-run".into()).into());
     }
-    // Refuse before watching for a minute, not after.
+    // Refuse before recording for a minute, not after.
     let wanted = args.pace.wanted()?;
     fragmend_pipeline::can_move(&args.paths, &wanted)?;
     let kept = |name| args.keep.as_ref().map(|dir| dir.join(name));
@@ -92,7 +92,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 
     let options = args.pace.options(args.sharing, false);
     let summary = view::apply::carry_out(&planned, &wanted, &options, ui)?;
-    // The same accesses on the layout as it is now: not a promise any more.
+    // The same accesses on the layout as it is now: measured, not predicted.
     let after = plan(recording.trace()?, args, &settings, ui)?;
     ui.note(format!(
         "the same accesses cost {} requests before, {} on the layout as it is now ({} were predicted)",
@@ -122,15 +122,15 @@ fn watch(recording: &Recording, length: Duration, stop: &AtomicBool, ui: &Ui) ->
     recorded.map(drop)
 }
 
-/// Surveys what a trace saw, and plans.
+/// Surveys the files of a trace, and plans.
 fn plan(trace: Trace, args: &Args, settings: &Settings, ui: &Ui) -> Result<Plan, Error> {
-    // Nothing is half done: who asks for the end in the middle of a long walk gets it.
+    // Nothing would be left half done: a signal may end the process in the middle of a long walk.
     let _waits = Waiting::begin();
     let survey = view::plan::survey(Some(trace), &args.paths, ui)?;
     Ok(fragmend_pipeline::plan(survey, settings))
 }
 
-/// Whether nothing is to be moved: with what exit code it ends then.
+/// The exit code if nothing is to be moved.
 fn leave(
     planned: &Plan,
     args: &Args,
@@ -159,7 +159,7 @@ fn leave(
     Ok(None)
 }
 
-/// Whether the answer is yes; no longer waited for once it is `stopped`.
+/// Asks, and returns whether the answer is yes; once `stopped`, it waits no longer.
 fn ask(summary: &fragmend_plan::Summary, stopped: impl Fn() -> bool) -> anyhow::Result<bool> {
     let bytes = human(summary.bytes_to_move as f64, Unit::Bytes);
     let cost = match summary.space_cost_bytes {
@@ -170,7 +170,7 @@ fn ask(summary: &fragmend_plan::Summary, stopped: impl Fn() -> bool) -> anyhow::
     write!(asked, "Move {bytes} in {} ranges{cost}? [y/N] ", summary.ranges)?;
     asked.flush()?;
     let (tell, told) = channel();
-    // Ends with the process, where nobody answers.
+    // If nobody answers, the thread ends with the process.
     std::thread::spawn(move || {
         let mut answer = String::new();
         let read = std::io::stdin().lock().read_line(&mut answer).map(|_| answer);

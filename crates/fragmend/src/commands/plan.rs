@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Options of `fragmend plan`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What was recorded; needed by the policies `fragpicker` and `gain`
+    /// The trace of `fragmend record`; needed by the policies `fragpicker` and `gain`
     #[arg(short, long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// The plan file to write (JSON); without it, only the summary is printed
@@ -26,13 +26,13 @@ pub struct Args {
     /// What is shared
     #[command(flatten)]
     sharing: Sharing,
-    /// Show so many files
+    /// How many files to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
     /// What the exit status says
     #[command(flatten)]
     check: Check,
-    /// Consider only files below these; with a trace, all that it saw if none is given
+    /// Consider only files below these paths; with a trace, all of its files if none is given
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 }
@@ -55,7 +55,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         }
         _ => {}
     }
-    // Before the files are looked at, which may take a while.
+    // Before the survey, which may last long.
     if let Some(output) = &args.output {
         refuse_to_overwrite(output)?;
     }
@@ -69,9 +69,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if let Some(output) = &args.output {
         plan_file::write(&plan, output)?;
     }
-    // A plan on standard output is the result, and nothing may come between.
+    // A plan on standard output is the result, and nothing else may be written there.
     if !args.output.as_deref().is_some_and(output::is_stdout) {
-        // The plan is there, and the exit code says the rest.
+        // A closed output is no error: the plan is written, and the exit code has the result.
         heard(view::plan::show(&plan, args.output.as_deref(), args.top, ui))?;
     }
     match &args.output {
@@ -84,12 +84,12 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         None if plan.summary.ranges > 0 => ui.note("next: the same with -o PLAN, to apply it"),
         _ => {}
     }
-    // A budget that is kept to be what was asked for: only who asks learns that it left something out.
+    // That a budget was kept to is what was asked for: what it left out is reported with --check alone.
     let over_budget = args.check.check && plan.summary.over_budget_bytes > 0;
     Ok(args.check.exit(plan.summary.worth) | Exit::INCOMPLETE.when(over_budget))
 }
 
-/// An old plan may be replaced, anything else may not: `-o` is easily given the wrong name.
+/// An old plan may be replaced, any other file may not: `-o` is easily given the wrong name.
 fn refuse_to_overwrite(path: &Path) -> anyhow::Result<()> {
     let exists = output::replaces(path).with_context(|| path.display().to_string())?;
     if exists && path.metadata().is_ok_and(|m| m.len() > 0) && !plan_file::is_at(path) {

@@ -1,4 +1,4 @@
-//! `fragmend record`: watch who reads and writes what, into a trace file.
+//! `fragmend record`: trace what programs read and write, into a file.
 //!
 //! The recording is the `trace` crate's; here are the options, the progress and the summary.
 
@@ -25,7 +25,7 @@ use std::time::Duration;
 /// Options of `fragmend record`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The trace file to write (Parquet), for its owner alone; an older trace of this name is
+    /// The trace file to write (Parquet), readable by its owner alone; an older trace of this name is
     /// replaced at the end. - is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -51,7 +51,7 @@ pub struct Args {
     /// recordings
     #[arg(long)]
     fold: bool,
-    /// Ranges that --fold tells apart; some 100 bytes of kernel memory each
+    /// Ranges that --fold distinguishes; some 100 bytes of kernel memory each
     #[arg(long, value_name = "N", requires = "fold", default_value_t = DEFAULT_MAX_RANGES,
           value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
     max_ranges: u32,
@@ -69,9 +69,9 @@ pub struct Args {
 /// Values of `--level`.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum LevelArg {
-    /// Reads, writes and page faults as programs ask for them
+    /// Reads, writes and page faults as programs issue them
     Syscall,
-    /// What the page cache fetches from the device, and direct I/O
+    /// What the page cache reads from the device, and direct I/O
     Miss,
 }
 
@@ -99,7 +99,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     });
     bar.finish_and_clear();
     let summary = result?;
-    // The trace is there, and the exit code says the rest.
+    // A closed output is no error: the trace is written, and the exit code has the result.
     heard(print_summary(args, &summary, ui))?;
     for missing in view::record::missing(&summary.meta) {
         ui.warn(missing);
@@ -162,7 +162,7 @@ fn comm(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// The size of the buffer between kernel and recorder.
+/// Parses the size of the buffer between kernel and recorder, for clap.
 fn buffer_bytes(text: &str) -> Result<u32, String> {
     match size::bytes(text)? {
         bytes @ 1..=0x4000_0000 => Ok(bytes as u32),
@@ -210,7 +210,7 @@ fn print_summary(args: &Args, summary: &Summary, ui: &Ui) -> anyhow::Result<()> 
         text += &format!("\n{:>5}: {count} accesses, {bytes}", operation.op);
     }
     if output::is_stdout(&args.output) {
-        // The trace is there.
+        // The trace is on standard output.
         text.lines().for_each(|line| ui.note(line));
     } else {
         writeln!(ui.out(), "{text}")?;
@@ -258,7 +258,7 @@ fn report_of(args: &Args, summary: &Summary) -> RecordReport {
     }
 }
 
-/// What is said once recording has begun.
+/// The line that reports that recording has begun.
 fn watching(args: &Args) -> String {
     let paths = paths(args);
     match args.duration {
@@ -267,7 +267,7 @@ fn watching(args: &Args) -> String {
     }
 }
 
-/// As words of a command line.
+/// The paths, as words of a command line.
 fn paths(args: &Args) -> String {
     let paths: Vec<_> = args.paths.iter().map(|p| shell_word(p)).collect();
     paths.join(" ")

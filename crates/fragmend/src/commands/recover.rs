@@ -21,13 +21,13 @@ use std::path::{Path, PathBuf};
 /// Options of `fragmend recover`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The directory that was given to `apply --journal`. Where copies of the file system are mounted as
-    /// well, nothing is done until PATH names the one that was rewritten. A record of which it is
-    /// not certain that its own file was found is kept as `NAME.record.kept`, exit code 1; renamed
-    /// back it is looked at again
+    /// The directory that was given to `apply --journal`. If copies of the file system are mounted as
+    /// well, nothing is done until PATH names the one that was rewritten. A record is kept as
+    /// `NAME.record.kept`, exit code 1, if it is not certain that its own file was found; renamed back,
+    /// it is checked again
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
-    /// Look and tell, change nothing
+    /// Check and report, change nothing
     #[arg(long)]
     dry_run: bool,
     /// What to do where a file at or below the given paths was changed after its record was made
@@ -61,7 +61,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let (mut records, mut errors, mut unsaid) = (Vec::new(), Vec::new(), Ok(()));
     for (journal, serves) in journals(args, &mounts)? {
         let done = recover(&journal, serves, &options, &mut |record| {
-            // What is to be done is done, whether or not anybody can be told.
+            // An error of the output does not end the recovery.
             if !ui.json
                 && let Err(e) = writeln!(ui.out(), "{}", line(&record))
             {
@@ -89,7 +89,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         | Exit::FAILED.when(failed || unsaid.is_err() || !report.errors.is_empty()))
 }
 
-/// The mounted file systems that rewriting is for, those that show the most first.
+/// The mounts of file systems that rewriting is for: writable ones first, then those that show more of it.
 fn local_mounts(paths: &[PathBuf]) -> anyhow::Result<Vec<Mount>> {
     let mut found: Vec<Mount> = match paths {
         [] => mounts::all().context("the mount table")?,
@@ -116,8 +116,8 @@ fn local_mounts(paths: &[PathBuf]) -> anyhow::Result<Vec<Mount>> {
     Ok(found)
 }
 
-/// The mount itself, or where only a file is mounted (as in every container), one of the same file
-/// system that shows more.
+/// The mount itself; or, if only a file is mounted (as in every container), the one of the same file
+/// system that shows the most of it.
 fn with_directory(mount: &Mount, all: &[Mount]) -> Option<Mount> {
     if mount.point.is_dir() {
         return Some(mount.clone());
@@ -126,16 +126,16 @@ fn with_directory(mount: &Mount, all: &[Mount]) -> Option<Mount> {
     same.min_by_key(|m| m.root.components().count()).cloned()
 }
 
-/// Whether a mount can be reached, and is not hidden by another one at the same place.
+/// Whether a mount can be reached, and is not hidden by another one on the same directory.
 fn is_on_top(mount: &Mount) -> bool {
     let seen = |m: std::fs::Metadata| m.dev() == mount.dev;
-    // Subvolumes of Btrfs have numbers that the mount table does not show.
+    // Subvolumes of Btrfs have device numbers that the mount table does not show.
     FsKind::from_name(&mount.fs_type).has_subvolumes()
         || std::fs::metadata(&mount.point).is_ok_and(seen)
 }
 
-/// The journals to look into, each with the file systems that it may serve: at the top of a mount
-/// that one alone, elsewhere whichever has its name.
+/// The journals to read, each with the file systems that it may serve: a journal at the top of a mount
+/// serves that one alone, one elsewhere serves any that has its name.
 fn journals<'a>(args: &Args, mounts: &'a [Mount]) -> anyhow::Result<Vec<(PathBuf, Serves<'a>)>> {
     let Some(dir) = &args.journal else {
         return Ok(mounts.iter().map(|m| (m.point.join(DIRECTORY), Serves::Itself(m))).collect());

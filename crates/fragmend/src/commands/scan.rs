@@ -1,7 +1,7 @@
 //! `fragmend scan`: how fragmented files are, where, and whether it matters.
 //!
-//! Read-only. The walk and the measuring are the `scan` crate's; here are the options, and the
-//! two renderings: a page of text ([`text`]), or a JSON document written file by file.
+//! Read-only. The `scan` crate walks and measures; here are the options, and the two renderings: a
+//! page of text ([`text`]), or a JSON document that is written file by file.
 
 mod text;
 
@@ -29,7 +29,7 @@ pub struct Args {
     /// How many of the worst files the text lists; JSON has them all
     #[arg(long, value_name = "N", default_value_t = 20)]
     top: usize,
-    /// Go on into other file systems mounted below a path
+    /// Enter other file systems mounted below a path
     #[arg(long)]
     cross_file_systems: bool,
     /// Where layouts come from
@@ -92,7 +92,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let totals = match measured {
         Ok(totals) => totals,
         Err(error) => {
-            // No half document: what is still in the buffer is thrown away.
+            // No half document: what is still in the buffer is discarded.
             drop(out.into_parts());
             return Err(unwrap_sink(error));
         }
@@ -123,7 +123,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     Ok(args.check.exit(totals.fragmented_files > 0) | Exit::FAILED.when(!errors.is_empty()))
 }
 
-/// A closed pipe is to be known as one.
+/// Unwraps an error of the output, so that a closed pipe is recognized.
 fn unwrap_sink(error: fragmend_scan::ScanError) -> anyhow::Error {
     match error {
         fragmend_scan::ScanError::Sink(io) => io.into(),
@@ -131,13 +131,13 @@ fn unwrap_sink(error: fragmend_scan::ScanError) -> anyhow::Error {
     }
 }
 
-/// What is kept besides the totals while the batches pass.
+/// What is kept besides the totals while the batches are processed.
 #[derive(Default)]
 struct Kept {
     top: usize,
     worst: Vec<FileMeasures>,
     skips: Vec<SkippedEntry>,
-    /// Names of the file systems that some file was measured on, and that some had no FIEMAP on.
+    /// Names of the file systems on which a file was measured, and of those on which one had no FIEMAP.
     measured: BTreeSet<String>,
     refused: BTreeSet<String>,
 }
@@ -165,7 +165,7 @@ impl Kept {
         }
     }
 
-    /// Keeps the worst: most requests to save, then most extents too many.
+    /// Keeps the worst: most requests to save, then most extents.
     fn settle(&mut self) {
         self.worst.sort_by_key(|f| {
             let m = &f.measures;

@@ -10,8 +10,8 @@ pub struct Choice {
     /// How ranges are chosen
     #[arg(long, value_enum, default_value_t = PolicyArg::Gain)]
     policy: PolicyArg,
-    /// Move at most so many bytes, for example 500M; where more is worth moving, 16 is in the exit status of auto,
-    /// and of plan --check
+    /// Move at most this many bytes, for example 500M; if more is worth moving, the exit status of auto, and
+    /// of plan --check, contains 16
     #[arg(long, value_name = "BYTES", value_parser = size::bytes)]
     budget: Option<u64>,
     /// Consider only the hottest fraction of what was accessed, for example 0.5
@@ -37,7 +37,7 @@ enum PolicyArg {
 }
 
 impl Choice {
-    /// As the planner wants it.
+    /// The planner's settings.
     pub fn settings(&self, sharing: Sharing) -> Settings {
         Settings {
             policy: match self.policy {

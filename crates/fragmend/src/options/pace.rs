@@ -14,7 +14,7 @@ pub struct Pace {
     /// Bytes per second, for example 20M; `max`; or `auto`, which yields while others read
     #[arg(long, value_name = "RATE", default_value = "auto", value_parser = rate)]
     rate: Rate,
-    /// Leave at least so many bytes free [default: a twentieth of the file system]
+    /// Leave at least this many bytes free [default: a twentieth of the file system]
     #[arg(long, value_name = "BYTES", value_parser = size::bytes)]
     free_floor: Option<u64>,
     /// What moves the data
@@ -24,9 +24,9 @@ pub struct Pace {
     /// XFS, Btrfs or F2FS with write barriers, and where others cannot rename them
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
-    /// Also where a power cut may do harm: nothing orders data before the journal (no journal,
+    /// Also move where a power cut may do harm: nothing orders data before the journal (no journal,
     /// data=writeback), the journal cannot replay the move (long files on XFS without reflink), or
-    /// others have the file open for writing (F2FS)
+    /// other programs have the file open for writing (F2FS)
     #[arg(long)]
     force: bool,
 }
@@ -34,11 +34,11 @@ pub struct Pace {
 /// Values of `--engine`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum EngineArg {
-    /// The file system's own way, safe beside whoever uses the files
+    /// The file system's own primitive, safe beside programs that use the files
     Native,
-    /// Copy, punch, allocate, write again: for file systems without a way of their own, and for
-    /// files that nobody has open; keeps a durable copy until all is done, from which
-    /// `fragmend recover` goes on after a crash. Never on file systems that take snapshots
+    /// Copy, punch, allocate, write again: for file systems without such a primitive, and for files
+    /// that no program has open; keeps a durable copy until all is done, from which
+    /// `fragmend recover` continues after a crash. Never on file systems that take snapshots
     /// (Btrfs, bcachefs, nilfs2, ZFS), not even with --force
     Rewrite,
 }
@@ -47,7 +47,7 @@ impl Pace {
     /// Which engine.
     ///
     /// # Errors
-    /// When an option goes with another engine.
+    /// An option belongs to another engine.
     pub fn engine(&self) -> Result<Choice, Usage> {
         match (self.engine, self.journal.clone()) {
             (EngineArg::Rewrite, journal) => Ok(Choice::Rewrite { journal }),

@@ -1,5 +1,5 @@
-//! The terminal that progress is drawn on. Ctrl-S, or a window that nobody serves, stops a terminal: what
-//! it does not take at once is not drawn, and nobody waits.
+//! The terminal that progress is drawn on. Ctrl-S, or an emulator that does not read, stops a terminal: what
+//! it does not accept at once is not drawn, and the caller does not wait.
 
 use crate::outlet::Outlet;
 use indicatif::TermLike;
@@ -7,12 +7,12 @@ use rustix::termios::tcgetwinsize;
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-/// Standard error, drawn upon.
+/// Standard error, as a terminal for indicatif.
 #[derive(Debug)]
 pub(super) struct Screen(Mutex<Outlet>);
 
 impl Screen {
-    /// Nothing is drawn yet.
+    /// One on which nothing is drawn yet.
     pub fn new() -> Self {
         Self(Mutex::new(Outlet::error()))
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Applies a plan with progress, events and a closing table.
 ///
 /// # Errors
-/// Before anything was touched: a file system that cannot be mended. Or: our output cannot be written.
+/// Before anything was touched: files cannot be moved on a file system. Later: the output cannot be written.
 pub fn carry_out(
     plan: &dyn PlanSource,
     wanted: &Wanted,
@@ -41,12 +41,12 @@ pub fn carry_out(
         summary.interrupted = true;
         ui.warn(format!("nobody reads the output: its last {unwritten} lines were not written"));
     }
-    // Who reads no further is told by the exit code.
+    // A closed output is no error: the exit code reports whether the run was interrupted.
     heard(teller.broken.map_or(Ok(()), Err))?;
     Ok(summary)
 }
 
-/// Tells events as they come, to somebody who may read slowly, or not at all.
+/// Writes events as they occur, for a reader that may be slow, or never read.
 struct Teller<'a> {
     out: Outlet,
     bar: ProgressBar,
@@ -64,7 +64,7 @@ impl Listener for &mut Teller<'_> {
             }
         }
         if let Event::Summary(_) = &event {
-            // The table has the line to itself.
+            // The bar is removed before the table is written.
             self.bar.finish_and_clear();
         }
         if self.broken.is_some() {
@@ -89,7 +89,7 @@ impl Listener for &mut Teller<'_> {
 }
 
 impl Teller<'_> {
-    /// Nobody listens any more: ends at the next safe point.
+    /// The output cannot be written any more: ends the run at the next safe point.
     fn end(&mut self, why: anyhow::Error) {
         self.broken = Some(why);
         self.stop.store(true, Ordering::Relaxed);
@@ -118,7 +118,7 @@ fn write(event: &Event, json: bool, out: &mut impl Write) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// The exit code that a summary deserves.
+/// The exit code for a summary.
 pub fn exit_of(summary: &Summary) -> Exit {
     Exit::FAILED.when(summary.failed())
         | Exit::IMPROVABLE.when(summary.improvable() || summary.dry_run && summary.ranges_left > 0)

@@ -1,4 +1,4 @@
-//! A survey under way, and what a plan comes to.
+//! The progress of a survey, and the summary of a plan.
 
 use crate::ui::Ui;
 use fragmend_pipeline::{Error, Event};
@@ -24,7 +24,7 @@ pub fn survey(trace: Option<Trace>, paths: &[PathBuf], ui: &Ui) -> Result<Survey
     survey
 }
 
-/// Prints what the plan comes to.
+/// Prints the summary of a plan.
 pub fn show(plan: &Plan, file: Option<&Path>, top: usize, ui: &Ui) -> anyhow::Result<()> {
     let mut out = ui.out();
     if ui.json {

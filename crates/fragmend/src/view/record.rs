@@ -1,4 +1,4 @@
-//! What a trace does not hold.
+//! Warnings about what a trace does not contain.
 
 use crate::ui::Ui;
 use fragmend_trace::{Meta, Trace};
@@ -16,7 +16,7 @@ pub fn warn(trace: &Trace, ui: &Ui) {
     }
 }
 
-/// What is not in the trace, or not as it was, and yet is no loss: a line for each kind.
+/// What the trace does not contain, apart from lost accesses: a line for each kind.
 pub fn missing(meta: &Meta) -> Vec<String> {
     let mut lines: Vec<_> =
         meta.unseen_sources.iter().map(|source| format!("not seen: {source}")).collect();

@@ -1,5 +1,5 @@
-//! What is made huge or deep costs little: work and memory go with what is there, not with what a
-//! size, a trace or a plan says.
+//! Huge files and deep directories cost little: work and memory are proportional to the data that
+//! exists, not to the numbers in a size, a trace or a plan.
 
 use super::support::{plan, write_plan};
 use super::{fragmend, refused, within};
@@ -19,7 +19,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
 
-/// Runs one of the tests below again, in a process with so much room for data, in KiB.
+/// Runs one of the tests below again, in a process with this much memory for data, in KiB.
 fn again_within(test: &str, kib: u64) {
     let script = format!("ulimit -d {kib} && exec \"$0\" \"$@\"");
     let mut command = Command::new("timeout");
@@ -27,14 +27,14 @@ fn again_within(test: &str, kib: u64) {
     command.arg(std::env::current_exe().unwrap()).args(["--exact", test, "--nocapture"]);
     let ended =
         fragmend_testbed::process::finish(command.env(INSIDE, "1").env("RUST_TEST_THREADS", "1"));
-    // A name that no test has would be a success, too.
+    // A name that no test has would succeed, too.
     let ran = ended.stdout.contains("1 passed");
     assert!(ended.status.success() && ran, "{}\n{}\n{}", ended.status, ended.stdout, ended.stderr);
 }
 
 const INSIDE: &str = "FRAGMEND_TEST_WITHIN";
 const MIB: u64 = 1 << 20;
-/// Data at either end of a sparse file.
+/// Bytes of data at either end of a sparse file.
 const PART: u64 = 256 << 10;
 
 /// A file of `size` with 256 KiB in fragments of 4 KiB at its beginning, and as much at its end.
@@ -91,7 +91,7 @@ fn huge(name: &str, file_system: &'static FileSystem, size: u64) {
             assert!((PART..=2 * PART).contains(&moved), "{policy:?}: {moved}");
         }
     }
-    // Applied while a part of it is still to be written out, which is looked for.
+    // Applied while a part of the file is dirty, which `apply` searches for.
     let plan_file = image.scratch().join("plan.json");
     write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     File::options().write(true).open(&path).unwrap().write_all_at(&[7; 4096], size - PART).unwrap();
@@ -102,7 +102,7 @@ fn huge(name: &str, file_system: &'static FileSystem, size: u64) {
 
 #[test]
 fn loop_sixteen_tib_of_nothing_cost_little() {
-    // The kernel exchanges nothing that ends with the last block of all.
+    // The kernel exchanges no range that ends with the last possible block.
     huge("bounds::loop_sixteen_tib_of_nothing_cost_little", &EXT4, (16 << 40) - 8192);
 }
 
@@ -145,7 +145,7 @@ fn loop_a_deep_chain_of_directories_is_walked_once() {
     fragmend(["plan", "--policy", "whole-file", path]).expect(&[0]);
 }
 
-/// With more directories waiting for their turn than may be open.
+/// With more directories that are still to be walked than may be open.
 #[test]
 fn loop_deep_and_wide_needs_few_descriptors() {
     let image = Image::ext4_with(128 * MIB, &["-N", "40000"], "");
@@ -165,7 +165,7 @@ fn loop_a_hostile_plan_is_refused_in_little_memory() {
     let marks = r#""format":"fragmend-plan","schema_version":1"#;
     let device = r#"{"device":7,"path":"/mnt","file_system":"ext4","total_bytes":1,"block_bytes":4096,"profile":{}}"#;
     let range = r#"{"offset":0,"length":4096,"extents":2,"seen":1,"requests_before":2,"requests_after":1,"reason":0}"#;
-    // What it begins with, what is repeated, and how it ends.
+    // The beginning, what is repeated, and the end.
     let forms: [(String, String, &str); 7] = [
         (format!("{{{marks},\"devices\":["), "0,".into(), "0]}"),
         (format!("{{{marks},\"devices\":["), format!("{device},"), "0]}"),

@@ -1,5 +1,5 @@
-//! Files are known by what they are: names that change while they are looked at, and files that have
-//! lost theirs.
+//! Files are identified by their numbers, not by their names: of files that are renamed or replaced
+//! after they were recorded, and of files whose name a trace does not have.
 
 use super::support::apply;
 use fragmend_layout::{FileId, SkipReason};
@@ -25,7 +25,7 @@ fn id(path: &Path) -> FileId {
     FileId { device: meta.dev(), inode: meta.ino(), generation }
 }
 
-/// A trace that saw one read of all of each file, and has no path of any.
+/// A trace of one read of all of each file, without paths.
 fn pathless(files: &[FileId]) -> Vec<FileAccesses> {
     let access = Access {
         offset: 0,
@@ -62,7 +62,7 @@ fn bed(file_system: &'static FileSystem) -> (Image, Vec<PathBuf>, Vec<FileId>) {
     let ids = paths.iter().map(|p| id(p)).collect();
     let gone = &paths[FILES - DELETED..];
     gone.iter().for_each(|p| fs::remove_file(p).unwrap());
-    // As if the kernel had forgotten all names.
+    // So that the kernel has no name in memory.
     image.remount();
     (image, paths, ids)
 }
@@ -74,7 +74,7 @@ fn without_paths_on(file_system: &'static FileSystem) {
     let named = |plan: &Plan, path: &Path| {
         plan.files.iter().any(|f| f.path.to_path().as_deref() == Some(path))
     };
-    // A walk of what was recorded finds their names.
+    // A walk of the recorded paths finds their names.
     let recorded = [image.path().to_str().unwrap().to_owned()];
     let plan = planned(pathless(&ids), &recorded, &[]);
     assert_eq!(plan.files.len(), there, "{:?}", plan.left_alone);
@@ -84,7 +84,7 @@ fn without_paths_on(file_system: &'static FileSystem) {
         assert!(left.reason.starts_with("deleted since"), "{left:?}");
         assert_eq!(left.code, Some(SkipReason::Vanished), "{left:?}");
     }
-    // So does one of what is asked for, and the others are counted with the reason.
+    // So does a walk of the given paths, and the other files are listed with the reason.
     image.remount();
     let below = image.path().join("below");
     let plan = planned(pathless(&ids), &[], &[below]);
@@ -93,7 +93,7 @@ fn without_paths_on(file_system: &'static FileSystem) {
     let elsewhere = plan.left_alone.iter().filter(|l| l.code == Some(SkipReason::Elsewhere));
     assert!(elsewhere.clone().all(|l| l.reason.contains("not to a place below")));
     assert_eq!(elsewhere.count(), there - BELOW);
-    // Without any name they are planned and mended all the same.
+    // Without any name they are planned and moved all the same.
     image.remount();
     let plan = planned(pathless(&ids), &[], &[]);
     assert_eq!(plan.files.len(), there, "{:?}", plan.left_alone);
@@ -106,7 +106,7 @@ fn loop_files_without_a_path_are_found_by_their_number() {
     [&EXT4, &XFS, &BTRFS].into_iter().for_each(without_paths_on);
 }
 
-/// What was at the path is another file now, and what was seen has another name.
+/// Another file is at the path now, and the recorded file has another name.
 #[test]
 fn loop_what_was_renamed_is_planned_under_its_new_name() {
     let image = Image::ext4(64 << 20);

@@ -1,4 +1,4 @@
-//! What is read, and what is locked: nobody waits for somebody else.
+//! Inputs and locks: fragmend does not wait for other users.
 
 use super::support::{apply, fragmented, holder, plan, write_plan};
 use super::{PLANTED, fragmend, place, plant, refused};
@@ -14,7 +14,7 @@ fn loop_what_is_no_file_is_refused_at_once() {
         plant(kind, &plain, &victim);
         plant(kind, &toml, &victim);
         let what = match kind {
-            // An input may be a link; this one leads to no plan and no trace, that one nowhere.
+            // An input may be a link; the first leads to neither a plan nor a trace, the second nowhere.
             "link" => "",
             "dangling" => "No such file",
             _ => what,
@@ -31,7 +31,7 @@ fn loop_what_is_no_file_is_refused_at_once() {
     }
 }
 
-/// Takes a lease on the file, and keeps it whoever asks.
+/// Takes a lease on the file, and keeps it when it is broken.
 const LEASE: &str = "
 import fcntl, os, signal, sys
 signal.signal(signal.SIGIO, signal.SIG_IGN)
@@ -70,7 +70,7 @@ os.write(1, b'x')
 sys.stdin.read()
 ";
 
-/// The time that the kernel takes to list all locks grows with the square of their number.
+/// The time that the kernel needs to list all locks grows with the square of their number.
 #[test]
 fn loop_nobody_waits_for_a_list_of_many_locks() {
     let image = Image::ext4(64 << 20);
@@ -85,7 +85,7 @@ fn loop_nobody_waits_for_a_list_of_many_locks() {
     assert!(took < std::time::Duration::from_secs(3), "{took:?}");
 }
 
-/// Locks what it is given, as anybody may who can read it.
+/// Locks the given file, as any user may who can read it.
 const FLOCK: &str = "
 import fcntl, os, sys
 fd = os.open(sys.argv[1], os.O_RDONLY)
@@ -103,7 +103,7 @@ fn loop_a_lock_on_the_mount_keeps_nobody_from_mending() {
     let (summary, _) = apply(&planned);
     assert!(summary.ranges_moved > 0, "{summary:?}");
     drop(theirs);
-    // Root's own does.
+    // A lock on root's own lock file does.
     let device = image.path().metadata().unwrap().dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let name = format!("/run/fragmend/{major}:{minor}.lock");

@@ -1,4 +1,4 @@
-//! What is planted at the names of outputs and of their temporary files is never written through.
+//! Links that are planted at the names of outputs and of their temporary files are never written through.
 
 use super::support::{fragmented, plan, write_plan};
 use super::{PLANTED, fragmend, place, plant, refused, unharmed};
@@ -29,7 +29,7 @@ fn loop_what_is_planted_where_a_plan_goes_is_refused() {
         assert!(fragmend_pipeline::plan_file::write(&plan, &target).is_err(), "{kind}");
         unharmed(&victim);
     }
-    // The directory of an output may be somebody else's link.
+    // The directory of an output may be another user's link.
     let (there, link) = (dir.path().join("there"), dir.path().join("theirs"));
     std::fs::create_dir(&there).unwrap();
     symlink(&there, &link).unwrap();
@@ -45,7 +45,7 @@ fn loop_a_plan_is_its_owners_alone_and_its_temporary_name_nobodys() {
     let plan = plan(&[&fragmented(&image, "file")], Policy::WholeFile);
     let (dir, victim) = place();
     let target = dir.path().join("plan.json");
-    // What it was called meanwhile, once.
+    // The temporary name that it had in earlier versions.
     let beside = dir.path().join(format!("plan.json.{}.tmp", std::process::id()));
     symlink(&victim, &beside).unwrap();
     write_plan(&plan, &target);
@@ -53,11 +53,12 @@ fn loop_a_plan_is_its_owners_alone_and_its_temporary_name_nobodys() {
     assert!(beside.is_symlink());
     assert_eq!(target.metadata().unwrap().mode() & 0o777, 0o600);
     assert_eq!(fragmend_pipeline::plan_file::open(&target).unwrap().totals(), plan.totals());
-    // Nor does one of ours that others may read: whoever may write to the directory can have brought it.
+    // The mode of an old file of ours does not count either: any user who may write to the directory can
+    // have put it there.
     std::fs::set_permissions(&target, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
     write_plan(&plan, &target);
     assert_eq!(target.metadata().unwrap().mode() & 0o777, 0o600);
-    // Another user's file in its place decides nothing.
+    // Nor do the mode and the owner of another user's file in its place.
     std::fs::set_permissions(&target, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
     std::os::unix::fs::chown(&target, Some(4711), Some(4711)).unwrap();
     write_plan(&plan, &target);
@@ -110,7 +111,7 @@ fn loop_what_is_planted_where_kept_files_and_pictures_go_is_refused() {
     plot.draw(dir.path()).unwrap();
 }
 
-/// Whoever may write to the directory swaps links in and out as fast as he can.
+/// A user who may write to the directory creates and removes a link there as fast as possible.
 #[test]
 fn loop_a_link_that_comes_and_goes_is_never_followed() {
     let (dir, victim) = place();

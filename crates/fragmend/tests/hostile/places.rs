@@ -1,6 +1,6 @@
-//! Who owns a directory on the way may put something else there: a link, a mount of his own whose
-//! program never answers, a directory. Nobody waits for that, and nothing of it is taken for what was
-//! there.
+//! The owner of a directory on a path may put something else there: a link, a mount whose program
+//! never answers, another directory. fragmend does not wait for that, and does not mistake it for
+//! what was there.
 
 use super::support::rewrite::killed_at;
 use super::support::{SIZE, fragmented, holder, plan, readable_by_all, write_plan};
@@ -22,8 +22,8 @@ use std::process::{Command, Stdio};
 /// A user who is not root.
 const NOBODY: u32 = 65534;
 
-/// A file system in user space that everybody may enter, and that answers nothing after its start. Not
-/// even SIGKILL ends who waits for it: that comes with its own end, after half a minute.
+/// A file system in user space that every user may enter, and that answers no request after its start. Not
+/// even SIGKILL ends a process that waits for it; the wait ends with its own end, after 30 seconds.
 const DEAF: &str = "
 import ctypes, os, signal, struct, sys
 signal.alarm(30)
@@ -52,13 +52,13 @@ impl Deaf {
 
 impl Drop for Deaf {
     fn drop(&mut self) {
-        // What waits for it is let go with its program.
+        // Processes that wait for it continue when its program has ended.
         drop(self.1.take());
         let _ = finish(Command::new("umount").arg("-l").arg(&self.0));
     }
 }
 
-/// A trace that saw one read of all of `file`, at that path.
+/// Writes a trace of one read of all of `file`, with its path.
 fn trace_of(file: &Path, bytes: u64, to: &Path) {
     let meta = file.metadata().unwrap();
     let generation = fragmend_sys::inode::generation(fs::File::open(file).unwrap()).unwrap();
@@ -107,7 +107,7 @@ fn loop_nobody_waits_for_a_file_system_that_is_planted_on_the_way() {
         } else {
             Deaf::at(&dir)
         };
-        // A walk beside it, and a plan of what was seen there.
+        // A walk of everything around it, and a plan from a trace of the file in it.
         let top = image.path().to_str().unwrap();
         fragmend(["scan", "-q", "--source", "fiemap", top]).expect(&[0]);
         fragmend(["plan", "-q", "--policy", "whole-file", top]).expect(&[0]);
@@ -115,7 +115,7 @@ fn loop_nobody_waits_for_a_file_system_that_is_planted_on_the_way() {
             fragmend(["plan", "--json", "--policy", "fragpicker", "-t", &at("trace.parquet")]);
         let traced: serde_json::Value = serde_json::from_str(&traced.expect(&[0])).unwrap();
         assert_eq!(traced["files"], 1, "{how}: {traced}");
-        // Found by its number, and mended.
+        // Found by its number, and moved.
         fragmend(["apply", "-q", "--rate", "max", &at("plan.json")]).expect(&[0]);
         drop(deaf);
         let file = if how == "link" { moved.join("file") } else { file };
@@ -124,7 +124,8 @@ fn loop_nobody_waits_for_a_file_system_that_is_planted_on_the_way() {
     image.fsck();
 }
 
-/// A record says where its file was, below the mount: whoever wrote to the disk may have put a link there.
+/// A record contains the path of its file below the mount: a user who can write there may have put a link in
+/// it.
 #[test]
 fn loop_recovering_waits_for_no_file_system_that_is_planted_on_the_way() {
     let image = Image::ext4(128 << 20);
@@ -134,7 +135,7 @@ fn loop_recovering_waits_for_no_file_system_that_is_planted_on_the_way() {
     killed_at(&image, &fragmented(&image, "dir/file"), "punched");
     fs::rename(&dir, &moved).unwrap();
     symlink(&elsewhere, &dir).unwrap();
-    // The kernel knows no name of the file any more.
+    // So that the kernel has no name of the file in memory.
     image.remount();
     let deaf = Deaf::at(&elsewhere);
     let text = fragmend([OsStr::new("recover"), image.path().as_os_str()]).expect(&[0]);
@@ -144,7 +145,7 @@ fn loop_recovering_waits_for_no_file_system_that_is_planted_on_the_way() {
     image.fsck();
 }
 
-/// Without `--keep`, nothing of `auto` has a name that anybody could put something else under.
+/// Without `--keep`, no file of `auto` has a name at which another user could put something else.
 #[test]
 fn loop_auto_leaves_nothing_to_be_swapped_where_temporary_files_go() {
     let image = Image::ext4(64 << 20);
@@ -161,7 +162,7 @@ fn loop_auto_leaves_nothing_to_be_swapped_where_temporary_files_go() {
         assert!(started.elapsed() < std::time::Duration::from_secs(60), "it does not end");
         names.extend(fs::read_dir(&place).unwrap().map(|e| e.unwrap().file_name()));
         let mut bytes = Vec::new();
-        // Past the page cache or not, it is seen.
+        // The read is recorded, whether or not the data is cached.
         std::io::Read::read_to_end(&mut fs::File::open(&file).unwrap(), &mut bytes).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
@@ -171,7 +172,7 @@ fn loop_auto_leaves_nothing_to_be_swapped_where_temporary_files_go() {
     assert!(text.contains("file") && text.contains("requests"), "{text}");
 }
 
-/// As `sudo -u somebody` leaves it, from a directory of root's own.
+/// As after `sudo -u` of another user, in a directory of root's own.
 #[test]
 fn loop_an_absolute_output_needs_no_working_directory() {
     let image = Image::ext4(64 << 20);

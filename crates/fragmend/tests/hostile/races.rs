@@ -1,4 +1,4 @@
-//! Names that change hands while a tree is walked: each file is listed once, under one name.
+//! Files that are renamed while a tree is walked: each is listed once, under one name.
 
 use super::support::{apply, plan, write_plan};
 use fragmend_layout::FileId;
@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 const SIZE: u64 = 32 << 10;
-/// Plans made beside who writes a new file and renames it over the old one.
+/// Plans that are made while a program writes new files and renames them over the old one.
 const PLANS: usize = 8;
 
-/// Inode numbers that a scan hands on after `change` was made behind the walk's back.
+/// The inode numbers that a scan returns if `change` is made between the walk and the scan of its files.
 fn seen(dir: &Path, change: impl FnOnce()) -> Vec<u64> {
     let tree = files(&[dir.to_owned()], &WalkOptions::default(), &|_| {}).unwrap();
     change();
@@ -55,7 +55,7 @@ fn strays_on(file_system: &'static FileSystem) {
         seen(&dir, || fs::rename(image.path().join("newer"), at("content")).unwrap()),
         [newer]
     );
-    // Two have changed places.
+    // Two files have exchanged their names.
     fs::write(at("other"), "other").unwrap();
     let mut both = [inode("content"), inode("other")];
     both.sort_unstable();

@@ -1,4 +1,4 @@
-//! What the tests of the migration share: what those of the engines do, and what takes the binary.
+//! What the tests of moving share: the engines' own support, and what needs the binary.
 
 #![allow(dead_code)] // each test file uses its part
 

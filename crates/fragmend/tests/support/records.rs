@@ -1,4 +1,4 @@
-//! Records of a rewrite as tests make them: of a file as it is, to be spoiled and put anywhere.
+//! Records of a rewrite that tests make: of a file as it is, to be modified and put anywhere.
 
 use fragmend_engines::rewrite::record::{Record, VERSION, data_checksum};
 use fragmend_layout::ByteRange;
@@ -16,7 +16,7 @@ pub fn journal(image: &Image) -> PathBuf {
     image.path().join(".fragmend-rewrite")
 }
 
-/// The same, made as `apply` makes it.
+/// Creates it as `apply` does.
 pub fn make_journal(image: &Image) -> PathBuf {
     let dir = journal(image);
     fs::DirBuilder::new().mode(0o700).recursive(true).create(&dir).unwrap();
@@ -32,7 +32,7 @@ pub fn names(journal: &Path) -> Vec<String> {
     names
 }
 
-/// A sound record of a part of a file, with these bytes.
+/// A valid record of a range of a file, with these bytes.
 pub fn record_of(image: &Image, path: &Path, range: ByteRange, data: &[u8]) -> Record {
     let file = File::open(path).unwrap();
     let m = file.metadata().unwrap();
@@ -52,7 +52,7 @@ pub fn record_of(image: &Image, path: &Path, range: ByteRange, data: &[u8]) -> R
     }
 }
 
-/// Its file's bytes.
+/// The bytes of a record's file.
 pub fn encoded(record: &Record, data: &[u8]) -> Vec<u8> {
     [&record.encode()[..], data].concat()
 }

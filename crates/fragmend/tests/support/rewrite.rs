@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 pub const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
 
-/// `fragmend apply --engine rewrite` on a fresh plan for `file`, stopped as `at` says, for example
+/// `fragmend apply --engine rewrite` on a new plan for `file`, stopped by `at`, for example
 /// `punched=kill`.
 pub fn rewrite(image: &Image, file: &Path, at: &str) -> Command {
     let plan_file = image.scratch().join("plan.json");
@@ -43,10 +43,11 @@ pub fn is_stopped(pid: u32) -> bool {
     stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'))
 }
 
-/// Lets it go on wherever it stops, to its end; `meanwhile` is done once it has stopped for the first time.
+/// Continues a process wherever it stops, to its end; calls `meanwhile` when it has stopped for the first
+/// time.
 ///
 /// # Panics
-/// When that takes longer than a minute.
+/// When that lasts longer than a minute.
 pub fn go_on_throughout(mut running: Running, meanwhile: impl FnOnce()) -> Finished {
     let (started, mut meanwhile) = (Instant::now(), Some(meanwhile));
     while running.child().try_wait().unwrap().is_none() {
@@ -62,13 +63,13 @@ pub fn go_on_throughout(mut running: Running, meanwhile: impl FnOnce()) -> Finis
     running.wait()
 }
 
-/// Lets it go on, to its end.
+/// Continues a process to its end.
 pub fn go_on(stopped: Running) -> Finished {
     stopped.signal(Signal::CONT);
     stopped.wait()
 }
 
-/// `fragmend recover` with these arguments: its document and its exit code.
+/// Runs `fragmend recover` with these arguments; returns its document and its exit code.
 pub fn recover(args: &[&dyn AsRef<std::ffi::OsStr>]) -> (Value, i32) {
     let mut command = Command::new(FRAGMEND);
     command.args(["recover", "--json"]).args(args.iter().map(AsRef::as_ref));

@@ -35,7 +35,7 @@ pub fn layouts(tree: &Tree, source: Source) -> Layouts {
     all
 }
 
-/// Fills `dir` with files of every kind; gives how many.
+/// Fills `dir` with files of every kind; returns how many.
 pub fn mixed_files(dir: &Path) -> usize {
     std::fs::create_dir_all(dir.join("a/b/c")).unwrap();
     let create = |name: &str| File::create_new(dir.join(name)).unwrap();
@@ -84,7 +84,7 @@ pub fn deep_file(path: &Path, extents: u64, block: u64) {
     file.sync_all().unwrap();
 }
 
-/// Both sources over the same tree: they must say the same of every file, extent by extent.
+/// Checks that both sources report the same layout of every file of a tree, extent by extent.
 pub fn assert_agree(dir: &Path) -> Layouts {
     let tree = walk(&[dir]);
     let bulk = layouts(&tree, Source::Bulk);

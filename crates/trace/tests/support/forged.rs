@@ -80,7 +80,7 @@ pub fn dictionary(bytes: Vec<u8>, values: u32) -> Forged {
     Forged(page, length)
 }
 
-/// A byte array as a page holds it.
+/// A byte array as a page contains it.
 pub fn text(bytes: &[u8]) -> Vec<u8> {
     [&(bytes.len() as u32).to_le_bytes()[..], bytes].concat()
 }

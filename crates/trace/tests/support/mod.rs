@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
-/// An ext4 with the file `f`, which holds `bytes` bytes of 7.
+/// An ext4 with the file `f`, which contains `bytes` bytes of 7.
 pub fn image_with_file(bytes: usize) -> Image {
     let image = Image::ext4(512 << 20);
     std::fs::write(image.path().join("f"), vec![7; bytes]).unwrap();
@@ -41,7 +41,8 @@ pub fn traced(
             })
         });
         {
-            // Ends it also when the work panics; otherwise the scope would wait for the recorder for ever.
+            // Ends the recording also when the work panics; otherwise the scope would wait for it without
+            // end.
             let _ends = Ends(&stop);
             if begins.recv().is_ok() {
                 work();
@@ -68,7 +69,7 @@ pub fn python(code: &str, args: &[&Path]) {
     run("python3", all);
 }
 
-/// The accesses that were seen on the file called `name`.
+/// The recorded accesses to the file called `name`.
 pub fn accesses_of<'a>(trace: &'a Trace, name: &str) -> &'a FileAccesses {
     let named = |f: &&FileAccesses| f.path.as_ref().is_some_and(|p| p.ends_with(name));
     trace.files.iter().find(named).unwrap_or_else(|| panic!("{name} is not in the trace"))

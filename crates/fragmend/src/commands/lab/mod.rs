@@ -43,13 +43,13 @@ struct RunArgs {
     /// Names of experiments, `all` of them, or files (`*.toml`) that describe loads of your own
     #[arg(required = true, value_name = "NAME|all|FILE")]
     names: Vec<String>,
-    /// What every random number follows from
+    /// The seed of all random numbers
     #[arg(long, value_name = "N", default_value_t = 42)]
     seed: u64,
     /// Where the pictures go (SVG); with --json, none are drawn unless this is given
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How many experiments run side by side; the result is the same. One per core by default
+    /// How many experiments run in parallel; the result is the same. One per core by default
     #[arg(short, long, value_name = "N")]
     jobs: Option<usize>,
     /// Run loads of your own on this drive instead of the one that their file names

@@ -58,7 +58,7 @@ pub fn report(report: &Report) -> String {
     text
 }
 
-/// A name from a file that somebody wrote, made printable, on one line.
+/// A name from a user's file, made printable, on one line.
 fn shown(name: &str) -> Cell {
     Cell::new(printable(name).to_string())
 }
@@ -74,7 +74,7 @@ pub fn summary<'a>(reports: impl Iterator<Item = &'a Report>) -> String {
     }
 }
 
-/// A table without the blanks that its lines end with.
+/// A table without the blanks at the ends of its lines.
 fn trimmed(table: &Table) -> String {
     let text = table.to_string();
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
@@ -91,7 +91,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// How far ours differs from the paper's, in per cent where the band is.
+/// How far our figure differs from the paper's, in per cent if the band is.
 fn deviation(row: &Row) -> String {
     match (row.paper, row.band) {
         (None, _) | (_, Band::Sign) => String::new(),

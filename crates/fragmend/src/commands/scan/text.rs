@@ -67,7 +67,7 @@ fn write_histogram(out: &mut impl Write, title: &str, histogram: &Log2Histogram)
     Ok(())
 }
 
-/// Below this share of requests, fragmentation is not worth anybody's time.
+/// Below this share of requests, fragmentation hardly matters.
 pub(super) const NEGLIGIBLE: f64 = 0.01;
 
 /// Requests that mending everything would save, and their share of all.
