@@ -86,7 +86,7 @@ fn files(files: &[PlannedFile], top: usize) -> String {
     use comfy_table::{CellAlignment, Table, presets};
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["file", "ranges", "to move", "pieces", "requests", "then"]);
+    table.set_header(["file", "ranges", "to move", "extents", "requests", "then"]);
     for f in files.iter().take(top) {
         let sum = |of: fn(&fragmend_plan::PlannedRange) -> u64| {
             f.ranges.iter().map(of).sum::<u64>() as f64
