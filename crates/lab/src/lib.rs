@@ -1,4 +1,4 @@
-//! The lab: experiments of the papers, on simulated drives, judged by the papers' figures.
+//! The lab: experiments of the papers on simulated drives, judged by the papers' figures.
 //!
 //! | module | its job |
 //! |---|---|
