@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Drive {
     /// Its geometry.
     pub geometry: Geometry,
-    /// How long operations take.
+    /// How long operations last.
     pub timing: Timing,
     /// The write buffer.
     pub buffer: BufferSpec,
@@ -19,7 +19,7 @@ pub struct Drive {
     pub firmware: Firmware,
 }
 
-/// How long operations take.
+/// How long operations last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timing {
