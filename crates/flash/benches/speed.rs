@@ -1,13 +1,13 @@
 //! How fast the simulator is, on one core, with a drive of 64 GiB in units of 4 KiB: random reads,
 //! random writes in the steady state, filling, memory.
 //!
-//! `cargo bench -p fragmend-flash --bench speed`. Prints limits and medians; exits with 1 if one is
-//! missed. Programs are those of garbage collection and padding, too. They are counted twice: in
+//! `cargo bench -p fragmend-flash --bench speed` prints limits and medians, and exits with 1 if a limit is
+//! missed. Programs include those of garbage collection and of padding. There are two figures of them: in
 //! units of 4 KiB, and in flash pages of 16 KiB on a drive that has those.
 //!
-//! Limits of speed are ratios: how many steps of a reference loop ([`Reference`]) the same processor
-//! would have done in that time, measured next to each sample. Both are processor time, which does not
-//! pass while others use the processor. So a slow or a busy machine does not miss them.
+//! Limits of speed are ratios: how many steps of a reference loop ([`Reference`]) the same processor does in
+//! that time, measured next to each sample. Both are processor time, which does not pass while other
+//! processes run. So a slow or a busy machine does not miss the limits.
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput};
@@ -21,18 +21,18 @@ use std::collections::VecDeque;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Commands at once.
+/// Commands in flight.
 const DEPTH: usize = 64;
 /// Commands of one measurement.
 const BATCH: u64 = 100_000;
-/// Most steps of the reference loop that a random read may take, a program of a unit, a program of a
-/// flash page of 16 KiB, and a unit of filling.
+/// The most steps of the reference loop for a random read, a program of a unit, a program of a flash page of
+/// 16 KiB, and a unit of filling.
 const READ: f64 = 6.0;
 const PROGRAM: f64 = 6.0;
 const PROGRAM_16: f64 = 15.0;
 const FILL: f64 = 2.0;
 
-/// As `nvmevirt-fast24`, but of 64 GiB, with flash pages of that size.
+/// Like `nvmevirt-fast24`, but of 64 GiB, and with flash pages of `page_kib`.
 fn drive(page_kib: u32) -> Drive {
     Drive {
         geometry: Geometry {
@@ -83,8 +83,8 @@ fn cpu_ns() -> f64 {
     now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
 }
 
-/// A loop that does only what the simulator does most: it looks up entries of a table as
-/// large as the mapping of the drive, in random order, and each look-up needs the one before.
+/// A loop of what the simulator does most: look-ups in a table as large as the mapping of the drive, in
+/// random order, each of which needs the result of the one before.
 struct Reference {
     next: Vec<u32>,
     at: u32,
@@ -103,7 +103,7 @@ impl Reference {
         Self { next: (0..Self::ENTRIES).map(next).collect(), at: 0 }
     }
 
-    /// Nanoseconds of a step, now.
+    /// The present time of a step, in nanoseconds.
     fn step_ns(&mut self) -> f64 {
         let start = cpu_ns();
         for _ in 0..REFERENCE_STEPS {
@@ -122,7 +122,7 @@ struct Samples {
 }
 
 impl Samples {
-    /// Times something that does `count` things.
+    /// Times an action, which returns how many things it has done.
     fn time(&mut self, reference: &mut Reference, action: impl FnOnce() -> u64) -> Duration {
         let before = reference.step_ns();
         let (start, start_ns) = (Instant::now(), cpu_ns());
@@ -189,7 +189,7 @@ impl Player {
     }
 }
 
-/// A drive whose every unit is written; each unit is one thing of a sample.
+/// A drive whose units are all written; each unit is one thing of a sample.
 fn filled(page_kib: u32, reference: &mut Reference, samples: &mut Samples) -> (Ssd, Duration) {
     let mut ssd = Ssd::new(&drive(page_kib)).expect("a drive");
     let took = samples.time(reference, || {
@@ -205,15 +205,15 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Peak memory of this process.
+/// The peak memory of this process.
 fn peak_bytes() -> Option<usize> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     Some(line.split_whitespace().nth(1)?.parse::<usize>().ok()? * 1024)
 }
 
-/// Random writes to a drive in the steady state: samples of each unit that is programmed meanwhile,
-/// and the write amplification.
+/// Random writes to a drive in the steady state: samples of the time for each unit that is programmed, and
+/// the write amplification.
 fn written(
     group: &mut BenchmarkGroup<'_, WallTime>,
     name: &str,
@@ -242,7 +242,7 @@ fn written(
     (samples, waf as f64 / 1000.0)
 }
 
-/// A figure, and the most that it may be.
+/// A figure and its limit.
 struct Limit {
     name: &'static str,
     limit: f64,
@@ -261,7 +261,7 @@ fn main() {
     let mut reference = Reference::new();
     let reference_bytes = Reference::ENTRIES as usize * size_of::<u32>();
     let (mut fills, mut reads) = (Samples::default(), Samples::default());
-    // First alone: two drives at once would use the memory of two.
+    // Before the other drive is made, because the peak is to be that of one drive.
     let (ssd, _) = filled(32, &mut reference, &mut fills);
     let peak = before.and(peak_bytes()).map(|peak| peak - reference_bytes);
     let (tables, mapped) = (ssd.memory_bytes(), ssd.units() as usize);

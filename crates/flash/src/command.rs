@@ -1,7 +1,7 @@
-//! The commands of a host to a drive, and their completions. Addresses and lengths are in mapping
-//! units ("units"); [`crate::ssd`] does read-modify-write for shorter ones.
+//! The commands of a host to a drive, and their completions. Addresses and lengths are in mapping units
+//! ("units"); a shorter write ([`Command::WritePart`]) is a read-modify-write of [`crate::ssd`].
 
-/// Units of a drive that follow each other.
+/// A run of consecutive units of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Units {
     /// The first.
@@ -27,8 +27,8 @@ impl Units {
     }
 }
 
-/// What the host knows of a write, and the drive cannot (FAST'24, section 4; the bits of CDW12 and
-/// CDW2-3 of the NVMe write).
+/// What the host knows of a write and the drive does not (FAST'24, section 4; the bits of CDW12 and CDW2-3 of
+/// the NVMe write).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hint {
     /// Nothing.
@@ -43,7 +43,7 @@ pub enum Hint {
     Overwrite,
 }
 
-/// What a host may ask.
+/// A command of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Read.
@@ -54,25 +54,25 @@ pub enum Command {
         units: Units,
         /// What the host knows of it.
         hint: Hint,
-        /// Whether it is acknowledged only when it is in the flash (force unit access).
+        /// Whether it is acknowledged only once it is in the flash (force unit access).
         fua: bool,
     },
-    /// Write of less than whole units: `bytes` bytes, from an offset in the first unit.
+    /// A write of less than whole units: `bytes` bytes, from an offset in the first unit on.
     WritePart {
         /// The units that are written in part.
         units: Units,
         /// Bytes that are written.
         bytes: u32,
-        /// Where they begin in the first unit, in bytes.
+        /// Their offset in the first unit, in bytes.
         offset: u32,
         /// What the host knows of it.
         hint: Hint,
     },
-    /// Everything acknowledged so far survives a power cut once this is done.
+    /// Once it is done, everything that was acknowledged before it survives a power cut.
     Flush,
     /// The data is not needed any more (NVMe deallocate); the units read as zeroes.
     Trim(Units),
-    /// Reads as zeroes, by promise (NVMe write zeroes).
+    /// The units read as zeroes, which NVMe guarantees for this command (write zeroes).
     WriteZeroes(Units),
     /// The drive copies (NVMe copy) runs of units, one after the other, to `to`.
     Copy {
@@ -83,7 +83,7 @@ pub enum Command {
     },
     /// A zone command.
     Zone {
-        /// Number of the zone.
+        /// The number of the zone.
         zone: u32,
         /// What is done to it.
         action: ZoneAction,
@@ -95,11 +95,11 @@ pub enum Command {
         /// The first unit of their new place.
         to: u32,
     },
-    /// The drive itself copies fragments into a zone, one after the other (InDeF, section IV).
+    /// The drive copies fragments into a zone, one after the other (InDeF, section IV).
     InDeviceDefragment {
         /// The fragments to copy.
         from: Vec<Units>,
-        /// Into which zone.
+        /// The number of the zone.
         zone: u32,
     },
 }
@@ -107,20 +107,20 @@ pub enum Command {
 /// What is done to a zone (NVMe zoned namespaces).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZoneAction {
-    /// Gives it resources, so that it can be written to.
+    /// Allocates its blocks, so that it can be written.
     Open,
-    /// Writes this many units at its write pointer; the completion has their address.
+    /// Writes this many units at its write pointer; the completion has the address.
     Append(u32),
-    /// Empties it.
+    /// Discards its content and releases its blocks.
     Reset,
-    /// Makes it full: nothing more can be written to it.
+    /// Makes it full, so that nothing more can be written to it.
     Finish,
 }
 
-/// The answer to a command.
+/// The completion of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completion {
-    /// When the host has it.
+    /// When it reaches the host.
     pub done_ns: u64,
     /// Of a read: the pages on the busiest die over an even share, in per cent; 100 is even
     /// (die-level collisions).
@@ -129,19 +129,21 @@ pub struct Completion {
     pub at: u32,
 }
 
-/// Why a drive refused a command. Nothing of the command was done.
+/// Why a drive refused a command. Unless it is [`Refused::NoSpace`], nothing was read or written; a write
+/// that fails for lack of space may have written some of its units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// It reaches beyond the end of the drive.
     #[error("beyond the end of the drive")]
     OutOfRange,
-    /// It asks for nothing, or for more than one command may.
+    /// It has no units, or more than one command may have.
     #[error("nothing, or more than one command may ask for")]
     Length,
     /// The drive does not support it.
     #[error("not supported by this drive")]
     Unsupported,
-    /// The zone is full, too many zones are open, or the write is not at the write pointer.
+    /// The zone is full or has too little space, too many zones are open, or the write is not at the write
+    /// pointer.
     #[error("the state of the zone does not allow this")]
     ZoneState,
     /// There is no free block, and garbage collection cannot free one.

@@ -1,10 +1,9 @@
-//! What physical units hold, in drives that keep it: for tests, and for hosts that want their bytes
-//! back.
+//! The content of physical units, in drives that keep it: for tests, and for hosts that read their data back.
 
 use crate::device::Bytes;
 use crate::geometry::Shape;
 
-/// Bytes of each physical unit; `None` is zeroes.
+/// The bytes of each physical unit; `None` is zeroes.
 #[derive(Clone, Debug)]
 pub(crate) struct Content(Vec<Bytes>);
 
@@ -21,19 +20,19 @@ impl Content {
         self.0[physical as usize] = bytes;
     }
 
-    /// A program was cut off: its units hold garbage.
+    /// Overwrites the units of a program that was cut off with garbage.
     pub fn spoil(&mut self, first: u32, count: u32, unit_bytes: u32) {
         let units = &mut self.0[first as usize..(first + count) as usize];
         units.fill_with(|| Some(vec![0xA5; unit_bytes as usize].into()));
     }
 
-    /// Takes out all that units hold.
+    /// Removes and returns the content of units.
     pub fn take(&mut self, first: u32, count: u32) -> Vec<Bytes> {
         let units = &mut self.0[first as usize..(first + count) as usize];
         units.iter_mut().map(Option::take).collect()
     }
 
-    /// Puts removed content back.
+    /// Restores content that [`Self::take`] returned.
     pub fn restore(&mut self, first: u32, taken: Vec<Bytes>) {
         for (unit, bytes) in self.0[first as usize..].iter_mut().zip(taken) {
             *unit = bytes;

@@ -1,9 +1,9 @@
 //! Counts of a drive's operations, in units unless a field says otherwise.
 
-/// What a drive has counted since it was made.
+/// The counts of a drive since it was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Commands that the drive accepted.
+    /// Commands that the drive carried out; of a flash SSD also those that were unsupported or lacked space.
     pub commands: u64,
     /// Units that the host read.
     pub host_read: u64,
@@ -15,34 +15,34 @@ pub struct Counters {
     pub programmed: u64,
     /// Units that were programmed because garbage collection moved them.
     pub collected: u64,
-    /// Units that were programmed to even out wear.
+    /// Units that were programmed because wear levelling moved them.
     pub levelled: u64,
-    /// Units that were programmed again to have the tail of a file in one flash page with what
-    /// follows it.
+    /// Units that were programmed again so that the tail of a file is in one flash page with the append after
+    /// it.
     pub rejoined: u64,
-    /// Units that were programmed with nothing in them, to fill a program unit.
+    /// Units that were programmed without data, to fill a program unit.
     pub padded: u64,
-    /// Units that the drive copied because the host asked for that.
+    /// Units that were programmed for copy commands of the host.
     pub copied: u64,
     /// Blocks that were erased.
     pub erases: u64,
     /// Die time of garbage collection and wear levelling, in nanoseconds.
     pub collecting_ns: u64,
-    /// Writes of less than a unit for which the drive had to read the rest of it.
+    /// Writes of less than whole units (read-modify-write).
     pub merged_writes: u64,
-    /// Hints that decided where a write went.
+    /// Hints that were followed; of an overwrite, each unit counts.
     pub hints_taken: u64,
-    /// Hints that could not be followed: the predecessor is not mapped, or its die is full.
+    /// Hints that could not be followed, because the predecessor, or the unit to overwrite, is not mapped.
     pub hints_lost: u64,
-    /// Overwrites that were sent away from a worn die.
+    /// Units of overwrites that were placed on another die because theirs is worn.
     pub hints_refused: u64,
     /// Programs of the journal.
     pub journal_programs: u64,
     /// Flash pages that were sensed for reads of the host.
     pub pages_read: u64,
-    /// Sum over such reads of the pages on the busiest die.
+    /// Sum over these reads of the pages on the busiest die.
     pub busiest_pages: u64,
-    /// Sum over such reads of an even share of their pages, rounded up.
+    /// Sum over these reads of an even share of their pages for each die, rounded up.
     pub even_pages: u64,
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum ProgramCause {
     Collected,
     /// Wear levelling moves it out of a block that is less worn than others.
     Levelled,
-    /// It is the tail of a file that is appended to.
+    /// It is in the tail of a file that is appended to.
     Rejoined,
     /// The host asked for a copy.
     Copied,
@@ -79,7 +79,7 @@ impl Counters {
         programmed + collected + levelled + rejoined + padded + copied
     }
 
-    /// Units programmed for each that the host wrote, in thousandths (write amplification).
+    /// Write amplification: units programmed for each unit that the host wrote, in thousandths.
     pub fn waf_per_mille(&self) -> u64 {
         (self.flash_written() * 1000).checked_div(self.host_written).unwrap_or(0)
     }
@@ -90,7 +90,7 @@ impl Counters {
         (self.busiest_pages * 100).checked_div(self.even_pages).unwrap_or(100)
     }
 
-    /// What has been counted since `before`.
+    /// The counts since `before`.
     pub fn since(&self, before: &Self) -> Self {
         macro_rules! difference {
             ($($field:ident),*) => { Self { $($field: self.$field - before.$field),* } };

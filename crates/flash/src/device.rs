@@ -1,21 +1,21 @@
-//! The interface of every simulated drive: it carries out commands at instants of virtual time,
-//! counts its operations, may keep content, and loses its power when a test says so. [`crate::ssd`],
-//! [`crate::zones`] and [`crate::inplace`] are drives.
+//! The interface of every simulated drive: it carries out commands at instants of virtual time, counts its
+//! operations, may keep content, and can be cut from power. [`crate::ssd`], [`crate::zones`] and
+//! [`crate::inplace`] are drives.
 
 use crate::command::{Command, Completion, Refused, Units};
 use crate::counters::Counters;
 
-/// Bytes of a mapping unit, where a drive keeps content; `None` reads as zeroes.
+/// The bytes of a mapping unit, where a drive keeps content; `None` is zeroes.
 pub type Bytes = Option<Box<[u8]>>;
 
-/// The content of a write: the bytes of each unit, by the unit's number. A drive asks for each unit
-/// once, in order.
+/// The content of a write: returns the bytes of a unit by its number. A drive calls it once for each unit, in
+/// order.
 pub type Contents<'a> = &'a mut dyn FnMut(u32) -> Bytes;
 
-/// A simulated drive. Times are nanoseconds since it was made.
+/// A simulated drive. Times are nanoseconds since the drive was made.
 pub trait Device {
-    /// Carries out a command that arrives at this time, or at that of the last command if that was
-    /// later. A drive that keeps content asks `contents` for what a write brings.
+    /// Carries out a command that arrives at this time, or at that of the last command if that was later.
+    /// `contents` returns the data of a write.
     ///
     /// # Errors
     /// Why the drive refused the command; it has done nothing then.
@@ -40,31 +40,31 @@ pub trait Device {
     /// Units that the host sees.
     fn units(&self) -> u32;
 
-    /// When all that was asked for is done and the drive is idle, if nothing else arrives.
+    /// When the drive is idle, if no further command arrives.
     fn idle_at(&self) -> u64;
 
-    /// Counts since the drive was made. A drive leaves counts at 0 that do not apply to it.
+    /// The counts since the drive was made; those that do not apply to the drive are 0.
     fn counters(&self) -> Counters;
 
-    /// What these units hold now; zeroes where nothing was written, and throughout if the drive
-    /// keeps no content.
+    /// The content of these units; zeroes where nothing was written, and everywhere if the drive keeps no
+    /// content.
     fn bytes(&self, units: Units) -> Vec<u8>;
 
-    /// The power fails at this time, which is no earlier than the last command, and comes back. What
-    /// the drive had promised to keep is there afterwards.
+    /// Cuts the power at this time, which is no earlier than the last command, and recovers. Durable data is
+    /// there afterwards.
     fn power_cut(&mut self, at: u64) -> Recovery;
 }
 
-/// What it took a drive to find everything again after a power cut; nothing, for most.
+/// The cost of a drive's recovery from a power cut; nothing for drives other than flash SSDs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// Flash pages whose out-of-band areas were read.
     pub pages: u64,
-    /// How long that took, on all dies at once.
+    /// How long the reads lasted, on all dies in parallel.
     pub elapsed_ns: u64,
 }
 
-/// The bytes of units one after the other, with zeroes for `None`.
+/// The bytes of units, one after the other, with zeroes for `None`.
 pub(crate) fn joined(units: impl Iterator<Item = Bytes>, unit_bytes: u32) -> Vec<u8> {
     let mut all = Vec::new();
     for bytes in units {

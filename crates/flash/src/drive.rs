@@ -8,32 +8,32 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drive {
-    /// What the drive is made of.
+    /// Its geometry.
     pub geometry: Geometry,
-    /// How long operations take.
+    /// How long operations last.
     pub timing: Timing,
     /// The write buffer.
     pub buffer: BufferSpec,
-    /// Choices of the firmware.
+    /// The policies of the firmware.
     #[serde(default)]
     pub firmware: Firmware,
 }
 
-/// How long operations take.
+/// How long operations last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Timing {
-    /// To sense a flash page; for the pages of a block in turn, because the pages of a word line
-    /// differ.
+    /// To sense a flash page: a time for each of the pages of a block in turn, because the pages of a word
+    /// line differ.
     pub read_ns: Vec<u64>,
-    /// The same where no more than `small_read_bytes` of the page are asked for.
+    /// The same where no more than `small_read_bytes` of the page are read.
     #[serde(default)]
     pub small_read_ns: Vec<u64>,
     /// See `small_read_ns`.
     #[serde(default)]
     pub small_read_bytes: u32,
-    /// Whether the page that a die sensed last stays in its register, so that another command
-    /// reads it without sensing.
+    /// Whether the page that a die sensed last stays in its register, so that another command reads it
+    /// without a sensing.
     #[serde(default)]
     pub page_stays: bool,
     /// To program a program unit.
@@ -42,14 +42,14 @@ pub struct Timing {
     pub erase_ns: u64,
     /// Rate of a channel.
     pub channel_bytes_per_second: u64,
-    /// Bytes for which one die has the channel at a time.
+    /// Bytes that a die transfers before another may use the channel.
     pub channel_chunk_bytes: u32,
-    /// What each use of a channel costs besides: command, address, status.
+    /// Additional time of each transfer over a channel: command, address, status.
     #[serde(default)]
     pub channel_command_ns: u64,
     /// Rate of the link to the host.
     pub link_bytes_per_second: u64,
-    /// From the arrival of a read until its first die may begin.
+    /// From the arrival of a read until its first sensing may begin.
     pub firmware_read_ns: u64,
     /// The same for a read of no more than `small_command_bytes`.
     pub firmware_small_read_ns: u64,
@@ -58,13 +58,13 @@ pub struct Timing {
     /// How long each command occupies the drive's one processor.
     #[serde(default)]
     pub firmware_busy_ns: u64,
-    /// Whether a read may interrupt a program or an erase.
+    /// The cost at which a read may interrupt a program or an erase; without it, none may.
     #[serde(default)]
     pub suspend: Option<Suspend>,
 }
 
 impl Timing {
-    /// From the arrival of a read of this many bytes until its first die may begin.
+    /// From the arrival of a read of this many bytes until its first sensing may begin.
     pub(crate) fn firmware_read_ns(&self, bytes: u64) -> u64 {
         if bytes <= u64::from(self.small_command_bytes) {
             return self.firmware_small_read_ns;
@@ -77,7 +77,7 @@ impl Timing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Suspend {
-    /// From the interruption until the die can be read.
+    /// From the interruption until the die can sense.
     pub suspend_ns: u64,
     /// From the end of the read until the operation continues.
     pub resume_ns: u64,
@@ -89,9 +89,9 @@ pub struct Suspend {
 pub struct BufferSpec {
     /// Its size.
     pub bytes: u64,
-    /// What accepting a write costs.
+    /// Time to accept a write.
     pub command_ns: u64,
-    /// What each mapping unit of a write costs besides.
+    /// Additional time for each mapping unit of a write.
     pub unit_ns: u64,
     /// Whether its content survives a power cut (capacitors).
     #[serde(default)]
@@ -107,7 +107,7 @@ pub struct BufferSpec {
 }
 
 impl BufferSpec {
-    /// The cost of accepting a write of this many units.
+    /// The time to accept a write of this many units.
     pub(crate) fn accept_ns(&self, units: u32) -> u64 {
         self.command_ns + self.unit_ns * u64::from(units)
     }
@@ -117,19 +117,19 @@ fn default_open_program_units() -> u32 {
     32
 }
 
-/// The firmware's choices.
+/// The policies of a drive's firmware.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Firmware {
     /// Where a write goes.
     pub placement: Placement,
-    /// Which block is collected.
+    /// How victims are chosen.
     pub collection: Collection,
-    /// Whether what is moved stays in the register of its die where it can (copyback): a whole
+    /// Whether garbage collection programs from the register of a die where it can (copyback): a wholly valid
     /// program unit of one flash page that goes to the same plane. Everything else goes through the
     /// controller.
     pub copyback: bool,
-    /// When wear is evened out (wear levelling).
+    /// When wear levelling moves data.
     pub wear: Wear,
 }
 
@@ -137,37 +137,38 @@ pub struct Firmware {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// Round the dies, in the order of writing.
+    /// To the dies in turn, in the order of writing.
     #[default]
     RoundRobin,
-    /// By the hints of FAST'24 (section 4), as its artefact does: each append begins on the die
-    /// after its predecessor's, however little it brings.
+    /// By the hints of FAST'24 (section 4), as in its artefact: each append begins on the die after its
+    /// predecessor's, however short it is.
     DieAffine,
     /// By the same hints, but a die's turn is over only when its program unit is full, and the tail
     /// of a file that is in a flash page with others' data is programmed again with what follows it.
     FileAffine,
 }
 
-/// Which block of a die is collected.
+/// How garbage collection chooses a victim on a die.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Collection {
-    /// The block with the least valid units.
+    /// The block with the fewest valid units.
     #[default]
     Greedy,
-    /// The block with the largest (1 - u) / 2u * age (Rosenblum and Ousterhout, SOSP'91, equation 1).
+    /// The block with the largest (1 - u) / 2u * age (Kawaguchi et al., USENIX'95, after Rosenblum and
+    /// Ousterhout, SOSP'91, who divide by 1 + u).
     CostBenefit,
 }
 
-/// When wear is evened out.
+/// When wear levelling moves data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Wear {
-    /// When a block has been erased so many times less than the most worn block of its die, its
-    /// data moves to a worn block. 0: never.
+    /// When a block lags behind the most worn block of its die by more than this many erases, its data moves
+    /// to a worn block. 0: never.
     pub block_spread: u32,
-    /// When the blocks of a die have been erased so many times more, on average, than those of the
-    /// least worn die, overwrites leave the die. 0: they always stay.
+    /// When the blocks of a die have more than this many erases more, on average, than those of the least
+    /// worn die, overwrites go to other dies. 0: they always stay.
     pub die_spread: u32,
 }
 
@@ -177,8 +178,8 @@ impl Default for Wear {
     }
 }
 
-/// What a field of a drive's file, or of the host's path, was called in the first version of the
-/// format. Files may use either name.
+/// The name of a field of a drive's file, or of the host's path, in the first version of the format, if it
+/// differs. Files may use either name.
 pub fn former_name(field: &str) -> Option<&'static str> {
     match field {
         "program_unit_bytes" => Some("one_shot_bytes"),
@@ -214,7 +215,7 @@ impl Drive {
         if let Some((field, _)) = rates.iter().find(|(_, rate)| *rate == 0) {
             return Err(Inconsistent::new(field, "must not be 0"));
         }
-        // Each die has a program unit that is being assembled, and one more is being programmed.
+        // Each die has a program unit that is being assembled, and one more may be in flight.
         let least = (u64::from(shape.dies) + 1) * u64::from(shape.program_unit_bytes());
         if self.buffer.bytes < least {
             let why = format!("must hold a program unit for each die and one more: {least} bytes");

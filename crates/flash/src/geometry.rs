@@ -1,16 +1,16 @@
-//! What a flash drive is made of, and the arithmetic of its addresses.
+//! The geometry of a flash drive, and the arithmetic of its addresses.
 //!
 //! | term | what it is |
 //! |---|---|
-//! | unit | a mapping unit, which the translation layer maps as one, usually 4 KiB |
-//! | page | a flash page, which one sensing reads into the die's register |
-//! | program unit | the pages of one program: one, or several (planes together, or cells of several bits) |
+//! | unit | a mapping unit: what one entry of the mapping maps, usually 4 KiB |
+//! | page | a flash page: what one sensing reads into the die's register |
+//! | program unit | the pages of one program: one, or several (multi-plane, or cells of several bits) |
 //! | stripe unit | consecutive units that go to one die before the next die's turn |
 //! | stripe | a stripe unit on every die |
-//! | block | the pages of one erase: of one plane, or of all planes of a die together |
+//! | block | what one erase erases: pages of one plane, or of all planes of a die together |
 //!
-//! Units, program units and blocks are numbered across the drive, die by die; channels come first,
-//! so that neighbouring dies are on different channels.
+//! Units, program units and blocks are numbered across the drive, die by die. Dies are numbered channels
+//! first, so that neighbouring dies are on different channels.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,27 +24,27 @@ pub struct Geometry {
     pub dies_per_channel: u32,
     /// Planes of each die.
     pub planes_per_die: u32,
-    /// Whether the planes of a die are programmed and erased together, as one.
+    /// Whether the planes of a die are programmed and erased together.
     #[serde(default)]
     pub planes_together: bool,
-    /// Whether the planes of a die sense independently of each other.
+    /// Whether the planes of a die sense pages independently of each other.
     #[serde(default)]
     pub planes_read_alone: bool,
     /// Blocks of each plane.
     pub blocks_per_plane: u32,
     /// Flash pages of each block of a plane.
     pub pages_per_block: u32,
-    /// What one sensing reads, in bytes.
+    /// Bytes that one sensing reads.
     pub flash_page_bytes: u32,
-    /// What one program writes, in bytes; whole flash pages.
+    /// Bytes that one program writes: whole flash pages.
     #[serde(rename(serialize = "one_shot_bytes"), alias = "one_shot_bytes")]
     pub program_unit_bytes: u32,
-    /// What the translation layer maps, in bytes.
+    /// Bytes of a mapping unit.
     pub mapping_unit_bytes: u32,
-    /// What goes to one die before the next die's turn, in bytes.
+    /// Bytes that go to one die before the next die's turn.
     #[serde(rename(serialize = "die_granularity_bytes"), alias = "die_granularity_bytes")]
     pub stripe_unit_bytes: u32,
-    /// Over-provisioning: flash that the host does not see, in thousandths of what it sees.
+    /// Over-provisioning: the flash that the host does not see, in thousandths of the capacity that it sees.
     pub over_provisioning_per_mille: u32,
 }
 
@@ -77,24 +77,24 @@ pub struct Shape {
     pub logical_units: u32,
 }
 
-/// What is wrong with a drive's description.
+/// An inconsistency in a drive's description.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {why}")]
 pub struct Inconsistent {
     /// Name of the field.
     pub field: &'static str,
-    /// Why it cannot be so.
+    /// What is wrong with it.
     pub why: String,
 }
 
 impl Inconsistent {
-    /// This field is wrong for this reason.
+    /// An inconsistency of this field.
     pub fn new(field: &'static str, why: impl Into<String>) -> Self {
         Self { field, why: why.into() }
     }
 }
 
-/// How many `part` bytes `field` comes to.
+/// The number of parts of `part` bytes in the bytes of `field`.
 fn whole(field: &'static str, bytes: u32, part: u32, parts: &str) -> Result<u32, Inconsistent> {
     if bytes.is_multiple_of(part) {
         return Ok(bytes / part);
@@ -103,7 +103,7 @@ fn whole(field: &'static str, bytes: u32, part: u32, parts: &str) -> Result<u32,
 }
 
 impl Geometry {
-    /// What follows from the geometry.
+    /// The shape of a drive of this geometry.
     ///
     /// # Errors
     /// The first field that does not fit the others.
@@ -163,15 +163,15 @@ impl Geometry {
     fn logical_units(&self, shape: &Shape) -> Result<u32, Inconsistent> {
         let (dies, units_per_block) = (u64::from(shape.dies), u64::from(shape.units_per_block));
         let units = dies * u64::from(shape.blocks_per_die) * units_per_block;
-        // The mapping has the upper half of the numbers for units that are not in the flash.
+        // The mapping uses the upper half of the numbers for units that are not in the flash.
         if units > u64::from(u32::MAX) / 2 {
             return Err(Inconsistent::new("blocks_per_plane", "more than 2^31 mapping units"));
         }
         let logical = units * 1000 / u64::from(1000 + self.over_provisioning_per_mille);
         let stripe = u64::from(shape.units_per_stripe_unit) * dies;
         let logical_units = logical / stripe * stripe;
-        // See `Shape::max_valid_units_per_die`, and one more so that data need not be even to the
-        // unit.
+        // Four blocks as in `Shape::max_valid_units_per_die`, and one more, because dies need not have the
+        // same number of valid units.
         if units - logical_units < dies * units_per_block * 5 {
             let why = "leaves less than five blocks of each die to write to";
             return Err(Inconsistent::new("over_provisioning_per_mille", why));
@@ -201,8 +201,8 @@ impl Shape {
         self.units_per_program * self.unit_bytes
     }
 
-    /// Valid units that a die may hold. The die needs an open block for the host, an open block for
-    /// what is moved, a free block, and a block's worth of invalid units to collect.
+    /// The most valid units of a die. The die needs an open block for the host, an open block for moved data,
+    /// a free block, and a block's worth of invalid units to collect.
     pub fn max_valid_units_per_die(&self) -> u32 {
         (self.blocks_per_die - 4) * self.units_per_block
     }
@@ -238,7 +238,7 @@ impl Shape {
         block / self.blocks_per_die
     }
 
-    /// The plane of a block, of those of its die.
+    /// The plane of a block on its die.
     pub fn plane_of_block(&self, block: u32) -> u32 {
         block % self.planes
     }
@@ -272,7 +272,7 @@ impl Shape {
 pub struct Page {
     /// Its number on the drive.
     pub number: u32,
-    /// Its number in its block, which decides how long its cells take to sense.
+    /// Its number in its block, on which the time of a sensing depends.
     pub in_block: u32,
     /// Its die.
     pub die: u32,

@@ -1,19 +1,19 @@
-//! Simulated drives: NAND, translation layer and commands, in integer virtual time.
+//! Simulated drives: flash (NAND), translation layer and commands, in integer virtual time.
 //!
-//! One seed and one list of commands give one result, bit for bit, on any machine: there is no
-//! clock, no hash order, and no float in this crate. It knows nothing of files.
+//! The same commands have the same result, bit for bit, on any machine: this crate has no clock, no
+//! randomness, no iteration in hash order, and no floating point. It knows nothing of files.
 //!
-//! From the host inwards:
+//! From the host to the flash:
 //!
 //! | module | its job |
 //! |---|---|
-//! | [`host`] | turns system calls into commands, with the cost of each layer ([`host::HostPath`]) |
-//! | [`device`] | what every drive has in common: commands, idle time, counters, content, power cuts |
+//! | [`host`] | makes commands of system calls, at the cost of each layer ([`host::HostPath`]) |
+//! | [`device`] | the interface of every drive: commands, idle time, counters, content, power cuts |
 //! | [`command`] | the commands of a host to a drive, and their completions |
 //! | [`counters`] | counts of a drive's operations |
 //! | [`ssd`] | a flash SSD, which carries out commands through its translation layer |
 //! | [`zones`] | a zoned flash drive |
-//! | [`inplace`] | drives that write where they read: disks, cards, Optane, memory |
+//! | [`inplace`] | drives that write in place: disks, cards, Optane, memory |
 //! | `ftl` | the translation layer: write buffer, placement, garbage collection, power cuts |
 //! | `space` | the flash space: mapping, out-of-band areas, blocks, content |
 //! | [`nand`], [`timeline`] | dies, channels and link on their time lines |

@@ -1,8 +1,8 @@
-//! The flash pages that hold a run of units: which must be sensed, and how much of each is wanted.
+//! The flash pages of the physical units of a read: which must be sensed, and how much of each is read.
 
 use crate::geometry::{Page, Shape};
 
-/// A flash page, and how many units of it are wanted.
+/// A flash page, and how many units of it are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PageRun {
     pub page: Page,
@@ -10,14 +10,14 @@ pub(crate) struct PageRun {
 }
 
 impl PageRun {
-    /// Bytes that are wanted of the page.
+    /// Bytes of the page that are read.
     pub fn bytes(&self, shape: &Shape) -> u32 {
         self.units * shape.unit_bytes
     }
 }
 
-/// The pages of physical units that are wanted in this order. Units of one page that follow each
-/// other need one sensing, also where units that are not in the flash were left out between them.
+/// The pages of physical units that are read in this order. Consecutive units of one page need one sensing,
+/// also where units that are not in the flash were left out between them.
 pub(crate) fn page_runs(
     shape: &Shape,
     physical: impl Iterator<Item = u32>,

@@ -1,5 +1,5 @@
-//! A flash SSD: checks commands, lets its processor and its link have their time, and carries them
-//! out through its translation layer.
+//! A flash SSD: checks commands, reserves time of its processor and its link for them, and carries them out
+//! through its translation layer.
 
 use crate::command::{Command, Completion, Hint, Refused, Units};
 use crate::counters::{Counters, ProgramCause};
@@ -10,10 +10,10 @@ use crate::geometry::{Inconsistent, Shape};
 use crate::nand::{Busy, Work};
 use crate::timeline::Timeline;
 
-/// Most units that a command may ask for.
+/// The most units of a command, except a trim and write zeroes.
 const MAX_UNITS: u32 = 1 << 16;
 
-/// How often blocks were erased.
+/// How evenly the blocks of a drive are worn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockWear {
     /// Erases of the least worn block.
@@ -68,7 +68,7 @@ impl Ssd {
         self.ftl.shape()
     }
 
-    /// Checks that a command is for this drive.
+    /// Checks the addresses and lengths of a command.
     fn check(&self, command: &Command) -> Result<(), Refused> {
         match command {
             Command::Read(units) | Command::Write { units, .. } => self.check_units(*units),
@@ -107,7 +107,7 @@ impl Ssd {
         if fits { Ok(()) } else { Err(Refused::OutOfRange) }
     }
 
-    /// Carries out a command that was checked, from `start` on.
+    /// Carries out a checked command, from `start` on.
     fn execute(
         &mut self,
         start: u64,
@@ -150,7 +150,7 @@ impl Ssd {
         contents: Contents<'_>,
     ) -> Result<u64, Refused> {
         self.ftl.counters_mut().host_written += u64::from(units.count);
-        // The processor handles the data, and the link brings it.
+        // The data crosses the link once the processor has accepted the write.
         let handled = start + self.drive.buffer.accept_ns(units.count);
         let bytes = u64::from(units.count) * u64::from(self.shape().unit_bytes);
         let now = self.ftl.now();
@@ -158,7 +158,7 @@ impl Ssd {
         Ok(self.ftl.write(units, hint, ProgramCause::Host, contents, received)?)
     }
 
-    /// Reads the units that are written in part, and writes all of them as whole units.
+    /// Reads the units that are written in part, and writes all units as whole ones.
     fn write_part(
         &mut self,
         start: u64,
@@ -195,14 +195,13 @@ impl Ssd {
         Ok(self.ftl.write(target, Hint::None, ProgramCause::Copied, contents, ready)?)
     }
 
-    /// Die and physical unit that a unit is in; `None` if it is in the buffer only, or was never
-    /// written.
+    /// The die and the physical unit of a unit; `None` if it is in the buffer only, or not mapped.
     pub fn place_of(&self, unit: u32) -> Option<(u32, u32)> {
         let physical = self.ftl.space().map().in_flash(unit)?;
         Some((self.shape().die_of(physical), physical))
     }
 
-    /// Writes units without time passing, to bring a drive into a state.
+    /// Writes units without advancing the clock, to prepare the state of a drive.
     ///
     /// # Errors
     /// As for a write.
@@ -214,27 +213,27 @@ impl Ssd {
         })
     }
 
-    /// Records from now on when every die is busy.
+    /// Starts to record when each die is busy, for [`Self::traced`].
     pub fn trace(&mut self) {
         self.ftl.nand_mut().trace();
     }
 
-    /// When the dies were busy, as far as that cannot change any more at `now`.
+    /// When the dies were busy, as far as it cannot change after `now`; each time is returned once.
     pub fn traced(&mut self, now: u64) -> Vec<Busy> {
         self.ftl.nand_mut().traced(now)
     }
 
-    /// How often a block was erased.
+    /// Erases of a block.
     pub fn erases_of(&self, block: u32) -> u32 {
         self.ftl.space().blocks().erases(block)
     }
 
-    /// How often the blocks of a die were erased, in all.
+    /// Erases of all blocks of a die.
     pub fn erases_of_die(&self, die: u32) -> u64 {
         self.ftl.space().blocks().erases_of_die(die)
     }
 
-    /// How worn the blocks are.
+    /// The wear of the blocks.
     pub fn wear(&self) -> BlockWear {
         let erases = self.ftl.space().blocks().all_erases();
         let sum: u64 = erases.iter().map(|erases| u64::from(*erases)).sum();
@@ -251,8 +250,8 @@ impl Ssd {
         (nand.busy_ns().collect(), nand.channels_busy_ns().collect())
     }
 
-    /// Share of `elapsed_ns` for which dies (or planes) and channels were busy since the drive was
-    /// made, on average, in thousandths.
+    /// The share of `elapsed_ns` for which dies (or planes) and channels were busy since the drive was made,
+    /// on average, in thousandths.
     pub fn utilization_per_mille(&self, elapsed_ns: u64) -> (u64, u64) {
         let share = |busy: Vec<u64>| {
             let all = u128::from(elapsed_ns) * busy.len() as u128;
@@ -263,18 +262,18 @@ impl Ssd {
         (share(dies), share(channels))
     }
 
-    /// Bytes that crossed the channels, both ways, those of garbage collection included.
+    /// Bytes that crossed the channels in both directions, including those of garbage collection.
     pub fn bus_bytes(&self) -> u64 {
         self.ftl.nand().channel_bytes()
     }
 
-    /// How often the dies did this.
+    /// How many operations of this kind the dies have done.
     pub fn count(&self, work: Work) -> u64 {
         self.ftl.nand().count(work)
     }
 
-    /// Bytes of memory of the tables whose size follows from the drive's: mapping, out-of-band
-    /// areas, blocks. Not counted are the write buffer, what is in flight, the journal, and content.
+    /// Bytes of memory of the tables whose size follows from the drive's: mapping, out-of-band areas, blocks.
+    /// The write buffer, operations in flight, the journal and content are not counted.
     pub fn memory_bytes(&self) -> usize {
         self.ftl.space().memory_bytes()
     }

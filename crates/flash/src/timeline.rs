@@ -1,7 +1,7 @@
-//! When a resource that does one thing at a time is busy: a channel, the link, the processor.
+//! The busy times of a resource that does one thing at a time: a channel, the link, the processor.
 //!
-//! Reservations come in the order of commands, not of their times: what a busy die sends
-//! later leaves the channel free before, and other reservations fill that gap.
+//! Reservations are made in the order of commands, not of their times: a transfer that waits for a busy die
+//! leaves the channel free until then, and a later reservation may fill that gap.
 
 use std::collections::VecDeque;
 
@@ -14,8 +14,8 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Reserves `len` nanoseconds without a gap, not before `earliest`; returns when they begin.
-    /// Nothing is asked for before `now` any more.
+    /// Reserves `len` consecutive nanoseconds, not before `earliest`; returns when they begin. No later call
+    /// reserves time before `now`.
     pub fn reserve(&mut self, now: u64, earliest: u64, len: u64) -> u64 {
         if len == 0 {
             return earliest;
@@ -57,18 +57,18 @@ impl Timeline {
         Self { spans: VecDeque::new(), busy_ns: self.busy_ns }
     }
 
-    /// When the last reservation ends, as far as that is not past; 0 if there is none.
+    /// When the last reservation ends; may be 0 if it is past.
     pub fn free_at(&self) -> u64 {
         self.spans.back().map_or(0, |(_, end)| *end)
     }
 
-    /// For how long the resource was reserved in all.
+    /// The sum of all reservations, in nanoseconds.
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns
     }
 }
 
-/// How long a transfer of `bytes` takes at a rate, in nanoseconds, rounded up.
+/// How long a transfer of `bytes` lasts at a rate, in nanoseconds, rounded up.
 pub fn transfer_ns(bytes: u64, bytes_per_second: u64) -> u64 {
     (bytes * 1_000_000_000).div_ceil(bytes_per_second)
 }
@@ -105,7 +105,7 @@ mod tests {
                 now += later;
                 let start = line.reserve(now, now + wait, len);
                 prop_assert!(start >= now + wait);
-                // The first place that was free.
+                // It is the earliest free time.
                 let free = |at: u64| all.iter().all(|(s, e)| at + len <= *s || *e <= at);
                 prop_assert!(free(start));
                 prop_assert!((now + wait..start).all(|at| !free(at)));

@@ -1,4 +1,4 @@
-//! Promises of every kind of drive: a read returns the last write, counters and idle time match the
+//! The guarantees of every kind of drive: a read returns the last write, counters and idle time match the
 //! commands, and flushed data survives a power cut.
 
 mod support;
@@ -71,7 +71,7 @@ fn drives() -> Vec<(&'static str, Box<dyn Device>, bool)> {
     ]
 }
 
-/// Writes units that each begin with their number and a version; returns when that is acknowledged.
+/// Writes units that consist of their number and a version; returns when the write is acknowledged.
 fn write(drive: &mut dyn Device, at: u64, units: Units, version: u8) -> u64 {
     let contents = &mut |unit: u32| {
         let mut bytes = vec![version; UNIT as usize];

@@ -1,5 +1,5 @@
-//! Where hints put what is appended: FAST'24's, and ours, which wastes no flash page on appends of
-//! less than one.
+//! Where appends are placed by hints: as in FAST'24, and by our placement, in which appends of less than a
+//! flash page share one only with their own file.
 
 mod support;
 
@@ -33,7 +33,7 @@ fn drive(placement: Placement, protected: bool) -> Drive {
     }
 }
 
-/// A file that was appended to by so many units at a time, others' writes in between.
+/// A file that was appended to, with writes to other files in between.
 struct Appended {
     ssd: Ssd,
     /// Its units, in order.
@@ -47,7 +47,7 @@ fn appended(
     flushes: bool,
     between: fn(u32) -> u32,
 ) -> Appended {
-    // Where the buffer is not protected, a flush programs what is there.
+    // A flush programs the buffer only if that is not protected.
     let mut ssd = Ssd::new(&drive(placement, !flushes)).unwrap();
     let (mut units, mut next, mut now) = (Vec::<u32>::new(), 0, 0);
     for n in 0..appends {
@@ -69,7 +69,7 @@ fn appended(
 }
 
 impl Appended {
-    /// Die and number of each flash page that holds some of it, in the file's order.
+    /// The die and the number of each flash page that holds a part of the file, in the file's order.
     fn pages(&self) -> Vec<(u32, u32)> {
         let places = self.units.iter().filter_map(|unit| self.ssd.place_of(*unit));
         let mut pages: Vec<(u32, u32)> =
@@ -83,7 +83,7 @@ impl Appended {
     }
 }
 
-/// What others write in between.
+/// How many units of other files are written after the `n`th append.
 fn anything(n: u32) -> u32 {
     1 + n * 5 % 11
 }
@@ -120,7 +120,7 @@ fn a_tail_that_was_flushed_is_brought_along() {
     let least = (appends * PAGE / 4 / PAGE) as usize;
     let ours = appended(Placement::FileAffine, PAGE / 4, appends, true, anything);
     assert!(ours.distinct() <= least + 1, "{} pages, {least} would do", ours.distinct());
-    // A quarter, a half and three quarters of a page are programmed again: at most.
+    // Of each page at most a quarter, a half and three quarters are programmed again.
     let rejoined = ours.ssd.counters().rejoined;
     let appended = u64::from(appends * PAGE / 4);
     assert!(rejoined > 0 && rejoined <= appended * 3 / 2 + u64::from(PAGE), "{rejoined}");

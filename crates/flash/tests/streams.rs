@@ -1,5 +1,5 @@
-//! Random streams of commands with power cuts on small drives of many kinds: a read returns what was
-//! acknowledged last, the tables agree, and no die does two things at once.
+//! Random streams of commands with power cuts on small drives of many kinds: a read returns the last
+//! acknowledged write, the tables agree, and no die does two operations at once.
 
 mod support;
 
@@ -96,12 +96,12 @@ enum Step {
         count: u32,
         to: u32,
     },
-    /// Writes of a unit here and there, so many that blocks must be collected.
+    /// Scattered writes of a unit, so many that blocks must be collected.
     Churn {
         start: u32,
         count: u32,
     },
-    /// Reads one unit again and again: its die is busy for long, others are not.
+    /// Reads one unit again and again, so that its die is busy for long while others are not.
     Hammer {
         start: u32,
         count: u32,
@@ -136,12 +136,12 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..400)
 }
 
-/// What each unit may hold after a power cut: what was durable, and everything since.
+/// What each unit may hold after a power cut: its durable version, and all later ones.
 struct Model {
     versions: Vec<Vec<u32>>,
-    /// Versions of each unit that ever were.
+    /// How many versions each unit has had.
     ever: Vec<usize>,
-    /// When a flush is done, and how many versions of each unit there were when it was asked for.
+    /// When each flush is done, and how many versions each unit had had when it was submitted.
     flushes: Vec<(u64, Vec<usize>)>,
     next: u32,
 }
@@ -167,12 +167,13 @@ impl Model {
         }
     }
 
-    /// A flush was asked for that is done then.
+    /// Notes a flush that is done at `done`.
     fn flush(&mut self, done: u64) {
         self.flushes.push((done, self.ever.clone()));
     }
 
-    /// The power fails: what was flushed by then is durable, and no other flush will ever be done.
+    /// Makes the versions durable that were flushed by then, and drops all flushes: the others will never be
+    /// done.
     fn power_cut(&mut self, at: u64) {
         for (_, ever) in self.flushes.drain(..).filter(|(done, _)| *done <= at) {
             for (unit, ever) in ever.into_iter().enumerate() {
@@ -195,7 +196,7 @@ fn found(ssd: &Ssd, unit: u32) -> u32 {
     u32::from_le_bytes(bytes[..4].try_into().expect("four bytes"))
 }
 
-/// A drive, what it may hold, and when its dies were busy.
+/// A drive, a model of its content, and when its dies were busy.
 struct Run {
     ssd: Ssd,
     model: Model,
@@ -213,7 +214,7 @@ impl Run {
         Ok(Self { ssd, model: Model::new(units), protected, units, now: 0, busy: Vec::new() })
     }
 
-    /// Units that the drive has.
+    /// A range of units that is on the drive.
     fn clip(&self, start: u32, count: u32) -> Units {
         let start = start % self.units;
         Units::new(start, count.min(self.units - start))
@@ -230,7 +231,7 @@ impl Run {
         Ok(done.map_or(0, |done| done.done_ns))
     }
 
-    /// A command that writes nothing new.
+    /// Submits a command without content.
     fn ask(&mut self, command: &Command) -> Result<u64, TestCaseError> {
         self.submit(command, |_| 0)
     }
@@ -340,7 +341,7 @@ impl Run {
         Ok(())
     }
 
-    /// Everything is there, and no die did two things at once.
+    /// Checks that all data is there, and that no die did two operations at once.
     fn finish(mut self) -> Result<(), TestCaseError> {
         for unit in 0..self.units {
             prop_assert_eq!(found(&self.ssd, unit), self.model.now(unit), "unit {}", unit);

@@ -1,13 +1,12 @@
-//! Write amplification of greedy collection under uniform random writes, against theory.
+//! Write amplification of greedy garbage collection under uniform random writes, against theory.
 //!
-//! Van Houdt, "A mean field model for a class of garbage collection algorithms in flash-based
-//! solid state drives" (SIGMETRICS'13), in its limit of d-choices with d without bound, which is
-//! greedy; Desnoyers, "Analytic modeling of SSD write performance" (SYSTOR'12), has the same
-//! limit. In the steady state of greedy, blocks of b units lose their valid ones one by one at a
-//! rate of 1 / U for each valid unit (U units are mapped), from b down to the j that victims have.
-//! So the share of blocks with i valid units goes with 1 / i for all i above j, and those with j
-//! are a part of that, as many as it takes for the average to be what the drive's fill demands.
-//! Writes for each of the host's are b / (b - E\[valid units of a victim\]).
+//! Van Houdt, "A mean field model for a class of garbage collection algorithms in flash-based solid state
+//! drives" (SIGMETRICS'13), in its limit of d-choices with unbounded d, which is greedy; Desnoyers, "Analytic
+//! modeling of SSD write performance" (SYSTOR'12), has the same limit. In the steady state of greedy, the
+//! valid units of a block of b units become invalid one by one, at a rate of 1 / U for each of them (U units
+//! are mapped), from b down to the j that victims have. So the share of blocks with i valid units is
+//! proportional to 1 / i for all i above j, and to a part of 1 / j for i = j, such that the average is what
+//! the drive's fill demands. The write amplification is b / (b - E\[valid units of a victim\]).
 
 mod support;
 
@@ -40,14 +39,13 @@ fn drive(over_provisioning_per_mille: u32) -> Drive {
     }
 }
 
-/// Writes for each of the host's when a share `fill` of all units in closed blocks of `b` units is
-/// mapped.
+/// The write amplification when a share `fill` of all units in closed blocks of `b` units is valid.
 ///
-/// A block spends a time of 1 / i (in units of U writes) with i valid units. Blocks are taken at
-/// the least level j as soon as they get there, or, to meet the fill in between, a share of them
-/// only at j - 1: the mean field is a line between neighbouring levels.
+/// A block has i valid units for a time of 1 / i (in units of U writes). Blocks become victims as soon as
+/// they reach level j or, where the fill is between those of two levels, a share of them only at j - 1: the
+/// mean field is linear between neighbouring levels.
 fn greedy(b: u32, fill: f64) -> f64 {
-    // With victims of exactly j: time above j, and valid units over that time.
+    // With victims of exactly j valid units: the time above j, and the valid units integrated over that time.
     let times = |j: u32| {
         let time: f64 = (j + 1..=b).map(|i| 1.0 / f64::from(i)).sum();
         (time, f64::from(b - j))
@@ -97,7 +95,7 @@ fn measured(over_provisioning_per_mille: u32) -> (f64, f64) {
     }
     ssd.audit().expect("tables that agree");
     let waf = ssd.counters().since(&before).waf_per_mille() as f64 / 1000.0;
-    // Two open blocks of each die, half full on average, and two free ones are in no one's reach.
+    // Two open blocks of each die, half full on average, and two free ones cannot be victims.
     let shape = ssd.shape();
     let closed = shape.blocks() - shape.dies * 4;
     let open = shape.dies * shape.units_per_block;
@@ -105,8 +103,8 @@ fn measured(over_provisioning_per_mille: u32) -> (f64, f64) {
     (waf, fill)
 }
 
-/// Within 3 %: the mean field has endless blocks, and what is open or free is an estimate, which at
-/// 7 % of spare is some 3 % of that.
+/// Within 3 %: the mean field has infinitely many blocks, and the space that is open or free is an estimate,
+/// which is some 3 % of the spare space where that is 7 %.
 #[test]
 fn greedy_amplifies_as_theory_says() {
     for per_mille in [70, 150, 280] {

@@ -1,6 +1,6 @@
-//! Wear stays even: among the blocks of a die when most writes go to a few units, and among dies
-//! when a hint would keep a hot file on one of them. Without levelling neither bound holds.
-//! And the counters that say so, with those of time and traffic.
+//! Wear stays even: among the blocks of a die when most writes go to a few units, and among dies when a hint
+//! would keep a hot file on one of them. Without levelling neither bound holds. The counters of wear, time
+//! and traffic agree with each other.
 
 mod support;
 
@@ -33,8 +33,8 @@ fn drive(wear: Wear) -> Drive {
     }
 }
 
-/// A full drive, of which the first `hot` units are written again so many times, and a unit in a
-/// hundred anywhere.
+/// A full drive after this many writes of a unit, of which one in a hundred goes to any unit, the others to
+/// the first `hot` units.
 fn worn(drive: &Drive, hot: u32, writes: u32, hint: Hint) -> Ssd {
     let mut ssd = Ssd::new(drive).expect("a drive");
     let all = ssd.shape().logical_units;
@@ -50,7 +50,7 @@ fn worn(drive: &Drive, hot: u32, writes: u32, hint: Hint) -> Ssd {
     ssd
 }
 
-/// By how much the most worn block of any die exceeds the least worn one of the same die.
+/// By how many erases the most worn block of a die exceeds the least worn one of the same die, at most.
 fn block_spread(ssd: &Ssd) -> u32 {
     let shape = ssd.shape();
     let of_die = |die: u32| {
@@ -61,16 +61,16 @@ fn block_spread(ssd: &Ssd) -> u32 {
     (0..shape.dies).map(of_die).max().unwrap_or(0)
 }
 
-/// The same among dies, in erases of each block.
+/// The same among dies, in erases for each block on average.
 fn die_spread(ssd: &Ssd) -> u64 {
     let erases = (0..ssd.shape().dies).map(|die| ssd.erases_of_die(die));
     let (least, most) = (erases.clone().min().unwrap_or(0), erases.max().unwrap_or(0));
     (most - least) / u64::from(ssd.shape().blocks_per_die)
 }
 
-/// Wear is looked at after every few erases of a die, and then one block changes places; a few blocks
-/// are written again and again in between. So the bound is some times the spread of 8, and what
-/// matters is that it is one: twice the writes do not reach it either.
+/// The wear of a die is checked after every few erases, and then one block at most is levelled, while a few
+/// blocks are erased again and again. So the bound is a multiple of the spread of 8; what matters is that it
+/// is a bound: twice the writes do not exceed it either.
 #[test]
 fn blocks_of_a_die_wear_evenly() {
     let spread = |block_spread, writes| {
@@ -85,7 +85,7 @@ fn blocks_of_a_die_wear_evenly() {
     assert!(without > 32 * 8 && longer_without > without * 3 / 2, "{without}, {longer_without}");
 }
 
-/// Two units stay on the die that has them, until it is worn; then they go elsewhere.
+/// Two units are overwritten on their die until that is worn, and then on others.
 #[test]
 fn a_hot_file_does_not_wear_out_one_die() {
     let with = worn(&drive(Wear { block_spread: 8, die_spread: 4 }), 2, 200_000, Hint::Overwrite);
@@ -108,8 +108,8 @@ fn the_counters_agree_with_each_other() {
     let mean = counters.erases * 1000 / u64::from(shape.blocks());
     assert_eq!(wear.mean_per_mille, mean);
     assert!(u64::from(wear.least) * 1000 <= mean && mean <= u64::from(wear.most) * 1000);
-    // Programs cross the channel whole, and reads of collection as far as they are valid; what is
-    // read and not yet programmed is less than a program unit of each die.
+    // Whole program units cross the channel, and the valid units that collection reads; those that are read
+    // and not yet programmed are less than a program unit of each die.
     let (programs, moved) = (ssd.count(Work::Program), counters.collected + counters.levelled);
     let bytes = programs * u64::from(2 * UNIT) + moved * u64::from(UNIT);
     assert!((bytes..bytes + 4 * u64::from(2 * UNIT)).contains(&ssd.bus_bytes()));
@@ -127,7 +127,8 @@ fn the_counters_agree_with_each_other() {
 fn collisions_of_a_read_are_counted() {
     let mut ssd = Ssd::new(&drive(Wear::default())).expect("a drive");
     ssd.precondition(Units::new(0, 64)).expect("room");
-    // A stripe unit of two units on each of four dies in turn: one page each, then two on one die.
+    // A stripe unit of two units on each of four dies: a page on each; then an overwrite makes it two on one
+    // die.
     let even = ssd.submit(0, &Command::Read(Units::new(0, 8))).expect("a read");
     assert_eq!(even.collision_percent, 100);
     ssd.precondition(Units::new(2, 2)).expect("room");
@@ -154,7 +155,7 @@ fn copyback_keeps_the_channel_free() {
 #[test]
 fn tables_take_no_more_than_twelve_bytes_a_mapped_unit() {
     let mut large = drive(Wear::default());
-    // Each program unit has a program's number: where they are less than 16 KiB, tables are larger.
+    // The tables have a number for each program unit: where that is less than 16 KiB, they are larger.
     large.geometry.flash_page_bytes = 4 * UNIT;
     large.geometry.program_unit_bytes = 4 * UNIT;
     large.geometry.blocks_per_plane = 1024;

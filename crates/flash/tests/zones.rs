@@ -1,5 +1,5 @@
-//! Zones against a model: what was written is there, in order and nowhere else, across resets and
-//! power cuts; blocks wear evenly.
+//! Zones against a model: written data is there, in order and nowhere else, across resets and power cuts;
+//! blocks wear evenly.
 
 mod support;
 
@@ -69,7 +69,7 @@ fn bytes_of(value: u32) -> Option<Box<[u8]>> {
 }
 
 proptest! {
-    // The same each time; PROPTEST_RNG_SEED and PROPTEST_CASES make others.
+    // The same cases each time; PROPTEST_RNG_SEED and PROPTEST_CASES make others.
     #![proptest_config(ProptestConfig {
         rng_seed: RngSeed::Fixed(1),
         failure_persistence: None,
@@ -110,7 +110,7 @@ proptest! {
                         }
                         Err(why) => prop_assert!(!may && why == Refused::ZoneState, "{:?}", why),
                     }
-                    // Not where it ends.
+                    // A write that is not at the write pointer.
                     let elsewhere = Command::Write { units: Units::new(at + 1, 1), hint: Hint::None, fua: false };
                     if at + 1 < 6 * zone_units && (at + 1) / zone_units == zone && model[zone as usize].0.len() as u32 != at + 1 - zone * zone_units {
                         prop_assert_eq!(drive.submit_with(now, &elsewhere, &mut |_| None), Err(Refused::ZoneState));

@@ -8,11 +8,11 @@ use serde::Serialize;
 /// The document of `fragmend lab list --json`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Catalog {
-    /// Version of this form.
+    /// Version of this document's format.
     pub schema_version: u32,
-    /// What `fragmend lab run` knows.
+    /// The experiments that `fragmend lab run` accepts.
     pub experiments: Vec<Entry>,
-    /// What a load's file may name as its drive.
+    /// The drives that a load's file may name.
     pub drives: Vec<Entry>,
 }
 

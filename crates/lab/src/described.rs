@@ -28,20 +28,20 @@ impl Text<'_> {
     /// Parses the text.
     ///
     /// # Errors
-    /// The first thing that is no TOML, or does not belong into such a file.
+    /// The first part that is not TOML, or does not belong in such a file.
     pub fn parse<T: DeserializeOwned>(self) -> Result<T, BadFile> {
         toml::from_str(self.text)
             .map_err(|e| self.bad(e.span().unwrap_or(0..0), e.message().to_owned()))
     }
 
-    /// The error that something at this place is wrong.
+    /// An error at this place of the text.
     pub fn bad(self, at: Range<usize>, why: impl Into<String>) -> BadFile {
         let before = &self.text[..at.start.min(self.text.len())];
         let line = before.matches('\n').count() + 1;
         BadFile { file: self.file.to_owned(), line, why: why.into() }
     }
 
-    /// The line that sets a field, by its name alone; `None` if no line does.
+    /// The first line that sets a field of this name, in whichever section; `None` if no line does.
     pub fn find_field(self, field: &str) -> Option<Range<usize>> {
         let mut at = 0;
         for line in self.text.split_inclusive('\n') {

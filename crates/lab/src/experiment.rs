@@ -30,7 +30,7 @@ pub struct Results {
 /// The results of an experiment or a load, as they are printed.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Report {
-    /// Version of this form.
+    /// Version of this document's format.
     pub schema_version: u32,
     /// Name of the experiment.
     pub experiment: String,

@@ -1,6 +1,6 @@
-//! Files as extents of a drive. There is no file system here: an append gets the next units of the
-//! drive, as ext4 without preallocation or delayed allocation gives them out (FAST'24, section 3), so
-//! files that are written in turns are interleaved on the drive.
+//! Files as extents of a drive. There is no file system here: an append is allocated the next units of the
+//! drive, as by ext4 without preallocation or delayed allocation (FAST'24, section 3), so files that are
+//! written in turns are interleaved on the drive.
 
 use fragmend_flash::command::{Hint, Refused, Units};
 use fragmend_flash::device::Device;
@@ -9,24 +9,24 @@ use fragmend_flash::host::Host;
 /// A file.
 #[derive(Clone, Debug, Default)]
 pub struct FileOnDrive {
-    /// Its extents, in the order of the file; no extent follows the one before on the drive.
+    /// Its extents, in the order of the file; no extent continues the one before it on the drive.
     extents: Vec<Units>,
     units: u32,
 }
 
-/// Gives out the units of a drive, in order.
+/// Allocates the units of a drive, in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocator {
     next: u32,
 }
 
 impl Allocator {
-    /// Gives out units from this one on.
+    /// Allocates units from this one on.
     pub fn from(next: u32) -> Self {
         Self { next }
     }
 
-    /// Gives out the next `count` units.
+    /// Allocates the next `count` units.
     pub fn take(&mut self, count: u32) -> Units {
         let units = Units::new(self.next, count);
         self.next += count;
@@ -50,7 +50,7 @@ impl FileOnDrive {
         self.extents.last().map(|last| last.end() - 1)
     }
 
-    /// The hint of a host with FAST'24's hints for an append.
+    /// FAST'24's hint for an append to the file.
     pub fn append_hint(&self) -> Hint {
         self.last().map_or(Hint::None, |predecessor| Hint::Append { predecessor })
     }
@@ -64,7 +64,7 @@ impl FileOnDrive {
         }
     }
 
-    /// Writes this many units at the end of the file, with one call and its hint.
+    /// Writes this many units at the end of the file, with one call and with [`Self::append_hint`].
     ///
     /// # Errors
     /// Why the drive refused; the file has not grown then.
@@ -80,7 +80,7 @@ impl FileOnDrive {
         Ok(())
     }
 
-    /// The extents of `count` units of the file, from unit `from` of it on.
+    /// The extents of `count` units of the file, from its unit `from` on.
     pub fn within(&self, from: u32, count: u32) -> Vec<Units> {
         let (mut at, end) = (0, from + count);
         let mut found = Vec::new();

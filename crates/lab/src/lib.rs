@@ -1,4 +1,4 @@
-//! The lab: experiments of the papers, on simulated drives, judged by the papers' figures.
+//! The lab: experiments of the papers on simulated drives, judged by the papers' figures.
 //!
 //! | module | its job |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | [`workload`] | a load, as a file describes it |
 //! | [`catalog`] | lists experiments and drives |
 //! | [`plot`] | pictures of results |
-//! | [`random`] | numbers that follow from a seed |
+//! | [`random`] | pseudo-random numbers from a seed |
 
 pub mod catalog;
 pub mod described;

@@ -50,7 +50,7 @@ const SIZE: (u32, u32) = (900, 520);
 /// Space above the plot, for the names of the series.
 const HEADROOM: f64 = 1.35;
 
-/// The colours of Okabe and Ito, which everybody can tell apart.
+/// The colours of Okabe and Ito, which can also be told apart by colour-blind readers.
 const COLORS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -73,7 +73,7 @@ fn height(y: &f64) -> String {
 /// The area in which a picture's series are.
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-/// The names of its series, in a box.
+/// Draws the names of the series, in a box.
 fn legend<'a>(chart: &mut Chart<'a, 'a>) -> Result<(), String> {
     let drawn = chart
         .configure_series_labels()
@@ -92,7 +92,7 @@ impl Plot {
         }
     }
 
-    /// Draws it into a directory.
+    /// Draws it to a file in a directory.
     ///
     /// # Errors
     /// When the file cannot be written.

@@ -1,4 +1,4 @@
-//! Numbers that follow from a seed, the same on every machine.
+//! Pseudo-random numbers from a seed, the same on every machine.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -8,8 +8,8 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 pub struct Random(ChaCha8Rng);
 
 impl Random {
-    /// The stream of a seed and a purpose: experiments do not share numbers, so that each has the
-    /// same results alone and beside others.
+    /// The stream of a seed and a purpose. Experiments do not share numbers, so each has the same results
+    /// alone and beside others.
     pub fn new(seed: u64, purpose: &str) -> Self {
         // FNV-1a.
         let add = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);

@@ -14,8 +14,7 @@ pub fn preconditioned(setup: &Setup, units: u32) -> Ssd {
     ssd
 }
 
-/// How many nanoseconds reads take with `depth` of them in flight; the host spends `request_ns` on
-/// each.
+/// How many nanoseconds reads last with `depth` of them in flight; the host spends `request_ns` on each.
 pub fn read(
     mut ssd: Ssd,
     reads: impl Iterator<Item = Units>,

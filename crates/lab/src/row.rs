@@ -65,7 +65,7 @@ impl Row {
         Self { name: name.into(), unit: unit.into(), paper, ours, band, within, reason: None }
     }
 
-    /// Adds why the figure is out of its band; keeps that only if it is.
+    /// Adds the reason why the figure is out of its band, if it is.
     #[must_use]
     pub fn because(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into()).filter(|reason| !self.within && !reason.is_empty());

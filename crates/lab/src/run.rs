@@ -1,5 +1,5 @@
-//! Runs experiments in parallel. Each follows from its seed alone, and results are in the order of
-//! the experiments, so they are the same as one by one.
+//! Runs experiments in parallel. The results of each follow from the seed alone and are in the order of the
+//! experiments, so they are the same as one by one.
 
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
@@ -11,7 +11,7 @@ pub fn run_all<T: Sync, R: Send>(
     one: impl Fn(&T) -> R + Sync + Send,
 ) -> Vec<R> {
     let each = || all.par_iter().map(&one).collect();
-    // If no pool of our own can be made, the global one serves.
+    // If no pool can be made, the global one is used.
     match ThreadPoolBuilder::new().num_threads(jobs.unwrap_or(0)).build() {
         Ok(pool) => pool.install(each),
         Err(_) => each(),

@@ -22,19 +22,19 @@ pub struct Setup {
     pub host: HostPath,
 }
 
-/// A drive of one kind or another, whose description is consistent.
+/// A drive of one of the kinds, whose description is consistent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DriveKind {
     /// A flash SSD.
     Flash(Drive),
     /// A zoned flash drive.
     Zoned {
-        /// What its flash is.
+        /// The description of its flash.
         drive: Drive,
         /// How many zones may be open at once.
         open_zones: u32,
     },
-    /// A drive that writes where it reads.
+    /// A drive that writes in place.
     InPlace(InPlaceDrive),
 }
 
@@ -62,7 +62,7 @@ impl From<Setup> for File {
 }
 
 impl File {
-    /// The drive that the file describes, or why it describes none.
+    /// The drive that the file describes, or why there is none.
     fn drive(self) -> Result<DriveKind, &'static str> {
         match (self.flash, self.open_zones, self.in_place) {
             (Some(drive), None, None) => Ok(DriveKind::Flash(drive)),
@@ -101,7 +101,7 @@ impl Setup {
         let host = parsed.host.clone();
         let drive = parsed.drive().map_err(|why| text.bad(0..0, why))?;
         drive.check().map_err(|Inconsistent { field, why }| {
-            // The file may use either name of a field, and is told the one that it uses.
+            // The file may use either name of a field; the error has the one that it uses.
             let former = former_name(field).filter(|former| text.find_field(former).is_some());
             let name = former.unwrap_or(field);
             let at = text.find_field(name).unwrap_or(0..0);

@@ -1,8 +1,8 @@
-//! One seed gives one result, bit for bit, on any machine and at any number of threads.
+//! One seed has one result, bit for bit, on any machine and with any number of threads.
 //!
-//! `golden.txt` has every figure of every experiment for seed 42, as the 64 bits of its value.
-//! After a change that is meant to change figures, write it anew, and look at the difference:
-//! `GOLDEN=write cargo test -p fragmend-lab --test golden`.
+//! `golden.txt` has every figure of every experiment for seed 42, as the 64 bits of its value. After a change
+//! that is meant to change figures, write it anew and check the difference: `GOLDEN=write cargo test -p
+//! fragmend-lab --test golden`.
 
 use fragmend_lab::experiments::ALL;
 use fragmend_lab::run::run_all;

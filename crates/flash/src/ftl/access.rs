@@ -1,4 +1,4 @@
-//! Reads, trims, and what makes written units durable.
+//! Reads, trims and flushes.
 
 use super::journal::Note;
 use super::{Ftl, NoSpace};
@@ -6,7 +6,7 @@ use crate::command::{Completion, Units};
 use crate::pages::page_runs;
 use crate::space::Location;
 
-/// How the pages of a read are spread over the dies.
+/// How the pages of a read are distributed over the dies.
 #[derive(Default)]
 struct DieLoad {
     pages: u32,
@@ -15,7 +15,7 @@ struct DieLoad {
 }
 
 impl Ftl {
-    /// Reads units for the host, from `ready` on.
+    /// Reads units for the host, not before `ready`.
     pub fn read(&mut self, units: Units, ready: u64) -> Completion {
         let (mut from_buffer, mut unmapped) = (0, 0);
         let mut runs = std::mem::take(&mut self.runs);
@@ -48,7 +48,7 @@ impl Ftl {
         Completion { done_ns, collision_percent, at: 0 }
     }
 
-    /// Where a unit is read from: from the buffer while it is still being programmed.
+    /// Where a unit is read from: the buffer, as long as its program has not ended.
     fn location_for_read(&self, unit: u32) -> Location {
         let location = self.space.map().locate(unit);
         if let Location::Flash(physical) = location {
@@ -60,7 +60,7 @@ impl Ftl {
         location
     }
 
-    /// Counts the pages of a read; returns those on the busiest die over an even share, in per cent.
+    /// Counts the pages of a read; returns how many are on the busiest die, in per cent of an even share.
     fn count_collisions(&mut self, load: &DieLoad) -> u32 {
         let even = load.pages.div_ceil(self.shape.dies);
         self.counters.pages_read += u64::from(load.pages);
@@ -69,7 +69,7 @@ impl Ftl {
         (load.busiest * 100).checked_div(even).unwrap_or(100)
     }
 
-    /// Reads units into the controller; returns when they are there.
+    /// Reads units into the controller; returns when they have arrived.
     pub fn fetch(&mut self, units: Units, ready: u64) -> u64 {
         let in_flash = units.each().filter_map(|unit| self.space.map().in_flash(unit));
         page_runs(&self.shape, in_flash).fold(ready, |arrived, run| {
@@ -107,7 +107,7 @@ impl Ftl {
         }
     }
 
-    /// Makes everything that was written durable; returns when it is.
+    /// Programs everything that is buffered, and the journal; returns when all of it is durable.
     pub fn flush(&mut self, ready: u64) -> Result<u64, NoSpace> {
         if self.protected {
             return Ok(ready);
@@ -122,7 +122,7 @@ impl Ftl {
         Ok(self.in_flight.last_end(&self.nand).map_or(ready, |end| end.max(ready)))
     }
 
-    /// Programs these units; returns when they are in the flash.
+    /// Programs these units; returns when they are durable.
     pub fn force(&mut self, units: Units, ready: u64) -> Result<u64, NoSpace> {
         for unit in units.each() {
             if let Location::Buffered(place) = self.space.map().locate(unit)
@@ -136,7 +136,7 @@ impl Ftl {
         for unit in units.each() {
             let physical = match self.space.map().locate(unit) {
                 Location::Unmapped => None,
-                // Garbage collection may be moving it already: then its present copy counts.
+                // Garbage collection may be moving it already: then its copy in the flash counts.
                 Location::Buffered(place) => self.buffer.member(place).predecessor,
                 Location::Flash(physical) => Some(physical),
             };

@@ -1,6 +1,6 @@
-//! [`crate::drive::Placement::FileAffine`]: an append continues in the page where its file ends:
-//! while the page is being assembled, and once it is programmed by programming the file's tail in it
-//! again, together with what follows.
+//! [`crate::drive::Placement::FileAffine`]: an append continues in the page where its file ends. It is added
+//! to that page while the page is being assembled; if the page is programmed already, the file's tail in it
+//! is programmed again, together with the append.
 
 use super::buffer::Slot;
 use super::place::Write;
@@ -12,12 +12,12 @@ use crate::space::{Location, Stream};
 pub(super) enum Tail {
     /// In a slot of its own, which is not full.
     InSlot(u32),
-    /// At the end of a page of its own: the next page goes to this die.
+    /// At the end of a page of its own.
     PageEnd {
-        /// The next die.
+        /// The die of the file's next page.
         next_die: u32,
     },
-    /// In the middle of a page, or in a page with others' data.
+    /// In the middle of a page, or in a page with data of other files.
     Partial {
         /// The file's units in that page.
         units: Vec<u32>,
@@ -27,7 +27,7 @@ pub(super) enum Tail {
 }
 
 impl Ftl {
-    /// Where the file ends of which this is the last unit, if the unit is mapped.
+    /// Where a file ends, by its last unit; `None` if that is not mapped.
     pub(super) fn tail_of_file(&self, last: u32) -> Option<Tail> {
         if last >= self.space.map().len() {
             return None;
@@ -45,7 +45,7 @@ impl Ftl {
         if index + 1 == slot.units.len() && self.placer.is_exclusive(number) {
             return Tail::InSlot(number);
         }
-        // The units before it in the slot are the file's as far as they come before it on the drive.
+        // Units before it in the slot belong to the file as far as their logical units directly precede it.
         let precedes = |n: usize| {
             let unit = last.checked_sub(n as u32);
             unit.is_some() && slot.units[index - n].owner == unit
@@ -59,7 +59,7 @@ impl Ftl {
         let die = shape.die_of(physical);
         let end = Tail::PageEnd { next_die: shape.next_die(die) };
         if map.is_single_file(physical) {
-            // Everything before it is the file's, wherever the file system has put that.
+            // All units before it are the file's, whatever their logical units are.
             let in_program_unit = physical % shape.units_per_program;
             if in_program_unit + 1 == shape.units_per_program {
                 return end;
@@ -82,7 +82,7 @@ impl Ftl {
         Tail::Partial { units: (last + 1 - count..=last).collect(), die }
     }
 
-    /// Appends units where a file ends, in slots of its own.
+    /// Appends units at the end of a file, in slots of its own.
     pub(super) fn append(&mut self, tail: Tail, write: Write<'_>) -> Result<u64, NoSpace> {
         let Write { units, cause, contents, mut ready } = write;
         let (mut die, mut slot) = match tail {
@@ -97,7 +97,7 @@ impl Ftl {
         };
         for unit in units.each() {
             ready = self.wait_for_room(ready)?;
-            // Waiting may have programmed it.
+            // The wait may have programmed the slot.
             let open = match slot.filter(|slot| self.placer.is_exclusive(*slot)) {
                 Some(slot) => slot,
                 None => {
@@ -116,7 +116,7 @@ impl Ftl {
         Ok(ready)
     }
 
-    /// Adds the tail of a file, which is in one page, to a slot.
+    /// Reads the tail of a file, which is in one page, and adds it to a slot.
     fn rejoin(&mut self, slot: u32, units: &[u32], ready: u64) -> Result<(), NoSpace> {
         let mut arrived = ready;
         let first = units.first().and_then(|unit| self.space.map().in_flash(*unit));
@@ -132,8 +132,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Opens a slot for one file. If there are too many, the units of the one that was appended to
-    /// longest ago go to the slots for units of any file.
+    /// Opens a slot for one file. If there are too many such slots, the units of the least recently used one
+    /// go to the slots for units of any file.
     fn open_exclusive_slot(&mut self, die: u32, ready: u64) -> Result<u32, NoSpace> {
         while let Some(oldest) = self.placer.pop_exclusive_if_full() {
             self.share_slot(oldest, ready)?;
@@ -143,11 +143,11 @@ impl Ftl {
         Ok(slot)
     }
 
-    /// Gives a slot up: its units go to the slot of its die for units of any file.
+    /// Dissolves a slot: its units go to the slot of its die for units of any file.
     fn share_slot(&mut self, number: u32, ready: u64) -> Result<(), NoSpace> {
         let Slot { die, touched, ref units, .. } = *self.buffer.slot(number);
         for index in 0..units.len() {
-            // Making room for the units before may have programmed it as it is.
+            // Adding the units before may have programmed it as it is.
             if !self.buffer.is_unchanged(number, touched) {
                 return Ok(());
             }

@@ -1,4 +1,4 @@
-//! Whether everything that the translation layer keeps in more than one table agrees.
+//! Checks that the tables of the translation layer agree.
 
 use super::Ftl;
 use crate::space::{BlockState, Location, Stream};
@@ -13,7 +13,8 @@ impl Ftl {
         self.audit_dies()
     }
 
-    /// Every mapped unit is where the mapping says. Returns the valid units of each block.
+    /// Checks that every mapped unit is where the mapping leads. Returns the number of valid units of each
+    /// block.
     fn audit_mapping(&self) -> Result<Vec<u32>, String> {
         let (shape, map) = (&self.shape, self.space.map());
         let mut valid = vec![0; shape.blocks() as usize];
@@ -35,7 +36,7 @@ impl Ftl {
                 }
             }
         }
-        // A physical unit is valid through its owner only, so none can be mapped twice.
+        // A physical unit is valid only if its owner is mapped to it, so none can be mapped twice.
         let mapped: u32 = valid.iter().sum();
         let by_owner = (0..shape.units()).filter(|unit| map.is_valid(*unit)).count() as u32;
         if by_owner != mapped {
@@ -44,7 +45,8 @@ impl Ftl {
         Ok(valid)
     }
 
-    /// Each slot that something is added to be open, not full, and used for one purpose.
+    /// Checks that each slot in use is open, not full, and used once, for its stream; and that no other is
+    /// open.
     fn audit_slots(&self) -> Result<(), String> {
         let moved = self.collector.slots().map(|slot| (slot, Stream::Moved));
         let host = self.placer.slots().map(|slot| (slot, Stream::Host));
@@ -63,8 +65,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// An open block is programmed up to its write pointer; a program unit that is not programmed
-    /// has no owner; and free, valid and invalid units are all there are.
+    /// Checks that an open block is programmed exactly up to its write pointer, that the units of a program
+    /// unit which is not programmed have no owners, and that free, valid and invalid units add up.
     fn audit_program_units(&self) -> Result<(), String> {
         let (shape, map, blocks) = (&self.shape, self.space.map(), self.space.blocks());
         let units = shape.units_per_program;
@@ -100,7 +102,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Each block counts its valid units, and knows whether it awaits a successor.
+    /// Checks each block's count of valid units, and whether it awaits a successor.
     fn audit_blocks(&self, valid: &[u32]) -> Result<(), String> {
         let (shape, blocks) = (&self.shape, self.space.blocks());
         let mut awaits = vec![false; shape.blocks() as usize];
@@ -126,7 +128,7 @@ impl Ftl {
         Ok(())
     }
 
-    /// Each die counts its valid units and free blocks.
+    /// Checks each die's counts of valid units and free blocks.
     fn audit_dies(&self) -> Result<(), String> {
         let (shape, blocks) = (&self.shape, self.space.blocks());
         for die in 0..shape.dies {

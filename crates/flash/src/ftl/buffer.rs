@@ -1,6 +1,6 @@
-//! The write buffer: program units that are being assembled, each in a slot, and those whose program
-//! has not ended. What garbage collection moves is assembled here, too, but in memory of its own: it
-//! does not count as buffered.
+//! The write buffer: program units that are being assembled, each in a slot, and those whose program has not
+//! ended. Units that garbage collection moves are assembled here, too, but do not count against the buffer's
+//! size.
 
 use crate::counters::ProgramCause;
 use crate::device::Bytes;
@@ -11,26 +11,26 @@ use crate::space::Stream;
 /// A program unit that is being assembled.
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
-    /// The die that it will go to.
+    /// The die that it is to be programmed to.
     pub die: u32,
-    /// Its units, in order.
+    /// Its units so far, in order.
     pub units: Vec<Member>,
-    /// Whose data it is.
+    /// The stream that its units belong to.
     pub stream: Stream,
-    /// When it was opened or added to last, as a count of such events; no two slots have the same.
+    /// When it was opened or last added to, as a count of such events; no two slots have the same.
     pub touched: u64,
 }
 
 /// A unit in a slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Member {
-    /// The logical unit that it is for; `None` if that was written again since.
+    /// The logical unit that it holds; `None` if that was written again or trimmed since.
     pub owner: Option<u32>,
     /// The physical unit of which it is the successor.
     pub predecessor: Option<u32>,
     /// Why it is programmed.
     pub cause: ProgramCause,
-    /// What it holds.
+    /// Its content.
     pub bytes: Bytes,
 }
 
@@ -38,11 +38,11 @@ pub(crate) struct Member {
 #[derive(Clone, Debug)]
 pub(crate) struct WriteBuffer {
     slots: Vec<Option<Slot>>,
-    /// Numbers of slots that may be used again, by the same stream only: while room is made for a
-    /// slot of the host, nothing that is moved can take over its number.
+    /// Numbers of slots that may be used again, by the same stream only: so the number of a host slot for
+    /// which a block is being freed cannot become that of a slot of moved units.
     vacant: [Vec<u32>; 2],
     touches: u64,
-    /// Units of the host in all slots, replaced ones included.
+    /// Units of the host in all slots, including obsolete ones.
     units: u64,
     /// Bytes of the host whose program has not ended.
     programming_bytes: u64,
@@ -84,7 +84,7 @@ impl WriteBuffer {
         self.slots[number as usize].as_ref().expect("an open slot")
     }
 
-    /// Whether a slot is open and nothing has changed it since it had this `touched`.
+    /// Whether a slot is open, and has not changed since it had this `touched`.
     pub fn is_unchanged(&self, number: u32, touched: u64) -> bool {
         let slot = self.slots.get(number as usize).and_then(Option::as_ref);
         slot.is_some_and(|slot| slot.touched == touched)
@@ -95,7 +95,7 @@ impl WriteBuffer {
         self.slots.get(number as usize).is_some_and(Option::is_some)
     }
 
-    /// Adds a unit to a slot; returns its place for the mapping, and whether the slot is full now.
+    /// Adds a unit to a slot; returns its place for the mapping, and whether the slot is full then.
     pub fn push(&mut self, number: u32, member: Member) -> (u32, bool) {
         self.touches += 1;
         let (touched, units_per_program) = (self.touches, self.units_per_program);
@@ -117,7 +117,7 @@ impl WriteBuffer {
         slot
     }
 
-    /// Number of the slot that a place of the mapping is in, and the index in it.
+    /// The number of the slot of a place of the mapping, and the index in that slot.
     pub fn slot_of(&self, place: u32) -> (u32, usize) {
         (place / self.units_per_program, (place % self.units_per_program) as usize)
     }
@@ -128,8 +128,8 @@ impl WriteBuffer {
         &self.slot(number).units[index]
     }
 
-    /// The unit at a place of the mapping is obsolete; returns the physical unit that it was to
-    /// succeed, which now awaits another successor.
+    /// Marks the unit at a place of the mapping as obsolete; returns the physical unit of which it was to be
+    /// the successor.
     pub fn discard(&mut self, place: u32) -> Option<u32> {
         let (number, index) = self.slot_of(place);
         let member = &mut self.slot_mut(number).units[index];
@@ -143,24 +143,24 @@ impl WriteBuffer {
         self.slots.iter().enumerate().filter_map(open).collect()
     }
 
-    /// Number of an open slot, if there is one.
+    /// The number of an open slot, if there is one.
     pub fn first_open(&self) -> Option<u32> {
         self.slots.iter().position(Option::is_some).map(|number| number as u32)
     }
 
-    /// Number of the open slot that was touched longest ago.
+    /// The number of the open slot that was touched longest ago.
     pub fn oldest_open(&self) -> Option<u32> {
         self.open_slots().into_iter().min_by_key(|number| self.slot(*number).touched)
     }
 
-    /// Whether there is room for one more unit of the host.
+    /// Whether one more unit of the host fits.
     pub fn has_room(&self) -> bool {
         let unit_bytes = u64::from(self.unit_bytes);
         self.programming_bytes + (self.units + 1) * unit_bytes <= self.capacity_bytes
     }
 
-    /// A slot that was taken out is being programmed: its bytes stay buffered until the program
-    /// ends. Returns how many they are.
+    /// Counts the bytes of a removed slot, whose program begins, as buffered until that ends; returns their
+    /// number.
     pub fn start_program(&mut self, slot: &Slot) -> u32 {
         let bytes = match slot.stream {
             Stream::Host => slot.units.len() as u32 * self.unit_bytes,
@@ -170,12 +170,12 @@ impl WriteBuffer {
         bytes
     }
 
-    /// A program has ended: its bytes are not buffered any more.
+    /// Stops counting the bytes of a program that has ended.
     pub fn end_program(&mut self, bytes: u32) {
         self.programming_bytes -= u64::from(bytes);
     }
 
-    /// The power was off: the buffer is empty.
+    /// Empties the buffer, as a power cut does.
     pub fn clear(&mut self) {
         self.slots.clear();
         self.vacant.iter_mut().for_each(Vec::clear);

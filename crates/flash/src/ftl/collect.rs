@@ -1,6 +1,6 @@
-//! Garbage collection, and wear levelling among the blocks of a die. What is moved stays on its die
-//! as long as the die has invalid units to collect, and so files keep their spread over the dies
-//! (FAST'24, section 2.3).
+//! Garbage collection, and wear levelling among the blocks of a die. Moved units stay on their die as long as
+//! the die has invalid units to collect, so files stay spread over the dies as they were (FAST'24, section
+//! 2.3).
 
 use super::in_flight::OperationKind;
 use super::room::FREE_BLOCKS;
@@ -10,7 +10,7 @@ use crate::drive::Collection;
 use crate::geometry::Shape;
 use crate::space::{BlockState, Stream};
 
-/// What garbage collection remembers of each die.
+/// The state of garbage collection on each die.
 #[derive(Clone, Debug)]
 pub(super) struct Collector {
     dies: Vec<DieState>,
@@ -18,11 +18,11 @@ pub(super) struct Collector {
 
 #[derive(Clone, Debug, Default)]
 struct DieState {
-    /// The slot of what is moved to the die.
+    /// The slot of the units that are moved to the die.
     slot: Option<u32>,
     /// Whether the die is being collected.
     collecting: bool,
-    /// Erases of the die after which its wear is looked at again.
+    /// The number of erases of the die at which its wear is checked again.
     level_at: u64,
 }
 
@@ -36,17 +36,18 @@ impl Collector {
         self.dies[die as usize].collecting
     }
 
-    /// The slot of what is moved to a die is programmed: nothing more is added to it.
+    /// Closes the slot of units that are moved to a die: it is being programmed, and nothing more is added to
+    /// it.
     pub fn close_slot(&mut self, die: u32) {
         self.dies[die as usize].slot = None;
     }
 
-    /// The slots of what is moved.
+    /// The slots of moved units.
     pub fn slots(&self) -> impl Iterator<Item = u32> + '_ {
         self.dies.iter().filter_map(|die| die.slot)
     }
 
-    /// The power was off: nothing is being moved.
+    /// Resets the state, as a power cut does: nothing is being moved.
     pub fn clear(&mut self) {
         for die in &mut self.dies {
             (die.slot, die.collecting) = (None, false);
@@ -66,7 +67,8 @@ impl Ftl {
     }
 
     fn free_blocks(&mut self, die: u32, ready: u64) -> Result<(), NoSpace> {
-        // Programming slots that are not full may cost as much as a victim gains: that must end.
+        // Programming slots that are not full may need as much space as a victim frees, so the rounds are
+        // bounded.
         for _ in 0..self.shape.blocks_per_die {
             let erasable = self.erasable_blocks(die);
             if erasable >= FREE_BLOCKS {
@@ -75,8 +77,9 @@ impl Ftl {
             let victim = self.choose_victim(die);
             let is_whole = |block| self.space.blocks().valid(block) == self.shape.units_per_block;
             let gains = victim.is_some_and(|block| !is_whole(block));
-            // Free blocks await slots that are not full. The units of a victim would fill the slots;
-            // where there is no room for those units, the slots are programmed as they are.
+            // Some free blocks await the program of slots that are not full. A victim's units may fill those
+            // slots; but the slots are programmed as they are if there is no block for the victim's units, if
+            // that makes enough blocks erasable, or if no victim has invalid units.
             let free = self.space.blocks().free(die);
             let enough = free > FREE_BLOCKS;
             if free > erasable && (erasable == 0 || enough || !gains) {
@@ -89,7 +92,7 @@ impl Ftl {
                 }
             }
             let victim = victim.ok_or(NoSpace)?;
-            // Of a die that is full of valid data, some moves to other dies.
+            // If the die has no invalid units to collect, a block of it moves to another die.
             let to = if gains { die } else { self.emptiest_die() };
             if !gains && to == die {
                 return Err(NoSpace);
@@ -110,15 +113,15 @@ impl Ftl {
         }
     }
 
-    /// Moves the data of a block that is much less worn than others of its die.
+    /// Moves the data of the least worn block of a die, if it lags too far behind the most worn one.
     fn level_wear(&mut self, die: u32, ready: u64) -> Result<(), NoSpace> {
         let spread = self.firmware.wear.block_spread;
         let erases = self.space.blocks().erases_of_die(die);
         if spread == 0 || erases < self.collector.dies[die as usize].level_at {
             return Ok(());
         }
-        // If all blocks but one were cold, each would have to move once in `spread` rounds of erases:
-        // one in `spread` erases. Twice as often leaves room.
+        // If all blocks but one were cold, one of them would have to move for every `spread` erases. Twice as
+        // often leaves a margin.
         self.collector.dies[die as usize].level_at = erases + u64::from(spread / 2).max(1);
         match self.space.blocks().least_worn(die) {
             Some((block, less)) if less > spread => {
@@ -128,7 +131,7 @@ impl Ftl {
         }
     }
 
-    /// Programs the slots that free blocks of a die await, if a die has an open block for them.
+    /// Programs the slots that free blocks of a die await, as far as the die of a slot has an open block.
     fn program_awaited_slots(&mut self, die: u32, ready: u64) -> Result<(), NoSpace> {
         for number in self.buffer.open_slots() {
             if !self.buffer.is_open(number) {
@@ -148,13 +151,13 @@ impl Ftl {
         Ok(())
     }
 
-    /// The die with the least valid data.
+    /// The die with the fewest valid units.
     fn emptiest_die(&self) -> u32 {
         let valid = |die: &u32| self.space.blocks().valid_of_die(*die);
         (0..self.shape.dies).min_by_key(valid).unwrap_or(0)
     }
 
-    /// Moves the valid units of a closed block to another block of `to`; the block is free then.
+    /// Moves the valid units of a closed block to the die `to`, and releases the block.
     fn move_block(
         &mut self,
         block: u32,
@@ -164,8 +167,8 @@ impl Ftl {
     ) -> Result<(), NoSpace> {
         let before = self.nand.total_busy_ns();
         let (units, page) = (self.shape.units_of_block(block), self.shape.units_per_page);
-        // Owners are anywhere in the mapping. Looked up all at once, the processor waits for them
-        // side by side, and has them in its cache afterwards.
+        // The owners' entries are scattered over the mapping. In one pass over them their cache misses
+        // overlap, and the entries are in the processor's cache afterwards.
         let map = self.space.map();
         let valid = units.clone().fold(0, |sum, unit| sum + u32::from(map.is_valid(unit)));
         assert_eq!(valid, self.space.blocks().valid(block), "valid units of block {block}");
@@ -201,7 +204,7 @@ impl Ftl {
             arrived = self.nand.read(self.now, ready, page, bytes, false);
         }
         for unit in first..first + self.shape.units_per_page {
-            // Programming a slot may move a unit on, if it makes room.
+            // Programming a slot may collect, and so move a unit before its turn here.
             let Some(owner) = self.space.map().owner(unit) else { continue };
             if !self.space.map().is_valid(unit) {
                 continue;
@@ -214,8 +217,8 @@ impl Ftl {
         Ok(())
     }
 
-    /// Whether a flash page can be programmed from the register of its die to where the moved units
-    /// of `to` go.
+    /// Whether a flash page can be programmed from the register of its die at the write pointer for moved
+    /// units of `to`.
     fn may_copy_back(&self, first: u32, to: u32) -> bool {
         let (page, shape) = (self.shape.page_of(first), &self.shape);
         if !self.firmware.copyback
@@ -228,7 +231,8 @@ impl Ftl {
         next.is_some_and(|next| shape.page_of(next).plane == page.plane)
     }
 
-    /// Programs a wholly valid flash page to where the moved units of its die go.
+    /// Programs a wholly valid flash page from the register of its die at the die's write pointer for moved
+    /// units.
     fn copy_back(
         &mut self,
         from: u32,

@@ -1,4 +1,4 @@
-//! Programs and erases that have begun or wait for their die, and that a power cut may still catch.
+//! Programs and erases that have begun or wait for their die: a power cut may interrupt or prevent them.
 
 use crate::nand::{Nand, Ticket};
 use crate::space::ErasedBlock;
@@ -15,30 +15,30 @@ pub(super) struct Operation {
 /// What an operation does.
 #[derive(Clone, Debug)]
 pub(super) enum OperationKind {
-    /// Programs the program unit that begins with this unit.
+    /// Programs the program unit whose first unit is this.
     Program {
         first: u32,
         /// Bytes that stay in the write buffer until it ends.
         buffered_bytes: u32,
     },
-    /// Erases a block, which held this.
+    /// Erases a block, which had this content.
     Erase(ErasedBlock),
-    /// Programs the journal up to this many notes.
+    /// Programs the journal, up to this many notes since the first.
     Journal { notes: u64 },
 }
 
 /// All operations in flight.
 #[derive(Clone, Debug)]
 pub(super) struct InFlight {
-    /// Operations of each die, in order.
+    /// The operations of each die, in order.
     dies: Vec<VecDeque<Operation>>,
-    /// For each operation its end, as far as that was known when it began, and its die. Reads that
-    /// interrupt an operation make it end later.
+    /// For each operation its end, as last known, and its die. Reads that interrupt an operation delay its
+    /// end.
     ends: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
 impl InFlight {
-    /// Nothing is in flight on so many dies.
+    /// No operations, on this many dies.
     pub fn new(dies: u32) -> Self {
         Self { dies: vec![VecDeque::new(); dies as usize], ends: BinaryHeap::new() }
     }
@@ -49,7 +49,7 @@ impl InFlight {
         self.dies[die as usize].push_back(Operation { ticket, kind });
     }
 
-    /// Takes out an operation that ended by this time.
+    /// Removes and returns an operation that has ended by this time.
     pub fn pop_ended(&mut self, now: u64, nand: &Nand) -> Option<OperationKind> {
         while self.ends.peek().is_some_and(|Reverse((end, _))| *end <= now) {
             let Reverse((_, die)) = self.ends.pop()?;
@@ -63,7 +63,7 @@ impl InFlight {
         None
     }
 
-    /// Takes out the operation that ends next; returns when it ends, too.
+    /// Removes the operation that ends next; returns when it ends, and what it does.
     pub fn pop_next(&mut self, nand: &Nand) -> Option<(u64, OperationKind)> {
         while let Some(Reverse((known_end, die))) = self.ends.pop() {
             let Some(first) = self.dies[die as usize].front() else { continue };
@@ -94,11 +94,11 @@ impl InFlight {
 
     /// When the last operation ends, if any is in flight.
     pub fn last_end(&self, nand: &Nand) -> Option<u64> {
-        // Planes that work independently end in any order.
+        // Operations of planes that work independently end in any order.
         self.dies.iter().flatten().map(|operation| nand.end_of(operation.ticket)).max()
     }
 
-    /// Takes out everything: the operations of each die, in order.
+    /// Removes and returns the operations of each die, in order.
     pub fn take_all(&mut self) -> Vec<VecDeque<Operation>> {
         self.ends.clear();
         let none = vec![VecDeque::new(); self.dies.len()];

@@ -1,10 +1,10 @@
-//! The translation layer of a flash drive: takes written units into the write buffer, programs them
-//! to the open blocks of the dies, and makes room by erasing blocks.
+//! The flash translation layer of a drive: takes written units into the write buffer, programs them to the
+//! open blocks of the dies, and frees space by garbage collection.
 //!
 //! | module | its job |
 //! |---|---|
 //! | `buffer` | the write buffer, where program units are assembled |
-//! | `place`, `append` | which die a write goes to, and together with what |
+//! | `place`, `append` | which die and which program unit a write goes to |
 //! | `program` | programs a program unit |
 //! | `room` | opens and erases blocks |
 //! | `collect` | garbage collection and wear levelling |
@@ -12,14 +12,13 @@
 //! | `in_flight` | programs and erases that have not ended |
 //! | `journal` | which units were trimmed |
 //! | `recover` | power cuts |
-//! | `audit` | whether all tables agree |
+//! | `audit` | checks that the tables agree |
 //!
-//! **What is on the flash if the power fails.** Acknowledged data that was not flushed may be gone,
-//! flushed data may not, and nothing older may come back. So a block is erased only after the
-//! successors of all its units are programmed ([`crate::space::Blocks::safe_at`]), and after the
-//! journal says which of them were trimmed. That holds at every instant because nothing but an erase
-//! destroys data. It is also why a block is erased when it is opened and not when it becomes free: by
-//! then there is usually nothing left to wait for.
+//! **What survives a power cut.** Acknowledged data that was not flushed may be lost; flushed data may not,
+//! and no older data may come back in its place. So a block is erased only after the successors of all its
+//! units are programmed ([`crate::space::Blocks::safe_at`]), and after the trims among them are in the
+//! journal. That suffices at every instant, because only an erase destroys data. It is also why a block is
+//! erased when it is opened and not when it becomes free: by then the erase seldom has to wait.
 
 mod access;
 mod append;
@@ -65,9 +64,9 @@ pub(crate) struct Ftl {
     in_flight: InFlight,
     journal: Journal,
     counters: Counters,
-    /// The earliest time that can still be asked for.
+    /// The time of the last command; no later one is earlier.
     now: u64,
-    /// Whether operations advance the clock: preconditioning does not.
+    /// Whether operations need time: those of preconditioning do not.
     timed: bool,
     /// Memory for the pages of a read, kept from one read to the next.
     runs: Vec<PageRun>,
@@ -107,22 +106,22 @@ impl Ftl {
         &self.space
     }
 
-    /// The dies and the ways to them.
+    /// The dies, the channels and the link.
     pub fn nand(&self) -> &Nand {
         &self.nand
     }
 
-    /// The dies and the ways to them, for what needs no translation.
+    /// The dies, the channels and the link, for transfers that need no translation.
     pub fn nand_mut(&mut self) -> &mut Nand {
         &mut self.nand
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The counters, for what the drive counts besides.
+    /// The counters, for the drive to count its commands.
     pub fn counters_mut(&mut self) -> &mut Counters {
         &mut self.counters
     }
@@ -132,8 +131,8 @@ impl Ftl {
         self.now
     }
 
-    /// A command arrives at this time, or at that of the last one if that was later: what has ended
-    /// by then is not in flight any more. Returns the time.
+    /// Advances the clock to this time, unless it is there already, and removes the operations in flight that
+    /// have ended by then; returns the time.
     pub fn advance_to(&mut self, at: u64) -> u64 {
         self.now = self.now.max(at);
         while let Some(ended) = self.in_flight.pop_ended(self.now, &self.nand) {
@@ -142,7 +141,7 @@ impl Ftl {
         self.now
     }
 
-    /// Does something without time passing.
+    /// Runs an action whose operations need no time.
     pub fn untimed<T>(&mut self, action: impl FnOnce(&mut Self) -> T) -> T {
         let timed = std::mem::replace(&mut self.timed, false);
         let done = action(self);
@@ -150,7 +149,7 @@ impl Ftl {
         done
     }
 
-    /// An operation has ended.
+    /// Accounts for an operation that has ended.
     fn end(&mut self, ended: &OperationKind) {
         match ended {
             OperationKind::Program { buffered_bytes, .. } => {
@@ -161,14 +160,14 @@ impl Ftl {
         }
     }
 
-    /// When the program that wrote a physical unit ends; 0 if it is not in flight.
+    /// When the program of a physical unit ends; 0 if it is not in flight.
     fn end_of_program(&self, physical: u32) -> u64 {
         let first = physical - physical % self.shape.units_per_program;
         let die = self.shape.die_of(physical);
         self.in_flight.end_of_program(die, first, &self.nand).unwrap_or(0)
     }
 
-    /// What a logical unit holds, where the drive keeps content.
+    /// The content of a logical unit, where the drive keeps it.
     pub fn bytes(&self, logical: u32) -> Bytes {
         match self.space.map().locate(logical) {
             Location::Unmapped => None,

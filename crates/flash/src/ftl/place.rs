@@ -1,11 +1,11 @@
-//! Where a write goes: which die, and together with what.
+//! The placement of writes: on which die, and together with which other units.
 //!
-//! Without a hint the dies take turns, stripe unit by stripe unit, in the order of writing. FAST'24
-//! (section 4) has the host say what a write continues, or that it replaces something, and the drive
-//! place it on the die after the one or on the die of the other. What its artefact does is
-//! [`Placement::DieAffine`]. Its limit (section 5.2, fileserver small) is that an append of less than
-//! a flash page ends up in one page with others' data, so that the file is spread over more pages
-//! than it needs. [`Placement::FileAffine`] continues in the page where the file ends (`append`).
+//! Without a hint, stripe units go to the dies in turn, in the order of writing. With the hints of FAST'24
+//! (section 4) the drive places an append on the die after its predecessor's, and an overwrite on the die of
+//! the data that it overwrites; [`Placement::DieAffine`] does so as its artefact does. Its limit (section
+//! 5.2, fileserver small) is that an append of less than a flash page shares the page with data of other
+//! files, so that the file is spread over more pages than it needs. [`Placement::FileAffine`] continues in
+//! the page where the file ends (`append`).
 
 use super::{Ftl, NoSpace};
 use crate::command::{Hint, Units};
@@ -15,16 +15,16 @@ use crate::drive::Placement;
 use crate::geometry::Shape;
 use crate::space::{Location, Stream};
 
-/// Whose turn it is, and which slots wait for more of the host's units.
+/// The die whose turn it is, and the slots to which units of the host are added.
 #[derive(Clone, Debug)]
 pub(super) struct Placer {
     /// The die whose turn it is.
     next_die: u32,
-    /// For each die, units of its present stripe unit that were placed.
+    /// For each die, how many units of its present stripe unit are placed.
     filled: Vec<u32>,
     /// For each die, the slot for units of any file.
     shared: Vec<Option<u32>>,
-    /// Slots for units of one file each; the one that was appended to longest ago comes first.
+    /// Slots for units of one file each; the least recently used one comes first.
     exclusive: Vec<u32>,
     max_exclusive: usize,
     units_per_stripe_unit: u32,
@@ -42,7 +42,7 @@ impl Placer {
         }
     }
 
-    /// A slot for that die is programmed: nothing more is added to it.
+    /// Closes a slot for that die: it is being programmed, and nothing more is added to it.
     pub fn close_slot(&mut self, slot: u32, die: u32) {
         if self.shared[die as usize] == Some(slot) {
             self.shared[die as usize] = None;
@@ -50,17 +50,17 @@ impl Placer {
         self.exclusive.retain(|exclusive| *exclusive != slot);
     }
 
-    /// Whether a slot is for one file.
+    /// Whether a slot is for units of one file.
     pub fn is_exclusive(&self, slot: u32) -> bool {
         self.exclusive.contains(&slot)
     }
 
-    /// A slot for one file from now on.
+    /// Makes a slot one for units of one file.
     pub fn add_exclusive(&mut self, slot: u32) {
         self.exclusive.push(slot);
     }
 
-    /// A slot for one file was appended to.
+    /// Makes a slot for one file the most recently used one.
     pub fn touch_exclusive(&mut self, slot: u32) {
         if self.is_exclusive(slot) {
             self.exclusive.retain(|exclusive| *exclusive != slot);
@@ -68,26 +68,25 @@ impl Placer {
         }
     }
 
-    /// Takes out the slot for one file that was appended to longest ago, if there are as many as
-    /// there may be.
+    /// Removes and returns the least recently used slot for one file, if there are as many as there may be.
     pub fn pop_exclusive_if_full(&mut self) -> Option<u32> {
         let full = self.exclusive.len() >= self.max_exclusive;
         full.then(|| self.exclusive.remove(0))
     }
 
-    /// All slots that wait for more units.
+    /// All slots to which units may be added.
     pub fn slots(&self) -> impl Iterator<Item = u32> + '_ {
         self.shared.iter().flatten().chain(&self.exclusive).copied()
     }
 
-    /// The power was off: no slot waits.
+    /// Forgets all slots, as a power cut does.
     pub fn clear(&mut self) {
         self.shared.fill(None);
         self.filled.fill(0);
         self.exclusive.clear();
     }
 
-    /// A unit is placed on a die; returns whether that fills a stripe unit.
+    /// Counts a unit that is placed on a die; returns whether it completes a stripe unit.
     fn fill(&mut self, die: u32) -> bool {
         let filled = &mut self.filled[die as usize];
         *filled = (*filled + 1) % self.units_per_stripe_unit;
@@ -103,12 +102,12 @@ pub(super) struct Write<'a> {
     pub cause: ProgramCause,
     /// Their content.
     pub contents: Contents<'a>,
-    /// When they are in the controller.
+    /// When they have arrived in the controller.
     pub ready: u64,
 }
 
 impl Ftl {
-    /// Takes units into the write buffer; returns when the last of them is there.
+    /// Takes units into the write buffer; returns when the last of them is in it.
     pub fn write(
         &mut self,
         units: Units,
@@ -139,7 +138,7 @@ impl Ftl {
         }
     }
 
-    /// The hint cannot be followed.
+    /// Writes units whose hint cannot be followed.
     fn write_without_hint(&mut self, write: Write<'_>) -> Result<u64, NoSpace> {
         self.counters.hints_lost += 1;
         self.write_round_robin(write)
@@ -167,8 +166,8 @@ impl Ftl {
         Ok(ready)
     }
 
-    /// Writes to a die and, whenever a stripe unit is full, to the next one; returns when the last
-    /// unit is in the buffer, and whose turn is next.
+    /// Writes to a die and, after each complete stripe unit, to the next one; returns when the last unit is
+    /// in the buffer, and the die whose turn is next.
     fn write_from_die(&mut self, first: u32, write: Write<'_>) -> Result<(u64, u32), NoSpace> {
         let Write { units, cause, contents, mut ready } = write;
         let mut die = first;
@@ -217,14 +216,14 @@ impl Ftl {
         spread > 0 && erases(die) > least + spread
     }
 
-    /// This die, or the next one that is not full of valid data.
+    /// The first die from this one on that is not full of valid units; this one if all are.
     pub(super) fn die_with_room(&self, die: u32) -> u32 {
         let max = self.shape.max_valid_units_per_die();
         let has_room = |die: &u32| self.space.blocks().valid_of_die(*die) < max;
         self.shape.dies_from(die).find(has_room).unwrap_or(die)
     }
 
-    /// Adds a unit to the slot of a die for units of any file.
+    /// Adds a unit to the die's slot for units of any file.
     pub(super) fn add_to_shared_slot(
         &mut self,
         die: u32,

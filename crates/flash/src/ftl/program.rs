@@ -8,8 +8,7 @@ use crate::device::Bytes;
 use crate::space::{Location, Stream};
 
 impl Ftl {
-    /// Waits until the write buffer has room for a unit; returns when it has, no earlier than
-    /// `ready`.
+    /// Waits until the write buffer has space for a unit; returns when it has, no earlier than `ready`.
     pub(super) fn wait_for_room(&mut self, ready: u64) -> Result<u64, NoSpace> {
         let mut at = ready;
         while !self.buffer.has_room() {
@@ -17,8 +16,8 @@ impl Ftl {
                 at = at.max(end);
                 self.end(&ended);
             } else {
-                // All of it is in slots that are not full: the one that was touched longest ago is
-                // programmed as it is.
+                // No program is in flight, so slots that are not full use all of it: the one that was touched
+                // longest ago is programmed as it is.
                 let oldest = self.buffer.oldest_open().ok_or(NoSpace)?;
                 self.program_slot(oldest, at)?;
             }
@@ -26,8 +25,8 @@ impl Ftl {
         Ok(at)
     }
 
-    /// Adds a logical unit to a slot, where it replaces what it held before; programs the slot if
-    /// that makes it full, and returns whether it did.
+    /// Adds a logical unit to a slot, which makes its earlier copy obsolete; if the slot is full then,
+    /// programs it. Returns whether it was full.
     pub(super) fn add_to_slot(
         &mut self,
         slot: u32,
@@ -46,8 +45,7 @@ impl Ftl {
         Ok(full)
     }
 
-    /// Takes a logical unit away from where it is; returns the physical unit that awaits a successor
-    /// for it, if one does.
+    /// Unmaps a logical unit; returns the physical unit that awaits a successor for it, if there is one.
     fn detach(&mut self, logical: u32) -> Option<u32> {
         match self.space.unmap(logical) {
             Location::Unmapped => None,
@@ -56,22 +54,22 @@ impl Ftl {
         }
     }
 
-    /// Unmaps a logical unit, which only the journal will tell.
+    /// Unmaps a logical unit without a successor; only the journal records that.
     pub(super) fn unmap(&mut self, logical: u32) {
         if let Some(predecessor) = self.detach(logical) {
             self.space.set_succeeded(predecessor, 0);
         }
     }
 
-    /// Programs a slot, padded if it is not full.
+    /// Programs a slot, with padding if it is not full.
     pub(super) fn program_slot(&mut self, number: u32, ready: u64) -> Result<(), NoSpace> {
         let Slot { die: wanted, stream, touched, .. } = *self.buffer.slot(number);
         if stream == Stream::Moved {
-            // Another die that makes room may move something to this one, too.
+            // The collection of another die may move units to this one, too.
             self.collector.close_slot(wanted);
         }
         let (die, block_stream) = self.make_room(wanted, stream, ready)?;
-        // Making room may have programmed the slot already, and its number may be in use again.
+        // Garbage collection may have programmed the slot already, and its number may be in use again.
         if !self.buffer.is_unchanged(number, touched) {
             return Ok(());
         }

@@ -1,6 +1,6 @@
-//! Power cuts. Everything is found again by the out-of-band areas, which say which logical unit each
-//! copy is of, by the numbers of the programs, which say which copy is the latest, and by the
-//! journal, which says what was trimmed.
+//! Recovery from power cuts. The mapping is rebuilt from the out-of-band areas, which have the logical unit
+//! of each copy and the number of its program; the latest copy counts, unless a later note of the journal has
+//! trimmed the unit.
 
 use super::Ftl;
 use super::in_flight::{Operation, OperationKind};
@@ -8,16 +8,16 @@ use crate::device::Recovery;
 use crate::nand::Ticket;
 
 impl Ftl {
-    /// The power fails at this time and comes back. Programs and erases have done what they had done
-    /// by then, and what was in memory is gone, but for what capacitors saved.
+    /// Cuts the power at this time, and recovers. Programs and erases that had not ended are cut off; what
+    /// was in memory is lost, unless capacitors save it.
     pub fn power_cut(&mut self, at: u64) -> Recovery {
         self.advance_to(at);
         if self.protected {
             self.untimed(Self::save_all);
         }
         for operations in self.in_flight.take_all() {
-            // The latest first: a block is as it was before its erase once what was programmed to it
-            // since is undone.
+            // The latest first, so that what was programmed to a block after its erase is undone before the
+            // erase.
             for operation in operations.into_iter().rev() {
                 self.cut_off(operation, at);
             }
@@ -37,7 +37,7 @@ impl Ftl {
         let ended = self.protected || self.nand.end_of(operation.ticket) <= at;
         match operation.kind {
             OperationKind::Program { first, .. } if !ended => self.space.tear(first),
-            // With capacitors it may as well be done: the successors of its units are saved.
+            // With capacitors the erase counts as done: the successors of the block's units are saved.
             OperationKind::Erase(erased) if self.never_began(operation.ticket, at) => {
                 self.space.undo_erase(erased);
             }
@@ -50,9 +50,9 @@ impl Ftl {
         !self.protected && self.nand.start_of(erase) >= at
     }
 
-    /// Programs everything in the buffer, which the capacitors last for.
+    /// Programs everything in the buffer, for which the energy of the capacitors suffices.
     fn save_all(&mut self) {
-        // Making room for a slot may collect, and so open other slots.
+        // Programming a slot may collect, and so open other slots.
         while let Some(slot) = self.buffer.first_open() {
             let saved = self.program_slot(slot, self.now);
             debug_assert_eq!(saved, Ok(()), "there is room for as much as the buffer holds");

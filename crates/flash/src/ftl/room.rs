@@ -1,15 +1,15 @@
-//! Room to program to: opens free blocks of a die, and erases them when it does.
+//! Space to program to: opens free blocks of a die, and erases them when it opens them.
 
 use super::in_flight::OperationKind;
 use super::{Ftl, NoSpace};
 use crate::space::Stream;
 
-/// A die that opens a block for the host keeps another one free, to move data to.
+/// Free blocks of a die that collection provides: one to open for the host, and one to move data to.
 pub(super) const FREE_BLOCKS: usize = 2;
 
 impl Ftl {
-    /// Makes sure of an open block: of the stream on the die, or, where that is impossible now, of
-    /// the other stream or on another die. Returns which.
+    /// Makes sure that there is an open block: the stream's on the die or, where that is impossible now, the
+    /// other stream's or another die's. Returns its die and stream.
     pub(super) fn make_room(
         &mut self,
         die: u32,
@@ -21,7 +21,7 @@ impl Ftl {
         }
         if stream == Stream::Host {
             self.collect(die, ready)?;
-            // What collection programmed may have opened one.
+            // The programs of the collection may have opened one.
             if self.has_open(die, stream) {
                 return Ok((die, stream));
             }
@@ -30,13 +30,14 @@ impl Ftl {
         if !self.may_open(die, stream) && self.has_open(die, other) {
             return Ok((die, other));
         }
-        // The last block of a die that can be opened is for what is moved to it.
+        // The last block of a die that can be opened is reserved for units that are moved to it.
         let reserved = usize::from(stream == Stream::Host);
         if self.erasable_blocks(die) > reserved {
             self.open_block(die, stream, ready);
             return Ok((die, stream));
         }
-        // The free blocks of the die await what is in the write buffer, perhaps this very slot.
+        // The free blocks of the die await successors that are in the write buffer, perhaps in this very
+        // slot.
         let dies = self.shape.dies_from(die);
         let mut open = dies.flat_map(|die| [(die, stream), (die, stream.other())]);
         if let Some(found) = open.find(|(die, stream)| self.has_open(*die, *stream)) {
@@ -45,8 +46,8 @@ impl Ftl {
         self.make_room_anywhere(die, stream, ready)
     }
 
-    /// No die has an open block. The others collect, too, and keep their last free block as long as
-    /// they can. Closed blocks without valid units are free without collection.
+    /// Opens a block of some die, as none is open. All dies collect, and keep their last free block as long
+    /// as they can. Closed blocks without valid units are released without collection.
     fn make_room_anywhere(
         &mut self,
         die: u32,
@@ -86,14 +87,14 @@ impl Ftl {
         }
     }
 
-    /// Whether a die has a free block that may be erased.
+    /// Whether a die has a free block that may be erased now.
     fn may_open(&self, die: u32, stream: Stream) -> bool {
         let blocks = self.space.blocks();
         let block = blocks.next_free(die, stream);
         block.is_some_and(|block| self.protected || !blocks.awaits_successor(block))
     }
 
-    /// Free blocks of a die that may be erased, counted as far as it matters.
+    /// Free blocks of a die that may be erased, counted up to [`FREE_BLOCKS`].
     pub(super) fn erasable_blocks(&self, die: u32) -> usize {
         if self.protected {
             return self.space.blocks().free(die).min(FREE_BLOCKS);
@@ -101,7 +102,7 @@ impl Ftl {
         self.space.blocks().erasable(die, FREE_BLOCKS)
     }
 
-    /// Opens the next free block of a die, and erases it if it must be.
+    /// Opens the next free block of a die, and erases it if that is necessary.
     fn open_block(&mut self, die: u32, stream: Stream, ready: u64) {
         let Some(block) = self.space.blocks().next_free(die, stream) else { return };
         let Some(erased) = self.space.open_block(block, stream) else { return };
@@ -114,7 +115,7 @@ impl Ftl {
         }
         let mut safe_at = 0;
         if !self.protected {
-            // Reads must not delay operations any more that were to end by then.
+            // The erase relies on the ends of these programs, so reads must not delay them any more.
             let pinned_end = self.nand.pin_programs();
             let succeeded_at = self.space.blocks().safe_at(block);
             safe_at = succeeded_at.max(self.journal.safe_at()).max(pinned_end);

@@ -1,4 +1,4 @@
-//! Extents of a file, split at the limits of a bio, a request or a readahead window.
+//! Splits extents of a file at the limits of a bio, a request or a readahead window.
 
 use crate::command::Units;
 
@@ -9,7 +9,7 @@ pub(super) fn split(extent: Units, max: u32) -> impl Iterator<Item = Units> {
     starts.map(move |start| Units::new(start, max.min(extent.end() - start)))
 }
 
-/// Extents that follow each other in a file, cut after every `units` units of the file.
+/// Consecutive extents of a file, split after every `units` units of the file.
 pub fn windows(extents: &[Units], units: u32) -> Vec<Vec<Units>> {
     let (mut windows, mut room) = (Vec::<Vec<Units>>::new(), 0);
     for extent in extents {

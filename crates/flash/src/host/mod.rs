@@ -1,7 +1,6 @@
-//! The path of a read or a write from a system call to the drive (FAST'24, sections 2.1 and 3.1): the
-//! extents of a file become bios, bios become requests, requests wait in a plug and go out together,
-//! as many at a time as the queue is deep. What the host's one processor does takes its time; what
-//! the drive does meanwhile overlaps with that.
+//! The path of a read or a write from a system call to the drive (FAST'24, sections 2.1 and 3.1): the extents
+//! of a file become bios, bios become requests, and requests wait in a plug and are issued together, as many
+//! at a time as the queue is deep. The work of the host's one processor overlaps with that of the drive.
 
 mod extents;
 mod path;
@@ -19,36 +18,36 @@ use extents::split;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Where a host's time went, by layer, in nanoseconds.
+/// The time that a host has spent, by layer, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeSpent {
-    /// System calls, there and back.
+    /// System calls, entry and return.
     pub system_call: u64,
     /// The file system, looking up extents (iomap).
     pub file_system: u64,
-    /// Bios, but for their pages.
+    /// Bios, without their pages.
     pub bio: u64,
     /// Pages of bios.
     pub pages: u64,
     /// Requests, until the drive has them.
     pub request: u64,
-    /// Ends of requests.
+    /// Completions of requests.
     pub completion: u64,
     /// Falling asleep and waking up.
     pub wake: u64,
-    /// The program itself, with the data that it has read.
+    /// The program itself, which processes the data that it has read.
     pub program: u64,
     /// Asleep while the drive works.
     pub waiting: u64,
 }
 
 impl TimeSpent {
-    /// All of it.
+    /// The sum.
     pub fn total(&self) -> u64 {
         self.host() + self.waiting
     }
 
-    /// All of it but for waiting.
+    /// The sum without the time asleep.
     pub fn host(&self) -> u64 {
         let by_layer = [self.system_call, self.file_system, self.bio, self.pages];
         by_layer.iter().sum::<u64>() + self.request + self.completion + self.wake + self.program
@@ -58,30 +57,30 @@ impl TimeSpent {
 /// A program that reads and writes, one call after the other.
 pub struct Host<'a, D: ?Sized> {
     path: &'a HostPath,
-    /// The drive that it uses.
+    /// The drive.
     pub device: &'a mut D,
-    /// The time on its processor.
+    /// The present time of its processor.
     pub now: u64,
     /// Ends of the requests in flight.
     in_flight: BinaryHeap<Reverse<u64>>,
-    /// Requests so far.
+    /// The number of requests so far.
     pub requests: u64,
-    /// Where the time went so far.
+    /// The time spent so far.
     pub spent: TimeSpent,
-    /// Pages at the start of the program's buffer that it has used before.
+    /// How many pages from the start of its buffer on the program has used before.
     used_pages: u64,
     /// Where the last extent ended on the drive.
     last_end: Option<u32>,
-    /// What the program does with each page of 4 KiB that it reads through the page cache.
+    /// Time for which the program processes each page of 4 KiB that it reads through the page cache.
     pub use_page_ns: u64,
     /// Units of the window in flight.
     window_units: u64,
-    /// Requests of split writes whose hint names a unit that they do not follow, or that lost their
-    /// hint.
+    /// Requests of split writes whose hint names a unit that they do not follow, or that have no hint any
+    /// more.
     pub stale_hints: u64,
 }
 
-/// What a request asks for.
+/// Whether a request reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
     Read,
@@ -89,7 +88,7 @@ enum Direction {
 }
 
 impl Direction {
-    /// The same for what follows this unit in the file.
+    /// The same for a request that follows this unit in the file.
     fn after(self, predecessor: Option<u32>) -> Self {
         match (self, predecessor) {
             (Self::Write(Hint::Append { .. }), Some(predecessor)) => {
@@ -108,7 +107,7 @@ struct Request {
 }
 
 impl<'a, D: Device + ?Sized> Host<'a, D> {
-    /// A program at this time, which has used its buffer before.
+    /// A program at this time, which has used all of its buffer before.
     pub fn new(path: &'a HostPath, device: &'a mut D, now: u64) -> Self {
         Self {
             path,
@@ -131,8 +130,7 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         self
     }
 
-    /// Reads extents that follow each other in a file, with one call; returns when all of them are
-    /// there.
+    /// Reads consecutive extents of a file with one call; returns once all of them have arrived.
     ///
     /// # Errors
     /// Why the drive refused.
@@ -140,8 +138,8 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         self.call(extents, Direction::Read)
     }
 
-    /// The same through the page cache, which is cold, with the host's readahead: while the program
-    /// uses one window, the next one is in flight.
+    /// The same through the page cache, which is cold, with the host's readahead: while the program processes
+    /// one window, the next one is in flight.
     ///
     /// # Errors
     /// Why the drive refused.
@@ -159,8 +157,7 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         Ok(())
     }
 
-    /// Waits for the window in flight, sends out the next one, and lets the program use the one that
-    /// has arrived.
+    /// Waits for the window in flight, issues the next one, and processes the one that has arrived.
     ///
     /// # Errors
     /// Why the drive refused.
@@ -173,31 +170,31 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         Ok(())
     }
 
-    /// Waits for the last window, and lets the program use it.
+    /// Waits for the last window, and processes it.
     pub fn last_window(&mut self) {
         self.finish();
         let arrived = std::mem::take(&mut self.window_units);
         self.use_units(arrived);
     }
 
-    /// The program processes the data that it has read.
+    /// Spends the time in which the program processes the data that it has read.
     fn use_units(&mut self, units: u64) {
         let pages = (units * u64::from(self.device.unit_bytes())).div_ceil(4096);
         self.spend(pages * self.use_page_ns, |spent| &mut spent.program);
     }
 
-    /// Does nothing until the drive is idle; returns when it is. Counts as no layer's time.
+    /// Waits until the drive is idle; returns when it is. No layer's time counts this.
     pub fn wait_until_idle(&mut self) -> u64 {
         self.now = self.now.max(self.device.idle_at());
         self.now
     }
 
-    /// When everything in flight is done.
+    /// When all requests in flight are done.
     pub fn ready_at(&self) -> u64 {
         self.in_flight.iter().map(|Reverse(end)| *end).fold(self.now, u64::max)
     }
 
-    /// Writes extents that follow each other in a file, with one call.
+    /// Writes consecutive extents of a file with one call.
     ///
     /// # Errors
     /// Why the drive refused.
@@ -205,7 +202,7 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         self.call(extents, Direction::Write(hint))
     }
 
-    /// Has the drive make everything durable that it has acknowledged.
+    /// Makes everything durable that the drive has acknowledged.
     ///
     /// # Errors
     /// Why the drive refused.
@@ -240,7 +237,7 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         *layer(&mut self.spent) += ns;
     }
 
-    /// Sends out all that a call asks for.
+    /// Issues the requests of a call.
     fn issue(&mut self, extents: &[Units], direction: Direction) -> Result<(), Refused> {
         let (unit, path) = (self.device.unit_bytes(), self.path);
         let mut plug: Vec<Request> = Vec::new();
@@ -264,14 +261,14 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         self.flush_plug(&mut plug)
     }
 
-    /// The file system looks up where an extent is.
+    /// Spends the time in which the file system looks up an extent.
     fn look_up(&mut self, extent: Units) {
         let follows = self.last_end.replace(extent.end()) == Some(extent.start);
         let uncached_ns = if follows { 0 } else { self.path.uncached_lookup_ns };
         self.spend(self.path.lookup_ns + uncached_ns, |spent| &mut spent.file_system);
     }
 
-    /// Makes a bio, before which the call has had `pages` pages; returns how many it has had then.
+    /// Makes a bio after `pages` pages of the call; returns how many pages the call has had then.
     fn make_bio(&mut self, bio: Units, pages: u64) -> u64 {
         let path = self.path;
         self.spend(path.bio_ns, |spent| &mut spent.bio);
@@ -282,7 +279,7 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         end
     }
 
-    /// Adds a request to the plug, or merges it with the last one, which it follows.
+    /// Adds a request to the plug, or merges it with the last one there if it follows that.
     fn add_request(&mut self, request: Request, plug: &mut Vec<Request>) -> Result<(), Refused> {
         let (unit, path) = (self.device.unit_bytes(), self.path);
         if let Some(last) = plug.last_mut()
@@ -297,8 +294,8 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         if large || plug.len() as u32 >= path.plug_requests {
             self.flush_plug(plug)?;
         }
-        // A request occupies the queue from here on. Before the program waits for room in the queue,
-        // it flushes the plug.
+        // A request occupies a slot of the queue from here on. Before the program waits for a free slot, it
+        // flushes the plug.
         let depth = path.queue_depth.max(1) as usize;
         if self.in_flight.len() + plug.len() >= depth {
             self.flush_plug(plug)?;
@@ -310,7 +307,7 @@ impl<'a, D: Device + ?Sized> Host<'a, D> {
         Ok(())
     }
 
-    /// The hint of a request of a split write that is not the first.
+    /// The direction and the hint of a later request of a split write.
     fn split_hint(&mut self, direction: Direction, units: Units) -> Direction {
         let Direction::Write(Hint::Append { .. }) = direction else { return direction };
         match self.path.split_hints {

@@ -5,7 +5,7 @@ use crate::counters::Counters;
 use crate::device::{Contents, Device, Recovery};
 use std::cell::RefCell;
 
-/// A handle to a drive that several programs use, one handle each.
+/// A handle to a drive that several programs use; each has one.
 pub struct Shared<'a, D>(pub &'a RefCell<D>);
 
 impl<D: Device> Device for Shared<'_, D> {

@@ -5,8 +5,7 @@ use crate::command::Completion;
 use crate::counters::Counters;
 use crate::device::{Contents, Recovery};
 
-/// A drive that does one command after the other, each in a microsecond a unit, and remembers what it
-/// was asked for.
+/// A drive that does one command at a time, in a microsecond for each unit, and records the commands.
 #[derive(Default)]
 struct Recorder {
     free_at: u64,
@@ -138,7 +137,7 @@ fn what_the_program_does_overlaps_with_the_next_window() {
         host.read_buffered(&[Units::new(0, 256)]).unwrap();
         host.now
     };
-    // Eight windows of 32 pages; the drive needs a microsecond a page.
+    // Eight windows of 32 pages; the drive needs a microsecond for each page.
     assert!(ns(500) < ns(0) + 32 * 500 + 8 * 100);
     assert!(ns(2000) > 8 * 32 * 2000);
 }

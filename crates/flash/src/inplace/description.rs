@@ -1,10 +1,10 @@
-//! The description of a drive that writes in place.
+//! The description of drives that write in place.
 
 use crate::geometry::Inconsistent;
 use serde::{Deserialize, Serialize};
 
-/// A drive that writes where it reads. Times are nanoseconds, rates bytes a second. JSON has the field
-/// names of the first version; [`crate::drive::former_name`] has those that files may still use.
+/// A drive that writes in place. Times are nanoseconds, rates bytes a second. JSON has the field names of the
+/// first version; [`crate::drive::former_name`] has those that files may still use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct InPlaceDrive {
@@ -12,9 +12,9 @@ pub struct InPlaceDrive {
     pub bytes: u64,
     /// Bytes of a unit, in which its commands count.
     pub unit_bytes: u32,
-    /// The cost of any command.
+    /// Time of any command besides its access.
     pub command_ns: u64,
-    /// Rate of the link to the host.
+    /// Rate of the link to the host, which transfers data as the media deliver it.
     pub link_bytes_per_second: u64,
     /// What stores the bytes.
     pub media: Media,
@@ -24,7 +24,7 @@ pub struct InPlaceDrive {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Media {
-    /// Memory, which takes no time and loses its content in a power cut.
+    /// Memory, which needs no time and loses its content in a power cut.
     Memory {},
     /// One head over rotating tracks, with readahead.
     Disk {
@@ -36,11 +36,11 @@ pub enum Media {
         seek_most_ns: u64,
         /// Rate under the head.
         bytes_per_second: u64,
-        /// How far it reads ahead.
+        /// How many bytes it reads ahead.
         ahead_bytes: u64,
     },
-    /// Flash behind a controller that does one command after the other, and has only a part of its
-    /// mapping in memory.
+    /// Flash behind a controller that does one command at a time and keeps only segments of its mapping in
+    /// memory.
     Card {
         /// Rate of the flash.
         bytes_per_second: u64,
@@ -53,7 +53,7 @@ pub enum Media {
         #[serde(rename(serialize = "map_stretches"), alias = "map_stretches")]
         map_segments: u32,
     },
-    /// Cells that work in parallel, each on parts of the address range of its own.
+    /// Cells that work in parallel, each on its own parts of the address range.
     Parallel {
         /// Time to access a part.
         access_ns: u64,
@@ -73,7 +73,7 @@ impl InPlaceDrive {
     /// Checks the description.
     ///
     /// # Errors
-    /// The first field that cannot be as it is.
+    /// The first inconsistent field.
     pub fn check(&self) -> Result<(), Inconsistent> {
         none_is_zero(&[
             ("bytes", self.bytes),

@@ -1,9 +1,9 @@
-//! How long the media of a drive take for an access.
+//! How long an access to the media of a drive lasts.
 
 use super::description::{InPlaceDrive, Media};
 use crate::timeline::transfer_ns;
 
-/// The media of a drive at work.
+/// The media of a drive, and their state.
 #[derive(Clone, Debug)]
 pub(super) enum Mechanism {
     Memory,
@@ -60,7 +60,7 @@ impl Mechanism {
         }
     }
 
-    /// When everything that was asked for is done.
+    /// When all accesses so far are done.
     pub fn idle_at(&self) -> u64 {
         match self {
             Self::Memory => 0,
@@ -71,7 +71,7 @@ impl Mechanism {
     }
 }
 
-/// A disk. Its head is where the last access ended, and reads ahead from there.
+/// A disk. Its head reads ahead from where the last access ended.
 #[derive(Clone, Debug)]
 pub(super) struct Disk {
     bytes: u64,
@@ -81,7 +81,7 @@ pub(super) struct Disk {
     bytes_per_second: u64,
     ahead_bytes: u64,
     free_at: u64,
-    /// Byte that the head is over.
+    /// The byte that the head is over.
     head: u64,
 }
 
@@ -90,7 +90,7 @@ impl Disk {
         let rate = self.bytes_per_second;
         let gap = start.checked_sub(self.head).filter(|gap| *gap <= self.ahead_bytes);
         let done = match gap {
-            // It has read ahead since the last access.
+            // The disk has read ahead since the last access.
             Some(gap) => ready.max(self.free_at + transfer_ns(gap + bytes, rate)),
             None => {
                 let there = ready.max(self.free_at) + self.seek_ns(start);
@@ -105,8 +105,8 @@ impl Disk {
         done
     }
 
-    /// Time of a seek to a byte. It grows with the square root of the distance, because heads speed
-    /// up and slow down.
+    /// Time of a seek to a byte. It grows with the square root of the distance, because heads accelerate and
+    /// brake.
     fn seek_ns(&self, to: u64) -> u64 {
         let distance = to.abs_diff(self.head);
         if distance == 0 {
@@ -126,7 +126,7 @@ pub(super) struct Card {
     map_segment_bytes: u64,
     map_segments: usize,
     free_at: u64,
-    /// Segments of the mapping in memory; the one that was used longest ago comes first.
+    /// Segments of the mapping in memory; the least recently used one comes first.
     loaded: Vec<u64>,
 }
 
@@ -179,8 +179,8 @@ impl Parallel {
         last
     }
 
-    /// Each row of neighbouring parts is on all ways, and begins at any of them: parts that are read
-    /// in order never share a way, scattered parts may.
+    /// The way of a part. Each row of as many neighbouring parts as there are ways is on all ways, and begins
+    /// at a pseudo-random one: parts of one row never share a way, scattered parts may.
     fn way_of(&self, part: u64) -> usize {
         let ways = self.free_at.len() as u64;
         let first = (part / ways).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33;

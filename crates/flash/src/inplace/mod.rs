@@ -1,8 +1,8 @@
-//! Drives that write where they read, so that nothing ever moves in them: disks, memory cards, Optane,
-//! and memory itself (FragPicker's table 2, FAST'24's figure 4).
+//! Drives that write in place, so that data never moves in them: disks, memory cards, Optane, and memory
+//! itself (FragPicker's table 2, FAST'24's figure 4).
 //!
-//! **What is there if the power fails.** Nothing is buffered: a write that was acknowledged by then is
-//! on the media, and one that was not has changed nothing. Memory loses everything.
+//! **What survives a power cut.** Nothing is buffered: a write that was acknowledged by then is on the media,
+//! and one that was not has changed nothing. Memory loses everything.
 
 mod description;
 mod mechanism;
@@ -18,27 +18,27 @@ use crate::timeline::{Timeline, transfer_ns};
 use mechanism::Mechanism;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A drive that writes where it reads.
+/// A drive that writes in place.
 #[derive(Clone, Debug)]
 pub struct InPlace {
     drive: InPlaceDrive,
     now: u64,
     link: Timeline,
     mechanism: Mechanism,
-    /// When the last command is done.
+    /// When all commands so far are done.
     done_at: u64,
     counters: Counters,
     content: Option<Content>,
 }
 
-/// The content of the units, and their content before writes that are not complete.
+/// The content of the units, and their content before writes that may not be done.
 #[derive(Clone, Debug, Default)]
 struct Content {
     units: BTreeMap<u32, Box<[u8]>>,
     in_flight: Vec<Written>,
 }
 
-/// A write of a unit that may not be done.
+/// A write of a unit that may not be done yet.
 #[derive(Clone, Debug)]
 struct Written {
     done_at: u64,
@@ -59,7 +59,7 @@ impl Content {
         self.in_flight.retain(|written| written.done_at > now);
     }
 
-    /// Undoes the writes that are not done at this time, but where a later write is done.
+    /// Undoes the writes that are not done at this time, unless a later write of the same unit is done.
     fn undo_unfinished(&mut self, at: u64) {
         let mut done = BTreeSet::new();
         for Written { done_at, unit, before } in

@@ -9,11 +9,12 @@ use std::collections::VecDeque;
 pub(super) struct Operation {
     pub id: u64,
     pub start: u64,
-    /// When it can first be interrupted: before that is the transfer.
+    /// When its array phase begins, in which it can be interrupted; before that is the transfer or the
+    /// sensing.
     pub array: u64,
     pub end: u64,
     pub work: Work,
-    /// Whether nothing may delay it any more, because something relies on its end.
+    /// Whether it must not be delayed any more, because an erase or a flush relies on its end.
     pub pinned: bool,
 }
 
@@ -23,12 +24,11 @@ pub(super) struct Line {
     busy_ns: u64,
     /// Number of the flash page in its register.
     register: Option<u32>,
-    /// Operations that have not ended, in order; kept where operations can be interrupted, or are
-    /// traced.
+    /// Operations that have not ended, in order; only where operations can be interrupted, or are traced.
     queue: VecDeque<Operation>,
 }
 
-/// What is left of an operation that was interrupted.
+/// The rest of an operation that was interrupted.
 #[derive(Clone, Copy, Debug)]
 struct Remainder {
     operation: Operation,
@@ -63,12 +63,12 @@ impl Line {
         self.busy_ns
     }
 
-    /// A page is in the register from now on; returns whether it was there already.
+    /// Loads a page into the register; returns whether it was there already.
     pub fn load_register(&mut self, page: u32) -> bool {
         self.register.replace(page) == Some(page)
     }
 
-    /// A program or an erase overwrites the register.
+    /// Empties the register, as a program or an erase does.
     pub fn clear_register(&mut self) {
         self.register = None;
     }
@@ -78,18 +78,18 @@ impl Line {
         &self.queue
     }
 
-    /// Takes out the next operation that ended by this time.
+    /// Removes and returns the next operation that has ended by this time.
     pub fn pop_ended(&mut self, now: u64) -> Option<Operation> {
         let ended = self.queue.front().is_some_and(|operation| operation.end <= now);
         if ended { self.queue.pop_front() } else { None }
     }
 
-    /// The slot after everything else.
+    /// The slot after all operations.
     pub fn last_slot(&self, ready: u64) -> Slot {
         Slot { start: self.free_at.max(ready), position: Position::Last }
     }
 
-    /// The slot of a read that may interrupt programs and erases which are not pinned.
+    /// The slot of a read that may interrupt, and go before, programs and erases which are not pinned.
     pub fn interrupting_slot(&mut self, ready: u64, suspend: Suspend) -> Slot {
         let pinned = self.queue.iter().rposition(|operation| operation.pinned);
         let mut at = pinned.map_or(0, |at| at + 1);
@@ -115,7 +115,7 @@ impl Line {
         Slot { start, position: Position::At(self.queue.len(), None) }
     }
 
-    /// Puts an operation into its slot.
+    /// Inserts an operation into its slot.
     pub fn insert(&mut self, slot: Slot, operation: Operation, keep: bool) {
         match slot.position {
             Position::Last => self.append(operation, keep),
@@ -126,7 +126,7 @@ impl Line {
         }
     }
 
-    /// Adds an operation after everything else.
+    /// Adds an operation after all others.
     pub fn append(&mut self, operation: Operation, keep: bool) {
         self.busy_ns += operation.end - operation.start;
         self.free_at = self.free_at.max(operation.end);
@@ -135,8 +135,8 @@ impl Line {
         }
     }
 
-    /// Inserts a read, resumes after it what it interrupted, and delays what comes later for as
-    /// long as it must wait.
+    /// Inserts a read, resumes after it the operation that it interrupted, and delays later ones as far as
+    /// necessary.
     fn insert_at(&mut self, at: usize, read: Operation, remainder: Option<Remainder>) {
         self.queue.insert(at, read);
         let (mut end, mut next) = (read.end, at + 1);
@@ -171,7 +171,7 @@ impl Line {
         last
     }
 
-    /// The power was off: nothing is in flight, and the register is empty.
+    /// Drops all operations and empties the register, as a power cut does.
     pub fn reset(&mut self) {
         self.queue.clear();
         (self.free_at, self.register) = (0, None);

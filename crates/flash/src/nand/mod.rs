@@ -1,10 +1,10 @@
-//! Dies, channels and the link on their time lines: when a sensing, a program, an erase or a
+//! The dies, channels and link of a drive on their time lines: when a sensing, a program, an erase or a
 //! transfer begins and ends, given all earlier operations.
 //!
-//! A die does its operations in the order in which they arrive. Where a die can be suspended, reads
-//! go first: they interrupt a program or an erase in its array phase, which resumes after them,
-//! unless something relies on its end ([`Nand::pin_programs`]). The data of a program may have
-//! crossed the channel by then: it waits in the cache register of the die.
+//! A die does its operations in the order in which they arrive. Where programs and erases can be suspended,
+//! reads go first: they interrupt one in its array phase, which resumes after them, unless its end is relied
+//! on ([`Nand::pin_programs`]). The data of a program that is delayed may have crossed the channel already:
+//! it waits in the cache register of the die.
 
 mod line;
 #[cfg(test)]
@@ -15,7 +15,7 @@ use crate::geometry::{Page, Shape};
 use crate::timeline::{Timeline, transfer_ns};
 use line::{Line, Operation};
 
-/// What a die does.
+/// A kind of operation of a die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Senses a page and sends it.
@@ -31,17 +31,17 @@ pub enum Work {
 /// A time during which a die was busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy {
-    /// Which line: a die, or a plane where planes sense independently.
+    /// The line: a die, or a plane where planes sense independently.
     pub line: u32,
-    /// From when on.
+    /// When it begins.
     pub start: u64,
-    /// Until when.
+    /// When it ends.
     pub end: u64,
-    /// With what.
+    /// The operation.
     pub work: Work,
 }
 
-/// Names an operation of a die, to ask for its end later.
+/// Identifies an operation of a die, of which the end is needed later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     line: u32,
@@ -50,7 +50,7 @@ pub struct Ticket {
     end: u64,
 }
 
-/// The dies of a drive and the ways to them.
+/// The dies, channels and link of a drive.
 #[derive(Clone, Debug)]
 pub struct Nand {
     timing: Timing,
@@ -83,12 +83,12 @@ impl Nand {
         }
     }
 
-    /// Records from now on when every die is busy, for [`Nand::traced`].
+    /// Starts to record when each die is busy, for [`Nand::traced`].
     pub fn trace(&mut self) {
         self.trace = Some(Vec::new());
     }
 
-    /// When the dies were busy, as far as that cannot change any more at `now`.
+    /// When the dies were busy, as far as it cannot change after `now`; each time is returned once.
     pub fn traced(&mut self, now: u64) -> Vec<Busy> {
         for line in 0..self.lines.len() {
             self.drop_ended(line, now);
@@ -115,8 +115,8 @@ impl Nand {
         self.timing.suspend.is_some() || self.trace.is_some()
     }
 
-    /// Senses a page and sends `bytes` of it over the channel, and over the link if it goes to the
-    /// host. Returns when the last of them arrive.
+    /// Senses a page and sends `bytes` of it over the channel, and over the link if they go to the host.
+    /// Returns when the last of them arrives.
     pub fn read(&mut self, now: u64, ready: u64, page: Page, bytes: u32, to_host: bool) -> u64 {
         let line = self.line_of(page.die, page.plane);
         let in_register = self.lines[line].load_register(page.number);
@@ -146,8 +146,8 @@ impl Nand {
         times[page.in_block as usize % times.len()]
     }
 
-    /// Sends bytes from the register of a die, chunk by chunk; returns when the die is done, and when
-    /// the last byte is at its end: in the controller, or with the host.
+    /// Sends bytes between the register of a die and the controller, chunk by chunk, and on to the host;
+    /// returns when the die is done, and when the last byte arrives.
     fn send(&mut self, now: u64, sensed: u64, die: u32, bytes: u32, to_host: bool) -> (u64, u64) {
         self.channel_bytes += u64::from(bytes);
         let channel = &mut self.channels[self.shape.channel_of(die) as usize];
@@ -194,7 +194,7 @@ impl Nand {
         self.occupy(line, start, start, self.timing.erase_ns, Work::Erase)
     }
 
-    /// Occupies a line from `start`, with its array from `array` on for `len`.
+    /// Occupies a line from `start` on, with an array phase of `len` from `array` on.
     fn occupy(&mut self, line: usize, start: u64, array: u64, len: u64, work: Work) -> Ticket {
         self.counts[work as usize] += 1;
         let (id, end, keep) = (self.next_id(), array + len, self.keeps_operations());
@@ -210,8 +210,8 @@ impl Nand {
         self.last_id
     }
 
-    /// Lets no read delay the programs that are in flight any more; returns when the last of them
-    /// ends. Returns 0 where reads never delay programs.
+    /// Forbids that reads delay the programs that are in flight; returns when the last of them ends, or 0
+    /// where reads never delay programs.
     pub fn pin_programs(&mut self) -> u64 {
         if self.timing.suspend.is_none() {
             return 0;
@@ -219,26 +219,26 @@ impl Nand {
         self.lines.iter_mut().map(Line::pin_programs).max().unwrap_or(0)
     }
 
-    /// When an operation ends, as far as is known.
+    /// When an operation ends, unless a later read delays it.
     pub fn end_of(&self, ticket: Ticket) -> u64 {
         if self.timing.suspend.is_none() {
             return ticket.end;
         }
-        // An operation that was interrupted is in the queue more than once; its end is the last one's.
+        // An operation that was interrupted is in the queue more than once; it ends with the last entry.
         let queue = self.lines[ticket.line as usize].queue();
         let last = queue.iter().rev().find(|operation| operation.id == ticket.id);
         last.map_or(ticket.end, |operation| operation.end)
     }
 
-    /// When an operation begins, as far as is known.
+    /// When an operation begins, unless a later read delays it.
     pub fn start_of(&self, ticket: Ticket) -> u64 {
         let queue = self.lines[ticket.line as usize].queue();
         let first = queue.iter().find(|operation| operation.id == ticket.id);
         first.map_or(ticket.start, |operation| operation.start)
     }
 
-    /// Sends bytes over the link, from the host or, where no die is needed, to it; returns when the
-    /// last of them arrive.
+    /// Sends bytes over the link, from the host or, where no die is read, to it; returns when the last of
+    /// them arrives.
     pub fn transfer(&mut self, now: u64, ready: u64, bytes: u64) -> u64 {
         let len = transfer_ns(bytes, self.timing.link_bytes_per_second);
         self.link.reserve(now, ready, len) + len
@@ -249,7 +249,7 @@ impl Nand {
         self.lines.iter().map(Line::free_at).fold(self.link.free_at(), u64::max)
     }
 
-    /// The power was off: nothing is in flight.
+    /// Drops all operations and transfers, as a power cut does.
     pub fn reset(&mut self) {
         self.lines.iter_mut().for_each(Line::reset);
         self.channels.iter_mut().chain([&mut self.link]).for_each(|line| *line = line.idle());
@@ -265,7 +265,7 @@ impl Nand {
         self.lines.iter().map(Line::busy_ns)
     }
 
-    /// For how long all lines were busy, in all.
+    /// The sum of the busy times of all lines.
     pub fn total_busy_ns(&self) -> u64 {
         self.total_busy_ns
     }
@@ -275,12 +275,12 @@ impl Nand {
         self.channels.iter().map(Timeline::busy_ns)
     }
 
-    /// Bytes that crossed the channels, both ways.
+    /// Bytes that crossed the channels in both directions.
     pub fn channel_bytes(&self) -> u64 {
         self.channel_bytes
     }
 
-    /// How often the dies did this.
+    /// How many operations of this kind the dies have done; of reads, those that needed a sensing.
     pub fn count(&self, work: Work) -> u64 {
         self.counts[work as usize]
     }

@@ -1,11 +1,11 @@
-//! When a page must be sensed again, and what a read interrupts.
+//! Which reads need a sensing, and which operations a read interrupts.
 
 use super::*;
 use crate::drive::{BufferSpec, Firmware, Suspend};
 use crate::geometry::Geometry;
 
-/// Two dies on a channel; a sensing takes 100 us, a unit 10 us over the channel and no time over the
-/// link, a program 500 us.
+/// Two dies on a channel; a sensing lasts 100 us, the transfer of a unit over the channel 10 us, a program
+/// 500 us.
 fn nand(page_stays: bool, suspend: Option<Suspend>) -> Nand {
     let drive = Drive {
         geometry: Geometry {

@@ -1,28 +1,28 @@
-//! The state of every block, and which blocks of a die are written to next, collected, or levelled.
+//! The state of every block, and which block of a die is opened, collected or levelled next.
 
 use crate::geometry::Shape;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// What state a block is in.
+/// The state of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockState {
-    /// It holds nothing: it is erased, or is erased when it is opened.
+    /// It has no valid units: it is erased, or is erased when it is opened.
     Free,
     /// It is being programmed.
     Open,
-    /// It is programmed, as far as it will be before an erase.
+    /// It is not programmed any further before an erase.
     Closed,
 }
 
-/// Whose data a block takes. What is moved is colder than what the host writes, so the two stay
-/// apart.
+/// Which units are programmed to a block. Moved units are colder than those that the host writes, so the two
+/// are in separate blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
-    /// What the host writes.
+    /// Units that the host writes.
     Host,
-    /// What garbage collection and wear levelling move.
+    /// Units that garbage collection and wear levelling move.
     Moved,
 }
 
@@ -54,8 +54,8 @@ struct Die {
     erases: u64,
 }
 
-/// A stream opens the free block with the least rank: the least worn one for the host, the most worn
-/// one for what is moved.
+/// The rank of a free block; a stream opens that of the lowest rank: for the host the least worn one, for
+/// moved units the most worn one.
 fn opening_rank(stream: Stream, erases: u32) -> u32 {
     match stream {
         Stream::Host => erases,
@@ -84,16 +84,14 @@ pub(crate) struct Blocks {
     state: Vec<BlockState>,
     /// Valid units of each block.
     valid: Vec<u16>,
-    /// The same for closed blocks, and the largest number for others: what a search for a victim
-    /// scans.
+    /// The same for closed blocks, and `u16::MAX` for others; a search for a victim scans this.
     closed: Vec<u16>,
     erases: Vec<u32>,
-    /// Number of the program after which each block was closed.
+    /// The number of the program that closed each block.
     closed_at: Vec<u64>,
     /// Whether each block must be erased when it is opened.
     dirty: Vec<bool>,
-    /// Until when each block must not be erased: by then the successors of its units are
-    /// programmed.
+    /// When each block may be erased at the earliest: by then the successors of its units are programmed.
     safe_at: Vec<u64>,
     /// Units of each block whose successors are in the write buffer.
     awaited: Vec<u16>,
@@ -138,25 +136,25 @@ impl Blocks {
         self.dies[die as usize].valid
     }
 
-    /// How often a block was erased.
+    /// Erases of a block.
     pub fn erases(&self, block: u32) -> u32 {
         self.erases[block as usize]
     }
 
-    /// How often each block was erased.
+    /// Erases of each block.
     pub fn all_erases(&self) -> &[u32] {
         &self.erases
     }
 
-    /// Bytes of memory that the tables use at most.
+    /// The most bytes of memory that the tables use.
     pub fn memory_bytes(&self) -> usize {
-        // A set's nodes are half full at least.
+        // A set's nodes are at least half full.
         let free = 2 * 2 * size_of::<(u32, u32)>();
         let tables = size_of::<BlockState>() + size_of::<bool>() + 3 * 2 + 4 + 2 * 8;
         self.state.len() * (tables + free) + self.dies.len() * size_of::<Die>()
     }
 
-    /// How often the blocks of a die were erased, in all.
+    /// Erases of all blocks of a die.
     pub fn erases_of_die(&self, die: u32) -> u64 {
         self.dies[die as usize].erases
     }
@@ -166,14 +164,13 @@ impl Blocks {
         self.dies[die as usize].free[0].len()
     }
 
-    /// Free blocks of a die of which no unit's successor is in the write buffer, counted up to
-    /// `most`.
+    /// Free blocks of a die that await no successor, counted up to `most`.
     pub fn erasable(&self, die: u32, most: usize) -> usize {
         let free = self.dies[die as usize].free[0].iter();
         free.filter(|(_, block)| !self.awaits_successor(*block)).take(most).count()
     }
 
-    /// A unit of a block becomes valid.
+    /// Counts a unit of a block that becomes valid.
     #[inline]
     pub fn add_valid(&mut self, block: u32) {
         let at = block as usize;
@@ -184,7 +181,7 @@ impl Blocks {
         self.dies[self.shape.die_of_block(block) as usize].valid += 1;
     }
 
-    /// A unit of a block becomes invalid.
+    /// Counts a unit of a block that becomes invalid.
     #[inline]
     pub fn remove_valid(&mut self, block: u32) {
         let at = block as usize;
@@ -195,13 +192,13 @@ impl Blocks {
         self.dies[self.shape.die_of_block(block) as usize].valid -= 1;
     }
 
-    /// The successor of a unit of a block is in the write buffer.
+    /// Notes that a unit of a block awaits the program of its successor.
     #[inline]
     pub fn await_successor(&mut self, block: u32) {
         self.awaited[block as usize] += 1;
     }
 
-    /// The successor of a unit of a block is programmed at `safe_at`, or there will be none.
+    /// Notes that the successor of a unit of a block is programmed at `safe_at`, or that there will be none.
     #[inline]
     pub fn set_succeeded(&mut self, block: u32, safe_at: u64) {
         let at = block as usize;
@@ -209,12 +206,12 @@ impl Blocks {
         self.safe_at[at] = self.safe_at[at].max(safe_at);
     }
 
-    /// Whether the successor of a unit of a block is in the write buffer only.
+    /// Whether a unit of a block awaits the program of its successor, which is in the write buffer.
     pub fn awaits_successor(&self, block: u32) -> bool {
         self.awaited[block as usize] > 0
     }
 
-    /// Until when a block must not be erased.
+    /// When a block may be erased at the earliest.
     pub fn safe_at(&self, block: u32) -> u64 {
         self.safe_at[block as usize]
     }
@@ -224,9 +221,9 @@ impl Blocks {
         self.dies[die as usize].open[stream as usize].is_some()
     }
 
-    /// The free block of a die that a stream opens next: the least worn one for the host, whose data
-    /// is soon overwritten, and the most worn one for what is moved; but none that awaits a successor
-    /// if there is another.
+    /// The free block of a die that a stream opens next: for the host, whose data is soon overwritten, the
+    /// least worn one, and for moved units the most worn one; one that awaits a successor only if there is no
+    /// other.
     pub fn next_free(&self, die: u32, stream: Stream) -> Option<u32> {
         let free = &self.dies[die as usize].free[stream as usize];
         let erasable = free.iter().find(|(_, block)| !self.awaits_successor(*block));
@@ -242,7 +239,7 @@ impl Blocks {
         std::mem::take(&mut self.dirty[block as usize])
     }
 
-    /// A block is erased.
+    /// Counts an erase of a block.
     pub fn count_erase(&mut self, block: u32) {
         self.erases[block as usize] += 1;
         self.dies[self.shape.die_of_block(block) as usize].erases += 1;
@@ -255,8 +252,8 @@ impl Blocks {
         Some(self.shape.units_of_block(block).start + programmed * self.shape.units_per_program)
     }
 
-    /// Moves the write pointer of an open block on by a program unit, and closes the block after its
-    /// last one. Returns where the write pointer was.
+    /// Advances the write pointer of an open block by a program unit, and closes the block after its last
+    /// one. Returns the write pointer as it was.
     pub fn advance(&mut self, die: u32, stream: Stream, program: u64) -> Option<u32> {
         let first = self.write_pointer(die, stream)?;
         let open = &mut self.dies[die as usize].open[stream as usize];
@@ -277,7 +274,7 @@ impl Blocks {
         self.closed_at[at] = program;
     }
 
-    /// A closed block without valid units is free, and is erased when it is opened.
+    /// Makes a closed block without valid units free; it is erased when it is opened.
     pub fn release(&mut self, block: u32) {
         let at = block as usize;
         debug_assert_eq!((self.valid[at], self.state[at]), (0, BlockState::Closed));
@@ -292,7 +289,7 @@ impl Blocks {
         start as usize..end as usize
     }
 
-    /// The closed block of a die with the least valid units.
+    /// The closed block of a die with the fewest valid units.
     pub fn emptiest(&self, die: u32) -> Option<u32> {
         let range = self.range_of_die(die);
         let closed = &self.closed[range.clone()];
@@ -301,24 +298,24 @@ impl Blocks {
         Some((range.start + at) as u32)
     }
 
-    /// The closed block of a die with the best benefit for its cost: the largest (1 - u) * age / 2u,
-    /// where u is its share of valid units and its age is `now`, the number of the last program, less
-    /// that of the program that closed it.
+    /// The closed block of a die with the most benefit for its cost: the largest (1 - u) * age / 2u, where u
+    /// is its share of valid units, and its age is the number of programs since the one that closed it, plus
+    /// 1. `now` is the number of the last program.
     pub fn best_by_cost_benefit(&self, die: u32, now: u64) -> Option<u32> {
         let range = self.range_of_die(die);
         let all = u64::from(self.shape.units_per_block);
         let value = |at: usize| {
             let valid = u64::from(self.closed[at]);
             let age = now.saturating_sub(self.closed_at[at]) + 1;
-            // In 1/256: ages are numbers of programs, far below 2^40.
+            // In units of 1/256. Ages are numbers of programs, far below 2^40.
             ((all - valid) * age * 256).checked_div(2 * valid).unwrap_or(u64::MAX)
         };
         let closed = range.filter(|at| self.closed[*at] != u16::MAX);
         closed.max_by_key(|at| (value(*at), Reverse(*at))).map(|at| at as u32)
     }
 
-    /// The closed block of a die that was erased least often, and how much less often than the most
-    /// worn block of the die.
+    /// The least worn closed block of a die, and by how many erases it lags behind the most worn block of the
+    /// die.
     pub fn least_worn(&self, die: u32) -> Option<(u32, u32)> {
         let range = self.range_of_die(die);
         let most = self.erases[range.clone()].iter().max()?;
@@ -327,9 +324,9 @@ impl Blocks {
         Some((least as u32, most - self.erases[least]))
     }
 
-    /// Rebuilds the tables after a power cut, from the valid units of each block. A block that is
-    /// programmed in part is open, with its write pointer after the program units of which
-    /// `programmed` says how many there are.
+    /// Rebuilds the tables after a power cut, from the number of valid units of each block. `programmed`
+    /// returns how many program units of a block are programmed; a block that is programmed in part is open,
+    /// with its write pointer after them.
     pub fn rebuild(&mut self, valid: &[u16], program: u64, programmed: impl Fn(u32) -> u32) {
         self.safe_at.fill(0);
         self.awaited.fill(0);

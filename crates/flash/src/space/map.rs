@@ -1,6 +1,6 @@
-//! Which physical unit holds a logical one, and the out-of-band areas: for each physical unit the
-//! logical unit that it was written for, and for each program unit the number of its program. A
-//! physical unit is valid if the mapping leads to it; no other table says so, so none can disagree.
+//! The mapping of logical to physical units, and the out-of-band areas: for each physical unit the logical
+//! unit that it was written for, and for each program unit the number of its program. A physical unit is
+//! valid if the mapping leads to it; no other table records that, so none can disagree.
 
 use crate::command::Units;
 use crate::geometry::Shape;
@@ -23,15 +23,15 @@ pub(crate) enum Location {
     Flash(u32),
 }
 
-/// The mapping and the out-of-band areas. Eight bytes a unit, and nine a program unit.
+/// The mapping and the out-of-band areas: eight bytes for each unit, and nine for each program unit.
 #[derive(Clone, Debug)]
 pub(crate) struct Map {
-    /// Location of each logical unit: a physical unit, [`BUFFERED`] and a place, or [`NONE`].
+    /// The location of each logical unit: a physical unit, [`BUFFERED`] plus a place, or [`NONE`].
     forward: Vec<u32>,
     /// Out-of-band: the logical unit that each physical one was written for since its block was
     /// erased, or [`NONE`].
     owners: Vec<u32>,
-    /// Out-of-band: number of the program that wrote each program unit; 0 is none.
+    /// Out-of-band: the number of the program of each program unit; 0 if it is erased.
     programs: Vec<u64>,
     /// Out-of-band: whether each program unit holds units of one file only; see
     /// [`crate::drive::Placement::FileAffine`].
@@ -40,7 +40,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// A mapping of nothing.
+    /// A mapping in which no unit is mapped.
     pub fn new(shape: &Shape) -> Self {
         let program_units = (shape.units() / shape.units_per_program) as usize;
         Self {
@@ -76,13 +76,13 @@ impl Map {
         location
     }
 
-    /// A logical unit is at this place in the write buffer from now on.
+    /// Maps a logical unit to a place in the write buffer.
     #[inline]
     pub fn set_buffered(&mut self, logical: u32, place: u32) {
         self.forward[logical as usize] = BUFFERED | place;
     }
 
-    /// A physical unit is programmed with a logical one, which is there from now on.
+    /// Maps a logical unit to a physical one, which is programmed with it.
     #[inline]
     pub fn set_programmed(&mut self, physical: u32, logical: u32) {
         self.owners[physical as usize] = logical;
@@ -102,8 +102,8 @@ impl Map {
         owner != NONE && self.forward[owner as usize] == physical
     }
 
-    /// A program unit is programmed: its out-of-band area names the program, and says whether all
-    /// its units are of one file.
+    /// Writes the out-of-band area of a program unit: the number of its program, and whether all its units
+    /// are of one file.
     pub fn set_program(&mut self, first_unit: u32, program: u64, single_file: bool) {
         let at = self.program_unit(first_unit);
         self.programs[at] = program;
@@ -120,13 +120,13 @@ impl Map {
         self.program_of(physical) != 0
     }
 
-    /// Number of the oldest program that can still be read.
+    /// The number of the oldest program whose units can still be read.
     pub fn oldest_program(&self) -> u64 {
         let readable = self.programs.iter().filter(|program| !matches!(**program, 0 | TORN));
         readable.min().copied().unwrap_or(u64::MAX)
     }
 
-    /// Erases the out-of-band areas of whole program units; returns what they were.
+    /// Erases the out-of-band areas of whole program units; returns their content.
     pub fn erase(&mut self, first: u32, count: u32) -> ErasedAreas {
         let units = first as usize..(first + count) as usize;
         let last = self.program_unit(first + count - 1);
@@ -143,7 +143,7 @@ impl Map {
         erased
     }
 
-    /// Puts the out-of-band areas back as they were before an erase.
+    /// Restores the out-of-band areas as they were before an erase.
     pub fn undo_erase(&mut self, erased: &ErasedAreas) {
         let (unit, at) = (erased.first as usize, self.program_unit(erased.first));
         self.owners[unit..unit + erased.owners.len()].copy_from_slice(&erased.owners);
@@ -151,15 +151,15 @@ impl Map {
         self.single_file[at..at + erased.single_file.len()].copy_from_slice(&erased.single_file);
     }
 
-    /// The program of a program unit was cut off: its content cannot be read, and it cannot be
-    /// programmed again before an erase.
+    /// Marks a program unit whose program was cut off: it cannot be read, nor programmed again before an
+    /// erase.
     pub fn tear(&mut self, first_unit: u32) {
         self.erase(first_unit, self.units_per_program);
         self.set_program(first_unit, TORN, false);
     }
 
-    /// Rebuilds the mapping from the out-of-band areas: of several copies of a logical unit the one
-    /// with the latest program counts. Returns how many flash pages hold something.
+    /// Rebuilds the mapping from the out-of-band areas: of several copies of a logical unit, that of the
+    /// latest program counts. Returns the number of flash pages whose first unit has an owner.
     pub fn rebuild(&mut self, units_per_page: u32) -> u64 {
         self.forward.fill(NONE);
         let mut pages = 0;
@@ -174,7 +174,7 @@ impl Map {
         pages
     }
 
-    /// Unmaps those of these logical units that no later program wrote.
+    /// Unmaps those of these logical units that no program after `program` wrote.
     pub fn unmap_if_older(&mut self, units: Units, program: u64) {
         for unit in units.each() {
             if self.in_flash(unit).is_some_and(|physical| self.program_of(physical) <= program) {

@@ -13,14 +13,14 @@ use crate::device::Bytes;
 use crate::geometry::Shape;
 use map::ErasedAreas;
 
-/// Mapping, out-of-band areas, blocks, and content where the drive keeps it.
+/// The mapping, the out-of-band areas, the blocks, and the content where the drive keeps it.
 #[derive(Clone, Debug)]
 pub(crate) struct FlashSpace {
     shape: Shape,
     map: Map,
     blocks: Blocks,
     content: Option<Content>,
-    /// Programs so far.
+    /// The number of programs so far.
     programs: u64,
 }
 
@@ -56,19 +56,18 @@ impl FlashSpace {
         &self.blocks
     }
 
-    /// Number of the last program.
+    /// The number of the last program.
     pub fn programs(&self) -> u64 {
         self.programs
     }
 
-    /// What a physical unit holds, where the drive keeps content.
+    /// The content of a physical unit, where the drive keeps it.
     pub fn bytes(&self, physical: u32) -> Bytes {
         self.content.as_ref().and_then(|content| content.get(physical))
     }
 
-    /// A logical unit is to be written elsewhere: what holds it becomes invalid, and a block that
-    /// loses a unit must not be erased before the unit's successor is programmed. Returns where the
-    /// unit was.
+    /// Unmaps a logical unit: its physical unit becomes invalid, and the block of that must not be erased
+    /// before [`Self::set_succeeded`]. Returns where the logical unit was.
     #[inline]
     pub fn unmap(&mut self, logical: u32) -> Location {
         let location = self.map.unmap(logical);
@@ -80,20 +79,20 @@ impl FlashSpace {
         location
     }
 
-    /// A logical unit is at this place in the write buffer from now on.
+    /// Maps a logical unit to a place in the write buffer.
     #[inline]
     pub fn set_buffered(&mut self, logical: u32, place: u32) {
         self.map.set_buffered(logical, place);
     }
 
-    /// The successor of this physical unit is programmed at `safe_at`, or there will be none.
+    /// Notes that the successor of a physical unit is programmed at `safe_at`, or that there will be none.
     #[inline]
     pub fn set_succeeded(&mut self, physical: u32, safe_at: u64) {
         self.blocks.set_succeeded(self.shape.block_of(physical), safe_at);
     }
 
-    /// Programs the next program unit of a die's open block; returns its first unit, or `None` if
-    /// there is no open block.
+    /// Programs the program unit at the write pointer of a die's open block; returns its first unit, or
+    /// `None` if no block is open.
     pub fn program_next(&mut self, die: u32, stream: Stream, single_file: bool) -> Option<u32> {
         self.programs += 1;
         let first = self.blocks.advance(die, stream, self.programs)?;
@@ -101,7 +100,7 @@ impl FlashSpace {
         Some(first)
     }
 
-    /// A physical unit of the program unit is programmed with a logical one.
+    /// Maps a logical unit to a physical unit of that program unit.
     #[inline]
     pub fn set_programmed(&mut self, physical: u32, logical: u32, bytes: Bytes) {
         self.map.set_programmed(physical, logical);
@@ -111,8 +110,7 @@ impl FlashSpace {
         }
     }
 
-    /// Opens a free block. Returns what it held if it must be erased first, which is done then as far
-    /// as the tables are concerned.
+    /// Opens a free block. If it must be erased first, erases it in the tables, and returns what it held.
     pub fn open_block(&mut self, block: u32, stream: Stream) -> Option<ErasedBlock> {
         if !self.blocks.open(block, stream) {
             return None;
@@ -124,12 +122,12 @@ impl FlashSpace {
         Some(ErasedBlock { first, areas, content })
     }
 
-    /// A closed block without valid units is free.
+    /// Makes a closed block without valid units free.
     pub fn release_block(&mut self, block: u32) {
         self.blocks.release(block);
     }
 
-    /// A power cut came before this erase.
+    /// Undoes an erase that had not begun at a power cut.
     pub fn undo_erase(&mut self, erased: ErasedBlock) {
         self.map.undo_erase(&erased.areas);
         if let Some(content) = &mut self.content {
@@ -137,7 +135,7 @@ impl FlashSpace {
         }
     }
 
-    /// A power cut came before the end of the program of this program unit.
+    /// Spoils a program unit whose program had not ended at a power cut.
     pub fn tear(&mut self, first: u32) {
         if let Some(content) = &mut self.content {
             content.spoil(first, self.shape.units_per_program, self.shape.unit_bytes);
@@ -145,9 +143,9 @@ impl FlashSpace {
         self.map.tear(first);
     }
 
-    /// Finds everything again after a power cut: from the out-of-band areas, and from the journal's
-    /// notes of which units were unmapped after which program. Returns how many flash pages hold
-    /// something.
+    /// Rebuilds all tables after a power cut: from the out-of-band areas, and from the journal's notes of
+    /// which units were unmapped after which program. Returns the number of flash pages as [`Map::rebuild`]
+    /// does.
     pub fn rebuild(&mut self, unmapped: impl Iterator<Item = (Units, u64)>) -> u64 {
         let pages = self.map.rebuild(self.shape.units_per_page);
         for (units, program) in unmapped {
@@ -167,7 +165,7 @@ impl FlashSpace {
         pages
     }
 
-    /// Bytes of memory that the tables use, but for content.
+    /// Bytes of memory that the tables use, without content.
     pub fn memory_bytes(&self) -> usize {
         self.map.memory_bytes() + self.blocks.memory_bytes()
     }

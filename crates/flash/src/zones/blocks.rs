@@ -2,25 +2,25 @@
 
 use crate::geometry::Shape;
 
-/// The free blocks of each die, and how worn all blocks are.
+/// The free blocks of each die, and the wear of all blocks.
 #[derive(Clone, Debug)]
 pub(super) struct FreeBlocks {
     free: Vec<Vec<u32>>,
     erases: Vec<u32>,
-    /// Whether each block was taken since the drive was made.
+    /// Whether each block was ever allocated.
     used: Vec<bool>,
 }
 
-/// A block for a zone.
+/// A block that is allocated to a zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TakenBlock {
     pub block: u32,
-    /// Whether it must be erased first.
+    /// Whether it must be erased before it is programmed.
     pub must_erase: bool,
 }
 
 impl FreeBlocks {
-    /// All blocks, which were never used.
+    /// The blocks of a new drive, all of them free.
     pub fn new(shape: &Shape) -> Self {
         Self {
             free: (0..shape.dies).map(|die| shape.blocks_of_die(die).collect()).collect(),
@@ -29,7 +29,7 @@ impl FreeBlocks {
         }
     }
 
-    /// Takes the least worn free block of each die; `None` if a die has no free block.
+    /// Allocates the least worn free block of each die; `None` if a die has no free block.
     pub fn take(&mut self) -> Option<Vec<TakenBlock>> {
         let least_worn = |free: &Vec<u32>| {
             let wear = |at: &usize| (self.erases[free[*at] as usize], free[*at]);
@@ -46,12 +46,12 @@ impl FreeBlocks {
         Some(taken)
     }
 
-    /// A zone releases a block of a die.
+    /// Releases a block of a die.
     pub fn give_back(&mut self, die: u32, block: u32) {
         self.free[die as usize].push(block);
     }
 
-    /// How often a block was erased.
+    /// Erases of a block.
     pub fn erases(&self, block: u32) -> u32 {
         self.erases[block as usize]
     }

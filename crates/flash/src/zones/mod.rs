@@ -1,12 +1,12 @@
-//! A zoned drive (NVMe zoned namespaces), with the mapping of InDeF (section III-B): a zone is a block
-//! of each die, taken when the zone is opened, the least worn one that is free; its stripe units are
-//! on the dies in turn. The host writes a zone from its start to its end, and resets it as a whole;
-//! so there is no garbage collection, and the mapping is a block for each die of each zone.
+//! A zoned drive (NVMe zoned namespaces), with the mapping of InDeF (section III-B): a zone is a block of
+//! each die, the least worn free one, which is allocated when the zone is opened; its stripe units are on the
+//! dies in turn. The host writes a zone from its start to its end, and resets it as a whole; so there is no
+//! garbage collection, and the mapping has one entry for each die of each zone.
 //!
-//! **What is there if the power fails.** What was acknowledged is in the flash or in the buffer, and
-//! the buffer must have capacitors: a program unit that is not full cannot be programmed and continued
-//! later, so without capacitors a zone could not keep what was flushed. A reset gives the blocks back;
-//! they are erased when a zone takes them.
+//! **What survives a power cut.** Acknowledged data is in the flash or in the buffer, and the buffer must
+//! have capacitors: a program unit that is programmed before it is full cannot be continued, so without
+//! capacitors a zone could not keep flushed data. A reset releases the blocks; they are erased when they are
+//! allocated again.
 
 mod blocks;
 
@@ -27,33 +27,33 @@ use std::collections::BinaryHeap;
 pub enum ZoneState {
     /// Nothing is written.
     Empty,
-    /// It has resources, and can be written to.
+    /// It has blocks, and can be written.
     Open,
     /// Nothing more can be written.
     Full,
 }
 
-/// A zone as the drive reports it.
+/// The state of a zone, as the drive reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneReport {
     /// Its state.
     pub state: ZoneState,
     /// Its first unit.
     pub start: u32,
-    /// The unit that is written next.
+    /// The unit that is written next: the write pointer.
     pub write_pointer: u32,
 }
 
 #[derive(Clone, Debug)]
 struct Zone {
     state: ZoneState,
-    /// Units that are written.
+    /// How many of its units are written.
     written: u32,
     /// Its block on each die, once it is opened.
     blocks: Vec<u32>,
-    /// Units that are in the flash whatever their programs say: capacitors saved them.
+    /// How many units capacitors have saved: they are in the flash, whatever became of their programs.
     saved: u32,
-    /// The program of each program unit that was begun, by die and place in its block.
+    /// The programs that were begun, by the die of the program unit and its place in its block.
     programs: Vec<Option<Ticket>>,
 }
 
@@ -75,7 +75,7 @@ pub struct Zoned {
 }
 
 impl Zoned {
-    /// Checks that the drive of this description can have zones.
+    /// Checks that a drive of this description can have zones.
     ///
     /// # Errors
     /// What is inconsistent in the drive's description.
@@ -93,7 +93,7 @@ impl Zoned {
         Ok(shape)
     }
 
-    /// A new drive whose zones are empty; `max_open` of them may be open at once.
+    /// A new drive, whose zones are empty; up to `max_open` of them may be open at once.
     ///
     /// # Errors
     /// What is inconsistent in the drive's description.
@@ -146,7 +146,7 @@ impl Zoned {
         self.free.erases(block)
     }
 
-    /// Die of a unit of a zone, and its place in the block on that die.
+    /// The die of a unit of a zone, and its place in the zone's block on that die.
     fn in_zone(&self, unit: u32) -> (u32, u32) {
         let size = self.shape.units_per_stripe_unit;
         let (stripe_unit, within) = (unit / size, unit % size);
@@ -154,7 +154,7 @@ impl Zoned {
         (die, stripe * size + within)
     }
 
-    /// The physical unit that a unit of the drive is in, if it is written.
+    /// The physical unit of a unit, if that is written.
     pub fn physical(&self, unit: u32) -> Option<u32> {
         let zone = self.zones.get((unit / self.zone_units()) as usize)?;
         let within = unit % self.zone_units();
@@ -173,7 +173,7 @@ impl Zoned {
         &mut self.zones[number as usize]
     }
 
-    /// Takes the program that ends first out of the buffer; returns when it ends.
+    /// Removes the program that ends first, and its bytes from the buffer; returns when it ends.
     fn end_program(&mut self) -> Option<u64> {
         let Reverse((end, bytes)) = self.programs.pop()?;
         self.buffered_bytes -= bytes;
@@ -215,7 +215,7 @@ impl Zoned {
         }
     }
 
-    /// Opens a zone unless it is open: allocates its blocks, and erases those that have been used.
+    /// Opens a zone unless it is open: allocates its blocks, and erases those that were used before.
     fn open(&mut self, start: u64, number: u32) -> Result<u64, Refused> {
         if self.zone(number)?.state == ZoneState::Open {
             return Ok(start);
@@ -237,7 +237,7 @@ impl Zoned {
         Ok(start)
     }
 
-    /// Writes units of the host at the write pointer of the zone that they begin in.
+    /// Writes units of the host at the write pointer of the zone in which they begin.
     fn write_units(
         &mut self,
         start: u64,
@@ -274,7 +274,7 @@ impl Zoned {
         let mut ready = self.nand.transfer(self.now, handled, u64::from(count) * unit_bytes);
         for within in written..written + count {
             while self.buffered_bytes + unit_bytes > self.drive.buffer.bytes {
-                // Program units of other zones that are not full hold the rest of the buffer.
+                // If no program is in flight, program units that are not full use all of the buffer.
                 ready = ready.max(self.end_program().ok_or(Refused::NoSpace)?);
             }
             self.buffered_bytes += unit_bytes;
@@ -290,7 +290,7 @@ impl Zoned {
         Ok(ready)
     }
 
-    /// Adds a unit to its program unit, and programs that if it is full now.
+    /// Adds a unit to its program unit, and programs that if it is full then.
     fn write_unit(&mut self, number: u32, within: u32, contents: Contents<'_>, ready: u64) {
         let (die, at) = self.in_zone(within);
         let block = self.zones[number as usize].blocks[die as usize];

@@ -1,9 +1,9 @@
-//! Small drives for the tests; each test changes what it needs.
+//! Small drives for the tests, which change them as they need.
 
 use fragmend_flash::drive::Timing;
 use fragmend_flash::geometry::Geometry;
 
-/// Times of a drive whose channels transfer this many bytes at once; its firmware costs no time.
+/// Times of a drive whose channels transfer chunks of this many bytes; its firmware needs no time.
 pub fn timing(chunk: u32) -> Timing {
     Timing {
         read_ns: vec![40_000],
@@ -24,8 +24,8 @@ pub fn timing(chunk: u32) -> Timing {
     }
 }
 
-/// Four dies on two channels, each of one plane of 16 blocks of 8 pages; a program unit and a stripe
-/// unit are a page of so many units.
+/// Four dies on two channels, each of one plane of 16 blocks of 8 pages; a page of `page_units` units is a
+/// program unit and a stripe unit.
 pub fn geometry(unit: u32, page_units: u32) -> Geometry {
     let page = page_units * unit;
     Geometry {

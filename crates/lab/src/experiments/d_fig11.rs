@@ -1,6 +1,6 @@
-//! FAST'24, figure 11: reading a file of 8 MiB whose 256 fragments are all on one die,
-//! because what was written between them filled the stripe, or whose parts were overwritten so;
-//! and the same where the paper's placement is imitated by what is written between.
+//! FAST'24, figure 11: reads of a file of 8 MiB whose 256 fragments are all on one die, because the writes
+//! between them filled the stripe, or whose parts were overwritten like that; and the same where the writes
+//! in between imitate the paper's placement.
 
 use crate::experiment::{Experiment, Results};
 use crate::file::{Allocator, FileOnDrive};
@@ -21,14 +21,14 @@ pub static EXPERIMENT: Experiment = Experiment {
 
 struct Drive {
     preset: &'static str,
-    /// Change of throughput, in per cent: fragmented, the same with the dies in turn, overwritten,
-    /// the same with the dies kept.
+    /// The change of throughput, in per cent: fragmented, the same with the dies in turn, overwritten, the
+    /// same with the dies kept.
     paper: [f64; 4],
-    /// Why ours may be out of its band.
+    /// Why our figure may be out of its band.
     because: &'static str,
 }
 
-/// Overwrites cost the NVMe drives "a drop to a quarter".
+/// The figures of the NVMe drives after overwrites are the text's "a drop to a quarter".
 const DRIVES: [Drive; 4] = [
     Drive { preset: "nvme-a", paper: [-79.0, -2.0, -75.0, -1.0], because: "" },
     Drive {
@@ -90,7 +90,8 @@ fn run(_seed: u64) -> Results {
     Results { rows, plots: vec![plot] }
 }
 
-/// MB/s of a file that was appended to with so much written between; in one go without.
+/// MB/s of reading a file that was appended to with this many units written in between, or that was written
+/// in one go.
 fn appended(setup: &Setup, between: Option<u32>) -> f64 {
     let mut ssd = setup.ssd();
     let stripe_unit = ssd.shape().units_per_stripe_unit;
@@ -109,7 +110,7 @@ fn appended(setup: &Setup, between: Option<u32>) -> f64 {
     read(&mut host, &file)
 }
 
-/// MB/s of a file whose parts were overwritten with so much written between.
+/// MB/s of reading a file whose parts were overwritten with this many units written in between.
 fn overwritten(setup: &Setup, between: u32) -> f64 {
     let mut ssd = setup.ssd();
     let stripe_unit = ssd.shape().units_per_stripe_unit;

@@ -1,6 +1,6 @@
-//! FAST'24, figure 3: the time to read a file of 8 MiB by its degree of fragmentation, where
-//! its fragments are 8 MiB apart, with deep queues and one request at a time. As in the artefact's
-//! varyingdof_NVMe.sh, dd reads all of it with one call into a buffer that it has never used.
+//! FAST'24, figure 3: the time to read a file of 8 MiB by its degree of fragmentation, whose fragments are 8
+//! MiB apart, with deep queues and one request at a time. As in the artefact's varyingdof_NVMe.sh, dd reads
+//! all of it with one call into a buffer that it has never used.
 
 use crate::experiment::{Experiment, Results};
 use crate::file::{Allocator, FileOnDrive};
@@ -21,9 +21,10 @@ pub static EXPERIMENT: Experiment = Experiment {
 /// A drive of the paper.
 struct Drive {
     preset: &'static str,
-    /// How many times longer than a contiguous file at a DoF of 128 and of 256, at depth 1023.
+    /// How many times longer a read lasts than that of a contiguous file, at a DoF of 128 and of 256 and
+    /// depth 1023.
     paper: [f64; 2],
-    /// Why ours may be out of its band.
+    /// Why our figure may be out of its band.
     because: &'static str,
 }
 
@@ -43,7 +44,7 @@ const DRIVES: [Drive; 2] = [
                   fragments that far apart",
     },
 ];
-/// Units of 4 KiB of the file, and between the starts of its fragments.
+/// Units of 4 KiB of the file, and from the start of a fragment to the start of the next.
 const FILE: u32 = 2048;
 
 fn run(_seed: u64) -> Results {

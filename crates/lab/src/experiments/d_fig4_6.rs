@@ -1,9 +1,9 @@
-//! FAST'24, figures 4 to 6: a file of 8 MiB on a ramdisk by its degree of fragmentation, read with
-//! one call into a buffer that is used for the first time, one request at a time and 128: what
-//! splitting requests costs where the drive costs next to nothing, and which layer that goes to.
+//! FAST'24, figures 4 to 6: a file of 8 MiB on a ramdisk by its degree of fragmentation, read with one call
+//! into a buffer that is used for the first time, one request at a time and 128: what the split of requests
+//! costs where the drive costs next to nothing, and in which layer.
 //!
-//! The times at depth 1 of a DoF of 1 and of 256 are where the host's costs come from (ramdisk.toml);
-//! what they show here is that they do. What follows from them is the rest.
+//! The host's costs are derived from the times at depth 1 of a DoF of 1 and of 256 (ramdisk.toml), so those
+//! two figures only confirm the derivation; the others follow from it.
 
 use crate::experiment::{Experiment, Results};
 use crate::file::{Allocator, FileOnDrive};
@@ -20,16 +20,16 @@ pub static EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Units of 4 KiB of the file, and between the starts of its fragments.
+/// Units of 4 KiB of the file, and from the start of a fragment to the start of the next.
 const FILE: u32 = 2048;
 const DEEP: u32 = 128;
-/// Milliseconds at depth 1 and a DoF of 256, and how many times those at a DoF of 1 that is.
+/// Milliseconds at depth 1 and a DoF of 256, and how many times those at a DoF of 1 they are.
 const SLOWEST: (f64, f64) = (9.7, 1.5);
 
-/// Name of a layer, and its time.
+/// The name of a layer, and its time.
 type Layer = (&'static str, fn(&TimeSpent) -> u64);
 
-/// What was measured of one read.
+/// The measured figures of one read.
 #[derive(Clone, Copy)]
 struct Read {
     degree: u32,
@@ -61,7 +61,7 @@ fn run(_seed: u64) -> Results {
     let name = format!("DoF 256, depth {DEEP}: of DoF 1");
     row(&name, "times", 1.0, deep[8].ms() / deep[0].ms(), fifteen);
 
-    // Figure 5, of which the text says how the parts grow.
+    // Figure 5; the growth of its parts is in the text.
     let growth =
         |layer: fn(&TimeSpent) -> u64| (layer(&last.spent) - layer(&first.spent)) as f64 / 1e3;
     let (iomaps, bios) = (growth(|s| s.file_system), growth(|s| s.bio + s.pages));
@@ -73,7 +73,7 @@ fn run(_seed: u64) -> Results {
     let of_bios = last.spent.pages as f64 / (last.spent.pages + last.spent.bio) as f64;
     row("pages, of the time for bios", "%", 50.0, of_bios * 100.0, Band::AtLeast);
 
-    // Figure 6: what the host does that the drive's work does not hide.
+    // Figure 6: the host time that the drive's work hides.
     let (overlapped, work) = (deep[7], busy_ms(&setup));
     let host = overlapped.spent.host() as f64 / 1e6;
     let hidden = 1.0 - (overlapped.ms() - work) / host;
@@ -117,7 +117,7 @@ fn plots(alone: &[Read], deep: &[Read]) -> Vec<Plot> {
     vec![elapsed, composition]
 }
 
-/// Milliseconds in which the drive copies the file.
+/// Milliseconds that the drive needs to copy the file.
 fn busy_ms(setup: &Setup) -> f64 {
     let DriveKind::InPlace(drive) = &setup.drive else { panic!("a ramdisk is no flash drive") };
     let rate = drive.link_bytes_per_second;

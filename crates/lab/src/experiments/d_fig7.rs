@@ -1,8 +1,8 @@
-//! FAST'24, figure 7: the time to read 8 MiB of a drive in units of 32 KiB to 8 MiB, one
-//! after the other and 32 at a time. As in the artefact's interface_NVMe.sh and interface_SATA.sh
-//! the units are chosen at random, from 1 GiB that was written in order; what is larger than a
-//! request goes out as several, in parallel. The paper has one slope for both NVMe drives and
-//! one for both SATA drives, so we fit one line to the points of both.
+//! FAST'24, figure 7: the time to read 8 MiB of a drive in parts of 32 KiB to 8 MiB, one after the other and
+//! 32 at a time. As in the artefact's interface_NVMe.sh and interface_SATA.sh the parts are chosen at random,
+//! from 1 GiB that was written in order; a part that is larger than a request is read with several, in
+//! parallel. The paper has one slope for both NVMe drives and one for both SATA drives, so we fit one line to
+//! the points of both.
 
 use crate::experiment::{Experiment, Results};
 use crate::plot::Plot;
@@ -26,7 +26,7 @@ pub static EXPERIMENT: Experiment = Experiment {
 /// Interfaces, their drives, and microseconds of one more request at depth 1.
 const DRIVES: [(&str, [&str; 2], f64); 2] =
     [("NVMe", ["nvme-a", "nvme-b"], 85.0), ("SATA", ["sata-a", "sata-b"], 136.0)];
-/// Units of 4 KiB that are read, and from how many.
+/// Units of 4 KiB that are read, and of the area that they are chosen from.
 const ALL: u32 = 2048;
 const AREA: u32 = (1 << 30) / 4096;
 const DEPTH: usize = 32;
@@ -73,13 +73,13 @@ fn run(seed: u64) -> Results {
     Results { rows, plots: vec![plot] }
 }
 
-/// `count` random parts of the area, which together are as large as all that is read.
+/// `count` random parts of the area, of [`ALL`] units together.
 fn places(seed: u64, count: u32) -> Vec<Units> {
     let (unit, mut random) = (ALL / count, Random::new(seed, "interface"));
     (0..count).map(|_| Units::new(random.below(AREA / unit) * unit, unit)).collect()
 }
 
-/// Milliseconds of reading one part after the other.
+/// Milliseconds of reads of one part after the other.
 fn one_by_one(setup: &Setup, ssd: &Ssd, places: &[Units]) -> f64 {
     let mut ssd = ssd.clone();
     let start = ssd.idle_at();
@@ -90,7 +90,7 @@ fn one_by_one(setup: &Setup, ssd: &Ssd, places: &[Units]) -> f64 {
     (host.now - start) as f64 / 1e6
 }
 
-/// Milliseconds of reading many parts at a time.
+/// Milliseconds of reads of many parts at a time.
 fn side_by_side(setup: &Setup, ssd: &Ssd, places: &[Units]) -> f64 {
     let request = setup.host.request_bytes / 4096;
     let parts = places.iter().flat_map(|units| {
@@ -100,7 +100,7 @@ fn side_by_side(setup: &Setup, ssd: &Ssd, places: &[Units]) -> f64 {
     raw::read(ssd.clone(), parts, DEPTH, setup.host.request_ns) as f64 / 1e6
 }
 
-/// The slope of the line that fits points best.
+/// The slope of the least-squares line through points.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let n = points.len() as f64;
     let (mean_x, mean_y) = (

@@ -1,11 +1,10 @@
-//! FAST'24, figure 8: throughput of reading 4 KiB at multiples of an interval from data that was
-//! written in order. It drops where the interval begins to leave dies out, and is lowest where all
-//! of it comes from one die: the die granularity and the stripe of a drive.
+//! FAST'24, figure 8: the throughput of reads of 4 KiB at multiples of an interval, from data that was
+//! written in order. It drops where the interval begins to leave dies out, and is lowest where all reads are
+//! of one die: this shows the stripe unit (the paper's die granularity) and the stripe of a drive.
 //!
-//! The text has the reads in order, 512 of them in flight with NVMe. The artefact's
-//! alignment_NVMe.sh and alignment_SATA.sh choose them at random, 32 in flight (8 jobs of depth 4),
-//! and so do we: the figure's own throughputs, without gaps and at each step down, are those of 32
-//! random reads among that many dies.
+//! By the text the reads are in order, 512 of them in flight with NVMe. The artefact's alignment_NVMe.sh and
+//! alignment_SATA.sh choose them at random, 32 in flight (8 jobs of depth 4), and so do we: the throughputs
+//! of the figure, without gaps and at each step down, are those of 32 random reads among that many dies.
 
 use crate::experiment::{Experiment, Results};
 use crate::plot::Plot;
@@ -26,15 +25,15 @@ pub static EXPERIMENT: Experiment = Experiment {
 /// A drive of the paper.
 struct Drive {
     preset: &'static str,
-    /// Where throughput first drops, in KiB: twice the die granularity.
+    /// The interval at which throughput first drops, in KiB: two stripe units.
     drop_kib: u32,
-    /// Where it is lowest, in KiB: the stripe.
+    /// The interval at which it is lowest, in KiB: the stripe.
     stripe_kib: u32,
     /// Throughput without gaps, in MB/s.
     clean: f64,
-    /// The lowest, in per cent of that.
+    /// The lowest throughput, in per cent of that.
     floor: f64,
-    /// Why ours may be out of its band.
+    /// Why our figure may be out of its band.
     because: &'static str,
 }
 
@@ -66,20 +65,20 @@ const DRIVES: [Drive; 4] = [
                   without gaps; only a quarter of them answer fewer",
     },
 ];
-/// Drives whose stripe is no power of two, and the stripe in KiB; the text has no throughputs.
+/// Drives whose stripe is not a power of two, and the stripe in KiB; the text has no throughputs of them.
 const ODD: [(&str, u32); 2] = [("nvme-c", 584), ("nvme-d", 604)];
-/// Of each doubling from 64 KiB to the stripe, "for both" NVMe drives: the least and the most that
-/// throughput falls, in per cent.
+/// The least and the most by which throughput falls, in per cent, at each doubling of the interval from 64
+/// KiB to the stripe, "for both" NVMe drives.
 const FALLS: [f64; 2] = [41.0, 49.0];
 
-/// Written in order and read, in units of 4 KiB.
+/// The area that is written in order and read, in units of 4 KiB.
 const AREA: u32 = (1 << 30) / 4096;
 /// Reads of one measurement, and of one where there are many.
 const READS: u32 = 8192;
 const FEW_READS: u32 = 1024;
 /// Reads in flight.
 const DEPTH: usize = 32;
-/// It drops where less than this share is left of the interval before.
+/// Throughput drops where it is less than this share of that at the interval before.
 const DROP: f64 = 0.85;
 
 fn run(seed: u64) -> Results {
@@ -130,7 +129,7 @@ fn run(seed: u64) -> Results {
     Results { rows, plots: vec![plot, odd] }
 }
 
-/// Drives whose stripe is no power of two, at every multiple of 4 KiB.
+/// The throughput of drives whose stripe is not a power of two, at every multiple of 4 KiB.
 fn odd(seed: u64, rows: &mut Vec<Row>) -> Plot {
     let mut lines = Vec::new();
     for (preset, stripe) in ODD {

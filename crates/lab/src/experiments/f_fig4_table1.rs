@@ -1,6 +1,6 @@
-//! FragPicker, figure 4 and table 1: reading a file from its start to its end by calls of 128 KiB, by
-//! the size of its fragments, which are 1 MiB apart, and by how far fragments of 4 KiB are apart;
-//! correlation and slope by the paper's equations 1 and 2, of the throughput over the lowest.
+//! FragPicker, figure 4 and table 1: reads of a file from its start to its end with calls of 128 KiB, by the
+//! size of its fragments, which are 1 MiB apart, and by the distance of fragments of 4 KiB; correlation and
+//! slope by the paper's equations 1 and 2, of the throughput over the lowest.
 
 use crate::experiment::{Experiment, Results};
 use crate::file::{Allocator, FileOnDrive};
@@ -19,14 +19,14 @@ pub static EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// Correlation coefficient and normalized slope, by KiB.
+/// The correlation coefficient (CC) and the normalized slope (NLRS) by KiB.
 #[derive(Clone, Copy)]
 struct Fit {
     cc: f64,
     slope: f64,
 }
 
-/// A line of table 1.
+/// A row of table 1.
 struct Drive {
     preset: &'static str,
     /// By fragment size, up to 128 KiB and from there on, and by distance.
@@ -56,16 +56,16 @@ const DRIVES: [Drive; 4] = [
     },
 ];
 
-/// Units of 4 KiB of the file, which the paper does not tell, and of a call.
+/// Units of 4 KiB of the file, whose size the paper does not state, and of a call.
 const FILE: u32 = 4096;
 const CALL: u32 = 32;
 const SIZES_KIB: [u32; 9] = [4, 8, 16, 32, 64, 128, 256, 512, 1024];
-/// Of those, up to 128 KiB.
+/// How many of those are up to 128 KiB, the size of a call.
 const UP_TO_CALL: usize = 6;
 const DISTANCE_KIB: u32 = 1024;
-/// A slope past 128 KiB that is so many times less than that before is a collapse.
+/// The slope collapses if it is this many times less beyond 128 KiB than before.
 const COLLAPSE: f64 = 100.0;
-/// "Irrelevant": a tenth of the throughput over 1 MiB.
+/// The paper's "irrelevant": a slope of less than a tenth of the throughput over 1 MiB.
 const NO_SLOPE: f64 = 0.0001;
 
 fn run(_seed: u64) -> Results {
@@ -124,8 +124,8 @@ fn run(_seed: u64) -> Results {
     Results { rows, plots }
 }
 
-/// Units per nanosecond of a file of fragments of this size, this far apart: from the end of one to
-/// the start of the next.
+/// Units per nanosecond of reading a file of fragments of this size, with this distance from the end of one
+/// to the start of the next.
 fn throughput(setup: &Setup, fragment_kib: u32, distance_kib: u32) -> f64 {
     let (fragment, distance) = (fragment_kib / 4, distance_kib / 4);
     let (mut space, mut file) = (Allocator::from(0), FileOnDrive::default());
@@ -144,20 +144,20 @@ fn throughput(setup: &Setup, fragment_kib: u32, distance_kib: u32) -> f64 {
     f64::from(FILE) / elapsed as f64
 }
 
-/// Nanoseconds of reading a file from `start` on.
+/// Nanoseconds of a read of the file that begins at `start`.
 fn read(setup: &Setup, drive: &mut dyn Device, file: &FileOnDrive, start: u64) -> u64 {
     let mut host = Host::new(&setup.host, drive, start);
     file.read(&mut host, CALL).expect("a read");
     host.now - start
 }
 
-/// Over the lowest.
+/// The throughputs over the lowest of them.
 fn normalized(points: [(f64, f64); 9]) -> [(f64, f64); 9] {
     let lowest = points.iter().map(|(_, y)| *y).fold(f64::INFINITY, f64::min);
     points.map(|(x, y)| (x, y / lowest))
 }
 
-/// Correlation and slope by equations 1 and 2.
+/// The correlation and the slope by equations 1 and 2.
 fn fit_line(points: &[(f64, f64)]) -> Fit {
     let mean =
         |value: fn(&(f64, f64)) -> f64| points.iter().map(value).sum::<f64>() / points.len() as f64;

@@ -21,7 +21,7 @@ pub static ALL: [&Experiment; 7] = [
     &f_fig4_table1::EXPERIMENT,
 ];
 
-/// The experiment of this name, in any case.
+/// The experiment of this name, in upper or lower case.
 pub fn named(name: &str) -> Option<&'static Experiment> {
     ALL.into_iter().find(|experiment| experiment.name.eq_ignore_ascii_case(name))
 }

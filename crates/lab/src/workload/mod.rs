@@ -1,5 +1,5 @@
-//! A load as a TOML file describes it: files grow, are overwritten and read on a drive, in phases,
-//! and each phase is measured. `README.md` of this crate says what a file may hold.
+//! A load as a TOML file describes it: files are appended to, overwritten and read on a drive, in phases, and
+//! each phase is measured. The format is in `README.md` of this crate.
 
 mod play;
 
@@ -32,7 +32,7 @@ struct Spec {
     about: String,
     /// A drive of the lab, or a drive's file beside this one.
     drive: Spanned<String>,
-    /// The placements that are compared, one run each; if there are none, the one of the drive's file.
+    /// The placements that are compared, each in a run of its own; by default that of the drive's file.
     placements: Option<Spanned<Vec<Placement>>>,
     /// The drive's content before the first phase; preconditioning does not advance the clock.
     precondition: Option<Spanned<Precondition>>,
@@ -40,13 +40,13 @@ struct Spec {
     phase: Vec<Phase>,
 }
 
-/// What the drive holds before the first phase, also where the load's files will be.
+/// The drive's content before the first phase, also in the units that the load's files will have.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Precondition {
-    /// Share of the drive that is written in order.
+    /// The share of the drive that is written in order.
     fill_percent: u32,
-    /// Share of that which is overwritten, unit by unit, at random.
+    /// The share of that which is overwritten, unit by unit, at random.
     #[serde(default)]
     overwrite_percent: u32,
 }
@@ -57,10 +57,10 @@ struct Precondition {
 struct Phase {
     /// Its name.
     name: String,
-    /// How often its steps are run.
+    /// How many times its steps are run.
     #[serde(default = "once")]
     repeat: u32,
-    /// What is done, in order.
+    /// Its steps, in order.
     steps: Vec<Step>,
 }
 
@@ -72,15 +72,15 @@ fn once() -> u32 {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Step {
-    /// A file grows, on the next free units of the drive.
+    /// A file grows, in the next free units of the drive.
     Append(Spanned<Grow>),
     /// A part of a file is overwritten.
     Overwrite(Spanned<Touch>),
     /// A part of a file is read.
     Read(Spanned<Touch>),
-    /// A file is deleted, and its blocks are trimmed.
+    /// A file is deleted, and its units are trimmed.
     Delete(Spanned<Name>),
-    /// What was written is made durable.
+    /// Everything written so far is made durable.
     Flush,
     /// The host is idle for this many microseconds.
     WaitUs(u64),
@@ -91,9 +91,9 @@ enum Step {
 #[serde(deny_unknown_fields)]
 struct Grow {
     file: String,
-    /// How many bytes it grows by, with one call.
+    /// Bytes by which it grows, with one call.
     bytes: u64,
-    /// Most bytes that it grows by; how many is drawn at random, from `bytes` on.
+    /// The most bytes by which it grows: the number is random, from `bytes` to this.
     up_to: Option<u64>,
 }
 
@@ -104,7 +104,7 @@ struct Touch {
     file: String,
     /// Bytes of each call.
     bytes: u64,
-    /// How many calls; if not given, as many as the file is long.
+    /// How many calls; by default as many as cover the file.
     calls: Option<u32>,
     /// Which part of the file comes next.
     #[serde(default)]
@@ -130,7 +130,7 @@ struct Name {
 }
 
 impl Workload {
-    /// Parses a load; `path` is its file, `drive` takes the place of the drive that it names.
+    /// Parses a load; `path` is its file, `drive` overrides the drive that it names.
     ///
     /// # Errors
     /// The first thing that is wrong, and in which line.
@@ -154,7 +154,7 @@ impl Workload {
     }
 }
 
-/// Largest file of a load or a drive that is read, in bytes.
+/// The largest file of a load or a drive that is read, in bytes.
 pub const LARGEST_FILE: u64 = 1 << 20;
 
 fn drive_named(name: &Spanned<String>, text: Text<'_>, path: &Path) -> Result<Setup, BadFile> {
@@ -168,7 +168,7 @@ fn drive_named(name: &Spanned<String>, text: Text<'_>, path: &Path) -> Result<Se
     Setup::parse(&read, &beside.display().to_string())
 }
 
-/// Checks that what a load does is possible, whatever the random numbers.
+/// Checks that a load can be run, whatever the random numbers are.
 fn check(spec: &Spec, setup: &Setup, text: Text<'_>) -> Result<(), BadFile> {
     check_drive(spec, &setup.drive, text)?;
     if let Some(precondition) = &spec.precondition
@@ -217,14 +217,14 @@ fn check_drive(spec: &Spec, drive: &DriveKind, text: Text<'_>) -> Result<(), Bad
     Ok(())
 }
 
-/// The files that a load has after some of its steps.
+/// The files of a load after some of its steps.
 struct FilesSoFar<'a> {
     text: Text<'a>,
     unit_bytes: u64,
     capacity_bytes: u64,
-    /// Most that all appends so far take of the drive.
+    /// The most bytes of the drive that all appends so far may need.
     used_bytes: u64,
-    /// Fewest bytes of each file.
+    /// The fewest bytes that each file may have.
     bytes: BTreeMap<&'a str, u64>,
 }
 

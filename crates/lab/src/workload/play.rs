@@ -75,14 +75,14 @@ fn preconditioned(load: &Workload, flash: &Drive, placement: Placement, seed: u6
     ssd
 }
 
-/// What was measured of a phase.
+/// The measured figures of a phase.
 struct Measured {
     ns: u64,
     read_bytes: u64,
     written_bytes: u64,
     requests: u64,
     extents: BTreeMap<String, usize>,
-    /// What a flash drive counted.
+    /// The counts of a flash drive.
     counters: Option<Counters>,
 }
 
@@ -153,8 +153,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// Runs all phases, each from when the drive is idle. `counts` says whether what the drive counts
-    /// is measured.
+    /// Runs all phases, each once the drive is idle. The drive's counters are among the figures if `counts`.
     fn phases<D: Device + ?Sized>(
         mut self,
         device: &mut D,
@@ -245,7 +244,7 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// How many calls a step makes that reads or overwrites a file.
+    /// The number of calls of a step that reads or overwrites a file.
     fn calls(&self, touch: &Touch, unit_bytes: u64) -> u32 {
         let Some(file) = self.files.get(&touch.file) else { return 0 };
         let whole_file = file.units().div_ceil((touch.bytes / unit_bytes) as u32);
@@ -268,7 +267,7 @@ impl<'a> Player<'a> {
     }
 }
 
-/// Units of extents.
+/// The units of all extents together.
 fn total(extents: &[Units]) -> u64 {
     extents.iter().map(|extent| u64::from(extent.count)).sum()
 }

@@ -1,13 +1,13 @@
-//! The bars of applications, as plain interleaved appends:
+//! The bars of applications, which are modelled as interleaved appends:
 //!
 //! - SQLite: a database of 162 MiB that grew in 5,005 steps, each followed by 100 KiB of a dummy
 //!   file; a select reads it from its start to its end through the page cache.
-//! - fileserver: files of 128 KiB to which 32 KiB at a time are appended, to any of them, until they
-//!   have some 600 KiB; ten threads read whole files by direct calls of 1 MiB.
-//! - fileserver small: the same by 16 KiB, half a flash page.
+//! - fileserver: files of 128 KiB, to random ones of which 32 KiB at a time are appended until they have some
+//!   600 KiB; ten threads read whole files with direct calls of 1 MiB.
+//! - fileserver small: the same with appends of 16 KiB, half a flash page.
 //!
-//! The file-affine drive also has a page register: an append of half a page is in one page with
-//! the file's other half, but the file system asks for the halves with two requests.
+//! The file-affine drive also keeps the page that it sensed last in a register: an append of half a page is
+//! in one page with the file's other half, but the file system reads the halves with two requests.
 
 use super::PLACEMENTS;
 use crate::file::{Allocator, FileOnDrive};
@@ -19,10 +19,10 @@ use fragmend_flash::host::{Host, HostPath, Shared, windows};
 use fragmend_flash::ssd::Ssd;
 use std::cell::RefCell;
 
-/// Window of the kernel's readahead.
+/// The window of the kernel's readahead.
 const READAHEAD: u32 = 128 << 10;
-/// What SQLite does with a page of 4 KiB: a system call, a copy, and a look at what is in it. Fitted
-/// to the 870 MB/s that the artefact reports of a contiguous database.
+/// The time that SQLite needs for a page of 4 KiB: a system call, a copy, and the evaluation of its content.
+/// Fitted to the 870 MB/s that the artefact reports for a contiguous database.
 const SELECT_PAGE_NS: u64 = 4_220;
 /// Units of the database, and appends that it grows by.
 const DATABASE: u32 = (162 << 20) / 4096;
@@ -30,23 +30,23 @@ const INSERTS: u32 = 5_005;
 /// Units of the dummy file between two of them: 100 KiB.
 const DUMMY: u32 = 25;
 
-/// Files of the file server, and their units before and after the appends. The paper has 10,000
-/// files; what a die sees does not depend on that.
+/// Files of the file server, and their units before and after the appends. The paper has 10,000 files; the
+/// load of a die does not depend on their number.
 const FILES: usize = 2_000;
 const PREALLOCATED: u32 = (128 << 10) / 4096;
 const GROWN: u32 = (600 << 10) / 4096;
-/// From the end of one file to the call for the next one. Fitted to the 2,739.8 MB/s that the artefact
-/// reports of ten threads and contiguous files; what Filebench does all that time is not known.
+/// Time from the end of a thread's call to its next one. Fitted to the 2,739.8 MB/s that the artefact reports
+/// for ten threads and contiguous files; what Filebench does in that time is not known.
 const BETWEEN_FILES_NS: u64 = 1_700_000;
-/// Units of a call that reads them, and who does.
+/// Units of a call that reads them, and the number of threads.
 const CALL: u32 = 256;
 const THREADS: usize = 10;
 
-/// Why the file server's random dies cost less here.
+/// Why the random distribution of the file server's data over dies costs less here.
 const HIDDEN: &str = "ten threads have enough in flight to hide most of what random dies cost; the \
     artefact's emulator hides less (2149.4 of 2739.8 MB/s), although its drive is the same";
 
-/// Rows, and bars by placement.
+/// The rows, and the bars by placement.
 pub fn bars(setup: &Setup, seed: u64) -> (Vec<Row>, Vec<(String, Vec<f64>)>) {
     let mut host = setup.host.clone();
     host.readahead_bytes = READAHEAD;
@@ -155,7 +155,7 @@ fn serve(
         }
     }
     let start = host.wait_until_idle();
-    // Each thread has every tenth of the files, in an order of its own.
+    // Each thread has every tenth file, in a random order of its own.
     let queue = |thread: usize| {
         let mut own: Vec<usize> = (thread..FILES).step_by(THREADS).collect();
         for left in (1..own.len()).rev() {
@@ -169,7 +169,7 @@ fn serve(
     bytes / f64::from(1 << 20) / ((end - start) as f64 / 1e9)
 }
 
-/// Each thread reads its files, call by call; returns when the last one is done.
+/// Each thread reads its files, call by call; returns when the last thread is done.
 fn read_side_by_side(
     path: &HostPath,
     ssd: Ssd,
@@ -191,7 +191,7 @@ fn read_side_by_side(
         .zip(&queues)
         .map(|(drive, queue)| (Host::new(path, drive, start), of_queue(queue)))
         .collect();
-    // The thread that is ready first makes its next call.
+    // The thread that is ready first makes the next call.
     while let Some((host, rest)) = threads
         .iter_mut()
         .filter(|(_, rest)| rest.len() > 0)

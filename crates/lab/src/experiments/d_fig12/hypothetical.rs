@@ -1,6 +1,6 @@
-//! The first four bars, those of the artefact's `hypothetical_*` scripts: a file of 8 MiB, 256 times
-//! {append or overwrite 32 KiB, flush; a dummy file of 224 KiB (worst case) or of 1 to 32 times 32
-//! KiB}, then read by `O_DIRECT` calls of 1 MiB.
+//! The first four bars, those of the artefact's `hypothetical_*` scripts: a file of 8 MiB, 256 times {append
+//! or overwrite 32 KiB, flush; write 224 KiB (worst case) or 1 to 32 times 32 KiB of a dummy file}, then read
+//! with `O_DIRECT` calls of 1 MiB.
 
 use super::PLACEMENTS;
 use crate::file::{Allocator, FileOnDrive};
@@ -63,7 +63,7 @@ const CONTIGUOUS: f64 = 2174.5;
 /// Runs over which random cases are averaged.
 const ROUNDS: u64 = 10;
 
-/// Why two percentages cannot be those of the paper.
+/// Why two percentages cannot be the paper's.
 const CONTRADICTION: &str = "the paper's percentage and its artefact's throughputs disagree: of \
     2174.5 MiB/s in one go, 1470.0 and 1487.3 are 67.6 and 68.4 per cent";
 
@@ -72,7 +72,7 @@ const SHARED_CHANNEL: &str = "that a die's pages take 30 or 42 us to sense, now 
     behind the channel that the die shares; the artefact loses five per cent by it, its throughput is \
     within four per cent of ours";
 
-/// Rows, and bars by placement.
+/// The rows, and the bars by placement.
 pub fn bars(setup: &Setup, seed: u64) -> (Vec<Row>, Vec<(String, Vec<f64>)>) {
     let ideal = contiguous(setup);
     let throughput = |name: &str, paper: f64, ours: f64| {
@@ -104,7 +104,7 @@ pub fn bars(setup: &Setup, seed: u64) -> (Vec<Row>, Vec<(String, Vec<f64>)>) {
     (rows, groups)
 }
 
-/// MiB/s; random cases are the mean of some.
+/// MiB/s; of random cases the mean of [`ROUNDS`] runs.
 fn mean(setup: &Setup, placement: Placement, bar: Bar, seed: u64) -> f64 {
     let rounds = if bar.random { ROUNDS } else { 1 };
     let one = |round| measured(setup, placement, bar, &mut numbers(seed, bar, round));
@@ -147,7 +147,7 @@ fn measured(setup: &Setup, placement: Placement, bar: Bar, random: &mut Random) 
     read(&mut host, &file)
 }
 
-/// MiB/s of reading a file once the drive is idle.
+/// MiB/s of a read of the file once the drive is idle.
 fn read(host: &mut Host<Ssd>, file: &FileOnDrive) -> f64 {
     let start = host.wait_until_idle();
     file.read(host, CALL).expect("a read");

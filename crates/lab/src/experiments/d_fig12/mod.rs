@@ -1,5 +1,5 @@
-//! FAST'24, figure 12: read throughput after fragmenting appends and after overwrites, without and
-//! with hints, of that of files that were written in one go.
+//! FAST'24, figure 12: read throughput after fragmenting appends and after overwrites, without and with
+//! hints, in per cent of that of files that were written in one go.
 
 mod applications;
 mod hypothetical;
@@ -17,7 +17,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// What is compared: the paper's two, and ours.
+/// The placements that are compared: the paper's two, and ours.
 const PLACEMENTS: [(Placement, &str); 3] = [
     (Placement::RoundRobin, "without hints"),
     (Placement::DieAffine, "with hints"),

@@ -1,6 +1,6 @@
-//! What the artefact loses where the kernel splits a write: of 640 KiB, which no request holds, all
-//! parts name the same predecessor. Hints that are renewed for each part lose nothing.
-//! The paper has no such figure.
+//! The throughput that the artefact loses where the kernel splits a write: 640 KiB are more than a request
+//! may have, and all requests of the write name the same predecessor. With renewed hints each request names
+//! its own. The paper has no such figure.
 
 use crate::file::{Allocator, FileOnDrive};
 use crate::random::Random;
@@ -17,7 +17,8 @@ const APPENDS: u32 = 64;
 /// Units of a call that reads.
 const CALL: u32 = 256;
 
-/// Throughput of reading such a file, of one that was written in one go.
+/// The throughput of reads of such a file, in per cent of that of a file that was appended to without other
+/// writes in between.
 pub fn rows(setup: &Setup, seed: u64) -> Vec<Row> {
     let mut flash = setup.flash().clone();
     flash.firmware.placement = Placement::DieAffine;
