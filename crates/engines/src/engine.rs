@@ -123,7 +123,7 @@ pub fn local(mount: &Mount) -> Result<(), String> {
             "its files are on a server; mend them there"
         }
         "gfs2" | "ocfs2" | "lustre" => "other machines may have its files open",
-        _ if kind.starts_with("fuse") => "a program serves its files; mend them where they lie",
+        _ if kind.starts_with("fuse") => "a program serves its files; mend them there",
         _ if is_on_a_disk(mount) => return Ok(()),
         _ => "it is on no block device",
     };

@@ -44,7 +44,7 @@ struct Collected {
     unsupported: Vec<LeftAlone>,
 }
 
-const NO_FIEMAP: &str = "its file system does not tell where files lie (no FIEMAP)";
+const NO_FIEMAP: &str = "its file system does not report where files are (no FIEMAP)";
 
 impl Collected {
     fn leave(&mut self, path: &Path, reason: SkipReason, detail: impl Into<String>) {

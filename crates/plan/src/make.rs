@@ -352,7 +352,7 @@ fn judge(summary: &mut Summary, devices: &[Device], settings: &Settings, traced:
         format!("not worth it: {what} costs no device request at all")
     } else if summary.ranges == 0 && settings.policy == Policy::Gain {
         format!(
-            "not worth it: no range would save {} requests per MiB moved; {what} costs {before} requests as the files lie",
+            "not worth it: no range would save {} requests per MiB moved; {what} costs {before} requests as the files are",
             settings.min_gain_per_mib
         )
     } else if summary.ranges == 0 {

@@ -25,7 +25,7 @@ pub(super) fn probe(root: &OwnedFd) -> Result<(), String> {
     let length = rustix::fs::fstatvfs(&file).map_or(4096, |s| s.f_bsize);
     let allocate = |how| rustix::fs::fallocate(&file, how, 0, length).map_err(io::Error::from);
     allocate(FallocateFlags::empty()).map_err(|e| lacks("no space can be allocated", e))?;
-    fiemap::layout_of(&file).map_err(|e| lacks("it does not tell where files lie", e))?;
+    fiemap::layout_of(&file).map_err(|e| lacks("it does not report where files are", e))?;
     allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
         .map_err(|e| lacks("it cannot punch holes", e))?;
     Lease::try_out(&file).map_err(|e| lacks("it has no leases, to keep others out", e))?;

@@ -101,7 +101,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 
     for name in found.without_layouts() {
         let error = format!(
-            "{name} cannot say where files lie (no FIEMAP): scan a path on ext4, XFS, Btrfs or F2FS"
+            "{name} does not report where files are (no FIEMAP): scan a path on ext4, XFS, Btrfs or F2FS"
         );
         ui.warn(&error);
         errors.push(error);
