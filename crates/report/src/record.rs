@@ -32,7 +32,7 @@ pub struct RecordTotals {
     pub accesses: u64,
     /// Rows in the trace: accesses, or distinct ranges of a folded recording.
     pub rows: u64,
-    /// Different files.
+    /// Different files; of more than 450,000, some may be counted more than once.
     pub files: u64,
     /// Read through system calls and io_uring.
     #[schemars(extend("x-unit" = "bytes"))]
@@ -60,6 +60,9 @@ pub struct RecordTotals {
     pub unseen_splices: u64,
     /// Files in the trace whose path was not found.
     pub files_without_path: u64,
+    /// Of these, files whose path was not looked up, for want of time.
+    #[serde(default)]
+    pub files_not_looked_up: u64,
     /// Size of the trace file.
     #[schemars(extend("x-unit" = "bytes"))]
     pub trace_bytes: u64,

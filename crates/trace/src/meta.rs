@@ -76,6 +76,10 @@ pub struct Meta {
     /// Files in the trace whose path was not found; they are known by their identity alone.
     #[serde(default)]
     pub files_without_path: u64,
+    /// Of these, files whose path was not looked up, because look-ups may use only a share of the
+    /// recorder's time.
+    #[serde(default)]
+    pub files_not_looked_up: u64,
     /// Sources of events that the running kernel lacks, each named as a person would.
     #[serde(default)]
     pub unseen_sources: Vec<String>,
@@ -105,6 +109,7 @@ impl Meta {
             unseen_compat: 0,
             unseen_splices: 0,
             files_without_path: 0,
+            files_not_looked_up: 0,
             unseen_sources: Vec::new(),
             paths: Vec::new(),
             devices: Vec::new(),
