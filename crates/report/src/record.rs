@@ -58,6 +58,9 @@ pub struct RecordTotals {
     pub unseen_compat: u64,
     /// Splices of io_uring with an unknown file.
     pub unseen_splices: u64,
+    /// Requests of io_uring whose completion the kernel does not report.
+    #[serde(default)]
+    pub unseen_uring: u64,
     /// Files in the trace whose path was not found.
     pub files_without_path: u64,
     /// Of these, files whose path was not looked up, for want of time.

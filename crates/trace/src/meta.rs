@@ -73,6 +73,11 @@ pub struct Meta {
     /// splice completed.
     #[serde(default)]
     pub unseen_splices: u64,
+    /// Requests of io_uring to read, write or splice for which the program wanted no completion, on
+    /// watched files or on registered ones; and completions that found their ring full, of rings
+    /// that were used for watched file systems. The kernel does not report either when they end.
+    #[serde(default)]
+    pub unseen_uring: u64,
     /// Files in the trace whose path was not found; they are known by their identity alone.
     #[serde(default)]
     pub files_without_path: u64,
@@ -108,6 +113,7 @@ impl Meta {
             coarsened: 0,
             unseen_compat: 0,
             unseen_splices: 0,
+            unseen_uring: 0,
             files_without_path: 0,
             files_not_looked_up: 0,
             unseen_sources: Vec::new(),

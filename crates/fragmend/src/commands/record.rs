@@ -236,6 +236,7 @@ fn report_of(args: &Args, summary: &Summary) -> RecordReport {
         coarsened: meta.coarsened,
         unseen_compat: meta.unseen_compat,
         unseen_splices: meta.unseen_splices,
+        unseen_uring: meta.unseen_uring,
         files_without_path: meta.files_without_path,
         files_not_looked_up: meta.files_not_looked_up,
         trace_bytes: summary.trace_bytes,

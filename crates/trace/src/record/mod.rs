@@ -238,6 +238,7 @@ fn count_missed(meta: &mut Meta, stats: &Stats, kernel: &Kernel, skipped_runs: O
     meta.unplaced = stats.unplaced;
     meta.unseen_compat = stats.compat;
     meta.unseen_splices = stats.splices;
+    meta.unseen_uring = stats.uring;
     meta.coarsened = stats.coarsened;
     meta.unseen_sources = kernel.unseen_sources.clone();
     if skipped_runs.is_none() {
