@@ -32,7 +32,7 @@ pub struct RecordTotals {
     pub accesses: u64,
     /// Rows in the trace: accesses, or distinct ranges of a folded recording.
     pub rows: u64,
-    /// Distinct files.
+    /// Different files; of more than 450,000, some may be counted more than once.
     pub files: u64,
     /// Bytes read through system calls and io_uring.
     #[schemars(extend("x-unit" = "bytes"))]
@@ -59,8 +59,14 @@ pub struct RecordTotals {
     pub unseen_compat: u64,
     /// Splices of io_uring whose file is unknown.
     pub unseen_splices: u64,
+    /// Requests of io_uring whose completion the kernel does not report.
+    #[serde(default)]
+    pub unseen_uring: u64,
     /// Files in the trace whose path was not found.
     pub files_without_path: u64,
+    /// Of these, files whose path was not looked up, for want of time.
+    #[serde(default)]
+    pub files_not_looked_up: u64,
     /// Size of the trace file.
     #[schemars(extend("x-unit" = "bytes"))]
     pub trace_bytes: u64,

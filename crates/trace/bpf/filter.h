@@ -160,4 +160,34 @@ static __always_inline int wanted_task(struct task_struct *task)
 	return 1;
 }
 
+static __always_inline struct file *file_of(__u32 fd)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct file *file = 0;
+	struct fdtable *table;
+
+	if (!task->files)
+		return 0;
+	table = task->files->fdt;
+	if (!table || fd >= table->max_fds)
+		return 0;
+	bpf_probe_read_kernel(&file, sizeof(file), table->fd + fd);
+	return file;
+}
+
+/* Whether `fd` is a file on a watched file system. */
+static __noinline int watched_fd(__u32 fd)
+{
+	struct file *file = file_of(fd);
+	struct inode *inode = 0;
+	__u32 device;
+
+	if (file)
+		inode = BPF_CORE_READ(file, f_inode);
+	if (!inode)
+		return done();
+	device = BPF_CORE_READ(inode, i_sb, s_dev);
+	return done() + !!bpf_map_lookup_elem(&devices, &device);
+}
+
 #endif

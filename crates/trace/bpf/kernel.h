@@ -163,11 +163,14 @@ struct kiocb {
 
 struct io_cqe {
 	__s32 res;
+	int fd; /* until the request is issued */
 };
 
 struct io_kiocb {
 	__u8 opcode;
+	__u8 flags; /* the lowest byte of them: what the program asked for */
 	struct io_cqe cqe;
+	struct io_ring_ctx *ctx;
 };
 
 struct io_rsrc_node {
@@ -220,6 +223,10 @@ enum {
 	IORING_OP_READV_FIXED = 60,
 	IORING_OP_WRITEV_FIXED = 61,
 };
+
+/* Of a request: the flags of the submission, IOSQE_FIXED_FILE and IOSQE_CQE_SKIP_SUCCESS. */
+#define REQ_F_FIXED_FILE (1 << 0)
+#define REQ_F_CQE_SKIP (1 << 6)
 
 #define SPLICE_F_FD_IN_FIXED (1U << 31)
 

@@ -128,8 +128,17 @@ struct {
 	__type(value, struct missing);
 } missing SEC(".maps");
 
-/* Zero, but not as a constant to the compiler: it would drop the constant result of a function that is not
- * inlined, and the verifier would read an arbitrary value from the result's register. */
+/* Rings of io_uring, by the kernel's address, whose requests were on watched file systems or on files
+ * that are not known. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u64);
+	__type(value, __u8);
+} rings SEC(".maps");
+
+/* Zero, but the compiler does not know that: it would drop the constant result of a function that
+ * is not inlined, and the verifier would see an arbitrary value in the result's register. */
 static __always_inline int done(void)
 {
 	int zero = 0;

@@ -17,6 +17,7 @@
  * | emit.h | events and counters |
  * | pagecache.h | faults on mappings, and readahead |
  * | syscalls.h | the numbers of the system calls, and the registers of their arguments |
+ * | uring.h | what requests of io_uring do, and those whose completion the kernel does not report |
  */
 #include "kernel.h"
 
@@ -31,6 +32,7 @@
 #include "emit.h"
 #include "pagecache.h"
 #include "syscalls.h"
+#include "uring.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -39,22 +41,7 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define MAX_COMPAT_IOCBS 64 /* checked until one is on a watched file */
 #define MAX_IOVECS 1024 /* UIO_MAXIOV: the kernel accepts no more */
 
-static __always_inline struct file *file_of(__u32 fd)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct file *file = 0;
-	struct fdtable *table;
-
-	if (!task->files)
-		return 0;
-	table = task->files->fdt;
-	if (!table || fd >= table->max_fds)
-		return 0;
-	bpf_probe_read_kernel(&file, sizeof(file), table->fd + fd);
-	return file;
-}
-
-#define SUBMITTED 0x80000000 /* beside RWF_ flags: the file may not have grown yet */
+#define SUBMITTED 0x80000000 /* beside RWF_ flags: the size may not have grown yet */
 #define NOWHERE (~0ULL - 1) /* an offset that is counted as dropped */
 
 /* One side of a system call: `length` bytes at `offset` of `fd`. Appends ignore the given offset and end at
@@ -179,22 +166,7 @@ __attribute__((noinline)) int submitted(__u64 pointers, __u32 index)
 			 iocb.aio_rw_flags | SUBMITTED);
 }
 
-/* Whether `fd` is a file on a watched file system. */
-static __noinline int watched_fd(__u32 fd)
-{
-	struct file *file = file_of(fd);
-	struct inode *inode = 0;
-	__u32 device;
-
-	if (file)
-		inode = BPF_CORE_READ(file, f_inode);
-	if (!inode)
-		return done();
-	device = BPF_CORE_READ(inode, i_sb, s_dev);
-	return done() + !!bpf_map_lookup_elem(&devices, &device);
-}
-
-/* Whether one iocb, behind 32-bit pointers, is on such a file. Global for the reason given at submitted(). */
+/* The same for one iocb behind 32-bit pointers. Global for the reason given at submitted(). */
 __attribute__((noinline)) int watched_iocb(__u64 pointers, __u32 index)
 {
 	struct iocb iocb;
@@ -362,25 +334,11 @@ int on_io_uring_complete(struct bpf_raw_tracepoint_args *ctx)
 	result = BPF_CORE_READ(request, cqe.res);
 	if (result <= 0)
 		return 0;
-	switch (BPF_CORE_READ(request, opcode)) {
-	case IORING_OP_READV:
-	case IORING_OP_READ_FIXED:
-	case IORING_OP_READ:
-	case IORING_OP_READ_MULTISHOT:
-	case IORING_OP_READV_FIXED:
-		kind = OP_READ;
-		break;
-	case IORING_OP_WRITEV:
-	case IORING_OP_WRITE_FIXED:
-	case IORING_OP_WRITE:
-	case IORING_OP_WRITEV_FIXED:
-		kind = OP_WRITE;
-		break;
-	case IORING_OP_SPLICE:
+	kind = uring_op(BPF_CORE_READ(request, opcode));
+	if (kind == OPS_SPLICE)
 		return uring_spliced(request, result);
-	default:
+	if (kind >= OP_COUNT)
 		return 0;
-	}
 	file = BPF_CORE_READ(kiocb, ki_filp);
 	if (!file)
 		return 0;

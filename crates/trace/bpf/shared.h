@@ -93,6 +93,7 @@ struct stats {
 	__u64 compat;
 	__u64 splices; /* of io_uring, whose file is unknown */
 	__u64 coarsened;
+	__u64 uring; /* requests of io_uring whose completion is not reported */
 };
 
 _Static_assert(sizeof(struct event) == 72, "as in shared.rs");
@@ -102,6 +103,6 @@ _Static_assert(sizeof(struct file_key) == 16, "as in shared.rs");
 _Static_assert(sizeof(struct fold_key) == 32, "as in shared.rs");
 _Static_assert(sizeof(struct fold_value) == 24, "as in shared.rs");
 _Static_assert(sizeof(struct held) == 120, "as in shared.rs");
-_Static_assert(sizeof(struct stats) == 112, "as in shared.rs");
+_Static_assert(sizeof(struct stats) == 120, "as in shared.rs");
 
 #endif

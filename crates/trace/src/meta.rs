@@ -73,10 +73,19 @@ pub struct Meta {
     /// Splices of io_uring out of files that were unknown, or no longer open, when the splice completed.
     #[serde(default)]
     pub unseen_splices: u64,
-    /// Files in the trace whose path was not found; only their identity is known.
+    /// Requests of io_uring to read, write or splice for which the program wanted no completion, on
+    /// watched files or on registered ones; and completions that found their ring full, of rings
+    /// that were used for watched file systems. The kernel does not report either when they end.
+    #[serde(default)]
+    pub unseen_uring: u64,
+    /// Files in the trace whose path was not found; they are known by their identity alone.
     #[serde(default)]
     pub files_without_path: u64,
-    /// Sources of events that the running kernel lacks, each described in words.
+    /// Of these, files whose path was not looked up, because look-ups may use only a share of the
+    /// recorder's time.
+    #[serde(default)]
+    pub files_not_looked_up: u64,
+    /// Sources of events that the running kernel lacks, each named as a person would.
     #[serde(default)]
     pub unseen_sources: Vec<String>,
     /// The paths that were watched, escaped as in the column `path`.
@@ -104,7 +113,9 @@ impl Meta {
             coarsened: 0,
             unseen_compat: 0,
             unseen_splices: 0,
+            unseen_uring: 0,
             files_without_path: 0,
+            files_not_looked_up: 0,
             unseen_sources: Vec::new(),
             paths: Vec::new(),
             devices: Vec::new(),

@@ -6,7 +6,7 @@ mod support;
 
 use fragmend_testbed::image::Image;
 use fragmend_trace::Op::{Fault, Read, Write};
-use support::{accesses_of, bytes_column, image_with_file, python, ranges, traced};
+use support::{URING, accesses_of, bytes_column, image_with_file, python, ranges, traced};
 
 /// Python: `libc`, and libaio by bare system calls: `submit([iocb(...), ...])` and `reap(n)`.
 const AIO: &str = "
@@ -162,35 +162,6 @@ assert reap(1) == [4096]
     assert_eq!(ranges(accesses_of(&trace, "a")), [(Write, 0, 8192), (Write, 8192, 4096)]);
     assert_eq!(summary.meta.dropped, 1);
 }
-
-/// Python: one io_uring of 8 entries by bare system calls; `go(sqe)` returns the result.
-const URING: &str = "
-import ctypes, mmap, os, struct, sys
-libc = ctypes.CDLL(None, use_errno=True)
-params = (ctypes.c_char * 120)()
-ring = libc.syscall(425, 8, params)
-assert ring >= 0
-sq, cq = struct.unpack_from('<10I', params, 40), struct.unpack_from('<10I', params, 80)
-rings = mmap.mmap(ring, max(sq[6] + 32, cq[5] + 16 * 16) + 4096, offset=0)
-sqes = mmap.mmap(ring, 8 * 64, offset=0x10000000)
-def word(at, value=None):
-    if value is None: return struct.unpack_from('<I', rings, at)[0]
-    struct.pack_into('<I', rings, at, value & 0xffffffff)
-def go(sqe):
-    tail = word(sq[1])
-    index = tail & word(sq[2])
-    sqes[index * 64:index * 64 + 64] = sqe.ljust(64, b'\\0')
-    word(sq[6] + 4 * index, index)
-    word(sq[1], tail + 1)
-    assert libc.syscall(426, ring, 1, 1, 1, None, 0) == 1
-    head = word(cq[0])
-    result = struct.unpack_from('<i', rings, cq[5] + 16 * (head & word(cq[2])) + 8)[0]
-    word(cq[0], head + 1)
-    return result
-FIXED = 1 << 31
-def splice(fd_in, off_in, fd_out, off_out, length, flags=0):
-    return go(struct.pack('<BBHiqqIIQHHi', 30, 0, 0, fd_out, off_out, off_in, length, flags, 0, 0, 0, fd_in))
-";
 
 #[cfg(target_arch = "x86_64")]
 #[test]

@@ -112,9 +112,10 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
     if summary.meta.files_without_path > 0 {
         let (without, all) = (summary.meta.files_without_path, summary.files);
+        let not_looked_up = summary.meta.files_not_looked_up;
         ui.note(format!(
             "{without} of {all} files are in the trace by their identity alone: deleted, or their path \
-             was not known any more"
+             was not known any more, or ({not_looked_up} of them) there was no time to look it up"
         ));
     }
     if summary.meta.coarsened > 0 {
@@ -235,7 +236,9 @@ fn report_of(args: &Args, summary: &Summary) -> RecordReport {
         coarsened: meta.coarsened,
         unseen_compat: meta.unseen_compat,
         unseen_splices: meta.unseen_splices,
+        unseen_uring: meta.unseen_uring,
         files_without_path: meta.files_without_path,
+        files_not_looked_up: meta.files_not_looked_up,
         trace_bytes: summary.trace_bytes,
     };
     let operation = |t: &OpTotal| RecordOperation {

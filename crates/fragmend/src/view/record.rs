@@ -31,6 +31,11 @@ pub fn missing(meta: &Meta) -> Vec<String> {
         "splices of io_uring were not recorded: their file was closed already",
     );
     say(
+        meta.unseen_uring,
+        "requests of io_uring were not recorded: the program wanted no completion, or took none for so \
+         long that their ring was full",
+    );
+    say(
         meta.dropped,
         "accesses were dropped: their place in the file could not be known (a file position \
          moved meanwhile, or an append that failed later)",

@@ -3,8 +3,9 @@
 //! | module | its job |
 //! |---|---|
 //! | [`schema`] | the columns, their types and encodings |
-//! | [`writer`] | writes rows to a file that appears under its name only when complete |
-//! | [`reader`] | reads the accesses per file, in parallel |
+//! | [`writer`] | rows to a file that appears under its name only when complete |
+//! | [`names`] | paths and command names, and how long paths are looked up ([`budget`]) |
+//! | [`reader`] | a file to accesses per file, in parallel |
 //! | [`checksum`] | computes and verifies the checksum of all bytes before the footer |
 //! | [`bounds`] | limits the memory for a file, before any of it is decoded |
 //! | [`thrift`] | walks the structures around the data before they are decoded |
@@ -12,7 +13,9 @@
 //! | [`text`] | represents bytes that may not be UTF-8 as text |
 
 mod bounds;
+mod budget;
 mod checksum;
+mod names;
 pub mod reader;
 pub mod schema;
 mod source;

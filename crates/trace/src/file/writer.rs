@@ -1,28 +1,28 @@
 //! Writes rows to a Parquet file that appears under its name only when it is complete.
 //!
-//! Rows are buffered by column and written as a row group when there are enough, so memory is bounded. The
-//! file does not have its name until [`TraceWriter::finish`] ([`fragmend_sys::output`]). A trace names all
-//! users' files and processes, so only its owner may read a new one.
+//! Rows are buffered by column and written as a row group when there are enough, and what is known of
+//! files and names is bounded (`names`), so memory is bounded. The file has no name until [`TraceWriter::finish`] ([`fragmend_sys::output`]). A trace
+//! names all users' files and processes, so only its owner may read a new one.
 
 use super::checksum::Summed;
-use super::{schema, text};
+use super::names::Names;
+use super::schema;
 use crate::meta::{KEY, Meta};
-use crate::{Event, Op, TraceError};
+use crate::{Event, TraceError};
 use fragmend_layout::FileId;
 use fragmend_sys::output::{self, Audience, Output};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
-use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufWriter};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-/// Finds the present path of a file. It is called once per file, and for a file whose path was not found once
-/// more in each row group that has the file.
+/// Finds the present path of a file; asked once per file, and now and then again if it has not found
+/// one.
 pub type FindPath = Box<dyn FnMut(FileId) -> Option<PathBuf>>;
 
 /// What happens to an output that exists.
@@ -33,6 +33,9 @@ pub enum Existing {
     /// Any regular file is replaced.
     Replace,
 }
+
+/// Bytes of the paths of a row group after which it is written, however few rows it has.
+const MOST_TEXT: usize = 64 << 20;
 
 type Sink = Summed<BufWriter<File>>;
 
@@ -93,23 +96,34 @@ impl TraceWriter {
     /// # Errors
     /// When they cannot be written; the trace is then lost.
     pub fn append(&mut self, events: &[Event]) -> Result<(), TraceError> {
+        self.names.begin_batch();
         for event in events {
             self.rows.push(event, &mut self.names);
-            if self.rows.time.len() >= schema::ROW_GROUP_ROWS {
+            if self.rows.time.len() >= schema::ROW_GROUP_ROWS || self.rows.text >= MOST_TEXT {
                 self.flush_rows()?;
             }
         }
         Ok(())
     }
 
-    /// The number of distinct files so far.
+    /// Allows look-ups of paths for so long from now on, beyond their share of the time.
+    pub fn allow_look_ups(&mut self, time: Duration) {
+        self.names.allow(time);
+    }
+
+    /// Different files seen so far. Of more than 450,000, some may be counted more than once.
     pub fn files(&self) -> usize {
-        self.names.paths.len()
+        self.names.counts().files as usize
     }
 
     /// Of these, the number whose path was not found.
     pub fn files_without_path(&self) -> usize {
-        self.names.paths.values().filter(|path| path.is_none()).count()
+        self.names.counts().without_path as usize
+    }
+
+    /// Of those, files whose path was not looked up, because too much time would have gone by.
+    pub fn files_not_looked_up(&self) -> usize {
+        self.names.counts().not_looked_up as usize
     }
 
     /// Completes the trace, makes it durable and renames it to its target. Returns its size in bytes.
@@ -139,7 +153,7 @@ impl TraceWriter {
         self.rows.write(&mut group).map_err(|e| encode(&self.target, e))?;
         group.close().map_err(|e| encode(&self.target, e))?;
         self.rows.clear();
-        self.names.ask_again();
+        self.names.begin_row_group();
         Ok(())
     }
 }
@@ -156,71 +170,8 @@ fn encode(target: &Path, error: ParquetError) -> TraceError {
     }
 }
 
-/// Text values, created once and shared by all rows that have them.
-struct Names {
-    find_path: FindPath,
-    paths: HashMap<FileId, Option<ByteArray>>,
-    /// Files without a path that were looked up since the last row group.
-    unknown: HashSet<FileId>,
-    comms: HashMap<[u8; 16], ByteArray>,
-    ops: [ByteArray; Op::ALL.len()],
-    last: Option<(FileId, Option<ByteArray>)>,
-}
-
-impl Names {
-    fn new(find_path: FindPath) -> Self {
-        let ops = Op::ALL.map(|op| ByteArray::from(op.name()));
-        Self {
-            find_path,
-            paths: HashMap::new(),
-            unknown: HashSet::new(),
-            comms: HashMap::new(),
-            ops,
-            last: None,
-        }
-    }
-
-    fn path(&mut self, file: FileId) -> Option<ByteArray> {
-        if let Some((last, path)) = &self.last
-            && *last == file
-        {
-            return path.clone();
-        }
-        let path = match self.paths.get(&file) {
-            Some(Some(path)) => Some(path.clone()),
-            Some(None) if self.unknown.contains(&file) => None,
-            _ => {
-                let found = (self.find_path)(file);
-                let path: Option<ByteArray> =
-                    found.map(|p| text::escape(p.as_os_str().as_bytes()).into_bytes().into());
-                if path.is_none() {
-                    self.unknown.insert(file);
-                }
-                self.paths.insert(file, path.clone());
-                path
-            }
-        };
-        self.last = Some((file, path.clone()));
-        path
-    }
-
-    /// A path that was not found may be found later, once a program has looked the file up.
-    fn ask_again(&mut self) {
-        self.unknown.clear();
-        self.last = None;
-    }
-
-    fn comm(&mut self, comm: [u8; 16]) -> ByteArray {
-        let name = || {
-            let end = comm.iter().position(|b| *b == 0).unwrap_or(comm.len());
-            text::escape(&comm[..end]).into_bytes().into()
-        };
-        self.comms.entry(comm).or_insert_with(name).clone()
-    }
-}
-
-/// The rows of one row group, column by column. Unsigned numbers keep their bits: Parquet stores them as
-/// signed numbers and marks the column.
+/// The rows of one row group, column by column. Unsigned numbers keep their bits: Parquet stores
+/// them as signed and marks the column.
 #[derive(Default)]
 struct Rows {
     time: Vec<i64>,
@@ -239,6 +190,8 @@ struct Rows {
     comm: Vec<ByteArray>,
     path: Vec<ByteArray>,
     path_present: Vec<i16>,
+    /// Bytes of the paths.
+    text: usize,
     bytes: Vec<i64>,
 }
 
@@ -248,7 +201,7 @@ impl Rows {
         self.device.push(event.file.device as i64);
         self.inode.push(event.file.inode as i64);
         self.generation.push(event.file.generation as i32);
-        self.op.push(names.ops[event.op as usize].clone());
+        self.op.push(names.op(event.op));
         self.direct.push(event.direct);
         self.windowed.push(event.windowed);
         self.offset.push(event.offset as i64);
@@ -260,6 +213,7 @@ impl Rows {
         self.comm.push(names.comm(event.comm));
         let path = names.path(event.file);
         self.path_present.push(i16::from(path.is_some()));
+        self.text += path.as_ref().map_or(0, ByteArray::len);
         self.path.extend(path);
         self.bytes.push(event.bytes as i64);
     }
@@ -302,6 +256,7 @@ impl Rows {
         self.comm.clear();
         self.path.clear();
         self.path_present.clear();
+        self.text = 0;
         self.bytes.clear();
     }
 }

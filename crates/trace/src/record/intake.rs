@@ -7,14 +7,17 @@ use super::shared::{self, FoldKey, FoldValue, RawEvent, Stats};
 use crate::event::is_possible;
 use crate::{Event, Op, TraceError, TraceWriter};
 use fragmend_layout::FileId;
-use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{MapCore, MapHandle, RingBuffer, RingBufferBuilder};
 use std::cell::{Cell, RefCell};
 use zerocopy::FromBytes;
 
 /// Events that are read from the buffer before they are written.
 const BATCH: usize = 32 * 1024;
 
-/// The events that the ring buffer's callback has received.
+/// `BPF_RINGBUF_HDR_SZ`: what the kernel puts before each event.
+const RECORD_HEADER: usize = 8;
+
+/// What the ring buffer's callback leaves behind.
 pub(super) struct Arrived {
     batch: RefCell<Vec<Event>>,
     /// The number of impossible events.
@@ -43,6 +46,8 @@ impl Arrived {
 pub(super) struct Intake<'a> {
     ring: RingBuffer<'a>,
     arrived: &'a Arrived,
+    /// The most events that the ring buffer holds.
+    fits: usize,
     pub writer: TraceWriter,
     /// Rows written so far.
     pub rows: u64,
@@ -63,35 +68,50 @@ impl<'a> Intake<'a> {
         };
         builder.add(events, take).map_err(failed)?;
         let ring = builder.build().map_err(failed)?;
-        Ok(Self { ring, arrived, writer, rows: 0 })
+        let fits = events.max_entries() as usize / (RECORD_HEADER + size_of::<RawEvent>());
+        Ok(Self { ring, arrived, fits: fits.max(1), writer, rows: 0 })
     }
 
-    /// Writes all events that are in the ring buffer.
-    pub fn drain(&mut self) -> Result<(), TraceError> {
-        loop {
+    /// Writes what is in the ring buffer, while `goes_on` and at most as much as fits into it: events
+    /// may arrive faster than they are written. Returns whether it was empty in the end.
+    pub fn drain(&mut self, goes_on: impl Fn() -> bool) -> Result<bool, TraceError> {
+        let mut left = self.fits;
+        while left > 0 && goes_on() {
             let taken = self.ring.consume_raw_n(BATCH);
             let mut batch = self.arrived.batch.take();
             self.append(&batch)?;
             batch.clear();
             self.arrived.batch.replace(batch);
-            if usize::try_from(taken).is_ok_and(|n| n >= BATCH) {
-                continue;
+            match usize::try_from(taken) {
+                Ok(taken) if taken >= BATCH => left = left.saturating_sub(taken),
+                Ok(_) => return Ok(true),
+                Err(_) => {
+                    return Err(TraceError::Kernel(format!(
+                        "cannot read the event buffer: {}",
+                        std::io::Error::from_raw_os_error(-taken)
+                    )));
+                }
             }
-            return match taken {
-                ..0 => Err(TraceError::Kernel(format!(
-                    "cannot read the event buffer: {}",
-                    std::io::Error::from_raw_os_error(-taken)
-                ))),
-                _ => Ok(()),
-            };
         }
+        Ok(false)
     }
 
-    /// Writes what the kernel side kept until it was detached: page faults that it held back and, of a
-    /// `folded` recording, the counted ranges. Returns its counters, in which these faults are counted as
-    /// seen and impossible events as dropped.
-    pub fn append_kept(&mut self, kernel: &Kernel, folded: bool) -> Result<Stats, TraceError> {
+    /// Writes what the kernel side kept until it was detached: page faults that it held back and,
+    /// of a `folded` recording, the counted ranges. Returns its counters, with these faults counted
+    /// as seen, what was unreadable as dropped, and what is left in the buffer, if it was not
+    /// `emptied`, as lost.
+    pub fn append_kept(
+        &mut self,
+        kernel: &Kernel,
+        folded: bool,
+        emptied: bool,
+    ) -> Result<Stats, TraceError> {
         let mut stats = kernel.stats()?;
+        if !emptied {
+            let taken = self.rows + self.arrived.unreadable.get();
+            let sent = stats.events.iter().sum::<u64>().saturating_sub(stats.lost + stats.dropped);
+            stats.lost += sent.saturating_sub(taken);
+        }
         let held: Vec<Event> = kernel
             .held()
             .inspect(|raw| {

@@ -6,7 +6,7 @@ use super::request::{Request, with_descendants};
 use super::shared::{FoldKey, FoldValue, Held, RawEvent, Stats};
 use crate::{Level, TraceError};
 use libbpf_rs::btf::types::{FuncProto, Ptr, Typedef};
-use libbpf_rs::btf::{Btf, BtfKind};
+use libbpf_rs::btf::{Btf, BtfKind, BtfType};
 use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
     ReferencesType,
@@ -129,6 +129,7 @@ impl Kernel {
             sum.compat += one.compat;
             sum.splices += one.splices;
             sum.coarsened += one.coarsened;
+            sum.uring += one.uring;
         }
         Ok(sum)
     }
@@ -179,6 +180,17 @@ fn choose(
     };
     let io_uring = uring_passes_request(btf);
     optional(&mut programs, "io_uring_complete", "on_io_uring_complete", io_uring, "io_uring");
+    if io_uring {
+        let (tracepoint, program, usable) = uring_submission(btf);
+        let what = "requests of io_uring that want no completion";
+        optional(&mut programs, tracepoint, program, usable, what);
+        let full = "io_uring_cqe_overflow";
+        let what = "requests of io_uring whose completion finds the ring full";
+        optional(&mut programs, full, "on_io_uring_overflow", has(full) && usable, what);
+        if has("io_uring_create") {
+            programs.push("on_io_uring_create");
+        }
+    }
     match options.level {
         Level::Syscall => {
             for (tracepoint, program, what) in [
@@ -221,15 +233,32 @@ fn choose(
 
 /// Whether `io_uring_complete` passes the request second; before Linux 5.18 it did not.
 fn uring_passes_request(btf: &Btf<'_>) -> bool {
-    let parameter = || {
-        let typedef = btf.type_by_name::<Typedef<'_>>("btf_trace_io_uring_complete")?;
-        let pointer = Ptr::try_from(typedef.referenced_type()).ok()?;
-        let function = FuncProto::try_from(pointer.referenced_type()).ok()?;
-        // The tracepoint's private pointer is the first parameter, the ring the second.
-        let parameter = function.get(2)?;
-        btf.type_by_id::<libbpf_rs::btf::BtfType<'_>>(parameter.ty)
+    parameter(btf, "io_uring_complete", 1).is_some_and(|ty| ty.kind() == BtfKind::Ptr)
+}
+
+/// The tracepoint of submitted requests, its program, and whether it passes the request first, as it
+/// does since Linux 5.19.
+fn uring_submission(btf: &Btf<'_>) -> (&'static str, &'static str, bool) {
+    let (new, old) = ("io_uring_submit_req", "io_uring_submit_sqe");
+    let passes_request = |tracepoint| {
+        let pointer = parameter(btf, tracepoint, 0).and_then(|ty| Ptr::try_from(ty).ok());
+        pointer.is_some_and(|to| to.referenced_type().name().is_some_and(|n| n == "io_kiocb"))
     };
-    parameter().is_some_and(|ty| ty.kind() == BtfKind::Ptr)
+    if passes_request(new) {
+        (new, "on_io_uring_submit_req", true)
+    } else {
+        (old, "on_io_uring_submit_sqe", passes_request(old))
+    }
+}
+
+/// The type of a parameter of a tracepoint.
+fn parameter<'a>(btf: &'a Btf<'_>, tracepoint: &str, index: usize) -> Option<BtfType<'a>> {
+    let typedef = btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{tracepoint}"))?;
+    let pointer = Ptr::try_from(typedef.referenced_type()).ok()?;
+    let function = FuncProto::try_from(pointer.referenced_type()).ok()?;
+    // First comes the tracepoint's private pointer.
+    let parameter = function.get(index + 1)?;
+    btf.type_by_id::<BtfType<'_>>(parameter.ty)
 }
 
 /// Sets the settings, and the sizes of the maps, before loading.

@@ -47,6 +47,12 @@ const INTERVAL: Duration = Duration::from_millis(10);
 /// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
+/// How long the buffer is emptied after the end; what is left in it then is lost.
+const LAST_DRAIN: Duration = Duration::from_millis(500);
+
+/// How long the paths of a folded recording are looked up after its end.
+const FOLDED_LOOK_UPS: Duration = Duration::from_secs(1);
+
 /// What to record, of which processes, and the output.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -127,7 +133,7 @@ pub struct Summary {
     pub totals: [OpTotal; Op::ALL.len()],
     /// Rows in the file: events, or distinct ranges when folded.
     pub rows: u64,
-    /// Distinct files.
+    /// Different files; of more than 450,000, some may be counted more than once.
     pub files: u64,
     /// Size of the trace file.
     pub trace_bytes: u64,
@@ -168,25 +174,28 @@ pub fn record(
     let events = kernel.events()?;
     let mut intake = Intake::new(&arrived, &events, writer)?;
     let mut last_progress = None;
+    let over =
+        |elapsed| options.duration.is_some_and(|d| elapsed >= d) || stop.load(Ordering::Relaxed);
     loop {
-        intake.drain()?;
+        let emptied = intake.drain(|| !over(started.elapsed()))?;
         let elapsed = started.elapsed();
         if last_progress.is_none_or(|at| elapsed - at >= PROGRESS_INTERVAL) {
             let stats = kernel.stats()?;
             on_progress(&Progress { elapsed, events: stats.events.iter().sum(), lost: stats.lost });
             last_progress = Some(elapsed);
         }
-        let left = options.duration.map_or(INTERVAL, |d| d.saturating_sub(elapsed));
-        if left.is_zero() || stop.load(Ordering::Relaxed) {
+        if over(elapsed) {
             break;
         }
-        std::thread::sleep(left.min(INTERVAL));
+        if emptied {
+            let left = options.duration.map_or(INTERVAL, |d| d.saturating_sub(elapsed));
+            std::thread::sleep(left.min(INTERVAL));
+        }
     }
     let skipped_runs = kernel.skipped_runs();
     kernel.detach();
     meta.duration_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    intake.drain()?;
-    let stats = intake.append_kept(&kernel, options.max_ranges.is_some())?;
+    let stats = take_rest(&mut intake, &kernel, options.max_ranges.is_some())?;
 
     count_missed(&mut meta, &stats, &kernel, skipped_runs);
     meta.folded = options.max_ranges.is_some();
@@ -196,8 +205,20 @@ pub fn record(
     let Intake { writer, rows, .. } = intake;
     let files = writer.files() as u64;
     meta.files_without_path = writer.files_without_path() as u64;
+    meta.files_not_looked_up = writer.files_not_looked_up() as u64;
     let trace_bytes = writer.finish(&meta)?;
     Ok(Summary { meta, totals: totals(&stats), rows, files, trace_bytes })
+}
+
+/// Writes what is left when the kernel side is detached, in limited time.
+fn take_rest(intake: &mut Intake<'_>, kernel: &Kernel, folded: bool) -> Result<Stats, TraceError> {
+    let ended = Instant::now();
+    let emptied = intake.drain(|| ended.elapsed() < LAST_DRAIN)?;
+    if folded {
+        // Not one file has been looked up yet.
+        intake.writer.allow_look_ups(FOLDED_LOOK_UPS);
+    }
+    intake.append_kept(kernel, folded, emptied)
 }
 
 /// Begins the trace file.
@@ -218,6 +239,7 @@ fn count_missed(meta: &mut Meta, stats: &Stats, kernel: &Kernel, skipped_runs: O
     meta.unplaced = stats.unplaced;
     meta.unseen_compat = stats.compat;
     meta.unseen_splices = stats.splices;
+    meta.unseen_uring = stats.uring;
     meta.coarsened = stats.coarsened;
     meta.unseen_sources = kernel.unseen_sources.clone();
     if skipped_runs.is_none() {

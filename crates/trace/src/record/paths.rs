@@ -76,6 +76,9 @@ impl Mounts {
         }
         let flags = libc::O_PATH;
         let opened = handle::open_by_inode(root, file.inode, file.generation, flags).ok()?;
+        if rustix::fs::fstat(&opened).ok()?.st_nlink == 0 {
+            return None;
+        }
         handle::path_of(opened)
     }
 }

@@ -101,6 +101,7 @@ pub struct Stats {
     pub compat: u64,
     pub splices: u64,
     pub coarsened: u64,
+    pub uring: u64,
 }
 
 const _: () = {
@@ -111,5 +112,5 @@ const _: () = {
     assert!(size_of::<FoldKey>() == 32);
     assert!(size_of::<FoldValue>() == 24);
     assert!(size_of::<Held>() == 120);
-    assert!(size_of::<Stats>() == 112);
+    assert!(size_of::<Stats>() == 120);
 };

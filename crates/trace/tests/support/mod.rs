@@ -69,7 +69,38 @@ pub fn python(code: &str, args: &[&Path]) {
     run("python3", all);
 }
 
-/// The recorded accesses to the file called `name`.
+/// Python: one io_uring of 8 entries by bare system calls; `go(sqe)` returns the result.
+pub const URING: &str = "
+import ctypes, mmap, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+params = (ctypes.c_char * 120)()
+ring = libc.syscall(425, 8, params)
+assert ring >= 0
+sq, cq = struct.unpack_from('<10I', params, 40), struct.unpack_from('<10I', params, 80)
+rings = mmap.mmap(ring, max(sq[6] + 32, cq[5] + 16 * 16) + 4096, offset=0)
+sqes = mmap.mmap(ring, 8 * 64, offset=0x10000000)
+def word(at, value=None):
+    if value is None: return struct.unpack_from('<I', rings, at)[0]
+    struct.pack_into('<I', rings, at, value & 0xffffffff)
+def submit(sqe, wait=0):
+    tail = word(sq[1])
+    index = tail & word(sq[2])
+    sqes[index * 64:index * 64 + 64] = sqe.ljust(64, b'\\0')
+    word(sq[6] + 4 * index, index)
+    word(sq[1], tail + 1)
+    assert libc.syscall(426, ring, 1, wait, wait, None, 0) == 1
+def go(sqe):
+    submit(sqe, 1)
+    head = word(cq[0])
+    result = struct.unpack_from('<i', rings, cq[5] + 16 * (head & word(cq[2])) + 8)[0]
+    word(cq[0], head + 1)
+    return result
+FIXED = 1 << 31
+def splice(fd_in, off_in, fd_out, off_out, length, flags=0):
+    return go(struct.pack('<BBHiqqIIQHHi', 30, 0, 0, fd_out, off_out, off_in, length, flags, 0, 0, 0, fd_in))
+";
+
+/// The accesses that were seen on the file called `name`.
 pub fn accesses_of<'a>(trace: &'a Trace, name: &str) -> &'a FileAccesses {
     let named = |f: &&FileAccesses| f.path.as_ref().is_some_and(|p| p.ends_with(name));
     trace.files.iter().find(named).unwrap_or_else(|| panic!("{name} is not in the trace"))
