@@ -1,8 +1,9 @@
 //! Writes rows to a Parquet file that appears under its name only when it is complete.
 //!
-//! Rows are buffered by column and written as a row group when there are enough, and what is known of
-//! files and names is bounded (`names`), so memory is bounded. The file has no name until [`TraceWriter::finish`] ([`fragmend_sys::output`]). A trace
-//! names all users' files and processes, so only its owner may read a new one.
+//! Rows are buffered by column and written as a row group when there are enough, and what is kept about files
+//! and names is bounded (`names`), so memory is bounded. The file does not have its name until
+//! [`TraceWriter::finish`] ([`fragmend_sys::output`]). A trace names all users' files and processes, so only
+//! its owner may read a new one.
 
 use super::checksum::Summed;
 use super::names::Names;
