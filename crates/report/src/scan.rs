@@ -34,6 +34,10 @@ pub struct ScanFile {
     /// Where it is, below the path that was given.
     #[serde(flatten)]
     pub path: PathText,
+    /// Present where the path is longer than 4096 bytes: `path` is its two ends then, and how many bytes are
+    /// missing between them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub path_shortened: bool,
     /// Its figures.
     #[serde(flatten)]
     pub figures: ScanFigures,
@@ -134,6 +138,9 @@ pub struct Skipped {
     /// Where it is.
     #[serde(flatten)]
     pub path: PathText,
+    /// As with files.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub path_shortened: bool,
     /// Why.
     pub reason: String,
     /// The same by its name in the set that receipts of `apply` use too.

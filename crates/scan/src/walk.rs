@@ -128,7 +128,7 @@ fn add_root(state: &mut State, path: &Path) -> Result<(), ScanError> {
         let fd = open_dir(path).map_err(failed)?;
         let fs = fs_index(&mut state.tree, &fd, meta.dev()).map_err(failed)?;
         let name = state.tree.add_names(&tree::as_name(path.as_os_str()))?;
-        let dir = state.tree.add_dir(Dir { parent: NONE, name, fs });
+        let dir = state.tree.add_dir(Dir::new(NONE, name, fs));
         state.stack.push(Task { dir, parent: Some(Counted::new(fd)), name: None });
         return Ok(());
     }
@@ -151,7 +151,7 @@ fn add_root(state: &mut State, path: &Path) -> Result<(), ScanError> {
     let fs = fs_index(&mut state.tree, &fd, meta.dev()).map_err(failed)?;
     let parent = state.tree.add_names(&tree::as_name(parent.as_os_str()))?;
     let name = state.tree.add_names(&tree::as_name(name))?;
-    let dir = state.tree.add_dir(Dir { parent: NONE, name: parent, fs });
+    let dir = state.tree.add_dir(Dir::new(NONE, parent, fs));
     state.tree.entries.push(Entry { inode: meta.ino(), dir, name });
     Ok(())
 }
@@ -304,7 +304,7 @@ impl Walk<'_> {
                     name: base + at,
                 }));
                 for (_, at) in &read.dirs {
-                    let child = tree.add_dir(Dir { parent: dir, name: base + at, fs });
+                    let child = tree.add_dir(Dir::new(dir, base + at, fs));
                     let parent = (OPEN.load(Relaxed) < MOST_OPEN).then(|| Arc::clone(fd));
                     stack.push(Task { dir: child, parent, name: Some(base + at) });
                 }
