@@ -171,11 +171,13 @@ fn ask(summary: &fragmend_plan::Summary, stopped: impl Fn() -> bool) -> anyhow::
     asked.flush()?;
     let (tell, told) = channel();
     // Ends with the process, where nobody answers.
-    std::thread::spawn(move || {
+    let wait = move || {
         let mut answer = String::new();
         let read = std::io::stdin().lock().read_line(&mut answer).map(|_| answer);
         tell.send(read)
-    });
+    };
+    let thread = std::thread::Builder::new().spawn(wait);
+    thread.context("no thread can be started to wait for an answer; use --yes")?;
     loop {
         match told.recv_timeout(LOOK) {
             Ok(answer) => return Ok(matches!(answer?.trim(), "y" | "Y" | "yes")),
