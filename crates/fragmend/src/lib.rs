@@ -10,7 +10,8 @@
 //! | [`options`] | options that several verbs have |
 //! | [`outlet`] | output whose reader may be slow, or never read |
 //! | [`size`] | sizes on the command line |
-//! | [`terminal`] | control characters in the output are escaped |
+//! | [`threads`] | the threads that work on many files at once |
+//! | [`terminal`] | nothing that is printed has power over a terminal |
 //! | [`ui`] | progress, colour, messages |
 //! | [`view`] | how the stages of the pipeline are shown |
 //!
@@ -24,6 +25,7 @@ pub mod options;
 pub mod outlet;
 pub mod size;
 pub mod terminal;
+pub mod threads;
 pub mod ui;
 pub mod view;
 
@@ -65,6 +67,9 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
     // A write beyond the limit of file sizes is reported like any other error; it does not end the process.
     let _ = fragmend_sys::signals::no_end_by_file_size();
     let ui = ui::Ui::new(&cli.global);
+    if !matches!(cli.command, Command::Apply(_) | Command::Recover(_)) {
+        threads::start();
+    }
     let result = match cli.command {
         Command::Scan(args) => commands::scan::run(&args, &ui),
         Command::Record(args) => commands::record::run(&args, &ui),

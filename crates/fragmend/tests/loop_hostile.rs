@@ -14,6 +14,8 @@ mod places;
 #[path = "hostile/races.rs"]
 mod races;
 mod support;
+#[path = "hostile/trees.rs"]
+mod trees;
 
 use fragmend_testbed::process::{Finished, finish};
 use rustix::fs::{CWD, FileType, Mode};

@@ -2,9 +2,34 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+/// The longest path that is kept and written, in bytes: `PATH_MAX`. A longer one opens nothing, and a user may
+/// make paths of megabytes. Files that have one are known by their numbers, and shown by [`shortened`].
+pub const LONGEST_PATH: usize = 4096;
+
+/// So many bytes of either end of a longer path are shown, at most.
+const SHOWN: usize = 512;
+
+/// What is shown of a path of `length` bytes that begins with `start` and ends with `end`, of both of which no
+/// more than is needed is used: whole components at either end, and between them how many bytes are missing.
+pub fn shortened(start: &[u8], end: &[u8], length: usize) -> PathBuf {
+    let slash = |bytes: &[u8]| bytes.iter().position(|b| *b == b'/');
+    let start = match start.get(..SHOWN) {
+        Some(cut) => &cut[..cut.iter().rposition(|b| *b == b'/').unwrap_or(SHOWN)],
+        None => start,
+    };
+    let end = match end.len().checked_sub(SHOWN).map(|from| &end[from..]) {
+        Some(cut) => &cut[slash(cut).map_or(0, |at| at + 1)..],
+        None => end,
+    };
+    let left_out = length.saturating_sub(start.len() + end.len());
+    let between = format!("/...({left_out} bytes of the path left out).../");
+    OsString::from_vec([start, between.as_bytes(), end].concat()).into()
+}
 
 /// To be flattened into the structure that has the path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
@@ -28,8 +53,15 @@ impl PathText {
     }
 }
 
+/// No longer than [`LONGEST_PATH`]: a longer one is [`shortened`].
 impl From<&Path> for PathText {
     fn from(path: &Path) -> Self {
+        let whole = path.as_os_str().as_bytes();
+        let path = if whole.len() > LONGEST_PATH {
+            Cow::Owned(shortened(whole, whole, whole.len()))
+        } else {
+            Cow::Borrowed(path)
+        };
         let bytes = path.as_os_str().as_bytes();
         let exact = std::str::from_utf8(bytes).is_ok();
         let hex = || bytes.iter().map(|b| format!("{b:02x}")).collect();
@@ -48,6 +80,25 @@ mod tests {
             let path = Path::new(OsStr::from_bytes(name));
             assert_eq!(PathText::from(path).to_path().unwrap(), path);
         }
+    }
+
+    #[test]
+    fn a_path_without_end_is_shown_by_both_its_ends() {
+        let longest = "/x".repeat(LONGEST_PATH / 2);
+        assert_eq!(PathText::from(Path::new(&longest)).path, longest);
+        let longer = "/home/".to_owned() + &"name/".repeat(1 << 20) + "file";
+        let shown = PathText::from(Path::new(&longer));
+        let (start, end) = shown.path.split_once("/...(").unwrap();
+        assert!(longer.starts_with(start) && start.ends_with("/name"), "{start}");
+        let (left_out, end) = end.split_once(" bytes of the path left out).../").unwrap();
+        assert!(longer.ends_with(end) && end.starts_with("name/"), "{end}");
+        let left_out: usize = left_out.parse().unwrap();
+        assert_eq!(start.len() + left_out + end.len(), longer.len());
+        assert!(shown.path.len() < 2 * SHOWN + 64);
+        // A single name, and one that is no text.
+        let name = vec![0xff; 3 * LONGEST_PATH];
+        let shown = PathText::from(Path::new(std::ffi::OsStr::from_bytes(&name)));
+        assert!(shown.to_path().unwrap().as_os_str().len() < 2 * SHOWN + 64);
     }
 
     #[test]

@@ -81,6 +81,9 @@ pub enum SkipReason {
     NotMounted,
     /// It was moved to a place that was not asked for.
     Elsewhere,
+    /// The directory was reached under another name before: it was moved meanwhile, or its file system is
+    /// damaged.
+    SeenBefore,
 }
 
 /// The name as in JSON, with spaces.

@@ -11,10 +11,10 @@ use fragmend_engines::engine;
 use fragmend_layout::{FileId, Layout, Skip, SkipReason};
 use fragmend_plan::file::LeftAlone;
 use fragmend_plan::{Survey, SurveyedFile};
-use fragmend_scan::{Cause, Source, WalkOptions, fiemap};
+use fragmend_scan::{Cause, Entry, Source, WalkOptions, fiemap};
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_trace::{Access, FileAccesses, Trace};
-use mounted::{FoundFile, Mounts, SurveyedMount};
+use mounted::{FoundFile, MOST_HINTS, Mounts, SurveyedMount};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -118,7 +118,7 @@ pub fn traced(
     let mut found = Collected::default();
     let mut mounts = Mounts::default();
     observe(Event::ToSurvey(files.len() as u64));
-    let mut unnamed: Vec<(FileAccesses, OwnedFd)> = Vec::new();
+    let mut unnamed: Vec<FileAccesses> = Vec::new();
     let mut space = Fiemap::default();
     for file in files {
         observe(Event::Surveyed(1));
@@ -144,26 +144,19 @@ pub fn traced(
                     found.take(mount, path, &fd, layout, file.accesses);
                 }
             }
-            Ok(FoundFile { fd, path: None }) => unnamed.push((file, fd)),
+            Ok(FoundFile { path: None, .. }) => unnamed.push(file),
             Err(skip) if concerns(file.path.as_ref()) => found.leave_for(&named(), &skip),
             Err(_) => {}
-        }
-        if unnamed.len() >= MOST_OPEN {
-            let some = std::mem::take(&mut unnamed);
-            name(some, &roots, &recorded, &mut mounts, &mut found);
         }
     }
     name(unnamed, &roots, &recorded, &mut mounts, &mut found);
     found.survey(mounts)
 }
 
-/// The most files without a name that are held open at once.
-const MOST_OPEN: usize = 256;
-
 /// Adds files that were found by their number alone: with a name if a walk finds one, and without one if no
-/// paths were asked for.
+/// paths were asked for. There is one walk for all of them.
 fn name(
-    unnamed: Vec<(FileAccesses, OwnedFd)>,
+    unnamed: Vec<FileAccesses>,
     roots: &[PathBuf],
     recorded: &[PathBuf],
     mounts: &mut Mounts,
@@ -173,22 +166,21 @@ fn name(
         return;
     }
     let mut names: HashMap<(u64, u64), Option<PathBuf>> =
-        unnamed.iter().map(|(f, _)| ((f.file.device, f.file.inode), None)).collect();
+        unnamed.iter().map(|f| ((f.file.device, f.file.inode), None)).collect();
     let places = if roots.is_empty() { recorded } else { roots };
     if let Ok(tree) = fragmend_scan::files(places, &WalkOptions::default(), &|_| {}) {
         for entry in tree.entries() {
             let number = (tree.file_system(entry).dev, entry.inode);
-            if let Some(name) = names.get_mut(&number) {
+            if let Some(name) = names.get_mut(&number).filter(|_| tree.has_whole_path(entry)) {
                 *name = Some(tree.path(entry));
             }
         }
     }
     let mut space = Fiemap::default();
-    for (file, fd) in unnamed {
+    for file in unnamed {
         let FileId { device, inode, .. } = file.file;
         let Some(mount) = mounts.of(device, std::iter::empty()) else { continue };
-        let by_number =
-            || mount.mount.point.join(format!("(inode {inode}, its name is not known)"));
+        let by_number = || mount.by_number(inode, "its name is not known");
         let path = match names.remove(&(device, inode)).flatten() {
             Some(path) => path,
             None if roots.is_empty() => by_number(),
@@ -199,18 +191,22 @@ fn name(
                 continue;
             }
         };
-        let layout = fiemap::layout_with(&mut space, &fd);
-        found.take(mount, path, &fd, layout, file.accesses);
+        match mount.open(file.file, None) {
+            Ok(FoundFile { fd, .. }) => {
+                let layout = fiemap::layout_with(&mut space, &fd);
+                found.take(mount, path, &fd, layout, file.accesses);
+            }
+            Err(skip) => found.leave_for(&path, &skip),
+        }
     }
 }
 
 /// Some paths of each device in a trace, for finding its file system: the first few suffice.
 fn paths_by_device(files: &[FileAccesses]) -> HashMap<u64, Vec<PathBuf>> {
-    const FEW: usize = 64;
     let mut known: HashMap<u64, Vec<PathBuf>> = HashMap::new();
     for file in files {
         let of_device = known.entry(file.file.device).or_default();
-        of_device.extend(file.path.clone().filter(|_| of_device.len() < FEW));
+        of_device.extend(file.path.clone().filter(|_| of_device.len() < MOST_HINTS));
     }
     known
 }
@@ -218,6 +214,9 @@ fn paths_by_device(files: &[FileAccesses]) -> HashMap<u64, Vec<PathBuf>> {
 fn unescaped(path: &str) -> PathBuf {
     fragmend_trace::file::text::unescape_path(path.as_bytes())
 }
+
+/// What is said of a file whose path is longer than [`LONGEST_PATH`](fragmend_layout::LONGEST_PATH).
+const TOO_LONG: &str = "its path is too long";
 
 /// Every fragmented file below `paths`, for policies without a trace.
 ///
@@ -234,7 +233,7 @@ pub fn walked(paths: &[PathBuf], observe: &Observer) -> Result<Survey, Error> {
         found.leave_for(&tree.skipped_path(skip), &skip.cause.into());
     }
     let mut mounts = Mounts::default();
-    type Batch = Vec<(PathBuf, Result<Layout, Cause>)>;
+    type Batch = Vec<(Entry, Result<Layout, Cause>)>;
     observe(Event::ToSurvey(tree.entries().len() as u64));
     fragmend_scan::in_batches(
         &tree,
@@ -243,12 +242,13 @@ pub fn walked(paths: &[PathBuf], observe: &Observer) -> Result<Survey, Error> {
             observe(Event::Surveyed(1));
             match layout {
                 Ok(l) if l.breaks().next().is_none() => {}
-                Ok(l) => batch.push((tree.path(entry), Ok(l.clone()))),
-                Err(cause) => batch.push((tree.path(entry), Err(cause))),
+                Ok(l) => batch.push((*entry, Ok(l.clone()))),
+                Err(cause) => batch.push((*entry, Err(cause))),
             }
         },
         |batch| {
-            for (path, layout) in batch {
+            for (entry, layout) in batch {
+                let path = tree.path(&entry);
                 let layout = match layout {
                     Ok(layout) => layout,
                     Err(cause) => {
@@ -261,10 +261,17 @@ pub fn walked(paths: &[PathBuf], observe: &Observer) -> Result<Survey, Error> {
                     found.leave(&path, SkipReason::NotMounted, "its mount is not visible");
                     continue;
                 };
-                match mount.open(layout.file, Some(&path)) {
+                let whole = tree.has_whole_path(&entry);
+                match mount.open(layout.file, whole.then_some(&path)) {
                     Ok(file) => {
-                        let path = file.path.unwrap_or(path);
+                        let inode = layout.file.inode;
+                        let known = || if whole { path } else { mount.by_number(inode, TOO_LONG) };
+                        let path = file.path.unwrap_or_else(known);
                         found.take(mount, path, &file.fd, Ok(layout), Vec::new());
+                    }
+                    Err(skip) if !whole && skip.reason == SkipReason::PermissionDenied => {
+                        let why = "its path is too long, and finding it by its number takes root";
+                        found.leave(&path, skip.reason, why);
                     }
                     Err(skip) => found.leave_for(&path, &skip),
                 }

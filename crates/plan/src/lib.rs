@@ -13,6 +13,7 @@
 //! | [`fragments`] | what a request costs, now and after a move |
 //! | [`select`] | the policies |
 //! | [`make`] | from chosen ranges to a [`Plan`] with its reasons and its verdict |
+//! | `fit` | no plan is larger than what its reader accepts |
 //! | [`file`] | the plan as a file: its structure, writing it |
 //! | [`source`] | the plan as it is carried out, file by file; reading it |
 //! | `check` | whether it makes sense |
@@ -20,6 +21,7 @@
 mod bounded;
 mod check;
 pub mod file;
+mod fit;
 pub mod fragments;
 pub mod input;
 pub mod make;

@@ -2,12 +2,13 @@
 
 use crate::bounded::Bounds;
 use crate::file::{Device, FORMAT, Plan, PlannedFile, PlannedRange, Summary};
+use crate::fit;
 use crate::fragments::Fragments;
 use crate::input::{Policy, Settings};
 use crate::merge;
 use crate::requests::{self, Request, Shape};
 use crate::select::{self, Analysed, Candidate};
-use crate::source::MOST_RANGES;
+use crate::source::{LARGEST_FILE, MOST_RANGES};
 use crate::survey::{Survey, SurveyedFile};
 use fragmend_layout::{ByteRange, FileId, Layout, schema};
 use rayon::prelude::*;
@@ -74,7 +75,7 @@ pub fn make(survey: Survey, settings: &Settings) -> Plan {
         summary.requests_after = summary.requests_before;
         (summary.saved_share, summary.file_system_share) = (0.0, 0.0);
     }
-    Plan {
+    let mut plan = Plan {
         format: FORMAT.into(),
         schema_version: schema::PLAN_FILE,
         settings: settings.clone(),
@@ -82,7 +83,11 @@ pub fn make(survey: Survey, settings: &Settings) -> Plan {
         summary,
         files: entries(kept, analysed, moves, traced),
         left_alone,
+    };
+    if fit::fit(&mut plan, LARGEST_FILE) {
+        judge(&mut plan.summary, &plan.devices, settings, traced);
     }
+    plan
 }
 
 /// The ranges to move of each file, in file order.

@@ -17,8 +17,8 @@ use parse::{Head, Mark, Whole, parse};
 use std::fs::File;
 use std::path::Path;
 
-/// The largest accepted plan file, in bytes: larger than any real plan.
-const LARGEST_FILE: u64 = 2 << 30;
+/// The largest plan file that is accepted and written, in bytes.
+pub(crate) const LARGEST_FILE: u64 = 2 << 30;
 
 /// A plan to be carried out.
 pub trait PlanSource {

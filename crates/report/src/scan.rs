@@ -35,6 +35,10 @@ pub struct ScanFile {
     /// The path of the file, at or below one of the command line.
     #[serde(flatten)]
     pub path: PathText,
+    /// Present where the path is longer than 4096 bytes: `path` is its two ends then, and how many bytes are
+    /// missing between them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub path_shortened: bool,
     /// Its figures.
     #[serde(flatten)]
     pub figures: ScanFigures,
@@ -135,7 +139,10 @@ pub struct Skipped {
     /// The path.
     #[serde(flatten)]
     pub path: PathText,
-    /// The reason.
+    /// As with files.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub path_shortened: bool,
+    /// Why.
     pub reason: String,
     /// The reason's code, from the set that receipts of `apply` use too.
     pub code: SkipReason,

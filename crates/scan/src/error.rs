@@ -93,6 +93,7 @@ impl fmt::Display for Cause {
             SkipReason::Vanished => f.write_str("vanished during the scan"),
             SkipReason::NoLayout => f.write_str("the file system has no FIEMAP"),
             SkipReason::OtherFileSystem => f.write_str("on another file system"),
+            SkipReason::SeenBefore => f.write_str("reached under another name before"),
             SkipReason::Failed => io::Error::from_raw_os_error(self.errno).fmt(f),
             other => other.fmt(f),
         }

@@ -8,6 +8,7 @@
 use fragmend_layout::{ByteRange, Extent, ExtentKind, FileId, LONGEST_ENCODED, Layout};
 use fragmend_sys::btrfs;
 use fragmend_sys::fiemap::{Fiemap, Mapped, flags};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,8 +16,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// The layout of an open file; delayed allocation is flushed first.
 ///
 /// # Errors
-/// `EOPNOTSUPP` or `ENOTTY` where the file system has no FIEMAP (see [`is_unsupported`]); any
-/// I/O error.
+/// `EOPNOTSUPP` or `ENOTTY` where the file system has no FIEMAP (see [`is_unsupported`]); `EUCLEAN` where
+/// the file has more extents, or more data that is not shared, than its file system has space; any I/O error.
 pub fn layout_of(file: impl AsFd) -> io::Result<Layout> {
     layout_with(&mut Fiemap::default(), file)
 }
@@ -46,11 +47,54 @@ pub fn layout_within(
     let generation = fragmend_sys::inode::generation(file).unwrap_or(0);
     let id = FileId { device: stat.st_dev, inode: stat.st_ino, generation };
     let mut layout = Layout::new(id, stat.st_size.try_into().unwrap_or(0));
-    space.for_each(file, range.start..range.end, sync, |mapped| layout.push(extent(&mapped)))?;
+    let mut bounds = Bounds { device: stat.st_dev, ..Bounds::default() };
+    space.try_for_each(file, range.start..range.end, sync, |mapped| {
+        let extent = extent(&mapped);
+        bounds.hold(file, &extent)?;
+        layout.push(extent);
+        Ok(())
+    })?;
     if layout.extents().iter().any(|e| e.kind.is_encoded()) {
         measure_encoded(&mut layout, file, range);
     }
     Ok(layout)
+}
+
+/// What was returned of a file so far. Where metadata is forged, a few blocks make extents without end.
+#[derive(Default)]
+struct Bounds {
+    extents: u64,
+    /// Bytes of data that is the file's alone.
+    own: u64,
+    /// Blocks and bytes of the file system; read once there are [`MANY`] extents.
+    most: Option<(u64, u64)>,
+    /// Device number of the file.
+    device: u64,
+}
+
+/// So many extents are no reason to look how large the file system is.
+const MANY: u64 = 4096;
+
+impl Bounds {
+    /// Counts one more extent.
+    fn hold(&mut self, file: BorrowedFd, extent: &Extent) -> io::Result<()> {
+        self.extents += 1;
+        if matches!(extent.kind, ExtentKind::Data | ExtentKind::Unwritten) {
+            self.own = self.own.saturating_add(extent.length);
+        }
+        if self.extents < MANY {
+            return Ok(());
+        }
+        let most = match self.most {
+            Some(most) => most,
+            None => {
+                let (blocks, size) = crate::filesystem::size(file, self.device)?;
+                *self.most.insert((blocks, blocks.saturating_mul(size)))
+            }
+        };
+        let holds = self.extents <= most.0 && self.own <= most.1;
+        if holds { Ok(()) } else { Err(Errno::UCLEAN.into()) }
+    }
 }
 
 /// Sets how many bytes encoded extents occupy on the device, which FIEMAP does not return: Btrfs returns it to
@@ -117,6 +161,24 @@ mod tests {
         let encoded = ExtentKind::Encoded { stored: 4096, shared: true };
         assert_eq!(kind(flags::SHARED | flags::ENCODED), encoded);
         assert_eq!(kind(flags::SHARED | flags::UNWRITTEN), ExtentKind::Unwritten);
+    }
+
+    #[test]
+    fn extents_end_with_the_file_system() {
+        let file = tempfile::tempfile().unwrap();
+        let kind = ExtentKind::Data;
+        let extent = |length| Extent { logical: 0, physical: 0, length, kind };
+        for (blocks, length, holds) in
+            [(1 << 20, 4096, true), (4096, 1, false), (1 << 20, 1 << 20, false)]
+        {
+            let mut bounds = Bounds { most: Some((blocks, blocks * 4096)), ..Bounds::default() };
+            let held = (0..2 * MANY).try_for_each(|_| bounds.hold(file.as_fd(), &extent(length)));
+            assert_eq!(held.is_ok(), holds, "{blocks} {length} {held:?}");
+        }
+        // What is shared may be there any number of times.
+        let mut bounds = Bounds { most: Some((1 << 20, 1 << 20)), ..Bounds::default() };
+        let shared = Extent { kind: ExtentKind::Shared, ..extent(1 << 20) };
+        (0..2 * MANY).try_for_each(|_| bounds.hold(file.as_fd(), &shared)).unwrap();
     }
 
     #[test]

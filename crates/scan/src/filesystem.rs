@@ -2,10 +2,11 @@
 
 use fragmend_layout::DeviceProfile;
 use fragmend_layout::{DeviceLimits, FsKind};
+use fragmend_sys::block::BlockDevice;
 use fragmend_sys::mounts::{self, Mount};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -24,14 +25,30 @@ pub struct FileSystem {
     pub device: DeviceProfile,
     /// Where it is mounted, if a mount shows it.
     pub mount_point: Option<PathBuf>,
+    /// Its size in bytes.
+    pub(crate) total_bytes: u64,
+    /// The inodes that it has or may have; 0 where it does not tell.
+    pub(crate) inodes: u64,
     /// The node it was mounted from.
     source: Option<PathBuf>,
+}
+
+/// How many blocks the file system of an open file has, and the bytes of each. Where a quota limits a
+/// directory, its file system's size is that limit, which may be exceeded; so the device counts as well.
+pub(crate) fn size(file: BorrowedFd, dev: u64) -> io::Result<(u64, u64)> {
+    let size = rustix::fs::fstatvfs(file)?;
+    let device = BlockDevice::from_dev(dev).map(|d| d.node().join("size"));
+    let sectors = device.and_then(std::fs::read_to_string).unwrap_or_default();
+    let sectors: u64 = sectors.trim().parse().unwrap_or(0);
+    let block = size.f_frsize.max(512);
+    Ok((size.f_blocks.max(sectors.saturating_mul(512) / block), block))
 }
 
 impl FileSystem {
     /// The file system of an open file or directory whose `st_dev` is `dev`.
     pub fn of(file: impl AsFd, dev: u64) -> io::Result<Self> {
         let stat = rustix::fs::fstatfs(&file)?;
+        let (blocks, bytes) = size(file.as_fd(), dev)?;
         let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
         let mount = mounts::all()?.into_iter().rev().find(|m: &Mount| m.dev == dev);
         // Btrfs subvolumes have device numbers that no mount shows: ask for the magic number
@@ -47,6 +64,8 @@ impl FileSystem {
             kind: FsKind::from_name(&type_name),
             type_name,
             block_bytes: u64::try_from(stat.f_bsize).unwrap_or(0).max(512),
+            total_bytes: blocks.saturating_mul(bytes),
+            inodes: stat.f_files,
             device: fragmend_device::under(Path::new(&path), dev)
                 .unwrap_or_else(|_| fragmend_device::unknown()),
             mount_point: mount.as_ref().map(|m| m.point.clone()),
@@ -76,7 +95,7 @@ impl FileSystem {
     pub fn open_device(&self) -> io::Result<File> {
         let (major, minor) = (rustix::fs::major(self.dev), rustix::fs::minor(self.dev));
         let by_number = PathBuf::from(format!("/dev/block/{major}:{minor}"));
-        let by_name = fragmend_sys::block::BlockDevice::from_dev(self.dev)
+        let by_name = BlockDevice::from_dev(self.dev)
             .map(|d| Path::new("/dev").join(d.name().replace('!', "/")));
         let candidates = self.source.clone().into_iter().chain(by_name.ok()).chain([by_number]);
         let mut error = io::Error::new(io::ErrorKind::NotFound, "its device has no node in /dev");

@@ -8,6 +8,7 @@
 //! | module | its job |
 //! |---|---|
 //! | [`walk`] | the parallel walk |
+//! | `listing` | how many names a directory may have |
 //! | [`tree`] | what it found, compact: a million files in some 50 MB |
 //! | [`filesystem`] | the file system of a device number: kind, block size, queue limits |
 //! | [`fiemap`] | source 1: open each file and use FIEMAP |
@@ -27,6 +28,7 @@ pub mod error;
 pub mod ext4;
 pub mod fiemap;
 pub mod filesystem;
+mod listing;
 pub mod measure;
 mod open;
 pub mod quantiles;

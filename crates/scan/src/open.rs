@@ -128,7 +128,7 @@ fn open_below(dir: &OwnedFd, name: &CString) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(dir, name, NAMES | OFlags::NOFOLLOW, Mode::empty())?)
 }
 
-fn mount_id(file: &OwnedFd) -> Option<u64> {
+pub(crate) fn mount_id(file: &OwnedFd) -> Option<u64> {
     let wanted = StatxFlags::MNT_ID;
     let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted).ok()?;
     (found.stx_mask & wanted.bits() != 0).then_some(found.stx_mnt_id)

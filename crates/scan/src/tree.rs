@@ -2,9 +2,12 @@
 //!
 //! Names are one behind the other in one arena, each ended by a zero byte (no name contains one); a directory
 //! knows its parent, a file its directory, and a path is put together only on request. That keeps a million
-//! files within some tens of megabytes.
+//! files within some tens of megabytes. A user may make directories so deep that a path has megabytes: none
+//! that is longer than [`LONGEST_PATH`] is ever put together.
 
 use crate::{Cause, FileSystem, ScanError};
+use fragmend_layout::{LONGEST_PATH, shortened};
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -48,6 +51,16 @@ pub(crate) struct Dir {
     /// The last component; for a given path, the path as given.
     pub name: u32,
     pub fs: u16,
+    /// The directory above it that has no parent, or itself. Set as it is added.
+    pub top: u32,
+    /// Bytes of its path. Set as it is added.
+    pub length: u32,
+}
+
+impl Dir {
+    pub fn new(parent: u32, name: u32, fs: u16) -> Self {
+        Self { parent, name, fs, top: NONE, length: 0 }
+    }
 }
 
 /// Files in order of file system and inode, each once.
@@ -101,14 +114,24 @@ impl Tree {
         &self.file_systems[self.fs_index(entry)]
     }
 
-    /// A file's path, below the path that was given.
+    /// A file's path, below the path that was given; a shortened one where it is [too long](LONGEST_PATH).
     pub fn path(&self, entry: &Entry) -> PathBuf {
         self.join(entry.dir, entry.name)
     }
 
-    /// The path of something that was left out.
+    /// Whether [`path`](Self::path) is a file's whole path.
+    pub fn has_whole_path(&self, entry: &Entry) -> bool {
+        self.length(entry.dir, entry.name) <= LONGEST_PATH
+    }
+
+    /// The path of something that was left out, as [`path`](Self::path).
     pub fn skipped_path(&self, skip: &SkippedEntry) -> PathBuf {
         self.join(skip.dir, skip.name)
+    }
+
+    /// Whether [`skipped_path`](Self::skipped_path) is the whole path.
+    pub fn skipped_has_whole_path(&self, skip: &SkippedEntry) -> bool {
+        self.length(skip.dir, skip.name) <= LONGEST_PATH
     }
 
     /// The file system of something that was left out.
@@ -142,36 +165,64 @@ impl Tree {
     }
 
     pub(crate) fn add_dir(&mut self, dir: Dir) -> u32 {
-        self.dirs.push(dir);
-        (self.dirs.len() - 1) as u32
+        let at = self.dirs.len() as u32;
+        let name = self.name(dir.name).count_bytes();
+        let (top, length) = match self.dirs.get(dir.parent as usize) {
+            Some(parent) => (parent.top, parent.length as usize + 1 + name),
+            None => (at, name),
+        };
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        self.dirs.push(Dir { top, length, ..dir });
+        at
     }
 
-    /// Name offsets from the given path down to `dir`.
-    fn components(&self, dir: u32) -> Vec<u32> {
-        let mut up = Vec::new();
-        let mut at = dir;
-        while at != NONE {
-            let d = &self.dirs[at as usize];
-            up.push(d.name);
-            at = d.parent;
-        }
-        up.reverse();
-        up
+    /// Bytes of a path.
+    fn length(&self, dir: u32, name: u32) -> usize {
+        let name = if name == NONE { 0 } else { 1 + self.name(name).count_bytes() };
+        self.dirs[dir as usize].length as usize + name
     }
 
     fn join(&self, dir: u32, name: u32) -> PathBuf {
-        let mut path: Vec<u8> = Vec::new();
-        let parts = self.components(dir).into_iter().chain((name != NONE).then_some(name));
-        for part in parts {
+        let length = self.length(dir, name);
+        let end = self.end(dir, name);
+        if length > LONGEST_PATH {
+            let start = self.name(self.dirs[self.dirs[dir as usize].top as usize].name);
+            return shortened(start.to_bytes(), &end, length);
+        }
+        OsString::from_vec(end).into()
+    }
+
+    /// A path from its end up to its beginning, or until it is too long.
+    fn end(&self, dir: u32, name: u32) -> Vec<u8> {
+        let (mut at, mut length) = (dir, 0);
+        let mut up = Vec::new();
+        let mut next = (name != NONE).then_some(name);
+        while length <= LONGEST_PATH {
+            let name = match next.take() {
+                Some(file) => file,
+                None if at == NONE => break,
+                None => {
+                    let d = &self.dirs[at as usize];
+                    at = d.parent;
+                    d.name
+                }
+            };
+            let name = self.name(name).to_bytes();
+            length += name.len() + 1;
+            up.push(name);
+        }
+        let mut path: Vec<u8> = Vec::with_capacity(length);
+        for part in up.into_iter().rev() {
             if !path.is_empty() && path.last() != Some(&b'/') {
                 path.push(b'/');
             }
-            path.extend_from_slice(self.name(part).to_bytes());
+            path.extend_from_slice(part);
         }
-        OsString::from_vec(path).into()
+        path
     }
 
-    /// Sorts for reading and keeps one name per inode, the first in the order of paths.
+    /// Sorts for reading and keeps one name per inode: the first in the first of its directories, in the order
+    /// of paths.
     pub(crate) fn settle(&mut self) {
         use rayon::slice::ParallelSliceMut;
         let mut entries = std::mem::take(&mut self.entries);
@@ -181,19 +232,53 @@ impl Tree {
             entries.par_sort_unstable_by_key(|e| (e.inode, e.dir, e.name));
         }
         let before = entries.len();
+        let mut ranks = None;
         entries.dedup_by(|b, a| {
             let same = a.inode == b.inode
                 && self.fs_index(a) == self.fs_index(b)
                 // Elsewhere (overlays) the number in a directory need not be the file's own: `measure` tells
                 // such files apart once they are open.
                 && self.file_system(a).inode_numbers_hold();
-            if same && self.path(b) < self.path(a) {
+            if same && self.is_before(b, a, &mut ranks) {
                 *a = *b;
             }
             same
         });
         self.further_names = (before - entries.len()) as u64;
         self.entries = entries;
+    }
+
+    /// Whether one name of a file comes before another. A file may have tens of thousands, at any depth: the
+    /// directories are put in order once, and no path is compared.
+    fn is_before(&self, this: &Entry, other: &Entry, ranks: &mut Option<Vec<u32>>) -> bool {
+        if this.dir == other.dir {
+            return self.name(this.name) < self.name(other.name);
+        }
+        let ranks = ranks.get_or_insert_with(|| self.ranks());
+        ranks[this.dir as usize] < ranks[other.dir as usize]
+    }
+
+    /// The place of each directory in the order of their paths.
+    fn ranks(&self) -> Vec<u32> {
+        let dir = |at: u32| &self.dirs[at as usize];
+        let mut order: Vec<u32> = (0..self.dirs.len() as u32).collect();
+        // Below each parent the last one first: that is how they come off the stack.
+        order.sort_unstable_by_key(|at| {
+            (dir(*at).parent, Reverse(self.name(dir(*at).name)), Reverse(*at))
+        });
+        let children = |parent: u32| {
+            let from = order.partition_point(|at| dir(*at).parent < parent);
+            let below = order[from..].iter().take_while(move |at| dir(**at).parent == parent);
+            below.copied()
+        };
+        let mut ranks = vec![0; order.len()];
+        let mut stack: Vec<u32> = children(NONE).collect();
+        for rank in 0.. {
+            let Some(next) = stack.pop() else { break };
+            ranks[next as usize] = rank;
+            stack.extend(children(next));
+        }
+        ranks
     }
 }
 

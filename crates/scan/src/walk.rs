@@ -3,15 +3,17 @@
 //! Workers share one stack of directories, deepest first, so that few of them are open at once; where many
 //! would be open all the same, those that wait are closed, and opened anew when their turn comes. Each child is
 //! opened relative to its parent and never through a symlink: a tree that changes during the walk cannot lead
-//! it elsewhere. Symlinks that are given as paths are followed.
+//! it elsewhere. A directory is read once for each mount, whatever names it has. Symlinks that are given as paths are followed.
 
-use crate::open::Opener;
+use crate::listing::{self, Capacity, Listing};
+use crate::open::{self, Opener};
 use crate::tree::{self, Dir, Entry, NONE, SkippedEntry};
 use crate::{Cause, FileSystem, ScanError, Tree};
 use fragmend_layout::SkipReason;
 use fragmend_sys::root;
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -54,9 +56,11 @@ pub fn files(
     // Reading directories waits for the disk more than it computes, so there are more workers than cores.
     let workers = std::thread::available_parallelism().map_or(2, |n| n.get()).clamp(2, 16) * 2;
     std::thread::scope(|s| {
-        (0..workers).for_each(|_| {
-            s.spawn(|| walk.work());
-        });
+        let worker = || std::thread::Builder::new().spawn_scoped(s, || walk.work()).ok();
+        // As many as may be started, or else this thread.
+        if (0..workers).map_while(|_| worker()).count() == 0 {
+            walk.work();
+        }
     });
     let state = walk.state.into_inner().unwrap_or_else(|e| e.into_inner());
     if let Some(error) = state.fatal {
@@ -73,7 +77,21 @@ struct State {
     tree: Tree,
     stack: Vec<Task>,
     busy: usize,
+    /// The directories that were read.
+    seen: HashSet<Seen>,
+    /// How many names were found, by file system.
+    names: Vec<u64>,
     fatal: Option<ScanError>,
+}
+
+/// A directory that was read, below one given path: what two of them have in common is found twice.
+#[derive(PartialEq, Eq, Hash)]
+struct Seen {
+    inode: u64,
+    /// A bind mount is a directory of its own.
+    mount: Option<u64>,
+    fs: u16,
+    top: u32,
 }
 
 /// A directory to read: already open if it is a given path, else a name in its parent.
@@ -128,7 +146,7 @@ fn add_root(state: &mut State, path: &Path) -> Result<(), ScanError> {
         let fd = open_dir(path).map_err(failed)?;
         let fs = fs_index(&mut state.tree, &fd, meta.dev()).map_err(failed)?;
         let name = state.tree.add_names(&tree::as_name(path.as_os_str()))?;
-        let dir = state.tree.add_dir(Dir { parent: NONE, name, fs });
+        let dir = state.tree.add_dir(Dir::new(NONE, name, fs));
         state.stack.push(Task { dir, parent: Some(Counted::new(fd)), name: None });
         return Ok(());
     }
@@ -151,7 +169,7 @@ fn add_root(state: &mut State, path: &Path) -> Result<(), ScanError> {
     let fs = fs_index(&mut state.tree, &fd, meta.dev()).map_err(failed)?;
     let parent = state.tree.add_names(&tree::as_name(parent.as_os_str()))?;
     let name = state.tree.add_names(&tree::as_name(name))?;
-    let dir = state.tree.add_dir(Dir { parent: NONE, name: parent, fs });
+    let dir = state.tree.add_dir(Dir::new(NONE, parent, fs));
     state.tree.entries.push(Entry { inode: meta.ino(), dir, name });
     Ok(())
 }
@@ -239,36 +257,37 @@ impl Walk<'_> {
                     Err(Errno::XDEV) => return Err(SkipReason::OtherFileSystem.into()),
                     opened => opened?,
                 };
-                let here = rustix::fs::fstat(&fd)?.st_dev;
-                if here != dev {
-                    if !self.across {
-                        return Err(SkipReason::OtherFileSystem.into());
-                    }
-                    let mut state = self.lock();
-                    let fs = fs_index(&mut state.tree, &fd, here).map_err(|e| Cause::from(&e))?;
-                    state.tree.dirs[task.dir as usize].fs = fs;
-                }
                 Counted::new(fd)
             }
         };
+        let stat = rustix::fs::fstat(&fd.0)?;
+        if stat.st_dev != dev && !self.across {
+            return Err(SkipReason::OtherFileSystem.into());
+        }
+        let on = self.begin(task.dir, &fd.0, &stat)?;
+        let mut listing = Listing::new(&fd.0, &stat, on);
         let mut read = Read::default();
         let mut entries = RawDir::new(&fd.0, buffer.spare_capacity_mut());
         loop {
             // A directory may have a million files, so what was read is handed on now and then.
             if read.names.len() > 1 << 20 {
-                self.hand_on(task.dir, &fd, &mut read);
+                self.hand_on(task.dir, &fd, &mut read)?;
             }
             let entry = match entries.next() {
                 None => break,
                 Some(Ok(entry)) => entry,
                 Some(Err(errno)) => {
-                    self.hand_on(task.dir, &fd, &mut read);
+                    self.hand_on(task.dir, &fd, &mut read)?;
                     return Err(errno.into());
                 }
             };
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
+            }
+            if let Err(errno) = listing.count(name.to_bytes()) {
+                self.hand_on(task.dir, &fd, &mut read)?;
+                return Err(errno.into());
             }
             let kind = match entry.file_type() {
                 FileType::Unknown => kind_of(&fd.0, name),
@@ -283,16 +302,40 @@ impl Walk<'_> {
             }
             read.names.extend_from_slice(name.to_bytes_with_nul());
         }
-        self.hand_on(task.dir, &fd, &mut read);
-        Ok(())
+        self.hand_on(task.dir, &fd, &mut read)
+    }
+
+    /// Notes that an open directory is read now, and returns what limits it.
+    fn begin(&self, dir: u32, fd: &OwnedFd, stat: &Stat) -> Result<Capacity, Cause> {
+        let mount = open::mount_id(fd);
+        let mut state = self.lock();
+        let State { tree, seen, .. } = &mut *state;
+        let fs = fs_index(tree, fd, stat.st_dev).map_err(|e| Cause::from(&e))?;
+        let at = &mut tree.dirs[dir as usize];
+        at.fs = fs;
+        let this = Seen { inode: stat.st_ino, mount, fs, top: at.top };
+        let found = &tree.file_systems[usize::from(fs)];
+        if found.inode_numbers_hold() && !seen.insert(this) {
+            return Err(SkipReason::SeenBefore.into());
+        }
+        Ok(Capacity::of(found))
     }
 
     /// Moves what was read into the tree and wakes workers that wait for directories.
-    fn hand_on(&self, dir: u32, fd: &Arc<Counted>, read: &mut Read) {
+    ///
+    /// # Errors
+    /// `UCLEAN` if the file system has no room for so many names.
+    fn hand_on(&self, dir: u32, fd: &Arc<Counted>, read: &mut Read) -> Result<(), Cause> {
         // The stack returns the last one first, so the lowest inode must be on top.
         read.dirs.sort_unstable_by(|a, b| b.cmp(a));
         let mut state = self.lock();
-        let State { tree, stack, fatal, .. } = &mut *state;
+        let State { tree, stack, fatal, names, .. } = &mut *state;
+        let fs = usize::from(tree.dirs[dir as usize].fs);
+        names.resize(tree.file_systems.len(), 0);
+        names[fs] += (read.files.len() + read.dirs.len() + read.skips.len()) as u64;
+        if names[fs] > listing::most_names(&tree.file_systems[fs]) {
+            return Err(Errno::UCLEAN.into());
+        }
         match tree.add_names(&read.names) {
             Err(error) => *fatal = Some(error),
             Ok(base) => {
@@ -304,7 +347,7 @@ impl Walk<'_> {
                     name: base + at,
                 }));
                 for (_, at) in &read.dirs {
-                    let child = tree.add_dir(Dir { parent: dir, name: base + at, fs });
+                    let child = tree.add_dir(Dir::new(dir, base + at, fs));
                     let parent = (OPEN.load(Relaxed) < MOST_OPEN).then(|| Arc::clone(fd));
                     stack.push(Task { dir: child, parent, name: Some(base + at) });
                 }
@@ -325,6 +368,7 @@ impl Walk<'_> {
         read.files.clear();
         read.dirs.clear();
         read.skips.clear();
+        Ok(())
     }
 }
 

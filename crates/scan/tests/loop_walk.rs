@@ -48,8 +48,40 @@ fn loop_of_several_names_the_first_is_kept() {
     assert_eq!((tree.entries().len(), tree.further_names()), (1, 3));
 }
 
-/// An overlay of two ext4: inode numbers in its directories may collide, so hard links cannot be
-/// recognized by them.
+/// Whatever order the directories were read in.
+#[test]
+fn loop_of_names_in_several_directories_the_first_ones_is_kept() {
+    let image = Image::ext4(128 << 20);
+    let at = |name: &str| image.path().join(name);
+    let dirs = ["b/x", "a/y/z", "a/y", "a0", "c"];
+    dirs.iter().for_each(|dir| fs::create_dir_all(at(dir)).unwrap());
+    fs::write(at("c/first"), "x").unwrap();
+    let names = ["b/x/0", "a/y/z/0", "a/y/9", "a/y/8", "a0/0"];
+    for round in 0..names.len() {
+        names[round..].iter().for_each(|name| fs::hard_link(at("c/first"), at(name)).unwrap());
+        for _ in 0..8 {
+            let tree = walk(&[image.path()]);
+            let first = ["a/y/8", "a/y/8", "a/y/8", "a/y/8", "a0/0"][round];
+            assert_eq!(tree.path(&tree.entries()[0]), at(first));
+            assert_eq!(tree.further_names(), (names.len() - round) as u64);
+        }
+        names[round..].iter().for_each(|name| fs::remove_file(at(name)).unwrap());
+    }
+}
+
+/// What two given paths have in common is found twice, and counted once.
+#[test]
+fn loop_paths_that_overlap_are_walked_each() {
+    let image = Image::ext4(128 << 20);
+    let dir = image.path().join("dir");
+    fs::create_dir(&dir).unwrap();
+    fs::write(dir.join("file"), "x").unwrap();
+    let tree = walk(&[image.path(), &dir]);
+    assert_eq!((tree.entries().len(), tree.further_names(), tree.skips().len()), (1, 1, 0));
+}
+
+/// An overlay of two ext4: inode numbers in its directories may collide, so they cannot tell
+/// hard links.
 #[test]
 fn loop_an_overlay_is_scanned_through_fiemap() {
     let (lower, upper) = (Image::ext4(128 << 20), Image::ext4(128 << 20));

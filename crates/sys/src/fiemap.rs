@@ -1,7 +1,7 @@
 //! `FS_IOC_FIEMAP` (linux/fiemap.h): the extents of a file on its device.
 //!
-//! The interface is made for debugging, and racy: it serves to choose work and to report, never for
-//! correctness. Results are paged, so there is no limit on the number of extents.
+//! A debugging interface, and racy: use it to choose work and to report, never for correctness.
+//! Results are paged, so there is no limit on the number of extents but what a caller sets.
 
 use std::io;
 use std::ops::Range;
@@ -116,6 +116,23 @@ impl Fiemap {
         sync: bool,
         mut visit: impl FnMut(Mapped),
     ) -> io::Result<()> {
+        self.try_for_each(file, range, sync, |mapped| {
+            visit(mapped);
+            Ok(())
+        })
+    }
+
+    /// The same until `visit` fails: the metadata of a file may be forged, and have extents without end.
+    ///
+    /// # Errors
+    /// As [`for_each`](Self::for_each), and those of `visit`.
+    pub fn try_for_each(
+        &mut self,
+        file: impl AsFd,
+        range: Range<u64>,
+        sync: bool,
+        mut visit: impl FnMut(Mapped) -> io::Result<()>,
+    ) -> io::Result<()> {
         let mut start = range.start;
         let mut sync = sync;
         while start < range.end {
@@ -151,7 +168,7 @@ impl Fiemap {
                     physical: e.physical,
                     length: e.length,
                     flags: e.flags,
-                });
+                })?;
             }
             if last || got < PAGE_EXTENTS {
                 break;

@@ -154,8 +154,17 @@ pub fn enter(parent: impl AsFd, name: &CStr, device: Option<u64>) -> rustix::io:
 /// # Errors
 /// `NotFound` where there is none; else those of `openat2(2)`.
 pub fn device_at(path: &Path) -> io::Result<u64> {
+    device_on(&mounts::numbered()?, path)
+}
+
+/// The same with the mounts as they were read before, for many paths: what is mounted elsewhere now is not
+/// found.
+///
+/// # Errors
+/// As [`device_at`].
+pub fn device_on(mounts: &[Numbered], path: &Path) -> io::Result<u64> {
     let local = |mount: &Mount| !mount.answers_at_will();
-    Ok(look(name_on(&mounts::numbered()?, path, local)?.0)?.device)
+    Ok(look(name_on(mounts, path, local)?.0)?.device)
 }
 
 /// Whether `path` leads to this open file, on the mount through which it was opened, without following links.

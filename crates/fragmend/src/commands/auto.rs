@@ -170,12 +170,14 @@ fn ask(summary: &fragmend_plan::Summary, stopped: impl Fn() -> bool) -> anyhow::
     write!(asked, "Move {bytes} in {} ranges{cost}? [y/N] ", summary.ranges)?;
     asked.flush()?;
     let (tell, told) = channel();
-    // If nobody answers, the thread ends with the process.
-    std::thread::spawn(move || {
+    // Ends with the process, where nobody answers.
+    let wait = move || {
         let mut answer = String::new();
         let read = std::io::stdin().lock().read_line(&mut answer).map(|_| answer);
         tell.send(read)
-    });
+    };
+    let thread = std::thread::Builder::new().spawn(wait);
+    thread.context("no thread can be started to wait for an answer; use --yes")?;
     loop {
         match told.recv_timeout(LOOK) {
             Ok(answer) => return Ok(matches!(answer?.trim(), "y" | "Y" | "yes")),

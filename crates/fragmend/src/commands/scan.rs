@@ -187,6 +187,7 @@ fn fs_name(tree: &Tree, file: &FileMeasures) -> String {
 fn scan_file(tree: &Tree, file: &FileMeasures) -> ScanFile {
     ScanFile {
         path: PathText::from(tree.path(&file.entry).as_path()),
+        path_shortened: !tree.has_whole_path(&file.entry),
         figures: ScanFigures::new(file.bytes, &file.measures),
     }
 }
@@ -224,7 +225,8 @@ fn finish_json(
         out.write_all(if i == 0 { b"\n" } else { b",\n" })?;
         let path = PathText::from(tree.skipped_path(skip).as_path());
         let (reason, code) = (skip.cause.to_string(), skip.cause.reason());
-        let skipped = Skipped { path, reason, code };
+        let path_shortened = !tree.skipped_has_whole_path(skip);
+        let skipped = Skipped { path, path_shortened, reason, code };
         serde_json::to_writer(&mut *out, &skipped)?;
     }
     write!(out, "],\n\"errors\":")?;

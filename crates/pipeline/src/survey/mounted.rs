@@ -5,7 +5,7 @@ use fragmend_layout::{FileId, FsKind, PathText, Skip, SkipReason};
 use fragmend_plan::Device;
 use fragmend_scan::FileSystem;
 use fragmend_sys::again::{self, Lost};
-use fragmend_sys::mounts::{self, Mount};
+use fragmend_sys::mounts::{self, Mount, Numbered};
 use fragmend_sys::root::{self, Root};
 use fragmend_sys::{btrfs, handle};
 use rustix::fs::OFlags;
@@ -35,6 +35,8 @@ pub(super) struct FoundFile {
 #[derive(Default)]
 pub(super) struct Mounts {
     seen: HashMap<u64, Option<SurveyedMount>>,
+    /// The mounts, read when the first one is looked for.
+    table: Option<Table>,
 }
 
 impl Mounts {
@@ -45,7 +47,8 @@ impl Mounts {
         dev: u64,
         hints: impl Iterator<Item = &'a Path>,
     ) -> Option<&SurveyedMount> {
-        self.seen.entry(dev).or_insert_with(|| SurveyedMount::find(dev, hints)).as_ref()
+        let table = self.table.get_or_insert_with(Table::read);
+        self.seen.entry(dev).or_insert_with(|| SurveyedMount::find(dev, hints, table)).as_ref()
     }
 
     /// The file systems that were found, in the order of their numbers.
@@ -56,17 +59,91 @@ impl Mounts {
     }
 }
 
+/// The mounts as they were when the first device was looked for. A trace may be forged, and have any number of
+/// devices that are nowhere, with paths of any depth: they are looked for in a limited number of places.
+#[derive(Default)]
+struct Table {
+    numbered: Vec<Numbered>,
+    mounts: Vec<Mount>,
+    /// Device numbers of the directories that were looked at.
+    looked_at: HashMap<PathBuf, Option<u64>>,
+    /// Looks so far.
+    looks: usize,
+    /// The subvolumes of each mounted Btrfs by their device numbers, once they were listed.
+    subvolumes: Option<HashMap<u64, PathBuf>>,
+}
+
+/// The paths of one device that are tried, and the directories above each, from the deepest one.
+pub(super) const MOST_HINTS: usize = 16;
+const MOST_ABOVE: usize = 64;
+/// Looks for all devices together.
+const MOST_LOOKS: usize = 100_000;
+
+impl Table {
+    fn read() -> Self {
+        let numbered = mounts::numbered().unwrap_or_default();
+        let mounts = numbered.iter().map(|m| m.mount.clone()).collect();
+        Self { numbered, mounts, ..Self::default() }
+    }
+
+    /// A directory above one of `hints` with this device number.
+    fn above<'a>(&mut self, dev: u64, hints: impl Iterator<Item = &'a Path>) -> Option<&'a Path> {
+        let near = |hint: &'a Path| hint.ancestors().take(MOST_ABOVE);
+        hints.take(MOST_HINTS).flat_map(near).find(|p| self.device_at(p) == Some(dev))
+    }
+
+    fn device_at(&mut self, path: &Path) -> Option<u64> {
+        self.looks += 1;
+        if self.looks > MOST_LOOKS {
+            return None;
+        }
+        if let Some(known) = self.looked_at.get(path) {
+            return *known;
+        }
+        let found = root::device_on(&self.numbered, path).ok();
+        self.looked_at.insert(path.to_owned(), found);
+        found
+    }
+
+    /// Where the subvolume of Btrfs with this device number is: numbers that no mount shows.
+    fn subvolume(&mut self, dev: u64) -> Option<PathBuf> {
+        self.subvolumes.get_or_insert_with(|| subvolumes(&self.mounts)).get(&dev).cloned()
+    }
+}
+
+/// The subvolumes of each mounted Btrfs: those that are mounted, and those below them.
+fn subvolumes(mounts: &[Mount]) -> HashMap<u64, PathBuf> {
+    let device = |file: &File| rustix::fs::fstat(file).map(|stat| stat.st_dev).ok();
+    let on_btrfs = mounts.iter().filter(|m| FsKind::from_name(&m.fs_type).has_subvolumes());
+    let open = |m: &Mount| Some((File::open(&m.point).ok()?, m.point.clone()));
+    let mounted: Vec<(File, PathBuf)> = on_btrfs.filter_map(open).collect();
+    let mut found = HashMap::new();
+    for (file, point) in &mounted {
+        device(file).map(|dev| found.entry(dev).or_insert_with(|| point.clone()));
+    }
+    for (mount, _) in &mounted {
+        for number in btrfs::subvolumes(mount).unwrap_or_default() {
+            let Ok(root) = handle::open_subvolume(mount, number).map(File::from) else { continue };
+            if let (Some(dev), Some(path)) = (device(&root), handle::path_of(&root)) {
+                found.entry(dev).or_insert(path);
+            }
+        }
+    }
+    found
+}
+
 impl SurveyedMount {
-    fn find<'a>(dev: u64, hints: impl Iterator<Item = &'a Path>) -> Option<Self> {
-        let mounts = mounts::all().ok()?;
-        let mount = match mounts::best(&mounts, dev) {
+    fn find<'a>(
+        dev: u64,
+        hints: impl Iterator<Item = &'a Path>,
+        table: &mut Table,
+    ) -> Option<Self> {
+        let mount = match mounts::best(&table.mounts, dev) {
             Some(mount) => mount.clone(),
             None => {
-                let on_it = |p: &&Path| root::device_at(p).is_ok_and(|at| at == dev);
-                let near = |hint: &'a Path| hint.ancestors().find(on_it);
-                let above = hints.into_iter().find_map(near);
-                let root = above.and_then(|p| mounts::root_of(p).ok());
-                mounts::of_root(&mounts, dev, &root.or_else(|| subvolume(&mounts, dev))?)?
+                let root = table.above(dev, hints).and_then(|p| mounts::root_of(p).ok());
+                let root = root.or_else(|| table.subvolume(dev));
+                mounts::of_root(&table.mounts, dev, &root?)?
             }
         };
         let root = Root::open(&mount.point, dev).ok()?;
@@ -81,6 +158,11 @@ impl SurveyedMount {
             profile: system.device,
         };
         Some(Self { mount, root, device })
+    }
+
+    /// What a file is called that is known by its number alone, and why.
+    pub fn by_number(&self, inode: u64, why: &str) -> PathBuf {
+        self.mount.point.join(format!("(inode {inode}, {why})"))
     }
 
     /// Opens a file of the trace: at its path if it is still there, else by its number.
@@ -109,24 +191,6 @@ impl SurveyedMount {
         let path = self.root.path_of(&fd);
         Ok(FoundFile { fd, path })
     }
-}
-
-/// Where the subvolume of Btrfs with this device number is: numbers that no mount shows.
-fn subvolume(mounts: &[Mount], dev: u64) -> Option<PathBuf> {
-    let of = |file: &File| rustix::fs::fstat(file).is_ok_and(|s| s.st_dev == dev);
-    let open = |point: &Path| File::open(point).ok();
-    let has_several = |m: &&Mount| FsKind::from_name(&m.fs_type).has_subvolumes();
-    let on_btrfs = || mounts.iter().filter(has_several).map(|m| m.point.as_path());
-    let mounted = on_btrfs().find(|point| open(point).is_some_and(|f| of(&f)));
-    let nested = || {
-        on_btrfs().filter_map(open).find_map(|mount| {
-            let numbers = btrfs::subvolumes(&mount).unwrap_or_default();
-            let roots = numbers.into_iter().filter_map(|n| handle::open_subvolume(&mount, n).ok());
-            let root = roots.map(File::from).find(of)?;
-            handle::path_of(&root)
-        })
-    };
-    mounted.map(Path::to_owned).or_else(nested)
 }
 
 fn cannot_open(error: &io::Error) -> Skip {

@@ -6,7 +6,7 @@
 
 use crate::file::{Device, LeftAlone, PlanError, PlannedFile, PlannedRange, Summary};
 use crate::input::Settings;
-use fragmend_layout::printable;
+use fragmend_layout::{LONGEST_PATH, printable};
 use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess};
 use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, de};
@@ -17,6 +17,8 @@ use std::marker::PhantomData;
 
 /// The longest string, in bytes as they are written: longer than any path.
 const LONGEST_STRING: usize = 16 << 20;
+// A byte of a path is at most six of JSON.
+const _: () = assert!(6 * LONGEST_PATH < LONGEST_STRING);
 /// The most devices of a plan.
 const MOST_DEVICES: usize = 65_536;
 /// The most ranges of one entry for a file; a file may have several entries.

@@ -1,0 +1,65 @@
+//! A trace that is forged: what cannot be found costs little.
+
+use fragmend_layout::FileId;
+use fragmend_pipeline::{survey, unobserved};
+use fragmend_testbed::image::Image;
+use fragmend_trace::FileAccesses;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use std::fs::{self, File};
+use std::mem::MaybeUninit;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Instant;
+
+fn traced(files: Vec<FileAccesses>) -> fragmend_plan::Survey {
+    survey::traced(files, &["/nowhere".into()], &[], &unobserved).unwrap()
+}
+
+/// One walk finds the names of all files that the trace has no path of.
+#[test]
+fn loop_files_without_a_path_are_looked_for_once() {
+    const FILES: usize = 600;
+    let image = Image::ext4(64 << 20);
+    let dir = image.path().join("dir");
+    fs::create_dir(&dir).unwrap();
+    let seen = |n: usize| {
+        let file = File::create_new(dir.join(format!("{n}"))).unwrap();
+        let meta = file.metadata().unwrap();
+        let generation = fragmend_sys::inode::generation(&file).unwrap();
+        let file = FileId { device: meta.dev(), inode: meta.ino(), generation };
+        FileAccesses { file, path: None, accesses: Vec::new() }
+    };
+    let files: Vec<FileAccesses> = (0..FILES).map(seen).collect();
+    // Nobody has walked their paths.
+    image.remount();
+    let opened = inotify::init(CreateFlags::NONBLOCK).unwrap();
+    // Equal events one after the other would be one.
+    let each = WatchFlags::OPEN | WatchFlags::CLOSE | WatchFlags::ONLYDIR;
+    inotify::add_watch(&opened, &dir, each).unwrap();
+    let survey = survey::traced(files, &[], &[image.path().to_owned()], &unobserved).unwrap();
+    assert_eq!((survey.files.len(), survey.left_alone.len()), (FILES, 0));
+    assert!(survey.files.iter().all(|f| f.path.starts_with(&dir)), "{:?}", survey.files[0].path);
+    let mut buffer = [MaybeUninit::uninit(); 1 << 16];
+    let mut events = Reader::new(&opened, &mut buffer);
+    let mut walks = 0;
+    while let Ok(event) = events.next() {
+        walks +=
+            usize::from(event.events().contains(ReadFlags::OPEN) && event.file_name().is_none());
+    }
+    assert_eq!(walks, 1);
+}
+
+/// Devices that are nowhere, each with many deep paths.
+#[test]
+fn loop_devices_that_are_nowhere_are_looked_for_in_few_places() {
+    let deep: PathBuf = std::iter::once("/").chain(std::iter::repeat_n("name", 400)).collect();
+    let seen = |n: u64| FileAccesses {
+        file: FileId { device: u64::MAX - n % 20, inode: n, generation: 1 },
+        path: Some(deep.join(format!("{n}"))),
+        accesses: Vec::new(),
+    };
+    let started = Instant::now();
+    let survey = traced((0..20 * 64).map(seen).collect());
+    assert_eq!(survey.left_alone.len(), 20 * 64);
+    assert!(started.elapsed().as_secs() < 3, "{:?}", started.elapsed());
+}
