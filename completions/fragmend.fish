@@ -29,9 +29,9 @@ complete -c fragmend -n "__fish_fragmend_needs_command" -s q -l quiet -d 'No pro
 complete -c fragmend -n "__fish_fragmend_needs_command" -s h -l help -d 'Print help'
 complete -c fragmend -n "__fish_fragmend_needs_command" -s V -l version -d 'Print version'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "scan" -d 'How fragmented files are, where, and what it costs'
-complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "record" -d 'Trace who reads and writes what, into a Parquet file'
+complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "record" -d 'Trace what programs read and write, into a Parquet file'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "plan" -d 'Choose what is worth moving, and explain it'
-complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "apply" -d 'Move what a plan says, with a receipt for every range'
+complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "apply" -d 'Move the ranges of a plan, with a receipt for each'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "auto" -d 'Record, plan and apply in one go'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "recover" -d 'Put back what an interrupted `--engine rewrite` left unfinished'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "lab" -d 'Repeat the papers\' experiments on simulated drives, or run a load of your own on one'
@@ -40,49 +40,49 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l top -d 'How m
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l source -d 'Where layouts come from' -r -f -a "auto\t'In bulk where that is possible and pays, after one sync of the file system; FIEMAP elsewhere'
 fiemap\t'Open every file and ask the kernel (FIEMAP)'
 bulk\t'Read ext4\'s inode tables from the block device, or the reverse mapping of an XFS; needs root'"
-complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l cross-file-systems -d 'Go on into other file systems mounted below a path'
-complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l check -d 'Answer by the exit status: 2 is in it if something could be improved'
+complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l cross-file-systems -d 'Enter other file systems mounted below a path'
+complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l check -d 'Put the result into the exit status: it contains 2 if something could be improved'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c fragmend -n "__fish_fragmend_using_subcommand record" -s o -l output -d 'The trace file to write (Parquet), for its owner alone; an older trace of this name is replaced at the end. - is standard output' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -s o -l output -d 'The trace file to write (Parquet), readable by its owner alone; an older trace of this name is replaced at the end. - is standard output' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l duration -d 'How long, for example 90s, 5m or 1h 30m; until Ctrl-C if not given' -r
-complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l level -d 'What to watch' -r -f -a "syscall\t'Reads, writes and page faults as programs ask for them'
-miss\t'What the page cache fetches from the device, and direct I/O'"
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l level -d 'What to watch' -r -f -a "syscall\t'Reads, writes and page faults as programs issue them'
+miss\t'What the page cache reads from the device, and direct I/O'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l pid -d 'Only this process and its children; may be repeated' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l comm -d 'Only threads of this command name' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l user -d 'Only processes of this user' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l cgroup -d 'Only processes in this cgroup v2 directory and below' -r -F
-complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l max-ranges -d 'Ranges that --fold tells apart; some 100 bytes of kernel memory each' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l max-ranges -d 'Ranges that --fold distinguishes; some 100 bytes of kernel memory each' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l buffer -d 'Size of the buffer between kernel and recorder, for example 64M' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l fold -d 'Count equal accesses in the kernel instead of storing each: bounded memory for long recordings'
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l force -d 'Replace the output even if it is not a trace'
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s t -l trace -d 'What was recorded; needed by the policies `fragpicker` and `gain`' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s t -l trace -d 'The trace of `fragmend record`; needed by the policies `fragpicker` and `gain`' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s o -l output -d 'The plan file to write (JSON); without it, only the summary is printed' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l policy -d 'How ranges are chosen' -r -f -a "gain\t'Fewest bytes for the most requests saved'
 fragpicker\t'Accessed, hot, fragmented windows, as FragPicker chooses them'
 bypass\t'Every fragmented readahead window; needs no trace'
 whole-file\t'Every fragmented file, whole; needs no trace'"
-complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l budget -d 'Move at most so many bytes, for example 500M; where more is worth moving, 16 is in the exit status of auto, and of plan --check' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l budget -d 'Move at most this many bytes, for example 500M; if more is worth moving, the exit status of auto, and of plan --check, contains 16' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l hot -d 'Consider only the hottest fraction of what was accessed, for example 0.5' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l min-gain -d 'Requests that a move must save per replay of the trace and per MiB moved' -r
-complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l top -d 'Show so many files' -r
-complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l unshare -d 'Also move what is shared with snapshots or other files, which takes the space anew'
-complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l check -d 'Answer by the exit status: 2 is in it if something could be improved'
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l top -d 'How many files to show' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l unshare -d 'Also move what is shared with snapshots or other files, which needs space for a copy'
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l check -d 'Put the result into the exit status: it contains 2 if something could be improved'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l rate -d 'Bytes per second, for example 20M; `max`; or `auto`, which yields while others read' -r
-complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l free-floor -d 'Leave at least so many bytes free [default: a twentieth of the file system]' -r
-complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l engine -d 'What moves the data' -r -f -a "native\t'The file system\'s own way, safe beside whoever uses the files'
-rewrite\t'Copy, punch, allocate, write again: for file systems without a way of their own, and for files that nobody has open; keeps a durable copy until all is done, from which `fragmend recover` goes on after a crash. Never on file systems that take snapshots (Btrfs, bcachefs, nilfs2, ZFS), not even with --force'"
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l free-floor -d 'Leave at least this many bytes free [default: a twentieth of the file system]' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l engine -d 'What moves the data' -r -f -a "native\t'The file system\'s own primitive, safe beside programs that use the files'
+rewrite\t'Copy, punch, allocate, write again: for file systems without such a primitive, and for files that no program has open; keeps a durable copy until all is done, from which `fragmend recover` continues after a crash. Never on file systems that take snapshots (Btrfs, bcachefs, nilfs2, ZFS), not even with --force'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l journal -d 'Keep the records of a rewrite in this directory, not at the top of the file system: on ext4, XFS, Btrfs or F2FS with write barriers, and where others cannot rename them' -r -F
-complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l force -d 'Also where a power cut may do harm: nothing orders data before the journal (no journal, data=writeback), the journal cannot replay the move (long files on XFS without reflink), or others have the file open for writing (F2FS)'
-complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l unshare -d 'Also move what is shared with snapshots or other files, which takes the space anew'
-complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l dry-run -d 'Look and tell, move nothing'
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l force -d 'Also move where a power cut may do harm: nothing orders data before the journal (no journal, data=writeback), the journal cannot replay the move (long files on XFS without reflink), or other programs have the file open for writing (F2FS)'
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l unshare -d 'Also move what is shared with snapshots or other files, which needs space for a copy'
+complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l dry-run -d 'Check and report, move nothing'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -91,26 +91,26 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l policy -d 'Ho
 fragpicker\t'Accessed, hot, fragmented windows, as FragPicker chooses them'
 bypass\t'Every fragmented readahead window; needs no trace'
 whole-file\t'Every fragmented file, whole; needs no trace'"
-complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l budget -d 'Move at most so many bytes, for example 500M; where more is worth moving, 16 is in the exit status of auto, and of plan --check' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l budget -d 'Move at most this many bytes, for example 500M; if more is worth moving, the exit status of auto, and of plan --check, contains 16' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l hot -d 'Consider only the hottest fraction of what was accessed, for example 0.5' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l min-gain -d 'Requests that a move must save per replay of the trace and per MiB moved' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l rate -d 'Bytes per second, for example 20M; `max`; or `auto`, which yields while others read' -r
-complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l free-floor -d 'Leave at least so many bytes free [default: a twentieth of the file system]' -r
-complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l engine -d 'What moves the data' -r -f -a "native\t'The file system\'s own way, safe beside whoever uses the files'
-rewrite\t'Copy, punch, allocate, write again: for file systems without a way of their own, and for files that nobody has open; keeps a durable copy until all is done, from which `fragmend recover` goes on after a crash. Never on file systems that take snapshots (Btrfs, bcachefs, nilfs2, ZFS), not even with --force'"
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l free-floor -d 'Leave at least this many bytes free [default: a twentieth of the file system]' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l engine -d 'What moves the data' -r -f -a "native\t'The file system\'s own primitive, safe beside programs that use the files'
+rewrite\t'Copy, punch, allocate, write again: for file systems without such a primitive, and for files that no program has open; keeps a durable copy until all is done, from which `fragmend recover` continues after a crash. Never on file systems that take snapshots (Btrfs, bcachefs, nilfs2, ZFS), not even with --force'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l journal -d 'Keep the records of a rewrite in this directory, not at the top of the file system: on ext4, XFS, Btrfs or F2FS with write barriers, and where others cannot rename them' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l keep -d 'Keep the trace and the plan in this directory' -r -F
-complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l force -d 'Also where a power cut may do harm: nothing orders data before the journal (no journal, data=writeback), the journal cannot replay the move (long files on XFS without reflink), or others have the file open for writing (F2FS)'
-complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l unshare -d 'Also move what is shared with snapshots or other files, which takes the space anew'
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l force -d 'Also move where a power cut may do harm: nothing orders data before the journal (no journal, data=writeback), the journal cannot replay the move (long files on XFS without reflink), or other programs have the file open for writing (F2FS)'
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l unshare -d 'Also move what is shared with snapshots or other files, which needs space for a copy'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s y -l yes -d 'Do not ask before writing'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l dry-run -d 'Record and plan, move nothing'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l journal -d 'The directory that was given to `apply --journal`. Where copies of the file system are mounted as well, nothing is done until PATH names the one that was rewritten. A record of which it is not certain that its own file was found is kept as `NAME.record.kept`, exit code 1; renamed back it is looked at again' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l journal -d 'The directory that was given to `apply --journal`. If copies of the file system are mounted as well, nothing is done until PATH names the one that was rewritten. A record is kept as `NAME.record.kept`, exit code 1, if it is not certain that its own file was found; renamed back, it is checked again' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l prefer -d 'What to do where a file at or below the given paths was changed after its record was made' -r -f -a "file\t'The file as it is now: remove the record'
 record\t'The recorded bytes: put them back over what is there'"
-complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l dry-run -d 'Look and tell, change nothing'
+complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l dry-run -d 'Check and report, change nothing'
 complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -124,9 +124,9 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and not __fish_se
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from list" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from list" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
-complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from run" -l seed -d 'What every random number follows from' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from run" -l seed -d 'The seed of all random numbers' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from run" -l out -d 'Where the pictures go (SVG); with --json, none are drawn unless this is given' -r -F
-complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from run" -s j -l jobs -d 'How many experiments run side by side; the result is the same. One per core by default' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from run" -s j -l jobs -d 'How many experiments run in parallel; the result is the same. One per core by default' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from run" -l drive -d 'Run loads of your own on this drive instead of the one that their file names' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from run" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from run" -s q -l quiet -d 'No progress and no hints; results and errors only'
@@ -139,9 +139,9 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_s
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "drive" -d 'Check a drive\'s description and print it, as a start for one of your own'
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "scan" -d 'How fragmented files are, where, and what it costs'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "record" -d 'Trace who reads and writes what, into a Parquet file'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "record" -d 'Trace what programs read and write, into a Parquet file'
 complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "plan" -d 'Choose what is worth moving, and explain it'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "apply" -d 'Move what a plan says, with a receipt for every range'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "apply" -d 'Move the ranges of a plan, with a receipt for each'
 complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "auto" -d 'Record, plan and apply in one go'
 complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "recover" -d 'Put back what an interrupted `--engine rewrite` left unfinished'
 complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "lab" -d 'Repeat the papers\' experiments on simulated drives, or run a load of your own on one'
