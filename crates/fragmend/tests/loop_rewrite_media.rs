@@ -80,7 +80,10 @@ fn loop_records_are_kept_where_they_outlast_a_power_cut_only() {
     };
     let shm = tempfile::tempdir_in("/dev/shm").unwrap();
     journal(shm.path(), "tmpfs: its files are in memory");
-    journal(&Mounted::new(at("ramfs"), &["-t", "ramfs", "none"]).0, "ramfs: its files lie");
+    journal(
+        &Mounted::new(at("ramfs"), &["-t", "ramfs", "none"]).0,
+        "ramfs: its files are in memory",
+    );
     let below = Image::ext4(64 << 20);
     let overlay = Overlay::over(&below);
     journal(&overlay.merged, "an overlay");
