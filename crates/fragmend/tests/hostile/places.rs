@@ -2,8 +2,9 @@
 //! program never answers, a directory. Nobody waits for that, and nothing of it is taken for what was
 //! there.
 
+use super::support::deaf::Deaf;
 use super::support::rewrite::killed_at;
-use super::support::{SIZE, fragmented, holder, plan, readable_by_all, write_plan};
+use super::support::{SIZE, fragmented, plan, readable_by_all, write_plan};
 use super::{FRAGMEND, fragmend};
 use fragmend_layout::FileId;
 use fragmend_plan::Policy;
@@ -16,47 +17,11 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// A user who is not root.
 const NOBODY: u32 = 65534;
-
-/// A file system in user space that everybody may enter, and that answers nothing after its start. Not
-/// even SIGKILL ends who waits for it: that comes with its own end, after half a minute.
-const DEAF: &str = "
-import ctypes, os, signal, struct, sys
-signal.alarm(30)
-fuse = os.open('/dev/fuse', os.O_RDWR)
-libc = ctypes.CDLL(None, use_errno=True)
-how = 'fd=%d,rootmode=40000,user_id=65534,group_id=65534,allow_other' % fuse
-if libc.mount(b'deaf', os.fsencode(sys.argv[1]), b'fuse', 6, how.encode()):
-    sys.exit(os.strerror(ctypes.get_errno()))
-os.write(1, b'x')
-while True:
-    asked = os.read(fuse, 1 << 20)
-    length, what, number = struct.unpack_from('<IIQ', asked)
-    if what == 26:
-        begun = struct.pack('<IIIIHHIIHHI', 7, 31, 65536, 0, 12, 9, 65536, 1, 1, 0, 0).ljust(64, b'\\0')
-        os.write(fuse, struct.pack('<IiQ', 16 + len(begun), 0, number) + begun)
-";
-
-/// Mounted at a directory until it is dropped.
-struct Deaf(PathBuf, Option<Running>);
-
-impl Deaf {
-    fn at(path: &Path) -> Self {
-        Self(path.to_owned(), Some(holder(path, DEAF)))
-    }
-}
-
-impl Drop for Deaf {
-    fn drop(&mut self) {
-        // What waits for it is let go with its program.
-        drop(self.1.take());
-        let _ = finish(Command::new("umount").arg("-l").arg(&self.0));
-    }
-}
 
 /// A trace that saw one read of all of `file`, at that path.
 fn trace_of(file: &Path, bytes: u64, to: &Path) {
