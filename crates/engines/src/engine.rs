@@ -11,7 +11,7 @@ use fragmend_sys::inode::{self, flags};
 use fragmend_sys::mounts::Mount;
 use fragmend_sys::root::Root;
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What moves the data of one file.
 pub(crate) type Moves = Box<dyn Mover<File = OpenFile>>;
@@ -135,7 +135,10 @@ pub fn local(mount: &Mount) -> Result<(), String> {
 fn is_on_a_disk(mount: &Mount) -> bool {
     use std::os::unix::fs::FileTypeExt;
     let node = |m: std::fs::Metadata| m.file_type().is_block_device();
-    BlockDevice::from_dev(mount.dev).is_ok() || std::fs::metadata(&mount.source).is_ok_and(node)
+    // Of a file system of the kernel's own it is a word ("proc"), not a name in the working directory.
+    let source = Path::new(&mount.source);
+    BlockDevice::from_dev(mount.dev).is_ok()
+        || (source.is_absolute() && std::fs::metadata(source).is_ok_and(node))
 }
 
 /// Whether a file's attributes allow it to be moved on this kind of file system.

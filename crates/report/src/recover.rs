@@ -20,6 +20,9 @@ pub struct RecoverReport {
     pub records: Vec<Recovered>,
     /// Journals that could not be used, and why.
     pub errors: Vec<String>,
+    /// What bears a journal's name and is left to other users, where no path was given.
+    #[serde(default)]
+    pub left: Vec<String>,
 }
 
 /// The figures of a recovery.
@@ -38,7 +41,12 @@ pub struct RecoverTotals {
 
 impl RecoverReport {
     /// The figures of these records.
-    pub fn new(dry_run: bool, records: Vec<Recovered>, errors: Vec<String>) -> Self {
+    pub fn new(
+        dry_run: bool,
+        records: Vec<Recovered>,
+        errors: Vec<String>,
+        left: Vec<String>,
+    ) -> Self {
         let count = |of: &dyn Fn(RecoveryOutcome) -> bool| {
             records.iter().filter(|r| of(r.outcome)).count() as u64
         };
@@ -49,6 +57,6 @@ impl RecoverReport {
             restored_bytes: records.iter().map(|r| r.restored_bytes).sum(),
         };
         let (schema_version, command) = (schema::DOCUMENT, "recover".into());
-        Self { schema_version, command, dry_run, totals, records, errors }
+        Self { schema_version, command, dry_run, totals, records, errors, left }
     }
 }

@@ -54,7 +54,9 @@ impl Mount {
 pub struct Numbered {
     /// As `statx(2)` returns it in `stx_mnt_id`.
     pub id: u64,
-    /// The mount.
+    /// The number of the mount in which its directory is; that one need not be listed.
+    pub parent: u64,
+    /// Which.
     pub mount: Mount,
 }
 
@@ -66,6 +68,36 @@ pub fn all() -> io::Result<Vec<Mount>> {
 /// The same mounts with their numbers.
 pub fn numbered() -> io::Result<Vec<Numbered>> {
     Ok(parse_numbered(&std::fs::read("/proc/self/mountinfo")?).collect())
+}
+
+/// Those of them that a path leads to without a question to a program or a server, that of `/` excepted.
+/// Some of these may be hidden by others.
+///
+/// # Errors
+/// When mountinfo cannot be read.
+pub fn near() -> io::Result<Vec<Mount>> {
+    let all = numbered()?;
+    let served = |m: &Numbered| m.mount.answers_at_will() && m.mount.point != Path::new("/");
+    let is_near = |m: &Numbered| {
+        std::iter::successors(holder(&all, m), |above| holder(&all, above)).all(|m| !served(m))
+    };
+    Ok(all.iter().filter(|m| is_near(m)).map(|m| m.mount.clone()).collect())
+}
+
+/// The mount in which the directory is on which `mount` is mounted, below others at the same place if there
+/// are any; `None` if it is not listed, as that of `/`.
+pub(crate) fn holder<'a>(mounts: &'a [Numbered], mount: &Numbered) -> Option<&'a Numbered> {
+    let above = |of: &Numbered| mounts.iter().find(|m| m.id == of.parent && m.id != of.id);
+    let mut at = above(mount)?;
+    // As many steps as there are mounts, should the table be of several instants.
+    for _ in mounts {
+        if at.mount.point != mount.mount.point {
+            break;
+        }
+        at = above(at)?;
+    }
+    let point = &mount.mount.point;
+    (point != &at.mount.point && point.starts_with(&at.mount.point)).then_some(at)
 }
 
 /// Parses the text of mountinfo; malformed lines are left out.
@@ -143,7 +175,8 @@ fn parse_line(line: &[u8]) -> Option<Numbered> {
     // 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
     let mut fields = line.split(|b| *b == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
-    let dev = std::str::from_utf8(fields.nth(1)?).ok()?;
+    let parent = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let dev = std::str::from_utf8(fields.next()?).ok()?;
     let (major, minor) = dev.split_once(':')?;
     let root = unescape(fields.next()?);
     let point = unescape(fields.next()?);
@@ -165,7 +198,7 @@ fn parse_line(line: &[u8]) -> Option<Numbered> {
         source,
         options,
     };
-    Some(Numbered { id, mount })
+    Some(Numbered { id, parent, mount })
 }
 
 /// Undoes the octal escapes for space, tab, newline and backslash.
@@ -198,12 +231,29 @@ mod tests {
     #[test]
     fn a_line_with_optional_fields_and_escapes() {
         let line = br"36 35 7:3 / /mnt/a\040b rw,noatime master:1 shared:2 - ext4 /dev/loop3 rw,data=writeback";
-        let Numbered { id, mount: m } = parse_line(line).unwrap();
-        assert_eq!(id, 36);
+        let Numbered { id, parent, mount: m } = parse_line(line).unwrap();
+        assert_eq!((id, parent), (36, 35));
         assert_eq!(m.dev, rustix::fs::makedev(7, 3));
         assert_eq!(m.point, Path::new("/mnt/a b"));
         assert_eq!(m.fs_type, "ext4");
         assert!(m.has_option("data=writeback") && m.has_option("noatime"));
+    }
+
+    #[test]
+    fn the_holder_of_a_mount_is_the_one_in_which_its_directory_is() {
+        let table = b"1 0 8:1 / / rw - ext4 /dev/a rw\n\
+            2 1 0:5 / /home rw - tmpfs none rw\n\
+            3 2 8:2 / /home/a/disk rw - ext4 /dev/b rw\n\
+            4 2 0:6 / /home/a rw - fuse x rw\n\
+            5 3 8:3 / /home/a/disk rw - ext4 /dev/c rw\n\
+            6 4 8:4 / /home/a/x rw - ext4 /dev/d rw\n";
+        let mounts: Vec<_> = parse_numbered(table).collect();
+        let of = |id: u64| {
+            let mount = mounts.iter().find(|m| m.id == id).unwrap();
+            holder(&mounts, mount).map(|m| m.id)
+        };
+        let holders: Vec<_> = (1..=6).map(of).collect();
+        assert_eq!(holders, [None, Some(1), Some(2), Some(2), Some(2), Some(4)]);
     }
 
     #[test]

@@ -11,9 +11,9 @@
 use crate::directory;
 use crate::handle::{self, Identity, Missing};
 use crate::mounts::{self, Mount, Numbered, deepest};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ impl Root {
             return Err(if path.starts_with(&self.point) { Errno::XDEV } else { Errno::NOENT });
         };
         let rest = path.strip_prefix(&above.mount.point).map_err(|_| Errno::NOENT)?;
-        open_below(&name_mount(above).map_err(|_| Errno::NOENT)?, rest, flags)
+        open_below(&name_mount(&mounts, above).map_err(|_| Errno::NOENT)?, rest, flags)
     }
 
     /// A descriptor that only names the file (`O_PATH`), found at `path` or else by inode number. At the path
@@ -149,6 +149,44 @@ pub fn enter(parent: impl AsFd, name: &CStr, device: Option<u64>) -> rustix::io:
     rustix::fs::openat(parent, name, read, Mode::empty())
 }
 
+/// Names (`O_PATH`) what has this name in a directory, also a link; nothing that is mounted there is asked
+/// anything.
+///
+/// # Errors
+/// `XDEV` for a mount; else those of `open(2)`.
+pub fn name_in(dir: impl AsFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
+    let names = NAMES | OFlags::NOFOLLOW;
+    match open_below(&dir, Path::new(name), names) {
+        Err(Errno::NOSYS) => {}
+        named => return named,
+    }
+    let named = rustix::fs::openat(&dir, name, names, Mode::empty())?;
+    let (at, above) = (look(&named)?, look(&dir)?);
+    if (at.device, at.mount) == (above.device, above.mount) { Ok(named) } else { Err(Errno::XDEV) }
+}
+
+/// The directory above an open one, named (`O_PATH`); `None` above the top of a mount.
+///
+/// # Errors
+/// Those of `open(2)`.
+pub fn above(dir: impl AsFd) -> rustix::io::Result<Option<OwnedFd>> {
+    if is_top(&dir)? {
+        return Ok(None);
+    }
+    let above = rustix::fs::openat(&dir, c"..", NAMES, Mode::empty())?;
+    let (at, here) = (look(&above)?, look(&dir)?);
+    let another = at.mount != here.mount || (at.mount.is_none() && at.device != here.device);
+    // `/` is above itself.
+    Ok((!another && at != here).then_some(above))
+}
+
+/// Whether a directory is known to be the top of its mount: the mount that this one is in is not asked.
+fn is_top(dir: impl AsFd) -> rustix::io::Result<bool> {
+    let how = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = rustix::fs::statx(dir, c"", how, StatxFlags::empty())?;
+    Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
 /// The device number of the file at `path`, if it is on a local file system; links are not followed.
 ///
 /// # Errors
@@ -184,7 +222,7 @@ fn name_on(
     will_do: impl Fn(&Mount) -> bool,
 ) -> io::Result<(OwnedFd, Numbered)> {
     let above = deepest(mounts, path).filter(|m| will_do(&m.mount)).ok_or(Errno::NOENT)?;
-    let at = name_mount(above)?;
+    let at = name_mount(mounts, above)?;
     let named = match path.strip_prefix(&above.mount.point) {
         Ok(rest) if rest != Path::new("") => open_below(&at, rest, NAMES | OFlags::NOFOLLOW)?,
         _ => at,
@@ -192,19 +230,41 @@ fn name_on(
     Ok((named, above.clone()))
 }
 
-/// Names the directory at which `mount` is mounted, if it is still there. If another file system is there, no
-/// request is sent to it.
-fn name_mount(mount: &Numbered) -> io::Result<OwnedFd> {
-    let point = &mount.mount.point;
-    let named = match rustix::fs::openat2(CWD, point, NAMES, Mode::empty(), NO_LINKS) {
-        Err(Errno::NOSYS | Errno::PERM) => {
-            rustix::fs::open(point, NAMES | OFlags::NOFOLLOW, Mode::empty())?
-        }
-        named => named?,
+/// Names the directory at which `mount` is mounted, if it is still there and not hidden. The way is from mount to
+/// mount: nothing that is mounted over it, or over a directory above it, is asked anything.
+fn name_mount(mounts: &[Numbered], mount: &Numbered) -> io::Result<OwnedFd> {
+    let named = match mounts::holder(mounts, mount) {
+        Some(above) => step_to(name_mount(mounts, above)?, above, mount)?,
+        None => name_by_path(&mount.mount.point)?,
     };
     match look(&named)?.mount {
         Some(id) if id != mount.id => Err(elsewhere()),
         _ => Ok(named),
+    }
+}
+
+/// Names what is mounted where `mount` is, which is below `dir`, the top of the mount `above` it.
+fn step_to(dir: OwnedFd, above: &Numbered, mount: &Numbered) -> io::Result<OwnedFd> {
+    let point = &mount.mount.point;
+    let rest = point.strip_prefix(&above.mount.point).map_err(|_| elsewhere())?;
+    let (Some(name), Some(way)) = (rest.file_name(), rest.parent()) else {
+        return Err(elsewhere());
+    };
+    match open_below(&dir, way, NAMES | OFlags::DIRECTORY) {
+        Ok(last) => Ok(rustix::fs::openat(last, name, NAMES | OFlags::NOFOLLOW, Mode::empty())?),
+        Err(Errno::NOSYS) => name_by_path(point),
+        // Another mount on the way.
+        Err(Errno::XDEV) => Err(elsewhere()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn name_by_path(point: &Path) -> io::Result<OwnedFd> {
+    match rustix::fs::openat2(CWD, point, NAMES, Mode::empty(), NO_LINKS) {
+        Err(Errno::NOSYS | Errno::PERM) => {
+            Ok(rustix::fs::open(point, NAMES | OFlags::NOFOLLOW, Mode::empty())?)
+        }
+        named => Ok(named?),
     }
 }
 

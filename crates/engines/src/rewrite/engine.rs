@@ -59,8 +59,9 @@
 //! The time of modification is put back if it is between the first step and now. If another program sets it by
 //! path in just that moment, without opening the file, that is not noticed.
 
-use super::journal::{DIRECTORY, ELSEWHERE, Journal, JournalError, directory, held_by_nobody_else};
+use super::journal::{DIRECTORY, ELSEWHERE, Journal, JournalError};
 use super::mover::{self, Rewriting};
+use super::parent::{Parent, directory};
 use super::{ground, probe};
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
@@ -70,6 +71,7 @@ use fragmend_sys::fs_id::FsId;
 use fragmend_sys::mounts::{self, Mount};
 use fragmend_sys::signals;
 use std::cell::{Cell, RefCell};
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -85,7 +87,9 @@ pub(super) struct Shared {
     /// Its top directory, held open.
     pub(super) root: OwnedFd,
     pub(super) fs: FsId,
-    journal_path: PathBuf,
+    /// Where the journal is or is to be, and its name there.
+    parent: Rc<Parent>,
+    name: OsString,
     journal: RefCell<Option<Rc<Journal>>>,
     /// A range could not be put back: nothing more is punched until it has been.
     pub(super) broken: Cell<bool>,
@@ -107,33 +111,37 @@ impl Rewrite {
             return Err(format!("{}: another file system is there", mount.point.display()));
         }
         let fs = FsId::of(&root).map_err(|e| e.to_string())?;
-        let journal_path = match journal {
+        let journal_dir = journal;
+        let (parent, name) = match journal_dir {
             Some(dir) => elsewhere(dir, &fs, mount)?,
             None => {
                 ground::for_records(mount)?;
-                mount.point.join(DIRECTORY)
+                let top = root.try_clone().map_err(|e| e.to_string())?;
+                (Parent::top(top, &mount.point), DIRECTORY.into())
             }
         };
+        let parent = Rc::new(parent);
         probe::probe(&root)?;
-        let journal = Journal::open(&journal_path).map_err(|e| e.to_string())?;
+        let journal = Journal::open(&parent, &name).map_err(|e| e.to_string())?;
         journal.as_ref().map_or(Ok(()), Journal::make_fit).map_err(|e| e.to_string())?;
-        let open = journal.as_ref().map(Journal::records).transpose();
-        let open = open.map_err(|e| format!("{}: {e}", journal_path.display()))?;
-        if let Some(open) = open.filter(|records| !records.is_empty()) {
-            let where_to = match journal_path.parent().filter(|p| *p != mount.point) {
-                Some(dir) => format!("--journal {}", dir.display()),
+        let records = journal.as_ref().map(|j| j.listing().map(|found| found.records)).transpose();
+        let records = records.map_err(|e| format!("{}: {e}", parent.path.join(&name).display()))?;
+        if let Some(open) = records.filter(|records| !records.names.is_empty()) {
+            let where_to = match journal_dir {
+                Some(_) => format!("--journal {}", parent.path.display()),
                 None => mount.point.display().to_string(),
             };
             return Err(format!(
                 "{} ranges of an interrupted rewrite are not recovered yet; run: fragmend recover {where_to}",
-                open.len()
+                open.names.len() as u64 + open.more
             ));
         }
         let shared = Shared {
             mount: mount.point.clone(),
             root,
             fs,
-            journal_path,
+            parent,
+            name,
             journal: RefCell::new(journal.map(Rc::new)),
             broken: Cell::new(false),
         };
@@ -145,29 +153,31 @@ impl Rewrite {
 ///
 /// # Errors
 /// Why its records would not be safe there, or could not be told from another file system's.
-fn elsewhere(dir: &Path, fs: &FsId, files: &Mount) -> Result<PathBuf, String> {
+fn elsewhere(dir: &Path, fs: &FsId, files: &Mount) -> Result<(Parent, OsString), String> {
     let named = |e: std::io::Error| format!("{}: {e}", dir.display());
     let dir = dir.canonicalize().map_err(named)?;
     ground::for_records_of(&mounts::of_path(&dir).map_err(named)?, files)?;
-    held_by_nobody_else(&dir).map_err(|e| e.to_string())?;
+    let parent = Parent::named(&dir).map_err(|e| e.to_string())?;
+    parent.held_by_nobody_else().map_err(|e| e.to_string())?;
     if fs.uuid == [0; 16] {
         return Err("this kernel does not tell the file system's UUID, by which its records could be told from others'; leave out --journal".into());
     }
-    Ok(dir.join(format!("{ELSEWHERE}{}", fs.name())))
+    Ok((parent, format!("{ELSEWHERE}{}", fs.name()).into()))
 }
 
 impl Shared {
     pub(super) fn journal(&self) -> Result<Rc<Journal>, Skip> {
         let mut journal = self.journal.borrow_mut();
         if journal.is_none() {
-            let made = Journal::create(&self.journal_path);
+            let made = Journal::create(&self.parent, &self.name);
             let made = made.map_err(|e| Skip::new(SkipReason::Failed, format!("journal: {e}")))?;
             *journal = Some(Rc::new(made));
         }
         let journal = Rc::clone(journal.as_ref().expect("made above"));
         self.lies_there(&journal).map_err(|why| Skip::new(SkipReason::Failed, why))?;
         // No other process uses the journal, so these were left by one that died.
-        let drafts = journal.drafts().map_err(skip_of)?;
+        let mut drafts = journal.listing().map_err(skip_of)?.drafts.names;
+        drafts.retain(|name| journal.is_draft(name).unwrap_or(false));
         journal.remove_drafts(&drafts).map_err(skip_of)?;
         Ok(journal)
     }
@@ -175,18 +185,22 @@ impl Shared {
     /// Whether a journal at the top of the mount is on this file system: the directory that its path leads to
     /// may change.
     fn lies_there(&self, journal: &Journal) -> Result<(), String> {
-        let at_top = self.journal_path.parent() == Some(&self.mount);
+        let at_top = self.parent.path == self.mount;
         if at_top && !journal.is_beside(&self.root) {
-            Err(JournalError::Misplaced(self.journal_path.clone()).to_string())
+            Err(JournalError::Misplaced(self.journal_path()).to_string())
         } else {
             Ok(())
         }
     }
 
+    fn journal_path(&self) -> PathBuf {
+        self.parent.path.join(&self.name)
+    }
+
     /// Refuses all further work once a range could not be put back, and returns the reason.
     pub(super) fn needs_recovery(&self, why: impl std::fmt::Display) -> Skip {
         self.broken.set(true);
-        let detail = format!("{why}; its bytes are safe in {}", self.journal_path.display());
+        let detail = format!("{why}; its bytes are safe in {}", self.journal_path().display());
         Skip::new(SkipReason::NeedsRecovery, detail)
     }
 }

@@ -6,19 +6,21 @@
 //! nothing here looks at it again, and nothing removes it.
 //!
 //! No other user can put a record there, or change one: the directory is ours and closed to others, is not a
-//! symbolic link, and is in a directory from which others cannot remove it; a record is a regular file of ours
-//! with one name.
+//! symbolic link, and is in a directory in which others cannot rename it (`parent`); a record is a regular file
+//! of ours with one name. An unfinished copy is removed only if it is such a file too, has the name of one
+//! (`names`), and begins as one.
 
 use super::draft::Draft;
-use super::record::{BadRecord, LONGEST_RANGE, Record};
+use super::names::{self, Listing};
+use super::parent::{Parent, is_ours};
+use super::record::{BadRecord, LONGEST_RANGE, MAGIC, Record};
 use crate::bytes::read_at;
-use fragmend_sys::mounts;
+use fragmend_sys::{handle, root};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -36,9 +38,40 @@ pub enum JournalError {
         "{0} is not a directory of ours alone, closed to group and others; see what it is and remove it, or keep records elsewhere (apply --journal DIR)"
     )]
     NotPrivate(PathBuf),
+    /// It is another user's.
+    #[error(
+        "{path} is not a directory of ours alone: it is another user's (uid {uid}); let them recover, or see what it is and remove it, or keep records elsewhere (apply --journal DIR)"
+    )]
+    Others {
+        /// Which journal.
+        path: PathBuf,
+        /// Whose it is.
+        uid: u32,
+    },
+    /// What is there cannot be seen.
+    #[error("{0}: another file system is mounted there; unmount it first")]
+    Covered(PathBuf),
+    /// The directory that it is in may not be searched.
+    #[error("{0}: this user may not look there")]
+    Closed(PathBuf),
     /// Others could remove it, and put another in its place.
-    #[error("{0}: others may rename what is there; keep records elsewhere (--journal DIR)")]
+    #[error(
+        "{0}: others may rename what is there, so it is no place for records; keep them elsewhere (apply --journal DIR). If records are there, make that directory yours alone (chown, chmod go-w), look whether they are yours, then recover"
+    )]
     OpenToOthers(PathBuf),
+    /// It has more names than are looked at.
+    #[error(
+        "{path}: {}{more} more names were not looked at; a rewrite leaves one: remove what is of no use, then recover again",
+        if *.cut { "at least " } else { "" }
+    )]
+    TooMany {
+        /// Which journal.
+        path: PathBuf,
+        /// How many.
+        more: u64,
+        /// Whether not all of them were counted.
+        cut: bool,
+    },
     /// It is not where its name says.
     #[error("{0}: not a journal of the file system that it is on; nothing was done")]
     Misplaced(PathBuf),
@@ -65,52 +98,66 @@ pub enum JournalError {
     },
 }
 
+impl JournalError {
+    /// Whether the reason is that there is no journal of this user's there, as far as they may look.
+    pub fn is_not_ours(&self) -> bool {
+        matches!(self, Self::Others { .. } | Self::Covered(_) | Self::Closed(_))
+    }
+}
+
 /// A journal, locked. When it is dropped, its directory is removed if it is empty.
 #[derive(Debug)]
 pub struct Journal {
     pub(super) dir: OwnedFd,
+    parent: Rc<Parent>,
     path: PathBuf,
 }
 
 impl Journal {
-    /// Opens and locks a journal; `None` where there is none.
+    /// Opens and locks the journal of this name; `None` where there is none.
     ///
     /// # Errors
     /// [`JournalError`].
-    pub fn open(path: &Path) -> Result<Option<Self>, JournalError> {
-        let io = |e: Errno| JournalError::Io { path: path.to_owned(), source: e.into() };
-        let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let dir = match rustix::fs::open(path, how, Mode::empty()) {
-            Ok(dir) => dir,
+    pub fn open(parent: &Rc<Parent>, name: &OsStr) -> Result<Option<Self>, JournalError> {
+        let path = parent.path.join(name);
+        let io = |e: Errno| JournalError::Io { path: path.clone(), source: e.into() };
+        let named = match root::name_in(&parent.dir, name) {
+            Ok(named) => named,
             Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP | Errno::NOTDIR) => {
-                return Err(JournalError::NotPrivate(path.to_owned()));
-            }
+            Err(Errno::XDEV) => return Err(JournalError::Covered(path)),
+            Err(Errno::ACCESS) => return Err(JournalError::Closed(parent.path.clone())),
             Err(e) => return Err(io(e)),
         };
-        let stat = rustix::fs::fstat(&dir).map_err(io)?;
-        if !is_ours(&stat) || stat.st_mode & 0o077 != 0 {
-            return Err(JournalError::NotPrivate(path.to_owned()));
+        let stat = rustix::fs::fstat(&named).map_err(io)?;
+        if !is_ours(&stat) {
+            return Err(JournalError::Others { path, uid: stat.st_uid });
         }
+        let directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        if !directory || stat.st_mode & 0o077 != 0 {
+            return Err(JournalError::NotPrivate(path));
+        }
+        parent.held_by_nobody_else()?;
+        let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = rustix::fs::openat(&named, c".", how, Mode::empty()).map_err(io)?;
         match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(JournalError::AtWork(path.to_owned())),
+            Err(Errno::WOULDBLOCK) => return Err(JournalError::AtWork(path)),
             Err(e) => return Err(io(e)),
         }
-        Ok(Some(Self { dir, path: path.to_owned() }))
+        Ok(Some(Self { dir, parent: Rc::clone(parent), path }))
     }
 
     /// Opens and locks a journal, and makes it first where there is none.
     ///
     /// # Errors
     /// [`JournalError`].
-    pub fn create(path: &Path) -> Result<Self, JournalError> {
-        let io = |source| JournalError::Io { path: path.to_owned(), source };
-        match rustix::fs::mkdir(path, Mode::RWXU) {
+    pub fn create(parent: &Rc<Parent>, name: &OsStr) -> Result<Self, JournalError> {
+        let io = |source| JournalError::Io { path: parent.path.join(name), source };
+        match rustix::fs::mkdirat(&parent.dir, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(io(e.into())),
         }
-        let made = Self::open(path)?.ok_or_else(|| io(io::ErrorKind::NotFound.into()))?;
+        let made = Self::open(parent, name)?.ok_or_else(|| io(io::ErrorKind::NotFound.into()))?;
         made.make_fit()?;
         Ok(made)
     }
@@ -126,15 +173,13 @@ impl Journal {
     /// # Errors
     /// When others could remove it, or it cannot be made durable itself.
     pub fn make_fit(&self) -> Result<(), JournalError> {
-        let io = |source| JournalError::Io { path: self.path.clone(), source };
-        let above = self.path.parent().unwrap_or(Path::new("/"));
-        held_by_nobody_else(above)?;
-        let above_dir = directory(above).map_err(io)?;
+        let io = |e: Errno| JournalError::Io { path: self.path.clone(), source: e.into() };
+        self.parent.held_by_nobody_else()?;
         // Whatever the umask of the process is.
-        rustix::fs::fchmod(&self.dir, Mode::RWXU).map_err(|e| io(e.into()))?;
+        rustix::fs::fchmod(&self.dir, Mode::RWXU).map_err(io)?;
         // A record is only as durable as the directory that holds it, and the process that made the directory
         // may have died before this call.
-        rustix::fs::fsync(&above_dir).map_err(|e| io(e.into()))
+        rustix::fs::fsync(&self.parent.dir).map_err(io)
     }
 
     /// Its path.
@@ -142,20 +187,43 @@ impl Journal {
         &self.path
     }
 
-    /// The names in it that end in `ending`, sorted.
+    /// The names of records and of copies that never became records.
     ///
     /// # Errors
-    /// When it cannot be read.
-    fn names(&self, ending: &str) -> io::Result<Vec<OsString>> {
-        let mut names = Vec::new();
-        for entry in rustix::fs::Dir::read_from(&self.dir)? {
-            let name = OsStr::from_bytes(entry?.file_name().to_bytes()).to_owned();
-            if name.as_bytes().ends_with(ending.as_bytes()) {
-                names.push(name);
-            }
+    /// When the directory cannot be read.
+    pub fn listing(&self) -> io::Result<Listing> {
+        Listing::of(&self.dir)
+    }
+
+    /// Whether this is a copy that a rewrite began: an empty file, or one that begins as a record or, as long as
+    /// it has no header, in zeroes.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    pub fn is_draft(&self, name: &OsStr) -> io::Result<bool> {
+        if !names::is_drafts(name) {
+            return Ok(false);
         }
-        names.sort();
-        Ok(names)
+        let (named, stat, alone) = self.look(name)?;
+        if !alone || stat.st_size == 0 {
+            return Ok(alone);
+        }
+        let file = handle::reopen(&named, OFlags::RDONLY | OFlags::NONBLOCK)?;
+        let mut head = [0; 4096];
+        let length = read_at(&file, &mut head, 0)?;
+        let head = &head[..length];
+        Ok(head.starts_with(&MAGIC) || head.iter().all(|byte| *byte == 0))
+    }
+
+    /// Names a file, and returns whether it is a regular one of ours that no other user can have changed.
+    fn look(&self, name: &OsStr) -> io::Result<(OwnedFd, Stat, bool)> {
+        let named = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let named = rustix::fs::openat(&self.dir, name, named, Mode::empty())?;
+        // Checked before it is opened: opening a pipe would wait, and opening a device may have an effect.
+        let (stat, home) = (rustix::fs::fstat(&named)?, rustix::fs::fstat(&self.dir)?);
+        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        let alone = is_ours(&stat) && stat.st_mode & 0o022 == 0 && stat.st_nlink == 1;
+        Ok((named, stat, regular && alone && stat.st_dev == home.st_dev))
     }
 
     /// Removes copies that never became records, and makes that durable with one sync for all: a user
@@ -173,22 +241,6 @@ impl Journal {
         Ok(rustix::fs::fsync(&self.dir)?)
     }
 
-    /// The names of the records.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
-    pub fn records(&self) -> io::Result<Vec<OsString>> {
-        self.names(".record")
-    }
-
-    /// The names of copies that never became records.
-    ///
-    /// # Errors
-    /// When the directory cannot be read.
-    pub fn drafts(&self) -> io::Result<Vec<OsString>> {
-        self.names(".part")
-    }
-
     /// Opens a record, to `look` at it only or also to write notes into it, and parses it. A file with holes is
     /// refused: so a record occupies the space that its size claims.
     ///
@@ -199,18 +251,13 @@ impl Journal {
         name: &OsStr,
         look: bool,
     ) -> io::Result<(OwnedFd, Result<Record, BadRecord>)> {
-        let named = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let named = rustix::fs::openat(&self.dir, name, named, Mode::empty())?;
-        // Checked before it is opened: opening a pipe would wait, and opening a device may have an effect.
-        let (stat, home) = (rustix::fs::fstat(&named)?, rustix::fs::fstat(&self.dir)?);
-        let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        let alone = is_ours(&stat) && stat.st_mode & 0o022 == 0 && stat.st_nlink == 1;
+        let (named, stat, alone) = self.look(name)?;
         let length = u64::try_from(stat.st_size).unwrap_or(u64::MAX);
-        if !regular || !alone || stat.st_dev != home.st_dev || length > Self::LONGEST_RECORD {
+        if !alone || length > Self::LONGEST_RECORD {
             return Ok((named, Err(BadRecord::NotOurs)));
         }
         let how = if look { OFlags::RDONLY } else { OFlags::RDWR };
-        let file = fragmend_sys::handle::reopen(&named, how | OFlags::NONBLOCK)?;
+        let file = handle::reopen(&named, how | OFlags::NONBLOCK)?;
         if length > 0 && rustix::fs::seek(&file, SeekFrom::Hole(0))? < length {
             return Ok((named, Err(BadRecord::NotOurs)));
         }
@@ -271,47 +318,9 @@ impl Journal {
     }
 }
 
-fn is_ours(stat: &Stat) -> bool {
-    stat.st_uid == rustix::process::geteuid().as_raw()
-}
-
-/// Opens a directory. If another user put a pipe in its place, this does not wait for it.
-///
-/// # Errors
-/// Those of `open(2)`.
-pub(crate) fn directory(path: &Path) -> io::Result<OwnedFd> {
-    let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    Ok(rustix::fs::open(path, how, Mode::empty())?)
-}
-
-/// Whether no other user can remove or rename a directory, or what is ours in it; the same for each directory
-/// above it, up to the top of its mount.
-///
-/// # Errors
-/// [`JournalError::OpenToOthers`].
-pub(crate) fn held_by_nobody_else(dir: &Path) -> Result<(), JournalError> {
-    let io = |source| JournalError::Io { path: dir.to_owned(), source };
-    let (dir, top) = (dir.canonicalize().map_err(io)?, mounts::of_path(dir).map_err(io)?.point);
-    for above in dir.ancestors() {
-        let stat = rustix::fs::lstat(above).map_err(|e| io(e.into()))?;
-        if !holds_what_is_ours(&stat) {
-            return Err(JournalError::OpenToOthers(above.to_owned()));
-        }
-        if above == top {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Whether no other user can rename what is ours in a directory.
-fn holds_what_is_ours(stat: &Stat) -> bool {
-    const STICKY: u32 = 0o1000;
-    (is_ours(stat) || stat.st_uid == 0) && (stat.st_mode & 0o022 == 0 || stat.st_mode & STICKY != 0)
-}
-
 impl Drop for Journal {
     fn drop(&mut self) {
-        let _ = rustix::fs::rmdir(&self.path);
+        let name = self.path.file_name().unwrap_or_default();
+        let _ = rustix::fs::unlinkat(&self.parent.dir, name, AtFlags::REMOVEDIR);
     }
 }

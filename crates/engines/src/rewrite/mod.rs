@@ -9,6 +9,8 @@
 //! | `limits` | what keeps a process from finishing what it has begun |
 //! | [`record`] | the format of a record: which range it is of, and a checksummed copy of its bytes |
 //! | [`journal`] | the directory that holds the records, used by one process at a time |
+//! | [`names`] | the names in it |
+//! | [`parent`] | the directory that a journal is in, in which no other user may rename it |
 //! | [`draft`] | a record that is being made |
 //! | `note` | how far a rewrite came, and whether its file was changed afterwards |
 //! | `place` | the bytes of a range: which are missing, and writing them durably |
@@ -24,7 +26,9 @@ pub(crate) mod ground;
 pub mod journal;
 pub(crate) mod limits;
 pub(crate) mod mover;
+pub mod names;
 pub(crate) mod note;
+pub mod parent;
 pub(crate) mod place;
 pub(crate) mod privileges;
 mod probe;

@@ -15,10 +15,11 @@ use super::draft::read_data;
 use super::ground;
 use super::journal::{Journal, JournalError};
 use super::limits::{self, Room};
+use super::names::Listing;
 use super::note::{Noting, Session};
 use super::place::{Fill, Holder, Verdict, is_blank, judge, lease, mtime, put, set_mtime};
 use super::privileges::Lost;
-use super::record::{BadRecord, Record};
+use super::record::{BadRecord, LONGEST_RANGE, Record};
 pub use super::recovered::{Recovered, RecoveryOutcome};
 use super::refused;
 pub use super::whose::Serves;
@@ -32,9 +33,10 @@ use fragmend_sys::signals::{self, Undisturbed};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::cell::Cell;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// What to do with a file that was changed after its record was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,22 +80,17 @@ pub fn recover(
     options: &Options,
     tell: &mut dyn FnMut(Recovered),
 ) -> Result<(), JournalError> {
-    let Some(journal) = Journal::open(journal)? else { return Ok(()) };
+    let parent = Rc::new(serves.parent_of(journal)?);
+    let name = journal.file_name().unwrap_or_default();
+    let Some(journal) = Journal::open(&parent, name)? else { return Ok(()) };
     let io = |source| JournalError::Io { path: journal.path().to_owned(), source };
     // With this, exceeding the limit on file sizes is an error and does not end the process.
     signals::no_end_by_file_size().map_err(io)?;
-    let (drafts, records) = (journal.drafts().map_err(io)?, journal.records().map_err(io)?);
+    let Listing { drafts, records, cut } = journal.listing().map_err(io)?;
     let home = Home::of(&journal, serves)?;
-    let removed = if options.dry_run { Ok(()) } else { journal.remove_drafts(&drafts) };
-    for name in drafts {
-        let unknown = blank(&journal, &name, None, Path::new(""));
-        tell(match &removed {
-            Ok(()) => unknown.ended(RecoveryOutcome::NeverBegun, "its file was not touched"),
-            Err(e) => unknown.ended(RecoveryOutcome::Failed, e.to_string()),
-        });
-    }
-    let mut looked_at = 0;
-    for name in records {
+    remove_drafts(&journal, drafts.names, options, tell);
+    let mut looked_at: u64 = 0;
+    for name in records.names {
         if looked_at > MOST {
             let what = "not looked at: too many lie before it; remove those that are of no use and still there, then recover again";
             let unknown = blank(&journal, &name, None, Path::new(""));
@@ -101,10 +98,43 @@ pub fn recover(
             continue;
         }
         let told = one(&journal, &name, home.as_ref(), options);
-        looked_at += told.length.max(LEAST);
+        // It may claim any length.
+        looked_at = looked_at.saturating_add(told.length.clamp(LEAST, LONGEST_RANGE));
         tell(told);
     }
+    let more = drafts.more + records.more;
+    if more > 0 || cut {
+        return Err(JournalError::TooMany { path: journal.path().to_owned(), more, cut });
+    }
     Ok(())
+}
+
+/// Removes the copies that never became records, and leaves what is none.
+fn remove_drafts(
+    journal: &Journal,
+    names: Vec<OsString>,
+    options: &Options,
+    tell: &mut dyn FnMut(Recovered),
+) {
+    let unknown = |name: &OsStr| blank(journal, name, None, Path::new(""));
+    let mut drafts = Vec::new();
+    for name in names {
+        match journal.is_draft(&name) {
+            Ok(true) => drafts.push(name),
+            Ok(false) => {
+                let what = "no unfinished copy of a rewrite; see what it is and remove it";
+                tell(unknown(&name).ended(RecoveryOutcome::Foreign, what));
+            }
+            Err(e) => tell(unknown(&name).ended(RecoveryOutcome::Failed, e.to_string())),
+        }
+    }
+    let removed = if options.dry_run { Ok(()) } else { journal.remove_drafts(&drafts) };
+    for name in drafts {
+        tell(match &removed {
+            Ok(()) => unknown(&name).ended(RecoveryOutcome::NeverBegun, "its file was not touched"),
+            Err(e) => unknown(&name).ended(RecoveryOutcome::Failed, e.to_string()),
+        });
+    }
 }
 
 fn blank(journal: &Journal, name: &OsStr, record: Option<&Record>, path: &Path) -> Recovered {

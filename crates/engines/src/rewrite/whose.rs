@@ -6,6 +6,7 @@
 //! `nouuid` all look the same. Nothing is guessed.
 
 use super::journal::{DIRECTORY, ELSEWHERE, Journal, JournalError};
+use super::parent::Parent;
 use super::record::Record;
 use fragmend_layout::FsKind;
 use fragmend_sys::again::{self, Lost};
@@ -17,7 +18,7 @@ use fragmend_sys::session::Disk;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The file systems that a journal's records may be of.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,24 @@ pub enum Serves<'a> {
     Itself(&'a Mount),
     /// The one of these whose UUID is in the journal's name.
     OneOf(&'a [Mount]),
+}
+
+impl Serves<'_> {
+    /// Opens the directory that the journal at this path is in.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or when it is not the top of the mount.
+    pub(super) fn parent_of(&self, journal: &Path) -> Result<Parent, JournalError> {
+        let io = |source| JournalError::Io { path: journal.to_owned(), source };
+        match self {
+            Self::Itself(mount) if journal == mount.point.join(DIRECTORY) => {
+                let root = Root::open(&mount.point, mount.dev).map_err(io)?;
+                Ok(Parent::top(root.into(), &mount.point))
+            }
+            Self::Itself(_) => Err(JournalError::Misplaced(journal.to_owned())),
+            Self::OneOf(_) => Parent::named(journal.parent().unwrap_or(Path::new("/"))),
+        }
+    }
 }
 
 /// The file system of a journal's records, opened.

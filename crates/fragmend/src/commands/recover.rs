@@ -4,18 +4,18 @@ use crate::exit::{Exit, Usage};
 use crate::ui::Ui;
 use anyhow::Context;
 use fragmend_engines::engine;
-use fragmend_engines::rewrite::journal::{DIRECTORY, ELSEWHERE};
+use fragmend_engines::rewrite::journal::{DIRECTORY, ELSEWHERE, JournalError};
 use fragmend_engines::rewrite::recover::{
     Options, Prefer, Recovered, RecoveryOutcome, Serves, recover,
 };
-use fragmend_layout::{FsKind, printable};
+use fragmend_layout::printable;
 use fragmend_pipeline::absolute;
 use fragmend_report::recover::RecoverReport;
 use fragmend_report::{Unit, human};
 use fragmend_sys::mounts::{self, Mount};
+use fragmend_sys::root::Root;
 use std::collections::HashSet;
-use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// Options of `fragmend recover`.
@@ -33,7 +33,8 @@ pub struct Args {
     /// What to do where a file at or below the given paths was changed after its record was made
     #[arg(long, value_enum, requires = "paths")]
     prefer: Option<PreferArg>,
-    /// Only these file systems, by any path on them; all mounted ones if none is given
+    /// Only these file systems, by any path on them. If none is given all mounted ones, and a journal of
+    /// another user's is named and left to them
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 }
@@ -58,7 +59,10 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
             Some(PreferArg::Record) => Some((Prefer::Record, absolute(&args.paths)?)),
         },
     };
-    let (mut records, mut errors, mut unsaid) = (Vec::new(), Vec::new(), Ok(()));
+    let (mut records, mut unsaid) = (Vec::new(), Ok(()));
+    let (mut errors, mut left) = (Vec::new(), Vec::new());
+    // Who names no place is not told that another user has made a directory of this name somewhere.
+    let all = args.paths.is_empty() && args.journal.is_none();
     for (journal, serves) in journals(args, &mounts)? {
         let done = recover(&journal, serves, &options, &mut |record| {
             // An error of the output does not end the recovery.
@@ -69,15 +73,20 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
             }
             records.push(record);
         });
-        errors.extend(done.err().map(|e| e.to_string()));
+        match done {
+            Ok(()) => {}
+            Err(JournalError::Closed(_)) if all => {}
+            Err(e) if all && e.is_not_ours() => left.push(e.to_string()),
+            Err(e) => errors.push(e.to_string()),
+        }
     }
-    let report = RecoverReport::new(args.dry_run, records, errors);
+    let report = RecoverReport::new(args.dry_run, records, errors, left);
     if ui.json {
         writeln!(ui.out(), "{}", serde_json::to_string(&report)?)?;
     } else if report.records.is_empty() && report.errors.is_empty() {
         writeln!(ui.out(), "nothing to recover")?;
     }
-    report.errors.iter().for_each(|e| ui.warn(e));
+    report.errors.iter().chain(&report.left).for_each(|e| ui.warn(e));
     if let Err(e) = &unsaid {
         ui.warn(format_args!("cannot write the output: {e}"));
     }
@@ -92,7 +101,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 /// The mounts of file systems that rewriting is for: writable ones first, then those that show more of it.
 fn local_mounts(paths: &[PathBuf]) -> anyhow::Result<Vec<Mount>> {
     let mut found: Vec<Mount> = match paths {
-        [] => mounts::all().context("the mount table")?,
+        [] => mounts::near().context("the mount table")?,
         paths => {
             let of =
                 |path: &PathBuf| mounts::of_path(path).with_context(|| path.display().to_string());
@@ -105,33 +114,34 @@ fn local_mounts(paths: &[PathBuf]) -> anyhow::Result<Vec<Mount>> {
         return Err(Usage(why).into());
     }
     found.retain(|mount| engine::local(mount).is_ok());
-    if found.iter().any(|mount| !mount.point.is_dir()) {
-        let all = mounts::all().context("the mount table")?;
-        found = found.iter().filter_map(|mount| with_directory(mount, &all)).collect();
-    }
-    found.retain(is_on_top);
+    let all = mounts::near().context("the mount table")?;
     let mut seen = HashSet::new();
-    found.retain(|mount| seen.insert((mount.dev, mount.root.clone())));
-    found.sort_by_key(|mount| (mount.has_option("ro"), mount.root.components().count()));
-    Ok(found)
-}
-
-/// The mount itself; or, if only a file is mounted (as in every container), the one of the same file
-/// system that shows the most of it.
-fn with_directory(mount: &Mount, all: &[Mount]) -> Option<Mount> {
-    if mount.point.is_dir() {
-        return Some(mount.clone());
+    let mut reached = Vec::new();
+    for mount in found {
+        let identity = |m: &Mount| (m.dev, m.root.clone());
+        if !seen.contains(&identity(&mount))
+            && let Some(mount) = with_directory(mount, &all)
+            && seen.insert(identity(&mount))
+        {
+            reached.push(mount);
+        }
     }
-    let same = all.iter().filter(|m| m.dev == mount.dev && m.point.is_dir() && is_on_top(m));
-    same.min_by_key(|m| m.root.components().count()).cloned()
+    reached.sort_by_key(|mount| (mount.has_option("ro"), mount.root.components().count()));
+    Ok(reached)
 }
 
-/// Whether a mount can be reached, and is not hidden by another one on the same directory.
-fn is_on_top(mount: &Mount) -> bool {
-    let seen = |m: std::fs::Metadata| m.dev() == mount.dev;
-    // Subvolumes of Btrfs have device numbers that the mount table does not show.
-    FsKind::from_name(&mount.fs_type).has_subvolumes()
-        || std::fs::metadata(&mount.point).is_ok_and(seen)
+/// The mount itself, or where only a file is mounted (as in every container), one of the same file
+/// system that shows more; `None` where another mount hides it.
+fn with_directory(mount: Mount, all: &[Mount]) -> Option<Mount> {
+    let open = |m: &Mount| Root::open(&m.point, m.dev);
+    match open(&mount) {
+        Ok(_) => Some(mount),
+        Err(e) if e.kind() == ErrorKind::NotADirectory => {
+            let same = all.iter().filter(|m| m.dev == mount.dev && open(m).is_ok());
+            same.min_by_key(|m| m.root.components().count()).cloned()
+        }
+        Err(_) => None,
+    }
 }
 
 /// The journals to read, each with the file systems that it may serve: a journal at the top of a mount

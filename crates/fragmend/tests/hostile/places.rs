@@ -2,8 +2,9 @@
 //! never answers, another directory. fragmend does not wait for that, and does not mistake it for
 //! what was there.
 
+use super::support::deaf::Deaf;
 use super::support::rewrite::killed_at;
-use super::support::{SIZE, fragmented, holder, plan, readable_by_all, write_plan};
+use super::support::{SIZE, fragmented, plan, readable_by_all, write_plan};
 use super::{FRAGMEND, fragmend};
 use fragmend_layout::FileId;
 use fragmend_plan::Policy;
@@ -16,49 +17,13 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// A user who is not root.
 const NOBODY: u32 = 65534;
 
-/// A file system in user space that every user may enter, and that answers no request after its start. Not
-/// even SIGKILL ends a process that waits for it; the wait ends with its own end, after 30 seconds.
-const DEAF: &str = "
-import ctypes, os, signal, struct, sys
-signal.alarm(30)
-fuse = os.open('/dev/fuse', os.O_RDWR)
-libc = ctypes.CDLL(None, use_errno=True)
-how = 'fd=%d,rootmode=40000,user_id=65534,group_id=65534,allow_other' % fuse
-if libc.mount(b'deaf', os.fsencode(sys.argv[1]), b'fuse', 6, how.encode()):
-    sys.exit(os.strerror(ctypes.get_errno()))
-os.write(1, b'x')
-while True:
-    asked = os.read(fuse, 1 << 20)
-    length, what, number = struct.unpack_from('<IIQ', asked)
-    if what == 26:
-        begun = struct.pack('<IIIIHHIIHHI', 7, 31, 65536, 0, 12, 9, 65536, 1, 1, 0, 0).ljust(64, b'\\0')
-        os.write(fuse, struct.pack('<IiQ', 16 + len(begun), 0, number) + begun)
-";
-
-/// Mounted at a directory until it is dropped.
-struct Deaf(PathBuf, Option<Running>);
-
-impl Deaf {
-    fn at(path: &Path) -> Self {
-        Self(path.to_owned(), Some(holder(path, DEAF)))
-    }
-}
-
-impl Drop for Deaf {
-    fn drop(&mut self) {
-        // Processes that wait for it continue when its program has ended.
-        drop(self.1.take());
-        let _ = finish(Command::new("umount").arg("-l").arg(&self.0));
-    }
-}
-
-/// Writes a trace of one read of all of `file`, with its path.
+/// A trace that saw one read of all of `file`, at that path.
 fn trace_of(file: &Path, bytes: u64, to: &Path) {
     let meta = file.metadata().unwrap();
     let generation = fragmend_sys::inode::generation(fs::File::open(file).unwrap()).unwrap();

@@ -2,6 +2,7 @@
 
 #![allow(dead_code)] // each test file uses its part
 
+pub mod deaf;
 #[path = "../../../engines/tests/support/mod.rs"]
 mod engines;
 pub mod records;
