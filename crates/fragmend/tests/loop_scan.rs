@@ -79,7 +79,7 @@ fn loop_text_names_the_worst_and_the_next_step() {
     let out = text(&output.stdout);
     // Title, blank line, heads, and then the worst file.
     let worst = out.lines().nth(3).unwrap();
-    assert!(worst.trim_end().ends_with("/fragments"), "{out}");
+    assert!(worst.trim_end().ends_with("/pieces"), "{out}");
     assert!(out.contains("would save"), "{out}");
     assert!(text(&output.stderr).contains("fragmend record -o trace.parquet"));
     let quiet = scan([OsStr::new("-q"), image.path().as_os_str()]);

@@ -34,7 +34,7 @@ pub struct ScanFile {
     /// Where it is, below the path that was given.
     #[serde(flatten)]
     pub path: PathText,
-    /// Present where the path is longer than 4096 bytes: `path` is its two ends then, and how many bytes are
+    /// Present where the path is longer than 16 KiB: `path` is its two ends then, and how many bytes are
     /// missing between them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub path_shortened: bool,
