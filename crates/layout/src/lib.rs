@@ -33,7 +33,7 @@ pub use histogram::Log2Histogram;
 pub use identity::FileId;
 pub use layout::{Extent, ExtentKind, Layout};
 pub use measures::{DeviceLimits, Measures};
-pub use path_text::{LONGEST_PATH, PathText, shortened};
+pub use path_text::{LONGEST_PATH, PATH_MAX, PathText, shortened};
 pub use printable::{Printable, printable, printable_path, shell_word};
 pub use profile::{DeviceProfile, WindowEnds};
 pub use range::ByteRange;

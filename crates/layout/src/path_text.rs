@@ -7,9 +7,13 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// The longest path that is kept and written, in bytes: `PATH_MAX`. A longer one opens nothing, and a user may
-/// make paths of megabytes. Files that have one are known by their numbers, and shown by [`shortened`].
-pub const LONGEST_PATH: usize = 4096;
+/// The longest path that the kernel opens, in bytes, with the zero at its end (linux/limits.h). A file that has
+/// a longer one is planned for under its number.
+pub const PATH_MAX: usize = 4096;
+
+/// The longest path that is put together, shown and written, in bytes. A user may make paths of megabytes: they
+/// are [`shortened`].
+pub const LONGEST_PATH: usize = 4 * PATH_MAX;
 
 /// So many bytes of either end of a longer path are shown, at most.
 const SHOWN: usize = 512;

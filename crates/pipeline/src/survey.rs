@@ -171,7 +171,8 @@ fn name(
     if let Ok(tree) = fragmend_scan::files(places, &WalkOptions::default(), &|_| {}) {
         for entry in tree.entries() {
             let number = (tree.file_system(entry).dev, entry.inode);
-            if let Some(name) = names.get_mut(&number).filter(|_| tree.has_whole_path(entry)) {
+            if let Some(name) = names.get_mut(&number).filter(|_| tree.can_be_opened_by_path(entry))
+            {
                 *name = Some(tree.path(entry));
             }
         }
@@ -215,7 +216,7 @@ fn unescaped(path: &str) -> PathBuf {
     fragmend_trace::file::text::unescape_path(path.as_bytes())
 }
 
-/// What is said of a file whose path is longer than [`LONGEST_PATH`](fragmend_layout::LONGEST_PATH).
+/// What is said of a file whose path is longer than [`PATH_MAX`](fragmend_layout::PATH_MAX).
 const TOO_LONG: &str = "its path is too long";
 
 /// Every fragmented file below `paths`, for policies without a trace.
@@ -261,15 +262,15 @@ pub fn walked(paths: &[PathBuf], observe: &Observer) -> Result<Survey, Error> {
                     found.leave(&path, SkipReason::NotMounted, "its mount is not visible");
                     continue;
                 };
-                let whole = tree.has_whole_path(&entry);
-                match mount.open(layout.file, whole.then_some(&path)) {
+                let short = tree.can_be_opened_by_path(&entry);
+                match mount.open(layout.file, short.then_some(&path)) {
                     Ok(file) => {
                         let inode = layout.file.inode;
-                        let known = || if whole { path } else { mount.by_number(inode, TOO_LONG) };
+                        let known = || if short { path } else { mount.by_number(inode, TOO_LONG) };
                         let path = file.path.unwrap_or_else(known);
                         found.take(mount, path, &file.fd, Ok(layout), Vec::new());
                     }
-                    Err(skip) if !whole && skip.reason == SkipReason::PermissionDenied => {
+                    Err(skip) if !short && skip.reason == SkipReason::PermissionDenied => {
                         let why = "its path is too long, and finding it by its number takes root";
                         found.leave(&path, skip.reason, why);
                     }

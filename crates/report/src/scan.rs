@@ -35,7 +35,7 @@ pub struct ScanFile {
     /// The path of the file, at or below one of the command line.
     #[serde(flatten)]
     pub path: PathText,
-    /// Present where the path is longer than 4096 bytes: `path` is its two ends then, and how many bytes are
+    /// Present where the path is longer than 16 KiB: `path` is its two ends then, and how many bytes are
     /// missing between them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub path_shortened: bool,

@@ -6,7 +6,7 @@
 //! that is longer than [`LONGEST_PATH`] is ever put together.
 
 use crate::{Cause, FileSystem, ScanError};
-use fragmend_layout::{LONGEST_PATH, shortened};
+use fragmend_layout::{LONGEST_PATH, PATH_MAX, shortened};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ffi::{CStr, OsStr, OsString};
@@ -122,6 +122,11 @@ impl Tree {
     /// Whether [`path`](Self::path) is a file's whole path.
     pub fn has_whole_path(&self, entry: &Entry) -> bool {
         self.length(entry.dir, entry.name) <= LONGEST_PATH
+    }
+
+    /// Whether the kernel opens a file's path: it is shorter than [`PATH_MAX`].
+    pub fn can_be_opened_by_path(&self, entry: &Entry) -> bool {
+        self.length(entry.dir, entry.name) < PATH_MAX
     }
 
     /// The path of something that was left out, as [`path`](Self::path).
