@@ -14,8 +14,9 @@ use fragmend_sys::mounts::Mount;
 /// File systems that take snapshots of their own.
 const WITH_SNAPSHOTS: [&str; 6] = ["btrfs", "bcachefs", "nilfs2", "zfs", "next3", "apfs"];
 
-/// File systems whose `fsync` is known to make a file and its name durable.
-const KNOWN: [&str; 5] = ["ext4", "ext3", "xfs", "btrfs", "f2fs"];
+/// File systems whose `fsync` is known to make a file and its name durable. Not F2FS: its `fsync` may return while a
+/// checkpoint that has taken the file along is not complete.
+const KNOWN: [&str; 4] = ["ext4", "ext3", "xfs", "btrfs"];
 
 /// Options under which nothing orders what reaches the device (ext4(5), btrfs(5), the kernel's
 /// filesystems/f2fs.rst).
