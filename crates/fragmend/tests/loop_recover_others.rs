@@ -271,6 +271,9 @@ fn loop_recovering_all_waits_for_no_mount_that_hides_another() {
     let found = outcomes_of(&told, &at("x/y/z/.fragmend-rewrite"));
     assert_eq!((found.len(), told["errors"].as_array().unwrap().len()), (1, 0), "{told}");
     assert_eq!(found, ["restored"]);
+    let left = told["left"].as_array().unwrap();
+    let hidden = |line: &&Value| line.as_str().unwrap().contains("/a/disk: not looked at");
+    assert_eq!(left.iter().filter(hidden).count(), 1, "{told}");
     drop((deaf, bound));
 }
 

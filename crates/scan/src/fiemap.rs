@@ -6,6 +6,7 @@
 //! extent; `plan` and `apply` call [`layout_of`].
 
 use fragmend_layout::{ByteRange, Extent, ExtentKind, FileId, LONGEST_ENCODED, Layout};
+use fragmend_sys::block::BlockDevice;
 use fragmend_sys::btrfs;
 use fragmend_sys::fiemap::{Fiemap, Mapped, flags};
 use rustix::io::Errno;
@@ -70,6 +71,8 @@ struct Bounds {
     most: Option<(u64, u64)>,
     /// Device number of the file.
     device: u64,
+    /// Whether one block may be at several places of files: then extents and bytes have no such limit.
+    shares: bool,
 }
 
 /// So many extents are no reason to look how large the file system is.
@@ -79,14 +82,19 @@ impl Bounds {
     /// Counts one more extent.
     fn hold(&mut self, file: BorrowedFd, extent: &Extent) -> io::Result<()> {
         self.extents += 1;
+        self.shares |= extent.kind.is_shared();
         if matches!(extent.kind, ExtentKind::Data | ExtentKind::Unwritten) {
             self.own = self.own.saturating_add(extent.length);
         }
-        if self.extents < MANY {
+        if self.extents < MANY || self.shares {
             return Ok(());
         }
         let most = match self.most {
             Some(most) => most,
+            // Btrfs and overlays: a block may be at several places of one file, which Btrfs does not report.
+            None if BlockDevice::from_dev(self.device).is_err() => {
+                *self.most.insert((u64::MAX, u64::MAX))
+            }
             None => {
                 let (blocks, size) = crate::filesystem::size(file, self.device)?;
                 *self.most.insert((blocks, blocks.saturating_mul(size)))

@@ -76,5 +76,7 @@ pub(crate) fn most_names(fs: &FileSystem) -> u64 {
     if fs.kind == FsKind::Other || fs.inodes == 0 {
         return u64::MAX;
     }
-    fs.inodes.max(FEWEST_INODES).saturating_mul(NAMES_FOR_EACH)
+    // A project quota may limit what the file system reports as its inodes; none is shorter than 256 bytes.
+    let inodes = fs.inodes.max(FEWEST_INODES).saturating_mul(NAMES_FOR_EACH);
+    inodes.max(fs.total_bytes / 256)
 }

@@ -49,8 +49,11 @@ impl Exchange {
         let first = ByteRange::at(rest.start, moved);
         let exchanged = match places.filter(|_| moved < rest.len()) {
             Some(places) => taken_over(file, rest, &places, there.start),
-            None => vec![first],
+            None => Ok(vec![first]),
         };
+        // Not known, for want of memory: the first ones, and nothing is counted on behind them.
+        let is_known = exchanged.is_ok();
+        let exchanged = exchanged.unwrap_or_else(|_| vec![first]);
         for range in &exchanged {
             self.moved.note(index, *range);
             self.in_flight.note(index, *range);
@@ -63,7 +66,7 @@ impl Exchange {
             return Err(Skip::new(SkipReason::Busy, STOPPED));
         }
         // What a caller counts from the start on would be wrong.
-        let is_prefix = moved == 0 || exchanged == [first];
+        let is_prefix = is_known && (moved == 0 || exchanged == [first]);
         match outcome.error {
             _ if !is_prefix => Err(no_data()),
             Some(_) if file.size()? <= rest.start => {
@@ -83,10 +86,17 @@ fn places_of(donor: &OwnedFd, range: ByteRange) -> Result<Layout, Skip> {
     fiemap::layout_within(&mut Fiemap::default(), donor, range, false).map_err(skip_of)
 }
 
-/// The parts of a range of the file that are now in the blocks that a donor had from `start` on, at `places`. All
-/// of the range where that cannot be read: what did not move is where it was, and is compared in vain.
-fn taken_over(file: &OpenFile, range: ByteRange, places: &Layout, start: u64) -> Vec<ByteRange> {
-    let Ok(now) = file.layout(range) else { return vec![range] };
+/// The parts of a range of the file that are now in the blocks that a donor had from `start` on, at `places`.
+///
+/// # Errors
+/// The layout of the file cannot be read.
+fn taken_over(
+    file: &OpenFile,
+    range: ByteRange,
+    places: &Layout,
+    start: u64,
+) -> Result<Vec<ByteRange>, Skip> {
+    let now = file.layout(range).or_else(|_| file.layout(range))?;
     let of_donor = |e: Extent| Extent { logical: e.logical - start + range.start, ..e };
     let donor = ByteRange::at(start, range.len());
     let mut taken = Vec::new();
@@ -97,7 +107,7 @@ fn taken_over(file: &OpenFile, range: ByteRange, places: &Layout, start: u64) ->
             }
         }
     }
-    ByteRange::joined(taken).collect()
+    Ok(ByteRange::joined(taken).collect())
 }
 
 /// Checks that all of a range is data, and that the file reaches to its end.

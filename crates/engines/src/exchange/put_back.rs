@@ -28,13 +28,14 @@ impl Exchange {
         // Tried whatever the kernel returns, though others may wait for the lease as long: the data comes
         // first. Closing the donor frees the only good copy on the disk, and a moment later there may be no
         // space or memory. No signal that can be deferred ends the process in the middle.
+        // Each page of each range is tried once, also after that time.
         let until = *self.back_by.get_or_insert_with(|| Instant::now() + PUTTING_BACK);
         let mut wait = DoublingWait::new(FIRST_WAIT, LONGEST_WAIT);
         let all = loop {
             let mut all = Ok(());
             // What has gone back is not in flight any more.
             for (index, range) in self.in_flight.all() {
-                let (bytes, result) = self.put_range_back(file, index, range, until);
+                let (bytes, result) = self.put_range_back(file, index, range);
                 back += bytes;
                 all = all.and(result);
             }
@@ -57,7 +58,6 @@ impl Exchange {
         file: &OpenFile,
         index: usize,
         range: ByteRange,
-        until: Instant,
     ) -> (u64, Result<(), Skip>) {
         let page = (rustix::param::page_size() as u64).max(file.block);
         let layout = match file.layout(range) {
@@ -79,7 +79,7 @@ impl Exchange {
                 // Punched in this moment: what has gone back is looked up anew.
                 let is_unclear = skip.reason == SkipReason::LayoutChanged;
                 all = all.and(Err(skip));
-                if is_unclear || Instant::now() > until {
+                if is_unclear {
                     return (back, all);
                 }
                 rest.start = (rest.start / page + 1) * page;

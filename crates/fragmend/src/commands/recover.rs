@@ -8,7 +8,7 @@ use fragmend_engines::rewrite::journal::{DIRECTORY, ELSEWHERE, JournalError};
 use fragmend_engines::rewrite::recover::{
     Options, Prefer, Recovered, RecoveryOutcome, Serves, recover,
 };
-use fragmend_layout::printable;
+use fragmend_layout::{printable, printable_path};
 use fragmend_pipeline::absolute;
 use fragmend_report::recover::RecoverReport;
 use fragmend_report::{Unit, human};
@@ -50,7 +50,7 @@ enum PreferArg {
 
 /// Runs the verb.
 pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
-    let mounts = local_mounts(&args.paths)?;
+    let (mounts, passed_over) = local_mounts(&args.paths)?;
     let options = Options {
         dry_run: args.dry_run,
         prefer: match args.prefer {
@@ -60,7 +60,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         },
     };
     let (mut records, mut unsaid) = (Vec::new(), Ok(()));
-    let (mut errors, mut left) = (Vec::new(), Vec::new());
+    let (mut errors, mut left) = (Vec::new(), passed_over);
     // Who names no place is not told that another user has made a directory of this name somewhere.
     let all = args.paths.is_empty() && args.journal.is_none();
     for (journal, serves) in journals(args, &mounts)? {
@@ -98,8 +98,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         | Exit::FAILED.when(failed || unsaid.is_err() || !report.errors.is_empty()))
 }
 
-/// The mounts of file systems that rewriting is for: writable ones first, then those that show more of it.
-fn local_mounts(paths: &[PathBuf]) -> anyhow::Result<Vec<Mount>> {
+/// The mounts of file systems that rewriting is for: writable ones first, then those that show more of it; and
+/// what is said of those that were passed over, where no path was given.
+fn local_mounts(paths: &[PathBuf]) -> anyhow::Result<(Vec<Mount>, Vec<String>)> {
     let mut found: Vec<Mount> = match paths {
         [] => mounts::near().context("the mount table")?,
         paths => {
@@ -115,7 +116,7 @@ fn local_mounts(paths: &[PathBuf]) -> anyhow::Result<Vec<Mount>> {
     }
     found.retain(|mount| engine::local(mount).is_ok());
     let all = mounts::near().context("the mount table")?;
-    let mut seen = HashSet::new();
+    let mut seen: HashSet<(u64, PathBuf)> = HashSet::new();
     let mut reached = Vec::new();
     for mount in found {
         let identity = |m: &Mount| (m.dev, m.root.clone());
@@ -126,8 +127,27 @@ fn local_mounts(paths: &[PathBuf]) -> anyhow::Result<Vec<Mount>> {
             reached.push(mount);
         }
     }
+    if let (true, Some(path)) = (reached.is_empty(), paths.first()) {
+        anyhow::bail!("{}: the top of its file system cannot be opened", printable_path(path));
+    }
+    let passed_over = if paths.is_empty() { unreached(&reached)? } else { Vec::new() };
     reached.sort_by_key(|mount| (mount.has_option("ro"), mount.root.components().count()));
-    Ok(reached)
+    Ok((reached, passed_over))
+}
+
+/// What is said of local file systems none of whose mounts can be reached without a question to a program or a
+/// server.
+fn unreached(reached: &[Mount]) -> anyhow::Result<Vec<String>> {
+    let devices: HashSet<u64> = reached.iter().map(|mount| mount.dev).collect();
+    let line = |mount: &Mount| {
+        format!(
+            "{}: not looked at, because another mount hides it, or the way to it is over a file system that a program or a server answers for; name it to have it looked at",
+            printable_path(&mount.point)
+        )
+    };
+    let mut all = mounts::all().context("the mount table")?;
+    all.retain(|mount| !devices.contains(&mount.dev) && engine::local(mount).is_ok());
+    Ok(all.iter().map(line).collect())
 }
 
 /// The mount itself, or where only a file is mounted (as in every container), one of the same file
