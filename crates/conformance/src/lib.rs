@@ -51,7 +51,7 @@ pub trait Fixture {
     fn content(&self, path: &Path, range: ByteRange) -> Vec<u8>;
     /// What moving must not change about a file besides its content: size, mode, links, owner, times.
     fn attributes(&self, path: &Path) -> Vec<i128>;
-    /// Uses all space that is free; the second call releases it.
+    /// Uses all space that is free, until [`release`](Self::release).
     fn fill(&self);
     /// Releases what [`fill`](Self::fill) has used.
     fn release(&self);

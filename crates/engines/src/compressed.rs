@@ -37,11 +37,11 @@ use super::btrfs::commit;
 use super::copying::TICK;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
-use super::pages::Pages;
+use super::pages::{self, Pages};
 use super::turns::give_places;
 use super::{Mover, primitive};
 use crate::point::{Point, reached};
-use fragmend_apply::drive::{ByPart, Job, Step, by_part};
+use fragmend_apply::drive::{ByPart, File, Job, Step, by_part};
 use fragmend_layout::{ByteRange, Extent, LONGEST_ENCODED, Layout, Pace, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::btrfs::{self, Compression};
@@ -192,17 +192,15 @@ impl Compressing {
         let start = run.range.start.max(from);
         let step = ByteRange::at(start, STEP).intersect(run.range);
         self.bring_in(file, step, stop)?;
-        let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, step, false);
-        file.may_unshare(&layout.map_err(skip_of)?, step)?;
+        file.may_unshare(&file.layout(step)?, step)?;
         reached(Point::Checked);
         if !is_forestalled(file, step)? {
             self.tries += 1;
-            let away = || Skip::new(SkipReason::Busy, "its pages do not stay in memory");
             if self.tries < TRIES {
                 return Ok(());
             }
             self.tries = 0;
-            return Err(away());
+            return Err(pages::away());
         }
         self.tries = 0;
         reached(Point::Filled);

@@ -37,14 +37,12 @@ use super::warm::{drop_cached, is_cold};
 use super::{Engine, Mover, Moves, primitive};
 use crate::bytes::read_at;
 use crate::point::{Point, reached};
-use fragmend_apply::drive::{ByGroup, Job, Step, by_group};
+use fragmend_apply::drive::{ByGroup, File, Job, Step, by_group};
 use fragmend_layout::{ByteRange, Layout, Pace, Skip, SkipReason};
-use fragmend_scan::fiemap;
 use fragmend_sys::backoff::Backoff;
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::cache;
 use fragmend_sys::f2fs::{SEGMENT, Segments, defragment, segments};
-use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::handle;
 use fragmend_sys::inode::flags;
 use fragmend_sys::lease::Lease;
@@ -177,8 +175,7 @@ impl Log {
         stop: &AtomicBool,
     ) -> Step {
         let mut done = Step::default();
-        let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, range, false);
-        let moved = layout.map_err(skip_of).and_then(|layout| {
+        let moved = file.layout(range).and_then(|layout| {
             for step in steps(&layout, range) {
                 if lease.is_some_and(Lease::is_wanted) {
                     return Err(Skip::new(SkipReason::Busy, "another program opened it to write"));

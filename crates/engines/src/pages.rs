@@ -92,7 +92,6 @@ impl Pages {
             cache::is_resident(file, range.start..range.end).unwrap_or(false)
         };
         let mut scratch = std::mem::take(&mut self.scratch);
-        let away = || Skip::new(SkipReason::Busy, "its pages do not stay in memory");
         let until = Instant::now() + LONGEST_HOLD;
         let mut done = Err(away());
         for _ in 0..READS {
@@ -119,4 +118,9 @@ impl Pages {
             self.unit = (self.unit * 2).min(LONGEST);
         }
     }
+}
+
+/// The error that pages are evicted as soon as they were read.
+pub(super) fn away() -> Skip {
+    Skip::new(SkipReason::Busy, "its pages do not stay in memory")
 }

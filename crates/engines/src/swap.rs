@@ -45,12 +45,11 @@ use super::xfs::{commit, free_space};
 use super::{Mover, primitive};
 use crate::bytes::{read_at, write_at};
 use crate::point::{Point, reached};
-use fragmend_apply::drive::{ByRange, Job, Step, whole_file};
+use fragmend_apply::drive::{ByRange, File as _, Job, Step, whole_file};
 use fragmend_layout::{ByteRange, ExtentKind, Layout, Pace, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::bulkstat;
 use fragmend_sys::cache;
-use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::lease::Lease;
 use fragmend_sys::priority::Prompt;
 use fragmend_sys::same::Compare;
@@ -469,8 +468,7 @@ fn sample(file: &OpenFile) -> Result<(u64, Times), Skip> {
 fn whole_layout(file: &OpenFile) -> Result<Layout, Skip> {
     // Space that is reserved behind the end counts, too.
     let all = ByteRange { start: 0, end: u64::MAX };
-    let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, all, false);
-    let layout = layout.map_err(skip_of)?;
+    let layout = file.layout(all)?;
     if layout.extents().iter().any(|e| e.kind == ExtentKind::Delayed) {
         Err(Skip::new(SkipReason::Busy, "it is being written to"))
     } else {

@@ -4,11 +4,10 @@ use super::errno::{in_use, skip_of};
 use super::mounted::OpenFile;
 use super::sample::OTHERS;
 use super::warm::is_cold;
+use fragmend_apply::drive::File;
 use fragmend_layout::{ByteRange, Extent, ExtentKind, Skip, SkipReason};
-use fragmend_scan::fiemap;
 use fragmend_sys::cache;
 use fragmend_sys::dedupe::Shared;
-use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::same::{Compare, Same, write_quietly};
 use std::io;
 use std::os::fd::AsFd;
@@ -16,8 +15,7 @@ use std::time::{Duration, Instant};
 
 /// Checks that all of a turn is data still, and the file's own.
 pub(super) fn all_data(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
-    let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, turn, false);
-    let layout = layout.map_err(skip_of)?;
+    let layout = file.layout(turn)?;
     file.may_unshare(&layout, turn)?;
     let bytes =
         |of: fn(&Extent) -> bool| -> u64 { layout.within(turn).filter(of).map(|e| e.length).sum() };

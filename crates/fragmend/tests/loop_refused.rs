@@ -142,17 +142,23 @@ fn loop_what_the_disk_refuses_meanwhile_stays_as_well() {
     }
 }
 
-/// A program writes to an adjacent page all the time, so that no check of the whole step finds it clean.
-#[test]
-fn loop_refused_copies_go_back_beside_a_forced_writer() {
-    const COLD: u64 = 340 << 10;
-    const HOT: u64 = 320 << 10;
-    let mut bed = SlowMount::new(&EXT4, 128 << 20, "");
+/// A disk whose writes may be refused, a fragmented file on it, and a plan for that.
+fn planned_on_a_slow_disk() -> (SlowMount, PathBuf, PathBuf) {
+    let bed = SlowMount::new(&EXT4, 128 << 20, "");
     let path = bed.root().join("file");
     interleaved(&path, SIZE, &[4096], true).unwrap();
     bed.sync();
     let plan_file = bed.scratch().join("plan.json");
     write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
+    (bed, path, plan_file)
+}
+
+/// A program writes to an adjacent page all the time, so that no check of the whole step finds it clean.
+#[test]
+fn loop_refused_copies_go_back_beside_a_forced_writer() {
+    const COLD: u64 = 340 << 10;
+    const HOT: u64 = 320 << 10;
+    let (mut bed, path, plan_file) = planned_on_a_slow_disk();
     let mut page = [0; 512];
     content(COLD, &mut page);
     bed.gate().refuse(Some(move |arrived: &Arrived| {
@@ -196,12 +202,7 @@ fn loop_refused_copies_go_back_beside_a_forced_writer() {
 /// request ends the process: it has the only descriptor of the blocks that hold the data.
 #[test]
 fn loop_two_requests_to_end_wait_for_copies_that_go_back() {
-    let mut bed = SlowMount::new(&EXT4, 128 << 20, "");
-    let path = bed.root().join("file");
-    interleaved(&path, SIZE, &[4096], true).unwrap();
-    bed.sync();
-    let plan_file = bed.scratch().join("plan.json");
-    write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
+    let (mut bed, path, plan_file) = planned_on_a_slow_disk();
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--rate", "max", "--json"]).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", "staged=stop");

@@ -10,11 +10,9 @@ use crate::point::{Point, reached};
 use crate::primitive;
 use crate::sample::{CHANGES, Sampled};
 use crate::turns::{all_data, all_of, changed, clean, cut_off, nothing_staged, uncut};
-use fragmend_apply::drive::Step;
+use fragmend_apply::drive::{File, Step};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
-use fragmend_scan::fiemap;
 use fragmend_sys::dedupe::{self, Shared};
-use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::priority::Prompt;
 use fragmend_sys::{cache, xfs};
 use rustix::fs::FallocateFlags;
@@ -134,8 +132,7 @@ impl Copying {
         rest: ByteRange,
         moved: ByteRange,
     ) -> Result<(), Skip> {
-        let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, rest, false);
-        if layout.map_or(true, |layout| layout.shared_bytes(rest) > 0) {
+        if file.layout(rest).map_or(true, |layout| layout.shared_bytes(rest) > 0) {
             self.unshare(index, rest)?;
             if let Some(copy) = self.copies.get_mut(index) {
                 // The donor has no copy of it any more.

@@ -101,8 +101,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 /// The mounts of file systems that rewriting is for: writable ones first, then those that show more of it; and
 /// what is said of those that were passed over, where no path was given.
 fn local_mounts(paths: &[PathBuf]) -> anyhow::Result<(Vec<Mount>, Vec<String>)> {
+    let all = mounts::near().context("the mount table")?;
     let mut found: Vec<Mount> = match paths {
-        [] => mounts::near().context("the mount table")?,
+        [] => all.clone(),
         paths => {
             let of =
                 |path: &PathBuf| mounts::of_path(path).with_context(|| path.display().to_string());
@@ -115,7 +116,6 @@ fn local_mounts(paths: &[PathBuf]) -> anyhow::Result<(Vec<Mount>, Vec<String>)> 
         return Err(Usage(why).into());
     }
     found.retain(|mount| engine::local(mount).is_ok());
-    let all = mounts::near().context("the mount table")?;
     let mut seen: HashSet<(u64, PathBuf)> = HashSet::new();
     let mut reached = Vec::new();
     for mount in found {
