@@ -33,8 +33,9 @@ pub(crate) const SHORT: Duration = Duration::from_millis(10);
 const SHORT_STEP_BYTES: u64 = 16 * 1024;
 /// How long after the last read of another program steps stay short.
 const WARY: Duration = Duration::from_millis(500);
-/// Reads of others up to this many bytes are ignored: metadata, a stray page.
+/// Reads of others up to this many bytes within this time are ignored: metadata, a stray page.
 const NOISE_BYTES: u64 = 16 * 1024;
+const NOISE: Duration = Duration::from_millis(100);
 /// The longest time without moves that may be made up for: there is no burst after a stop, a suspended machine
 /// or many files that were left alone.
 const CREDIT: Duration = Duration::from_millis(250);
@@ -52,8 +53,10 @@ pub struct Pacer<'a> {
     /// What had been read from the device, and by this process from any device, when the run last turned to
     /// this one.
     since: Reads,
-    /// Bytes that others have read there since then, as far as seen.
+    /// Bytes that others had read there by the time `counted`, from when on their reads are added up.
     foreign: u64,
+    counted: Duration,
+    /// When others were last seen to read.
     pressed: Option<Duration>,
     /// Time spent in pauses.
     pub paused: Duration,
@@ -80,13 +83,14 @@ impl<'a> Pacer<'a> {
     /// A pacer for the volume whose files' identities have this device number.
     pub fn new(rate: Rate, environment: &'a dyn Environment, device: u64) -> Self {
         let (next, since) = (environment.now(), Reads::now(environment, device));
-        let (foreign, pressed, paused) = (0, None, Duration::ZERO);
-        Self { environment, rate, device, next, since, foreign, pressed, paused }
+        let (foreign, counted, pressed, paused) = (0, next, None, Duration::ZERO);
+        Self { environment, rate, device, next, since, foreign, counted, pressed, paused }
     }
 
     /// From now on what this process reads comes from this device, and not from another one.
     pub fn begin(&mut self) {
         (self.since, self.foreign) = (Reads::now(self.environment, self.device), 0);
+        self.counted = self.now();
     }
 
     /// The time of the environment's clock.
@@ -139,10 +143,14 @@ impl<'a> Pacer<'a> {
         let read = there.saturating_sub(self.since.there);
         // A read of ours is counted for this process at once, and for the device when it is completed.
         let foreign = read.saturating_sub(own.saturating_sub(self.since.own));
-        if foreign > self.foreign + NOISE_BYTES {
-            self.pressed = Some(self.now());
+        let (now, is_loud) = (self.now(), foreign > self.foreign + NOISE_BYTES);
+        if is_loud {
+            self.pressed = Some(now);
         }
-        self.foreign = self.foreign.max(foreign);
+        // However short the steps are, few bytes in each of them add up.
+        if is_loud || now - self.counted > NOISE {
+            (self.foreign, self.counted) = (self.foreign.max(foreign), now);
+        }
         self.is_pressed()
     }
 
@@ -229,6 +237,24 @@ mod tests {
         assert_eq!(pacer.due(4096, busy), Duration::ZERO);
         pacer.pause(WARY, &AtomicBool::new(true));
         assert_eq!(world.now(), WARY, "told to end");
+    }
+
+    /// Steps may be so short that hardly anybody reads during one of them.
+    #[test]
+    fn reads_of_others_add_up_over_steps() {
+        let world = Virtual::default();
+        let mut pacer = Pacer::new(Rate::Yielding, &world, 0);
+        let busy = Duration::from_millis(1);
+        let mut step = |bytes, pause| {
+            world.others_read(0, bytes);
+            world.wait(pause);
+            pacer.due(4096, busy)
+        };
+        let dues: Vec<_> = (0..20).map(|_| step(NOISE_BYTES / 8, busy)).collect();
+        assert_eq!((dues[7], dues[8]), (Duration::ZERO, busy * YIELD));
+        step(0, WARY);
+        let dues = (0..20).map(|_| step(NOISE_BYTES / 8, NOISE / 4));
+        assert!(dues.into_iter().all(|due| due.is_zero()), "a stray page now and then");
     }
 
     /// What this process reads from one device does not hide what others read from another one.

@@ -113,6 +113,12 @@ impl Stage {
         holds && rustix::fs::ftruncate(&self.donor, 0).is_ok()
     }
 
+    /// Whether little of range `index` was cached before, so that pages which moving brings in are to be dropped.
+    pub fn was_cold(stage: &Option<Self>, index: usize) -> bool {
+        let slot = stage.as_ref().and_then(|s| s.slots.get(index));
+        slot.is_some_and(|slot| slot.warm.was_cold(slot.range))
+    }
+
     /// Notes that some of range `index` has moved.
     pub fn moved(stage: &mut Option<Self>, index: usize) {
         if let Some(slot) = stage.as_mut().and_then(|s| s.slots.get_mut(index)) {

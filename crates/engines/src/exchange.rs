@@ -130,10 +130,13 @@ impl Exchange {
     /// them; if nothing did, none is in flight any more.
     fn confirm(&mut self, file: &OpenFile) -> Option<Skip> {
         let started = Instant::now();
-        let mut wrong = None;
-        for (_, range) in self.in_flight.all() {
-            let found = self.is_there(file, range).err();
-            wrong = wrong.or(found);
+        let (mut wrong, mut alike) = (None, Vec::new());
+        for (index, range) in self.in_flight.all() {
+            match self.is_there(file, range) {
+                Ok(true) => alike.push((index, range)),
+                Ok(false) => {}
+                Err(skip) => wrong = wrong.or(Some(skip)),
+            }
         }
         if let Some(skip) = wrong {
             self.cause.get_or_insert_with(|| skip.detail.clone());
@@ -148,23 +151,31 @@ impl Exchange {
                 _ => self.step,
             };
         }
+        // Nobody has written since they were compared, so they need not be compared again to be dropped.
+        for (index, range) in alike {
+            if self.hold.is_held() && Stage::was_cold(&self.stage, index) {
+                let _ = cache::drop_clean(&file.fd, range.start..range.end);
+            }
+        }
         self.undisturbed = None;
         None
     }
 
-    /// Waits for the copies of a range, and checks whether the device has them.
-    fn is_there(&mut self, file: &OpenFile, range: ByteRange) -> Result<(), Skip> {
+    /// Waits for the copies of a range, and checks whether the device has them. Returns whether all that is
+    /// cached of the range is the same there, and remains so while the lease is held.
+    fn is_there(&mut self, file: &OpenFile, range: ByteRange) -> Result<bool, Skip> {
         let span = range.start..range.end;
         let _ = cache::start_writeback(&file.fd, span.clone());
         let alone = self.hold.is_held();
         // Under the lease no writer waits for a read.
         let compare = if alone { &mut self.confirm } else { &mut self.compare };
         match compare.range(&file.fd, span.clone(), || true).map_err(skip_of)? {
-            Same::Yes | Same::Stopped => Ok(()),
+            Same::Yes => Ok(alone),
+            Same::Stopped => Ok(false),
             // The copies are there: the refused write was another one.
             Same::ButRefused(told) => {
                 self.refuse(Some(told));
-                Ok(())
+                Ok(false)
             }
             Same::No(_, told) | Same::Changing(told @ Some(_)) => {
                 let silent = || Skip::new(SkipReason::Failed, "the disk has other bytes");
@@ -175,8 +186,8 @@ impl Exchange {
             }
             // Another program writes during a forced move: the pages that it left alone are there, and errors
             // of its own writes are reported to it.
-            Same::Changing(None) => Ok(()),
-            Same::Unknown => cache::write_and_wait(&file.fd, span).map_err(skip_of),
+            Same::Changing(None) => Ok(false),
+            Same::Unknown => cache::write_and_wait(&file.fd, span).map(|()| false).map_err(skip_of),
         }
     }
 

@@ -29,10 +29,15 @@ impl Warm {
         Self(parts.into_iter().filter(|part| is_cached(file, *part)).collect())
     }
 
+    /// Whether less than half of `range`, for which this was made, was cached.
+    pub fn was_cold(&self, range: ByteRange) -> bool {
+        !self.0.contains(&range)
+    }
+
     /// Drops what moving left in the cache of `range` if it was not cached before, and brings back what was, in
     /// small reads and until this moment.
     pub fn restore(&self, file: &OpenFile, range: ByteRange, pages: &mut Pages, until: Instant) {
-        if !self.0.contains(&range) {
+        if self.was_cold(range) {
             drop_until(file, range, until);
         }
         for part in &self.0 {
