@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn who_reads_is_given_way_to_until_nobody_has_for_a_while() {
+    fn a_reader_is_given_way_to_until_none_has_read_for_a_while() {
         let (world, go_on) = (Virtual::default(), AtomicBool::new(false));
         let mut pacer = Pacer::new(Rate::Yielding, &world, 0);
         let busy = Duration::from_millis(1);
@@ -259,7 +259,7 @@ mod tests {
 
     /// What this process reads from one device does not hide what others read from another one.
     #[test]
-    fn who_reads_is_seen_on_each_device_for_itself() {
+    fn readers_are_seen_on_each_device_for_itself() {
         const MUCH: u64 = 64 << 20;
         let world = Virtual::default();
         let pacer = |device| Pacer::new(Rate::Yielding, &world, device);

@@ -2,7 +2,7 @@
 //! same data twice.
 //!
 //! The lock is a file in a directory of root's own, by the file system's number: a lock on anything that others
-//! can open (the root of the file system, which any user may lock who may read it) would let any of them keep
+//! can open (the root of the file system, which any user with read access may lock) would let any of them keep
 //! root from moving data for as long as they like. It ends with the process. `/run` may be another one in
 //! another mount namespace, so root claims the block device's node besides, which most of them share
 //! (`fragmend_sys::claim`); where it cannot be claimed the lock in `/run` must do. A user other than root moves

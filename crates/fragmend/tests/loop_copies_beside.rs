@@ -95,7 +95,7 @@ fn loop_what_others_keep_dirty_is_not_written_out_with_the_file_locked() {
 /// A program writes to the file faster than the disk completes it, while the file is staged: to report the
 /// layout, the kernel would write out all of that with writers kept out.
 #[test]
-fn loop_who_writes_does_not_wait_until_all_that_he_wrote_is_on_the_disk() {
+fn loop_a_writer_does_not_wait_until_all_that_it_wrote_is_on_the_disk() {
     const BEHIND: u64 = 8 * MIB;
     for file_system in [&BTRFS, &XFS_RMAP] {
         let bed = SlowMount::new(file_system, 640 * MIB, "");

@@ -178,7 +178,7 @@ fn loop_what_is_written_without_times_is_not_swapped_away() {
 /// without times, stays: whether it keeps the file open, so that the rest is shared, or closes it, so that
 /// the file is sampled anew.
 #[test]
-fn loop_who_opens_it_meanwhile_is_let_in() {
+fn loop_a_program_that_opens_it_meanwhile_is_let_in() {
     for (file_system, step, closes) in [
         (&XFS_EXCHANGE, "sampled", false),
         (&XFS_EXCHANGE, "filled", false),
@@ -240,7 +240,7 @@ fn loop_a_last_block_that_is_not_whole_is_sampled_as_well() {
 
 /// GNU tar opens files with `O_NONBLOCK`, and leaves out those that it cannot open.
 #[test]
-fn loop_who_will_not_wait_is_turned_away_from_an_exchange_only() {
+fn loop_an_open_that_does_not_wait_fails_beside_an_exchange_only() {
     for (file_system, opens) in [(&XFS_EXCHANGE, false), (&XFS, true), (&BTRFS, true)] {
         let image = Image::of(file_system, DISK);
         let path = fragmented(&image, "file");

@@ -149,7 +149,7 @@ fn loop_a_commit_without_a_free_inode_writes_nobody_elses_data() {
 /// A program that opens a file between an exchange and its commit waits for the commit; and what it then
 /// overwrites and syncs without metadata survives a power cut.
 #[test]
-fn loop_who_opens_a_file_that_moves_waits_for_the_commit_and_loses_nothing() {
+fn loop_an_open_of_a_file_that_moves_waits_for_the_commit_and_loses_nothing() {
     let image = Image::ext4(128 * MIB);
     let path = fragmented(&image, "file");
     let plan_file = image.scratch().join("plan.json");

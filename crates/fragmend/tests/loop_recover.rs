@@ -283,7 +283,7 @@ fn loop_recovery_may_end_at_any_instant() {
 }
 
 #[test]
-fn loop_who_opens_while_it_is_recovered_waits() {
+fn loop_an_open_while_it_is_recovered_waits() {
     let image = Image::ext4(320 << 20);
     let file = punched(&image);
     let mut command = Command::new(FRAGMEND);

@@ -103,7 +103,7 @@ fn loop_a_time_that_cannot_be_kept_is_seen_before_the_punch() {
 }
 
 #[test]
-fn loop_who_takes_the_journals_name_is_told_of() {
+fn loop_a_program_that_takes_the_journals_name_is_reported() {
     let image = Image::ext4(128 << 20);
     let file = fragmented(&image, "file");
     fs::set_permissions(image.path(), Permissions::from_mode(0o1777)).unwrap();

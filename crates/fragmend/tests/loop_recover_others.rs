@@ -43,7 +43,7 @@ fn document(ended: &Finished) -> (Value, i32) {
     (serde_json::from_str(&ended.stdout).unwrap_or_else(|e| panic!("{e}: {ended:?}")), code)
 }
 
-/// Who owns the top of a mount may give any directory in it any name.
+/// The owner of the top of a mount may give any directory in it any name.
 #[test]
 fn loop_a_directory_that_others_can_rename_is_no_journal() {
     let image = Image::ext4(64 << 20);
@@ -319,7 +319,7 @@ fn loop_a_journal_of_another_user_is_left_to_them() {
     assert_eq!(left.iter().filter(of_theirs).count(), 1, "{told}");
     assert!(told["errors"].as_array().unwrap().is_empty(), "{told}");
     assert_eq!(fs::read(&file).unwrap(), vec![0; 8192]);
-    // Who names it is told why nothing is done.
+    // If the user names it, the answer says why nothing is done.
     let (told, code) = recover(&[&theirs.path()]);
     assert_eq!((outcomes(&told).len(), code), (0, 4), "{told}");
     // And the other way round: root's, of which they can see nothing but the name.

@@ -100,11 +100,11 @@ fn loop_what_the_disk_refused_stays_and_somebody_is_told() {
     }
     // As for PostgreSQL, which opens files anew to sync what others wrote.
     let later = File::open(disk.disk.path()).unwrap();
-    assert_eq!(sync(&later), Some(EIO), "the error was for who opens the file next");
+    assert_eq!(sync(&later), Some(EIO), "the error was for the next descriptor of the file");
 }
 
 #[test]
-fn loop_who_was_refused_is_told_after_moves_that_were_forced() {
+fn loop_a_refused_writer_is_told_after_moves_that_were_forced() {
     let disk = Refusing::new();
     let owner = disk.open();
     disk.write(&owner);

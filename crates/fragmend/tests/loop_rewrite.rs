@@ -57,7 +57,7 @@ fn loop_an_open_file_is_left_alone() {
 }
 
 #[test]
-fn loop_who_opens_in_the_middle_waits_and_reads_right() {
+fn loop_an_open_in_the_middle_waits_and_reads_right() {
     for file_system in [&EXT4, &XFS] {
         let image = Image::of(file_system, 320 << 20);
         let file = fragmented(&image, "file");
@@ -72,7 +72,7 @@ fn loop_who_opens_in_the_middle_waits_and_reads_right() {
         let direct = ["if=/dev/null", "oflag=nonblock", "conv=notrunc", "status=none"];
         let mut dd = Command::new("dd");
         dd.args(direct).arg(format!("of={}", file.display()));
-        assert!(!finish(&mut dd).status.success(), "who does not wait is turned away");
+        assert!(!finish(&mut dd).status.success(), "an open that does not wait fails");
         std::thread::sleep(std::time::Duration::from_millis(300));
         let waits = |id: u32| fs::read_to_string(format!("/proc/{id}/wchan")).unwrap();
         assert!(waits(reader.id()).contains("break_lease"), "{}", waits(reader.id()));

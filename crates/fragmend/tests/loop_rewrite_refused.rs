@@ -168,10 +168,7 @@ fn loop_what_the_disk_refused_is_not_recovered_away() {
             }
             let later = File::open(disk.disk.path()).unwrap();
             let error = later.sync_all().err().and_then(|e| e.raw_os_error());
-            assert!(
-                error == Some(EIO) || at != PLACES[0],
-                "{name} {step}: who opens it next hears"
-            );
+            assert!(error == Some(EIO) || at != PLACES[0], "{name} {step}: the next open reports");
         }
     }
 }

@@ -172,7 +172,7 @@ impl Drop for Set<'_> {
 
 /// A program keeps writing a little to every part of the file, so that some of it is dirty at any instant.
 #[test]
-fn loop_who_writes_without_end_delays_neither_the_end_nor_the_run() {
+fn loop_a_writer_without_end_delays_neither_the_end_nor_the_run() {
     for file_system in [&EXT4, &XFS, &XFS_RMAP, &BTRFS] {
         let bed = SlowMount::new(file_system, 320 * MIB, "");
         let path = bed.root().join("file");

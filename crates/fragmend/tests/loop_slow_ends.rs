@@ -112,7 +112,7 @@ fn loop_a_copy_that_is_on_its_way_to_a_slow_disk_ends_soon() {
 /// Cached data beside a range, in many fragments on the disk, is compared with the disk before the file is
 /// touched.
 #[test]
-fn loop_who_compares_what_lies_beside_on_a_slow_disk_ends_soon() {
+fn loop_a_comparison_of_what_is_beside_on_a_slow_disk_ends_soon() {
     const READS: u32 = 400;
     const HELD: &str = "
 import mmap, os, sys
@@ -160,7 +160,7 @@ sys.stdin.read()
 }
 
 #[test]
-fn loop_who_opens_what_is_copied_on_a_slow_disk_is_let_in_soon() {
+fn loop_an_open_of_what_is_copied_on_a_slow_disk_is_let_in_soon() {
     for (file_system, size, args) in [KINDS[1], KINDS[2]] {
         let took =
             Slow::new(file_system, size, args, "staged").opens_within(Duration::from_secs(4));

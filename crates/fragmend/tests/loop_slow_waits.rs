@@ -63,13 +63,13 @@ fn longest_open(options: &[&str], point: &str, reads_a_second: u32) -> Duration 
 }
 
 #[test]
-fn loop_who_opens_a_file_does_not_wait_for_the_comparison() {
+fn loop_an_open_does_not_wait_for_the_comparison() {
     let longest = longest_open(&["--engine", "rewrite"], "copied", 400);
     assert!(longest < Duration::from_millis(700), "{longest:?}");
 }
 
 #[test]
-fn loop_who_opens_a_file_on_ext4_does_not_wait_for_what_is_read() {
+fn loop_an_open_on_ext4_does_not_wait_for_what_is_read() {
     let longest = longest_open(&[], "staged", 100);
     assert!(longest < Duration::from_millis(400), "{longest:?}");
 }
@@ -122,7 +122,7 @@ fn beside_slow_writes(beside: impl Fn(&Path)) -> (Duration, Duration, Duration) 
 }
 
 #[test]
-fn loop_who_opens_a_file_on_ext4_does_not_wait_for_all_that_has_moved() {
+fn loop_an_open_on_ext4_does_not_wait_for_all_that_has_moved() {
     let (longest, ctrl_c, said) = beside_slow_writes(|_| ());
     assert!(longest < Duration::from_millis(1500), "{longest:?}");
     assert!(ctrl_c < Duration::from_millis(1500), "{ctrl_c:?}");
@@ -131,7 +131,7 @@ fn loop_who_opens_a_file_on_ext4_does_not_wait_for_all_that_has_moved() {
 
 /// Each page of it that other programs dirty is a request of its own.
 #[test]
-fn loop_who_opens_a_file_on_ext4_does_not_wait_for_what_others_wrote_where_it_has_moved() {
+fn loop_an_open_on_ext4_does_not_wait_for_what_others_wrote_where_it_has_moved() {
     let (longest, ctrl_c, _) = beside_slow_writes(|path| {
         let file = File::options().write(true).open(path).unwrap();
         let mut page = [0; 4096];

@@ -83,7 +83,7 @@ print(os.waitstatus_to_exitcode(status), time.time() - asked if asked else said)
 ";
 
 #[test]
-fn loop_who_is_told_to_end_waits_for_no_answer() {
+fn loop_a_request_to_end_waits_for_no_answer() {
     let image = Image::ext4(128 << 20);
     let path = fragmented(&image, "file");
     let mut command = Command::new("timeout");

@@ -102,7 +102,7 @@ fn loop_nobody_waits_for_a_reader_on_xfs() {
 }
 
 #[test]
-fn loop_who_is_not_read_can_be_told_to_end() {
+fn loop_a_run_whose_output_is_not_read_can_be_told_to_end() {
     let image = Image::ext4(128 << 20);
     let path = fragmented(&image, "file");
     let (mut running, mut out) = unread(&image, &path);

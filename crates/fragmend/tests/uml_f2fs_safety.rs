@@ -40,14 +40,14 @@ guest_tests! {
     uml_10_power_cuts_lose_nothing => power_cuts_lose_nothing(&f2fs());
     uml_what_a_receipt_says_survives_a_power_cut =>
         what_a_receipt_says_survives_a_power_cut(&f2fs());
-    uml_who_opens_a_file_that_moves_waits_for_the_checkpoint =>
-        who_opens_a_file_that_moves_waits_for_the_checkpoint(&f2fs());
+    uml_an_open_of_a_file_that_moves_waits_for_the_checkpoint =>
+        an_open_of_a_file_that_moves_waits_for_the_checkpoint(&f2fs());
     uml_mounts_without_flushes_are_refused => mounts_without_flushes_are_refused(&f2fs());
     uml_writers_on_the_same_file_see_their_own_bytes =>
         writers_on_the_same_file_see_their_own_bytes(&f2fs());
     uml_writers_of_other_files_do_not_scatter_it => writers_of_other_files_do_not_scatter_it(&f2fs());
-    uml_who_is_told_to_end_while_a_group_moves_ends_soon =>
-        who_is_told_to_end_while_a_group_moves_ends_soon();
+    uml_a_request_to_end_while_a_group_moves_takes_effect_soon =>
+        a_request_to_end_while_a_group_moves_takes_effect_soon();
     uml_what_others_have_written_does_not_delay_the_end =>
         what_others_have_written_does_not_delay_the_end();
     uml_a_nearly_full_disk_is_left_alone => a_nearly_full_disk_is_left_alone(&f2fs());
@@ -157,7 +157,7 @@ fn what_a_receipt_says_survives_a_power_cut(image: &Image) {
 
 /// A program that opens a file for writing between a move and its checkpoint waits for that, or gets an
 /// error; and once the file is open, its layout survives a power cut.
-fn who_opens_a_file_that_moves_waits_for_the_checkpoint(image: &Image) {
+fn an_open_of_a_file_that_moves_waits_for_the_checkpoint(image: &Image) {
     const SIZE: u64 = MIB;
     let path = image.path().join("file");
     let plan_file = image.scratch().join("plan.json");
@@ -365,7 +365,7 @@ fn told_to_end(
     (ended, took)
 }
 
-fn who_is_told_to_end_while_a_group_moves_ends_soon() {
+fn a_request_to_end_while_a_group_moves_takes_effect_soon() {
     let bed = SlowMount::new(&F2FS, 320 * MIB, "");
     let path = bed.root().join("file");
     interleaved(&path, 8 * MIB, &[4096], false).unwrap();

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn who_else_uses_an_extent_does_not_break_it() {
+    fn other_users_of_an_extent_do_not_break_it() {
         let l = layout(&[(0, 0, 4096, ExtentKind::Data), (4096, 4096, 4096, ExtentKind::Shared)]);
         assert_eq!((l.all_fragments().count(), l.extents().len()), (1, 2));
     }

@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_have_begun_to_listen_is_told_by_a_capability() {
+    fn a_possible_listener_is_known_by_its_capability() {
         let status =
             |set: &str| format!("Name:\tCapPrm:\nCapInh:\t0000000000000000\nCapPrm:\t{set}\n");
         assert!(may_listen(&status("000001ffffffffff")) && may_listen(&status("0000000000200000")));

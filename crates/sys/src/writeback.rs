@@ -57,7 +57,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     #[test]
-    fn what_is_dirty_is_written_and_who_is_told_to_end_does_not_wait() {
+    fn what_is_dirty_is_written_and_a_request_to_end_does_not_wait() {
         const SIZE: usize = 1 << 20;
         let path = std::env::temp_dir().join(format!("fragmend-writeback-{}", std::process::id()));
         let file =

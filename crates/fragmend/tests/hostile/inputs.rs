@@ -85,7 +85,7 @@ fn loop_nobody_waits_for_a_list_of_many_locks() {
     assert!(took < std::time::Duration::from_secs(3), "{took:?}");
 }
 
-/// Locks the given file, as any user may who can read it.
+/// Locks the given file, as any user with read access may.
 const FLOCK: &str = "
 import fcntl, os, sys
 fd = os.open(sys.argv[1], os.O_RDONLY)

@@ -117,6 +117,6 @@ fn plans_on(file_system: &'static FileSystem) {
 }
 
 #[test]
-fn loop_a_plan_beside_who_renames_over_files_can_be_carried_out() {
+fn loop_a_plan_beside_renames_over_files_can_be_carried_out() {
     [&EXT4, &XFS, &BTRFS].into_iter().for_each(plans_on);
 }

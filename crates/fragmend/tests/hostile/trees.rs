@@ -208,7 +208,7 @@ fn loop_a_forged_directory_with_names_without_end_is_left_alone() {
 
 /// Where no thread can be started at all.
 #[test]
-fn loop_who_may_start_no_thread_works_in_one() {
+fn loop_a_process_that_may_start_no_thread_works_in_one() {
     let image = Image::ext4(64 << 20);
     let file = fragmented(&image, "file");
     fs::set_permissions(image.scratch(), std::os::unix::fs::PermissionsExt::from_mode(0o755))

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A file system in user space that everybody may enter, and that answers nothing after its start. Not
-/// even SIGKILL ends who waits for it: that comes with its own end, after half a minute.
+/// even SIGKILL ends a process that waits for it: that comes with its own end, after half a minute.
 const DEAF: &str = "
 import ctypes, os, signal, struct, sys
 signal.alarm(30)
