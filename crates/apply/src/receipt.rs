@@ -62,7 +62,7 @@ pub enum Outcome {
     /// It was moved, and is in fewer extents.
     Moved,
     /// It was left as it was, or put back; or it moved, and that could not be made durable, or nobody can
-    /// see how it lies: both with their reason.
+    /// see how it is now: both with their reason.
     Skipped,
     /// It was to be moved, and `--dry-run` said not to.
     WouldMove,

@@ -54,6 +54,21 @@ pub struct Device {
     pub profile: DeviceProfile,
 }
 
+#[cfg(test)]
+impl Device {
+    /// An ext4 of 1 GiB on a device of which nothing is known, number 7.
+    pub(crate) fn example() -> Self {
+        Self {
+            device: 7,
+            mount: std::path::Path::new("/mnt").into(),
+            file_system: FsKind::Ext4,
+            total_bytes: 1 << 30,
+            block_bytes: 4096,
+            profile: DeviceProfile::unknown(),
+        }
+    }
+}
+
 /// A file that is not in the plan, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct LeftAlone {
@@ -100,7 +115,7 @@ pub struct PlannedRange {
     pub extents: u64,
     /// Accesses seen that touch it.
     pub seen: u64,
-    /// Device requests of one replay that touch it, as it lies (predicted).
+    /// Device requests of one replay that touch it, as it is now (predicted).
     pub requests_before: u64,
     /// The same once it is contiguous (predicted).
     pub requests_after: u64,
@@ -151,7 +166,7 @@ pub struct Summary {
     pub files_considered: u64,
     /// Accesses in the trace.
     pub accesses: u64,
-    /// Device requests per replay as the files lie.
+    /// Device requests per replay as the files are now.
     pub requests_before: u64,
     /// Device requests per replay once the ranges are contiguous.
     pub requests_after: u64,
@@ -249,14 +264,7 @@ mod tests {
             format: FORMAT.into(),
             schema_version: schema::PLAN_FILE,
             settings: Settings::default(),
-            devices: vec![Device {
-                device: 7,
-                mount: Path::new("/mnt").into(),
-                file_system: FsKind::Ext4,
-                total_bytes: 1 << 30,
-                block_bytes: 4096,
-                profile: DeviceProfile::unknown(),
-            }],
+            devices: vec![Device::example()],
             summary: Summary::default(),
             files: vec![PlannedFile {
                 path: Path::new("/mnt/a").into(),

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::file::{Device, FORMAT};
     use crate::{PlanFile, PlanSource, PlannedRange, Settings, Summary};
-    use fragmend_layout::{DeviceProfile, FileId, FsKind, Skip, SkipReason, schema};
+    use fragmend_layout::{FileId, Skip, SkipReason, schema};
     use std::path::Path;
 
     /// A plan for so many files of three ranges each, and as many that are left alone.
@@ -140,14 +140,7 @@ mod tests {
             format: FORMAT.into(),
             schema_version: schema::PLAN_FILE,
             settings: Settings::default(),
-            devices: vec![Device {
-                device: 7,
-                mount: Path::new("/mnt").into(),
-                file_system: FsKind::Ext4,
-                total_bytes: 1 << 30,
-                block_bytes: 4096,
-                profile: DeviceProfile::unknown(),
-            }],
+            devices: vec![Device::example()],
             summary: Summary {
                 ranges: 3 * many,
                 files: many,

@@ -386,9 +386,7 @@ fn judge(summary: &mut Summary, devices: &[Device], settings: &Settings, traced:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fragmend_layout::DeviceProfile;
-    use fragmend_layout::{DeviceLimits, Extent, ExtentKind, FsKind};
-    use std::path::Path;
+    use fragmend_layout::{DeviceLimits, Extent, ExtentKind};
 
     #[test]
     fn a_file_that_grew_while_it_was_looked_at_has_a_plan_that_can_be_read() {
@@ -411,16 +409,9 @@ mod tests {
                 block_bytes: 4096,
                 window: crate::readahead::Window::of(&fragmend_layout::DeviceProfile::unknown()),
             };
-            let device = Device {
-                device: 7,
-                mount: Path::new("/mnt").into(),
-                file_system: FsKind::Ext4,
-                total_bytes: 1 << 30,
-                block_bytes: 4096,
-                profile: DeviceProfile::unknown(),
-            };
             let settings = Settings { policy: Policy::WholeFile, ..Settings::default() };
-            let survey = Survey { files: vec![file], devices: vec![device], ..Survey::default() };
+            let survey =
+                Survey { files: vec![file], devices: vec![Device::example()], ..Survey::default() };
             let plan = make(survey, &settings);
             let ends: Vec<u64> = plan.files[0].ranges.iter().map(|r| r.offset + r.length).collect();
             assert_eq!(ends, [size.next_multiple_of(4096)]);

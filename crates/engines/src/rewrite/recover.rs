@@ -92,7 +92,7 @@ pub fn recover(
     let mut looked_at: u64 = 0;
     for name in records.names {
         if looked_at > MOST {
-            let what = "not looked at: too many lie before it; remove those that are of no use and still there, then recover again";
+            let what = "not looked at: too many are before it; remove those that are of no use and still there, then recover again";
             let unknown = blank(&journal, &name, None, Path::new(""));
             tell(unknown.ended(RecoveryOutcome::Unreachable, what));
             continue;
