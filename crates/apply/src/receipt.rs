@@ -154,7 +154,7 @@ pub struct Summary {
     #[schemars(extend("x-unit" = "bytes"))]
     #[serde(default)]
     pub space_cost_bytes: u64,
-    /// Ranges that be in fewer extents now.
+    /// Ranges that are in fewer extents now.
     pub ranges_moved: u64,
     /// Ranges left alone.
     pub ranges_skipped: u64,

@@ -194,17 +194,17 @@ fn receive(receipts: File, plan: &Path, on: &Target, partly_moved: &PartlyMoved)
         if event["outcome"] != "moved" {
             continue;
         }
-        let of = files.iter().position(is_of).expect("a file of the run");
-        let TestFile { tag, role, .. } = files[of];
+        let index = files.iter().position(is_of).expect("a file of the run");
+        let TestFile { tag, role, .. } = files[index];
         let bytes = event["moved_bytes"].as_u64().unwrap_or(0);
         (moves.ranges, moves.bytes) = (moves.ranges + 1, moves.bytes + bytes);
         marks.write(&Mark::Moved { tag, bytes }).expect("the log");
-        moved[of] += 1;
+        moved[index] += 1;
         begin(partly_moved, Some(tag));
         if scenario.freezes && moves.ranges % FROZEN_AFTER == 0 {
             freeze(root);
         }
-        if role == Role::Untouched && HELD_AFTER.contains(&moved[of]) {
+        if role == Role::Untouched && HELD_AFTER.contains(&moved[index]) {
             rustix::fs::syncfs(File::open(root).expect("the root")).expect("syncfs");
             marks.write(&Mark::Halfway { tag }).expect("the log");
             std::thread::sleep(HELD);

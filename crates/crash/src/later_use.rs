@@ -128,9 +128,9 @@ impl<'a> LaterUse<'a> {
         if known.is_empty() {
             return;
         }
-        let of = known[self.random.below(known.len() as u64) as usize];
+        let index = known[self.random.below(known.len() as u64) as usize];
         for _ in 0..1 + self.random.below(2) {
-            match self.change(of) {
+            match self.change(index) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.counts.turned_away += 1,
                 done => done.expect("what anybody may do to a file"),
             }
@@ -142,8 +142,8 @@ impl<'a> LaterUse<'a> {
     }
 
     /// Opens a file, changes it, mostly makes that durable, and closes it.
-    fn change(&mut self, of: usize) -> io::Result<()> {
-        let file = &self.files[of];
+    fn change(&mut self, index: usize) -> io::Result<()> {
+        let file = &self.files[index];
         if file.version > LAST_VERSION {
             return Ok(());
         }
@@ -162,36 +162,36 @@ impl<'a> LaterUse<'a> {
         let open = how.open(&file.path)?;
         self.counts.changes += 1;
         match self.random.below(8) {
-            _ if !self.open.is_empty() => return self.overwrite(of, &open, method),
-            0 => self.extend(of, &open, method)?,
-            1 => self.truncate(of, &open)?,
-            2 => self.punch(of, &open)?,
-            _ => return self.overwrite(of, &open, method),
+            _ if !self.open.is_empty() => return self.overwrite(index, &open, method),
+            0 => self.extend(index, &open, method)?,
+            1 => self.truncate(index, &open)?,
+            2 => self.punch(index, &open)?,
+            _ => return self.overwrite(index, &open, method),
         }
-        self.sync(of, &open)
+        self.sync(index, &open)
     }
 
-    fn next_version(&mut self, of: usize) -> u16 {
-        self.files[of].version += 1;
-        self.files[of].version
+    fn next_version(&mut self, index: usize) -> u16 {
+        self.files[index].version += 1;
+        self.files[index].version
     }
 
-    fn overwrite(&mut self, of: usize, open: &File, method: WriteMethod) -> io::Result<()> {
-        let (tag, size) = (self.files[of].tag, self.files[of].size);
+    fn overwrite(&mut self, index: usize, open: &File, method: WriteMethod) -> io::Result<()> {
+        let (tag, size) = (self.files[index].tag, self.files[index].size);
         let unit = if method == WriteMethod::Direct { BLOCK } else { UNIT };
-        let from = self.somewhere(of, unit);
+        let from = self.somewhere(index, unit);
         let longest = LONGEST.min(size - from) / unit;
         let to = from + (1 + self.random.below(longest.max(1))) * unit;
-        let version = self.next_version(of);
+        let version = self.next_version(index);
         let mark = Mark::Synced { tag, from, to, version };
         match method {
             WriteMethod::Mapped => {
                 let mut mapping = Mapping::new(open, size as usize)?;
                 store_words(&mut mapping, tag, from, to - from, version);
-                self.files[of].pending.push(mark);
+                self.files[index].pending.push(mark);
                 if self.random.below(4) > 0 {
                     mapping.sync()?;
-                    self.settle(of, "msync");
+                    self.settle(index, "msync");
                     return Ok(());
                 }
             }
@@ -199,7 +199,7 @@ impl<'a> LaterUse<'a> {
                 let mut buffer = Aligned::new((to - from) as usize);
                 fill(tag, from, version, buffer.bytes());
                 open.write_all_at(buffer.bytes(), from)?;
-                self.files[of].pending.push(mark);
+                self.files[index].pending.push(mark);
             }
             WriteMethod::Call | WriteMethod::Durably => {
                 let mut bytes = vec![0; (to - from) as usize];
@@ -211,16 +211,16 @@ impl<'a> LaterUse<'a> {
                     self.mark(mark);
                     return Ok(());
                 }
-                self.files[of].pending.push(mark);
+                self.files[index].pending.push(mark);
             }
         }
-        self.sync(of, open)
+        self.sync(index, open)
     }
 
     /// An offset to write to: mostly in a block that has moved since the last look, because that is
     /// where bytes can be lost.
-    fn somewhere(&mut self, of: usize, unit: u64) -> u64 {
-        let file = &mut self.files[of];
+    fn somewhere(&mut self, index: usize, unit: u64) -> u64 {
+        let file = &mut self.files[index];
         let now = placement(&file.path).unwrap_or_default();
         let moved = |(n, at): (usize, &u64)| {
             let within = (n as u64 + 1) * BLOCK <= file.size;
@@ -230,64 +230,64 @@ impl<'a> LaterUse<'a> {
         file.placement = now;
         match self.random.below(8) {
             1.. if !moved.is_empty() => moved[self.random.below(moved.len() as u64) as usize],
-            _ => self.random.below(self.files[of].size / unit) * unit,
+            _ => self.random.below(self.files[index].size / unit) * unit,
         }
     }
 
     /// Marks that the bytes `from..to` may be zeroes from now on.
-    fn zeroes(&mut self, of: usize, from: u64, to: u64) {
-        let (tag, version) = (self.files[of].tag, self.next_version(of));
+    fn zeroes(&mut self, index: usize, from: u64, to: u64) {
+        let (tag, version) = (self.files[index].tag, self.next_version(index));
         self.mark(Mark::Zeroing { tag, from, to, version });
-        self.files[of].pending.push(Mark::Synced { tag, from, to, version });
+        self.files[index].pending.push(Mark::Synced { tag, from, to, version });
     }
 
     /// Marks that the file may have any size between its last durable one and this from now on.
-    fn sizes(&mut self, of: usize, size: u64) {
-        let file = &mut self.files[of];
+    fn sizes(&mut self, index: usize, size: u64) {
+        let file = &mut self.files[index];
         (file.least, file.most) = (file.least.min(size), file.most.max(size));
         let (tag, least, most) = (file.tag, file.least, file.most);
         self.mark(Mark::Sizes { tag, least, most });
-        self.files[of].size = size;
+        self.files[index].size = size;
     }
 
-    fn extend(&mut self, of: usize, open: &File, method: WriteMethod) -> io::Result<()> {
-        let FileState { tag, size, largest, .. } = self.files[of];
+    fn extend(&mut self, index: usize, open: &File, method: WriteMethod) -> io::Result<()> {
+        let FileState { tag, size, largest, .. } = self.files[index];
         let unit = if method == WriteMethod::Direct { BLOCK } else { UNIT };
         let from = size.next_multiple_of(unit);
         let to = from + (1 + self.random.below(LONGEST / unit)) * unit;
         if to > largest {
-            return self.truncate(of, open);
+            return self.truncate(index, open);
         }
-        self.zeroes(of, size, to);
-        self.sizes(of, to);
-        let version = self.next_version(of);
+        self.zeroes(index, size, to);
+        self.sizes(index, to);
+        let version = self.next_version(index);
         let mut bytes = Aligned::new((to - from) as usize);
         fill(tag, from, version, bytes.bytes());
         open.write_all_at(bytes.bytes(), from)?;
-        self.files[of].pending.push(Mark::Synced { tag, from, to, version });
+        self.files[index].pending.push(Mark::Synced { tag, from, to, version });
         Ok(())
     }
 
-    fn truncate(&mut self, of: usize, open: &File) -> io::Result<()> {
-        let FileState { floor, largest, size, .. } = self.files[of];
+    fn truncate(&mut self, index: usize, open: &File) -> io::Result<()> {
+        let FileState { floor, largest, size, .. } = self.files[index];
         let now = floor + self.random.below((size - floor) / UNIT + 1) * UNIT;
-        self.zeroes(of, now, largest);
-        self.sizes(of, now);
+        self.zeroes(index, now, largest);
+        self.sizes(index, now);
         open.set_len(now)
     }
 
-    fn punch(&mut self, of: usize, open: &File) -> io::Result<()> {
-        let blocks = self.files[of].size / BLOCK;
+    fn punch(&mut self, index: usize, open: &File) -> io::Result<()> {
+        let blocks = self.files[index].size / BLOCK;
         let from = self.random.below(blocks) * BLOCK;
         let to = (from + (1 + self.random.below(8)) * BLOCK).min(blocks * BLOCK);
-        self.zeroes(of, from, to);
+        self.zeroes(index, from, to);
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(open, how, from, to - from)?)
     }
 
     /// Makes all changes durable by one of the calls, or by none.
-    fn sync(&mut self, of: usize, open: &File) -> io::Result<()> {
-        let path = self.files[of].path.clone();
+    fn sync(&mut self, index: usize, open: &File) -> io::Result<()> {
+        let path = self.files[index].path.clone();
         // A sync through a new descriptor covers writes through others.
         let again = || File::options().read(true).custom_flags(nonblock()).open(&path);
         let name = match self.random.below(10) {
@@ -317,7 +317,7 @@ impl<'a> LaterUse<'a> {
                 "fdatasync"
             }
         };
-        self.settle(of, name);
+        self.settle(index, name);
         Ok(())
     }
 
@@ -326,9 +326,9 @@ impl<'a> LaterUse<'a> {
     }
 
     /// Marks that all changes to a file are durable.
-    fn settle(&mut self, of: usize, by: &str) {
+    fn settle(&mut self, index: usize, by: &str) {
         self.note(by);
-        let file = &mut self.files[of];
+        let file = &mut self.files[index];
         (file.least, file.most) = (file.size, file.size);
         let (tag, size, pending) = (file.tag, file.size, std::mem::take(&mut file.pending));
         for mark in pending {

@@ -128,7 +128,7 @@ fn refusal(error: io::Error) -> Skip {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::PERM) => Skip::new(
             SkipReason::PermissionDenied,
-            "moving data on F2FS takes CAP_SYS_ADMIN: run as root",
+            "moving data on F2FS needs CAP_SYS_ADMIN: run as root",
         ),
         Some(Errno::INVAL) => Skip::new(
             SkipReason::Unsupported,

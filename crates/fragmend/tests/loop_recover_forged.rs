@@ -372,11 +372,11 @@ fn loop_any_number_of_forged_names_takes_seconds() {
     let (told, code) = recover(&[&image.path()]);
     let took = started.elapsed();
     let found = outcomes(&told);
-    let of = |wanted: &str| found.iter().filter(|outcome| *outcome == wanted).count() as u32;
-    let looked_at = (of("never_begun"), of("set_aside") + of("unreachable"), code);
+    let count = |wanted: &str| found.iter().filter(|outcome| *outcome == wanted).count() as u32;
+    let looked_at = (count("never_begun"), count("set_aside") + count("unreachable"), code);
     assert_eq!(looked_at, (LISTED, LISTED, 5));
     let more = format!("{} more names", 2 * (MANY - LISTED));
     assert!(told["errors"][0].as_str().unwrap().contains(&more), "{}", told["errors"]);
     assert!(took < Duration::from_secs(20), "{took:?}");
-    assert!(of("set_aside") < 2000, "{}", of("set_aside"));
+    assert!(count("set_aside") < 2000, "{}", count("set_aside"));
 }

@@ -137,7 +137,8 @@ fn loop_what_is_no_unfinished_copy_stays() {
     chown(at("16-0.part"), Some(NOBODY), None).unwrap();
     let before = names(&dir);
     let (told, code) = recover(&[&"--dry-run", &image.path()]);
-    let count = |told: &Value, of: &str| outcomes(told).iter().filter(|o| *o == of).count();
+    let count =
+        |told: &Value, outcome: &str| outcomes(told).iter().filter(|o| *o == outcome).count();
     let left = before.len() - ours.len();
     assert_eq!((count(&told, "never_begun"), count(&told, "foreign"), code), (4, left, 1));
     assert_eq!(names(&dir), before);

@@ -56,8 +56,8 @@ fn loop_auto_unshares_only_where_that_is_asked_for() {
         replay::replay(&file, &replay::sequential(SIZE), Mode::Direct).unwrap();
         let said = running.wait().expect(&[0]);
         let events = said.lines().map(|line| serde_json::from_str(line).expect("JSON"));
-        let of = |event: &serde_json::Value| event["event"] == "summary";
-        let summary = { events }.find(of).expect("a summary");
+        let is_summary = |event: &serde_json::Value| event["event"] == "summary";
+        let summary = { events }.find(is_summary).expect("a summary");
         ["moved_bytes", "space_cost_bytes"].map(|name| summary[name].as_u64().expect("a number"))
     };
     assert_eq!(auto(&[]), [SIZE / 2, 0]);

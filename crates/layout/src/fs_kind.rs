@@ -28,6 +28,8 @@ struct Row {
     largest_extent: fn(u64) -> u64,
     /// Whether one file system has several device numbers, most of which no mount shows.
     has_subvolumes: bool,
+    /// Whether a directory's `st_blocks` has the blocks that its names are in.
+    counts_directories: bool,
 }
 
 /// The largest extent of a file system that keeps block addresses, and of one that is not known.
@@ -40,6 +42,7 @@ static ROWS: [Row; 4] = [
         name: "ext4",
         largest_extent: |block| 32768 * block,
         has_subvolumes: false,
+        counts_directories: true,
     },
     // `XFS_MAX_BMBT_EXTLEN` (fs/xfs/libxfs/xfs_format.h).
     Row {
@@ -47,10 +50,23 @@ static ROWS: [Row; 4] = [
         name: "xfs",
         largest_extent: |block| ((1 << 21) - 1) * block,
         has_subvolumes: false,
+        counts_directories: true,
     },
     // `BTRFS_MAX_EXTENT_SIZE` (fs/btrfs/fs.h), of plain data.
-    Row { kind: FsKind::Btrfs, name: "btrfs", largest_extent: |_| 128 << 20, has_subvolumes: true },
-    Row { kind: FsKind::F2fs, name: "f2fs", largest_extent: |_| UNBOUNDED, has_subvolumes: false },
+    Row {
+        kind: FsKind::Btrfs,
+        name: "btrfs",
+        largest_extent: |_| 128 << 20,
+        has_subvolumes: true,
+        counts_directories: false,
+    },
+    Row {
+        kind: FsKind::F2fs,
+        name: "f2fs",
+        largest_extent: |_| UNBOUNDED,
+        has_subvolumes: false,
+        counts_directories: true,
+    },
 ];
 
 impl FsKind {
@@ -67,6 +83,11 @@ impl FsKind {
     /// Whether one file system has several device numbers, most of which no mount shows.
     pub fn has_subvolumes(self) -> bool {
         self.row().is_some_and(|row| row.has_subvolumes)
+    }
+
+    /// Whether a directory's `st_blocks` has the blocks that its names are in; `None` where that is not known.
+    pub fn counts_directories(self) -> Option<bool> {
+        self.row().map(|row| row.counts_directories)
     }
 
     fn row(self) -> Option<&'static Row> {

@@ -271,7 +271,7 @@ pub fn walked(paths: &[PathBuf], observe: &Observer) -> Result<Survey, Error> {
                         found.take(mount, path, &file.fd, Ok(layout), Vec::new());
                     }
                     Err(skip) if !short && skip.reason == SkipReason::PermissionDenied => {
-                        let why = "its path is too long, and finding it by its number takes root";
+                        let why = "its path is too long, and finding it by its number needs root";
                         found.leave(&path, skip.reason, why);
                     }
                     Err(skip) => found.leave_for(&path, &skip),

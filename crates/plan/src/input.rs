@@ -21,7 +21,10 @@ pub enum Policy {
 impl Policy {
     /// Whether it can choose only from accesses that were seen.
     pub fn needs_trace(self) -> bool {
-        matches!(self, Self::Fragpicker | Self::Gain)
+        match self {
+            Self::Fragpicker | Self::Gain => true,
+            Self::Bypass | Self::WholeFile => false,
+        }
     }
 }
 

@@ -242,6 +242,7 @@ fn cool(files: &mut [Analysed], fraction: f64) -> Vec<Vec<Request>> {
 fn choose(files: &[Analysed], settings: &Settings) -> (Vec<Candidate>, u64) {
     let bytes = |c: &[Candidate]| c.iter().map(|c| c.range.len()).sum::<u64>();
     let budget = settings.budget_bytes;
+    let cut = |all: Vec<Candidate>| (bytes(&all), select::within_budget(all, budget));
     let (wanted, chosen) = match settings.policy {
         Policy::Gain => {
             let price = select::gain::Price::per_mib(settings.min_gain_per_mib);
@@ -252,14 +253,9 @@ fn choose(files: &[Analysed], settings: &Settings) -> (Vec<Candidate>, u64) {
             };
             (wanted, chosen)
         }
-        simple => {
-            let all = match simple {
-                Policy::WholeFile => select::whole_file::choose(files),
-                Policy::Bypass => select::bypass::choose(files),
-                _ => select::fragpicker::choose(files),
-            };
-            (bytes(&all), select::within_budget(all, budget))
-        }
+        Policy::WholeFile => cut(select::whole_file::choose(files)),
+        Policy::Bypass => cut(select::bypass::choose(files)),
+        Policy::Fragpicker => cut(select::fragpicker::choose(files)),
     };
     let left_out = wanted.saturating_sub(bytes(&chosen));
     (chosen, left_out)
@@ -375,7 +371,7 @@ fn judge(summary: &mut Summary, devices: &[Device], settings: &Settings, traced:
         };
         let unshares = match summary.space_cost_bytes {
             0 => String::new(),
-            bytes => format!("; it would unshare {bytes} bytes, which takes as much space"),
+            bytes => format!("; it would unshare {bytes} bytes, which needs as much space"),
         };
         format!(
             "worth it: {what} costs {before} requests now and {after} afterwards{seeks}{unshares}"

@@ -62,11 +62,10 @@ impl<'a> Listing<'a> {
 /// Bytes of names that a directory may have.
 fn most(stat: &Stat, on: Capacity) -> u64 {
     let own = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
-    let most = match on.kind {
-        FsKind::Other => return u64::MAX,
-        // Its directories have no blocks of their own.
-        FsKind::Btrfs => on.bytes,
-        _ => own.min(on.bytes),
+    let most = match on.kind.counts_directories() {
+        None => return u64::MAX,
+        Some(false) => on.bytes,
+        Some(true) => own.min(on.bytes),
     };
     most.max(FEW)
 }

@@ -61,7 +61,7 @@ impl Map {
             Err(e) => return Err(format!("it cannot say what it can do ({e})")),
         }
         let refused = |what: &str, e: io::Error| match e.kind() {
-            io::ErrorKind::PermissionDenied => format!("{what} takes root"),
+            io::ErrorKind::PermissionDenied => format!("{what} needs root"),
             _ => format!("{what} failed ({e})"),
         };
         let _ = rustix::fs::syncfs(&root);

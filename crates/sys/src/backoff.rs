@@ -24,6 +24,11 @@ impl DoublingWait {
     }
 }
 
+/// The wait after so many failed attempts in a row: `first` after one, twice as long after each further one.
+pub fn wait_after(first: Duration, failed: u32) -> Duration {
+    first.saturating_mul(1_u32.checked_shl(failed.saturating_sub(1)).unwrap_or(u32::MAX))
+}
+
 /// The attempts that are left, and the wait before the next one.
 #[derive(Clone, Copy, Debug)]
 pub struct Backoff {
@@ -71,6 +76,13 @@ impl Backoff {
 mod tests {
     use super::*;
     use std::time::Instant;
+
+    #[test]
+    fn waits_double() {
+        let waits = [0, 1, 2, 5, 100].map(|failed| wait_after(Duration::from_millis(2), failed));
+        assert_eq!(waits[..4], [2, 2, 4, 32].map(Duration::from_millis));
+        assert!(waits[4] > Duration::from_secs(60));
+    }
 
     #[test]
     fn attempts_end_with_success_another_error_or_their_number() {

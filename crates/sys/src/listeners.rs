@@ -153,15 +153,15 @@ impl Asked {
     }
 
     fn concerns(&self, place: &Place) -> bool {
-        let device = |of: u64| {
+        let device = |marked: u64| {
             // Subvolumes of Btrfs have numbers of their own, which marks do not show.
-            of == place.device || libc::major(of) == 0 && libc::major(place.device) == 0
+            marked == place.device || libc::major(marked) == 0 && libc::major(place.device) == 0
         };
         place.mount.map_or(!self.mounts.is_empty(), |mount| self.mounts.contains(&mount))
-            || self.file_systems.iter().any(|of| device(*of))
-            || self.inodes.iter().any(|(of, inode)| *inode == place.inode && device(*of))
-            || self.directories.iter().any(|(of, inode)| {
-                device(*of) && place.directory.is_none_or(|directory| directory == *inode)
+            || self.file_systems.iter().any(|marked| device(*marked))
+            || self.inodes.iter().any(|(marked, inode)| *inode == place.inode && device(*marked))
+            || self.directories.iter().any(|(marked, inode)| {
+                device(*marked) && place.directory.is_none_or(|directory| directory == *inode)
             })
     }
 }
@@ -333,8 +333,9 @@ mod tests {
     #[test]
     fn marks_for_permission_are_told_from_others() {
         let inode = "fanotify ino:bb409800 sdev:fe00001 mflags:0 mask:8010000 ignored_mask:0 fhandle-bytes:8 fhandle-type:1 f_handle:bb409800bbb115d8";
-        let of = Mark::Inode { device: libc::makedev(254, 1), inode: 0xbb40_9800, on_child: true };
-        assert_eq!(mark(inode), Some(of));
+        let expected =
+            Mark::Inode { device: libc::makedev(254, 1), inode: 0xbb40_9800, on_child: true };
+        assert_eq!(mark(inode), Some(expected));
         let mount = "fanotify mnt_id:1b mflags:0 mask:30000 ignored_mask:0";
         assert_eq!(mark(mount), Some(Mark::Mount(0x1b)));
         let all = "fanotify sdev:700003 mflags:0 mask:100000 ignored_mask:0";

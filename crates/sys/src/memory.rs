@@ -45,11 +45,11 @@ fn of_cgroups(top: &Path, path: &str) -> u64 {
         let most = limits.into_iter().flatten().min()?;
         // The page cache can be reclaimed, except for tmpfs files.
         let stat = read_to_string(dir.join("memory.stat")).unwrap_or_default();
-        let of = |name| {
+        let field = |name| {
             let bytes = stat.lines().find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok());
             bytes.unwrap_or(0)
         };
-        let cached = of("file ").saturating_sub(of("shmem "));
+        let cached = field("file ").saturating_sub(field("shmem "));
         let used = figure(dir, "memory.current")?.saturating_sub(cached);
         Some(most.saturating_sub(used))
     };

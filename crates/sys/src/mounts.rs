@@ -87,7 +87,7 @@ pub fn near() -> io::Result<Vec<Mount>> {
 /// The mount in which the directory is on which `mount` is mounted, below others at the same place if there
 /// are any; `None` if it is not listed, as that of `/`.
 pub(crate) fn holder<'a>(mounts: &'a [Numbered], mount: &Numbered) -> Option<&'a Numbered> {
-    let above = |of: &Numbered| mounts.iter().find(|m| m.id == of.parent && m.id != of.id);
+    let above = |mount: &Numbered| mounts.iter().find(|m| m.id == mount.parent && m.id != mount.id);
     let mut at = above(mount)?;
     // As many steps as there are mounts, should the table be of several instants.
     for _ in mounts {
@@ -248,11 +248,11 @@ mod tests {
             5 3 8:3 / /home/a/disk rw - ext4 /dev/c rw\n\
             6 4 8:4 / /home/a/x rw - ext4 /dev/d rw\n";
         let mounts: Vec<_> = parse_numbered(table).collect();
-        let of = |id: u64| {
+        let holder = |id: u64| {
             let mount = mounts.iter().find(|m| m.id == id).unwrap();
             holder(&mounts, mount).map(|m| m.id)
         };
-        let holders: Vec<_> = (1..=6).map(of).collect();
+        let holders: Vec<_> = (1..=6).map(holder).collect();
         assert_eq!(holders, [None, Some(1), Some(2), Some(2), Some(2), Some(4)]);
     }
 

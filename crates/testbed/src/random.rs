@@ -84,12 +84,12 @@ mod tests {
 
     #[test]
     fn a_seed_is_a_sequence() {
-        let of = |seed| {
+        let drawn = |seed| {
             let mut items: Vec<u32> = (0..100).collect();
             Random::new(seed).shuffle(&mut items);
             items
         };
-        assert_eq!(of(1), of(1));
-        assert_ne!(of(1), of(2));
+        assert_eq!(drawn(1), drawn(1));
+        assert_ne!(drawn(1), drawn(2));
     }
 }

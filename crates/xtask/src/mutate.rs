@@ -79,7 +79,7 @@ pub fn run(root: &Path, only: &str) -> Result<()> {
     let chosen: Vec<Mutation> = list(root)?.into_iter().filter(|m| m.name.contains(only)).collect();
     ensure!(!chosen.is_empty(), "no mutation's name contains {only:?}");
     // Without root these tests fail, whatever is removed.
-    ensure!(is_root()?, "the tests mount images, which takes root: sudo make mutate");
+    ensure!(is_root()?, "the tests mount images, which needs root: sudo make mutate");
     let tree = root.join("target/mutants/tree");
     copy_committed(root, &tree)?;
     let tests: BTreeSet<&str> = chosen.iter().filter_map(|m| m.test.as_deref()).collect();
@@ -212,16 +212,16 @@ mod tests {
 
     #[test]
     fn only_a_test_that_said_so_has_failed() {
-        let of = |code, told: &str| ending(Some(code), told).ok();
+        let ended_by = |code, told: &str| ending(Some(code), told).ok();
         let failed = "\nrunning 2 tests\n.F\ntest result: FAILED. 1 passed; 1 failed\n";
-        assert_eq!(of(101, failed), Some(Ending::Failed));
+        assert_eq!(ended_by(101, failed), Some(Ending::Failed));
         let passed = "\nrunning 1 test\n.\ntest result: ok. 1 passed; 0 failed\n";
-        assert_eq!(of(0, passed), Some(Ending::Passed));
-        assert_eq!(of(124, "\nrunning 1 test\n"), Some(Ending::Hung));
-        assert_eq!(of(137, "\nrunning 1 test\n"), Some(Ending::Hung));
+        assert_eq!(ended_by(0, passed), Some(Ending::Passed));
+        assert_eq!(ended_by(124, "\nrunning 1 test\n"), Some(Ending::Hung));
+        assert_eq!(ended_by(137, "\nrunning 1 test\n"), Some(Ending::Hung));
         // A build that failed, a crash, a name that no test has.
-        assert_eq!(of(101, ""), None);
-        assert_eq!(of(101, "\nrunning 1 test\n"), None);
-        assert_eq!(of(0, "\nrunning 0 tests\n\ntest result: ok. 0 passed\n"), None);
+        assert_eq!(ended_by(101, ""), None);
+        assert_eq!(ended_by(101, "\nrunning 1 test\n"), None);
+        assert_eq!(ended_by(0, "\nrunning 0 tests\n\ntest result: ok. 0 passed\n"), None);
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn extents(file: &OpenFile, range: ByteRange) -> Result<Vec<Compresse
     btrfs::compressed(&file.fd, inode, range.start..range.end).map_err(|e| match skip_of(e) {
         Skip { reason: SkipReason::PermissionDenied, .. } => Skip::new(
             SkipReason::PermissionDenied,
-            "telling how it is compressed takes CAP_SYS_ADMIN: run as root",
+            "telling how it is compressed needs CAP_SYS_ADMIN: run as root",
         ),
         skip => skip,
     })

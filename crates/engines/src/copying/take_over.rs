@@ -12,6 +12,7 @@ use crate::sample::{CHANGES, Sampled};
 use crate::turns::{all_data, all_of, changed, clean, cut_off, nothing_staged, uncut};
 use fragmend_apply::drive::{File, Step};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
+use fragmend_sys::backoff;
 use fragmend_sys::dedupe::{self, Shared};
 use fragmend_sys::priority::Hurry;
 use fragmend_sys::{cache, xfs};
@@ -200,8 +201,8 @@ impl Copying {
             return Err(skip);
         }
         (self.sampled, self.recopied) = (None, 0);
-        std::thread::sleep(FIRST_WAIT * (1 << self.failed));
         self.failed += 1;
+        std::thread::sleep(backoff::wait_after(FIRST_WAIT, self.failed));
         // A shorter turn is done sooner.
         self.turn = (self.turn / 2).max(SHORTEST_TURN);
         Ok(())

@@ -120,8 +120,8 @@ impl Rewriting {
         stop: &AtomicBool,
         held: &mut Duration,
     ) -> Result<bool, Skip> {
-        let copied = self.draft.take().filter(|(of, draft)| {
-            *of == index && draft.record().range == range && draft.rest() == 0
+        let copied = self.draft.take().filter(|(is_kind, draft)| {
+            *is_kind == index && draft.record().range == range && draft.rest() == 0
         });
         let Some((_, mut draft)) = copied else {
             return Err(Skip::new(SkipReason::Failed, "the range was not copied"));
@@ -376,8 +376,8 @@ fn unchanged(
     file.has_settled()?;
     let layout = fiemap::layout_within(&mut Fiemap::default(), &file.fd, wide, true);
     let layout = layout.map_err(skip_of)?;
-    let kinds = |range: ByteRange, of: fn(ExtentKind) -> bool| -> u64 {
-        layout.within(range).filter(|e| of(e.kind)).map(|e| e.length).sum()
+    let kinds = |range: ByteRange, is_kind: fn(ExtentKind) -> bool| -> u64 {
+        layout.within(range).filter(|e| is_kind(e.kind)).map(|e| e.length).sum()
     };
     let behind = ByteRange { start: record.range.end, end: wide.end };
     if record.range.end > record.size && kinds(behind, |_| true) > 0 {

@@ -52,8 +52,8 @@ pub fn data_used(image: &Image) -> u64 {
 }
 
 /// A snapshot of a subvolume, writable or not.
-pub fn snapshot(of: &Path, at: &Path, how: &[&str]) {
-    btrfs(&[&["subvolume", "snapshot"], how].concat(), &[of, at]);
+pub fn snapshot(subvolume: &Path, at: &Path, how: &[&str]) {
+    btrfs(&[&["subvolume", "snapshot"], how].concat(), &[subvolume, at]);
 }
 
 /// A subvolume `source` with a file that its snapshot `snap` shares but for the second half.

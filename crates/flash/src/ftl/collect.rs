@@ -76,13 +76,13 @@ impl Ftl {
             }
             let victim = self.choose_victim(die);
             let is_whole = |block| self.space.blocks().valid(block) == self.shape.units_per_block;
-            let gains = victim.is_some_and(|block| !is_whole(block));
+            let frees_units = victim.is_some_and(|block| !is_whole(block));
             // Some free blocks await the program of slots that are not full. A victim's units may fill those
             // slots; but the slots are programmed as they are if there is no block for the victim's units, if
             // that makes enough blocks erasable, or if no victim has invalid units.
             let free = self.space.blocks().free(die);
             let enough = free > FREE_BLOCKS;
-            if free > erasable && (erasable == 0 || enough || !gains) {
+            if free > erasable && (erasable == 0 || enough || !frees_units) {
                 self.program_awaited_slots(die, ready)?;
                 if self.erasable_blocks(die) > erasable {
                     continue;
@@ -93,8 +93,8 @@ impl Ftl {
             }
             let victim = victim.ok_or(NoSpace)?;
             // If the die has no invalid units to collect, a block of it moves to another die.
-            let to = if gains { die } else { self.emptiest_die() };
-            if !gains && to == die {
+            let to = if frees_units { die } else { self.emptiest_die() };
+            if !frees_units && to == die {
                 return Err(NoSpace);
             }
             if to != die {

@@ -164,7 +164,7 @@ fn ask(summary: &fragmend_plan::Summary, stopped: impl Fn() -> bool) -> anyhow::
     let bytes = human(summary.bytes_to_move as f64, Unit::Bytes);
     let cost = match summary.space_cost_bytes {
         0 => String::new(),
-        cost => format!(", which takes {} of space", human(cost as f64, Unit::Bytes)),
+        cost => format!(", which needs {} of space", human(cost as f64, Unit::Bytes)),
     };
     let mut asked = std::io::stderr();
     write!(asked, "Move {bytes} in {} ranges{cost}? [y/N] ", summary.ranges)?;

@@ -105,9 +105,9 @@ fn local_mounts(paths: &[PathBuf]) -> anyhow::Result<(Vec<Mount>, Vec<String>)> 
     let mut found: Vec<Mount> = match paths {
         [] => all.clone(),
         paths => {
-            let of =
+            let top =
                 |path: &PathBuf| mounts::of_path(path).with_context(|| path.display().to_string());
-            paths.iter().map(of).collect::<anyhow::Result<_>>()?
+            paths.iter().map(top).collect::<anyhow::Result<_>>()?
         }
     };
     if let (false, Some(why)) =

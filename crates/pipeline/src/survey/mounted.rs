@@ -207,7 +207,7 @@ fn why_missing(missing: &handle::Missing) -> Skip {
     let (reason, why) = match code {
         Some(Errno::PERM | Errno::ACCESS) => (
             SkipReason::PermissionDenied,
-            "moved or deleted since, and finding it again takes root",
+            "moved or deleted since, and finding it again needs root",
         ),
         Some(Errno::STALE) if missing.at_path.is_none() => (
             SkipReason::IdentityChanged,

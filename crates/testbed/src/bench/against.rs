@@ -26,7 +26,7 @@ impl Figures {
 #[derive(Clone, Copy, Debug)]
 pub struct Against {
     its: Figures,
-    of: Figures,
+    baseline: Figures,
 }
 
 impl Against {
@@ -42,33 +42,33 @@ impl Against {
 
     /// These figures beside the first contender's, which are the reference for all others.
     pub fn first(first: &mut Option<Figures>, its: Figures) -> Self {
-        Self { its, of: *first.get_or_insert(its) }
+        Self { its, baseline: *first.get_or_insert(its) }
     }
 
     /// Share of the bytes written.
     pub fn writes(&self) -> f64 {
-        markdown::ratio(self.its.written(), self.of.written())
+        markdown::ratio(self.its.written(), self.baseline.written())
     }
 
     /// Share of the time.
     pub fn time(&self) -> f64 {
-        self.its.seconds() / self.of.seconds()
+        self.its.seconds() / self.baseline.seconds()
     }
 
     /// Share of the requests.
     pub fn requests(&self) -> f64 {
-        markdown::ratio(self.its.requests, self.of.requests)
+        markdown::ratio(self.its.requests, self.baseline.requests)
     }
 
     /// Its cells.
     pub fn cells(&self) -> [String; 6] {
         [
             markdown::mib(self.its.written()),
-            markdown::percent(self.its.written(), self.of.written()),
+            markdown::percent(self.its.written(), self.baseline.written()),
             format!("{:.2}", self.its.seconds()),
             format!("{:.1} %", self.time() * 100.0),
             self.its.requests.to_string(),
-            markdown::percent(self.its.requests, self.of.requests),
+            markdown::percent(self.its.requests, self.baseline.requests),
         ]
     }
 }

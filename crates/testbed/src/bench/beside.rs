@@ -104,6 +104,6 @@ fn micros(d: Duration) -> String {
     d.as_micros().to_string()
 }
 
-fn times(d: Duration, of: Duration) -> f64 {
-    d.as_secs_f64() / of.as_secs_f64()
+fn times(d: Duration, other: Duration) -> f64 {
+    d.as_secs_f64() / other.as_secs_f64()
 }

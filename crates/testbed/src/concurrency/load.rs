@@ -98,7 +98,7 @@ pub struct Difference {
     /// What is there.
     pub found: String,
     /// How many bytes were compared.
-    pub of: usize,
+    pub compared: usize,
     /// How many of them differ.
     pub differing: usize,
 }
@@ -117,19 +117,19 @@ impl Difference {
                 bytes[first..].iter().take(16).map(|b| format!("{b:02x}")).collect();
             if shown.is_empty() { "the end of the file".into() } else { shown.join(" ") }
         };
-        let of = expected.len().max(found.len());
-        let differing = unequal().count() + of - common;
+        let compared = expected.len().max(found.len());
+        let differing = unequal().count() + compared - common;
         let (expected, found) = (some(expected), some(found));
-        Some(Self { offset: at + first as u64, expected, found, of, differing })
+        Some(Self { offset: at + first as u64, expected, found, compared, differing })
     }
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { offset, expected, found, of, differing } = self;
+        let Self { offset, expected, found, compared, differing } = self;
         write!(
             f,
-            "at {offset:#x} expected {expected}, found {found} ({differing} of {of} bytes differ)"
+            "at {offset:#x} expected {expected}, found {found} ({differing} of {compared} bytes differ)"
         )
     }
 }
@@ -142,7 +142,7 @@ mod tests {
     fn a_difference_names_its_place() {
         assert_eq!(Difference::between(7, b"abc", b"abc"), None);
         let found = Difference::between(7, b"abcd", b"abxx").unwrap();
-        assert_eq!((found.offset, found.differing, found.of), (9, 2, 4));
+        assert_eq!((found.offset, found.differing, found.compared), (9, 2, 4));
         assert_eq!((&*found.expected, &*found.found), ("63 64", "78 78"));
         let short = Difference::between(0, b"abcd", b"ab").unwrap();
         assert_eq!((short.offset, short.differing, &*short.found), (2, 2, "the end of the file"));

@@ -197,7 +197,7 @@ impl Crew {
     }
 
     fn state(&self) -> String {
-        let of = |(m, done): (&Member, &[AtomicU64; 2])| {
+        let row = |(m, done): (&Member, &[AtomicU64; 2])| {
             let [alone, beside] = done.each_ref().map(|n| n.load(Ordering::Relaxed));
             let Member { kind, moves, .. } = m;
             let Moves { moved, left_alone, .. } = moves;
@@ -206,7 +206,7 @@ impl Crew {
                  {moved} ranges moved, left alone: {left_alone:?}"
             )
         };
-        self.members.iter().zip(&self.board.done).map(of).collect()
+        self.members.iter().zip(&self.board.done).map(row).collect()
     }
 
     /// Ends all of them; returns the loads, and a row for each kind.

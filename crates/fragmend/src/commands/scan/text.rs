@@ -80,7 +80,7 @@ pub(super) fn saved(totals: &Totals) -> (u64, f64) {
 fn verdict(totals: &Totals) -> String {
     let (requests, share) = saved(totals);
     let amount = human(requests as f64, Unit::Count);
-    let of = human(totals.measures.requests_now as f64, Unit::Count);
+    let whole = human(totals.measures.requests_now as f64, Unit::Count);
     let per_cent = human(share, Unit::Share);
     match (totals.fragmented_files, requests) {
         _ if totals.files == 0 && totals.skipped.is_empty() => "There are no files.".into(),
@@ -90,11 +90,11 @@ fn verdict(totals: &Totals) -> String {
                    requests."
             .into(),
         _ if share < NEGLIGIBLE => format!(
-            "Fragmentation hardly matters here: mending every file would save {amount} of {of} \
+            "Fragmentation hardly matters here: mending every file would save {amount} of {whole} \
              requests ({per_cent}) of reading them all once."
         ),
         _ => format!(
-            "Mending every file would save {amount} of {of} requests ({per_cent}) of reading \
+            "Mending every file would save {amount} of {whole} requests ({per_cent}) of reading \
              them all once, sequentially."
         ),
     }
