@@ -11,7 +11,7 @@ use fragmend_testbed::image::Image;
 use std::fs::File;
 use support::{apply, fragmented_of, plan};
 
-const SIZE: u64 = 4 << 20;
+const SIZE: u64 = 1 << 20;
 
 #[test]
 fn loop_what_was_cached_is_cached_and_nothing_else() {
