@@ -19,7 +19,7 @@ pub trait Environment {
     /// What this process has read and written so far.
     fn own_io(&self) -> OwnIo;
 
-    /// From now on device and processor serve other programs first, where they know priorities.
+    /// From now on the device serves all other programs first, where it knows priorities.
     fn give_way(&self);
 }
 

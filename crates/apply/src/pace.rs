@@ -36,6 +36,8 @@ const WARY: Duration = Duration::from_millis(500);
 /// Reads of others up to this many bytes within this time are ignored: metadata, a stray page.
 const NOISE_BYTES: u64 = 16 * 1024;
 const NOISE: Duration = Duration::from_millis(100);
+/// For so long after others were seen to read, they count as reading: looking takes processor time as well.
+const SURE: Duration = Duration::from_millis(50);
 /// The longest time without moves that may be made up for: there is no burst after a stop, a suspended machine
 /// or many files that were left alone.
 const CREDIT: Duration = Duration::from_millis(250);
@@ -139,6 +141,9 @@ impl<'a> Pacer<'a> {
 
     /// Whether another program read from the device recently.
     fn others_read(&mut self) -> bool {
+        if self.pressed.is_some_and(|at| self.now() - at < SURE) {
+            return true;
+        }
         let Reads { there, own } = Reads::now(self.environment, self.device);
         let read = there.saturating_sub(self.since.there);
         // A read of ours is counted for this process at once, and for the device when it is completed.
@@ -250,7 +255,7 @@ mod tests {
             world.wait(pause);
             pacer.due(4096, busy)
         };
-        let dues: Vec<_> = (0..20).map(|_| step(NOISE_BYTES / 8, busy)).collect();
+        let dues: Vec<_> = (0..12).map(|_| step(NOISE_BYTES / 8, busy)).collect();
         assert_eq!((dues[7], dues[8]), (Duration::ZERO, busy * YIELD));
         step(0, WARY);
         let dues = (0..20).map(|_| step(NOISE_BYTES / 8, NOISE / 4));

@@ -49,7 +49,7 @@ use fragmend_sys::cache;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::inode::{self, flags};
 use fragmend_sys::lease::Lease;
-use fragmend_sys::priority::Hurry;
+use fragmend_sys::priority::Prompt;
 use fragmend_sys::same::write_quietly;
 use run::{CompressedRun, extents, runs};
 use rustix::fs::Advice;
@@ -204,11 +204,11 @@ impl Compressing {
         }
         self.tries = 0;
         reached(Point::Filled);
-        let hurry = Hurry::begin();
+        let prompt = Prompt::begin();
         let started = Instant::now();
         self.compress(file, step, run.compression)?;
         done.held = started.elapsed();
-        drop(hurry);
+        drop(prompt);
         reached(Point::Moved);
         // Noted now, because what follows may fail.
         (done.moved, done.passed) = (step.len(), start - from);
@@ -424,7 +424,7 @@ impl Mover for Compressing {
         let settled: Vec<_> = staged.iter().map(|staged| staged.has_settled(file)).collect();
         // Reported with the range already, unless the move was stopped in the middle of it.
         drop(self.keep_attributes(file)?);
-        let _hurry = Hurry::begin();
+        let _prompt = Prompt::begin();
         commit(file).map_err(skip_of)?;
         reached(Point::Settled);
         settled.into_iter().collect()

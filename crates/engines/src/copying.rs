@@ -59,7 +59,7 @@ use fragmend_apply::drive::{ByPart, Job, Step, by_part};
 use fragmend_layout::{ByteRange, Extent, Pace, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
-use fragmend_sys::priority::Hurry;
+use fragmend_sys::priority::Prompt;
 use fragmend_sys::same::Compare;
 use fragmend_sys::signals::Unstopped;
 use rustix::fs::Advice;
@@ -332,7 +332,7 @@ impl Mover for Copying {
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
         self.sampled = None;
         let Some((donor, moved)) = self.stage.take().and_then(Stage::end) else { return Ok(()) };
-        let _hurry = Hurry::begin();
+        let _prompt = Prompt::begin();
         (self.wants.commit)(file, donor).map_err(skip_of)?;
         reached(Point::Settled);
         moved.restore_cache(file);

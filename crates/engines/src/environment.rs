@@ -2,7 +2,7 @@
 
 use fragmend_apply::{Environment, OwnIo};
 use fragmend_sys::block::BlockDevice;
-use fragmend_sys::{priority, process};
+use fragmend_sys::process;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,7 @@ impl Environment for Kernel {
     }
 
     fn give_way(&self) {
-        priority::give_way();
+        // Best effort: an old scheduler knows no priorities.
+        let _ = process::set_idle_io_priority();
     }
 }

@@ -14,8 +14,7 @@
 //! - signals that would stop this process (Ctrl-Z) are deferred from before the lease until its release, which
 //!   is then within a step and a commit: the kernel breaks the lease of a process that is stopped for long;
 //! - while it is held, this thread's I/O is not of the idle class: a program that waits for the file would wait
-//!   for every other user of the disk;
-//! - once a program waits, this thread's nice value is what it was before it gave way (`Hurry`).
+//!   for every other user of the disk.
 //!
 //! `SIGSTOP` and the freezer cannot be deferred. A program that has waited until the kernel broke the lease
 //! (`lease-break-time`) has the file open beside exchanges that are not committed; so, once this process goes
@@ -31,7 +30,7 @@ use super::mounted::OpenFile;
 use fragmend_layout::{Skip, SkipReason};
 use fragmend_sys::backoff::Backoff;
 use fragmend_sys::lease::Lease;
-use fragmend_sys::priority::{Hurry, Prompt};
+use fragmend_sys::priority::Prompt;
 use fragmend_sys::signals::Unstopped;
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -61,8 +60,6 @@ pub(super) struct Hold {
     /// Kept as long as the lease, and dropped after it.
     unstopped: Option<Unstopped>,
     prompt: Option<Prompt>,
-    /// Kept from when a program waits until the release.
-    hurry: Cell<Option<Hurry>>,
     /// The last time at which no program was kept out, while the lease is held.
     open: Cell<Option<Instant>>,
     /// The longest time from one such moment to the next since it was last read.
@@ -123,9 +120,6 @@ impl Hold {
             self.note_open();
             self.open.set(Some(Instant::now()));
         }
-        if wanted {
-            self.hurry.set(self.hurry.take().or_else(|| Some(Hurry::begin())));
-        }
         wanted
     }
 
@@ -184,7 +178,6 @@ impl Hold {
         self.note_open();
         self.unstopped = None;
         self.prompt = None;
-        self.hurry = Cell::default();
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use fragmend_sys::again::{self, Lost};
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::lease::is_leased;
 use fragmend_sys::mounts::Mount;
-use fragmend_sys::priority::Hurry;
+use fragmend_sys::priority::Prompt;
 use fragmend_sys::root::Root;
 use fragmend_sys::{cache, handle, signals, writeback};
 use rustix::fs::{OFlags, Stat};
@@ -364,7 +364,7 @@ impl Movable for Open<'_> {
         self.open_to_move()?;
         drive::relocate(&mut *self.mover, &self.file, targets, pace, |is_awaited| {
             reached(Point::Driven);
-            is_awaited.then(Hurry::begin)
+            is_awaited.then(Prompt::begin)
         })
     }
 }

@@ -31,7 +31,7 @@ use super::turns::{cut_off, is_on_disk, uncut};
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::lease::Lease;
-use fragmend_sys::priority::Hurry;
+use fragmend_sys::priority::Prompt;
 use fragmend_sys::same::Compare;
 use fragmend_sys::signals::Unstopped;
 use fragmend_sys::xfs;
@@ -59,7 +59,7 @@ pub(super) struct Sampled {
     pub lease: Lease<'static>,
     /// Kept as long as the lease, and dropped after it.
     _unstopped: Unstopped,
-    _hurry: Hurry,
+    _prompt: Prompt,
 }
 
 /// Why there is no sample.
@@ -91,7 +91,7 @@ pub(super) fn sample(
     held: &mut Duration,
     go_on: impl Fn() -> bool,
 ) -> Result<Sampled, NoSample> {
-    let (unstopped, hurry) = (Unstopped::begin(), Hurry::begin());
+    let (unstopped, prompt) = (Unstopped::begin(), Prompt::begin());
     let lease = alone(file, hold::TRIES).map_err(|e| match e.kind() {
         _ if is_open_elsewhere(&e) => Skip::new(SkipReason::Busy, OTHERS),
         io::ErrorKind::ResourceBusy => skip_of(e),
@@ -130,8 +130,8 @@ pub(super) fn sample(
         match quiet.map_err(skip_of_dry_run) {
             Ok(()) => {
                 let fresh = ByteRange::at(start, 0);
-                let (_unstopped, _hurry) = (unstopped, hurry);
-                return Ok(Sampled { of: index, sample, fresh, lease, _unstopped, _hurry });
+                let (_unstopped, _prompt) = (unstopped, prompt);
+                return Ok(Sampled { of: index, sample, fresh, lease, _unstopped, _prompt });
             }
             Err(skip) if skip.reason == SkipReason::Busy && tries < TRIES => tries += 1,
             Err(skip) if skip.reason == SkipReason::Busy => {

@@ -51,7 +51,7 @@ use fragmend_scan::fiemap;
 use fragmend_sys::bulkstat;
 use fragmend_sys::cache;
 use fragmend_sys::lease::Lease;
-use fragmend_sys::priority::Hurry;
+use fragmend_sys::priority::Prompt;
 use fragmend_sys::same::Compare;
 use fragmend_sys::signals::Unstopped;
 use fragmend_sys::swapext::{Times, swap_extents};
@@ -121,7 +121,7 @@ struct Alone {
     gaps: Vec<ByteRange>,
     /// Kept as long as the lease, and dropped after it.
     _unstopped: Unstopped,
-    _hurry: Hurry,
+    _prompt: Prompt,
 }
 
 impl Stage {
@@ -172,7 +172,7 @@ impl Stage {
     fn begin(&self, file: &OpenFile) -> Result<Alone, Skip> {
         rustix::fs::fsync(&self.donor).map_err(|e| skip_of(e.into()))?;
         reached(Point::Filled);
-        let (unstopped, hurry) = (Unstopped::begin(), Hurry::begin());
+        let (unstopped, prompt) = (Unstopped::begin(), Prompt::begin());
         let lease = Lease::take_duplicate(&file.fd).map_err(not_leased)?;
         file.has_settled()?;
         // What went to a hole has its place then.
@@ -181,7 +181,7 @@ impl Stage {
         covered(&fiemap::layout_of(&file.fd).map_err(skip_of)?, &ranges)?;
         let all = ByteRange { start: 0, end: file.size()? };
         let gaps = between(&ranges, all);
-        Ok(Alone { lease, compared: 0, gaps, _unstopped: unstopped, _hurry: hurry })
+        Ok(Alone { lease, compared: 0, gaps, _unstopped: unstopped, _prompt: prompt })
     }
 
     /// Compares the file with its copy, while no other program has it open, and not for long; returns whether
@@ -339,7 +339,7 @@ impl Mover for WholeFile {
         let Some(Stage { donor, ranges, swapped: true, .. }) = self.stage.take() else {
             return Ok(());
         };
-        let _hurry = Hurry::begin();
+        let _prompt = Prompt::begin();
         commit(file, donor).map_err(skip_of)?;
         reached(Point::Settled);
         let (mut pages, until) = (Pages::default(), Instant::now() + RESTORING);

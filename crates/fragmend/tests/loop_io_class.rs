@@ -1,21 +1,16 @@
 //! While `apply` keeps others out of a file, its I/O is not of the idle class, and otherwise it is: a program
-//! that waits for the file would wait for every other user of the disk. On the processor, it gives way until a
-//! program does wait.
+//! that waits for the file would wait for every other user of the disk.
 
 mod support;
 
-use fragmend_crash::slow::{Kind, SlowMount};
 use fragmend_plan::Policy;
 use fragmend_sys::priority;
-use fragmend_testbed::file_system::EXT4;
-use fragmend_testbed::fragment::interleaved;
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::Running;
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use std::fs;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::rewrite::{FRAGMEND, is_stopped};
 use support::{fragmented, plan, write_plan};
 
@@ -51,44 +46,4 @@ fn loop_io_class_is_best_effort_while_others_are_kept_out() {
     let (outside, leased) = ([idle.first(), idle.last()], &idle[1..idle.len() - 1]);
     assert_eq!(outside, [Some(&true); 2], "it waits for nobody: {idle:?}");
     assert!(!leased.is_empty() && leased.iter().all(|idle| !idle), "others wait: {idle:?}");
-}
-
-#[test]
-fn loop_processor_time_is_given_up_until_a_program_waits() {
-    let bed = SlowMount::new(&EXT4, 128 << 20, "");
-    let path = bed.root().join("file");
-    interleaved(&path, 6 << 20, &[4096], true).unwrap();
-    bed.sync();
-    let plan_file = bed.scratch().join("plan.json");
-    write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
-    let mut command = Command::new(FRAGMEND);
-    command.args(["apply", "--rate", "max"]).arg(&plan_file);
-    command.env("FRAGMEND_STOP_AT", "staged=stop,settled=stop");
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let running = Running::start(&mut command).wait_until(is_stopped);
-    let nice = || priority::nice(Pid::from_raw(running.id() as i32)).unwrap();
-    let usual = priority::nice(None).unwrap();
-    assert_eq!(nice(), 10.max(usual));
-    // A step and its commit last long enough to be seen.
-    bed.gate().pace(Kind::Write, Some(12));
-    running.signal(Signal::CONT);
-    let (seen, until) = (AtomicBool::new(false), Instant::now() + Duration::from_secs(30));
-    let goes_on = || !seen.load(Ordering::Relaxed) && Instant::now() < until;
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while goes_on() {
-                drop(fs::File::open(&path).unwrap());
-            }
-        });
-        while goes_on() {
-            seen.store(nice() == usual, Ordering::Relaxed);
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    });
-    bed.gate().pace(Kind::Write, None);
-    let running = running.wait_until(is_stopped);
-    assert!(seen.into_inner(), "it was as low while a program waited");
-    assert_eq!(priority::nice(Pid::from_raw(running.id() as i32)), Some(10.max(usual)));
-    running.signal(Signal::CONT);
-    running.wait().expect(&[0]);
 }

@@ -30,8 +30,8 @@
 //! | [`writeback`] | writing out what is dirty now, and waiting for that alone |
 //! | [`mapping`] | loads and stores through a shared mapping of a file, for tests (`mmap(2)`) |
 //! | [`memory`] | the memory that can still be allocated (`getrlimit(2)`, cgroups) |
-//! | [`priority`] | the priority of a thread, on the disk and on the processor, while other programs wait for it |
-//! | [`process`] | this process's I/O account, and the kernel's version |
+//! | [`priority`] | the I/O class of a thread while other programs wait for it (`ioprio_set(2)`) |
+//! | [`process`] | this process's I/O account and priority, and the kernel's version |
 //! | [`users`] | user names (`getpwnam_r`) |
 //! | [`output`] | output files: complete or absent, never written through a link |
 //! | [`input`] | regular files opened for reading, without blocking |

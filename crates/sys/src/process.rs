@@ -1,4 +1,4 @@
-//! This process's I/O account, and the version of the kernel.
+//! This process's I/O account and I/O priority, and the version of the kernel.
 
 use std::io;
 
@@ -18,6 +18,16 @@ pub fn io_account() -> io::Result<IoAccount> {
         text.lines().find_map(|l| l.strip_prefix(name)?.trim().parse().ok()).unwrap_or(0)
     };
     Ok(IoAccount { read_bytes: field("read_bytes:"), write_bytes: field("write_bytes:") })
+}
+
+/// Puts this thread's I/O in the idle class (`ioprio_set(2)`): schedulers with priorities serve all
+/// other I/O first.
+pub fn set_idle_io_priority() -> io::Result<()> {
+    const WHO_PROCESS: i32 = 1;
+    const CLASS_IDLE: i32 = 3 << 13;
+    // SAFETY: no pointers are passed.
+    let rc = unsafe { libc::syscall(libc::SYS_ioprio_set, WHO_PROCESS, 0, CLASS_IDLE) };
+    if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 /// Major and minor number of the running kernel (`uname(2)`); `None` if they cannot be read.

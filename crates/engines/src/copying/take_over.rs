@@ -14,7 +14,7 @@ use fragmend_apply::drive::{File, Step};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::backoff;
 use fragmend_sys::dedupe::{self, Shared};
-use fragmend_sys::priority::Hurry;
+use fragmend_sys::priority::Prompt;
 use fragmend_sys::{cache, xfs};
 use rustix::fs::FallocateFlags;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -157,7 +157,7 @@ impl Copying {
     ) -> Result<Answer, Skip> {
         let (donor, at) = Stage::place(&self.stage, index, turn)?;
         let sampled = self.sampled.as_ref().filter(|s| self.exchanges() && s.of == index);
-        let hurry = Hurry::begin();
+        let prompt = Prompt::begin();
         let started = Instant::now();
         let mut in_part = None;
         // Safe to crash before, in and after either call: see the head of `copying.rs`.
@@ -177,7 +177,7 @@ impl Copying {
             }
         };
         let held = started.elapsed();
-        drop(hurry);
+        drop(prompt);
         reached(Point::Moved);
         Ok(Answer { by, taken, in_part, held })
     }

@@ -23,7 +23,7 @@ use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::handle::{self, Handle};
 use fragmend_sys::inode;
 use fragmend_sys::lease::Lease;
-use fragmend_sys::priority::Hurry;
+use fragmend_sys::priority::Prompt;
 use fragmend_sys::same::{self, Compare};
 use fragmend_sys::session::Disk;
 use fragmend_sys::signals::Undisturbed;
@@ -143,7 +143,7 @@ impl Rewriting {
         // Signals that would end or stop this process between the punch and the write are deferred until the
         // lease is released.
         let undisturbed = Undisturbed::begin();
-        let _hurry = Hurry::begin();
+        let _prompt = Prompt::begin();
         let started = Instant::now();
         let lease = take(&file.fd)?;
         let done = match unchanged(file, &draft, &mut room, &lease, goes_on) {

@@ -27,7 +27,7 @@ use super::whose::{Home, RecordsFile};
 use fragmend_layout::{ByteRange, PathText};
 use fragmend_sys::handle;
 use fragmend_sys::lease::Lease;
-use fragmend_sys::priority::Hurry;
+use fragmend_sys::priority::Prompt;
 use fragmend_sys::root::Root;
 use fragmend_sys::signals::{self, Undisturbed};
 use rustix::fs::OFlags;
@@ -288,7 +288,7 @@ impl Mending<'_> {
         if let Err(e) = sync() {
             return not_synced(told, e);
         }
-        let _hurry = Hurry::begin();
+        let _prompt = Prompt::begin();
         // Others are kept out from the first look until the record is gone.
         let leased = if options.dry_run { None } else { Some(lease(target)) };
         let alone = matches!(&leased, Some(Ok(_)));
