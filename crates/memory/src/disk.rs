@@ -115,6 +115,7 @@ impl Disk {
             let Some(place) = *place else { continue };
             assert!(self.used.insert(place), "block {place} is used");
             self.content[place as usize] = self.fresh();
+            self.unwritten.remove(&place);
             map.insert(block as u64, place);
             expected.insert(block as u64, self.content[place as usize]);
         }
@@ -173,6 +174,7 @@ impl Disk {
         match change {
             Change::Write => {
                 if let Some((n, place)) = file.map.first_key_value() {
+                    self.unwritten.remove(place);
                     (self.content[*place as usize], _) = (token, expected.1.insert(*n, token));
                 }
             }
@@ -215,6 +217,7 @@ impl Disk {
             assert!(self.used.insert(*place), "block {place} is used");
             let token = self.fresh();
             self.content[*place as usize] = token;
+            self.unwritten.remove(place);
             file.map.insert(block, *place);
             file.size = file.size.max((block + 1) * self.block);
             let expected = self.expected.entry(id.inode).or_default();
@@ -274,7 +277,10 @@ impl Disk {
 
     /// Frees blocks that no file uses any more.
     pub fn release(&mut self, blocks: impl IntoIterator<Item = u64>) {
-        blocks.into_iter().for_each(|block| _ = self.used.remove(&block));
+        for block in blocks {
+            self.used.remove(&block);
+            self.unwritten.remove(&block);
+        }
     }
 
     /// Copies a block; the copy is not on the disk yet.

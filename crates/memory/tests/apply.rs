@@ -283,6 +283,75 @@ fn long() -> Scenario {
     }
 }
 
+/// Two files that move in several batches, into space that the earlier ones have left.
+fn crowded(faults: Vec<(u64, u8, usize)>) -> Scenario {
+    let options = Options {
+        free_floor_bytes: Some(0),
+        step_bytes: 2 * BLOCK,
+        batch_bytes: 6 * BLOCK,
+        ..Options::default()
+    };
+    Scenario {
+        files: vec![(12, 1, 4), (12, 2, 3)],
+        gap: 0,
+        spare: 8,
+        options,
+        faults,
+        survivors: 0,
+    }
+}
+
+/// Applies with these faults, cuts the power, and returns how many operations there were.
+fn survives(scenario: Scenario) -> u64 {
+    let fixture = scenario.fixture();
+    scenario.spoil(&fixture);
+    applied(&fixture, &scenario.options);
+    fixture.memory.check().unwrap_or_else(|why| panic!("{why}: {scenario:?}"));
+    let operations = fixture.memory.operations();
+    fixture.memory.restart(scenario.survivors);
+    fixture.memory.check().unwrap_or_else(|why| panic!("{why}, after a cut: {scenario:?}"));
+    operations
+}
+
+#[test]
+fn no_write_of_another_program_is_lost_at_any_operation() {
+    const WRITE: u8 = 4;
+    let operations = survives(crowded(Vec::new()));
+    for at in 1..=operations {
+        for file in 0..2 {
+            survives(crowded(vec![(at, WRITE, file)]));
+        }
+    }
+}
+
+#[test]
+fn no_byte_is_lost_by_an_error_and_a_power_cut_at_any_two_operations() {
+    const CUT: u8 = 0;
+    const FAILED: u8 = 1;
+    let operations = survives(crowded(Vec::new()));
+    for failed in 1..=operations {
+        for cut in failed + 1..=operations {
+            survives(crowded(vec![(failed, FAILED, 0), (cut, CUT, 0)]));
+        }
+    }
+}
+
+/// Space that a failed move has left may be used by another program.
+#[test]
+fn what_is_written_where_a_copy_was_begun_outlasts_a_power_cut() {
+    let operations = survives(crowded(Vec::new()));
+    for failed in 1..=operations {
+        let scenario = crowded(vec![(failed, 1, 0)]);
+        let fixture = scenario.fixture();
+        scenario.spoil(&fixture);
+        applied(&fixture, &scenario.options);
+        let free: Vec<_> = fixture.memory.free_runs().into_iter().flatten().map(Some).collect();
+        fixture.memory.add(Path::new("/memory/new"), free.len() as u64 * BLOCK, &free);
+        fixture.memory.restart(0);
+        fixture.memory.check().unwrap_or_else(|why| panic!("{why}: operation {failed}"));
+    }
+}
+
 #[test]
 fn no_more_bytes_a_second_go_than_were_asked_for() {
     const RATE: u64 = 1 << 20;
@@ -298,7 +367,7 @@ fn no_more_bytes_a_second_go_than_were_asked_for() {
 }
 
 #[test]
-fn whoever_reads_goes_first_and_nobody_waits_for_nobody() {
+fn readers_go_first_and_without_readers_nothing_waits() {
     let alone = long().fixture();
     let (quiet, _) = applied(&alone, &long().options);
     assert_eq!(quiet.paused_seconds, 0.0);
@@ -315,7 +384,7 @@ fn whoever_reads_goes_first_and_nobody_waits_for_nobody() {
 }
 
 #[test]
-fn whoever_says_stop_waits_for_one_step() {
+fn a_request_to_end_waits_for_one_step() {
     for at in (1..80).step_by(3) {
         let mut scenario = long();
         scenario.faults = vec![(at, 3, 0)];
