@@ -12,7 +12,7 @@ use fragmend_layout::SkipReason;
 use fragmend_plan::Policy;
 use fragmend_scan::layout_of;
 use fragmend_sys::shutdown::cut_power;
-use fragmend_testbed::file_system::{BTRFS, EXT4, XFS, XFS_EXCHANGE};
+use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS, XFS_EXCHANGE};
 use fragmend_testbed::fragment::{alternating, compressible, interleaved, is_intact};
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::{Running, finish};
@@ -40,18 +40,33 @@ fn start_apply(plan: &Path, extra: &[&str]) -> Running {
     Running::start(command.stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
+/// `trees` are the blocks that trees may need while a file is half moved; Btrfs keeps each of their nodes twice.
+fn kills_lose_nothing_and_leave_nothing(file_system: &'static FileSystem, kills: u32, trees: u64) {
+    let image = Image::of(file_system, 512 * MIB);
+    let (rounds, half) = kill_repeatedly(&image, kills, trees);
+    let name = file_system.name;
+    println!("{name}: {kills} kills in {rounds} runs, {half} while the file was moving");
+    assert!(half > kills / 6, "{name}: only {half} of {kills} kills hit a move");
+}
+
 #[test]
-fn loop_200_kills_lose_nothing_and_leave_nothing() {
-    // Blocks that trees may need while a file is half moved; Btrfs keeps each of their nodes twice.
-    for (file_system, kills, trees) in
-        [(&EXT4, 200, 64), (&XFS, 60, 64), (&XFS_EXCHANGE, 60, 64), (&BTRFS, 60, 256)]
-    {
-        let image = Image::of(file_system, 512 * MIB);
-        let (rounds, half) = kill_repeatedly(&image, kills, trees);
-        let name = file_system.name;
-        println!("{name}: {kills} kills in {rounds} runs, {half} while the file was moving");
-        assert!(half > kills / 6, "{name}: only {half} of {kills} kills hit a move");
-    }
+fn loop_200_kills_on_ext4_lose_nothing_and_leave_nothing() {
+    kills_lose_nothing_and_leave_nothing(&EXT4, 200, 64);
+}
+
+#[test]
+fn loop_60_kills_on_xfs_lose_nothing_and_leave_nothing() {
+    kills_lose_nothing_and_leave_nothing(&XFS, 60, 64);
+}
+
+#[test]
+fn loop_60_kills_on_xfs_with_exchange_lose_nothing_and_leave_nothing() {
+    kills_lose_nothing_and_leave_nothing(&XFS_EXCHANGE, 60, 64);
+}
+
+#[test]
+fn loop_60_kills_on_btrfs_lose_nothing_and_leave_nothing() {
+    kills_lose_nothing_and_leave_nothing(&BTRFS, 60, 256);
 }
 
 /// Kills `apply` at random instants; returns the number of runs, and of the kills after which the
@@ -266,14 +281,9 @@ receipts_survive! {
     loop_what_a_receipt_says_survives_a_power_cut_on_btrfs_zstd => "btrfs-zstd";
 }
 
-#[test]
-fn loop_writers_on_the_same_file_see_their_own_bytes() {
+fn writers_on_the_same_file_see_their_own_bytes(file_system: &'static FileSystem) {
     const SIZE: u64 = 32 * MIB;
-    let engines = [("psync", 0), ("psync", 1), ("mmap", 0), ("io_uring", 1)];
-    let systems = [&EXT4, &XFS, &XFS_EXCHANGE, &BTRFS];
-    for (file_system, (engine, direct)) in
-        systems.into_iter().flat_map(|fs| engines.map(|engine| (fs, engine)))
-    {
+    for (engine, direct) in [("psync", 0), ("psync", 1), ("mmap", 0), ("io_uring", 1)] {
         let image = Image::of(file_system, 512 * MIB);
         let path = image.path().join("file");
         interleaved(&path, SIZE, &[4096], true).unwrap();
@@ -324,6 +334,26 @@ fn loop_writers_on_the_same_file_see_their_own_bytes() {
             ],
         );
     }
+}
+
+#[test]
+fn loop_writers_on_the_same_file_see_their_own_bytes_on_ext4() {
+    writers_on_the_same_file_see_their_own_bytes(&EXT4);
+}
+
+#[test]
+fn loop_writers_on_the_same_file_see_their_own_bytes_on_xfs() {
+    writers_on_the_same_file_see_their_own_bytes(&XFS);
+}
+
+#[test]
+fn loop_writers_on_the_same_file_see_their_own_bytes_on_xfs_with_exchange() {
+    writers_on_the_same_file_see_their_own_bytes(&XFS_EXCHANGE);
+}
+
+#[test]
+fn loop_writers_on_the_same_file_see_their_own_bytes_on_btrfs() {
+    writers_on_the_same_file_see_their_own_bytes(&BTRFS);
 }
 
 #[test]

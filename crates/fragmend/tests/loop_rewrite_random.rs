@@ -3,7 +3,7 @@
 mod support;
 
 use fragmend_sys::shutdown::cut_power;
-use fragmend_testbed::file_system::{EXT4, XFS};
+use fragmend_testbed::file_system::{EXT4, FileSystem, XFS};
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::Running;
@@ -71,66 +71,80 @@ fn wait_for_a_hole(path: &Path, apply: &mut Running) {
     }
 }
 
-#[test]
-fn loop_200_kills_are_recovered_from() {
-    for file_system in [&EXT4, &XFS] {
-        let image = Image::of(file_system, 320 << 20);
-        let mut random = Random::new(SEED);
-        let (mut kills, mut round, mut seen) = (0, 0, BTreeMap::new());
-        while kills < 100 {
-            round += 1;
-            let path = fresh(&image, round);
-            loop {
-                let mut apply = Running::start(&mut rewrite(&image, &path, ""));
-                match kills % 2 {
-                    0 => wait(&image, &mut random),
-                    _ => wait_for_a_hole(&path, &mut apply),
-                }
-                apply.signal(Signal::KILL);
-                let ended = apply.wait().status.code().is_some();
-                recovered(&image, &format!("round {round}"), &mut seen);
-                assert!(is_intact(&path, SIZE).unwrap(), "seed {SEED:#x}, round {round}");
-                kills += u32::from(!ended);
-                if ended || kills == 100 {
-                    break;
-                }
+fn a_hundred_kills_are_recovered_from(file_system: &'static FileSystem) {
+    let image = Image::of(file_system, 320 << 20);
+    let mut random = Random::new(SEED);
+    let (mut kills, mut round, mut seen) = (0, 0, BTreeMap::new());
+    while kills < 100 {
+        round += 1;
+        let path = fresh(&image, round);
+        loop {
+            let mut apply = Running::start(&mut rewrite(&image, &path, ""));
+            match kills % 2 {
+                0 => wait(&image, &mut random),
+                _ => wait_for_a_hole(&path, &mut apply),
             }
-            assert!(!image.path().join(".fragmend-rewrite").exists());
+            apply.signal(Signal::KILL);
+            let ended = apply.wait().status.code().is_some();
+            recovered(&image, &format!("round {round}"), &mut seen);
+            assert!(is_intact(&path, SIZE).unwrap(), "seed {SEED:#x}, round {round}");
+            kills += u32::from(!ended);
+            if ended || kills == 100 {
+                break;
+            }
         }
-        println!("{}: {kills} kills, {round} files: {seen:?}", file_system.name);
-        image.fsck();
-        assert!(seen.contains_key("restored"), "no kill hit a hole: {seen:?}");
+        assert!(!image.path().join(".fragmend-rewrite").exists());
     }
+    println!("{}: {kills} kills, {round} files: {seen:?}", file_system.name);
+    image.fsck();
+    assert!(seen.contains_key("restored"), "no kill hit a hole: {seen:?}");
 }
 
 #[test]
-fn loop_50_power_cuts_are_recovered_from() {
-    for file_system in [&EXT4, &XFS] {
-        let image = Image::of(file_system, 320 << 20);
-        let mut random = Random::new(SEED ^ 1);
-        let (mut seen, mut in_the_middle) = (BTreeMap::new(), 0);
-        for cut in 0..25 {
-            let path = fresh(&image, cut);
-            let before = extents(&path);
-            let apply = Running::start(&mut rewrite(&image, &path, ""));
-            // Another program's fsync commits at any time, holes included.
-            let other = File::create(image.path().join("other")).unwrap();
-            let committed = std::thread::spawn(move || {
-                while (&other).write_all(b"x").and_then(|()| other.sync_all()).is_ok() {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-            });
-            wait(&image, &mut random);
-            cut_power(File::open(image.path()).unwrap()).unwrap();
-            let _ = (apply.wait(), committed.join());
-            image.remount();
-            recovered(&image, &format!("cut {cut}"), &mut seen);
-            image.fsck();
-            assert!(is_intact(&path, SIZE).unwrap(), "seed {SEED:#x}, cut {cut}");
-            let after = extents(&path);
-            in_the_middle += u32::from(after < before && after > 10);
-        }
-        println!("{}: 25 cuts, {in_the_middle} half moved: {seen:?}", file_system.name);
-        assert!(seen.len() > 1, "every cut found the same state: {seen:?}");
+fn loop_100_kills_on_ext4_are_recovered_from() {
+    a_hundred_kills_are_recovered_from(&EXT4);
+}
+
+#[test]
+fn loop_100_kills_on_xfs_are_recovered_from() {
+    a_hundred_kills_are_recovered_from(&XFS);
+}
+
+fn power_cuts_are_recovered_from(file_system: &'static FileSystem) {
+    let image = Image::of(file_system, 320 << 20);
+    let mut random = Random::new(SEED ^ 1);
+    let (mut seen, mut in_the_middle) = (BTreeMap::new(), 0);
+    for cut in 0..25 {
+        let path = fresh(&image, cut);
+        let before = extents(&path);
+        let apply = Running::start(&mut rewrite(&image, &path, ""));
+        // Another program's fsync commits at any time, holes included.
+        let other = File::create(image.path().join("other")).unwrap();
+        let committed = std::thread::spawn(move || {
+            while (&other).write_all(b"x").and_then(|()| other.sync_all()).is_ok() {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        wait(&image, &mut random);
+        cut_power(File::open(image.path()).unwrap()).unwrap();
+        let _ = (apply.wait(), committed.join());
+        image.remount();
+        recovered(&image, &format!("cut {cut}"), &mut seen);
+        image.fsck();
+        assert!(is_intact(&path, SIZE).unwrap(), "seed {SEED:#x}, cut {cut}");
+        let after = extents(&path);
+        in_the_middle += u32::from(after < before && after > 10);
     }
+    println!("{}: 25 cuts, {in_the_middle} half moved: {seen:?}", file_system.name);
+    assert!(seen.len() > 1, "every cut found the same state: {seen:?}");
+}
+
+#[test]
+fn loop_25_power_cuts_on_ext4_are_recovered_from() {
+    power_cuts_are_recovered_from(&EXT4);
+}
+
+#[test]
+fn loop_25_power_cuts_on_xfs_are_recovered_from() {
+    power_cuts_are_recovered_from(&XFS);
 }

@@ -2,13 +2,16 @@
 //! documentation. At the end the slowest are listed.
 //!
 //! Not several at a time: a test of Btrfs records a device number that another test's Btrfs may have once the
-//! first is mounted again, some tests drop the page cache of the whole machine, and many measure waits.
+//! first is mounted again, some tests drop the page cache of the whole machine, and many measure waits. The
+//! exception are integration tests that touch no file system (none is named `loop_` or `uml_`): they run
+//! beside the others, with the processor time that those leave.
 //!
 //! Each binary runs as `cargo test` would run it, in its package's directory, with a limit on its time
 //! (`scripts/bounded`) and as root (`scripts/as-root`).
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -31,6 +34,7 @@ struct Message {
 #[derive(Deserialize)]
 struct Target {
     name: String,
+    kind: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -47,6 +51,8 @@ pub struct Binary {
     pub program: PathBuf,
     /// Where it runs: its package's directory.
     pub directory: PathBuf,
+    /// It is an integration test, in a file of its own.
+    pub is_integration: bool,
 }
 
 /// How a binary ended.
@@ -54,6 +60,8 @@ struct Ended {
     name: String,
     failed: bool,
     took: Duration,
+    /// What it printed, if that is not printed yet.
+    output: Vec<u8>,
 }
 
 /// Builds all tests and runs them with these arguments.
@@ -61,11 +69,41 @@ struct Ended {
 /// # Errors
 /// The tests do not build, or some fail: their names.
 pub fn run(root: &Path, args: &[String]) -> Result<()> {
-    let all = build(root)?;
-    let mut ended: Vec<Ended> =
-        all.iter().map(|binary| run_one(root, args, binary)).collect::<Result<_>>()?;
+    let mut alone = Vec::new();
+    let mut beside = Vec::new();
+    for binary in build(root)? {
+        if touches_a_file_system(&binary)? { alone.push(binary) } else { beside.push(binary) }
+    }
+    let mut ended = std::thread::scope(|scope| -> Result<Vec<Ended>> {
+        let beside = scope.spawn(|| {
+            beside.iter().map(|b| run_in_idle_time(root, args, b)).collect::<Result<Vec<_>>>()
+        });
+        let mut ended: Vec<Ended> =
+            alone.iter().map(|binary| run_one(root, args, binary)).collect::<Result<_>>()?;
+        ended.extend(beside.join().expect("no panic")?);
+        Ok(ended)
+    })?;
+    for one in &ended {
+        std::io::stdout().write_all(&one.output)?;
+    }
     ended.push(doc_tests(root)?);
     summary(&mut ended)
+}
+
+/// Whether a binary must run alone: all but integration tests without a `loop_` or `uml_` test.
+fn touches_a_file_system(binary: &Binary) -> Result<bool> {
+    if !binary.is_integration {
+        return Ok(true);
+    }
+    let list = Command::new(&binary.program).args(["--list", "--format", "terse"]).output();
+    let list = list.with_context(|| binary.program.display().to_string())?;
+    let names = String::from_utf8_lossy(&list.stdout).into_owned();
+    let is_of_tier = |name: &str| {
+        let name = name.rsplit("::").next().unwrap_or(name);
+        name.starts_with("loop_") || name.starts_with("uml_")
+    };
+    Ok(!list.status.success()
+        || names.lines().any(|line| is_of_tier(line.trim_end_matches(": test"))))
 }
 
 /// Runs the examples in the documentation, which are no binaries.
@@ -74,7 +112,7 @@ fn doc_tests(root: &Path) -> Result<Ended> {
     let mut cargo = Command::new("cargo");
     let status = cargo.args(["test", "--workspace", "--doc"]).current_dir(root).status();
     let failed = !status.context("cargo")?.success();
-    Ok(Ended { name: "documentation".into(), failed, took: started.elapsed() })
+    Ok(Ended { name: "documentation".into(), failed, took: started.elapsed(), output: Vec::new() })
 }
 
 /// Builds the tests, and lists them in cargo's order.
@@ -100,7 +138,8 @@ pub fn binaries(messages: &str) -> Result<Vec<Binary>> {
             (is_test, message.target, message.manifest_path, message.executable)
         {
             let directory = manifest.parent().unwrap_or(Path::new("/")).to_owned();
-            all.push(Binary { name: target.name, program, directory });
+            let is_integration = target.kind.iter().any(|kind| kind == "test");
+            all.push(Binary { name: target.name, program, directory, is_integration });
         }
     }
     Ok(all)
@@ -108,15 +147,42 @@ pub fn binaries(messages: &str) -> Result<Vec<Binary>> {
 
 /// Runs one, which prints what it tries.
 fn run_one(root: &Path, args: &[String], binary: &Binary) -> Result<Ended> {
-    println!("     Running {} ({})", binary.name, binary.program.display());
+    println!("{}", heading(binary));
     let started = Instant::now();
-    let mut command = Command::new(root.join("scripts/as-root"));
-    command.arg(root.join("scripts/bounded")).arg(LIMIT.to_string()).arg(&binary.program);
-    command.args(args).current_dir(&binary.directory).stdin(Stdio::null());
-    let status = command.status().with_context(|| binary.program.display().to_string())?;
+    let status = command(root, args, binary, &[]).status();
+    let failed = !status.with_context(|| binary.program.display().to_string())?.success();
     let (name, took) = (binary.name.clone(), started.elapsed());
-    println!("{name} took {:.1} s\n", took.as_secs_f64());
-    Ok(Ended { name, failed: !status.success(), took })
+    println!("{}", footing(&name, took));
+    Ok(Ended { name, failed, took, output: Vec::new() })
+}
+
+/// Runs one under `SCHED_IDLE`, and keeps what it prints.
+fn run_in_idle_time(root: &Path, args: &[String], binary: &Binary) -> Result<Ended> {
+    let started = Instant::now();
+    let ended =
+        command(root, args, binary, &["chrt", "--idle", "0"]).stderr(Stdio::inherit()).output();
+    let ended = ended.with_context(|| binary.program.display().to_string())?;
+    let (name, took) = (binary.name.clone(), started.elapsed());
+    let mut output = format!("{}\n", heading(binary)).into_bytes();
+    output.extend(ended.stdout);
+    output.extend(format!("{}\n", footing(&name, took)).into_bytes());
+    Ok(Ended { name, failed: !ended.status.success(), took, output })
+}
+
+fn heading(binary: &Binary) -> String {
+    format!("     Running {} ({})", binary.name, binary.program.display())
+}
+
+fn footing(name: &str, took: Duration) -> String {
+    format!("{name} took {:.1} s\n", took.as_secs_f64())
+}
+
+/// The command that runs a binary, as root, for at most [`LIMIT`], `through` another program if one is given.
+fn command(root: &Path, args: &[String], binary: &Binary, through: &[&str]) -> Command {
+    let mut command = Command::new(root.join("scripts/as-root"));
+    command.arg(root.join("scripts/bounded")).arg(LIMIT.to_string()).args(through);
+    command.arg(&binary.program).args(args).current_dir(&binary.directory).stdin(Stdio::null());
+    command
 }
 
 /// Prints what took longest; an error names what failed.
@@ -141,7 +207,7 @@ mod tests {
     fn only_test_binaries_are_run_each_in_its_package() {
         let artifact = |test: bool, program: &str| {
             format!(
-                r#"{{"reason":"compiler-artifact","manifest_path":"/w/crates/a/Cargo.toml","target":{{"name":"a"}},"profile":{{"test":{test}}},"executable":{program}}}"#
+                r#"{{"reason":"compiler-artifact","manifest_path":"/w/crates/a/Cargo.toml","target":{{"name":"a","kind":["test"]}},"profile":{{"test":{test}}},"executable":{program}}}"#
             )
         };
         let messages = [
@@ -150,8 +216,12 @@ mod tests {
             artifact(true, r#""/t/a-1""#),
             r#"{"reason":"build-finished","success":true}"#.into(),
         ];
-        let expected =
-            Binary { name: "a".into(), program: "/t/a-1".into(), directory: "/w/crates/a".into() };
+        let expected = Binary {
+            name: "a".into(),
+            program: "/t/a-1".into(),
+            directory: "/w/crates/a".into(),
+            is_integration: true,
+        };
         assert_eq!(binaries(&messages.join("\n")).unwrap(), [expected]);
         assert!(binaries("no JSON").is_err());
     }
