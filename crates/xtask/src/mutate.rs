@@ -41,8 +41,8 @@ struct List {
     mutation: Vec<Mutation>,
 }
 
-/// Reads the list, and compares it with the tree: each text is there once, and each mutation names a test or
-/// a reason.
+/// Reads the list, and compares it with the tree: each text is there once, and each mutation names a test that
+/// exists, or a reason.
 ///
 /// # Errors
 /// What does not fit, by its name.
@@ -57,8 +57,24 @@ pub fn list(root: &Path) -> Result<Vec<Mutation>> {
         let text = std::fs::read_to_string(root.join(&one.file)).with_context(|| name.clone())?;
         let times = text.matches(&one.find).count();
         ensure!(times == 1, "{name}: {times} times in {}", one.file.display());
+        let missing = one.test.as_deref().and_then(|test| missing_file(root, test));
+        ensure!(
+            missing.is_none(),
+            "{name}: its test is not in {}",
+            missing.unwrap_or_default().display()
+        );
     }
     Ok(all)
+}
+
+/// The file of an integration test (`-p fragmend-CRATE --test NAME`), if there is none such.
+fn missing_file(root: &Path, test: &str) -> Option<PathBuf> {
+    let after = |option| test.split_whitespace().skip_while(|word| *word != option).nth(1);
+    let package = after("-p")?;
+    let directory = package.strip_prefix("fragmend-").unwrap_or(package);
+    let file = Path::new("crates").join(directory).join("tests").join(after("--test")?);
+    let file = file.with_extension("rs");
+    (!root.join(&file).exists()).then_some(file)
 }
 
 /// What no test detects, as the lines of a Markdown list.
