@@ -25,15 +25,15 @@ fn whole(size: u64) -> ByteRange {
 pub fn fragments_are_joined(fixture: &dyn Fixture) {
     let sizes = [("file", SIZE), ("odd-size", 10_000), ("block", BLOCK)];
     let files = sizes.map(|(name, size)| (fixture.fragmented(name, size), size));
-    let of = |path: &Path, size| (fixture.content(path, whole(size)), fixture.attributes(path));
-    let before = files.each_ref().map(|(path, size)| of(path, *size));
+    let look = |path: &Path, size| (fixture.content(path, whole(size)), fixture.attributes(path));
+    let before = files.each_ref().map(|(path, size)| look(path, *size));
     let (_, mut receipts) = move_all(fixture);
     receipts.retain(|r| r.path.to_path().is_some_and(|p| files.iter().any(|(path, _)| *path == p)));
     assert_eq!(receipts.len(), 2, "one block is in one extent: {receipts:?}");
     assert!(receipts.iter().all(|r| r.extents_after == Some(1)), "{receipts:?}");
     for round in ["warm", "cold"] {
         for ((path, size), before) in files.iter().zip(&before) {
-            assert!(of(path, *size) == *before, "{round} {path:?}");
+            assert!(look(path, *size) == *before, "{round} {path:?}");
             assert_eq!(extents(fixture, path), 1, "{round} {path:?}");
         }
         fixture.check();
