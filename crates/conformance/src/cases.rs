@@ -1,4 +1,16 @@
-//! The cases. Each is for a fresh volume.
+//! The cases. Each is for a fresh volume. Here are those of moving by a plan; the others are in the modules.
+
+mod pace;
+mod sharing;
+mod space;
+mod stop;
+mod volume;
+
+pub use pace::*;
+pub use sharing::*;
+pub use space::*;
+pub use stop::*;
+pub use volume::*;
 
 use crate::{Change, Fixture, SIZE, UNPACED, extents, layout, plan, reasons};
 use fragmend_apply::{Options, Receipt, Summary};

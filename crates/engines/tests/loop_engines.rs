@@ -118,3 +118,63 @@ fn loop_a_full_disk_is_left_alone() {
 fn loop_a_dry_run_moves_nothing() {
     conform(&ENGINES, cases::a_dry_run_moves_nothing);
 }
+
+#[test]
+fn loop_size_and_free_space_are_true() {
+    conform(&ENGINES, cases::size_and_free_space_are_true);
+}
+
+#[test]
+fn loop_every_file_is_shown_once() {
+    conform(&ENGINES, cases::every_file_is_shown_once);
+}
+
+#[test]
+fn loop_an_open_file_knows_its_path_and_size() {
+    conform(&ENGINES, cases::an_open_file_knows_its_path_and_size);
+}
+
+#[test]
+fn loop_the_floor_of_free_space_is_kept() {
+    conform(&ENGINES, cases::the_floor_of_free_space_is_kept);
+}
+
+#[test]
+fn loop_space_is_returned_after_a_move() {
+    conform(&ENGINES, cases::space_is_returned_after_a_move);
+}
+
+#[test]
+fn loop_space_is_returned_where_there_is_not_enough() {
+    conform(&FULL, cases::space_is_returned_where_there_is_not_enough);
+}
+
+#[test]
+fn loop_a_stopped_move_ends_with_a_result_for_all_that_moved() {
+    conform(&ENGINES, cases::a_stopped_move_ends_with_a_result_for_all_that_moved);
+}
+
+#[test]
+fn loop_a_stopped_run_accounts_for_every_range() {
+    conform(&ENGINES, cases::a_stopped_run_accounts_for_every_range);
+}
+
+#[test]
+fn loop_every_step_is_asked_for_and_followed_by_a_pause() {
+    conform(&ENGINES, cases::every_step_is_asked_for_and_followed_by_a_pause);
+}
+
+#[test]
+fn loop_no_more_moves_between_two_pauses_than_was_allowed() {
+    conform(&BY_RANGES, cases::no_more_moves_between_two_pauses_than_was_allowed);
+}
+
+#[test]
+fn loop_ranges_move_one_after_the_other() {
+    conform(&BY_RANGES, cases::ranges_move_one_after_the_other);
+}
+
+#[test]
+fn loop_what_is_shared_moves_only_if_that_is_asked_for() {
+    conform(&SHARING, cases::what_is_shared_moves_only_if_that_is_asked_for);
+}
