@@ -29,6 +29,17 @@ guest_tests! {
     uml_what_must_stay_in_place_is_left_alone => what_must_stay_in_place_is_left_alone(&f2fs());
     uml_a_dry_run_moves_nothing => cases::a_dry_run_moves_nothing(&ImageFixture(&f2fs()));
     uml_a_full_disk_is_left_alone => cases::a_full_disk_is_left_alone(&ImageFixture(&f2fs()));
+    uml_size_and_free_space_are_true => cases::size_and_free_space_are_true(&ImageFixture(&f2fs()));
+    uml_every_file_is_shown_once => cases::every_file_is_shown_once(&ImageFixture(&f2fs()));
+    uml_an_open_file_knows_its_path_and_size => cases::an_open_file_knows_its_path_and_size(&ImageFixture(&f2fs()));
+    uml_the_floor_of_free_space_is_kept => cases::the_floor_of_free_space_is_kept(&ImageFixture(&f2fs()));
+    uml_space_is_returned_after_a_move => cases::space_is_returned_after_a_move(&ImageFixture(&f2fs()));
+    uml_space_is_returned_where_there_is_not_enough => cases::space_is_returned_where_there_is_not_enough(&ImageFixture(&f2fs()));
+    uml_a_stopped_move_ends_with_a_result_for_all_that_moved => cases::a_stopped_move_ends_with_a_result_for_all_that_moved(&ImageFixture(&f2fs()));
+    uml_a_stopped_run_accounts_for_every_range => cases::a_stopped_run_accounts_for_every_range(&ImageFixture(&f2fs()));
+    uml_every_step_is_asked_for_and_followed_by_a_pause => cases::every_step_is_asked_for_and_followed_by_a_pause(&ImageFixture(&f2fs()));
+    uml_no_more_moves_between_two_pauses_than_was_allowed => cases::no_more_moves_between_two_pauses_than_was_allowed(&ImageFixture(&f2fs()));
+    uml_ranges_move_one_after_the_other => cases::ranges_move_one_after_the_other(&ImageFixture(&f2fs()));
 }
 
 fn what_must_stay_in_place_is_left_alone(image: &Image) {
