@@ -15,6 +15,9 @@ use std::path::Path;
 use support::fixture::ImageFixture;
 use support::{SIZE, apply, conformance, fragmented, holder, left_alone, plan, reasons};
 
+// All cases but three: F2FS shares no extents; it moves a range in one go, and not in steps as long as the pace
+// allows; and it needs free segments, of which it keeps some for itself, so that a move may succeed where no more
+// blocks can be allocated.
 guest_tests! {
     uml_fragments_are_joined => cases::fragments_are_joined(&ImageFixture(&f2fs()));
     uml_a_part_moves_and_the_rest_stays => cases::a_part_moves_and_the_rest_stays(&ImageFixture(&f2fs()));
@@ -34,11 +37,9 @@ guest_tests! {
     uml_an_open_file_knows_its_path_and_size => cases::an_open_file_knows_its_path_and_size(&ImageFixture(&f2fs()));
     uml_the_floor_of_free_space_is_kept => cases::the_floor_of_free_space_is_kept(&ImageFixture(&f2fs()));
     uml_space_is_returned_after_a_move => cases::space_is_returned_after_a_move(&ImageFixture(&f2fs()));
-    uml_space_is_returned_where_there_is_not_enough => cases::space_is_returned_where_there_is_not_enough(&ImageFixture(&f2fs()));
     uml_a_stopped_move_ends_with_a_result_for_all_that_moved => cases::a_stopped_move_ends_with_a_result_for_all_that_moved(&ImageFixture(&f2fs()));
     uml_a_stopped_run_accounts_for_every_range => cases::a_stopped_run_accounts_for_every_range(&ImageFixture(&f2fs()));
     uml_every_step_is_asked_for_and_followed_by_a_pause => cases::every_step_is_asked_for_and_followed_by_a_pause(&ImageFixture(&f2fs()));
-    uml_no_more_moves_between_two_pauses_than_was_allowed => cases::no_more_moves_between_two_pauses_than_was_allowed(&ImageFixture(&f2fs()));
     uml_ranges_move_one_after_the_other => cases::ranges_move_one_after_the_other(&ImageFixture(&f2fs()));
 }
 
