@@ -12,12 +12,11 @@ pub use space::*;
 pub use stop::*;
 pub use volume::*;
 
-use crate::{Change, Fixture, SIZE, UNPACED, extents, layout, plan, reasons};
+use crate::{BLOCK, Change, Fixture, SIZE, UNPACED, extents, layout, plan, reasons};
 use fragmend_apply::{Options, Receipt, Summary};
 use fragmend_layout::{ByteRange, ExtentKind, SkipReason};
 use std::path::Path;
 
-const BLOCK: u64 = 4096;
 /// The offset at which a file is continued, far behind its end.
 const FAR: u64 = 5 << 30;
 

@@ -18,6 +18,9 @@ use std::sync::atomic::AtomicBool;
 /// Size of most files of the cases, in bytes.
 pub const SIZE: u64 = 1 << 20;
 
+/// Allocation block of most volumes, in bytes; others have shorter ones.
+const BLOCK: u64 = 4096;
+
 /// Moves without a rate limit.
 pub const UNPACED: Options = Options { rate: Rate::Unlimited, ..Options::DEFAULT };
 

@@ -1,7 +1,7 @@
 //! A file that is relocated without a run: the pace is the case's, and what the engine does between two pauses
 //! is seen in the file's layout.
 
-use crate::Fixture;
+use crate::{BLOCK, Fixture, SIZE};
 use fragmend_layout::{
     ByteRange, Fate, Layout, Movable, Pace, Settled, Skip, Target, Terms, Underway,
 };
@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A block of all volumes, in bytes, or a part of one.
-const BLOCK: u64 = 4096;
+/// A step of a file of [`SIZE`], in bytes: a quarter of a quarter.
+pub(crate) const STEP: u64 = SIZE / 16;
 
 /// Where each block of a file is: its offset in the file, and on the device. All are bytes.
 pub(crate) type Places = BTreeMap<u64, u64>;

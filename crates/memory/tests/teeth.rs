@@ -56,8 +56,8 @@ const WRONG: [(Wrong, Case, &str); 21] = [
     (Wrong::HasNoPath, cases::an_open_file_knows_its_path_and_size, "its path"),
     (Wrong::HasAnotherPath, cases::an_open_file_knows_its_path_and_size, "its path"),
     (Wrong::HasAnotherSize, cases::an_open_file_knows_its_path_and_size, "its size"),
-    (Wrong::NeedsNothing, cases::the_floor_of_free_space_is_kept, "FreeSpaceFloor"),
-    (Wrong::NeedsHalf, cases::the_floor_of_free_space_is_kept, "FreeSpaceFloor"),
+    (Wrong::NeedsNothing, cases::the_floor_of_free_space_is_kept, "demanded"),
+    (Wrong::NeedsHalf, cases::the_floor_of_free_space_is_kept, "demanded"),
     (Wrong::LeaksAfterAMove, cases::space_is_returned_after_a_move, "bytes are free"),
     (
         Wrong::LeaksWithoutSpace,

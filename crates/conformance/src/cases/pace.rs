@@ -1,12 +1,9 @@
 //! The pace: how much moves before it is asked again.
 
 use super::whole;
-use crate::watch::{Places, Watch, moved_bytes, places};
+use crate::watch::{Places, STEP, Watch, moved_bytes, places};
 use crate::{Fixture, SIZE, layout};
 use fragmend_layout::{ByteRange, Terms};
-
-/// A step, in bytes.
-const STEP: u64 = SIZE / 16;
 
 /// Moves four ranges of a file; returns them, what happened, and where the file was before.
 fn watched(fixture: &dyn Fixture) -> (Vec<ByteRange>, Watch, Places) {

@@ -2,17 +2,15 @@
 
 use super::space::is_returned;
 use super::whole;
-use crate::watch::{Watch, moved_bytes, places};
+use crate::watch::{STEP, Watch, moved_bytes, places};
 use crate::{Fixture, SIZE, UNPACED, extents, layout, plan};
 use fragmend_apply::Event;
 use fragmend_layout::{ByteRange, Fate, Terms};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A step, in bytes.
-const STEP: u64 = SIZE / 16;
-
-/// A move that is to end moves nothing more, except back. Each range that has changed has a result, and the result is true.
+/// A move that is to end moves nothing more, except back. Each range that has changed has a result, and the
+/// result is true.
 pub fn a_stopped_move_ends_with_a_result_for_all_that_moved(fixture: &dyn Fixture) {
     for pause in [1, 2, 6] {
         stopped_at(fixture, pause);

@@ -1,7 +1,6 @@
 //! What a volume reports of itself and of its files.
 
-use super::BLOCK;
-use crate::{Fixture, SIZE};
+use crate::{BLOCK, Fixture, SIZE};
 use fragmend_layout::FileId;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
