@@ -1,11 +1,22 @@
-//! The cases. Each is for a fresh volume.
+//! The cases. Each is for a fresh volume. Here are those of moving by a plan; the others are in the modules.
 
-use crate::{Change, Fixture, SIZE, UNPACED, extents, layout, plan, reasons};
+mod pace;
+mod sharing;
+mod space;
+mod stop;
+mod volume;
+
+pub use pace::*;
+pub use sharing::*;
+pub use space::*;
+pub use stop::*;
+pub use volume::*;
+
+use crate::{BLOCK, Change, Fixture, SIZE, UNPACED, extents, layout, plan, reasons};
 use fragmend_apply::{Options, Receipt, Summary};
 use fragmend_layout::{ByteRange, ExtentKind, SkipReason};
 use std::path::Path;
 
-const BLOCK: u64 = 4096;
 /// The offset at which a file is continued, far behind its end.
 const FAR: u64 = 5 << 30;
 
@@ -25,15 +36,15 @@ fn whole(size: u64) -> ByteRange {
 pub fn fragments_are_joined(fixture: &dyn Fixture) {
     let sizes = [("file", SIZE), ("odd-size", 10_000), ("block", BLOCK)];
     let files = sizes.map(|(name, size)| (fixture.fragmented(name, size), size));
-    let of = |path: &Path, size| (fixture.content(path, whole(size)), fixture.attributes(path));
-    let before = files.each_ref().map(|(path, size)| of(path, *size));
+    let look = |path: &Path, size| (fixture.content(path, whole(size)), fixture.attributes(path));
+    let before = files.each_ref().map(|(path, size)| look(path, *size));
     let (_, mut receipts) = move_all(fixture);
     receipts.retain(|r| r.path.to_path().is_some_and(|p| files.iter().any(|(path, _)| *path == p)));
     assert_eq!(receipts.len(), 2, "one block is in one extent: {receipts:?}");
     assert!(receipts.iter().all(|r| r.extents_after == Some(1)), "{receipts:?}");
     for round in ["warm", "cold"] {
         for ((path, size), before) in files.iter().zip(&before) {
-            assert!(of(path, *size) == *before, "{round} {path:?}");
+            assert!(look(path, *size) == *before, "{round} {path:?}");
             assert_eq!(extents(fixture, path), 1, "{round} {path:?}");
         }
         fixture.check();

@@ -2,10 +2,12 @@
 //! implements [`Fixture`] for it, and runs the [`cases`] that concern it.
 //!
 //! A case makes files on a fresh volume, plans with the production planner, applies with the production mover,
-//! and compares the result with what was there before. What only one kind of volume has (attributes, sharing,
-//! symbolic links) is tested beside that volume.
+//! and compares the result with what was there before; or it relocates a file without a run, at a pace of its
+//! own, and looks at the file at every pause. What only one kind of volume has (attributes, symbolic links) is
+//! tested beside that volume. A case panics where the volume is wrong.
 
 pub mod cases;
+mod watch;
 
 use fragmend_apply::{Environment, Event, Options, Rate, Receipt, Summary, Volumes};
 use fragmend_layout::{ByteRange, FileId, Layout, SkipReason, Volume};
@@ -15,6 +17,9 @@ use std::sync::atomic::AtomicBool;
 
 /// Size of most files of the cases, in bytes.
 pub const SIZE: u64 = 1 << 20;
+
+/// Allocation block of most volumes, in bytes; others have shorter ones.
+const BLOCK: u64 = 4096;
 
 /// Moves without a rate limit.
 pub const UNPACED: Options = Options { rate: Rate::Unlimited, ..Options::DEFAULT };
@@ -32,6 +37,15 @@ pub enum Change {
     Replace,
 }
 
+/// The space of a volume, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// Its size.
+    pub total: u64,
+    /// What may still be allocated.
+    pub free: u64,
+}
+
 /// A fresh volume with what a case does to its files. Blocks are of 4 KiB or less.
 pub trait Fixture {
     /// The volume.
@@ -40,6 +54,12 @@ pub trait Fixture {
     fn fragmented(&self, name: &str, bytes: u64) -> PathBuf;
     /// Appends `bytes` bytes in such extents at `offset`, which is far behind the file's end.
     fn append_far(&self, path: &Path, offset: u64, bytes: u64);
+    /// The space of the volume, found in another way than by asking the volume.
+    fn space(&self) -> Space;
+    /// Bytes by which the free space may change without anybody's doing: metadata, mostly.
+    fn slack(&self) -> u64;
+    /// Makes another file that shares all blocks of this one, and syncs it, on volumes that can share.
+    fn share(&self, path: &Path) -> PathBuf;
     /// The file that is at a path.
     fn identity(&self, path: &Path) -> FileId;
     /// Changes the file, as another program would.
@@ -58,8 +78,24 @@ pub trait Fixture {
     /// Checks that the volume is consistent, and that nothing that was synced has changed; afterwards nothing
     /// is cached.
     fn check(&self);
+    /// Carries out a plan until `stop`, and reports each event to `tell` as it happens.
+    fn run(
+        &self,
+        plan: &Plan,
+        options: &Options,
+        stop: &AtomicBool,
+        tell: &mut dyn FnMut(Event),
+    ) -> Summary;
     /// Carries out a plan.
-    fn apply(&self, plan: &Plan, options: &Options) -> (Summary, Vec<Receipt>);
+    fn apply(&self, plan: &Plan, options: &Options) -> (Summary, Vec<Receipt>) {
+        let mut receipts = Vec::new();
+        let summary = self.run(plan, options, &AtomicBool::new(false), &mut |event| {
+            if let Event::Range(receipt) = event {
+                receipts.push(receipt);
+            }
+        });
+        (summary, receipts)
+    }
 }
 
 /// Applies a plan to one volume, for a [`Fixture`] whose volume and environment are its own.
@@ -71,22 +107,23 @@ pub fn apply_to(
     environment: &dyn Environment,
     plan: &Plan,
     options: &Options,
-) -> (Summary, Vec<Receipt>) {
-    let (mut receipts, stop) = (Vec::new(), AtomicBool::new(false));
-    let tell = |event: Event| {
-        if let Event::Range(receipt) = event {
-            receipts.push(receipt);
-        }
-    };
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(Event),
+) -> Summary {
     let device = plan.devices.first().expect("a device").device;
     let volumes = Volumes::from([(device, volume)]);
-    let summary = fragmend_apply::apply(plan, volumes, environment, options, &stop, tell);
-    (summary.expect("the volume is the plan's"), receipts)
+    let summary = fragmend_apply::apply(plan, volumes, environment, options, stop, tell);
+    summary.expect("the volume is the plan's")
 }
 
 /// The plan for all fragmented files, or for those at `paths` alone.
 fn plan(fixture: &dyn Fixture, paths: &[&Path]) -> Plan {
-    let settings = Settings { policy: Policy::WholeFile, ..Settings::default() };
+    plan_with(fixture, paths, false)
+}
+
+/// The same, with or without what is shared.
+fn plan_with(fixture: &dyn Fixture, paths: &[&Path], unshare: bool) -> Plan {
+    let settings = Settings { policy: Policy::WholeFile, unshare, ..Settings::default() };
     let mut survey = Survey::of(&*fixture.volume(), None).expect("all files are shown");
     if !paths.is_empty() {
         survey.files.retain(|file| paths.contains(&&*file.path));

@@ -27,7 +27,10 @@ const SLACK: u64 = 8 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Space {
     /// All at once, and some more to choose from where there is plenty.
-    Choice,
+    Choice {
+        /// Bytes that the engine needs besides, which no donor uses unless it must.
+        beside: u64,
+    },
     /// Range by range and no more, for file systems that cannot free a part of an extent.
     Exact,
 }
@@ -173,14 +176,18 @@ fn best_place(
     let total = places(ranges, 0).last().map_or(0, |place| place.end);
     let free = file.free_bytes()?;
     let more = total + SLACK;
-    let plenty = space == Space::Choice && free / 4 > more && free >= more + file.floor;
+    let (choice, floor) = match space {
+        Space::Choice { beside } => (true, file.floor.saturating_add(beside)),
+        Space::Exact => (false, file.floor),
+    };
+    let plenty = choice && free / 4 > more && free >= more.saturating_add(floor);
     let mut want = if plenty { more } else { total };
     let runs: Vec<ByteRange> = ByteRange::joined(ranges.iter().copied()).collect();
     let mut maps = Fiemap::default();
     let mut tried: Vec<Place> = Vec::new();
     while tried.len() < DONORS {
         // The space of earlier attempts counts as used.
-        if !tried.is_empty() && file.free_bytes()? < want + file.floor {
+        if !tried.is_empty() && file.free_bytes()? < want.saturating_add(floor) {
             break;
         }
         let donor = unnamed(file)?;
@@ -188,7 +195,7 @@ fn best_place(
         let allocate =
             |at, length| rustix::fs::fallocate(&donor, FallocateFlags::empty(), at, length);
         let allocated = match space {
-            Space::Choice => allocate(0, want),
+            Space::Choice { .. } => allocate(0, want),
             Space::Exact => places(ranges, 0).try_for_each(|p| allocate(p.start, p.len())),
         };
         match allocated {

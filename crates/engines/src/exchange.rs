@@ -348,7 +348,7 @@ impl Mover for Exchange {
         // pages. A refused write is reported here, if it was not yet.
         same::settled(&file.fd).map_err(|e| self.refuse(Some(e)))?;
         self.hold.free_space(file)?;
-        let (stage, fragments) = Stage::new(file, ranges, Space::Choice, |_| Ok(()))?;
+        let (stage, fragments) = Stage::new(file, ranges, Space::Choice { beside: 0 }, |_| Ok(()))?;
         self.stage = Some(stage);
         reached(Point::Staged);
         Ok(fragments)

@@ -74,7 +74,8 @@ impl Engine for Xfs {
                 Err(e) => return Err(skip_of(e)),
             }
         }
-        let wants = Wants { space: Space::Choice, prepare: |_, _| Ok(()), flush, commit };
+        let space = Space::Choice { beside: 0 };
+        let wants = Wants { space, prepare: |_, _| Ok(()), flush, commit };
         Ok(Box::new(Copying::new(file, how, wants)))
     }
 }

@@ -15,6 +15,9 @@ use std::path::Path;
 use support::fixture::ImageFixture;
 use support::{SIZE, apply, conformance, fragmented, holder, left_alone, plan, reasons};
 
+// All cases but three: F2FS shares no extents; it moves a range in one go, and not in steps as long as the pace
+// allows; and it needs free segments, of which it keeps some for itself, so that a move may succeed where no more
+// blocks can be allocated.
 guest_tests! {
     uml_fragments_are_joined => cases::fragments_are_joined(&ImageFixture(&f2fs()));
     uml_a_part_moves_and_the_rest_stays => cases::a_part_moves_and_the_rest_stays(&ImageFixture(&f2fs()));
@@ -29,6 +32,15 @@ guest_tests! {
     uml_what_must_stay_in_place_is_left_alone => what_must_stay_in_place_is_left_alone(&f2fs());
     uml_a_dry_run_moves_nothing => cases::a_dry_run_moves_nothing(&ImageFixture(&f2fs()));
     uml_a_full_disk_is_left_alone => cases::a_full_disk_is_left_alone(&ImageFixture(&f2fs()));
+    uml_size_and_free_space_are_true => cases::size_and_free_space_are_true(&ImageFixture(&f2fs()));
+    uml_every_file_is_shown_once => cases::every_file_is_shown_once(&ImageFixture(&f2fs()));
+    uml_an_open_file_knows_its_path_and_size => cases::an_open_file_knows_its_path_and_size(&ImageFixture(&f2fs()));
+    uml_the_floor_of_free_space_is_kept => cases::the_floor_of_free_space_is_kept(&ImageFixture(&f2fs()));
+    uml_space_is_returned_after_a_move => cases::space_is_returned_after_a_move(&ImageFixture(&f2fs()));
+    uml_a_stopped_move_ends_with_a_result_for_all_that_moved => cases::a_stopped_move_ends_with_a_result_for_all_that_moved(&ImageFixture(&f2fs()));
+    uml_a_stopped_run_accounts_for_every_range => cases::a_stopped_run_accounts_for_every_range(&ImageFixture(&f2fs()));
+    uml_every_step_is_asked_for_and_followed_by_a_pause => cases::every_step_is_asked_for_and_followed_by_a_pause(&ImageFixture(&f2fs()));
+    uml_ranges_move_one_after_the_other => cases::ranges_move_one_after_the_other(&ImageFixture(&f2fs()));
 }
 
 fn what_must_stay_in_place_is_left_alone(image: &Image) {

@@ -26,6 +26,8 @@ pub(crate) struct File {
     pub size: u64,
     /// Its blocks on the disk, by their number in the file; a missing number is a hole.
     pub map: BTreeMap<u64, u64>,
+    /// Those of them that are allocated and were never written: they read as zeroes.
+    pub reserved: BTreeSet<u64>,
 }
 
 /// A block of a file that has changed its place.
@@ -56,6 +58,8 @@ pub(crate) struct Disk {
     unwritten: BTreeMap<u64, Content>,
     /// Blocks that belong to a file, or did and the change is not committed, or are allocated for a move.
     used: BTreeSet<u64>,
+    /// Those that belong to several files, or did once.
+    shared: BTreeSet<u64>,
     /// What the owners have last written, whatever has moved since.
     expected: BTreeMap<u64, Expected>,
     is_on: bool,
@@ -80,6 +84,7 @@ impl Disk {
             content: vec![0; blocks as usize],
             unwritten: BTreeMap::new(),
             used: BTreeSet::new(),
+            shared: BTreeSet::new(),
             expected: BTreeMap::new(),
             is_on: true,
             full: false,
@@ -119,7 +124,8 @@ impl Disk {
             map.insert(block as u64, place);
             expected.insert(block as u64, self.content[place as usize]);
         }
-        let file = File { path: path.to_owned(), generation, size, map };
+        let reserved = BTreeSet::new();
+        let file = File { path: path.to_owned(), generation, size, map, reserved };
         self.durable.insert(inode, file.clone());
         self.files.insert(inode, file);
         self.expected.insert(inode, (size, expected));
@@ -169,13 +175,18 @@ impl Disk {
         let (new, token) = (self.fresh() as u32, self.fresh());
         let block = self.block;
         let mut file = self.files[&id.inode].clone();
-        let expected = self.expected.entry(id.inode).or_default();
         let mut gone: BTreeMap<u64, u64> = BTreeMap::new();
         match change {
             Change::Write => {
-                if let Some((n, place)) = file.map.first_key_value() {
-                    self.unwritten.remove(place);
-                    (self.content[*place as usize], _) = (token, expected.1.insert(*n, token));
+                let first = file.map.first_key_value().map(|(n, place)| (*n, *place));
+                if let Some((n, from)) = first
+                    && let Some(place) = self.writable(from)
+                {
+                    self.unwritten.remove(&place);
+                    self.content[place as usize] = token;
+                    file.map.insert(n, place);
+                    file.reserved.remove(&n);
+                    self.expected.entry(id.inode).or_default().1.insert(n, token);
                 }
             }
             Change::Truncate(bytes) => {
@@ -192,9 +203,10 @@ impl Disk {
                 (file.generation, file.size) = (new, 0);
             }
         }
+        file.reserved.retain(|n| !gone.contains_key(n));
+        let expected = self.expected.entry(id.inode).or_default();
         expected.0 = file.size;
         expected.1.retain(|n, _| !gone.contains_key(n));
-        gone.values().for_each(|place| _ = self.used.remove(place));
         if change == Change::Remove {
             self.files.remove(&id.inode);
             self.durable.remove(&id.inode);
@@ -203,6 +215,69 @@ impl Disk {
             self.durable.insert(id.inode, file.clone());
             self.files.insert(id.inode, file);
         }
+        gone.into_values().for_each(|place| self.leave(place));
+    }
+
+    /// The place to which a program writes what it has at `place`: the same one, unless others share it; `None`
+    /// if there is no space for that.
+    fn writable(&mut self, place: u64) -> Option<u64> {
+        if !self.is_shared(place) {
+            return Some(place);
+        }
+        let free = self.free_runs().first()?.start;
+        self.used.insert(free);
+        self.least_free = self.least_free.min(self.free());
+        Some(free)
+    }
+
+    /// Whether this block belongs to several files.
+    pub fn is_shared(&self, place: u64) -> bool {
+        self.shared.contains(&place) && self.owners(place) > 1
+    }
+
+    fn owners(&self, place: u64) -> usize {
+        self.files.values().filter(|file| file.map.values().any(|p| *p == place)).count()
+    }
+
+    /// Frees a block that a file has left, unless it belongs to another one as well.
+    fn leave(&mut self, place: u64) {
+        if !self.shared.contains(&place) || self.owners(place) == 0 {
+            self.used.remove(&place);
+            self.shared.remove(&place);
+        }
+    }
+
+    /// Another program makes a file that shares all blocks of this one.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn share(&mut self, id: FileId, path: &Path) -> Result<FileId, Skip> {
+        self.commit_now();
+        let (inode, generation) = (self.fresh(), self.fresh() as u32);
+        let file = File { path: path.to_owned(), generation, ..self.file(id)?.clone() };
+        self.shared.extend(file.map.values());
+        self.expected.insert(inode, self.expected[&id.inode].clone());
+        self.durable.insert(inode, file.clone());
+        self.files.insert(inode, file);
+        Ok(FileId { device: self.device, inode, generation })
+    }
+
+    /// Another program allocates these blocks of a file without writing to them; what was in them is gone.
+    ///
+    /// # Errors
+    /// There is no such file, or not enough space.
+    pub fn reserve(&mut self, id: FileId, blocks: Range<u64>) -> Result<(), Skip> {
+        self.commit_now();
+        let mut file = self.file(id)?.clone();
+        let missing: Vec<u64> = blocks.clone().filter(|n| !file.map.contains_key(n)).collect();
+        let places = self.allocate(missing.len() as u64)?;
+        file.map.extend(missing.into_iter().zip(places.into_iter().flatten()));
+        file.reserved.extend(blocks.clone());
+        let expected = self.expected.entry(id.inode).or_default();
+        expected.1.extend(blocks.map(|n| (n, 0)));
+        self.durable.insert(id.inode, file.clone());
+        self.files.insert(id.inode, file);
+        Ok(())
     }
 
     /// Another program writes blocks of a file, from its block `first` on, and syncs them; they are at these
@@ -219,6 +294,7 @@ impl Disk {
             self.content[*place as usize] = token;
             self.unwritten.remove(place);
             file.map.insert(block, *place);
+            file.reserved.remove(&block);
             file.size = file.size.max((block + 1) * self.block);
             let expected = self.expected.entry(id.inode).or_default();
             (expected.0, _) = (file.size, expected.1.insert(block, token));
@@ -228,14 +304,20 @@ impl Disk {
         self.least_free = self.free();
     }
 
-    /// The contents of these blocks of a file; a hole is 0.
+    /// The contents of these blocks of a file; 0 for a hole, and for what was never written.
     ///
     /// # Errors
     /// There is no such file.
     pub fn read(&self, id: FileId, blocks: Range<u64>) -> Result<Vec<u64>, Skip> {
         let file = self.file(id)?;
-        let content = |block| file.map.get(&block).map_or(0, |place| self.content[*place as usize]);
+        let content =
+            |block| file.map.get(&block).map_or(0, |place| self.content_of(file, block, *place));
         Ok(blocks.map(content).collect())
+    }
+
+    /// The content of a block of a file, which is at `place`.
+    fn content_of(&self, file: &File, block: u64, place: u64) -> Content {
+        if file.reserved.contains(&block) { 0 } else { self.content[place as usize] }
     }
 
     /// Finds space for this many blocks: the shortest free run that holds them all, or else the longest ones.
@@ -319,7 +401,7 @@ impl Disk {
     fn commit_now(&mut self) {
         for moved in std::mem::take(&mut self.pending) {
             self.make_durable(moved);
-            self.used.remove(&moved.from);
+            self.leave(moved.from);
         }
     }
 
@@ -341,12 +423,13 @@ impl Disk {
         }
         self.files = self.durable.clone();
         self.used = self.files.values().flat_map(|file| file.map.values().copied()).collect();
+        self.shared.retain(|place| self.used.contains(place));
         (self.is_on, self.full) = (true, false);
         self.faults.clear();
     }
 
     /// Checks that each file is what its owners have last written, and that each block belongs to one file only
-    /// once.
+    /// once, unless it is shared.
     ///
     /// # Errors
     /// What is wrong.
@@ -354,13 +437,14 @@ impl Disk {
         let mut owners: BTreeMap<u64, u64> = BTreeMap::new();
         for (inode, file) in &self.files {
             let (size, expected) = self.expected.get(inode).cloned().unwrap_or_default();
-            let read = |(n, place): (&u64, &u64)| (*n, self.content[*place as usize]);
+            let read = |(n, place): (&u64, &u64)| (*n, self.content_of(file, *n, *place));
             let now: BTreeMap<u64, Content> = file.map.iter().map(read).collect();
             if (file.size, &now) != (size, &expected) {
                 return Err(format!("{}: {now:?} and not {expected:?}", file.path.display()));
             }
             for place in file.map.values() {
-                if let Some(other) = owners.insert(*place, *inode) {
+                let other = owners.insert(*place, *inode);
+                if let Some(other) = other.filter(|_| !self.shared.contains(place)) {
                     return Err(format!("block {place} is that of {other} and of {inode}"));
                 }
             }

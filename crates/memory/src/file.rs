@@ -32,6 +32,8 @@ struct MemoryFile<'a> {
 struct Exchange<'a> {
     memory: &'a Memory,
     donors: Vec<Donor>,
+    /// Whether data that other files share may move.
+    unshare: bool,
 }
 
 /// New space for a range.
@@ -51,7 +53,7 @@ impl Donor {
 
 impl<'a> Open<'a> {
     pub fn new(memory: &'a Memory, id: FileId) -> Self {
-        let mover = Exchange { memory, donors: Vec::new() };
+        let mover = Exchange { memory, donors: Vec::new(), unshare: false };
         Self { file: MemoryFile { memory, id }, mover }
     }
 }
@@ -86,7 +88,7 @@ impl MemoryFile<'_> {
     }
 
     /// Copies a part and exchanges it, again if another program writes to it meanwhile.
-    fn relocate(&self, donor: &mut Donor, part: ByteRange) -> Result<(), Skip> {
+    fn relocate(&self, donor: &mut Donor, part: ByteRange, unshare: bool) -> Result<(), Skip> {
         for _ in 0..TRIES {
             let pairs = self.pairs(donor, part)?;
             let count = pairs.len() as u64;
@@ -99,6 +101,9 @@ impl MemoryFile<'_> {
             drop(disk);
             let same = self.pairs(donor, part)? == pairs;
             let mut disk = self.memory.disk_mut();
+            if !unshare && pairs.iter().any(|(_, from, _)| disk.is_shared(*from)) {
+                return Err(Skip::new(SkipReason::Shared, "it is shared since it was looked at"));
+            }
             if same && pairs.iter().all(|(_, from, to)| disk.alike(*from, *to)) {
                 for (block, _, to) in pairs {
                     disk.exchange(self.id.inode, block, to);
@@ -113,6 +118,11 @@ impl MemoryFile<'_> {
 
 impl<'a> Mover for Exchange<'a> {
     type File = MemoryFile<'a>;
+
+    /// Shared data is moved, too: the other files keep the old blocks.
+    fn accepts(&self, _: &[Extent]) -> Result<(), Skip> {
+        Ok(())
+    }
 
     fn need(&mut self, _: &MemoryFile, ranges: &[ByteRange]) -> Result<u64, Skip> {
         self.memory.disk_mut().begin(0, 0)?;
@@ -168,7 +178,7 @@ impl ByPart for Exchange<'_> {
         _: &AtomicBool,
     ) -> Step {
         let began = self.memory.now();
-        if let Err(skip) = file.relocate(&mut self.donors[index], part) {
+        if let Err(skip) = file.relocate(&mut self.donors[index], part, self.unshare) {
             return Step::none(skip);
         }
         let held = self.memory.now() - began;
@@ -206,10 +216,11 @@ impl Movable for Open<'_> {
     fn relocate(
         &mut self,
         targets: &[Target],
-        // It needs the space that it has reported, whose limits the caller knows, and nothing here is shared.
-        _: &Terms,
+        // It needs the space that it has reported, whose limits the caller knows.
+        terms: &Terms,
         pace: &mut dyn Pace,
     ) -> Result<Settled, Skip> {
+        self.mover.unshare = terms.unshare;
         drive::relocate(&mut self.mover, &self.file, targets, pace, |_| ())
     }
 }

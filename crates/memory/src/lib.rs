@@ -18,6 +18,9 @@
 //! next commit, after everything that was exchanged before. The old place is free after that commit and not
 //! before. A program that wants to write to a file is let in once the moves in that file are committed. So a
 //! power cut leaves each block of a file in its old or its new place, with the same bytes.
+//!
+//! Blocks may be allocated and never written; they read as zeroes. Files may share blocks: of what is shared only
+//! the file that is relocated gets a new place, if it may, and a block is free once no file has it.
 
 mod disk;
 mod fault;

@@ -41,6 +41,23 @@ impl Memory {
         self.disk_mut().extend(file, first, places);
     }
 
+    /// Another program makes a file at `path` that shares all blocks of this one.
+    ///
+    /// # Errors
+    /// There is no such file.
+    pub fn share(&self, file: FileId, path: &Path) -> Result<FileId, Skip> {
+        self.disk_mut().share(file, path)
+    }
+
+    /// Another program allocates blocks of a file without writing to them, also behind its end; what was in them
+    /// is gone.
+    ///
+    /// # Errors
+    /// There is no such file, or not enough space.
+    pub fn reserve(&self, file: FileId, blocks: Range<u64>) -> Result<(), Skip> {
+        self.disk_mut().reserve(file, blocks)
+    }
+
     /// Another program changes a file now.
     pub fn change(&self, file: FileId, change: Change) {
         self.disk_mut().change(file, change);
@@ -90,8 +107,8 @@ impl Memory {
         self.disk_mut().restart(survivors);
     }
 
-    /// Checks that each file is what its owners have last written, that each block belongs to one file, and
-    /// that no space is lost.
+    /// Checks that each file is what its owners have last written, that each block belongs to one file or is
+    /// shared, and that no space is lost.
     ///
     /// # Errors
     /// What is wrong, for people.
@@ -118,11 +135,18 @@ impl Memory {
         let file = disk.file(id)?;
         let mut layout = Layout::new(id, file.size);
         for (block, place) in &file.map {
+            let kind = if file.reserved.contains(block) {
+                ExtentKind::Unwritten
+            } else if disk.is_shared(*place) {
+                ExtentKind::Shared
+            } else {
+                ExtentKind::Data
+            };
             layout.push(Extent {
                 logical: block * disk.block,
                 physical: place * disk.block,
                 length: disk.block,
-                kind: ExtentKind::Data,
+                kind,
             });
         }
         Ok(layout)

@@ -345,11 +345,45 @@ fn what_is_written_where_a_copy_was_begun_outlasts_a_power_cut() {
         let fixture = scenario.fixture();
         scenario.spoil(&fixture);
         applied(&fixture, &scenario.options);
-        let free: Vec<_> = fixture.memory.free_runs().into_iter().flatten().map(Some).collect();
-        fixture.memory.add(Path::new("/memory/new"), free.len() as u64 * BLOCK, &free);
+        fill(&fixture.memory);
         fixture.memory.restart(0);
         fixture.memory.check().unwrap_or_else(|why| panic!("{why}: operation {failed}"));
     }
+}
+
+/// Another program writes a file into all space that is free.
+fn fill(memory: &Memory) {
+    let free: Vec<_> = memory.free_runs().into_iter().flatten().map(Some).collect();
+    memory.add(Path::new("/memory/new"), free.len() as u64 * BLOCK, &free);
+}
+
+/// A receipt is reported once its range has been exchanged, and before that is committed.
+#[test]
+fn the_place_that_a_move_has_left_is_not_used_by_others_before_the_commit() {
+    let mut cuts = 0;
+    for chosen in 0.. {
+        let fixture = crowded(Vec::new()).fixture();
+        let (memory, mut receipts) = (&fixture.memory, 0);
+        let tell = |event: Event| {
+            let Event::Range(receipt) = event else { return };
+            if receipts == chosen && receipt.moved_bytes > 0 {
+                fill(memory);
+                memory.fault(memory.operations() + 1, Fault::PowerCut);
+                cuts += 1;
+            }
+            receipts += 1;
+        };
+        let volume: Box<dyn Volume> = Box::new(memory.clone());
+        let (volumes, stop) = (Volumes::from([(DEVICE, volume)]), &fixture.world.stop);
+        let options = crowded(Vec::new()).options;
+        apply(&fixture.plan, volumes, &*fixture.world, &options, stop, tell).unwrap();
+        memory.restart(0);
+        memory.check().unwrap_or_else(|why| panic!("{why}: receipt {chosen}"));
+        if receipts <= chosen {
+            break;
+        }
+    }
+    assert!(cuts > 1, "{cuts} cuts");
 }
 
 #[test]

@@ -1,104 +1,9 @@
 //! The volume in memory through the conformance suite.
 
-use fragmend_apply::{Options, Receipt, Summary};
-use fragmend_conformance::{Fixture, apply_to, cases};
-use fragmend_layout::{ByteRange, FileId, Volume};
-use fragmend_memory::{Change, Memory, World};
-use fragmend_plan::Plan;
-use std::path::{Path, PathBuf};
-use std::rc::Rc;
+mod support;
 
-const BLOCK: u64 = 4096;
-const FILLER: &str = "/memory/filler";
-
-struct MemoryFixture {
-    world: Rc<World>,
-    memory: Memory,
-}
-
-impl MemoryFixture {
-    fn new() -> Self {
-        let world = Rc::new(World::new());
-        let memory = Memory::new(&world, 7, BLOCK, (64 << 20) / BLOCK);
-        Self { world, memory }
-    }
-
-    /// Every second block of the first free run that is long enough.
-    fn scattered(&self, blocks: u64) -> Vec<u64> {
-        let runs = self.memory.free_runs();
-        let run = runs.into_iter().find(|run| run.end - run.start >= 2 * blocks).expect("space");
-        run.step_by(2).take(blocks as usize).collect()
-    }
-}
-
-impl Fixture for MemoryFixture {
-    fn volume(&self) -> Box<dyn Volume + '_> {
-        Box::new(self.memory.clone())
-    }
-
-    fn fragmented(&self, name: &str, bytes: u64) -> PathBuf {
-        let path = Path::new("/memory").join(name);
-        let places = self.scattered(bytes.div_ceil(BLOCK)).into_iter().map(Some);
-        self.memory.add(&path, bytes, &places.collect::<Vec<_>>());
-        path
-    }
-
-    fn append_far(&self, path: &Path, offset: u64, bytes: u64) {
-        let places = self.scattered(bytes / BLOCK);
-        self.memory.extend(self.identity(path), offset / BLOCK, &places);
-    }
-
-    fn identity(&self, path: &Path) -> FileId {
-        self.memory.at(path).expect("a file")
-    }
-
-    fn change(&self, path: &Path, change: fragmend_conformance::Change) {
-        use fragmend_conformance::Change as Asked;
-        let change = match change {
-            Asked::Truncate(bytes) => Change::Truncate(bytes),
-            Asked::Punch(range) => Change::Punch(range),
-            Asked::Remove => Change::Remove,
-            Asked::Replace => Change::Replace,
-        };
-        self.memory.change(self.identity(path), change);
-    }
-
-    /// The volume in memory has no unwritten extents.
-    fn reserve(&self, _: &Path, _: ByteRange) -> bool {
-        false
-    }
-
-    fn content(&self, path: &Path, range: ByteRange) -> Vec<u8> {
-        let blocks = range.start / BLOCK..range.end.div_ceil(BLOCK);
-        let read = self.memory.read(self.identity(path), blocks).expect("a file");
-        read.into_iter().flat_map(u64::to_le_bytes).collect()
-    }
-
-    fn attributes(&self, path: &Path) -> Vec<i128> {
-        let file = self.identity(path);
-        let size = self.memory.layout(file, path).expect("its layout").size;
-        vec![size.into(), file.inode.into(), file.generation.into()]
-    }
-
-    fn fill(&self) {
-        let free: Vec<_> = self.memory.free_runs().into_iter().flatten().map(Some).collect();
-        self.memory.add(Path::new(FILLER), free.len() as u64 * BLOCK, &free);
-    }
-
-    fn release(&self) {
-        self.memory.change(self.identity(Path::new(FILLER)), Change::Remove);
-    }
-
-    fn check(&self) {
-        self.memory.check().unwrap();
-        self.memory.restart(0);
-        self.memory.check().unwrap();
-    }
-
-    fn apply(&self, plan: &Plan, options: &Options) -> (Summary, Vec<Receipt>) {
-        apply_to(Box::new(self.memory.clone()), &*self.world, plan, options)
-    }
-}
+use fragmend_conformance::cases;
+use support::MemoryFixture;
 
 macro_rules! conforms {
     ($($case:ident)*) => {
@@ -114,4 +19,16 @@ conforms! {
     what_changed_since_the_plan_is_left_alone
     a_dry_run_moves_nothing
     a_full_disk_is_left_alone
+    a_stopped_move_ends_with_a_result_for_all_that_moved
+    a_stopped_run_accounts_for_every_range
+    an_open_file_knows_its_path_and_size
+    every_file_is_shown_once
+    every_step_is_asked_for_and_followed_by_a_pause
+    no_more_moves_between_two_pauses_than_was_allowed
+    ranges_move_one_after_the_other
+    size_and_free_space_are_true
+    space_is_returned_after_a_move
+    space_is_returned_where_there_is_not_enough
+    the_floor_of_free_space_is_kept
+    what_is_shared_moves_only_if_that_is_asked_for
 }

@@ -185,12 +185,16 @@ impl Shared {
     /// Whether a journal at the top of the mount is on this file system: the directory that its path leads to
     /// may change.
     fn lies_there(&self, journal: &Journal) -> Result<(), String> {
-        let at_top = self.parent.path == self.mount;
-        if at_top && !journal.is_beside(&self.root) {
+        if self.keeps_records_here() && !journal.is_beside(&self.root) {
             Err(JournalError::Misplaced(self.journal_path()).to_string())
         } else {
             Ok(())
         }
+    }
+
+    /// Whether the journal is at the top of the file system, and uses its space.
+    pub(super) fn keeps_records_here(&self) -> bool {
+        self.parent.path == self.mount
     }
 
     fn journal_path(&self) -> PathBuf {

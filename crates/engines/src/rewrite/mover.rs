@@ -70,6 +70,13 @@ impl Rewriting {
         }
     }
 
+    /// Bytes that rewriting these ranges needs besides their new places: the reserve, and the record, unless the
+    /// journal is elsewhere.
+    fn beside(&self, ranges: &[ByteRange]) -> u64 {
+        let each = longest(ranges).saturating_add(METADATA);
+        if self.shared.keeps_records_here() { each.saturating_mul(2) } else { each }
+    }
+
     /// # Errors
     /// Why this file may not be touched any more.
     fn go_on(&self) -> Result<(), Skip> {
@@ -275,6 +282,11 @@ impl Holder for Rewriter<'_> {
     }
 }
 
+/// The length of the longest range.
+fn longest(ranges: &[ByteRange]) -> u64 {
+    ranges.iter().map(|range| range.len()).max().unwrap_or(0)
+}
+
 /// Removes the record of a file that was not touched, and returns why the file is left alone.
 fn discard(sealed: Sealed, skip: Skip) -> Result<(), Skip> {
     match sealed.remove() {
@@ -393,6 +405,11 @@ fn unchanged(
 impl Mover for Rewriting {
     type File = OpenFile;
 
+    fn need(&mut self, _: &OpenFile, ranges: &[ByteRange]) -> Result<u64, Skip> {
+        let places: u64 = ranges.iter().map(|range| range.len()).sum();
+        Ok(places.saturating_add(self.beside(ranges)))
+    }
+
     fn stage(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip> {
         (self.stage, self.draft, self.reserve) = (None, None, None);
         self.go_on()?;
@@ -405,10 +422,10 @@ impl Mover for Rewriting {
         same::settled(&file.fd).map_err(refused::told)?;
         refused::none_seen(&mut self.compare, &file.fd)?;
         rustix::fs::fsync(&file.fd).map_err(|e| refused::told(e.into()))?;
-        let (stage, fragments) = Stage::new(file, ranges, Space::Choice, |_| Ok(()))?;
-        let longest = ranges.iter().map(|r| r.len()).max().unwrap_or(0);
+        let space = Space::Choice { beside: self.beside(ranges) };
+        let (stage, fragments) = Stage::new(file, ranges, space, |_| Ok(()))?;
         let reserve = unnamed(file)?;
-        rustix::fs::fallocate(&reserve, FallocateFlags::empty(), 0, longest + METADATA)
+        rustix::fs::fallocate(&reserve, FallocateFlags::empty(), 0, longest(ranges) + METADATA)
             .map_err(|e| no_room(file, e))?;
         (self.stage, self.reserve) = (Some(stage), Some(reserve));
         Ok(fragments)

@@ -1,9 +1,8 @@
 //! An image as a fixture of the conformance suite.
 
-use super::{ENGINE, apply_on, fragmented_of};
-use fragmend_apply::{Options, Receipt, Summary};
-use fragmend_conformance::{Change, Fixture};
-use fragmend_engines::Choice;
+use super::{ENGINE, fragmented_of, run_on};
+use fragmend_apply::{Event, Options, Summary};
+use fragmend_conformance::{Change, Fixture, Space};
 use fragmend_engines::begin::Wanted;
 use fragmend_engines::engine::volume_for;
 use fragmend_layout::{ByteRange, FileId, Volume};
@@ -15,6 +14,7 @@ use fragmend_testbed::tools::delete_for_good;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 /// A mounted image; data is moved by the engine of this thread.
 pub struct ImageFixture<'a>(pub &'a Image);
@@ -22,7 +22,7 @@ pub struct ImageFixture<'a>(pub &'a Image);
 impl Fixture for ImageFixture<'_> {
     fn volume(&self) -> Box<dyn Volume + '_> {
         let mount = mounts::of_path(self.0.path()).expect("a mount");
-        volume_for(&mount, &Choice::Native, true).expect("a volume")
+        ENGINE.with_borrow(|engine| volume_for(&mount, engine, true)).expect("a volume")
     }
 
     fn fragmented(&self, name: &str, bytes: u64) -> PathBuf {
@@ -33,6 +33,26 @@ impl Fixture for ImageFixture<'_> {
         let far = File::options().write(true).open(path).unwrap();
         let other = File::create(self.0.path().join("between")).unwrap();
         interleave(&far, &other, offset, bytes, &[4096]).unwrap();
+    }
+
+    fn space(&self) -> Space {
+        self.0.sync();
+        let stat = rustix::fs::statvfs(self.0.path()).unwrap();
+        let bytes = |blocks: u64| blocks * stat.f_frsize;
+        Space { total: bytes(stat.f_blocks), free: bytes(stat.f_bavail) }
+    }
+
+    /// Trees grow and shrink.
+    fn slack(&self) -> u64 {
+        1 << 20
+    }
+
+    fn share(&self, path: &Path) -> PathBuf {
+        let other = path.with_extension("shared");
+        let args = ["--reflink=always"].map(AsRef::as_ref);
+        run("cp", args.into_iter().chain([path.as_os_str(), other.as_os_str()]));
+        self.0.sync();
+        other
     }
 
     fn identity(&self, path: &Path) -> FileId {
@@ -94,9 +114,15 @@ impl Fixture for ImageFixture<'_> {
         self.0.fsck();
     }
 
-    fn apply(&self, plan: &Plan, options: &Options) -> (Summary, Vec<Receipt>) {
+    fn run(
+        &self,
+        plan: &Plan,
+        options: &Options,
+        stop: &AtomicBool,
+        tell: &mut dyn FnMut(Event),
+    ) -> Summary {
         let engine = ENGINE.with_borrow(Clone::clone);
-        apply_on(plan, &Wanted { engine, force: false }, options)
+        run_on(plan, &Wanted { engine, force: false }, options, stop, tell)
     }
 }
 

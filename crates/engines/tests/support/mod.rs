@@ -135,22 +135,38 @@ pub fn apply_on(
     wanted: &Wanted,
     options: &Options,
 ) -> (Summary, Vec<Receipt>) {
-    let opened = open(plan, wanted, !options.dry_run).expect("nothing refuses");
-    let Opened { volumes, environment } = opened;
     let (mut receipts, stop) = (Vec::new(), AtomicBool::new(false));
-    let tell = |event: Event| {
+    let summary = run_on(plan, wanted, options, &stop, &mut |event| {
         if let Event::Range(receipt) = event {
             receipts.push(receipt);
         }
-    };
-    let summary = fragmend_apply::apply(plan, volumes, &environment, options, &stop, tell);
-    let summary = summary.expect("the volumes are the plan's");
-    let names = PRIMITIVES.with_borrow(|names| *names);
-    for receipt in receipts.iter().filter(|r| r.moved_bytes > 0 && !names.is_empty()) {
-        let by = receipt.primitive.as_deref().expect("a receipt says what moved the data");
-        assert!(names.contains(&by) && receipt.fallback.is_none(), "{names:?}: {receipt:?}");
-    }
+    });
     (summary, receipts)
+}
+
+/// The same until `stop`, with each event for `tell` as it happens.
+pub fn run_on(
+    plan: &dyn PlanSource,
+    wanted: &Wanted,
+    options: &Options,
+    stop: &AtomicBool,
+    tell: &mut dyn FnMut(Event),
+) -> Summary {
+    let opened = open(plan, wanted, !options.dry_run).expect("nothing refuses");
+    let Opened { volumes, environment } = opened;
+    let names = PRIMITIVES.with_borrow(|names| *names);
+    let tell = |event: Event| {
+        if let Event::Range(receipt) = &event
+            && receipt.moved_bytes > 0
+            && !names.is_empty()
+        {
+            let by = receipt.primitive.as_deref().expect("a receipt says what moved the data");
+            assert!(names.contains(&by) && receipt.fallback.is_none(), "{names:?}: {receipt:?}");
+        }
+        tell(event);
+    };
+    let summary = fragmend_apply::apply(plan, volumes, &environment, options, stop, tell);
+    summary.expect("the volumes are the plan's")
 }
 
 /// Lets every user read a plan, which is its owner's alone, and enter its directory.
