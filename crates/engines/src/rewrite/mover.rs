@@ -4,7 +4,7 @@ use super::draft::{Draft, Sealed};
 use super::engine::Shared;
 use super::limits::{self, Room};
 use super::note::{Noting, Session};
-use super::place::{Fill, Holder, is_on_device, lease, mtime, put, set_mtime};
+use super::place::{Fill, Holder, Leased, is_on_device, lease, mtime, put, set_mtime};
 use super::privileges::{self, Lost};
 use super::record::{LONGEST_RANGE, Record, VERSION};
 use super::refused;
@@ -175,17 +175,17 @@ impl Rewriting {
         let sealed = draft.seal(&file.fd, session).map_err(skip_of)?;
         reached(Point::Sealed);
         let began = clock_gettime(ClockId::RealtimeCoarse);
+        let noting = Noting {
+            record: &sealed.file,
+            at: sealed.record.note_start(),
+            file: &file.fd,
+            session,
+        };
+        let leased = Leased { lease, noting, lost: &self.lost };
         let mut holder = Rewriter {
-            noting: Noting {
-                record: &sealed.file,
-                at: sealed.record.note_start(),
-                file: &file.fd,
-                session,
-            },
-            lease,
+            file: &file.fd,
             began: (began.tv_sec, began.tv_nsec as u32),
             mtime: sealed.record.mtime,
-            lost: &self.lost,
             reserve: &mut self.reserve,
             stage: &self.stage,
         };
@@ -197,11 +197,11 @@ impl Rewriting {
             holder.settle_mtime();
             can
         };
-        let able = self.lost.keeping(&file.fd, || holder.noting.change(able));
+        let able = leased.change(able);
         // If no program waits yet, others are kept out from here on for the whole `lease-break-time`, however
         // slow the steps before this one were.
         let alone = unwanted(lease);
-        let noted = holder.noting.at_it().map_err(skip_of);
+        let noted = noting.at_it().map_err(skip_of);
         if let Err(skip) = able.and(noted).and(alone).and_then(|()| is_plain(file)) {
             return discard(sealed, skip);
         }
@@ -215,10 +215,10 @@ impl Rewriting {
         {
             return discard(sealed, skip_of(e.into()));
         }
-        let _ = holder.noting.settled();
+        let _ = noting.settled();
         reached(Point::Punched);
         let fill = Fill { range, data, block };
-        let mut put = || put(&file.fd, fill, &mut room.back, &mut holder);
+        let mut put = || put(leased, fill, &mut room.back, &mut holder);
         // A second try, where the device refused the write or returned other bytes.
         let once = put().err();
         if let Some(Err(e)) = once.as_ref().map(|_| put()) {
@@ -237,36 +237,22 @@ impl Rewriting {
 
 /// Writes a range again, for [`put`].
 struct Rewriter<'a> {
-    noting: Noting<'a>,
-    lease: &'a Lease<'a>,
+    file: &'a OwnedFd,
     /// When the first step began, on the clock of file times.
     began: (i64, u32),
     /// The time of modification before the rewrite.
     mtime: (i64, u32),
-    lost: &'a Lost,
     reserve: &'a mut Option<OwnedFd>,
     stage: &'a Option<Stage>,
 }
 
 impl Holder for Rewriter<'_> {
-    fn lease(&self) -> &Lease<'_> {
-        self.lease
-    }
-
-    fn noting(&self) -> Noting<'_> {
-        self.noting
-    }
-
-    fn lost(&self) -> &Lost {
-        self.lost
-    }
-
     fn settle_mtime(&self) {
-        let (now, file) = (clock_gettime(ClockId::Realtime), self.noting.file);
+        let now = clock_gettime(ClockId::Realtime);
         let ours = self.began..=(now.tv_sec, now.tv_nsec as u32);
         // That the time can be set was tried before the punch.
-        if mtime(file).is_ok_and(|modified| ours.contains(&modified)) {
-            let _ = set_mtime(file, self.mtime);
+        if mtime(self.file).is_ok_and(|modified| ours.contains(&modified)) {
+            let _ = set_mtime(self.file, self.mtime);
         }
     }
 

@@ -17,7 +17,7 @@ use super::journal::{Journal, JournalError};
 use super::limits::{self, Room};
 use super::names::Listing;
 use super::note::{Noting, Session};
-use super::place::{Fill, Holder, Verdict, is_blank, judge, lease, mtime, put, set_mtime};
+use super::place::{Fill, Holder, Leased, Verdict, is_blank, judge, lease, mtime, put, set_mtime};
 use super::privileges::Lost;
 use super::record::{BadRecord, LONGEST_RANGE, Record};
 pub use super::recovered::{Recovered, RecoveryOutcome};
@@ -35,6 +35,7 @@ use rustix::io::Errno;
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -388,8 +389,8 @@ impl Mending<'_> {
         // As it is now: which program set it last cannot be known.
         let mtime = mtime(target)?;
         let lost = Lost::default();
-        let mut holder =
-            Finder { noting: self.noting, mtime, lease, lost: &lost, other: Cell::new(None) };
+        let leased = Leased { lease, noting: self.noting, lost: &lost };
+        let mut holder = Finder { file: target, mtime, other: Cell::new(None) };
         room.open();
         for part in parts {
             let from = (part.start - self.record.range.start) as usize;
@@ -399,7 +400,7 @@ impl Mending<'_> {
                 return Err(io::Error::other("somebody writes to it"));
             }
             let fill = Fill { range, data, block: block as usize };
-            put(target, fill, &mut room.back, &mut holder)?;
+            put(leased, fill, &mut room.back, &mut holder)?;
         }
         let time = holder.other.take();
         let time = time.map(|e| format!("its time of modification is another now: {e}"));
@@ -437,28 +438,14 @@ fn lost() -> io::Error {
 
 /// Restores the time of modification that it found.
 struct Finder<'a> {
-    noting: Noting<'a>,
+    file: &'a OwnedFd,
     mtime: (i64, u32),
-    lease: &'a Lease<'a>,
-    lost: &'a Lost,
     /// Why it could not be restored.
     other: Cell<Option<io::Error>>,
 }
 
 impl Holder for Finder<'_> {
-    fn lease(&self) -> &Lease<'_> {
-        self.lease
-    }
-
-    fn noting(&self) -> Noting<'_> {
-        self.noting
-    }
-
-    fn lost(&self) -> &Lost {
-        self.lost
-    }
-
     fn settle_mtime(&self) {
-        self.other.set(set_mtime(self.noting.file, self.mtime).err());
+        self.other.set(set_mtime(self.file, self.mtime).err());
     }
 }
