@@ -59,7 +59,7 @@ pub struct Start {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was moved, and is in fewer extents.
+    /// It was moved, and is in fewer fragments.
     Moved,
     /// It was left as it was, or put back; or it moved, and that could not be made durable, or nobody can
     /// see how it is now: both with their reason.
@@ -82,10 +82,10 @@ pub struct Receipt {
     pub length: u64,
     /// How it ended.
     pub outcome: Outcome,
-    /// Fragments before, as the kernel reported them; absent where nobody looked.
+    /// The number of fragments before, from the layout that the kernel reported; absent where it was not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents_before: Option<u64>,
-    /// Fragments after.
+    /// The number of fragments after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents_after: Option<u64>,
     /// Bytes exchanged.
@@ -154,15 +154,15 @@ pub struct Summary {
     #[schemars(extend("x-unit" = "bytes"))]
     #[serde(default)]
     pub space_cost_bytes: u64,
-    /// Ranges that are in fewer extents now.
+    /// Ranges that are in fewer fragments now.
     pub ranges_moved: u64,
     /// Ranges left alone.
     pub ranges_skipped: u64,
     /// Ranges that were not reached.
     pub ranges_left: u64,
-    /// Fragments of the moved ranges before.
+    /// The number of fragments of the moved ranges before.
     pub extents_before: u64,
-    /// Fragments of the moved ranges after.
+    /// The number of fragments of the moved ranges after.
     pub extents_after: u64,
     /// Time it took.
     #[schemars(extend("x-unit" = "seconds"))]

@@ -111,7 +111,7 @@ pub struct PlannedRange {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
-    /// Fragments that it was in when the plan was made.
+    /// The number of fragments that it was in when the plan was made.
     pub extents: u64,
     /// Accesses seen that touch it.
     pub seen: u64,

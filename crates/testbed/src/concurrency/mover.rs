@@ -23,7 +23,7 @@ pub struct Mover {
 /// The receipt of one range.
 #[derive(Clone, Debug)]
 pub struct Range {
-    /// Whether it has moved, into fewer extents.
+    /// Whether it has moved, into fewer fragments.
     pub moved: bool,
     /// The interface that moved it, and the reason if that is a fallback.
     pub primitive: Option<(String, Option<String>)>,
