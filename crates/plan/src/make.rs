@@ -113,7 +113,7 @@ fn sum_up(
         .into_par_iter()
         .map(|i| FileRequests::of(&analysed[i], &cold[i], &moves[i]))
         .collect();
-    let total = |of: fn(&FileRequests) -> u64| outcome.iter().map(of).sum::<u64>();
+    let total = |figure: fn(&FileRequests) -> u64| outcome.iter().map(figure).sum::<u64>();
     let space_cost = |(file, moves): (&Kept, &Vec<ByteRange>)| -> u64 {
         moves.iter().map(|range| file.shared.shared_bytes(*range)).sum()
     };

@@ -153,9 +153,9 @@ fn begins_folio(file: impl AsFd, at: u64) -> Option<bool> {
     // Unlike an access, no signal where the file ends before it now.
     // SAFETY: what was just mapped; nothing is changed.
     let there = unsafe { libc::madvise(mapped, page, libc::MADV_POPULATE_READ) } == 0;
-    let entry = |of: &str, index: u64| -> Option<u64> {
+    let entry = |map: &str, index: u64| -> Option<u64> {
         let mut bytes = [0; 8];
-        std::fs::File::open(of).ok()?.read_exact_at(&mut bytes, index * 8).ok()?;
+        std::fs::File::open(map).ok()?.read_exact_at(&mut bytes, index * 8).ok()?;
         Some(u64::from_ne_bytes(bytes))
     };
     let frame = || entry("/proc/self/pagemap", mapped as u64 / page as u64);

@@ -164,7 +164,7 @@ impl Journal {
 
     /// Whether it is on the same file system as a directory.
     pub(crate) fn is_beside(&self, dir: &OwnedFd) -> bool {
-        let dev = |of: &OwnedFd| rustix::fs::fstat(of).map(|stat| stat.st_dev);
+        let dev = |dir: &OwnedFd| rustix::fs::fstat(dir).map(|stat| stat.st_dev);
         dev(&self.dir).is_ok_and(|own| dev(dir) == Ok(own))
     }
 
