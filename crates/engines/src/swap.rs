@@ -39,7 +39,7 @@ use super::hold::is_open_elsewhere;
 use super::mounted::OpenFile;
 use super::pages::Pages;
 use super::rewrite::mover::take as lease;
-use super::turns::{clean, give_places, is_on_disk, nothing_staged};
+use super::turns::{allocate_delayed, clean, is_on_disk, nothing_staged};
 use super::warm::{RESTORING, Warm};
 use super::xfs::{commit, free_space};
 use super::{Mover, primitive};
@@ -262,7 +262,7 @@ impl Mover for WholeFile {
     }
 
     fn need(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<u64, Skip> {
-        give_places(file, &[ByteRange { start: 0, end: file.size()? }]).map_err(skip_of)?;
+        allocate_delayed(file, &[ByteRange { start: 0, end: file.size()? }]).map_err(skip_of)?;
         let layout = whole_layout(file)?;
         let runs = layout.runs().collect::<Vec<_>>();
         let asked =

@@ -136,7 +136,7 @@ pub(super) fn cut_off() -> Skip {
 ///
 /// # Errors
 /// A system error.
-pub(super) fn give_places(file: &OpenFile, ranges: &[ByteRange]) -> io::Result<()> {
+pub(super) fn allocate_delayed(file: &OpenFile, ranges: &[ByteRange]) -> io::Result<()> {
     let until = Instant::now() + PATIENCE;
     ranges.iter().try_for_each(|r| cache::start_writeback(&file.fd, r.start..r.end))?;
     ranges.iter().try_for_each(|range| {

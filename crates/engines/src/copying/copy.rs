@@ -19,7 +19,7 @@ impl Copying {
         self.buffer.resize(part.len() as usize, 0);
         let mut read = 0;
         for step in part.steps(LOOK) {
-            self.give_back();
+            self.release_if_wanted();
             let to = &mut self.buffer[read..read + step.len() as usize];
             let got = self.pages.read(&file.fd, step, to).map_err(skip_of)?;
             read += got;
@@ -134,7 +134,7 @@ impl Copying {
         turn: ByteRange,
         stop: &AtomicBool,
     ) -> Result<bool, Skip> {
-        self.give_back();
+        self.release_if_wanted();
         if self.exchanges() && self.sampled.as_ref().is_none_or(|s| s.index != index) {
             if self.recopied > turn.start {
                 // Programs that open the file come faster than it is copied.

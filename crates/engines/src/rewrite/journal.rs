@@ -313,7 +313,7 @@ impl Journal {
         let how = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let file = rustix::fs::openat(&self.dir, &part, how, mode)?;
-        rustix::fs::fchmod(&file, mode)?; // whatever the process's umask says
+        rustix::fs::fchmod(&file, mode)?; // whatever the process's umask is
         Ok(Draft::new(Rc::clone(self), record, file, part, sealed))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::draft::{Draft, Sealed};
 use super::engine::Shared;
-use super::limits::{self, Room};
+use super::limits::{self, Buffers};
 use super::note::{Noting, Session};
 use super::place::{Fill, Holder, Leased, is_on_device, lease, mtime, put, set_mtime};
 use super::privileges::{self, Lost};
@@ -132,7 +132,7 @@ impl Rewriting {
         if let Some(stage) = &self.stage {
             stage.release(index).map_err(skip_of)?;
         }
-        let mut room = Room::take(draft.data().len()).map_err(skip_of)?;
+        let mut buffers = Buffers::allocate(draft.data().len()).map_err(skip_of)?;
         let session = draft.session(&self.shared.root).map_err(skip_of)?;
         // Dropping the pages of the range may drop adjacent ones as well.
         let goes_on = || !stop.load(Ordering::Relaxed);
@@ -146,10 +146,10 @@ impl Rewriting {
         let _prompt = Prompt::begin();
         let started = Instant::now();
         let lease = take(&file.fd)?;
-        let done = match unchanged(file, &draft, &mut room, &lease, goes_on) {
+        let done = match unchanged(file, &draft, &mut buffers, &lease, goes_on) {
             // The slow parts of `unchanged` end early when `stop` is set.
             _ if !goes_on() => Ok(false),
-            Ok(()) => self.under_lease(file, draft, session, &mut room, &lease).map(|()| true),
+            Ok(()) => self.under_lease(file, draft, session, &mut buffers, &lease).map(|()| true),
             Err(skip) => Err(skip),
         };
         self.given_up |= lease.is_wanted();
@@ -165,7 +165,7 @@ impl Rewriting {
         file: &OpenFile,
         draft: Draft,
         session: Session,
-        room: &mut Room,
+        buffers: &mut Buffers,
         lease: &Lease,
     ) -> Result<(), Skip> {
         keeps_its_time(file, draft.record())?;
@@ -206,19 +206,19 @@ impl Rewriting {
             return discard(sealed, skip);
         }
         let (block, data) = (file.block as usize, &sealed.data);
-        room.open();
+        buffers.release_spare();
         let punch = || fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
         if let Err(e) = self.lost.keeping(&file.fd, punch)
-            && holds(file, &sealed.record, data, &mut room.back, || Ok(())).is_ok()
+            && holds(file, &sealed.record, data, &mut buffers.back, || Ok(())).is_ok()
             && rustix::fs::fsync(&file.fd).is_ok()
-            && is_on_device(&file.fd, range, data, &mut room.back).is_ok_and(|is| is)
+            && is_on_device(&file.fd, range, data, &mut buffers.back).is_ok_and(|is| is)
         {
             return discard(sealed, skip_of(e.into()));
         }
         let _ = noting.settled();
         reached(Point::Punched);
         let fill = Fill { range, data, block };
-        let mut put = || put(leased, fill, &mut room.back, &mut holder);
+        let mut put = || put(leased, fill, &mut buffers.back, &mut holder);
         // A second try, where the device refused the write or returned other bytes.
         let once = put().err();
         if let Some(Err(e)) = once.as_ref().map(|_| put()) {
@@ -256,7 +256,7 @@ impl Holder for Rewriter<'_> {
         }
     }
 
-    fn make_room(&mut self) -> bool {
+    fn free_space(&mut self) -> bool {
         self.reserve.take().is_some() || self.stage.as_ref().is_some_and(Stage::release_all)
     }
 }
@@ -341,7 +341,7 @@ fn unwanted(lease: &Lease) -> Result<(), Skip> {
 fn unchanged(
     file: &OpenFile,
     draft: &Draft,
-    room: &mut Room,
+    buffers: &mut Buffers,
     lease: &Lease,
     go_on: impl Fn() -> bool,
 ) -> Result<(), Skip> {
@@ -353,7 +353,7 @@ fn unchanged(
     cache::part(&file.fd, record.range.end, goes_on).map_err(in_use)?;
     let told_to_end = || Skip::new(SkipReason::Busy, "told to end");
     let waits = || unwanted(lease).and_then(|()| go_on().then_some(()).ok_or_else(told_to_end));
-    holds(file, record, draft.data(), &mut room.back, waits)?;
+    holds(file, record, draft.data(), &mut buffers.back, waits)?;
     // A punch may extend to the end of the page in which the file ends.
     let page = rustix::param::page_size() as u64;
     let wide = ByteRange { end: record.range.end.next_multiple_of(page), ..record.range };
@@ -450,7 +450,7 @@ impl ByRange for Rewriting {
                     Stage::moved(&mut self.stage, index);
                     done.moved = part.len();
                     done.by = Some(primitive::REWRITE);
-                    let told = self.once.take().into_iter().chain(self.lost.told());
+                    let told = self.once.take().into_iter().chain(self.lost.message());
                     done.note = told.reduce(|one, other| format!("{one}; {other}"));
                 }
                 Err(skip) => done.skip = Some(skip),

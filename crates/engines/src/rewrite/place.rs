@@ -161,7 +161,7 @@ pub(crate) trait Holder {
     /// no reason to lose the bytes.
     fn settle_mtime(&self);
     /// Frees space; `false` when nothing more can be released.
-    fn make_room(&mut self) -> bool {
+    fn free_space(&mut self) -> bool {
         false
     }
 }
@@ -203,7 +203,7 @@ pub(crate) fn put(
         match leased.change(allocate) {
             Ok(()) => break,
             Err(Errno::INTR) => {}
-            Err(Errno::NOSPC | Errno::DQUOT) if holder.make_room() => {
+            Err(Errno::NOSPC | Errno::DQUOT) if holder.free_space() => {
                 // The released space becomes free with the next commit; an error of this call shows later.
                 let _ = rustix::fs::fsync(file);
                 reached(Point::RoomMade);
