@@ -132,13 +132,13 @@ impl<'a> LaterUse<'a> {
         for _ in 0..1 + self.random.below(2) {
             match self.change(index) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.counts.turned_away += 1,
-                done => done.expect("what anybody may do to a file"),
+                done => done.expect("an operation that any program may do"),
             }
         }
     }
 
     fn mark(&self, mark: Mark) {
-        self.marks.write(&mark).expect("somebody listens");
+        self.marks.write(&mark).expect("a reader of the marks");
     }
 
     /// Opens a file, changes it, mostly makes that durable, and closes it.

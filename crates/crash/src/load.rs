@@ -211,7 +211,7 @@ impl Worker<'_> {
     }
 
     fn mark(&mut self, mark: Mark) {
-        self.marks.write(&mark).expect("somebody listens");
+        self.marks.write(&mark).expect("a reader of the marks");
     }
 }
 
@@ -220,9 +220,9 @@ fn commits(root: &Path, calm: u64, stop: &AtomicBool, marks: &Marks) {
     let root = File::open(root).expect("the root");
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(100 + 50 * calm));
-        marks.write(&Mark::Committing).expect("somebody listens");
+        marks.write(&Mark::Committing).expect("a reader of the marks");
         rustix::fs::syncfs(&root).expect("syncfs");
-        marks.write(&Mark::Committed).expect("somebody listens");
+        marks.write(&Mark::Committed).expect("a reader of the marks");
     }
 }
 

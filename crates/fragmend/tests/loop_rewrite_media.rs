@@ -22,7 +22,7 @@ use rustix::fs::FallocateFlags;
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use support::records::names;
 use support::rewrite::{is_stopped, outcomes, recover, rewrite};
 use support::{SIZE, fragmented};

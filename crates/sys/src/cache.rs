@@ -65,8 +65,10 @@ pub fn forget(file: impl AsFd, range: Range<u64>, go_on: impl Fn() -> bool) -> i
                 Same::Yes => {}
                 Same::Unknown => return busy("the disk cannot be asked what it has beside it"),
                 Same::ButRefused(e) => return Err(e),
-                Same::No(..) => return busy("the disk has refused what somebody wrote beside it"),
-                Same::Changing(_) | Same::Stopped => return busy("somebody writes beside it"),
+                Same::No(..) => return busy("the disk has refused a write beside it"),
+                Same::Changing(_) | Same::Stopped => {
+                    return busy("another program writes beside it");
+                }
             }
         }
         drop_clean(&file, wide)?;

@@ -172,7 +172,7 @@ impl Run<'_> {
 /// The names of the primitives that moved the bytes, for the receipt: more than one where a fallback moved the
 /// rest.
 pub(super) fn names_of(moved: &Moved) -> String {
-    debug_assert!(!moved.by.is_empty(), "something moved, and nobody says by what");
+    debug_assert!(!moved.by.is_empty(), "bytes that moved have a primitive");
     let names: Vec<&str> = moved.by.iter().map(|(name, _)| *name).collect();
     names.join(", ")
 }

@@ -62,7 +62,7 @@ impl Mover {
         let otherwise = ranges.iter().find(|r| r.primitive.as_ref().is_some_and(|p| p.1.is_some()));
         assert!(
             otherwise.is_none(),
-            "nobody uses it, and it was not {:?}: {otherwise:?}",
+            "no program uses it, and it was not {:?}: {otherwise:?}",
             self.moved_by
         );
         assert!(ranges.iter().any(|range| range.moved), "nothing moved: {ranges:?}");
