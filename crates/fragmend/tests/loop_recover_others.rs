@@ -4,7 +4,7 @@
 mod support;
 
 use fragmend_layout::ByteRange;
-use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::image::Image;
 use fragmend_testbed::mount::MountGuard;
 use fragmend_testbed::process::{Finished, finish};
 use rustix::fs::{CWD, FileType, Mode};
