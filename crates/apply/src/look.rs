@@ -1,4 +1,4 @@
-//! The last check of a range before it is touched: nothing that the plan says of it is believed.
+//! The last check of a range before it is touched: nothing in the plan about it is believed.
 
 use fragmend_layout::{ByteRange, Extent, Movable, Skip, SkipReason};
 use fragmend_plan::PlannedRange;

@@ -15,7 +15,7 @@ const MOST_LISTED: usize = 10_000;
 pub enum Event {
     /// What is about to be done.
     Start(Start),
-    /// One range, done or left alone. What could not be made durable is told once more: the later one
+    /// One range, done or left alone. What could not be made durable is reported once more: the later one
     /// counts.
     Range(Receipt),
     /// The end, always the last line.
@@ -59,18 +59,18 @@ pub struct Start {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// It was moved, and is in fewer extents.
+    /// It was moved, and is in fewer fragments.
     Moved,
-    /// It was left as it was, or put back; or it moved, and that could not be made durable, or nobody can
-    /// see how it is now: both with their reason.
+    /// It was left as it was, or put back; or it moved, and that could not be made durable, or its
+    /// present layout cannot be read: both with their reason.
     Skipped,
-    /// It was to be moved, and `--dry-run` said not to.
+    /// It was to be moved, but for `--dry-run`.
     WouldMove,
     /// Stopped in the middle; what has moved is safe, and applying the plan again goes on.
     Interrupted,
 }
 
-/// One range: as it was, as it is, and what that took. Sizes are bytes.
+/// One range: as it was, as it is, and what that cost. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Receipt {
     /// Which file.
@@ -82,10 +82,10 @@ pub struct Receipt {
     pub length: u64,
     /// How it ended.
     pub outcome: Outcome,
-    /// Fragments before, as the kernel reported them; absent where nobody looked.
+    /// The number of fragments before, from the layout that the kernel reported; absent where it was not read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents_before: Option<u64>,
-    /// Fragments after.
+    /// The number of fragments after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents_after: Option<u64>,
     /// Bytes exchanged.
@@ -97,11 +97,11 @@ pub struct Receipt {
     /// Why it was not the one that this file system has for it, where another one stood in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<String>,
-    /// Bytes of space that it takes, or would take, for good: others keep what it shared with them.
+    /// Bytes of space that it occupies, or would occupy, for good: others keep what it shared with them.
     /// Or it is stored in more bytes now, compressed less than it was.
     #[serde(default)]
     pub space_cost_bytes: u64,
-    /// Time it took, pauses included.
+    /// How long it lasted, pauses included.
     pub seconds: f64,
     /// Longest time that one step locked the file, in seconds.
     pub longest_step_seconds: f64,
@@ -149,22 +149,22 @@ pub struct Summary {
     /// Bytes that the kernel charged to this process as read.
     #[schemars(extend("x-unit" = "bytes"))]
     pub read_bytes: u64,
-    /// Space taken for good, because others keep what was shared with them; what it would be, if
+    /// Space occupied for good, because others keep what was shared with them; what it would be, if
     /// nothing was to be moved.
     #[schemars(extend("x-unit" = "bytes"))]
     #[serde(default)]
     pub space_cost_bytes: u64,
-    /// Ranges that are in fewer extents now.
+    /// Ranges that are in fewer fragments now.
     pub ranges_moved: u64,
     /// Ranges left alone.
     pub ranges_skipped: u64,
     /// Ranges that were not reached.
     pub ranges_left: u64,
-    /// Fragments of the moved ranges before.
+    /// The number of fragments of the moved ranges before.
     pub extents_before: u64,
-    /// Fragments of the moved ranges after.
+    /// The number of fragments of the moved ranges after.
     pub extents_after: u64,
-    /// Time it took.
+    /// How long all of it lasted.
     #[schemars(extend("x-unit" = "seconds"))]
     pub seconds: f64,
     /// Time spent waiting, to keep the pace or to let others go first.

@@ -33,7 +33,7 @@ pub struct Options {
     pub unshare: bool,
     /// Only check and report; move nothing.
     pub dry_run: bool,
-    /// Bytes exchanged in one step: as long as a step takes, writers of the file wait.
+    /// Bytes exchanged in one step: as long as a step lasts, writers of the file wait.
     pub step_bytes: u64,
     /// Bytes staged at once: this much free space is needed beside the data.
     pub batch_bytes: u64,

@@ -144,17 +144,17 @@ impl<'a> Expected<'a> {
     /// When something cannot be read: that, too, is a loss.
     pub fn check(&self, root: &Path) -> Result<Checked, Mismatch> {
         let mut checked = Checked::default();
-        for of in &self.files {
-            let path = root.join(MENDED).join(&of.file.name);
-            let read = fs::read(&path).map_err(|e| unreadable(&of.file.name, &e))?;
+        for expected in &self.files {
+            let path = root.join(MENDED).join(&expected.file.name);
+            let read = fs::read(&path).map_err(|e| unreadable(&expected.file.name, &e))?;
             checked.files += 1;
             checked.bytes += read.len() as u64;
-            checked.wrong.extend(of.check(&path, &read, &self.sizes(of)));
-            let (before, after) = (of.file.extents, of.file.extents_after);
-            if of.file.role == Role::Untouched && after < before {
+            checked.wrong.extend(expected.check(&path, &read, &self.sizes(expected)));
+            let (before, after) = (expected.file.extents, expected.file.extents_after);
+            if expected.file.role == Role::Untouched && after < before {
                 let now = extent_count(&path);
                 if after < now && now < before {
-                    checked.half_moved.push(of.file.tag);
+                    checked.half_moved.push(expected.file.tag);
                 }
             }
         }
@@ -340,7 +340,7 @@ mod tests {
         fs::write(path, bytes).unwrap();
     }
 
-    fn of(tag: u32, offset: u64, version: u16) -> [u8; 512] {
+    fn unit(tag: u32, offset: u64, version: u16) -> [u8; 512] {
         let mut bytes = [0; 512];
         content::fill(tag, offset, version, &mut bytes);
         bytes
@@ -363,9 +363,11 @@ mod tests {
         let mended = |root: &Path, name: &str| root.join(MENDED).join(name);
         assert_eq!(wrong(&[], |_| ()), Vec::<String>::new());
         // Not synced yet: new, in part new, or old.
-        assert!(wrong(&[], |root| put(mended(root, "Buffered"), 512, &of(2, 512, 3))).is_empty());
-        assert!(wrong(&[], |root| put(mended(root, "Buffered"), 8, &of(2, 8, 3))).is_empty());
-        assert!(wrong(&[], |root| put(mended(root, "Appended"), 8192, &of(3, 8192, 0))).is_empty());
+        assert!(wrong(&[], |root| put(mended(root, "Buffered"), 512, &unit(2, 512, 3))).is_empty());
+        assert!(wrong(&[], |root| put(mended(root, "Buffered"), 8, &unit(2, 8, 3))).is_empty());
+        assert!(
+            wrong(&[], |root| put(mended(root, "Appended"), 8192, &unit(3, 8192, 0))).is_empty()
+        );
         assert!(wrong(&[], |root| put(mended(root, "Appended"), 8192, &[0; 512])).is_empty());
         let zeroes = |root: &Path| put(mended(root, "Truncated"), 4096, &[0; 512]);
         assert!(wrong(&[TRUNCATED], zeroes).is_empty());
@@ -379,15 +381,15 @@ mod tests {
         let grown = [Mark::Grown { tag: 3, bytes: BYTES + 512 }];
         type Change<'a> = &'a dyn Fn(&Path);
         let cases: [(&[Mark], Change, &str); 10] = [
-            (&[], &|root| put(mended(root, "Untouched"), 512, &of(9, 512, 0)), "file 9"),
-            (&[], &|root| put(mended(root, "Untouched"), 512, &of(1, 1024, 0)), "its byte 1024"),
+            (&[], &|root| put(mended(root, "Untouched"), 512, &unit(9, 512, 0)), "file 9"),
+            (&[], &|root| put(mended(root, "Untouched"), 512, &unit(1, 1024, 0)), "its byte 1024"),
             (
                 &[],
                 &|root| put(mended(root, "Untouched"), 4096, &[0; 512]),
                 "found zeroes (512 bytes",
             ),
             (&[], &|root| put(mended(root, "Untouched"), 8192, &[0; 1]), "size"),
-            (&synced, &|root| put(mended(root, "Buffered"), 512, &of(2, 512, 2)), "3 or newer"),
+            (&synced, &|root| put(mended(root, "Buffered"), 512, &unit(2, 512, 2)), "3 or newer"),
             (&synced, &|_| (), "found version 0"),
             (&grown, &|_| (), "size"),
             (&grown, &|root| put(mended(root, "Appended"), 8192, &[0; 512]), "zeroes"),
@@ -428,11 +430,13 @@ mod tests {
         let waits = [synced];
         let buffered = |root: &Path| root.join(MENDED).join("Buffered");
         let version_3 = |root: &Path| {
-            (0..BYTES).step_by(512).for_each(|at| put(buffered(root), at as usize, &of(2, at, 3)));
+            (0..BYTES)
+                .step_by(512)
+                .for_each(|at| put(buffered(root), at as usize, &unit(2, at, 3)));
         };
         assert_eq!(wrong_of_checkpoints(&durable, version_3), 0);
         assert_eq!(wrong_of_checkpoints(&waits, version_3), 0);
-        for garbage in [[0; 512], [0xAA; 512], of(9, 512, 7), of(2, 1024, 3)] {
+        for garbage in [[0; 512], [0xAA; 512], unit(9, 512, 7), unit(2, 1024, 3)] {
             for marks in [&durable[..], &waits, &[]] {
                 let change = |root: &Path| {
                     version_3(root);
@@ -448,7 +452,7 @@ mod tests {
         }
         type Change<'a> = &'a dyn Fn(&Path);
         let others: [Change; 3] = [
-            &|root| put(root.join(MENDED).join("Truncated"), 0, &of(9, 0, 0)),
+            &|root| put(root.join(MENDED).join("Truncated"), 0, &unit(9, 0, 0)),
             &|root| put(root.join(MENDED).join("Appended"), 512, &[0xAA; 512]),
             &|root| put(root.join(MENDED).join("Untouched"), 0, &[0xAA; 64]),
         ];
@@ -457,7 +461,7 @@ mod tests {
         }
         // Where a file was never synced, anything is allowed that was on the disk before.
         let places = [("mended/Appended", 8192), ("mended/Truncated", 4096), ("churn/1234", 0)];
-        for block in [of(9, 0, 0), [0xAA; 512]] {
+        for block in [unit(9, 0, 0), [0xAA; 512]] {
             for (name, at) in places {
                 let stale = |root: &Path| put(root.join(name), at, &block);
                 assert_eq!(wrong_of_checkpoints(&[TRUNCATED], stale), 0, "{name}");

@@ -101,7 +101,7 @@ impl std::fmt::Display for WordFound {
             Self::OtherFile(w) => {
                 write!(f, "byte {} of file {}, version {}", bytes(w), w.tag, w.version)
             }
-            Self::Unknown(word) => write!(f, "{word:#018x}, which nobody wrote"),
+            Self::Unknown(word) => write!(f, "{word:#018x}, which no load wrote"),
         }
     }
 }

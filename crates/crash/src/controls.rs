@@ -81,7 +81,7 @@ pub fn stops_at_moves() -> Result<(), String> {
         }
     }
     Err(format!(
-        "{} never stops itself right after a move, so nobody could use a file between its move and the commit: build both with debug assertions (make soak does)",
+        "{} never stops itself right after a move, so no program could use a file between its move and the commit: build both with debug assertions (make soak does)",
         tools::fragmend().display()
     ))
 }

@@ -84,7 +84,7 @@ struct FileState {
 
 /// How bytes are written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum WriteMethod {
+enum LaterWrite {
     Call,
     Direct,
     Durably,
@@ -132,13 +132,13 @@ impl<'a> LaterUse<'a> {
         for _ in 0..1 + self.random.below(2) {
             match self.change(index) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.counts.turned_away += 1,
-                done => done.expect("what anybody may do to a file"),
+                done => done.expect("an operation that any program may do"),
             }
         }
     }
 
     fn mark(&self, mark: Mark) {
-        self.marks.write(&mark).expect("somebody listens");
+        self.marks.write(&mark).expect("a reader of the marks");
     }
 
     /// Opens a file, changes it, mostly makes that durable, and closes it.
@@ -147,13 +147,12 @@ impl<'a> LaterUse<'a> {
         if file.version > LAST_VERSION {
             return Ok(());
         }
-        let ways =
-            [WriteMethod::Call, WriteMethod::Direct, WriteMethod::Durably, WriteMethod::Mapped];
+        let ways = [LaterWrite::Call, LaterWrite::Direct, LaterWrite::Durably, LaterWrite::Mapped];
         let method = ways[self.random.below(ways.len() as u64) as usize];
         let flags = match method {
-            WriteMethod::Direct => OFlags::DIRECT,
-            WriteMethod::Durably => OFlags::DSYNC,
-            WriteMethod::Call | WriteMethod::Mapped => OFlags::empty(),
+            LaterWrite::Direct => OFlags::DIRECT,
+            LaterWrite::Durably => OFlags::DSYNC,
+            LaterWrite::Call | LaterWrite::Mapped => OFlags::empty(),
         };
         let mut how = File::options();
         // Must not block on a lease: the mover is stopped, and could not release it.
@@ -176,16 +175,16 @@ impl<'a> LaterUse<'a> {
         self.files[index].version
     }
 
-    fn overwrite(&mut self, index: usize, open: &File, method: WriteMethod) -> io::Result<()> {
+    fn overwrite(&mut self, index: usize, open: &File, method: LaterWrite) -> io::Result<()> {
         let (tag, size) = (self.files[index].tag, self.files[index].size);
-        let unit = if method == WriteMethod::Direct { BLOCK } else { UNIT };
+        let unit = if method == LaterWrite::Direct { BLOCK } else { UNIT };
         let from = self.somewhere(index, unit);
         let longest = LONGEST.min(size - from) / unit;
         let to = from + (1 + self.random.below(longest.max(1))) * unit;
         let version = self.next_version(index);
         let mark = Mark::Synced { tag, from, to, version };
         match method {
-            WriteMethod::Mapped => {
+            LaterWrite::Mapped => {
                 let mut mapping = Mapping::new(open, size as usize)?;
                 store_words(&mut mapping, tag, from, to - from, version);
                 self.files[index].pending.push(mark);
@@ -195,17 +194,17 @@ impl<'a> LaterUse<'a> {
                     return Ok(());
                 }
             }
-            WriteMethod::Direct => {
+            LaterWrite::Direct => {
                 let mut buffer = Aligned::new((to - from) as usize);
                 fill(tag, from, version, buffer.bytes());
                 open.write_all_at(buffer.bytes(), from)?;
                 self.files[index].pending.push(mark);
             }
-            WriteMethod::Call | WriteMethod::Durably => {
+            LaterWrite::Call | LaterWrite::Durably => {
                 let mut bytes = vec![0; (to - from) as usize];
                 fill(tag, from, version, &mut bytes);
                 open.write_all_at(&bytes, from)?;
-                if method == WriteMethod::Durably {
+                if method == LaterWrite::Durably {
                     // Covers this write alone.
                     self.note("O_DSYNC");
                     self.mark(mark);
@@ -250,9 +249,9 @@ impl<'a> LaterUse<'a> {
         self.files[index].size = size;
     }
 
-    fn extend(&mut self, index: usize, open: &File, method: WriteMethod) -> io::Result<()> {
+    fn extend(&mut self, index: usize, open: &File, method: LaterWrite) -> io::Result<()> {
         let FileState { tag, size, largest, .. } = self.files[index];
-        let unit = if method == WriteMethod::Direct { BLOCK } else { UNIT };
+        let unit = if method == LaterWrite::Direct { BLOCK } else { UNIT };
         let from = size.next_multiple_of(unit);
         let to = from + (1 + self.random.below(LONGEST / unit)) * unit;
         if to > largest {

@@ -63,13 +63,13 @@ struct Worker<'a> {
 }
 
 /// A file, and how bytes are written to it.
-enum WriteMethod {
+enum WrittenFile {
     Call(File),
     Direct(File, Aligned),
     Stores(File, Mapping),
 }
 
-impl WriteMethod {
+impl WrittenFile {
     fn open(path: &Path, role: Role, bytes: u64) -> io::Result<Self> {
         let mut how = File::options();
         how.read(true).write(true);
@@ -147,7 +147,7 @@ impl Worker<'_> {
     fn overwrite(&mut self, path: &Path) {
         let (tag, bytes) = (self.file.tag, self.file.bytes);
         let mut method =
-            WriteMethod::open(path, self.file.role, bytes).expect("a file to write to");
+            WrittenFile::open(path, self.file.role, bytes).expect("a file to write to");
         let mut written = Vec::new();
         for version in 1..=LAST_VERSION {
             let unit = method.unit();
@@ -211,7 +211,7 @@ impl Worker<'_> {
     }
 
     fn mark(&mut self, mark: Mark) {
-        self.marks.write(&mark).expect("somebody listens");
+        self.marks.write(&mark).expect("a reader of the marks");
     }
 }
 
@@ -220,9 +220,9 @@ fn commits(root: &Path, calm: u64, stop: &AtomicBool, marks: &Marks) {
     let root = File::open(root).expect("the root");
     while !stop.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(100 + 50 * calm));
-        marks.write(&Mark::Committing).expect("somebody listens");
+        marks.write(&Mark::Committing).expect("a reader of the marks");
         rustix::fs::syncfs(&root).expect("syncfs");
-        marks.write(&Mark::Committed).expect("somebody listens");
+        marks.write(&Mark::Committed).expect("a reader of the marks");
     }
 }
 

@@ -70,17 +70,17 @@ pub struct Cell {
     pub name: String,
     /// Index of the choice in each list.
     variants: Vec<usize>,
-    kind: Kind,
+    kind: Base,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum Base {
     Ext4,
     Xfs,
     Btrfs,
 }
 
-impl Kind {
+impl Base {
     const ALL: [Self; 3] = [Self::Ext4, Self::Xfs, Self::Btrfs];
 
     fn name(self) -> &'static str {
@@ -117,7 +117,7 @@ impl Kind {
 }
 
 impl Cell {
-    fn new(kind: Kind, variants: Vec<usize>) -> Self {
+    fn new(kind: Base, variants: Vec<usize>) -> Self {
         let chosen = kind.lists().iter().zip(&variants).map(|(list, n)| list[*n].0);
         let words = std::iter::once(kind.name()).chain(chosen).filter(|word| !word.is_empty());
         let name = words.collect::<Vec<_>>().join("+");
@@ -132,9 +132,9 @@ impl Cell {
     fn makes_sense(&self) -> bool {
         match self.kind {
             // An external journal has the file system's block size.
-            Kind::Ext4 => !self.has("external") || self.has("4k"),
-            Kind::Xfs => self.has("reflink") || self.has("rmap") || self.has("exchange"),
-            Kind::Btrfs => true,
+            Base::Ext4 => !self.has("external") || self.has("4k"),
+            Base::Xfs => self.has("reflink") || self.has("rmap") || self.has("exchange"),
+            Base::Btrfs => true,
         }
     }
 
@@ -153,12 +153,12 @@ impl Cell {
         let options: Vec<&str> =
             chosen().map(|(_, _, option)| option).filter(|o| !o.is_empty()).collect();
         let expects = match self.kind {
-            Kind::Ext4 => BY_EXT4,
-            Kind::Xfs if self.has("reflink") => BY_SHARING,
-            Kind::Xfs => BY_SWAPPING,
+            Base::Ext4 => BY_EXT4,
+            Base::Xfs if self.has("reflink") => BY_SHARING,
+            Base::Xfs => BY_SWAPPING,
             // lzo does not shrink the files' content, so Btrfs stores it uncompressed.
-            Kind::Btrfs if self.has("zstd") => BY_BOTH,
-            Kind::Btrfs => BY_SHARING,
+            Base::Btrfs if self.has("zstd") => BY_BOTH,
+            Base::Btrfs => BY_SHARING,
         };
         let file_system = FileSystem {
             name: self.name.clone().leak(),
@@ -173,14 +173,14 @@ impl Cell {
         let scenario = engine(file_system.name, file_system, self.kind.size(), expects);
         let exchanges = self.has("exchange");
         let scenario = if exchanges { exchanging(scenario, self.has("reflink")) } else { scenario };
-        let unordered = self.kind == Kind::Ext4 && self.has("external") && !self.has("lock");
+        let unordered = self.kind == Base::Ext4 && self.has("external") && !self.has("lock");
         Scenario {
             promise: if unordered { Promise::WhatWasSynced } else { scenario.promise },
             whole_files: scenario.expects == BY_SWAPPING,
             second: match self.kind {
-                Kind::Ext4 => self.has("external").then_some(Second::Journal),
-                Kind::Xfs => self.has("external").then_some(Second::Log),
-                Kind::Btrfs => self.has("raid1").then_some(Second::Mirror),
+                Base::Ext4 => self.has("external").then_some(Second::Journal),
+                Base::Xfs => self.has("external").then_some(Second::Log),
+                Base::Btrfs => self.has("raid1").then_some(Second::Mirror),
             },
             // DUP stores everything twice.
             bytes: if self.has("dup") { scenario.bytes * 2 } else { scenario.bytes },
@@ -192,7 +192,7 @@ impl Cell {
 /// Every cell that makes sense.
 pub fn all() -> Vec<Cell> {
     let mut cells = Vec::new();
-    for kind in Kind::ALL {
+    for kind in Base::ALL {
         let mut variants: Vec<Vec<usize>> = vec![Vec::new()];
         for list in kind.lists() {
             let longer = |variants: Vec<usize>| {
@@ -256,7 +256,7 @@ pub fn draw(count: usize, seed: u64, unsupported: &UnsupportedFeatures) -> Vec<C
     cells.retain(|cell| unsupported.allows(cell));
     random.shuffle(&mut cells);
     let mut drawn: Vec<Cell> = Vec::new();
-    for kind in Kind::ALL.into_iter().cycle() {
+    for kind in Base::ALL.into_iter().cycle() {
         if drawn.len() == count || cells.is_empty() {
             break;
         }
@@ -300,6 +300,6 @@ mod tests {
         assert!(named("ext4+3k").is_none());
         let drawn = draw(9, 7, &UnsupportedFeatures::default());
         assert_eq!(drawn, draw(9, 7, &UnsupportedFeatures::default()));
-        assert_eq!(drawn.iter().filter(|cell| cell.kind == Kind::Xfs).count(), 3);
+        assert_eq!(drawn.iter().filter(|cell| cell.kind == Base::Xfs).count(), 3);
     }
 }

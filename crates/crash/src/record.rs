@@ -8,7 +8,6 @@ use crate::scenario::{self, Scenario};
 use crate::serve::Served;
 use crate::session::{self, Nodes, RUN, Run};
 use fragmend_testbed::guest::{self, Guest};
-use fragmend_testbed::loop_device::LoopDevice;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -95,16 +94,7 @@ pub fn record(scenario: &'static Scenario, seed: u64, dir: &Path, soak: &Path) -
     let second = scenario.second.map(|_| scenario.bytes);
     let disk = Disk::two(dir, scenario.all_bytes(), second).expect("an image");
     let served = Served::start(disk, &served).expect("a disk through FUSE");
-    let device = LoopDevice::attach(&served.disk());
-    let other = scenario.second.map(|_| LoopDevice::attach(&served.second()));
-    let nodes = Nodes {
-        disk: Path::new(device.node()),
-        second: other.as_ref().map(|other| Path::new(other.node())),
-        marks: &served.marks(),
-    };
-    session::start(scenario, seed, dir, nodes, soak);
-    device.detach();
-    other.into_iter().for_each(LoopDevice::detach);
+    Nodes::attached(&served, scenario, |nodes| session::start(scenario, seed, dir, nodes, soak));
     drop(served);
     Recording::open(dir).expect("the recording just made")
 }

@@ -7,7 +7,6 @@ use crate::serve::Served;
 use crate::session::Nodes;
 use fragmend_testbed::cleanup::{self, Undo};
 use fragmend_testbed::guest;
-use fragmend_testbed::loop_device::LoopDevice;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -48,17 +47,7 @@ fn check_in_order(recording: &Recording, cuts: &[Cut], soak: &Path) -> CutResult
     let view = View::two(base, Arc::clone(&recording.log), scenario.atom, second)
         .expect("a view of the image");
     let served = Served::start(view, &served).expect("a view through FUSE");
-    let device = LoopDevice::attach(&served.disk());
-    let other = scenario.second.map(|_| LoopDevice::attach(&served.second()));
-    let nodes = Nodes {
-        disk: Path::new(device.node()),
-        second: other.as_ref().map(|other| Path::new(other.node())),
-        marks: &served.marks(),
-    };
-    let results = inspect(recording, cuts, nodes, &mnt);
-    device.detach();
-    other.into_iter().for_each(LoopDevice::detach);
-    results
+    Nodes::attached(&served, scenario, |nodes| inspect(recording, cuts, nodes, &mnt))
 }
 
 /// Inspects all of them in one guest.

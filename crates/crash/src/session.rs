@@ -8,7 +8,9 @@ use crate::later_use::LaterUse;
 use crate::marks::{Mark, Marks};
 use crate::mount::{Mount, freeze};
 use crate::scenario::{Mover, Scenario};
+use crate::serve::{Served, Store};
 use crate::unprotected;
+use fragmend_testbed::loop_device::LoopDevice;
 use fragmend_testbed::process::Running;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
@@ -55,6 +57,30 @@ pub struct Nodes<'a> {
     pub second: Option<&'a Path>,
     /// See [`Marks`].
     pub marks: &'a Path,
+}
+
+impl Nodes<'_> {
+    /// Calls `work` while loop devices are attached to a served disk, and to its second one if the scenario has
+    /// one; afterwards they are detached.
+    ///
+    /// # Panics
+    /// As [`LoopDevice::attach`] and [`LoopDevice::detach`].
+    pub fn attached<S: Store, T>(
+        served: &Served<S>,
+        scenario: &Scenario,
+        work: impl FnOnce(Nodes<'_>) -> T,
+    ) -> T {
+        let device = LoopDevice::attach(&served.disk());
+        let second = scenario.second.map(|_| LoopDevice::attach(&served.second()));
+        let done = work(Nodes {
+            disk: Path::new(device.node()),
+            second: second.as_ref().map(|second| Path::new(second.node())),
+            marks: &served.marks(),
+        });
+        device.detach();
+        second.into_iter().for_each(LoopDevice::detach);
+        done
+    }
 }
 
 /// Runs a session in a process of its own. A process that serves a disk must not use files on it: a

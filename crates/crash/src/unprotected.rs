@@ -18,11 +18,11 @@ const RANGE: u64 = 128 << 10;
 /// When the file system refuses.
 pub fn rewrite(root: &Path, files: &[TestFile]) -> Moves {
     let mut moves = Moves::default();
-    for of in files.iter().filter(|f| f.role == Role::Untouched) {
-        let path = root.join(MENDED).join(&of.name);
+    for made in files.iter().filter(|f| f.role == Role::Untouched) {
+        let path = root.join(MENDED).join(&made.name);
         let file = File::options().read(true).write(true).open(path).expect("a file of the run");
-        for from in (0..of.bytes).step_by(RANGE as usize) {
-            let mut bytes = vec![0; RANGE.min(of.bytes - from) as usize];
+        for from in (0..made.bytes).step_by(RANGE as usize) {
+            let mut bytes = vec![0; RANGE.min(made.bytes - from) as usize];
             file.read_exact_at(&mut bytes, from).expect("a read");
             let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             fallocate(&file, hole, from, bytes.len() as u64).expect("a hole");

@@ -199,10 +199,10 @@ impl Written {
             InFlight => write.is_in_flight(PATIENCE),
             KeptOut => {
                 let until = Instant::now() + PATIENCE;
-                while !somebody_waits(mover, &self.path) && Instant::now() < until {
+                while !a_program_waits(mover, &self.path) && Instant::now() < until {
                     std::thread::sleep(Duration::from_millis(1));
                 }
-                somebody_waits(mover, &self.path) && !write.is_in_flight(Duration::ZERO)
+                a_program_waits(mover, &self.path) && !write.is_in_flight(Duration::ZERO)
             }
         };
         self.write = Some(write);
@@ -241,7 +241,7 @@ impl Written {
 }
 
 /// Whether a program waits until `holder` releases its lease on this file (proc_locks(5)).
-fn somebody_waits(holder: u32, path: &Path) -> bool {
+fn a_program_waits(holder: u32, path: &Path) -> bool {
     let Ok(meta) = path.metadata() else { return false };
     let (holder, inode) = (holder.to_string(), format!(":{}", meta.ino()));
     let locks = fs::read_to_string("/proc/locks").expect("the locks of all");
@@ -334,7 +334,7 @@ fn mover(scenario: &Scenario, slow: &SlowMount, dir: &Path, step: Step) -> Comma
     finish(&mut command).expect(&[0, 2]);
 
     let Mover::Fragmend(options) = scenario.mover else {
-        panic!("nobody moves files on {}", scenario.name)
+        panic!("no mover for the files on {}", scenario.name)
     };
     let mut command = Command::new(tools::fragmend());
     command.arg("apply").arg(&plan).arg("--json").args(options);

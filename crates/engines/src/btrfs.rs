@@ -14,7 +14,7 @@ use super::copying::{Copying, TakeOver, Wants};
 use super::donor::Space;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
-use super::turns::give_places;
+use super::turns::allocate_delayed;
 use super::{Engine, Mover, Moves};
 use fragmend_apply::drive::{ByPart, Job, Step, by_part};
 use fragmend_layout::{ByteRange, Extent, Pace, Skip, SkipReason, stored_alike};
@@ -49,8 +49,12 @@ impl Engine for Btrfs {
     }
 
     fn mover(&self, file: &mut OpenFile) -> Result<Moves, Skip> {
-        let wants =
-            Wants { space: Space::Exact, prepare: like_the_file, flush: give_places, commit: end };
+        let wants = Wants {
+            space: Space::Exact,
+            prepare: like_the_file,
+            flush: allocate_delayed,
+            commit: end,
+        };
         let how = TakeOver::Share { whole: true, instead: None };
         Ok(Box::new(Both {
             plain: Copying::new(file, how, wants),
@@ -133,7 +137,7 @@ impl Mover for Both {
         self.staged.clear();
         // `FIEMAP_FLAG_SYNC` is not used for this: the kernel would write out all of the file, with writers
         // kept out.
-        give_places(file, ranges).map_err(skip_of)?;
+        allocate_delayed(file, ranges).map_err(skip_of)?;
         for range in ranges {
             let layout =
                 fiemap::layout_within(&mut maps, &file.fd, *range, false).map_err(skip_of)?;

@@ -38,7 +38,7 @@ use super::copying::TICK;
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::pages::{self, Pages};
-use super::turns::give_places;
+use super::turns::allocate_delayed;
 use super::{Mover, primitive};
 use crate::point::{Point, reached};
 use fragmend_apply::drive::{ByPart, File, Job, Step, by_part};
@@ -276,7 +276,7 @@ impl Compressing {
     /// Another program may have set the mark (`chattr +m`), or may be about to change another attribute, which
     /// this call would undo, because it sets all attributes at once. So it is made only while no other program
     /// has the file open, which a write lease proves and ensures, and only if the inode has not been changed
-    /// since it was opened. Otherwise the mark stays, and the returned note says so.
+    /// since it was opened. Otherwise the mark stays, and the returned note names it.
     fn keep_attributes(&mut self, file: &OpenFile) -> Result<Option<String>, Skip> {
         let marked = |now: u32| now & !self.attributes & flags::NO_COMPRESSION != 0;
         if !marked(inode::attributes(&file.fd).map_err(skip_of)?) || self.told {
@@ -361,7 +361,7 @@ fn settled_time(file: &OpenFile) -> Option<Changed> {
 /// # Errors
 /// Busy where others have left so much dirty data that writing it would last long.
 fn layout(file: &OpenFile, range: ByteRange) -> Result<Layout, Skip> {
-    give_places(file, &[ByteRange { start: 0, end: file.size()? }]).map_err(skip_of)?;
+    allocate_delayed(file, &[ByteRange { start: 0, end: file.size()? }]).map_err(skip_of)?;
     file.has_settled()?;
     fiemap::layout_within(&mut Fiemap::default(), &file.fd, range, true).map_err(skip_of)
 }

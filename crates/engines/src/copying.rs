@@ -246,7 +246,7 @@ impl Copying {
 
     /// Releases the lease if a program waits for the file, or this process is to stop; what was copied so far
     /// may then be old.
-    fn give_back(&mut self) {
+    fn release_if_wanted(&mut self) {
         self.sampled =
             self.sampled.take().filter(|s| !s.lease.is_wanted() && !Unstopped::is_wanted());
     }
@@ -320,7 +320,7 @@ impl Mover for Copying {
     }
 
     fn let_others_in(&mut self, _: &OpenFile) -> Result<(), Skip> {
-        self.give_back();
+        self.release_if_wanted();
         Ok(())
     }
 
@@ -364,7 +364,7 @@ impl ByPart for Copying {
                 self.sample(file, index, part.start, stop)?;
             }
         }
-        self.give_back();
+        self.release_if_wanted();
         match self.copy(file, index, part, false) {
             Ok(true) => {}
             // Nothing of it is taken over before it has been copied once more.

@@ -32,7 +32,7 @@ pub(crate) trait Engine {
     fn mover(&self, file: &mut OpenFile) -> Result<Moves, Skip>;
 }
 
-/// Why a whole file system is left alone; one line that says what to do.
+/// Why a whole file system is left alone; one line, with what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{mount}: {why}")]
 pub struct Refused {

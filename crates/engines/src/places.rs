@@ -24,7 +24,9 @@ impl Places {
         }
         if !self.holds(range) {
             match self.0.last_mut() {
-                Some((of, last)) if *of == index && last.end == range.start => last.end = range.end,
+                Some((known, last)) if *known == index && last.end == range.start => {
+                    last.end = range.end
+                }
                 _ => self.0.push((index, range)),
             }
             return;
@@ -34,10 +36,10 @@ impl Places {
 
     /// Removes what is among them of a range.
     pub fn forget(&mut self, range: ByteRange) {
-        let without = |(of, known): (usize, ByteRange)| {
+        let without = |(index, known): (usize, ByteRange)| {
             let head = ByteRange { end: known.end.min(range.start), ..known };
             let tail = ByteRange { start: known.start.max(range.end), ..known };
-            [(of, head), (of, tail)]
+            [(index, head), (index, tail)]
         };
         let rest = std::mem::take(&mut self.0).into_iter().flat_map(without);
         self.0 = rest.filter(|(_, part)| !part.is_empty()).collect();

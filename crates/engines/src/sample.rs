@@ -51,8 +51,8 @@ pub(super) const OTHERS: &str = "others have the file open";
 
 /// The state of the file before some of it was copied; no other program has had it open since.
 pub(super) struct Sampled {
-    /// The staged range.
-    pub of: usize,
+    /// The index of the staged range.
+    pub index: usize,
     pub sample: xfs::Sample,
     /// What was copied since. Earlier copies may be older than the sample.
     pub fresh: ByteRange,
@@ -131,7 +131,7 @@ pub(super) fn sample(
             Ok(()) => {
                 let fresh = ByteRange::at(start, 0);
                 let (_unstopped, _prompt) = (unstopped, prompt);
-                return Ok(Sampled { of: index, sample, fresh, lease, _unstopped, _prompt });
+                return Ok(Sampled { index, sample, fresh, lease, _unstopped, _prompt });
             }
             Err(skip) if skip.reason == SkipReason::Busy && tries < TRIES => tries += 1,
             Err(skip) if skip.reason == SkipReason::Busy => {

@@ -39,7 +39,7 @@ use super::hold::is_open_elsewhere;
 use super::mounted::OpenFile;
 use super::pages::Pages;
 use super::rewrite::mover::take as lease;
-use super::turns::{clean, give_places, is_on_disk, nothing_staged};
+use super::turns::{allocate_delayed, clean, is_on_disk, nothing_staged};
 use super::warm::{RESTORING, Warm};
 use super::xfs::{commit, free_space};
 use super::{Mover, primitive};
@@ -89,7 +89,7 @@ const SHORTEST: u64 = 3;
 /// Moves one file as a whole.
 pub(super) struct WholeFile {
     which: Swapped,
-    stage: Option<Stage>,
+    stage: Option<SwapStage>,
     /// Why the donor may not be used any more. The kernel reports once that it could not be written: the next
     /// `fsync` would succeed, with blocks that were never written.
     spoiled: Option<Skip>,
@@ -98,7 +98,7 @@ pub(super) struct WholeFile {
     buffer: Vec<u8>,
 }
 
-struct Stage {
+struct SwapStage {
     donor: OwnedFd,
     /// The file's state before any of it was copied.
     size: u64,
@@ -124,7 +124,7 @@ struct Alone {
     _prompt: Prompt,
 }
 
-impl Stage {
+impl SwapStage {
     /// Makes the donor's bytes durable, compares, and swaps; returns whether the files are swapped. If not, the
     /// caller goes on with it, or drops the stage, which releases all.
     fn swap(
@@ -262,7 +262,7 @@ impl Mover for WholeFile {
     }
 
     fn need(&mut self, file: &OpenFile, ranges: &[ByteRange]) -> Result<u64, Skip> {
-        give_places(file, &[ByteRange { start: 0, end: file.size()? }]).map_err(skip_of)?;
+        allocate_delayed(file, &[ByteRange { start: 0, end: file.size()? }]).map_err(skip_of)?;
         let layout = whole_layout(file)?;
         let runs = layout.runs().collect::<Vec<_>>();
         let asked =
@@ -309,7 +309,7 @@ impl Mover for WholeFile {
             return Err(Skip::new(SkipReason::NoBetterPlace, detail));
         }
         let ranges = ranges.iter().map(|range| (*range, Warm::of(file, *range))).collect();
-        self.stage = Some(Stage {
+        self.stage = Some(SwapStage {
             donor,
             size,
             times,
@@ -336,7 +336,7 @@ impl Mover for WholeFile {
     }
 
     fn settle(&mut self, file: &OpenFile) -> Result<(), Skip> {
-        let Some(Stage { donor, ranges, swapped: true, .. }) = self.stage.take() else {
+        let Some(SwapStage { donor, ranges, swapped: true, .. }) = self.stage.take() else {
             return Ok(());
         };
         let _prompt = Prompt::begin();

@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 pub(super) fn all_data(file: &OpenFile, turn: ByteRange) -> Result<(), Skip> {
     let layout = file.layout(turn)?;
     file.may_unshare(&layout, turn)?;
-    let bytes =
-        |of: fn(&Extent) -> bool| -> u64 { layout.within(turn).filter(of).map(|e| e.length).sum() };
+    let bytes = |counts: fn(&Extent) -> bool| -> u64 {
+        layout.within(turn).filter(counts).map(|e| e.length).sum()
+    };
     match bytes(|e| e.kind.is_addressed()) {
         data if data == turn.len() => Ok(()),
         // It is copied again, once it has blocks.
@@ -135,7 +136,7 @@ pub(super) fn cut_off() -> Skip {
 ///
 /// # Errors
 /// A system error.
-pub(super) fn give_places(file: &OpenFile, ranges: &[ByteRange]) -> io::Result<()> {
+pub(super) fn allocate_delayed(file: &OpenFile, ranges: &[ByteRange]) -> io::Result<()> {
     let until = Instant::now() + PATIENCE;
     ranges.iter().try_for_each(|r| cache::start_writeback(&file.fd, r.start..r.end))?;
     ranges.iter().try_for_each(|range| {

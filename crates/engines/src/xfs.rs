@@ -7,7 +7,7 @@ use super::donor::{Space, directory, unnamed};
 use super::errno::skip_of;
 use super::mounted::OpenFile;
 use super::swap::{Swapped, WholeFile};
-use super::turns::give_places;
+use super::turns::allocate_delayed;
 use super::{Engine, Moves};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::root::Root;
@@ -82,7 +82,7 @@ impl Engine for Xfs {
 
 /// Writes out what is delayed of the ranges, and makes freed space free.
 fn flush(file: &OpenFile, ranges: &[ByteRange]) -> io::Result<()> {
-    give_places(file, ranges)?;
+    allocate_delayed(file, ranges)?;
     free_space(file);
     Ok(())
 }

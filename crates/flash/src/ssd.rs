@@ -73,8 +73,8 @@ impl Ssd {
         match command {
             Command::Read(units) | Command::Write { units, .. } => self.check_units(*units),
             Command::WritePart { units, bytes, offset, .. } => {
-                let room = u64::from(units.count) * u64::from(self.shape().unit_bytes);
-                if *bytes == 0 || u64::from(*offset) + u64::from(*bytes) > room {
+                let length = u64::from(units.count) * u64::from(self.shape().unit_bytes);
+                if *bytes == 0 || u64::from(*offset) + u64::from(*bytes) > length {
                     return Err(Refused::Length);
                 }
                 self.check_units(*units)

@@ -22,8 +22,8 @@ fn every_experiment_and_drive_is_listed() {
     let dir = tempfile::tempdir().unwrap();
     let list = json(&text(&lab(&["list", "--json"], dir.path()).stdout));
     assert_eq!(list["schema_version"], 1);
-    let names = |of: &str| -> Vec<String> {
-        let entries = list[of].as_array().unwrap();
+    let names = |kind: &str| -> Vec<String> {
+        let entries = list[kind].as_array().unwrap();
         entries.iter().map(|e| e["name"].as_str().unwrap().to_owned()).collect()
     };
     let plain = text(&lab(&["list"], dir.path()).stdout);

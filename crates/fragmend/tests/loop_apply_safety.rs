@@ -17,7 +17,7 @@ use fragmend_testbed::fragment::{alternating, compressible, interleaved, is_inta
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::{Running, finish};
 use fragmend_testbed::tools::extents;
-use fragmend_testbed::{fio, random::Random};
+use fragmend_testbed::{aging, fio, random::Random};
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
@@ -399,14 +399,7 @@ fn loop_a_full_disk_loses_nothing() {
     interleaved(&path, 8 * MIB, &[4096], true).unwrap();
     let made = plan(&[&path], Policy::WholeFile);
     // Full to the last block, including those that are reserved for root.
-    let filler = File::create(image.path().join("filler")).unwrap();
-    let mut at = 0;
-    for bytes in [4 * MIB, 256 << 10, 4096] {
-        while rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), at, bytes).is_ok()
-        {
-            at += bytes;
-        }
-    }
+    let filler = aging::fill_up(&image.path().join("filler"));
     let default = apply(&made).0;
     assert_eq!(reasons(&default, &path), [SkipReason::FreeSpaceFloor], "{default:?}");
     let no_floor =

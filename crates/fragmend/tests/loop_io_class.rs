@@ -44,6 +44,6 @@ fn loop_io_class_is_best_effort_while_others_are_kept_out() {
     let idle = idle_at_stops(Running::start(&mut command));
     println!("{idle:?}");
     let (outside, leased) = ([idle.first(), idle.last()], &idle[1..idle.len() - 1]);
-    assert_eq!(outside, [Some(&true); 2], "it waits for nobody: {idle:?}");
+    assert_eq!(outside, [Some(&true); 2], "it waits for no other program: {idle:?}");
     assert!(!leased.is_empty() && leased.iter().all(|idle| !idle), "others wait: {idle:?}");
 }

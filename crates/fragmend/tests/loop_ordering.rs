@@ -177,7 +177,7 @@ fn synced_beside(apply: Running, path: &Path, mount: &Path) -> Vec<u8> {
     let started = Instant::now();
     while !opened.is_finished() {
         apply.signal(rustix::process::Signal::CONT);
-        assert!(started.elapsed() < Duration::from_secs(20), "nobody is let in");
+        assert!(started.elapsed() < Duration::from_secs(20), "no program is let in");
         std::thread::sleep(Duration::from_millis(2));
     }
     let file = opened.join().unwrap().unwrap();
@@ -327,7 +327,8 @@ fn loop_a_stop_signal_waits_for_the_commit() {
         let (done, opened) = mpsc::channel();
         let of_thread = path.clone();
         std::thread::spawn(move || done.send(OpenOptions::new().write(true).open(of_thread)));
-        let file = opened.recv_timeout(Duration::from_secs(5)).expect("nobody is let in").unwrap();
+        let file =
+            opened.recv_timeout(Duration::from_secs(5)).expect("no program is let in").unwrap();
         let want = vec![number; SIZE as usize];
         file.write_all_at(&want, 0).unwrap();
         file.sync_data().unwrap();

@@ -3,15 +3,14 @@
 
 mod support;
 
-use fragmend_testbed::cleanup::{self, Undo};
 use fragmend_testbed::fragment::is_intact;
 use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::mount::MountGuard;
 use fragmend_testbed::process::finish;
 use fragmend_testbed::tools::extents;
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::path::Path;
 use std::process::Command;
 use support::records::{journal, names};
 use support::rewrite::{FRAGMEND, killed_at, outcomes, recover, rewrite};
@@ -23,15 +22,6 @@ fn recovering(image: &Image) -> Command {
     command
 }
 
-fn mounted<T>(at: &Path, args: &[&OsStr], then: impl FnOnce() -> T) -> T {
-    run("mount", args.iter().copied().chain([at.as_os_str()]));
-    let ticket = cleanup::register(Undo::Mount(at.to_owned()));
-    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(then));
-    Undo::Mount(at.to_owned()).run();
-    drop(ticket);
-    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
 /// Every container has such mounts: /etc/hosts, /etc/resolv.conf.
 #[test]
 fn loop_a_mount_of_a_single_file_is_no_place_for_records() {
@@ -39,10 +29,9 @@ fn loop_a_mount_of_a_single_file_is_no_place_for_records() {
     let file = fragmented(&image, "file");
     let bound = image.scratch().join("bound");
     File::create(&bound).unwrap();
-    mounted(&bound, &[OsStr::new("--bind"), file.as_os_str()], || {
-        let (told, code) = recover(&[&bound]);
-        assert_eq!((outcomes(&told).len(), code), (0, 0), "{told}");
-    });
+    let _guard = MountGuard::bind(&file, &bound);
+    let (told, code) = recover(&[&bound]);
+    assert_eq!((outcomes(&told).len(), code), (0, 0), "{told}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! `fragmend recover` beside other users: their journals are theirs, what they put in a journal's place is not
-//! ours, and nobody waits for their file systems.
+//! ours, and `recover` does not wait for their file systems.
 
 mod support;
 
 use fragmend_layout::ByteRange;
-use fragmend_testbed::cleanup::{self, Ticket, Undo};
-use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::image::Image;
+use fragmend_testbed::mount::MountGuard;
 use fragmend_testbed::process::{Finished, finish};
 use rustix::fs::{CWD, FileType, Mode};
 use serde_json::Value;
@@ -109,7 +109,7 @@ fn loop_the_owner_of_the_top_recovers_what_is_theirs() {
     assert!(!journal(&image).exists(), "{told}");
 }
 
-/// A private directory is where somebody may keep what they like.
+/// In a private directory its user may keep anything.
 #[test]
 fn loop_what_is_no_unfinished_copy_stays() {
     let image = Image::ext4(64 << 20);
@@ -199,23 +199,6 @@ fn loop_names_beyond_a_limit_are_counted_and_not_listed() {
     said(&told, code, NAMES + 10, "10 more names");
 }
 
-/// A directory of an image, mounted somewhere else as well until it is dropped.
-struct Bound(PathBuf, Option<Ticket>);
-
-impl Bound {
-    fn at(path: &Path, image: &Image) -> Self {
-        run("mount", [OsStr::new("--bind"), image.path().as_os_str(), path.as_os_str()]);
-        Self(path.to_owned(), Some(cleanup::register(Undo::Mount(path.to_owned()))))
-    }
-}
-
-impl Drop for Bound {
-    fn drop(&mut self) {
-        Undo::Mount(self.0.clone()).run();
-        drop(self.1.take());
-    }
-}
-
 /// `recover --json` without a path, where nothing of other tests is mounted, after `more` was done; ended if it
 /// waits.
 fn recover_all(images: &[&Image], more: &str, program: &mut Command) -> (Value, i32) {
@@ -254,7 +237,7 @@ fn loop_recovering_all_waits_for_no_mount_that_hides_another() {
     }
     let at = |name: &str| hidden.scratch().join(name);
     fs::create_dir_all(at("a/disk")).unwrap();
-    let bound = Bound::at(&at("a/disk"), &hidden);
+    let bound = MountGuard::bind(hidden.path(), &at("a/disk"));
     let deaf = Deaf::at(&at("a"));
     fs::create_dir_all(at("x/y")).unwrap();
     let (own, x) = (image.path().display(), at("x"));
@@ -306,7 +289,7 @@ fn loop_recovering_waits_for_no_file_system_that_is_mounted_on_the_journal() {
     drop(deaf);
 }
 
-/// Anybody may make a directory of this name where everybody may write.
+/// Any user may make a directory of this name where all users may write.
 #[test]
 fn loop_a_journal_of_another_user_is_left_to_them() {
     let image = Image::ext4(128 << 20);
@@ -320,14 +303,14 @@ fn loop_a_journal_of_another_user_is_left_to_them() {
     assert_eq!(left.iter().filter(of_theirs).count(), 1, "{told}");
     assert!(told["errors"].as_array().unwrap().is_empty(), "{told}");
     assert_eq!(fs::read(&file).unwrap(), vec![0; 8192]);
-    // If the user names it, the answer says why nothing is done.
+    // If the user names it, the answer has the reason why nothing is done.
     let (told, code) = recover(&[&theirs.path()]);
     assert_eq!((outcomes(&told).len(), code), (0, 4), "{told}");
     // And the other way round: root's, of which they can see nothing but the name.
     killed_at(&image, &fragmented(&image, "file"), "punched");
     chmod(image.scratch(), 0o755);
-    let nobody = as_nobody(&theirs, FRAGMEND);
-    let (told, code) = recover_all(&[&image, &theirs], "", &mut { nobody });
+    let command = as_nobody(&theirs, FRAGMEND);
+    let (told, code) = recover_all(&[&image, &theirs], "", &mut { command });
     let mut found = outcomes_of(&told, theirs.path());
     found.sort();
     assert_eq!((found, code), (vec!["never_begun".to_owned(), "restored".into()], 0), "{told}");
@@ -336,7 +319,7 @@ fn loop_a_journal_of_another_user_is_left_to_them() {
     File::open(&file).unwrap().read_exact_at(&mut [0; 8192], 0).unwrap();
 }
 
-/// A file in the place of a journal, whoever may have put it there.
+/// A file in the place of a journal, whichever user may have put it there.
 #[test]
 fn loop_what_is_no_directory_and_not_ours_is_left_to_its_owner() {
     let image = Image::ext4(64 << 20);

@@ -88,7 +88,7 @@ fn go_on(mut running: Running) -> Finished {
 }
 
 #[test]
-fn loop_what_the_disk_refused_stays_and_somebody_is_told() {
+fn loop_what_the_disk_refused_stays_and_is_reported() {
     let disk = Refusing::new();
     disk.write(&disk.open());
     for time in 1..=3 {

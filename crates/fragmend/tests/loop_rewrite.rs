@@ -8,6 +8,7 @@ use fragmend_engines::Choice;
 use fragmend_engines::begin::{Unready, Wanted, open};
 use fragmend_layout::SkipReason;
 use fragmend_plan::Policy;
+use fragmend_testbed::aging;
 use fragmend_testbed::file_system::{EXT3, EXT4, XFS};
 use fragmend_testbed::fragment::is_intact;
 use fragmend_testbed::image::{Image, run};
@@ -298,14 +299,7 @@ fn loop_records_may_lie_elsewhere() {
 
 /// Allocates every block, including those that are reserved for root.
 fn fill(image: &Image, name: &str) -> File {
-    let filler = File::create(image.path().join(name)).unwrap();
-    let mut at = 0;
-    for bytes in [4 << 20, 256 << 10, 4096] {
-        while rustix::fs::fallocate(&filler, rustix::fs::FallocateFlags::empty(), at, bytes).is_ok()
-        {
-            at += bytes;
-        }
-    }
+    let filler = aging::fill_up(&image.path().join(name));
     image.sync();
     filler
 }

@@ -10,11 +10,11 @@ use fragmend_crash::marks::Mark;
 use fragmend_crash::scenario::BTRFS_SIZE;
 use fragmend_crash::slow::SlowMount;
 use fragmend_sys::shutdown::cut_power;
-use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fragmend_testbed::file_system::{BTRFS, EXT4, XFS};
 use fragmend_testbed::fragment::is_intact;
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::loop_device::LoopDevice;
+use fragmend_testbed::mount::MountGuard;
 use fragmend_testbed::overlay::Overlay;
 use fragmend_testbed::process::{Running, finish};
 use fragmend_testbed::tools::extents;
@@ -22,7 +22,7 @@ use rustix::fs::FallocateFlags;
 use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use support::records::names;
 use support::rewrite::{is_stopped, outcomes, recover, rewrite};
 use support::{SIZE, fragmented};
@@ -41,22 +41,10 @@ fn refused(image: &Image, file: &Path, args: &[&dyn AsRef<OsStr>], words: &str) 
     assert!(!image.path().join(".fragmend-rewrite").exists(), "{words}");
 }
 
-/// A directory at which something is mounted.
-struct Mounted(PathBuf, #[allow(dead_code)] Ticket);
-
-impl Mounted {
-    fn new(at: PathBuf, args: &[&str]) -> Self {
-        fs::create_dir(&at).unwrap();
-        run("mount", args.iter().map(OsStr::new).chain([at.as_os_str()]));
-        let ticket = cleanup::register(Undo::Mount(at.clone()));
-        Self(at, ticket)
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        Undo::Mount(self.0.clone()).run();
-    }
+/// A mount at a new directory.
+fn mounted(at: &Path, args: &[&str]) -> MountGuard {
+    fs::create_dir(at).unwrap();
+    MountGuard::mount(args, at)
 }
 
 #[test]
@@ -81,7 +69,7 @@ fn loop_records_are_kept_where_they_outlast_a_power_cut_only() {
     let shm = tempfile::tempdir_in("/dev/shm").unwrap();
     journal(shm.path(), "tmpfs: its files are in memory");
     journal(
-        &Mounted::new(at("ramfs"), &["-t", "ramfs", "none"]).0,
+        mounted(&at("ramfs"), &["-t", "ramfs", "none"]).path(),
         "ramfs: its files are in memory",
     );
     let below = Image::ext4(64 << 20);
@@ -90,12 +78,12 @@ fn loop_records_are_kept_where_they_outlast_a_power_cut_only() {
     drop(overlay);
     let good = below.path().join("good");
     fs::create_dir(&good).unwrap();
-    let bound = Mounted::new(at("bound"), &["--bind", good.to_str().unwrap()]);
+    let bound = mounted(&at("bound"), &["--bind", good.to_str().unwrap()]);
     run(
         "mount",
-        ["-o", "remount,bind,ro"].map(OsStr::new).into_iter().chain([bound.0.as_os_str()]),
+        ["-o", "remount,bind,ro"].map(OsStr::new).into_iter().chain([bound.path().as_os_str()]),
     );
-    journal(&bound.0, "mounted read-only");
+    journal(bound.path(), "mounted read-only");
     drop(bound);
     for (mkfs, options, words) in [
         (&[][..], "nobarrier", "without write barriers"),
@@ -120,14 +108,14 @@ fn loop_records_are_kept_where_they_outlast_a_power_cut_only() {
     File::create(&disk).unwrap().set_len(16 << 20).unwrap();
     run("mkfs.ext4", [OsStr::new("-q"), disk.as_os_str()]);
     let device = LoopDevice::attach(&disk);
-    journal(&Mounted::new(at("memory"), &["-t", "ext4", device.node()]).0, "a disk in memory");
+    journal(mounted(&at("memory"), &["-t", "ext4", device.node()]).path(), "a disk in memory");
     drop(device);
     // A kind that is not known to keep what was synced.
     let old = at("old.img");
     File::create(&old).unwrap().set_len(16 << 20).unwrap();
     run("mkfs.ext2", [OsStr::new("-q"), old.as_os_str()]);
     let device = LoopDevice::attach(&old);
-    journal(&Mounted::new(at("old"), &["-t", "ext2", device.node()]).0, "(ext2) that is not known");
+    journal(mounted(&at("old"), &["-t", "ext2", device.node()]).path(), "(ext2) that is not known");
     drop(device);
     // And one that is fine.
     finish(rewrite(&image, &file, "").arg("--journal").arg(&good)).expect(&[0, 2]);
@@ -135,7 +123,7 @@ fn loop_records_are_kept_where_they_outlast_a_power_cut_only() {
     assert_eq!(names(&good), [""; 0]);
 }
 
-/// A user who may rename a directory can give records to somebody else.
+/// A user who may rename a directory can give records to another user.
 #[test]
 fn loop_records_are_not_kept_where_other_users_may_rename_them() {
     let (image, below) = (Image::of(&EXT4, 128 << 20), Image::ext4(64 << 20));

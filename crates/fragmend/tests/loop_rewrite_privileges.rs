@@ -29,7 +29,7 @@ fn set(path: &Path, value: &[u8]) {
     rustix::fs::setxattr(path, NAME, value, XattrFlags::empty()).unwrap();
 }
 
-fn of(path: &Path) -> Option<Vec<u8>> {
+fn capability_of(path: &Path) -> Option<Vec<u8>> {
     let mut value = [0; 64];
     let length = rustix::fs::getxattr(path, NAME, &mut value).ok()?;
     Some(value[..length].to_vec())
@@ -49,7 +49,7 @@ fn loop_capabilities_that_are_set_before_the_first_change_leave_a_file_alone() {
             set(&path, &capability(10));
             let told = go_on(stopped).expect(&[2]);
             assert!(told.contains("file capabilities, which writing takes away"), "{step}: {told}");
-            assert_eq!(of(&path), Some(capability(10)), "{step}: {told}");
+            assert_eq!(capability_of(&path), Some(capability(10)), "{step}: {told}");
             assert!(is_intact(&path, SIZE).unwrap(), "{step}");
             assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0, "{step}");
         }
@@ -66,7 +66,7 @@ fn loop_capabilities_that_are_set_meanwhile_stay() {
             set(&path, &capability(10));
             let told = go_on(stopped).expect(&[0]);
             assert!(told.contains("\"outcome\":\"moved\""), "{step}: {told}");
-            assert_eq!(of(&path), Some(capability(10)), "{step}: {told}");
+            assert_eq!(capability_of(&path), Some(capability(10)), "{step}: {told}");
             assert!(is_intact(&path, SIZE).unwrap(), "{step}");
         }
         // The capabilities that were set last stay, and removed ones stay removed.
@@ -78,13 +78,13 @@ fn loop_capabilities_that_are_set_meanwhile_stay() {
             // It stops itself again.
             std::thread::sleep(std::time::Duration::from_millis(50));
             let stopped = stopped.wait_until(is_stopped);
-            assert_eq!(of(&path), Some(capability(10)));
+            assert_eq!(capability_of(&path), Some(capability(10)));
             match &last {
                 Some(value) => set(&path, value),
                 None => rustix::fs::removexattr(&path, NAME).unwrap(),
             }
             go_on(stopped).expect(&[0]);
-            assert_eq!(of(&path), last);
+            assert_eq!(capability_of(&path), last);
         }
     }
 }
@@ -99,7 +99,7 @@ fn loop_capabilities_that_were_set_after_a_kill_stay_when_bytes_are_put_back() {
         set(&path, &capability(10));
         let (told, code) = recover(&[&image.path()]);
         assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
-        assert_eq!(of(&path), Some(capability(10)), "{told}");
+        assert_eq!(capability_of(&path), Some(capability(10)), "{told}");
         assert!(is_intact(&path, SIZE).unwrap());
     }
 }

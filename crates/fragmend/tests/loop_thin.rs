@@ -4,19 +4,18 @@
 mod support;
 
 use fragmend_plan::Policy;
-use fragmend_testbed::cleanup::{self, Ticket, Undo};
-use fragmend_testbed::file_system::{BTRFS, EXT4, FileSystem, XFS, XFS_EXCHANGE, XFS_RMAP};
+use fragmend_testbed::file_system::{BTRFS, EXT4, XFS, XFS_EXCHANGE, XFS_RMAP};
 use fragmend_testbed::fragment::{interleaved, is_intact};
-use fragmend_testbed::image::{Image, run};
-use fragmend_testbed::loop_device::{LoopDevice, unmount};
+use fragmend_testbed::image::Image;
 use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::thin::ThinDisk;
 use fragmend_testbed::tools::extents;
 use rustix::fs::FallocateFlags;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use support::rewrite::{go_on, go_on_throughout, is_stopped, outcomes, recover, rewrite};
 use support::{holder, plan, write_plan};
@@ -24,68 +23,6 @@ use support::{holder, plan, write_plan};
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 8 * MIB;
 const HOLE: std::ops::Range<u64> = 4 * MIB..4 * MIB + (400 << 10);
-
-/// A file system on a sparse disk, in a file system that can be filled.
-struct Thin {
-    file_system: &'static FileSystem,
-    point: PathBuf,
-    _mounted: Ticket,
-    device: LoopDevice,
-    pool: Image,
-}
-
-impl Thin {
-    fn new(file_system: &'static FileSystem) -> Self {
-        let pool = Image::ext4(400 * MIB);
-        let disk = pool.path().join("disk.img");
-        File::create(&disk).and_then(|f| f.set_len(320 * MIB)).unwrap();
-        let device = LoopDevice::attach(&disk);
-        file_system.make(Path::new(device.node()), &[]);
-        let point = pool.scratch().join("thin");
-        fs::create_dir(&point).unwrap();
-        let mounted = cleanup::register(Undo::Mount(point.clone()));
-        let thin = Self { file_system, point, _mounted: mounted, device, pool };
-        thin.mount();
-        thin
-    }
-
-    fn mount(&self) {
-        let mounted = self.file_system.mount(Path::new(self.device.node()), &self.point, "");
-        mounted.unwrap_or_else(|e| panic!("{e}"));
-    }
-
-    fn unmount(&self) {
-        unmount(Path::new(self.device.node()), &self.point);
-    }
-
-    /// Allocates all free space of the pool.
-    fn fill(&self) -> PathBuf {
-        let path = self.pool.path().join("filler");
-        let filler = File::create(&path).unwrap();
-        let mut at = 0;
-        for bytes in [16 * MIB, MIB, 64 << 10, 4096] {
-            let how = FallocateFlags::empty();
-            while rustix::fs::fallocate(&filler, how, at, bytes).is_ok() {
-                at += bytes;
-            }
-        }
-        path
-    }
-}
-
-/// Allocates the disk except for the file system's free space: its metadata can be written.
-fn only_free_space_is_missing(thin: &Thin) {
-    let disk = File::options().write(true).open(thin.pool.path().join("disk.img")).unwrap();
-    rustix::fs::fallocate(&disk, FallocateFlags::empty(), 0, 320 * MIB).unwrap();
-    rustix::fs::syncfs(File::open(&thin.point).unwrap()).unwrap();
-    run("fstrim", [&thin.point]);
-}
-
-impl Drop for Thin {
-    fn drop(&mut self) {
-        self.unmount();
-    }
-}
 
 /// Checks that the events of `apply` report how the file is now.
 fn told_is_true(events: &str, before: u64, path: &Path) {
@@ -104,7 +41,7 @@ fn told_is_true(events: &str, before: u64, path: &Path) {
     let by_all = summary["moved_by_primitive"].as_object().unwrap().values();
     assert_eq!(by_all.map(|v| v.as_u64().unwrap()).sum::<u64>(), bytes, "{summary}");
     if now >= before {
-        assert!(moved == 0, "nothing is better, and that was told: {ranges:?}");
+        assert!(moved == 0, "nothing is better, and a range was reported as moved: {ranges:?}");
     }
     for range in ranges {
         assert!(figure(range, "extents_after") <= now, "{now} extents: {range}");
@@ -117,8 +54,8 @@ fn told_is_true(events: &str, before: u64, path: &Path) {
 #[test]
 fn loop_a_thin_disk_that_is_full_loses_nothing() {
     for file_system in [&XFS, &XFS_EXCHANGE, &XFS_RMAP, &BTRFS, &EXT4] {
-        let thin = Thin::new(file_system);
-        let path = thin.point.join("file");
+        let thin = ThinDisk::new(file_system);
+        let path = thin.path().join("file");
         interleaved(&path, SIZE, &[4096], true).unwrap();
         // In several ranges: an error of one must still be known at the next.
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -131,8 +68,8 @@ fn loop_a_thin_disk_that_is_full_loses_nothing() {
         )
         .unwrap();
         let before = fs::read(&path).unwrap();
-        rustix::fs::syncfs(File::open(&thin.point).unwrap()).unwrap();
-        let plan_file = thin.pool.scratch().join("plan.json");
+        rustix::fs::syncfs(File::open(thin.path()).unwrap()).unwrap();
+        let plan_file = thin.pool().scratch().join("plan.json");
         let made = plan(&[&path], Policy::WholeFile);
         assert!(made.files[0].ranges.len() > 1, "{made:?}");
         write_plan(&made, &plan_file);
@@ -162,11 +99,11 @@ fn loop_copies_that_could_not_be_written_stay_in_memory() {
         os.posix_fadvise(file.fileno(),0,0,os.POSIX_FADV_DONTNEED)\n\
         all=mmap.mmap(file.fileno(),0)\nall.madvise(mmap.MADV_RANDOM)\n\
         print(all[300<<10]>=0 and '.',flush=True)\nsys.stdin.read()";
-    let thin = Thin::new(&EXT4);
-    let path = thin.point.join("file");
+    let thin = ThinDisk::new(&EXT4);
+    let path = thin.path().join("file");
     interleaved(&path, MIB, &[4096], true).unwrap();
-    only_free_space_is_missing(&thin);
-    let plan_file = thin.pool.scratch().join("plan.json");
+    thin.allocate_used();
+    let plan_file = thin.pool().scratch().join("plan.json");
     write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     let mapped = holder(&path, MAPPED);
     let filler = thin.fill();
@@ -185,11 +122,11 @@ fn loop_copies_that_could_not_be_written_stay_in_memory() {
 #[test]
 fn loop_what_never_reached_a_thin_disk_is_put_back() {
     for file_system in [&EXT4, &XFS] {
-        let (thin, records) = (Thin::new(file_system), Image::ext4(64 * MIB));
-        let path = thin.point.join("file");
+        let (thin, records) = (ThinDisk::new(file_system), Image::ext4(64 * MIB));
+        let path = thin.path().join("file");
         interleaved(&path, MIB, &[4096], true).unwrap();
-        only_free_space_is_missing(&thin);
-        let mut command = rewrite(&thin.pool, &path, "written=stop");
+        thin.allocate_used();
+        let mut command = rewrite(thin.pool(), &path, "written=stop");
         command.arg("--journal").arg(records.path());
         let stopped = Running::start(&mut command).wait_until(is_stopped);
         let filler = thin.fill();
@@ -200,7 +137,7 @@ fn loop_what_never_reached_a_thin_disk_is_put_back() {
         fs::remove_file(filler).unwrap();
         // No cut is needed: once the pages are dropped, reads return zeroes.
         assert!(is_intact(&path, MIB).unwrap(), "{}: in memory", file_system.name);
-        let args: [&dyn AsRef<std::ffi::OsStr>; 3] = [&"--journal", &records.path(), &thin.point];
+        let args: [&dyn AsRef<std::ffi::OsStr>; 3] = [&"--journal", &records.path(), &thin.path()];
         let (told, code) = recover(&args);
         thin.unmount();
         thin.mount();
@@ -218,11 +155,11 @@ fn loop_behind_a_hole_that_was_punched_meanwhile_nothing_is_lost() {
     for (hole, force) in [(4, false), (16, false), (32, false), (60, false), (16, true), (32, true)]
     {
         let hole = hole << 10;
-        let thin = Thin::new(&EXT4);
-        let path = thin.point.join("file");
+        let thin = ThinDisk::new(&EXT4);
+        let path = thin.path().join("file");
         interleaved(&path, MIB, &[4096], true).unwrap();
-        only_free_space_is_missing(&thin);
-        let plan_file = thin.pool.scratch().join("plan.json");
+        thin.allocate_used();
+        let plan_file = thin.pool().scratch().join("plan.json");
         write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
         let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
         command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
@@ -230,7 +167,7 @@ fn loop_behind_a_hole_that_was_punched_meanwhile_nothing_is_lost() {
         let stop_at = if force { "checked=stop" } else { "staged=stop" };
         command.args(force.then_some("--force")).env("FRAGMEND_STOP_AT", stop_at);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // Whoever has it open keeps the lease from being taken.
+        // A program that has it open keeps the lease from being taken.
         let open = force.then(|| File::open(&path).unwrap());
         let running = Running::start(&mut command).wait_until(is_stopped);
         let punching = File::options().write(true).open(&path).unwrap();

@@ -187,7 +187,7 @@ fn an_open_of_a_file_that_moves_waits_for_the_checkpoint(image: &Image) {
     let started = Instant::now();
     while !opened.is_finished() {
         apply.signal(rustix::process::Signal::CONT);
-        assert!(started.elapsed() < Duration::from_secs(20), "nobody is let in");
+        assert!(started.elapsed() < Duration::from_secs(20), "no program is let in");
         std::thread::sleep(Duration::from_millis(2));
     }
     let file = opened.join().unwrap().unwrap();

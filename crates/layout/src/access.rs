@@ -50,7 +50,7 @@ pub struct Access {
     pub length: u32,
     /// How many times it was seen; more than one only in folded traces.
     pub count: u32,
-    /// The thread that did it: sequential streams are told apart by it.
+    /// The thread that did it: sequential streams are distinguished by it.
     pub thread: u32,
     /// What was done.
     pub op: Op,

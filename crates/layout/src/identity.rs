@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
 )]
 pub struct FileId {
-    /// Device number as `stat(2)` gives it in `st_dev`.
+    /// Device number as in `st_dev` of `stat(2)`.
     pub device: u64,
     /// Inode number.
     pub inode: u64,

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What an extent holds. Only what is [addressed](ExtentKind::is_addressed) takes part in
-/// fragmentation; the others are told apart so that nobody mistakes them for it.
+/// fragmentation; the others are distinguished so that they are not mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExtentKind {
@@ -22,7 +22,7 @@ pub enum ExtentKind {
     /// The bytes on the device are not the file's bytes (compressed, encrypted by the file
     /// system's own format).
     Encoded {
-        /// Bytes on the device; `length` where nobody tells.
+        /// Bytes on the device; `length` where that is not reported.
         stored: u64,
         /// Whether other files use it too.
         shared: bool,

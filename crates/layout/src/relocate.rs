@@ -154,7 +154,7 @@ pub struct Moved {
     pub note: Option<String>,
     /// Longest time for which the file was locked against its writers at once.
     pub held: Duration,
-    /// How long all of it took, pauses included.
+    /// How long all of it lasted, pauses included.
     pub took: Duration,
     /// Why it ended before the end of the range, if something was in the way.
     pub skip: Option<Skip>,
@@ -171,7 +171,7 @@ pub struct Moved {
 pub struct Settled {
     /// Whether what has moved is durable, and why that is not known.
     pub durable: Result<(), Skip>,
-    /// The longest time for which others were kept out of the file at once, beside what was told of its
-    /// ranges.
+    /// The longest time for which others were kept out of the file at once, beside the times that were
+    /// reported with its ranges.
     pub held: Duration,
 }

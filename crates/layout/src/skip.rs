@@ -66,7 +66,7 @@ pub enum SkipReason {
     ReadOnly,
     /// We may not write to it.
     PermissionDenied,
-    /// The file system says that it cannot be done for this file.
+    /// The file system reports that it cannot be done for this file.
     Unsupported,
     /// A rewrite could not be finished: the bytes are safe in its record, and `fragmend recover`
     /// puts them back.

@@ -216,7 +216,7 @@ fn unescaped(path: &str) -> PathBuf {
     fragmend_trace::file::text::unescape_path(path.as_bytes())
 }
 
-/// What is said of a file whose path is longer than [`PATH_MAX`](fragmend_layout::PATH_MAX).
+/// The reason for a file whose path is longer than [`PATH_MAX`](fragmend_layout::PATH_MAX).
 const TOO_LONG: &str = "its path is too long";
 
 /// Every fragmented file below `paths`, for policies without a trace.

@@ -30,7 +30,7 @@ fn loop_files_without_a_path_are_looked_for_once() {
         FileAccesses { file, path: None, accesses: Vec::new() }
     };
     let files: Vec<FileAccesses> = (0..FILES).map(seen).collect();
-    // Nobody has walked their paths.
+    // Their paths were not walked.
     image.remount();
     let opened = inotify::init(CreateFlags::NONBLOCK).unwrap();
     // Equal events one after the other would be one.

@@ -1,4 +1,4 @@
-//! The stages as somebody's own program calls them: one hands to the next, each tells how far it is, and
+//! The stages as another program calls them: one hands to the next, each reports how far it is, and
 //! nothing is printed.
 
 use fragmend_apply::{Event as Moved, Options, Rate};
@@ -34,7 +34,7 @@ fn loop_from_a_recording_to_receipts() {
     let options = Options { rate: Rate::Unlimited, ..Options::default() };
     can_move(&paths, &Wanted::default()).unwrap();
 
-    // Whoever is told that it watches does something, and ends it when that was seen.
+    // Once the recording reports that it watches, this reads something, and ends it when that was seen.
     let stop = AtomicBool::new(false);
     let (request, reads) = (128 << 10, SIZE / (128 << 10));
     let watching = AtomicU64::new(0);
@@ -105,7 +105,7 @@ fn loop_a_stage_that_cannot_go_on_says_why() {
     let missing = |error: Error| matches!(error, Error::Path { path, .. } if path == gone[0]);
     assert!(missing(survey(None, &gone, &unobserved).unwrap_err()));
     assert!(missing(can_move(&gone, &Wanted::default()).unwrap_err()));
-    // Before it has recorded there is no trace, and after that nobody has to say where it is.
+    // Before it has recorded there is no trace, and after that its path is known.
     let kept = image.scratch().join("trace.parquet");
     let recording = Recording::new(paths.clone(), Duration::from_secs(1), Some(&kept)).unwrap();
     assert!(matches!(recording.trace(), Err(Error::Trace(_))));

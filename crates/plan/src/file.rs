@@ -111,7 +111,7 @@ pub struct PlannedRange {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
-    /// Fragments that it was in when the plan was made.
+    /// The number of fragments that it was in when the plan was made.
     pub extents: u64,
     /// Accesses seen that touch it.
     pub seen: u64,
@@ -119,7 +119,7 @@ pub struct PlannedRange {
     pub requests_before: u64,
     /// The same once it is contiguous (predicted).
     pub requests_after: u64,
-    /// Bytes of space that it takes besides, because others keep what it shares with them.
+    /// Bytes of space that it needs besides, because others keep what it shares with them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub space_cost_bytes: u64,
     /// Why it is here, for people.
@@ -150,7 +150,7 @@ pub struct Summary {
     /// Bytes that would be moved (read once and written once).
     #[schemars(extend("x-unit" = "bytes"))]
     pub bytes_to_move: u64,
-    /// Space that it takes for good, because others keep what is shared with them.
+    /// Space that it occupies for good, because others keep what is shared with them.
     #[schemars(extend("x-unit" = "bytes"))]
     #[serde(default)]
     pub space_cost_bytes: u64,
@@ -222,7 +222,7 @@ pub enum PlanError {
     #[error(
         "{path}: {what}; nothing was touched; correct it or make a new plan with `fragmend plan`"
     )]
-    Senseless {
+    Contradictory {
         /// Which file.
         path: String,
         /// What contradicts what.
@@ -313,7 +313,7 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace("\"offset\": 8192", "\"offset\": 8193")).unwrap();
         let changed = read.each(&mut |_| panic!("believed")).unwrap_err();
-        assert!(matches!(changed, PlanError::Senseless { .. }), "{changed}");
+        assert!(matches!(changed, PlanError::Contradictory { .. }), "{changed}");
     }
 
     #[test]

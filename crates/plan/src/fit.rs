@@ -54,7 +54,7 @@ fn first<T: Serialize + Sync>(list: &[T], most: u64) -> (usize, u64) {
     (fit.count(), sum)
 }
 
-/// Corrects the summary for files that were taken out.
+/// Corrects the summary for files that were removed.
 fn leave_out(plan: &mut Plan, out: &[PlannedFile]) {
     let Plan { summary, files, .. } = plan;
     for range in out.iter().flat_map(|f| &f.ranges) {
@@ -135,7 +135,7 @@ mod tests {
             size: 1 << 20,
             ranges: (0..3).map(range).collect(),
         };
-        let skip = Skip::new(SkipReason::Leased, "somebody holds a lease on it");
+        let skip = Skip::new(SkipReason::Leased, "another program holds a lease on it");
         Plan {
             format: FORMAT.into(),
             schema_version: schema::PLAN_FILE,

@@ -40,7 +40,7 @@ pub struct Settings {
     pub hot_fraction: f64,
     /// Requests that a move must save per replay of the trace and per MiB moved.
     pub min_gain_per_mib: f64,
-    /// Also move what is shared with other files or snapshots, which takes space.
+    /// Also move what is shared with other files or snapshots, which needs space.
     #[serde(default)]
     pub unshare: bool,
 }

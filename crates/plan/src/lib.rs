@@ -1,6 +1,6 @@
 //! What is worth moving: a pure function of (accesses, layouts, profile, policy, budget).
 //!
-//! No clock, no system call, no randomness: the same input gives the same plan, byte for byte.
+//! No clock, no system call, no randomness: the same input results in the same plan, byte for byte.
 //!
 //! | module | its step |
 //! |---|---|

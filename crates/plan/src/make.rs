@@ -113,7 +113,7 @@ fn sum_up(
         .into_par_iter()
         .map(|i| FileRequests::of(&analysed[i], &cold[i], &moves[i]))
         .collect();
-    let total = |of: fn(&FileRequests) -> u64| outcome.iter().map(of).sum::<u64>();
+    let total = |figure: fn(&FileRequests) -> u64| outcome.iter().map(figure).sum::<u64>();
     let space_cost = |(file, moves): (&Kept, &Vec<ByteRange>)| -> u64 {
         moves.iter().map(|range| file.shared.shared_bytes(*range)).sum()
     };
@@ -293,7 +293,7 @@ fn explain(
     moves
         .iter()
         .map(|range| {
-            let extents = file.fragments.count(*range);
+            let fragments = file.fragments.count(*range);
             let requests = || touching(file, *range);
             let seen: u64 = requests().map(|r| r.seen).sum();
             let limit = file.limits.max_request;
@@ -303,15 +303,15 @@ fn explain(
             let per_mib = saved / (range.len() as f64 / f64::from(1 << 20));
             let reason = if traced {
                 format!(
-                    "seen {seen} times in {extents} fragments; {saved:.0} requests saved, {per_mib:.0} per MiB moved"
+                    "seen {seen} times in {fragments} fragments; {saved:.0} requests saved, {per_mib:.0} per MiB moved"
                 )
             } else {
-                format!("{extents} fragments")
+                format!("{fragments} fragments")
             };
             PlannedRange {
                 offset: range.start,
                 length: range.len(),
-                extents,
+                extents: fragments,
                 seen: if traced { seen } else { 0 },
                 requests_before: before,
                 requests_after: now,

@@ -4,7 +4,7 @@
 //! than that, and prediction depends on it: the window starts small and doubles, a window is begun *ahead* of
 //! the reader at a marked page, and a random read right behind cached pages counts as sequential. The rules
 //! here are those of mm/readahead.c (`page_cache_sync_ra`, `page_cache_async_ra`, `get_init_ra_size`,
-//! `get_next_ra_size`), the same in substance since 2.6.23; [`WindowEnds`] tells where windows that are begun
+//! `get_next_ra_size`), the same in substance since 2.6.23; [`WindowEnds`] has where windows that are begun
 //! ahead end. The cache is cold at first and keeps what it has read; each thread that reads the file has a
 //! state of its own, as each open file has in the kernel. The tests in `loop_readahead.rs` compare all this
 //! with a real kernel.

@@ -129,7 +129,7 @@ mod tests {
 
     fn ranges(accesses: &[Access]) -> Vec<(u64, u64, u64, u64)> {
         let flat = |r: Request| (r.range.start / KIB, r.range.end / KIB, r.seen, r.fetches);
-        of(accesses, SHAPE, &Bounds::none()).into_iter().map(flat).collect()
+        super::of(accesses, SHAPE, &Bounds::none()).into_iter().map(flat).collect()
     }
 
     #[test]

@@ -85,9 +85,9 @@ impl PlanFile {
         head_of(file, "").is_ok()
     }
 
-    /// Reads the plan through and checks it; `visit` gets each file that makes sense.
+    /// Reads the plan through and checks it; `visit` gets each file that contradicts nothing.
     fn read(&self, visit: &mut dyn FnMut(PlannedFile)) -> Result<Totals, PlanError> {
-        let contradicted = |what| PlanError::Senseless { path: self.name.clone(), what };
+        let contradicted = |what| PlanError::Contradictory { path: self.name.clone(), what };
         let mut checker = Checker::new(&self.devices).map_err(contradicted)?;
         let mut problem = None;
         let whole = Whole(|mut file: PlannedFile| match checker.file(&mut file) {

@@ -86,10 +86,10 @@ fn files(files: &[PlannedFile], top: usize) -> String {
     use comfy_table::{CellAlignment, Table, presets};
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["file", "ranges", "to move", "extents", "requests", "then"]);
+    table.set_header(["file", "ranges", "to move", "fragments", "requests", "then"]);
     for f in files.iter().take(top) {
-        let sum = |of: fn(&fragmend_plan::PlannedRange) -> u64| {
-            f.ranges.iter().map(of).sum::<u64>() as f64
+        let sum = |figure: fn(&fragmend_plan::PlannedRange) -> u64| {
+            f.ranges.iter().map(figure).sum::<u64>() as f64
         };
         let count = |n: f64| crate::human(n, crate::Unit::Count);
         table.add_row([

@@ -47,8 +47,8 @@ impl RecoverReport {
         errors: Vec<String>,
         left: Vec<String>,
     ) -> Self {
-        let count = |of: &dyn Fn(RecoveryOutcome) -> bool| {
-            records.iter().filter(|r| of(r.outcome)).count() as u64
+        let count = |counts: &dyn Fn(RecoveryOutcome) -> bool| {
+            records.iter().filter(|r| counts(r.outcome)).count() as u64
         };
         let totals = RecoverTotals {
             records: records.len() as u64,

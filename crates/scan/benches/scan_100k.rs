@@ -162,7 +162,7 @@ fn million(fragmend: &Path) {
     println!();
 }
 
-/// Runs a command to its end and gives the high-water mark of its resident memory, as the kernel
+/// Runs a command to its end and returns the high-water mark of its resident memory, as the kernel
 /// showed it within a few milliseconds of the end.
 fn peak_bytes(mut command: Command) -> f64 {
     let mut child = command.spawn().expect("it starts");

@@ -65,8 +65,10 @@ pub fn forget(file: impl AsFd, range: Range<u64>, go_on: impl Fn() -> bool) -> i
                 Same::Yes => {}
                 Same::Unknown => return busy("the disk cannot be asked what it has beside it"),
                 Same::ButRefused(e) => return Err(e),
-                Same::No(..) => return busy("the disk has refused what somebody wrote beside it"),
-                Same::Changing(_) | Same::Stopped => return busy("somebody writes beside it"),
+                Same::No(..) => return busy("the disk has refused a write beside it"),
+                Same::Changing(_) | Same::Stopped => {
+                    return busy("another program writes beside it");
+                }
             }
         }
         drop_clean(&file, wide)?;
@@ -153,9 +155,9 @@ fn begins_folio(file: impl AsFd, at: u64) -> Option<bool> {
     // Unlike an access, no signal where the file ends before it now.
     // SAFETY: what was just mapped; nothing is changed.
     let there = unsafe { libc::madvise(mapped, page, libc::MADV_POPULATE_READ) } == 0;
-    let entry = |of: &str, index: u64| -> Option<u64> {
+    let entry = |map: &str, index: u64| -> Option<u64> {
         let mut bytes = [0; 8];
-        std::fs::File::open(of).ok()?.read_exact_at(&mut bytes, index * 8).ok()?;
+        std::fs::File::open(map).ok()?.read_exact_at(&mut bytes, index * 8).ok()?;
         Some(u64::from_ne_bytes(bytes))
     };
     let frame = || entry("/proc/self/pagemap", mapped as u64 / page as u64);

@@ -26,7 +26,7 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
     match handle::reopen(named, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
         Err(e) if e.raw_os_error() == Some(Errno::AGAIN.raw_os_error()) => {
-            let why = "somebody holds a lease on it; try again when it is free";
+            let why = "another program holds a lease on it; try again when it is free";
             Err(io::Error::new(io::ErrorKind::ResourceBusy, why))
         }
         opened => opened.map(File::from),

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_is_wanted_once_somebody_opens() {
+    fn a_lease_is_wanted_once_a_program_opens() {
         let path = std::env::temp_dir().join(format!("fragmend-lease-{}", std::process::id()));
         let file = std::fs::File::create(&path).unwrap();
         let other = std::fs::File::open(&path).unwrap();

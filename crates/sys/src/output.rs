@@ -149,7 +149,7 @@ impl Output {
             rustix::fs::statat(&place.directory, &place.name, AtFlags::SYMLINK_NOFOLLOW)?,
         );
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino) {
-            return Err(io::Error::other("somebody put another file in its place"));
+            return Err(io::Error::other("another file was put in its place"));
         }
         Ok(bytes)
     }

@@ -72,3 +72,18 @@ pub fn reserve(path: &Path, bytes: u64) {
     let file = File::create_new(path).expect("the archive's file");
     fallocate(&file, FallocateFlags::empty(), 0, bytes).expect("room for the archive");
 }
+
+/// Allocates every free block to a new file, including those that are reserved for root.
+///
+/// # Panics
+/// When the file cannot be created.
+pub fn fill_up(path: &Path) -> File {
+    let file = File::create(path).expect("the filler's file");
+    let mut at = 0;
+    for bytes in [16 << 20, 1 << 20, 64 << 10, 4096] {
+        while fallocate(&file, FallocateFlags::empty(), at, bytes).is_ok() {
+            at += bytes;
+        }
+    }
+    file
+}

@@ -8,6 +8,8 @@
 //! | [`loop_device`] | a file as a block device |
 //! | [`file_system`] | how each kind is made, mounted and checked |
 //! | [`guest`] | a User Mode Linux guest, for file systems that the host's kernel lacks |
+//! | [`thin`] | a disk with less space than its size |
+//! | [`mount`] | further mounts |
 //! | [`overlay`] | an overlay over directories of an image |
 //! | [`fragment`] | files that are truly fragmented, as the papers make them |
 //! | [`aging`] | a file system that is full of small files, some of which are removed |
@@ -43,6 +45,7 @@ pub mod guest;
 pub mod image;
 pub mod loop_device;
 pub mod measure;
+pub mod mount;
 pub mod noted;
 pub mod overlay;
 pub mod process;
@@ -52,4 +55,5 @@ pub mod replay;
 pub mod scratch;
 pub mod sqlite;
 pub mod steps;
+pub mod thin;
 pub mod tools;

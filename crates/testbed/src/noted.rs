@@ -17,7 +17,7 @@ pub fn note(trace: &Path, reads: &[(PathBuf, Vec<Request>)], mode: Mode) {
     let ids: Vec<FileId> = reads.iter().map(|(path, _)| identity(path)).collect();
     let paths: Vec<(FileId, PathBuf)> =
         ids.iter().zip(reads).map(|(id, (path, _))| (*id, path.clone())).collect();
-    let find = move |id| paths.iter().find(|(of, _)| *of == id).map(|(_, path)| path.clone());
+    let find = move |id| paths.iter().find(|(known, _)| *known == id).map(|(_, path)| path.clone());
     let mut writer = TraceWriter::create(trace, Existing::ReplaceTrace, Box::new(find))
         .expect("a trace can be written");
     let mut time_ns = 0;

@@ -1,7 +1,7 @@
 //! An overlay over directories of an image, as a container's root is.
 
-use crate::cleanup::{self, Ticket, Undo};
-use crate::image::{Image, run};
+use crate::image::Image;
+use crate::mount::MountGuard;
 use std::path::PathBuf;
 
 /// A mounted overlay; unmounted when dropped, or when a signal ends the process.
@@ -10,7 +10,7 @@ pub struct Overlay {
     pub lower: PathBuf,
     /// Where it is mounted.
     pub merged: PathBuf,
-    _ticket: Ticket,
+    _guard: MountGuard,
 }
 
 impl Overlay {
@@ -28,14 +28,7 @@ impl Overlay {
             upper.display(),
             work.display()
         );
-        let args = ["-t", "overlay", "overlay", "-o", &options].map(AsRef::as_ref);
-        run("mount", args.into_iter().chain([merged.as_os_str()]));
-        Self { lower, _ticket: cleanup::register(Undo::Mount(merged.clone())), merged }
-    }
-}
-
-impl Drop for Overlay {
-    fn drop(&mut self) {
-        Undo::Mount(self.merged.clone()).run();
+        let guard = MountGuard::mount(&["-t", "overlay", "overlay", "-o", &options], &merged);
+        Self { lower, merged, _guard: guard }
     }
 }

@@ -84,18 +84,18 @@ fn page_name(command: &Command) -> String {
 
 /// The formats that other programs read and write.
 fn schemas() -> Vec<(&'static str, Schema)> {
-    fn of<T: JsonSchema>() -> Schema {
+    fn schema_of<T: JsonSchema>() -> Schema {
         schema_for!(T)
     }
     vec![
-        ("scan", of::<fragmend_report::scan::ScanReport>()),
-        ("record", of::<fragmend_report::record::RecordReport>()),
-        ("plan", of::<fragmend_report::plan::PlanReport>()),
-        ("plan-file", of::<fragmend_plan::Plan>()),
-        ("apply-event", of::<fragmend_apply::Event>()),
-        ("recover", of::<fragmend_report::recover::RecoverReport>()),
-        ("lab-list", of::<fragmend_lab::catalog::Catalog>()),
-        ("lab-run", of::<fragmend_lab::experiment::Report>()),
+        ("scan", schema_of::<fragmend_report::scan::ScanReport>()),
+        ("record", schema_of::<fragmend_report::record::RecordReport>()),
+        ("plan", schema_of::<fragmend_report::plan::PlanReport>()),
+        ("plan-file", schema_of::<fragmend_plan::Plan>()),
+        ("apply-event", schema_of::<fragmend_apply::Event>()),
+        ("recover", schema_of::<fragmend_report::recover::RecoverReport>()),
+        ("lab-list", schema_of::<fragmend_lab::catalog::Catalog>()),
+        ("lab-run", schema_of::<fragmend_lab::experiment::Report>()),
     ]
 }
 

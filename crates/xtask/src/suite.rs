@@ -185,7 +185,7 @@ fn command(root: &Path, args: &[String], binary: &Binary, through: &[&str]) -> C
     command
 }
 
-/// Prints what took longest; an error names what failed.
+/// Prints what lasted longest; an error names what failed.
 fn summary(ended: &mut [Ended]) -> Result<()> {
     ended.sort_by_key(|one| std::cmp::Reverse(one.took));
     println!("The slowest of {}:", ended.len());

@@ -47,7 +47,7 @@ pub trait ByPart: Mover {
     ) -> Step;
 }
 
-/// Takes an engine through its job, part by part; a range that is in more extents afterwards goes back where it
+/// Takes an engine through its job, part by part; a range that is in more fragments afterwards goes back where it
 /// can.
 ///
 /// # Errors

@@ -59,7 +59,7 @@ pub trait Mover {
             None => Ok(()),
         }
     }
-    /// Allocates new space for all of `ranges` at once, and returns in how many extents each would be there.
+    /// Allocates new space for all of `ranges` at once, and returns in how many fragments each would be there.
     /// Nothing has moved yet; space that was staged before is released.
     fn stage(&mut self, file: &Self::File, ranges: &[ByteRange]) -> Result<Vec<u64>, Skip>;
     /// Has a driver carry out the job, whose ranges are staged.
@@ -120,7 +120,7 @@ pub struct Job<'a, F> {
     pub file: &'a F,
     /// The ranges, all of which are staged, in the order in which they are to be moved.
     pub targets: &'a [Target],
-    /// In how many extents each would be at its new place.
+    /// In how many fragments each would be at its new place.
     pub staged: &'a [u64],
 }
 
@@ -186,7 +186,7 @@ impl<'a, M: Mover> Drive<'a, M> {
         self.pace.stop().load(Ordering::Relaxed)
     }
 
-    /// In how many extents the target `index` is now.
+    /// In how many fragments the target `index` is now.
     fn fragments(&mut self, index: usize) -> Result<u64, Skip> {
         let range = self.job.targets[index].range;
         Ok(self.job.file.layout(range)?.fragments(range))

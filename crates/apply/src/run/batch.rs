@@ -155,7 +155,7 @@ fn no_better(receipt: &Receipt, ready: &Ready, returns: bool) -> Skip {
         Some(after) if !returns => {
             format!("it moved, and is in {after} fragments after {}", ready.fragments)
         }
-        _ => "it would not be in fewer extents".into(),
+        _ => "it would not be in fewer fragments".into(),
     };
     Skip::new(SkipReason::NoBetterPlace, why)
 }

@@ -55,7 +55,7 @@ impl Run<'_> {
     /// # Errors
     /// Others could not be let in. They are let in when the batch is settled or the file closed, and the
     /// listener is waited for then.
-    fn hear(&mut self, file: Option<&mut dyn Underway>) -> Result<(), Skip> {
+    fn wait_for_listener(&mut self, file: Option<&mut dyn Underway>) -> Result<(), Skip> {
         if !self.tell.catch_up(Some(PROMPT)) {
             file.map_or(Ok(()), Underway::keep_nobody_out)?;
             self.tell.catch_up(None);
@@ -75,7 +75,7 @@ impl Run<'_> {
         self.summary.space_cost_bytes += ready.space_cost;
         self.tell.tell(Event::Range(receipt));
         // No file is open from which a program could be kept out.
-        let _ = self.hear(None);
+        let _ = self.wait_for_listener(None);
     }
 
     /// Reports a range that is left alone before anything was begun.
@@ -84,9 +84,9 @@ impl Run<'_> {
         range: &PlannedRange,
         fragments: Option<u64>,
         skip: &Skip,
-        of: Option<&mut dyn Underway>,
+        file: Option<&mut dyn Underway>,
     ) {
-        if let Err(skip) = self.skip(range, fragments, skip, of) {
+        if let Err(skip) = self.skip(range, fragments, skip, file) {
             self.undurable.get_or_insert(skip);
         }
     }
@@ -101,29 +101,29 @@ impl Run<'_> {
     /// Reports a range that is left alone.
     ///
     /// # Errors
-    /// Others could not be let in, see [`Self::hear`].
+    /// Others could not be let in, see [`Self::wait_for_listener`].
     pub(super) fn skip(
         &mut self,
         range: &PlannedRange,
         fragments: Option<u64>,
         skip: &Skip,
-        of: Option<&mut dyn Underway>,
+        file: Option<&mut dyn Underway>,
     ) -> Result<(), Skip> {
         let mut receipt = self.blank(range, Outcome::Skipped, fragments);
         receipt.extents_after = fragments;
         receipt.reason = Some(skip.reason);
         receipt.detail = (!skip.detail.is_empty()).then(|| skip.detail.clone());
-        self.receive(receipt, of)
+        self.receive(receipt, file)
     }
 
-    /// Counts a receipt and reports it; `of` is its file, where that is open.
+    /// Counts a receipt and reports it; `file` is its file, where that is open.
     ///
     /// # Errors
-    /// Others could not be let in, see [`Self::hear`].
+    /// Others could not be let in, see [`Self::wait_for_listener`].
     pub(super) fn receive(
         &mut self,
         receipt: Receipt,
-        of: Option<&mut dyn Underway>,
+        file: Option<&mut dyn Underway>,
     ) -> Result<(), Skip> {
         let s = &mut self.summary;
         s.moved_bytes += receipt.moved_bytes;
@@ -131,7 +131,7 @@ impl Run<'_> {
         s.longest_step_seconds = s.longest_step_seconds.max(receipt.longest_step_seconds);
         s.end(&receipt);
         self.tell.tell(Event::Range(receipt));
-        self.hear(of)
+        self.wait_for_listener(file)
     }
 
     /// Counts a failure of a file as a whole, after its ranges had their receipts.
@@ -172,7 +172,7 @@ impl Run<'_> {
 /// The names of the primitives that moved the bytes, for the receipt: more than one where a fallback moved the
 /// rest.
 pub(super) fn names_of(moved: &Moved) -> String {
-    debug_assert!(!moved.by.is_empty(), "something moved, and nobody says by what");
+    debug_assert!(!moved.by.is_empty(), "bytes that moved have a primitive");
     let names: Vec<&str> = moved.by.iter().map(|(name, _)| *name).collect();
     names.join(", ")
 }

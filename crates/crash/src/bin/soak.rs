@@ -252,7 +252,7 @@ fn soak(options: &Soak, this: &Path) -> bool {
     });
     let rows: Vec<Row> = rows.into_inner().expect("all rows").into_values().collect();
     println!("{}", markdown::table(&Row::COLUMNS, 1, rows.iter().map(Row::cells).collect()));
-    let sum = |of: fn(&Row) -> u64| rows.iter().map(of).sum::<u64>();
+    let sum = |figure: fn(&Row) -> u64| rows.iter().map(figure).sum::<u64>();
     let lost = sum(|row| row.results.losses.len() as u64);
     println!(
         "Seed {}: {} rows, {} operations recorded, {} cuts, {} files ({} MiB) compared, {} wrong bytes; {lost} cuts lost something.\n",

@@ -19,7 +19,7 @@ impl Copying {
         self.buffer.resize(part.len() as usize, 0);
         let mut read = 0;
         for step in part.steps(LOOK) {
-            self.give_back();
+            self.release_if_wanted();
             let to = &mut self.buffer[read..read + step.len() as usize];
             let got = self.pages.read(&file.fd, step, to).map_err(skip_of)?;
             read += got;
@@ -42,7 +42,7 @@ impl Copying {
     ) -> Result<bool, Skip> {
         self.state = State::of(file)?;
         let (warm, cold) = (is_cached(file, part), is_cold(file, part));
-        let sampled = self.sampled.as_ref().filter(|sampled| sampled.of == index);
+        let sampled = self.sampled.as_ref().filter(|sampled| sampled.index == index);
         let goes_on = || sampled.is_none_or(|sampled| !sampled.lease.is_wanted());
         // This also writes the part back: before an exchange, a store to a mapped page has to cause a fault.
         let sure = is_on_disk(&mut self.compare, file, part, goes_on)?;
@@ -80,7 +80,7 @@ impl Copying {
             rustix::fs::ftruncate(donor, at + read as u64).map_err(|e| skip_of(e.into()))?;
             copy.end = part.start + read as u64;
         }
-        if let Some(sampled) = self.sampled.as_mut().filter(|sampled| sampled.of == index) {
+        if let Some(sampled) = self.sampled.as_mut().filter(|sampled| sampled.index == index) {
             let goes_on = sampled.fresh.end == part.start;
             let start = if goes_on { sampled.fresh.start } else { part.start };
             sampled.fresh = ByteRange { start, end: part.end };
@@ -134,8 +134,8 @@ impl Copying {
         turn: ByteRange,
         stop: &AtomicBool,
     ) -> Result<bool, Skip> {
-        self.give_back();
-        if self.exchanges() && self.sampled.as_ref().is_none_or(|s| s.of != index) {
+        self.release_if_wanted();
+        if self.exchanges() && self.sampled.as_ref().is_none_or(|s| s.index != index) {
             if self.recopied > turn.start {
                 // Programs that open the file come faster than it is copied.
                 return Err(changed());

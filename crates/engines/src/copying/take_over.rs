@@ -54,7 +54,7 @@ impl Copying {
             return Err(changed());
         }
         let length = end - turn.start;
-        let sampled = self.sampled.as_ref().filter(|s| self.exchanges() && s.of == index);
+        let sampled = self.sampled.as_ref().filter(|s| self.exchanges() && s.index == index);
         let goes_on = || {
             let wanted = sampled.is_some_and(|sampled| sampled.lease.is_wanted());
             !wanted && !stop.load(Ordering::Relaxed)
@@ -156,7 +156,7 @@ impl Copying {
         length: u64,
     ) -> Result<Answer, Skip> {
         let (donor, at) = Stage::place(&self.stage, index, turn)?;
-        let sampled = self.sampled.as_ref().filter(|s| self.exchanges() && s.of == index);
+        let sampled = self.sampled.as_ref().filter(|s| self.exchanges() && s.index == index);
         let prompt = Prompt::begin();
         let started = Instant::now();
         let mut in_part = None;

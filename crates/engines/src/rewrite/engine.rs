@@ -24,7 +24,7 @@
 //! (`refused.rs`): data that the device has refused is in the page cache alone, and then F is left alone.
 //!
 //! F is leased before R is sealed, so that from there to the end of the process every change to F is the
-//! rewrite's own. Each change is noted (`note.rs`). From the notes `recover` tells a hole that the rewrite left
+//! rewrite's own. Each change is noted (`note.rs`). From the notes `recover` distinguishes a hole that the rewrite left
 //! from one that the owner made afterwards.
 //!
 //! Signals and limits. From the seal to the end of step 10 no signal but `SIGKILL` and `SIGSTOP` ends, stops or

@@ -4,7 +4,7 @@
 //! A record is only as durable as its file system's `fsync` makes it. So a journal may be only where that is
 //! known: on a local disk, with write barriers and with a journal that keeps names and sizes. Rewriting a file
 //! in place leaves a hole in it for some milliseconds. Where the file system itself can take a snapshot in just
-//! that moment, the snapshot keeps the hole for ever, and no lease prevents a snapshot.
+//! that moment, the snapshot keeps the hole, and no lease prevents a snapshot.
 
 use super::below;
 use crate::engine::local;
@@ -15,7 +15,7 @@ use fragmend_sys::mounts::Mount;
 const WITH_SNAPSHOTS: [&str; 6] = ["btrfs", "bcachefs", "nilfs2", "zfs", "next3", "apfs"];
 
 /// File systems whose `fsync` is known to make a file and its name durable. Not F2FS: its `fsync` may return while a
-/// checkpoint that has taken the file along is not complete.
+/// checkpoint that includes the file is not complete.
 const KNOWN: [&str; 4] = ["ext4", "ext3", "xfs", "btrfs"];
 
 /// Options under which nothing orders what reaches the device (ext4(5), btrfs(5), the kernel's
@@ -36,7 +36,7 @@ pub(crate) fn for_files(mount: &Mount) -> Result<(), String> {
     local(mount)?;
     if snapshots(mount) {
         return Err(format!(
-            "{}: it takes snapshots, and one that is taken while a range is a hole keeps the hole for ever; --engine rewrite is not for it, not even with --force",
+            "{}: it takes snapshots, and one that is taken while a range is a hole keeps the hole; --engine rewrite is not for it, not even with --force",
             mount.fs_type
         ));
     }

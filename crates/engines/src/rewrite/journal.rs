@@ -164,7 +164,7 @@ impl Journal {
 
     /// Whether it is on the same file system as a directory.
     pub(crate) fn is_beside(&self, dir: &OwnedFd) -> bool {
-        let dev = |of: &OwnedFd| rustix::fs::fstat(of).map(|stat| stat.st_dev);
+        let dev = |dir: &OwnedFd| rustix::fs::fstat(dir).map(|stat| stat.st_dev);
         dev(&self.dir).is_ok_and(|own| dev(dir) == Ok(own))
     }
 
@@ -313,7 +313,7 @@ impl Journal {
         let how = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
         let file = rustix::fs::openat(&self.dir, &part, how, mode)?;
-        rustix::fs::fchmod(&file, mode)?; // whatever the process's umask says
+        rustix::fs::fchmod(&file, mode)?; // whatever the process's umask is
         Ok(Draft::new(Rc::clone(self), record, file, part, sealed))
     }
 }

@@ -44,23 +44,23 @@ pub(crate) fn allow_size(end: u64) -> io::Result<()> {
 }
 
 /// Memory that is certainly there: allocated while it can still be refused.
-pub(crate) struct Room {
+pub(crate) struct Buffers {
     /// The buffer for reading a range back.
     pub back: Vec<u8>,
     spare: Vec<u8>,
 }
 
-impl Room {
+impl Buffers {
     /// Memory for a range of this many bytes.
     ///
     /// # Errors
     /// When the process may not have that much (`ulimit -v`, `ulimit -d`).
-    pub fn take(bytes: usize) -> io::Result<Self> {
+    pub fn allocate(bytes: usize) -> io::Result<Self> {
         Ok(Self { back: filled(bytes)?, spare: filled(SPARE)? })
     }
 
     /// Releases the spare part, for all small allocations from here on.
-    pub fn open(&mut self) {
+    pub fn release_spare(&mut self) {
         touch_stack();
         self.spare = Vec::new();
     }
@@ -68,12 +68,12 @@ impl Room {
 
 /// Memory that is written to, so that the kernel has really allocated it.
 fn filled(bytes: usize) -> io::Result<Vec<u8>> {
-    let mut room = Vec::new();
+    let mut buffer = Vec::new();
     let refused =
         |_| io::Error::new(io::ErrorKind::OutOfMemory, "no memory for a range (ulimit -v, -d)");
-    room.try_reserve_exact(bytes).map_err(refused)?;
-    room.resize(bytes, 1);
-    Ok(black_box(room))
+    buffer.try_reserve_exact(bytes).map_err(refused)?;
+    buffer.resize(bytes, 1);
+    Ok(black_box(buffer))
 }
 
 #[inline(never)]

@@ -2,9 +2,9 @@
 
 use super::draft::{Draft, Sealed};
 use super::engine::Shared;
-use super::limits::{self, Room};
+use super::limits::{self, Buffers};
 use super::note::{Noting, Session};
-use super::place::{Fill, Holder, is_on_device, lease, mtime, put, set_mtime};
+use super::place::{Fill, Holder, Leased, is_on_device, lease, mtime, put, set_mtime};
 use super::privileges::{self, Lost};
 use super::record::{LONGEST_RANGE, Record, VERSION};
 use super::refused;
@@ -139,7 +139,7 @@ impl Rewriting {
         if let Some(stage) = &self.stage {
             stage.release(index).map_err(skip_of)?;
         }
-        let mut room = Room::take(draft.data().len()).map_err(skip_of)?;
+        let mut buffers = Buffers::allocate(draft.data().len()).map_err(skip_of)?;
         let session = draft.session(&self.shared.root).map_err(skip_of)?;
         // Dropping the pages of the range may drop adjacent ones as well.
         let goes_on = || !stop.load(Ordering::Relaxed);
@@ -153,10 +153,10 @@ impl Rewriting {
         let _prompt = Prompt::begin();
         let started = Instant::now();
         let lease = take(&file.fd)?;
-        let done = match unchanged(file, &draft, &mut room, &lease, goes_on) {
+        let done = match unchanged(file, &draft, &mut buffers, &lease, goes_on) {
             // The slow parts of `unchanged` end early when `stop` is set.
             _ if !goes_on() => Ok(false),
-            Ok(()) => self.under_lease(file, draft, session, &mut room, &lease).map(|()| true),
+            Ok(()) => self.under_lease(file, draft, session, &mut buffers, &lease).map(|()| true),
             Err(skip) => Err(skip),
         };
         self.given_up |= lease.is_wanted();
@@ -172,7 +172,7 @@ impl Rewriting {
         file: &OpenFile,
         draft: Draft,
         session: Session,
-        room: &mut Room,
+        buffers: &mut Buffers,
         lease: &Lease,
     ) -> Result<(), Skip> {
         keeps_its_time(file, draft.record())?;
@@ -182,17 +182,17 @@ impl Rewriting {
         let sealed = draft.seal(&file.fd, session).map_err(skip_of)?;
         reached(Point::Sealed);
         let began = clock_gettime(ClockId::RealtimeCoarse);
+        let noting = Noting {
+            record: &sealed.file,
+            at: sealed.record.note_start(),
+            file: &file.fd,
+            session,
+        };
+        let leased = Leased { lease, noting, lost: &self.lost };
         let mut holder = Rewriter {
-            noting: Noting {
-                record: &sealed.file,
-                at: sealed.record.note_start(),
-                file: &file.fd,
-                session,
-            },
-            lease,
+            file: &file.fd,
             began: (began.tv_sec, began.tv_nsec as u32),
             mtime: sealed.record.mtime,
-            lost: &self.lost,
             reserve: &mut self.reserve,
             stage: &self.stage,
         };
@@ -204,28 +204,28 @@ impl Rewriting {
             holder.settle_mtime();
             can
         };
-        let able = self.lost.keeping(&file.fd, || holder.noting.change(able));
+        let able = leased.change(able);
         // If no program waits yet, others are kept out from here on for the whole `lease-break-time`, however
         // slow the steps before this one were.
         let alone = unwanted(lease);
-        let noted = holder.noting.at_it().map_err(skip_of);
+        let noted = noting.at_it().map_err(skip_of);
         if let Err(skip) = able.and(noted).and(alone).and_then(|()| is_plain(file)) {
             return discard(sealed, skip);
         }
         let (block, data) = (file.block as usize, &sealed.data);
-        room.open();
+        buffers.release_spare();
         let punch = || fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
         if let Err(e) = self.lost.keeping(&file.fd, punch)
-            && holds(file, &sealed.record, data, &mut room.back, || Ok(())).is_ok()
+            && holds(file, &sealed.record, data, &mut buffers.back, || Ok(())).is_ok()
             && rustix::fs::fsync(&file.fd).is_ok()
-            && is_on_device(&file.fd, range, data, &mut room.back).is_ok_and(|is| is)
+            && is_on_device(&file.fd, range, data, &mut buffers.back).is_ok_and(|is| is)
         {
             return discard(sealed, skip_of(e.into()));
         }
-        let _ = holder.noting.settled();
+        let _ = noting.settled();
         reached(Point::Punched);
         let fill = Fill { range, data, block };
-        let mut put = || put(&file.fd, fill, &mut room.back, &mut holder);
+        let mut put = || put(leased, fill, &mut buffers.back, &mut holder);
         // A second try, where the device refused the write or returned other bytes.
         let once = put().err();
         if let Some(Err(e)) = once.as_ref().map(|_| put()) {
@@ -244,40 +244,26 @@ impl Rewriting {
 
 /// Writes a range again, for [`put`].
 struct Rewriter<'a> {
-    noting: Noting<'a>,
-    lease: &'a Lease<'a>,
+    file: &'a OwnedFd,
     /// When the first step began, on the clock of file times.
     began: (i64, u32),
     /// The time of modification before the rewrite.
     mtime: (i64, u32),
-    lost: &'a Lost,
     reserve: &'a mut Option<OwnedFd>,
     stage: &'a Option<Stage>,
 }
 
 impl Holder for Rewriter<'_> {
-    fn lease(&self) -> &Lease<'_> {
-        self.lease
-    }
-
-    fn noting(&self) -> Noting<'_> {
-        self.noting
-    }
-
-    fn lost(&self) -> &Lost {
-        self.lost
-    }
-
     fn settle_mtime(&self) {
-        let (now, file) = (clock_gettime(ClockId::Realtime), self.noting.file);
+        let now = clock_gettime(ClockId::Realtime);
         let ours = self.began..=(now.tv_sec, now.tv_nsec as u32);
         // That the time can be set was tried before the punch.
-        if mtime(file).is_ok_and(|modified| ours.contains(&modified)) {
-            let _ = set_mtime(file, self.mtime);
+        if mtime(self.file).is_ok_and(|modified| ours.contains(&modified)) {
+            let _ = set_mtime(self.file, self.mtime);
         }
     }
 
-    fn make_room(&mut self) -> bool {
+    fn free_space(&mut self) -> bool {
         self.reserve.take().is_some() || self.stage.as_ref().is_some_and(Stage::release_all)
     }
 }
@@ -367,7 +353,7 @@ fn unwanted(lease: &Lease) -> Result<(), Skip> {
 fn unchanged(
     file: &OpenFile,
     draft: &Draft,
-    room: &mut Room,
+    buffers: &mut Buffers,
     lease: &Lease,
     go_on: impl Fn() -> bool,
 ) -> Result<(), Skip> {
@@ -379,7 +365,7 @@ fn unchanged(
     cache::part(&file.fd, record.range.end, goes_on).map_err(in_use)?;
     let told_to_end = || Skip::new(SkipReason::Busy, "told to end");
     let waits = || unwanted(lease).and_then(|()| go_on().then_some(()).ok_or_else(told_to_end));
-    holds(file, record, draft.data(), &mut room.back, waits)?;
+    holds(file, record, draft.data(), &mut buffers.back, waits)?;
     // A punch may extend to the end of the page in which the file ends.
     let page = rustix::param::page_size() as u64;
     let wide = ByteRange { end: record.range.end.next_multiple_of(page), ..record.range };
@@ -481,7 +467,7 @@ impl ByRange for Rewriting {
                     Stage::moved(&mut self.stage, index);
                     done.moved = part.len();
                     done.by = Some(primitive::REWRITE);
-                    let told = self.once.take().into_iter().chain(self.lost.told());
+                    let told = self.once.take().into_iter().chain(self.lost.message());
                     done.note = told.reduce(|one, other| format!("{one}; {other}"));
                 }
                 Err(skip) => done.skip = Some(skip),

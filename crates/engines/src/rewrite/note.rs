@@ -1,4 +1,4 @@
-//! How far a rewrite came, noted beside its record. From the notes `recover` tells a hole that a rewrite left
+//! How far a rewrite came, noted beside its record. From the notes `recover` distinguishes a hole that a rewrite left
 //! from one that was punched afterwards.
 //!
 //! From the lease to the end of the process every change to the file is the rewrite's own. So before each

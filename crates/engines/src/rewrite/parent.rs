@@ -1,6 +1,6 @@
 //! The directory that a journal is in, held open: from its name on, no path is walked.
 //!
-//! A user who may rename entries of that directory can give the journal's name to a private directory of somebody
+//! A user who may rename entries of that directory can give the journal's name to a private directory of another
 //! else's, or put an older journal in the place of this one. So neither `apply` nor `recover` uses a journal
 //! there.
 

@@ -128,19 +128,40 @@ pub(crate) fn lease(file: &OwnedFd) -> io::Result<Lease<'_>> {
     Backoff::new(FIRST_WAIT, TRIES).retry(is_open, || Lease::take(file))
 }
 
-/// What writes bytes into a leased file.
-pub(crate) trait Holder {
-    /// The lease.
-    fn lease(&self) -> &Lease<'_>;
-    /// Writes notes of the changes to the file.
-    fn noting(&self) -> Noting<'_>;
+/// A file that is leased to be written to.
+#[derive(Clone, Copy)]
+pub(crate) struct Leased<'a> {
+    /// Keeps other programs out.
+    pub lease: &'a Lease<'a>,
+    /// The file, and the notes of the changes to it.
+    pub noting: Noting<'a>,
     /// The capabilities of the file that could not be kept.
-    fn lost(&self) -> &Lost;
+    pub lost: &'a Lost,
+}
+
+impl Leased<'_> {
+    /// Makes a change between two notes, and sets capabilities again that it has removed from the file.
+    pub fn change<T>(&self, change: impl FnOnce() -> T) -> T {
+        self.lost.keeping(self.noting.file, || self.noting.change(change))
+    }
+
+    /// Checks that other programs are still kept out.
+    fn alone(&self) -> io::Result<()> {
+        if self.lease.is_held() {
+            Ok(())
+        } else {
+            Err(io::Error::other("it took too long, and others may have the file open"))
+        }
+    }
+}
+
+/// What [`put`] leaves to its caller.
+pub(crate) trait Holder {
     /// Sets the time of modification to what it should be, once the bytes are written. A failure to set it is
     /// no reason to lose the bytes.
     fn settle_mtime(&self);
     /// Frees space; `false` when nothing more can be released.
-    fn make_room(&mut self) -> bool {
+    fn free_space(&mut self) -> bool {
         false
     }
 }
@@ -168,21 +189,21 @@ const LONGEST_WRITE: usize = 256 << 10;
 /// Any reason why a byte may not be durable; also that others may have opened the file: then nothing more is
 /// written.
 pub(crate) fn put(
-    file: &OwnedFd,
+    leased: Leased<'_>,
     fill: Fill<'_>,
     back: &mut [u8],
     holder: &mut dyn Holder,
 ) -> io::Result<()> {
     let Fill { range, data, block } = fill;
+    let file = leased.noting.file;
     let allocate =
         || rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.len());
     loop {
-        alone(holder)?;
-        let allocated = holder.lost().keeping(file, || holder.noting().change(allocate));
-        match allocated {
+        leased.alone()?;
+        match leased.change(allocate) {
             Ok(()) => break,
             Err(Errno::INTR) => {}
-            Err(Errno::NOSPC | Errno::DQUOT) if holder.make_room() => {
+            Err(Errno::NOSPC | Errno::DQUOT) if holder.free_space() => {
                 // The released space becomes free with the next commit; an error of this call shows later.
                 let _ = rustix::fs::fsync(file);
                 reached(Point::RoomMade);
@@ -192,47 +213,34 @@ pub(crate) fn put(
     }
     reached(Point::Allocated);
     let half = data.len() / 2 / block * block;
-    write(file, fill, 0..half, holder)?;
+    write(leased, fill, 0..half)?;
     reached(Point::HalfWritten);
-    write(file, fill, half..data.len(), holder)?;
-    holder.noting().change(|| holder.settle_mtime());
+    write(leased, fill, half..data.len())?;
+    leased.noting.change(|| holder.settle_mtime());
     reached(Point::Written);
     rustix::fs::fsync(file)?;
     reached(Point::Synced);
     if !is_on_device(file, range, data, back)? {
         return Err(io::Error::other("what was read back is not what was written"));
     }
-    alone(holder)?;
+    leased.alone()?;
     reached(Point::Compared);
     Ok(())
 }
 
-/// Checks that other programs are still kept out.
-fn alone(holder: &dyn Holder) -> io::Result<()> {
-    if holder.lease().is_held() {
-        Ok(())
-    } else {
-        Err(io::Error::other("it took too long, and others may have the file open"))
-    }
-}
-
 /// Writes a part of `fill`. Once other programs may have opened the file, no change is noted as ours.
-fn write(
-    file: &OwnedFd,
-    fill: Fill<'_>,
-    part: Range<usize>,
-    holder: &dyn Holder,
-) -> io::Result<()> {
+fn write(leased: Leased<'_>, fill: Fill<'_>, part: Range<usize>) -> io::Result<()> {
+    let Leased { noting, lost, .. } = leased;
     let longest = (LONGEST_WRITE / fill.block * fill.block).max(fill.block);
     for at in part.clone().step_by(longest) {
         let bytes = &fill.data[at..part.end.min(at + longest)];
-        alone(holder)?;
-        let _ = holder.noting().at_it();
+        leased.alone()?;
+        let _ = noting.at_it();
         reached(Point::Writing);
-        let write = || write_at(file, bytes, fill.range.start + at as u64);
-        let written = holder.lost().keeping(file, write);
-        alone(holder)?;
-        let _ = holder.noting().settled();
+        let write = || write_at(noting.file, bytes, fill.range.start + at as u64);
+        let written = lost.keeping(noting.file, write);
+        leased.alone()?;
+        let _ = noting.settled();
         written?;
     }
     Ok(())

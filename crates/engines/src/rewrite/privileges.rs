@@ -36,7 +36,7 @@ impl Lost {
         let before = capabilities(file);
         let done = change();
         let kept = before.and_then(|before| match before {
-            Some(value) => give_back(file, &value),
+            Some(value) => set_again(file, &value),
             None => Ok(()),
         });
         if let Err(e) = kept {
@@ -46,7 +46,7 @@ impl Lost {
     }
 
     /// A sentence for the user about capabilities that were lost since the last call.
-    pub fn told(&self) -> Option<String> {
+    pub fn message(&self) -> Option<String> {
         let e = self.0.take()?;
         Some(format!("capabilities that were set meanwhile may be gone ({e}); see getcap(8)"))
     }
@@ -64,7 +64,7 @@ fn capabilities(file: &OwnedFd) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-fn give_back(file: &OwnedFd, value: &[u8]) -> io::Result<()> {
+fn set_again(file: &OwnedFd, value: &[u8]) -> io::Result<()> {
     match rustix::fs::fsetxattr(file, NAME, value, XattrFlags::CREATE) {
         // The file still has them, or newer ones.
         Ok(()) | Err(Errno::EXIST) => Ok(()),

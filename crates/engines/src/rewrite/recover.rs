@@ -14,10 +14,10 @@
 use super::draft::read_data;
 use super::ground;
 use super::journal::{Journal, JournalError};
-use super::limits::{self, Room};
+use super::limits::{self, Buffers};
 use super::names::Listing;
 use super::note::{Noting, Session};
-use super::place::{Fill, Holder, Verdict, is_blank, judge, lease, mtime, put, set_mtime};
+use super::place::{Fill, Holder, Leased, Verdict, is_blank, judge, lease, mtime, put, set_mtime};
 use super::privileges::Lost;
 use super::record::{BadRecord, LONGEST_RANGE, Record};
 pub use super::recovered::{Recovered, RecoveryOutcome};
@@ -35,6 +35,7 @@ use rustix::io::Errno;
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -78,7 +79,7 @@ pub fn recover(
     journal: &Path,
     serves: Serves<'_>,
     options: &Options,
-    tell: &mut dyn FnMut(Recovered),
+    report: &mut dyn FnMut(Recovered),
 ) -> Result<(), JournalError> {
     let parent = Rc::new(serves.parent_of(journal)?);
     let name = journal.file_name().unwrap_or_default();
@@ -88,19 +89,19 @@ pub fn recover(
     signals::no_end_by_file_size().map_err(io)?;
     let Listing { drafts, records, cut } = journal.listing().map_err(io)?;
     let home = Home::of(&journal, serves)?;
-    remove_drafts(&journal, drafts.names, options, tell);
+    remove_drafts(&journal, drafts.names, options, report);
     let mut looked_at: u64 = 0;
     for name in records.names {
         if looked_at > MOST {
             let what = "not looked at: too many are before it; remove those that are of no use and still there, then recover again";
             let unknown = blank(&journal, &name, None, Path::new(""));
-            tell(unknown.ended(RecoveryOutcome::Unreachable, what));
+            report(unknown.ended(RecoveryOutcome::Unreachable, what));
             continue;
         }
-        let told = one(&journal, &name, home.as_ref(), options);
+        let recovered = one(&journal, &name, home.as_ref(), options);
         // It may claim any length.
-        looked_at = looked_at.saturating_add(told.length.clamp(LEAST, LONGEST_RANGE));
-        tell(told);
+        looked_at = looked_at.saturating_add(recovered.length.clamp(LEAST, LONGEST_RANGE));
+        report(recovered);
     }
     let more = drafts.more + records.more;
     if more > 0 || cut {
@@ -114,7 +115,7 @@ fn remove_drafts(
     journal: &Journal,
     names: Vec<OsString>,
     options: &Options,
-    tell: &mut dyn FnMut(Recovered),
+    report: &mut dyn FnMut(Recovered),
 ) {
     let unknown = |name: &OsStr| blank(journal, name, None, Path::new(""));
     let mut drafts = Vec::new();
@@ -123,14 +124,14 @@ fn remove_drafts(
             Ok(true) => drafts.push(name),
             Ok(false) => {
                 let what = "no unfinished copy of a rewrite; see what it is and remove it";
-                tell(unknown(&name).ended(RecoveryOutcome::Foreign, what));
+                report(unknown(&name).ended(RecoveryOutcome::Foreign, what));
             }
-            Err(e) => tell(unknown(&name).ended(RecoveryOutcome::Failed, e.to_string())),
+            Err(e) => report(unknown(&name).ended(RecoveryOutcome::Failed, e.to_string())),
         }
     }
     let removed = if options.dry_run { Ok(()) } else { journal.remove_drafts(&drafts) };
     for name in drafts {
-        tell(match &removed {
+        report(match &removed {
             Ok(()) => unknown(&name).ended(RecoveryOutcome::NeverBegun, "its file was not touched"),
             Err(e) => unknown(&name).ended(RecoveryOutcome::Failed, e.to_string()),
         });
@@ -151,29 +152,31 @@ fn blank(journal: &Journal, name: &OsStr, record: Option<&Record>, path: &Path) 
 }
 
 fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) -> Recovered {
-    let nobody = blank(journal, name, None, Path::new(""));
+    let unknown = blank(journal, name, None, Path::new(""));
     let (file, record) = match journal.load(name, options.dry_run) {
         Ok(loaded) => loaded,
-        Err(e) => return nobody.ended(RecoveryOutcome::Failed, e.to_string()),
+        Err(e) => return unknown.ended(RecoveryOutcome::Failed, e.to_string()),
     };
     let record = match record {
         Ok(record) => record,
         Err(bad @ BadRecord::Damaged) => {
             let what = format!("{bad}; check the file that it is of, then remove the record");
-            return nobody.ended(RecoveryOutcome::Damaged, what);
+            return unknown.ended(RecoveryOutcome::Damaged, what);
         }
-        Err(bad) => return nobody.ended(RecoveryOutcome::Foreign, bad.to_string()),
+        Err(bad) => return unknown.ended(RecoveryOutcome::Foreign, bad.to_string()),
     };
-    let told = blank(journal, name, Some(&record), &record.path);
+    let recovered = blank(journal, name, Some(&record), &record.path);
     let Some(home) = home.filter(|home| home.is_of(&record)) else {
         let what = "its file system is not the one that this journal serves, or is not mounted; mount it, then recover again";
-        return told.ended(RecoveryOutcome::Foreign, what);
+        return recovered.ended(RecoveryOutcome::Foreign, what);
     };
     // All of the record is checked before anything is done with its file.
     if let Err(what) = record.check(home.block) {
-        return told.ended(RecoveryOutcome::Damaged, format!("it says {what}; no rewrite made it"));
+        return recovered
+            .ended(RecoveryOutcome::Damaged, format!("it says {what}; no rewrite made it"));
     }
-    let told = Recovered { path: home.mount.point.join(&record.path).as_path().into(), ..told };
+    let recovered =
+        Recovered { path: home.mount.point.join(&record.path).as_path().into(), ..recovered };
     let sure = match () {
         () if !home.is_certain(&record) => {
             Err("this may be another disk than the one that was rewritten")
@@ -185,36 +188,37 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
     let gone = Closing { deleted_from: Some(&home.root), ..closing };
     let named = match home.find(&record) {
         Ok(RecordsFile::File(named)) => named,
-        Ok(RecordsFile::Deleted) => return gone.close(told, RecoveryOutcome::FileGone),
+        Ok(RecordsFile::Deleted) => return gone.close(recovered, RecoveryOutcome::FileGone),
         Ok(RecordsFile::Another) => {
             let sure = Err("its file is gone, or this is another state of its file system");
-            return Closing { sure, ..gone }.close(told, RecoveryOutcome::FileGone);
+            return Closing { sure, ..gone }.close(recovered, RecoveryOutcome::FileGone);
         }
-        Err(why) => return told.ended(RecoveryOutcome::Unreachable, why),
+        Err(why) => return recovered.ended(RecoveryOutcome::Unreachable, why),
     };
     let path = home.path_of(&named, &record);
-    let told = Recovered { path: path.as_deref().unwrap_or(Path::new("")).into(), ..told };
+    let recovered =
+        Recovered { path: path.as_deref().unwrap_or(Path::new("")).into(), ..recovered };
     let data = match read_data(&file, &record) {
         Ok(Some(data)) => data,
         Ok(None) => {
             let what = "its copy is damaged; check the file, then remove the record";
-            return told.ended(RecoveryOutcome::Damaged, what);
+            return recovered.ended(RecoveryOutcome::Damaged, what);
         }
-        Err(e) => return told.ended(RecoveryOutcome::Failed, format!("the record: {e}")),
+        Err(e) => return recovered.ended(RecoveryOutcome::Failed, format!("the record: {e}")),
     };
     let session = match Session::of(&journal.dir, &home.root) {
         Ok(session) => session,
-        Err(e) => return told.ended(RecoveryOutcome::Failed, e.to_string()),
+        Err(e) => return recovered.ended(RecoveryOutcome::Failed, e.to_string()),
     };
     let how = if options.dry_run { OFlags::RDONLY } else { OFlags::RDWR };
     let target = match handle::reopen(&named, how | OFlags::NONBLOCK) {
         Ok(target) => target,
         Err(e) => {
-            return told.ended(RecoveryOutcome::Unreachable, format!("cannot be opened: {e}"));
+            return recovered.ended(RecoveryOutcome::Unreachable, format!("cannot be opened: {e}"));
         }
     };
     let noting = Noting { record: &file, at: record.note_start(), file: &target, session };
-    Mending { closing, record: &record, data: &data, noting }.mend(told)
+    Mending { closing, record: &record, data: &data, noting }.mend(recovered)
 }
 
 /// Removes or sets aside a record that is not needed any more.
@@ -231,7 +235,7 @@ struct Closing<'a> {
 
 impl Closing<'_> {
     /// Removes the record, or sets it aside where it is not certain that it may be removed.
-    fn close(&self, told: Recovered, outcome: RecoveryOutcome) -> Recovered {
+    fn close(&self, recovered: Recovered, outcome: RecoveryOutcome) -> Recovered {
         let stays = |e: io::Error| format!("its record stays: {e}");
         let mut sure = self.sure;
         // If the deletion is not durable, the file would be back after a power cut, without its bytes.
@@ -243,11 +247,11 @@ impl Closing<'_> {
             sure = Err("its deletion could not be made durable");
         }
         match (sure, self.options.dry_run) {
-            (Ok(()), true) => told.ended(outcome, ""),
-            (Err(why), true) => told.ended(RecoveryOutcome::SetAside, why),
+            (Ok(()), true) => recovered.ended(outcome, ""),
+            (Err(why), true) => recovered.ended(RecoveryOutcome::SetAside, why),
             (Ok(()), false) => match self.journal.remove(self.name) {
-                Ok(()) => told.ended(outcome, ""),
-                Err(e) => told.ended(RecoveryOutcome::Failed, stays(e)),
+                Ok(()) => recovered.ended(outcome, ""),
+                Err(e) => recovered.ended(RecoveryOutcome::Failed, stays(e)),
             },
             (Err(why), false) => match self.journal.set_aside(self.name) {
                 Ok(kept) => {
@@ -255,9 +259,9 @@ impl Closing<'_> {
                     let what = format!(
                         "{why}; the record is kept as {kept}: remove it, or rename it back and recover again where it belongs"
                     );
-                    told.ended(RecoveryOutcome::SetAside, what)
+                    recovered.ended(RecoveryOutcome::SetAside, what)
                 }
-                Err(e) => told.ended(RecoveryOutcome::Failed, stays(e)),
+                Err(e) => recovered.ended(RecoveryOutcome::Failed, stays(e)),
             },
         }
     }
@@ -272,21 +276,21 @@ struct Mending<'a> {
 }
 
 impl Mending<'_> {
-    fn mend(&self, told: Recovered) -> Recovered {
+    fn mend(&self, recovered: Recovered) -> Recovered {
         let options = self.closing.options;
         let target = self.noting.file;
         // Before this process consumes an error that the kernel reports once: the next opener should get it.
         match refused::other_than(target, self.record.range.start, self.data) {
-            Ok(Some(at)) if options.prefer(&told.path).is_none() => {
-                return self.undecided(told, &refused_at(at));
+            Ok(Some(at)) if options.prefer(&recovered.path).is_none() => {
+                return self.undecided(recovered, &refused_at(at));
             }
             Ok(_) => {}
-            Err(e) => return told.ended(RecoveryOutcome::Failed, e.to_string()),
+            Err(e) => return recovered.ended(RecoveryOutcome::Failed, e.to_string()),
         }
         // Writing back what others have just written may need long: most of it is done before they are kept out.
         let sync = || if options.dry_run { Ok(()) } else { rustix::fs::fsync(target) };
         if let Err(e) = sync() {
-            return not_synced(told, e);
+            return not_synced(recovered, e);
         }
         let _prompt = Prompt::begin();
         // Others are kept out from the first look until the record is gone.
@@ -294,21 +298,21 @@ impl Mending<'_> {
         let alone = matches!(&leased, Some(Ok(_)));
         // After this sync the record is not needed for data in memory only, whatever becomes of the record.
         if let Err(e) = sync() {
-            return not_synced(told, e);
+            return not_synced(recovered, e);
         }
         let verdict = judge(target, self.record, self.data, alone);
         let (missing, changed) = match verdict {
             Ok(Verdict::Whole) => {
                 return match leased {
-                    Some(Err(e)) => not_leased(told, &e),
-                    Some(Ok(lease)) if !lease.is_held() => not_leased(told, &lost()),
-                    _ => self.closing.close(told, RecoveryOutcome::Whole),
+                    Some(Err(e)) => not_leased(recovered, &e),
+                    Some(Ok(lease)) if !lease.is_held() => not_leased(recovered, &lost()),
+                    _ => self.closing.close(recovered, RecoveryOutcome::Whole),
                 };
             }
             Ok(Verdict::Missing(parts)) => match self.noting.is_ours(self.record) {
                 Ok(true) => (parts, None),
                 Ok(false) => (parts, Some("it was modified after the rewrite".to_owned())),
-                Err(e) => return told.ended(RecoveryOutcome::Failed, e.to_string()),
+                Err(e) => return recovered.ended(RecoveryOutcome::Failed, e.to_string()),
             },
             Ok(Verdict::Differs(at)) => {
                 (vec![self.record.range], Some(format!("it holds other data at {at}")))
@@ -318,14 +322,14 @@ impl Mending<'_> {
                 let was = self.record.size;
                 (vec![self.record.range], Some(format!("it has {size} bytes now and had {was}")))
             }
-            Err(e) => return told.ended(RecoveryOutcome::Failed, e.to_string()),
+            Err(e) => return recovered.ended(RecoveryOutcome::Failed, e.to_string()),
         };
         // Existing data is overwritten only where the user has decided that.
-        let over = match (&changed, options.prefer(&told.path)) {
+        let over = match (&changed, options.prefer(&recovered.path)) {
             (Some(_), Some(Prefer::File)) => {
-                return self.closing.close(told, RecoveryOutcome::Discarded);
+                return self.closing.close(recovered, RecoveryOutcome::Discarded);
             }
-            (Some(what), None) => return self.undecided(told, what),
+            (Some(what), None) => return self.undecided(recovered, what),
             (changed, _) => changed.is_some(),
         };
         let missing: Vec<ByteRange> =
@@ -333,26 +337,25 @@ impl Mending<'_> {
         let bytes = missing.iter().map(|part| part.len()).sum();
         let lease = match leased {
             None => {
-                let told = Recovered { restored_bytes: bytes, ..told };
-                return told.ended(RecoveryOutcome::WouldRestore, "");
+                let recovered = Recovered { restored_bytes: bytes, ..recovered };
+                return recovered.ended(RecoveryOutcome::WouldRestore, "");
             }
             Some(Ok(lease)) => lease,
-            Some(Err(e)) => return not_leased(told, &e),
+            Some(Err(e)) => return not_leased(recovered, &e),
         };
         match self.put_back(&missing, over, &lease) {
             Ok(detail) => {
-                let told = Recovered { restored_bytes: bytes, detail, ..told };
-                self.closing.close(told, RecoveryOutcome::Restored)
+                let recovered = Recovered { restored_bytes: bytes, detail, ..recovered };
+                self.closing.close(recovered, RecoveryOutcome::Restored)
             }
-            Err(e) => {
-                told.ended(RecoveryOutcome::Failed, format!("{e}; the record stays, recover again"))
-            }
+            Err(e) => recovered
+                .ended(RecoveryOutcome::Failed, format!("{e}; the record stays, recover again")),
         }
     }
 
-    /// Leaves a changed file alone, and tells the user how to decide.
-    fn undecided(&self, told: Recovered, what: &str) -> Recovered {
-        let what = if told.path.path.is_empty() {
+    /// Leaves a changed file alone, and names the two ways to decide.
+    fn undecided(&self, recovered: Recovered, what: &str) -> Recovered {
+        let what = if recovered.path.path.is_empty() {
             format!(
                 "{what}; where it is now is not known: look for it with `find -inum {}`, then recover again",
                 self.record.inode
@@ -362,7 +365,7 @@ impl Mending<'_> {
                 "{what}; keep it as it is with --prefer file, or put the recorded bytes back with --prefer record"
             )
         };
-        told.ended(RecoveryOutcome::Changed, what)
+        recovered.ended(RecoveryOutcome::Changed, what)
     }
 
     /// The part of the range for which the record has bytes.
@@ -379,7 +382,7 @@ impl Mending<'_> {
     ) -> io::Result<Option<String>> {
         let (target, block) = (self.noting.file, self.record.block);
         limits::allow(self.with_data().end)?;
-        let mut room = Room::take(self.data.len())?;
+        let mut buffers = Buffers::allocate(self.data.len())?;
         let _undisturbed = Undisturbed::begin();
         // From here on the notes are of this boot and this mounting; synced, so that a power cut leaves no
         // older note beside newer blocks.
@@ -388,22 +391,22 @@ impl Mending<'_> {
         // As it is now: which program set it last cannot be known.
         let mtime = mtime(target)?;
         let lost = Lost::default();
-        let mut holder =
-            Finder { noting: self.noting, mtime, lease, lost: &lost, other: Cell::new(None) };
-        room.open();
+        let leased = Leased { lease, noting: self.noting, lost: &lost };
+        let mut holder = Finder { file: target, mtime, other: Cell::new(None) };
+        buffers.release_spare();
         for part in parts {
             let from = (part.start - self.record.range.start) as usize;
             let data = &self.data[from..from + part.len() as usize];
             let range = part.align_outward(block.into());
             if !over && !is_blank(target, range)? {
-                return Err(io::Error::other("somebody writes to it"));
+                return Err(io::Error::other("another program writes to it"));
             }
             let fill = Fill { range, data, block: block as usize };
-            put(target, fill, &mut room.back, &mut holder)?;
+            put(leased, fill, &mut buffers.back, &mut holder)?;
         }
         let time = holder.other.take();
         let time = time.map(|e| format!("its time of modification is another now: {e}"));
-        let lost: Vec<String> = time.into_iter().chain(lost.told()).collect();
+        let lost: Vec<String> = time.into_iter().chain(lost.message()).collect();
         Ok((!lost.is_empty()).then(|| lost.join("; ")))
     }
 }
@@ -413,13 +416,13 @@ fn refused_at(at: u64) -> String {
 }
 
 /// The outcome for a file of which it is not known what is on the disk.
-fn not_synced(told: Recovered, error: Errno) -> Recovered {
+fn not_synced(recovered: Recovered, error: Errno) -> Recovered {
     let what = format!("it cannot be synced: {error}; the record stays, recover again");
-    told.ended(RecoveryOutcome::Failed, what)
+    recovered.ended(RecoveryOutcome::Failed, what)
 }
 
 /// The outcome for a file that could not be leased, or whose lease was lost.
-fn not_leased(told: Recovered, error: &io::Error) -> Recovered {
+fn not_leased(recovered: Recovered, error: &io::Error) -> Recovered {
     let what = match error.kind() {
         io::ErrorKind::WouldBlock => {
             "another program has it open; end that program, then recover again".into()
@@ -427,7 +430,7 @@ fn not_leased(told: Recovered, error: &io::Error) -> Recovered {
         io::ErrorKind::ResourceBusy => format!("{error}, then recover again"),
         _ => format!("cannot be leased: {error}"),
     };
-    told.ended(RecoveryOutcome::Unreachable, what)
+    recovered.ended(RecoveryOutcome::Unreachable, what)
 }
 
 /// The error of a lease that was lost.
@@ -437,28 +440,14 @@ fn lost() -> io::Error {
 
 /// Restores the time of modification that it found.
 struct Finder<'a> {
-    noting: Noting<'a>,
+    file: &'a OwnedFd,
     mtime: (i64, u32),
-    lease: &'a Lease<'a>,
-    lost: &'a Lost,
     /// Why it could not be restored.
     other: Cell<Option<io::Error>>,
 }
 
 impl Holder for Finder<'_> {
-    fn lease(&self) -> &Lease<'_> {
-        self.lease
-    }
-
-    fn noting(&self) -> Noting<'_> {
-        self.noting
-    }
-
-    fn lost(&self) -> &Lost {
-        self.lost
-    }
-
     fn settle_mtime(&self) {
-        self.other.set(set_mtime(self.noting.file, self.mtime).err());
+        self.other.set(set_mtime(self.file, self.mtime).err());
     }
 }

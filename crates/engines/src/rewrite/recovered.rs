@@ -14,7 +14,7 @@ pub enum RecoveryOutcome {
     Restored,
     /// The same, if it were not for `--dry-run`.
     WouldRestore,
-    /// A copy that was not finished, of a file that nobody had touched: removed.
+    /// A copy that was not finished, of a file that was not touched: removed.
     NeverBegun,
     /// The file is deleted: the record was removed.
     FileGone,
@@ -23,7 +23,7 @@ pub enum RecoveryOutcome {
     SetAside,
     /// The record was removed and the file left as it is, as asked for.
     Discarded,
-    /// The file was changed by somebody else: nothing was done.
+    /// The file was changed by another program: nothing was done.
     Changed,
     /// The record is damaged: nothing was done.
     Damaged,

@@ -92,7 +92,7 @@ pub(crate) fn other_than(file: &OwnedFd, start: u64, data: &[u8]) -> io::Result<
             }
             match compare.range(file, chunk.start..chunk.end, || true)? {
                 Same::No(at, _) => return Ok(Some(at)),
-                Same::Changing(_) => return Err(io::Error::other("somebody writes to it")),
+                Same::Changing(_) => return Err(io::Error::other("another program writes to it")),
                 // Data that the disk has as well is not lost.
                 Same::Yes | Same::ButRefused(_) | Same::Unknown | Same::Stopped => {}
             }

@@ -15,7 +15,7 @@ use fragmend_sys::handle;
 use fragmend_sys::mounts::Mount;
 use fragmend_sys::root::Root;
 use fragmend_sys::session::Disk;
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, Stat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -73,12 +73,9 @@ impl Home {
             Serves::Itself(mount) => {
                 let misplaced = || JournalError::Misplaced(journal.path().to_owned());
                 let home = Self::open(mount, true).ok_or_else(misplaced)?;
-                let dev =
-                    |of: &dyn Fn() -> rustix::io::Result<rustix::fs::Stat>| of().map(|s| s.st_dev);
-                let (top, dir) = (
-                    dev(&|| rustix::fs::fstat(&home.root)),
-                    dev(&|| rustix::fs::fstat(&journal.dir)),
-                );
+                let dev = |stat: rustix::io::Result<Stat>| stat.map(|stat| stat.st_dev);
+                let top = dev(rustix::fs::fstat(&home.root));
+                let dir = dev(rustix::fs::fstat(&journal.dir));
                 let named = journal.path() == mount.point.join(DIRECTORY);
                 if named && top.is_ok() && top == dir { Ok(Some(home)) } else { Err(misplaced()) }
             }

@@ -95,14 +95,7 @@ impl Fixture for ImageFixture<'_> {
     }
 
     fn fill(&self) {
-        let filler = File::create(self.0.path().join("filler")).unwrap();
-        let mut at = 0;
-        for bytes in [16 << 20, 1 << 20, 64 << 10, 4096] {
-            let how = rustix::fs::FallocateFlags::empty();
-            while rustix::fs::fallocate(&filler, how, at, bytes).is_ok() {
-                at += bytes;
-            }
-        }
+        let filler = fragmend_testbed::aging::fill_up(&self.0.path().join("filler"));
         filler.sync_all().unwrap();
     }
 

@@ -89,19 +89,19 @@ impl Ftl {
             Tail::InSlot(slot) => (self.buffer.slot(slot).die, Some(slot)),
             Tail::PageEnd { next_die } => (next_die, None),
             Tail::Partial { units, die } => {
-                let die = self.die_with_room(die);
+                let die = self.die_with_space(die);
                 let slot = self.open_exclusive_slot(die, ready)?;
                 self.rejoin(slot, &units, ready)?;
                 (die, Some(slot))
             }
         };
         for unit in units.each() {
-            ready = self.wait_for_room(ready)?;
+            ready = self.wait_for_buffer(ready)?;
             // The wait may have programmed the slot.
             let open = match slot.filter(|slot| self.placer.is_exclusive(*slot)) {
                 Some(slot) => slot,
                 None => {
-                    die = self.die_with_room(die);
+                    die = self.die_with_space(die);
                     self.open_exclusive_slot(die, ready)?
                 }
             };

@@ -154,7 +154,7 @@ impl WriteBuffer {
     }
 
     /// Whether one more unit of the host fits.
-    pub fn has_room(&self) -> bool {
+    pub fn has_space(&self) -> bool {
         let unit_bytes = u64::from(self.unit_bytes);
         self.programming_bytes + (self.units + 1) * unit_bytes <= self.capacity_bytes
     }

@@ -3,7 +3,7 @@
 //! 2.3).
 
 use super::in_flight::OperationKind;
-use super::room::FREE_BLOCKS;
+use super::open::FREE_BLOCKS;
 use super::{Ftl, NoSpace};
 use crate::counters::ProgramCause;
 use crate::drive::Collection;

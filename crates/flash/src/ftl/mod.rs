@@ -6,7 +6,7 @@
 //! | `buffer` | the write buffer, where program units are assembled |
 //! | `place`, `append` | which die and which program unit a write goes to |
 //! | `program` | programs a program unit |
-//! | `room` | opens and erases blocks |
+//! | `open` | opens and erases blocks |
 //! | `collect` | garbage collection and wear levelling |
 //! | `access` | reads, trims, flushes |
 //! | `in_flight` | programs and erases that have not ended |
@@ -27,10 +27,10 @@ mod buffer;
 mod collect;
 mod in_flight;
 mod journal;
+mod open;
 mod place;
 mod program;
 mod recover;
-mod room;
 
 use crate::counters::Counters;
 use crate::device::Bytes;

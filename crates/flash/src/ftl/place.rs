@@ -172,8 +172,8 @@ impl Ftl {
         let Write { units, cause, contents, mut ready } = write;
         let mut die = first;
         for unit in units.each() {
-            ready = self.wait_for_room(ready)?;
-            die = self.die_with_room(die);
+            ready = self.wait_for_buffer(ready)?;
+            die = self.die_with_space(die);
             self.add_to_shared_slot(die, unit, cause, contents(unit), ready)?;
             if self.placer.fill(die) {
                 die = self.shape.next_die(die);
@@ -195,8 +195,8 @@ impl Ftl {
                 }
                 Some(die) => {
                     self.counters.hints_taken += 1;
-                    ready = self.wait_for_room(ready)?;
-                    let die = self.die_with_room(die);
+                    ready = self.wait_for_buffer(ready)?;
+                    let die = self.die_with_space(die);
                     self.add_to_shared_slot(die, unit, cause, contents(unit), ready)?;
                     self.placer.fill(die);
                 }
@@ -217,10 +217,10 @@ impl Ftl {
     }
 
     /// The first die from this one on that is not full of valid units; this one if all are.
-    pub(super) fn die_with_room(&self, die: u32) -> u32 {
+    pub(super) fn die_with_space(&self, die: u32) -> u32 {
         let max = self.shape.max_valid_units_per_die();
-        let has_room = |die: &u32| self.space.blocks().valid_of_die(*die) < max;
-        self.shape.dies_from(die).find(has_room).unwrap_or(die)
+        let has_space = |die: &u32| self.space.blocks().valid_of_die(*die) < max;
+        self.shape.dies_from(die).find(has_space).unwrap_or(die)
     }
 
     /// Adds a unit to the die's slot for units of any file.

@@ -9,9 +9,9 @@ use crate::space::{Location, Stream};
 
 impl Ftl {
     /// Waits until the write buffer has space for a unit; returns when it has, no earlier than `ready`.
-    pub(super) fn wait_for_room(&mut self, ready: u64) -> Result<u64, NoSpace> {
+    pub(super) fn wait_for_buffer(&mut self, ready: u64) -> Result<u64, NoSpace> {
         let mut at = ready;
-        while !self.buffer.has_room() {
+        while !self.buffer.has_space() {
             if let Some((end, ended)) = self.in_flight.pop_next(&self.nand) {
                 at = at.max(end);
                 self.end(&ended);
@@ -68,7 +68,7 @@ impl Ftl {
             // The collection of another die may move units to this one, too.
             self.collector.close_slot(wanted);
         }
-        let (die, block_stream) = self.make_room(wanted, stream, ready)?;
+        let (die, block_stream) = self.ensure_open(wanted, stream, ready)?;
         // Garbage collection may have programmed the slot already, and its number may be in use again.
         if !self.buffer.is_unchanged(number, touched) {
             return Ok(());

@@ -55,7 +55,7 @@ impl Ftl {
         // Programming a slot may collect, and so open other slots.
         while let Some(slot) = self.buffer.first_open() {
             let saved = self.program_slot(slot, self.now);
-            debug_assert_eq!(saved, Ok(()), "there is room for as much as the buffer holds");
+            debug_assert_eq!(saved, Ok(()), "there is space for as much as the buffer holds");
             if saved.is_err() {
                 break;
             }

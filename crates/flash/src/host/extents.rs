@@ -11,18 +11,18 @@ pub(super) fn split(extent: Units, max: u32) -> impl Iterator<Item = Units> {
 
 /// Consecutive extents of a file, split after every `units` units of the file.
 pub fn windows(extents: &[Units], units: u32) -> Vec<Vec<Units>> {
-    let (mut windows, mut room) = (Vec::<Vec<Units>>::new(), 0);
+    let (mut windows, mut left) = (Vec::<Vec<Units>>::new(), 0);
     for extent in extents {
         let mut rest = *extent;
         while rest.count > 0 {
-            if room == 0 {
+            if left == 0 {
                 windows.push(Vec::new());
-                room = units;
+                left = units;
             }
-            let count = rest.count.min(room);
+            let count = rest.count.min(left);
             windows.last_mut().expect("just pushed").push(Units::new(rest.start, count));
             rest = Units::new(rest.start + count, rest.count - count);
-            room -= count;
+            left -= count;
         }
     }
     windows

@@ -47,7 +47,7 @@ impl FreeBlocks {
     }
 
     /// Releases a block of a die.
-    pub fn give_back(&mut self, die: u32, block: u32) {
+    pub fn release(&mut self, die: u32, block: u32) {
         self.free[die as usize].push(block);
     }
 

@@ -211,7 +211,7 @@ impl Zoned {
         (zone.state, zone.written, zone.saved) = (ZoneState::Empty, 0, 0);
         zone.programs.fill(None);
         for block in std::mem::take(&mut zone.blocks) {
-            self.free.give_back(self.shape.die_of_block(block), block);
+            self.free.release(self.shape.die_of_block(block), block);
         }
     }
 

@@ -54,7 +54,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let may_ask = std::io::stdin().is_terminal() && !ui.json;
     if !args.yes && !args.dry_run && !may_ask {
-        return Err(Usage("nobody to ask: use --yes to move data, or --dry-run".into()).into());
+        return Err(Usage("standard input is no terminal, or --json is given, so no question can be asked: use --yes to move data, or --dry-run".into()).into());
     }
     // Refuse before recording for a minute, not after.
     let wanted = args.pace.wanted()?;
@@ -170,7 +170,7 @@ fn ask(summary: &fragmend_plan::Summary, stopped: impl Fn() -> bool) -> anyhow::
     write!(asked, "Move {bytes} in {} ranges{cost}? [y/N] ", summary.ranges)?;
     asked.flush()?;
     let (tell, told) = channel();
-    // Ends with the process, where nobody answers.
+    // Ends with the process, where no answer comes.
     let wait = move || {
         let mut answer = String::new();
         let read = std::io::stdin().lock().read_line(&mut answer).map(|_| answer);

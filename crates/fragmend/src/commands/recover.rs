@@ -61,7 +61,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     };
     let (mut records, mut unsaid) = (Vec::new(), Ok(()));
     let (mut errors, mut left) = (Vec::new(), passed_over);
-    // A user who names no place is not told that another user has made a directory of this name somewhere.
+    // Where no place is named, it is not reported that another user has made a directory of this name somewhere.
     let all = args.paths.is_empty() && args.journal.is_none();
     for (journal, serves) in journals(args, &mounts)? {
         let done = recover(&journal, serves, &options, &mut |record| {

@@ -39,7 +39,7 @@ pub fn carry_out(
     let unwritten = teller.out.unwritten();
     if unwritten > 0 {
         summary.interrupted = true;
-        ui.warn(format!("nobody reads the output: its last {unwritten} lines were not written"));
+        ui.warn(format!("the output is not read: its last {unwritten} lines were not written"));
     }
     // A closed output is no error: the exit code reports whether the run was interrupted.
     heard(teller.broken.map_or(Ok(()), Err))?;

@@ -1,11 +1,11 @@
-//! A file system in user space whose program never answers: what anybody may mount on a directory of their own.
+//! A file system in user space whose program never answers: what any user may mount on a directory of their own.
 
 use super::holder;
 use fragmend_testbed::process::{Running, finish};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A file system in user space that everybody may enter, and that answers nothing after its start. Not
+/// A file system in user space that every user may enter, and that answers nothing after its start. Not
 /// even SIGKILL ends a process that waits for it: that comes with its own end, after half a minute.
 const DEAF: &str = "
 import ctypes, os, signal, struct, sys

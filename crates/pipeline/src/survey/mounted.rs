@@ -195,7 +195,9 @@ impl SurveyedMount {
 
 fn cannot_open(error: &io::Error) -> Skip {
     let reason = match error.raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::AGAIN) => return Skip::new(SkipReason::Leased, "somebody holds a lease on it"),
+        Some(Errno::AGAIN) => {
+            return Skip::new(SkipReason::Leased, "another program holds a lease on it");
+        }
         Some(Errno::PERM | Errno::ACCESS) => SkipReason::PermissionDenied,
         _ => SkipReason::Failed,
     };

@@ -313,6 +313,14 @@ mod tests {
         requests * UNIT + u128::from(bytes) * u128::from(price.0)
     }
 
+    /// Requests, each with its start, length and count, as those of a file of `size` bytes.
+    fn within(raw: &[(u64, u64, u64)], size: u64) -> Vec<(u64, u64, u64)> {
+        raw.iter()
+            .filter(|(start, ..)| *start < size)
+            .map(|(start, len, seen)| (*start, (start + len).min(size), *seen))
+            .collect()
+    }
+
     /// All sets of disjoint ranges with ends on the given points.
     fn every_choice(points: &[u64]) -> Vec<Vec<ByteRange>> {
         let segments = points.len() - 1;
@@ -338,12 +346,7 @@ mod tests {
             price in 1u64..(8 << 32),
         ) {
             let size: u64 = lengths.iter().sum();
-            let requests: Vec<_> = raw
-                .iter()
-                .filter(|(start, ..)| *start < size)
-                .map(|(start, len, seen)| (*start, (start + len).min(size), *seen))
-                .collect();
-            let f = file(&lengths, &requests);
+            let f = file(&lengths, &within(&raw, size));
             let price = Price(price);
             let ours: Vec<_> =
                 choose(std::slice::from_ref(&f), price, None).iter().map(|c| c.range).collect();
@@ -364,13 +367,7 @@ mod tests {
             raw in prop::collection::vec((0u64..600, 1u64..60, 1u64..9), 0..40),
             budget in 0u64..400,
         ) {
-            let size: u64 = lengths.iter().sum();
-            let requests: Vec<_> = raw
-                .iter()
-                .filter(|(start, ..)| *start < size)
-                .map(|(start, len, seen)| (*start, (start + len).min(size), *seen))
-                .collect();
-            let f = file(&lengths, &requests);
+            let f = file(&lengths, &within(&raw, lengths.iter().sum()));
             let chosen = choose(&[f], Price(1), Some(budget));
             prop_assert!(bytes(&chosen) <= budget);
             let mut sorted = ranges(&chosen);

@@ -23,7 +23,7 @@ pub struct Mover {
 /// The receipt of one range.
 #[derive(Clone, Debug)]
 pub struct Range {
-    /// Whether it has moved, into fewer extents.
+    /// Whether it has moved, into fewer fragments.
     pub moved: bool,
     /// The interface that moved it, and the reason if that is a fallback.
     pub primitive: Option<(String, Option<String>)>,
@@ -62,7 +62,7 @@ impl Mover {
         let otherwise = ranges.iter().find(|r| r.primitive.as_ref().is_some_and(|p| p.1.is_some()));
         assert!(
             otherwise.is_none(),
-            "nobody uses it, and it was not {:?}: {otherwise:?}",
+            "no program uses it, and it was not {:?}: {otherwise:?}",
             self.moved_by
         );
         assert!(ranges.iter().any(|range| range.moved), "nothing moved: {ranges:?}");

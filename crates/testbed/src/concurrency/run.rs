@@ -109,9 +109,9 @@ pub fn run(
             verified.unwrap_or_else(|failure| panic!("{round}, in the end: {failure}"));
         }
         let intact = files.iter().all(|file| is_intact(file, STILL).expect("a file"));
-        assert!(intact, "{round}: a file that nobody uses is not what it was");
-        let given_back = dirs.iter().try_for_each(|dir| give_back(dir));
-        given_back.expect("space behind the end of files can be given back");
+        assert!(intact, "{round}: a file that no program uses is not what it was");
+        let freed = dirs.iter().try_for_each(|dir| free_preallocated(dir));
+        freed.expect("space behind the end of files can be freed");
         image.fsck();
     }
     rows
@@ -119,7 +119,7 @@ pub fn run(
 
 /// Frees what is preallocated behind the end of each file: where a file has so many extents that
 /// their tree is three levels high, e2fsck (1.47) reports an index of such space as broken.
-fn give_back(dir: &Path) -> std::io::Result<()> {
+fn free_preallocated(dir: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let file = File::options().write(true).open(entry?.path())?;
         file.set_len(file.metadata()?.len())?;
@@ -212,7 +212,7 @@ impl Crew {
     /// Ends all of them; returns the loads, and a row for each kind.
     fn finish(self) -> (Vec<Box<dyn Load>>, Vec<Row>) {
         while self.members.iter().any(|m| !m.thread.is_finished()) {
-            assert!(self.started.elapsed() < self.patience, "somebody hangs:{}", self.state());
+            assert!(self.started.elapsed() < self.patience, "a thread hangs:{}", self.state());
             std::thread::sleep(Duration::from_millis(5));
         }
         let (mut loads, mut rows) = (Vec::new(), Vec::<Row>::new());

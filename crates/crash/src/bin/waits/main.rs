@@ -262,7 +262,7 @@ impl Waited {
             });
         let mut beyond: Vec<String> = longer.collect();
         if self.moved_bytes == 0 {
-            beyond.push("nothing was moved, so nobody can have waited".to_owned());
+            beyond.push("nothing was moved, so no program can have waited".to_owned());
         } else if !self.by.contains(engine.by) {
             beyond.push(format!("moved by {}, and not by {}", self.by, engine.by));
         }

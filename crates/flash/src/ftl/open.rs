@@ -10,7 +10,7 @@ pub(super) const FREE_BLOCKS: usize = 2;
 impl Ftl {
     /// Makes sure that there is an open block: the stream's on the die or, where that is impossible now, the
     /// other stream's or another die's. Returns its die and stream.
-    pub(super) fn make_room(
+    pub(super) fn ensure_open(
         &mut self,
         die: u32,
         stream: Stream,
@@ -43,12 +43,12 @@ impl Ftl {
         if let Some(found) = open.find(|(die, stream)| self.has_open(*die, *stream)) {
             return Ok(found);
         }
-        self.make_room_anywhere(die, stream, ready)
+        self.ensure_open_anywhere(die, stream, ready)
     }
 
     /// Opens a block of some die, as none is open. All dies collect, and keep their last free block as long
     /// as they can. Closed blocks without valid units are released without collection.
-    fn make_room_anywhere(
+    fn ensure_open_anywhere(
         &mut self,
         die: u32,
         stream: Stream,
