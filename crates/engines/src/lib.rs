@@ -20,6 +20,7 @@
 //! | `ordering` | what a mount must promise |
 //! | [`primitive`] | the names of what moves data |
 //! | `point` | where a test stops a move |
+//! | `bytes`, `errno` | reads and writes that complete; what a system error means for a file |
 
 pub mod begin;
 mod btrfs;

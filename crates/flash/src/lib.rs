@@ -17,6 +17,7 @@
 //! | `ftl` | the translation layer: write buffer, placement, garbage collection, power cuts |
 //! | `space` | the flash space: mapping, out-of-band areas, blocks, content |
 //! | [`nand`], [`timeline`] | dies, channels and link on their time lines |
+//! | `content` | the content of physical units, where a drive keeps it |
 //! | `pages` | which flash pages hold a run of units |
 //! | [`drive`], [`geometry`] | the description of a drive |
 
