@@ -165,7 +165,7 @@ fn receive(receipts: File, plan: &Path, on: &Target, partly_moved: &PartlyMoved)
     let mut moved = vec![0; files.len()];
     for line in BufReader::new(receipts).lines() {
         let line = line.expect("its output");
-        writeln!(kept, "{line}").expect("room for receipts");
+        writeln!(kept, "{line}").expect("space for receipts");
         let event: Value = serde_json::from_str(&line).expect("its JSON");
         if event["event"] == "summary" {
             let by = serde_json::from_value(event["moved_by_primitive"].clone());

@@ -53,7 +53,7 @@ fn check_in_order(recording: &Recording, cuts: &[Cut], soak: &Path) -> CutResult
 /// Inspects all of them in one guest.
 fn check_in_guest(recording: &Recording, cuts: &[Cut], soak: &Path) -> CutResults {
     let list = tempfile::NamedTempFile::new().expect("a file");
-    serde_json::to_writer(&list, cuts).expect("room for a list");
+    serde_json::to_writer(&list, cuts).expect("space for a list");
     let mut command = Command::new(soak);
     let said = in_guest(command.arg("check").arg(&recording.dir).arg(list.path()));
     serde_json::from_str(&said).expect("what it came to")

@@ -22,7 +22,7 @@
 //! ([`super::turns::is_on_disk`]). No dirty page is left to the calls, which would write it out under the
 //! locks.
 //!
-//! A range whose first extent is in it as a whole, and is no longer than [`LONGEST_PIECE`], is never in more
+//! A range whose first extent is in it as a whole, and is no longer than [`LONGEST_FIRST_EXTENT`], is never in more
 //! extents than before, wherever the move ends: the first turn is at least as long as that extent, so the new
 //! extent replaces a whole one. A range that begins inside a longer extent is in one more until its first turns
 //! are over.
@@ -80,7 +80,7 @@ const SHORTEST_TURN: u64 = 16 << 10;
 const LONGEST_TURN: u64 = 1 << 20;
 /// The longest first extent that the first turn takes over as a whole, and the shortest part, however busy the
 /// device is.
-const LONGEST_PIECE: u64 = 8 << 20;
+const LONGEST_FIRST_EXTENT: u64 = 8 << 20;
 const SHORTEST_PART: u64 = 64 << 10;
 /// Bytes that are copied between two checks for Ctrl-C; at most as many more are in flight.
 const STEP: u64 = 256 << 10;
@@ -169,7 +169,7 @@ pub(super) struct Copying {
 struct Copy {
     range: ByteRange,
     /// The fewest bytes of its first turn: those of its first extent, or of all of it.
-    first_piece: u64,
+    first_extent: u64,
     /// Where in the file the copy ends.
     end: u64,
     /// The parts of it that were in the page cache before.
@@ -302,8 +302,8 @@ impl Mover for Copying {
                 TakeOver::Share { whole: true, .. } => range.len(),
                 _ => layout.within(*range).next().map_or(0, |fragment| fragment.length),
             };
-            let first_piece = first.min(LONGEST_PIECE);
-            Ok(Copy { range: *range, first_piece, end: range.start, warm: Vec::new() })
+            let first_extent = first.min(LONGEST_FIRST_EXTENT);
+            Ok(Copy { range: *range, first_extent, end: range.start, warm: Vec::new() })
         };
         self.copies = ranges.iter().map(&mut copy_of).collect::<Result<_, _>>()?;
         let (stage, fragments) = Stage::new(file, ranges, space, |donor| {

@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn no_step_lies_in_one_piece() {
+    fn no_step_is_in_one_fragment() {
         let file = FileId { device: 0, inode: 0, generation: 0 };
         for seed in 1..100 {
             let mut layout = Layout::new(file, 4 << 20);

@@ -41,23 +41,23 @@ pub fn install() -> anyhow::Result<&'static AtomicBool> {
         return Ok(flag);
     }
     let asked = FLAG.get_or_init(Arc::default);
-    let mut heard = vec![SIGINT, SIGTERM];
-    heard.extend((!signals::is_ignored(SIGHUP)).then_some(SIGHUP));
-    for signal in &heard {
+    let mut handled = vec![SIGINT, SIGTERM];
+    handled.extend((!signals::is_ignored(SIGHUP)).then_some(SIGHUP));
+    for signal in &handled {
         flag::register(*signal, Arc::clone(asked))?;
     }
-    let came = Signals::new(&heard)?;
+    let came = Signals::new(&handled)?;
     let thread = std::thread::Builder::new().name("signals".into()).stack_size(STACK);
     // Without the thread, the first signal still sets the flag.
-    let own = heard.clone();
+    let own = handled.clone();
     if thread.spawn(move || listen(came, &own)).is_ok() {
-        signals::leave_to_other_threads(&heard);
+        signals::leave_to_other_threads(&handled);
     }
     Ok(asked)
 }
 
-fn listen(mut came: Signals, heard: &[i32]) {
-    signals::take_only(heard);
+fn listen(mut came: Signals, handled: &[i32]) {
+    signals::take_only(handled);
     let Some(first) = came.forever().next() else { return };
     let asked = Instant::now();
     let mut again: Option<(i32, Instant)> = None;

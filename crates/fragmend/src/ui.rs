@@ -114,7 +114,7 @@ fn one_line(text: &str) -> String {
 ///
 /// # Errors
 /// Any other error of the write.
-pub fn heard(written: anyhow::Result<()>) -> anyhow::Result<bool> {
+pub fn has_reader(written: anyhow::Result<()>) -> anyhow::Result<bool> {
     match written {
         Err(e) if is_broken_pipe(&e) => Ok(false),
         other => other.map(|()| true),

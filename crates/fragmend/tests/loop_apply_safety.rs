@@ -221,10 +221,10 @@ fn loop_what_a_receipt_says_survives_a_power_cut() {
 
 /// One `apply` on a recorded disk, which is cut at the instant at which `apply` has ended. The file's layout
 /// after the cut is the one that it had then.
-fn receipts_survive(bed: &Scenario) {
-    let mut slow = SlowMount::new(bed.file_system, bed.bytes, "");
+fn receipts_survive(scenario: &Scenario) {
+    let mut slow = SlowMount::new(scenario.file_system, scenario.bytes, "");
     let path = slow.root().join("file");
-    if bed.file_system.options.contains("compress") {
+    if scenario.file_system.options.contains("compress") {
         alternating(&path, 2 * MIB, 16 << 10, compressible).unwrap();
     } else {
         interleaved(&path, 2 * MIB, &[4096], true).unwrap();
@@ -245,11 +245,16 @@ fn receipts_survive(bed: &Scenario) {
     command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
     let said = finish(&mut command).expect(&[0, 2]);
     slow.mark(&Mark::AtRest);
-    for by in bed.expects.iter().take(1) {
-        assert!(said.contains(by), "{}: {said}", bed.name);
+    for by in scenario.expects.iter().take(1) {
+        assert!(said.contains(by), "{}: {said}", scenario.name);
     }
     let after = places(&path);
-    assert!(after.len() * 8 <= before.len(), "{}: {} fragments: {said}", bed.name, after.len());
+    assert!(
+        after.len() * 8 <= before.len(),
+        "{}: {} fragments: {said}",
+        scenario.name,
+        after.len()
+    );
     // Btrfs would mistake a copy of itself for the same file system.
     slow.unmount();
     let (base, log) = slow.recorded().unwrap();
@@ -257,11 +262,12 @@ fn receipts_survive(bed: &Scenario) {
     let (position, _) = at_rest.expect("its mark");
     for seed in 1..=4 {
         let cut = Cut { position, seed, honest: true };
-        let left = AfterCut::new(bed.file_system, (&base, &log), bed.atom, cut);
+        let left = AfterCut::new(scenario.file_system, (&base, &log), scenario.atom, cut);
         let path = left.root().join("file");
-        assert!(fs::read(&path).unwrap() == wanted, "{} {cut:?}: other bytes", bed.name);
+        assert!(fs::read(&path).unwrap() == wanted, "{} {cut:?}: other bytes", scenario.name);
         let now = places(&path);
-        let lost = format!("{} {cut:?}: {} fragments, then {}", bed.name, after.len(), now.len());
+        let lost =
+            format!("{} {cut:?}: {} fragments, then {}", scenario.name, after.len(), now.len());
         assert!(now == after, "{lost}");
     }
 }

@@ -61,10 +61,10 @@ fn receipts(ended: &Finished) -> Vec<Value> {
 #[test]
 fn loop_what_others_keep_dirty_is_not_written_out_with_the_file_locked() {
     for file_system in [&XFS, &BTRFS] {
-        let bed = SlowMount::new(file_system, 320 * MIB, "");
-        let path = bed.root().join("file");
+        let slow_mount = SlowMount::new(file_system, 320 * MIB, "");
+        let path = slow_mount.root().join("file");
         interleaved(&path, MIB, &[16 << 10], true).unwrap();
-        bed.sync();
+        slow_mount.sync();
         let over = Arc::new(AtomicBool::new(false));
         let writer = std::thread::spawn({
             let (path, over) = (path.clone(), Arc::clone(&over));
@@ -80,10 +80,10 @@ fn loop_what_others_keep_dirty_is_not_written_out_with_the_file_locked() {
                 }
             }
         });
-        let slow = || bed.gate().pace(Kind::Write, Some(2));
-        let ended = apply(bed.scratch(), &path, &["--rate", "max"], "staged", slow);
+        let slow = || slow_mount.gate().pace(Kind::Write, Some(2));
+        let ended = apply(slow_mount.scratch(), &path, &["--rate", "max"], "staged", slow);
         over.store(true, Ordering::Relaxed);
-        bed.gate().pace(Kind::Write, None);
+        slow_mount.gate().pace(Kind::Write, None);
         writer.join().unwrap();
         let longest = receipts(&ended)[0]["longest_step_seconds"].as_f64().unwrap();
         println!("{}: {longest} s, {}", file_system.name, receipts(&ended)[0]);
@@ -98,18 +98,18 @@ fn loop_what_others_keep_dirty_is_not_written_out_with_the_file_locked() {
 fn loop_a_writer_does_not_wait_until_all_that_it_wrote_is_on_the_disk() {
     const BEHIND: u64 = 8 * MIB;
     for file_system in [&BTRFS, &XFS_RMAP] {
-        let bed = SlowMount::new(file_system, 640 * MIB, "");
-        let path = bed.root().join("file");
+        let slow_mount = SlowMount::new(file_system, 640 * MIB, "");
+        let path = slow_mount.root().join("file");
         interleaved(&path, MIB, &[64 << 10], true).unwrap();
         let file = OpenOptions::new().write(true).open(&path).unwrap();
         fallocate(&file, FallocateFlags::empty(), BEHIND, 200 * MIB).unwrap();
-        bed.sync();
+        slow_mount.sync();
         let planned = plan(&[&path], Policy::WholeFile).files.remove(0);
         let ranges: Vec<_> = planned.ranges.iter().map(|range| range.range()).collect();
-        let mount = mounts::of_path(&bed.root()).unwrap();
+        let mount = mounts::of_path(&slow_mount.root()).unwrap();
         let volume = volume_for(&mount, &Choice::Native, true).unwrap();
         let mut opened = volume.open(planned.file, &path).unwrap();
-        bed.gate().pace(Kind::Write, Some(40));
+        slow_mount.gate().pace(Kind::Write, Some(40));
         let (over, longest) = (AtomicBool::new(false), AtomicU64::new(0));
         let staged = std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -130,12 +130,12 @@ fn loop_a_writer_does_not_wait_until_all_that_it_wrote_is_on_the_disk() {
             let end = || {
                 staged = longest.load(Ordering::Relaxed);
                 over.store(true, Ordering::Relaxed);
-                bed.gate().pace(Kind::Write, None);
+                slow_mount.gate().pace(Kind::Write, None);
             };
             let moved = relocate(&mut *opened, &ranges, end).map(drop);
             if !over.swap(true, Ordering::Relaxed) {
                 staged = longest.load(Ordering::Relaxed);
-                bed.gate().pace(Kind::Write, None);
+                slow_mount.gate().pace(Kind::Write, None);
             }
             let name = file_system.name;
             println!("{name}: {alone}, {of_need}, {staged} ms; {need:?} {moved:?}");
@@ -204,13 +204,13 @@ fn loop_a_long_first_extent_that_is_cut_off_ends_the_copy() {
         (&BTRFS, FIRST / 2),
     ] as [(&FileSystem, u64); 4]
     {
-        let bed = SlowMount::new(file_system, 320 * MIB, "");
-        let path = bed.root().join("file");
+        let slow_mount = SlowMount::new(file_system, 320 * MIB, "");
+        let path = slow_mount.root().join("file");
         let mut fragments = vec![4096; 65];
         fragments[0] = FIRST;
         interleaved(&path, FIRST + (256 << 10), &fragments, true).unwrap();
-        bed.sync();
-        let (gate, file) = (bed.gate().clone(), path.clone());
+        slow_mount.sync();
+        let (gate, file) = (slow_mount.gate().clone(), path.clone());
         let mut cutter = None;
         let slow = || {
             gate.pace(Kind::Write, Some(20));
@@ -219,8 +219,8 @@ fn loop_a_long_first_extent_that_is_cut_off_ends_the_copy() {
                 OpenOptions::new().write(true).open(file).unwrap().set_len(at).unwrap();
             }));
         };
-        let ended = apply(bed.scratch(), &path, &["--rate", "max"], "staged", slow);
-        bed.gate().pace(Kind::Write, None);
+        let ended = apply(slow_mount.scratch(), &path, &["--rate", "max"], "staged", slow);
+        slow_mount.gate().pace(Kind::Write, None);
         cutter.unwrap_or_else(|| panic!("{ended:?}")).join().unwrap();
         let told = &receipts(&ended)[0];
         println!("{}: {told}", file_system.name);

@@ -31,18 +31,18 @@ fn waits(
     at: &str,
     again: bool,
 ) -> Duration {
-    let bed = SlowMount::new(file_system, 320 << 20, "");
-    let path = bed.root().join("file");
+    let slow_mount = SlowMount::new(file_system, 320 << 20, "");
+    let path = slow_mount.root().join("file");
     interleaved(&path, SIZE, &[64 << 10], true).unwrap();
-    bed.sync();
-    let plan_file = bed.scratch().join("plan.json");
+    slow_mount.sync();
+    let plan_file = slow_mount.scratch().join("plan.json");
     write_plan(&planned(&path), &plan_file);
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--rate", "max"]).args(args).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", format!("{at}=stop"));
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut running = Running::start(&mut command).wait_until(is_stopped);
-    bed.gate().pace(Kind::Write, Some(WRITES));
+    slow_mount.gate().pace(Kind::Write, Some(WRITES));
     let writer = OpenOptions::new().write(true).open(&path).unwrap();
     writer.write_all_at(&vec![7; BESIDE], SIZE).unwrap();
     drop(writer);
@@ -54,7 +54,7 @@ fn waits(
     running.signal(Signal::CONT);
     let waited = longest_open(&mut running, &path);
     println!("{}: {waited:?}", file_system.name);
-    bed.gate().pace(Kind::Write, None);
+    slow_mount.gate().pace(Kind::Write, None);
     running.signal(Signal::TERM);
     running.wait();
     File::options().write(true).open(&path).unwrap().set_len(SIZE).unwrap();
@@ -111,24 +111,24 @@ fn loop_what_others_have_just_written_keeps_nobody_out_of_a_rewrite() {
 
 #[test]
 fn loop_what_others_have_just_written_keeps_nobody_out_of_a_recovery() {
-    let bed = SlowMount::new(&EXT4, 320 << 20, "");
-    let path = bed.root().join("file");
+    let slow_mount = SlowMount::new(&EXT4, 320 << 20, "");
+    let path = slow_mount.root().join("file");
     interleaved(&path, SIZE, &[64 << 10], true).unwrap();
-    bed.sync();
-    let plan_file = bed.scratch().join("plan.json");
+    slow_mount.sync();
+    let plan_file = slow_mount.scratch().join("plan.json");
     write_plan(&whole(&path), &plan_file);
     let mut command = Command::new(FRAGMEND);
     command.args(["apply", "--engine", "rewrite", "--rate", "max"]).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", "sealed=kill").stdin(Stdio::null());
     Running::start(&mut command).wait();
-    bed.gate().pace(Kind::Write, Some(WRITES));
+    slow_mount.gate().pace(Kind::Write, Some(WRITES));
     let writer = OpenOptions::new().write(true).open(&path).unwrap();
     writer.write_all_at(&vec![7; BESIDE], SIZE).unwrap();
     drop(writer);
     let mut command = Command::new(FRAGMEND);
-    command.arg("recover").arg(bed.root()).stdin(Stdio::null()).stdout(Stdio::piped());
+    command.arg("recover").arg(slow_mount.root()).stdin(Stdio::null()).stdout(Stdio::piped());
     let waited = longest_open(&mut Running::start(&mut command), &path);
-    bed.gate().pace(Kind::Write, None);
+    slow_mount.gate().pace(Kind::Write, None);
     println!("recover: {waited:?}");
     assert!(waited < Duration::from_secs(4), "{waited:?}");
 }

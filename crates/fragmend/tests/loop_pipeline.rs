@@ -30,11 +30,11 @@ fn text(path: &Path) -> &str {
 }
 
 /// An image with FragPicker's file on it.
-fn bed(bytes: u64) -> (Image, PathBuf) {
-    bed_on(&EXT4, bytes)
+fn image_with_file(bytes: u64) -> (Image, PathBuf) {
+    image_with_file_on(&EXT4, bytes)
 }
 
-fn bed_on(file_system: &'static FileSystem, bytes: u64) -> (Image, PathBuf) {
+fn image_with_file_on(file_system: &'static FileSystem, bytes: u64) -> (Image, PathBuf) {
     let image = Image::of(file_system, 512 * MIB);
     let path = image.path().join("file");
     interleaved(&path, bytes, &FRAGPICKER_EXTENTS, true).unwrap();
@@ -78,7 +78,7 @@ fn loop_predictions_come_true_elsewhere() {
 
 fn predictions_come_true(file_system: &'static FileSystem) {
     println!("on {}", file_system.name);
-    let (image, path) = bed_on(file_system, 64 * MIB);
+    let (image, path) = image_with_file_on(file_system, 64 * MIB);
     let requests = replay::stride(64 * MIB);
     // First: a Btrfs that is mounted again may have another device number than the trace has.
     let measured_before = requests_issued(&image, &path, &requests);
@@ -136,7 +136,7 @@ fn predictions_come_true(file_system: &'static FileSystem) {
 /// A finding is no failure: the exit status reports it with `--check` alone.
 #[test]
 fn loop_a_script_that_ends_at_the_first_error_goes_through() {
-    let (image, path) = bed(8 * MIB);
+    let (image, path) = image_with_file(8 * MIB);
     let plan = image.scratch().join("plan.json");
     let (fragmented, script) = (
         extents(&path),
@@ -159,7 +159,7 @@ echo through"#,
 /// Keeping to a budget is what was asked for, and no failure.
 #[test]
 fn loop_a_script_goes_through_where_a_budget_is_spent() {
-    let (image, path) = bed(8 * MIB);
+    let (image, path) = image_with_file(8 * MIB);
     let plan = image.scratch().join("plan.json");
     let (fragmented, script) = (
         extents(&path),
@@ -180,7 +180,7 @@ echo through"#,
 
 #[test]
 fn loop_a_stopped_apply_goes_on() {
-    let (image, path) = bed(48 * MIB);
+    let (image, path) = image_with_file(48 * MIB);
     let plan_file = image.scratch().join("plan.json");
     fragmend(&["plan", "--policy", "bypass", "-o", text(&plan_file), text(image.path())])
         .expect(&[0]);
@@ -211,7 +211,7 @@ fn loop_a_stopped_apply_goes_on() {
 
 #[test]
 fn loop_auto_does_it_all_and_asks_first() {
-    let (image, path) = bed(32 * MIB);
+    let (image, path) = image_with_file(32 * MIB);
     let requests = replay::sequential(32 * MIB);
     let auto = |extra: &[&str]| {
         let mut command = Command::new(FRAGMEND);
@@ -250,7 +250,7 @@ fn refused(args: &[&str], code: i32, what: &str) {
 
 #[test]
 fn loop_bad_plans_and_traces_touch_nothing() {
-    let (image, path) = bed(8 * MIB);
+    let (image, path) = image_with_file(8 * MIB);
     let scratch = image.scratch();
     let good = scratch.join("good.json");
     fragmend(&["plan", "--policy", "whole-file", "-o", text(&good), text(image.path())])
@@ -290,7 +290,7 @@ fn loop_bad_plans_and_traces_touch_nothing() {
 
 #[test]
 fn loop_file_systems_that_must_not_be_mended() {
-    let (image, path) = bed(8 * MIB);
+    let (image, path) = image_with_file(8 * MIB);
     let plan_file = image.scratch().join("plan.json");
     let before = extents(&path);
     fragmend(&["plan", "--policy", "whole-file", "-o", text(&plan_file), text(image.path())])
@@ -320,7 +320,7 @@ fn loop_file_systems_that_must_not_be_mended() {
 
 #[test]
 fn loop_an_unsupported_file_system_is_refused_by_name() {
-    let (image, _) = bed(MIB);
+    let (image, _) = image_with_file(MIB);
     let plan_file = image.scratch().join("plan.json");
     fragmend(&["plan", "--policy", "whole-file", "-o", text(&plan_file), text(image.path())])
         .expect(&[0]);

@@ -131,7 +131,7 @@ fn loop_an_older_copy_that_is_whole_does_not_use_a_record_up() {
 }
 
 #[test]
-fn loop_a_journal_serves_where_it_lies_and_nothing_else() {
+fn loop_a_journal_serves_where_it_is_and_nothing_else() {
     let (image, other) = (Image::ext4(64 << 20), Image::ext4(64 << 20));
     let dir = make_journal(&image);
     let range = ByteRange { start: 0, end: 8192 };

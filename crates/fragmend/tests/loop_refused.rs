@@ -57,7 +57,7 @@ impl Refusing {
     }
 
     /// Checks that the error is reported, and that what was written is there.
-    fn is_told(&self, ended: &Finished) {
+    fn is_reported(&self, ended: &Finished) {
         let code = ended.status.code().expect("an exit code");
         assert!(self.is_whole(), "what the disk refused is gone: {code} {ended:?}");
         assert!(code & 4 != 0 && ended.stdout.contains("disk has refused"), "{code}: {ended:?}");
@@ -94,7 +94,7 @@ fn loop_what_the_disk_refused_stays_and_is_reported() {
     for time in 1..=3 {
         let ended = disk.apply(&[], "").wait();
         println!("{time}: {}", ended.stdout);
-        disk.is_told(&ended);
+        disk.is_reported(&ended);
         // At first the kernel still reports the error, and nothing moves at all.
         assert!(time > 1 || ended.stdout.contains("\"ranges_moved\":0"), "{ended:?}");
     }
@@ -109,7 +109,7 @@ fn loop_a_refused_writer_is_told_after_moves_that_were_forced() {
     let owner = disk.open();
     disk.write(&owner);
     for _ in 1..=3 {
-        disk.is_told(&disk.apply(&["--force"], "").wait());
+        disk.is_reported(&disk.apply(&["--force"], "").wait());
     }
     assert_eq!(sync(&owner), Some(EIO));
     assert!(disk.is_whole());
@@ -135,8 +135,8 @@ fn loop_what_the_disk_refuses_meanwhile_stays_as_well() {
         }
         let ended = go_on(stopped);
         println!("{options:?} {point}: {}", ended.stdout);
-        disk.is_told(&ended);
-        disk.is_told(&disk.apply(options, "").wait());
+        disk.is_reported(&ended);
+        disk.is_reported(&disk.apply(options, "").wait());
         let owner = owner.unwrap_or_else(|| disk.open());
         assert_eq!(sync(&owner), Some(EIO), "{options:?} {point}");
     }

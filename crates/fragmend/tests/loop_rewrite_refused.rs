@@ -85,7 +85,7 @@ impl Refusing {
         recover(&args)
     }
 
-    fn is_told(&self, ended: &Finished) {
+    fn is_reported(&self, ended: &Finished) {
         let code = ended.status.code().expect("an exit code");
         assert!(code & 4 != 0 && ended.stdout.contains("disk has refused"), "{code}: {ended:?}");
     }
@@ -104,7 +104,7 @@ fn loop_what_the_disk_refused_is_not_rewritten_away() {
                 let ended = finish(&mut disk.rewrite(""));
                 let what = format!("{} {at} {time}: {ended:?}", file_system.name);
                 assert!(disk.is_whole(at), "what the disk refused is gone: {what}");
-                disk.is_told(&ended);
+                disk.is_reported(&ended);
             }
             // The error is reported to the next descriptor.
             let later = File::open(disk.disk.path()).unwrap();
@@ -115,7 +115,7 @@ fn loop_what_the_disk_refused_is_not_rewritten_away() {
             for _ in 1..=2 {
                 let ended = finish(&mut disk.rewrite(""));
                 assert!(disk.is_whole(at), "{} {at}: {ended:?}", file_system.name);
-                disk.is_told(&ended);
+                disk.is_reported(&ended);
             }
             disk.disk.accept();
             let owner = File::options().write(true).open(disk.disk.path()).unwrap();
@@ -140,7 +140,7 @@ fn loop_what_the_disk_refuses_meanwhile_is_not_rewritten_away() {
             let what = format!("{} {at}: {ended:?}", file_system.name);
             assert!(disk.is_whole(at), "what the disk refused is gone: {what}");
             assert!(ended.status.code() != Some(0), "{what}");
-            disk.is_told(&finish(&mut disk.rewrite("")));
+            disk.is_reported(&finish(&mut disk.rewrite("")));
             assert!(disk.is_whole(at), "{what}");
         }
     }

@@ -36,7 +36,7 @@ fn text(bytes: &[u8]) -> String {
 /// An image with a file in many fragments, and one in a single extent with a second name.
 fn fragmented_image() -> (Image, PathBuf) {
     let image = Image::ext4(256 << 20);
-    let fragments = image.path().join("pieces");
+    let fragments = image.path().join("fragments");
     fragment::interleaved(&fragments, 4 << 20, &fragment::FRAGPICKER_EXTENTS, true).unwrap();
     fs::write(image.path().join("whole"), vec![1; 1 << 20]).unwrap();
     fs::hard_link(image.path().join("whole"), image.path().join("whole too")).unwrap();
@@ -56,7 +56,7 @@ fn loop_every_source_counts_what_filefrag_counts() {
         assert_eq!((report.schema_version, report.command.as_str()), (1, "scan"));
         assert_eq!(report.files.len(), 3, "hard links count once");
         assert_eq!(report.totals.further_names, 1);
-        let file = report.files.iter().find(|f| f.path.path.ends_with("pieces")).unwrap();
+        let file = report.files.iter().find(|f| f.path.path.ends_with("fragments")).unwrap();
         assert_eq!(file.figures.extents, extents, "{source}");
         assert_eq!(file.figures.ideal_extents, 1);
         assert_eq!(file.figures.bytes, 4 << 20);
@@ -79,7 +79,7 @@ fn loop_text_names_the_worst_and_the_next_step() {
     let out = text(&output.stdout);
     // Title, blank line, heads, and then the worst file.
     let worst = out.lines().nth(3).unwrap();
-    assert!(worst.trim_end().ends_with("/pieces"), "{out}");
+    assert!(worst.trim_end().ends_with("/fragments"), "{out}");
     assert!(out.contains("would save"), "{out}");
     assert!(text(&output.stderr).contains("fragmend record -o trace.parquet"));
     let quiet = scan([OsStr::new("-q"), image.path().as_os_str()]);

@@ -141,12 +141,12 @@ fn loop_the_end_right_after_a_swap_leaves_no_range_untold() {
 #[test]
 fn loop_what_others_have_written_does_not_delay_the_end() {
     for file_system in [&EXT4, &XFS, &XFS_RMAP, &BTRFS] {
-        let bed = SlowMount::new(file_system, 320 * MIB, "");
-        let path = bed.root().join("file");
+        let slow_mount = SlowMount::new(file_system, 320 * MIB, "");
+        let path = slow_mount.root().join("file");
         interleaved(&path, 24 * MIB, &[64 << 10], true).unwrap();
-        bed.sync();
-        let mut command = apply(bed.scratch(), &path, "max");
-        bed.gate().pace(Kind::Write, Some(12));
+        slow_mount.sync();
+        let mut command = apply(slow_mount.scratch(), &path, "max");
+        slow_mount.gate().pace(Kind::Write, Some(12));
         let file = File::options().write(true).open(&path).unwrap();
         file.write_all_at(&vec![7; 24 << 20], 0).unwrap();
         drop(file);
@@ -156,7 +156,7 @@ fn loop_what_others_have_written_does_not_delay_the_end() {
         running.signal(Signal::TERM);
         let ended = ended_within(Duration::from_secs(5), running);
         println!("{}: {ended:?}", file_system.name);
-        bed.gate().pace(Kind::Write, None);
+        slow_mount.gate().pace(Kind::Write, None);
         assert!(ended.stdout.contains("\"interrupted\":true"), "{ended:?}");
     }
 }
@@ -174,13 +174,13 @@ impl Drop for Set<'_> {
 #[test]
 fn loop_a_writer_without_end_delays_neither_the_end_nor_the_run() {
     for file_system in [&EXT4, &XFS, &XFS_RMAP, &BTRFS] {
-        let bed = SlowMount::new(file_system, 320 * MIB, "");
-        let path = bed.root().join("file");
+        let slow_mount = SlowMount::new(file_system, 320 * MIB, "");
+        let path = slow_mount.root().join("file");
         interleaved(&path, 4 * MIB, &[4096], true).unwrap();
-        bed.sync();
-        let mut told = apply(bed.scratch(), &path, "max");
-        let mut left_alone = apply(bed.scratch(), &path, "max");
-        bed.gate().pace(Kind::Write, Some(200));
+        slow_mount.sync();
+        let mut told = apply(slow_mount.scratch(), &path, "max");
+        let mut left_alone = apply(slow_mount.scratch(), &path, "max");
+        slow_mount.gate().pace(Kind::Write, Some(200));
         let ends = AtomicBool::new(false);
         std::thread::scope(|threads| {
             threads.spawn(|| {
@@ -204,6 +204,6 @@ fn loop_a_writer_without_end_delays_neither_the_end_nor_the_run() {
             let ended = ended_within(Duration::from_secs(8), Running::start(&mut left_alone));
             println!("{}: {ended:?}", file_system.name);
         });
-        bed.gate().pace(Kind::Write, None);
+        slow_mount.gate().pace(Kind::Write, None);
     }
 }

@@ -26,7 +26,7 @@ const WRITES: u32 = 16;
 
 /// A file on a slow disk that is about to be moved.
 struct Slow {
-    bed: SlowMount,
+    slow_mount: SlowMount,
     path: PathBuf,
     size: u64,
     running: Running,
@@ -35,37 +35,37 @@ struct Slow {
 impl Slow {
     /// With the mover stopped at a point.
     fn new(file_system: &'static FileSystem, size: u64, args: &[&str], point: &str) -> Self {
-        let bed = SlowMount::new(file_system, 400 * MIB, "");
-        let path = bed.root().join("file");
+        let slow_mount = SlowMount::new(file_system, 400 * MIB, "");
+        let path = slow_mount.root().join("file");
         interleaved(&path, size, &[64 << 10], true).unwrap();
-        bed.sync();
+        slow_mount.sync();
         // It is cached.
         fs::read(&path).unwrap();
-        let plan_file = bed.scratch().join("plan.json");
+        let plan_file = slow_mount.scratch().join("plan.json");
         write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
         let mut command = Command::new(FRAGMEND);
         command.args(["apply", "--rate", "max"]).args(args).arg(&plan_file);
         command.env("FRAGMEND_STOP_AT", format!("{point}=stop"));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let running = Running::start(&mut command).wait_until(is_stopped);
-        Self { bed, path, size, running }
+        Self { slow_mount, path, size, running }
     }
 
     /// Continues it for this time, and returns how long it needs to end after the signal.
     fn ends_within(self, after: Duration) -> Duration {
-        let Self { bed, path, size, running } = self;
-        bed.gate().pace(Kind::Write, Some(WRITES));
+        let Self { slow_mount, path, size, running } = self;
+        slow_mount.gate().pace(Kind::Write, Some(WRITES));
         running.signal(Signal::CONT);
         std::thread::sleep(after);
         let took = ends(running);
-        bed.gate().pace(Kind::Write, None);
+        slow_mount.gate().pace(Kind::Write, None);
         assert!(is_intact(&path, size).unwrap());
         took
     }
 
     /// Continues it, and returns the longest time for which a program that opens the file waits.
     fn opens_within(mut self, most: Duration) -> Duration {
-        self.bed.gate().pace(Kind::Write, Some(WRITES));
+        self.slow_mount.gate().pace(Kind::Write, Some(WRITES));
         self.running.signal(Signal::CONT);
         let until = Instant::now() + most;
         let mut longest = Duration::ZERO;
@@ -76,7 +76,7 @@ impl Slow {
             longest = longest.max(started.elapsed());
         }
         ends(self.running);
-        self.bed.gate().pace(Kind::Write, None);
+        self.slow_mount.gate().pace(Kind::Write, None);
         assert!(is_intact(&self.path, self.size).unwrap());
         longest
     }
@@ -126,21 +126,22 @@ sys.stdin.read()
     for (file_system, args, point, held) in
         [(&XFS, &[][..], "staged", true), (&EXT4, &["--engine", "rewrite"][..], "copied", false)]
     {
-        let mut bed = SlowMount::new(file_system, 400 * MIB, "");
-        let path = bed.root().join("file");
+        let mut slow_mount = SlowMount::new(file_system, 400 * MIB, "");
+        let path = slow_mount.root().join("file");
         interleaved(&path, 8 * MIB, &[4096], true).unwrap();
         let mut plan = plan(&[&path], Policy::WholeFile);
         let all = plan.files[0].ranges.remove(0);
         // In the middle of what one folio may be.
         let offset = 3 * MIB + (20 << 10);
         plan.files[0].ranges = vec![PlannedRange { offset, length: MIB / 4, ..all }];
-        let plan_file = bed.scratch().join("plan.json");
+        let plan_file = slow_mount.scratch().join("plan.json");
         write_plan(&plan, &plan_file);
         // So that reads cache it in the largest possible folios.
-        bed.unmount();
-        let queue = Path::new("/sys/block").join(bed.node().file_name().unwrap()).join("queue");
+        slow_mount.unmount();
+        let queue =
+            Path::new("/sys/block").join(slow_mount.node().file_name().unwrap()).join("queue");
         fs::write(queue.join("read_ahead_kb"), "2048").unwrap();
-        bed.mount();
+        slow_mount.mount();
         let _holder = held.then(|| holder(&path, HELD));
         fs::read(&path).unwrap();
         let mut command = Command::new(FRAGMEND);
@@ -148,11 +149,11 @@ sys.stdin.read()
         command.env("FRAGMEND_STOP_AT", format!("{point}=stop"));
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let running = Running::start(&mut command).wait_until(is_stopped);
-        bed.gate().pace(Kind::Read, Some(READS));
+        slow_mount.gate().pace(Kind::Read, Some(READS));
         running.signal(Signal::CONT);
         std::thread::sleep(Duration::from_millis(500));
         let took = ends(running);
-        bed.gate().pace(Kind::Read, None);
+        slow_mount.gate().pace(Kind::Read, None);
         println!("{}: {took:?}", file_system.name);
         assert!(is_intact(&path, 8 * MIB).unwrap());
         assert!(took < Duration::from_secs(1), "{}: {took:?}", file_system.name);
@@ -178,16 +179,16 @@ fn loop_a_commit_waits_for_nothing_that_others_wrote() {
         writer.write_all_at(&vec![7; 48 << 20], size).unwrap();
         drop(writer);
         let path: &Path = &slow.path.clone();
-        let gate = slow.bed.gate().clone();
+        let gate = slow.slow_mount.gate().clone();
         // What they wrote is still dirty.
         gate.pace(Kind::Write, Some(WRITES));
-        let Slow { bed, running, .. } = slow;
+        let Slow { slow_mount, running, .. } = slow;
         let took = ends(running);
         gate.pace(Kind::Write, None);
         println!("{}: {took:?}", file_system.name);
         OpenOptions::new().write(true).open(path).unwrap().set_len(size).unwrap();
         assert!(is_intact(path, size).unwrap());
-        drop(bed);
+        drop(slow_mount);
         assert!(took < Duration::from_secs(3), "{}: {took:?}", file_system.name);
     }
 }

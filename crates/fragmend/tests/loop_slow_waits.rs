@@ -28,11 +28,11 @@ const TOO_LONG: Duration = Duration::from_secs(60);
 /// The longest time that opening a file lasted while it was moved, until the end was requested; from `point`
 /// on with a cold cache, on a disk of this many reads a second.
 fn longest_open(options: &[&str], point: &str, reads_a_second: u32) -> Duration {
-    let bed = SlowMount::new(&EXT4, 128 << 20, "");
-    let path = bed.root().join("file");
+    let slow_mount = SlowMount::new(&EXT4, 128 << 20, "");
+    let path = slow_mount.root().join("file");
     interleaved(&path, SIZE, &[4096], true).unwrap();
-    bed.sync();
-    let plan_file = bed.scratch().join("plan.json");
+    slow_mount.sync();
+    let plan_file = slow_mount.scratch().join("plan.json");
     write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
     command.args(["apply", "--rate", "max"]).args(options).arg(&plan_file);
@@ -41,7 +41,7 @@ fn longest_open(options: &[&str], point: &str, reads_a_second: u32) -> Duration 
     let mut running = Running::start(&mut command).wait_until(is_stopped);
     // As if other programs had needed the memory.
     cache::drop_clean(File::open(&path).unwrap(), 0..SIZE).unwrap();
-    bed.gate().pace(Kind::Read, Some(reads_a_second));
+    slow_mount.gate().pace(Kind::Read, Some(reads_a_second));
     running.signal(Signal::CONT);
     let (mut until, mut longest) = (Some(Instant::now() + WHILE), Duration::ZERO);
     let begun = Instant::now();
@@ -56,7 +56,7 @@ fn longest_open(options: &[&str], point: &str, reads_a_second: u32) -> Duration 
             running.signal(Signal::INT);
         }
     }
-    bed.gate().pace(Kind::Read, None);
+    slow_mount.gate().pace(Kind::Read, None);
     running.wait().expect(&[0, 2, 16]);
     assert!(is_intact(&path, SIZE).unwrap());
     longest
@@ -81,18 +81,18 @@ const WRITES_A_SECOND: u32 = 12;
 /// Ctrl-C, and the longest wait that `apply` reports; `beside` is called in the middle of it.
 fn beside_slow_writes(beside: impl Fn(&Path)) -> (Duration, Duration, Duration) {
     const MOVED: u64 = 56 << 20;
-    let bed = SlowMount::new(&EXT4, 320 << 20, "");
-    let path = bed.root().join("file");
+    let slow_mount = SlowMount::new(&EXT4, 320 << 20, "");
+    let path = slow_mount.root().join("file");
     interleaved(&path, MOVED, &[256 << 10], true).unwrap();
-    bed.sync();
-    let plan_file = bed.scratch().join("plan.json");
+    slow_mount.sync();
+    let plan_file = slow_mount.scratch().join("plan.json");
     write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
     let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
     command.args(["apply", "--rate", "max", "--json"]).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", "staged=stop");
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut running = Running::start(&mut command).wait_until(is_stopped);
-    bed.gate().pace(Kind::Write, Some(WRITES_A_SECOND));
+    slow_mount.gate().pace(Kind::Write, Some(WRITES_A_SECOND));
     running.signal(Signal::CONT);
     let (started, mut longest) = (Instant::now(), Duration::ZERO);
     // What has moved meanwhile is in flight, unless it was waited for.
@@ -110,7 +110,7 @@ fn beside_slow_writes(beside: impl Fn(&Path)) -> (Duration, Duration, Duration) 
         std::thread::sleep(Duration::from_millis(5));
     }
     let ctrl_c = stopped.elapsed();
-    bed.gate().pace(Kind::Write, None);
+    slow_mount.gate().pace(Kind::Write, None);
     let told = running.wait().expect(&[0, 2, 16, 18]);
     assert!(is_intact(&path, MOVED).unwrap());
     let summary: Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();

@@ -25,7 +25,7 @@ const SIZE: u64 = 8 * MIB;
 const HOLE: std::ops::Range<u64> = 4 * MIB..4 * MIB + (400 << 10);
 
 /// Checks that the events of `apply` report how the file is now.
-fn told_is_true(events: &str, before: u64, path: &Path) {
+fn the_report_is_true(events: &str, before: u64, path: &Path) {
     let events: Vec<Value> = events.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     let (now, figure) = (extents(path), |v: &Value, name: &str| v[name].as_u64().unwrap_or(0));
     // A range that could not be made durable is reported once more.
@@ -77,7 +77,7 @@ fn loop_a_thin_disk_that_is_full_loses_nothing() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
         let was = extents(&path);
         let done = finish(command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file));
-        told_is_true(&done.stdout, was, &path);
+        the_report_is_true(&done.stdout, was, &path);
         let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
         let done = finish(command.args(["apply", "--rate", "max"]).arg(&plan_file));
         let left = done.stdout.lines().find(|l| l.starts_with("left alone")).expect("why");

@@ -120,9 +120,9 @@ fn power_cuts_lose_nothing(image: &Image) {
                 std::thread::sleep(Duration::from_millis(3));
             }
         });
-        let lies_in = || fragmend_scan::layout_of(File::open(&path).unwrap()).unwrap();
+        let layout = || fragmend_scan::layout_of(File::open(&path).unwrap()).unwrap();
         let started = Instant::now();
-        while lies_in().extents().len() as u64 == before && started.elapsed().as_secs() < 5 {
+        while layout().extents().len() as u64 == before && started.elapsed().as_secs() < 5 {
             std::thread::sleep(Duration::from_millis(2));
         }
         std::thread::sleep(Duration::from_micros(random.below(120_000)));
@@ -333,12 +333,12 @@ fn a_nearly_full_disk_is_left_alone(image: &Image) {
 
 /// `apply --json` of a plan for `path`, which is requested to end once `is_time`; returns how long that
 /// lasted.
-fn told_to_end(
-    bed: &SlowMount,
+fn asked_to_end(
+    slow_mount: &SlowMount,
     path: &Path,
     is_time: impl Fn(u32) -> bool,
 ) -> (Finished, Duration) {
-    let plan_file = bed.scratch().join("plan.json");
+    let plan_file = slow_mount.scratch().join("plan.json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
     command.args(["apply", "--json", "--rate", "max"]).arg(&plan_file);
     command.env("FRAGMEND_STOP_AT", "moved=stop");
@@ -359,24 +359,24 @@ fn told_to_end(
     let ended = running.wait();
     let took = asked.elapsed();
     goes_on.join().unwrap();
-    bed.gate().pace(Kind::Write, None);
+    slow_mount.gate().pace(Kind::Write, None);
     println!("{}: it took {took:?}: {ended:?}", path.display());
     assert!(ended.stdout.contains("\"interrupted\":true"), "{ended:?}");
     (ended, took)
 }
 
 fn a_request_to_end_while_a_group_moves_takes_effect_soon() {
-    let bed = SlowMount::new(&F2FS, 320 * MIB, "");
-    let path = bed.root().join("file");
+    let slow_mount = SlowMount::new(&F2FS, 320 * MIB, "");
+    let path = slow_mount.root().join("file");
     interleaved(&path, 8 * MIB, &[4096], false).unwrap();
-    bed.sync();
+    slow_mount.sync();
     let mut made = plan(&[&path], Policy::WholeFile);
     let whole = made.files[0].ranges[0].clone();
     let part = |n: u64| PlannedRange { offset: n << 18, length: 1 << 18, ..whole.clone() };
     made.files[0].ranges = (0..32).map(part).collect();
-    write_plan(&made, &bed.scratch().join("plan.json"));
-    bed.gate().pace(Kind::Write, Some(8));
-    let (ended, took) = told_to_end(&bed, &path, is_stopped);
+    write_plan(&made, &slow_mount.scratch().join("plan.json"));
+    slow_mount.gate().pace(Kind::Write, Some(8));
+    let (ended, took) = asked_to_end(&slow_mount, &path, is_stopped);
     // A step, and a checkpoint.
     let moved = ended.stdout.matches("\"outcome\":\"moved\"").count();
     assert!(moved <= 1, "{moved} of a group of 8 moved, in {took:?}");
@@ -385,19 +385,20 @@ fn a_request_to_end_while_a_group_moves_takes_effect_soon() {
 
 /// Linux before 6.5 does not report what is dirty; and a hole of a tebibyte is not checked page by page.
 fn what_others_have_written_does_not_delay_the_end() {
-    let bed = SlowMount::new(&F2FS, 320 * MIB, "");
-    let path = bed.root().join("file");
+    let slow_mount = SlowMount::new(&F2FS, 320 * MIB, "");
+    let path = slow_mount.root().join("file");
     interleaved(&path, 24 * MIB, &[64 << 10], false).unwrap();
-    bed.sync();
-    write_plan(&plan(&[&path], Policy::WholeFile), &bed.scratch().join("plan.json"));
+    slow_mount.sync();
+    write_plan(&plan(&[&path], Policy::WholeFile), &slow_mount.scratch().join("plan.json"));
     let file = File::options().write(true).open(&path).unwrap();
     file.set_len(1 << 40).unwrap();
     file.sync_all().unwrap();
-    bed.gate().pace(Kind::Write, Some(3));
+    slow_mount.gate().pace(Kind::Write, Some(3));
     file.write_all_at(&vec![7; 24 << 20], 0).unwrap();
     drop(file);
     let since = Instant::now();
-    let (_, took) = told_to_end(&bed, &path, |_| since.elapsed() > Duration::from_millis(500));
+    let (_, took) =
+        asked_to_end(&slow_mount, &path, |_| since.elapsed() > Duration::from_millis(500));
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
 

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn compressed_extents_that_follow_each_other_on_the_device_are_one_piece() {
+    fn compressed_extents_that_follow_each_other_on_the_device_are_one_fragment() {
         let k = 128 * KIB;
         let l = layout(&[
             (0, 0, k, encoded(60 * KIB)),

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 const SIZE: u64 = 8 << 20;
 
-fn bed() -> (Image, Vec<PathBuf>, PathBuf) {
+fn image_with_files() -> (Image, Vec<PathBuf>, PathBuf) {
     let image = Image::ext4(256 << 20);
     let file = image.path().join("file");
     interleaved(&file, SIZE, &[4096], true).unwrap();
@@ -29,7 +29,7 @@ fn bed() -> (Image, Vec<PathBuf>, PathBuf) {
 
 #[test]
 fn loop_from_a_recording_to_receipts() {
-    let (image, paths, file) = bed();
+    let (image, paths, file) = image_with_files();
     let fragmented = extents(&file);
     let options = Options { rate: Rate::Unlimited, ..Options::default() };
     can_move(&paths, &Wanted::default()).unwrap();
@@ -86,7 +86,7 @@ fn loop_from_a_recording_to_receipts() {
 /// What is planned for a mounted file system as a volume is what is planned for its mount point.
 #[test]
 fn loop_a_volume_is_planned_for_as_its_mount_is() {
-    let (image, paths, _) = bed();
+    let (image, paths, _) = image_with_files();
     std::fs::write(image.path().join("whole"), [1; 8192]).unwrap();
     image.sync();
     let settings = Settings { policy: Policy::WholeFile, ..Settings::default() };
@@ -100,7 +100,7 @@ fn loop_a_volume_is_planned_for_as_its_mount_is() {
 
 #[test]
 fn loop_a_stage_that_cannot_go_on_says_why() {
-    let (image, paths, _) = bed();
+    let (image, paths, _) = image_with_files();
     let gone = vec![image.path().join("gone")];
     let missing = |error: Error| matches!(error, Error::Path { path, .. } if path == gone[0]);
     assert!(missing(survey(None, &gone, &unobserved).unwrap_err()));

@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_cached_pages_counts_as_sequential() {
+    fn what_is_behind_cached_pages_counts_as_sequential() {
         // Thirteen pages right behind 16 cached ones: more pages are cached before it than are asked for.
         let got = fetched(&[(1024, 64), (2048, 4), (1088, 8)]);
         assert_eq!(got, [(1024, 64), (2048, 4), (1088, 72)]);

@@ -31,7 +31,7 @@ const ON_CHILD: u32 = 0x0800_0000;
 /// If a program watches more files and directories than this, it counts as watching the file system.
 const MOST_NUMBERS: usize = 1 << 16;
 
-/// A result is valid this many times as long as it took to find, within these bounds.
+/// A result is valid this many times as long as the search lasted, within these bounds.
 const WORTH: u32 = 10;
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
@@ -200,7 +200,7 @@ fn directory_of(file: impl AsFd, device: u64) -> Option<u64> {
 }
 
 /// A program, other than this one, that the kernel asks before this file is opened or read. The result
-/// may be up to [`LONGEST`] old where the search takes long.
+/// may be up to [`LONGEST`] old where the search lasts long.
 ///
 /// # Errors
 /// Those of `fstat(2)`.

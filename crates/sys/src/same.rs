@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 const FIRST: u64 = 64 << 10;
 const FEWEST: u64 = 16 << 10;
 const MOST: u64 = 256 << 10;
-/// A read that takes longer is followed by a shorter one, a quicker one by a longer.
+/// A read that lasts longer is followed by a shorter one, a quicker one by a longer.
 const LONG: Duration = Duration::from_millis(15);
 const QUICK: Duration = Duration::from_millis(2);
 /// Bytes that are written back between two looks at the clock.

@@ -70,7 +70,7 @@ impl Cache {
 /// leaves a contiguous free range.
 pub fn reserve(path: &Path, bytes: u64) {
     let file = File::create_new(path).expect("the archive's file");
-    fallocate(&file, FallocateFlags::empty(), 0, bytes).expect("room for the archive");
+    fallocate(&file, FallocateFlags::empty(), 0, bytes).expect("space for the archive");
 }
 
 /// Allocates every free block to a new file, including those that are reserved for root.

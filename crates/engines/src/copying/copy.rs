@@ -104,7 +104,7 @@ impl Copying {
         let whole = |bytes: u64| (bytes / self.block * self.block).max(self.block);
         let mut turn = whole(self.turn).min(whole(part.len()));
         if part.start == copy.range.start {
-            turn = turn.max(copy.first_piece);
+            turn = turn.max(copy.first_extent);
         }
         Ok(ByteRange::at(part.start, turn).intersect(copy.range))
     }

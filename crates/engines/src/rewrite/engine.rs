@@ -174,7 +174,7 @@ impl Shared {
             *journal = Some(Rc::new(made));
         }
         let journal = Rc::clone(journal.as_ref().expect("made above"));
-        self.lies_there(&journal).map_err(|why| Skip::new(SkipReason::Failed, why))?;
+        self.is_in_place(&journal).map_err(|why| Skip::new(SkipReason::Failed, why))?;
         // No other process uses the journal, so these were left by one that died.
         let mut drafts = journal.listing().map_err(skip_of)?.drafts.names;
         drafts.retain(|name| journal.is_draft(name).unwrap_or(false));
@@ -184,7 +184,7 @@ impl Shared {
 
     /// Whether a journal at the top of the mount is on this file system: the directory that its path leads to
     /// may change.
-    fn lies_there(&self, journal: &Journal) -> Result<(), String> {
+    fn is_in_place(&self, journal: &Journal) -> Result<(), String> {
         if self.keeps_records_here() && !journal.is_beside(&self.root) {
             Err(JournalError::Misplaced(self.journal_path()).to_string())
         } else {

@@ -3,7 +3,7 @@
 use crate::exit::{Exit, Usage};
 use crate::interrupt;
 use crate::options::{Choice, Pace, Sharing, duration};
-use crate::ui::{Ui, heard};
+use crate::ui::{Ui, has_reader};
 use crate::view;
 use anyhow::Context;
 use fragmend_pipeline::{Error, Event, Recording, plan_file};
@@ -79,7 +79,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     view::record::warn(&trace, ui);
     let planned = plan(trace, args, &settings, ui)?;
     let kept_plan = kept("plan.json");
-    if !heard(view::plan::show(&planned, kept_plan.as_deref(), 10, ui))? {
+    if !has_reader(view::plan::show(&planned, kept_plan.as_deref(), 10, ui))? {
         return Ok(Exit::INCOMPLETE);
     }
     if let Some(file) = &kept_plan {

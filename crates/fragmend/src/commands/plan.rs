@@ -2,7 +2,7 @@
 
 use crate::exit::{Exit, Usage};
 use crate::options::{Check, Choice, Sharing};
-use crate::ui::{Ui, heard};
+use crate::ui::{Ui, has_reader};
 use crate::view;
 use anyhow::Context;
 use fragmend_layout::shell_word;
@@ -72,7 +72,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     // A plan on standard output is the result, and nothing else may be written there.
     if !args.output.as_deref().is_some_and(output::is_stdout) {
         // A closed output is no error: the plan is written, and the exit code has the result.
-        heard(view::plan::show(&plan, args.output.as_deref(), args.top, ui))?;
+        has_reader(view::plan::show(&plan, args.output.as_deref(), args.top, ui))?;
     }
     match &args.output {
         Some(output) if plan.summary.ranges > 0 && !output::is_stdout(output) => {

@@ -6,7 +6,7 @@ use crate::exit::{Exit, Usage};
 use crate::interrupt;
 use crate::options::duration;
 use crate::size;
-use crate::ui::{Ui, heard};
+use crate::ui::{Ui, has_reader};
 use crate::view;
 use fragmend_layout::{schema, shell_word};
 use fragmend_pipeline::Event;
@@ -100,7 +100,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     bar.finish_and_clear();
     let summary = result?;
     // A closed output is no error: the trace is written, and the exit code has the result.
-    heard(print_summary(args, &summary, ui))?;
+    has_reader(print_summary(args, &summary, ui))?;
     for missing in view::record::missing(&summary.meta) {
         ui.warn(missing);
     }

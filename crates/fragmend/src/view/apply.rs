@@ -3,7 +3,7 @@
 use crate::exit::Exit;
 use crate::interrupt;
 use crate::outlet::Outlet;
-use crate::ui::{Ui, heard};
+use crate::ui::{Ui, has_reader};
 use fragmend_apply::{Event, Listener, Options, Outcome, Summary};
 use fragmend_engines::begin::Wanted;
 use fragmend_layout::{SkipReason, printable};
@@ -42,7 +42,7 @@ pub fn carry_out(
         ui.warn(format!("the output is not read: its last {unwritten} lines were not written"));
     }
     // A closed output is no error: the exit code reports whether the run was interrupted.
-    heard(teller.broken.map_or(Ok(()), Err))?;
+    has_reader(teller.broken.map_or(Ok(()), Err))?;
     Ok(summary)
 }
 

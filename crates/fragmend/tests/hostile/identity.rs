@@ -46,7 +46,7 @@ fn planned(trace: Vec<FileAccesses>, recorded: &[String], roots: &[PathBuf]) -> 
     fragmend_plan::make(survey, &settings)
 }
 
-fn bed(file_system: &'static FileSystem) -> (Image, Vec<PathBuf>, Vec<FileId>) {
+fn prepared(file_system: &'static FileSystem) -> (Image, Vec<PathBuf>, Vec<FileId>) {
     let image = Image::of(file_system, 320 << 20);
     fs::create_dir(image.path().join("below")).unwrap();
     let path = |i: usize| {
@@ -69,7 +69,7 @@ fn bed(file_system: &'static FileSystem) -> (Image, Vec<PathBuf>, Vec<FileId>) {
 
 fn without_paths_on(file_system: &'static FileSystem) {
     println!("on {}", file_system.name);
-    let (image, paths, ids) = bed(file_system);
+    let (image, paths, ids) = prepared(file_system);
     let there = FILES - DELETED;
     let named = |plan: &Plan, path: &Path| {
         plan.files.iter().any(|f| f.path.to_path().as_deref() == Some(path))
