@@ -363,7 +363,7 @@ fn unchanged(
     let goes_on = || !lease.is_wanted() && go_on();
     cache::part(&file.fd, record.range.start, goes_on).map_err(in_use)?;
     cache::part(&file.fd, record.range.end, goes_on).map_err(in_use)?;
-    let ended = || Skip::new(SkipReason::Busy, "it was to end");
+    let ended = || Skip::new(SkipReason::Busy, "asked to end");
     let waits = || unwanted(lease).and_then(|()| go_on().then_some(()).ok_or_else(ended));
     holds(file, record, draft.data(), &mut buffers.back, waits)?;
     // A punch may extend to the end of the page in which the file ends.
