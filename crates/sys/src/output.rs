@@ -19,7 +19,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-/// Who may read a file.
+/// The users that may read a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
     /// Its owner alone (mode 0600), whatever the mode of the file that it replaces: for output that
