@@ -4,7 +4,7 @@
 //! A record is only as durable as its file system's `fsync` makes it. So a journal may be only where that is
 //! known: on a local disk, with write barriers and with a journal that keeps names and sizes. Rewriting a file
 //! in place leaves a hole in it for some milliseconds. Where the file system itself can take a snapshot in just
-//! that moment, the snapshot keeps the hole, and no lease prevents a snapshot.
+//! that moment, the snapshot keeps the hole permanently, and no lease prevents a snapshot.
 
 use super::below;
 use crate::engine::local;
@@ -36,7 +36,7 @@ pub(crate) fn for_files(mount: &Mount) -> Result<(), String> {
     local(mount)?;
     if snapshots(mount) {
         return Err(format!(
-            "{}: it takes snapshots, and one that is taken while a range is a hole keeps the hole; --engine rewrite is not for it, not even with --force",
+            "{}: it takes snapshots, and one that is taken while a range is a hole keeps the hole permanently; --engine rewrite is not for it, not even with --force",
             mount.fs_type
         ));
     }
