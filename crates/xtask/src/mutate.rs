@@ -57,12 +57,9 @@ pub fn list(root: &Path) -> Result<Vec<Mutation>> {
         let text = std::fs::read_to_string(root.join(&one.file)).with_context(|| name.clone())?;
         let times = text.matches(&one.find).count();
         ensure!(times == 1, "{name}: {times} times in {}", one.file.display());
-        let missing = one.test.as_deref().and_then(|test| missing_file(root, test));
-        ensure!(
-            missing.is_none(),
-            "{name}: its test is not in {}",
-            missing.unwrap_or_default().display()
-        );
+        if let Some(missing) = one.test.as_deref().and_then(|test| missing_file(root, test)) {
+            bail!("{name}: its test is not in {}", missing.display());
+        }
     }
     Ok(all)
 }

@@ -11,9 +11,9 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 /// Seconds after which a binary counts as hung: none needs half as long.
@@ -60,8 +60,6 @@ struct Ended {
     name: String,
     failed: bool,
     took: Duration,
-    /// What it printed, if that is not printed yet.
-    output: Vec<u8>,
 }
 
 /// Builds all tests and runs them with these arguments.
@@ -74,17 +72,17 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
     for binary in build(root)? {
         if touches_a_file_system(&binary)? { alone.push(binary) } else { beside.push(binary) }
     }
-    let mut ended = std::thread::scope(|scope| -> Result<Vec<Ended>> {
+    let (mut ended, beside) = std::thread::scope(|scope| -> Result<_> {
         let beside = scope.spawn(|| {
             beside.iter().map(|b| run_in_idle_time(root, args, b)).collect::<Result<Vec<_>>>()
         });
-        let mut ended: Vec<Ended> =
+        let ended: Vec<Ended> =
             alone.iter().map(|binary| run_one(root, args, binary)).collect::<Result<_>>()?;
-        ended.extend(beside.join().expect("no panic")?);
-        Ok(ended)
+        Ok((ended, beside.join().expect("no panic")?))
     })?;
-    for one in &ended {
-        std::io::stdout().write_all(&one.output)?;
+    for (one, output) in beside {
+        io::stdout().write_all(&output)?;
+        ended.push(one);
     }
     ended.push(doc_tests(root)?);
     summary(&mut ended)
@@ -112,7 +110,7 @@ fn doc_tests(root: &Path) -> Result<Ended> {
     let mut cargo = Command::new("cargo");
     let status = cargo.args(["test", "--workspace", "--doc"]).current_dir(root).status();
     let failed = !status.context("cargo")?.success();
-    Ok(Ended { name: "documentation".into(), failed, took: started.elapsed(), output: Vec::new() })
+    Ok(Ended { name: "documentation".into(), failed, took: started.elapsed() })
 }
 
 /// Builds the tests, and lists them in cargo's order.
@@ -150,31 +148,42 @@ fn run_one(root: &Path, args: &[String], binary: &Binary) -> Result<Ended> {
     println!("{}", heading(binary));
     let started = Instant::now();
     let status = command(root, args, binary, &[]).status();
-    let failed = !status.with_context(|| binary.program.display().to_string())?.success();
-    let (name, took) = (binary.name.clone(), started.elapsed());
-    println!("{}", footing(&name, took));
-    Ok(Ended { name, failed, took, output: Vec::new() })
+    let ended = Ended::of(binary, status, started)?;
+    println!("{}", ended.footing());
+    Ok(ended)
 }
 
-/// Runs one under `SCHED_IDLE`, and keeps what it prints.
-fn run_in_idle_time(root: &Path, args: &[String], binary: &Binary) -> Result<Ended> {
+/// Runs one under `SCHED_IDLE`, and returns what it printed as well.
+fn run_in_idle_time(root: &Path, args: &[String], binary: &Binary) -> Result<(Ended, Vec<u8>)> {
     let started = Instant::now();
-    let ended =
-        command(root, args, binary, &["chrt", "--idle", "0"]).stderr(Stdio::inherit()).output();
-    let ended = ended.with_context(|| binary.program.display().to_string())?;
-    let (name, took) = (binary.name.clone(), started.elapsed());
-    let mut output = format!("{}\n", heading(binary)).into_bytes();
-    output.extend(ended.stdout);
-    output.extend(format!("{}\n", footing(&name, took)).into_bytes());
-    Ok(Ended { name, failed: !ended.status.success(), took, output })
+    let mut command = command(root, args, binary, &["chrt", "--idle", "0"]);
+    let (mut printed, status) = match command.stderr(Stdio::inherit()).output() {
+        Ok(output) => (output.stdout, Ok(output.status)),
+        Err(e) => (Vec::new(), Err(e)),
+    };
+    let ended = Ended::of(binary, status, started)?;
+    printed.splice(..0, format!("{}\n", heading(binary)).into_bytes());
+    printed.extend(format!("{}\n", ended.footing()).into_bytes());
+    Ok((ended, printed))
 }
 
 fn heading(binary: &Binary) -> String {
     format!("     Running {} ({})", binary.name, binary.program.display())
 }
 
-fn footing(name: &str, took: Duration) -> String {
-    format!("{name} took {:.1} s\n", took.as_secs_f64())
+impl Ended {
+    /// How a binary that was begun then has ended now.
+    ///
+    /// # Errors
+    /// It could not be run.
+    fn of(binary: &Binary, status: io::Result<ExitStatus>, started: Instant) -> Result<Self> {
+        let status = status.with_context(|| binary.program.display().to_string())?;
+        Ok(Self { name: binary.name.clone(), failed: !status.success(), took: started.elapsed() })
+    }
+
+    fn footing(&self) -> String {
+        format!("{} took {:.1} s\n", self.name, self.took.as_secs_f64())
+    }
 }
 
 /// The command that runs a binary, as root, for at most [`LIMIT`], `through` another program if one is given.
