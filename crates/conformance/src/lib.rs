@@ -88,14 +88,19 @@ pub trait Fixture {
     ) -> Summary;
     /// Carries out a plan.
     fn apply(&self, plan: &Plan, options: &Options) -> (Summary, Vec<Receipt>) {
-        let mut receipts = Vec::new();
-        let summary = self.run(plan, options, &AtomicBool::new(false), &mut |event| {
-            if let Event::Range(receipt) = event {
-                receipts.push(receipt);
-            }
-        });
-        (summary, receipts)
+        with_receipts(|tell| self.run(plan, options, &AtomicBool::new(false), tell))
     }
+}
+
+/// What a run returns, and the receipts among the events that it reports.
+pub fn with_receipts<T>(run: impl FnOnce(&mut dyn FnMut(Event)) -> T) -> (T, Vec<Receipt>) {
+    let mut receipts = Vec::new();
+    let returned = run(&mut |event| {
+        if let Event::Range(receipt) = event {
+            receipts.push(receipt);
+        }
+    });
+    (returned, receipts)
 }
 
 /// Applies a plan to one volume, for a [`Fixture`] whose volume and environment are its own.

@@ -7,7 +7,9 @@ pub mod conformance;
 pub mod fixture;
 pub mod pace;
 
-use fragmend_apply::{Event, Options, Rate, Receipt, Summary};
+use fragmend_apply::{Event, Options, Receipt, Summary};
+use fragmend_conformance::with_receipts;
+pub use fragmend_conformance::{SIZE, UNPACED};
 use fragmend_engines::Choice;
 use fragmend_engines::begin::{Opened, Wanted, open};
 use fragmend_layout::{FileId, SkipReason};
@@ -26,12 +28,6 @@ use std::sync::atomic::AtomicBool;
 
 /// The file system's own engine, with `--force`.
 pub const FORCED: Wanted = Wanted { engine: Choice::Native, force: true };
-
-/// As fast as possible.
-pub const UNPACED: Options = Options { rate: Rate::Unlimited, ..Options::DEFAULT };
-
-/// Size of the files that [`fragmented`] makes.
-pub const SIZE: u64 = 1 << 20;
 
 /// A file of [`SIZE`] in extents of 4 KiB.
 pub fn fragmented(image: &Image, name: &str) -> PathBuf {
@@ -135,13 +131,7 @@ pub fn apply_on(
     wanted: &Wanted,
     options: &Options,
 ) -> (Summary, Vec<Receipt>) {
-    let (mut receipts, stop) = (Vec::new(), AtomicBool::new(false));
-    let summary = run_on(plan, wanted, options, &stop, &mut |event| {
-        if let Event::Range(receipt) = event {
-            receipts.push(receipt);
-        }
-    });
-    (summary, receipts)
+    with_receipts(|tell| run_on(plan, wanted, options, &AtomicBool::new(false), tell))
 }
 
 /// The same until `stop`, with each event for `tell` as it happens.
