@@ -133,7 +133,7 @@ pub struct Summary {
     pub totals: [OpTotal; Op::ALL.len()],
     /// Rows in the file: events, or distinct ranges when folded.
     pub rows: u64,
-    /// Different files; of more than 450,000, some may be counted more than once.
+    /// Different files; of more than 4,000,000, some may be counted more than once.
     pub files: u64,
     /// Size of the trace file.
     pub trace_bytes: u64,
@@ -203,11 +203,11 @@ pub fn record(
         options.paths.iter().map(|p| crate::file::text::escape(p.as_os_str().as_bytes())).collect();
     meta.devices = request.device_meta;
     let Intake { writer, rows, .. } = intake;
-    let files = writer.files() as u64;
-    meta.files_without_path = writer.files_without_path() as u64;
-    meta.files_not_looked_up = writer.files_not_looked_up() as u64;
+    let counts = writer.counts();
+    meta.files_without_path = counts.without_path;
+    meta.files_not_looked_up = counts.not_looked_up;
     let trace_bytes = writer.finish(&meta)?;
-    Ok(Summary { meta, totals: totals(&stats), rows, files, trace_bytes })
+    Ok(Summary { meta, totals: totals(&stats), rows, files: counts.files, trace_bytes })
 }
 
 /// Writes what is left when the kernel side is detached, in limited time.
