@@ -18,6 +18,7 @@
 //! | [`fsmap`] | the owner of each block (`FS_IOC_GETFSMAP`) |
 //! | [`inode`] | generation and attribute flags (`FS_IOC_GETVERSION`, `FS_IOC_GETFLAGS`) |
 //! | [`again`] | opening a file that was found again, if it is the same |
+//! | [`grace`] | waiting for what the kernel has running (`membarrier(2)`) |
 //! | [`handle`] | a file by inode number, without its path (`open_by_handle_at`) |
 //! | [`root`] | a mounted file system, held open, and files by path below it (`openat2`) |
 //! | [`fs_id`] | which file system this is (`FS_IOC_GETFSUUID`, `fstatfs`) |
@@ -56,6 +57,7 @@ pub mod f2fs;
 pub mod fiemap;
 pub mod fs_id;
 pub mod fsmap;
+pub mod grace;
 pub mod handle;
 pub mod inode;
 pub mod input;

@@ -98,20 +98,10 @@ impl<'a> Intake<'a> {
 
     /// Writes what the kernel side kept until it was detached: page faults that it held back and,
     /// of a `folded` recording, the counted ranges. Returns its counters, with these faults counted
-    /// as seen, what was unreadable as dropped, and what is left in the buffer, if it was not
-    /// `emptied`, as lost.
-    pub fn append_kept(
-        &mut self,
-        kernel: &Kernel,
-        folded: bool,
-        emptied: bool,
-    ) -> Result<Stats, TraceError> {
+    /// as seen, what was unreadable as dropped, and what was sent and did not arrive as lost.
+    pub fn append_kept(&mut self, kernel: &Kernel, folded: bool) -> Result<Stats, TraceError> {
         let mut stats = kernel.stats()?;
-        if !emptied {
-            let taken = self.rows + self.arrived.unreadable.get();
-            let sent = stats.events.iter().sum::<u64>().saturating_sub(stats.lost + stats.dropped);
-            stats.lost += sent.saturating_sub(taken);
-        }
+        stats.lost += stats.sent.saturating_sub(self.rows + self.arrived.unreadable.get());
         let held: Vec<Event> = kernel
             .held()
             .inspect(|raw| {
@@ -123,7 +113,10 @@ impl<'a> Intake<'a> {
         self.append(&held)?;
         stats.dropped += self.arrived.unreadable.get();
         if folded {
-            let (ranges, bad) = folded_events(kernel);
+            let ranges = kernel.folded();
+            // Each was at least one access.
+            stats.lost += stats.ranges.saturating_sub(ranges.len() as u64);
+            let (ranges, bad) = folded_events(ranges);
             self.append(&ranges)?;
             stats.dropped += bad;
         }
@@ -161,9 +154,9 @@ fn event_of(raw: &RawEvent) -> Option<Event> {
 }
 
 /// The counted ranges in the order of their first access, and the number of accesses in impossible ranges.
-fn folded_events(kernel: &Kernel) -> (Vec<Event>, u64) {
-    let (mut events, mut bad) = (Vec::new(), 0);
-    for (key, value) in kernel.folded() {
+fn folded_events(ranges: Vec<(FoldKey, FoldValue)>) -> (Vec<Event>, u64) {
+    let (mut events, mut bad) = (Vec::with_capacity(ranges.len()), 0);
+    for (key, value) in ranges {
         match folded_event(key, value) {
             Some(event) => events.push(event),
             None => bad += value.count,

@@ -192,8 +192,8 @@ pub fn record(
             std::thread::sleep(left.min(INTERVAL));
         }
     }
-    let skipped_runs = kernel.skipped_runs();
     kernel.detach();
+    let skipped_runs = kernel.skipped_runs();
     meta.duration_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
     let stats = take_rest(&mut intake, &kernel, options.max_ranges.is_some())?;
 
@@ -213,12 +213,12 @@ pub fn record(
 /// Writes what is left when the kernel side is detached, in limited time.
 fn take_rest(intake: &mut Intake<'_>, kernel: &Kernel, folded: bool) -> Result<Stats, TraceError> {
     let ended = Instant::now();
-    let emptied = intake.drain(|| ended.elapsed() < LAST_DRAIN)?;
+    intake.drain(|| ended.elapsed() < LAST_DRAIN)?;
     if folded {
         // Not one file has been looked up yet.
         intake.writer.allow_look_ups(FOLDED_LOOK_UPS);
     }
-    intake.append_kept(kernel, folded, emptied)
+    intake.append_kept(kernel, folded)
 }
 
 /// Begins the trace file.
