@@ -26,6 +26,7 @@
 //! | [`listeners`] | programs that are asked before a file is opened (`/proc/PID/fdinfo` of fanotify) |
 //! | [`mounts`] | what is mounted where (`/proc/self/mountinfo`) |
 //! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
+//! | [`bpf_table`] | the elements of a BPF hash table, many at once (`BPF_MAP_LOOKUP_BATCH`) |
 //! | [`claim`] | a lock on a block device's node, visible to all namespaces (`F_OFD_SETLK`) |
 //! | [`cache`] | writing back and dropping page cache |
 //! | [`writeback`] | writing out what is dirty now, and waiting for that alone |
@@ -46,6 +47,7 @@
 pub mod again;
 pub mod backoff;
 pub mod block;
+pub mod bpf_table;
 pub mod btrfs;
 pub mod bulkstat;
 pub mod cache;

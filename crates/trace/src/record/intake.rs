@@ -113,14 +113,34 @@ impl<'a> Intake<'a> {
         self.append(&held)?;
         stats.dropped += self.arrived.unreadable.get();
         if folded {
-            let ranges = kernel.folded();
+            let ranges = kernel.folded(stats.ranges);
             // Each was at least one access.
             stats.lost += stats.ranges.saturating_sub(ranges.len() as u64);
-            let (ranges, bad) = folded_events(ranges);
-            self.append(&ranges)?;
-            stats.dropped += bad;
+            stats.dropped += self.append_ranges(ranges)?;
         }
         Ok(stats)
+    }
+
+    /// Writes the counted ranges in the order of their first access; returns the number of accesses in impossible
+    /// ranges.
+    fn append_ranges(&mut self, mut ranges: Vec<(FoldKey, FoldValue)>) -> Result<u64, TraceError> {
+        ranges.sort_unstable_by_key(|(key, value)| {
+            let file = &key.file;
+            let file = (file.device, file.inode, file.generation);
+            (value.first_ns, file, key.offset, key.length, key.kind)
+        });
+        let (mut events, mut bad) = (Vec::with_capacity(BATCH.min(ranges.len())), 0);
+        for batch in ranges.chunks(BATCH) {
+            for (key, value) in batch {
+                match folded_event(key, value) {
+                    Some(event) => events.push(event),
+                    None => bad += value.count,
+                }
+            }
+            self.append(&events)?;
+            events.clear();
+        }
+        Ok(bad)
     }
 
     fn append(&mut self, events: &[Event]) -> Result<(), TraceError> {
@@ -153,20 +173,7 @@ fn event_of(raw: &RawEvent) -> Option<Event> {
     is_possible(event.offset, event.length).then_some(event)
 }
 
-/// The counted ranges in the order of their first access, and the number of accesses in impossible ranges.
-fn folded_events(ranges: Vec<(FoldKey, FoldValue)>) -> (Vec<Event>, u64) {
-    let (mut events, mut bad) = (Vec::with_capacity(ranges.len()), 0);
-    for (key, value) in ranges {
-        match folded_event(key, value) {
-            Some(event) => events.push(event),
-            None => bad += value.count,
-        }
-    }
-    events.sort_by_key(|e: &Event| (e.time_ns, e.file, e.offset, e.length));
-    (events, bad)
-}
-
-fn folded_event(key: FoldKey, value: FoldValue) -> Option<Event> {
+fn folded_event(key: &FoldKey, value: &FoldValue) -> Option<Event> {
     let event = Event {
         time_ns: value.first_ns,
         file: FileId {

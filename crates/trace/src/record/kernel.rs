@@ -148,16 +148,15 @@ impl Kernel {
         })
     }
 
-    /// Distinct ranges and their counts, in no particular order. Where the kernel cannot read many at once (before
+    /// Distinct ranges, of which there are `count`, and their counts, in no particular order. Where the kernel cannot read many at once (before
     /// Linux 5.6), they are read one by one.
-    pub fn folded(&self) -> Vec<(FoldKey, FoldValue)> {
-        let mut all = Vec::new();
+    pub fn folded(&self, count: u64) -> Vec<(FoldKey, FoldValue)> {
+        let mut all = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
         for map in [&self.folded, &self.coarse] {
             let before = all.len();
-            if let Ok(ranges) = map.lookup_batch(RANGES_AT_ONCE, MapFlags::ANY, MapFlags::ANY) {
-                all.extend(ranges.filter_map(|(key, value)| range_of(&key, &value)));
-            }
-            if all.len() == before {
+            let add = |key: &[u8], value: &[u8]| all.extend(range_of(key, value));
+            if fragmend_sys::bpf_table::elements(map, add).is_err() {
+                all.truncate(before);
                 all.extend(
                     map.keys()
                         .filter_map(|key| range_of(&key, &map.lookup(&key, MapFlags::ANY).ok()??)),
@@ -167,9 +166,6 @@ impl Kernel {
         all
     }
 }
-
-/// More than the kernel has in any bucket of a table, which it reads whole.
-const RANGES_AT_ONCE: u32 = 16 * 1024;
 
 fn range_of(key: &[u8], value: &[u8]) -> Option<(FoldKey, FoldValue)> {
     Some((FoldKey::read_from_bytes(key).ok()?, FoldValue::read_from_bytes(value).ok()?))

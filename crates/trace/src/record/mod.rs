@@ -23,11 +23,12 @@ use crate::meta::Meta;
 use crate::{Existing, Level, Op, TraceError, TraceWriter};
 use intake::{Arrived, Intake};
 use kernel::Kernel;
-use request::Request;
+use paths::Mounts;
 use shared::Stats;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -50,8 +51,9 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the buffer is emptied after the end; what is left in it then is lost.
 const LAST_DRAIN: Duration = Duration::from_millis(500);
 
-/// How long the paths of a folded recording are looked up after its end.
-const FOLDED_LOOK_UPS: Duration = Duration::from_secs(1);
+/// How long the paths of a folded recording are looked up after its end: all that is left to do then is to last no
+/// more than a second.
+const FOLDED_LOOK_UPS: Duration = Duration::from_millis(400);
 
 /// What to record, of which processes, and the output.
 #[derive(Clone, Debug)]
@@ -164,7 +166,8 @@ pub fn record(
     on_progress: &mut dyn FnMut(&Progress),
 ) -> Result<Summary, TraceError> {
     let request = request::resolve(options)?;
-    let writer = create(options, &request)?;
+    let mounts = Rc::new(request.mounts.clone());
+    let writer = create(options, &mounts)?;
     let mut kernel = kernel::start(options, &request)?;
     let started = Instant::now();
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -195,6 +198,7 @@ pub fn record(
     kernel.detach();
     let skipped_runs = kernel.skipped_runs();
     meta.duration_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    mounts.keep_open();
     let stats = take_rest(&mut intake, &kernel, options.max_ranges.is_some())?;
 
     count_missed(&mut meta, &stats, &kernel, skipped_runs);
@@ -222,8 +226,8 @@ fn take_rest(intake: &mut Intake<'_>, kernel: &Kernel, folded: bool) -> Result<S
 }
 
 /// Begins the trace file.
-fn create(options: &Options, request: &Request) -> Result<TraceWriter, TraceError> {
-    let mounts = request.mounts.clone();
+fn create(options: &Options, mounts: &Rc<Mounts>) -> Result<TraceWriter, TraceError> {
+    let mounts = Rc::clone(mounts);
     let find_path = Box::new(move |file| mounts.path_of(file));
     let output = &options.output;
     match &options.unnamed {
