@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 fn fragmend(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_fragmend")).args(args).output().unwrap()
@@ -45,6 +45,38 @@ fn loop_a_signal_ends_a_recording_with_everything_kept() {
         assert_eq!(trace.files.len(), 1);
         assert_eq!(trace.files[0].path, Some(image.path().join("f")));
     }
+}
+
+/// With `--fold` all ranges are read from the kernel, and all files looked up, when the recording has ended.
+#[test]
+fn loop_a_signal_ends_a_folded_recording_beside_a_load_on_many_files() {
+    const FILES: usize = 30_000;
+    const LATEST: Duration = Duration::from_secs(3);
+    let image = image();
+    (0..FILES).for_each(|n| std::fs::write(image.path().join(n.to_string()), "x").unwrap());
+    let output = image.scratch().join("t.parquet");
+    let recorder = begin(&image, &output, &["--fold", "--json"]);
+    let load = "
+import os, sys
+for turn in range(1000000):
+    for n in range(30000):
+        f = os.open(f'{sys.argv[1]}/{n}', os.O_RDONLY)
+        os.pread(f, 1, 0)
+        os.close(f)
+    if turn == 0: print('all were read', file=sys.stderr, flush=True)
+";
+    let mut command = Command::new("python3");
+    command.args(["-c", load]).arg(image.path()).stderr(Stdio::piped());
+    let load = Running::start(&mut command).wait_until_it_says("all were read");
+    let start = Instant::now();
+    recorder.signal(rustix::process::Signal::INT);
+    let out = recorder.wait().expect(&[0]);
+    let lasted = start.elapsed();
+    drop(load);
+    println!("{lasted:?}, {out}");
+    assert!(lasted < LATEST, "{lasted:?}");
+    let trace = read(&output, &Filter::default()).unwrap();
+    assert_eq!(trace.files.len(), FILES);
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub struct RecordTotals {
     pub accesses: u64,
     /// Rows in the trace: accesses, or distinct ranges of a folded recording.
     pub rows: u64,
-    /// Different files; of more than 450,000, some may be counted more than once.
+    /// Different files; of more than 4,000,000, some may be counted more than once.
     pub files: u64,
     /// Bytes read through system calls and io_uring.
     #[schemars(extend("x-unit" = "bytes"))]

@@ -88,6 +88,8 @@ struct State {
 #[derive(PartialEq, Eq, Hash)]
 struct Seen {
     inode: u64,
+    /// The number of a directory that was removed is used again.
+    generation: u32,
     /// A bind mount is a directory of its own.
     mount: Option<u64>,
     fs: u16,
@@ -308,12 +310,14 @@ impl Walk<'_> {
     /// Notes that an open directory is read now, and returns what limits it.
     fn begin(&self, dir: u32, fd: &OwnedFd, stat: &Stat) -> Result<Capacity, Cause> {
         let mount = open::mount_id(fd);
+        // 0 where it cannot be read: then a directory is skipped, with the reason, rather than read twice.
+        let generation = fragmend_sys::inode::generation(fd).unwrap_or(0);
         let mut state = self.lock();
         let State { tree, seen, .. } = &mut *state;
         let fs = fs_index(tree, fd, stat.st_dev).map_err(|e| Cause::from(&e))?;
         let at = &mut tree.dirs[dir as usize];
         at.fs = fs;
-        let this = Seen { inode: stat.st_ino, mount, fs, top: at.top };
+        let this = Seen { inode: stat.st_ino, generation, mount, fs, top: at.top };
         let found = &tree.file_systems[usize::from(fs)];
         if found.inode_numbers_hold() && !seen.insert(this) {
             return Err(SkipReason::SeenBefore.into());

@@ -9,7 +9,11 @@ use fragmend_scan::{Source, WalkOptions, files, measure};
 use fragmend_testbed::image::{Image, run};
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
 
 #[test]
 fn loop_only_files_count_and_links_are_not_followed() {
@@ -127,6 +131,48 @@ fn loop_a_directory_that_vanishes_is_counted() {
     let found = layouts(&tree, Source::Fiemap);
     assert_eq!(found[&dir.join("file")], Err(SkipReason::Vanished.into()));
     assert!(found[&image.path().join("stays")].is_ok());
+}
+
+/// A directory is removed when it was read, and another one gets its inode number before that is read.
+#[test]
+fn loop_a_directory_with_a_reused_inode_number_is_walked() {
+    const FIRST: u64 = 7;
+    let image = Image::ext4(128 << 20);
+    let first = image.path().join("first");
+    fs::create_dir(&first).unwrap();
+    (0..FIRST).for_each(|n| fs::write(first.join(n.to_string()), "x").unwrap());
+    let mut below = image.path().to_owned();
+    for _ in 0..30 {
+        below.push("below");
+        fs::create_dir(&below).unwrap();
+        fs::write(below.join("file"), "x").unwrap();
+    }
+    let (new, inode) = (below.join("new"), fs::metadata(&first).unwrap().ino());
+    let reuse = || {
+        fs::remove_dir_all(&first).unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        // The walk may still have it open.
+        while fs::create_dir(&new).is_ok() && fs::metadata(&new).unwrap().ino() != inode {
+            assert!(Instant::now() < until, "the inode number is not used again");
+            fs::remove_dir(&new).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        fs::write(new.join("found"), "x").unwrap();
+    };
+    let (was_read, reused) = (AtomicBool::new(false), Mutex::new(false));
+    // Called before the directory below is listed any further: the walk waits at the next one's.
+    let found = |files: u64| {
+        was_read.fetch_or(files == FIRST, Relaxed);
+        let mut reused = reused.lock().unwrap();
+        if files == 1 && was_read.load(Relaxed) && !std::mem::replace(&mut *reused, true) {
+            reuse();
+        }
+    };
+    let tree = files(&[image.path().to_owned()], &WalkOptions::default(), &found).unwrap();
+    assert!(*reused.lock().unwrap(), "nothing was tried");
+    assert!(tree.skips().is_empty(), "{:?}", tree.skips());
+    let found = tree.entries().iter().filter(|entry| tree.path(entry) == new.join("found"));
+    assert_eq!(found.count(), 1);
 }
 
 #[test]

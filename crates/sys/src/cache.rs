@@ -50,7 +50,7 @@ pub fn forget(file: impl AsFd, range: Range<u64>, go_on: impl Fn() -> bool) -> i
     if range.is_empty() {
         return Ok(());
     }
-    let busy = |why| Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
+    let busy = |why: &str| Err(io::Error::new(io::ErrorKind::ResourceBusy, why));
     let (page, folio) = (rustix::param::page_size() as u64, largest_folio());
     let size: u64 = rustix::fs::fstat(&file)?.st_size.try_into().unwrap_or(0);
     let mut compare = Compare::default();
@@ -66,9 +66,10 @@ pub fn forget(file: impl AsFd, range: Range<u64>, go_on: impl Fn() -> bool) -> i
                 Same::Unknown => return busy("the disk cannot be asked what it has beside it"),
                 Same::ButRefused(e) => return Err(e),
                 Same::No(..) => return busy("the disk has refused a write beside it"),
-                Same::Changing(_) | Same::Stopped => {
-                    return busy("another program writes beside it");
+                Same::Changing(_) => {
+                    return busy(&compare.changing("another program writes beside it"));
                 }
+                Same::Stopped => return busy("another program writes beside it"),
             }
         }
         drop_clean(&file, wide)?;

@@ -18,6 +18,7 @@
 //! | [`fsmap`] | the owner of each block (`FS_IOC_GETFSMAP`) |
 //! | [`inode`] | generation and attribute flags (`FS_IOC_GETVERSION`, `FS_IOC_GETFLAGS`) |
 //! | [`again`] | opening a file that was found again, if it is the same |
+//! | [`grace`] | waiting for what the kernel has running (`membarrier(2)`) |
 //! | [`handle`] | a file by inode number, without its path (`open_by_handle_at`) |
 //! | [`root`] | a mounted file system, held open, and files by path below it (`openat2`) |
 //! | [`fs_id`] | which file system this is (`FS_IOC_GETFSUUID`, `fstatfs`) |
@@ -25,6 +26,7 @@
 //! | [`listeners`] | programs that are asked before a file is opened (`/proc/PID/fdinfo` of fanotify) |
 //! | [`mounts`] | what is mounted where (`/proc/self/mountinfo`) |
 //! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
+//! | [`bpf_table`] | the elements of a BPF hash table, many at once (`BPF_MAP_LOOKUP_BATCH`) |
 //! | [`claim`] | a lock on a block device's node, visible to all namespaces (`F_OFD_SETLK`) |
 //! | [`cache`] | writing back and dropping page cache |
 //! | [`writeback`] | writing out what is dirty now, and waiting for that alone |
@@ -45,6 +47,7 @@
 pub mod again;
 pub mod backoff;
 pub mod block;
+pub mod bpf_table;
 pub mod btrfs;
 pub mod bulkstat;
 pub mod cache;
@@ -56,6 +59,7 @@ pub mod f2fs;
 pub mod fiemap;
 pub mod fs_id;
 pub mod fsmap;
+pub mod grace;
 pub mod handle;
 pub mod inode;
 pub mod input;

@@ -16,7 +16,7 @@ use crate::cache;
 use crate::fiemap::{Fiemap, flags};
 use crate::priority::Prompt;
 pub(crate) use device::may_deceive;
-use device::{ask, read_full, read_surely};
+use device::{Asked, ask, read_full, read_surely};
 use rustix::fs::{AtFlags, StatxFlags};
 use std::io;
 use std::ops::Range;
@@ -80,13 +80,15 @@ pub struct Compare {
     /// Whether the kernel has failed a read because of a write at the same time; it may have reported another
     /// error with it.
     collided: bool,
+    /// The error with which it failed the last one.
+    cause: Option<io::Error>,
 }
 
 impl Default for Compare {
     fn default() -> Self {
         let (cached, direct) = Default::default();
         let map = Fiemap::default();
-        Self { unit: FIRST, steady: false, cached, direct, map, collided: false }
+        Self { unit: FIRST, steady: false, cached, direct, map, collided: false, cause: None }
     }
 }
 
@@ -94,6 +96,13 @@ impl Compare {
     /// Reads as much at once as possible, for files whose lock no writer waits for.
     pub fn in_one_go() -> Self {
         Self { unit: MOST, steady: true, ..Self::default() }
+    }
+
+    /// The message of the last comparison, which was [`Same::Changing`]: `what`, and the error with which the kernel
+    /// failed a direct read, if that was why. A write at the same time causes it, or a device that fails.
+    pub fn changing(&self, what: &str) -> String {
+        let failed = |e| format!("{what}: a direct read failed beside dirty pages ({e})");
+        self.cause.as_ref().map_or_else(|| what.to_owned(), failed)
     }
 
     /// Writes back the dirty pages of `range` (bytes) of `file`, and compares the cached pages with the device.
@@ -136,8 +145,11 @@ impl Compare {
         let page = rustix::param::page_size() as u64;
         let start = range.start / page * page;
         match ask(file, start..start + page, &mut self.direct)? {
-            (None, _) => Ok(Same::Changing(None)),
-            (_, Some(told)) if told.raw_os_error() != Some(libc::EINVAL) => {
+            Asked::Beside { cause, .. } => {
+                self.cause = Some(cause);
+                Ok(Same::Changing(None))
+            }
+            Asked::Read(_, Some(told)) if told.raw_os_error() != Some(libc::EINVAL) => {
                 Ok(Same::ButRefused(told))
             }
             _ if self.collided => Ok(Same::Changing(None)),
@@ -153,6 +165,7 @@ impl Compare {
         mut go_on: impl FnMut() -> bool,
         compare: fn(&mut Self, BorrowedFd, Range<u64>) -> io::Result<Same>,
     ) -> io::Result<Same> {
+        self.cause = None;
         let page = rustix::param::page_size() as u64;
         let end = range.end.min(size(file)?).next_multiple_of(page);
         let mut at = range.start / page * page;
@@ -217,21 +230,24 @@ impl Compare {
     fn run(&mut self, file: BorrowedFd, run: Range<u64>) -> io::Result<Same> {
         let len = (run.end - run.start) as usize;
         let mut before: Option<(Vec<u8>, Vec<u8>)> = None;
-        let mut refused = None;
+        let (mut refused, mut failed) = (None, None);
         for _ in 0..LOOKS {
             let started = Instant::now();
             // The device first: this writes back dirty pages.
-            let (read, told) = ask(file, run.clone(), &mut self.direct)?;
-            let Some(read) = read else {
-                self.collided = true;
-                refused = refused.or(told);
-                std::thread::sleep(BETWEEN);
-                continue;
+            let (read, told) = match ask(file, run.clone(), &mut self.direct)? {
+                Asked::Read(read, told) => (read, told),
+                Asked::Beside { cause, told } => {
+                    self.collided = true;
+                    failed = Some(cause);
+                    refused = refused.or(told);
+                    std::thread::sleep(BETWEEN);
+                    continue;
+                }
             };
             if told.as_ref().is_some_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
                 return Ok(Same::Unknown);
             }
-            refused = refused.or(told);
+            (refused, failed) = (refused.or(told), None);
             self.took(started.elapsed());
             // Where it is on the device, now that its dirty pages have been written.
             let stored =
@@ -261,6 +277,7 @@ impl Compare {
             before = Some((there.to_vec(), here.to_vec()));
             std::thread::sleep(BETWEEN);
         }
+        self.cause = failed.or(self.cause.take());
         Ok(Same::Changing(refused))
     }
 

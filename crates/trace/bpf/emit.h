@@ -18,6 +18,7 @@ static __always_inline int add_one(void *map, struct fold_key *key, __u64 bytes)
 {
 	struct fold_value *value = bpf_map_lookup_elem(map, key);
 	struct fold_value first = { .count = 1, .bytes = bytes };
+	struct stats *s;
 
 	if (value) {
 		__sync_fetch_and_add(&value->count, 1);
@@ -25,8 +26,12 @@ static __always_inline int add_one(void *map, struct fold_key *key, __u64 bytes)
 		return 1;
 	}
 	first.first_ns = bpf_ktime_get_ns() - config.start_ns;
-	if (!bpf_map_update_elem(map, key, &first, BPF_NOEXIST))
+	if (!bpf_map_update_elem(map, key, &first, BPF_NOEXIST)) {
+		s = my_stats();
+		if (s)
+			COUNT(s->ranges, 1);
 		return 1;
+	}
 	/* The map is full, or another processor has just inserted the key. */
 	value = bpf_map_lookup_elem(map, key);
 	if (!value)
@@ -58,9 +63,9 @@ static __noinline int count_folded(struct fold_key *key, __u64 size, __u64 bytes
 	if (!s)
 		return done();
 	if (add_one(&coarse, key, bytes))
-		s->coarsened++;
+		COUNT(s->coarsened, 1);
 	else
-		s->lost++;
+		COUNT(s->lost, 1);
 	return done();
 }
 
@@ -124,8 +129,8 @@ static __noinline int emit(struct event *event, struct file *opened, __u64 size)
 
 	if (!s || op >= OP_COUNT)
 		return done();
-	s->events[op]++;
-	s->bytes[op] += event->length;
+	COUNT(s->events[op], 1);
+	COUNT(s->bytes[op], event->length);
 	if (config.fold) {
 		struct device *device = bpf_map_lookup_elem(&devices, &event->device);
 		struct fold_key key = {
@@ -139,7 +144,9 @@ static __noinline int emit(struct event *event, struct file *opened, __u64 size)
 	}
 	/* User space polls the buffer: a wake-up for each event would cost more than the event. */
 	if (bpf_ringbuf_output(&events, event, sizeof(*event), BPF_RB_NO_WAKEUP))
-		s->lost++;
+		COUNT(s->lost, 1);
+	else
+		COUNT(s->sent, 1);
 	return done();
 }
 
@@ -194,8 +201,8 @@ static __always_inline int drop(__u32 kind)
 
 	if (!s || op >= OP_COUNT)
 		return done();
-	s->events[op]++;
-	s->dropped++;
+	COUNT(s->events[op], 1);
+	COUNT(s->dropped, 1);
 	return done();
 }
 

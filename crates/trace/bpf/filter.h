@@ -99,7 +99,7 @@ static __always_inline int admits(__u8 verdict)
 	if (verdict == UNPLACED) {
 		s = my_stats();
 		if (s)
-			s->unplaced++;
+			COUNT(s->unplaced, 1);
 	}
 	return verdict == BELOW;
 }

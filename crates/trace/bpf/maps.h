@@ -154,12 +154,15 @@ static __always_inline struct stats *my_stats(void)
 	return bpf_map_lookup_elem(&stats, &zero);
 }
 
+/* Adds to a counter. Another program may run on this processor in between, where the kernel preempts. */
+#define COUNT(counter, number) __sync_fetch_and_add(&(counter), (number))
+
 static __always_inline void count_lost(__u64 accesses)
 {
 	struct stats *s = my_stats();
 
 	if (s)
-		s->lost += accesses;
+		COUNT(s->lost, accesses);
 }
 
 #endif

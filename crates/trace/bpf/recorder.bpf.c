@@ -44,6 +44,16 @@ char LICENSE[] SEC("license") = "Dual MIT/GPL";
 #define SUBMITTED 0x80000000 /* beside RWF_ flags: the size may not have grown yet */
 #define NOWHERE (~0ULL - 1) /* an offset that is counted as dropped */
 
+/* Another thread has closed the descriptor during the call: of which file it was is not known. */
+static __noinline int closed(void)
+{
+	struct stats *s = my_stats();
+
+	if (s && wanted_task(bpf_get_current_task_btf()))
+		COUNT(s->unplaced, 1);
+	return done();
+}
+
 /* One side of a system call: `length` bytes at `offset` of `fd`. Appends ignore the given offset and end at
  * the end of the file; for a direct append that was only submitted, that end is not known. */
 static __noinline int record_fd(__u32 fd, __u64 offset, __u64 length, __u32 op, __u32 append)
@@ -54,7 +64,7 @@ static __noinline int record_fd(__u32 fd, __u64 offset, __u64 length, __u32 op, 
 	int appends;
 
 	if (!file)
-		return done();
+		return closed();
 	flags = BPF_CORE_READ(file, f_flags);
 	if (append & RWF_NOAPPEND)
 		flags &= ~config.o_append;
@@ -96,6 +106,8 @@ static __always_inline __u64 at_most_one_call(__u64 length)
 
 #define VECTORS 32
 
+#define UNREADABLE (~0U) /* as a length: a vector cannot be read any more */
+
 /* The bytes of at most VECTORS vectors. Global for the verifier, and so an int; a program may change its
  * vectors after they were submitted, so the sum may be anything. */
 __attribute__((noinline)) int some_vectors(__u64 vector, __u32 count)
@@ -106,7 +118,7 @@ __attribute__((noinline)) int some_vectors(__u64 vector, __u32 count)
 
 	for (i = 0; i < VECTORS && i < count; i++) {
 		if (bpf_probe_read_user(&one, sizeof(one), (void *)(vector + i * sizeof(one))))
-			break;
+			return UNREADABLE;
 		sum += one.iov_len;
 	}
 	return at_most_one_call(sum);
@@ -115,10 +127,14 @@ __attribute__((noinline)) int some_vectors(__u64 vector, __u32 count)
 static __noinline __u64 iovec_bytes(__u64 vector, __u64 count)
 {
 	__u64 sum = 0;
-	__u32 i;
+	__u32 i, some;
 
-	for (i = 0; i < MAX_IOVECS && i < count; i += VECTORS)
-		sum += (__u32)some_vectors(vector + i * sizeof(struct iovec), count - i);
+	for (i = 0; i < MAX_IOVECS && i < count; i += VECTORS) {
+		some = some_vectors(vector + i * sizeof(struct iovec), count - i);
+		if (some == UNREADABLE)
+			return UNREADABLE;
+		sum += some;
+	}
 	return at_most_one_call(sum);
 }
 
@@ -153,9 +169,14 @@ __attribute__((noinline)) int submitted(__u64 pointers, __u32 index)
 	length = at_most_one_call(iocb.aio_nbytes);
 	if (iocb.aio_lio_opcode == IOCB_CMD_PREADV || iocb.aio_lio_opcode == IOCB_CMD_PWRITEV)
 		length = iovec_bytes(iocb.aio_buf, iocb.aio_nbytes);
+	if (length == UNREADABLE) {
+		if (wanted_fd(iocb.aio_fildes))
+			count_lost(1);
+		return 0;
+	}
 	file = file_of(iocb.aio_fildes);
 	if (!file)
-		return 0;
+		return closed();
 	if (op == OP_READ) {
 		size = BPF_CORE_READ(file, f_inode, i_size);
 		if ((__u64)iocb.aio_offset >= size)
@@ -201,7 +222,7 @@ static __noinline int compat_call(struct syscall *call, __u64 result)
 	}
 	s = my_stats();
 	if (s && seen)
-		s->compat++;
+		COUNT(s->compat, 1);
 	return done();
 }
 
@@ -314,7 +335,7 @@ static __noinline int uring_spliced(struct io_kiocb *request, __u64 length)
 unseen:
 	s = my_stats();
 	if (s && wanted_task(bpf_get_current_task_btf()))
-		s->splices++;
+		COUNT(s->splices, 1);
 	return done();
 }
 
@@ -352,8 +373,9 @@ int on_fork(struct bpf_raw_tracepoint_args *ctx)
 	__u32 from = BPF_CORE_READ(parent, tgid), to = BPF_CORE_READ(child, tgid);
 	__u8 yes = 1;
 
-	if (from != to && bpf_map_lookup_elem(&processes, &from))
-		bpf_map_update_elem(&processes, &to, &yes, BPF_ANY);
+	if (from != to && bpf_map_lookup_elem(&processes, &from) &&
+	    bpf_map_update_elem(&processes, &to, &yes, BPF_ANY))
+		count_lost(1);
 	return 0;
 }
 

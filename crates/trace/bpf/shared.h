@@ -89,11 +89,13 @@ struct stats {
 	__u64 bytes[OP_COUNT];
 	__u64 lost;
 	__u64 dropped; /* whose offset is impossible or cannot be known */
-	__u64 unplaced; /* on files of which it is not known whether they are below a root */
+	__u64 unplaced; /* on files of which it is not known whether they are watched */
 	__u64 compat;
 	__u64 splices; /* of io_uring, whose file is unknown */
 	__u64 coarsened;
 	__u64 uring; /* requests of io_uring whose completion is not reported */
+	__u64 sent; /* events in the ring buffer */
+	__u64 ranges; /* in the tables of folded accesses */
 };
 
 _Static_assert(sizeof(struct event) == 72, "as in shared.rs");
@@ -103,6 +105,6 @@ _Static_assert(sizeof(struct file_key) == 16, "as in shared.rs");
 _Static_assert(sizeof(struct fold_key) == 32, "as in shared.rs");
 _Static_assert(sizeof(struct fold_value) == 24, "as in shared.rs");
 _Static_assert(sizeof(struct held) == 120, "as in shared.rs");
-_Static_assert(sizeof(struct stats) == 120, "as in shared.rs");
+_Static_assert(sizeof(struct stats) == 136, "as in shared.rs");
 
 #endif

@@ -31,7 +31,7 @@ static __always_inline int count_unseen(void)
 	struct stats *s = my_stats();
 
 	if (s)
-		s->uring++;
+		COUNT(s->uring, 1);
 	return done();
 }
 

@@ -54,14 +54,14 @@ pub struct Meta {
     /// Whether the kernel folded accesses into counts.
     pub folded: bool,
     /// Accesses that are not in the trace: the buffer or the table of ranges was full, the kernel skipped a
-    /// run of the recorder, or a request could not be read.
+    /// run of the recorder (which counts as one access), or a request could not be read.
     pub lost: u64,
     /// Accesses seen but not stored, because their offset is impossible or cannot be known: a file position
     /// that was moved meanwhile, an append that failed after submission.
     #[serde(default)]
     pub dropped: u64,
     /// Accesses to files of which it is not known whether they are below one of `paths`: they have too many
-    /// parent directories, or the kernel has not cached which ones.
+    /// parent directories, the kernel has not cached which ones, or another thread closed them during the call.
     #[serde(default)]
     pub unplaced: u64,
     /// Accesses of a folded trace for which the table had no space, and which were counted with their whole

@@ -299,6 +299,28 @@ fn loop_a_full_fold_table_grows_coarse_and_then_admits_loss() {
     assert_eq!(trace.meta.lost, summary.meta.lost);
 }
 
+/// Batches in which the kernel returns the ranges are of different lengths.
+#[test]
+fn loop_all_ranges_of_a_large_fold_table_are_read() {
+    const RANGES: u64 = 300_000;
+    let image = image();
+    let load = "
+import os, sys
+f = os.open(sys.argv[1], os.O_RDWR)
+os.truncate(f, 1 << 30)
+for n in range(300000): os.pread(f, 1, n * 7919 % 300007 * 3000)
+";
+    let file = image.path().join("in/a");
+    for ranges in [400_000, 100_000] {
+        let (summary, trace) =
+            traced(&image, |o| o.max_ranges = Some(ranges), || python(load, &[&file]));
+        let counted: u64 =
+            accesses_of(&trace, "in/a").accesses.iter().map(|a| u64::from(a.count)).sum();
+        assert_eq!((counted, summary.meta.lost), (RANGES, 0), "{ranges}: {:?}", summary.meta);
+        assert_eq!(summary.meta.coarsened > 0, ranges == 100_000);
+    }
+}
+
 #[test]
 fn loop_what_does_not_fit_the_buffer_is_counted() {
     let image = image();

@@ -23,7 +23,7 @@ const WHAT: &str = "the disk has refused what somebody wrote to it";
 /// # Errors
 /// Failed where the disk has refused it, busy where another program is writing there.
 pub(crate) fn none_in(compare: &mut Compare, file: &OwnedFd, part: ByteRange) -> Result<(), Skip> {
-    skip(compare.range(file, part.start..part.end, || true))
+    skipped(compare, file, part, || true)
 }
 
 /// The same for a whole file, as far as [`LOOKING`] allows.
@@ -32,7 +32,8 @@ pub(crate) fn none_in(compare: &mut Compare, file: &OwnedFd, part: ByteRange) ->
 /// As [`none_in`].
 pub(crate) fn none_seen(compare: &mut Compare, file: &OwnedFd) -> Result<(), Skip> {
     let until = Instant::now() + LOOKING;
-    skip(compare.range(file, 0..i64::MAX as u64, || Instant::now() < until))
+    let all = ByteRange { start: 0, end: i64::MAX as u64 };
+    skipped(compare, file, all, || Instant::now() < until)
 }
 
 /// The same around a range, as far as dropping its pages may drop others; only while `go_on` returns true.
@@ -48,9 +49,7 @@ pub(crate) fn none_beside(
     let folio = cache::largest_folio();
     let before = ByteRange { start: range.start / folio * folio, end: range.start };
     let behind = ByteRange { start: range.end, end: range.end.next_multiple_of(folio) };
-    [before, behind]
-        .into_iter()
-        .try_for_each(|part| skip(compare.range(file, part.start..part.end, &go_on)))
+    [before, behind].into_iter().try_for_each(|part| skipped(compare, file, part, &go_on))
 }
 
 /// The skip for an error of refused writebacks, wherever in the file, as the kernel reports it.
@@ -58,7 +57,13 @@ pub(crate) fn told(error: io::Error) -> Skip {
     Skip::new(SkipReason::Failed, format!("{WHAT} ({error})"))
 }
 
-fn skip(found: io::Result<Same>) -> Result<(), Skip> {
+fn skipped(
+    compare: &mut Compare,
+    file: &OwnedFd,
+    part: ByteRange,
+    go_on: impl FnMut() -> bool,
+) -> Result<(), Skip> {
+    let found = compare.range(file, part.start..part.end, go_on);
     let failed = |why: String| Err(Skip::new(SkipReason::Failed, why));
     match found {
         Ok(Same::Yes | Same::Unknown | Same::Stopped) => Ok(()),
@@ -66,7 +71,9 @@ fn skip(found: io::Result<Same>) -> Result<(), Skip> {
             "{WHAT} at {at}: that is in memory only, and stays there; write it anew, or copy the file to another disk"
         )),
         Ok(Same::ButRefused(e)) => Err(told(e)),
-        Ok(Same::Changing(_)) => Err(Skip::new(SkipReason::Busy, "it is being written to")),
+        Ok(Same::Changing(_)) => {
+            Err(Skip::new(SkipReason::Busy, compare.changing("it is being written to")))
+        }
         Err(e) => failed(format!("what is in memory cannot be compared with the disk ({e})")),
     }
 }
@@ -92,11 +99,53 @@ pub(crate) fn other_than(file: &OwnedFd, start: u64, data: &[u8]) -> io::Result<
             }
             match compare.range(file, chunk.start..chunk.end, || true)? {
                 Same::No(at, _) => return Ok(Some(at)),
-                Same::Changing(_) => return Err(io::Error::other("another program writes to it")),
+                Same::Changing(_) => {
+                    return Err(io::Error::other(compare.changing("another program writes to it")));
+                }
                 // Data that the disk has as well is not lost.
                 Same::Yes | Same::ButRefused(_) | Same::Unknown | Same::Stopped => {}
             }
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fragmend_crash::refusing::{REFUSED, RefusingDisk};
+    use fragmend_sys::mapping::Mapping;
+    use fragmend_testbed::file_system::EXT4;
+    use std::fs::File;
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+    /// The disk refuses what is written, and more is written: a direct read fails, and there are dirty pages.
+    #[test]
+    fn loop_the_error_of_a_read_beside_dirty_pages_is_named() {
+        let disk = RefusingDisk::new(&EXT4, 128 << 20, 64 << 10, |_| ());
+        disk.refuse_data();
+        let file = File::options().read(true).write(true).open(disk.path()).unwrap();
+        let mut writer = Mapping::new(&file, 64 << 10).unwrap();
+        let (file, ends) = (OwnedFd::from(file), AtomicBool::new(false));
+        let until = Instant::now() + Duration::from_secs(30);
+        let busy: Vec<String> = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ends.load(Relaxed) && Instant::now() < until {
+                    (0..16).for_each(|page| writer.write(page * REFUSED.len(), &REFUSED));
+                }
+            });
+            let part = ByteRange { start: 0, end: 64 << 10 };
+            let found = std::iter::repeat_with(|| none_in(&mut Compare::default(), &file, part))
+                .take_while(|_| Instant::now() < until)
+                .filter_map(|found| found.err().filter(|skip| skip.reason == SkipReason::Busy))
+                .take(50)
+                .map(|skip| skip.detail);
+            let found = found.collect();
+            ends.store(true, Relaxed);
+            found
+        });
+        let named =
+            "it is being written to: a direct read failed beside dirty pages (Input/output error";
+        assert!(busy.iter().any(|detail| detail.starts_with(named)), "{busy:?}");
+    }
 }

@@ -42,8 +42,8 @@ pub fn missing(meta: &Meta) -> Vec<String> {
     );
     say(
         meta.unplaced,
-        "accesses were left out: it is not known whether their files are below the paths (opened by \
-         handle, or under over 1,024 directories); name the whole mount to have them",
+        "accesses were left out: it is not known whether their files are below the paths (closed during \
+         the call; or, unless the whole mount is named, opened by handle or under over 1,024 directories)",
     );
     lines
 }

@@ -67,24 +67,29 @@ pub(super) fn read_surely(
     Ok(Some(start..start + (end - run.start) as usize))
 }
 
-/// Reads a run from the device; returns its place in `buffer`, and the kernel's error of a refused write, which
-/// it reports once: a second read succeeds. `EINVAL` means that there are no direct reads. Returns no place
-/// while the run is being written to: the kernel fails a direct read (`EIO`) where a page was dirtied through a
-/// mapping before it was allocated (`IOMAP_DELALLOC` in fs/iomap/direct-io.c).
-pub(super) fn ask(
-    file: BorrowedFd,
-    run: Range<u64>,
-    buffer: &mut Vec<u8>,
-) -> io::Result<(Option<Range<usize>>, Option<io::Error>)> {
+/// The result of [`ask`].
+pub(super) enum Asked {
+    /// The place in the buffer, and the kernel's error of a refused write, which it reports once: a second read
+    /// succeeds. `EINVAL` means that there are no direct reads.
+    Read(Range<usize>, Option<io::Error>),
+    /// The read failed with `cause` while the run has dirty pages; the error of a refused write, if the kernel
+    /// reported one before.
+    Beside { cause: io::Error, told: Option<io::Error> },
+}
+
+/// Reads a run from the device. While the run is being written to, the kernel fails a direct read (`EIO`) where
+/// a page was dirtied through a mapping before it was allocated (`IOMAP_DELALLOC` in fs/iomap/direct-io.c). A
+/// failing device, or a file system that was shut down, leaves pages dirty as well.
+pub(super) fn ask(file: BorrowedFd, run: Range<u64>, buffer: &mut Vec<u8>) -> io::Result<Asked> {
     let len = (run.end - run.start) as usize;
     let collides = || cache::dirty_pages(file, run.clone()).is_ok_and(|pages| pages > 0);
     match direct(file, run.start, len, buffer) {
-        Ok(read) => Ok((Some(read), None)),
-        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok((Some(0..0), Some(e))),
-        Err(_) if collides() => Ok((None, None)),
+        Ok(read) => Ok(Asked::Read(read, None)),
+        Err(e) if e.raw_os_error() == Some(libc::EINVAL) => Ok(Asked::Read(0..0, Some(e))),
+        Err(cause) if collides() => Ok(Asked::Beside { cause, told: None }),
         Err(told) => match direct(file, run.start, len, buffer) {
-            Ok(read) => Ok((Some(read), Some(told))),
-            Err(_) if collides() => Ok((None, Some(told))),
+            Ok(read) => Ok(Asked::Read(read, Some(told))),
+            Err(cause) if collides() => Ok(Asked::Beside { cause, told: Some(told) }),
             Err(e) => Err(e),
         },
     }

@@ -5,6 +5,7 @@
 //! | [`schema`] | the columns, their types and encodings |
 //! | [`writer`] | rows to a file that appears under its name only when complete |
 //! | [`names`] | paths and command names, and how long paths are looked up ([`budget`]) |
+//! | [`counts`] | counts files that are no longer kept |
 //! | [`reader`] | a file to accesses per file, in parallel |
 //! | [`checksum`] | computes and verifies the checksum of all bytes before the footer |
 //! | [`bounds`] | limits the memory for a file, before any of it is decoded |
@@ -15,6 +16,7 @@
 mod bounds;
 mod budget;
 mod checksum;
+mod counts;
 mod names;
 pub mod reader;
 pub mod schema;

@@ -3,6 +3,7 @@
 //! and so is the time for looking up paths.
 
 use super::budget::Budget;
+use super::counts::{Counts, Forgotten, PathState};
 use super::text;
 use super::writer::FindPath;
 use crate::Op;
@@ -12,7 +13,7 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 
-/// Files that are known at once; of more, some are counted again.
+/// Files that are known at once; of more, some are looked up again.
 pub const MOST_FILES: usize = 450_000;
 /// Bytes of the paths that are known at once.
 const MOST_TEXT: usize = 32 << 20;
@@ -23,7 +24,7 @@ pub struct Names {
     files: HashMap<FileId, Known>,
     /// Bytes of their paths.
     text: usize,
-    forgotten: Counts,
+    forgotten: Forgotten,
     budget: Budget,
     /// Row groups so far.
     group: u64,
@@ -43,14 +44,14 @@ struct Known {
     again: u64,
 }
 
-/// Numbers of files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    pub files: u64,
-    /// Of these, files whose path is not known.
-    pub without_path: u64,
-    /// Of those, files that were not looked up, for want of time.
-    pub not_looked_up: u64,
+impl Known {
+    fn state(&self) -> PathState {
+        match (&self.path, self.tries) {
+            (Some(_), _) => PathState::Known,
+            (None, 0) => PathState::NotLookedUp,
+            (None, _) => PathState::NotFound,
+        }
+    }
 }
 
 impl Names {
@@ -59,7 +60,7 @@ impl Names {
             find_path,
             files: HashMap::new(),
             text: 0,
-            forgotten: Counts::default(),
+            forgotten: Forgotten::default(),
             budget: Budget::new(Instant::now()),
             group: 0,
             comms: HashMap::new(),
@@ -143,7 +144,7 @@ impl Names {
         if self.files.len() < MOST_FILES && self.text < MOST_TEXT {
             return;
         }
-        self.forgotten = self.counts();
+        self.forgotten.add(self.files.iter().map(|(file, known)| (*file, known.state())));
         self.files.clear();
         self.text = 0;
     }
@@ -156,15 +157,9 @@ impl Names {
         self.comms.entry(comm).or_insert_with(name).clone()
     }
 
-    /// Files so far; those that were forgotten and seen again are counted again.
+    /// Files so far.
     pub fn counts(&self) -> Counts {
-        let mut counts = self.forgotten;
-        counts.files += self.files.len() as u64;
-        for known in self.files.values().filter(|known| known.path.is_none()) {
-            counts.without_path += 1;
-            counts.not_looked_up += u64::from(known.tries == 0);
-        }
-        counts
+        self.forgotten.counts(self.files.iter().map(|(file, known)| (*file, known.state())))
     }
 }
 
@@ -242,5 +237,27 @@ mod tests {
         (0..1000u128).for_each(|n| drop(names.comm(n.to_ne_bytes())));
         names.begin_row_group();
         assert_eq!(names.comms.len(), 0);
+    }
+
+    #[test]
+    fn files_that_are_forgotten_and_seen_again_count_once() {
+        const FILES: u64 = MOST_FILES as u64 + 1000;
+        let find = |file: FileId| file.inode.is_multiple_of(2).then(|| PathBuf::from("/f"));
+        let mut names = Names::new(Box::new(find));
+        names.allow(Duration::from_secs(1000));
+        for _ in 0..3 {
+            (0..FILES).for_each(|inode| drop(names.path(file(inode))));
+        }
+        let all = Counts { files: FILES, without_path: FILES / 2, not_looked_up: 0 };
+        assert_eq!(names.counts(), all);
+        // Long paths fill the memory with fewer files.
+        const FEW: u64 = 20_000;
+        let long = PathBuf::from("/x".repeat(2000));
+        let mut names = Names::new(Box::new(move |_| Some(long.clone())));
+        names.allow(Duration::from_secs(1000));
+        for _ in 0..2 {
+            (0..FEW).for_each(|inode| drop(names.path(file(inode))));
+        }
+        assert_eq!(names.counts(), Counts { files: FEW, ..Counts::default() });
     }
 }

@@ -6,6 +6,7 @@
 //! its owner may read a new one.
 
 use super::checksum::Summed;
+pub use super::counts::Counts;
 use super::names::Names;
 use super::schema;
 use crate::meta::{KEY, Meta};
@@ -112,19 +113,9 @@ impl TraceWriter {
         self.names.allow(time);
     }
 
-    /// Different files seen so far. Of more than 450,000, some may be counted more than once.
-    pub fn files(&self) -> usize {
-        self.names.counts().files as usize
-    }
-
-    /// Of these, the number whose path was not found.
-    pub fn files_without_path(&self) -> usize {
-        self.names.counts().without_path as usize
-    }
-
-    /// Of those, files whose path was not looked up, because too much time would have gone by.
-    pub fn files_not_looked_up(&self) -> usize {
-        self.names.counts().not_looked_up as usize
+    /// Different files seen so far.
+    pub fn counts(&self) -> Counts {
+        self.names.counts()
     }
 
     /// Completes the trace, makes it durable and renames it to its target. Returns its size in bytes.

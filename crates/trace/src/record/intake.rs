@@ -98,20 +98,10 @@ impl<'a> Intake<'a> {
 
     /// Writes what the kernel side kept until it was detached: page faults that it held back and,
     /// of a `folded` recording, the counted ranges. Returns its counters, with these faults counted
-    /// as seen, what was unreadable as dropped, and what is left in the buffer, if it was not
-    /// `emptied`, as lost.
-    pub fn append_kept(
-        &mut self,
-        kernel: &Kernel,
-        folded: bool,
-        emptied: bool,
-    ) -> Result<Stats, TraceError> {
+    /// as seen, what was unreadable as dropped, and what was sent and did not arrive as lost.
+    pub fn append_kept(&mut self, kernel: &Kernel, folded: bool) -> Result<Stats, TraceError> {
         let mut stats = kernel.stats()?;
-        if !emptied {
-            let taken = self.rows + self.arrived.unreadable.get();
-            let sent = stats.events.iter().sum::<u64>().saturating_sub(stats.lost + stats.dropped);
-            stats.lost += sent.saturating_sub(taken);
-        }
+        stats.lost += stats.sent.saturating_sub(self.rows + self.arrived.unreadable.get());
         let held: Vec<Event> = kernel
             .held()
             .inspect(|raw| {
@@ -123,11 +113,34 @@ impl<'a> Intake<'a> {
         self.append(&held)?;
         stats.dropped += self.arrived.unreadable.get();
         if folded {
-            let (ranges, bad) = folded_events(kernel);
-            self.append(&ranges)?;
-            stats.dropped += bad;
+            let ranges = kernel.folded(stats.ranges);
+            // Each was at least one access.
+            stats.lost += stats.ranges.saturating_sub(ranges.len() as u64);
+            stats.dropped += self.append_ranges(ranges)?;
         }
         Ok(stats)
+    }
+
+    /// Writes the counted ranges in the order of their first access; returns the number of accesses in impossible
+    /// ranges.
+    fn append_ranges(&mut self, mut ranges: Vec<(FoldKey, FoldValue)>) -> Result<u64, TraceError> {
+        ranges.sort_unstable_by_key(|(key, value)| {
+            let file = &key.file;
+            let file = (file.device, file.inode, file.generation);
+            (value.first_ns, file, key.offset, key.length, key.kind)
+        });
+        let (mut events, mut bad) = (Vec::with_capacity(BATCH.min(ranges.len())), 0);
+        for batch in ranges.chunks(BATCH) {
+            for (key, value) in batch {
+                match folded_event(key, value) {
+                    Some(event) => events.push(event),
+                    None => bad += value.count,
+                }
+            }
+            self.append(&events)?;
+            events.clear();
+        }
+        Ok(bad)
     }
 
     fn append(&mut self, events: &[Event]) -> Result<(), TraceError> {
@@ -160,20 +173,7 @@ fn event_of(raw: &RawEvent) -> Option<Event> {
     is_possible(event.offset, event.length).then_some(event)
 }
 
-/// The counted ranges in the order of their first access, and the number of accesses in impossible ranges.
-fn folded_events(kernel: &Kernel) -> (Vec<Event>, u64) {
-    let (mut events, mut bad) = (Vec::new(), 0);
-    for (key, value) in kernel.folded() {
-        match folded_event(key, value) {
-            Some(event) => events.push(event),
-            None => bad += value.count,
-        }
-    }
-    events.sort_by_key(|e: &Event| (e.time_ns, e.file, e.offset, e.length));
-    (events, bad)
-}
-
-fn folded_event(key: FoldKey, value: FoldValue) -> Option<Event> {
+fn folded_event(key: &FoldKey, value: &FoldValue) -> Option<Event> {
     let event = Event {
         time_ns: value.first_ns,
         file: FileId {

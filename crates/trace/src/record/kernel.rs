@@ -90,13 +90,16 @@ impl Kernel {
         MapHandle::try_from(&self.events).map_err(|e| kernel("cannot open the event buffer", &e))
     }
 
-    /// Detaches the programs: no more events arrive; those in the buffer are kept.
+    /// Detaches the programs, and waits for those that are running: no more events arrive; those in the buffer are
+    /// kept.
     pub fn detach(&mut self) {
         self.links.clear();
+        fragmend_sys::grace::period();
     }
 
     /// Runs that the kernel skipped because the same program was already running on that processor; `None`
-    /// where the kernel does not report them (before Linux 5.12).
+    /// where the kernel does not report them (before Linux 5.12). Which accesses such a run would have seen is not
+    /// known: none, one, or those of a whole `io_submit`.
     pub fn skipped_runs(&self) -> Option<u64> {
         let misses = |program: libbpf_rs::Program<'_>| -> Option<u64> {
             let fd = program.as_fd().as_raw_fd();
@@ -130,6 +133,8 @@ impl Kernel {
             sum.splices += one.splices;
             sum.coarsened += one.coarsened;
             sum.uring += one.uring;
+            sum.sent += one.sent;
+            sum.ranges += one.ranges;
         }
         Ok(sum)
     }
@@ -143,18 +148,27 @@ impl Kernel {
         })
     }
 
-    /// Distinct ranges and their counts, in no particular order.
-    pub fn folded(&self) -> impl Iterator<Item = (FoldKey, FoldValue)> {
-        [&self.folded, &self.coarse].into_iter().flat_map(|map| {
-            map.keys().filter_map(|key| {
-                let value = map.lookup(&key, MapFlags::ANY).ok()??;
-                Some((
-                    FoldKey::read_from_bytes(&key).ok()?,
-                    FoldValue::read_from_bytes(&value).ok()?,
-                ))
-            })
-        })
+    /// Distinct ranges, of which there are `count`, and their counts, in no particular order. Where the kernel cannot read many at once (before
+    /// Linux 5.6), they are read one by one.
+    pub fn folded(&self, count: u64) -> Vec<(FoldKey, FoldValue)> {
+        let mut all = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
+        for map in [&self.folded, &self.coarse] {
+            let before = all.len();
+            let add = |key: &[u8], value: &[u8]| all.extend(range_of(key, value));
+            if fragmend_sys::bpf_table::elements(map, add).is_err() {
+                all.truncate(before);
+                all.extend(
+                    map.keys()
+                        .filter_map(|key| range_of(&key, &map.lookup(&key, MapFlags::ANY).ok()??)),
+                );
+            }
+        }
+        all
     }
+}
+
+fn range_of(key: &[u8], value: &[u8]) -> Option<(FoldKey, FoldValue)> {
+    Some((FoldKey::read_from_bytes(key).ok()?, FoldValue::read_from_bytes(value).ok()?))
 }
 
 const RA_ORDER: &str = "page_cache_ra_order";

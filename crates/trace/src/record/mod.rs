@@ -23,11 +23,12 @@ use crate::meta::Meta;
 use crate::{Existing, Level, Op, TraceError, TraceWriter};
 use intake::{Arrived, Intake};
 use kernel::Kernel;
-use request::Request;
+use paths::Mounts;
 use shared::Stats;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -50,8 +51,9 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the buffer is emptied after the end; what is left in it then is lost.
 const LAST_DRAIN: Duration = Duration::from_millis(500);
 
-/// How long the paths of a folded recording are looked up after its end.
-const FOLDED_LOOK_UPS: Duration = Duration::from_secs(1);
+/// How long the paths of a folded recording are looked up after its end: all that is left to do then is to last no
+/// more than a second.
+const FOLDED_LOOK_UPS: Duration = Duration::from_millis(400);
 
 /// What to record, of which processes, and the output.
 #[derive(Clone, Debug)]
@@ -133,7 +135,7 @@ pub struct Summary {
     pub totals: [OpTotal; Op::ALL.len()],
     /// Rows in the file: events, or distinct ranges when folded.
     pub rows: u64,
-    /// Different files; of more than 450,000, some may be counted more than once.
+    /// Different files; of more than 4,000,000, some may be counted more than once.
     pub files: u64,
     /// Size of the trace file.
     pub trace_bytes: u64,
@@ -164,7 +166,8 @@ pub fn record(
     on_progress: &mut dyn FnMut(&Progress),
 ) -> Result<Summary, TraceError> {
     let request = request::resolve(options)?;
-    let writer = create(options, &request)?;
+    let mounts = Rc::new(request.mounts.clone());
+    let writer = create(options, &mounts)?;
     let mut kernel = kernel::start(options, &request)?;
     let started = Instant::now();
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -192,9 +195,10 @@ pub fn record(
             std::thread::sleep(left.min(INTERVAL));
         }
     }
-    let skipped_runs = kernel.skipped_runs();
     kernel.detach();
+    let skipped_runs = kernel.skipped_runs();
     meta.duration_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    mounts.keep_open();
     let stats = take_rest(&mut intake, &kernel, options.max_ranges.is_some())?;
 
     count_missed(&mut meta, &stats, &kernel, skipped_runs);
@@ -203,27 +207,27 @@ pub fn record(
         options.paths.iter().map(|p| crate::file::text::escape(p.as_os_str().as_bytes())).collect();
     meta.devices = request.device_meta;
     let Intake { writer, rows, .. } = intake;
-    let files = writer.files() as u64;
-    meta.files_without_path = writer.files_without_path() as u64;
-    meta.files_not_looked_up = writer.files_not_looked_up() as u64;
+    let counts = writer.counts();
+    meta.files_without_path = counts.without_path;
+    meta.files_not_looked_up = counts.not_looked_up;
     let trace_bytes = writer.finish(&meta)?;
-    Ok(Summary { meta, totals: totals(&stats), rows, files, trace_bytes })
+    Ok(Summary { meta, totals: totals(&stats), rows, files: counts.files, trace_bytes })
 }
 
 /// Writes what is left when the kernel side is detached, in limited time.
 fn take_rest(intake: &mut Intake<'_>, kernel: &Kernel, folded: bool) -> Result<Stats, TraceError> {
     let ended = Instant::now();
-    let emptied = intake.drain(|| ended.elapsed() < LAST_DRAIN)?;
+    intake.drain(|| ended.elapsed() < LAST_DRAIN)?;
     if folded {
         // Not one file has been looked up yet.
         intake.writer.allow_look_ups(FOLDED_LOOK_UPS);
     }
-    intake.append_kept(kernel, folded, emptied)
+    intake.append_kept(kernel, folded)
 }
 
 /// Begins the trace file.
-fn create(options: &Options, request: &Request) -> Result<TraceWriter, TraceError> {
-    let mounts = request.mounts.clone();
+fn create(options: &Options, mounts: &Rc<Mounts>) -> Result<TraceWriter, TraceError> {
+    let mounts = Rc::clone(mounts);
     let find_path = Box::new(move |file| mounts.path_of(file));
     let output = &options.output;
     match &options.unnamed {

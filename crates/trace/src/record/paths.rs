@@ -1,20 +1,24 @@
 //! Finds the path of an inode: `open_by_handle_at` needs no path walk and refuses a reused inode number.
 //!
 //! The mount point is opened for each look-up and then closed, so that a recording does not keep a file
-//! system from being unmounted.
+//! system from being unmounted. That lasts longer than the look-up itself, so at the end they stay open.
 
 use fragmend_layout::FileId;
 use fragmend_sys::root::{self, Root};
 use fragmend_sys::{btrfs, handle};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// The watched file systems, by `st_dev`.
 #[derive(Clone, Default)]
 pub(super) struct Mounts {
     places: BTreeMap<u64, Place>,
+    /// The open directories of [`Place::Directory`]; `None` if each is closed after its look-up.
+    open: RefCell<Option<BTreeMap<u64, Rc<Root>>>>,
 }
 
 /// Opens a directory of a file system, or a file that is a mount point itself. Fails if another file system
@@ -62,8 +66,31 @@ impl Mounts {
         rustix::fs::makedev(kernel_device >> 20, kernel_device & 0xF_FFFF)
     }
 
+    /// From now on, and until this is dropped, directories stay open.
+    pub fn keep_open(&self) {
+        self.open.borrow_mut().get_or_insert_default();
+    }
+
+    /// The directory of a file system that is kept open, or that is to be.
+    fn kept(&self, st_dev: u64) -> Option<Rc<Root>> {
+        let mut open = self.open.borrow_mut();
+        let open = open.as_mut()?;
+        if let Some(root) = open.get(&st_dev) {
+            return Some(Rc::clone(root));
+        }
+        let Some(Place::Directory(path)) = self.places.get(&st_dev) else { return None };
+        let root = Rc::new(Root::open(path, st_dev).ok()?);
+        if rustix::fs::fstat(&*root).ok()?.st_dev != st_dev {
+            return None;
+        }
+        Some(Rc::clone(open.entry(st_dev).or_insert(root)))
+    }
+
     /// The current path of a file; `None` when it is deleted or cannot be found by its number.
     pub fn path_of(&self, file: FileId) -> Option<PathBuf> {
+        if let Some(root) = self.kept(file.device) {
+            return root.path_of(linked(&*root, file)?);
+        }
         let root: OwnedFd = match self.places.get(&file.device)? {
             Place::Directory(path) => opened(path, file.device)?,
             Place::Subvolume(path, st_dev, number) => {
@@ -74,11 +101,12 @@ impl Mounts {
         if rustix::fs::fstat(&root).ok()?.st_dev != file.device {
             return None;
         }
-        let flags = libc::O_PATH;
-        let opened = handle::open_by_inode(root, file.inode, file.generation, flags).ok()?;
-        if rustix::fs::fstat(&opened).ok()?.st_nlink == 0 {
-            return None;
-        }
-        handle::path_of(opened)
+        handle::path_of(linked(root, file)?)
     }
+}
+
+/// Names a file of this file system (`O_PATH`), if it is not deleted.
+fn linked(root: impl AsFd, file: FileId) -> Option<OwnedFd> {
+    let opened = handle::open_by_inode(root, file.inode, file.generation, libc::O_PATH).ok()?;
+    (rustix::fs::fstat(&opened).ok()?.st_nlink > 0).then_some(opened)
 }

@@ -102,6 +102,8 @@ pub struct Stats {
     pub splices: u64,
     pub coarsened: u64,
     pub uring: u64,
+    pub sent: u64,
+    pub ranges: u64,
 }
 
 const _: () = {
@@ -112,5 +114,5 @@ const _: () = {
     assert!(size_of::<FoldKey>() == 32);
     assert!(size_of::<FoldValue>() == 24);
     assert!(size_of::<Held>() == 120);
-    assert!(size_of::<Stats>() == 120);
+    assert!(size_of::<Stats>() == 136);
 };

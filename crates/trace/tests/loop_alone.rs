@@ -1,0 +1,104 @@
+//! Recordings that no other test may run beside: of a call whose file is not known, any recording counts it; and a
+//! recording that ends beside another lasts longer.
+
+mod support;
+
+use fragmend_testbed::image::Image;
+use fragmend_trace::record::{DEFAULT_MAX_RANGES, Options, Summary, record};
+use fragmend_trace::{Filter, read};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use support::{image_with_file, python, traced};
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Another thread closes the descriptor while the call is in flight: of which file it was is not known then.
+#[test]
+fn loop_files_that_are_closed_during_a_call_are_counted() {
+    let _alone = ALONE.lock();
+    let image = image_with_file(64 << 20);
+    let work = || {
+        python(
+            "
+import os, sys, threading
+f = os.open(sys.argv[1] + '/f', os.O_RDONLY)
+buffer = bytearray(64 << 20)
+for _ in range(200):
+    g = os.dup(f)
+    thread = threading.Thread(target=os.close, args=[g])
+    thread.start()
+    try: os.preadv(g, [buffer], 0)
+    except OSError: os.pread(f, 1, 0)
+    thread.join()
+",
+            &[image.path()],
+        );
+    };
+    let (summary, _) = traced(&image, |_| {}, work);
+    assert_eq!(summary.rows + summary.meta.unplaced, 200, "{:?}", summary.meta);
+    assert!(summary.meta.unplaced > 0, "nothing was tried");
+}
+
+/// Opens and reads each file below a directory.
+const READ_ALL: &str = "
+import os, sys
+for directory, _, files in os.walk(sys.argv[1]):
+    for name in files:
+        f = os.open(directory + '/' + name, os.O_RDONLY)
+        os.pread(f, 1, 0)
+        os.close(f)
+";
+
+/// Records the load, folded, until it is stopped; returns how late it ended.
+fn folded(image: &Image, options: &Options) -> (Summary, Duration) {
+    let (stop, (begun, begins)) = (AtomicBool::new(false), mpsc::channel());
+    std::thread::scope(|scope| {
+        let recorder = scope.spawn(|| {
+            record(options, &stop, &mut |_| {
+                let _ = begun.send(());
+            })
+        });
+        begins.recv().expect("it records");
+        python(READ_ALL, &[image.path()]);
+        let stopped = Instant::now();
+        stop.store(true, Ordering::Relaxed);
+        (recorder.join().expect("no panic").expect("it records"), stopped.elapsed())
+    })
+}
+
+/// A folded recording reads its ranges, and looks its files up, when it has ended. A busy machine may delay that, but
+/// not each time.
+#[test]
+fn loop_a_folded_recording_of_many_files_ends_within_a_second() {
+    const FILES: u64 = 100_000;
+    const ROUNDS: u32 = 5;
+    let _alone = ALONE.lock();
+    let image = Image::ext4_with(1 << 30, &["-N", "120000"], "");
+    for n in 0..FILES {
+        let directory = image.path().join((n / 1000).to_string());
+        if n.is_multiple_of(1000) {
+            std::fs::create_dir(&directory).unwrap();
+        }
+        std::fs::write(directory.join(n.to_string()), "x").unwrap();
+    }
+    let output = image.scratch().join("trace.parquet");
+    let mut options = Options::new(&output, vec![image.path().to_owned()]);
+    options.max_ranges = Some(DEFAULT_MAX_RANGES);
+    // Only if the load fails.
+    options.duration = Some(Duration::from_secs(300));
+    let mut all = Vec::new();
+    for _ in 0..ROUNDS {
+        let (summary, late) = folded(&image, &options);
+        let trace = read(&output, &Filter::default()).expect("the trace is readable");
+        assert_eq!((summary.files, trace.files.len() as u64, summary.meta.lost), (FILES, FILES, 0));
+        println!("{late:?} late, {} not looked up", summary.meta.files_not_looked_up);
+        assert!(summary.meta.files_not_looked_up < FILES);
+        if late < Duration::from_secs(1) {
+            return;
+        }
+        all.push(late);
+    }
+    panic!("{all:?} late");
+}
