@@ -87,6 +87,8 @@ pub(super) struct Shared {
     /// Its top directory, held open.
     pub(super) root: OwnedFd,
     pub(super) fs: FsId,
+    /// Its block, in bytes, by which `recover` checks records.
+    pub(super) block: u64,
     /// Where the journal is or is to be, and its name there.
     parent: Rc<Parent>,
     name: OsString,
@@ -111,6 +113,7 @@ impl Rewrite {
             return Err(format!("{}: another file system is there", mount.point.display()));
         }
         let fs = FsId::of(&root).map_err(|e| e.to_string())?;
+        let block = rustix::fs::fstatvfs(&root).map_err(|e| e.to_string())?.f_bsize;
         let journal_dir = journal;
         let (parent, name) = match journal_dir {
             Some(dir) => elsewhere(dir, &fs, mount)?,
@@ -140,6 +143,7 @@ impl Rewrite {
             mount: mount.point.clone(),
             root,
             fs,
+            block,
             parent,
             name,
             journal: RefCell::new(journal.map(Rc::new)),

@@ -31,6 +31,7 @@ use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -96,7 +97,9 @@ impl Rewriting {
             return Err(Skip::new(SkipReason::Unsupported, why));
         }
         let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
-        let path = handle::path_of(&file.fd).unwrap_or_default();
+        // Not known if the file was opened by another mount of the file system.
+        let (top, path) = (handle::path_of(&self.shared.root), handle::path_of(&file.fd));
+        let below = top.zip(path).and_then(|(top, path)| Some(path.strip_prefix(top).ok()?.into()));
         let record = Record {
             version: VERSION,
             fs: self.shared.fs,
@@ -105,7 +108,7 @@ impl Rewriting {
             generation: inode::generation_or_zero(&file.fd).map_err(skip_of)?,
             // The file system has no handles: the path must do.
             handle: Handle::of(&file.fd).unwrap_or(Handle { kind: 0, bytes: Vec::new() }),
-            path: path.strip_prefix(&self.shared.mount).unwrap_or(&path).to_owned(),
+            path: below.unwrap_or_default(),
             size: stat.st_size as u64,
             mtime: mtime(&file.fd).map_err(skip_of)?,
             block: file.block as u32,
@@ -114,6 +117,14 @@ impl Rewriting {
         };
         if record.data_len() == 0 {
             return Err(Skip::new(SkipReason::SizeChanged, ""));
+        }
+        // Without a record that `recover` accepts, nothing is punched.
+        record.check(self.shared.block).map_err(|what| {
+            Skip::new(SkipReason::Unsupported, format!("recover would refuse its record: {what}"))
+        })?;
+        if record.handle.bytes.is_empty() && record.path_below() == Path::new("") {
+            let why = "its path is not known, and its file system has no handles";
+            return Err(Skip::new(SkipReason::Unsupported, why));
         }
         self.shared.journal()?.begin(record).map_err(skip_of)
     }

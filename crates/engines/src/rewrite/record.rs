@@ -15,7 +15,7 @@ use fragmend_sys::handle::Handle;
 use fragmend_sys::session::Disk;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Component, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use zerocopy::little_endian::{I32, I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -85,7 +85,8 @@ pub struct Record {
     pub generation: u32,
     /// The file's handle, as the file system made it; empty where there is none.
     pub handle: Handle,
-    /// The file's last known path, below the mount point.
+    /// The file's last known path, below the mount point; empty where it is not known. Earlier versions recorded
+    /// an absolute one then.
     pub path: PathBuf,
     /// The file's size in bytes.
     pub size: u64,
@@ -122,6 +123,11 @@ impl Record {
     /// Bytes of the range that the file had: fewer than the range if the file ends inside it.
     pub fn data_len(&self) -> u64 {
         self.range.end.min(self.size).saturating_sub(self.range.start)
+    }
+
+    /// The file's last known path below the mount point; empty where it is not known.
+    pub fn path_below(&self) -> &Path {
+        if self.path.is_absolute() { Path::new("") } else { &self.path }
     }
 
     /// Where in the record's file the bytes of the range begin.
@@ -239,7 +245,7 @@ impl Record {
             (self.mtime.1 >= 1_000_000_000, "a time of modification that is none"),
             (self.handle.bytes.len() > LONGEST_HANDLE, "a handle that is too long"),
             (self.path.as_os_str().as_bytes().contains(&0), "a path that is none"),
-            (!self.path.components().all(inside), "a path that leads elsewhere"),
+            (!self.path_below().components().all(inside), "a path that leads elsewhere"),
         ];
         wrong.iter().find(|(is_wrong, _)| *is_wrong).map_or(Ok(()), |(_, what)| Err(what))
     }

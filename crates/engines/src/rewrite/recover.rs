@@ -165,7 +165,7 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
         }
         Err(bad) => return unknown.ended(RecoveryOutcome::Foreign, bad.to_string()),
     };
-    let recovered = blank(journal, name, Some(&record), &record.path);
+    let recovered = blank(journal, name, Some(&record), record.path_below());
     let Some(home) = home.filter(|home| home.is_of(&record)) else {
         let what = "its file system is not the one that this journal serves, or is not mounted; mount it, then recover again";
         return recovered.ended(RecoveryOutcome::Foreign, what);
@@ -175,8 +175,10 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
         return recovered
             .ended(RecoveryOutcome::Damaged, format!("it says {what}; no rewrite made it"));
     }
-    let recovered =
-        Recovered { path: home.mount.point.join(&record.path).as_path().into(), ..recovered };
+    let recovered = Recovered {
+        path: home.mount.point.join(record.path_below()).as_path().into(),
+        ..recovered
+    };
     let sure = match () {
         () if !home.is_certain(&record) => {
             Err("this may be another disk than the one that was rewritten")

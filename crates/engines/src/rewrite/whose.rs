@@ -133,7 +133,7 @@ impl Home {
                 let dev = rustix::fs::fstat(&self.root).map_err(|e| e.to_string())?.st_dev;
                 let Record { inode, generation, .. } = *record;
                 let identity = handle::Identity { device: dev, inode, generation };
-                let path = self.mount.point.join(&record.path);
+                let path = self.mount.point.join(record.path_below());
                 self.root
                     .find(&path, identity)
                     .map_err(|_| "its file is not where it was; recover as root")?
@@ -161,7 +161,7 @@ impl Home {
     /// handle and not by a name, and the file at the recorded path may be another one.
     pub fn path_of(&self, named: &OwnedFd, record: &Record) -> Option<PathBuf> {
         let there = || {
-            let path = self.mount.point.join(&record.path);
+            let path = self.mount.point.join(record.path_below());
             let there = self.root.below(&path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
             let (is, found) = (rustix::fs::fstat(named).ok()?, rustix::fs::fstat(&there).ok()?);
             // Both are open, so that neither inode number can be reused.
