@@ -82,7 +82,13 @@ fn forgeries(image: &Image, other: &Image) -> Vec<(&'static str, Change)> {
         ("handle too long", change(move |r| r.handle = long(200))),
         ("handle of ones", change(move |r| r.handle = long(8))),
         ("path up", change(|r| r.path = "../victim".into())),
-        ("path of the root", change(|r| r.path = "/etc/passwd".into())),
+        (
+            "no handle, path from the root",
+            change(|r| {
+                r.handle.bytes.clear();
+                r.path = "/etc/passwd".into();
+            }),
+        ),
         ("path with a zero", change(|r| r.path = OsString::from_vec(b"a\0b".to_vec()).into())),
         (
             "no handle, path of another",
