@@ -87,6 +87,7 @@ fn forgeries(image: &Image, other: &Image) -> Vec<(&'static str, Change)> {
             change(|r| {
                 r.handle.bytes.clear();
                 r.path = "/etc/passwd".into();
+                r.generation ^= 1;
             }),
         ),
         ("path with a zero", change(|r| r.path = OsString::from_vec(b"a\0b".to_vec()).into())),

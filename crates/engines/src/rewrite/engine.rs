@@ -34,8 +34,9 @@
 //! Space. Between punch and allocation other programs may allocate the space that the punch freed. Therefore
 //! the donor's space for the range is freed just before, so that at least twice what is needed is free. A
 //! reserve of the same size, and then all that the donor has left, are released only when that was not enough.
-//! If other programs allocate all of it, the record stays, and `recover` can do its work as soon as there is
-//! space again.
+//! The free space is looked at once more right before the punch. If other programs allocate all of it after
+//! that, the allocation is tried again for some seconds, in which no other program can read the hole; then the
+//! record stays, and `recover` can do its work as soon as there is space again.
 //!
 //! Other programs. The write lease is granted only while no other open file description of F exists: no reader,
 //! no writer, no mapping, no swap file, no running program. A program that opens or truncates F during steps 2

@@ -14,6 +14,7 @@
 //! | [`draft`] | a record that is being made |
 //! | `note` | how far a rewrite came, and whether its file was changed afterwards |
 //! | `place` | the bytes of a range: which are missing, and writing them durably |
+//! | `rewriter` | the file of a rewrite while it is written again: its time, and where more space is to be had |
 //! | `privileges` | what a write to a program's file clears |
 //! | `whose` | which file a record is of |
 //! | `refused` | data that is in memory only, because the disk has refused it |
@@ -36,4 +37,5 @@ pub mod record;
 pub mod recover;
 mod recovered;
 pub(crate) mod refused;
+mod rewriter;
 mod whose;

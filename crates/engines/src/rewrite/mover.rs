@@ -4,10 +4,11 @@ use super::draft::{Draft, Sealed};
 use super::engine::Shared;
 use super::limits::{self, Buffers};
 use super::note::{Noting, Session};
-use super::place::{Fill, Holder, Leased, is_on_device, lease, mtime, put, set_mtime};
+use super::place::{Fill, Holder as _, Leased, is_on_device, lease, mtime, put, set_mtime};
 use super::privileges::{self, Lost};
 use super::record::{LONGEST_RANGE, Record, VERSION};
 use super::refused;
+use super::rewriter::{Patience, Rewriter};
 use crate::bytes::read_at;
 use crate::donor::{Space, Stage, no_room, unnamed};
 use crate::errno::{in_use, skip_of};
@@ -206,6 +207,7 @@ impl Rewriting {
             mtime: sealed.record.mtime,
             reserve: &mut self.reserve,
             stage: &self.stage,
+            patience: Patience::default(),
         };
         let fallocate =
             |how| rustix::fs::fallocate(&file.fd, how, range.start, range.end - range.start);
@@ -220,7 +222,9 @@ impl Rewriting {
         // slow the steps before this one were.
         let alone = unwanted(lease);
         let noted = noting.at_it().map_err(skip_of);
-        if let Err(skip) = able.and(noted).and(alone).and_then(|()| is_plain(file)) {
+        let ready = able.and(noted).and(alone);
+        if let Err(skip) = ready.and_then(|()| is_plain(file)).and_then(|()| has_space(file, range))
+        {
             return discard(sealed, skip);
         }
         let (block, data) = (file.block as usize, &sealed.data);
@@ -253,32 +257,6 @@ impl Rewriting {
     }
 }
 
-/// Writes a range again, for [`put`].
-struct Rewriter<'a> {
-    file: &'a OwnedFd,
-    /// When the first step began, on the clock of file times.
-    began: (i64, u32),
-    /// The time of modification before the rewrite.
-    mtime: (i64, u32),
-    reserve: &'a mut Option<OwnedFd>,
-    stage: &'a Option<Stage>,
-}
-
-impl Holder for Rewriter<'_> {
-    fn settle_mtime(&self) {
-        let now = clock_gettime(ClockId::Realtime);
-        let ours = self.began..=(now.tv_sec, now.tv_nsec as u32);
-        // That the time can be set was tried before the punch.
-        if mtime(self.file).is_ok_and(|modified| ours.contains(&modified)) {
-            let _ = set_mtime(self.file, self.mtime);
-        }
-    }
-
-    fn free_space(&mut self) -> bool {
-        self.reserve.take().is_some() || self.stage.as_ref().is_some_and(Stage::release_all)
-    }
-}
-
 /// The length of the longest range.
 fn longest(ranges: &[ByteRange]) -> u64 {
     ranges.iter().map(|range| range.len()).max().unwrap_or(0)
@@ -299,6 +277,16 @@ pub(crate) fn take(file: &OwnedFd) -> Result<Lease<'_>, Skip> {
         Some(Errno::INVAL) => Skip::new(SkipReason::Unsupported, "it cannot be leased"),
         _ => skip_of(e),
     })
+}
+
+/// Checks that others have left as much space as the range needs, besides what is to stay free: what they
+/// allocate after this may be the blocks that the punch frees.
+fn has_space(file: &OpenFile, range: ByteRange) -> Result<(), Skip> {
+    if file.free_bytes()? < range.len().saturating_add(file.floor) {
+        Err(Skip::new(SkipReason::NoSpace, "others have allocated the space that it was to have"))
+    } else {
+        Ok(())
+    }
 }
 
 /// Checks that the file has no privileges that a write would clear.

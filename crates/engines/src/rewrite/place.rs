@@ -164,6 +164,10 @@ pub(crate) trait Holder {
     fn free_space(&mut self) -> bool {
         false
     }
+    /// Waits for others to free space; `false` when it has waited long enough.
+    fn wait_for_space(&mut self) -> bool {
+        false
+    }
 }
 
 /// A range, and the bytes that belong there.
@@ -208,6 +212,7 @@ pub(crate) fn put(
                 let _ = rustix::fs::fsync(file);
                 reached(Point::RoomMade);
             }
+            Err(Errno::NOSPC | Errno::DQUOT) if holder.wait_for_space() => {}
             Err(e) => return Err(e.into()),
         }
     }
