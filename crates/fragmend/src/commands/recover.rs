@@ -29,8 +29,8 @@ pub struct Args {
     /// What to do where a file at or below the given paths was changed after its record was made
     #[arg(long, value_enum, requires = "paths")]
     prefer: Option<PreferArg>,
-    /// Only these file systems, by any path on them. If none is given all mounted ones, and a journal of
-    /// another user's is named and left to them
+    /// Only these file systems, by any path on them; records in a directory above a path are found as well. If
+    /// none is given all mounted ones, and a journal of another user's is named and left to them
     #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
 }
