@@ -82,7 +82,8 @@ impl Ui {
     /// An error and its causes in one line.
     pub fn error(&self, error: &anyhow::Error) {
         // An I/O error without context is one of our own output.
-        let what = if error.is::<io::Error>() { "cannot write the output: " } else { "" };
+        let bare = error.chain().next().is_some_and(|e| e.is::<io::Error>());
+        let what = if bare { "cannot write the output: " } else { "" };
         let limit = |e: &io::Error| e.kind() == io::ErrorKind::FileTooLarge;
         let is_limit = error.chain().any(|c| c.downcast_ref::<io::Error>().is_some_and(limit));
         let remedy = if is_limit { "; files are limited here (ulimit -f), raise that" } else { "" };

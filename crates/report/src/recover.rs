@@ -20,7 +20,8 @@ pub struct RecoverReport {
     pub records: Vec<Recovered>,
     /// Journals that could not be used, and why.
     pub errors: Vec<String>,
-    /// What bears a journal's name and is left to other users, where no path was given.
+    /// What was not looked at, although nothing went wrong: a journal's name that is another user's and was not
+    /// itself asked for, mounts that are hidden, and what is above a directory that is mounted alone.
     #[serde(default)]
     pub left: Vec<String>,
 }

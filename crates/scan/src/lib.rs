@@ -28,6 +28,7 @@ pub mod error;
 pub mod ext4;
 pub mod fiemap;
 pub mod filesystem;
+pub mod journal;
 mod listing;
 pub mod measure;
 mod open;

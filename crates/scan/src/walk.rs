@@ -3,8 +3,10 @@
 //! Workers share one stack of directories, deepest first, so that few of them are open at once; where many
 //! would be open all the same, those that wait are closed, and opened anew when their turn comes. Each child is
 //! opened relative to its parent and never through a symlink: a tree that changes during the walk cannot lead
-//! it elsewhere. A directory is read once for each mount, whatever names it has. Symlinks that are given as paths are followed.
+//! it elsewhere. A directory is read once for each mount, whatever names it has; a rewrite's journal
+//! is not (`journal`). Symlinks that are given as paths are followed.
 
+use crate::journal;
 use crate::listing::{self, Capacity, Listing};
 use crate::open::{self, Opener};
 use crate::tree::{self, Dir, Entry, NONE, SkippedEntry};
@@ -298,6 +300,7 @@ impl Walk<'_> {
             let at = read.names.len() as u32;
             match kind {
                 Ok(FileType::RegularFile) => read.files.push((entry.ino(), at)),
+                Ok(FileType::Directory) if journal::is_name_of_one(name.to_bytes()) => continue,
                 Ok(FileType::Directory) => read.dirs.push((entry.ino(), at)),
                 Ok(_) => continue,
                 Err(errno) => read.skips.push((at, errno.into())),

@@ -120,8 +120,9 @@ impl Rewrite {
             Some(dir) => elsewhere(dir, &fs, mount)?,
             None => {
                 ground::for_records(mount)?;
+                ground::is_top(mount)?;
                 let top = root.try_clone().map_err(|e| e.to_string())?;
-                (Parent::top(top, &mount.point), DIRECTORY.into())
+                (Parent::opened(top, &mount.point), DIRECTORY.into())
             }
         };
         let parent = Rc::new(parent);

@@ -10,6 +10,7 @@ use super::below;
 use crate::engine::local;
 use crate::ordering::ext4_options;
 use fragmend_sys::mounts::Mount;
+use std::path::Path;
 
 /// File systems that take snapshots of their own.
 const WITH_SNAPSHOTS: [&str; 6] = ["btrfs", "bcachefs", "nilfs2", "zfs", "next3", "apfs"];
@@ -75,6 +76,20 @@ pub(crate) fn for_records(mount: &Mount) -> Result<(), String> {
         return refuse(format!("of a kind ({kind}) that is not known to keep what was synced"));
     }
     ordered(mount).or_else(refuse)
+}
+
+/// Whether the top of a mount is that of its file system: there `recover` looks, whatever is mounted by then.
+///
+/// # Errors
+/// That it is not, and what to do.
+pub(crate) fn is_top(mount: &Mount) -> Result<(), String> {
+    if mount.root == Path::new("/") {
+        return Ok(());
+    }
+    Err(format!(
+        "records of a rewrite are kept at the top of their file system, and of this one {} alone is mounted here; keep them elsewhere (--journal DIR), or rewrite where all of it is mounted",
+        mount.root.display()
+    ))
 }
 
 /// Whether records on a mount survive a power cut. They need not where the files are in memory as well, and are

@@ -15,6 +15,7 @@ use super::names::{self, Listing};
 use super::parent::{Parent, is_ours};
 use super::record::{BadRecord, LONGEST_RANGE, MAGIC, Record};
 use crate::bytes::read_at;
+pub use fragmend_scan::journal::{DIRECTORY, ELSEWHERE};
 use fragmend_sys::{handle, root};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, SeekFrom, Stat};
 use rustix::io::Errno;
@@ -23,12 +24,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-
-/// Its name at the top of a mounted file system.
-pub const DIRECTORY: &str = ".fragmend-rewrite";
-
-/// How its name begins anywhere else; the file system's UUID follows.
-pub const ELSEWHERE: &str = "fragmend-rewrite-";
 
 /// Why a journal cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -19,9 +19,9 @@ pub struct Parent {
 }
 
 impl Parent {
-    /// The top of a mounted file system, which is open already.
-    pub fn top(dir: OwnedFd, point: &Path) -> Self {
-        Self { dir, path: point.to_owned() }
+    /// The directory at this path, which is open or named (`O_PATH`) already.
+    pub fn opened(dir: OwnedFd, path: &Path) -> Self {
+        Self { dir, path: path.to_owned() }
     }
 
     /// The directory at a path without links.

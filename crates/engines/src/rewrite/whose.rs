@@ -1,6 +1,7 @@
 //! Which file a record is of: the mounted file system that its journal serves, and the file on it.
 //!
-//! A journal at the top of a mount serves that mount and no other, whatever its records claim. A journal
+//! A journal at the top of a mount serves that mount and no other, whatever its records claim; one of the same
+//! name in another directory, where that directory alone was mounted, serves its own file system. A journal
 //! elsewhere serves the file system that it is named after, by its UUID, and only while no more than one
 //! mounted file system has that UUID: copies of a disk, snapshots below the file system and XFS mounted with
 //! `nouuid` all look the same. Nothing is guessed.
@@ -25,6 +26,8 @@ use std::path::{Path, PathBuf};
 pub enum Serves<'a> {
     /// The one at whose top the journal is.
     Itself(&'a Mount),
+    /// The one on which the journal is, in a directory of this mount.
+    Within(&'a Mount),
     /// The one of these whose UUID is in the journal's name.
     OneOf(&'a [Mount]),
 }
@@ -39,9 +42,20 @@ impl Serves<'_> {
         match self {
             Self::Itself(mount) if journal == mount.point.join(DIRECTORY) => {
                 let root = Root::open(&mount.point, mount.dev).map_err(io)?;
-                Ok(Parent::top(root.into(), &mount.point))
+                Ok(Parent::opened(root.into(), &mount.point))
             }
             Self::Itself(_) => Err(JournalError::Misplaced(journal.to_owned())),
+            Self::Within(mount) => {
+                let dir = journal.parent().unwrap_or(Path::new("/"));
+                let root = Root::open(&mount.point, mount.dev).map_err(io)?;
+                match root.below(dir, OFlags::PATH | OFlags::DIRECTORY) {
+                    Ok(named) => Ok(Parent::opened(named, dir)),
+                    Err(Errno::NOSYS) => Parent::named(dir),
+                    Err(Errno::XDEV) => Err(JournalError::Covered(dir.to_owned())),
+                    Err(Errno::ACCESS) => Err(JournalError::Closed(dir.to_owned())),
+                    Err(e) => Err(io(e.into())),
+                }
+            }
             Self::OneOf(_) => Parent::named(journal.parent().unwrap_or(Path::new("/"))),
         }
     }
@@ -59,7 +73,7 @@ pub(super) struct Home {
     pub block: u64,
     id: FsId,
     disk: Disk,
-    /// Whether the journal is at its top.
+    /// Whether the journal is on it, at its top or in a directory that was mounted alone.
     at_top: bool,
 }
 
@@ -70,13 +84,16 @@ impl Home {
     /// [`JournalError::Misplaced`], [`JournalError::Ambiguous`].
     pub fn of(journal: &Journal, serves: Serves<'_>) -> Result<Option<Self>, JournalError> {
         match serves {
-            Serves::Itself(mount) => {
+            Serves::Itself(mount) | Serves::Within(mount) => {
                 let misplaced = || JournalError::Misplaced(journal.path().to_owned());
                 let home = Self::open(mount, true).ok_or_else(misplaced)?;
                 let dev = |stat: rustix::io::Result<Stat>| stat.map(|stat| stat.st_dev);
                 let top = dev(rustix::fs::fstat(&home.root));
                 let dir = dev(rustix::fs::fstat(&journal.dir));
-                let named = journal.path() == mount.point.join(DIRECTORY);
+                let named = match serves {
+                    Serves::Itself(_) => journal.path() == mount.point.join(DIRECTORY),
+                    _ => journal.path().ends_with(DIRECTORY),
+                };
                 if named && top.is_ok() && top == dir { Ok(Some(home)) } else { Err(misplaced()) }
             }
             Serves::OneOf(mounts) => {

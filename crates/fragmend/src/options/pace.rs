@@ -21,7 +21,8 @@ pub struct Pace {
     #[arg(long, value_enum, default_value_t = EngineArg::Native)]
     engine: EngineArg,
     /// Keep the records of a rewrite in this directory, not at the top of the file system: on ext4,
-    /// XFS, Btrfs or F2FS with write barriers, and where others cannot rename them
+    /// XFS, Btrfs or F2FS with write barriers, and where others cannot rename them. It must be given where
+    /// only a directory of the file system is mounted, as in a container
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
     /// Also move where a power cut may do harm: nothing orders data before the journal (no journal,

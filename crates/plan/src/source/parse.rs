@@ -39,7 +39,7 @@ pub(super) fn parse<T>(
         Some(io::ErrorKind::InvalidData) => {
             PlanError::Foreign { path: name.to_owned(), why: "a string without end".into() }
         }
-        Some(kind) => io_error(kind.into()),
+        Some(_) => io_error(e.into()),
         // The error message quotes what the file contains.
         None => {
             PlanError::Foreign { path: name.to_owned(), why: printable(&e.to_string()).to_string() }
