@@ -27,7 +27,7 @@ use super::copying::TICK;
 use super::errno::skip_of;
 use super::hold::{self, alone, is_open_elsewhere};
 use super::mounted::OpenFile;
-use super::turns::{cut_off, is_on_disk, uncut};
+use super::turns::{cut_off, is_on_disk, uncut, vacate};
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::lease::Lease;
@@ -122,6 +122,7 @@ pub(super) fn sample(
         if !is_on_disk(&mut Compare::default(), file, block, goes_on)? {
             return Err(Skip::new(SkipReason::Busy, OTHERS).into());
         }
+        vacate(&mut Compare::default(), file, block, goes_on)?;
         uncut(file, block, goes_on)?;
         let started = Instant::now();
         let (n, at) = (block.len(), at - back);

@@ -39,7 +39,7 @@ use super::hold::is_open_elsewhere;
 use super::mounted::OpenFile;
 use super::pages::Pages;
 use super::rewrite::mover::take as lease;
-use super::turns::{allocate_delayed, clean, is_on_disk, nothing_staged};
+use super::turns::{allocate_delayed, clean, is_on_disk, nothing_staged, vacate};
 use super::warm::{RESTORING, Warm};
 use super::xfs::{commit, free_space};
 use super::{Mover, primitive};
@@ -357,6 +357,8 @@ impl ByRange for WholeFile {
         if !is_on_disk(&mut self.compare, file, part, || true)? {
             return Err(Skip::new(SkipReason::Busy, "others write to it"));
         }
+        // No page was pinned before the times were taken, and whoever has one pinned later sets later times.
+        vacate(&mut self.compare, file, part, || true)?;
         self.buffer.resize(part.len() as usize, 0);
         let read = self.pages.read(&file.fd, part, &mut self.buffer).map_err(skip_of)?;
         write_at(&stage.donor, &self.buffer[..read], part.start).map_err(skip_of)?;
@@ -414,6 +416,7 @@ fn gaps_are_on_disk(
         if !goes_on() || !is_on_disk(compare, file, step, goes_on)? {
             return Err(Skip::new(SkipReason::Busy, "others open it"));
         }
+        vacate(compare, file, step, goes_on)?;
         gap.start = step.end.max(gap.start);
         if gap.is_empty() {
             alone.gaps.pop();

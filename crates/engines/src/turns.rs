@@ -1,6 +1,7 @@
 //! Checks right before a copied turn is taken over, and right after: see [`super::copying`].
 
 use super::errno::{in_use, skip_of};
+use super::hold::alone;
 use super::mounted::OpenFile;
 use super::sample::OTHERS;
 use super::warm::is_cold;
@@ -8,7 +9,7 @@ use fragmend_apply::drive::File;
 use fragmend_layout::{ByteRange, Extent, ExtentKind, Skip, SkipReason};
 use fragmend_sys::cache;
 use fragmend_sys::dedupe::Shared;
-use fragmend_sys::same::{Compare, Same, write_quietly};
+use fragmend_sys::same::{Compare, Same, Vacated, write_quietly};
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -124,6 +125,55 @@ pub(super) fn is_on_disk(
         Same::Stopped | Same::Changing(_) => Ok(false),
         Same::Yes | Same::ButRefused(_) | Same::Unknown => Ok(true),
     }
+}
+
+/// Checks that nothing besides the page cache refers to pages of a part, by dropping all of them: see
+/// [`Compare::vacate`]. Data that cannot be compared with the device is not dropped, and not checked. While a
+/// lease is held, no page is pinned afterwards.
+///
+/// # Errors
+/// Busy where pages stay, others write to them, or `go_on` has returned false.
+pub(super) fn vacate(
+    compare: &mut Compare,
+    file: &OpenFile,
+    part: ByteRange,
+    go_on: impl FnMut() -> bool,
+) -> Result<(), Skip> {
+    match compare.vacate(&file.fd, part.start..part.end, go_on).map_err(skip_of)? {
+        Vacated::Yes | Vacated::No(Same::Yes | Same::Unknown) => Ok(()),
+        Vacated::Held => Err(held()),
+        Vacated::No(Same::Stopped) => Err(Skip::new(SkipReason::Busy, OTHERS)),
+        Vacated::No(Same::Changing(_)) => Err(Skip::new(SkipReason::Busy, "others write to it")),
+        Vacated::No(Same::No(..) | Same::ButRefused(_)) => {
+            let why = "the disk has refused what was written to it";
+            Err(Skip::new(SkipReason::Failed, why))
+        }
+    }
+}
+
+/// The same, without a lease, if no program has the file open: pages that a program has mapped stay as well, and
+/// what refers to those is not known.
+///
+/// # Errors
+/// As [`vacate`].
+pub(super) fn vacate_if_alone(
+    compare: &mut Compare,
+    file: &OpenFile,
+    part: ByteRange,
+) -> Result<(), Skip> {
+    // One try needs no lease, which would keep others out for an instant.
+    compare.drop(&file.fd, part.start..part.end, || true).map_err(skip_of)?;
+    if is_cold(file, part) || alone(file, 1).is_err() {
+        return Ok(());
+    }
+    vacate(compare, file, part, || true)
+}
+
+/// The error that pages stay in the page cache although no program has the file open.
+pub(super) fn held() -> Skip {
+    let why =
+        "its pages are in use elsewhere: a device may be writing to them, or a pipe hold them";
+    Skip::new(SkipReason::Busy, why)
 }
 
 /// The error that the file was truncated below a place that it reached at the first look.
