@@ -119,10 +119,12 @@ pub(super) fn sample(
             return Err(Skip::new(SkipReason::Unsupported, why).into());
         }
         let goes_on = || !lease.is_wanted() && go_on();
-        if !is_on_disk(&mut Compare::default(), file, block, goes_on)? {
+        let mut compare = Compare::default();
+        if !is_on_disk(&mut compare, file, block, goes_on)?
+            || !vacate(&mut compare, file, block, goes_on)?
+        {
             return Err(Skip::new(SkipReason::Busy, OTHERS).into());
         }
-        vacate(&mut Compare::default(), file, block, goes_on)?;
         uncut(file, block, goes_on)?;
         let started = Instant::now();
         let (n, at) = (block.len(), at - back);

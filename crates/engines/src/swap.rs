@@ -353,12 +353,14 @@ impl Mover for WholeFile {
 impl ByRange for WholeFile {
     fn prepare(&mut self, file: &OpenFile, _: usize, part: ByteRange) -> Result<(), Skip> {
         let stage = self.stage.as_mut().ok_or_else(nothing_staged)?;
-        // Clean from here on: a store to a mapped page causes a fault, and that sets the times.
-        if !is_on_disk(&mut self.compare, file, part, || true)? {
+        // Clean from here on: a store to a mapped page causes a fault, and that sets the times. And no device
+        // writes to pages since before the times were taken: a program that has one do so later writes through
+        // a mapping as well.
+        if !is_on_disk(&mut self.compare, file, part, || true)?
+            || !vacate(&mut self.compare, file, part, || true)?
+        {
             return Err(Skip::new(SkipReason::Busy, "others write to it"));
         }
-        // No page was pinned before the times were taken, and whoever has one pinned later sets later times.
-        vacate(&mut self.compare, file, part, || true)?;
         self.buffer.resize(part.len() as usize, 0);
         let read = self.pages.read(&file.fd, part, &mut self.buffer).map_err(skip_of)?;
         write_at(&stage.donor, &self.buffer[..read], part.start).map_err(skip_of)?;
@@ -416,7 +418,6 @@ fn gaps_are_on_disk(
         if !goes_on() || !is_on_disk(compare, file, step, goes_on)? {
             return Err(Skip::new(SkipReason::Busy, "others open it"));
         }
-        vacate(compare, file, step, goes_on)?;
         gap.start = step.end.max(gap.start);
         if gap.is_empty() {
             alone.gaps.pop();

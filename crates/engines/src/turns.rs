@@ -118,10 +118,7 @@ pub(super) fn is_on_disk(
         return Ok(false);
     }
     match compare.range(&file.fd, part.start..part.end, go_on).map_err(skip_of)? {
-        Same::No(at, _) => {
-            let why = format!("the disk has refused what was written at byte {at}");
-            Err(Skip::new(SkipReason::Failed, why))
-        }
+        Same::No(at, _) => Err(has_refused(at)),
         Same::Stopped | Same::Changing(_) => Ok(false),
         Same::Yes | Same::ButRefused(_) | Same::Unknown => Ok(true),
     }
@@ -129,25 +126,22 @@ pub(super) fn is_on_disk(
 
 /// Checks that nothing besides the page cache refers to pages of a part, by dropping all of them: see
 /// [`Compare::vacate`]. Data that cannot be compared with the device is not dropped, and not checked. While a
-/// lease is held, no page is pinned afterwards.
+/// lease is held, no page is pinned afterwards. Returns false if others write to it, or once `go_on` returns
+/// false.
 ///
 /// # Errors
-/// Busy where pages stay, others write to them, or `go_on` has returned false.
+/// Busy where pages stay; failed where the device has other data.
 pub(super) fn vacate(
     compare: &mut Compare,
     file: &OpenFile,
     part: ByteRange,
     go_on: impl FnMut() -> bool,
-) -> Result<(), Skip> {
+) -> Result<bool, Skip> {
     match compare.vacate(&file.fd, part.start..part.end, go_on).map_err(skip_of)? {
-        Vacated::Yes | Vacated::No(Same::Yes | Same::Unknown) => Ok(()),
+        Vacated::Yes | Vacated::No(Same::Yes | Same::Unknown) => Ok(true),
         Vacated::Held => Err(held()),
-        Vacated::No(Same::Stopped) => Err(Skip::new(SkipReason::Busy, OTHERS)),
-        Vacated::No(Same::Changing(_)) => Err(Skip::new(SkipReason::Busy, "others write to it")),
-        Vacated::No(Same::No(..) | Same::ButRefused(_)) => {
-            let why = "the disk has refused what was written to it";
-            Err(Skip::new(SkipReason::Failed, why))
-        }
+        Vacated::No(Same::Stopped | Same::Changing(_) | Same::ButRefused(_)) => Ok(false),
+        Vacated::No(Same::No(at, _)) => Err(has_refused(at)),
     }
 }
 
@@ -160,13 +154,17 @@ pub(super) fn vacate_if_alone(
     compare: &mut Compare,
     file: &OpenFile,
     part: ByteRange,
-) -> Result<(), Skip> {
+) -> Result<bool, Skip> {
     // One try needs no lease, which would keep others out for an instant.
     compare.drop(&file.fd, part.start..part.end, || true).map_err(skip_of)?;
     if is_cold(file, part) || alone(file, 1).is_err() {
-        return Ok(());
+        return Ok(true);
     }
     vacate(compare, file, part, || true)
+}
+
+fn has_refused(at: u64) -> Skip {
+    Skip::new(SkipReason::Failed, format!("the disk has refused what was written at byte {at}"))
 }
 
 /// The error that pages stay in the page cache although no program has the file open.

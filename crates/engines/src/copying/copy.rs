@@ -45,13 +45,13 @@ impl Copying {
         let sampled = self.sampled.as_ref().filter(|sampled| sampled.index == index);
         let goes_on = || sampled.is_none_or(|sampled| !sampled.lease.is_wanted());
         // This also writes the part back: before an exchange, a store to a mapped page has to cause a fault.
-        let sure = is_on_disk(&mut self.compare, file, part, goes_on)?;
+        let mut sure = is_on_disk(&mut self.compare, file, part, goes_on)?;
         if sure && !cold && sampled.is_some() {
             // It was compared under the lease.
             let _ = cache::drop_clean(&file.fd, part.start..part.end);
-            vacate(&mut self.compare, file, part, goes_on)?;
+            sure = vacate(&mut self.compare, file, part, goes_on)?;
         } else if sure && !cold {
-            vacate_if_alone(&mut self.compare, file, part)?;
+            sure = vacate_if_alone(&mut self.compare, file, part)?;
         }
         if !sure {
             self.sampled = None;

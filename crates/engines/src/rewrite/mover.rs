@@ -367,7 +367,10 @@ fn unchanged(
     cache::part(&file.fd, record.range.start, goes_on).map_err(in_use)?;
     cache::part(&file.fd, record.range.end, goes_on).map_err(in_use)?;
     // Nor may a device be writing to a page of it. From here on none is pinned.
-    vacate(&mut Compare::default(), file, record.range, goes_on)?;
+    if !vacate(&mut Compare::default(), file, record.range, goes_on)? {
+        unwanted(lease)?;
+        return Err(Skip::new(SkipReason::Busy, "it is being written to"));
+    }
     let ended = || Skip::new(SkipReason::Busy, "asked to end");
     let waits = || unwanted(lease).and_then(|()| go_on().then_some(()).ok_or_else(ended));
     holds(file, record, draft.data(), &mut buffers.back, waits)?;

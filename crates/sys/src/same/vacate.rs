@@ -8,7 +8,7 @@
 //! (`generic_fadvise()`, mm/fadvise.c). So a page that could be dropped was not pinned. While a lease is held,
 //! none can be pinned afterwards: that needs a mapping, and a mapping an open file.
 
-use super::{Compare, Same};
+use super::{Compare, Same, may_deceive};
 use crate::backoff::DoublingWait;
 use crate::cache;
 use std::io;
@@ -51,6 +51,10 @@ impl Compare {
             let whole = pages.saturating_mul(page).min(cache::largest_folio());
             range.start / whole * whole..range.end.next_multiple_of(whole)
         };
+        // Before Linux 6.5 it is not known there what the device has.
+        if may_deceive(file)? && cache::cached_pages(file, wide(1)).is_err() {
+            return Ok(Vacated::No(Same::Unknown));
+        }
         let mut wait = DoublingWait::new(FIRST_WAIT, LONGEST_WAIT);
         let mut left = Vacated::Yes;
         for (tried, pages) in WIDTHS.into_iter().enumerate() {
