@@ -4,6 +4,7 @@
 
 mod call;
 mod put_back;
+mod vacate;
 
 use super::Mover;
 use super::donor::{Space, Stage};
@@ -82,6 +83,9 @@ pub(super) struct Exchange {
     refused: Option<Skip>,
     /// Keeps other programs out meanwhile.
     hold: Hold,
+    /// A range no page of which was in the page cache under the lease with this number: none of it is pinned
+    /// (`fragmend_sys::same::Vacated`).
+    vacated: (Option<u64>, ByteRange),
 }
 
 impl Exchange {
@@ -104,6 +108,7 @@ impl Exchange {
             back_by: None,
             refused: None,
             hold: Hold::new(force),
+            vacated: (None, ByteRange::default()),
         }
     }
 
@@ -242,7 +247,10 @@ impl Exchange {
                 }
             }
         }
-        Ok(!cached())
+        let under = self.hold.number();
+        let none = !cached();
+        self.vacated = (under.filter(|_| none), part);
+        Ok(none)
     }
 
     /// Reads a part into the page cache and waits for it; other programs wait for no more than `CHUNK` bytes of
@@ -304,20 +312,37 @@ impl Exchange {
         let mut backoff = Backoff::new(FIRST_WAIT, TRIES);
         loop {
             let rest = ByteRange { start: step.start + done.moved - before, end: step.end };
-            let single = self.prefetch(file, rest)?;
+            let mut single = self.prefetch(file, rest)?;
             // What is to go back does, though nothing else moves.
             if let Some(skip) = self.unwritable.as_ref().filter(|_| !returns) {
                 return Err(skip.clone());
             }
             // The lease was released if a program waited.
             self.keep_others_out(file)?;
+            let rest = match self.vacate(file, rest) {
+                Ok(None) => rest,
+                Ok(Some(first)) => {
+                    single = true;
+                    first
+                }
+                Err(skip) if skip.reason == SkipReason::Busy && !backoff.is_last() => {
+                    self.let_others_in(file)?;
+                    backoff.wait();
+                    continue;
+                }
+                Err(skip) => return Err(skip),
+            };
             // The kernel would pass over a hole that has come to be meanwhile, and count on behind it. Under the
             // lease none can come.
             let whole = is_whole(file, rest);
             reached(Point::Checked);
             let exchanged =
                 whole.and_then(|()| self.exchange_in_turns(file, index, rest, single, done));
-            let Err(skip) = exchanged else { break };
+            let skip = match exchanged {
+                Ok(()) if rest.end < step.end => continue,
+                Ok(()) => break,
+                Err(skip) => skip,
+            };
             // Failed: a range in which a program has just truncated the file is invalid to the kernel.
             let may_pass = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
             if !may_pass || backoff.is_last() {

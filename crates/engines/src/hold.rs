@@ -47,6 +47,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(1);
 #[derive(Default)]
 pub(super) struct Hold {
     lease: Option<Lease<'static>>,
+    /// How many leases have been taken.
+    taken: u64,
     /// Whether files are moved that others have open.
     force: bool,
     /// Whether blocks have been exchanged since the last commit.
@@ -96,6 +98,7 @@ impl Hold {
             Err(_) if self.force => {}
             Err(e) => return Err(refused(e)),
         }
+        self.taken += 1;
         self.open.set(self.lease.as_ref().map(|_| Instant::now()));
         self.unstopped = Some(unstopped);
         self.prompt = Some(prompt);
@@ -105,6 +108,11 @@ impl Hold {
     /// Whether no other program has the file open, nor can open it while the lease is held.
     pub fn is_held(&self) -> bool {
         self.lease.as_ref().is_some_and(Lease::is_held)
+    }
+
+    /// Which lease is held: another number means that others may have had the file open in between.
+    pub fn number(&self) -> Option<u64> {
+        self.is_held().then_some(self.taken)
     }
 
     /// The longest time for which a program can have been kept out, since the last call: from one check for

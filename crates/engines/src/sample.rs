@@ -27,7 +27,7 @@ use super::copying::TICK;
 use super::errno::skip_of;
 use super::hold::{self, alone, is_open_elsewhere};
 use super::mounted::OpenFile;
-use super::turns::{cut_off, is_on_disk, uncut};
+use super::turns::{cut_off, is_on_disk, uncut, vacate};
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::lease::Lease;
@@ -119,7 +119,10 @@ pub(super) fn sample(
             return Err(Skip::new(SkipReason::Unsupported, why).into());
         }
         let goes_on = || !lease.is_wanted() && go_on();
-        if !is_on_disk(&mut Compare::default(), file, block, goes_on)? {
+        let mut compare = Compare::default();
+        if !is_on_disk(&mut compare, file, block, goes_on)?
+            || !vacate(&mut compare, file, block, goes_on)?
+        {
             return Err(Skip::new(SkipReason::Busy, OTHERS).into());
         }
         uncut(file, block, goes_on)?;

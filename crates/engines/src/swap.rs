@@ -39,7 +39,7 @@ use super::hold::is_open_elsewhere;
 use super::mounted::OpenFile;
 use super::pages::Pages;
 use super::rewrite::mover::take as lease;
-use super::turns::{allocate_delayed, clean, is_on_disk, nothing_staged};
+use super::turns::{allocate_delayed, clean, is_on_disk, nothing_staged, vacate};
 use super::warm::{RESTORING, Warm};
 use super::xfs::{commit, free_space};
 use super::{Mover, primitive};
@@ -353,8 +353,12 @@ impl Mover for WholeFile {
 impl ByRange for WholeFile {
     fn prepare(&mut self, file: &OpenFile, _: usize, part: ByteRange) -> Result<(), Skip> {
         let stage = self.stage.as_mut().ok_or_else(nothing_staged)?;
-        // Clean from here on: a store to a mapped page causes a fault, and that sets the times.
-        if !is_on_disk(&mut self.compare, file, part, || true)? {
+        // Clean from here on: a store to a mapped page causes a fault, and that sets the times. And no device
+        // writes to pages since before the times were taken: a program that has one do so later writes through
+        // a mapping as well.
+        if !is_on_disk(&mut self.compare, file, part, || true)?
+            || !vacate(&mut self.compare, file, part, || true)?
+        {
             return Err(Skip::new(SkipReason::Busy, "others write to it"));
         }
         self.buffer.resize(part.len() as usize, 0);

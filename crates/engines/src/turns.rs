@@ -1,6 +1,7 @@
 //! Checks right before a copied turn is taken over, and right after: see [`super::copying`].
 
 use super::errno::{in_use, skip_of};
+use super::hold::alone;
 use super::mounted::OpenFile;
 use super::sample::OTHERS;
 use super::warm::is_cold;
@@ -8,7 +9,7 @@ use fragmend_apply::drive::File;
 use fragmend_layout::{ByteRange, Extent, ExtentKind, Skip, SkipReason};
 use fragmend_sys::cache;
 use fragmend_sys::dedupe::Shared;
-use fragmend_sys::same::{Compare, Same, write_quietly};
+use fragmend_sys::same::{Compare, Same, Vacated, write_quietly};
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -117,13 +118,60 @@ pub(super) fn is_on_disk(
         return Ok(false);
     }
     match compare.range(&file.fd, part.start..part.end, go_on).map_err(skip_of)? {
-        Same::No(at, _) => {
-            let why = format!("the disk has refused what was written at byte {at}");
-            Err(Skip::new(SkipReason::Failed, why))
-        }
+        Same::No(at, _) => Err(has_refused(at)),
         Same::Stopped | Same::Changing(_) => Ok(false),
         Same::Yes | Same::ButRefused(_) | Same::Unknown => Ok(true),
     }
+}
+
+/// Checks that nothing besides the page cache refers to pages of a part, by dropping all of them: see
+/// [`Compare::vacate`]. Data that cannot be compared with the device is not dropped, and not checked. While a
+/// lease is held, no page is pinned afterwards. Returns false if others write to it, or once `go_on` returns
+/// false.
+///
+/// # Errors
+/// Busy where pages stay; failed where the device has other data.
+pub(super) fn vacate(
+    compare: &mut Compare,
+    file: &OpenFile,
+    part: ByteRange,
+    go_on: impl FnMut() -> bool,
+) -> Result<bool, Skip> {
+    match compare.vacate(&file.fd, part.start..part.end, go_on).map_err(skip_of)? {
+        Vacated::Yes | Vacated::No(Same::Yes | Same::Unknown) => Ok(true),
+        Vacated::Held => Err(held()),
+        Vacated::No(Same::Stopped | Same::Changing(_) | Same::ButRefused(_)) => Ok(false),
+        Vacated::No(Same::No(at, _)) => Err(has_refused(at)),
+    }
+}
+
+/// The same, without a lease, if no program has the file open: pages that a program has mapped stay as well, and
+/// what refers to those is not known.
+///
+/// # Errors
+/// As [`vacate`].
+pub(super) fn vacate_if_alone(
+    compare: &mut Compare,
+    file: &OpenFile,
+    part: ByteRange,
+) -> Result<bool, Skip> {
+    // One try needs no lease, which would keep others out for an instant.
+    compare.drop(&file.fd, part.start..part.end, || true).map_err(skip_of)?;
+    if is_cold(file, part) || alone(file, 1).is_err() {
+        return Ok(true);
+    }
+    vacate(compare, file, part, || true)
+}
+
+fn has_refused(at: u64) -> Skip {
+    Skip::new(SkipReason::Failed, format!("the disk has refused what was written at byte {at}"))
+}
+
+/// The error that pages stay in the page cache although no program has the file open.
+pub(super) fn held() -> Skip {
+    let why =
+        "its pages are in use elsewhere: a device may be writing to them, or a pipe hold them";
+    Skip::new(SkipReason::Busy, why)
 }
 
 /// The error that the file was truncated below a place that it reached at the first look.

@@ -244,7 +244,7 @@ pub fn is_resident(file: impl AsFd, range: Range<u64>) -> io::Result<bool> {
 }
 
 /// Pages of `range` that are in the page cache, on any kernel.
-fn pages_there(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
+pub(crate) fn pages_there(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
     cached_pages(&file, range.clone()).or_else(|_| mapped_pages(&file, range))
 }
 

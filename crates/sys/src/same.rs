@@ -10,6 +10,7 @@
 //! neither `fsync(2)` nor the waiting flags of `sync_file_range(2)` are used.
 
 mod device;
+mod vacate;
 
 use crate::backoff::DoublingWait;
 use crate::cache;
@@ -22,6 +23,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
+pub use vacate::Vacated;
 
 /// Bytes of the first direct read, and the bounds that later ones adapt within: such a read holds a
 /// lock of the file, which its writers wait for.

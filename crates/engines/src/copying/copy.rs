@@ -6,7 +6,7 @@ use crate::donor::Stage;
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
 use crate::sample::Sampled;
-use crate::turns::{State, changed, cut_off, is_on_disk, nothing_staged};
+use crate::turns::{State, changed, cut_off, is_on_disk, nothing_staged, vacate, vacate_if_alone};
 use crate::warm::{is_cached, is_cold};
 use fragmend_layout::{ByteRange, Skip};
 use fragmend_sys::cache;
@@ -45,7 +45,14 @@ impl Copying {
         let sampled = self.sampled.as_ref().filter(|sampled| sampled.index == index);
         let goes_on = || sampled.is_none_or(|sampled| !sampled.lease.is_wanted());
         // This also writes the part back: before an exchange, a store to a mapped page has to cause a fault.
-        let sure = is_on_disk(&mut self.compare, file, part, goes_on)?;
+        let mut sure = is_on_disk(&mut self.compare, file, part, goes_on)?;
+        if sure && !cold && sampled.is_some() {
+            // It was compared under the lease.
+            let _ = cache::drop_clean(&file.fd, part.start..part.end);
+            sure = vacate(&mut self.compare, file, part, goes_on)?;
+        } else if sure && !cold {
+            sure = vacate_if_alone(&mut self.compare, file, part)?;
+        }
         if !sure {
             self.sampled = None;
         }

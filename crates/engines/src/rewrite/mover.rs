@@ -15,6 +15,7 @@ use crate::errno::{in_use, skip_of};
 use crate::mounted::OpenFile;
 use crate::pages::Pages;
 use crate::point::{Point, reached};
+use crate::turns::vacate;
 use crate::{Mover, primitive};
 use fragmend_apply::drive::{ByRange, Job, Step, by_range};
 use fragmend_layout::{ByteRange, ExtentKind, Pace, Skip, SkipReason};
@@ -156,6 +157,8 @@ impl Rewriting {
         // Dropping the pages of the range may drop adjacent ones as well.
         let goes_on = || !stop.load(Ordering::Relaxed);
         refused::none_beside(&mut self.compare, &file.fd, range, goes_on)?;
+        // So that little is read for that under the lease.
+        let _ = vacate(&mut self.compare, file, range, goes_on);
         if !goes_on() {
             return Ok(false);
         }
@@ -362,6 +365,11 @@ fn unchanged(
     let goes_on = || !lease.is_wanted() && go_on();
     cache::part(&file.fd, record.range.start, goes_on).map_err(in_use)?;
     cache::part(&file.fd, record.range.end, goes_on).map_err(in_use)?;
+    // Nor may a device be writing to a page of it. From here on none is pinned.
+    if !vacate(&mut Compare::default(), file, record.range, goes_on)? {
+        unwanted(lease)?;
+        return Err(Skip::new(SkipReason::Busy, "it is being written to"));
+    }
     let ended = || Skip::new(SkipReason::Busy, "asked to end");
     let waits = || unwanted(lease).and_then(|()| go_on().then_some(()).ok_or_else(ended));
     holds(file, record, draft.data(), &mut buffers.back, waits)?;

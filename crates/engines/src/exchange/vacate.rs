@@ -1,0 +1,52 @@
+//! No page that a device writes to is exchanged: see `fragmend_sys::same::Vacated`.
+
+use super::{CHUNK, Exchange};
+use crate::errno::skip_of;
+use crate::mounted::OpenFile;
+use crate::turns::held;
+use fragmend_layout::{ByteRange, Skip, SkipReason};
+use fragmend_sys::same::{Same, Vacated};
+use std::time::{Duration, Instant};
+
+/// How long the pages of a `CHUNK` are compared while no program is let in.
+const LONGEST_LOOK: Duration = Duration::from_millis(300);
+
+impl Exchange {
+    /// Ensures that nothing besides the page cache refers to pages of a range, under the lease that is held: a
+    /// device that writes to a page of which the kernel exchanges the blocks writes to neither of the two
+    /// places. Where others have the file open, a move that is forced does without. Returns what of the range
+    /// may be exchanged, in single pages: less, if the lease was released since the pages were dropped.
+    pub(super) fn vacate(
+        &mut self,
+        file: &OpenFile,
+        rest: ByteRange,
+    ) -> Result<Option<ByteRange>, Skip> {
+        let (under, vacated) = self.vacated;
+        let Some(number) = self.hold.number() else {
+            let lost = || Skip::new(SkipReason::Busy, "others may have opened it");
+            return self.hold.is_forced().then_some(None).ok_or_else(lost);
+        };
+        if under == Some(number) && vacated.intersect(rest) == rest {
+            return Ok(None);
+        }
+        // No program is let in before it is exchanged: so it is short.
+        let first = ByteRange::at(rest.start, CHUNK).intersect(rest);
+        let until = Instant::now() + LONGEST_LOOK;
+        let span = first.start..first.end;
+        let vacated = self.compare.vacate(&file.fd, span, || Instant::now() < until);
+        match vacated.map_err(skip_of)? {
+            // Where the disk cannot be asked, the file is read-only (fs-verity).
+            Vacated::Yes | Vacated::No(Same::Yes | Same::Unknown) => {}
+            Vacated::Held => return Err(held()),
+            Vacated::No(Same::ButRefused(told)) => return Err(self.refuse(Some(told))),
+            Vacated::No(Same::No(_, told)) => return Err(self.refuse(told)),
+            Vacated::No(Same::Stopped | Same::Changing(_)) => {
+                return Err(Skip::new(SkipReason::Busy, "its pages cannot be compared in time"));
+            }
+        }
+        self.vacated = (Some(number), first);
+        // Best effort, as before.
+        let _ = self.pages.bring_in(&file.fd, first);
+        Ok(Some(first))
+    }
+}

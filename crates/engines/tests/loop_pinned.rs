@@ -1,0 +1,184 @@
+//! Pages that a device writes to: a program reads from another disk directly into a shared mapping of a file,
+//! and removes the mapping and closes the file while that read is in flight. Nothing has the file open then,
+//! and its pages are clean, but the kernel keeps them pinned for the device. What the program is told that it
+//! read must be in the file, whatever moves meanwhile.
+
+mod support;
+
+use fragmend_apply::{Receipt, Summary};
+use fragmend_crash::slow::{Kind, SlowMount};
+use fragmend_engines::Choice;
+use fragmend_engines::begin::Wanted;
+use fragmend_layout::SkipReason;
+use fragmend_plan::Policy;
+use fragmend_testbed::file_system::{
+    BTRFS, EXT4, EXT4_1K, FileSystem, XFS, XFS_EXCHANGE, XFS_EXCHANGE_ALONE, XFS_RMAP,
+};
+use fragmend_testbed::fragment::{content, is_intact};
+use fragmend_testbed::image::Image;
+use fragmend_testbed::process::Running;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use support::{UNPACED, apply_on, fragmented_of, plan};
+
+const SIZE: u64 = 4 << 20;
+/// Where in the file the read goes, mostly, and how many bytes it has.
+const AT: usize = 1 << 20;
+const BYTES: usize = 64 << 10;
+const DIRTYING: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Reads the second file directly into a mapping of the first one. On the first line of its input it removes
+/// the mapping and closes the file, and reports that; when the read is over, it prints how many bytes it has
+/// read.
+const READER: &str = "
+import ctypes, mmap, os, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+at, size = int(sys.argv[3]), int(sys.argv[4])
+f = os.open(sys.argv[1], os.O_RDWR)
+source = os.open(sys.argv[2], os.O_RDONLY | os.O_DIRECT)
+place = libc.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, f, at)
+assert place != ctypes.c_void_p(-1).value
+into = (ctypes.c_char * size).from_address(place)
+touched = sum(ord(into[n]) for n in range(0, size, 4096))
+got = []
+reader = threading.Thread(target=lambda: got.append(os.preadv(source, [into], 0)))
+reader.start()
+sys.stdin.readline()
+assert libc.munmap(place, size) == 0
+os.close(f)
+print('gone', flush=True)
+reader.join()
+print(got[0], flush=True)
+";
+
+/// A read in flight into a file that nothing has open.
+struct InFlight {
+    reader: Running,
+    hold: fragmend_crash::slow::Hold,
+}
+
+impl InFlight {
+    fn begin(source: &SlowMount, path: &Path, at: usize) -> Self {
+        let hold = source.gate().hold(|r| r.kind == Kind::Read);
+        let mut command = Command::new("python3");
+        command.args(["-c", READER]).arg(path).arg(source.root().join("source"));
+        command.args([at, BYTES].map(|n| n.to_string()));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut reader = Running::start(&mut command);
+        assert!(hold.wait_for(1, PATIENCE), "the read has not arrived");
+        let input = reader.child().stdin.as_mut().expect("its input");
+        input.write_all(b"\n").unwrap();
+        let mut gone = [0; 5];
+        reader.child().stdout.as_mut().expect("its output").read_exact(&mut gone).unwrap();
+        assert_eq!(&gone, b"gone\n");
+        Self { reader, hold }
+    }
+
+    /// Lets the read complete.
+    fn end(self) {
+        assert!(self.hold.held() > 0, "it is not in flight any more");
+        self.hold.release();
+        assert_eq!(self.reader.wait().expect(&[0]).trim(), BYTES.to_string());
+    }
+}
+
+/// What the source holds: other bytes than any part of a fragmented file.
+fn source_bytes() -> Vec<u8> {
+    let mut bytes = vec![0; BYTES];
+    content(1 << 40, &mut bytes);
+    bytes
+}
+
+fn stays(file_system: &'static FileSystem, engine: &Choice) {
+    stays_at(file_system, engine, AT);
+}
+
+fn stays_at(file_system: &'static FileSystem, engine: &Choice, at: usize) {
+    let name = file_system.name;
+    let source = SlowMount::new(&EXT4, 64 << 20, "");
+    std::fs::write(source.root().join("source"), source_bytes()).unwrap();
+    source.sync();
+    let image = Image::of(file_system, 640 << 20);
+    let path = fragmented_of(&image, "file", SIZE);
+    let moved = || -> (Summary, Vec<Receipt>) {
+        let wanted = Wanted { engine: engine.clone(), force: false };
+        apply_on(&plan(&[&path], Policy::WholeFile), &wanted, &UNPACED)
+    };
+
+    let read = InFlight::begin(&source, &path, at);
+    let (summary, receipts) = moved();
+    read.end();
+    // The kernel marks pages that were written back meanwhile dirty only after the call has returned
+    // (`bio_dirty_fn()`, block/bio.c); an unmount before that would lose them whatever moves.
+    // Btrfs writes such pages in the background, after a sync that finds them.
+    for _ in 0..2 {
+        std::thread::sleep(DIRTYING);
+        image.sync();
+    }
+    image.remount();
+    let mut expected = vec![0; SIZE as usize];
+    content(0, &mut expected);
+    expected[at..at + BYTES].copy_from_slice(&source_bytes());
+    assert!(std::fs::read(&path).unwrap() == expected, "{name}: lost: {summary:?}");
+    // What lies before those pages may have moved.
+    assert!(summary.moved_bytes < SIZE, "{name}: {summary:?}");
+    assert!(summary.skipped.iter().all(|s| s.reason == SkipReason::Busy), "{name}: {summary:?}");
+    let why: Vec<_> = receipts.iter().filter_map(|r| r.detail.as_deref()).collect();
+    assert!(why.iter().any(|why| why.contains("in use elsewhere")), "{name}: {receipts:?}");
+
+    // Once nothing is in flight, it moves.
+    let (summary, receipts) = moved();
+    assert!(summary.ranges_moved > 0 && summary.ranges_skipped == 0, "{name}: {receipts:?}");
+    image.remount();
+    assert!(std::fs::read(&path).unwrap() == expected, "{name}");
+    image.fsck();
+
+    // Nor does a file stay that was only read, mapped and written before.
+    let other = fragmented_of(&image, "other", SIZE);
+    let wanted = Wanted { engine: engine.clone(), force: false };
+    let (summary, receipts) = apply_on(&plan(&[&other], Policy::WholeFile), &wanted, &UNPACED);
+    assert!(summary.ranges_moved > 0 && summary.ranges_skipped == 0, "{name}: {receipts:?}");
+    assert!(is_intact(&other, SIZE).unwrap(), "{name}");
+}
+
+#[test]
+fn loop_what_a_device_writes_into_pages_stays_on_ext4() {
+    stays(&EXT4, &Choice::Native);
+    stays(&EXT4_1K, &Choice::Native);
+}
+
+#[test]
+fn loop_what_a_device_writes_into_pages_stays_beside_a_rewrite() {
+    stays(&EXT4, &Choice::Rewrite { journal: None });
+    stays(&XFS, &Choice::Rewrite { journal: None });
+}
+
+#[test]
+fn loop_what_a_device_writes_into_pages_stays_beside_an_exchange() {
+    stays(&XFS_EXCHANGE, &Choice::Native);
+    for file_system in [&XFS_EXCHANGE, &XFS_EXCHANGE_ALONE] {
+        // Also in the block of the dry run.
+        stays_at(file_system, &Choice::Native, 0);
+    }
+}
+
+#[test]
+fn loop_what_a_device_writes_into_pages_stays_beside_sharing_on_xfs() {
+    stays(&XFS, &Choice::Native);
+}
+
+#[test]
+fn loop_what_a_device_writes_into_pages_stays_beside_sharing_on_btrfs() {
+    stays(&BTRFS, &Choice::Native);
+}
+
+#[test]
+fn loop_what_a_device_writes_into_pages_stays_beside_a_swap() {
+    stays(&XFS_RMAP, &Choice::Native);
+}
