@@ -282,10 +282,10 @@ pub(crate) fn take(file: &OwnedFd) -> Result<Lease<'_>, Skip> {
     })
 }
 
-/// Checks that others have left as much space as the range needs, besides what is to stay free: what they
+/// Checks that others have left as much space as the donor had for the range, but for metadata: what they
 /// allocate after this may be the blocks that the punch frees.
 fn has_space(file: &OpenFile, range: ByteRange) -> Result<(), Skip> {
-    if file.free_bytes()? < range.len().saturating_add(file.floor) {
+    if file.free_bytes()?.saturating_add(METADATA) < range.len() {
         Err(Skip::new(SkipReason::NoSpace, "others have allocated the space that it was to have"))
     } else {
         Ok(())
