@@ -20,6 +20,7 @@ use crate::{Mover, primitive};
 use fragmend_apply::drive::{ByRange, Job, Step, by_range};
 use fragmend_layout::{ByteRange, ExtentKind, Pace, Skip, SkipReason};
 use fragmend_scan::fiemap;
+use fragmend_sys::backoff::Backoff;
 use fragmend_sys::cache;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::handle::{self, Handle};
@@ -285,11 +286,16 @@ pub(crate) fn take(file: &OwnedFd) -> Result<Lease<'_>, Skip> {
 /// Checks that others have left as much space as the donor had for the range, but for metadata: what they
 /// allocate after this may be the blocks that the punch frees.
 fn has_space(file: &OpenFile, range: ByteRange) -> Result<(), Skip> {
-    if file.free_bytes()?.saturating_add(METADATA) < range.len() {
-        Err(Skip::new(SkipReason::NoSpace, "others have allocated the space that it was to have"))
-    } else {
-        Ok(())
+    // XFS frees the space of a deleted file some milliseconds later.
+    let mut backoff = Backoff::new(Duration::from_millis(2), 6);
+    while file.free_bytes()?.saturating_add(METADATA) < range.len() {
+        if backoff.is_last() {
+            let why = "others have allocated the space that it was to have";
+            return Err(Skip::new(SkipReason::NoSpace, why));
+        }
+        backoff.wait();
     }
+    Ok(())
 }
 
 /// Checks that the file has no privileges that a write would clear.
