@@ -118,7 +118,7 @@ pub(super) fn is_on_disk(
         return Ok(false);
     }
     match compare.range(&file.fd, part.start..part.end, go_on).map_err(skip_of)? {
-        Same::No(at, _) => Err(has_refused(at)),
+        Same::No(at, _) => refused(at),
         Same::Stopped | Same::Changing(_) => Ok(false),
         Same::Yes | Same::ButRefused(_) | Same::Unknown => Ok(true),
     }
@@ -141,7 +141,7 @@ pub(super) fn vacate(
         Vacated::Yes | Vacated::No(Same::Yes | Same::Unknown) => Ok(true),
         Vacated::Held => Err(held()),
         Vacated::No(Same::Stopped | Same::Changing(_) | Same::ButRefused(_)) => Ok(false),
-        Vacated::No(Same::No(at, _)) => Err(has_refused(at)),
+        Vacated::No(Same::No(at, _)) => refused(at),
     }
 }
 
@@ -163,8 +163,10 @@ pub(super) fn vacate_if_alone(
     vacate(compare, file, part, || true)
 }
 
-fn has_refused(at: u64) -> Skip {
-    Skip::new(SkipReason::Failed, format!("the disk has refused what was written at byte {at}"))
+/// The result of a comparison where the device has refused a write.
+fn refused(at: u64) -> Result<bool, Skip> {
+    let why = format!("the disk has refused what was written at byte {at}");
+    Err(Skip::new(SkipReason::Failed, why))
 }
 
 /// The error that pages stay in the page cache although no program has the file open.
