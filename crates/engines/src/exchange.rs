@@ -248,9 +248,11 @@ impl Exchange {
             }
         }
         let under = self.hold.number();
-        let none = !cached();
+        // Before Linux 6.5 that is not known here.
+        let none =
+            cache::cached_pages(&file.fd, part.start..part.end).is_ok_and(|pages| pages == 0);
         self.vacated = (under.filter(|_| none), part);
-        Ok(none)
+        Ok(!cached())
     }
 
     /// Reads a part into the page cache and waits for it; other programs wait for no more than `CHUNK` bytes of
