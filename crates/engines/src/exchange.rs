@@ -248,11 +248,10 @@ impl Exchange {
             }
         }
         let under = self.hold.number();
+        let left = cache::cached_pages(&file.fd, part.start..part.end);
         // Before Linux 6.5 that is not known here.
-        let none =
-            cache::cached_pages(&file.fd, part.start..part.end).is_ok_and(|pages| pages == 0);
-        self.vacated = (under.filter(|_| none), part);
-        Ok(!cached())
+        self.vacated = (under.filter(|_| matches!(left, Ok(0))), part);
+        Ok(left.unwrap_or(0) == 0)
     }
 
     /// Reads a part into the page cache and waits for it; other programs wait for no more than `CHUNK` bytes of

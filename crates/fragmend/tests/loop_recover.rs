@@ -15,24 +15,9 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use support::rewrite::{FRAGMEND, killed_at, outcomes, recover};
-use support::{SIZE, fragmented};
-
-/// A file whose bytes are a hole, and a record.
-fn punched(image: &Image) -> PathBuf {
-    let file = fragmented(image, "file");
-    killed_at(image, &file, "punched");
-    image.sync();
-    assert_eq!(fs::read(&file).unwrap(), vec![0; SIZE as usize]);
-    file
-}
-
-fn record(image: &Image) -> PathBuf {
-    let journal = fs::read_dir(image.path().join(".fragmend-rewrite")).unwrap();
-    let paths: Vec<PathBuf> = journal.map(|e| e.unwrap().path()).collect();
-    assert_eq!(paths.len(), 1, "{paths:?}");
-    paths[0].clone()
-}
+use support::SIZE;
+use support::records::only_record;
+use support::rewrite::{FRAGMEND, outcomes, punched, recover};
 
 /// Recovers, and checks for this one outcome and exit code.
 fn told(image: &Image, outcome: &str, code: i32) -> Value {
@@ -59,7 +44,7 @@ fn loop_nothing_to_recover_is_said() {
 #[test]
 fn loop_a_dry_run_changes_nothing() {
     let image = Image::ext4(320 << 20);
-    let file = punched(&image);
+    let file = punched(&image, "file");
     for _ in 0..2 {
         let (told, code) = recover(&[&"--dry-run", &image.path()]);
         assert_eq!((outcomes(&told), code), (vec!["would_restore".to_owned()], 1), "{told}");
@@ -75,7 +60,7 @@ fn loop_a_dry_run_changes_nothing() {
 fn loop_a_renamed_file_is_found_and_a_deleted_one_let_go() {
     for file_system in [&EXT4, &XFS] {
         let image = Image::of(file_system, 320 << 20);
-        let file = punched(&image);
+        let file = punched(&image, "file");
         fs::create_dir(image.path().join("dir")).unwrap();
         let moved = image.path().join("dir/moved");
         fs::rename(&file, &moved).unwrap();
@@ -87,17 +72,17 @@ fn loop_a_renamed_file_is_found_and_a_deleted_one_let_go() {
         assert_eq!(fs::read(&file).unwrap(), b"another");
         fs::remove_file(&file).unwrap();
         fs::remove_file(image.path().join("file.dummy")).unwrap();
-        let file = punched(&image);
+        let file = punched(&image, "file");
         delete_for_good(&file);
         // A new file may get the inode number.
         fs::write(&file, vec![0; SIZE as usize]).unwrap();
         // That it is deleted is not certain: the number may be unknown for other reasons.
-        let kept = record(&image);
+        let kept = only_record(&image);
         let found = told(&image, "set_aside", 1);
         assert!(found["records"][0]["detail"].as_str().unwrap().contains(".kept"), "{found}");
         assert_eq!(fs::read(&file).unwrap(), vec![0; SIZE as usize]);
         assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0, "it is told once");
-        assert_eq!(record(&image), PathBuf::from(format!("{}.kept", kept.display())));
+        assert_eq!(only_record(&image), PathBuf::from(format!("{}.kept", kept.display())));
         image.fsck();
     }
 }
@@ -105,7 +90,7 @@ fn loop_a_renamed_file_is_found_and_a_deleted_one_let_go() {
 /// Changes a punched file; its data must stay then until the user decides.
 fn changed(change: impl Fn(&Path), why: &str) {
     let image = Image::ext4(320 << 20);
-    let file = punched(&image);
+    let file = punched(&image, "file");
     change(&file);
     image.remount();
     let now = fs::read(&file).unwrap();
@@ -118,7 +103,7 @@ fn changed(change: impl Fn(&Path), why: &str) {
     let (again, code) = recover(&[&"--prefer=record", &elsewhere]);
     assert_eq!((outcomes(&again), code), (vec!["changed".to_owned()], 1), "{again}");
     // The file is kept as it is, or the record is put back.
-    let copy = fs::read(record(&image)).unwrap();
+    let copy = fs::read(only_record(&image)).unwrap();
     let (kept, code) = recover(&[&"--prefer=file", &file]);
     assert_eq!((outcomes(&kept), code), (vec!["discarded".to_owned()], 0), "{kept}");
     assert_eq!(fs::read(&file).unwrap(), now);
@@ -143,7 +128,7 @@ fn write(file: &Path, bytes: &[u8], at: u64) {
 #[test]
 fn loop_prefer_decides_about_the_named_file_only() {
     let image = Image::ext4(320 << 20);
-    let file = punched(&image);
+    let file = punched(&image, "file");
     fs::create_dir(image.path().join("dir")).unwrap();
     let old = image.path().join("dir/old");
     fs::rename(&file, &old).unwrap();
@@ -195,7 +180,7 @@ fn loop_a_file_that_was_modified_much_later_is_not_touched() {
 #[test]
 fn loop_a_file_in_use_waits_for_another_time() {
     let image = Image::ext4(320 << 20);
-    let file = punched(&image);
+    let file = punched(&image, "file");
     let held = File::open(&file).unwrap();
     let found = told(&image, "unreachable", 5);
     assert!(found["records"][0]["detail"].as_str().unwrap().contains("has it open"), "{found}");
@@ -207,7 +192,7 @@ fn loop_a_file_in_use_waits_for_another_time() {
 #[test]
 fn loop_a_deleted_file_that_is_still_open_is_let_go() {
     let image = Image::ext4(320 << 20);
-    let file = punched(&image);
+    let file = punched(&image, "file");
     let held = File::open(&file).unwrap();
     fs::remove_file(&file).unwrap();
     told(&image, "file_gone", 0);
@@ -218,8 +203,8 @@ fn loop_a_deleted_file_that_is_still_open_is_let_go() {
 #[test]
 fn loop_damaged_and_foreign_records_are_kept() {
     let image = Image::ext4(320 << 20);
-    let file = punched(&image);
-    let path = record(&image);
+    let file = punched(&image, "file");
+    let path = only_record(&image);
     let sound = fs::read(&path).unwrap();
     let flipped = |at: usize| {
         let mut bytes = sound.clone();
@@ -259,7 +244,7 @@ fn loop_recovery_may_end_at_any_instant() {
     for file_system in [&EXT4, &XFS] {
         let image = Image::of(file_system, 320 << 20);
         for step in ["allocated", "half-written", "written", "synced", "compared"] {
-            let file = punched(&image);
+            let file = punched(&image, "file");
             let mut command = Command::new(FRAGMEND);
             command.arg("recover").arg(image.path());
             command.env("FRAGMEND_STOP_AT", format!("{step}=kill"));
@@ -285,7 +270,7 @@ fn loop_recovery_may_end_at_any_instant() {
 #[test]
 fn loop_an_open_while_it_is_recovered_waits() {
     let image = Image::ext4(320 << 20);
-    let file = punched(&image);
+    let file = punched(&image, "file");
     let mut command = Command::new(FRAGMEND);
     command.args(["recover", "--json"]).arg(image.path()).stdout(Stdio::piped());
     command.env("FRAGMEND_STOP_AT", "half-written=stop");

@@ -16,24 +16,20 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::records::{encoded, journal, make_journal, names, record_of};
-use support::rewrite::{FRAGMEND, killed_at, outcomes, recover, rewrite};
+use support::rewrite::{FRAGMEND, killed_at, outcomes, punched, recover, rewrite};
 use support::{SIZE, fragmented, plan, write_plan};
 
 const NOBODY: u32 = 65534;
 
 /// A file in `sub` whose bytes are a hole; its record is at the top.
-fn punched(image: &Image) -> PathBuf {
+fn punched_below_sub(image: &Image) -> PathBuf {
     fs::create_dir_all(image.path().join("sub/deep")).unwrap();
-    let file = fragmented(image, "sub/deep/file");
-    killed_at(image, &file, "punched");
-    image.sync();
-    assert_eq!(fs::read(&file).unwrap(), vec![0; SIZE as usize]);
-    file
+    punched(image, "sub/deep/file")
 }
 
 /// The same; its record is at the top of `sub`, as earlier versions kept it where `sub` alone was mounted.
 fn punched_and_kept_in_sub(image: &Image) -> PathBuf {
-    let file = punched(image);
+    let file = punched_below_sub(image);
     fs::rename(journal(image), in_sub(image)).unwrap();
     file
 }
@@ -65,7 +61,7 @@ fn loop_a_journal_is_found_by_every_mount_of_its_file_system() {
     let image = Image::ext4(320 << 20);
     // At the top of the file system, asked for by the directory that is mounted elsewhere.
     for path in ["", "deep/file"] {
-        let (file, bound) = (punched(&image), bound(&image));
+        let (file, bound) = (punched_below_sub(&image), bound(&image));
         restored(&[&bound.path().join(path)], &file);
         assert!(!journal(&image).exists());
     }
@@ -99,7 +95,7 @@ fn loop_a_journal_above_the_path_is_found() {
 #[test]
 fn loop_prefer_goes_by_the_file_whichever_mount_names_it() {
     let image = Image::ext4(320 << 20);
-    let file = punched(&image);
+    let file = punched_below_sub(&image);
     let bound = bound(&image);
     File::options().write(true).open(&file).unwrap().write_all_at(&[7; 100], 0).unwrap();
     let (told, code) = recover(&[&"--prefer=record", &image.path().join("lost+found")]);

@@ -12,21 +12,11 @@ use fragmend_testbed::mount::MountGuard;
 use fragmend_testbed::process::{Running, finish};
 use rustix::process::Signal;
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use support::records::{encoded, journal, names};
+use support::records::{journal, names, only_record};
 use support::rewrite::{FRAGMEND, is_stopped, killed_at, outcomes, recover, rewrite};
 use support::{SIZE, fragmented, plan, write_plan};
-
-/// The only record in the journal of an image, and its bytes.
-fn record(image: &Image) -> (PathBuf, Record, Vec<u8>) {
-    let name = names(&journal(image)).into_iter().find(|name| name.ends_with(".record"));
-    let path = journal(image).join(name.expect("a record"));
-    let bytes = fs::read(&path).unwrap();
-    let record = Record::decode(&bytes).unwrap();
-    let data = bytes[record.data_start() as usize..].to_vec();
-    (path, record, data)
-}
 
 /// What `recover` does with the record of `file`, of which a range is missing.
 fn is_recovered(image: &Image, file: &Path) {
@@ -92,14 +82,15 @@ fn loop_a_record_with_an_absolute_path_is_recovered_by_its_handle() {
     let file = fragmented(&image, "file");
     let decoy = fragmented(&image, "decoy");
     killed_at(&image, &file, "punched");
-    let (path, mut record, data) = record(&image);
-    // The note after the head stays where it is as long as the head has as many blocks.
-    record.path = decoy.clone();
+    let path = only_record(&image);
     let mut bytes = fs::read(&path).unwrap();
-    let head = record.encode();
-    let note = record.note_start().unwrap() as usize;
-    bytes[..note].copy_from_slice(&head[..note]);
-    assert_eq!(bytes.len(), encoded(&record, &data).len());
+    let mut record = Record::decode(&bytes).unwrap();
+    let (note, data) = (record.note_start(), record.data_start());
+    record.path = decoy.clone();
+    // The note and the bytes stay where they are as long as the head has as many blocks.
+    assert_eq!((record.note_start(), record.data_start()), (note, data));
+    let note = note.unwrap() as usize;
+    bytes[..note].copy_from_slice(&record.encode()[..note]);
     fs::write(&path, bytes).unwrap();
     is_recovered(&image, &file);
     assert!(is_intact(&decoy, SIZE).unwrap());

@@ -34,7 +34,6 @@ use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -125,7 +124,7 @@ impl Rewriting {
         record.check(self.shared.block).map_err(|what| {
             Skip::new(SkipReason::Unsupported, format!("recover would refuse its record: {what}"))
         })?;
-        if record.handle.bytes.is_empty() && record.path_below() == Path::new("") {
+        if record.handle.bytes.is_empty() && record.path.as_os_str().is_empty() {
             let why = "its path is not known, and its file system has no handles";
             return Err(Skip::new(SkipReason::Unsupported, why));
         }

@@ -175,10 +175,7 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
         return recovered
             .ended(RecoveryOutcome::Damaged, format!("it says {what}; no rewrite made it"));
     }
-    let recovered = Recovered {
-        path: home.mount.point.join(record.path_below()).as_path().into(),
-        ..recovered
-    };
+    let recovered = Recovered { path: home.recorded_path(&record).as_path().into(), ..recovered };
     let sure = match () {
         () if !home.is_certain(&record) => {
             Err("this may be another disk than the one that was rewritten")

@@ -137,6 +137,11 @@ impl Home {
         self.at_top || self.disk.is(&record.disk)
     }
 
+    /// The record's path on this mount; the mount point where the record has none.
+    pub fn recorded_path(&self, record: &Record) -> PathBuf {
+        self.mount.point.join(record.path_below())
+    }
+
     /// Finds the record's file, named but not opened: a regular file, and the one that the record means.
     pub fn find(&self, record: &Record) -> Result<RecordsFile, String> {
         let by_handle = (!record.handle.bytes.is_empty()).then(|| record.handle.open(&self.root));
@@ -150,7 +155,7 @@ impl Home {
                 let dev = rustix::fs::fstat(&self.root).map_err(|e| e.to_string())?.st_dev;
                 let Record { inode, generation, .. } = *record;
                 let identity = handle::Identity { device: dev, inode, generation };
-                let path = self.mount.point.join(record.path_below());
+                let path = self.recorded_path(record);
                 self.root
                     .find(&path, identity)
                     .map_err(|_| "its file is not where it was; recover as root")?
@@ -178,7 +183,7 @@ impl Home {
     /// handle and not by a name, and the file at the recorded path may be another one.
     pub fn path_of(&self, named: &OwnedFd, record: &Record) -> Option<PathBuf> {
         let there = || {
-            let path = self.mount.point.join(record.path_below());
+            let path = self.recorded_path(record);
             let there = self.root.below(&path, OFlags::PATH | OFlags::NOFOLLOW).ok()?;
             let (is, found) = (rustix::fs::fstat(named).ok()?, rustix::fs::fstat(&there).ok()?);
             // Both are open, so that neither inode number can be reused.

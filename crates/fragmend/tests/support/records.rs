@@ -32,6 +32,13 @@ pub fn names(journal: &Path) -> Vec<String> {
     names
 }
 
+/// The only file in the journal of an image.
+pub fn only_record(image: &Image) -> PathBuf {
+    let names = names(&journal(image));
+    assert_eq!(names.len(), 1, "{names:?}");
+    journal(image).join(&names[0])
+}
+
 /// A valid record of a range of a file, with these bytes.
 pub fn record_of(image: &Image, path: &Path, range: ByteRange, data: &[u8]) -> Record {
     let file = File::open(path).unwrap();

@@ -1,12 +1,12 @@
 //! What the tests of rewriting share: a process that is stopped at a given step, and `recover`.
 
-use super::{plan, write_plan};
+use super::{SIZE, fragmented, plan, write_plan};
 use fragmend_plan::Policy;
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::{Finished, Running, finish};
 use rustix::process::Signal;
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,15 @@ pub fn killed_at(image: &Image, file: &Path, step: &str) {
     let ended = finish(&mut rewrite(image, file, &format!("{step}=kill")));
     use std::os::unix::process::ExitStatusExt;
     assert_eq!(ended.status.signal(), Some(9), "{step}: {}{}", ended.stdout, ended.stderr);
+}
+
+/// A file of this name whose bytes are a hole, and a record.
+pub fn punched(image: &Image, name: &str) -> PathBuf {
+    let file = fragmented(image, name);
+    killed_at(image, &file, "punched");
+    image.sync();
+    assert_eq!(std::fs::read(&file).unwrap(), vec![0; SIZE as usize]);
+    file
 }
 
 /// Runs it until it stops itself at `step`.

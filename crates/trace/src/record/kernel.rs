@@ -148,8 +148,8 @@ impl Kernel {
         })
     }
 
-    /// Distinct ranges, of which there are `count`, and their counts, in no particular order. Where the kernel cannot read many at once (before
-    /// Linux 5.6), they are read one by one.
+    /// Distinct ranges, of which there are `count`, and their counts, in no particular order. Where the kernel
+    /// cannot read many at once (before Linux 5.6), they are read one by one.
     pub fn folded(&self, count: u64) -> Vec<(FoldKey, FoldValue)> {
         let mut all = Vec::with_capacity(usize::try_from(count).unwrap_or(0));
         for map in [&self.folded, &self.coarse] {
