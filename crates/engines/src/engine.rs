@@ -79,12 +79,14 @@ pub(crate) fn mounted(mount: &Mount, choice: &Choice, force: bool) -> Result<Mou
     {
         return refuse(why);
     }
-    let root = match Root::open(&mount.point, mount.dev) {
+    let root = match Root::of(mount) {
         Ok(root) => root,
         Err(e) => return refuse(format!("its directory cannot be opened: {e}")),
     };
     let engine = match (choice, native::row(FsKind::from_name(&mount.fs_type))) {
-        (Choice::Rewrite { journal }, _) => native::boxed(Rewrite::new(mount, journal.as_deref())),
+        (Choice::Rewrite { journal }, _) => {
+            native::boxed(Rewrite::new(mount, &root, journal.as_deref()))
+        }
         (Choice::Native, Some(row)) => (row.engine)(mount, &root, force),
         (Choice::Native, None) => Err(no_engine(mount)),
     };

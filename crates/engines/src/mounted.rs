@@ -4,7 +4,7 @@
 use super::errno::skip_of;
 use super::files;
 use super::lock::{self, Lock, Unlocked};
-use super::rewrite::limits;
+use super::rewrite::{journal, limits};
 use super::{Engine, Moves, may_move};
 use crate::point::{Point, reached};
 use fragmend_apply::drive::{self, File};
@@ -168,7 +168,10 @@ impl Volume for Mounted {
     fn open(&self, file: FileId, hint: &Path) -> Result<Box<dyn Movable + '_>, Skip> {
         // A program that is asked about opens here (fanotify), or a dead server, may never answer.
         let _waits = signals::Waiting::begin();
-        let (reader, stat) = self.reader(file, hint, |reader| may_move(self.kind, reader))?;
+        let (reader, stat) = self.reader(file, hint, |reader| {
+            may_move(self.kind, reader)?;
+            journal::is_no_record(reader, hint)
+        })?;
         let mut file = OpenFile {
             fd: reader,
             to_move: false,

@@ -24,6 +24,12 @@ pub enum ScanError {
         /// As given.
         path: PathBuf,
     },
+    /// It is, or is in, a directory of a rewrite's records.
+    #[error("cannot scan {}: a rewrite's records are left alone; if it was interrupted, run: fragmend recover", path.display())]
+    Records {
+        /// As given.
+        path: PathBuf,
+    },
     /// The bulk source was asked for and cannot be used.
     #[error("{}: inode tables cannot be read in bulk: {why}; use --source auto", path.display())]
     NoBulk {

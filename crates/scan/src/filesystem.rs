@@ -50,7 +50,9 @@ impl FileSystem {
         let stat = rustix::fs::fstatfs(&file)?;
         let (blocks, bytes) = size(file.as_fd(), dev)?;
         let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-        let mount = mounts::all()?.into_iter().rev().find(|m: &Mount| m.dev == dev);
+        let mounts = mounts::all()?;
+        let shows_it = |m: &&Mount| m.dev == dev && mounts::is_visible(&mounts, m);
+        let mount = mounts.iter().rev().find(shows_it).cloned();
         // Btrfs subvolumes have device numbers that no mount shows: ask for the magic number
         // (linux/magic.h).
         const BTRFS_MAGIC: u64 = 0x9123_683E;

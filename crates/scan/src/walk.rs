@@ -146,6 +146,9 @@ struct Read {
 fn add_root(state: &mut State, path: &Path) -> Result<(), ScanError> {
     let failed = |source| ScanError::Path { path: path.to_owned(), source };
     let meta = std::fs::metadata(path).map_err(failed)?;
+    if journal::is_in_one(path) {
+        return Err(ScanError::Records { path: path.to_owned() });
+    }
     if meta.is_dir() {
         let fd = open_dir(path).map_err(failed)?;
         let fs = fs_index(&mut state.tree, &fd, meta.dev()).map_err(failed)?;

@@ -10,6 +10,10 @@ use std::path::{Path, PathBuf};
 /// One mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
+    /// Its number until it is unmounted, as `statx(2)` returns it in `stx_mnt_id`.
+    pub id: u64,
+    /// The number of the mount in which its directory is; that one need not be listed.
+    pub parent: u64,
     /// Device number, as `stat` returns it in `st_dev`.
     pub dev: u64,
     /// The directory of the file system that is visible at `point` (`/` unless bind-mounted).
@@ -49,25 +53,12 @@ impl Mount {
     }
 }
 
-/// A mount, with the number that it has until it is unmounted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Numbered {
-    /// As `statx(2)` returns it in `stx_mnt_id`.
-    pub id: u64,
-    /// The number of the mount in which its directory is; that one need not be listed.
-    pub parent: u64,
-    /// Which.
-    pub mount: Mount,
-}
-
-/// All mounts that are visible to this process, in mount order.
+/// All mounts that are visible to this process; some may be hidden by others.
+///
+/// # Errors
+/// When mountinfo cannot be read.
 pub fn all() -> io::Result<Vec<Mount>> {
-    Ok(numbered()?.into_iter().map(|m| m.mount).collect())
-}
-
-/// The same mounts with their numbers.
-pub fn numbered() -> io::Result<Vec<Numbered>> {
-    Ok(parse_numbered(&std::fs::read("/proc/self/mountinfo")?).collect())
+    Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
 }
 
 /// Those of them that a path leads to without a question to a program or a server, that of `/` excepted.
@@ -76,44 +67,60 @@ pub fn numbered() -> io::Result<Vec<Numbered>> {
 /// # Errors
 /// When mountinfo cannot be read.
 pub fn near() -> io::Result<Vec<Mount>> {
-    let all = numbered()?;
-    let served = |m: &Numbered| m.mount.answers_at_will() && m.mount.point != Path::new("/");
-    let is_near = |m: &Numbered| {
+    let all = all()?;
+    let served = |m: &Mount| m.answers_at_will() && m.point != Path::new("/");
+    let is_near = |m: &Mount| {
         std::iter::successors(holder(&all, m), |above| holder(&all, above)).all(|m| !served(m))
     };
-    Ok(all.iter().filter(|m| is_near(m)).map(|m| m.mount.clone()).collect())
+    Ok(all.iter().filter(|m| is_near(m)).cloned().collect())
 }
 
 /// The mount in which the directory is on which `mount` is mounted, below others at the same place if there
 /// are any; `None` if it is not listed, as that of `/`.
-pub(crate) fn holder<'a>(mounts: &'a [Numbered], mount: &Numbered) -> Option<&'a Numbered> {
-    let above = |mount: &Numbered| mounts.iter().find(|m| m.id == mount.parent && m.id != mount.id);
+pub(crate) fn holder<'a>(mounts: &'a [Mount], mount: &Mount) -> Option<&'a Mount> {
+    let above = |mount: &Mount| mounts.iter().find(|m| m.id == mount.parent && m.id != mount.id);
     let mut at = above(mount)?;
     // As many steps as there are mounts, should the table be of several instants.
     for _ in mounts {
-        if at.mount.point != mount.mount.point {
+        if at.point != mount.point {
             break;
         }
         at = above(at)?;
     }
-    let point = &mount.mount.point;
-    (point != &at.mount.point && point.starts_with(&at.mount.point)).then_some(at)
+    (mount.point != at.point && mount.point.starts_with(&at.point)).then_some(at)
 }
 
 /// Parses the text of mountinfo; malformed lines are left out.
 pub fn parse(text: &[u8]) -> Vec<Mount> {
-    parse_numbered(text).map(|m| m.mount).collect()
+    text.split(|b| *b == b'\n').filter_map(parse_line).collect()
 }
 
-fn parse_numbered(text: &[u8]) -> impl Iterator<Item = Numbered> {
-    text.split(|b| *b == b'\n').filter_map(parse_line)
+/// The mount that a path without links in it leads to: as the kernel walks, from mount to mount, over one that
+/// hides another.
+pub fn holding<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    // The one that is reached first of those mounted in `within`, or in one that is not listed.
+    let next = |within: Option<&Mount>| {
+        let is_in = |m: &&Mount| match within {
+            Some(above) => m.parent == above.id && m.id != above.id,
+            None => mounts.iter().all(|above| m.parent != above.id || m.id == above.id),
+        };
+        let above = mounts.iter().filter(|m| path.starts_with(&m.point)).filter(is_in);
+        above.min_by_key(|m| m.point.components().count())
+    };
+    // As many steps as there are mounts, should the table be of several instants.
+    std::iter::successors(next(None), |at| next(Some(at))).take(mounts.len()).last()
 }
 
-/// The mount of a device to use: a writable one before a read-only one, then the one nearest to the file
-/// system's root (`/` rather than a bind-mounted directory), then the first.
+/// Whether the point of a mount leads to it, and no other mount hides it.
+pub fn is_visible(mounts: &[Mount], mount: &Mount) -> bool {
+    holding(mounts, &mount.point).is_some_and(|at| at.id == mount.id)
+}
+
+/// The mount of a device to use, of those that no other hides: a writable one before a read-only one, then the
+/// one nearest to the file system's root (`/` rather than a bind-mounted directory), then the first.
 pub fn best(mounts: &[Mount], dev: u64) -> Option<&Mount> {
     let rank = |m: &&Mount| (m.has_option("ro"), m.root.components().count());
-    mounts.iter().filter(|m| m.dev == dev).min_by_key(rank)
+    mounts.iter().filter(|m| m.dev == dev && is_visible(mounts, m)).min_by_key(rank)
 }
 
 /// The mount to use for the file system whose directory `root` has this device number: as [`best`], or the
@@ -121,26 +128,8 @@ pub fn best(mounts: &[Mount], dev: u64) -> Option<&Mount> {
 pub fn of_root(mounts: &[Mount], dev: u64, root: &Path) -> Option<Mount> {
     let there = || device_at(root).is_ok_and(|at| at == dev);
     let on_it =
-        || deepest(mounts, root).map(|m| Mount { dev, point: root.to_owned(), ..m.clone() });
+        || holding(mounts, root).map(|m| Mount { dev, point: root.to_owned(), ..m.clone() });
     best(mounts, dev).cloned().or_else(|| there().then(on_it).flatten())
-}
-
-/// The mount that a path without links in it leads to: of several at one place, the one on top.
-pub(crate) fn deepest<'a, M: AsRef<Mount>>(mounts: &'a [M], path: &Path) -> Option<&'a M> {
-    let above = mounts.iter().filter(|m| path.starts_with(&m.as_ref().point));
-    above.max_by_key(|m| m.as_ref().point.components().count())
-}
-
-impl AsRef<Mount> for Mount {
-    fn as_ref(&self) -> &Mount {
-        self
-    }
-}
-
-impl AsRef<Mount> for Numbered {
-    fn as_ref(&self) -> &Mount {
-        &self.mount
-    }
 }
 
 /// The highest directory above `path` that has its device number: a mount point, or the root of
@@ -151,27 +140,18 @@ pub fn root_of(path: &Path) -> io::Result<PathBuf> {
     Ok(path.ancestors().take_while(same).last().unwrap_or(path).to_owned())
 }
 
-/// The mount of `path`: the longest mount point above it with the path's own device.
+/// The mount of `path`.
+///
+/// # Errors
+/// When mountinfo or `path` cannot be read, or no mount holds it.
 pub fn of_path(path: &Path) -> io::Result<Mount> {
-    let path = path.canonicalize()?;
-    let dev = path.metadata()?.dev();
-    let mounts = all()?;
-    // Each subvolume of Btrfs has a device number of its own, which mountinfo does not contain: then the path
-    // alone decides.
-    let above = |m: &&Mount| path.starts_with(&m.point);
-    let depth = |m: &&Mount| m.point.components().count();
-    mounts
-        .iter()
-        .rev()
-        .filter(|m| m.dev == dev)
-        .filter(above)
-        .max_by_key(depth)
-        .or_else(|| mounts.iter().rev().filter(above).max_by_key(depth))
+    let (path, mounts) = (path.canonicalize()?, all()?);
+    holding(&mounts, &path)
         .cloned()
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no mount holds this path"))
 }
 
-fn parse_line(line: &[u8]) -> Option<Numbered> {
+fn parse_line(line: &[u8]) -> Option<Mount> {
     // 36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue
     let mut fields = line.split(|b| *b == b' ');
     let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
@@ -190,15 +170,16 @@ fn parse_line(line: &[u8]) -> Option<Numbered> {
         .flat_map(|o| o.split(|b| *b == b','))
         .map(|o| String::from_utf8_lossy(o).into_owned())
         .collect();
-    let mount = Mount {
+    Some(Mount {
+        id,
+        parent,
         dev: rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?),
         root: root.into(),
         point: point.into(),
         fs_type,
         source,
         options,
-    };
-    Some(Numbered { id, parent, mount })
+    })
 }
 
 /// Undoes the octal escapes for space, tab, newline and backslash.
@@ -231,8 +212,8 @@ mod tests {
     #[test]
     fn a_line_with_optional_fields_and_escapes() {
         let line = br"36 35 7:3 / /mnt/a\040b rw,noatime master:1 shared:2 - ext4 /dev/loop3 rw,data=writeback";
-        let Numbered { id, parent, mount: m } = parse_line(line).unwrap();
-        assert_eq!((id, parent), (36, 35));
+        let m = parse_line(line).unwrap();
+        assert_eq!((m.id, m.parent), (36, 35));
         assert_eq!(m.dev, rustix::fs::makedev(7, 3));
         assert_eq!(m.point, Path::new("/mnt/a b"));
         assert_eq!(m.fs_type, "ext4");
@@ -247,13 +228,54 @@ mod tests {
             4 2 0:6 / /home/a rw - fuse x rw\n\
             5 3 8:3 / /home/a/disk rw - ext4 /dev/c rw\n\
             6 4 8:4 / /home/a/x rw - ext4 /dev/d rw\n";
-        let mounts: Vec<_> = parse_numbered(table).collect();
+        let mounts = parse(table);
         let holder = |id: u64| {
             let mount = mounts.iter().find(|m| m.id == id).unwrap();
             holder(&mounts, mount).map(|m| m.id)
         };
         let holders: Vec<_> = (1..=6).map(holder).collect();
         assert_eq!(holders, [None, Some(1), Some(2), Some(2), Some(2), Some(4)]);
+    }
+
+    #[test]
+    fn a_path_leads_over_the_mounts_that_hide_others() {
+        let table = b"1 0 8:1 / / rw - ext4 /dev/a rw\n\
+            2 1 8:2 / /m rw - ext4 /dev/b rw\n\
+            3 2 8:2 /sub /m rw - ext4 /dev/b rw\n\
+            4 1 8:2 / /w/x rw - ext4 /dev/b rw\n\
+            5 4 8:3 / /w/x/in rw - ext4 /dev/c rw\n\
+            6 1 0:5 / /w rw - tmpfs none rw\n\
+            7 2 8:4 / /m/a rw - ext4 /dev/d rw\n";
+        let mut mounts = parse(table);
+        let at = |mounts: &[Mount], path: &str| holding(mounts, Path::new(path)).map(|m| m.id);
+        // 3 hides 2, and with it 7; 6 hides 4, and with it 5.
+        let paths = ["/", "/m", "/m/a/f", "/w", "/w/x/in/f", "/z"];
+        let ids = [1, 3, 3, 6, 6, 1].map(Some);
+        assert_eq!(paths.map(|path| at(&mounts, path)), ids);
+        // Whatever the order of the lines: a mount may be moved.
+        mounts.reverse();
+        assert_eq!(paths.map(|path| at(&mounts, path)), ids);
+        let dev = |minor| rustix::fs::makedev(8, minor);
+        let best = |mounts: &[Mount], minor| best(mounts, dev(minor)).map(|m| m.id);
+        assert_eq!([1, 2, 3, 4].map(|n| best(&mounts, n)), [Some(1), Some(3), None, None]);
+        // Where nothing hides 4, it shows more than 3 does.
+        mounts.retain(|m| m.id != 6);
+        assert_eq!(best(&mounts, 2), Some(4));
+        // In a changed root, that of the other mounts is not listed.
+        mounts.retain(|m| m.id != 1);
+        assert_eq!(
+            ["/z", "/m", "/w/x/in/f"].map(|path| at(&mounts, path)),
+            [None, Some(3), Some(5)]
+        );
+    }
+
+    #[test]
+    fn a_table_that_goes_in_circles_ends() {
+        let mounts = parse(
+            b"1 2 8:1 / / rw - ext4 a rw\n2 1 8:1 / / rw - ext4 a rw\n3 3 8:1 / / rw - ext4 a rw\n",
+        );
+        assert!(holding(&mounts, Path::new("/a")).is_some_and(|m| m.id == 3));
+        assert_eq!(best(&mounts, rustix::fs::makedev(8, 1)).map(|m| m.id), Some(3));
     }
 
     #[test]

@@ -10,7 +10,7 @@
 
 use crate::directory;
 use crate::handle::{self, Identity, Missing};
-use crate::mounts::{self, Mount, Numbered, deepest};
+use crate::mounts::{self, Mount, holding};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::{CStr, OsStr};
@@ -29,7 +29,7 @@ pub struct Root {
     fd: OwnedFd,
     point: PathBuf,
     /// Its mount.
-    mount: Numbered,
+    mount: Mount,
 }
 
 impl Root {
@@ -39,20 +39,30 @@ impl Root {
     /// # Errors
     /// That another file system is there; else those of `open(2)`.
     pub fn open(point: &Path, device: u64) -> io::Result<Self> {
-        let mounts = mounts::numbered()?;
+        let mounts = mounts::all()?;
         let (named, mount) = name_on(&mounts, point, |_| true)?;
         let found = look(&named)?;
-        let is_mount = mount.mount.point == point;
-        if found.device != device && !(is_mount && mount.mount.dev == device) {
+        let is_mount = mount.point == point;
+        if found.device != device && !(is_mount && mount.dev == device) {
             return Err(elsewhere());
         }
         let fd = directory::readable(named)?;
         Ok(Self { fd, point: point.to_owned(), mount })
     }
 
+    /// Opens the directory of this mount, and no other that is mounted at the same place, be it of the same file
+    /// system.
+    ///
+    /// # Errors
+    /// That another mount hides it; else those of [`Root::open`].
+    pub fn of(mount: &Mount) -> io::Result<Self> {
+        let root = Self::open(&mount.point, mount.dev)?;
+        if root.mount.id == mount.id { Ok(root) } else { Err(elsewhere()) }
+    }
+
     /// Its mount, according to mountinfo.
     pub fn mount(&self) -> &Mount {
-        &self.mount.mount
+        &self.mount
     }
 
     /// Where it was when it was opened.
@@ -75,12 +85,12 @@ impl Root {
             }
         }
         // It may be mounted elsewhere too, or within itself.
-        let mounts = mounts::numbered().map_err(|_| Errno::NOENT)?;
-        let of_this = |m: &Numbered| m.mount.dev == self.mount.mount.dev;
-        let Some(above) = deepest(&mounts, path).filter(|m| of_this(m)) else {
+        let mounts = mounts::all().map_err(|_| Errno::NOENT)?;
+        let of_this = |m: &Mount| m.dev == self.mount.dev;
+        let Some(above) = holding(&mounts, path).filter(|m| of_this(m)) else {
             return Err(if path.starts_with(&self.point) { Errno::XDEV } else { Errno::NOENT });
         };
-        let rest = path.strip_prefix(&above.mount.point).map_err(|_| Errno::NOENT)?;
+        let rest = path.strip_prefix(&above.point).map_err(|_| Errno::NOENT)?;
         open_below(&name_mount(&mounts, above).map_err(|_| Errno::NOENT)?, rest, flags)
     }
 
@@ -192,7 +202,7 @@ fn is_top(dir: impl AsFd) -> rustix::io::Result<bool> {
 /// # Errors
 /// `NotFound` where there is none; else those of `openat2(2)`.
 pub fn device_at(path: &Path) -> io::Result<u64> {
-    device_on(&mounts::numbered()?, path)
+    device_on(&mounts::all()?, path)
 }
 
 /// The same with the mounts as they were read before, for many paths: what is mounted elsewhere now is not
@@ -200,30 +210,30 @@ pub fn device_at(path: &Path) -> io::Result<u64> {
 ///
 /// # Errors
 /// As [`device_at`].
-pub fn device_on(mounts: &[Numbered], path: &Path) -> io::Result<u64> {
+pub fn device_on(mounts: &[Mount], path: &Path) -> io::Result<u64> {
     let local = |mount: &Mount| !mount.answers_at_will();
     Ok(look(name_on(mounts, path, local)?.0)?.device)
 }
 
 /// Whether `path` leads to this open file, on the mount through which it was opened, without following links.
 pub(crate) fn leads_to(path: &Path, file: impl AsFd) -> io::Result<bool> {
-    let (mounts, here) = (mounts::numbered()?, look(file)?);
-    let is_it = |m: &Numbered| here.mount.is_none_or(|id| id == m.id);
-    if !deepest(&mounts, path).is_some_and(is_it) {
+    let (mounts, here) = (mounts::all()?, look(file)?);
+    let is_it = |m: &Mount| here.mount.is_none_or(|id| id == m.id);
+    if !holding(&mounts, path).is_some_and(is_it) {
         return Ok(false);
     }
     Ok(look(name_on(&mounts, path, |_| true)?.0)? == here)
 }
 
-/// Names `path` on the deepest mount above it, if that mount is acceptable.
+/// Names `path` on the mount that it leads to, if that mount is acceptable.
 fn name_on(
-    mounts: &[Numbered],
+    mounts: &[Mount],
     path: &Path,
     will_do: impl Fn(&Mount) -> bool,
-) -> io::Result<(OwnedFd, Numbered)> {
-    let above = deepest(mounts, path).filter(|m| will_do(&m.mount)).ok_or(Errno::NOENT)?;
+) -> io::Result<(OwnedFd, Mount)> {
+    let above = holding(mounts, path).filter(|m| will_do(m)).ok_or(Errno::NOENT)?;
     let at = name_mount(mounts, above)?;
-    let named = match path.strip_prefix(&above.mount.point) {
+    let named = match path.strip_prefix(&above.point) {
         Ok(rest) if rest != Path::new("") => open_below(&at, rest, NAMES | OFlags::NOFOLLOW)?,
         _ => at,
     };
@@ -232,10 +242,10 @@ fn name_on(
 
 /// Names the directory at which `mount` is mounted, if it is still there and not hidden. The way is from mount to
 /// mount: nothing that is mounted over it, or over a directory above it, is asked anything.
-fn name_mount(mounts: &[Numbered], mount: &Numbered) -> io::Result<OwnedFd> {
+fn name_mount(mounts: &[Mount], mount: &Mount) -> io::Result<OwnedFd> {
     let named = match mounts::holder(mounts, mount) {
         Some(above) => step_to(name_mount(mounts, above)?, above, mount)?,
-        None => name_by_path(&mount.mount.point)?,
+        None => name_by_path(&mount.point)?,
     };
     match look(&named)?.mount {
         Some(id) if id != mount.id => Err(elsewhere()),
@@ -244,9 +254,9 @@ fn name_mount(mounts: &[Numbered], mount: &Numbered) -> io::Result<OwnedFd> {
 }
 
 /// Names what is mounted where `mount` is, which is below `dir`, the top of the mount `above` it.
-fn step_to(dir: OwnedFd, above: &Numbered, mount: &Numbered) -> io::Result<OwnedFd> {
-    let point = &mount.mount.point;
-    let rest = point.strip_prefix(&above.mount.point).map_err(|_| elsewhere())?;
+fn step_to(dir: OwnedFd, above: &Mount, mount: &Mount) -> io::Result<OwnedFd> {
+    let point = &mount.point;
+    let rest = point.strip_prefix(&above.point).map_err(|_| elsewhere())?;
     let (Some(name), Some(way)) = (rest.file_name(), rest.parent()) else {
         return Err(elsewhere());
     };
@@ -278,7 +288,7 @@ fn open_below(dir: impl AsFd, rest: &Path, flags: OFlags) -> rustix::io::Result<
 }
 
 fn elsewhere() -> io::Error {
-    io::Error::other("its directory was renamed, or another file system was mounted there")
+    io::Error::other("its directory was renamed, or something else is mounted there")
 }
 
 #[derive(PartialEq, Eq)]

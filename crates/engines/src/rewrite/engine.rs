@@ -62,7 +62,7 @@
 
 use super::journal::{DIRECTORY, ELSEWHERE, Journal, JournalError};
 use super::mover::{self, Rewriting};
-use super::parent::{Parent, directory};
+use super::parent::Parent;
 use super::{ground, probe};
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
@@ -70,10 +70,11 @@ use crate::{Engine, Moves};
 use fragmend_layout::{Skip, SkipReason};
 use fragmend_sys::fs_id::FsId;
 use fragmend_sys::mounts::{self, Mount};
+use fragmend_sys::root::Root;
 use fragmend_sys::signals;
 use std::cell::{Cell, RefCell};
-use std::ffi::OsString;
-use std::os::fd::OwnedFd;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -104,15 +105,11 @@ impl Rewrite {
     ///
     /// # Errors
     /// What is missing, or what the user has to do first.
-    pub fn new(mount: &Mount, journal: Option<&Path>) -> Result<Self, String> {
+    pub fn new(mount: &Mount, root: &Root, journal: Option<&Path>) -> Result<Self, String> {
         ground::for_files(mount)?;
         // With this, exceeding the limit on file sizes is an error and does not end the process.
         signals::no_end_by_file_size().map_err(|e| e.to_string())?;
-        let root = directory(&mount.point).map_err(|e| e.to_string())?;
-        let dev = rustix::fs::fstat(&root).map_err(|e| e.to_string())?.st_dev;
-        if dev != mount.dev {
-            return Err(format!("{}: another file system is there", mount.point.display()));
-        }
+        let root = root.as_fd().try_clone_to_owned().map_err(|e| e.to_string())?;
         let fs = FsId::of(&root).map_err(|e| e.to_string())?;
         let block = rustix::fs::fstatvfs(&root).map_err(|e| e.to_string())?.f_bsize;
         let journal_dir = journal;
@@ -129,17 +126,15 @@ impl Rewrite {
         probe::probe(&root)?;
         let journal = Journal::open(&parent, &name).map_err(|e| e.to_string())?;
         journal.as_ref().map_or(Ok(()), Journal::make_fit).map_err(|e| e.to_string())?;
-        let records = journal.as_ref().map(|j| j.listing().map(|found| found.records)).transpose();
-        let records = records.map_err(|e| format!("{}: {e}", parent.path.join(&name).display()))?;
-        if let Some(open) = records.filter(|records| !records.names.is_empty()) {
-            let where_to = match journal_dir {
-                Some(_) => format!("--journal {}", parent.path.display()),
-                None => mount.point.display().to_string(),
-            };
-            return Err(format!(
-                "{} ranges of an interrupted rewrite are not recovered yet; run: fragmend recover {where_to}",
-                open.names.len() as u64 + open.more
-            ));
+        recovered(journal.as_ref(), || match journal_dir {
+            Some(_) => format!("--journal {}", parent.path.display()),
+            None => mount.point.display().to_string(),
+        })?;
+        if journal_dir.is_some() {
+            // A file that lacks bytes may not be copied as it is. What is no journal of ours has no such record.
+            let top = Parent::opened(root.try_clone().map_err(|e| e.to_string())?, &mount.point);
+            let at_top = Journal::open(&Rc::new(top), OsStr::new(DIRECTORY)).ok().flatten();
+            recovered(at_top.as_ref(), || mount.point.display().to_string())?;
         }
         let shared = Shared {
             mount: mount.point.clone(),
@@ -152,6 +147,22 @@ impl Rewrite {
             broken: Cell::new(false),
         };
         Ok(Self { shared: Rc::new(shared) })
+    }
+}
+
+/// Checks that a journal has no record of an interrupted rewrite.
+///
+/// # Errors
+/// How many it has, and how to recover them, with the arguments `how`.
+fn recovered(journal: Option<&Journal>, how: impl Fn() -> String) -> Result<(), String> {
+    let Some(journal) = journal else { return Ok(()) };
+    let listing = journal.listing().map_err(|e| format!("{}: {e}", journal.path().display()))?;
+    match listing.records.names.len() as u64 + listing.records.more {
+        0 => Ok(()),
+        open => Err(format!(
+            "{open} ranges of an interrupted rewrite are not recovered yet; run: fragmend recover {}",
+            how()
+        )),
     }
 }
 

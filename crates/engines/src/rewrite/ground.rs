@@ -136,6 +136,8 @@ mod tests {
 
     fn mount(kind: &str, options: &str) -> Mount {
         Mount {
+            id: 1,
+            parent: 0,
             dev: 0,
             root: "/".into(),
             point: "/mnt".into(),

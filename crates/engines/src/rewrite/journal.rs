@@ -15,6 +15,7 @@ use super::names::{self, Listing};
 use super::parent::{Parent, is_ours};
 use super::record::{BadRecord, LONGEST_RANGE, MAGIC, Record};
 use crate::bytes::read_at;
+use fragmend_layout::{Skip, SkipReason};
 pub use fragmend_scan::journal::{DIRECTORY, ELSEWHERE};
 use fragmend_sys::{handle, root};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, SeekFrom, Stat};
@@ -98,6 +99,23 @@ impl JournalError {
     pub fn is_not_ours(&self) -> bool {
         matches!(self, Self::Others { .. } | Self::Covered(_) | Self::Closed(_))
     }
+}
+
+/// Checks that a file that is open for reading is no record of a rewrite, by its name and how it begins: while
+/// another file lacks bytes, a record has the only copy of them, and `recover` refuses one that was changed.
+///
+/// # Errors
+/// That it is one, and what to do.
+pub(crate) fn is_no_record(file: &OwnedFd, hint: &Path) -> Result<(), Skip> {
+    let path = handle::path_of(file).unwrap_or_else(|| hint.to_owned());
+    let mut head = MAGIC.map(|_| 0);
+    if path.file_name().is_some_and(names::may_be_records)
+        && read_at(file, &mut head, 0).is_ok_and(|n| head[..n] == MAGIC)
+    {
+        let why = "a record of a rewrite; if that was interrupted, run: fragmend recover";
+        return Err(Skip::new(SkipReason::Unsupported, why));
+    }
+    Ok(())
 }
 
 /// A journal, locked. When it is dropped, its directory is removed if it is empty.
@@ -272,7 +290,7 @@ impl Journal {
         for n in 0..1000 {
             let number = if n == 0 { String::new() } else { format!(".{n}") };
             let mut kept = name.to_owned();
-            kept.push(format!("{number}.kept"));
+            kept.push(format!("{number}{}", names::KEPT));
             let how = RenameFlags::NOREPLACE;
             match rustix::fs::renameat_with(&self.dir, name, &self.dir, &kept, how) {
                 Ok(()) => {

@@ -16,6 +16,8 @@ const MOST_ENTRIES: usize = 1 << 20;
 /// How the name of an unfinished copy ends.
 const DRAFT: &[u8] = b".part";
 const RECORD: &[u8] = b".record";
+/// How the name of a record ends whose file was not certain.
+pub(super) const KEPT: &str = ".kept";
 
 /// Names of one kind, sorted, and how many others there are.
 #[derive(Debug, Default)]
@@ -71,6 +73,11 @@ impl Listing {
         listing.records.names.sort();
         Ok(listing)
     }
+}
+
+/// Whether a file of this name may be a copy or a record, in whatever directory.
+pub(super) fn may_be_records(name: &OsStr) -> bool {
+    [DRAFT, RECORD, KEPT.as_bytes()].iter().any(|ending| name.as_bytes().ends_with(ending))
 }
 
 /// Whether a copy of a rewrite can have this name: `INODE-START.part`, both in decimal.

@@ -24,10 +24,8 @@ use std::path::{Path, PathBuf};
 /// The file systems that a journal's records may be of.
 #[derive(Clone, Copy, Debug)]
 pub enum Serves<'a> {
-    /// The one at whose top the journal is.
+    /// The one on which the journal is: at the top of this mount or in a directory of it.
     Itself(&'a Mount),
-    /// The one on which the journal is, in a directory of this mount.
-    Within(&'a Mount),
     /// The one of these whose UUID is in the journal's name.
     OneOf(&'a [Mount]),
 }
@@ -36,27 +34,21 @@ impl Serves<'_> {
     /// Opens the directory that the journal at this path is in.
     ///
     /// # Errors
-    /// When it cannot be opened, or when it is not the top of the mount.
+    /// When it cannot be opened, or when it is not on the mount.
     pub(super) fn parent_of(&self, journal: &Path) -> Result<Parent, JournalError> {
+        let dir = journal.parent().unwrap_or(Path::new("/"));
+        let Self::Itself(mount) = self else { return Parent::named(dir) };
         let io = |source| JournalError::Io { path: journal.to_owned(), source };
-        match self {
-            Self::Itself(mount) if journal == mount.point.join(DIRECTORY) => {
-                let root = Root::open(&mount.point, mount.dev).map_err(io)?;
-                Ok(Parent::opened(root.into(), &mount.point))
-            }
-            Self::Itself(_) => Err(JournalError::Misplaced(journal.to_owned())),
-            Self::Within(mount) => {
-                let dir = journal.parent().unwrap_or(Path::new("/"));
-                let root = Root::open(&mount.point, mount.dev).map_err(io)?;
-                match root.below(dir, OFlags::PATH | OFlags::DIRECTORY) {
-                    Ok(named) => Ok(Parent::opened(named, dir)),
-                    Err(Errno::NOSYS) => Parent::named(dir),
-                    Err(Errno::XDEV) => Err(JournalError::Covered(dir.to_owned())),
-                    Err(Errno::ACCESS) => Err(JournalError::Closed(dir.to_owned())),
-                    Err(e) => Err(io(e.into())),
-                }
-            }
-            Self::OneOf(_) => Parent::named(journal.parent().unwrap_or(Path::new("/"))),
+        let root = Root::of(mount).map_err(io)?;
+        if dir == mount.point {
+            return Ok(Parent::opened(root.into(), dir));
+        }
+        match root.below(dir, OFlags::PATH | OFlags::DIRECTORY) {
+            Ok(named) => Ok(Parent::opened(named, dir)),
+            Err(Errno::NOSYS) => Parent::named(dir),
+            Err(Errno::XDEV) => Err(JournalError::Covered(dir.to_owned())),
+            Err(Errno::ACCESS) => Err(JournalError::Closed(dir.to_owned())),
+            Err(e) => Err(io(e.into())),
         }
     }
 }
@@ -84,17 +76,14 @@ impl Home {
     /// [`JournalError::Misplaced`], [`JournalError::Ambiguous`].
     pub fn of(journal: &Journal, serves: Serves<'_>) -> Result<Option<Self>, JournalError> {
         match serves {
-            Serves::Itself(mount) | Serves::Within(mount) => {
+            Serves::Itself(mount) => {
                 let misplaced = || JournalError::Misplaced(journal.path().to_owned());
                 let home = Self::open(mount, true).ok_or_else(misplaced)?;
                 let dev = |stat: rustix::io::Result<Stat>| stat.map(|stat| stat.st_dev);
                 let top = dev(rustix::fs::fstat(&home.root));
                 let dir = dev(rustix::fs::fstat(&journal.dir));
-                let named = match serves {
-                    Serves::Itself(_) => journal.path() == mount.point.join(DIRECTORY),
-                    _ => journal.path().ends_with(DIRECTORY),
-                };
-                if named && top.is_ok() && top == dir { Ok(Some(home)) } else { Err(misplaced()) }
+                let is_there = journal.path().ends_with(DIRECTORY) && top.is_ok() && top == dir;
+                if is_there { Ok(Some(home)) } else { Err(misplaced()) }
             }
             Serves::OneOf(mounts) => {
                 let name = journal.path().file_name().unwrap_or_default().to_string_lossy();
@@ -120,9 +109,9 @@ impl Home {
         }
     }
 
-    /// `None` where something else is mounted over it, or it is not there any more.
+    /// `None` where another mount hides it, or it is not there any more.
     fn open(mount: &Mount, at_top: bool) -> Option<Self> {
-        let root = Root::open(&mount.point, mount.dev).ok()?;
+        let root = Root::of(mount).ok()?;
         let (id, block) = (FsId::of(&root).ok()?, rustix::fs::fstatvfs(&root).ok()?.f_bsize);
         Some(Self { mount: mount.clone(), block, id, disk: Disk::of(mount.dev), at_top, root })
     }

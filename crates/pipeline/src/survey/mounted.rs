@@ -5,7 +5,7 @@ use fragmend_layout::{FileId, FsKind, PathText, Skip, SkipReason};
 use fragmend_plan::Device;
 use fragmend_scan::FileSystem;
 use fragmend_sys::again::{self, Lost};
-use fragmend_sys::mounts::{self, Mount, Numbered};
+use fragmend_sys::mounts::{self, Mount};
 use fragmend_sys::root::{self, Root};
 use fragmend_sys::{btrfs, handle};
 use rustix::fs::OFlags;
@@ -63,7 +63,6 @@ impl Mounts {
 /// devices that are nowhere, with paths of any depth: they are looked for in a limited number of places.
 #[derive(Default)]
 struct Table {
-    numbered: Vec<Numbered>,
     mounts: Vec<Mount>,
     /// Device numbers of the directories that were looked at.
     looked_at: HashMap<PathBuf, Option<u64>>,
@@ -81,9 +80,7 @@ const MOST_LOOKS: usize = 100_000;
 
 impl Table {
     fn read() -> Self {
-        let numbered = mounts::numbered().unwrap_or_default();
-        let mounts = numbered.iter().map(|m| m.mount.clone()).collect();
-        Self { numbered, mounts, ..Self::default() }
+        Self { mounts: mounts::all().unwrap_or_default(), ..Self::default() }
     }
 
     /// A directory above one of `hints` with this device number.
@@ -100,7 +97,7 @@ impl Table {
         if let Some(known) = self.looked_at.get(path) {
             return *known;
         }
-        let found = root::device_on(&self.numbered, path).ok();
+        let found = root::device_on(&self.mounts, path).ok();
         self.looked_at.insert(path.to_owned(), found);
         found
     }
@@ -146,7 +143,7 @@ impl SurveyedMount {
                 mounts::of_root(&table.mounts, dev, &root?)?
             }
         };
-        let root = Root::open(&mount.point, dev).ok()?;
+        let root = Root::of(&mount).ok()?;
         let system = FileSystem::of(&root, dev).ok()?;
         let size = rustix::fs::fstatvfs(&root).ok()?;
         let device = Device {

@@ -87,7 +87,11 @@ impl Mounts {
         if let (true, Some(path)) = (reached.is_empty(), paths.first()) {
             anyhow::bail!("{}: the top of its file system cannot be opened", printable_path(path));
         }
-        let passed_over = if paths.is_empty() { unreached(&reached)? } else { Vec::new() };
+        let passed_over = if paths.is_empty() {
+            unreached(&reached, &all, &mounts::all().context("the mount table")?)
+        } else {
+            Vec::new()
+        };
         Ok(Self { reached, given, passed_over })
     }
 
@@ -113,7 +117,7 @@ impl Mounts {
                 if let Some((mount, path)) = self.shown(&given.mount, dir)
                     && seen.insert((mount.dev, dir.to_owned()))
                 {
-                    let (journal, serves) = (path.join(DIRECTORY), Serves::Within(mount));
+                    let (journal, serves) = (path.join(DIRECTORY), Serves::Itself(mount));
                     places.push(Place { journal, serves, named: false });
                 }
             }
@@ -135,7 +139,7 @@ impl Mounts {
         let by = |given: &Given| {
             let on = |m: &Mount| path_on(m, given.mount.dev, &given.whole);
             match serves {
-                Serves::Itself(mount) | Serves::Within(mount) => on(mount),
+                Serves::Itself(mount) => on(mount),
                 // The first one of the file system is taken.
                 Serves::OneOf(mounts) => {
                     mounts.iter().find(|m| m.dev == given.mount.dev).and_then(on)
@@ -219,31 +223,66 @@ fn path_on(mount: &Mount, dev: u64, inside: &Path) -> Option<PathBuf> {
     Some(mount.point.join(rest))
 }
 
-/// What is said of local file systems none of whose mounts can be reached without a question to a program or a
-/// server.
-fn unreached(reached: &[Mount]) -> anyhow::Result<Vec<String>> {
-    let devices: HashSet<u64> = reached.iter().map(|mount| mount.dev).collect();
+/// What is said of local file systems none of whose mounts was reached, and of mounts that show more of theirs,
+/// because others hide them, or they are not `near`.
+fn unreached(reached: &[Mount], near: &[Mount], all: &[Mount]) -> Vec<String> {
+    let shows_more = |mount: &&Mount| {
+        let mut same = reached.iter().filter(|m| m.dev == mount.dev).peekable();
+        let out_of_reach = !near.contains(mount) || !mounts::is_visible(all, mount);
+        (same.peek().is_none() || out_of_reach) && !same.any(|m| mount.root.starts_with(&m.root))
+    };
     let line = |mount: &Mount| {
         format!(
-            "{}: not looked at, because another mount hides it, or the way to it is over a file system that a program or a server answers for; name it to have it looked at",
+            "{}: not looked at, because another mount hides it, or the way to it is over a file system that a program or a server answers for; unmount what hides it, or name it",
             printable_path(&mount.point)
         )
     };
-    let mut all = mounts::all().context("the mount table")?;
-    all.retain(|mount| !devices.contains(&mount.dev) && engine::local(mount).is_ok());
-    Ok(all.iter().map(line).collect())
+    let local = all.iter().filter(|mount| engine::local(mount).is_ok());
+    local.filter(shows_more).map(line).collect()
 }
 
 /// The mount itself, or where only a file is mounted (as in every container), one of the same file
 /// system that shows more; `None` where another mount hides it.
 fn with_directory(mount: Mount, all: &[Mount]) -> Option<Mount> {
-    let open = |m: &Mount| Root::open(&m.point, m.dev);
-    match open(&mount) {
+    match Root::of(&mount) {
         Ok(_) => Some(mount),
         Err(e) if e.kind() == ErrorKind::NotADirectory => {
-            let same = all.iter().filter(|m| m.dev == mount.dev && open(m).is_ok());
+            let same = all.iter().filter(|m| m.dev == mount.dev && Root::of(m).is_ok());
             same.min_by_key(|m| m.root.components().count()).cloned()
         }
         Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The disk of `/` is one of this machine, so that it is local.
+    #[test]
+    fn what_is_hidden_is_said_to_be_unless_a_mount_shows_it() {
+        let disk = mounts::all().unwrap().into_iter().find(|m| engine::local(m).is_ok());
+        let disk = disk.expect("a local disk");
+        let mount = |id, parent, root: &str, point: &str| Mount {
+            id,
+            parent,
+            root: root.into(),
+            point: point.into(),
+            ..disk.clone()
+        };
+        let whole = mount(2, 1, "/", "/m");
+        let over = mount(3, 2, "/sub", "/m");
+        let file = mount(4, 1, "/docker/hosts", "/etc/hosts");
+        let all = [whole.clone(), over.clone(), file.clone()];
+        let said = |reached: &[&Mount], all: &[Mount]| {
+            let reached: Vec<Mount> = reached.iter().map(|m| (*m).clone()).collect();
+            unreached(&reached, all, all).len()
+        };
+        assert_eq!(said(&[&over], &all), 1);
+        assert!(unreached(std::slice::from_ref(&over), &all, &all)[0].starts_with("/m: "));
+        assert_eq!(said(&[&whole], &all), 0);
+        // In a container.
+        assert_eq!(said(&[&over], &[over.clone(), file.clone()]), 0);
+        assert_eq!(said(&[], &[file]), 1);
     }
 }
