@@ -1,49 +1,70 @@
-//! The sources that need not open files, and which of them serves a file system.
+//! The sources that need not open files: a row for each file system that has one.
 
 use crate::{FileSystem, ext4, xfs};
 use fragmend_layout::{FsKind, Layout};
 
 /// One file system's layouts in bulk.
-pub(crate) enum Bulk {
-    /// From its inode tables.
-    Ext4(ext4::Bulk),
-    /// From its reverse mapping.
-    Xfs(xfs::Map),
-}
-
-impl Bulk {
-    /// Opens the source for a file system.
-    ///
-    /// # Errors
-    /// Why there is none, in words for people.
-    pub fn open(fs: &FileSystem) -> Result<Self, String> {
-        match fs.kind {
-            FsKind::Ext4 => ext4::Bulk::open(fs).map(Self::Ext4),
-            FsKind::Xfs => xfs::Map::read(fs).map(Self::Xfs),
-            _ => Err(format!("it is {}, not ext4 or XFS", fs.type_name)),
-        }
-    }
-
-    /// The same, but only where that is faster for `files` files than FIEMAP.
-    pub fn if_it_pays(fs: &FileSystem, files: usize) -> Option<Self> {
-        let pays = match fs.kind {
-            FsKind::Ext4 => true,
-            FsKind::Xfs => xfs::Map::pays(fs, files),
-            _ => false,
-        };
-        pays.then(|| Self::open(fs).ok()).flatten()
-    }
-
+pub(crate) trait Bulk: Sync {
     /// Reads the layouts of `inodes`; `visit` gets each position once, in any order, with `None` where FIEMAP
     /// must be used.
-    pub fn layouts(
+    fn layouts(
         &self,
-        inodes: impl Iterator<Item = u64>,
-        mut visit: impl FnMut(usize, Option<Layout>),
+        inodes: &mut dyn Iterator<Item = u64>,
+        visit: &mut dyn FnMut(usize, Option<Layout>),
+    );
+}
+
+/// From its inode tables.
+impl Bulk for ext4::Bulk {
+    fn layouts(
+        &self,
+        inodes: &mut dyn Iterator<Item = u64>,
+        visit: &mut dyn FnMut(usize, Option<Layout>),
     ) {
-        match self {
-            Self::Ext4(tables) => tables.layouts(&mut tables.worker(), inodes, visit),
-            Self::Xfs(map) => inodes.enumerate().for_each(|(i, n)| visit(i, map.layout(n))),
-        }
+        self.layouts(&mut self.worker(), inodes, visit);
     }
+}
+
+/// From its reverse mapping.
+impl Bulk for xfs::Map {
+    fn layouts(
+        &self,
+        inodes: &mut dyn Iterator<Item = u64>,
+        visit: &mut dyn FnMut(usize, Option<Layout>),
+    ) {
+        inodes.enumerate().for_each(|(i, number)| visit(i, self.layout(number)));
+    }
+}
+
+type Opened = Result<Box<dyn Bulk>, String>;
+
+/// A file system that can be read in bulk.
+struct Row {
+    kind: FsKind,
+    open: fn(&FileSystem) -> Opened,
+    /// Whether that is faster than FIEMAP for so many files.
+    pays: fn(&FileSystem, usize) -> bool,
+}
+
+static ROWS: [Row; 2] = [
+    Row { kind: FsKind::Ext4, open: |fs| Ok(Box::new(ext4::Bulk::open(fs)?)), pays: |_, _| true },
+    Row { kind: FsKind::Xfs, open: |fs| Ok(Box::new(xfs::Map::read(fs)?)), pays: xfs::Map::pays },
+];
+
+/// Opens the source of a file system.
+///
+/// # Errors
+/// Why there is none, in words for people.
+pub(crate) fn open(fs: &FileSystem) -> Opened {
+    let row = ROWS.iter().find(|row| row.kind == fs.kind);
+    row.map_or_else(
+        || Err(format!("it is {}, not ext4 or XFS", fs.type_name)),
+        |row| (row.open)(fs),
+    )
+}
+
+/// The same, but only where that is faster for `files` files than FIEMAP.
+pub(crate) fn if_it_pays(fs: &FileSystem, files: usize) -> Option<Box<dyn Bulk>> {
+    let row = ROWS.iter().find(|row| row.kind == fs.kind)?;
+    if (row.pays)(fs, files) { (row.open)(fs).ok() } else { None }
 }

@@ -9,7 +9,7 @@
 //! too. Such strays wait until the end, and each is handed on, once, if it was not reached through an entry of
 //! its own.
 
-use crate::bulk::Bulk;
+use crate::bulk::{self, Bulk};
 use crate::fiemap;
 use crate::open::Opener;
 use crate::{Cause, Entry, FileSystem, ScanError, Tree};
@@ -142,7 +142,7 @@ fn batches(tree: &Tree) -> Vec<(usize, Range<usize>)> {
 /// A file system with its source of layouts.
 struct LayoutSource<'a> {
     fs: &'a FileSystem,
-    bulk: Option<Bulk>,
+    bulk: Option<Box<dyn Bulk>>,
     /// Files without FIEMAP, while none has had it: after a few of them, the others are not opened.
     refused: AtomicU32,
 }
@@ -154,9 +154,9 @@ impl<'a> LayoutSource<'a> {
     fn new(fs: &'a FileSystem, source: Source, files: usize) -> Result<Self, ScanError> {
         let bulk = match source {
             Source::Fiemap => None,
-            Source::Auto => Bulk::if_it_pays(fs, files),
+            Source::Auto => bulk::if_it_pays(fs, files),
             Source::Bulk => Some(
-                Bulk::open(fs)
+                bulk::open(fs)
                     .map_err(|why| ScanError::NoBulk { path: fs.label().to_owned(), why })?,
             ),
         };
@@ -202,8 +202,8 @@ impl Job<'_> {
         if let Some(bulk) = &self.mounted.bulk {
             // Inode 0 does not exist: the layout of a file that is covered by a mount is read through its path.
             let covered = |e: &Entry| self.tree.covered.contains(&(fs.dev, e.inode));
-            let inodes = self.entries.iter().map(|e| if covered(e) { 0 } else { e.inode });
-            bulk.layouts(inodes, |i, layout| layouts[i] = layout);
+            let mut inodes = self.entries.iter().map(|e| if covered(e) { 0 } else { e.inode });
+            bulk.layouts(&mut inodes, &mut |i, layout| layouts[i] = layout);
         }
         let mut opener = Opener::default();
         let mut space = Fiemap::default();
