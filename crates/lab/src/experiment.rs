@@ -45,6 +45,8 @@ pub struct Report {
 impl Experiment {
     /// Runs the experiment; returns its report and its pictures.
     pub fn report(&self, seed: u64) -> (Report, Vec<Plot>) {
+        // A drive of many gigabytes is made, or copied, for each of hundreds of measurements.
+        fragmend_sys::memory::keep_freed();
         let Results { rows, plots } = (self.run)(seed);
         (Report::new(self.name, self.source, seed, rows), plots)
     }
