@@ -119,8 +119,9 @@ pub fn is_visible(mounts: &[Mount], mount: &Mount) -> bool {
 /// The mount of a device to use, of those that no other hides: a writable one before a read-only one, then the
 /// one nearest to the file system's root (`/` rather than a bind-mounted directory), then the first.
 pub fn best(mounts: &[Mount], dev: u64) -> Option<&Mount> {
-    let rank = |m: &&Mount| (m.has_option("ro"), m.root.components().count());
-    mounts.iter().filter(|m| m.dev == dev && is_visible(mounts, m)).min_by_key(rank)
+    let mut of_dev: Vec<_> = mounts.iter().filter(|m| m.dev == dev).collect();
+    of_dev.sort_by_key(|m| (m.has_option("ro"), m.root.components().count()));
+    of_dev.into_iter().find(|m| is_visible(mounts, m))
 }
 
 /// The mount to use for the file system whose directory `root` has this device number: as [`best`], or the
