@@ -12,11 +12,14 @@ use fragmend_engines::begin::Wanted;
 use fragmend_layout::SkipReason;
 use fragmend_plan::Policy;
 use fragmend_testbed::file_system::{
-    BTRFS, EXT4, EXT4_1K, FileSystem, XFS, XFS_EXCHANGE, XFS_EXCHANGE_ALONE, XFS_RMAP,
+    BTRFS, EXT4, EXT4_1K, FileSystem, XFS, XFS_EXCHANGE, XFS_EXCHANGE_ALONE,
+    XFS_RMAP,
 };
 use fragmend_testbed::fragment::{content, is_intact};
 use fragmend_testbed::image::Image;
+use fragmend_testbed::older::without_cachestat;
 use fragmend_testbed::process::Running;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -181,4 +184,19 @@ fn loop_what_a_device_writes_into_pages_stays_beside_sharing_on_btrfs() {
 #[test]
 fn loop_what_a_device_writes_into_pages_stays_beside_a_swap() {
     stays(&XFS_RMAP, &Choice::Native);
+}
+
+/// Before Linux 6.5 it is known page by page what is cached, and on Btrfs not what the device has.
+#[test]
+fn loop_without_cachestat_what_a_device_writes_into_pages_stays() {
+    without_cachestat("loop_without_cachestat_what_a_device_writes_into_pages_stays", || {
+        let file = File::open("/proc/self/exe").unwrap();
+        let counted = fragmend_sys::cache::cached_pages(file, 0..1);
+        assert_eq!(counted.unwrap_err().kind(), std::io::ErrorKind::Unsupported);
+        stays(&EXT4, &Choice::Native);
+        stays(&EXT4, &Choice::Rewrite { journal: None });
+        stays(&XFS, &Choice::Native);
+        stays(&XFS_EXCHANGE, &Choice::Native);
+        stays(&XFS_RMAP, &Choice::Native);
+    });
 }
