@@ -163,5 +163,9 @@ pub fn may_move(kind: FsKind, file: impl AsFd) -> Result<(), Skip> {
     if let Some((_, reason)) = reasons.iter().find(|(flag, _)| set & flag != 0) {
         return Err(Skip::new(*reason, ""));
     }
+    // Nothing of it is in the page cache, so no page shows that a device writes to it (`turns::vacate`).
+    if inode::is_dax(&file).map_err(skip_of)? {
+        return Err(Skip::new(SkipReason::Dax, ""));
+    }
     native::row(kind).map_or(Ok(()), |row| (row.may_move)(set, file.as_fd()))
 }

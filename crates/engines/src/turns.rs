@@ -125,28 +125,37 @@ pub(super) fn is_on_disk(
 }
 
 /// Checks that nothing besides the page cache refers to pages of a part, by dropping all of them: see
-/// [`Compare::vacate`]. Data that cannot be compared with the device is not dropped, and not checked. While a
-/// lease is held, no page is pinned afterwards. Returns false if others write to it, or once `go_on` returns
-/// false.
+/// [`Compare::vacate`]. While a lease is held, no page is pinned afterwards. Returns false if others write to it,
+/// or once `go_on` returns false.
 ///
 /// # Errors
-/// Busy where pages stay; failed where the device has other data.
+/// Those of [`vacated`].
 pub(super) fn vacate(
     compare: &mut Compare,
     file: &OpenFile,
     part: ByteRange,
     go_on: impl FnMut() -> bool,
 ) -> Result<bool, Skip> {
-    match compare.vacate(&file.fd, part.start..part.end, go_on).map_err(skip_of)? {
-        Vacated::Yes | Vacated::No(Same::Yes | Same::Unknown) => Ok(true),
+    vacated(compare.vacate(&file.fd, part.start..part.end, go_on).map_err(skip_of)?)
+}
+
+/// Whether no page of a part is left, where its pages were dropped.
+///
+/// # Errors
+/// Busy where pages stay; failed where the device has other data; unsupported where it cannot be asked.
+pub(super) fn vacated(found: Vacated) -> Result<bool, Skip> {
+    match found {
+        Vacated::Yes => Ok(true),
         Vacated::Held => Err(held()),
-        Vacated::No(Same::Stopped | Same::Changing(_) | Same::ButRefused(_)) => Ok(false),
         Vacated::No(Same::No(at, _)) => refused(at),
+        Vacated::No(Same::Unknown) => Err(unknown()),
+        Vacated::No(_) => Ok(false),
     }
 }
 
-/// The same, without a lease, if no program has the file open: pages that a program has mapped stay as well, and
-/// what refers to those is not known.
+/// The same as [`vacate`], without a lease, if no program has the file open: pages that a program has mapped stay
+/// as well, and what refers to those is not known. Data that cannot be compared with the device is not dropped,
+/// and not checked.
 ///
 /// # Errors
 /// As [`vacate`].
@@ -155,12 +164,14 @@ pub(super) fn vacate_if_alone(
     file: &OpenFile,
     part: ByteRange,
 ) -> Result<bool, Skip> {
-    // One try needs no lease, which would keep others out for an instant.
-    compare.drop(&file.fd, part.start..part.end, || true).map_err(skip_of)?;
+    // The lease keeps others out for an instant only.
     if is_cold(file, part) || alone(file, 1).is_err() {
         return Ok(true);
     }
-    vacate(compare, file, part, || true)
+    match compare.vacate(&file.fd, part.start..part.end, || true).map_err(skip_of)? {
+        Vacated::No(Same::Unknown) => Ok(true),
+        found => vacated(found),
+    }
 }
 
 /// The result of a comparison where the device has refused a write.
@@ -174,6 +185,12 @@ pub(super) fn held() -> Skip {
     let why =
         "its pages are in use elsewhere: a device may be writing to them, or a pipe hold them";
     Skip::new(SkipReason::Busy, why)
+}
+
+/// The error that it is not known what the device has.
+pub(super) fn unknown() -> Skip {
+    let why = "the disk cannot be asked what it has of it, so its pages may not be dropped";
+    Skip::new(SkipReason::Unsupported, why)
 }
 
 /// The error that the file was truncated below a place that it reached at the first look.

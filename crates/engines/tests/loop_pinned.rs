@@ -11,16 +11,20 @@ use fragmend_engines::Choice;
 use fragmend_engines::begin::Wanted;
 use fragmend_layout::SkipReason;
 use fragmend_plan::Policy;
+use fragmend_sys::mapping::Mapping;
 use fragmend_testbed::file_system::{
-    BTRFS, EXT4, EXT4_1K, FileSystem, XFS, XFS_EXCHANGE, XFS_EXCHANGE_ALONE, XFS_RMAP,
+    BTRFS, EXT4, EXT4_1K, EXT4_JOURNALLED, FileSystem, XFS, XFS_EXCHANGE, XFS_EXCHANGE_ALONE,
+    XFS_RMAP,
 };
-use fragmend_testbed::fragment::{content, is_intact};
+use fragmend_testbed::fragment::{content, interleaved, is_intact};
 use fragmend_testbed::image::Image;
+use fragmend_testbed::older::without_cachestat;
 use fragmend_testbed::process::Running;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use support::{UNPACED, apply_on, fragmented_of, plan};
 
 const SIZE: u64 = 4 << 20;
@@ -157,6 +161,7 @@ fn loop_what_a_device_writes_into_pages_stays_on_ext4() {
 fn loop_what_a_device_writes_into_pages_stays_beside_a_rewrite() {
     stays(&EXT4, &Choice::Rewrite { journal: None });
     stays(&XFS, &Choice::Rewrite { journal: None });
+    stays(&EXT4_JOURNALLED, &Choice::Rewrite { journal: None });
 }
 
 #[test]
@@ -181,4 +186,71 @@ fn loop_what_a_device_writes_into_pages_stays_beside_sharing_on_btrfs() {
 #[test]
 fn loop_what_a_device_writes_into_pages_stays_beside_a_swap() {
     stays(&XFS_RMAP, &Choice::Native);
+}
+
+/// Pages that a program has mapped stay in the page cache as well: that is no reason to leave its file alone.
+#[test]
+fn loop_what_others_have_mapped_is_shared() {
+    for file_system in [&XFS, &BTRFS] {
+        let image = Image::of(file_system, 640 << 20);
+        let path = fragmented_of(&image, "file", SIZE);
+        let plan = plan(&[&path], Policy::WholeFile);
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let mapped = Mapping::new(&file, SIZE as usize).unwrap();
+        mapped.read(0, &mut vec![0; SIZE as usize]);
+        let (summary, receipts) = apply_on(&plan, &Wanted::default(), &UNPACED);
+        let name = file_system.name;
+        assert!(summary.ranges_moved > 0 && summary.ranges_skipped == 0, "{name}: {receipts:?}");
+        assert!(is_intact(&path, SIZE).unwrap(), "{name}");
+    }
+}
+
+/// Before Linux 6.5 it is known page by page what is cached, and on Btrfs not what the device has.
+#[test]
+fn loop_without_cachestat_what_a_device_writes_into_pages_stays() {
+    without_cachestat("loop_without_cachestat_what_a_device_writes_into_pages_stays", || {
+        let file = File::open("/proc/self/exe").unwrap();
+        let counted = fragmend_sys::cache::cached_pages(file, 0..1);
+        assert_eq!(counted.unwrap_err().kind(), std::io::ErrorKind::Unsupported);
+        stays(&EXT4, &Choice::Native);
+        stays(&EXT4, &Choice::Rewrite { journal: None });
+        stays(&XFS, &Choice::Native);
+        stays(&XFS_EXCHANGE, &Choice::Native);
+        stays(&XFS_RMAP, &Choice::Native);
+    });
+}
+
+/// While it is looked for such pages, a program that opens the file waits for a read or two, and not until they
+/// have been looked for.
+#[test]
+fn loop_beside_what_a_device_writes_into_pages_an_open_on_ext4_does_not_wait() {
+    const READS_A_SECOND: u32 = 500;
+    let source = SlowMount::new(&EXT4, 64 << 20, "");
+    std::fs::write(source.root().join("source"), source_bytes()).unwrap();
+    source.sync();
+    let slow = SlowMount::new(&EXT4, 128 << 20, "");
+    let path = slow.root().join("file");
+    interleaved(&path, SIZE, &[4096], true).unwrap();
+    slow.sync();
+    let plan = plan(&[&path], Policy::WholeFile);
+
+    let read = InFlight::begin(&source, &path, AT);
+    slow.gate().pace(Kind::Read, Some(READS_A_SECOND));
+    let mut longest = Duration::ZERO;
+    let receipts = std::thread::scope(|scope| {
+        let moved = scope.spawn(|| apply_on(&plan, &Wanted::default(), &UNPACED).1);
+        while !moved.is_finished() {
+            std::thread::sleep(Duration::from_millis(20));
+            let started = Instant::now();
+            drop(File::open(&path).unwrap());
+            longest = longest.max(started.elapsed());
+        }
+        moved.join().unwrap()
+    });
+    slow.gate().pace(Kind::Read, None);
+    read.end();
+    println!("an open lasted {longest:?} at most");
+    let why: Vec<_> = receipts.iter().filter_map(|r| r.detail.as_deref()).collect();
+    assert!(!why.is_empty(), "{receipts:?}");
+    assert!(longest < Duration::from_millis(250), "{longest:?}: {why:?}");
 }

@@ -1,5 +1,6 @@
 //! Inode attributes that `stat` does not return: generation and attribute flags (linux/fs.h).
 
+use rustix::fs::{AtFlags, StatxAttributes, StatxFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -59,6 +60,16 @@ pub fn is_unknown_request(error: &io::Error) -> bool {
 /// The inode's attribute flags; see [`flags`].
 pub fn attributes(file: impl AsFd) -> io::Result<u32> {
     get_u32(file, FS_IOC_GETFLAGS)
+}
+
+/// Whether a file's data is accessed on its device directly, without the page cache (`STATX_ATTR_DAX`): by its
+/// flag or because of how it is mounted.
+///
+/// # Errors
+/// An error of `statx(2)`.
+pub fn is_dax(file: impl AsFd) -> io::Result<bool> {
+    let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::empty())?;
+    Ok(stat.stx_attributes.contains(StatxAttributes::DAX))
 }
 
 /// Sets the inode's attribute flags.

@@ -8,6 +8,7 @@
 //! | [`loop_device`] | a file as a block device |
 //! | [`file_system`] | how each kind is made, mounted and checked |
 //! | [`guest`] | a User Mode Linux guest, for file systems that the host's kernel lacks |
+//! | [`older`] | a kernel that lacks a system call |
 //! | [`thin`] | a disk with less space than its size |
 //! | [`mount`] | further mounts |
 //! | [`overlay`] | an overlay over directories of an image |
@@ -47,6 +48,7 @@ pub mod loop_device;
 pub mod measure;
 pub mod mount;
 pub mod noted;
+pub mod older;
 pub mod overlay;
 pub mod process;
 pub mod random;

@@ -3,12 +3,12 @@
 use super::{CHUNK, Exchange};
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
-use crate::turns::held;
+use crate::turns::{held, unknown};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::same::{Same, Vacated};
 use std::time::{Duration, Instant};
 
-/// How long the pages of a `CHUNK` are compared while no program is let in.
+/// How long the pages of a `CHUNK` are compared at most, unless a program waits before.
 const LONGEST_LOOK: Duration = Duration::from_millis(300);
 
 impl Exchange {
@@ -29,18 +29,21 @@ impl Exchange {
         if under == Some(number) && vacated.intersect(rest) == rest {
             return Ok(None);
         }
-        // No program is let in before it is exchanged: so it is short.
+        // No program is let in between this and the exchange: so it is short.
         let first = ByteRange::at(rest.start, CHUNK).intersect(rest);
         let until = Instant::now() + LONGEST_LOOK;
         let span = first.start..first.end;
-        let vacated = self.compare.vacate(&file.fd, span, || Instant::now() < until);
+        let hold = &self.hold;
+        let in_time = || !hold.is_awaited() && Instant::now() < until;
+        let vacated = self.compare.vacate(&file.fd, span, in_time);
         match vacated.map_err(skip_of)? {
-            // Where the disk cannot be asked, the file is read-only (fs-verity).
-            Vacated::Yes | Vacated::No(Same::Yes | Same::Unknown) => {}
+            Vacated::Yes => {}
             Vacated::Held => return Err(held()),
             Vacated::No(Same::ButRefused(told)) => return Err(self.refuse(Some(told))),
             Vacated::No(Same::No(_, told)) => return Err(self.refuse(told)),
-            Vacated::No(Same::Stopped | Same::Changing(_)) => {
+            // Data that goes through the journal, or is encrypted, never comes here.
+            Vacated::No(Same::Unknown) => return Err(unknown()),
+            Vacated::No(Same::Yes | Same::Stopped | Same::Changing(_)) => {
                 return Err(Skip::new(SkipReason::Busy, "its pages cannot be compared in time"));
             }
         }
