@@ -258,12 +258,11 @@ impl<'a> Run<'a> {
             }
         }
         let ranges: Vec<ByteRange> = batch.iter().map(|r| r.planned.range()).collect();
-        let need = file.need(&ranges);
-        if self.options.dry_run && need.is_ok() {
+        let room = file.need(&ranges).and_then(|need| self.room_for(volume, need));
+        if self.options.dry_run && room.is_ok() {
             batch.iter().for_each(|ready| self.would_move(ready));
             return;
         }
-        let room = need.and_then(|need| self.room_for(volume, need));
         let terms = Terms { floor: self.floor(volume), unshare: self.options.unshare };
         let target = |r: &Ready| Target { range: r.planned.range(), fragments: r.fragments };
         let targets: Vec<Target> = batch.iter().map(target).collect();

@@ -411,7 +411,8 @@ impl ByPart for Copying {
                 if done.skip.is_some() {
                     (self.failed, self.sampled, self.recopied) = (0, None, 0);
                 }
-                if done.skip.as_ref().is_some_and(|s| s.reason == SkipReason::Failed)
+                let of_kernel = [SkipReason::Failed, SkipReason::Unsupported];
+                if done.skip.as_ref().is_some_and(|s| of_kernel.contains(&s.reason))
                     && State::of(file).is_ok_and(|now| now != self.state)
                 {
                     done.skip = Some(changed());

@@ -249,6 +249,8 @@ pub(super) fn unnamed(file: &OpenFile) -> Result<OwnedFd, Skip> {
     })?;
     // A file may inherit a least size of allocations from its directory, which is far more than is requested.
     let _ = xfs::clear_extent_size_hint(&made);
+    // Nor does it count for the group that a directory passes on (set-group-id), whose quota others need.
+    let _ = rustix::fs::fchown(&made, None, Some(rustix::process::getegid()));
     // Both directories have been checked. A sync for the sake of the file must not go to another file system.
     if same_file_system(&made, &file.fd) {
         Ok(made)

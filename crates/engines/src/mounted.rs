@@ -269,14 +269,16 @@ impl OpenFile {
         }
     }
 
-    /// Bytes that may still be allocated on its file system.
+    /// Bytes that may still be allocated on its file system, in its directory: that may belong to a project with
+    /// a limit, which `statfs` shows.
     pub fn free_bytes(&self) -> Result<u64, Skip> {
-        free_bytes(&self.root)
+        let of_all = free_bytes(&self.root)?;
+        self.beside.as_ref().map_or(Ok(of_all), |dir| Ok(of_all.min(free_bytes(dir)?)))
     }
 }
 
-fn free_bytes(root: &Root) -> Result<u64, Skip> {
-    let stat = rustix::fs::fstatvfs(root).map_err(|e| skip_of(e.into()))?;
+fn free_bytes(at: impl AsFd) -> Result<u64, Skip> {
+    let stat = rustix::fs::fstatvfs(at).map_err(|e| skip_of(e.into()))?;
     Ok(stat.f_bavail * stat.f_frsize)
 }
 

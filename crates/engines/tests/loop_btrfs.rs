@@ -46,6 +46,23 @@ fn loop_files_without_checksums_and_subvolumes() {
     }
 }
 
+/// The kernel shares nothing between data with checksums and data without, and a copy has them as the mount says.
+#[test]
+fn loop_files_that_were_written_with_another_option_for_checksums_are_left_alone() {
+    let image = &Image::of(&BTRFS, 256 << 20);
+    for (then, now) in [("nodatasum", ""), ("", "nodatasum")] {
+        image.unmount();
+        image.mount_with(then);
+        let file = fragmented(image, &format!("file{then}"));
+        image.unmount();
+        image.mount_with(now);
+        let (summary, receipts) = apply(&plan(&[&file], Policy::WholeFile));
+        assert_eq!(reasons(&summary, &file), [SkipReason::Unsupported], "{receipts:?}");
+        assert!(receipts[0].detail.as_ref().is_some_and(|why| why.contains("nodatasum")));
+        assert!(is_intact(&file, SIZE).unwrap());
+    }
+}
+
 #[test]
 fn loop_data_in_the_tree_and_space_never_written() {
     let image = &Image::of(&BTRFS, 256 << 20);

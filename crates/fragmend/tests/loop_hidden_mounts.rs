@@ -84,6 +84,21 @@ fn loop_a_file_system_that_is_mounted_twice_at_one_place_is_looked_at_once() {
     assert!(is_intact(&file, SIZE).unwrap());
 }
 
+/// Which paths do not lead to: a process keeps the root that it has.
+#[test]
+fn loop_what_is_mounted_over_the_root_of_a_process_hides_nothing() {
+    let image = with_sub(320 << 20);
+    let file = punched(&image, "sub/file");
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+    command.arg(r#"mount --bind "$1" / && exec "$0" recover "$2""#);
+    command.arg(FRAGMEND).args([image.scratch(), &file]);
+    let ended = finish(&mut command);
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("put back"), "{ended:?}");
+    assert!(is_intact(&file, SIZE).unwrap());
+}
+
 /// Where one of its mounts is hidden, its files move by another.
 #[test]
 fn loop_a_file_moves_by_the_mount_that_is_not_hidden() {

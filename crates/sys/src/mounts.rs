@@ -1,6 +1,6 @@
 //! What is mounted where: `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 
-use crate::root::device_at;
+use crate::root::{self, device_at};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -58,7 +58,12 @@ impl Mount {
 /// # Errors
 /// When mountinfo cannot be read.
 pub fn all() -> io::Result<Vec<Mount>> {
-    Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
+    let mut all = parse(&std::fs::read("/proc/self/mountinfo")?);
+    // A path begins at the root of this process, also where something has been mounted over that since.
+    if let Some(root) = root::mount_id(Path::new("/")) {
+        all.retain(|m| m.id == root || m.point != Path::new("/"));
+    }
+    Ok(all)
 }
 
 /// Those of them that a path leads to without a question to a program or a server, that of `/` excepted.

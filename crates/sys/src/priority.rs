@@ -1,7 +1,7 @@
-//! The I/O class of a thread (`ioprio_set(2)`): idle while no program can depend on its I/O, and best effort
-//! while one can.
+//! The priority of a thread: low while no program can depend on it, and normal while one can.
 //!
-//! Schedulers with classes (BFQ, mq-deadline) serve the idle class last, or not at all for seconds. A program
+//! I/O schedulers with classes (BFQ, mq-deadline) serve the idle class (`ioprio_set(2)`) last, or not at all for
+//! seconds; and a thread that was begun with `nice` or under `SCHED_IDLE` hardly runs beside a busy one. A program
 //! that waits for a file which this thread has locked or leased would wait for as long.
 
 use std::cell::Cell;
@@ -18,12 +18,24 @@ const NORMAL: i32 = 4;
 thread_local! {
     /// How many guards this thread has now.
     static GUARDS: Cell<u32> = const { Cell::new(0) };
-    /// The thread's class before the first of them, if that was the idle class.
-    static BEFORE: Cell<Option<i32>> = const { Cell::new(None) };
+    /// What was low before the first of them.
+    static BEFORE: Cell<Low> = const { Cell::new(Low { io: None, is_idle: false, nice: 0 }) };
 }
 
-/// While one lives, this thread's I/O is not in the idle class (`ioprio_set(2)`); afterwards its class is
-/// restored. Any other class is left unchanged, and where the kernel refuses, so is the idle class.
+/// What is low of a thread's priorities.
+#[derive(Clone, Copy, Default)]
+struct Low {
+    /// Its I/O class, if that is the idle class.
+    io: Option<i32>,
+    /// Whether it is scheduled by `SCHED_IDLE`.
+    is_idle: bool,
+    /// Its nice value above 0.
+    nice: i32,
+}
+
+/// While one lives, this thread's I/O is not in the idle class, nor is the thread itself scheduled by `SCHED_IDLE`
+/// (`sched_setscheduler(2)`) or nicer than others (`setpriority(2)`); afterwards that is restored. What is not low
+/// is left unchanged, and so is what the kernel refuses to raise: it allows root to, and whom `RLIMIT_NICE` allows.
 ///
 /// It is to be held from before a file is leased or locked until after the release, and around system calls
 /// that hold a file's locks while they wait for the disk.
@@ -37,10 +49,7 @@ impl Prompt {
     /// Lasts from now until the last of this thread's guards is dropped, in whatever order.
     pub fn begin() -> Self {
         if GUARDS.replace(GUARDS.get() + 1) == 0 {
-            BEFORE.set(current().filter(|now| now >> CLASS_SHIFT == IDLE));
-            if BEFORE.get().is_some() {
-                set(BEST_EFFORT << CLASS_SHIFT | NORMAL);
-            }
+            BEFORE.set(raise());
         }
         Self { _here: PhantomData }
     }
@@ -49,10 +58,8 @@ impl Prompt {
 impl Drop for Prompt {
     fn drop(&mut self) {
         GUARDS.set(GUARDS.get() - 1);
-        if GUARDS.get() == 0
-            && let Some(before) = BEFORE.take()
-        {
-            set(before);
+        if GUARDS.get() == 0 {
+            lower(BEFORE.take());
         }
     }
 }
@@ -63,8 +70,43 @@ pub fn is_idle(thread: i32) -> Option<bool> {
     io_priority(thread).map(|value| value >> CLASS_SHIFT == IDLE)
 }
 
-fn current() -> Option<i32> {
-    io_priority(0)
+/// Raises what is low of the calling thread; returns what it has raised.
+fn raise() -> Low {
+    let io = io_priority(0).filter(|now| now >> CLASS_SHIFT == IDLE);
+    if io.is_some() {
+        set(BEST_EFFORT << CLASS_SHIFT | NORMAL);
+    }
+    // SAFETY: no pointers are passed. Linux applies all of these to the calling thread.
+    let (is_idle, nice) = unsafe {
+        (libc::sched_getscheduler(0) == libc::SCHED_IDLE, libc::getpriority(libc::PRIO_PROCESS, 0))
+    };
+    let is_idle = is_idle && schedule_by(libc::SCHED_OTHER);
+    Low { io, is_idle, nice: if nice > 0 && be_nice(0) { nice } else { 0 } }
+}
+
+fn lower(low: Low) {
+    if let Some(before) = low.io {
+        set(before);
+    }
+    if low.nice > 0 {
+        be_nice(low.nice);
+    }
+    if low.is_idle {
+        schedule_by(libc::SCHED_IDLE);
+    }
+}
+
+/// Sets the calling thread's nice value; returns whether that is allowed.
+fn be_nice(nice: i32) -> bool {
+    // SAFETY: no pointers are passed.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) == 0 }
+}
+
+/// Sets the calling thread's scheduling policy, of those without parameters; returns whether that is allowed.
+fn schedule_by(policy: i32) -> bool {
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `none` lives throughout the call, which only reads it.
+    unsafe { libc::sched_setscheduler(0, policy, &raw const none) == 0 }
 }
 
 fn io_priority(thread: i32) -> Option<i32> {
@@ -95,6 +137,24 @@ mod tests {
             assert_eq!(is_idle(0), Some(false), "one is left");
             drop(second);
             assert_eq!(is_idle(0), Some(true));
+        });
+        thread.join().unwrap();
+    }
+
+    /// Only root may raise itself again, and whom `RLIMIT_NICE` allows.
+    #[test]
+    fn a_nice_thread_is_nice_to_nobody_who_waits_for_it() {
+        let may = rustix::process::geteuid().is_root();
+        let now =
+            || unsafe { (libc::sched_getscheduler(0), libc::getpriority(libc::PRIO_PROCESS, 0)) };
+        let thread = std::thread::spawn(move || {
+            assert!(be_nice(19) && schedule_by(libc::SCHED_IDLE));
+            let low = now();
+            assert_eq!(low, (libc::SCHED_IDLE, 19));
+            let prompt = Prompt::begin();
+            assert_eq!(now(), if may { (libc::SCHED_OTHER, 0) } else { low });
+            drop(prompt);
+            assert_eq!(now(), low);
         });
         thread.join().unwrap();
     }

@@ -215,6 +215,12 @@ pub fn device_on(mounts: &[Mount], path: &Path) -> io::Result<u64> {
     Ok(look(name_on(mounts, path, local)?.0)?.device)
 }
 
+/// The number of the mount that `path` leads to, which is not followed if it is a link; `None` before Linux 5.8.
+pub(crate) fn mount_id(path: &Path) -> Option<u64> {
+    let named = rustix::fs::open(path, NAMES | OFlags::NOFOLLOW, Mode::empty()).ok()?;
+    look(named).ok()?.mount
+}
+
 /// Whether `path` leads to this open file, on the mount through which it was opened, without following links.
 pub(crate) fn leads_to(path: &Path, file: impl AsFd) -> io::Result<bool> {
     let (mounts, here) = (mounts::all()?, look(file)?);

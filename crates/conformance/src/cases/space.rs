@@ -18,15 +18,19 @@ pub fn the_floor_of_free_space_is_kept(fixture: &dyn Fixture) {
         let path = fixture.fragmented(name, MANY);
         let (made, before) = (plan(fixture, &[&path]), extents(fixture, &path));
         let floor = fixture.space().free - above;
+        let dry = Options { dry_run: true, free_floor_bytes: Some(floor), ..UNPACED };
+        let (dry, _) = fixture.apply(&made, &dry);
         let (summary, least) = with_floor(fixture, &made, floor);
         assert!(least + fixture.slack() >= floor, "{name}: {least} bytes free, {floor} demanded");
         let why = reasons(&summary, &path);
         if name == "little" || (name == "twice" && !why.is_empty()) {
             assert_eq!(why, [SkipReason::FreeSpaceFloor], "{name}: {summary:?}");
+            assert_eq!(reasons(&dry, &path), why, "{name}: a dry run says the same: {dry:?}");
             assert_eq!((summary.moved_bytes, extents(fixture, &path)), (0, before), "{name}");
         } else {
             let counts = (summary.ranges_moved, summary.ranges_skipped);
             assert_eq!(counts, (1, 0), "{name}: {summary:?}");
+            assert_eq!(reasons(&dry, &path), [], "{name}: {dry:?}");
         }
     }
     fixture.check();

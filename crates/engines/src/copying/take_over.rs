@@ -17,6 +17,8 @@ use fragmend_sys::dedupe::{self, Shared};
 use fragmend_sys::priority::Prompt;
 use fragmend_sys::{cache, xfs};
 use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -172,7 +174,7 @@ impl Copying {
                     Ok(Shared::Bytes(n)) if n < length => Some(n),
                     _ => None,
                 };
-                let taken = taken.map_err(skip_of).and_then(|shared| all_of(shared, length));
+                let taken = taken.map_err(not_shared).and_then(|shared| all_of(shared, length));
                 (primitive::DEDUPE, taken)
             }
         };
@@ -220,4 +222,16 @@ impl Copying {
         }
         copy.warm.retain(|part| part.end > turn.end);
     }
+}
+
+/// The error that the kernel does not take a copy over. Btrfs shares nothing between data with checksums and data
+/// without, and shows of neither which it is.
+fn not_shared(error: io::Error) -> Skip {
+    if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) {
+        let why = format!(
+            "the kernel does not share it with a copy of it ({error}): on Btrfs where it was written with another nodatasum or nodatacow than the present one"
+        );
+        return Skip::new(SkipReason::Unsupported, why);
+    }
+    skip_of(error)
 }

@@ -226,6 +226,10 @@ fn path_on(mount: &Mount, dev: u64, inside: &Path) -> Option<PathBuf> {
 /// What is said of local file systems none of whose mounts was reached, and of mounts that show more of theirs,
 /// because others hide them, or they are not `near`.
 fn unreached(reached: &[Mount], near: &[Mount], all: &[Mount]) -> Vec<String> {
+    let no_root = mounts::holding(all, Path::new("/")).is_none();
+    let of_root = no_root.then(|| {
+        "/: not looked at, because the mount that it is on is not visible (chroot); recover outside".into()
+    });
     let shows_more = |mount: &&Mount| {
         let mut same = reached.iter().filter(|m| m.dev == mount.dev).peekable();
         let out_of_reach = !near.contains(mount) || !mounts::is_visible(all, mount);
@@ -238,7 +242,7 @@ fn unreached(reached: &[Mount], near: &[Mount], all: &[Mount]) -> Vec<String> {
         )
     };
     let local = all.iter().filter(|mount| engine::local(mount).is_ok());
-    local.filter(shows_more).map(line).collect()
+    of_root.into_iter().chain(local.filter(shows_more).map(line)).collect()
 }
 
 /// The mount itself, or where only a file is mounted (as in every container), one of the same file
@@ -270,10 +274,12 @@ mod tests {
             point: point.into(),
             ..disk.clone()
         };
+        let root = mount(1, 0, "/", "/");
+        let root = Mount { dev: 0, fs_type: "tmpfs".into(), ..root };
         let whole = mount(2, 1, "/", "/m");
         let over = mount(3, 2, "/sub", "/m");
         let file = mount(4, 1, "/docker/hosts", "/etc/hosts");
-        let all = [whole.clone(), over.clone(), file.clone()];
+        let all = [root.clone(), whole.clone(), over.clone(), file.clone()];
         let said = |reached: &[&Mount], all: &[Mount]| {
             let reached: Vec<Mount> = reached.iter().map(|m| (*m).clone()).collect();
             unreached(&reached, all, all).len()
@@ -282,7 +288,9 @@ mod tests {
         assert!(unreached(std::slice::from_ref(&over), &all, &all)[0].starts_with("/m: "));
         assert_eq!(said(&[&whole], &all), 0);
         // In a container.
-        assert_eq!(said(&[&over], &[over.clone(), file.clone()]), 0);
-        assert_eq!(said(&[], &[file]), 1);
+        assert_eq!(said(&[&over], &[root.clone(), over.clone(), file.clone()]), 0);
+        assert_eq!(said(&[], &[root, file]), 1);
+        // In a directory of a mount that is not visible.
+        assert_eq!(said(&[&whole], std::slice::from_ref(&whole)), 1);
     }
 }
