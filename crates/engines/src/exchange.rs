@@ -126,7 +126,7 @@ impl Exchange {
     fn refuse(&mut self, told: Option<io::Error>) -> Skip {
         let told = told.map_or(String::new(), |e| format!(" ({e})"));
         let why = format!(
-            "the disk has refused{told} what somebody wrote to it, which may be in memory only, and stays there; write it anew, or copy the file to another disk"
+            "the disk has refused{told} a write to it; those bytes may be in memory only, and stay there; write them anew, or copy the file to another disk"
         );
         self.refused.get_or_insert(Skip::new(SkipReason::Failed, why)).clone()
     }

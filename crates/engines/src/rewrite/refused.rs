@@ -16,7 +16,7 @@ use crate::bytes::read_at;
 /// by the kernel, once, and by this process.
 const LOOKING: Duration = Duration::from_secs(1);
 
-const WHAT: &str = "the disk has refused what somebody wrote to it";
+const WHAT: &str = "the disk has refused a write to it";
 
 /// Checks that the disk has what the page cache has of a part of a file.
 ///
