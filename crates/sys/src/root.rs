@@ -39,8 +39,9 @@ impl Root {
     /// # Errors
     /// That another file system is there; else those of `open(2)`.
     pub fn open(point: &Path, device: u64) -> io::Result<Self> {
-        let mounts = mounts::all()?;
-        let (named, mount) = name_on(&mounts, point, |_| true)?;
+        // A program or a server is asked nothing unless its own file system is meant.
+        let will_do = |m: &Mount| m.dev == device || !m.answers_at_will();
+        let (named, mount) = name_on(&mounts::all()?, point, will_do)?;
         let found = look(&named)?;
         let is_mount = mount.point == point;
         if found.device != device && !(is_mount && mount.dev == device) {
