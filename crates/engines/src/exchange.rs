@@ -86,6 +86,8 @@ pub(super) struct Exchange {
     /// A range no page of which was in the page cache under the lease with this number: none of it is pinned
     /// (`fragmend_sys::same::Vacated`).
     vacated: (Option<u64>, ByteRange),
+    /// Bytes whose pages are dropped at once for that.
+    look: u64,
 }
 
 impl Exchange {
@@ -109,6 +111,7 @@ impl Exchange {
             refused: None,
             hold: Hold::new(force),
             vacated: (None, ByteRange::default()),
+            look: CHUNK,
         }
     }
 

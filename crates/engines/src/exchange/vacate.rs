@@ -8,7 +8,7 @@ use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::same::{Same, Vacated};
 use std::time::{Duration, Instant};
 
-/// How long the pages of a `CHUNK` are compared at most, unless a program waits before.
+/// How long pages are compared at once, unless a program waits before.
 const LONGEST_LOOK: Duration = Duration::from_millis(300);
 
 impl Exchange {
@@ -30,7 +30,7 @@ impl Exchange {
             return Ok(None);
         }
         // No program is let in between this and the exchange: so it is short.
-        let first = ByteRange::at(rest.start, CHUNK).intersect(rest);
+        let first = ByteRange::at(rest.start, self.look).intersect(rest);
         let until = Instant::now() + LONGEST_LOOK;
         let span = first.start..first.end;
         let hold = &self.hold;
@@ -44,9 +44,12 @@ impl Exchange {
             // Data that goes through the journal, or is encrypted, never comes here.
             Vacated::No(Same::Unknown) => return Err(unknown()),
             Vacated::No(Same::Yes | Same::Stopped | Same::Changing(_)) => {
+                // Where programs come faster than so much is read, less of it moves.
+                self.look = (self.look / 2).max(file.block);
                 return Err(Skip::new(SkipReason::Busy, "its pages cannot be compared in time"));
             }
         }
+        self.look = (self.look * 2).min(CHUNK);
         self.vacated = (Some(number), first);
         // Best effort, as before.
         let _ = self.pages.bring_in(&file.fd, first);
