@@ -164,7 +164,12 @@ pub(super) fn vacate_if_alone(
     file: &OpenFile,
     part: ByteRange,
 ) -> Result<bool, Skip> {
-    // The lease keeps others out for an instant only.
+    // One try needs no lease, which would keep others out for an instant.
+    if let Same::No(at, _) =
+        compare.drop(&file.fd, part.start..part.end, || true).map_err(skip_of)?
+    {
+        return refused(at);
+    }
     if is_cold(file, part) || alone(file, 1).is_err() {
         return Ok(true);
     }

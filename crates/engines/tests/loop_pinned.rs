@@ -13,8 +13,7 @@ use fragmend_layout::SkipReason;
 use fragmend_plan::Policy;
 use fragmend_sys::mapping::Mapping;
 use fragmend_testbed::file_system::{
-    BTRFS, EXT4, EXT4_1K, EXT4_JOURNALLED, FileSystem, XFS, XFS_EXCHANGE, XFS_EXCHANGE_ALONE,
-    XFS_RMAP,
+    BTRFS, EXT4, EXT4_1K, FileSystem, XFS, XFS_EXCHANGE, XFS_EXCHANGE_ALONE, XFS_RMAP,
 };
 use fragmend_testbed::fragment::{content, interleaved, is_intact};
 use fragmend_testbed::image::Image;
@@ -161,7 +160,6 @@ fn loop_what_a_device_writes_into_pages_stays_on_ext4() {
 fn loop_what_a_device_writes_into_pages_stays_beside_a_rewrite() {
     stays(&EXT4, &Choice::Rewrite { journal: None });
     stays(&XFS, &Choice::Rewrite { journal: None });
-    stays(&EXT4_JOURNALLED, &Choice::Rewrite { journal: None });
 }
 
 #[test]

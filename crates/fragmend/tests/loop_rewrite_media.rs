@@ -47,6 +47,16 @@ fn mounted(at: &Path, args: &[&str]) -> MountGuard {
     MountGuard::mount(args, at)
 }
 
+/// There the disk cannot be asked what it has of a file.
+#[test]
+fn loop_data_through_the_journal_is_not_rewritten() {
+    let image = Image::ext4(320 << 20);
+    let file = fragmented(&image, "file");
+    image.unmount();
+    image.mount_with("data=journal");
+    refused(&image, &file, &[], "mount it with data=ordered");
+}
+
 #[test]
 fn loop_a_file_system_with_snapshots_is_refused_whatever_is_asked() {
     let image = Image::of(&BTRFS, 320 << 20);

@@ -4,7 +4,7 @@
 mod support;
 
 use fragmend_crash::refusing::{REFUSED, RefusingDisk};
-use fragmend_testbed::file_system::{EXT4, EXT4_JOURNALLED, FileSystem, XFS};
+use fragmend_testbed::file_system::{EXT4, FileSystem, XFS};
 use fragmend_testbed::image::Image;
 use fragmend_testbed::process::{Finished, Running, finish};
 use serde_json::Value;
@@ -124,24 +124,6 @@ fn loop_what_the_disk_refused_is_not_rewritten_away() {
             drop(owner);
             let ended = finish(&mut disk.rewrite(""));
             assert!(ended.status.code() == Some(0) && disk.is_whole(at), "{ended:?}");
-        }
-    }
-}
-
-/// Where the disk cannot be asked what it has, and the kernel has reported the error before.
-#[test]
-fn loop_what_the_disk_refused_is_not_rewritten_away_with_data_journal() {
-    for at in PLACES {
-        let disk = Refusing::new(&EXT4_JOURNALLED);
-        disk.write_to_refused_place(at);
-        let told = File::open(disk.disk.path()).unwrap().sync_all().unwrap_err();
-        assert_eq!(told.raw_os_error(), Some(EIO), "{at}");
-        for time in 1..=3 {
-            let ended = finish(&mut disk.rewrite(""));
-            assert!(disk.is_whole(at), "what the disk refused is gone: {at} {time}: {ended:?}");
-            if at < FIRST_HALF {
-                disk.is_reported(&ended);
-            }
         }
     }
 }

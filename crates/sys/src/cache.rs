@@ -38,31 +38,6 @@ pub fn drop_clean(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     }
 }
 
-/// Marks the pages of `range` (bytes, whole pages) of a file that is open for reading and writing as dirty, as if
-/// they had been written to, with the bytes that they have (`MADV_POPULATE_WRITE`, Linux 5.14). Changes the file's
-/// times.
-///
-/// # Errors
-/// `EINVAL` on older kernels, and those of `mmap(2)`.
-pub fn dirty(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
-    let (len, none) = ((range.end - range.start) as usize, std::ptr::null_mut());
-    let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_fd().as_raw_fd());
-    if range.is_empty() {
-        return Ok(());
-    }
-    // SAFETY: the kernel chooses the place, so no memory of this process is touched, and nothing accesses it.
-    let mapped = unsafe { libc::mmap(none, len, access, libc::MAP_SHARED, fd, range.start as i64) };
-    if mapped == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: what was just mapped; no byte of it is changed.
-    let rc = unsafe { libc::madvise(mapped, len, libc::MADV_POPULATE_WRITE) };
-    let error = io::Error::last_os_error();
-    // SAFETY: exactly what was mapped, and there is no reference into it.
-    unsafe { libc::munmap(mapped, len) };
-    if rc == 0 { Ok(()) } else { Err(error) }
-}
-
 /// Drops all pages of `range` (bytes) of a file that was just synced, so that reads come from the
 /// device. Where a page or a folio extends beyond the range, its other pages are dropped as well, but
 /// none that the device has refused ([`Compare`]).

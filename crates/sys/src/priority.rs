@@ -19,7 +19,7 @@ thread_local! {
     /// How many guards this thread has now.
     static GUARDS: Cell<u32> = const { Cell::new(0) };
     /// What was low before the first of them.
-    static BEFORE: Cell<Low> = const { Cell::new(Low { io: None, is_idle: false, nice: 0 }) };
+    static BEFORE: Cell<Low> = const { Cell::new(Low { io: None, policy: None, nice: 0 }) };
 }
 
 /// What is low of a thread's priorities.
@@ -27,8 +27,8 @@ thread_local! {
 struct Low {
     /// Its I/O class, if that is the idle class.
     io: Option<i32>,
-    /// Whether it is scheduled by `SCHED_IDLE`.
-    is_idle: bool,
+    /// Its scheduling policy with its flags, if that is `SCHED_IDLE`.
+    policy: Option<i32>,
     /// Its nice value above 0.
     nice: i32,
 }
@@ -77,22 +77,24 @@ fn raise() -> Low {
         set(BEST_EFFORT << CLASS_SHIFT | NORMAL);
     }
     // SAFETY: no pointers are passed. Linux applies all of these to the calling thread.
-    let (is_idle, nice) = unsafe {
-        (libc::sched_getscheduler(0) == libc::SCHED_IDLE, libc::getpriority(libc::PRIO_PROCESS, 0))
-    };
-    let is_idle = is_idle && schedule_by(libc::SCHED_OTHER);
-    Low { io, is_idle, nice: if nice > 0 && be_nice(0) { nice } else { 0 } }
+    let (policy, nice) =
+        unsafe { (libc::sched_getscheduler(0), libc::getpriority(libc::PRIO_PROCESS, 0)) };
+    let flags = policy & libc::SCHED_RESET_ON_FORK;
+    let is_idle = policy == libc::SCHED_IDLE | flags;
+    let policy = (is_idle && schedule_by(libc::SCHED_OTHER | flags)).then_some(policy);
+    Low { io, policy, nice: if nice > 0 && be_nice(0) { nice } else { 0 } }
 }
 
 fn lower(low: Low) {
     if let Some(before) = low.io {
         set(before);
     }
-    if low.nice > 0 {
+    // SAFETY: no pointers are passed. Another value was set meanwhile (renice), and stays.
+    if low.nice > 0 && unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) } == 0 {
         be_nice(low.nice);
     }
-    if low.is_idle {
-        schedule_by(libc::SCHED_IDLE);
+    if let Some(before) = low.policy {
+        schedule_by(before);
     }
 }
 
@@ -148,13 +150,24 @@ mod tests {
         let now =
             || unsafe { (libc::sched_getscheduler(0), libc::getpriority(libc::PRIO_PROCESS, 0)) };
         let thread = std::thread::spawn(move || {
-            assert!(be_nice(19) && schedule_by(libc::SCHED_IDLE));
-            let low = now();
-            assert_eq!(low, (libc::SCHED_IDLE, 19));
+            let reset = libc::SCHED_RESET_ON_FORK;
+            for (idle, other) in [
+                (libc::SCHED_IDLE, libc::SCHED_OTHER),
+                (libc::SCHED_IDLE | reset, libc::SCHED_OTHER | reset),
+            ] {
+                assert!(be_nice(19) && schedule_by(idle));
+                let low = now();
+                assert_eq!(low, (idle, 19));
+                let prompt = Prompt::begin();
+                assert_eq!(now(), if may { (other, 0) } else { low });
+                drop(prompt);
+                assert_eq!(now(), low);
+            }
+            // What is set meanwhile stays.
             let prompt = Prompt::begin();
-            assert_eq!(now(), if may { (libc::SCHED_OTHER, 0) } else { low });
+            assert!(be_nice(15));
             drop(prompt);
-            assert_eq!(now(), low);
+            assert_eq!(now().1, 15);
         });
         thread.join().unwrap();
     }

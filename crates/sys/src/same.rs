@@ -23,7 +23,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
-pub use vacate::{Vacated, vacate_unasked};
+pub use vacate::Vacated;
 
 /// Bytes of the first direct read, and the bounds that later ones adapt within: such a read holds a
 /// lock of the file, which its writers wait for.

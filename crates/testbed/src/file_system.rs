@@ -84,17 +84,6 @@ pub static EXT4_WRITEBACK: FileSystem = FileSystem {
     later: None,
 };
 
-/// ext4 all of whose data goes through the journal: there are no direct reads, and `MOVE_EXT` is refused.
-pub static EXT4_JOURNALLED: FileSystem = FileSystem {
-    name: "ext4-journalled",
-    make: EXT4.make,
-    options: "data=journal",
-    beside_copy: Some(""),
-    moved_by: &[],
-    check: &["e2fsck", "-fn"],
-    later: None,
-};
-
 /// Why ranges of an XFS that exchanges them may have been shared instead, as receipts have it.
 pub const MAY_BE_SHARED: [&str; 2] =
     ["others have the file open", "the file changes under the copy"];

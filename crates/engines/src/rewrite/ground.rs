@@ -41,6 +41,10 @@ pub(crate) fn for_files(mount: &Mount) -> Result<(), String> {
             mount.fs_type
         ));
     }
+    // It is not known there what the disk has, nor which pages a device writes to.
+    if ext4_options(mount.dev).is_ok_and(|listed| listed.lines().any(|l| l == "data=journal")) {
+        return Err("mounted with data=journal, where files cannot be read past the page cache; mount it with data=ordered".into());
+    }
     ordered(mount).map_err(|why| {
         format!(
             "{why}, so a power cut could take away what was synced; --engine rewrite is not for it"

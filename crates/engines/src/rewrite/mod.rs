@@ -15,7 +15,6 @@
 //! | `note` | how far a rewrite came, and whether its file was changed afterwards |
 //! | `place` | the bytes of a range: which are missing, and writing them durably |
 //! | `rewriter` | the file of a rewrite while it is written again: its time, and where more space is to be had |
-//! | `vacate` | no page that is punched is one that a device writes to |
 //! | `privileges` | what a write to a program's file clears |
 //! | `whose` | which file a record is of |
 //! | `refused` | data that is in memory only, because the disk has refused it |
@@ -39,5 +38,4 @@ pub mod recover;
 mod recovered;
 pub(crate) mod refused;
 mod rewriter;
-mod vacate;
 mod whose;

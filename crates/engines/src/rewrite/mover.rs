@@ -9,14 +9,14 @@ use super::privileges::{self, Lost};
 use super::record::{LONGEST_RANGE, Record, VERSION};
 use super::refused;
 use super::rewriter::{Patience, Rewriter};
-use super::vacate::vacate;
 use crate::bytes::read_at;
 use crate::donor::{Space, Stage, no_room, unnamed};
 use crate::errno::{in_use, skip_of};
 use crate::mounted::OpenFile;
 use crate::pages::Pages;
 use crate::point::{Point, reached};
-use crate::{Mover, primitive, turns};
+use crate::turns::vacate;
+use crate::{Mover, primitive};
 use fragmend_apply::drive::{ByRange, Job, Step, by_range};
 use fragmend_layout::{ByteRange, ExtentKind, Pace, Skip, SkipReason};
 use fragmend_scan::fiemap;
@@ -158,7 +158,7 @@ impl Rewriting {
         let goes_on = || !stop.load(Ordering::Relaxed);
         refused::none_beside(&mut self.compare, &file.fd, range, goes_on)?;
         // So that little is read for that under the lease.
-        let _ = turns::vacate(&mut self.compare, file, range, goes_on);
+        let _ = vacate(&mut self.compare, file, range, goes_on);
         if !goes_on() {
             return Ok(false);
         }
@@ -318,7 +318,7 @@ fn keeps_its_time(file: &OpenFile, record: &Record) -> Result<(), Skip> {
 
 /// Bytes of the file that are compared between two checks for waiting programs: sixteen requests if each block
 /// of 4 KiB is an extent of its own and none is cached.
-pub(super) const COMPARED: usize = 64 << 10;
+const COMPARED: usize = 64 << 10;
 
 /// Checks that the file is as its record says, as far as its size, its time and the range's bytes show; `go_on`
 /// is asked between reads.
@@ -371,7 +371,7 @@ fn unchanged(
     cache::part(&file.fd, record.range.start, goes_on).map_err(in_use)?;
     cache::part(&file.fd, record.range.end, goes_on).map_err(in_use)?;
     // Nor may a device be writing to a page of it. From here on none is pinned.
-    if !vacate(file, record, goes_on)? {
+    if !vacate(&mut Compare::default(), file, record.range, goes_on)? {
         unwanted(lease)?;
         return Err(Skip::new(SkipReason::Busy, "it is being written to"));
     }

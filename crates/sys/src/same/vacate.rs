@@ -73,27 +73,3 @@ impl Compare {
         Ok(if cache::pages_there(file, wide(1))? == 0 { Vacated::Yes } else { left })
     }
 }
-
-/// Drops the clean pages of `range` (bytes, whole pages) until none is left, without asking the device whether it
-/// has them: for a caller that knows that. Waits as [`Compare::vacate`] does, until `go_on` returns false.
-///
-/// # Errors
-/// Those of the system calls.
-pub fn vacate_unasked(
-    file: impl AsFd,
-    range: Range<u64>,
-    mut go_on: impl FnMut() -> bool,
-) -> io::Result<Vacated> {
-    let mut wait = DoublingWait::new(FIRST_WAIT, LONGEST_WAIT);
-    for _ in WIDTHS {
-        cache::drop_clean(&file, range.clone())?;
-        if cache::pages_there(&file, range.clone())? == 0 {
-            return Ok(Vacated::Yes);
-        }
-        if !go_on() {
-            return Ok(Vacated::No(Same::Stopped));
-        }
-        wait.sleep();
-    }
-    Ok(Vacated::Held)
-}
