@@ -35,8 +35,13 @@ fn whole(size: u64) -> ByteRange {
 /// Fragmented files become contiguous, whatever their size, and nothing else about them changes.
 pub fn fragments_are_joined(fixture: &dyn Fixture) {
     // Some move in one turn, others in several, of which the last one ends inside a block.
-    let odd = [("odd-size", 10_000), ("longer", 231_033), ("longest", 400_000)];
-    let sizes = [("file", SIZE), ("block", BLOCK), odd[0], odd[1], odd[2]];
+    let sizes = [
+        ("file", SIZE),
+        ("block", BLOCK),
+        ("odd-size", 10_000),
+        ("longer", 231_033),
+        ("longest", 400_000),
+    ];
     let files = sizes.map(|(name, size)| (fixture.fragmented(name, size), size));
     let look = |path: &Path, size| (fixture.content(path, whole(size)), fixture.attributes(path));
     let before = files.each_ref().map(|(path, size)| look(path, *size));

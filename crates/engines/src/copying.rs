@@ -411,8 +411,10 @@ impl ByPart for Copying {
                 if done.skip.is_some() {
                     (self.failed, self.sampled, self.recopied) = (0, None, 0);
                 }
-                let of_kernel = [SkipReason::Failed, SkipReason::Unsupported];
-                if done.skip.as_ref().is_some_and(|s| of_kernel.contains(&s.reason))
+                let is_kernels = |skip: &Skip| {
+                    matches!(skip.reason, SkipReason::Failed | SkipReason::Unsupported)
+                };
+                if done.skip.as_ref().is_some_and(is_kernels)
                     && State::of(file).is_ok_and(|now| now != self.state)
                 {
                     done.skip = Some(changed());

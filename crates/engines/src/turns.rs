@@ -143,7 +143,7 @@ pub(super) fn vacate(
 ///
 /// # Errors
 /// Busy where pages stay; failed where the device has other data; unsupported where it cannot be asked.
-pub(super) fn vacated(found: Vacated) -> Result<bool, Skip> {
+fn vacated(found: Vacated) -> Result<bool, Skip> {
     match found {
         Vacated::Yes => Ok(true),
         Vacated::Held => Err(held()),

@@ -56,8 +56,7 @@ static ROWS: [Row; 2] = [
 /// # Errors
 /// Why there is none, in words for people.
 pub(crate) fn open(fs: &FileSystem) -> Opened {
-    let row = ROWS.iter().find(|row| row.kind == fs.kind);
-    row.map_or_else(
+    row(fs).map_or_else(
         || Err(format!("it is {}, not ext4 or XFS", fs.type_name)),
         |row| (row.open)(fs),
     )
@@ -65,6 +64,10 @@ pub(crate) fn open(fs: &FileSystem) -> Opened {
 
 /// The same, but only where that is faster for `files` files than FIEMAP.
 pub(crate) fn if_it_pays(fs: &FileSystem, files: usize) -> Option<Box<dyn Bulk>> {
-    let row = ROWS.iter().find(|row| row.kind == fs.kind)?;
+    let row = row(fs)?;
     if (row.pays)(fs, files) { (row.open)(fs).ok() } else { None }
+}
+
+fn row(fs: &FileSystem) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.kind == fs.kind)
 }

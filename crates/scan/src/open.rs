@@ -7,7 +7,8 @@
 
 use crate::Tree;
 use crate::tree::{Entry, NONE};
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, StatxFlags};
+use fragmend_sys::root;
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -60,7 +61,7 @@ impl Opener {
     /// kernel cannot tell (before 5.8).
     pub fn is_on_mount_of(&self, file: &OwnedFd, dir: u32) -> bool {
         let dir = self.dirs.get(&dir).map(|(_, fd)| fd);
-        match (mount_id(file), dir.and_then(mount_id)) {
+        match (root::mount_id(file), dir.and_then(root::mount_id)) {
             (Some(a), Some(b)) => a == b,
             _ => true,
         }
@@ -126,10 +127,4 @@ fn open_given(path: &CString) -> io::Result<OwnedFd> {
 
 fn open_below(dir: &OwnedFd, name: &CString) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(dir, name, NAMES | OFlags::NOFOLLOW, Mode::empty())?)
-}
-
-pub(crate) fn mount_id(file: &OwnedFd) -> Option<u64> {
-    let wanted = StatxFlags::MNT_ID;
-    let found = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted).ok()?;
-    (found.stx_mask & wanted.bits() != 0).then_some(found.stx_mnt_id)
 }

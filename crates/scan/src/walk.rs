@@ -8,7 +8,7 @@
 
 use crate::journal;
 use crate::listing::{self, Capacity, Listing};
-use crate::open::{self, Opener};
+use crate::open::Opener;
 use crate::tree::{self, Dir, Entry, NONE, SkippedEntry};
 use crate::{Cause, FileSystem, ScanError, Tree};
 use fragmend_layout::SkipReason;
@@ -315,7 +315,7 @@ impl Walk<'_> {
 
     /// Notes that an open directory is read now, and returns what limits it.
     fn begin(&self, dir: u32, fd: &OwnedFd, stat: &Stat) -> Result<Capacity, Cause> {
-        let mount = open::mount_id(fd);
+        let mount = root::mount_id(fd);
         // 0 where it cannot be read: then a directory is skipped, with the reason, rather than read twice.
         let generation = fragmend_sys::inode::generation(fd).unwrap_or(0);
         let mut state = self.lock();

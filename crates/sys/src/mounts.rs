@@ -1,6 +1,7 @@
 //! What is mounted where: `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
 
 use crate::root::{self, device_at};
+use rustix::fs::{Mode, OFlags};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -60,24 +61,21 @@ impl Mount {
 pub fn all() -> io::Result<Vec<Mount>> {
     let mut all = parse(&std::fs::read("/proc/self/mountinfo")?);
     // A path begins at the root of this process, also where something has been mounted over that since.
-    if let Some(root) = root::mount_id(Path::new("/")) {
+    let root = rustix::fs::open(c"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+    if let Some(root) = root.ok().and_then(root::mount_id) {
         all.retain(|m| m.id == root || m.point != Path::new("/"));
     }
     Ok(all)
 }
 
-/// Those of them that a path leads to without a question to a program or a server, that of `/` excepted.
+/// Those of `all` mounts that a path leads to without a question to a program or a server, that of `/` excepted.
 /// Some of these may be hidden by others.
-///
-/// # Errors
-/// When mountinfo cannot be read.
-pub fn near() -> io::Result<Vec<Mount>> {
-    let all = all()?;
+pub fn near(all: &[Mount]) -> Vec<Mount> {
     let served = |m: &Mount| m.answers_at_will() && m.point != Path::new("/");
     let is_near = |m: &Mount| {
-        std::iter::successors(holder(&all, m), |above| holder(&all, above)).all(|m| !served(m))
+        std::iter::successors(holder(all, m), |above| holder(all, above)).all(|m| !served(m))
     };
-    Ok(all.iter().filter(|m| is_near(m)).cloned().collect())
+    all.iter().filter(|m| is_near(m)).cloned().collect()
 }
 
 /// The mount in which the directory is on which `mount` is mounted, below others at the same place if there

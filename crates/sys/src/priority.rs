@@ -76,26 +76,33 @@ fn raise() -> Low {
     if io.is_some() {
         set(BEST_EFFORT << CLASS_SHIFT | NORMAL);
     }
-    // SAFETY: no pointers are passed. Linux applies all of these to the calling thread.
-    let (policy, nice) =
-        unsafe { (libc::sched_getscheduler(0), libc::getpriority(libc::PRIO_PROCESS, 0)) };
+    // SAFETY: no pointers are passed.
+    let policy = unsafe { libc::sched_getscheduler(0) };
     let flags = policy & libc::SCHED_RESET_ON_FORK;
     let is_idle = policy == libc::SCHED_IDLE | flags;
     let policy = (is_idle && schedule_by(libc::SCHED_OTHER | flags)).then_some(policy);
-    Low { io, policy, nice: if nice > 0 && be_nice(0) { nice } else { 0 } }
+    let before = nice();
+    Low { io, policy, nice: if before > 0 && be_nice(0) { before } else { 0 } }
 }
 
+/// Lowers the calling thread again.
 fn lower(low: Low) {
     if let Some(before) = low.io {
         set(before);
     }
-    // SAFETY: no pointers are passed. Another value was set meanwhile (renice), and stays.
-    if low.nice > 0 && unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) } == 0 {
+    // Another value was set meanwhile (renice), and stays.
+    if low.nice > 0 && nice() == 0 {
         be_nice(low.nice);
     }
     if let Some(before) = low.policy {
         schedule_by(before);
     }
+}
+
+/// The calling thread's nice value: Linux has one for each.
+fn nice() -> i32 {
+    // SAFETY: no pointers are passed.
+    unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) }
 }
 
 /// Sets the calling thread's nice value; returns whether that is allowed.
@@ -147,8 +154,7 @@ mod tests {
     #[test]
     fn a_nice_thread_is_nice_to_nobody_who_waits_for_it() {
         let may = rustix::process::geteuid().is_root();
-        let now =
-            || unsafe { (libc::sched_getscheduler(0), libc::getpriority(libc::PRIO_PROCESS, 0)) };
+        let now = || (unsafe { libc::sched_getscheduler(0) }, nice());
         let thread = std::thread::spawn(move || {
             let reset = libc::SCHED_RESET_ON_FORK;
             for (idle, other) in [

@@ -216,10 +216,9 @@ pub fn device_on(mounts: &[Mount], path: &Path) -> io::Result<u64> {
     Ok(look(name_on(mounts, path, local)?.0)?.device)
 }
 
-/// The number of the mount that `path` leads to, which is not followed if it is a link; `None` before Linux 5.8.
-pub(crate) fn mount_id(path: &Path) -> Option<u64> {
-    let named = rustix::fs::open(path, NAMES | OFlags::NOFOLLOW, Mode::empty()).ok()?;
-    look(named).ok()?.mount
+/// The number of the mount through which a file was opened; `None` before Linux 5.8.
+pub fn mount_id(file: impl AsFd) -> Option<u64> {
+    look(file).ok()?.mount
 }
 
 /// Whether `path` leads to this open file, on the mount through which it was opened, without following links.

@@ -131,7 +131,7 @@ impl Copying {
         let end = if self.copies_ahead() { copy.end } else { turn.end + self.turn };
         // The copy may end where the file does, in the middle of a block: behind that nothing is lacking.
         let start = copy.end.next_multiple_of(self.block);
-        Ok(ByteRange { start, end: end.max(start) }.intersect(copy.range))
+        Ok(ByteRange { start, end }.intersect(copy.range))
     }
 
     /// Copies a step of what the donor lacks of the turn. Returns whether it lacks nothing now, and all of that

@@ -59,7 +59,7 @@ impl Parent {
 ///
 /// # Errors
 /// Those of `open(2)`.
-pub(crate) fn directory(path: &Path) -> io::Result<OwnedFd> {
+fn directory(path: &Path) -> io::Result<OwnedFd> {
     let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, how, Mode::empty())?)
 }

@@ -61,7 +61,8 @@ impl Mounts {
     /// # Errors
     /// That a path is on none.
     pub fn of(paths: &[PathBuf]) -> anyhow::Result<Self> {
-        let all = mounts::near().context("the mount table")?;
+        let all = mounts::all().context("the mount table")?;
+        let near = mounts::near(&all);
         let given: Vec<Given> = paths
             .iter()
             .map(|path| Given::of(path).with_context(|| path.display().to_string()))
@@ -71,14 +72,14 @@ impl Mounts {
         }
         let mut found: Vec<Mount> = given.iter().map(|g| g.mount.clone()).collect();
         let is_meant = |m: &Mount| paths.is_empty() || given.iter().any(|g| g.mount.dev == m.dev);
-        found.extend(all.iter().filter(|m| is_meant(m)).cloned());
+        found.extend(near.iter().filter(|m| is_meant(m)).cloned());
         found.retain(|mount| engine::local(mount).is_ok());
         found.sort_by_key(|mount| (mount.has_option("ro"), mount.root.components().count()));
         let mut seen: HashSet<Identity> = HashSet::new();
         let mut reached = Vec::new();
         for mount in found {
             if !seen.contains(&identity(&mount))
-                && let Some(mount) = with_directory(mount, &all)
+                && let Some(mount) = with_directory(mount, &near)
                 && seen.insert(identity(&mount))
             {
                 reached.push(mount);
@@ -87,11 +88,8 @@ impl Mounts {
         if let (true, Some(path)) = (reached.is_empty(), paths.first()) {
             anyhow::bail!("{}: the top of its file system cannot be opened", printable_path(path));
         }
-        let passed_over = if paths.is_empty() {
-            unreached(&reached, &all, &mounts::all().context("the mount table")?)
-        } else {
-            Vec::new()
-        };
+        let passed_over =
+            if paths.is_empty() { unreached(&reached, &near, &all) } else { Vec::new() };
         Ok(Self { reached, given, passed_over })
     }
 
@@ -247,11 +245,11 @@ fn unreached(reached: &[Mount], near: &[Mount], all: &[Mount]) -> Vec<String> {
 
 /// The mount itself, or where only a file is mounted (as in every container), one of the same file
 /// system that shows more; `None` where another mount hides it.
-fn with_directory(mount: Mount, all: &[Mount]) -> Option<Mount> {
+fn with_directory(mount: Mount, near: &[Mount]) -> Option<Mount> {
     match Root::of(&mount) {
         Ok(_) => Some(mount),
         Err(e) if e.kind() == ErrorKind::NotADirectory => {
-            let same = all.iter().filter(|m| m.dev == mount.dev && Root::of(m).is_ok());
+            let same = near.iter().filter(|m| m.dev == mount.dev && Root::of(m).is_ok());
             same.min_by_key(|m| m.root.components().count()).cloned()
         }
         Err(_) => None,
