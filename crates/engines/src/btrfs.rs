@@ -54,6 +54,7 @@ impl Engine for Btrfs {
             prepare: like_the_file,
             flush: allocate_delayed,
             commit: end,
+            drops_pages: false,
         };
         let how = TakeOver::Share { whole: true, instead: None };
         Ok(Box::new(Both {

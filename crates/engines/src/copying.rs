@@ -54,6 +54,7 @@ use super::pages::Pages;
 use super::sample::NoSample;
 use super::sample::{Sampled, sample};
 use super::turns::{State, changed, nothing_staged};
+use super::unpinned::Unpinned;
 use crate::point::{Point, reached};
 use fragmend_apply::drive::{ByPart, Job, Step, by_part};
 use fragmend_layout::{ByteRange, Extent, Pace, Skip, SkipReason};
@@ -131,6 +132,9 @@ pub(super) struct Wants {
     pub flush: Flush,
     /// Makes what has moved durable.
     pub commit: Commit,
+    /// Whether the kernel drops the pages of what it takes a copy over for. Then no device may be writing to
+    /// them.
+    pub drops_pages: bool,
 }
 
 /// Copies ranges of one file.
@@ -161,6 +165,7 @@ pub(super) struct Copying {
     unwritable: Option<Skip>,
     pages: Pages,
     compare: Compare,
+    unpinned: Unpinned,
     buffer: Vec<u8>,
     other: Vec<u8>,
 }
@@ -198,6 +203,7 @@ impl Copying {
             unwritable: None,
             pages: Pages::default(),
             compare: Compare::default(),
+            unpinned: Unpinned::default(),
             buffer: Vec::new(),
             other: Vec::new(),
         }
@@ -407,17 +413,14 @@ impl ByPart for Copying {
             // It ended because the whole move is to end: that is no failure of the file.
             Err(Skip { reason: SkipReason::Busy, .. }) if stop.load(Ordering::Relaxed) => {}
             Err(skip) => {
+                // A call is invalid to the kernel where a program has just truncated the file in the range.
+                let is_kernels =
+                    matches!(skip.reason, SkipReason::Failed | SkipReason::Unsupported);
+                let has_changed = || State::of(file).is_ok_and(|now| now != self.state);
+                let skip = if is_kernels && has_changed() { changed() } else { skip };
                 done.skip = self.may_pass(skip).err();
                 if done.skip.is_some() {
                     (self.failed, self.sampled, self.recopied) = (0, None, 0);
-                }
-                let is_kernels = |skip: &Skip| {
-                    matches!(skip.reason, SkipReason::Failed | SkipReason::Unsupported)
-                };
-                if done.skip.as_ref().is_some_and(is_kernels)
-                    && State::of(file).is_ok_and(|now| now != self.state)
-                {
-                    done.skip = Some(changed());
                 }
             }
         }

@@ -13,6 +13,7 @@ use super::hold::Hold;
 use super::mounted::OpenFile;
 use super::pages::Pages;
 use super::places::Places;
+use super::unpinned::Unpinned;
 use crate::bytes::read_at;
 use crate::point::{Point, reached};
 use call::is_whole;
@@ -37,7 +38,7 @@ const LONG: Duration = Duration::from_millis(2);
 const FIRST_STEP: u64 = 256 << 10;
 const LONGEST_STEP: u64 = 1 << 20;
 const SHORTEST_STEP: u64 = 16 << 10;
-/// A wait that lasts longer is followed by a shorter step, a shorter one by a longer.
+/// A step whose reads and copies are waited for longer is followed by a shorter one, a quicker one by a longer.
 const LONG_WAIT: Duration = Duration::from_millis(60);
 const SHORT_WAIT: Duration = Duration::from_millis(20);
 /// A part that lasts longer ends with its current step.
@@ -68,6 +69,8 @@ pub(super) struct Exchange {
     /// Bytes for the next call, and for the next step.
     turn: u64,
     step: u64,
+    /// How long reading the current step lasted.
+    reading: Duration,
     /// The ranges that have been exchanged, each with its staged range.
     moved: Places,
     /// Those of them that are not known to be on the device.
@@ -86,6 +89,8 @@ pub(super) struct Exchange {
     /// A range no page of which was in the page cache under the lease with this number: none of it is pinned
     /// (`fragmend_sys::same::Vacated`).
     vacated: (Option<u64>, ByteRange),
+    /// A part no page of which is pinned for as long as others only read the file.
+    unpinned: Unpinned,
     /// Bytes whose pages are dropped at once for that.
     look: u64,
 }
@@ -102,6 +107,7 @@ impl Exchange {
             scratch: Vec::new(),
             turn: FIRST_TURN,
             step: FIRST_STEP,
+            reading: Duration::ZERO,
             moved: Places::default(),
             in_flight: Places::default(),
             undisturbed: None,
@@ -111,6 +117,7 @@ impl Exchange {
             refused: None,
             hold: Hold::new(force),
             vacated: (None, ByteRange::default()),
+            unpinned: Unpinned::default(),
             look: CHUNK,
         }
     }
@@ -153,7 +160,7 @@ impl Exchange {
         }
         if !self.in_flight.is_empty() {
             self.in_flight = Places::default();
-            self.step = match started.elapsed() {
+            self.step = match std::mem::take(&mut self.reading) + started.elapsed() {
                 took if took > LONG_WAIT => (self.step / 2).max(SHORTEST_STEP.max(file.block)),
                 took if took < SHORT_WAIT => (self.step * 2).min(LONGEST_STEP),
                 _ => self.step,
@@ -254,20 +261,27 @@ impl Exchange {
         let left = cache::cached_pages(&file.fd, part.start..part.end);
         // Before Linux 6.5 that is not known here.
         self.vacated = (under.filter(|_| matches!(left, Ok(0))), part);
+        self.unpinned.note(file, part)?;
         Ok(left.unwrap_or(0) == 0)
     }
 
     /// Reads a part into the page cache and waits for it; other programs wait for no more than `CHUNK` bytes of
-    /// it. Returns whether it is cached in single pages.
+    /// it. Once they have written to the file, the rest is left: those pages would be dropped again. Returns
+    /// whether it is cached in single pages.
     fn prefetch(&mut self, file: &OpenFile, part: ByteRange) -> Result<bool, Skip> {
         let mut single = self.make_room(file, part)?;
         for chunk in part.steps(CHUNK) {
+            let started = Instant::now();
             // Best effort: if it fails, the exchange reads for itself.
             let _ = self.pages.bring_in(&file.fd, chunk);
+            self.reading += started.elapsed();
             if self.hold.is_awaited() {
                 self.let_others_in(file)?;
                 // They may read the part, too, with readahead, which makes large folios.
                 single = false;
+                if !self.hold.is_forced() && !self.unpinned.covers(file, part)? {
+                    return Ok(single);
+                }
             }
         }
         self.scratch.resize(part.len() as usize, 0);
@@ -303,7 +317,8 @@ impl Exchange {
         Ok(())
     }
 
-    /// Exchanges one step, and tries again where another program is using its pages.
+    /// Exchanges one step, and tries again where another program is using its pages. Ends early where other
+    /// programs come in between: the rest follows after a check for Ctrl-C.
     fn step(
         &mut self,
         file: &OpenFile,
@@ -343,8 +358,7 @@ impl Exchange {
             let exchanged =
                 whole.and_then(|()| self.exchange_in_turns(file, index, rest, single, done));
             let skip = match exchanged {
-                Ok(()) if rest.end < step.end => continue,
-                Ok(()) => break,
+                Ok(()) => return Ok(()),
                 Err(skip) => skip,
             };
             // Failed: a range in which a program has just truncated the file is invalid to the kernel.
@@ -356,7 +370,6 @@ impl Exchange {
             let _ = same::write_quietly(&file.fd, rest.start..rest.end, WRITING);
             backoff.wait();
         }
-        Ok(())
     }
 }
 
@@ -450,7 +463,7 @@ impl ByPart for Exchange {
             let concluded = self.conclude(file, &mut done);
             let refused = self.refused.clone().filter(|_| !returns);
             done.skip = concluded.and(exchanged).err().or(refused);
-            rest.start = step.end;
+            rest.start = part.start + done.moved;
             // The rest comes with the next call, after a check for Ctrl-C.
             if started.elapsed() > LONG_PART {
                 break;

@@ -12,6 +12,7 @@
 //! | `lock` | one process at a time that moves data on a file system |
 //! | `ext4`, `exchange`, `hold` | ext4: blocks exchanged with a donor's, others kept out until that is durable |
 //! | `xfs`, `btrfs`, `copying`, `sample`, `turns` | copies that the kernel takes over if the file has not changed |
+//! | `unpinned` | that no device writes to pages of a file, known beyond the end of a lease |
 //! | `swap` | XFS: whole files swapped |
 //! | `compressed` | Btrfs: compressed ranges, compressed anew |
 //! | `f2fs` | F2FS: written to the log once more |
@@ -48,6 +49,7 @@ pub mod rewrite;
 mod sample;
 mod swap;
 mod turns;
+mod unpinned;
 mod warm;
 mod xfs;
 

@@ -10,6 +10,7 @@ use fragmend_layout::{ByteRange, Extent, ExtentKind, Skip, SkipReason};
 use fragmend_sys::cache;
 use fragmend_sys::dedupe::Shared;
 use fragmend_sys::same::{Compare, Same, Vacated, write_quietly};
+use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -80,6 +81,15 @@ impl State {
     pub fn of(file: &OpenFile) -> Result<Self, Skip> {
         let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
         Ok(Self { bytes: stat.st_size as u64, changed: (stat.st_ctime, stat.st_ctime_nsec) })
+    }
+
+    /// Whether the last change is older than this, by the clock that file times are from.
+    pub fn is_older_than(&self, time: Duration) -> bool {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        let (seconds, nanoseconds) = self.changed;
+        let age = i128::from(now.tv_sec - seconds) * 1_000_000_000 + i128::from(now.tv_nsec)
+            - i128::from(nanoseconds);
+        age > time.as_nanos() as i128
     }
 }
 
@@ -155,7 +165,7 @@ fn vacated(found: Vacated) -> Result<bool, Skip> {
 
 /// The same as [`vacate`], without a lease, if no program has the file open: pages that a program has mapped stay
 /// as well, and what refers to those is not known. Data that cannot be compared with the device is not dropped,
-/// and not checked.
+/// and not checked. Returns false if others write to it.
 ///
 /// # Errors
 /// As [`vacate`].
@@ -164,6 +174,9 @@ pub(super) fn vacate_if_alone(
     file: &OpenFile,
     part: ByteRange,
 ) -> Result<bool, Skip> {
+    if !write_quietly(&file.fd, part.start..part.end, PATIENCE).map_err(skip_of)? {
+        return Ok(false);
+    }
     // One try needs no lease, which would keep others out for an instant.
     if let Same::No(at, _) =
         compare.drop(&file.fd, part.start..part.end, || true).map_err(skip_of)?
@@ -215,4 +228,19 @@ pub(super) fn allocate_delayed(file: &OpenFile, ranges: &[ByteRange]) -> io::Res
         let left = until.saturating_duration_since(Instant::now());
         write_quietly(&file.fd, range.start..range.end, left).map(drop)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_as_old_as_the_clock_of_file_times_says() {
+        let now = clock_gettime(ClockId::RealtimeCoarse);
+        let changed = |seconds| State { bytes: 0, changed: (now.tv_sec + seconds, 999_999_999) };
+        assert!(changed(-5).is_older_than(Duration::from_secs(3)));
+        assert!(!changed(-3).is_older_than(Duration::from_secs(3)));
+        // The clock was set back meanwhile.
+        assert!(!changed(5).is_older_than(Duration::from_secs(3)));
+    }
 }

@@ -75,7 +75,7 @@ impl Engine for Xfs {
             }
         }
         let space = Space::Choice { beside: 0 };
-        let wants = Wants { space, prepare: |_, _| Ok(()), flush, commit };
+        let wants = Wants { space, prepare: |_, _| Ok(()), flush, commit, drops_pages: true };
         Ok(Box::new(Copying::new(file, how, wants)))
     }
 }

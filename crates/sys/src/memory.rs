@@ -34,7 +34,10 @@ pub fn keep_freed() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it changes the allocator's settings only, and may be called at any time.
     unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, i32::MAX);
+        if libc::mallopt(libc::M_MMAP_THRESHOLD, i32::MAX) == 0 {
+            // The most that glibc before 2.35 accepts (HEAP_MAX_SIZE / 2, malloc/malloc.c).
+            libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20);
+        }
         libc::mallopt(libc::M_TRIM_THRESHOLD, i32::MAX);
     }
 }

@@ -44,14 +44,19 @@ impl Copying {
         let (warm, cold) = (is_cached(file, part), is_cold(file, part));
         let sampled = self.sampled.as_ref().filter(|sampled| sampled.index == index);
         let goes_on = || sampled.is_none_or(|sampled| !sampled.lease.is_wanted());
+        let drops = self.wants.drops_pages;
+        let mut sure = true;
+        if drops && sampled.is_none() && !self.unpinned.covers(file, part)? {
+            // First, so that what is dropped is compared once.
+            sure = cold || vacate_if_alone(&mut self.compare, file, part)?;
+            self.unpinned.note(file, part)?;
+        }
         // This also writes the part back: before an exchange, a store to a mapped page has to cause a fault.
-        let mut sure = is_on_disk(&mut self.compare, file, part, goes_on)?;
-        if sure && !cold && sampled.is_some() {
+        sure = sure && is_on_disk(&mut self.compare, file, part, goes_on)?;
+        if sure && drops && sampled.is_some() && !cold {
             // It was compared under the lease.
             let _ = cache::drop_clean(&file.fd, part.start..part.end);
             sure = vacate(&mut self.compare, file, part, goes_on)?;
-        } else if sure && !cold {
-            sure = vacate_if_alone(&mut self.compare, file, part)?;
         }
         if !sure {
             self.sampled = None;

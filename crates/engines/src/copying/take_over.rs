@@ -187,8 +187,7 @@ impl Copying {
     /// Whether an error may pass with the next call, which has been prepared for then.
     pub(super) fn may_pass(&mut self, skip: Skip) -> Result<(), Skip> {
         self.is_sound()?;
-        // The reason is Failed where a program has just truncated the file in the range, which the kernel then
-        // calls invalid.
+        // Failed, too: what was truncated within a tick may look unchanged.
         let passes = matches!(skip.reason, SkipReason::Busy | SkipReason::Failed);
         let in_vain = skip.reason != SkipReason::Busy || self.failed + 1 >= EXCHANGES;
         let shares = self.how == TakeOver::Exchange { or_share: true } && self.exchanges();

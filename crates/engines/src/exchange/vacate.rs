@@ -8,8 +8,9 @@ use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::same::{Same, Vacated};
 use std::time::{Duration, Instant};
 
-/// How long pages are compared at once, unless a program waits before.
+/// How long pages are compared at once: where no program waits, and where one does.
 const LONGEST_LOOK: Duration = Duration::from_millis(300);
+const SHORT_LOOK: Duration = Duration::from_millis(50);
 
 impl Exchange {
     /// Ensures that nothing besides the page cache refers to pages of a range, under the lease that is held: a
@@ -26,15 +27,19 @@ impl Exchange {
             let lost = || Skip::new(SkipReason::Busy, "others may have opened it");
             return self.hold.is_forced().then_some(None).ok_or_else(lost);
         };
-        if under == Some(number) && vacated.intersect(rest) == rest {
+        let is_vacated = under == Some(number) && vacated.intersect(rest) == rest;
+        if is_vacated || self.unpinned.covers(file, rest)? {
             return Ok(None);
         }
         // No program is let in between this and the exchange: so it is short.
         let first = ByteRange::at(rest.start, self.look).intersect(rest);
-        let until = Instant::now() + LONGEST_LOOK;
+        let started = Instant::now();
         let span = first.start..first.end;
         let hold = &self.hold;
-        let in_time = || !hold.is_awaited() && Instant::now() < until;
+        let in_time = || {
+            let most = if hold.is_awaited() { SHORT_LOOK } else { LONGEST_LOOK };
+            started.elapsed() < most
+        };
         let vacated = self.compare.vacate(&file.fd, span, in_time);
         match vacated.map_err(skip_of)? {
             Vacated::Yes => {}

@@ -67,7 +67,7 @@ use super::{ground, probe};
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
 use crate::{Engine, Moves};
-use fragmend_layout::{Skip, SkipReason};
+use fragmend_layout::{FsKind, Skip, SkipReason};
 use fragmend_sys::fs_id::FsId;
 use fragmend_sys::mounts::{self, Mount};
 use fragmend_sys::root::Root;
@@ -89,6 +89,7 @@ pub(super) struct Shared {
     /// Its top directory, held open.
     pub(super) root: OwnedFd,
     pub(super) fs: FsId,
+    pub(super) kind: FsKind,
     /// Its block, in bytes, by which `recover` checks records.
     pub(super) block: u64,
     /// Where the journal is or is to be, and its name there.
@@ -131,15 +132,20 @@ impl Rewrite {
             None => mount.point.display().to_string(),
         })?;
         if journal_dir.is_some() {
-            // A file that lacks bytes may not be copied as it is. What is no journal of ours has no such record.
+            // A file that lacks bytes may not be copied as it is.
             let top = Parent::opened(root.try_clone().map_err(|e| e.to_string())?, &mount.point);
-            let at_top = Journal::open(&Rc::new(top), OsStr::new(DIRECTORY)).ok().flatten();
+            let at_top = match Journal::open(&Rc::new(top), OsStr::new(DIRECTORY)) {
+                // It has no record of ours.
+                Err(JournalError::Others { .. }) => None,
+                opened => opened.map_err(|e| e.to_string())?,
+            };
             recovered(at_top.as_ref(), || mount.point.display().to_string())?;
         }
         let shared = Shared {
             mount: mount.point.clone(),
             root,
             fs,
+            kind: FsKind::from_name(&mount.fs_type),
             block,
             parent,
             name,

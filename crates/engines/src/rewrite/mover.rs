@@ -16,9 +16,10 @@ use crate::mounted::OpenFile;
 use crate::pages::Pages;
 use crate::point::{Point, reached};
 use crate::turns::vacate;
+use crate::unpinned::Unpinned;
 use crate::{Mover, primitive};
 use fragmend_apply::drive::{ByRange, Job, Step, by_range};
-use fragmend_layout::{ByteRange, ExtentKind, Pace, Skip, SkipReason};
+use fragmend_layout::{ByteRange, ExtentKind, FsKind, Pace, Skip, SkipReason};
 use fragmend_scan::fiemap;
 use fragmend_sys::backoff::Backoff;
 use fragmend_sys::cache;
@@ -55,6 +56,8 @@ pub(super) struct Rewriting {
     once: Option<String>,
     compare: Compare,
     pages: Pages,
+    /// What no device writes to while the file is unchanged.
+    unpinned: Unpinned,
 }
 
 impl Rewriting {
@@ -70,6 +73,7 @@ impl Rewriting {
             once: None,
             compare: Compare::default(),
             pages: Pages::default(),
+            unpinned: Unpinned::default(),
         }
     }
 
@@ -157,8 +161,10 @@ impl Rewriting {
         // Dropping the pages of the range may drop adjacent ones as well.
         let goes_on = || !stop.load(Ordering::Relaxed);
         refused::none_beside(&mut self.compare, &file.fd, range, goes_on)?;
-        // So that little is read for that under the lease.
-        let _ = vacate(&mut self.compare, file, range, goes_on);
+        if !self.unpinned.covers(file, range)? {
+            // So that little is read for that under the lease.
+            let _ = vacate(&mut self.compare, file, range, goes_on);
+        }
         if !goes_on() {
             return Ok(false);
         }
@@ -168,7 +174,8 @@ impl Rewriting {
         let _prompt = Prompt::begin();
         let started = Instant::now();
         let lease = take(&file.fd)?;
-        let done = match unchanged(file, &draft, &mut buffers, &lease, goes_on) {
+        let is_unpinned = self.unpinned.covers(file, range)?;
+        let done = match unchanged(file, &draft, &mut buffers, &lease, is_unpinned, goes_on) {
             // The slow parts of `unchanged` end early when `stop` is set.
             _ if !goes_on() => Ok(false),
             Ok(()) => self.under_lease(file, draft, session, &mut buffers, &lease).map(|()| true),
@@ -329,21 +336,29 @@ fn holds(
     back: &mut [u8],
     go_on: impl Fn() -> Result<(), Skip>,
 ) -> Result<(), Skip> {
-    let changed = || Err(Skip::new(SkipReason::Busy, "it was written to while it was copied"));
-    let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
-    if stat.st_size as u64 != record.size || mtime(&file.fd).map_err(skip_of)? != record.mtime {
-        return changed();
-    }
+    looks_unwritten(file, record)?;
     for (index, then) in data.chunks(COMPARED).enumerate() {
         go_on()?;
         let now = &mut back[..then.len()];
         let at = record.range.start + (index * COMPARED) as u64;
         let read = read_at(&file.fd, now, at).map_err(skip_of)?;
         if read < now.len() || now != then {
-            return changed();
+            return Err(written_to());
         }
     }
     Ok(())
+}
+
+/// Checks that the file has the size and the time of its record.
+fn looks_unwritten(file: &OpenFile, record: &Record) -> Result<(), Skip> {
+    let stat = rustix::fs::fstat(&file.fd).map_err(|e| skip_of(e.into()))?;
+    let same =
+        stat.st_size as u64 == record.size && mtime(&file.fd).map_err(skip_of)? == record.mtime;
+    if same { Ok(()) } else { Err(written_to()) }
+}
+
+fn written_to() -> Skip {
+    Skip::new(SkipReason::Busy, "it was written to while it was copied")
 }
 
 /// Checks that no program waits for the file.
@@ -356,12 +371,13 @@ fn unwanted(lease: &Lease) -> Result<(), Skip> {
 }
 
 /// Checks that the range is data of this file alone, and that the file is what was copied, for as long as
-/// `go_on` returns true.
+/// `go_on` returns true. `is_unpinned` is whether no device is known to write to its pages.
 fn unchanged(
     file: &OpenFile,
     draft: &Draft,
     buffers: &mut Buffers,
     lease: &Lease,
+    is_unpinned: bool,
     go_on: impl Fn() -> bool,
 ) -> Result<(), Skip> {
     let record = draft.record();
@@ -371,7 +387,7 @@ fn unchanged(
     cache::part(&file.fd, record.range.start, goes_on).map_err(in_use)?;
     cache::part(&file.fd, record.range.end, goes_on).map_err(in_use)?;
     // Nor may a device be writing to a page of it. From here on none is pinned.
-    if !vacate(&mut Compare::default(), file, record.range, goes_on)? {
+    if !is_unpinned && !vacate(&mut Compare::default(), file, record.range, goes_on)? {
         unwanted(lease)?;
         return Err(Skip::new(SkipReason::Busy, "it is being written to"));
     }
@@ -456,6 +472,13 @@ impl ByRange for Rewriting {
             }
         };
         refused::none_in(&mut self.compare, &file.fd, part)?;
+        // Of other file systems it is not known how they set times.
+        if self.shared.kind == FsKind::Ext4 {
+            let _ = vacate(&mut self.compare, file, part, || true);
+            self.unpinned.note(file, part)?;
+        }
+        // The rest would be copied in vain.
+        looks_unwritten(file, draft.record())?;
         let mut bytes = vec![0; part.len().min(draft.rest()) as usize];
         let read = self.pages.read(&file.fd, part, &mut bytes).map_err(skip_of)?;
         if read < bytes.len() {
