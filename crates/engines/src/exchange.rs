@@ -24,7 +24,7 @@ use fragmend_sys::cache;
 use fragmend_sys::same::{self, Compare, Same};
 use fragmend_sys::signals::Undisturbed;
 use std::io;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Bytes exchanged by the first call for a file; later calls are longer or shorter, so that none locks the file
@@ -45,6 +45,8 @@ const SHORT_WAIT: Duration = Duration::from_millis(20);
 const LONG_PART: Duration = Duration::from_millis(100);
 /// Bytes that are read between two checks whether another program waits.
 const CHUNK: u64 = 64 << 10;
+/// How long a program waits for what could end at once.
+const SHORT_HOLD: Duration = Duration::from_millis(50);
 
 /// How often a step that met a busy page is tried, and how long the first wait is.
 const TRIES: u32 = 6;
@@ -69,8 +71,8 @@ pub(super) struct Exchange {
     /// Bytes for the next call, and for the next step.
     turn: u64,
     step: u64,
-    /// How long reading the current step lasted.
-    reading: Duration,
+    /// How long reading and exchanging the current step have lasted.
+    worked: Duration,
     /// The ranges that have been exchanged, each with its staged range.
     moved: Places,
     /// Those of them that are not known to be on the device.
@@ -107,7 +109,7 @@ impl Exchange {
             scratch: Vec::new(),
             turn: FIRST_TURN,
             step: FIRST_STEP,
-            reading: Duration::ZERO,
+            worked: Duration::ZERO,
             moved: Places::default(),
             in_flight: Places::default(),
             undisturbed: None,
@@ -160,7 +162,7 @@ impl Exchange {
         }
         if !self.in_flight.is_empty() {
             self.in_flight = Places::default();
-            self.step = match std::mem::take(&mut self.reading) + started.elapsed() {
+            self.step = match std::mem::take(&mut self.worked) + started.elapsed() {
                 took if took > LONG_WAIT => (self.step / 2).max(SHORTEST_STEP.max(file.block)),
                 took if took < SHORT_WAIT => (self.step * 2).min(LONGEST_STEP),
                 _ => self.step,
@@ -235,8 +237,13 @@ impl Exchange {
 
     /// Drops the cached pages of `part` that the device has as well. A folio that reaches beyond the part stays
     /// on the first try; on the second one, the pages around it are dropped, too. Returns whether none stayed:
-    /// pages that a program has mapped do.
-    fn make_room(&mut self, file: &OpenFile, part: ByteRange) -> Result<bool, Skip> {
+    /// pages that a program has mapped do. Stops once `ends` returns true.
+    fn make_room(
+        &mut self,
+        file: &OpenFile,
+        part: ByteRange,
+        ends: &dyn Fn() -> bool,
+    ) -> Result<bool, Skip> {
         // A kernel that is too old to count pages has no large folios either.
         let cached = || cache::cached_pages(&file.fd, part.start..part.end).unwrap_or(0) > 0;
         // What is not dropped by then is exchanged in shorter turns.
@@ -245,7 +252,7 @@ impl Exchange {
             while cached() && (wide == part || Instant::now() < until) {
                 let span = wide.start..wide.end;
                 let hold = &self.hold;
-                let in_time = || wide == part || Instant::now() < until;
+                let in_time = || !ends() && (wide == part || Instant::now() < until);
                 match self.compare.drop(&file.fd, span, || !hold.is_awaited() && in_time()) {
                     Ok(Same::Stopped) if !in_time() => break,
                     Ok(Same::Yes | Same::Unknown | Same::Changing(_)) => break,
@@ -267,14 +274,22 @@ impl Exchange {
 
     /// Reads a part into the page cache and waits for it; other programs wait for no more than `CHUNK` bytes of
     /// it. Once they have written to the file, the rest is left: those pages would be dropped again. Returns
-    /// whether it is cached in single pages.
-    fn prefetch(&mut self, file: &OpenFile, part: ByteRange) -> Result<bool, Skip> {
-        let mut single = self.make_room(file, part)?;
+    /// whether it is cached in single pages. Stops once `ends` returns true.
+    fn prefetch(
+        &mut self,
+        file: &OpenFile,
+        part: ByteRange,
+        ends: &dyn Fn() -> bool,
+    ) -> Result<bool, Skip> {
+        let mut single = self.make_room(file, part, ends)?;
         for chunk in part.steps(CHUNK) {
+            if ends() {
+                return Ok(single);
+            }
             let started = Instant::now();
             // Best effort: if it fails, the exchange reads for itself.
             let _ = self.pages.bring_in(&file.fd, chunk);
-            self.reading += started.elapsed();
+            self.worked += started.elapsed();
             if self.hold.is_awaited() {
                 self.let_others_in(file)?;
                 // They may read the part, too, with readahead, which makes large folios.
@@ -290,7 +305,8 @@ impl Exchange {
     }
 
     /// Exchanges a part in as many calls as are needed. Under large folios each block waits for a flush, and so
-    /// would all other programs: unless the pages are `single` ones, it goes block by block.
+    /// would all other programs: unless the pages are `single` ones, it goes block by block. Ends early where a
+    /// program waits and that has lasted long.
     fn exchange_in_turns(
         &mut self,
         file: &OpenFile,
@@ -302,8 +318,11 @@ impl Exchange {
         if !single {
             self.turn = file.block;
         }
-        let mut rest = part;
+        let (mut rest, began) = (part, Instant::now());
         while !rest.is_empty() {
+            if began.elapsed() > SHORT_HOLD && self.hold.is_held() && self.hold.is_awaited() {
+                break;
+            }
             let next = ByteRange::at(rest.start, self.turn).intersect(rest);
             let started = Instant::now();
             self.exchange(file, index, next, done)?;
@@ -314,31 +333,36 @@ impl Exchange {
             };
             rest.start = next.end;
         }
+        self.worked += began.elapsed();
         Ok(())
     }
 
     /// Exchanges one step, and tries again where another program is using its pages. Ends early where other
-    /// programs come in between: the rest follows after a check for Ctrl-C.
+    /// programs come in between, and once `ends` returns true.
     fn step(
         &mut self,
         file: &OpenFile,
         index: usize,
         step: ByteRange,
         returns: bool,
+        ends: &dyn Fn() -> bool,
         done: &mut Step,
     ) -> Result<(), Skip> {
         let before = done.moved;
         let mut backoff = Backoff::new(FIRST_WAIT, TRIES);
         loop {
             let rest = ByteRange { start: step.start + done.moved - before, end: step.end };
-            let mut single = self.prefetch(file, rest)?;
+            let mut single = self.prefetch(file, rest, ends)?;
+            if ends() {
+                return Ok(());
+            }
             // What is to go back does, though nothing else moves.
             if let Some(skip) = self.unwritable.as_ref().filter(|_| !returns) {
                 return Err(skip.clone());
             }
             // The lease was released if a program waited.
             self.keep_others_out(file)?;
-            let rest = match self.vacate(file, rest) {
+            let rest = match self.vacate(file, rest, ends) {
                 Ok(None) => rest,
                 Ok(Some(first)) => {
                     single = true;
@@ -440,7 +464,13 @@ impl ByPart for Exchange {
         true
     }
 
-    fn relocate(&mut self, file: &OpenFile, index: usize, part: ByteRange, _: &AtomicBool) -> Step {
+    fn relocate(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        part: ByteRange,
+        stop: &AtomicBool,
+    ) -> Step {
         let mut done = Step::default();
         if self.hold.is_lost()
             && let Err(skip) = self.let_others_in(file)
@@ -455,17 +485,19 @@ impl ByPart for Exchange {
         if let Err(skip) = self.keep_others_out(file) {
             return Step::none(skip);
         }
+        // What goes back does so as far as its driver allows.
+        let ends = || !returns && stop.load(Ordering::Relaxed);
         let (mut rest, started) = (part, Instant::now());
         while !rest.is_empty() && done.skip.is_none() {
             let step = ByteRange::at(rest.start, self.step).intersect(rest);
-            let exchanged = self.step(file, index, step, returns, &mut done);
+            let exchanged = self.step(file, index, step, returns, &ends, &mut done);
             // Also what moved before the step failed.
             let concluded = self.conclude(file, &mut done);
             let refused = self.refused.clone().filter(|_| !returns);
             done.skip = concluded.and(exchanged).err().or(refused);
             rest.start = part.start + done.moved;
             // The rest comes with the next call, after a check for Ctrl-C.
-            if started.elapsed() > LONG_PART {
+            if started.elapsed() > LONG_PART || ends() {
                 break;
             }
         }

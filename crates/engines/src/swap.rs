@@ -60,7 +60,7 @@ use rustix::fs::Advice;
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Which files are swapped: see the head of this file.
@@ -351,14 +351,24 @@ impl Mover for WholeFile {
 }
 
 impl ByRange for WholeFile {
-    fn prepare(&mut self, file: &OpenFile, _: usize, part: ByteRange) -> Result<(), Skip> {
+    fn prepare(
+        &mut self,
+        file: &OpenFile,
+        _: usize,
+        part: ByteRange,
+        stop: &AtomicBool,
+    ) -> Result<(), Skip> {
+        let goes_on = || !stop.load(Ordering::Relaxed);
         let stage = self.stage.as_mut().ok_or_else(nothing_staged)?;
         // Clean from here on: a store to a mapped page causes a fault, and that sets the times. And no device
         // writes to pages since before the times were taken: a program that has one do so later writes through
         // a mapping as well.
-        if !is_on_disk(&mut self.compare, file, part, || true)?
-            || !vacate(&mut self.compare, file, part, || true)?
+        if !is_on_disk(&mut self.compare, file, part, goes_on)?
+            || !vacate(&mut self.compare, file, part, goes_on)?
         {
+            if !goes_on() {
+                return Ok(());
+            }
             return Err(Skip::new(SkipReason::Busy, "others write to it"));
         }
         self.buffer.resize(part.len() as usize, 0);

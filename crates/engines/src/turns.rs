@@ -83,10 +83,14 @@ impl State {
         Ok(Self { bytes: stat.st_size as u64, changed: (stat.st_ctime, stat.st_ctime_nsec) })
     }
 
-    /// Whether the last change is older than this, by the clock that file times are from.
+    /// Whether the last change is older than this, by the clock that file times are from; false where a file
+    /// system of 32-bit times has come to their end (2038), and all later ones are the same.
     pub fn is_older_than(&self, time: Duration) -> bool {
         let now = clock_gettime(ClockId::RealtimeCoarse);
         let (seconds, nanoseconds) = self.changed;
+        if seconds == i64::from(i32::MAX) {
+            return false;
+        }
         let age = i128::from(now.tv_sec - seconds) * 1_000_000_000 + i128::from(now.tv_nsec)
             - i128::from(nanoseconds);
         age > time.as_nanos() as i128

@@ -160,6 +160,46 @@ sys.stdin.read()
     }
 }
 
+/// Pages that pipes hold stay in the page cache, and each look for what holds them compares them with the disk.
+#[test]
+fn loop_a_look_at_pages_that_stay_on_a_slow_disk_ends_soon() {
+    const READS: u32 = 100;
+    const SIZE: u64 = 4 * MIB;
+    const HELD: &str = "
+import fcntl, os, sys
+f, pipes, at = os.open(sys.argv[1], os.O_RDONLY), [], 0
+size = os.fstat(f).st_size
+while at < size:
+    pipes.append(os.pipe())
+    fcntl.fcntl(pipes[-1][1], 1031, 1 << 20)
+    end = at + (1 << 20)
+    while at < end:
+        at += os.splice(f, pipes[-1][1], min(65536, end - at), offset_src=at)
+os.close(f)
+print('!', flush=True)
+sys.stdin.read()
+";
+    for args in [&[][..], &["--engine", "rewrite"]] {
+        let slow_mount = SlowMount::new(&EXT4, 128 * MIB, "");
+        let path = slow_mount.root().join("file");
+        interleaved(&path, SIZE, &[4096], true).unwrap();
+        slow_mount.sync();
+        let plan_file = slow_mount.scratch().join("plan.json");
+        write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
+        let _holder = holder(&path, HELD);
+        slow_mount.gate().pace(Kind::Read, Some(READS));
+        let mut command = Command::new(FRAGMEND);
+        command.args(["apply", "--json", "--rate", "max"]).args(args).arg(&plan_file);
+        let running = Running::start(command.stdin(Stdio::null()).stdout(Stdio::piped()));
+        std::thread::sleep(Duration::from_millis(1500));
+        let took = ends(running);
+        slow_mount.gate().pace(Kind::Read, None);
+        println!("{args:?}: {took:?}");
+        assert!(is_intact(&path, SIZE).unwrap());
+        assert!(took < Duration::from_secs(1), "{args:?}: {took:?}");
+    }
+}
+
 #[test]
 fn loop_an_open_of_what_is_copied_on_a_slow_disk_is_let_in_soon() {
     for (file_system, size, args) in [KINDS[1], KINDS[2]] {

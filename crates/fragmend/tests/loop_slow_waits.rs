@@ -28,6 +28,16 @@ const TOO_LONG: Duration = Duration::from_secs(60);
 /// The longest time that opening a file lasted while it was moved, until the end was requested; from `point`
 /// on with a cold cache, on a disk of this many reads a second.
 fn longest_open(options: &[&str], point: &str, reads_a_second: u32) -> Duration {
+    longest_open_of(options, point, reads_a_second, |_| ())
+}
+
+/// The same for a program that uses the file like this.
+fn longest_open_of(
+    options: &[&str],
+    point: &str,
+    reads_a_second: u32,
+    uses: impl Fn(File),
+) -> Duration {
     let slow_mount = SlowMount::new(&EXT4, 128 << 20, "");
     let path = slow_mount.root().join("file");
     interleaved(&path, SIZE, &[4096], true).unwrap();
@@ -49,8 +59,9 @@ fn longest_open(options: &[&str], point: &str, reads_a_second: u32) -> Duration 
         assert!(begun.elapsed() < TOO_LONG, "it does not end");
         std::thread::sleep(Duration::from_millis(50));
         let started = Instant::now();
-        drop(File::open(&path).unwrap());
+        let file = File::open(&path).unwrap();
         longest = longest.max(started.elapsed());
+        uses(file);
         // Only once: a second signal would end it at once.
         if until.take_if(|until| *until < Instant::now()).is_some() {
             running.signal(Signal::INT);
@@ -72,6 +83,15 @@ fn loop_an_open_does_not_wait_for_the_comparison() {
 fn loop_an_open_on_ext4_does_not_wait_for_what_is_read() {
     let longest = longest_open(&[], "staged", 100);
     assert!(longest < Duration::from_millis(400), "{longest:?}");
+}
+
+/// They are read one by one while blocks change places.
+#[test]
+fn loop_an_open_on_ext4_does_not_wait_for_pages_that_others_dropped() {
+    let longest = longest_open_of(&[], "staged", 100, |file| {
+        cache::drop_clean(file, 0..SIZE).unwrap();
+    });
+    assert!(longest < Duration::from_millis(600), "{longest:?}");
 }
 
 /// Write requests that the disk completes in a second, each of at most 1 MiB or so.

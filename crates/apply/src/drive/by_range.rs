@@ -6,8 +6,15 @@ use std::sync::atomic::AtomicBool;
 
 /// An engine that moves a range as a whole.
 pub trait ByRange: Mover {
-    /// Does what can be done for `part` of the staged range `index` without locking out other programs.
-    fn prepare(&mut self, file: &Self::File, index: usize, part: ByteRange) -> Result<(), Skip>;
+    /// Does what can be done for `part` of the staged range `index` without locking out other programs. What
+    /// may last long ends once `stop` is set.
+    fn prepare(
+        &mut self,
+        file: &Self::File,
+        index: usize,
+        part: ByteRange,
+        stop: &AtomicBool,
+    ) -> Result<(), Skip>;
     /// Moves the staged range `index`, which is `range`; it may leave alone what is in a good enough place.
     /// What may last long before anything has moved ends once `stop` is set, as a step that [goes
     /// on](Step::goes_on).
@@ -40,7 +47,7 @@ pub fn by_range<M: ByRange>(
             continue;
         }
         let mut moved = Moved { whole: true, ..Moved::default() };
-        moved.skip = drive.prepare(index, |m, file, at, part, _| m.prepare(file, at, part)).err();
+        moved.skip = drive.prepare(index, M::prepare).err();
         drive.relocate_whole(index, &mut moved, Drive::stopped);
         moved.took = drive.pace.now() - began;
         drive.tell(index, Fate::Begun(moved));
@@ -59,8 +66,7 @@ pub fn whole_file<M: ByRange>(
     pace: &mut dyn Pace,
 ) -> Result<(), Skip> {
     let mut drive = Drive::new(mover, job, pace);
-    let prepare =
-        |index| drive.prepare(index, |m, file, at, part, _| m.prepare(file, at, part)).err();
+    let prepare = |index| drive.prepare(index, M::prepare).err();
     let problems: Vec<Option<Skip>> = (0..job.targets.len()).map(prepare).collect();
     let mut has_moved = false;
     for (index, skip) in problems.into_iter().enumerate() {

@@ -1,6 +1,6 @@
 //! No page that a device writes to is exchanged: see `fragmend_sys::same::Vacated`.
 
-use super::{CHUNK, Exchange};
+use super::{CHUNK, Exchange, SHORT_HOLD};
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
 use crate::turns::{held, unknown};
@@ -8,19 +8,20 @@ use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::same::{Same, Vacated};
 use std::time::{Duration, Instant};
 
-/// How long pages are compared at once: where no program waits, and where one does.
+/// How long pages are compared at once where no program waits.
 const LONGEST_LOOK: Duration = Duration::from_millis(300);
-const SHORT_LOOK: Duration = Duration::from_millis(50);
 
 impl Exchange {
     /// Ensures that nothing besides the page cache refers to pages of a range, under the lease that is held: a
     /// device that writes to a page of which the kernel exchanges the blocks writes to neither of the two
     /// places. Where others have the file open, a move that is forced does without. Returns what of the range
-    /// may be exchanged, in single pages: less, if the lease was released since the pages were dropped.
+    /// may be exchanged, in single pages: less, if the lease was released since the pages were dropped. Stops once
+    /// `ends` returns true.
     pub(super) fn vacate(
         &mut self,
         file: &OpenFile,
         rest: ByteRange,
+        ends: &dyn Fn() -> bool,
     ) -> Result<Option<ByteRange>, Skip> {
         let (under, vacated) = self.vacated;
         let Some(number) = self.hold.number() else {
@@ -37,8 +38,8 @@ impl Exchange {
         let span = first.start..first.end;
         let hold = &self.hold;
         let in_time = || {
-            let most = if hold.is_awaited() { SHORT_LOOK } else { LONGEST_LOOK };
-            started.elapsed() < most
+            let most = if hold.is_awaited() { SHORT_HOLD } else { LONGEST_LOOK };
+            started.elapsed() < most && !ends()
         };
         let vacated = self.compare.vacate(&file.fd, span, in_time);
         match vacated.map_err(skip_of)? {

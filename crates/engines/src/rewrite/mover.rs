@@ -460,7 +460,13 @@ impl Mover for Rewriting {
 }
 
 impl ByRange for Rewriting {
-    fn prepare(&mut self, file: &OpenFile, index: usize, part: ByteRange) -> Result<(), Skip> {
+    fn prepare(
+        &mut self,
+        file: &OpenFile,
+        index: usize,
+        part: ByteRange,
+        stop: &AtomicBool,
+    ) -> Result<(), Skip> {
         self.go_on()?;
         let whole = Stage::range(&self.stage, index)?;
         let (_, draft) = match &mut self.draft {
@@ -471,11 +477,16 @@ impl ByRange for Rewriting {
                 self.draft.insert((index, draft))
             }
         };
-        refused::none_in(&mut self.compare, &file.fd, part)?;
+        let goes_on = || !stop.load(Ordering::Relaxed);
         // Of other file systems it is not known how they set times.
         if self.shared.kind == FsKind::Ext4 {
-            let _ = vacate(&mut self.compare, file, part, || true);
+            // Once: what stays is dropped under the lease.
+            let _ = self.compare.drop(&file.fd, part.start..part.end, goes_on);
             self.unpinned.note(file, part)?;
+        }
+        refused::none_in(&mut self.compare, &file.fd, part, goes_on)?;
+        if !goes_on() {
+            return Ok(());
         }
         // The rest would be copied in vain.
         looks_unwritten(file, draft.record())?;

@@ -18,12 +18,17 @@ const LOOKING: Duration = Duration::from_secs(1);
 
 const WHAT: &str = "the disk has refused a write to it";
 
-/// Checks that the disk has what the page cache has of a part of a file.
+/// Checks that the disk has what the page cache has of a part of a file, only while `go_on` returns true.
 ///
 /// # Errors
 /// Failed where the disk has refused it, busy where another program is writing there.
-pub(crate) fn none_in(compare: &mut Compare, file: &OwnedFd, part: ByteRange) -> Result<(), Skip> {
-    skipped(compare, file, part, || true)
+pub(crate) fn none_in(
+    compare: &mut Compare,
+    file: &OwnedFd,
+    part: ByteRange,
+    go_on: impl FnMut() -> bool,
+) -> Result<(), Skip> {
+    skipped(compare, file, part, go_on)
 }
 
 /// The same for a whole file, as far as [`LOOKING`] allows.
@@ -135,11 +140,12 @@ mod tests {
                 }
             });
             let part = ByteRange { start: 0, end: 64 << 10 };
-            let found = std::iter::repeat_with(|| none_in(&mut Compare::default(), &file, part))
-                .take_while(|_| Instant::now() < until)
-                .filter_map(|found| found.err().filter(|skip| skip.reason == SkipReason::Busy))
-                .take(50)
-                .map(|skip| skip.detail);
+            let found =
+                std::iter::repeat_with(|| none_in(&mut Compare::default(), &file, part, || true))
+                    .take_while(|_| Instant::now() < until)
+                    .filter_map(|found| found.err().filter(|skip| skip.reason == SkipReason::Busy))
+                    .take(50)
+                    .map(|skip| skip.detail);
             let found = found.collect();
             ends.store(true, Relaxed);
             found
