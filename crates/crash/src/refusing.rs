@@ -85,8 +85,16 @@ impl RefusingDisk {
     /// # Panics
     /// When the page cache does not accept it.
     pub fn write(&self, file: &File, at: u64) {
-        file.write_all_at(&REFUSED, at).expect("a write to the page cache");
-        let range = at..at + REFUSED.len() as u64;
+        self.write_first(file, at, REFUSED.len());
+    }
+
+    /// The same with the first `bytes` of it, at least 512.
+    ///
+    /// # Panics
+    /// As [`write`](Self::write).
+    pub fn write_first(&self, file: &File, at: u64, bytes: usize) {
+        file.write_all_at(&REFUSED[..bytes], at).expect("a write to the page cache");
+        let range = at..at + bytes as u64;
         while cache::dirty_pages(file, range.clone()).expect("its dirty pages") > 0 {
             cache::start_writeback(file, range.clone()).expect("a writeback");
             std::thread::sleep(Duration::from_millis(1));
@@ -99,10 +107,18 @@ impl RefusingDisk {
     /// # Panics
     /// When it cannot be read.
     pub fn shows_refused(&self, at: u64) -> bool {
+        self.shows_first(at, REFUSED.len())
+    }
+
+    /// The same for the first `bytes` of it.
+    ///
+    /// # Panics
+    /// When it cannot be read.
+    pub fn shows_first(&self, at: u64, bytes: usize) -> bool {
         let found = fs::read(&self.path).expect("the file");
         let mut expected = vec![0; found.len()];
         content(0, &mut expected[..self.bytes as usize]);
-        expected[at as usize..][..REFUSED.len()].copy_from_slice(&REFUSED);
+        expected[at as usize..][..bytes].copy_from_slice(&REFUSED[..bytes]);
         found == expected
     }
 }

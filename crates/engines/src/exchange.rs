@@ -287,8 +287,7 @@ impl Exchange {
                 return Ok(single);
             }
             let started = Instant::now();
-            // Best effort: if it fails, the exchange reads for itself.
-            let _ = self.pages.bring_in(&file.fd, chunk);
+            self.bring_in(file, chunk);
             self.worked += started.elapsed();
             if self.hold.is_awaited() {
                 self.let_others_in(file)?;
@@ -299,20 +298,28 @@ impl Exchange {
                 }
             }
         }
-        self.scratch.resize(part.len() as usize, 0);
-        let _ = read_at(&file.fd, &mut self.scratch, part.start);
         Ok(single)
+    }
+
+    /// Reads a part into the page cache and waits for it. Best effort: if it fails, the exchange reads for
+    /// itself.
+    fn bring_in(&mut self, file: &OpenFile, part: ByteRange) {
+        let _ = self.pages.bring_in(&file.fd, part);
+        self.scratch.resize(part.len() as usize, 0);
+        // Also pages whose read is in flight.
+        let _ = read_at(&file.fd, &mut self.scratch, part.start);
     }
 
     /// Exchanges a part in as many calls as are needed. Under large folios each block waits for a flush, and so
     /// would all other programs: unless the pages are `single` ones, it goes block by block. Ends early where a
-    /// program waits and that has lasted long.
+    /// program waits and that has lasted long, and once `ends` returns true.
     fn exchange_in_turns(
         &mut self,
         file: &OpenFile,
         index: usize,
         part: ByteRange,
         single: bool,
+        ends: &dyn Fn() -> bool,
         done: &mut Step,
     ) -> Result<(), Skip> {
         if !single {
@@ -320,7 +327,8 @@ impl Exchange {
         }
         let (mut rest, began) = (part, Instant::now());
         while !rest.is_empty() {
-            if began.elapsed() > SHORT_HOLD && self.hold.is_held() && self.hold.is_awaited() {
+            let awaited = || self.hold.is_held() && self.hold.is_awaited();
+            if ends() || began.elapsed() > SHORT_HOLD && awaited() {
                 break;
             }
             let next = ByteRange::at(rest.start, self.turn).intersect(rest);
@@ -352,7 +360,7 @@ impl Exchange {
         let mut backoff = Backoff::new(FIRST_WAIT, TRIES);
         loop {
             let rest = ByteRange { start: step.start + done.moved - before, end: step.end };
-            let mut single = self.prefetch(file, rest, ends)?;
+            let single = self.prefetch(file, rest, ends)?;
             if ends() {
                 return Ok(());
             }
@@ -362,12 +370,10 @@ impl Exchange {
             }
             // The lease was released if a program waited.
             self.keep_others_out(file)?;
-            let rest = match self.vacate(file, rest, ends) {
-                Ok(None) => rest,
-                Ok(Some(first)) => {
-                    single = true;
-                    first
-                }
+            let (rest, single) = match self.vacate(file, rest, single, ends) {
+                Ok(first) => first,
+                // It was stopped: no other program is the reason.
+                Err(skip) if skip.reason == SkipReason::Busy && ends() => return Ok(()),
                 Err(skip) if skip.reason == SkipReason::Busy && !backoff.is_last() => {
                     self.let_others_in(file)?;
                     backoff.wait();
@@ -380,7 +386,7 @@ impl Exchange {
             let whole = is_whole(file, rest);
             reached(Point::Checked);
             let exchanged =
-                whole.and_then(|()| self.exchange_in_turns(file, index, rest, single, done));
+                whole.and_then(|()| self.exchange_in_turns(file, index, rest, single, ends, done));
             let skip = match exchanged {
                 Ok(()) => return Ok(()),
                 Err(skip) => skip,

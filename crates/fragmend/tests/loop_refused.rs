@@ -7,7 +7,8 @@ mod support;
 use fragmend_crash::refusing::{REFUSED, RefusingDisk};
 use fragmend_crash::slow::{Arrived, Kind, SlowMount};
 use fragmend_plan::Policy;
-use fragmend_testbed::file_system::EXT4;
+use fragmend_sys::cache;
+use fragmend_testbed::file_system::{EXT4, EXT4_1K, FileSystem, XFS_1K};
 use fragmend_testbed::fragment::{content, interleaved, is_intact};
 use fragmend_testbed::process::{Finished, Running};
 use rustix::process::Signal;
@@ -32,7 +33,11 @@ struct Refusing {
 
 impl Refusing {
     fn new() -> Self {
-        let disk = RefusingDisk::new(&EXT4, 128 << 20, SIZE, |_| ());
+        Self::on(&EXT4)
+    }
+
+    fn on(file_system: &'static FileSystem) -> Self {
+        let disk = RefusingDisk::new(file_system, 320 << 20, SIZE, |_| ());
         let plan_file = disk.slow().scratch().join("plan.json");
         write_plan(&plan(&[disk.path()], Policy::WholeFile), &plan_file);
         disk.refuse_data();
@@ -101,6 +106,29 @@ fn loop_what_the_disk_refused_stays_and_is_reported() {
     // As for PostgreSQL, which opens files anew to sync what others wrote.
     let later = File::open(disk.disk.path()).unwrap();
     assert_eq!(sync(&later), Some(EIO), "the error was for the next descriptor of the file");
+}
+
+/// Where blocks are smaller than pages, a page may hold one block that was written and refused, and nothing else:
+/// not all that counts pages counts it.
+#[test]
+fn loop_a_block_inside_a_page_that_the_disk_refused_stays_and_is_reported() {
+    const BYTES: usize = 1024;
+    let (native, rewrite) = (&[][..], &["--engine", "rewrite"][..]);
+    for (file_system, options) in
+        [(&EXT4_1K, native), (&EXT4_1K, rewrite), (&XFS_1K, native), (&XFS_1K, rewrite)]
+    {
+        let disk = Refusing::on(file_system);
+        let file = disk.open();
+        cache::drop_clean(&file, 0..SIZE).unwrap();
+        disk.disk.write_first(&file, AT, BYTES);
+        // Nobody is told any more. Reading the file would complete the page.
+        assert_eq!(sync(&file), Some(EIO));
+        drop(file);
+        let ended = disk.apply(options, "").wait();
+        println!("{} {options:?}: {}", file_system.name, ended.stdout);
+        assert!(disk.disk.shows_first(AT, BYTES), "it is gone: {ended:?}");
+        assert!(ended.stdout.contains("disk has refused"), "{ended:?}");
+    }
 }
 
 #[test]

@@ -278,10 +278,11 @@ pub fn next_data(file: impl AsFd, at: u64) -> Option<u64> {
     }
 }
 
-/// Which parts of `range` (bytes, outwards to whole pages) are in the page cache now.
+/// Which parts of `range` (bytes, outwards to whole pages) are in the page cache now. What is cached of a page in
+/// part, or is being read, is read as a whole first.
 ///
 /// # Errors
-/// An error of `mmap(2)`.
+/// An error of `mmap(2)`, or of such a read.
 pub fn resident(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
     let page = rustix::param::page_size() as u64;
     let mut runs: Vec<Range<u64>> = Vec::new();
@@ -291,6 +292,7 @@ pub fn resident(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<Range<u64>
     }
     let start = range.start / page * page;
     let whole = start..range.end.next_multiple_of(page);
+    complete(&file, whole.clone())?;
     for (index, _) in mincore(file, whole)?.iter().enumerate().filter(|(_, there)| *there & 1 != 0)
     {
         let at = start + index as u64 * page;
@@ -300,6 +302,25 @@ pub fn resident(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<Range<u64>
         }
     }
     Ok(runs)
+}
+
+/// Reads the pages of a range that are cached in part: where blocks are smaller than pages, only some blocks of a
+/// page may be up to date, and the others were never read. `mincore(2)` does not count such a page.
+fn complete(file: impl AsFd, whole: Range<u64>) -> io::Result<()> {
+    let page = rustix::param::page_size() as u64;
+    let there = mincore(&file, whole.clone())?;
+    let complete = there.iter().filter(|there| *there & 1 != 0).count() as u64;
+    // Before Linux 6.5 that is not known.
+    if cached_pages(&file, whole.clone()).map_or(true, |cached| cached <= complete) {
+        return Ok(());
+    }
+    let mut buffer = vec![0; page as usize];
+    for (at, there) in whole.step_by(page as usize).zip(there) {
+        if there & 1 == 0 && cached_pages(&file, at..at + page).is_ok_and(|pages| pages > 0) {
+            rustix::io::retry_on_intr(|| rustix::io::pread(&file, &mut buffer[..], at))?;
+        }
+    }
+    Ok(())
 }
 
 /// Counts as [`cached_pages`] does, but by `mincore(2)`, which every kernel has. Of a long range only data is

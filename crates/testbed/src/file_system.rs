@@ -100,6 +100,17 @@ pub static XFS: FileSystem = FileSystem {
     later: None,
 };
 
+/// XFS with blocks that are smaller than pages.
+pub static XFS_1K: FileSystem = FileSystem {
+    name: "xfs-1k",
+    make: &["mkfs.xfs", "-q", "-f", "-b", "size=1k", "-m", "reflink=1"],
+    options: "",
+    beside_copy: Some("nouuid"),
+    moved_by: &["FIDEDUPERANGE"],
+    check: &["xfs_repair", "-n"],
+    later: None,
+};
+
 /// XFS with blocks of 64 KiB, which Linux mounts since 6.12.
 pub static XFS_64K: FileSystem = FileSystem {
     name: "xfs-64k",

@@ -15,25 +15,30 @@ impl Exchange {
     /// Ensures that nothing besides the page cache refers to pages of a range, under the lease that is held: a
     /// device that writes to a page of which the kernel exchanges the blocks writes to neither of the two
     /// places. Where others have the file open, a move that is forced does without. Returns what of the range
-    /// may be exchanged, in single pages: less, if the lease was released since the pages were dropped. Stops once
-    /// `ends` returns true.
+    /// may be exchanged, and whether it is cached in single pages, if all of it was in `single` ones: less of it, if
+    /// the lease was released since they were read. Stops once `ends` returns true.
     pub(super) fn vacate(
         &mut self,
         file: &OpenFile,
         rest: ByteRange,
+        single: bool,
         ends: &dyn Fn() -> bool,
-    ) -> Result<Option<ByteRange>, Skip> {
+    ) -> Result<(ByteRange, bool), Skip> {
         let (under, vacated) = self.vacated;
         let Some(number) = self.hold.number() else {
             let lost = || Skip::new(SkipReason::Busy, "others may have opened it");
-            return self.hold.is_forced().then_some(None).ok_or_else(lost);
+            return self.hold.is_forced().then_some((rest, single)).ok_or_else(lost);
         };
-        let is_vacated = under == Some(number) && vacated.intersect(rest) == rest;
-        if is_vacated || self.unpinned.covers(file, rest)? {
-            return Ok(None);
+        if under == Some(number) && vacated.intersect(rest) == rest {
+            return Ok((rest, single));
         }
         // No program is let in between this and the exchange: so it is short.
         let first = ByteRange::at(rest.start, self.look).intersect(rest);
+        if self.unpinned.covers(file, rest)? {
+            // Others may have dropped pages.
+            self.bring_in(file, first);
+            return Ok((first, single));
+        }
         let started = Instant::now();
         let span = first.start..first.end;
         let hold = &self.hold;
@@ -57,8 +62,7 @@ impl Exchange {
         }
         self.look = (self.look * 2).min(CHUNK);
         self.vacated = (Some(number), first);
-        // Best effort, as before.
-        let _ = self.pages.bring_in(&file.fd, first);
-        Ok(Some(first))
+        self.bring_in(file, first);
+        Ok((first, true))
     }
 }

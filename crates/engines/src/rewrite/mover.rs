@@ -480,11 +480,12 @@ impl ByRange for Rewriting {
         let goes_on = || !stop.load(Ordering::Relaxed);
         // Of other file systems it is not known how they set times.
         if self.shared.kind == FsKind::Ext4 {
-            // Once: what stays is dropped under the lease.
-            let _ = self.compare.drop(&file.fd, part.start..part.end, goes_on);
+            // What stays is dropped under the lease.
+            refused::drop_all(&mut self.compare, &file.fd, part, goes_on)?;
             self.unpinned.note(file, part)?;
+        } else {
+            refused::none_in(&mut self.compare, &file.fd, part, goes_on)?;
         }
-        refused::none_in(&mut self.compare, &file.fd, part, goes_on)?;
         if !goes_on() {
             return Ok(());
         }

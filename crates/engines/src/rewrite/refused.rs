@@ -69,6 +69,24 @@ fn skipped(
     go_on: impl FnMut() -> bool,
 ) -> Result<(), Skip> {
     let found = compare.range(file, part.start..part.end, go_on);
+    judged(compare, found)
+}
+
+/// The same, and drops the pages of the part that the disk has, as far as nothing refers to them.
+///
+/// # Errors
+/// As [`none_in`].
+pub(crate) fn drop_all(
+    compare: &mut Compare,
+    file: &OwnedFd,
+    part: ByteRange,
+    go_on: impl FnMut() -> bool,
+) -> Result<(), Skip> {
+    let found = compare.drop(file, part.start..part.end, go_on);
+    judged(compare, found)
+}
+
+fn judged(compare: &Compare, found: io::Result<Same>) -> Result<(), Skip> {
     let failed = |why: String| Err(Skip::new(SkipReason::Failed, why));
     match found {
         Ok(Same::Yes | Same::Unknown | Same::Stopped) => Ok(()),
