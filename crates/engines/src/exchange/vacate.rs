@@ -36,7 +36,13 @@ impl Exchange {
         let first = ByteRange::at(rest.start, self.look).intersect(rest);
         if self.unpinned.covers(file, rest)? {
             // Others may have dropped pages.
+            let started = Instant::now();
             self.bring_in(file, first);
+            self.look = if started.elapsed() > SHORT_HOLD / 2 {
+                (self.look / 2).max(file.block)
+            } else {
+                (self.look * 2).min(CHUNK)
+            };
             return Ok((first, single));
         }
         let started = Instant::now();
