@@ -27,7 +27,7 @@ use super::copying::TICK;
 use super::errno::skip_of;
 use super::hold::{self, alone, is_open_elsewhere};
 use super::mounted::OpenFile;
-use super::turns::{cut_off, is_on_disk, uncut, vacate};
+use super::turns::{cut_off, is_on_disk, vacate};
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, Skip, SkipReason};
 use fragmend_sys::lease::Lease;
@@ -107,7 +107,7 @@ pub(super) fn sample(
     let copied = rustix::fs::fstat(&donor).map_err(|e| skip_of(e.into()))?.st_size as u64;
     let is_whole = size - start >= file.block && copied.saturating_sub(at) >= file.block;
     let back = if is_whole { 0 } else { file.block.min(start - first) };
-    // A dry run drops pages, too.
+    // A dry run drops pages, too: so none of the block is cached then.
     let block = ByteRange::at(start - back, file.block);
     let mut tries = 1;
     loop {
@@ -125,7 +125,6 @@ pub(super) fn sample(
         {
             return Err(Skip::new(SkipReason::Busy, OTHERS).into());
         }
-        uncut(file, block, goes_on)?;
         let started = Instant::now();
         let (n, at) = (block.len(), at - back);
         let quiet = xfs::would_commit(&file.fd, block.start, &donor, at, n, sample);

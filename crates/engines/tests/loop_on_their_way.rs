@@ -14,47 +14,14 @@ use fragmend_testbed::file_system::{
 };
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::Image;
-use fragmend_testbed::process::Running;
+use fragmend_testbed::pipe::{RANGE, Sent};
 use rustix::fs::FallocateFlags;
 use std::fs::File;
 use std::path::Path;
-use support::{UNPACED, apply_on, holder, plan};
+use support::{UNPACED, apply_on, plan};
 
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 4 << 20;
-/// Its ends are inside folios, however large these are.
-const RANGE: (u64, u64) = (259 * BLOCK, 501 * BLOCK);
-
-/// Reads a file from its beginning, so that its folios grow, puts what is around both ends of the
-/// range into a pipe, and closes the file. At the end it prints how many of those blocks have changed.
-const SENDER: &str = "
-import os, sys, fcntl
-block, first, last = 4096, 259, 760
-f = os.open(sys.argv[1], os.O_RDONLY)
-os.posix_fadvise(f, 0, 0, os.POSIX_FADV_DONTNEED)
-size = os.fstat(f).st_size
-whole = b''.join(os.pread(f, 16384, at) for at in range(0, size, 16384))
-r, w = os.pipe()
-fcntl.fcntl(w, 1031, 1 << 20) # F_SETPIPE_SZ
-sent = [n for edge in (first, last) for n in range(edge - 64, edge + 60)]
-for n in sent:
-    assert os.splice(f, w, block, offset_src=n * block) == block
-os.close(f)
-print('ready', flush=True)
-sys.stdin.read()
-print(sum(os.read(r, block) != whole[n * block:][:block] for n in sent))
-";
-
-fn sender(path: &Path) -> Running {
-    holder(path, SENDER)
-}
-
-/// How many blocks have changed when they arrive.
-fn wrong(mut sender: Running) -> u32 {
-    drop(sender.child().stdin.take());
-    let told = sender.wait().expect(&[0]);
-    told.lines().last().unwrap().parse().unwrap()
-}
 
 fn plan_of(path: &Path, part: bool) -> Plan {
     let mut plan = plan(&[path], Policy::WholeFile);
@@ -75,6 +42,15 @@ fn file(image: &Image, name: &str) -> std::path::PathBuf {
 }
 
 fn arrives(file_system: &'static FileSystem, engine: Choice) {
+    arrives_beside(file_system, engine, |_| ());
+}
+
+/// The same while something of the file is in use.
+fn arrives_beside<T>(
+    file_system: &'static FileSystem,
+    engine: Choice,
+    uses: impl FnOnce(&Path) -> T,
+) {
     let image = Image::of(file_system, 640 << 20);
     let path = file(&image, "file");
     // Only whole files are swapped.
@@ -82,9 +58,11 @@ fn arrives(file_system: &'static FileSystem, engine: Choice) {
     let plan = plan_of(&path, part);
     let wanted = Wanted { engine, force: false };
     let name = file_system.name;
-    let sent = sender(&path);
+    let sent = Sent::begin(&path);
+    let used = uses(&path);
     let (beside, _) = apply_on(&plan, &wanted, &UNPACED);
-    assert_eq!(wrong(sent), 0, "{name}: blocks arrive as others: {beside:?}");
+    drop(used);
+    assert_eq!(sent.wrong(), 0, "{name}: blocks arrive as others: {beside:?}");
     // It is moved, or is left alone for that reason.
     let left = beside.skipped.iter().all(|s| s.reason == SkipReason::Busy);
     assert!(left && beside.ranges_moved + beside.ranges_skipped == 1, "{name}: {beside:?}");
@@ -98,11 +76,11 @@ fn loop_this_test_can_see() {
     for file_system in [&EXT4, &XFS] {
         let image = Image::of(file_system, 320 << 20);
         let path = file(&image, "file");
-        let sent = sender(&path);
+        let sent = Sent::begin(&path);
         let punched = File::options().write(true).open(&path).unwrap();
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&punched, how, RANGE.0, RANGE.1).unwrap();
-        assert!(wrong(sent) > 0, "{}: no large folios here", file_system.name);
+        assert!(sent.wrong() > 0, "{}: no large folios here", file_system.name);
     }
 }
 
@@ -116,8 +94,11 @@ fn loop_what_is_on_its_way_arrives_beside_a_rewrite() {
 
 #[test]
 fn loop_what_is_on_its_way_arrives_beside_sharing() {
-    arrives(&XFS, Choice::Native);
-    arrives(&BTRFS, Choice::Native);
+    for file_system in [&XFS, &BTRFS] {
+        arrives(file_system, Choice::Native);
+        // Then it is not known whether a program has those pages mapped.
+        arrives_beside(file_system, Choice::Native, |path| File::open(path).unwrap());
+    }
 }
 
 #[test]

@@ -8,11 +8,13 @@ use fragmend_engines::Choice;
 use fragmend_engines::begin::{Unready, Wanted, open};
 use fragmend_layout::SkipReason;
 use fragmend_plan::Policy;
+use fragmend_sys::cache;
 use fragmend_testbed::aging;
 use fragmend_testbed::file_system::{EXT3, EXT4, XFS};
-use fragmend_testbed::fragment::is_intact;
+use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::overlay::Overlay;
+use fragmend_testbed::pipe::{RANGE, Sent};
 use fragmend_testbed::process::{Running, finish};
 use fragmend_testbed::tools::extents;
 use std::ffi::OsStr;
@@ -21,10 +23,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use support::rewrite::{
     FRAGMEND, go_on, is_stopped, killed_at, outcomes, recover, rewrite, stopped_at,
 };
-use support::{SIZE, UNPACED, apply_on, fragmented, plan, reasons};
+use support::{SIZE, UNPACED, apply_on, fragmented, plan, reasons, write_plan};
 
 fn rewriting() -> Wanted {
     let engine = Choice::Rewrite { journal: None };
@@ -112,6 +115,33 @@ fn loop_a_write_between_copy_and_lease_is_kept() {
     assert_eq!(fs::read(&file).unwrap()[8192..12288], changed);
     assert!(extents(&file) > 100);
     assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0);
+}
+
+/// Pages that a pipe holds since the copy was made: a punch would write zeroes into them where a folio crosses an
+/// end of the range. Reading changes no times.
+#[test]
+fn loop_what_is_put_into_a_pipe_after_the_copy_arrives() {
+    const BYTES: u64 = 4 << 20;
+    let image = Image::ext4(320 << 20);
+    let file = image.path().join("file");
+    interleaved(&file, BYTES, &[4096], true).unwrap();
+    image.sync();
+    let mut plan = plan(&[&file], Policy::WholeFile);
+    plan.files[0].ranges.truncate(1);
+    (plan.files[0].ranges[0].offset, plan.files[0].ranges[0].length) = RANGE;
+    let plan_file = image.scratch().join("range.json");
+    write_plan(&plan, &plan_file);
+    // So that it is known that no device writes to its pages.
+    cache::drop_clean(File::open(&file).unwrap(), 0..BYTES).unwrap();
+    std::thread::sleep(Duration::from_millis(3200));
+    let mut command = Command::new(FRAGMEND);
+    command.args(["apply", "--json", "--rate", "max", "--engine", "rewrite"]).arg(&plan_file);
+    command.env("FRAGMEND_STOP_AT", "copied=stop").stdin(Stdio::null()).stdout(Stdio::piped());
+    let stopped = Running::start(&mut command).wait_until(is_stopped);
+    let sent = Sent::begin(&file);
+    let told = go_on(stopped).expect(&[0, 2]);
+    assert_eq!(sent.wrong(), 0, "blocks arrive as others: {told}");
+    assert!(is_intact(&file, BYTES).unwrap(), "{told}");
 }
 
 #[test]

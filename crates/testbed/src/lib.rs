@@ -25,6 +25,7 @@
 //! | [`reader`] | a reader beside the work, with its latencies |
 //! | [`fio`] | fio, typed |
 //! | [`tools`] | fragmend itself, filefrag and sha256sum as functions |
+//! | [`pipe`] | pages of a file that are on their way through a pipe |
 //! | [`process`] | child processes that are never left behind |
 //! | [`cleanup`] | what a signal undoes |
 //! | [`random`] | one seed, one sequence |
@@ -50,6 +51,7 @@ pub mod mount;
 pub mod noted;
 pub mod older;
 pub mod overlay;
+pub mod pipe;
 pub mod process;
 pub mod random;
 pub mod reader;
