@@ -410,8 +410,6 @@ impl ByPart for Copying {
                     (self.sampled, self.recopied) = (None, 0);
                 }
             }
-            // It ended because the whole move is to end: that is no failure of the file.
-            Err(Skip { reason: SkipReason::Busy, .. }) if stop.load(Ordering::Relaxed) => {}
             Err(skip) => {
                 // A call is invalid to the kernel where a program has just truncated the file in the range.
                 let is_kernels =

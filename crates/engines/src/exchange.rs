@@ -372,8 +372,6 @@ impl Exchange {
             self.keep_others_out(file)?;
             let (rest, single) = match self.vacate(file, rest, single, ends) {
                 Ok(first) => first,
-                // It was stopped: no other program is the reason.
-                Err(skip) if skip.reason == SkipReason::Busy && ends() => return Ok(()),
                 Err(skip) if skip.reason == SkipReason::Busy && !backoff.is_last() => {
                     self.let_others_in(file)?;
                     backoff.wait();

@@ -92,6 +92,41 @@ fn loop_what_others_keep_dirty_is_not_written_out_with_the_file_locked() {
     }
 }
 
+/// A program writes to the file once its copy is on the way, and the disk completes two requests a second.
+#[test]
+fn loop_what_others_wrote_since_the_copy_is_not_written_out_with_the_file_locked() {
+    for file_system in [&XFS, &BTRFS] {
+        let slow_mount = SlowMount::new(file_system, 320 * MIB, "");
+        let path = slow_mount.root().join("file");
+        interleaved(&path, MIB, &[16 << 10], true).unwrap();
+        slow_mount.sync();
+        let gate = slow_mount.gate().clone();
+        let mut writer = None;
+        let ended = apply(slow_mount.scratch(), &path, &["--rate", "max"], "staged", || {
+            let copy = gate.hold(|request| request.kind == Kind::Write);
+            let (gate, path) = (gate.clone(), path.clone());
+            writer = Some(std::thread::spawn(move || {
+                assert!(copy.wait_for(1, Duration::from_secs(20)), "no copy");
+                let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+                let mut bytes = [0; 4096];
+                // In blocks that are not adjacent on the disk.
+                for at in (0..64 << 10).step_by(16 << 10) {
+                    file.read_exact_at(&mut bytes, at).unwrap();
+                    file.write_all_at(&bytes, at).unwrap();
+                }
+                gate.pace(Kind::Write, Some(2));
+                copy.release();
+            }));
+        });
+        gate.pace(Kind::Write, None);
+        writer.expect("it was staged").join().unwrap();
+        let longest = receipts(&ended)[0]["longest_step_seconds"].as_f64().unwrap();
+        println!("{}: {longest} s, {}", file_system.name, receipts(&ended)[0]);
+        assert!(longest < 1.0, "{}: {longest}", file_system.name);
+        assert!(is_intact(&path, MIB).unwrap());
+    }
+}
+
 /// A program writes to the file faster than the disk completes it, while the file is staged: to report the
 /// layout, the kernel would write out all of that with writers kept out.
 #[test]

@@ -100,6 +100,34 @@ fn loop_what_the_disk_refused_of_a_copied_file_stays() {
     }
 }
 
+/// The kernel reports once that the disk has refused a copy, and shows the copy in the page cache afterwards. The
+/// file has two ranges: what went wrong with one is known at the other.
+#[test]
+fn loop_copies_that_the_disk_refuses_are_not_taken_over() {
+    const AT: u64 = 300 << 10;
+    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    for file_system in KINDS {
+        let disk = Refusing::with(file_system, AT, |file| {
+            file.write_all_at(&REFUSED, AT).unwrap();
+            fallocate(file, how, SIZE / 2, SIZE / 8).unwrap();
+        });
+        let before = std::fs::read(disk.disk.path()).unwrap();
+        for time in 1..=2 {
+            let ended = disk.apply("", || ());
+            let what = format!("{}, {time}: {ended:?}", file_system.name);
+            println!("{what}");
+            assert_eq!(ended.status.code(), Some(4 | 2), "{what}");
+            assert!(std::fs::read(disk.disk.path()).unwrap() == before, "{what}");
+        }
+        disk.disk.accept();
+        // It reports what was refused.
+        let _ = rustix::fs::syncfs(disk.open());
+        disk.disk.slow().sync();
+        cache::drop_clean(disk.open(), 0..SIZE).unwrap();
+        assert!(std::fs::read(disk.disk.path()).unwrap() == before, "{}", file_system.name);
+    }
+}
+
 /// The file has no data on the disk there, so no copy and no comparison of data finds it; a swap drops all
 /// pages.
 #[test]

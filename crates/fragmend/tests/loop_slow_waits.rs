@@ -28,14 +28,14 @@ const TOO_LONG: Duration = Duration::from_secs(60);
 /// The longest time that opening a file lasted while it was moved, until the end was requested; from `point`
 /// on with a cold cache, on a disk of this many reads a second.
 fn longest_open(options: &[&str], point: &str, reads_a_second: u32) -> Duration {
-    longest_open_of(options, point, reads_a_second, |_| ())
+    longest_open_of(options, point, (Kind::Read, reads_a_second), |_| ())
 }
 
-/// The same for a program that uses the file like this.
+/// The same on a disk of this many requests of a kind a second, for a program that uses the file like this.
 fn longest_open_of(
     options: &[&str],
     point: &str,
-    reads_a_second: u32,
+    (kind, a_second): (Kind, u32),
     uses: impl Fn(File),
 ) -> Duration {
     let slow_mount = SlowMount::new(&EXT4, 128 << 20, "");
@@ -51,7 +51,7 @@ fn longest_open_of(
     let mut running = Running::start(&mut command).wait_until(is_stopped);
     // As if other programs had needed the memory.
     cache::drop_clean(File::open(&path).unwrap(), 0..SIZE).unwrap();
-    slow_mount.gate().pace(Kind::Read, Some(reads_a_second));
+    slow_mount.gate().pace(kind, Some(a_second));
     running.signal(Signal::CONT);
     let (mut until, mut longest) = (Some(Instant::now() + WHILE), Duration::ZERO);
     let begun = Instant::now();
@@ -67,7 +67,7 @@ fn longest_open_of(
             running.signal(Signal::INT);
         }
     }
-    slow_mount.gate().pace(Kind::Read, None);
+    slow_mount.gate().pace(kind, None);
     running.wait().expect(&[0, 2, 16]);
     assert!(is_intact(&path, SIZE).unwrap());
     longest
@@ -88,8 +88,20 @@ fn loop_an_open_on_ext4_does_not_wait_for_what_is_read() {
 /// They are read one by one while blocks change places.
 #[test]
 fn loop_an_open_on_ext4_does_not_wait_for_pages_that_others_dropped() {
-    let longest = longest_open_of(&[], "staged", 100, |file| {
+    let longest = longest_open_of(&[], "staged", (Kind::Read, 100), |file| {
         cache::drop_clean(file, 0..SIZE).unwrap();
+    });
+    assert!(longest < Duration::from_millis(600), "{longest:?}");
+}
+
+/// What others read ahead is in large folios, under which each block that changes places waits for a flush.
+#[test]
+fn loop_an_open_on_ext4_does_not_wait_for_flushes() {
+    let longest = longest_open_of(&[], "staged", (Kind::Flush, 50), |file| {
+        let mut bytes = [0; 64 << 10];
+        for at in (0..1 << 20).step_by(bytes.len()) {
+            file.read_exact_at(&mut bytes, at).unwrap();
+        }
     });
     assert!(longest < Duration::from_millis(600), "{longest:?}");
 }

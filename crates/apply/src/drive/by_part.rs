@@ -95,7 +95,8 @@ impl<M: ByPart> Drive<'_, M> {
             let part = self.pace.step(rest, least);
             let began = self.pace.now();
             let stop = self.pace.stop();
-            let done = self.mover.relocate(self.job.file, index, part, stop);
+            let mut done = self.mover.relocate(self.job.file, index, part, stop);
+            done.skip = done.skip.filter(|skip| !self.was_stopped(skip));
             let (bytes, came) = (done.moved, done.moved + done.passed);
             done.add_to(moved);
             rest.start += came;

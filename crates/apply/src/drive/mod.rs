@@ -186,6 +186,11 @@ impl<'a, M: Mover> Drive<'a, M> {
         self.pace.stop().load(Ordering::Relaxed)
     }
 
+    /// Whether something ended because the whole move is to end: no other program is the reason.
+    fn was_stopped(&self, skip: &Skip) -> bool {
+        skip.reason == SkipReason::Busy && self.stopped()
+    }
+
     /// In how many fragments the target `index` is now.
     fn fragments(&mut self, index: usize) -> Result<u64, Skip> {
         let range = self.job.targets[index].range;
@@ -248,7 +253,10 @@ impl<'a, M: Mover> Drive<'a, M> {
         while !rest.is_empty() && !self.stopped() {
             let part = self.pace.step(rest, self.job.file.block_bytes());
             let began = self.pace.now();
-            prepare(self.mover, self.job.file, index, part, self.pace.stop())?;
+            match prepare(self.mover, self.job.file, index, part, self.pace.stop()) {
+                Err(skip) if self.was_stopped(&skip) => break,
+                prepared => prepared?,
+            }
             self.pause(part.len(), began)?;
             rest.start = part.end;
         }
