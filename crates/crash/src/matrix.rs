@@ -173,7 +173,8 @@ impl Cell {
         let scenario = engine(file_system.name, file_system, self.kind.size(), expects);
         let exchanges = self.has("exchange");
         let scenario = if exchanges { exchanging(scenario, self.has("reflink")) } else { scenario };
-        let unordered = self.kind == Base::Ext4 && self.has("external") && !self.has("lock");
+        let unordered = self.kind == Base::Ext4
+            && (self.has("nodelalloc") || self.has("external") && !self.has("lock"));
         Scenario {
             promise: if unordered { Promise::WhatWasSynced } else { scenario.promise },
             whole_files: scenario.expects == BY_SWAPPING,

@@ -76,6 +76,12 @@ pub enum Promise {
     /// transaction has ordered data (`t_need_data_flush`, fs/jbd2/commit.c). An extent that becomes written
     /// (`dioread_nolock`, the default) is none; a move is (`ext4_jbd2_inode_add_write`,
     /// fs/ext4/move_extent.c).
+    ///
+    /// And where ext4 has no delayed allocation, a file that is truncated just while a transaction is closed:
+    /// `ext4_setattr()` looks for the data that this transaction must write before its own begins
+    /// (`ext4_begin_ordered_truncate()`, fs/ext4/inode.c), so the pages are dropped, and blocks that were never
+    /// written are committed. (Seen without a mover in 8 of 12,538 transactions, and in none with delayed
+    /// allocation.)
     WhatWasSynced,
     /// What each file's role promises, except that an untouched file may have a later modification time: an
     /// interrupted rewrite sets it, and `fragmend recover` cannot distinguish that from another program's
