@@ -366,9 +366,6 @@ impl ByRange for WholeFile {
         if !is_on_disk(&mut self.compare, file, part, goes_on)?
             || !vacate(&mut self.compare, file, part, goes_on)?
         {
-            if !goes_on() {
-                return Ok(());
-            }
             return Err(Skip::new(SkipReason::Busy, "others write to it"));
         }
         self.buffer.resize(part.len() as usize, 0);

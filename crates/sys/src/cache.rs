@@ -292,9 +292,8 @@ pub fn resident(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<Range<u64>
     }
     let start = range.start / page * page;
     let whole = start..range.end.next_multiple_of(page);
-    complete(&file, whole.clone())?;
-    for (index, _) in mincore(file, whole)?.iter().enumerate().filter(|(_, there)| *there & 1 != 0)
-    {
+    let there = completed(file, whole)?;
+    for (index, _) in there.iter().enumerate().filter(|(_, there)| *there & 1 != 0) {
         let at = start + index as u64 * page;
         match runs.last_mut() {
             Some(last) if last.end == at => last.end += page,
@@ -304,23 +303,23 @@ pub fn resident(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<Range<u64>
     Ok(runs)
 }
 
-/// Reads the pages of a range that are cached in part: where blocks are smaller than pages, only some blocks of a
+/// Which pages of a range are cached (mincore(2)), after those were read that are so in part: where blocks are smaller than pages, only some blocks of a
 /// page may be up to date, and the others were never read. `mincore(2)` does not count such a page.
-fn complete(file: impl AsFd, whole: Range<u64>) -> io::Result<()> {
+fn completed(file: impl AsFd, whole: Range<u64>) -> io::Result<Vec<u8>> {
     let page = rustix::param::page_size() as u64;
     let there = mincore(&file, whole.clone())?;
     let complete = there.iter().filter(|there| *there & 1 != 0).count() as u64;
     // Before Linux 6.5 that is not known.
     if cached_pages(&file, whole.clone()).map_or(true, |cached| cached <= complete) {
-        return Ok(());
+        return Ok(there);
     }
     let mut buffer = vec![0; page as usize];
-    for (at, there) in whole.step_by(page as usize).zip(there) {
+    for (at, there) in whole.clone().step_by(page as usize).zip(there) {
         if there & 1 == 0 && cached_pages(&file, at..at + page).is_ok_and(|pages| pages > 0) {
             rustix::io::retry_on_intr(|| rustix::io::pread(&file, &mut buffer[..], at))?;
         }
     }
-    Ok(())
+    mincore(file, whole)
 }
 
 /// Counts as [`cached_pages`] does, but by `mincore(2)`, which every kernel has. Of a long range only data is

@@ -28,7 +28,8 @@ pub(crate) fn none_in(
     part: ByteRange,
     go_on: impl FnMut() -> bool,
 ) -> Result<(), Skip> {
-    skipped(compare, file, part, go_on)
+    let found = compare.range(file, part.start..part.end, go_on);
+    judged(compare, found)
 }
 
 /// The same for a whole file, as far as [`LOOKING`] allows.
@@ -38,7 +39,7 @@ pub(crate) fn none_in(
 pub(crate) fn none_seen(compare: &mut Compare, file: &OwnedFd) -> Result<(), Skip> {
     let until = Instant::now() + LOOKING;
     let all = ByteRange { start: 0, end: i64::MAX as u64 };
-    skipped(compare, file, all, || Instant::now() < until)
+    none_in(compare, file, all, || Instant::now() < until)
 }
 
 /// The same around a range, as far as dropping its pages may drop others; only while `go_on` returns true.
@@ -54,7 +55,7 @@ pub(crate) fn none_beside(
     let folio = cache::largest_folio();
     let before = ByteRange { start: range.start / folio * folio, end: range.start };
     let behind = ByteRange { start: range.end, end: range.end.next_multiple_of(folio) };
-    [before, behind].into_iter().try_for_each(|part| skipped(compare, file, part, &go_on))
+    [before, behind].into_iter().try_for_each(|part| none_in(compare, file, part, &go_on))
 }
 
 /// The skip for an error of refused writebacks, wherever in the file, as the kernel reports it.
@@ -62,17 +63,7 @@ pub(crate) fn told(error: io::Error) -> Skip {
     Skip::new(SkipReason::Failed, format!("{WHAT} ({error})"))
 }
 
-fn skipped(
-    compare: &mut Compare,
-    file: &OwnedFd,
-    part: ByteRange,
-    go_on: impl FnMut() -> bool,
-) -> Result<(), Skip> {
-    let found = compare.range(file, part.start..part.end, go_on);
-    judged(compare, found)
-}
-
-/// The same, and drops the pages of the part that the disk has, as far as nothing refers to them.
+/// As [`none_in`], and drops the pages of the part that the disk has, as far as nothing refers to them.
 ///
 /// # Errors
 /// As [`none_in`].
