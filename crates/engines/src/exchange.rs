@@ -4,6 +4,7 @@
 
 mod call;
 mod put_back;
+mod room;
 mod vacate;
 
 use super::Mover;
@@ -14,13 +15,13 @@ use super::mounted::OpenFile;
 use super::pages::Pages;
 use super::places::Places;
 use super::unpinned::Unpinned;
-use crate::bytes::read_at;
 use crate::point::{Point, reached};
 use call::is_whole;
 use fragmend_apply::drive::{ByPart, Job, Step, by_part};
 use fragmend_layout::{ByteRange, Pace, Skip, SkipReason};
 use fragmend_sys::backoff::Backoff;
 use fragmend_sys::cache;
+use fragmend_sys::locked::Locked;
 use fragmend_sys::same::{self, Compare, Same};
 use fragmend_sys::signals::Undisturbed;
 use std::io;
@@ -77,6 +78,8 @@ pub(super) struct Exchange {
     moved: Places,
     /// Those of them that are not known to be on the device.
     in_flight: Places,
+    /// Their pages, from before they were exchanged: what the disk refuses of them is nowhere else.
+    kept: Vec<Locked>,
     /// Signals are deferred while some are.
     undisturbed: Option<Undisturbed>,
     /// Why a copy could not be written to its new place: the system's words, and what receipts say.
@@ -112,6 +115,7 @@ impl Exchange {
             worked: Duration::ZERO,
             moved: Places::default(),
             in_flight: Places::default(),
+            kept: Vec::new(),
             undisturbed: None,
             cause: None,
             unwritable: None,
@@ -168,6 +172,7 @@ impl Exchange {
                 _ => self.step,
             };
         }
+        self.kept.clear();
         // Nobody has written since they were compared, so they need not be compared again to be dropped.
         for (index, range) in alike {
             if self.hold.is_held() && Stage::was_cold(&self.stage, index) {
@@ -235,81 +240,6 @@ impl Exchange {
         skip
     }
 
-    /// Drops the cached pages of `part` that the device has as well. A folio that reaches beyond the part stays
-    /// on the first try; on the second one, the pages around it are dropped, too. Returns whether none stayed:
-    /// pages that a program has mapped do. Stops once `ends` returns true.
-    fn make_room(
-        &mut self,
-        file: &OpenFile,
-        part: ByteRange,
-        ends: &dyn Fn() -> bool,
-    ) -> Result<bool, Skip> {
-        // A kernel that is too old to count pages has no large folios either.
-        let cached = || cache::cached_pages(&file.fd, part.start..part.end).unwrap_or(0) > 0;
-        // What is not dropped by then is exchanged in shorter turns.
-        let until = Instant::now() + LONG_PART;
-        for wide in [part, part.align_outward(cache::largest_folio())] {
-            while cached() && (wide == part || Instant::now() < until) {
-                let span = wide.start..wide.end;
-                let hold = &self.hold;
-                let in_time = || !ends() && (wide == part || Instant::now() < until);
-                match self.compare.drop(&file.fd, span, || !hold.is_awaited() && in_time()) {
-                    Ok(Same::Stopped) if !in_time() => break,
-                    Ok(Same::Yes | Same::Unknown | Same::Changing(_)) => break,
-                    // Once more: no program waits now.
-                    Ok(Same::Stopped) => self.let_others_in(file)?,
-                    Ok(Same::ButRefused(told)) => return Err(self.refuse(Some(told))),
-                    Ok(Same::No(_, told)) => return Err(self.refuse(told)),
-                    Err(e) => return Err(skip_of(e)),
-                }
-            }
-        }
-        let under = self.hold.number();
-        let left = cache::cached_pages(&file.fd, part.start..part.end);
-        // Before Linux 6.5 that is not known here.
-        self.vacated = (under.filter(|_| matches!(left, Ok(0))), part);
-        self.unpinned.note(file, part)?;
-        Ok(left.unwrap_or(0) == 0)
-    }
-
-    /// Reads a part into the page cache and waits for it; other programs wait for no more than `CHUNK` bytes of
-    /// it. Once they have written to the file, the rest is left: those pages would be dropped again. Returns
-    /// whether it is cached in single pages. Stops once `ends` returns true.
-    fn prefetch(
-        &mut self,
-        file: &OpenFile,
-        part: ByteRange,
-        ends: &dyn Fn() -> bool,
-    ) -> Result<bool, Skip> {
-        let mut single = self.make_room(file, part, ends)?;
-        for chunk in part.steps(CHUNK) {
-            if ends() {
-                return Ok(single);
-            }
-            let started = Instant::now();
-            self.bring_in(file, chunk);
-            self.worked += started.elapsed();
-            if self.hold.is_awaited() {
-                self.let_others_in(file)?;
-                // They may read the part, too, with readahead, which makes large folios.
-                single = false;
-                if !self.hold.is_forced() && !self.unpinned.covers(file, part)? {
-                    return Ok(single);
-                }
-            }
-        }
-        Ok(single)
-    }
-
-    /// Reads a part into the page cache and waits for it. Best effort: if it fails, the exchange reads for
-    /// itself.
-    fn bring_in(&mut self, file: &OpenFile, part: ByteRange) {
-        let _ = self.pages.bring_in(&file.fd, part);
-        self.scratch.resize(part.len() as usize, 0);
-        // Also pages whose read is in flight.
-        let _ = read_at(&file.fd, &mut self.scratch, part.start);
-    }
-
     /// Exchanges a part in as many calls as are needed. Under large folios each block waits for a flush, and so
     /// would all other programs: unless the pages are `single` ones, it goes block by block. Ends early where a
     /// program waits and that has lasted long, and once `ends` returns true.
@@ -332,8 +262,15 @@ impl Exchange {
                 break;
             }
             let next = ByteRange::at(rest.start, self.turn).intersect(rest);
-            let started = Instant::now();
-            self.exchange(file, index, next, done)?;
+            let (started, before) = (Instant::now(), done.moved);
+            // Best effort: the kernel evicts few pages in so short a time.
+            let kept = Locked::new(&file.fd, next.start..next.end).ok();
+            let exchanged = self.exchange(file, index, next, done);
+            if let (Some(mut kept), true) = (kept, done.moved > before) {
+                kept.shorten(done.moved - before);
+                self.kept.push(kept);
+            }
+            exchanged?;
             self.turn = if started.elapsed() > LONG {
                 (self.turn / 2).next_multiple_of(file.block)
             } else {
@@ -410,6 +347,7 @@ impl Mover for Exchange {
         }
         (self.stage, self.unwritable) = (None, None);
         (self.moved, self.in_flight) = (Places::default(), Places::default());
+        self.kept.clear();
         (self.cause, self.back_by) = (None, None);
         // So that no space is allocated in vain. Staging lasts longer than any program should wait.
         self.hold.take(file, Stage::donor(&self.stage))?;

@@ -11,10 +11,11 @@ use fragmend_sys::cache;
 use fragmend_testbed::file_system::{EXT4, EXT4_1K, FileSystem, XFS_1K};
 use fragmend_testbed::fragment::{content, interleaved, is_intact};
 use fragmend_testbed::process::{Finished, Running};
-use rustix::process::Signal;
-use std::fs::{self, File};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open};
+use std::fs::{self, DirEntry, File};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -129,6 +130,53 @@ fn loop_a_block_inside_a_page_that_the_disk_refused_stays_and_is_reported() {
         assert!(disk.disk.shows_first(AT, BYTES), "it is gone: {ended:?}");
         assert!(ended.stdout.contains("disk has refused"), "{ended:?}");
     }
+}
+
+/// The descriptor of a file that another process has open, where its lease lets no program open it.
+fn descriptor(process: u32, path: &Path) -> OwnedFd {
+    let pid = Pid::from_raw(process as i32).unwrap();
+    let all = fs::read_dir(format!("/proc/{process}/fd")).unwrap().map(Result::unwrap);
+    let is_it = |link: &DirEntry| fs::read_link(link.path()).is_ok_and(|to| to == path);
+    let number = all.filter(is_it).map(|link| link.file_name()).next().expect("it has it open");
+    let number = number.to_str().unwrap().parse().unwrap();
+    let process = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    pidfd_getfd(process, number, PidfdGetfdFlags::empty()).unwrap()
+}
+
+/// Pages that nobody uses are dropped before they are compared: only the cached page has a copy's bytes then.
+#[test]
+fn loop_a_refused_copy_is_not_evicted_and_goes_back() {
+    // In the first call.
+    const EARLY: u64 = 8 << 10;
+    let disk = RefusingDisk::new(&EXT4, 128 << 20, SIZE, |file| {
+        file.write_all_at(&REFUSED, EARLY).unwrap();
+    });
+    let plan_file = disk.slow().scratch().join("plan.json");
+    write_plan(&plan(&[disk.path()], Policy::WholeFile), &plan_file);
+    let modified = disk.path().metadata().unwrap().modified().unwrap();
+    let disk = Refusing { disk, plan: plan_file };
+    disk.disk.refuse_data();
+    let stopped = disk.apply(&[], "moved").wait_until(is_stopped);
+    let file = descriptor(stopped.id(), disk.disk.path());
+    while cache::dirty_pages(&file, 0..SIZE).unwrap() > 0 {
+        cache::start_writeback(&file, 0..SIZE).unwrap();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    cache::drop_clean(&file, 0..SIZE).unwrap();
+    assert_eq!(cache::cached_pages(&file, EARLY..EARLY + 4096).unwrap(), 1);
+    drop(file);
+    let ended = go_on(stopped);
+    println!("{}", ended.stdout);
+    assert!(disk.disk.shows_refused(EARLY), "{ended:?}");
+    assert_eq!(ended.status.code(), Some(4 | 2), "{ended:?}");
+    assert!(ended.stdout.contains("is back where it was"), "{ended:?}");
+    assert_eq!(disk.disk.path().metadata().unwrap().modified().unwrap(), modified);
+    disk.disk.accept();
+    let file = disk.open();
+    // The error of the copy.
+    let _ = sync(&file);
+    cache::drop_clean(file, 0..SIZE).unwrap();
+    assert!(disk.disk.shows_refused(EARLY), "{ended:?}");
 }
 
 #[test]

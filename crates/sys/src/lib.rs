@@ -66,6 +66,7 @@ pub mod input;
 pub mod kind;
 pub mod lease;
 pub mod listeners;
+pub mod locked;
 pub mod mapping;
 pub mod memory;
 pub mod mounts;

@@ -46,7 +46,7 @@ impl Exchange {
         };
         let written = self.moved_back(file, &ranges);
         let all = all.and(written).and(self.hold.commit(file, Stage::donor(&self.stage)));
-        self.undisturbed = None;
+        (self.undisturbed, self.kept) = (None, Vec::new());
         (back, all)
     }
 

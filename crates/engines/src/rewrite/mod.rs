@@ -38,4 +38,5 @@ pub mod recover;
 mod recovered;
 pub(crate) mod refused;
 mod rewriter;
+mod unchanged;
 mod whose;
