@@ -156,16 +156,25 @@ fn loop_a_refused_copy_is_not_evicted_and_goes_back() {
     let modified = disk.path().metadata().unwrap().modified().unwrap();
     let disk = Refusing { disk, plan: plan_file };
     disk.disk.refuse_data();
-    let stopped = disk.apply(&[], "moved").wait_until(is_stopped);
-    let file = descriptor(stopped.id(), disk.disk.path());
-    while cache::dirty_pages(&file, 0..SIZE).unwrap() > 0 {
-        cache::start_writeback(&file, 0..SIZE).unwrap();
+    let mut running = disk.apply(&[], "moved").wait_until(is_stopped);
+    let file = descriptor(running.id(), disk.disk.path());
+    let mut stops = 0;
+    while running.child().try_wait().unwrap().is_none() {
+        if is_stopped(running.id()) {
+            while cache::dirty_pages(&file, 0..SIZE).unwrap() > 0 {
+                cache::start_writeback(&file, 0..SIZE).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            cache::drop_clean(&file, 0..SIZE).unwrap();
+            assert_eq!(cache::cached_pages(&file, EARLY..EARLY + 4096).unwrap(), 1);
+            stops += 1;
+            running.signal(Signal::CONT);
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
-    cache::drop_clean(&file, 0..SIZE).unwrap();
-    assert_eq!(cache::cached_pages(&file, EARLY..EARLY + 4096).unwrap(), 1);
+    let ended = running.wait();
     drop(file);
-    let ended = go_on(stopped);
+    assert!(stops > 2, "{stops} calls");
     println!("{}", ended.stdout);
     assert!(disk.disk.shows_refused(EARLY), "{ended:?}");
     assert_eq!(ended.status.code(), Some(4 | 2), "{ended:?}");

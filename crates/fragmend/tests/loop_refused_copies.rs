@@ -101,20 +101,21 @@ fn loop_what_the_disk_refused_of_a_copied_file_stays() {
 }
 
 /// The kernel reports once that the disk has refused a copy, and shows the copy in the page cache afterwards. The
-/// file has two ranges: what went wrong with one is known at the other.
+/// file has two ranges: what went wrong with one is known at the other. What was copied last is in flight until
+/// all of it is synced.
 #[test]
 fn loop_copies_that_the_disk_refuses_are_not_taken_over() {
-    const AT: u64 = 300 << 10;
     let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    for file_system in KINDS {
-        let disk = Refusing::with(file_system, AT, |file| {
-            file.write_all_at(&REFUSED, AT).unwrap();
+    let places = [300 << 10, SIZE - 4096];
+    for (file_system, at) in KINDS.iter().flat_map(|kind| places.map(|at| (*kind, at))) {
+        let disk = Refusing::with(file_system, at, |file| {
+            file.write_all_at(&REFUSED, at).unwrap();
             fallocate(file, how, SIZE / 2, SIZE / 8).unwrap();
         });
         let before = std::fs::read(disk.disk.path()).unwrap();
         for time in 1..=2 {
             let ended = disk.apply("", || ());
-            let what = format!("{}, {time}: {ended:?}", file_system.name);
+            let what = format!("{} at {at}, {time}: {ended:?}", file_system.name);
             println!("{what}");
             assert_eq!(ended.status.code(), Some(4 | 2), "{what}");
             assert!(std::fs::read(disk.disk.path()).unwrap() == before, "{what}");
