@@ -1,7 +1,6 @@
 //! The settings of a block device's queue, as a [`DeviceProfile`].
 
-use fragmend_layout::{DeviceProfile, WindowEnds};
-
+use fragmend_layout::{DeviceProfile, FsKind, WindowEnds};
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::mounts;
 use std::io;
@@ -39,9 +38,14 @@ pub fn unknown() -> DeviceProfile {
 /// on it.
 fn window_ends(fs_type: &str) -> WindowEnds {
     let release = fragmend_sys::process::kernel_release();
-    match fs_type {
-        _ if release.is_none_or(|release| release < (6, 16)) => WindowEnds::AnyPage,
-        "ext2" | "ext3" | "ext4" | "xfs" => WindowEnds::LargeFolios,
-        _ => WindowEnds::FourPages,
+    let kind = match fs_type {
+        // ext4's driver mounts them.
+        "ext2" | "ext3" => FsKind::Ext4,
+        name => FsKind::from_name(name),
+    };
+    match release {
+        Some(release) if release >= (6, 16) && kind.has_large_folios() => WindowEnds::LargeFolios,
+        Some(release) if release >= (6, 16) => WindowEnds::FourPages,
+        _ => WindowEnds::AnyPage,
     }
 }

@@ -330,7 +330,7 @@ impl Mover for Copying {
         Ok(())
     }
 
-    fn keep_nobody_out(&mut self, _: &OpenFile) -> Result<(), Skip> {
+    fn release(&mut self, _: &OpenFile) -> Result<(), Skip> {
         self.sampled = None;
         Ok(())
     }

@@ -207,7 +207,7 @@ fn best_place(
                 want = total;
                 continue;
             }
-            Err(e) => return Err(no_room(file, e)),
+            Err(e) => return Err(allocation_failed(file, e)),
         }
         let all = ByteRange { start: 0, end: want };
         let layout = fiemap::layout_within(&mut maps, &donor, all, false).map_err(skip_of)?;
@@ -224,7 +224,7 @@ fn best_place(
 
 /// Why space for a donor was refused. If a directory belongs to a project with a limit, which `statfs` shows as
 /// its size, XFS reports a full disk when the limit is reached.
-pub(super) fn no_room(file: &OpenFile, error: Errno) -> Skip {
+pub(super) fn allocation_failed(file: &OpenFile, error: Errno) -> Skip {
     let size =
         |dir: BorrowedFd| rustix::fs::fstatvfs(dir).map(|stat| stat.f_blocks * stat.f_frsize);
     let beside = file.beside.as_ref().map(|dir| size(dir.as_fd()));

@@ -315,8 +315,8 @@ impl Underway for Open<'_> {
         self.mover.let_others_in(&self.file)
     }
 
-    fn keep_nobody_out(&mut self) -> Result<(), Skip> {
-        self.mover.keep_nobody_out(&self.file)
+    fn release(&mut self) -> Result<(), Skip> {
+        self.mover.release(&self.file)
     }
 }
 

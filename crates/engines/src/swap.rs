@@ -328,7 +328,7 @@ impl Mover for WholeFile {
     }
 
     /// The comparison begins again.
-    fn keep_nobody_out(&mut self, _: &OpenFile) -> Result<(), Skip> {
+    fn release(&mut self, _: &OpenFile) -> Result<(), Skip> {
         if let Some(stage) = &mut self.stage {
             stage.alone = None;
         }

@@ -30,6 +30,8 @@ struct Row {
     has_subvolumes: bool,
     /// Whether a directory's `st_blocks` has the blocks that its names are in.
     counts_directories: bool,
+    /// Whether its page cache holds large folios, since Linux 6.16.
+    has_large_folios: bool,
 }
 
 /// The largest extent of a file system that keeps block addresses, and of one that is not known.
@@ -43,6 +45,7 @@ static ROWS: [Row; 4] = [
         largest_extent: |block| 32768 * block,
         has_subvolumes: false,
         counts_directories: true,
+        has_large_folios: true,
     },
     // `XFS_MAX_BMBT_EXTLEN` (fs/xfs/libxfs/xfs_format.h).
     Row {
@@ -51,6 +54,7 @@ static ROWS: [Row; 4] = [
         largest_extent: |block| ((1 << 21) - 1) * block,
         has_subvolumes: false,
         counts_directories: true,
+        has_large_folios: true,
     },
     // `BTRFS_MAX_EXTENT_SIZE` (fs/btrfs/fs.h), of plain data.
     Row {
@@ -59,6 +63,7 @@ static ROWS: [Row; 4] = [
         largest_extent: |_| 128 << 20,
         has_subvolumes: true,
         counts_directories: false,
+        has_large_folios: false,
     },
     Row {
         kind: FsKind::F2fs,
@@ -66,6 +71,7 @@ static ROWS: [Row; 4] = [
         largest_extent: |_| UNBOUNDED,
         has_subvolumes: false,
         counts_directories: true,
+        has_large_folios: false,
     },
 ];
 
@@ -88,6 +94,11 @@ impl FsKind {
     /// Whether a directory's `st_blocks` has the blocks that its names are in; `None` where that is not known.
     pub fn counts_directories(self) -> Option<bool> {
         self.row().map(|row| row.counts_directories)
+    }
+
+    /// Whether its page cache holds large folios, since Linux 6.16.
+    pub fn has_large_folios(self) -> bool {
+        self.row().is_some_and(|row| row.has_large_folios)
     }
 
     fn row(self) -> Option<&'static Row> {

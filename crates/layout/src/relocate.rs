@@ -77,7 +77,7 @@ pub trait Underway {
     ///
     /// # Errors
     /// As those of [letting them in](Underway::let_others_in).
-    fn keep_nobody_out(&mut self) -> Result<(), Skip> {
+    fn release(&mut self) -> Result<(), Skip> {
         self.let_others_in()
     }
 }

@@ -71,8 +71,8 @@ pub trait Mover {
     fn let_others_in(&mut self, _: &Self::File) -> Result<(), Skip> {
         Ok(())
     }
-    /// See [`fragmend_layout::Underway::keep_nobody_out`].
-    fn keep_nobody_out(&mut self, file: &Self::File) -> Result<(), Skip> {
+    /// See [`fragmend_layout::Underway::release`].
+    fn release(&mut self, file: &Self::File) -> Result<(), Skip> {
         self.let_others_in(file)
     }
     /// Makes what was relocated durable and frees the space that it left, or that was not used.
@@ -285,8 +285,8 @@ impl<M: Mover> Underway for Beside<'_, M> {
         self.mover.let_others_in(self.file)
     }
 
-    fn keep_nobody_out(&mut self) -> Result<(), Skip> {
-        self.mover.keep_nobody_out(self.file)
+    fn release(&mut self) -> Result<(), Skip> {
+        self.mover.release(self.file)
     }
 }
 

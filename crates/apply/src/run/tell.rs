@@ -57,7 +57,7 @@ impl Run<'_> {
     /// listener is waited for then.
     fn wait_for_listener(&mut self, file: Option<&mut dyn Underway>) -> Result<(), Skip> {
         if !self.tell.catch_up(Some(PROMPT)) {
-            file.map_or(Ok(()), Underway::keep_nobody_out)?;
+            file.map_or(Ok(()), Underway::release)?;
             self.tell.catch_up(None);
         }
         Ok(())

@@ -10,7 +10,7 @@ use super::record::{LONGEST_RANGE, Record, VERSION};
 use super::refused;
 use super::rewriter::{Patience, Rewriter};
 use super::unchanged::{holds, looks_unwritten, unchanged, unwanted};
-use crate::donor::{Space, Stage, no_room, unnamed};
+use crate::donor::{Space, Stage, allocation_failed, unnamed};
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
 use crate::pages::Pages;
@@ -344,7 +344,7 @@ impl Mover for Rewriting {
         let (stage, fragments) = Stage::new(file, ranges, space, |_| Ok(()))?;
         let reserve = unnamed(file)?;
         rustix::fs::fallocate(&reserve, FallocateFlags::empty(), 0, longest(ranges) + METADATA)
-            .map_err(|e| no_room(file, e))?;
+            .map_err(|e| allocation_failed(file, e))?;
         (self.stage, self.reserve) = (Some(stage), Some(reserve));
         Ok(fragments)
     }

@@ -1,6 +1,6 @@
 //! Donors of a file that is swapped: with its size, its holes and its attributes, and new space for the rest.
 
-use crate::donor::{DONORS, no_room, unnamed};
+use crate::donor::{DONORS, allocation_failed, unnamed};
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
 use fragmend_layout::{ByteRange, Extent, Layout, Skip, SkipReason};
@@ -57,7 +57,7 @@ fn new_donor(file: &OpenFile, size: u64, runs: &[ByteRange]) -> Result<OwnedFd, 
     rustix::fs::ftruncate(&donor, size).map_err(|e| skip_of(e.into()))?;
     for run in runs {
         rustix::fs::fallocate(&donor, FallocateFlags::KEEP_SIZE, run.start, run.len())
-            .map_err(|e| no_room(file, e))?;
+            .map_err(|e| allocation_failed(file, e))?;
     }
     Ok(donor)
 }
