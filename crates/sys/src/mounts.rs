@@ -2,6 +2,7 @@
 
 use crate::root::{self, device_at};
 use rustix::fs::{Mode, OFlags};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -101,11 +102,12 @@ pub fn parse(text: &[u8]) -> Vec<Mount> {
 /// The mount that a path without links in it leads to: as the kernel walks, from mount to mount, over one that
 /// hides another.
 pub fn holding<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    let listed: HashSet<_> = mounts.iter().map(|m| m.id).collect();
     // The one that is reached first of those mounted in `within`, or in one that is not listed.
     let next = |within: Option<&Mount>| {
         let is_in = |m: &&Mount| match within {
             Some(above) => m.parent == above.id && m.id != above.id,
-            None => mounts.iter().all(|above| m.parent != above.id || m.id == above.id),
+            None => m.parent == m.id || !listed.contains(&m.parent),
         };
         let above = mounts.iter().filter(|m| path.starts_with(&m.point)).filter(is_in);
         above.min_by_key(|m| m.point.components().count())
