@@ -262,12 +262,23 @@ impl Exchange {
                 break;
             }
             let next = ByteRange::at(rest.start, self.turn).intersect(rest);
+            let mut kept = match Locked::new(&file.fd, next.start..next.end) {
+                Ok(kept) => kept,
+                // What this step has locked so far is unlocked at its end.
+                Err(_) if !self.kept.is_empty() => break,
+                Err(_) if self.turn > file.block => {
+                    self.turn = (self.turn / 2).next_multiple_of(file.block);
+                    continue;
+                }
+                Err(e) => return Err(not_kept(e)),
+            };
             let (started, before) = (Instant::now(), done.moved);
-            // Best effort: the kernel evicts few pages in so short a time.
-            let kept = Locked::new(&file.fd, next.start..next.end).ok();
             let exchanged = self.exchange(file, index, next, done);
-            if let (Some(mut kept), true) = (kept, done.moved > before) {
-                kept.shorten(done.moved - before);
+            if done.moved > before {
+                // What is tried again is dropped before. Without the lease there may be holes in what moved.
+                if self.hold.is_held() {
+                    kept.shorten(done.moved - before);
+                }
                 self.kept.push(kept);
             }
             exchanged?;
@@ -336,6 +347,15 @@ impl Exchange {
             backoff.wait();
         }
     }
+}
+
+/// The pages of copies cannot be locked.
+fn not_kept(error: io::Error) -> Skip {
+    let Skip { reason, detail } = skip_of(error);
+    let why = format!(
+        "its copies cannot be locked in memory until the disk has them ({detail}); raise the limit for it (ulimit -l)"
+    );
+    Skip::new(reason, why)
 }
 
 impl Mover for Exchange {

@@ -445,3 +445,38 @@ fn loop_an_owner_needs_no_privilege() {
     assert!(own <= 2 && other > 100, "own {own}, foreign {other}");
     assert!(is_intact(&path, 4 * MIB).unwrap() && is_intact(&foreign, 4 * MIB).unwrap());
 }
+
+/// ext4's copies are locked in memory while the disk may refuse them; a process that may lock little moves little
+/// at once, and one that may lock none moves nothing.
+#[test]
+fn loop_an_owner_may_be_allowed_to_lock_little_memory() {
+    for (limit, moves) in [(0, false), (16 << 10, true), (64 << 10, true)] {
+        let image = Image::ext4(128 * MIB);
+        let dir = image.path().join("dir");
+        fs::create_dir(&dir).unwrap();
+        let path = dir.join("file");
+        interleaved(&path, MIB, &[4096], true).unwrap();
+        for own in [&dir, &path] {
+            std::os::unix::fs::chown(own, Some(65534), Some(65534)).unwrap();
+        }
+        image.sync();
+        let plan_file = image.scratch().join("plan.json");
+        write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
+        readable_by_all(&plan_file);
+        let mut command = Command::new("prlimit");
+        command.arg(format!("--memlock={limit}")).args([
+            "setpriv",
+            "--reuid=65534",
+            "--regid=65534",
+            "--clear-groups",
+            FRAGMEND,
+            "apply",
+            "--rate=max",
+            "--json",
+        ]);
+        let text = finish(command.arg(&plan_file)).expect(if moves { &[0] } else { &[2, 4 | 2] });
+        assert_eq!(text.contains("ulimit -l"), !moves, "{limit}: {text}");
+        assert_eq!(extents(&path) <= 2, moves, "{limit}: {text}");
+        assert!(is_intact(&path, MIB).unwrap());
+    }
+}

@@ -132,6 +132,28 @@ fn loop_a_block_inside_a_page_that_the_disk_refused_stays_and_is_reported() {
     }
 }
 
+/// The kernel evicts other pages between the two looks at what is cached: what is cached in part is found still.
+#[test]
+fn loop_a_page_in_part_is_found_while_others_are_evicted() {
+    let (disk, page) = (RefusingDisk::new(&EXT4_1K, 128 << 20, SIZE, |_| ()), 4096);
+    let file = File::options().read(true).write(true).open(disk.path()).unwrap();
+    cache::drop_clean(&file, 0..SIZE).unwrap();
+    let mut bytes = [0; 4096];
+    for at in [0, page] {
+        file.read_exact_at(&mut bytes, at).unwrap();
+    }
+    file.write_all_at(&REFUSED[..1024], AT).unwrap();
+    file.sync_all().unwrap();
+    let before = cache::mincore(&file, 0..SIZE).unwrap();
+    cache::drop_clean(&file, 0..256 << 10).unwrap();
+    assert_eq!(before[(AT / page) as usize] & 1, 0);
+    cache::complete(&file, 0..SIZE, &before).unwrap();
+    assert_eq!(
+        cache::resident(&file, 0..SIZE).unwrap(),
+        [AT / page * page..AT / page * page + page]
+    );
+}
+
 /// The descriptor of a file that another process has open, where its lease lets no program open it.
 fn descriptor(process: u32, path: &Path) -> OwnedFd {
     let pid = Pid::from_raw(process as i32).unwrap();

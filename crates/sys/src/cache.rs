@@ -292,7 +292,8 @@ pub fn resident(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<Range<u64>
     }
     let start = range.start / page * page;
     let whole = start..range.end.next_multiple_of(page);
-    let there = completed(file, whole)?;
+    complete(&file, whole.clone(), &mincore(&file, whole.clone())?)?;
+    let there = mincore(file, whole)?;
     for (index, _) in there.iter().enumerate().filter(|(_, there)| *there & 1 != 0) {
         let at = start + index as u64 * page;
         match runs.last_mut() {
@@ -303,23 +304,28 @@ pub fn resident(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<Range<u64>
     Ok(runs)
 }
 
-/// Which pages of a range are cached (mincore(2)), after those were read that are so in part: where blocks are smaller than pages, only some blocks of a
-/// page may be up to date, and the others were never read. `mincore(2)` does not count such a page.
-fn completed(file: impl AsFd, whole: Range<u64>) -> io::Result<Vec<u8>> {
-    let page = rustix::param::page_size() as u64;
-    let there = mincore(&file, whole.clone())?;
-    let complete = there.iter().filter(|there| *there & 1 != 0).count() as u64;
-    // Before Linux 6.5 that is not known.
-    if cached_pages(&file, whole.clone()).map_or(true, |cached| cached <= complete) {
-        return Ok(there);
-    }
-    let mut buffer = vec![0; page as usize];
-    for (at, there) in whole.clone().step_by(page as usize).zip(there) {
-        if there & 1 == 0 && cached_pages(&file, at..at + page).is_ok_and(|pages| pages > 0) {
-            rustix::io::retry_on_intr(|| rustix::io::pread(&file, &mut buffer[..], at))?;
+/// Reads the pages that are cached in part, of those that `mincore(2)` does not count in `there`: where blocks
+/// are smaller than pages, only some blocks of a page may be up to date, and the others were never read. Before
+/// Linux 6.5 such pages are not known.
+///
+/// # Errors
+/// Such a page cannot be read.
+pub fn complete(file: impl AsFd, whole: Range<u64>, there: &[u8]) -> io::Result<()> {
+    let page = rustix::param::page_size();
+    let mut buffer = vec![0; page];
+    let (mut at, bytes) = (whole.start, page as u64);
+    // How many pages are cached elsewhere may change meanwhile.
+    for gap in there.chunk_by(|one, next| (*one ^ *next) & 1 == 0) {
+        let end = at + gap.len() as u64 * bytes;
+        let is_cached = |part: Range<u64>| cached_pages(&file, part).is_ok_and(|pages| pages > 0);
+        if gap[0] & 1 == 0 && is_cached(at..end) {
+            for at in (at..end).step_by(page).filter(|at| is_cached(*at..at + bytes)) {
+                rustix::io::retry_on_intr(|| rustix::io::pread(&file, &mut buffer[..], at))?;
+            }
         }
+        at = end;
     }
-    mincore(file, whole)
+    Ok(())
 }
 
 /// Counts as [`cached_pages`] does, but by `mincore(2)`, which every kernel has. Of a long range only data is
@@ -348,7 +354,10 @@ fn mapped_pages(file: impl AsFd, range: Range<u64>) -> io::Result<u64> {
 }
 
 /// The result of `mincore(2)` for each page of a range on page boundaries.
-fn mincore(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<u8>> {
+///
+/// # Errors
+/// Those of `mmap(2)`.
+pub fn mincore(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<u8>> {
     let len = (range.end - range.start) as usize;
     let mut there = vec![0u8; len / rustix::param::page_size()];
     let none = std::ptr::null_mut();

@@ -5,9 +5,8 @@ use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::{self, NonNull};
 
-/// Pages of a file that the kernel does not evict: they are mapped, and locked in memory as far as this process
-/// may do that (`mlock(2)`; `RLIMIT_MEMLOCK`, `CAP_IPC_LOCK`). If they are not locked, the kernel may evict them
-/// for want of memory, and for nothing else. Unlocked when dropped.
+/// Pages of a file that the kernel does not evict: they are mapped, and locked in memory (`mlock(2)`). A direct
+/// write of another program to one of them drops it all the same. Unlocked when dropped.
 #[derive(Debug)]
 pub struct Locked {
     start: NonNull<libc::c_void>,
@@ -24,7 +23,8 @@ impl Locked {
     /// pages.
     ///
     /// # Errors
-    /// Those of `mmap(2)`: the range is empty, or the kernel has no memory.
+    /// Those of `mmap(2)` and `mlock(2)`: the range is empty, or extends beyond the end of the file; the kernel has
+    /// no memory; or the limit of this process (`RLIMIT_MEMLOCK`) is reached, and it lacks `CAP_IPC_LOCK`.
     pub fn new(file: impl AsFd, range: Range<u64>) -> io::Result<Self> {
         let page = rustix::param::page_size() as u64;
         let first = range.start / page * page;
@@ -39,14 +39,11 @@ impl Locked {
         let place = NonNull::new(start).ok_or(io::ErrorKind::AddrNotAvailable)?;
         let locked = Self { start: place, len, before: range.start - first };
         // SAFETY: what was just mapped; nothing is changed, and no signal is sent where the file ends before it.
-        unsafe {
+        let kept = unsafe {
             libc::madvise(start, len, libc::MADV_RANDOM);
-            if libc::mlock(start, len) != 0 {
-                // Since Linux 5.14.
-                libc::madvise(start, len, libc::MADV_POPULATE_READ);
-            }
-        }
-        Ok(locked)
+            libc::mlock(start, len)
+        };
+        if kept == 0 { Ok(locked) } else { Err(io::Error::last_os_error()) }
     }
 
     /// Keeps the pages of the first `bytes` of the range only, at least one page.
