@@ -22,7 +22,8 @@ pub struct Image {
     // A signal undoes these in reverse order; so does dropping.
     _mounted: Ticket,
     loop_device: LoopDevice,
-    _tree: Ticket,
+    _trees: [Ticket; 2],
+    disks: tempfile::TempDir,
     dir: tempfile::TempDir,
 }
 
@@ -43,11 +44,11 @@ impl Image {
     }
 
     fn made(file_system: &'static FileSystem, bytes: u64, mkfs: &[&str], options: &str) -> Self {
-        let dir = scratch::directory("test");
-        let file = disk(&dir);
+        let disks = scratch::for_disks();
+        let file = disk(&disks);
         std::fs::File::create(&file).and_then(|f| f.set_len(bytes)).expect("a sparse image");
         file_system.make(&file, mkfs);
-        let image = Self::attach(file_system, dir);
+        let image = Self::attach(file_system, disks);
         image.mount_with(options);
         image
     }
@@ -55,24 +56,25 @@ impl Image {
     /// Another image with the same content and layout, on a device of its own. This one is
     /// unmounted while it is copied, and both are then mounted with default options.
     pub fn copy(&self) -> Self {
-        let dir = scratch::directory("test");
+        let disks = scratch::for_disks();
         self.unmount();
         let args = ["--sparse=always", "--reflink=auto"].map(OsString::from);
-        run("cp", args.into_iter().chain([disk(&self.dir).into(), disk(&dir).into()]));
+        run("cp", args.into_iter().chain([disk(&self.disks).into(), disk(&disks).into()]));
         self.mount_with("");
-        let copy = Self::attach(self.file_system, dir);
+        let copy = Self::attach(self.file_system, disks);
         copy.mount_with("");
         // The copy itself must not disturb what is measured next.
         copy.sync();
-        let scratch = std::fs::File::open(copy.scratch()).expect("the scratch directory");
-        rustix::fs::syncfs(scratch).expect("it can be synced");
+        let below = std::fs::File::open(copy.disks.path()).expect("the image's directory");
+        rustix::fs::syncfs(below).expect("it can be synced");
         copy
     }
 
-    /// Puts the disk in `dir` behind a loop device; not mounted yet.
-    fn attach(file_system: &'static FileSystem, dir: tempfile::TempDir) -> Self {
-        let tree = cleanup::register(Undo::Tree(dir.path().to_owned()));
-        let loop_device = LoopDevice::attach(&disk(&dir));
+    /// Puts the disk in `disks` behind a loop device; not mounted yet.
+    fn attach(file_system: &'static FileSystem, disks: tempfile::TempDir) -> Self {
+        let dir = scratch::directory("test");
+        let trees = [&disks, &dir].map(|d| cleanup::register(Undo::Tree(d.path().to_owned())));
+        let loop_device = LoopDevice::attach(&disk(&disks));
         let mount = dir.path().join("mnt");
         std::fs::create_dir(&mount).expect("a mount point");
         let mounted = cleanup::register(Undo::Mount(mount.clone()));
@@ -84,7 +86,8 @@ impl Image {
             queue,
             _mounted: mounted,
             loop_device,
-            _tree: tree,
+            _trees: trees,
+            disks,
             dir,
         }
     }

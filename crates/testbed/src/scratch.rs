@@ -1,6 +1,7 @@
 //! Temporary directories of tests, named after the process that made them: `scripts/tidy` finds what
 //! a killed process left behind.
 
+use std::env;
 use std::process;
 use tempfile::TempDir;
 
@@ -12,4 +13,15 @@ use tempfile::TempDir;
 pub fn directory(kind: &str) -> TempDir {
     let prefix = format!("fragmend-{kind}-{}-", process::id());
     tempfile::Builder::new().prefix(&prefix).tempdir().expect("a temporary directory")
+}
+
+/// One for the images of disks: in the directory `FRAGMEND_DISKS`, where `scripts/test` sets it.
+///
+/// # Panics
+/// When it cannot be made.
+pub fn for_disks() -> TempDir {
+    let Some(place) = env::var_os("FRAGMEND_DISKS") else { return directory("disk") };
+    let prefix = format!("fragmend-disk-{}-", process::id());
+    let made = tempfile::Builder::new().prefix(&prefix).tempdir_in(place);
+    made.expect("a temporary directory in FRAGMEND_DISKS")
 }
