@@ -37,7 +37,8 @@ impl ChunkReader for Source {
     type T = BufReader<At>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
-        Ok(BufReader::new(At { file: Arc::clone(&self.file), at: start }))
+        let file = Arc::clone(&self.file);
+        Ok(BufReader::new(At { file, at: start, ended: false }))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
@@ -51,16 +52,21 @@ impl ChunkReader for Source {
     }
 }
 
-/// A cursor of its own over the shared file.
+/// A cursor of its own over the shared file. Behind its end the second read fails: the crate skips what a header
+/// says there is, and at the end of the file it would skip billions of nothings.
 pub(super) struct At {
     file: Arc<File>,
     at: u64,
+    ended: bool,
 }
 
 impl Read for At {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.file.read_at(buffer, self.at)?;
         self.at += n as u64;
+        if n == 0 && !buffer.is_empty() && std::mem::replace(&mut self.ended, true) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
         Ok(n)
     }
 }
