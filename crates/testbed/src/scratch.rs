@@ -15,7 +15,8 @@ pub fn directory(kind: &str) -> TempDir {
     tempfile::Builder::new().prefix(&prefix).tempdir().expect("a temporary directory")
 }
 
-/// One for the images of disks: in the directory `FRAGMEND_DISKS`, where `scripts/test` sets it.
+/// One for the images of disks: in the directory `FRAGMEND_DISKS`, for the tests for which the suite sets
+/// it (`crates/xtask/src/suite.rs`).
 ///
 /// # Panics
 /// When it cannot be made.

@@ -11,6 +11,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -18,6 +19,10 @@ use std::time::{Duration, Instant};
 
 /// Seconds after which a binary counts as hung: none needs half as long.
 const LIMIT: u32 = 900;
+/// Those that wait for flushes of the machine's own disk for minutes: their disks are in the directory that
+/// `DISKS_IN_MEMORY` names, if any. Not those with rewrites, which are refused there, as a power cut would lose
+/// their records.
+const IN_MEMORY: [&str; 1] = ["loop_apply_safety"];
 /// How many of the slowest are listed at the end.
 const SLOWEST: usize = 12;
 
@@ -146,6 +151,9 @@ pub fn binaries(messages: &str) -> Result<Vec<Binary>> {
 /// Runs one, which prints what it tries.
 fn run_one(root: &Path, args: &[String], binary: &Binary) -> Result<Ended> {
     println!("{}", heading(binary));
+    if let Some(disks) = disks(binary) {
+        println!("its disks are in {}", disks.display());
+    }
     let started = Instant::now();
     let status = command(root, args, binary, &[]).status();
     let ended = Ended::of(binary, status, started)?;
@@ -191,7 +199,15 @@ fn command(root: &Path, args: &[String], binary: &Binary, through: &[&str]) -> C
     let mut command = Command::new(root.join("scripts/as-root"));
     command.arg(root.join("scripts/bounded")).arg(LIMIT.to_string()).args(through);
     command.arg(&binary.program).args(args).current_dir(&binary.directory).stdin(Stdio::null());
+    if let Some(disks) = disks(binary) {
+        command.env("FRAGMEND_DISKS", disks);
+    }
     command
+}
+
+/// Where a binary's disks are, if not in the temporary directory.
+fn disks(binary: &Binary) -> Option<OsString> {
+    IN_MEMORY.contains(&binary.name.as_str()).then(|| std::env::var_os("DISKS_IN_MEMORY")).flatten()
 }
 
 /// Prints what lasted longest; an error names what failed.
