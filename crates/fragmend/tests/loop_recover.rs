@@ -190,14 +190,15 @@ fn loop_a_file_in_use_waits_for_another_time() {
 }
 
 #[test]
-fn loop_a_deleted_file_that_is_still_open_is_let_go() {
+fn loop_the_record_of_a_deleted_file_stays_while_a_program_has_it_open() {
     let image = Image::ext4(320 << 20);
     let file = punched(&image, "file");
     let held = File::open(&file).unwrap();
     fs::remove_file(&file).unwrap();
-    told(&image, "file_gone", 0);
-    nothing_left(&image);
+    told(&image, "unreachable", 5);
     drop(held);
+    // Its inode is free now.
+    told(&image, "set_aside", 1);
 }
 
 #[test]

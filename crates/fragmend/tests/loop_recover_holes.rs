@@ -7,11 +7,14 @@ use fragmend_engines::rewrite::record::{Record, data_checksum};
 use fragmend_testbed::file_system::{EXT4, XFS};
 use fragmend_testbed::fragment::is_intact;
 use fragmend_testbed::image::{Image, run};
+use fragmend_testbed::mount::MountGuard;
+use fragmend_testbed::process::finish;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use support::records::{journal, names};
-use support::rewrite::{killed_at, outcomes, recover};
+use support::rewrite::{FRAGMEND, killed_at, outcomes, recover};
 use support::{SIZE, fragmented};
 
 /// Bytes of a note before its checksum: boot, two mounts, times.
@@ -51,6 +54,32 @@ fn loop_a_hole_that_was_made_after_a_kill_stays() {
             left_alone(&image, &file, step);
         }
         image.fsck();
+    }
+}
+
+/// It is the same file system through another of its mounts, and in another mount namespace.
+#[test]
+fn loop_a_hole_that_was_made_after_a_kill_stays_through_other_mounts() {
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        let file = fragmented(&image, "file");
+        killed_at(&image, &file, "punched");
+        punch(&file);
+        let before = fs::read(&file).unwrap();
+        let mut unshared = Command::new("unshare");
+        unshared.args(["--mount", FRAGMEND, "recover", "--json"]).arg(image.path());
+        let bound = image.scratch().join("bound");
+        fs::create_dir(&bound).unwrap();
+        let guard = MountGuard::bind(image.path(), &bound);
+        let mut other = Command::new(FRAGMEND);
+        other.args(["recover", "--json"]).arg(&bound);
+        for command in [&mut unshared, &mut other] {
+            let told = finish(command).expect(&[1]);
+            assert!(told.contains("\"changed\""), "{}: {told}", file_system.name);
+            assert!(fs::read(&file).unwrap() == before, "{}", file_system.name);
+        }
+        drop(guard);
+        left_alone(&image, &file, "other mounts");
     }
 }
 

@@ -86,12 +86,16 @@ fn loop_what_is_written_after_the_lease_was_lost_stays() {
         Running::start(command.args(["-c", program]).arg(&file).arg(word)).wait().expect(&[0]);
     };
     // As if the device had hung for longer than other programs wait: before the punch
-    let stopped = stopped_at(&image, &file, "leased");
-    write("newer");
-    let ended = go_on(stopped);
-    assert_eq!(ended.status.code(), Some(2), "{ended:?}");
-    assert!(ended.stdout.contains("\"reason\":\"busy\"") && holds("newer"), "{ended:?}");
-    assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0);
+    for (step, word) in [("leased", "newer"), ("sealed", "newly")] {
+        let stopped = stopped_at(&image, &file, step);
+        write(word);
+        let written = file.metadata().unwrap().modified().unwrap();
+        let ended = go_on(stopped);
+        assert_eq!(ended.status.code(), Some(2), "{step}: {ended:?}");
+        assert!(ended.stdout.contains("\"reason\":\"busy\"") && holds(word), "{step}: {ended:?}");
+        assert_eq!(file.metadata().unwrap().modified().unwrap(), written, "{step}: {ended:?}");
+        assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0);
+    }
     // and after it.
     let stopped = stopped_at(&image, &file, "punched");
     write("later");

@@ -46,6 +46,12 @@ impl Mount {
         self.fs_type.starts_with("fuse") || SERVED.contains(&self.fs_type.as_str())
     }
 
+    /// The directory to which an overlay writes, as its options name it; `None` for any other file system.
+    pub fn upper(&self) -> Option<PathBuf> {
+        let upper = self.options.iter().find_map(|o| o.strip_prefix("upperdir="))?;
+        (self.fs_type == "overlay").then(|| unescape(upper.as_bytes()).into())
+    }
+
     /// The directories that an overlay combines, as its options name them, for messages; `None` for any other
     /// file system.
     pub fn overlay_layers(&self) -> Option<String> {

@@ -1,10 +1,13 @@
-//! Identities of the boot, of a mount and of a disk, which distinguish one from another that looks the same.
+//! Identities of the boot, of a mounted file system and of a disk, which distinguish one from another that looks
+//! the same.
 
 use crate::block::BlockDevice;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// `STATX_MNT_ID_UNIQUE` (linux/stat.h, Linux 6.8).
 const UNIQUE: u32 = 0x4000;
@@ -27,12 +30,30 @@ pub fn boot_began() -> i64 {
     now.tv_sec - up.tv_sec - i64::from(up.tv_nsec > now.tv_nsec)
 }
 
-/// The number of the mount through which a file was opened, unique within this boot; 0 where the kernel does
-/// not report it.
+/// The number of the mounted file system that a file is on, unique within this boot: the same through each of its
+/// mounts, in every namespace, and another one once it was unmounted as a whole. Of file systems that have no
+/// directory in `/sys/fs`, that of the mount through which the file was opened; 0 where the kernel does not report
+/// that (before Linux 6.8).
 ///
 /// # Errors
 /// Those of `statx(2)`.
-pub fn mount_of(file: impl AsFd) -> io::Result<u64> {
+pub fn mounted_of(file: impl AsFd) -> io::Result<u64> {
+    // Such a directory comes and goes with the super block, and its inode number is used once.
+    const IN_SYSFS: u64 = 1 << 63;
+    let dev = rustix::fs::fstat(&file)?.st_dev;
+    let node = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
+    let name = std::fs::read_link(node).ok().and_then(|to| Some(to.file_name()?.to_owned()));
+    let number = |kind: &&str| {
+        let there = Path::new("/sys/fs").join(kind).join(name.as_ref()?);
+        Some(there.metadata().ok()?.ino() | IN_SYSFS)
+    };
+    match ["ext4", "xfs", "f2fs"].iter().find_map(number) {
+        Some(number) => Ok(number),
+        None => mount_of(file),
+    }
+}
+
+fn mount_of(file: impl AsFd) -> io::Result<u64> {
     let wanted = StatxFlags::from_bits_retain(UNIQUE);
     let told = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
     Ok(if told.stx_mask & UNIQUE == 0 { 0 } else { told.stx_mnt_id })
@@ -104,9 +125,9 @@ mod tests {
     }
 
     #[test]
-    fn the_mount_of_a_file_is_the_same_each_time() {
+    fn what_a_file_is_on_is_the_same_each_time() {
         let file = || std::fs::File::open("/").unwrap();
-        assert_eq!(mount_of(file()).unwrap(), mount_of(file()).unwrap());
+        assert_eq!(mounted_of(file()).unwrap(), mounted_of(file()).unwrap());
     }
 
     #[test]

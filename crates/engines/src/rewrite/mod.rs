@@ -29,6 +29,7 @@ pub(crate) mod limits;
 pub(crate) mod mover;
 pub mod names;
 pub(crate) mod note;
+mod overlay;
 pub mod parent;
 pub(crate) mod place;
 pub(crate) mod privileges;

@@ -7,9 +7,9 @@ use super::note::{Noting, Session};
 use super::place::{Fill, Holder as _, Leased, is_on_device, lease, mtime, put, set_mtime};
 use super::privileges::{self, Lost};
 use super::record::{LONGEST_RANGE, Record, VERSION};
-use super::refused;
 use super::rewriter::{Patience, Rewriter};
 use super::unchanged::{holds, looks_unwritten, unchanged, unwanted};
+use super::{overlay, refused};
 use crate::donor::{Space, Stage, allocation_failed, unnamed};
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
@@ -194,8 +194,9 @@ impl Rewriting {
         buffers: &mut Buffers,
         lease: &Lease,
     ) -> Result<(), Skip> {
-        keeps_its_time(file, draft.record())?;
         reached(Point::Leased);
+        is_alone(file, draft.record(), lease)?;
+        keeps_its_time(file, draft.record())?;
         let range = draft.record().range;
         limits::allow(range.start + draft.data().len() as u64).map_err(skip_of)?;
         let sealed = draft.seal(&file.fd, session).map_err(skip_of)?;
@@ -207,7 +208,11 @@ impl Rewriting {
             file: &file.fd,
             session,
         };
-        let leased = Leased { lease, noting, lost: &self.lost };
+        // Others may have been let in while it was sealed: their time of modification stays.
+        if let Err(skip) = is_alone(file, &sealed.record, lease) {
+            return discard(sealed, skip);
+        }
+        let leased = Leased { lease, noting, lost: &self.lost, size: Some(sealed.record.size) };
         let mut holder = Rewriter {
             file: &file.fd,
             began: (began.tv_sec, began.tv_nsec as u32),
@@ -262,6 +267,11 @@ impl Rewriting {
             Err(e) => Err(self.shared.needs_recovery(format!("its record stays: {e}"))),
         }
     }
+}
+
+/// Checks that no other program has come to the file since it was leased.
+fn is_alone(file: &OpenFile, record: &Record, lease: &Lease) -> Result<(), Skip> {
+    if lease.is_held() { looks_unwritten(file, record) } else { unwanted(lease) }
 }
 
 /// The length of the longest range.
@@ -338,6 +348,7 @@ impl Mover for Rewriting {
         // `fsync` would consume the error of a refused write, which the next program that opens the file should
         // get.
         same::settled(&file.fd).map_err(refused::told)?;
+        overlay::none_writes(file)?;
         refused::none_seen(&mut self.compare, &file.fd)?;
         rustix::fs::fsync(&file.fd).map_err(|e| refused::told(e.into()))?;
         let space = Space::Choice { beside: self.beside(ranges) };

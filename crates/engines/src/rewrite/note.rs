@@ -39,7 +39,7 @@ const WINDOW_SECONDS: i64 = 60;
 #[repr(C)]
 struct Note {
     boot: [u8; 16],
-    /// The mounts of the record and of the file.
+    /// The mounted file systems of the record and of the file.
     mounts: [U64; 2],
     modified_seconds: I64,
     modified_nanoseconds: U32,
@@ -57,7 +57,7 @@ impl Note {
     }
 }
 
-/// This boot, and the mounts through which record and file are reached.
+/// This boot, and the mounted file systems of record and file (`fragmend_sys::session::mounted_of`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
     boot: [u8; 16],
@@ -70,7 +70,7 @@ impl Session {
     /// # Errors
     /// When the kernel does not report the boot.
     pub fn of(records: impl AsFd, files: impl AsFd) -> io::Result<Self> {
-        let mounts = [session::mount_of(records)?, session::mount_of(files)?];
+        let mounts = [session::mounted_of(records)?, session::mounted_of(files)?];
         Ok(Self { boot: session::boot()?, mounts })
     }
 

@@ -137,6 +137,8 @@ pub(crate) struct Leased<'a> {
     pub noting: Noting<'a>,
     /// The capabilities of the file that could not be kept.
     pub lost: &'a Lost,
+    /// The size of the file, which no change here alters; `None` where the user has decided that it may.
+    pub size: Option<u64>,
 }
 
 impl Leased<'_> {
@@ -145,12 +147,15 @@ impl Leased<'_> {
         self.lost.keeping(self.noting.file, || self.noting.change(change))
     }
 
-    /// Checks that other programs are still kept out.
+    /// Checks that other programs are still kept out, and that none has truncated the file: `truncate(2)` through
+    /// an overlay does not wait for the lease on the file below.
     fn alone(&self) -> io::Result<()> {
-        if self.lease.is_held() {
-            Ok(())
-        } else {
-            Err(io::Error::other("it took too long, and others may have the file open"))
+        if !self.lease.is_held() {
+            return Err(io::Error::other("it took too long, and others may have the file open"));
+        }
+        match rustix::fs::fstat(self.noting.file)?.st_size as u64 {
+            size if self.size.is_none_or(|ours| ours == size) => Ok(()),
+            size => Err(io::Error::other(format!("others have made it {size} bytes long"))),
         }
     }
 }
@@ -221,6 +226,7 @@ pub(crate) fn put(
     write(leased, fill, 0..half)?;
     reached(Point::HalfWritten);
     write(leased, fill, half..data.len())?;
+    leased.alone()?;
     leased.noting.change(|| holder.settle_mtime());
     reached(Point::Written);
     rustix::fs::fsync(file)?;

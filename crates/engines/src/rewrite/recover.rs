@@ -390,7 +390,8 @@ impl Mending<'_> {
         // As it is now: which program set it last cannot be known.
         let mtime = mtime(target)?;
         let lost = Lost::default();
-        let leased = Leased { lease, noting: self.noting, lost: &lost };
+        let size = Some(self.record.size).filter(|_| !over);
+        let leased = Leased { lease, noting: self.noting, lost: &lost, size };
         let mut holder = Finder { file: target, mtime, other: Cell::new(None) };
         buffers.release_spare();
         for part in parts {

@@ -8,6 +8,7 @@
 
 use super::journal::{DIRECTORY, ELSEWHERE, Journal, JournalError};
 use super::parent::Parent;
+use super::place::lease;
 use super::record::Record;
 use fragmend_layout::FsKind;
 use fragmend_sys::again::{self, Lost};
@@ -154,11 +155,17 @@ impl Home {
             if stat.st_ino != record.inode || !self.has(stat.st_dev) {
                 return Err(Ok(RecordsFile::Another));
             }
-            if stat.st_nlink == 0 {
-                return Err(Ok(RecordsFile::Deleted));
+            let opened = handle::reopen(named, OFlags::RDONLY | OFlags::NONBLOCK)
+                .map_err(|e| Err(format!("cannot be opened: {e}")))?;
+            if stat.st_nlink > 0 {
+                return Ok(opened);
             }
-            handle::reopen(named, OFlags::RDONLY | OFlags::NONBLOCK)
-                .map_err(|e| Err(format!("cannot be opened: {e}")))
+            Err(match lease(&opened) {
+                Ok(_) => Ok(RecordsFile::Deleted),
+                Err(e) => Err(format!(
+                    "it is deleted, and another program may have it open ({e}); its record stays until that program has ended"
+                )),
+            })
         });
         match opened {
             Ok(_) => Ok(RecordsFile::File(named)),
