@@ -131,7 +131,7 @@ pub fn recover(scenario: &Scenario, mnt: &Path) -> Result<(), Mismatch> {
 fn leaves_changed_files(output: &str) -> bool {
     let Ok(output) = serde_json::from_str::<serde_json::Value>(output) else { return false };
     let list = |name: &str| output[name].as_array().cloned().unwrap_or_default();
-    let settled_outcomes = ["changed", "whole", "restored", "never_begun", "file_gone"];
+    let settled_outcomes = ["changed", "whole", "restored", "never_begun"];
     let settled = |record: &serde_json::Value| {
         record["outcome"].as_str().is_some_and(|outcome| settled_outcomes.contains(&outcome))
     };

@@ -126,24 +126,3 @@ fn loop_what_a_second_recover_called_whole_outlasts_a_cut() {
         }
     }
 }
-
-/// A file that is deleted in memory only is back after a cut, without its bytes.
-#[test]
-fn loop_a_deletion_is_durable_before_its_record_goes() {
-    for file_system in [&EXT4, &XFS] {
-        for place in Place::both(file_system) {
-            let file = place.killed_at("file", "punched");
-            place.image.sync();
-            let held = File::open(&file).unwrap();
-            let new = place.image.path().join("new");
-            fs::write(&new, "new").unwrap();
-            place.image.sync();
-            fs::rename(&new, &file).unwrap();
-            assert_eq!(place.recover(), (vec!["file_gone".to_owned()], 0), "{}", file_system.name);
-            drop(held);
-            place.cut();
-            let now = fs::read(&file).unwrap();
-            assert_eq!(now, b"new", "{}: {} bytes", file_system.name, now.len());
-        }
-    }
-}

@@ -4,9 +4,8 @@
 //! checked before its file is opened for writing. Only holes and unwritten blocks are written to, and only in a
 //! file of the recorded size that was not modified after the rewrite (`note`). A record is removed once every
 //! byte of its file is durable: other programs are kept out by a lease, the file is synced, its pages are
-//! dropped, and the device is read (`place`). That a file is deleted is made durable in the same way. Where it
-//! is not certain that this is the record's own file, or its only state, the record is set aside, and that is
-//! reported.
+//! dropped, and the device is read (`place`). Where it is not certain that this is the record's own file, or its
+//! only state, the record is set aside, and that is reported; so it is where the file is deleted.
 //!
 //! Ending at any instant is safe: as long as the record is there, the next run asks the same questions again,
 //! and bytes are put back by the engine's own code (`place`), with the same notes.
@@ -28,7 +27,6 @@ use fragmend_layout::{ByteRange, PathText};
 use fragmend_sys::handle;
 use fragmend_sys::lease::Lease;
 use fragmend_sys::priority::Prompt;
-use fragmend_sys::root::Root;
 use fragmend_sys::signals::{self, Undisturbed};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -183,14 +181,12 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
         () if ground::snapshots(&home.mount) => Err("there may be other states of the file"),
         () => Ok(()),
     };
-    let closing = Closing { journal, name, sure, options, deleted_from: None };
-    let gone = Closing { deleted_from: Some(&home.root), ..closing };
+    let closing = Closing { journal, name, sure, options };
     let named = match home.find(&record) {
         Ok(RecordsFile::File(named)) => named,
-        Ok(RecordsFile::Deleted) => return gone.close(recovered, RecoveryOutcome::FileGone),
         Ok(RecordsFile::Another) => {
             let sure = Err("its file is gone, or this is another state of its file system");
-            return Closing { sure, ..gone }.close(recovered, RecoveryOutcome::FileGone);
+            return Closing { sure, ..closing }.close(recovered, RecoveryOutcome::SetAside);
         }
         Err(why) => return recovered.ended(RecoveryOutcome::Unreachable, why),
     };
@@ -228,24 +224,13 @@ struct Closing<'a> {
     /// Whether it is certain that the record's own file was found, or why not.
     sure: Result<(), &'static str>,
     options: &'a Options,
-    /// Where the file is deleted, the top of its file system, which is synced first.
-    deleted_from: Option<&'a Root>,
 }
 
 impl Closing<'_> {
     /// Removes the record, or sets it aside where it is not certain that it may be removed.
     fn close(&self, recovered: Recovered, outcome: RecoveryOutcome) -> Recovered {
         let stays = |e: io::Error| format!("its record stays: {e}");
-        let mut sure = self.sure;
-        // If the deletion is not durable, the file would be back after a power cut, without its bytes.
-        if sure.is_ok()
-            && !self.options.dry_run
-            && let Some(root) = self.deleted_from
-            && rustix::fs::syncfs(root).is_err()
-        {
-            sure = Err("its deletion could not be made durable");
-        }
-        match (sure, self.options.dry_run) {
+        match (self.sure, self.options.dry_run) {
             (Ok(()), true) => recovered.ended(outcome, ""),
             (Err(why), true) => recovered.ended(RecoveryOutcome::SetAside, why),
             (Ok(()), false) => match self.journal.remove(self.name) {

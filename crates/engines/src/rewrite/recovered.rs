@@ -16,8 +16,6 @@ pub enum RecoveryOutcome {
     WouldRestore,
     /// A copy that was not finished, of a file that was not touched: removed.
     NeverBegun,
-    /// The file is deleted: the record was removed.
-    FileGone,
     /// It is not certain that this is the record's own file, or its only state: what it lacked was
     /// put back, and the record was kept under another name, which nothing looks at again.
     SetAside,

@@ -8,7 +8,6 @@
 
 use super::journal::{DIRECTORY, ELSEWHERE, Journal, JournalError};
 use super::parent::Parent;
-use super::place::lease;
 use super::record::Record;
 use fragmend_layout::FsKind;
 use fragmend_sys::again::{self, Lost};
@@ -155,17 +154,12 @@ impl Home {
             if stat.st_ino != record.inode || !self.has(stat.st_dev) {
                 return Err(Ok(RecordsFile::Another));
             }
-            let opened = handle::reopen(named, OFlags::RDONLY | OFlags::NONBLOCK)
-                .map_err(|e| Err(format!("cannot be opened: {e}")))?;
-            if stat.st_nlink > 0 {
-                return Ok(opened);
+            if stat.st_nlink == 0 {
+                let what = "it is deleted, and another program has it open; its record stays until that program has ended";
+                return Err(Err(what.into()));
             }
-            Err(match lease(&opened) {
-                Ok(_) => Ok(RecordsFile::Deleted),
-                Err(e) => Err(format!(
-                    "it is deleted, and another program may have it open ({e}); its record stays until that program has ended"
-                )),
-            })
+            handle::reopen(named, OFlags::RDONLY | OFlags::NONBLOCK)
+                .map_err(|e| Err(format!("cannot be opened: {e}")))
         });
         match opened {
             Ok(_) => Ok(RecordsFile::File(named)),
@@ -199,8 +193,6 @@ impl Home {
 pub(super) enum RecordsFile {
     /// It is there.
     File(OwnedFd),
-    /// It is certainly deleted: still open in some process, and without a name.
-    Deleted,
     /// Its inode number is unused or another file's: most likely it was deleted, or this is another file
     /// system, or an older state of it.
     Another,

@@ -110,7 +110,6 @@ fn line(record: &Recovered) -> String {
         RecoveryOutcome::Restored => format!("{bytes} put back at {}", record.offset),
         RecoveryOutcome::WouldRestore => format!("{bytes} would be put back at {}", record.offset),
         RecoveryOutcome::NeverBegun => "an unfinished copy, removed".into(),
-        RecoveryOutcome::FileGone => "deleted meanwhile; its record was removed".into(),
         RecoveryOutcome::SetAside if record.restored_bytes > 0 => {
             format!("{bytes} put back at {}; its RECORD IS KEPT", record.offset)
         }
