@@ -147,7 +147,7 @@ fn loop_a_page_in_part_is_found_while_others_are_evicted() {
     let before = cache::mincore(&file, 0..SIZE).unwrap();
     cache::drop_clean(&file, 0..256 << 10).unwrap();
     assert_eq!(before[(AT / page) as usize] & 1, 0);
-    cache::complete(&file, 0..SIZE, &before).unwrap();
+    assert!(cache::complete(&file, 0..SIZE, &before).unwrap());
     let whole = AT / page * page..AT / page * page + page;
     assert!(cache::resident(&file, 0..SIZE).unwrap().contains(&whole));
 }

@@ -292,8 +292,10 @@ pub fn resident(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<Range<u64>
     }
     let start = range.start / page * page;
     let whole = start..range.end.next_multiple_of(page);
-    complete(&file, whole.clone(), &mincore(&file, whole.clone())?)?;
-    let there = mincore(file, whole)?;
+    let mut there = mincore(&file, whole.clone())?;
+    if complete(&file, whole.clone(), &there)? {
+        there = mincore(file, whole)?;
+    }
     for (index, _) in there.iter().enumerate().filter(|(_, there)| *there & 1 != 0) {
         let at = start + index as u64 * page;
         match runs.last_mut() {
@@ -306,14 +308,14 @@ pub fn resident(file: impl AsFd, range: Range<u64>) -> io::Result<Vec<Range<u64>
 
 /// Reads the pages that are cached in part, of those that `mincore(2)` does not count in `there`: where blocks
 /// are smaller than pages, only some blocks of a page may be up to date, and the others were never read. Before
-/// Linux 6.5 such pages are not known.
+/// Linux 6.5 such pages are not known. Returns whether there were any.
 ///
 /// # Errors
 /// Such a page cannot be read.
-pub fn complete(file: impl AsFd, whole: Range<u64>, there: &[u8]) -> io::Result<()> {
+pub fn complete(file: impl AsFd, whole: Range<u64>, there: &[u8]) -> io::Result<bool> {
     let page = rustix::param::page_size();
     let mut buffer = vec![0; page];
-    let (mut at, bytes) = (whole.start, page as u64);
+    let (mut at, bytes, mut any) = (whole.start, page as u64, false);
     // How many pages are cached elsewhere may change meanwhile.
     for gap in there.chunk_by(|one, next| (*one ^ *next) & 1 == 0) {
         let end = at + gap.len() as u64 * bytes;
@@ -321,11 +323,12 @@ pub fn complete(file: impl AsFd, whole: Range<u64>, there: &[u8]) -> io::Result<
         if gap[0] & 1 == 0 && is_cached(at..end) {
             for at in (at..end).step_by(page).filter(|at| is_cached(*at..at + bytes)) {
                 rustix::io::retry_on_intr(|| rustix::io::pread(&file, &mut buffer[..], at))?;
+                any = true;
             }
         }
         at = end;
     }
-    Ok(())
+    Ok(any)
 }
 
 /// Counts as [`cached_pages`] does, but by `mincore(2)`, which every kernel has. Of a long range only data is

@@ -41,10 +41,9 @@ pub fn mounted_of(file: impl AsFd) -> io::Result<u64> {
     // Such a directory comes and goes with the super block, and its inode number is used once.
     const IN_SYSFS: u64 = 1 << 63;
     let dev = rustix::fs::fstat(&file)?.st_dev;
-    let node = format!("/sys/dev/block/{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev));
-    let name = std::fs::read_link(node).ok().and_then(|to| Some(to.file_name()?.to_owned()));
+    let device = BlockDevice::from_dev(dev).ok();
     let number = |kind: &&str| {
-        let there = Path::new("/sys/fs").join(kind).join(name.as_ref()?);
+        let there = Path::new("/sys/fs").join(kind).join(device.as_ref()?.name());
         Some(there.metadata().ok()?.ino() | IN_SYSFS)
     };
     match ["ext4", "xfs", "f2fs"].iter().find_map(number) {

@@ -8,8 +8,6 @@ use std::path::PathBuf;
 pub struct Overlay {
     /// Its read-only layer, an ordinary directory.
     pub lower: PathBuf,
-    /// The directory to which it writes.
-    pub upper: PathBuf,
     /// Where it is mounted.
     pub merged: PathBuf,
     _guard: MountGuard,
@@ -31,6 +29,6 @@ impl Overlay {
             work.display()
         );
         let guard = MountGuard::mount(&["-t", "overlay", "overlay", "-o", &options], &merged);
-        Self { lower, upper, merged, _guard: guard }
+        Self { lower, merged, _guard: guard }
     }
 }

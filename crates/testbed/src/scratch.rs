@@ -2,6 +2,7 @@
 //! a killed process left behind.
 
 use std::env;
+use std::path::PathBuf;
 use std::process;
 use tempfile::TempDir;
 
@@ -11,8 +12,7 @@ use tempfile::TempDir;
 /// # Panics
 /// When it cannot be made.
 pub fn directory(kind: &str) -> TempDir {
-    let prefix = format!("fragmend-{kind}-{}-", process::id());
-    tempfile::Builder::new().prefix(&prefix).tempdir().expect("a temporary directory")
+    made_in(env::temp_dir(), kind)
 }
 
 /// One for the images of disks: in the directory `FRAGMEND_DISKS`, for the tests for which the suite sets
@@ -21,8 +21,11 @@ pub fn directory(kind: &str) -> TempDir {
 /// # Panics
 /// When it cannot be made.
 pub fn for_disks() -> TempDir {
-    let Some(place) = env::var_os("FRAGMEND_DISKS") else { return directory("disk") };
-    let prefix = format!("fragmend-disk-{}-", process::id());
+    made_in(env::var_os("FRAGMEND_DISKS").map_or_else(env::temp_dir, PathBuf::from), "disk")
+}
+
+fn made_in(place: PathBuf, kind: &str) -> TempDir {
+    let prefix = format!("fragmend-{kind}-{}-", process::id());
     let made = tempfile::Builder::new().prefix(&prefix).tempdir_in(place);
-    made.expect("a temporary directory in FRAGMEND_DISKS")
+    made.expect("a temporary directory")
 }
