@@ -419,6 +419,17 @@ fn loop_a_full_disk_loses_nothing() {
     assert!(is_intact(&path, 8 * MIB).unwrap());
 }
 
+/// `apply` by another user than root, for setpriv(1).
+const AS_OWNER: [&str; 6] =
+    ["--reuid=65534", "--regid=65534", "--clear-groups", FRAGMEND, "apply", "--json"];
+
+/// Makes that user the owner.
+fn give_away(paths: [&Path; 2]) {
+    for path in paths {
+        std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
+    }
+}
+
 #[test]
 fn loop_an_owner_needs_no_privilege() {
     let image = Image::ext4(128 * MIB);
@@ -428,18 +439,12 @@ fn loop_an_owner_needs_no_privilege() {
     for file in [&path, &foreign] {
         interleaved(file, 4 * MIB, &[4096], true).unwrap();
     }
-    for own in [&dir, &path] {
-        std::os::unix::fs::chown(own, Some(65534), Some(65534)).unwrap();
-    }
+    give_away([&dir, &path]);
     image.sync();
     let plan_file = image.scratch().join("plan.json");
     write_plan(&plan(&[&dir], Policy::WholeFile), &plan_file);
     readable_by_all(&plan_file);
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups", FRAGMEND, "apply", "--json"])
-        .arg(&plan_file);
-    let text = finish(&mut command).expect(&[2]);
+    let text = finish(Command::new("setpriv").args(AS_OWNER).arg(&plan_file)).expect(&[2]);
     assert!(text.contains("\"reason\":\"permission_denied\""), "{text}");
     let (own, other) = (extents(&path), extents(&foreign));
     assert!(own <= 2 && other > 100, "own {own}, foreign {other}");
@@ -456,25 +461,15 @@ fn loop_an_owner_may_be_allowed_to_lock_little_memory() {
         fs::create_dir(&dir).unwrap();
         let path = dir.join("file");
         interleaved(&path, MIB, &[4096], true).unwrap();
-        for own in [&dir, &path] {
-            std::os::unix::fs::chown(own, Some(65534), Some(65534)).unwrap();
-        }
+        give_away([&dir, &path]);
         image.sync();
         let plan_file = image.scratch().join("plan.json");
         write_plan(&plan(&[&path], Policy::WholeFile), &plan_file);
         readable_by_all(&plan_file);
         let mut command = Command::new("prlimit");
-        command.arg(format!("--memlock={limit}")).args([
-            "setpriv",
-            "--reuid=65534",
-            "--regid=65534",
-            "--clear-groups",
-            FRAGMEND,
-            "apply",
-            "--rate=max",
-            "--json",
-        ]);
-        let text = finish(command.arg(&plan_file)).expect(if moves { &[0] } else { &[2, 4 | 2] });
+        command.arg(format!("--memlock={limit}")).arg("setpriv").args(AS_OWNER);
+        command.arg("--rate=max").arg(&plan_file);
+        let text = finish(&mut command).expect(if moves { &[0] } else { &[2, 4 | 2] });
         assert_eq!(text.contains("ulimit -l"), !moves, "{limit}: {text}");
         assert_eq!(extents(&path) <= 2, moves, "{limit}: {text}");
         assert!(is_intact(&path, MIB).unwrap());
