@@ -24,6 +24,7 @@ use fragmend_sys::cache;
 use fragmend_sys::locked::Locked;
 use fragmend_sys::same::{self, Compare, Same};
 use fragmend_sys::signals::Undisturbed;
+use rustix::io::Errno;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -351,10 +352,12 @@ impl Exchange {
 
 /// The pages of copies cannot be locked.
 fn not_kept(error: io::Error) -> Skip {
+    // A file that may only grow cannot be mapped (mmap(2)); else it is the limit.
+    let is_limit = error.raw_os_error() != Some(Errno::ACCESS.raw_os_error());
+    let what = if is_limit { "; raise the limit for it (ulimit -l)" } else { "" };
     let Skip { reason, detail } = skip_of(error);
-    let why = format!(
-        "its copies cannot be locked in memory until the disk has them ({detail}); raise the limit for it (ulimit -l)"
-    );
+    let why =
+        format!("its copies cannot be locked in memory until the disk has them ({detail}){what}");
     Skip::new(reason, why)
 }
 

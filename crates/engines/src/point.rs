@@ -34,8 +34,12 @@ pub(crate) enum Point {
     RoomMade,
     /// 5: new space is allocated.
     Allocated,
-    /// The lease was requested, and a part of the range is about to be written.
+    /// The lease was looked at, and a part of the range is about to be written.
     Writing,
+    /// The lease was looked at, and another change is about to be made to the file.
+    Changing,
+    /// A change was made to the file, and is not noted yet.
+    Changed,
     /// 6: half of the bytes are back.
     HalfWritten,
     /// 7: all are, in the page cache.
@@ -70,6 +74,8 @@ pub(crate) fn reached(point: Point) {
         Point::RoomMade => "room-made",
         Point::Allocated => "allocated",
         Point::Writing => "writing",
+        Point::Changing => "changing",
+        Point::Changed => "changed",
         Point::HalfWritten => "half-written",
         Point::Written => "written",
         Point::Synced => "synced",

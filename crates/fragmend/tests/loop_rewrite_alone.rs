@@ -11,11 +11,13 @@ use fragmend_testbed::process::{Finished, Running, finish};
 use fragmend_testbed::tools::extents;
 use rustix::process::Signal;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use support::rewrite::{go_on, is_stopped, killed_at, outcomes, recover, rewrite, stopped_at};
+use support::rewrite::{
+    go_on, go_on_throughout, is_stopped, killed_at, outcomes, recover, rewrite, stopped_at,
+};
 use support::{SIZE, fragmented, write_plan};
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -105,6 +107,109 @@ fn loop_what_is_written_after_the_lease_was_lost_stays() {
     let (told, code) = recover(&[&image.path()]);
     assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{told}");
     assert!(holds("later"));
+}
+
+/// Stops a rewrite after this many changes of the file, before the last one is noted.
+fn stopped_after(image: &Image, file: &Path, changes: u32) -> Running {
+    let mut stopped = stopped_at(image, file, "changed");
+    for _ in 1..changes {
+        stopped.signal(Signal::CONT);
+        stopped = stopped.wait_until(is_stopped);
+    }
+    stopped
+}
+
+/// The kernel has let another program in after a change, before that was noted: what this program makes of the file
+/// counts as its own, and its time of modification stays.
+#[test]
+fn loop_what_others_do_before_a_change_is_noted_is_theirs() {
+    // The first changes of a rewrite: whether space can be allocated, the time, the punch, the allocation.
+    const TRIED: u32 = 1;
+    const PUNCHED: u32 = 3;
+    const ALLOCATED: u32 = 4;
+    const EMPTIED: &str = "f.truncate(0); f.truncate(size)";
+    let cases =
+        [(TRIED, "f.seek(70000); f.write(b'newer')"), (PUNCHED, EMPTIED), (ALLOCATED, EMPTIED)];
+    let check = |file_system, changes, theirs: &str| {
+        let image = Image::of(file_system, 320 << 20);
+        let file = fragmented(&image, "file");
+        let stopped = stopped_after(&image, &file, changes);
+        let program = format!(
+            "import os,sys; f=open(sys.argv[1],'r+b'); size=os.fstat(f.fileno()).st_size; {theirs}; f.flush(); os.fsync(f.fileno())"
+        );
+        Running::start(Command::new("python3").args(["-c", &program]).arg(&file))
+            .wait()
+            .expect(&[0]);
+        let modified = || file.metadata().unwrap().modified().unwrap();
+        let (then, content) = (modified(), fs::read(&file).unwrap());
+        let ended = go_on_throughout(stopped, || ());
+        let (told, code) = recover(&[&image.path()]);
+        let what = format!("{} {changes}: {ended:?} {told}", file_system.name);
+        assert!(fs::read(&file).unwrap() == content && modified() == then, "{what}");
+        if changes == TRIED {
+            assert_eq!(
+                (ended.status.code(), code, outcomes(&told).len()),
+                (Some(2), 0, 0),
+                "{what}"
+            );
+        } else {
+            assert_eq!((ended.status.code(), code), (Some(6), 1), "{what}");
+            assert_eq!(outcomes(&told), ["changed"], "{what}");
+        }
+    };
+    let _alone = alone();
+    let _time = BreakTime::set("10");
+    std::thread::scope(|scope| {
+        for file_system in [&EXT4, &XFS] {
+            for (changes, theirs) in cases {
+                scope.spawn(move || check(file_system, changes, theirs));
+            }
+        }
+    });
+}
+
+/// A time that is set by the file's path, for which nobody has to wait, is kept, and nothing else comes of it.
+#[test]
+fn loop_a_time_that_others_set_meanwhile_stays() {
+    let image = Image::ext4(320 << 20);
+    for step in ["sealed", "allocated", "written"] {
+        let file = fragmented(&image, step);
+        let stopped = stopped_at(&image, &file, step);
+        run("touch", ["-d", "2001-02-03 04:05:06.789", file.to_str().unwrap()]);
+        let modified = || file.metadata().unwrap().modified().unwrap();
+        let then = modified();
+        let ended = go_on_throughout(stopped, || ());
+        assert_eq!(modified(), then, "{step}: {ended:?}");
+        assert!(is_intact(&file, SIZE).unwrap(), "{step}: {ended:?}");
+        let expected = if step == "sealed" { 2 } else { 0 };
+        assert_eq!(ended.status.code(), Some(expected), "{step}: {ended:?}");
+        assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0);
+    }
+}
+
+/// A file may only grow from now on: its bytes are put back, its time cannot be, and that is said.
+#[test]
+fn loop_a_time_that_can_no_longer_be_put_back_is_told() {
+    let image = Image::ext4(320 << 20);
+    let file = fragmented(&image, "file");
+    let before = file.metadata().unwrap().modified().unwrap();
+    let stopped = stopped_at(&image, &file, "half-written");
+    // By the file's path `chattr` would wait: file_setattr(2), Linux 6.17.
+    let program = "import ctypes,os,struct,sys\nlibc=ctypes.CDLL(None,use_errno=True)\nb=ctypes.create_string_buffer(struct.pack('<QIIII',0x10,0,0,0,0))\nr=libc.syscall(469,-100,os.fsencode(sys.argv[1]),b,24,0)\nsys.exit(0 if r==0 else ctypes.get_errno())";
+    let set = finish(Command::new("python3").args(["-c", program]).arg(&file));
+    let ended = go_on_throughout(stopped, || ());
+    assert!(is_intact(&file, SIZE).unwrap(), "{ended:?}");
+    if set.status.code() == Some(rustix::io::Errno::NOSYS.raw_os_error()) {
+        println!(
+            "this kernel has no file_setattr: whether a time can no longer be put back was not tried"
+        );
+        return;
+    }
+    set.expect(&[0]);
+    let after = file.metadata().unwrap().modified().unwrap();
+    run("chattr", ["-a", file.to_str().unwrap()]);
+    let is_told = ended.stdout.contains("its time of modification is another now");
+    assert!(after != before && is_told, "{ended:?}");
 }
 
 /// Time passes between the check of the lease and the write: a frozen process, a slow device.

@@ -4,27 +4,120 @@ mod support;
 
 use fragmend_testbed::file_system::{EXT4, XFS};
 use fragmend_testbed::image::Image;
+use fragmend_testbed::mount::MountGuard;
 use fragmend_testbed::overlay::Overlay;
-use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::process::{Finished, Running, finish};
 use fragmend_testbed::tools::extents;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use support::fragmented;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use support::deaf::Deaf;
 use support::records::{journal, names};
-use support::rewrite::{go_on, is_stopped, outcomes, recover, rewrite};
+use support::rewrite::{go_on, go_on_throughout, is_stopped, outcomes, recover, rewrite};
+use support::{SIZE, fragmented};
+
+/// One test at a time: an overlay of which it is not known where it writes keeps all files from being rewritten.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const ON_THIS: &str = "an overlay writes to this file system";
+const NOT_FOUND: &str = "an overlay writes to a directory that is not found";
+
+/// A rewrite of this file was refused for this reason, and nothing has been done.
+fn is_left_alone(ended: &Finished, image: &Image, file: &Path, why: &str) {
+    assert_eq!(ended.status.code(), Some(2), "{ended:?}");
+    assert!(ended.stdout.contains(why), "{ended:?}");
+    assert!(extents(file) > 100 && names(&journal(image)).is_empty());
+}
 
 #[test]
 fn loop_files_to_which_an_overlay_writes_are_not_rewritten() {
+    let _alone = alone();
     let image = Image::ext4(320 << 20);
     let overlay = Overlay::over(&image);
     let file = fragmented(&image, "upper/file");
-    let ended = finish(&mut rewrite(&image, &file, ""));
-    assert_eq!(ended.status.code(), Some(2), "{ended:?}");
-    assert!(ended.stdout.contains("an overlay writes to"), "{ended:?}");
-    assert!(extents(&file) > 100 && names(&journal(&image)).is_empty());
+    is_left_alone(&finish(&mut rewrite(&image, &file, "")), &image, &file, ON_THIS);
+    // Nor by other names than the overlay's.
+    let linked = image.path().join("linked");
+    std::fs::hard_link(&file, &linked).unwrap();
+    is_left_alone(&finish(&mut rewrite(&image, &linked, "")), &image, &file, ON_THIS);
+    let bound = MountGuard::bind(&image.path().join("upper"), &image.path().join("work"));
+    let below = bound.path().join("file");
+    is_left_alone(&finish(&mut rewrite(&image, &below, "")), &image, &file, ON_THIS);
+    drop(bound);
+    // What it writes to another file system is no reason.
+    let other = Image::ext4(320 << 20);
+    let elsewhere = fragmented(&other, "file");
+    finish(&mut rewrite(&other, &elsewhere, "")).expect(&[0]);
+    assert!(extents(&elsewhere) < 10);
     drop(overlay);
     finish(&mut rewrite(&image, &file, "")).expect(&[0]);
     assert!(extents(&file) < 10);
+}
+
+/// A rewrite in a mount namespace in which an overlay was mounted with this name for its upper directory, from the
+/// top of the image; then `meanwhile`, a shell command, was run there.
+fn beside(image: &Image, upper: &str, file: &Path, meanwhile: &str) -> Finished {
+    let at = |name: &str| image.path().join(name);
+    for name in ["lower", "work", "merged"] {
+        std::fs::create_dir(at(name)).unwrap();
+    }
+    let options = format!("lowerdir=lower,upperdir={upper},workdir=work");
+    let script = "cd \"$1\" && mount -t overlay overlay -o \"$2\" merged && eval \"$3\" && cd / && shift 3 && exec \"$@\"";
+    let command = rewrite(image, file, "");
+    let mut unshare = Command::new("unshare");
+    unshare.args(["--mount", "sh", "-c", script, "sh"]).arg(image.path());
+    unshare.arg(options).arg(meanwhile).arg(command.get_program()).args(command.get_args());
+    finish(&mut unshare)
+}
+
+/// As mount options escape them, and as container runtimes mount them.
+#[test]
+fn loop_an_overlay_is_known_by_any_name_of_its_directory() {
+    let _alone = alone();
+    for name in ["a b", "com,ma", "back\\slash", "equal=s", "colon:"] {
+        let image = Image::ext4(320 << 20);
+        std::fs::create_dir(image.path().join(name)).unwrap();
+        let file = fragmented(&image, &format!("{name}/file"));
+        let escaped = name.replace('\\', "\\\\").replace(',', "\\,");
+        let upper = image.path().join(escaped);
+        let ended = beside(&image, upper.to_str().unwrap(), &file, "true");
+        is_left_alone(&ended, &image, &file, ON_THIS);
+    }
+    // A relative name, a directory that was renamed, a link that may lead elsewhere.
+    let ways = [("upper", "true"), ("/upper", "mv upper other"), ("/link", "true")];
+    for (upper, meanwhile) in ways {
+        let image = Image::ext4(320 << 20);
+        std::fs::create_dir(image.path().join("upper")).unwrap();
+        std::os::unix::fs::symlink("upper", image.path().join("link")).unwrap();
+        let file = fragmented(&image, "upper/file");
+        let linked = image.path().join("linked");
+        std::fs::hard_link(&file, &linked).unwrap();
+        let absolute = format!("{}{upper}", image.path().display());
+        let named = if upper.starts_with('/') { &absolute } else { upper };
+        let ended = beside(&image, named, &linked, meanwhile);
+        is_left_alone(&ended, &image, &linked, NOT_FOUND);
+    }
+}
+
+/// What is by now mounted on the way to an overlay's directory is served by a program that never answers: it is not
+/// asked.
+#[test]
+fn loop_no_program_on_the_way_to_an_overlays_directory_is_waited_for() {
+    let _alone = alone();
+    let (image, other) = (Image::ext4(320 << 20), Image::ext4(128 << 20));
+    let _overlay = Overlay::over(&other);
+    let file = fragmented(&image, "file");
+    let mut command = rewrite(&image, &file, "");
+    let deaf = Deaf::at(other.path());
+    let began = Instant::now();
+    let ended = finish(&mut command);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    is_left_alone(&ended, &image, &file, NOT_FOUND);
+    drop(deaf);
 }
 
 fn truncate(path: &Path, bytes: u64) {
@@ -33,39 +126,74 @@ fn truncate(path: &Path, bytes: u64) {
     finish(command.arg(path).arg(bytes.to_string())).expect(&[0]);
 }
 
+/// A rewrite in a mount namespace in which an overlay is not mounted, stopped at `step`.
+fn unseen(image: &Image, overlay: &Overlay, file: &Path, step: &str) -> Running {
+    let command = rewrite(image, file, "");
+    let mut elsewhere = Command::new("unshare");
+    elsewhere.args(["--mount", "sh", "-c", "umount \"$1\" && shift && exec \"$@\"", "sh"]);
+    elsewhere.arg(&overlay.merged).arg(command.get_program()).args(command.get_args());
+    elsewhere.env("FRAGMEND_STOP_AT", format!("{step}=stop")).stdin(Stdio::null());
+    elsewhere.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::start(&mut elsewhere).wait_until(is_stopped)
+}
+
+/// The owner decides what becomes of the record, if there is one; then the file is still what it was.
+fn is_for_the_owner(image: &Image, file: &Path, is_there: bool, what: &str) {
+    let before = std::fs::read(file).unwrap();
+    let (told, code) = recover(&[&image.path()]);
+    let expected = if is_there { vec!["changed".to_owned()] } else { vec![] };
+    assert_eq!((outcomes(&told), code), (expected, i32::from(is_there)), "{what}");
+    let (told, code) = recover(&[&"--prefer=file", &file]);
+    assert_eq!(code, 0, "{what}: {told}");
+    assert!(std::fs::read(file).unwrap() == before, "{what}: {told}");
+}
+
 /// An overlay of another mount namespace is not seen, and its programs do not wait: what they have truncated stays.
 #[test]
 fn loop_what_is_truncated_through_an_overlay_stays_truncated() {
+    let _alone = alone();
     for file_system in [&EXT4, &XFS] {
         let image = Image::of(file_system, 320 << 20);
         let overlay = Overlay::over(&image);
         for (number, step) in ["sealed", "punched", "half-written", "synced"].iter().enumerate() {
             let name = format!("file{number}");
             let file = fragmented(&image, &format!("upper/{name}"));
-            let command = rewrite(&image, &file, "");
-            let mut elsewhere = Command::new("unshare");
-            elsewhere.args(["--mount", "sh", "-c", "umount \"$1\" && shift && exec \"$@\"", "sh"]);
-            elsewhere.arg(&overlay.merged).arg(command.get_program()).args(command.get_args());
-            elsewhere.env("FRAGMEND_STOP_AT", format!("{step}=stop")).stdin(Stdio::null());
-            elsewhere.stdout(Stdio::piped()).stderr(Stdio::piped());
-            let stopped = Running::start(&mut elsewhere).wait_until(is_stopped);
+            let stopped = unseen(&image, &overlay, &file, step);
             let bytes = if number % 2 == 0 { 0 } else { 100_000 };
             truncate(&overlay.merged.join(&name), bytes);
             let ended = go_on(stopped);
             let what = format!("{} {step}: {ended:?}", file_system.name);
             assert!(!ended.stdout.contains("\"outcome\":\"moved\""), "{what}");
             assert_eq!(file.metadata().unwrap().len(), bytes, "{what}");
-            // The owner decides what becomes of the record, if there is one.
-            let (told, code) = recover(&[&image.path()]);
-            let expected = if *step == "sealed" { vec![] } else { vec!["changed".to_owned()] };
-            assert_eq!(
-                (outcomes(&told), code),
-                (expected.clone(), expected.len() as i32),
-                "{what}"
-            );
-            assert_eq!(file.metadata().unwrap().len(), bytes, "{what}: {told}");
-            let (told, code) = recover(&[&"--prefer=file", &file]);
-            assert_eq!(code, 0, "{told}");
+            is_for_the_owner(&image, &file, *step != "sealed", &what);
+        }
+    }
+}
+
+/// The same where the file has its size again before anybody looks. Of what was truncated, one write puts back what
+/// it covers at most, if it comes right after the look.
+#[test]
+fn loop_what_is_truncated_and_lengthened_through_an_overlay_stays_empty() {
+    let _alone = alone();
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        let overlay = Overlay::over(&image);
+        let steps =
+            ["sealed", "punched", "allocated", "writing", "half-written", "written", "synced"];
+        for (number, step) in steps.iter().enumerate() {
+            let name = format!("file{number}");
+            let file = fragmented(&image, &format!("upper/{name}"));
+            let stopped = unseen(&image, &overlay, &file, step);
+            truncate(&overlay.merged.join(&name), 0);
+            truncate(&overlay.merged.join(&name), SIZE);
+            let ended = go_on_throughout(stopped, || ());
+            let what = format!("{} {step}: {ended:?}", file_system.name);
+            assert!(!ended.stdout.contains("\"outcome\":\"moved\""), "{what}");
+            let covered = if *step == "writing" { 256 << 10 } else { 0 };
+            let content = std::fs::read(&file).unwrap();
+            assert_eq!(content.len() as u64, SIZE, "{what}");
+            assert!(content[covered..].iter().all(|b| *b == 0), "{what}");
+            is_for_the_owner(&image, &file, *step != "sealed", &what);
         }
     }
 }

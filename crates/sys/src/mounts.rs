@@ -28,6 +28,9 @@ pub struct Mount {
     pub source: OsString,
     /// Options of the mount and of the super block.
     pub options: Vec<String>,
+    /// The directory to which an overlay writes, as it was named when the overlay was mounted; `None` for any
+    /// other file system.
+    pub upper: Option<PathBuf>,
 }
 
 impl Mount {
@@ -44,12 +47,6 @@ impl Mount {
             "lustre",
         ];
         self.fs_type.starts_with("fuse") || SERVED.contains(&self.fs_type.as_str())
-    }
-
-    /// The directory to which an overlay writes, as its options name it; `None` for any other file system.
-    pub fn upper(&self) -> Option<PathBuf> {
-        let upper = self.options.iter().find_map(|o| o.strip_prefix("upperdir="))?;
-        (self.fs_type == "overlay").then(|| unescape(upper.as_bytes()).into())
     }
 
     /// The directories that an overlay combines, as its options name them, for messages; `None` for any other
@@ -177,11 +174,9 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescape(fields.next()?);
     let super_options = fields.next().unwrap_or_default();
-    let options = [own_options, super_options]
-        .iter()
-        .flat_map(|o| o.split(|b| *b == b','))
-        .map(|o| String::from_utf8_lossy(o).into_owned())
-        .collect();
+    let options = || [own_options, super_options].into_iter().flat_map(|o| o.split(|b| *b == b','));
+    let upper =
+        options().find_map(|o| o.strip_prefix(b"upperdir=")).filter(|_| fs_type == "overlay");
     Some(Mount {
         id,
         parent,
@@ -190,7 +185,8 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         point: point.into(),
         fs_type,
         source,
-        options,
+        options: options().map(|o| String::from_utf8_lossy(o).into_owned()).collect(),
+        upper: upper.map(|named| without_backslashes(unescape(named)).into()),
     })
 }
 
@@ -217,9 +213,30 @@ fn unescape(field: &[u8]) -> OsString {
     OsString::from_vec(out)
 }
 
+/// The name in a value of an overlay's option, in which a backslash keeps the meaning of the next character from
+/// it (`ovl_unescape()` in fs/overlayfs/params.c).
+fn without_backslashes(value: OsString) -> OsString {
+    let mut bytes = value.into_vec().into_iter();
+    let mut name = Vec::with_capacity(bytes.len());
+    while let Some(byte) = bytes.next() {
+        name.push(if byte == b'\\' { bytes.next().unwrap_or(byte) } else { byte });
+    }
+    OsString::from_vec(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_overlay_names_the_directory_to_which_it_writes() {
+        use std::os::unix::ffi::OsStrExt;
+        let line = b"36 35 0:50 / /m rw - overlay overlay rw,lowerdir=/l,upperdir=/a\\040b/\xe9\\134\\054c\\134\\134d,workdir=/w";
+        let upper = parse_line(line).unwrap().upper.unwrap();
+        assert_eq!(upper.as_os_str().as_bytes(), b"/a b/\xe9,c\\d");
+        let other = b"36 35 8:1 / /m rw - ext4 /dev/a rw,upperdir=/a";
+        assert_eq!(parse_line(other).unwrap().upper, None);
+    }
 
     #[test]
     fn a_line_with_optional_fields_and_escapes() {

@@ -216,6 +216,32 @@ pub fn device_on(mounts: &[Mount], path: &Path) -> io::Result<u64> {
     Ok(look(name_on(mounts, path, local)?.0)?.device)
 }
 
+/// The device number of the directory at `path`, if the kernel has all of the path cached: no file system on the
+/// way is asked anything. Links are not followed.
+///
+/// # Errors
+/// `AGAIN` where something is not cached; `INVAL` for a path that does not begin at `/`, and before Linux 5.12; else
+/// those of `openat2(2)`.
+pub fn device_if_cached(path: &Path) -> rustix::io::Result<u64> {
+    // The kernel gives up also where a directory is just being changed.
+    const TRIES: u32 = 8;
+    if !path.is_absolute() {
+        return Err(Errno::INVAL);
+    }
+    let open = || {
+        let how = NO_LINKS.union(ResolveFlags::CACHED);
+        rustix::fs::openat2(CWD, path, NAMES | OFlags::DIRECTORY, Mode::empty(), how)
+    };
+    let mut opened = open();
+    for _ in 1..TRIES {
+        if !matches!(opened, Err(Errno::AGAIN)) {
+            break;
+        }
+        opened = open();
+    }
+    Ok(look(opened?)?.device)
+}
+
 /// The number of the mount through which a file was opened; `None` before Linux 5.8.
 pub fn mount_id(file: impl AsFd) -> Option<u64> {
     look(file).ok()?.mount

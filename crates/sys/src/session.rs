@@ -30,6 +30,14 @@ pub fn boot_began() -> i64 {
     now.tv_sec - up.tv_sec - i64::from(up.tv_nsec > now.tv_nsec)
 }
 
+/// Set in the number of a mounted file system that has a directory in `/sys/fs`.
+const IN_SYSFS: u64 = 1 << 63;
+
+/// Whether [`mounted_of`] found a file system's directory in `/sys/fs`; else the number is that of a mount.
+pub fn is_in_sysfs(number: u64) -> bool {
+    number & IN_SYSFS != 0
+}
+
 /// The number of the mounted file system that a file is on, unique within this boot: the same through each of its
 /// mounts, in every namespace, and another one once it was unmounted as a whole. Of file systems that have no
 /// directory in `/sys/fs`, that of the mount through which the file was opened; 0 where the kernel does not report
@@ -39,7 +47,6 @@ pub fn boot_began() -> i64 {
 /// Those of `statx(2)`.
 pub fn mounted_of(file: impl AsFd) -> io::Result<u64> {
     // Such a directory comes and goes with the super block, and its inode number is used once.
-    const IN_SYSFS: u64 = 1 << 63;
     let dev = rustix::fs::fstat(&file)?.st_dev;
     let device = BlockDevice::from_dev(dev).ok();
     let number = |kind: &&str| {

@@ -148,6 +148,7 @@ mod tests {
             fs_type: kind.into(),
             source: "none".into(),
             options: options.split(',').map(str::to_owned).collect(),
+            upper: None,
         }
     }
 

@@ -13,8 +13,10 @@
 //! | [`parent`] | the directory that a journal is in, in which no other user may rename it |
 //! | [`draft`] | a record that is being made |
 //! | `note` | how far a rewrite came, and whether its file was changed afterwards |
+//! | `leased` | a leased file, and each change to it |
 //! | `place` | the bytes of a range: which are missing, and writing them durably |
-//! | `rewriter` | the file of a rewrite while it is written again: its time, and where more space is to be had |
+//! | `rewriter` | where more space is to be had while a range is written again |
+//! | `overlay` | file systems to which an overlay writes |
 //! | `privileges` | what a write to a program's file clears |
 //! | `whose` | which file a record is of |
 //! | `refused` | data that is in memory only, because the disk has refused it |
@@ -25,6 +27,7 @@ pub mod draft;
 pub(crate) mod engine;
 pub(crate) mod ground;
 pub mod journal;
+mod leased;
 pub(crate) mod limits;
 pub(crate) mod mover;
 pub mod names;

@@ -2,9 +2,10 @@
 
 use super::draft::{Draft, Sealed};
 use super::engine::Shared;
+use super::leased::{Leased, Times, is_others};
 use super::limits::{self, Buffers};
 use super::note::{Noting, Session};
-use super::place::{Fill, Holder as _, Leased, is_on_device, lease, mtime, put, set_mtime};
+use super::place::{Fill, is_on_device, lease, mtime, put, set_mtime};
 use super::privileges::{self, Lost};
 use super::record::{LONGEST_RANGE, Record, VERSION};
 use super::rewriter::{Patience, Rewriter};
@@ -30,7 +31,7 @@ use fragmend_sys::session::Disk;
 use fragmend_sys::signals::Undisturbed;
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,8 +50,9 @@ pub(super) struct Rewriting {
     /// Another program wanted to open the file.
     given_up: bool,
     lost: Lost,
-    /// An error of the first try, where the second one succeeded.
-    once: Option<String>,
+    /// What the user is told of the range that was written last: why a second try was needed; that its time is
+    /// another.
+    told: Option<String>,
     compare: Compare,
     pages: Pages,
     /// What no device writes to while the file is unchanged.
@@ -67,7 +69,7 @@ impl Rewriting {
             reserve: None,
             given_up: false,
             lost: Lost::default(),
-            once: None,
+            told: None,
             compare: Compare::default(),
             pages: Pages::default(),
             unpinned: Unpinned::default(),
@@ -201,7 +203,6 @@ impl Rewriting {
         limits::allow(range.start + draft.data().len() as u64).map_err(skip_of)?;
         let sealed = draft.seal(&file.fd, session).map_err(skip_of)?;
         reached(Point::Sealed);
-        let began = clock_gettime(ClockId::RealtimeCoarse);
         let noting = Noting {
             record: &sealed.file,
             at: sealed.record.note_start(),
@@ -212,11 +213,10 @@ impl Rewriting {
         if let Err(skip) = is_alone(file, &sealed.record, lease) {
             return discard(sealed, skip);
         }
-        let leased = Leased { lease, noting, lost: &self.lost, size: Some(sealed.record.size) };
+        let (times, size) = (Times::of(sealed.record.mtime), Some(sealed.record.size));
+        let leased =
+            Leased { lease, noting, lost: &self.lost, size, times: &times, allocated: None };
         let mut holder = Rewriter {
-            file: &file.fd,
-            began: (began.tv_sec, began.tv_nsec as u32),
-            mtime: sealed.record.mtime,
             reserve: &mut self.reserve,
             stage: &self.stage,
             patience: Patience::default(),
@@ -224,41 +224,40 @@ impl Rewriting {
         let fallocate =
             |how| rustix::fs::fallocate(&file.fd, how, range.start, range.end - range.start);
         // Nothing has to be allocated yet: this shows whether the file can be allocated at all.
-        let able = || {
-            let can = fallocate(FallocateFlags::KEEP_SIZE).map_err(|e| skip_of(e.into()));
-            holder.settle_mtime();
-            can
-        };
-        let able = leased.change(able);
+        let able = leased.change(Point::Changing, || fallocate(FallocateFlags::KEEP_SIZE));
+        let able = able.and_then(|done| Ok(done?)).map_err(skip_of_change);
+        let timed = leased.set_time().map_err(skip_of_change);
+        let timed = timed.and_then(|()| times.failure().map_or(Ok(()), |e| Err(keeps_no_time(e))));
         // If no program waits yet, others are kept out from here on for the whole `lease-break-time`, however
         // slow the steps before this one were.
         let alone = unwanted(lease);
-        let noted = noting.at_it().map_err(skip_of);
-        let ready = able.and(noted).and(alone);
-        if let Err(skip) = ready.and_then(|()| is_plain(file)).and_then(|()| has_space(file, range))
-        {
+        let noted = noting.at_it(times.known()).map_err(skip_of);
+        let ready = able.and(timed).and(noted).and(alone);
+        let ready = ready.and_then(|()| is_plain(file)).and_then(|()| has_space(file, range));
+        if let Err(skip) = ready.and_then(|()| leased.alone().map_err(skip_of_change)) {
             return discard(sealed, skip);
         }
         let (block, data) = (file.block as usize, &sealed.data);
         buffers.release_spare();
         let punch = || fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
-        if let Err(e) = self.lost.keeping(&file.fd, punch)
+        if let Err(e) = leased.change(Point::Changing, punch).and_then(|done| Ok(done?))
             && holds(file, &sealed.record, data, &mut buffers.back, || Ok(())).is_ok()
             && rustix::fs::fsync(&file.fd).is_ok()
             && is_on_device(&file.fd, range, data, &mut buffers.back).is_ok_and(|is| is)
         {
-            return discard(sealed, skip_of(e.into()));
+            return discard(sealed, skip_of_change(e));
         }
-        let _ = noting.settled();
         reached(Point::Punched);
         let fill = Fill { range, data, block };
         let mut put = || put(leased, fill, &mut buffers.back, &mut holder);
         // A second try, where the device refused the write or returned other bytes.
         let once = put().err();
-        if let Some(Err(e)) = once.as_ref().map(|_| put()) {
+        let failed = once.as_ref().filter(|e| !is_others(e)).map_or(Ok(()), |_| put()).err();
+        if let Some(e) = failed.as_ref().or(once.as_ref().filter(|e| is_others(e))) {
             return Err(self.shared.needs_recovery(format!("it could not be written back: {e}")));
         }
-        self.once = once.map(|e| format!("written back at the second try ({e})"));
+        let once = once.map(|e| format!("written back at the second try ({e})"));
+        self.told = once.into_iter().chain(times.message()).reduce(|a, b| format!("{a}; {b}"));
         match sealed.remove() {
             Ok(()) => {
                 reached(Point::Removed);
@@ -277,6 +276,11 @@ fn is_alone(file: &OpenFile, record: &Record, lease: &Lease) -> Result<(), Skip>
 /// The length of the longest range.
 fn longest(ranges: &[ByteRange]) -> u64 {
     ranges.iter().map(|range| range.len()).max().unwrap_or(0)
+}
+
+/// Why a file is left alone after a change that failed.
+fn skip_of_change(error: io::Error) -> Skip {
+    if is_others(&error) { Skip::new(SkipReason::Busy, error.to_string()) } else { skip_of(error) }
 }
 
 /// Removes the record of a file that was not touched, and returns why the file is left alone.
@@ -323,11 +327,15 @@ pub(super) fn is_plain(file: &OpenFile) -> Result<(), Skip> {
 
 /// Checks that the time of modification can be put back, by setting it to its present value.
 fn keeps_its_time(file: &OpenFile, record: &Record) -> Result<(), Skip> {
-    set_mtime(&file.fd, record.mtime).map_err(|e| {
-        let Skip { reason, detail } = skip_of(e);
-        let why = format!("its time of modification could not be kept ({detail}): that takes its owner, or CAP_FOWNER");
-        Skip::new(reason, why)
-    })
+    set_mtime(&file.fd, record.mtime).map_err(keeps_no_time)
+}
+
+fn keeps_no_time(error: io::Error) -> Skip {
+    let Skip { reason, detail } = skip_of(error);
+    let why = format!(
+        "its time of modification could not be kept ({detail}): that takes its owner, or CAP_FOWNER"
+    );
+    Skip::new(reason, why)
 }
 
 impl Mover for Rewriting {
@@ -429,7 +437,7 @@ impl ByRange for Rewriting {
                     Stage::moved(&mut self.stage, index);
                     done.moved = part.len();
                     done.by = Some(primitive::REWRITE);
-                    let told = self.once.take().into_iter().chain(self.lost.message());
+                    let told = self.told.take().into_iter().chain(self.lost.message());
                     done.note = told.reduce(|one, other| format!("{one}; {other}"));
                 }
                 Err(skip) => done.skip = Some(skip),

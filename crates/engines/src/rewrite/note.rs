@@ -1,9 +1,10 @@
 //! How far a rewrite came, noted beside its record. From the notes `recover` distinguishes a hole that a rewrite left
 //! from one that was punched afterwards.
 //!
-//! From the lease to the end of the process every change to the file is the rewrite's own. So before each
+//! While the file is leased every change to it is the rewrite's own. So before each
 //! change the record is given a note that says "at it", and after each one another that has the file's time of
-//! modification at that moment. A program that changes the file's data later gives it another time of
+//! modification at that moment, read while others were kept out; or, where that is not certain, one that says that
+//! others came (`leased.rs`): then no later time counts as the rewrite's. A program that changes the file's data later gives it another time of
 //! modification, which no note has. Notes have a block of their own in the record's file and are written in
 //! place, so that they need no new space and are within one sector; the record's other blocks are never written
 //! to again.
@@ -15,6 +16,7 @@
 //! are not noticed: one that puts the time of modification back, and one within a tick of the file system's
 //! clock (a second on an ext4 with inodes of 128 bytes).
 
+use super::leased::Time;
 use super::place::mtime;
 use super::record::{Record, data_checksum};
 use crate::bytes::{read_at, write_at};
@@ -32,6 +34,13 @@ const SLACK_SECONDS: i64 = 10;
 /// A rewrite is over at most this many seconds after its record was made.
 const WINDOW_SECONDS: i64 = 60;
 
+/// No change is being made.
+const SETTLED: u32 = 0;
+/// A change is being made.
+const AT_IT: u32 = 1;
+/// Others may have come to the file after the last change that is known to be the rewrite's.
+const OTHERS: u32 = 2;
+
 /// The beginning of the block for notes.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
@@ -43,8 +52,8 @@ struct Note {
     mounts: [U64; 2],
     modified_seconds: I64,
     modified_nanoseconds: U32,
-    /// 1 while a change is being made.
-    at_it: U32,
+    /// One of [`SETTLED`], [`AT_IT`], [`OTHERS`].
+    state: U32,
     made_seconds: I64,
     /// CRC-32C of what comes before it.
     checksum: U32,
@@ -79,6 +88,14 @@ impl Session {
         let mounts = note.mounts.map(U64::get);
         self.boot == note.boot && self.mounts == mounts && !mounts.contains(&0)
     }
+
+    /// Whether it cannot be known if a note was made in this session: one of the two had no view of the directories
+    /// by which mounted file systems are told apart.
+    fn may_have_made(&self, note: &Note) -> bool {
+        let mut both = self.mounts.iter().zip(note.mounts.map(U64::get));
+        self.boot == note.boot
+            && both.any(|(a, b)| session::is_in_sysfs(*a) != session::is_in_sysfs(b))
+    }
 }
 
 /// Notes changes to a file beside its record.
@@ -96,44 +113,42 @@ pub(crate) struct Noting<'a> {
 }
 
 impl Noting<'_> {
-    /// Notes that no change is being made.
+    /// Notes that no change is being made, and the file's time of modification.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn settled(&self) -> io::Result<()> {
-        self.note(false)
+    pub fn settled(&self, modified: Time) -> io::Result<()> {
+        self.note(SETTLED, modified)
     }
 
     /// Notes that a change begins.
     ///
     /// # Errors
     /// As [`settled`](Self::settled).
-    pub fn at_it(&self) -> io::Result<()> {
-        self.note(true)
+    pub fn at_it(&self, modified: Time) -> io::Result<()> {
+        self.note(AT_IT, modified)
     }
 
-    /// Makes a change between two notes. If a note cannot be written, the change may later count as another
-    /// program's, but that is no reason to stop half-way.
-    pub fn change<T>(&self, change: impl FnOnce() -> T) -> T {
-        let _ = self.at_it();
-        let done = change();
-        let _ = self.settled();
-        done
+    /// Notes that others may have come to the file, and its time of modification before that.
+    ///
+    /// # Errors
+    /// As [`settled`](Self::settled).
+    pub fn others(&self, modified: Time) -> io::Result<()> {
+        if self.at.is_none() { Ok(()) } else { self.note(OTHERS, modified) }
     }
 
-    fn note(&self, at_it: bool) -> io::Result<()> {
+    fn note(&self, state: u32, (seconds, nanoseconds): Time) -> io::Result<()> {
         let Some(at) = self.at else {
             let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
             let times = Timestamps { last_access: now, last_modification: now };
             return Ok(rustix::fs::futimens(self.record, &times)?);
         };
-        let (seconds, nanoseconds) = mtime(self.file)?;
         let mut note = Note {
             boot: self.session.boot,
             mounts: self.session.mounts.map(Into::into),
             modified_seconds: seconds.into(),
             modified_nanoseconds: nanoseconds.into(),
-            at_it: u32::from(at_it).into(),
+            state: state.into(),
             made_seconds: clock_gettime(ClockId::Realtime).tv_sec.into(),
             checksum: 0.into(),
         };
@@ -165,7 +180,9 @@ impl Noting<'_> {
             (made.saturating_sub(1)..=made.saturating_add(seconds)).contains(&modified.0)
         };
         Ok(if self.session.made(&note) {
-            note.at_it.get() != 0 && within(SLACK_SECONDS)
+            note.state.get() == AT_IT && within(SLACK_SECONDS)
+        } else if note.state.get() == OTHERS || self.session.may_have_made(&note) {
+            false
         } else {
             let boot = self.session.boot == note.boot || modified.0 <= session::boot_began();
             boot && within(WINDOW_SECONDS)

@@ -1,7 +1,6 @@
 //! The bytes of a range in its file: which are missing, and writing them durably.
 
-use super::note::Noting;
-use super::privileges::Lost;
+use super::leased::{Leased, Time};
 use super::record::Record;
 use super::refused;
 use crate::bytes::{read_at, write_at};
@@ -99,13 +98,13 @@ pub(crate) fn is_blank(file: &OwnedFd, part: ByteRange) -> io::Result<bool> {
 }
 
 /// A file's time of modification, as records keep it.
-pub(crate) fn mtime(file: &OwnedFd) -> io::Result<(i64, u32)> {
+pub(crate) fn mtime(file: &OwnedFd) -> io::Result<Time> {
     let stat = rustix::fs::fstat(file)?;
     Ok((stat.st_mtime, stat.st_mtime_nsec as u32))
 }
 
 /// Sets the time of modification; the time of access stays.
-pub(crate) fn set_mtime(file: &OwnedFd, (seconds, nanoseconds): (i64, u32)) -> io::Result<()> {
+pub(crate) fn set_mtime(file: &OwnedFd, (seconds, nanoseconds): Time) -> io::Result<()> {
     let times = Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
         last_modification: Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() },
@@ -128,43 +127,8 @@ pub(crate) fn lease(file: &OwnedFd) -> io::Result<Lease<'_>> {
     Backoff::new(FIRST_WAIT, TRIES).retry(is_open, || Lease::take(file))
 }
 
-/// A file that is leased to be written to.
-#[derive(Clone, Copy)]
-pub(crate) struct Leased<'a> {
-    /// Keeps other programs out.
-    pub lease: &'a Lease<'a>,
-    /// The file, and the notes of the changes to it.
-    pub noting: Noting<'a>,
-    /// The capabilities of the file that could not be kept.
-    pub lost: &'a Lost,
-    /// The size of the file, which no change here alters; `None` where the user has decided that it may.
-    pub size: Option<u64>,
-}
-
-impl Leased<'_> {
-    /// Makes a change between two notes, and sets capabilities again that it has removed from the file.
-    pub fn change<T>(&self, change: impl FnOnce() -> T) -> T {
-        self.lost.keeping(self.noting.file, || self.noting.change(change))
-    }
-
-    /// Checks that other programs are still kept out, and that none has truncated the file: `truncate(2)` through
-    /// an overlay does not wait for the lease on the file below.
-    fn alone(&self) -> io::Result<()> {
-        if !self.lease.is_held() {
-            return Err(io::Error::other("it took too long, and others may have the file open"));
-        }
-        match rustix::fs::fstat(self.noting.file)?.st_size as u64 {
-            size if self.size.is_none_or(|ours| ours == size) => Ok(()),
-            size => Err(io::Error::other(format!("others have made it {size} bytes long"))),
-        }
-    }
-}
-
 /// What [`put`] leaves to its caller.
 pub(crate) trait Holder {
-    /// Sets the time of modification to what it should be, once the bytes are written. A failure to set it is
-    /// no reason to lose the bytes.
-    fn settle_mtime(&self);
     /// Frees space; `false` when nothing more can be released.
     fn free_space(&mut self) -> bool {
         false
@@ -208,8 +172,7 @@ pub(crate) fn put(
     let allocate =
         || rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.len());
     loop {
-        leased.alone()?;
-        match leased.change(allocate) {
+        match leased.change(Point::Changing, allocate)? {
             Ok(()) => break,
             Err(Errno::INTR) => {}
             Err(Errno::NOSPC | Errno::DQUOT) if holder.free_space() => {
@@ -222,12 +185,12 @@ pub(crate) fn put(
         }
     }
     reached(Point::Allocated);
+    let leased = Leased { allocated: Some(range), ..leased };
     let half = data.len() / 2 / block * block;
     write(leased, fill, 0..half)?;
     reached(Point::HalfWritten);
     write(leased, fill, half..data.len())?;
-    leased.alone()?;
-    leased.noting.change(|| holder.settle_mtime());
+    leased.set_time()?;
     reached(Point::Written);
     rustix::fs::fsync(file)?;
     reached(Point::Synced);
@@ -239,20 +202,13 @@ pub(crate) fn put(
     Ok(())
 }
 
-/// Writes a part of `fill`. Once other programs may have opened the file, no change is noted as ours.
+/// Writes a part of `fill`.
 fn write(leased: Leased<'_>, fill: Fill<'_>, part: Range<usize>) -> io::Result<()> {
-    let Leased { noting, lost, .. } = leased;
     let longest = (LONGEST_WRITE / fill.block * fill.block).max(fill.block);
     for at in part.clone().step_by(longest) {
         let bytes = &fill.data[at..part.end.min(at + longest)];
-        leased.alone()?;
-        let _ = noting.at_it();
-        reached(Point::Writing);
-        let write = || write_at(noting.file, bytes, fill.range.start + at as u64);
-        let written = lost.keeping(noting.file, write);
-        leased.alone()?;
-        let _ = noting.settled();
-        written?;
+        let write = || write_at(leased.noting.file, bytes, fill.range.start + at as u64);
+        leased.change(Point::Writing, write)??;
     }
     Ok(())
 }

@@ -13,10 +13,11 @@
 use super::draft::read_data;
 use super::ground;
 use super::journal::{Journal, JournalError};
+use super::leased::{Leased, Times};
 use super::limits::{self, Buffers};
 use super::names::Listing;
 use super::note::{Noting, Session};
-use super::place::{Fill, Holder, Leased, Verdict, is_blank, judge, lease, mtime, put, set_mtime};
+use super::place::{Fill, Holder, Verdict, is_blank, judge, lease, mtime, put};
 use super::privileges::Lost;
 use super::record::{BadRecord, LONGEST_RANGE, Record};
 pub use super::recovered::{Recovered, RecoveryOutcome};
@@ -30,10 +31,8 @@ use fragmend_sys::priority::Prompt;
 use fragmend_sys::signals::{self, Undisturbed};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -370,14 +369,14 @@ impl Mending<'_> {
         let _undisturbed = Undisturbed::begin();
         // From here on the notes are of this boot and this mounting; synced, so that a power cut leaves no
         // older note beside newer blocks.
-        self.noting.settled()?;
-        rustix::fs::fsync(self.noting.record)?;
-        // As it is now: which program set it last cannot be known.
-        let mtime = mtime(target)?;
-        let lost = Lost::default();
+        // The time as it is now: which program set it last cannot be known.
+        let (times, lost) = (Times::of(mtime(target)?), Lost::default());
         let size = Some(self.record.size).filter(|_| !over);
-        let leased = Leased { lease, noting: self.noting, lost: &lost, size };
-        let mut holder = Finder { file: target, mtime, other: Cell::new(None) };
+        let (noting, allocated) = (self.noting, None);
+        let leased = Leased { lease, noting, lost: &lost, size, times: &times, allocated };
+        leased.alone()?;
+        noting.settled(times.known())?;
+        rustix::fs::fsync(noting.record)?;
         buffers.release_spare();
         for part in parts {
             let from = (part.start - self.record.range.start) as usize;
@@ -387,11 +386,9 @@ impl Mending<'_> {
                 return Err(io::Error::other("another program writes to it"));
             }
             let fill = Fill { range, data, block: block as usize };
-            put(leased, fill, &mut buffers.back, &mut holder)?;
+            put(leased, fill, &mut buffers.back, &mut NoneLeft)?;
         }
-        let time = holder.other.take();
-        let time = time.map(|e| format!("its time of modification is another now: {e}"));
-        let lost: Vec<String> = time.into_iter().chain(lost.message()).collect();
+        let lost: Vec<String> = times.message().into_iter().chain(lost.message()).collect();
         Ok((!lost.is_empty()).then(|| lost.join("; ")))
     }
 }
@@ -423,16 +420,7 @@ fn lost() -> io::Error {
     io::ErrorKind::WouldBlock.into()
 }
 
-/// Restores the time of modification that it found.
-struct Finder<'a> {
-    file: &'a OwnedFd,
-    mtime: (i64, u32),
-    /// Why it could not be restored.
-    other: Cell<Option<io::Error>>,
-}
+/// There is no space to free.
+struct NoneLeft;
 
-impl Holder for Finder<'_> {
-    fn settle_mtime(&self) {
-        self.other.set(set_mtime(self.file, self.mtime).err());
-    }
-}
+impl Holder for NoneLeft {}

@@ -1,35 +1,19 @@
-//! What a rewrite knows of its file while it writes a range again: the file's time of modification, and where
-//! more space is to be had.
+//! Where more space is to be had while a rewrite writes a range again.
 
-use super::place::{Holder, mtime, set_mtime};
+use super::place::Holder;
 use crate::donor::Stage;
 use fragmend_sys::backoff::DoublingWait;
-use rustix::time::{ClockId, clock_gettime};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// Writes a range again, for [`put`](super::place::put).
 pub(super) struct Rewriter<'a> {
-    pub file: &'a OwnedFd,
-    /// When the first step began, on the clock of file times.
-    pub began: (i64, u32),
-    /// The time of modification before the rewrite.
-    pub mtime: (i64, u32),
     pub reserve: &'a mut Option<OwnedFd>,
     pub stage: &'a Option<Stage>,
     pub patience: Patience,
 }
 
 impl Holder for Rewriter<'_> {
-    fn settle_mtime(&self) {
-        let now = clock_gettime(ClockId::Realtime);
-        let ours = self.began..=(now.tv_sec, now.tv_nsec as u32);
-        // That the time can be set was tried before the punch.
-        if mtime(self.file).is_ok_and(|modified| ours.contains(&modified)) {
-            let _ = set_mtime(self.file, self.mtime);
-        }
-    }
-
     fn free_space(&mut self) -> bool {
         self.reserve.take().is_some() || self.stage.as_ref().is_some_and(Stage::release_all)
     }

@@ -1,0 +1,174 @@
+//! A leased file, and the changes that are made to it.
+//!
+//! Each change lies between two looks. The one before it finds that others are kept out, and that nobody has
+//! changed the file since the last change of ours. The one after it reads the time of modification, and only then
+//! looks at the lease: while that is held, the time is ours, and is noted as such. If it is lost, the time may be
+//! another program's, which a note must not call ours; then the record is given the note that others came.
+//!
+//! What breaks no lease still shows. `truncate(2)` through an overlay changes the size, or leaves a hole in a range
+//! that was allocated, or space that is not allocated yet where something was written again. While the range is a
+//! hole, which would look the same afterwards, it shows in the time of modification. A time that is set by the
+//! file's path (`utimensat(2)`) changes that alone: once there is space to look at, it is kept.
+
+use super::note::Noting;
+use super::place::set_mtime;
+use super::privileges::Lost;
+use crate::point::{Point, reached};
+use fragmend_layout::{ByteRange, ExtentKind};
+use fragmend_scan::fiemap;
+use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::lease::Lease;
+use std::cell::Cell;
+use std::io;
+
+/// A time of modification: seconds and nanoseconds.
+pub(crate) type Time = (i64, u32);
+
+/// A file that is leased to be written to.
+#[derive(Clone, Copy)]
+pub(crate) struct Leased<'a> {
+    /// Keeps other programs out.
+    pub lease: &'a Lease<'a>,
+    /// The file, and the notes of the changes to it.
+    pub noting: Noting<'a>,
+    /// The capabilities of the file that could not be kept.
+    pub lost: &'a Lost,
+    /// The size of the file, which no change here alters; `None` where the user has decided that it may.
+    pub size: Option<u64>,
+    /// Its times of modification.
+    pub times: &'a Times,
+    /// The range that has space everywhere.
+    pub allocated: Option<ByteRange>,
+}
+
+/// The times of modification of a leased file.
+pub(crate) struct Times {
+    /// That of the last change that is known to be ours.
+    known: Cell<Time>,
+    /// What is to be set after the last change.
+    wanted: Cell<Time>,
+    /// Why it could not be set.
+    failed: Cell<Option<io::Error>>,
+}
+
+impl Times {
+    /// Of a file that has this time, and is to have it again.
+    pub fn of(time: Time) -> Self {
+        Self { known: Cell::new(time), wanted: Cell::new(time), failed: Cell::new(None) }
+    }
+
+    /// The file's time after the last change that is known to be ours.
+    pub fn known(&self) -> Time {
+        self.known.get()
+    }
+
+    /// Why the time could not be set, since the last call.
+    pub fn failure(&self) -> Option<io::Error> {
+        self.failed.take()
+    }
+
+    /// A sentence for the user about a time that could not be set since the last call.
+    pub fn message(&self) -> Option<String> {
+        self.failure().map(|e| format!("its time of modification is another now: {e}"))
+    }
+}
+
+/// Others may have come to the file: what is in it now is theirs.
+#[derive(Debug)]
+struct Others(String);
+
+impl std::fmt::Display for Others {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Others {}
+
+/// Whether an error says that others may have come to the file. Then nothing is tried again.
+pub(crate) fn is_others(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Others>())
+}
+
+impl Leased<'_> {
+    /// Makes a change between two looks and two notes, and sets capabilities again that it has removed from the
+    /// file. `before` is the point right before it, at which a test may stop the process.
+    ///
+    /// # Errors
+    /// Others may have come to the file ([`is_others`]), before the change, or during it; or the file cannot be
+    /// looked at.
+    pub fn change<T>(&self, before: Point, change: impl FnOnce() -> T) -> io::Result<T> {
+        self.alone()?;
+        // If a note cannot be written, the change may later count as another program's.
+        let _ = self.noting.at_it(self.times.known());
+        reached(before);
+        let done = self.lost.keeping(self.noting.file, change);
+        reached(Point::Changed);
+        let modified = self.look()?;
+        self.times.known.set(modified);
+        let _ = self.noting.settled(modified);
+        Ok(done)
+    }
+
+    /// Sets the time of modification to what it is to be. That it cannot be set is no reason to lose the bytes:
+    /// [`Times`] has the reason.
+    ///
+    /// # Errors
+    /// As [`change`](Self::change).
+    pub fn set_time(&self) -> io::Result<()> {
+        let Times { wanted, failed, .. } = self.times;
+        let set = self.change(Point::Changing, || set_mtime(self.noting.file, wanted.get()))?;
+        if let Err(e) = set {
+            failed.set(Some(e));
+        }
+        Ok(())
+    }
+
+    /// Checks that other programs are kept out, and that none has changed the file.
+    ///
+    /// # Errors
+    /// As [`change`](Self::change).
+    pub fn alone(&self) -> io::Result<()> {
+        let modified = self.look()?;
+        if modified != self.times.known() {
+            if self.allocated.is_none() {
+                return Err(self.others("others have changed it".into()));
+            }
+            self.times.known.set(modified);
+            self.times.wanted.set(modified);
+        }
+        Ok(())
+    }
+
+    /// The time of modification at a moment at which other programs were kept out, and the file had its size.
+    fn look(&self) -> io::Result<Time> {
+        let stat = rustix::fs::fstat(self.noting.file)?;
+        // Looked at after that: what was read is of a time when it was held.
+        if !self.lease.is_held() {
+            let what = "it took too long, and others may have the file open";
+            return Err(self.others(what.into()));
+        }
+        let size = stat.st_size as u64;
+        if self.size.is_some_and(|ours| ours != size) {
+            return Err(self.others(format!("others have made it {size} bytes long")));
+        }
+        if !self.allocated.map_or(Ok(true), |range| self.has_space(range))? {
+            return Err(self.others("others have truncated it".into()));
+        }
+        Ok((stat.st_mtime, stat.st_mtime_nsec as u32))
+    }
+
+    fn others(&self, what: String) -> io::Error {
+        let _ = self.noting.others(self.times.known());
+        io::Error::other(Others(what))
+    }
+
+    /// Whether all of a range has a place on the device. Nothing is written back for that, which would allocate
+    /// what others have freed.
+    fn has_space(&self, range: ByteRange) -> io::Result<bool> {
+        let file = self.noting.file;
+        let layout = fiemap::layout_within(&mut Fiemap::default(), file, range, false)?;
+        let placed = layout.within(range).filter(|e| e.kind != ExtentKind::Delayed);
+        Ok(placed.map(|e| e.length).sum::<u64>() == range.len())
+    }
+}
