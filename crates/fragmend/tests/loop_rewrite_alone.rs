@@ -172,10 +172,19 @@ fn loop_what_others_do_before_a_change_is_noted_is_theirs() {
 #[test]
 fn loop_a_time_that_others_set_meanwhile_stays() {
     let image = Image::ext4(320 << 20);
-    for step in ["sealed", "allocated", "written"] {
-        let file = fragmented(&image, step);
+    let (past, now) = ("2001-02-03 04:05:06.789", "now");
+    let times = [
+        ("sealed", past),
+        ("punched", past),
+        ("allocated", past),
+        ("written", past),
+        ("allocated", now),
+        ("written", now),
+    ];
+    for (number, (step, time)) in times.into_iter().enumerate() {
+        let file = fragmented(&image, &format!("file{number}"));
         let stopped = stopped_at(&image, &file, step);
-        run("touch", ["-d", "2001-02-03 04:05:06.789", file.to_str().unwrap()]);
+        run("touch", ["-d", time, file.to_str().unwrap()]);
         let modified = || file.metadata().unwrap().modified().unwrap();
         let then = modified();
         let ended = go_on_throughout(stopped, || ());

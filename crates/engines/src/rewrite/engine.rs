@@ -23,8 +23,8 @@
 //! Before F is synced or copied, or a page of it is dropped, the page cache is compared with the device
 //! (`refused.rs`): data that the device has refused is in the page cache alone, and then F is left alone.
 //!
-//! F is leased before R is sealed, so that from there to the end of the process every change to F is the
-//! rewrite's own. Each change is noted (`note.rs`). From the notes `recover` distinguishes a hole that the rewrite left
+//! F is leased before R is sealed, so that from there every change to F is the rewrite's own, as long as the lease is
+//! held. Each change is noted (`note.rs`). From the notes `recover` distinguishes a hole that the rewrite left
 //! from one that the owner made afterwards.
 //!
 //! Signals and limits. From the seal to the end of step 10 no signal but `SIGKILL` and `SIGSTOP` ends, stops or
@@ -43,8 +43,8 @@
 //! to 10, also as root, waits until they are done; one that opens it with `O_NONBLOCK` gets `EWOULDBLOCK` at
 //! once. The kernel ends such waiting after `lease-break-time`; on a system where that is short the engine
 //! refuses to work. If a device hangs for that long, or this process is frozen, the programs that waited may
-//! read zeroes. The lease is checked before the punch, and before and after each write, of at most 256 KiB;
-//! once it is lost, nothing more is written, and the record stays for `recover` to examine. So what other
+//! read zeroes. The lease is looked at before and after each change (`leased.rs`); a write is of at most 256 KiB;
+//! once it is lost, nothing more is changed, and the record stays for `recover` to examine. So what other
 //! programs write then stays, except where one call of this process was delayed after its check of the lease:
 //! such a call overwrites what it covers, at most 256 KiB, or the range if it is the punch.
 //!
@@ -57,8 +57,7 @@
 //!
 //! While F is leased this thread's I/O is not of the idle class, which schedulers serve last.
 //!
-//! The time of modification is put back if it is between the first step and now. If another program sets it by
-//! path in just that moment, without opening the file, that is not noticed.
+//! The time of modification is put back, under the lease, if it is that of the last change that is known to be ours.
 
 use super::journal::{DIRECTORY, ELSEWHERE, Journal, JournalError};
 use super::mover::{self, Rewriting};

@@ -6,9 +6,10 @@
 //! another program's, which a note must not call ours; then the record is given the note that others came.
 //!
 //! What breaks no lease still shows. `truncate(2)` through an overlay changes the size, or leaves a hole in a range
-//! that was allocated, or space that is not allocated yet where something was written again. While the range is a
-//! hole, which would look the same afterwards, it shows in the time of modification. A time that is set by the
-//! file's path (`utimensat(2)`) changes that alone: once there is space to look at, it is kept.
+//! that was allocated, or, on ext4 and XFS, space that is not allocated yet where something was written again.
+//! While the range is a hole, which would look the same afterwards, it shows in the time of modification. A time
+//! that is set by the file's path (`utimensat(2)`) changes that alone, and is kept: unless it is the present time,
+//! which a truncation sets as well, and there is no space to look at.
 
 use super::note::Noting;
 use super::place::set_mtime;
@@ -39,6 +40,9 @@ pub(crate) struct Leased<'a> {
     pub times: &'a Times,
     /// The range that has space everywhere.
     pub allocated: Option<ByteRange>,
+    /// Whether the file system certainly writes to the space that was allocated, so that space which is not
+    /// allocated yet is that of others.
+    pub in_place: bool,
 }
 
 /// The times of modification of a leased file.
@@ -104,7 +108,7 @@ impl Leased<'_> {
         reached(before);
         let done = self.lost.keeping(self.noting.file, change);
         reached(Point::Changed);
-        let modified = self.look()?;
+        let (modified, _) = self.look()?;
         self.times.known.set(modified);
         let _ = self.noting.settled(modified);
         Ok(done)
@@ -129,9 +133,9 @@ impl Leased<'_> {
     /// # Errors
     /// As [`change`](Self::change).
     pub fn alone(&self) -> io::Result<()> {
-        let modified = self.look()?;
+        let (modified, changed) = self.look()?;
         if modified != self.times.known() {
-            if self.allocated.is_none() {
+            if self.allocated.is_none() && modified == changed {
                 return Err(self.others("others have changed it".into()));
             }
             self.times.known.set(modified);
@@ -140,8 +144,9 @@ impl Leased<'_> {
         Ok(())
     }
 
-    /// The time of modification at a moment at which other programs were kept out, and the file had its size.
-    fn look(&self) -> io::Result<Time> {
+    /// The times of modification and of change (ctime) at a moment at which other programs were kept out, and the
+    /// file had its size.
+    fn look(&self) -> io::Result<(Time, Time)> {
         let stat = rustix::fs::fstat(self.noting.file)?;
         // Looked at after that: what was read is of a time when it was held.
         if !self.lease.is_held() {
@@ -155,7 +160,8 @@ impl Leased<'_> {
         if !self.allocated.map_or(Ok(true), |range| self.has_space(range))? {
             return Err(self.others("others have truncated it".into()));
         }
-        Ok((stat.st_mtime, stat.st_mtime_nsec as u32))
+        let changed = (stat.st_ctime, stat.st_ctime_nsec as u32);
+        Ok(((stat.st_mtime, stat.st_mtime_nsec as u32), changed))
     }
 
     fn others(&self, what: String) -> io::Error {
@@ -163,12 +169,13 @@ impl Leased<'_> {
         io::Error::other(Others(what))
     }
 
-    /// Whether all of a range has a place on the device. Nothing is written back for that, which would allocate
-    /// what others have freed.
+    /// Whether all of a range has the space that was allocated. Nothing is written back for that, which would
+    /// allocate what others have freed.
     fn has_space(&self, range: ByteRange) -> io::Result<bool> {
         let file = self.noting.file;
         let layout = fiemap::layout_within(&mut Fiemap::default(), file, range, false)?;
-        let placed = layout.within(range).filter(|e| e.kind != ExtentKind::Delayed);
+        let is_ours = |kind| !self.in_place || kind != ExtentKind::Delayed;
+        let placed = layout.within(range).filter(|e| is_ours(e.kind));
         Ok(placed.map(|e| e.length).sum::<u64>() == range.len())
     }
 }

@@ -214,8 +214,9 @@ impl Rewriting {
             return discard(sealed, skip);
         }
         let (times, size) = (Times::of(sealed.record.mtime), Some(sealed.record.size));
-        let leased =
-            Leased { lease, noting, lost: &self.lost, size, times: &times, allocated: None };
+        let in_place = matches!(self.shared.kind, FsKind::Ext4 | FsKind::Xfs);
+        let (lost, allocated) = (&self.lost, None);
+        let leased = Leased { lease, noting, lost, size, times: &times, allocated, in_place };
         let mut holder = Rewriter {
             reserve: &mut self.reserve,
             stage: &self.stage,

@@ -372,8 +372,10 @@ impl Mending<'_> {
         // The time as it is now: which program set it last cannot be known.
         let (times, lost) = (Times::of(mtime(target)?), Lost::default());
         let size = Some(self.record.size).filter(|_| !over);
-        let (noting, allocated) = (self.noting, None);
-        let leased = Leased { lease, noting, lost: &lost, size, times: &times, allocated };
+        // Of which kind the file system is does not matter here.
+        let (noting, allocated, in_place) = (self.noting, None, false);
+        let leased =
+            Leased { lease, noting, lost: &lost, size, times: &times, allocated, in_place };
         leased.alone()?;
         noting.settled(times.known())?;
         rustix::fs::fsync(noting.record)?;
