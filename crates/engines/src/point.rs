@@ -40,6 +40,8 @@ pub(crate) enum Point {
     Changing,
     /// A change was made to the file, and is not noted yet.
     Changed,
+    /// `recover`: it was judged what is missing, and what is there is the rewrite's; nothing is changed yet.
+    Judged,
     /// 6: half of the bytes are back.
     HalfWritten,
     /// 7: all are, in the page cache.
@@ -76,6 +78,7 @@ pub(crate) fn reached(point: Point) {
         Point::Writing => "writing",
         Point::Changing => "changing",
         Point::Changed => "changed",
+        Point::Judged => "judged",
         Point::HalfWritten => "half-written",
         Point::Written => "written",
         Point::Synced => "synced",

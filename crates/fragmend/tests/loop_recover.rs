@@ -15,9 +15,9 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use support::SIZE;
 use support::records::only_record;
-use support::rewrite::{FRAGMEND, outcomes, punched, recover};
+use support::rewrite::{FRAGMEND, killed_at, outcomes, punched, recover};
+use support::{SIZE, fragmented};
 
 /// Recovers, and checks for this one outcome and exit code.
 fn told(image: &Image, outcome: &str, code: i32) -> Value {
@@ -54,6 +54,29 @@ fn loop_a_dry_run_changes_nothing() {
     told(&image, "restored", 0);
     assert!(is_intact(&file, SIZE).unwrap());
     nothing_left(&image);
+}
+
+/// The notes show that the rewrite alone has changed the file: it has its time of modification again, too.
+#[test]
+fn loop_the_time_of_modification_is_put_back_as_well() {
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        for step in ["punched", "allocated", "half-written", "written", "synced"] {
+            let file = fragmented(&image, step);
+            let modified = || file.metadata().unwrap().modified().unwrap();
+            let before = modified();
+            killed_at(&image, &file, step);
+            let (told, code) = recover(&[&image.path()]);
+            assert_eq!((modified(), code), (before, 0), "{} {step}: {told}", file_system.name);
+            assert!(is_intact(&file, SIZE).unwrap(), "{} {step}: {told}", file_system.name);
+        }
+        // Killed between a change and its note: whose the time is, is not certain, and that is said.
+        let file = fragmented(&image, "changed");
+        killed_at(&image, &file, "writing");
+        let (told, code) = recover(&[&image.path()]);
+        assert!(is_intact(&file, SIZE).unwrap(), "{told}");
+        assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
+    }
 }
 
 #[test]

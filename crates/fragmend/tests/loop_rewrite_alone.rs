@@ -11,12 +11,13 @@ use fragmend_testbed::process::{Finished, Running, finish};
 use fragmend_testbed::tools::extents;
 use rustix::process::Signal;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use support::rewrite::{
-    go_on, go_on_throughout, is_stopped, killed_at, outcomes, recover, rewrite, stopped_at,
+    go_on, go_on_throughout, is_stopped, killed_at, outcomes, recover, rewrite, stopped_again,
+    stopped_at,
 };
 use support::{SIZE, fragmented, write_plan};
 
@@ -109,16 +110,6 @@ fn loop_what_is_written_after_the_lease_was_lost_stays() {
     assert!(holds("later"));
 }
 
-/// Stops a rewrite after this many changes of the file, before the last one is noted.
-fn stopped_after(image: &Image, file: &Path, changes: u32) -> Running {
-    let mut stopped = stopped_at(image, file, "changed");
-    for _ in 1..changes {
-        stopped.signal(Signal::CONT);
-        stopped = stopped.wait_until(is_stopped);
-    }
-    stopped
-}
-
 /// The kernel has let another program in after a change, before that was noted: what this program makes of the file
 /// counts as its own, and its time of modification stays.
 #[test]
@@ -133,7 +124,8 @@ fn loop_what_others_do_before_a_change_is_noted_is_theirs() {
     let check = |file_system, changes, theirs: &str| {
         let image = Image::of(file_system, 320 << 20);
         let file = fragmented(&image, "file");
-        let stopped = stopped_after(&image, &file, changes);
+        let stopped = stopped_at(&image, &file, "changed");
+        let stopped = stopped_again(stopped, changes - 1);
         let program = format!(
             "import os,sys; f=open(sys.argv[1],'r+b'); size=os.fstat(f.fileno()).st_size; {theirs}; f.flush(); os.fsync(f.fileno())"
         );
@@ -181,9 +173,12 @@ fn loop_a_time_that_others_set_meanwhile_stays() {
         ("allocated", now),
         ("written", now),
     ];
-    for (number, (step, time)) in times.into_iter().enumerate() {
+    // Also before the look that follows a change: the punch, the allocation, a write.
+    let changes = [3, 4, 5].map(|change| ("changed", past, change));
+    let times = times.map(|(step, time)| (step, time, 1)).into_iter().chain(changes);
+    for (number, (step, time, stops)) in times.enumerate() {
         let file = fragmented(&image, &format!("file{number}"));
-        let stopped = stopped_at(&image, &file, step);
+        let stopped = stopped_again(stopped_at(&image, &file, step), stops - 1);
         run("touch", ["-d", time, file.to_str().unwrap()]);
         let modified = || file.metadata().unwrap().modified().unwrap();
         let then = modified();

@@ -8,13 +8,18 @@ use fragmend_testbed::mount::MountGuard;
 use fragmend_testbed::overlay::Overlay;
 use fragmend_testbed::process::{Finished, Running, finish};
 use fragmend_testbed::tools::extents;
+use rustix::process::Signal;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use support::deaf::Deaf;
 use support::records::{journal, names};
-use support::rewrite::{go_on, go_on_throughout, is_stopped, outcomes, recover, rewrite};
+use support::rewrite::{
+    FRAGMEND, go_on, go_on_throughout, is_stopped, outcomes, recover, rewrite, stopped_again,
+};
 use support::{SIZE, fragmented};
 
 /// One test at a time: an overlay of which it is not known where it writes keeps all files from being rewritten.
@@ -180,20 +185,54 @@ fn loop_what_is_truncated_and_lengthened_through_an_overlay_stays_empty() {
         let overlay = Overlay::over(&image);
         let steps =
             ["sealed", "punched", "allocated", "writing", "half-written", "written", "synced"];
-        for (number, step) in steps.iter().enumerate() {
+        // The fourth change is the allocation, which has not been looked at then. A change of the mode sets the
+        // time of change alone, as setting a time of modification does.
+        let ways = steps.map(|step| (step, 1, false));
+        let further = [("changed", 4, false), ("synced", 1, true), ("allocated", 1, true)];
+        for (number, (step, stops, mode)) in ways.into_iter().chain(further).enumerate() {
             let name = format!("file{number}");
             let file = fragmented(&image, &format!("upper/{name}"));
-            let stopped = unseen(&image, &overlay, &file, step);
-            truncate(&overlay.merged.join(&name), 0);
-            truncate(&overlay.merged.join(&name), SIZE);
+            let stopped = stopped_again(unseen(&image, &overlay, &file, step), stops - 1);
+            let merged = overlay.merged.join(&name);
+            truncate(&merged, 0);
+            truncate(&merged, SIZE);
+            if mode {
+                std::fs::set_permissions(&merged, Permissions::from_mode(0o600)).unwrap();
+            }
             let ended = go_on_throughout(stopped, || ());
-            let what = format!("{} {step}: {ended:?}", file_system.name);
+            let what = format!("{} {step} {stops} {mode}: {ended:?}", file_system.name);
             assert!(!ended.stdout.contains("\"outcome\":\"moved\""), "{what}");
-            let covered = if *step == "writing" { 256 << 10 } else { 0 };
+            let covered = if step == "writing" { 256 << 10 } else { 0 };
             let content = std::fs::read(&file).unwrap();
             assert_eq!(content.len() as u64, SIZE, "{what}");
             assert!(content[covered..].iter().all(|b| *b == 0), "{what}");
-            is_for_the_owner(&image, &file, *step != "sealed", &what);
+            is_for_the_owner(&image, &file, step != "sealed", &what);
         }
+    }
+}
+
+/// The same between the look of `recover` and what it puts back.
+#[test]
+fn loop_what_is_truncated_beside_a_recovery_stays_empty() {
+    let _alone = alone();
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        let overlay = Overlay::over(&image);
+        let file = fragmented(&image, "upper/file");
+        let killed = unseen(&image, &overlay, &file, "punched");
+        killed.signal(Signal::KILL);
+        drop(killed.wait());
+        let mut command = Command::new(FRAGMEND);
+        command.args(["recover", "--json"]).arg(image.path());
+        command.env("FRAGMEND_STOP_AT", "judged=stop").stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let stopped = Running::start(&mut command).wait_until(is_stopped);
+        truncate(&overlay.merged.join("file"), 0);
+        truncate(&overlay.merged.join("file"), SIZE);
+        let ended = go_on(stopped);
+        let what = format!("{}: {ended:?}", file_system.name);
+        assert!(ended.stdout.contains("others have changed it"), "{what}");
+        assert!(std::fs::read(&file).unwrap() == vec![0; SIZE as usize], "{what}");
+        is_for_the_owner(&image, &file, true, &what);
     }
 }

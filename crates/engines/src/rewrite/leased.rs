@@ -8,8 +8,11 @@
 //! What breaks no lease still shows. `truncate(2)` through an overlay changes the size, or leaves a hole in a range
 //! that was allocated, or, on ext4 and XFS, space that is not allocated yet where something was written again.
 //! While the range is a hole, which would look the same afterwards, it shows in the time of modification. A time
-//! that is set by the file's path (`utimensat(2)`) changes that alone, and is kept: unless it is the present time,
-//! which a truncation sets as well, and there is no space to look at.
+//! that is set by the file's path (`utimensat(2)`) changes that alone, and is kept: unless it may be the present
+//! time, which a truncation sets as well, and there is no space to look at.
+//!
+//! What falls into the call of a punch or an allocation itself, for which the kernel lets others wait, does not show:
+//! time and space are then the same as those of the call.
 
 use super::note::Noting;
 use super::place::set_mtime;
@@ -19,6 +22,7 @@ use fragmend_layout::{ByteRange, ExtentKind};
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::lease::Lease;
+use rustix::time::{ClockId, clock_gettime};
 use std::cell::Cell;
 use std::io;
 
@@ -36,29 +40,38 @@ pub(crate) struct Leased<'a> {
     pub lost: &'a Lost,
     /// The size of the file, which no change here alters; `None` where the user has decided that it may.
     pub size: Option<u64>,
-    /// Its times of modification.
-    pub times: &'a Times,
-    /// The range that has space everywhere.
-    pub allocated: Option<ByteRange>,
+    /// What is known of it.
+    pub state: &'a State,
     /// Whether the file system certainly writes to the space that was allocated, so that space which is not
     /// allocated yet is that of others.
     pub in_place: bool,
 }
 
-/// The times of modification of a leased file.
-pub(crate) struct Times {
-    /// That of the last change that is known to be ours.
+/// What is known of a leased file.
+pub(crate) struct State {
+    /// The clock of file times when it was leased.
+    began: Time,
+    /// The time of modification after the last change that is known to be ours.
     known: Cell<Time>,
-    /// What is to be set after the last change.
+    /// The one that is to be set after the last change.
     wanted: Cell<Time>,
     /// Why it could not be set.
     failed: Cell<Option<io::Error>>,
+    /// A range that has space everywhere.
+    allocated: Cell<Option<ByteRange>>,
 }
 
-impl Times {
-    /// Of a file that has this time, and is to have it again.
-    pub fn of(time: Time) -> Self {
-        Self { known: Cell::new(time), wanted: Cell::new(time), failed: Cell::new(None) }
+impl State {
+    /// Of a file that has the time `known`, and is to have the time `wanted`.
+    pub fn of(known: Time, wanted: Time) -> Self {
+        let (known, wanted) = (Cell::new(known), Cell::new(wanted));
+        let (failed, allocated) = (Cell::new(None), Cell::new(None));
+        Self { began: clock(ClockId::RealtimeCoarse), known, wanted, failed, allocated }
+    }
+
+    /// Space was allocated for all of this range.
+    pub fn allocated(&self, range: ByteRange) {
+        self.allocated.set(Some(range));
     }
 
     /// The file's time after the last change that is known to be ours.
@@ -75,6 +88,20 @@ impl Times {
     pub fn message(&self) -> Option<String> {
         self.failure().map(|e| format!("its time of modification is another now: {e}"))
     }
+}
+
+/// File systems store times in units of up to two seconds.
+const COARSEST: i64 = 2;
+
+/// Whether a time may be that of a change since `began`; any may be once the clock was set back.
+fn is_since(began: Time, time: Time) -> bool {
+    let now = clock(ClockId::Realtime);
+    now < began || ((began.0.saturating_sub(COARSEST), began.1)..=now).contains(&time)
+}
+
+fn clock(id: ClockId) -> Time {
+    let now = clock_gettime(id);
+    (now.tv_sec, now.tv_nsec as u32)
 }
 
 /// Others may have come to the file: what is in it now is theirs.
@@ -104,23 +131,29 @@ impl Leased<'_> {
     pub fn change<T>(&self, before: Point, change: impl FnOnce() -> T) -> io::Result<T> {
         self.alone()?;
         // If a note cannot be written, the change may later count as another program's.
-        let _ = self.noting.at_it(self.times.known());
+        let _ = self.noting.at_it(self.state.known());
+        let began = clock(ClockId::RealtimeCoarse);
         reached(before);
         let done = self.lost.keeping(self.noting.file, change);
         reached(Point::Changed);
         let (modified, _) = self.look()?;
-        self.times.known.set(modified);
+        let State { known, wanted, .. } = self.state;
+        // The one that a program has set while it waited for the change.
+        if ![known.get(), wanted.get()].contains(&modified) && !is_since(began, modified) {
+            wanted.set(modified);
+        }
+        known.set(modified);
         let _ = self.noting.settled(modified);
         Ok(done)
     }
 
     /// Sets the time of modification to what it is to be. That it cannot be set is no reason to lose the bytes:
-    /// [`Times`] has the reason.
+    /// [`State`] has the reason.
     ///
     /// # Errors
     /// As [`change`](Self::change).
     pub fn set_time(&self) -> io::Result<()> {
-        let Times { wanted, failed, .. } = self.times;
+        let State { wanted, failed, .. } = self.state;
         let set = self.change(Point::Changing, || set_mtime(self.noting.file, wanted.get()))?;
         if let Err(e) = set {
             failed.set(Some(e));
@@ -134,12 +167,14 @@ impl Leased<'_> {
     /// As [`change`](Self::change).
     pub fn alone(&self) -> io::Result<()> {
         let (modified, changed) = self.look()?;
-        if modified != self.times.known() {
-            if self.allocated.is_none() && modified == changed {
+        let State { began, known, wanted, allocated, .. } = self.state;
+        if modified != known.get() {
+            let may_be_truncated = modified == changed || is_since(*began, modified);
+            if allocated.get().is_none() && may_be_truncated {
                 return Err(self.others("others have changed it".into()));
             }
-            self.times.known.set(modified);
-            self.times.wanted.set(modified);
+            known.set(modified);
+            wanted.set(modified);
         }
         Ok(())
     }
@@ -157,7 +192,7 @@ impl Leased<'_> {
         if self.size.is_some_and(|ours| ours != size) {
             return Err(self.others(format!("others have made it {size} bytes long")));
         }
-        if !self.allocated.map_or(Ok(true), |range| self.has_space(range))? {
+        if !self.state.allocated.get().map_or(Ok(true), |range| self.has_space(range))? {
             return Err(self.others("others have truncated it".into()));
         }
         let changed = (stat.st_ctime, stat.st_ctime_nsec as u32);
@@ -165,7 +200,7 @@ impl Leased<'_> {
     }
 
     fn others(&self, what: String) -> io::Error {
-        let _ = self.noting.others(self.times.known());
+        let _ = self.noting.others(self.state.known());
         io::Error::other(Others(what))
     }
 

@@ -2,7 +2,7 @@
 
 use super::draft::{Draft, Sealed};
 use super::engine::Shared;
-use super::leased::{Leased, Times, is_others};
+use super::leased::{Leased, State, is_others};
 use super::limits::{self, Buffers};
 use super::note::{Noting, Session};
 use super::place::{Fill, is_on_device, lease, mtime, put, set_mtime};
@@ -213,10 +213,10 @@ impl Rewriting {
         if let Err(skip) = is_alone(file, &sealed.record, lease) {
             return discard(sealed, skip);
         }
-        let (times, size) = (Times::of(sealed.record.mtime), Some(sealed.record.size));
+        let (mtime, size) = (sealed.record.mtime, Some(sealed.record.size));
+        let state = State::of(mtime, mtime);
         let in_place = matches!(self.shared.kind, FsKind::Ext4 | FsKind::Xfs);
-        let (lost, allocated) = (&self.lost, None);
-        let leased = Leased { lease, noting, lost, size, times: &times, allocated, in_place };
+        let leased = Leased { lease, noting, lost: &self.lost, size, state: &state, in_place };
         let mut holder = Rewriter {
             reserve: &mut self.reserve,
             stage: &self.stage,
@@ -228,11 +228,11 @@ impl Rewriting {
         let able = leased.change(Point::Changing, || fallocate(FallocateFlags::KEEP_SIZE));
         let able = able.and_then(|done| Ok(done?)).map_err(skip_of_change);
         let timed = leased.set_time().map_err(skip_of_change);
-        let timed = timed.and_then(|()| times.failure().map_or(Ok(()), |e| Err(keeps_no_time(e))));
+        let timed = timed.and_then(|()| state.failure().map_or(Ok(()), |e| Err(keeps_no_time(e))));
         // If no program waits yet, others are kept out from here on for the whole `lease-break-time`, however
         // slow the steps before this one were.
         let alone = unwanted(lease);
-        let noted = noting.at_it(times.known()).map_err(skip_of);
+        let noted = noting.at_it(state.known()).map_err(skip_of);
         let ready = able.and(timed).and(noted).and(alone);
         let ready = ready.and_then(|()| is_plain(file)).and_then(|()| has_space(file, range));
         if let Err(skip) = ready.and_then(|()| leased.alone().map_err(skip_of_change)) {
@@ -258,7 +258,7 @@ impl Rewriting {
             return Err(self.shared.needs_recovery(format!("it could not be written back: {e}")));
         }
         let once = once.map(|e| format!("written back at the second try ({e})"));
-        self.told = once.into_iter().chain(times.message()).reduce(|a, b| format!("{a}; {b}"));
+        self.told = once.into_iter().chain(state.message()).reduce(|a, b| format!("{a}; {b}"));
         match sealed.remove() {
             Ok(()) => {
                 reached(Point::Removed);

@@ -98,6 +98,15 @@ impl Session {
     }
 }
 
+/// A time of modification that a rewrite has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ours {
+    /// The time.
+    pub modified: Time,
+    /// Whether a note has exactly this time, or it is that of before the rewrite; else it is one near a note.
+    pub is_certain: bool,
+}
+
 /// Notes changes to a file beside its record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Noting<'a> {
@@ -156,36 +165,41 @@ impl Noting<'_> {
         write_at(self.record, note.as_bytes(), at)
     }
 
-    /// Whether the file was modified by the rewrite alone, as far as its time of modification shows.
+    /// The file's time of modification, if that shows that the rewrite alone has modified it.
     ///
     /// # Errors
     /// When times cannot be read.
-    pub fn is_ours(&self, record: &Record) -> io::Result<bool> {
+    pub fn ours(&self, record: &Record) -> io::Result<Option<Ours>> {
         let modified = mtime(self.file)?;
+        let certain = Some(Ours { modified, is_certain: true });
+        let likely = |is: bool| is.then_some(Ours { modified, is_certain: false });
+        if modified == record.mtime {
+            return Ok(certain);
+        }
         let Some(at) = self.at else {
             let touched = mtime(self.record)?;
             let latest = (touched.0.saturating_add(WINDOW_SECONDS), touched.1);
-            return Ok(modified == record.mtime || modified <= latest);
+            return Ok(likely(modified <= latest));
         };
         let mut bytes = [0; size_of::<Note>()];
         read_at(self.record, &mut bytes, at)?;
         let note = Note::read_from_bytes(&bytes).ok().filter(|n| n.checksum.get() == n.sum());
-        let Some(note) = note else { return Ok(modified == record.mtime) };
+        let Some(note) = note else { return Ok(None) };
         let noted = (note.modified_seconds.get(), note.modified_nanoseconds.get());
-        if modified == record.mtime || modified == noted {
-            return Ok(true);
+        if modified == noted {
+            return Ok(certain);
         }
         let made = note.made_seconds.get();
         let within = |seconds: i64| {
             (made.saturating_sub(1)..=made.saturating_add(seconds)).contains(&modified.0)
         };
-        Ok(if self.session.made(&note) {
+        Ok(likely(if self.session.made(&note) {
             note.state.get() == AT_IT && within(SLACK_SECONDS)
         } else if note.state.get() == OTHERS || self.session.may_have_made(&note) {
             false
         } else {
             let boot = self.session.boot == note.boot || modified.0 <= session::boot_began();
             boot && within(WINDOW_SECONDS)
-        })
+        }))
     }
 }

@@ -169,8 +169,11 @@ pub(crate) fn put(
 ) -> io::Result<()> {
     let Fill { range, data, block } = fill;
     let file = leased.noting.file;
-    let allocate =
-        || rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.len());
+    let allocate = || {
+        rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.len())?;
+        leased.state.allocated(range);
+        Ok(())
+    };
     loop {
         match leased.change(Point::Changing, allocate)? {
             Ok(()) => break,
@@ -185,7 +188,6 @@ pub(crate) fn put(
         }
     }
     reached(Point::Allocated);
-    let leased = Leased { allocated: Some(range), ..leased };
     let half = data.len() / 2 / block * block;
     write(leased, fill, 0..half)?;
     reached(Point::HalfWritten);

@@ -13,10 +13,10 @@
 use super::draft::read_data;
 use super::ground;
 use super::journal::{Journal, JournalError};
-use super::leased::{Leased, Times};
+use super::leased::{Leased, State, Time};
 use super::limits::{self, Buffers};
 use super::names::Listing;
-use super::note::{Noting, Session};
+use super::note::{Noting, Ours, Session};
 use super::place::{Fill, Holder, Verdict, is_blank, judge, lease, mtime, put};
 use super::privileges::Lost;
 use super::record::{BadRecord, LONGEST_RANGE, Record};
@@ -24,6 +24,7 @@ pub use super::recovered::{Recovered, RecoveryOutcome};
 use super::refused;
 pub use super::whose::Serves;
 use super::whose::{Home, RecordsFile};
+use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, PathText};
 use fragmend_sys::handle;
 use fragmend_sys::lease::Lease;
@@ -284,36 +285,40 @@ impl Mending<'_> {
             return not_synced(recovered, e);
         }
         let verdict = judge(target, self.record, self.data, alone);
-        let (missing, changed) = match verdict {
+        let (missing, ours) = match verdict {
             Ok(Verdict::Whole) => {
                 return match leased {
                     Some(Err(e)) => not_leased(recovered, &e),
                     Some(Ok(lease)) if !lease.is_held() => not_leased(recovered, &lost()),
-                    _ => self.closing.close(recovered, RecoveryOutcome::Whole),
+                    Some(Ok(lease)) => {
+                        let recovered = Recovered { detail: self.settle_time(&lease), ..recovered };
+                        self.closing.close(recovered, RecoveryOutcome::Whole)
+                    }
+                    None => self.closing.close(recovered, RecoveryOutcome::Whole),
                 };
             }
-            Ok(Verdict::Missing(parts)) => match self.noting.is_ours(self.record) {
-                Ok(true) => (parts, None),
-                Ok(false) => (parts, Some("it was modified after the rewrite".to_owned())),
+            Ok(Verdict::Missing(parts)) => match self.noting.ours(self.record) {
+                Ok(Some(ours)) => (parts, Ok(ours)),
+                Ok(None) => (parts, Err("it was modified after the rewrite".to_owned())),
                 Err(e) => return recovered.ended(RecoveryOutcome::Failed, e.to_string()),
             },
             Ok(Verdict::Differs(at)) => {
-                (vec![self.record.range], Some(format!("it holds other data at {at}")))
+                (vec![self.record.range], Err(format!("it holds other data at {at}")))
             }
-            Ok(Verdict::Refused(at)) => (vec![self.record.range], Some(refused_at(at))),
+            Ok(Verdict::Refused(at)) => (vec![self.record.range], Err(refused_at(at))),
             Ok(Verdict::Resized(size)) => {
                 let was = self.record.size;
-                (vec![self.record.range], Some(format!("it has {size} bytes now and had {was}")))
+                (vec![self.record.range], Err(format!("it has {size} bytes now and had {was}")))
             }
             Err(e) => return recovered.ended(RecoveryOutcome::Failed, e.to_string()),
         };
         // Existing data is overwritten only where the user has decided that.
-        let over = match (&changed, options.prefer(&recovered.path)) {
-            (Some(_), Some(Prefer::File)) => {
+        let ours = match (ours, options.prefer(&recovered.path)) {
+            (Err(_), Some(Prefer::File)) => {
                 return self.closing.close(recovered, RecoveryOutcome::Discarded);
             }
-            (Some(what), None) => return self.undecided(recovered, what),
-            (changed, _) => changed.is_some(),
+            (Err(what), None) => return self.undecided(recovered, &what),
+            (ours, _) => ours.ok(),
         };
         let missing: Vec<ByteRange> =
             missing.iter().map(|part| part.intersect(self.with_data())).collect();
@@ -326,7 +331,7 @@ impl Mending<'_> {
             Some(Ok(lease)) => lease,
             Some(Err(e)) => return not_leased(recovered, &e),
         };
-        match self.put_back(&missing, over, &lease) {
+        match self.put_back(&missing, ours, &lease) {
             Ok(detail) => {
                 let recovered = Recovered { restored_bytes: bytes, detail, ..recovered };
                 self.closing.close(recovered, RecoveryOutcome::Restored)
@@ -356,44 +361,88 @@ impl Mending<'_> {
         ByteRange::at(self.record.range.start, self.data.len() as u64)
     }
 
-    /// Puts bytes back, and returns which properties of the file could not be kept, if any.
+    /// The file, to make changes under this lease.
+    fn leased<'a>(
+        &'a self,
+        lease: &'a Lease,
+        lost: &'a Lost,
+        state: &'a State,
+        size: Option<u64>,
+    ) -> Leased<'a> {
+        // Of which kind the file system is does not matter here.
+        Leased { lease, noting: self.noting, lost, size, state, in_place: false }
+    }
+
+    /// The time that the file is to have: that of before the rewrite, if it is certain that no program has set
+    /// another one since.
+    fn wanted(&self, ours: Ours) -> Time {
+        if ours.is_certain { self.record.mtime } else { ours.modified }
+    }
+
+    /// Sets the time of modification of a file whose bytes are whole; returns what the user is told of it.
+    fn settle_time(&self, lease: &Lease) -> Option<String> {
+        let ours = self.noting.ours(self.record).ok().flatten()?;
+        if ours.modified == self.record.mtime {
+            return None;
+        }
+        let wanted = self.wanted(ours);
+        if wanted == ours.modified {
+            return Some(KEEPS_ITS_TIME.to_owned());
+        }
+        let (state, lost) = (State::of(ours.modified, wanted), Lost::default());
+        match self.leased(lease, &lost, &state, Some(self.record.size)).set_time() {
+            Ok(()) => {
+                // If it is not durable the time alone is another.
+                let _ = rustix::fs::fsync(self.noting.file);
+                state.message()
+            }
+            Err(e) => Some(format!("its time of modification is another now: {e}")),
+        }
+    }
+
+    /// Puts bytes back, and returns which properties of the file could not be kept, if any. `ours` is the time of
+    /// modification that the rewrite has left; `None` where the user has decided that existing data is overwritten.
     fn put_back(
         &self,
         parts: &[ByteRange],
-        over: bool,
+        ours: Option<Ours>,
         lease: &Lease,
     ) -> io::Result<Option<String>> {
         let (target, block) = (self.noting.file, self.record.block);
         limits::allow(self.with_data().end)?;
         let mut buffers = Buffers::allocate(self.data.len())?;
         let _undisturbed = Undisturbed::begin();
+        reached(Point::Judged);
         // From here on the notes are of this boot and this mounting; synced, so that a power cut leaves no
         // older note beside newer blocks.
-        // The time as it is now: which program set it last cannot be known.
-        let (times, lost) = (Times::of(mtime(target)?), Lost::default());
-        let size = Some(self.record.size).filter(|_| !over);
-        // Of which kind the file system is does not matter here.
-        let (noting, allocated, in_place) = (self.noting, None, false);
-        let leased =
-            Leased { lease, noting, lost: &lost, size, times: &times, allocated, in_place };
+        let (known, wanted, size) = match ours {
+            Some(ours) => (ours.modified, self.wanted(ours), Some(self.record.size)),
+            None => (mtime(target)?, mtime(target)?, None),
+        };
+        let (state, lost) = (State::of(known, wanted), Lost::default());
+        let leased = self.leased(lease, &lost, &state, size);
         leased.alone()?;
-        noting.settled(times.known())?;
-        rustix::fs::fsync(noting.record)?;
+        self.noting.settled(state.known())?;
+        rustix::fs::fsync(self.noting.record)?;
         buffers.release_spare();
         for part in parts {
             let from = (part.start - self.record.range.start) as usize;
             let data = &self.data[from..from + part.len() as usize];
             let range = part.align_outward(block.into());
-            if !over && !is_blank(target, range)? {
+            if ours.is_some() && !is_blank(target, range)? {
                 return Err(io::Error::other("another program writes to it"));
             }
             let fill = Fill { range, data, block: block as usize };
             put(leased, fill, &mut buffers.back, &mut NoneLeft)?;
         }
-        let lost: Vec<String> = times.message().into_iter().chain(lost.message()).collect();
-        Ok((!lost.is_empty()).then(|| lost.join("; ")))
+        let kept = ours.is_some_and(|ours| !ours.is_certain).then(|| KEEPS_ITS_TIME.to_owned());
+        let told = kept.into_iter().chain(state.message()).chain(lost.message());
+        Ok(told.reduce(|one, other| format!("{one}; {other}")))
     }
 }
+
+/// Said of a file whose time of modification may be the rewrite's or another program's.
+const KEEPS_ITS_TIME: &str = "its time of modification stays as it is: it may be another program's";
 
 fn refused_at(at: u64) -> String {
     format!("it holds other data at {at}, in memory only, because the disk has refused it")

@@ -46,6 +46,15 @@ pub fn stopped_at(image: &Image, file: &Path, step: &str) -> Running {
     running.wait_until(is_stopped)
 }
 
+/// Continues a process that stops itself repeatedly, so many times, until it has stopped again.
+pub fn stopped_again(mut stopped: Running, times: u32) -> Running {
+    for _ in 0..times {
+        stopped.signal(Signal::CONT);
+        stopped = stopped.wait_until(is_stopped);
+    }
+    stopped
+}
+
 /// Whether a process is stopped by a signal.
 pub fn is_stopped(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
