@@ -104,6 +104,12 @@ fn clock(id: ClockId) -> Time {
     (now.tv_sec, now.tv_nsec as u32)
 }
 
+/// The times of modification and of change (ctime) of a file.
+struct Seen {
+    modified: Time,
+    changed: Time,
+}
+
 /// Others may have come to the file: what is in it now is theirs.
 #[derive(Debug)]
 struct Others(String);
@@ -129,21 +135,29 @@ impl Leased<'_> {
     /// Others may have come to the file ([`is_others`]), before the change, or during it; or the file cannot be
     /// looked at.
     pub fn change<T>(&self, before: Point, change: impl FnOnce() -> T) -> io::Result<T> {
-        self.alone()?;
         // If a note cannot be written, the change may later count as another program's.
         let _ = self.noting.at_it(self.state.known());
-        let began = clock(ClockId::RealtimeCoarse);
-        reached(before);
-        let done = self.lost.keeping(self.noting.file, change);
+        let made = || -> io::Result<(T, Time)> {
+            // Nothing that takes time comes between this look and the change: what others set there is lost.
+            self.alone()?;
+            let began = clock(ClockId::RealtimeCoarse);
+            reached(before);
+            Ok((change(), began))
+        };
+        let (done, began) = self.lost.keeping(self.noting.file, made)?;
         reached(Point::Changed);
-        let (modified, _) = self.look()?;
+        let seen = self.seen()?;
+        // Looked at after that: the time is one of when others were kept out.
+        self.are_kept_out()?;
+        self.has_its_space()?;
         let State { known, wanted, .. } = self.state;
         // The one that a program has set while it waited for the change.
-        if ![known.get(), wanted.get()].contains(&modified) && !is_since(began, modified) {
-            wanted.set(modified);
+        if ![known.get(), wanted.get()].contains(&seen.modified) && !is_since(began, seen.modified)
+        {
+            wanted.set(seen.modified);
         }
-        known.set(modified);
-        let _ = self.noting.settled(modified);
+        known.set(seen.modified);
+        let _ = self.noting.settled(seen.modified);
         Ok(done)
     }
 
@@ -166,7 +180,9 @@ impl Leased<'_> {
     /// # Errors
     /// As [`change`](Self::change).
     pub fn alone(&self) -> io::Result<()> {
-        let (modified, changed) = self.look()?;
+        self.are_kept_out()?;
+        self.has_its_space()?;
+        let Seen { modified, changed } = self.seen()?;
         let State { began, known, wanted, allocated, .. } = self.state;
         if modified != known.get() {
             let may_be_truncated = modified == changed || is_since(*began, modified);
@@ -179,38 +195,40 @@ impl Leased<'_> {
         Ok(())
     }
 
-    /// The times of modification and of change (ctime) at a moment at which other programs were kept out, and the
-    /// file had its size.
-    fn look(&self) -> io::Result<(Time, Time)> {
-        let stat = rustix::fs::fstat(self.noting.file)?;
-        // Looked at after that: what was read is of a time when it was held.
-        if !self.lease.is_held() {
-            let what = "it took too long, and others may have the file open";
-            return Err(self.others(what.into()));
+    fn are_kept_out(&self) -> io::Result<()> {
+        if self.lease.is_held() {
+            return Ok(());
         }
+        Err(self.others("it took too long, and others may have the file open".into()))
+    }
+
+    /// The times of the file, if it has its size.
+    fn seen(&self) -> io::Result<Seen> {
+        let stat = rustix::fs::fstat(self.noting.file)?;
         let size = stat.st_size as u64;
         if self.size.is_some_and(|ours| ours != size) {
             return Err(self.others(format!("others have made it {size} bytes long")));
         }
-        if !self.state.allocated.get().map_or(Ok(true), |range| self.has_space(range))? {
-            return Err(self.others("others have truncated it".into()));
+        let modified = (stat.st_mtime, stat.st_mtime_nsec as u32);
+        Ok(Seen { modified, changed: (stat.st_ctime, stat.st_ctime_nsec as u32) })
+    }
+
+    /// Checks that all of the range has the space that was allocated. Nothing is written back for that, which would
+    /// allocate what others have freed.
+    fn has_its_space(&self) -> io::Result<()> {
+        let Some(range) = self.state.allocated.get() else { return Ok(()) };
+        let file = self.noting.file;
+        let layout = fiemap::layout_within(&mut Fiemap::default(), file, range, false)?;
+        let is_ours = |kind| !self.in_place || kind != ExtentKind::Delayed;
+        let placed = layout.within(range).filter(|e| is_ours(e.kind));
+        if placed.map(|e| e.length).sum::<u64>() == range.len() {
+            return Ok(());
         }
-        let changed = (stat.st_ctime, stat.st_ctime_nsec as u32);
-        Ok(((stat.st_mtime, stat.st_mtime_nsec as u32), changed))
+        Err(self.others("others have truncated it".into()))
     }
 
     fn others(&self, what: String) -> io::Error {
         let _ = self.noting.others(self.state.known());
         io::Error::other(Others(what))
-    }
-
-    /// Whether all of a range has the space that was allocated. Nothing is written back for that, which would
-    /// allocate what others have freed.
-    fn has_space(&self, range: ByteRange) -> io::Result<bool> {
-        let file = self.noting.file;
-        let layout = fiemap::layout_within(&mut Fiemap::default(), file, range, false)?;
-        let is_ours = |kind| !self.in_place || kind != ExtentKind::Delayed;
-        let placed = layout.within(range).filter(|e| is_ours(e.kind));
-        Ok(placed.map(|e| e.length).sum::<u64>() == range.len())
     }
 }
