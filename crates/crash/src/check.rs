@@ -2,6 +2,7 @@
 
 use crate::content::{self, WORD, WordFound};
 use crate::files::{CHURN, MENDED, Role, TestFile, extent_count, floor};
+use crate::later_use::BLOCK;
 use crate::marks::Mark;
 use crate::scenario::Promise;
 use serde::{Deserialize, Serialize};
@@ -28,6 +29,8 @@ struct FileExpectation<'a> {
     oldest: Vec<u16>,
     /// The version from which on each unit may be zeroes; 0 for never.
     zeroed: Vec<u16>,
+    /// The newest version of which each unit's block was written, or was about to be.
+    begun: Vec<u16>,
     /// The smallest size.
     least: u64,
     /// The largest size, of files that are truncated.
@@ -83,6 +86,7 @@ impl<'a> Expected<'a> {
             file,
             oldest: vec![0; file.bytes.div_ceil(UNIT) as usize],
             zeroed: Vec::new(),
+            begun: Vec::new(),
             most: file.bytes,
             least: if file.role == Role::Truncated { floor(file.bytes) } else { file.bytes },
             promise,
@@ -115,7 +119,7 @@ impl<'a> Expected<'a> {
             Mark::Committed => {
                 std::mem::take(before).into_iter().for_each(|mark| self.make_durable(mark));
             }
-            Mark::Zeroing { .. } => self.make_durable(mark),
+            Mark::Zeroing { .. } | Mark::Writing { .. } => self.make_durable(mark),
             mark => since.push(mark),
         }
     }
@@ -124,6 +128,7 @@ impl<'a> Expected<'a> {
         let tag = match mark {
             Mark::Synced { tag, .. }
             | Mark::Zeroing { tag, .. }
+            | Mark::Writing { tag, .. }
             | Mark::Sizes { tag, .. }
             | Mark::Grown { tag, .. } => tag,
             _ => return,
@@ -132,6 +137,10 @@ impl<'a> Expected<'a> {
         match mark {
             Mark::Synced { from, to, version, .. } => raise(&mut file.oldest, from, to, version),
             Mark::Zeroing { from, to, version, .. } => raise(&mut file.zeroed, from, to, version),
+            Mark::Writing { from, to, version, .. } => {
+                let (from, to) = (from / BLOCK * BLOCK, to.next_multiple_of(BLOCK));
+                raise(&mut file.begun, from, to, version);
+            }
             Mark::Sizes { least, most, .. } => (file.least, file.most) = (least, most),
             Mark::Grown { bytes, .. } => file.least = file.least.max(bytes),
             _ => {}
@@ -213,6 +222,12 @@ impl FileExpectation<'_> {
                 true
             }
             (Role::UsedLater, _) if stale && at >= *sizes.start() => true,
+            // A hole that is written to: its new block may be there before the data is.
+            (Role::UsedLater, _)
+                if stale && zeroed(at) && of_unit(&self.begun, at) > of_unit(&self.zeroed, at) =>
+            {
+                true
+            }
             (
                 Role::Buffered | Role::Direct | Role::Mapped | Role::UsedLater,
                 WordFound::Version(v),
@@ -420,6 +435,38 @@ mod tests {
         assert_eq!(marks(&[Mark::Committing, synced, Mark::Committed]), 0);
         assert_eq!(marks(&[synced, Mark::Committing]), 0);
         assert_eq!(marks(&[synced, Mark::Committing, Mark::Committed]), 1);
+    }
+
+    /// A block of the hole may be in the file before the data is that is written there; and in no other place.
+    #[test]
+    fn where_only_checkpoints_count_a_hole_that_is_written_to_may_hold_what_was_there_before() {
+        let dir = tempfile::tempdir().unwrap();
+        let all = files(dir.path());
+        let path = dir.path().join(MENDED).join("Buffered");
+        let mut file = all.iter().find(|f| f.tag == 2).unwrap().clone();
+        file.role = Role::UsedLater;
+        put(path.clone(), 4096, &[0xAA; 512]);
+        let wrong = |marks: &[Mark]| {
+            let mut expected =
+                Expected::initial(std::slice::from_ref(&file), Promise::CheckpointsOnly);
+            marks.iter().for_each(|mark| expected.apply(*mark));
+            expected
+                .check(dir.path())
+                .unwrap()
+                .wrong
+                .iter()
+                .filter(|w| w.what == "Buffered")
+                .count()
+        };
+        let hole = Mark::Zeroing { tag: 2, from: 4096, to: 8192, version: 3 };
+        let writing = |from, version| Mark::Writing { tag: 2, from, to: from + 512, version };
+        assert_eq!(wrong(&[hole]), 1);
+        assert_eq!(wrong(&[hole, writing(5120, 4)]), 0, "in the same block");
+        assert_eq!(wrong(&[hole, writing(0, 4)]), 1, "in another one");
+        assert_eq!(wrong(&[writing(4096, 2), hole]), 1, "before");
+        let synced = Mark::Synced { tag: 2, from: 4096, to: 4608, version: 4 };
+        let durable = [hole, writing(4096, 4), synced, Mark::Committing, Mark::Committed];
+        assert_eq!(wrong(&durable), 1, "it is durable by now");
     }
 
     /// Bytes that were never written to a place are wrong there, whether or not a checkpoint covers it.

@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 /// Alignment of writes, in bytes.
 const UNIT: u64 = 512;
 /// Alignment of `O_DIRECT` writes and of holes, in bytes.
-const BLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = 4096;
 /// No file is changed any more once it has reached this version.
 const LAST_VERSION: u16 = u16::MAX - 8;
 
@@ -182,6 +182,7 @@ impl<'a> LaterUse<'a> {
         let longest = LONGEST.min(size - from) / unit;
         let to = from + (1 + self.random.below(longest.max(1))) * unit;
         let version = self.next_version(index);
+        self.mark(Mark::Writing { tag, from, to, version });
         let mark = Mark::Synced { tag, from, to, version };
         match method {
             LaterWrite::Mapped => {

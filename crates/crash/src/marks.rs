@@ -51,6 +51,17 @@ pub enum Mark {
         /// Later writes have a higher version.
         version: u16,
     },
+    /// The bytes `from..to` of file `tag` are about to be written. Promises nothing.
+    Writing {
+        /// Which file.
+        tag: u32,
+        /// First byte.
+        from: u64,
+        /// Byte behind the last.
+        to: u64,
+        /// Their version.
+        version: u16,
+    },
     /// The size of file `tag` is within these bounds from now on.
     Sizes {
         /// Which file.
