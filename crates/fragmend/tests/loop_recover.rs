@@ -8,6 +8,7 @@ use fragmend_testbed::fragment::{content, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Running, finish};
 use fragmend_testbed::tools::delete_for_good;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,7 +17,9 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::records::only_record;
-use support::rewrite::{FRAGMEND, killed_at, outcomes, punched, recover};
+use support::rewrite::{
+    FRAGMEND, killed_at, outcomes, punched, recover, stopped_again, stopped_at,
+};
 use support::{SIZE, fragmented};
 
 /// Recovers, and checks for this one outcome and exit code.
@@ -77,6 +80,94 @@ fn loop_the_time_of_modification_is_put_back_as_well() {
         assert!(is_intact(&file, SIZE).unwrap(), "{told}");
         assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
     }
+}
+
+/// Once another program may have set the time, no earlier one is set, and that is said, also after a `recover` that
+/// was killed in the middle.
+#[test]
+fn loop_a_time_that_may_be_another_programs_stays() {
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        for step in ["allocated", "half-written", "synced"] {
+            let file = fragmented(&image, step);
+            // Killed in the punch: its note has no time of that.
+            let killed = stopped_again(stopped_at(&image, &file, "changed"), 2);
+            killed.signal(Signal::KILL);
+            drop(killed.wait());
+            run("touch", [&file]);
+            let modified = || file.metadata().unwrap().modified().unwrap();
+            let theirs = modified();
+            recovered_until(&image, &[], step);
+            let (told, code) = recover(&[&image.path()]);
+            let what = format!("{} {step}: {told}", file_system.name);
+            // A later time is that of the recovery that was killed.
+            assert!(modified() >= theirs && code == 0, "{what}");
+            assert!(told.to_string().contains("may be another program's"), "{what}");
+            assert!(is_intact(&file, SIZE).unwrap(), "{what}");
+        }
+    }
+}
+
+/// Runs `fragmend recover` with these arguments until it kills itself at `step`.
+fn recovered_until(image: &Image, args: &[&str], step: &str) {
+    let mut command = Command::new(FRAGMEND);
+    command.arg("recover").args(args).arg(image.path());
+    let ended = finish(command.env("FRAGMEND_STOP_AT", format!("{step}=kill")));
+    assert_eq!(ended.status.signal(), Some(9), "{step}: {ended:?}");
+}
+
+/// A clock that counts whole seconds does not tell who has written since.
+#[test]
+fn loop_a_time_of_whole_seconds_is_nobodys() {
+    let image = Image::ext4_with(320 << 20, &["-I", "128"], "");
+    let file = fragmented(&image, "file");
+    let before = file.metadata().unwrap().modified().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    killed_at(&image, &file, "punched");
+    let after = file.metadata().unwrap().modified().unwrap();
+    let told = told(&image, "restored", 0);
+    let now = file.metadata().unwrap().modified().unwrap();
+    assert!(now == after && after > before, "{told}");
+    assert!(told.to_string().contains("may be another program's"), "{told}");
+}
+
+/// What the user has decided to overwrite is other content from then on, and has another time.
+#[test]
+fn loop_what_is_overwritten_by_decision_has_another_time() {
+    let image = Image::ext4(320 << 20);
+    let file = punched(&image, "file");
+    File::options().write(true).open(&file).unwrap().write_all_at(b"theirs", 5000).unwrap();
+    let theirs = file.metadata().unwrap().modified().unwrap();
+    told(&image, "changed", 1);
+    let (told, code) = recover(&[&"--prefer=record", &file]);
+    assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
+    assert!(
+        is_intact(&file, SIZE).unwrap() && file.metadata().unwrap().modified().unwrap() > theirs
+    );
+}
+
+/// However many parts are missing: each time that something is made durable, others wait for it.
+#[test]
+fn loop_many_missing_parts_are_put_back_at_once() {
+    let image = Image::ext4(320 << 20);
+    let file = fragmented(&image, "file");
+    killed_at(&image, &file, "punched");
+    let open = File::options().write(true).open(&file).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
+    let mut block = [0; 4096];
+    for at in (0..SIZE).step_by(8192) {
+        content(at, &mut block);
+        open.write_all_at(&block, at).unwrap();
+    }
+    open.set_modified(modified).unwrap();
+    drop(open);
+    image.sync();
+    let before = image.counters().writes;
+    told(&image, "restored", 0);
+    let writes = image.counters().writes - before;
+    assert!(is_intact(&file, SIZE).unwrap());
+    // Each part by itself would be several commits of the journal.
+    assert!(writes < SIZE / 8192 * 2, "{writes} writes for {} parts", SIZE / 8192);
 }
 
 #[test]

@@ -25,6 +25,7 @@ use fragmend_sys::lease::Lease;
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::Cell;
 use std::io;
+use std::time::{Duration, Instant};
 
 /// A time of modification: seconds and nanoseconds.
 pub(crate) type Time = (i64, u32);
@@ -53,20 +54,22 @@ pub(crate) struct State {
     began: Time,
     /// The time of modification after the last change that is known to be ours.
     known: Cell<Time>,
-    /// The one that is to be set after the last change.
-    wanted: Cell<Time>,
+    /// The one that is to be set after the last change; `None` if it is that change's own.
+    wanted: Cell<Option<Time>>,
     /// Why it could not be set.
     failed: Cell<Option<io::Error>>,
     /// A range that has space everywhere.
     allocated: Cell<Option<ByteRange>>,
+    /// When its space was last looked at, and how long that took.
+    looked: Cell<Option<(Instant, Duration)>>,
 }
 
 impl State {
-    /// Of a file that has the time `known`, and is to have the time `wanted`.
-    pub fn of(known: Time, wanted: Time) -> Self {
+    /// Of a file that has the time `known`, and is to have the time `wanted`, or that of its last change.
+    pub fn of(known: Time, wanted: Option<Time>) -> Self {
         let (known, wanted) = (Cell::new(known), Cell::new(wanted));
-        let (failed, allocated) = (Cell::new(None), Cell::new(None));
-        Self { began: clock(ClockId::RealtimeCoarse), known, wanted, failed, allocated }
+        let (failed, allocated, looked) = (Cell::new(None), Cell::new(None), Cell::new(None));
+        Self { began: clock(ClockId::RealtimeCoarse), known, wanted, failed, allocated, looked }
     }
 
     /// Space was allocated for all of this range.
@@ -89,6 +92,9 @@ impl State {
         self.failure().map(|e| format!("its time of modification is another now: {e}"))
     }
 }
+
+/// A look at the space that takes longer is not repeated at once.
+const LONG_LOOK: Duration = Duration::from_millis(1);
 
 /// File systems store times in units of up to two seconds.
 const COARSEST: i64 = 2;
@@ -152,9 +158,9 @@ impl Leased<'_> {
         self.has_its_space()?;
         let State { known, wanted, .. } = self.state;
         // The one that a program has set while it waited for the change.
-        if ![known.get(), wanted.get()].contains(&seen.modified) && !is_since(began, seen.modified)
-        {
-            wanted.set(seen.modified);
+        let is_known = [Some(known.get()), wanted.get()].contains(&Some(seen.modified));
+        if !is_known && !is_since(began, seen.modified) {
+            wanted.set(Some(seen.modified));
         }
         known.set(seen.modified);
         let _ = self.noting.settled(seen.modified);
@@ -168,8 +174,11 @@ impl Leased<'_> {
     /// As [`change`](Self::change).
     pub fn set_time(&self) -> io::Result<()> {
         let State { wanted, failed, .. } = self.state;
-        let set = self.change(Point::Changing, || set_mtime(self.noting.file, wanted.get()))?;
-        if let Err(e) = set {
+        if wanted.get().is_none() {
+            return Ok(());
+        }
+        let set = || wanted.get().map_or(Ok(()), |time| set_mtime(self.noting.file, time));
+        if let Err(e) = self.change(Point::Changing, set)? {
             failed.set(Some(e));
         }
         Ok(())
@@ -190,7 +199,7 @@ impl Leased<'_> {
                 return Err(self.others("others have changed it".into()));
             }
             known.set(modified);
-            wanted.set(modified);
+            wanted.set(Some(modified));
         }
         Ok(())
     }
@@ -217,8 +226,15 @@ impl Leased<'_> {
     /// allocate what others have freed.
     fn has_its_space(&self) -> io::Result<()> {
         let Some(range) = self.state.allocated.get() else { return Ok(()) };
+        let begun = Instant::now();
+        // Of many extents not each time.
+        let is_recent = |(at, took): (Instant, Duration)| took > LONG_LOOK && at + took > begun;
+        if self.state.looked.get().is_some_and(is_recent) {
+            return Ok(());
+        }
         let file = self.noting.file;
         let layout = fiemap::layout_within(&mut Fiemap::default(), file, range, false)?;
+        self.state.looked.set(Some((Instant::now(), begun.elapsed())));
         let is_ours = |kind| !self.in_place || kind != ExtentKind::Delayed;
         let placed = layout.within(range).filter(|e| is_ours(e.kind));
         if placed.map(|e| e.length).sum::<u64>() == range.len() {

@@ -208,13 +208,14 @@ impl Rewriting {
             at: sealed.record.note_start(),
             file: &file.fd,
             session,
+            is_doubtful: false,
         };
         // Others may have been let in while it was sealed: their time of modification stays.
         if let Err(skip) = is_alone(file, &sealed.record, lease) {
             return discard(sealed, skip);
         }
         let (mtime, size) = (sealed.record.mtime, Some(sealed.record.size));
-        let state = State::of(mtime, mtime);
+        let state = State::of(mtime, Some(mtime));
         let in_place = matches!(self.shared.kind, FsKind::Ext4 | FsKind::Xfs);
         let leased = Leased { lease, noting, lost: &self.lost, size, state: &state, in_place };
         let mut holder = Rewriter {
@@ -249,7 +250,8 @@ impl Rewriting {
             return discard(sealed, skip_of_change(e));
         }
         reached(Point::Punched);
-        let fill = Fill { range, data, block };
+        let whole = 0..data.len();
+        let fill = Fill { range, data, block, missing: std::slice::from_ref(&whole) };
         let mut put = || put(leased, fill, &mut buffers.back, &mut holder);
         // A second try, where the device refused the write or returned other bytes.
         let once = put().err();

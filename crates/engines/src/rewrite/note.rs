@@ -40,6 +40,8 @@ const SETTLED: u32 = 0;
 const AT_IT: u32 = 1;
 /// Others may have come to the file after the last change that is known to be the rewrite's.
 const OTHERS: u32 = 2;
+/// Added to one of these: others may have set the time that the file had before `recover` made a change.
+const DOUBTFUL: u32 = 4;
 
 /// The beginning of the block for notes.
 #[derive(
@@ -52,7 +54,7 @@ struct Note {
     mounts: [U64; 2],
     modified_seconds: I64,
     modified_nanoseconds: U32,
-    /// One of [`SETTLED`], [`AT_IT`], [`OTHERS`].
+    /// One of [`SETTLED`], [`AT_IT`], [`OTHERS`], and [`DOUBTFUL`].
     state: U32,
     made_seconds: I64,
     /// CRC-32C of what comes before it.
@@ -103,7 +105,8 @@ impl Session {
 pub(crate) struct Ours {
     /// The time.
     pub modified: Time,
-    /// Whether a note has exactly this time, or it is that of before the rewrite; else it is one near a note.
+    /// Whether a note has exactly this time, or it is that of before the rewrite. Else it is one near a note, or of
+    /// a file system whose times are whole seconds, or others may have come before a recovery that was interrupted.
     pub is_certain: bool,
 }
 
@@ -119,6 +122,8 @@ pub(crate) struct Noting<'a> {
     pub file: &'a OwnedFd,
     /// The session in which the notes are made.
     pub session: Session,
+    /// Whether others may have set the time that the file had before the changes that are noted.
+    pub is_doubtful: bool,
 }
 
 impl Noting<'_> {
@@ -157,7 +162,7 @@ impl Noting<'_> {
             mounts: self.session.mounts.map(Into::into),
             modified_seconds: seconds.into(),
             modified_nanoseconds: nanoseconds.into(),
-            state: state.into(),
+            state: (state | if self.is_doubtful { DOUBTFUL } else { 0 }).into(),
             made_seconds: clock_gettime(ClockId::Realtime).tv_sec.into(),
             checksum: 0.into(),
         };
@@ -171,10 +176,9 @@ impl Noting<'_> {
     /// When times cannot be read.
     pub fn ours(&self, record: &Record) -> io::Result<Option<Ours>> {
         let modified = mtime(self.file)?;
-        let certain = Some(Ours { modified, is_certain: true });
         let likely = |is: bool| is.then_some(Ours { modified, is_certain: false });
         if modified == record.mtime {
-            return Ok(certain);
+            return Ok(Some(Ours { modified, is_certain: true }));
         }
         let Some(at) = self.at else {
             let touched = mtime(self.record)?;
@@ -186,16 +190,18 @@ impl Noting<'_> {
         let note = Note::read_from_bytes(&bytes).ok().filter(|n| n.checksum.get() == n.sum());
         let Some(note) = note else { return Ok(None) };
         let noted = (note.modified_seconds.get(), note.modified_nanoseconds.get());
+        let (state, is_doubtful) = (note.state.get() & !DOUBTFUL, note.state.get() & DOUBTFUL != 0);
         if modified == noted {
-            return Ok(certain);
+            let is_certain = !is_doubtful && modified.1 != 0;
+            return Ok(Some(Ours { modified, is_certain }));
         }
         let made = note.made_seconds.get();
         let within = |seconds: i64| {
             (made.saturating_sub(1)..=made.saturating_add(seconds)).contains(&modified.0)
         };
         Ok(likely(if self.session.made(&note) {
-            note.state.get() == AT_IT && within(SLACK_SECONDS)
-        } else if note.state.get() == OTHERS || self.session.may_have_made(&note) {
+            state == AT_IT && within(SLACK_SECONDS)
+        } else if state == OTHERS || self.session.may_have_made(&note) {
             false
         } else {
             let boot = self.session.boot == note.boot || modified.0 <= session::boot_began();

@@ -148,15 +148,17 @@ pub(crate) struct Fill<'a> {
     pub data: &'a [u8],
     /// The size of a block, in bytes.
     pub block: usize,
+    /// Which of the bytes are missing, in whole blocks and in order.
+    pub missing: &'a [Range<usize>],
 }
 
 /// The longest write between two checks of the lease. So much of another program's data can be overwritten if
 /// this process is delayed between check and write for longer than the kernel lets others wait.
 const LONGEST_WRITE: usize = 256 << 10;
 
-/// Writes `fill` into the file: allocates new space in one call, writes the bytes, sets the time of
-/// modification, makes all of it durable, and reads it back from the device into `back`, which is at least as
-/// long.
+/// Writes what is missing of `fill` into the file: allocates new space in one call, writes the bytes, sets the time
+/// of modification, makes all of it durable, and reads all of the range back from the device into `back`, which is
+/// at least as long.
 ///
 /// # Errors
 /// Any reason why a byte may not be durable; also that others may have opened the file: then nothing more is
@@ -167,7 +169,7 @@ pub(crate) fn put(
     back: &mut [u8],
     holder: &mut dyn Holder,
 ) -> io::Result<()> {
-    let Fill { range, data, block } = fill;
+    let Fill { range, data, .. } = fill;
     let file = leased.noting.file;
     let allocate = || {
         rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.len())?;
@@ -188,10 +190,7 @@ pub(crate) fn put(
         }
     }
     reached(Point::Allocated);
-    let half = data.len() / 2 / block * block;
-    write(leased, fill, 0..half)?;
-    reached(Point::HalfWritten);
-    write(leased, fill, half..data.len())?;
+    write(leased, fill)?;
     leased.set_time()?;
     reached(Point::Written);
     rustix::fs::fsync(file)?;
@@ -204,13 +203,24 @@ pub(crate) fn put(
     Ok(())
 }
 
-/// Writes a part of `fill`.
-fn write(leased: Leased<'_>, fill: Fill<'_>, part: Range<usize>) -> io::Result<()> {
-    let longest = (LONGEST_WRITE / fill.block * fill.block).max(fill.block);
-    for at in part.clone().step_by(longest) {
-        let bytes = &fill.data[at..part.end.min(at + longest)];
-        let write = || write_at(leased.noting.file, bytes, fill.range.start + at as u64);
-        leased.change(Point::Writing, write)??;
+/// Writes what is missing.
+fn write(leased: Leased<'_>, fill: Fill<'_>) -> io::Result<()> {
+    let Fill { range, data, block, missing } = fill;
+    let longest = (LONGEST_WRITE / block * block).max(block);
+    let half = missing.iter().map(Range::len).sum::<usize>() / 2 / block * block;
+    let mut done = 0;
+    for part in missing {
+        let mut at = part.start;
+        while at < part.end {
+            if done == half {
+                reached(Point::HalfWritten);
+            }
+            let most = if done < half { longest.min(half - done) } else { longest };
+            let bytes = &data[at..part.end.min(at + most)];
+            let write = || write_at(leased.noting.file, bytes, range.start + at as u64);
+            leased.change(Point::Writing, write)??;
+            (at, done) = (at + bytes.len(), done + bytes.len());
+        }
     }
     Ok(())
 }

@@ -13,7 +13,7 @@
 use super::draft::read_data;
 use super::ground;
 use super::journal::{Journal, JournalError};
-use super::leased::{Leased, State, Time};
+use super::leased::{Leased, State};
 use super::limits::{self, Buffers};
 use super::names::Listing;
 use super::note::{Noting, Ours, Session};
@@ -212,7 +212,8 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
             return recovered.ended(RecoveryOutcome::Unreachable, format!("cannot be opened: {e}"));
         }
     };
-    let noting = Noting { record: &file, at: record.note_start(), file: &target, session };
+    let (at, is_doubtful) = (record.note_start(), false);
+    let noting = Noting { record: &file, at, file: &target, session, is_doubtful };
     Mending { closing, record: &record, data: &data, noting }.mend(recovered)
 }
 
@@ -368,29 +369,24 @@ impl Mending<'_> {
         lost: &'a Lost,
         state: &'a State,
         size: Option<u64>,
+        is_doubtful: bool,
     ) -> Leased<'a> {
+        let noting = Noting { is_doubtful, ..self.noting };
         // Of which kind the file system is does not matter here.
-        Leased { lease, noting: self.noting, lost, size, state, in_place: false }
-    }
-
-    /// The time that the file is to have: that of before the rewrite, if it is certain that no program has set
-    /// another one since.
-    fn wanted(&self, ours: Ours) -> Time {
-        if ours.is_certain { self.record.mtime } else { ours.modified }
+        Leased { lease, noting, lost, size, state, in_place: false }
     }
 
     /// Sets the time of modification of a file whose bytes are whole; returns what the user is told of it.
     fn settle_time(&self, lease: &Lease) -> Option<String> {
-        let ours = self.noting.ours(self.record).ok().flatten()?;
-        if ours.modified == self.record.mtime {
+        let ours = self.noting.ours(self.record).ok().flatten().filter(|ours| ours.is_certain);
+        let Some(Ours { modified, .. }) = ours else { return Some(KEEPS_ITS_TIME.to_owned()) };
+        let wanted = self.record.mtime;
+        if modified == wanted {
             return None;
         }
-        let wanted = self.wanted(ours);
-        if wanted == ours.modified {
-            return Some(KEEPS_ITS_TIME.to_owned());
-        }
-        let (state, lost) = (State::of(ours.modified, wanted), Lost::default());
-        match self.leased(lease, &lost, &state, Some(self.record.size)).set_time() {
+        let (state, lost) = (State::of(modified, Some(wanted)), Lost::default());
+        let leased = self.leased(lease, &lost, &state, Some(self.record.size), false);
+        match leased.set_time() {
             Ok(()) => {
                 // If it is not durable the time alone is another.
                 let _ = rustix::fs::fsync(self.noting.file);
@@ -411,31 +407,39 @@ impl Mending<'_> {
         let (target, block) = (self.noting.file, self.record.block);
         limits::allow(self.with_data().end)?;
         let mut buffers = Buffers::allocate(self.data.len())?;
+        let (range, data) = (self.record.range, self.data);
+        let missing: Vec<_> = parts
+            .iter()
+            .map(|part| (part.start - range.start) as usize..(part.end - range.start) as usize)
+            .collect();
         let _undisturbed = Undisturbed::begin();
         reached(Point::Judged);
-        // From here on the notes are of this boot and this mounting; synced, so that a power cut leaves no
-        // older note beside newer blocks.
+        let (size, is_certain) = (self.record.size, ours.is_some_and(|ours| ours.is_certain));
         let (known, wanted, size) = match ours {
-            Some(ours) => (ours.modified, self.wanted(ours), Some(self.record.size)),
-            None => (mtime(target)?, mtime(target)?, None),
+            Some(Ours { modified, .. }) => {
+                let before = if is_certain { self.record.mtime } else { modified };
+                (modified, Some(before), Some(size))
+            }
+            // The user has decided that the content changes: so does the time.
+            None => (mtime(target)?, None, None),
         };
         let (state, lost) = (State::of(known, wanted), Lost::default());
-        let leased = self.leased(lease, &lost, &state, size);
+        let leased = self.leased(lease, &lost, &state, size, !is_certain);
         leased.alone()?;
-        self.noting.settled(state.known())?;
+        // From here on the notes are of this boot and this mounting; synced, so that a power cut leaves no
+        // older note beside newer blocks.
+        leased.noting.settled(state.known())?;
         rustix::fs::fsync(self.noting.record)?;
         buffers.release_spare();
         for part in parts {
-            let from = (part.start - self.record.range.start) as usize;
-            let data = &self.data[from..from + part.len() as usize];
-            let range = part.align_outward(block.into());
-            if ours.is_some() && !is_blank(target, range)? {
+            if ours.is_some() && !is_blank(target, part.align_outward(block.into()))? {
                 return Err(io::Error::other("another program writes to it"));
             }
-            let fill = Fill { range, data, block: block as usize };
-            put(leased, fill, &mut buffers.back, &mut NoneLeft)?;
         }
-        let kept = ours.is_some_and(|ours| !ours.is_certain).then(|| KEEPS_ITS_TIME.to_owned());
+        // All at once: each time that something is made durable others wait for it.
+        let fill = Fill { range, data, block: block as usize, missing: &missing };
+        put(leased, fill, &mut buffers.back, &mut NoneLeft)?;
+        let kept = (ours.is_some() && !is_certain).then(|| KEEPS_ITS_TIME.to_owned());
         let told = kept.into_iter().chain(state.message()).chain(lost.message());
         Ok(told.reduce(|one, other| format!("{one}; {other}")))
     }
