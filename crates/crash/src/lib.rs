@@ -20,6 +20,7 @@
 //! | [`apply`] | `fragmend apply`, held up while a file is half moved |
 //! | [`marks`] | what is known to be durable, and since when |
 //! | [`check`] | compares the files with what they must hold |
+//! | `expectation` | what one file must hold |
 //! | [`scenario`] | one scenario per engine, and the controls |
 //! | [`matrix`] | scenarios for every combination of features and mount options |
 //! | [`refused`] | file systems on which `apply` must refuse |
@@ -42,6 +43,7 @@ pub mod content;
 pub mod controls;
 pub mod cut;
 pub mod disk;
+mod expectation;
 pub mod files;
 pub mod in_flight;
 pub mod inspect;

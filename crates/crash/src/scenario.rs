@@ -92,8 +92,8 @@ pub enum Promise {
     /// place, nor zeroes that were not written. (Measured: F2FS keeps that without a mover, too.)
     ///
     /// Only a place that was never synced (new files, appended data, data that is written again behind a
-    /// truncation or into a hole) may hold anything that was on the disk before, blocks of other files and of trees: a
-    /// checkpoint waits for node blocks, not for the data that they point to (`F2FS_WB_CP_DATA`,
+    /// truncation or into a hole) may hold anything that was on the disk before, blocks of other files and of
+    /// trees: a checkpoint waits for node blocks, not for the data that they point to (`F2FS_WB_CP_DATA`,
     /// fs/f2fs/checkpoint.c). Measured without a mover, with a checkpoint every few milliseconds: a tree's
     /// block in appended data, in one of 1,500 cuts.
     ///

@@ -73,8 +73,8 @@ fn loop_the_time_of_modification_is_put_back_as_well() {
             assert_eq!((modified(), code), (before, 0), "{} {step}: {told}", file_system.name);
             assert!(is_intact(&file, SIZE).unwrap(), "{} {step}: {told}", file_system.name);
         }
-        // Killed between a change and its note: whose the time is, is not certain, and that is said.
-        let file = fragmented(&image, "changed");
+        // Killed right before a change that was noted as begun.
+        let file = fragmented(&image, "writing");
         killed_at(&image, &file, "writing");
         let (told, code) = recover(&[&image.path()]);
         assert!(is_intact(&file, SIZE).unwrap(), "{told}");

@@ -13,7 +13,7 @@
 //! opens the file on its own while it is asked about another one. There the wait ends when the lease
 //! is broken.
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags};
+use rustix::fs::{AtFlags, StatxFlags};
 use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
@@ -192,9 +192,7 @@ impl Place {
 /// blocks, whatever is mounted on the path.
 fn directory_of(file: impl AsFd, device: u64) -> Option<u64> {
     let path = crate::handle::link_of(file)?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let how = ResolveFlags::CACHED | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let opened = rustix::fs::openat2(CWD, path.parent()?, flags, Mode::empty(), how).ok()?;
+    let opened = crate::root::name_if_cached(path.parent()?).ok()?;
     let stat = rustix::fs::fstat(opened).ok()?;
     (stat.st_dev == device).then_some(stat.st_ino)
 }

@@ -228,18 +228,19 @@ pub fn device_if_cached(path: &Path) -> rustix::io::Result<u64> {
     if !path.is_absolute() {
         return Err(Errno::INVAL);
     }
-    let open = || {
-        let how = NO_LINKS.union(ResolveFlags::CACHED);
-        rustix::fs::openat2(CWD, path, NAMES | OFlags::DIRECTORY, Mode::empty(), how)
-    };
-    let mut opened = open();
-    for _ in 1..TRIES {
-        if !matches!(opened, Err(Errno::AGAIN)) {
-            break;
-        }
-        opened = open();
-    }
-    Ok(look(opened?)?.device)
+    let mut tries = (0..TRIES).map(|_| name_if_cached(path));
+    let named =
+        tries.find(|named| !matches!(named, Err(Errno::AGAIN))).unwrap_or(Err(Errno::AGAIN));
+    Ok(look(named?)?.device)
+}
+
+/// Names (`O_PATH`) the directory at `path`, if the kernel has all of the path cached; links are not followed.
+///
+/// # Errors
+/// As [`device_if_cached`].
+pub(crate) fn name_if_cached(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let how = NO_LINKS.union(ResolveFlags::CACHED);
+    rustix::fs::openat2(CWD, path, NAMES | OFlags::DIRECTORY, Mode::empty(), how)
 }
 
 /// The number of the mount through which a file was opened; `None` before Linux 5.8.

@@ -90,9 +90,8 @@ impl Draft {
     pub(crate) fn seal(mut self, file: &OwnedFd, session: Session) -> io::Result<Sealed> {
         let start = self.record.data_start();
         write_at(&self.file, &self.record.encode(), 0)?;
-        let (record, at) = (&self.file, self.record.note_start());
-        let noting = Noting { record, at, file, session, is_doubtful: false };
-        noting.settled(self.record.mtime)?;
+        let own = (&self.file, &self.record);
+        Noting::of(own, file, session).settled(self.record.mtime)?;
         rustix::fs::fsync(&self.file)?;
         cache::forget(&self.file, 0..start, || true)?;
         let mut head = vec![0; start as usize];

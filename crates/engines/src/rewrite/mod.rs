@@ -44,3 +44,8 @@ pub(crate) mod refused;
 mod rewriter;
 mod unchanged;
 mod whose;
+
+/// What the user is told, in one line.
+fn joined(told: impl Iterator<Item = String>) -> Option<String> {
+    told.reduce(|one, other| format!("{one}; {other}"))
+}

@@ -10,7 +10,7 @@ use super::privileges::{self, Lost};
 use super::record::{LONGEST_RANGE, Record, VERSION};
 use super::rewriter::{Patience, Rewriter};
 use super::unchanged::{holds, looks_unwritten, unchanged, unwanted};
-use super::{overlay, refused};
+use super::{joined, overlay, refused};
 use crate::donor::{Space, Stage, allocation_failed, unnamed};
 use crate::errno::skip_of;
 use crate::mounted::OpenFile;
@@ -52,7 +52,7 @@ pub(super) struct Rewriting {
     lost: Lost,
     /// What the user is told of the range that was written last: why a second try was needed; that its time is
     /// another.
-    told: Option<String>,
+    told: Vec<String>,
     compare: Compare,
     pages: Pages,
     /// What no device writes to while the file is unchanged.
@@ -69,7 +69,7 @@ impl Rewriting {
             reserve: None,
             given_up: false,
             lost: Lost::default(),
-            told: None,
+            told: Vec::new(),
             compare: Compare::default(),
             pages: Pages::default(),
             unpinned: Unpinned::default(),
@@ -203,13 +203,7 @@ impl Rewriting {
         limits::allow(range.start + draft.data().len() as u64).map_err(skip_of)?;
         let sealed = draft.seal(&file.fd, session).map_err(skip_of)?;
         reached(Point::Sealed);
-        let noting = Noting {
-            record: &sealed.file,
-            at: sealed.record.note_start(),
-            file: &file.fd,
-            session,
-            is_doubtful: false,
-        };
+        let noting = Noting::of((&sealed.file, &sealed.record), &file.fd, session);
         // Others may have been let in while it was sealed: their time of modification stays.
         if let Err(skip) = is_alone(file, &sealed.record, lease) {
             return discard(sealed, skip);
@@ -254,13 +248,18 @@ impl Rewriting {
         let fill = Fill { range, data, block, missing: std::slice::from_ref(&whole) };
         let mut put = || put(leased, fill, &mut buffers.back, &mut holder);
         // A second try, where the device refused the write or returned other bytes.
-        let once = put().err();
-        let failed = once.as_ref().filter(|e| !is_others(e)).map_or(Ok(()), |_| put()).err();
-        if let Some(e) = failed.as_ref().or(once.as_ref().filter(|e| is_others(e))) {
+        let done = match put() {
+            Err(e) if !is_others(&e) => {
+                self.told.push(format!("written back at the second try ({e})"));
+                put()
+            }
+            done => done,
+        };
+        if let Err(e) = done {
+            self.told.clear();
             return Err(self.shared.needs_recovery(format!("it could not be written back: {e}")));
         }
-        let once = once.map(|e| format!("written back at the second try ({e})"));
-        self.told = once.into_iter().chain(state.message()).reduce(|a, b| format!("{a}; {b}"));
+        self.told.extend(state.message());
         match sealed.remove() {
             Ok(()) => {
                 reached(Point::Removed);
@@ -440,8 +439,7 @@ impl ByRange for Rewriting {
                     Stage::moved(&mut self.stage, index);
                     done.moved = part.len();
                     done.by = Some(primitive::REWRITE);
-                    let told = self.told.take().into_iter().chain(self.lost.message());
-                    done.note = told.reduce(|one, other| format!("{one}; {other}"));
+                    done.note = joined(self.told.drain(..).chain(self.lost.message()));
                 }
                 Err(skip) => done.skip = Some(skip),
             }

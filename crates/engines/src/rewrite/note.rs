@@ -126,7 +126,12 @@ pub(crate) struct Noting<'a> {
     pub is_doubtful: bool,
 }
 
-impl Noting<'_> {
+impl<'a> Noting<'a> {
+    /// For the notes of this record, by its file and its content.
+    pub fn of((own, record): (&'a OwnedFd, &Record), file: &'a OwnedFd, session: Session) -> Self {
+        Self { record: own, at: record.note_start(), file, session, is_doubtful: false }
+    }
+
     /// Notes that no change is being made, and the file's time of modification.
     ///
     /// # Errors

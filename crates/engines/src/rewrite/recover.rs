@@ -21,9 +21,9 @@ use super::place::{Fill, Holder, Verdict, is_blank, judge, lease, mtime, put};
 use super::privileges::Lost;
 use super::record::{BadRecord, LONGEST_RANGE, Record};
 pub use super::recovered::{Recovered, RecoveryOutcome};
-use super::refused;
 pub use super::whose::Serves;
 use super::whose::{Home, RecordsFile};
+use super::{joined, refused};
 use crate::point::{Point, reached};
 use fragmend_layout::{ByteRange, PathText};
 use fragmend_sys::handle;
@@ -212,8 +212,7 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
             return recovered.ended(RecoveryOutcome::Unreachable, format!("cannot be opened: {e}"));
         }
     };
-    let (at, is_doubtful) = (record.note_start(), false);
-    let noting = Noting { record: &file, at, file: &target, session, is_doubtful };
+    let noting = Noting::of((&file, &record), &target, session);
     Mending { closing, record: &record, data: &data, noting }.mend(recovered)
 }
 
@@ -440,8 +439,7 @@ impl Mending<'_> {
         let fill = Fill { range, data, block: block as usize, missing: &missing };
         put(leased, fill, &mut buffers.back, &mut NoneLeft)?;
         let kept = (ours.is_some() && !is_certain).then(|| KEEPS_ITS_TIME.to_owned());
-        let told = kept.into_iter().chain(state.message()).chain(lost.message());
-        Ok(told.reduce(|one, other| format!("{one}; {other}")))
+        Ok(joined(kept.into_iter().chain(state.message()).chain(lost.message())))
     }
 }
 
