@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::records::only_record;
 use support::rewrite::{
-    FRAGMEND, killed_at, outcomes, punched, recover, stopped_again, stopped_at,
+    FRAGMEND, go_on, is_stopped, killed_at, outcomes, punched, recover, rewrite, stopped_again,
+    stopped_at,
 };
 use support::{SIZE, fragmented};
 
@@ -104,6 +105,52 @@ fn loop_a_time_that_may_be_another_programs_stays() {
             assert!(modified() >= theirs && code == 0, "{what}");
             assert!(told.to_string().contains("may be another program's"), "{what}");
             assert!(is_intact(&file, SIZE).unwrap(), "{what}");
+        }
+    }
+}
+
+/// A time that was set while the file was rewritten, or recovered, is not set back after a kill; that it may be
+/// another one by then is said.
+#[test]
+fn loop_a_time_that_was_set_before_a_kill_is_not_set_back() {
+    let ways = [
+        ("punched", "half-written"),
+        ("allocated", "written"),
+        ("half-written", "synced"),
+        ("written", "compared"),
+    ];
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        for (number, (step, end)) in ways.into_iter().enumerate() {
+            for recovers in [false, true] {
+                let file = fragmented(&image, &format!("file{number}{recovers}"));
+                let modified = || file.metadata().unwrap().modified().unwrap();
+                let before = modified();
+                let at = format!("{step}=stop,{end}=kill");
+                let mut command = rewrite(&image, &file, &at);
+                if recovers {
+                    // There is no hole to be made.
+                    if step == "punched" {
+                        continue;
+                    }
+                    killed_at(&image, &file, "punched");
+                    command = Command::new(FRAGMEND);
+                    command.arg("recover").arg(image.path()).env("FRAGMEND_STOP_AT", at);
+                }
+                let stopped = Running::start(&mut command).wait_until(is_stopped);
+                run("touch", ["-d", "2001-02-03 04:05:06.789", file.to_str().unwrap()]);
+                let ended = go_on(stopped);
+                let (told, code) = recover(&[&image.path()]);
+                let what = format!(
+                    "{} {step} {end} {recovers}: {ended:?} {told} {:?}",
+                    file_system.name,
+                    modified()
+                );
+                assert_eq!(ended.status.signal(), Some(9), "{what}");
+                assert!(is_intact(&file, SIZE).unwrap() && code == 0, "{what}");
+                assert_ne!(modified(), before, "{what}");
+                assert!(told.to_string().contains("may be another program's"), "{what}");
+            }
         }
     }
 }

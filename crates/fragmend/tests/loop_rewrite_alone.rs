@@ -12,12 +12,12 @@ use fragmend_testbed::tools::extents;
 use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use support::rewrite::{
-    go_on, go_on_throughout, is_stopped, killed_at, outcomes, recover, rewrite, stopped_again,
-    stopped_at,
+    FRAGMEND, go_on, go_on_throughout, is_stopped, killed_at, outcomes, recover, rewrite,
+    stopped_again, stopped_at,
 };
 use support::{SIZE, fragmented, write_plan};
 
@@ -170,7 +170,7 @@ fn loop_a_time_that_others_set_meanwhile_stays() {
         ("punched", past),
         ("allocated", past),
         ("written", past),
-        ("allocated", now),
+        ("half-written", now),
         ("written", now),
     ];
     // Also before the look that follows a change: the punch, the allocation, a write.
@@ -189,6 +189,40 @@ fn loop_a_time_that_others_set_meanwhile_stays() {
         assert_eq!(ended.status.code(), Some(expected), "{step}: {ended:?}");
         assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0);
     }
+}
+
+/// `recover` finds a file whole, and is held up before it puts the time back, for longer than others wait: the record
+/// stays, as what is in the file is theirs.
+#[test]
+fn loop_no_record_goes_once_others_were_let_in() {
+    let check = |file_system| {
+        let image = Image::of(file_system, 320 << 20);
+        let file = fragmented(&image, "file");
+        // Before the fifth change, which puts the time back, all is written.
+        let killed = stopped_again(stopped_at(&image, &file, "changing"), 4);
+        killed.signal(Signal::KILL);
+        drop(killed.wait());
+        assert!(is_intact(&file, SIZE).unwrap());
+        let mut command = Command::new(FRAGMEND);
+        command.args(["recover", "--json"]).arg(image.path());
+        command.env("FRAGMEND_STOP_AT", "changing=stop").stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let stopped = Running::start(&mut command).wait_until(is_stopped);
+        let write = "import sys; f=open(sys.argv[1],'r+b'); f.seek(70000); f.write(b'theirs')";
+        Running::start(Command::new("python3").args(["-c", write]).arg(&file)).wait().expect(&[0]);
+        let ended = go_on_throughout(stopped, || ());
+        let what = format!("{}: {ended:?}", file_system.name);
+        assert_eq!(ended.status.code(), Some(5), "{what}");
+        assert!(ended.stdout.contains("others may have the file open"), "{what}");
+        let (told, code) = recover(&[&image.path()]);
+        assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{what} {told}");
+        assert_eq!(&fs::read(&file).unwrap()[70_000..70_006], b"theirs", "{what}");
+    };
+    let _alone = alone();
+    let _time = BreakTime::set("10");
+    std::thread::scope(|scope| {
+        [&EXT4, &XFS].map(|file_system| scope.spawn(move || check(file_system)));
+    });
 }
 
 /// A file may only grow from now on: its bytes are put back, its time cannot be, and that is said.

@@ -202,11 +202,61 @@ fn loop_what_is_truncated_and_lengthened_through_an_overlay_stays_empty() {
             let ended = go_on_throughout(stopped, || ());
             let what = format!("{} {step} {stops} {mode}: {ended:?}", file_system.name);
             assert!(!ended.stdout.contains("\"outcome\":\"moved\""), "{what}");
+            // The end is written first.
             let covered = if step == "writing" { 256 << 10 } else { 0 };
             let content = std::fs::read(&file).unwrap();
             assert_eq!(content.len() as u64, SIZE, "{what}");
-            assert!(content[covered..].iter().all(|b| *b == 0), "{what}");
+            assert!(content[..content.len() - covered].iter().all(|b| *b == 0), "{what}");
             is_for_the_owner(&image, &file, step != "sealed", &what);
+        }
+    }
+}
+
+/// `fragmend recover`, stopped at `step`.
+fn recovering(image: &Image, step: &str) -> Running {
+    let mut command = Command::new(FRAGMEND);
+    command.args(["recover", "--json"]).arg(image.path());
+    command.env("FRAGMEND_STOP_AT", format!("{step}=stop")).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::start(&mut command).wait_until(is_stopped)
+}
+
+/// A truncation within the last block frees no space, and is not undone either.
+#[test]
+fn loop_what_is_truncated_within_the_last_block_stays_empty() {
+    let _alone = alone();
+    const CUT: u64 = 1500;
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        let overlay = Overlay::over(&image);
+        let steps = ["punched", "allocated", "half-written", "written", "synced"];
+        let rewrites = steps.map(|step| (step, false));
+        let recoveries = steps[1..].iter().map(|step| (*step, true));
+        for (number, (step, recovers)) in rewrites.into_iter().chain(recoveries).enumerate() {
+            let name = format!("file{number}");
+            let file = fragmented(&image, &format!("upper/{name}"));
+            let before = std::fs::read(&file).unwrap();
+            let stopped = if recovers {
+                let killed = unseen(&image, &overlay, &file, "punched");
+                killed.signal(Signal::KILL);
+                drop(killed.wait());
+                recovering(&image, step)
+            } else {
+                unseen(&image, &overlay, &file, step)
+            };
+            let merged = overlay.merged.join(&name);
+            truncate(&merged, SIZE - CUT);
+            truncate(&merged, SIZE);
+            let ended = go_on_throughout(stopped, || ());
+            let what = format!("{} {step} {recovers}: {ended:?}", file_system.name);
+            assert!(ended.stdout.contains("others have "), "{what}");
+            let (rest, end) = (&before[..before.len() - CUT as usize], [0; CUT as usize]);
+            let content = std::fs::read(&file).unwrap();
+            assert!(content.ends_with(&end), "{what}");
+            // The rest of the range was written where it was certain that only the end may be empty.
+            let is_written = !["punched", "allocated"].contains(&step);
+            assert_eq!(content.starts_with(rest), is_written, "{what}");
+            is_for_the_owner(&image, &file, true, &what);
         }
     }
 }
@@ -222,11 +272,7 @@ fn loop_what_is_truncated_beside_a_recovery_stays_empty() {
         let killed = unseen(&image, &overlay, &file, "punched");
         killed.signal(Signal::KILL);
         drop(killed.wait());
-        let mut command = Command::new(FRAGMEND);
-        command.args(["recover", "--json"]).arg(image.path());
-        command.env("FRAGMEND_STOP_AT", "judged=stop").stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let stopped = Running::start(&mut command).wait_until(is_stopped);
+        let stopped = recovering(&image, "judged");
         truncate(&overlay.merged.join("file"), 0);
         truncate(&overlay.merged.join("file"), SIZE);
         let ended = go_on(stopped);

@@ -7,9 +7,11 @@
 //!
 //! What breaks no lease still shows. `truncate(2)` through an overlay changes the size, or leaves a hole in a range
 //! that was allocated, or, on ext4 and XFS, space that is not allocated yet where something was written again.
-//! While the range is a hole, which would look the same afterwards, it shows in the time of modification. A time
-//! that is set by the file's path (`utimensat(2)`) changes that alone, and is kept: unless it may be the present
-//! time, which a truncation sets as well, and there is no space to look at.
+//! One within the last block of a range frees no space and shows in that block, once it is written: so its end is
+//! written first. Until then a truncation shows in the time of modification alone. A time that is set by the file's
+//! path (`utimensat(2)`) changes that alone, too, and is kept: unless it may be the present time, which a
+//! truncation sets as well, before the end is written. Notes made after others have set a time are doubtful, so
+//! that `recover` does not replace that time.
 //!
 //! What falls into the call of a punch or an allocation itself, for which the kernel lets others wait, does not show:
 //! time and space are then the same as those of the call.
@@ -60,6 +62,10 @@ pub(crate) struct State {
     failed: Cell<Option<io::Error>>,
     /// A range that has space everywhere.
     allocated: Cell<Option<ByteRange>>,
+    /// The end of the range is written.
+    has_end: Cell<bool>,
+    /// Others have set the time since the file was leased.
+    is_foreign: Cell<bool>,
     /// When its space was last looked at, and how long that took.
     looked: Cell<Option<(Instant, Duration)>>,
 }
@@ -68,13 +74,37 @@ impl State {
     /// Of a file that has the time `known`, and is to have the time `wanted`, or that of its last change.
     pub fn of(known: Time, wanted: Option<Time>) -> Self {
         let (known, wanted) = (Cell::new(known), Cell::new(wanted));
-        let (failed, allocated, looked) = (Cell::new(None), Cell::new(None), Cell::new(None));
-        Self { began: clock(ClockId::RealtimeCoarse), known, wanted, failed, allocated, looked }
+        Self {
+            began: clock(ClockId::RealtimeCoarse),
+            known,
+            wanted,
+            failed: Cell::new(None),
+            allocated: Cell::new(None),
+            has_end: Cell::new(false),
+            is_foreign: Cell::new(false),
+            looked: Cell::new(None),
+        }
     }
 
     /// Space was allocated for all of this range.
     pub fn allocated(&self, range: ByteRange) {
         self.allocated.set(Some(range));
+    }
+
+    /// Whether a truncation within the last block of the range shows in its bytes, because they are written.
+    pub fn set_has_end(&self, has_end: bool) {
+        self.has_end.set(has_end);
+    }
+
+    /// Others have set this time, which is kept.
+    fn keep(&self, theirs: Time) {
+        self.wanted.set(Some(theirs));
+        self.is_foreign.set(true);
+    }
+
+    /// Whether others have set the time since the file was leased, and so may have truncated it in its last block.
+    pub fn is_foreign(&self) -> bool {
+        self.is_foreign.get()
     }
 
     /// The file's time after the last change that is known to be ours.
@@ -142,7 +172,7 @@ impl Leased<'_> {
     /// looked at.
     pub fn change<T>(&self, before: Point, change: impl FnOnce() -> T) -> io::Result<T> {
         // If a note cannot be written, the change may later count as another program's.
-        let _ = self.noting.at_it(self.state.known());
+        let _ = self.noting().at_it(self.state.known());
         let made = || -> io::Result<(T, Time)> {
             // Nothing that takes time comes between this look and the change: what others set there is lost.
             self.alone()?;
@@ -160,11 +190,17 @@ impl Leased<'_> {
         // The one that a program has set while it waited for the change.
         let is_known = [Some(known.get()), wanted.get()].contains(&Some(seen.modified));
         if !is_known && !is_since(began, seen.modified) {
-            wanted.set(Some(seen.modified));
+            self.state.keep(seen.modified);
         }
         known.set(seen.modified);
-        let _ = self.noting.settled(seen.modified);
+        let _ = self.noting().settled(seen.modified);
         Ok(done)
+    }
+
+    /// The notes, doubtful if others have set a time.
+    fn noting(&self) -> Noting<'_> {
+        let is_doubtful = self.noting.is_doubtful || self.state.is_foreign();
+        Noting { is_doubtful, ..self.noting }
     }
 
     /// Sets the time of modification to what it is to be. That it cannot be set is no reason to lose the bytes:
@@ -192,14 +228,17 @@ impl Leased<'_> {
         self.are_kept_out()?;
         self.has_its_space()?;
         let Seen { modified, changed } = self.seen()?;
-        let State { began, known, wanted, allocated, .. } = self.state;
+        let State { began, known, has_end, looked, .. } = self.state;
         if modified != known.get() {
+            // A truncation sets the time: the space is looked at, however long that takes.
+            looked.set(None);
+            self.has_its_space()?;
             let may_be_truncated = modified == changed || is_since(*began, modified);
-            if allocated.get().is_none() && may_be_truncated {
-                return Err(self.others("others have changed it".into()));
+            if !has_end.get() && may_be_truncated {
+                return Err(self.others("others have changed it"));
             }
             known.set(modified);
-            wanted.set(Some(modified));
+            self.state.keep(modified);
         }
         Ok(())
     }
@@ -208,7 +247,7 @@ impl Leased<'_> {
         if self.lease.is_held() {
             return Ok(());
         }
-        Err(self.others("it took too long, and others may have the file open".into()))
+        Err(self.others("it took too long, and others may have the file open"))
     }
 
     /// The times of the file, if it has its size.
@@ -216,7 +255,7 @@ impl Leased<'_> {
         let stat = rustix::fs::fstat(self.noting.file)?;
         let size = stat.st_size as u64;
         if self.size.is_some_and(|ours| ours != size) {
-            return Err(self.others(format!("others have made it {size} bytes long")));
+            return Err(self.others(&format!("others have made it {size} bytes long")));
         }
         let modified = (stat.st_mtime, stat.st_mtime_nsec as u32);
         Ok(Seen { modified, changed: (stat.st_ctime, stat.st_ctime_nsec as u32) })
@@ -240,11 +279,12 @@ impl Leased<'_> {
         if placed.map(|e| e.length).sum::<u64>() == range.len() {
             return Ok(());
         }
-        Err(self.others("others have truncated it".into()))
+        Err(self.others("others have truncated it"))
     }
 
-    fn others(&self, what: String) -> io::Error {
-        let _ = self.noting.others(self.state.known());
-        io::Error::other(Others(what))
+    /// The error that others may have come to the file, which is noted as well.
+    pub fn others(&self, what: &str) -> io::Error {
+        let _ = self.noting().others(self.state.known());
+        io::Error::other(Others(what.to_owned()))
     }
 }

@@ -247,9 +247,10 @@ impl Rewriting {
         let whole = 0..data.len();
         let fill = Fill { range, data, block, missing: std::slice::from_ref(&whole) };
         let mut put = || put(leased, fill, &mut buffers.back, &mut holder);
-        // A second try, where the device refused the write or returned other bytes.
+        // A second try, where the device refused the write or returned other bytes; not where others may have
+        // changed them.
         let done = match put() {
-            Err(e) if !is_others(&e) => {
+            Err(e) if !is_others(&e) && !state.is_foreign() => {
                 self.told.push(format!("written back at the second try ({e})"));
                 put()
             }

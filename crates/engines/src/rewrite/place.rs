@@ -156,13 +156,13 @@ pub(crate) struct Fill<'a> {
 /// this process is delayed between check and write for longer than the kernel lets others wait.
 const LONGEST_WRITE: usize = 256 << 10;
 
-/// Writes what is missing of `fill` into the file: allocates new space in one call, writes the bytes, sets the time
-/// of modification, makes all of it durable, and reads all of the range back from the device into `back`, which is
-/// at least as long.
+/// Writes what is missing of `fill` into the file: allocates new space in one call, writes the bytes, those at the
+/// end first (`leased.rs`), sets the time of modification, makes all of it durable, and reads all of the range back
+/// from the device into `back`, which is at least as long.
 ///
 /// # Errors
-/// Any reason why a byte may not be durable; also that others may have opened the file: then nothing more is
-/// written.
+/// Any reason why a byte may not be durable; also that others may have opened the file, or truncated it: then
+/// nothing more is written.
 pub(crate) fn put(
     leased: Leased<'_>,
     fill: Fill<'_>,
@@ -171,6 +171,7 @@ pub(crate) fn put(
 ) -> io::Result<()> {
     let Fill { range, data, .. } = fill;
     let file = leased.noting.file;
+    leased.state.set_has_end(false);
     let allocate = || {
         rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.len())?;
         leased.state.allocated(range);
@@ -196,33 +197,57 @@ pub(crate) fn put(
     rustix::fs::fsync(file)?;
     reached(Point::Synced);
     if !is_on_device(file, range, data, back)? {
-        return Err(io::Error::other("what was read back is not what was written"));
+        return Err(match is_truncated(&back[..data.len()], fill) {
+            true => leased.others("others have truncated it"),
+            false => io::Error::other("what was read back is not what was written"),
+        });
     }
     leased.alone()?;
     reached(Point::Compared);
     Ok(())
 }
 
-/// Writes what is missing.
+/// Writes what is missing, the end of it first.
 fn write(leased: Leased<'_>, fill: Fill<'_>) -> io::Result<()> {
     let Fill { range, data, block, missing } = fill;
-    let longest = (LONGEST_WRITE / block * block).max(block);
-    let half = missing.iter().map(Range::len).sum::<usize>() / 2 / block * block;
-    let mut done = 0;
+    let Some(last) = missing.last().cloned() else { return Ok(()) };
+    let write = |part: Range<usize>| -> io::Result<()> {
+        let at = range.start + part.start as u64;
+        leased.change(Point::Writing, || write_at(leased.noting.file, &data[part], at))?
+    };
+    let blocks = |bytes: usize| (bytes / block * block).max(block);
+    let all: usize = missing.iter().map(Range::len).sum();
+    let half = all - all / 2 / block * block;
+    let longest = blocks(LONGEST_WRITE);
+    let step = longest.min(blocks(half));
+    let end = last.start + (last.len() - 1) / step * step;
+    // Where it is not missing, it is there.
+    leased.state.set_has_end(last.end < data.len());
+    write(end..last.end)?;
+    leased.state.set_has_end(true);
+    let mut done = last.end - end;
     for part in missing {
-        let mut at = part.start;
-        while at < part.end {
+        let (mut at, end) = (part.start, part.end.min(end));
+        while at < end {
             if done == half {
                 reached(Point::HalfWritten);
             }
             let most = if done < half { longest.min(half - done) } else { longest };
-            let bytes = &data[at..part.end.min(at + most)];
-            let write = || write_at(leased.noting.file, bytes, range.start + at as u64);
-            leased.change(Point::Writing, write)??;
-            (at, done) = (at + bytes.len(), done + bytes.len());
+            let next = end.min(at + most);
+            write(at..next)?;
+            (at, done) = (next, done + next - at);
         }
     }
     Ok(())
+}
+
+/// Whether what was read back is as written up to a place within the last block, and zero from there: so a
+/// truncation looks that frees no block. A device that has lost the last sectors may look like that, too.
+fn is_truncated(back: &[u8], fill: Fill<'_>) -> bool {
+    let Fill { data, block, .. } = fill;
+    let last = data.len().saturating_sub(1) / block * block;
+    let same = back.iter().zip(data).take_while(|(now, then)| now == then).count();
+    same > last && back[same..].iter().all(|byte| *byte == 0)
 }
 
 /// Whether the device has these bytes in whole blocks of a file that was just synced: all of them are written,

@@ -290,10 +290,13 @@ impl Mending<'_> {
                 return match leased {
                     Some(Err(e)) => not_leased(recovered, &e),
                     Some(Ok(lease)) if !lease.is_held() => not_leased(recovered, &lost()),
-                    Some(Ok(lease)) => {
-                        let recovered = Recovered { detail: self.settle_time(&lease), ..recovered };
-                        self.closing.close(recovered, RecoveryOutcome::Whole)
-                    }
+                    Some(Ok(lease)) => match self.settle_time(&lease) {
+                        Ok(detail) => {
+                            let recovered = Recovered { detail, ..recovered };
+                            self.closing.close(recovered, RecoveryOutcome::Whole)
+                        }
+                        Err(e) => recovered.ended(RecoveryOutcome::Failed, stays(&e)),
+                    },
                     None => self.closing.close(recovered, RecoveryOutcome::Whole),
                 };
             }
@@ -336,8 +339,7 @@ impl Mending<'_> {
                 let recovered = Recovered { restored_bytes: bytes, detail, ..recovered };
                 self.closing.close(recovered, RecoveryOutcome::Restored)
             }
-            Err(e) => recovered
-                .ended(RecoveryOutcome::Failed, format!("{e}; the record stays, recover again")),
+            Err(e) => recovered.ended(RecoveryOutcome::Failed, stays(&e)),
         }
     }
 
@@ -376,23 +378,23 @@ impl Mending<'_> {
     }
 
     /// Sets the time of modification of a file whose bytes are whole; returns what the user is told of it.
-    fn settle_time(&self, lease: &Lease) -> Option<String> {
+    ///
+    /// # Errors
+    /// Others may have come to the file.
+    fn settle_time(&self, lease: &Lease) -> io::Result<Option<String>> {
         let ours = self.noting.ours(self.record).ok().flatten().filter(|ours| ours.is_certain);
-        let Some(Ours { modified, .. }) = ours else { return Some(KEEPS_ITS_TIME.to_owned()) };
+        let Some(Ours { modified, .. }) = ours else { return Ok(Some(KEEPS_ITS_TIME.to_owned())) };
         let wanted = self.record.mtime;
         if modified == wanted {
-            return None;
+            return Ok(None);
         }
         let (state, lost) = (State::of(modified, Some(wanted)), Lost::default());
         let leased = self.leased(lease, &lost, &state, Some(self.record.size), false);
-        match leased.set_time() {
-            Ok(()) => {
-                // If it is not durable the time alone is another.
-                let _ = rustix::fs::fsync(self.noting.file);
-                state.message()
-            }
-            Err(e) => Some(format!("its time of modification is another now: {e}")),
-        }
+        leased.set_time()?;
+        // If it is not durable the time alone is another.
+        let _ = rustix::fs::fsync(self.noting.file);
+        leased.alone()?;
+        Ok(state.message())
     }
 
     /// Puts bytes back, and returns which properties of the file could not be kept, if any. `ours` is the time of
@@ -445,6 +447,11 @@ impl Mending<'_> {
 
 /// Said of a file whose time of modification may be the rewrite's or another program's.
 const KEEPS_ITS_TIME: &str = "its time of modification stays as it is: it may be another program's";
+
+/// Said where a record stays because of an error.
+fn stays(error: &io::Error) -> String {
+    format!("{error}; the record stays, recover again")
+}
 
 fn refused_at(at: u64) -> String {
     format!("it holds other data at {at}, in memory only, because the disk has refused it")
