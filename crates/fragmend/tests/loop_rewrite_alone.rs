@@ -221,7 +221,9 @@ fn loop_no_record_goes_once_others_were_let_in() {
     let _alone = alone();
     let _time = BreakTime::set("10");
     std::thread::scope(|scope| {
-        [&EXT4, &XFS].map(|file_system| scope.spawn(move || check(file_system)));
+        for file_system in [&EXT4, &XFS] {
+            scope.spawn(move || check(file_system));
+        }
     });
 }
 

@@ -46,7 +46,7 @@
 //! read zeroes. The lease is looked at before and after each change (`leased.rs`); a write is of at most 256 KiB;
 //! once it is lost, nothing more is changed, and the record stays for `recover` to examine. So what other
 //! programs write then stays, except where one call of this process was delayed after its check of the lease:
-//! such a call overwrites what it covers, at most 256 KiB, or the range if it is the punch.
+//! such a call overwrites what it covers: at most 256 KiB, or the time, or the range if it is the punch.
 //!
 //! Between taking the lease and releasing it, nothing is opened by its path: a directory above the mount may
 //! belong to another user, who could put a pipe there. If this process is killed, its lease ends: until
