@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use support::rewrite::{
     FRAGMEND, go_on, go_on_throughout, is_stopped, killed_at, outcomes, recover, rewrite,
@@ -21,9 +21,11 @@ use support::rewrite::{
 };
 use support::{SIZE, fragmented, write_plan};
 
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Held by tests that wait until a lease ends, at the same time, or by one other.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    MACHINE.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sets how long programs wait for a lease; restores the setting when it is dropped.
@@ -42,6 +44,32 @@ impl BreakTime {
 impl Drop for BreakTime {
     fn drop(&mut self) {
         self.0.run();
+    }
+}
+
+/// While any of these exists, programs wait for a lease for ten seconds, the shortest time that is accepted.
+struct TenSeconds(#[allow(dead_code)] RwLockReadGuard<'static, ()>);
+
+/// How many there are, and the setting.
+static TEN_SECONDS: Mutex<(usize, Option<BreakTime>)> = Mutex::new((0, None));
+
+impl TenSeconds {
+    fn set() -> Self {
+        let shared = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+        let (users, time) = &mut *TEN_SECONDS.lock().unwrap_or_else(PoisonError::into_inner);
+        *users += 1;
+        time.get_or_insert_with(|| BreakTime::set("10"));
+        Self(shared)
+    }
+}
+
+impl Drop for TenSeconds {
+    fn drop(&mut self) {
+        let (users, time) = &mut *TEN_SECONDS.lock().unwrap_or_else(PoisonError::into_inner);
+        *users -= 1;
+        if *users == 0 {
+            *time = None;
+        }
     }
 }
 
@@ -75,39 +103,40 @@ fn loop_a_short_break_time_is_refused() {
     assert!(refused.stderr.contains("lease-break-time is 5 s"), "{refused:?}");
 }
 
+/// As if the device had hung for longer than other programs wait.
 #[test]
 fn loop_what_is_written_after_the_lease_was_lost_stays() {
-    let _alone = alone();
-    let image = Image::ext4(320 << 20);
-    let file = fragmented(&image, "file");
-    let _time = BreakTime::set("10");
-    let holds =
-        |word: &str| fs::read(&file).unwrap()[40_960..50_960] == *word.repeat(2000).as_bytes();
-    let write = |word: &str| {
-        let program = "import sys\nf=open(sys.argv[1],'r+b')\nf.seek(40960)\nf.write(sys.argv[2].encode()*2000)";
-        let mut command = Command::new("python3");
-        Running::start(command.args(["-c", program]).arg(&file).arg(word)).wait().expect(&[0]);
-    };
-    // As if the device had hung for longer than other programs wait: before the punch
-    for (step, word) in [("leased", "newer"), ("sealed", "newly")] {
+    let check = |step: &str| {
+        let image = Image::ext4(320 << 20);
+        let file = fragmented(&image, "file");
         let stopped = stopped_at(&image, &file, step);
-        write(word);
-        let written = file.metadata().unwrap().modified().unwrap();
+        let program =
+            "import sys\nf=open(sys.argv[1],'r+b')\nf.seek(40960)\nf.write(b'newer'*2000)";
+        Running::start(Command::new("python3").args(["-c", program]).arg(&file))
+            .wait()
+            .expect(&[0]);
+        let modified = || file.metadata().unwrap().modified().unwrap();
+        let holds = || fs::read(&file).unwrap()[40_960..50_960] == *"newer".repeat(2000).as_bytes();
+        let written = modified();
         let ended = go_on(stopped);
-        assert_eq!(ended.status.code(), Some(2), "{step}: {ended:?}");
-        assert!(ended.stdout.contains("\"reason\":\"busy\"") && holds(word), "{step}: {ended:?}");
-        assert_eq!(file.metadata().unwrap().modified().unwrap(), written, "{step}: {ended:?}");
-        assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0);
-    }
-    // and after it.
-    let stopped = stopped_at(&image, &file, "punched");
-    write("later");
-    let ended = go_on(stopped);
-    assert_eq!(ended.status.code(), Some(6), "{ended:?}");
-    assert!(ended.stdout.contains("it took too long") && holds("later"), "{ended:?}");
-    let (told, code) = recover(&[&image.path()]);
-    assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{told}");
-    assert!(holds("later"));
+        let (told, code) = recover(&[&image.path()]);
+        let what = format!("{step}: {ended:?} {told}");
+        assert!(holds() && modified() == written, "{what}");
+        if step == "punched" {
+            assert_eq!((ended.status.code(), code), (Some(6), 1), "{what}");
+            assert_eq!(outcomes(&told), ["changed"], "{what}");
+            assert!(ended.stdout.contains("it took too long"), "{what}");
+        } else {
+            assert_eq!((ended.status.code(), outcomes(&told).len()), (Some(2), 0), "{what}");
+            assert!(ended.stdout.contains("\"reason\":\"busy\""), "{what}");
+        }
+    };
+    let _time = TenSeconds::set();
+    std::thread::scope(|scope| {
+        for step in ["leased", "sealed", "punched"] {
+            scope.spawn(move || check(step));
+        }
+    });
 }
 
 /// The kernel has let another program in after a change, before that was noted: what this program makes of the file
@@ -149,8 +178,7 @@ fn loop_what_others_do_before_a_change_is_noted_is_theirs() {
             assert_eq!(outcomes(&told), ["changed"], "{what}");
         }
     };
-    let _alone = alone();
-    let _time = BreakTime::set("10");
+    let _time = TenSeconds::set();
     std::thread::scope(|scope| {
         for file_system in [&EXT4, &XFS] {
             for (changes, theirs) in cases {
@@ -218,8 +246,7 @@ fn loop_no_record_goes_once_others_were_let_in() {
         assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{what} {told}");
         assert_eq!(&fs::read(&file).unwrap()[70_000..70_006], b"theirs", "{what}");
     };
-    let _alone = alone();
-    let _time = BreakTime::set("10");
+    let _time = TenSeconds::set();
     std::thread::scope(|scope| {
         for file_system in [&EXT4, &XFS] {
             scope.spawn(move || check(file_system));
@@ -255,11 +282,11 @@ fn loop_a_time_that_can_no_longer_be_put_back_is_told() {
 /// Time passes between the check of the lease and the write: a frozen process, a slow device.
 #[test]
 fn loop_a_lease_lost_in_the_middle_of_writing_ends_it() {
-    let _alone = alone();
     let image = Image::ext4(320 << 20);
     let file = fragmented(&image, "file");
-    let _time = BreakTime::set("10");
-    let at = 300_000;
+    let _time = TenSeconds::set();
+    // Before the last 256 KiB, which are written first.
+    let at = 600_000;
     let stopped = stopped_at(&image, &file, "writing");
     let program = "import os,sys\nf=os.open(sys.argv[1],os.O_RDWR)\nos.pwrite(f,b'precious',int(sys.argv[2]))\nos.fsync(f)";
     let mut command = Command::new("python3");
@@ -330,7 +357,6 @@ fn go_on_to_the_end(mut stopped: Running) -> Finished {
 #[test]
 fn loop_a_move_that_was_stopped_for_long_is_committed_first() {
     use std::os::unix::fs::FileExt;
-    use std::process::Stdio;
     let _alone = alone();
     let image = Image::ext4(128 << 20);
     let path = fragmented(&image, "file");
