@@ -3,7 +3,7 @@
 mod support;
 
 use fragmend_testbed::file_system::{EXT4, XFS};
-use fragmend_testbed::image::Image;
+use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::mount::MountGuard;
 use fragmend_testbed::overlay::Overlay;
 use fragmend_testbed::process::{Finished, Running, finish};
@@ -131,6 +131,12 @@ fn truncate(path: &Path, bytes: u64) {
     finish(command.arg(path).arg(bytes.to_string())).expect(&[0]);
 }
 
+/// Sets the times of a file to those of another one, as `rsync` does.
+fn set_time_as(path: &Path, other: &Path) {
+    let set = "import os,sys; s=os.stat(sys.argv[2]); os.utime(sys.argv[1],ns=(s.st_atime_ns,s.st_mtime_ns))";
+    finish(Command::new("python3").args(["-c", set]).args([path, other])).expect(&[0]);
+}
+
 /// A rewrite in a mount namespace in which an overlay is not mounted, stopped at `step`.
 fn unseen(image: &Image, overlay: &Overlay, file: &Path, step: &str) -> Running {
     let command = rewrite(image, file, "");
@@ -185,22 +191,37 @@ fn loop_what_is_truncated_and_lengthened_through_an_overlay_stays_empty() {
         let overlay = Overlay::over(&image);
         let steps =
             ["sealed", "punched", "allocated", "writing", "half-written", "written", "synced"];
-        // The fourth change is the allocation, which has not been looked at then. A change of the mode sets the
-        // time of change alone, as setting a time of modification does.
-        let ways = steps.map(|step| (step, 1, false));
-        let further = [("changed", 4, false), ("synced", 1, true), ("allocated", 1, true)];
-        for (number, (step, stops, mode)) in ways.into_iter().chain(further).enumerate() {
+        // The fourth change is the allocation, which has not been looked at then; the fifth sets the time. A change of
+        // the mode sets the time of change alone, as setting a time of modification does.
+        let ways = steps.map(|step| (step, 1, ""));
+        let further = [
+            ("changed", 4, ""),
+            ("changing", 5, ""),
+            ("synced", 1, "mode"),
+            ("allocated", 1, "mode"),
+            ("allocated", 1, "time"),
+            ("half-written", 1, "time"),
+            ("written", 1, "time"),
+        ];
+        for (number, (step, stops, then)) in ways.into_iter().chain(further).enumerate() {
             let name = format!("file{number}");
             let file = fragmented(&image, &format!("upper/{name}"));
+            let like = image.path().join("like");
+            run("touch", ["-r".as_ref(), file.as_os_str(), like.as_os_str()]);
             let stopped = stopped_again(unseen(&image, &overlay, &file, step), stops - 1);
             let merged = overlay.merged.join(&name);
             truncate(&merged, 0);
             truncate(&merged, SIZE);
-            if mode {
-                std::fs::set_permissions(&merged, Permissions::from_mode(0o600)).unwrap();
+            match then {
+                "mode" => {
+                    std::fs::set_permissions(&merged, Permissions::from_mode(0o600)).unwrap();
+                }
+                // Of the file as it was, by its path: an open would wait.
+                "time" => set_time_as(&merged, &like),
+                _ => {}
             }
             let ended = go_on_throughout(stopped, || ());
-            let what = format!("{} {step} {stops} {mode}: {ended:?}", file_system.name);
+            let what = format!("{} {step} {stops} {then}: {ended:?}", file_system.name);
             assert!(!ended.stdout.contains("\"outcome\":\"moved\""), "{what}");
             // The end is written first.
             let covered = if step == "writing" { 256 << 10 } else { 0 };
@@ -258,6 +279,18 @@ fn loop_what_is_truncated_within_the_last_block_stays_empty() {
             assert_eq!(content.starts_with(rest), is_written, "{what}");
             is_for_the_owner(&image, &file, true, &what);
         }
+        // What is missing after a kill is not put back either: the third write comes after the look that has seen it.
+        let file = fragmented(&image, "upper/killed");
+        let stopped = stopped_again(unseen(&image, &overlay, &file, "writing"), 1);
+        let merged = overlay.merged.join("killed");
+        truncate(&merged, SIZE - CUT);
+        truncate(&merged, SIZE);
+        let killed = stopped_again(stopped, 1);
+        killed.signal(Signal::KILL);
+        drop(killed.wait());
+        let content = std::fs::read(&file).unwrap();
+        assert!(content.ends_with(&[0; CUT as usize]), "{}", file_system.name);
+        is_for_the_owner(&image, &file, true, file_system.name);
     }
 }
 

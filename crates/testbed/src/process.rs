@@ -113,9 +113,7 @@ impl Running {
         let start = Instant::now();
         while !condition(self.id()) {
             if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
-                let name = self.name.clone();
-                let said = self.wait().stderr;
-                panic!("{name} ended early: {}", said.trim());
+                panic!("ended early: {:?}", self.wait());
             }
             assert!(start.elapsed() < Duration::from_secs(30), "{} is not ready", self.name);
             std::thread::sleep(Duration::from_millis(10));

@@ -10,13 +10,13 @@
 //! One within the last block of a range frees no space and shows in that block, once it is written: so its end is
 //! written first. Until then a truncation shows in the time of modification alone. A time that is set by the file's
 //! path (`utimensat(2)`) changes that alone, too, and is kept: unless it may be the present time, which a
-//! truncation sets as well, before the end is written. Notes made after others have set a time are doubtful, so
-//! that `recover` does not replace that time.
+//! truncation sets as well, before the end is written. Notes say what others may have done, so that `recover`
+//! replaces neither their time nor what they have left of the file.
 //!
 //! What falls into the call of a punch or an allocation itself, for which the kernel lets others wait, does not show:
 //! time and space are then the same as those of the call.
 
-use super::note::Noting;
+use super::note::{Doubt, Noting};
 use super::place::set_mtime;
 use super::privileges::Lost;
 use crate::point::{Point, reached};
@@ -64,8 +64,8 @@ pub(crate) struct State {
     allocated: Cell<Option<ByteRange>>,
     /// The end of the range is written.
     has_end: Cell<bool>,
-    /// Others have set the time since the file was leased.
-    is_foreign: Cell<bool>,
+    /// What others may have done since the file was leased.
+    doubt: Cell<Doubt>,
     /// When its space was last looked at, and how long that took.
     looked: Cell<Option<(Instant, Duration)>>,
 }
@@ -81,7 +81,7 @@ impl State {
             failed: Cell::new(None),
             allocated: Cell::new(None),
             has_end: Cell::new(false),
-            is_foreign: Cell::new(false),
+            doubt: Cell::new(Doubt::Nothing),
             looked: Cell::new(None),
         }
     }
@@ -97,14 +97,14 @@ impl State {
     }
 
     /// Others have set this time, which is kept.
-    fn keep(&self, theirs: Time) {
+    fn keep(&self, theirs: Time, doubt: Doubt) {
         self.wanted.set(Some(theirs));
-        self.is_foreign.set(true);
+        self.doubt.set(self.doubt.get().max(doubt));
     }
 
-    /// Whether others have set the time since the file was leased, and so may have truncated it in its last block.
-    pub fn is_foreign(&self) -> bool {
-        self.is_foreign.get()
+    /// What others may have done since the file was leased.
+    pub fn doubt(&self) -> Doubt {
+        self.doubt.get()
     }
 
     /// The file's time after the last change that is known to be ours.
@@ -190,17 +190,16 @@ impl Leased<'_> {
         // The one that a program has set while it waited for the change.
         let is_known = [Some(known.get()), wanted.get()].contains(&Some(seen.modified));
         if !is_known && !is_since(began, seen.modified) {
-            self.state.keep(seen.modified);
+            self.state.keep(seen.modified, Doubt::Time);
         }
         known.set(seen.modified);
         let _ = self.noting().settled(seen.modified);
         Ok(done)
     }
 
-    /// The notes, doubtful if others have set a time.
+    /// The notes, with what others may have done meanwhile.
     fn noting(&self) -> Noting<'_> {
-        let is_doubtful = self.noting.is_doubtful || self.state.is_foreign();
-        Noting { is_doubtful, ..self.noting }
+        Noting { doubt: self.noting.doubt.max(self.state.doubt()), ..self.noting }
     }
 
     /// Sets the time of modification to what it is to be. That it cannot be set is no reason to lose the bytes:
@@ -238,7 +237,8 @@ impl Leased<'_> {
                 return Err(self.others("others have changed it"));
             }
             known.set(modified);
-            self.state.keep(modified);
+            let doubt = if may_be_truncated { Doubt::Content } else { Doubt::Time };
+            self.state.keep(modified, doubt);
         }
         Ok(())
     }
@@ -247,7 +247,9 @@ impl Leased<'_> {
         if self.lease.is_held() {
             return Ok(());
         }
-        Err(self.others("it took too long, and others may have the file open"))
+        let _ = self.noting().others(self.state.known());
+        let _ = rustix::fs::fsync(self.noting.record);
+        Err(others("it took too long, and others may have the file open"))
     }
 
     /// The times of the file, if it has its size.
@@ -282,9 +284,15 @@ impl Leased<'_> {
         Err(self.others("others have truncated it"))
     }
 
-    /// The error that others may have come to the file, which is noted as well.
+    /// The error that others have changed the file, which is noted as well.
     pub fn others(&self, what: &str) -> io::Error {
-        let _ = self.noting().others(self.state.known());
-        io::Error::other(Others(what.to_owned()))
+        self.state.doubt.set(Doubt::Content);
+        let _ = self.noting().settled(self.state.known());
+        let _ = rustix::fs::fsync(self.noting.record);
+        others(what)
     }
+}
+
+fn others(what: &str) -> io::Error {
+    io::Error::other(Others(what.to_owned()))
 }

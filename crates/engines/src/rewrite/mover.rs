@@ -4,7 +4,7 @@ use super::draft::{Draft, Sealed};
 use super::engine::Shared;
 use super::leased::{Leased, State, is_others};
 use super::limits::{self, Buffers};
-use super::note::{Noting, Session};
+use super::note::{Doubt, Noting, Session};
 use super::place::{Fill, is_on_device, lease, mtime, put, set_mtime};
 use super::privileges::{self, Lost};
 use super::record::{LONGEST_RANGE, Record, VERSION};
@@ -250,7 +250,7 @@ impl Rewriting {
         // A second try, where the device refused the write or returned other bytes; not where others may have
         // changed them.
         let done = match put() {
-            Err(e) if !is_others(&e) && !state.is_foreign() => {
+            Err(e) if !is_others(&e) && state.doubt() == Doubt::Nothing => {
                 self.told.push(format!("written back at the second try ({e})"));
                 put()
             }

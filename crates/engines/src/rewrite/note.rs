@@ -4,8 +4,9 @@
 //! While the file is leased every change to it is the rewrite's own. So before each
 //! change the record is given a note that says "at it", and after each one another that has the file's time of
 //! modification at that moment, read while others were kept out; or, where that is not certain, one that says that
-//! others came (`leased.rs`): then no later time counts as the rewrite's. A program that changes the file's data later gives it another time of
-//! modification, which no note has. Notes have a block of their own in the record's file and are written in
+//! others came (`leased.rs`): then no other time counts as the rewrite's, nor one that it has set itself, which
+//! hides what came before. If others have changed the file, or may have truncated it, no time does. A program that
+//! changes the file's data later gives it another time of modification, which no note has. Notes have a block of their own in the record's file and are written in
 //! place, so that they need no new space and are within one sector; the record's other blocks are never written
 //! to again.
 //!
@@ -40,6 +41,8 @@ const SETTLED: u32 = 0;
 const AT_IT: u32 = 1;
 /// Others may have come to the file after the last change that is known to be the rewrite's.
 const OTHERS: u32 = 2;
+/// Others have changed the file, or may have truncated it.
+const CHANGED: u32 = 3;
 /// Added to one of these: others may have set the time that the file had before `recover` made a change.
 const DOUBTFUL: u32 = 4;
 
@@ -54,7 +57,7 @@ struct Note {
     mounts: [U64; 2],
     modified_seconds: I64,
     modified_nanoseconds: U32,
-    /// One of [`SETTLED`], [`AT_IT`], [`OTHERS`], and [`DOUBTFUL`].
+    /// One of [`SETTLED`], [`AT_IT`], [`OTHERS`], [`CHANGED`], and [`DOUBTFUL`].
     state: U32,
     made_seconds: I64,
     /// CRC-32C of what comes before it.
@@ -110,6 +113,17 @@ pub(crate) struct Ours {
     pub is_certain: bool,
 }
 
+/// What others may have done to a file while it was leased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Doubt {
+    /// Nothing.
+    Nothing,
+    /// They have set its time of modification, or had before.
+    Time,
+    /// They have changed it, or may have truncated it.
+    Content,
+}
+
 /// Notes changes to a file beside its record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Noting<'a> {
@@ -122,14 +136,14 @@ pub(crate) struct Noting<'a> {
     pub file: &'a OwnedFd,
     /// The session in which the notes are made.
     pub session: Session,
-    /// Whether others may have set the time that the file had before the changes that are noted.
-    pub is_doubtful: bool,
+    /// What others may have done before the changes that are noted.
+    pub doubt: Doubt,
 }
 
 impl<'a> Noting<'a> {
     /// For the notes of this record, by its file and its content.
     pub fn of((own, record): (&'a OwnedFd, &Record), file: &'a OwnedFd, session: Session) -> Self {
-        Self { record: own, at: record.note_start(), file, session, is_doubtful: false }
+        Self { record: own, at: record.note_start(), file, session, doubt: Doubt::Nothing }
     }
 
     /// Notes that no change is being made, and the file's time of modification.
@@ -167,7 +181,12 @@ impl<'a> Noting<'a> {
             mounts: self.session.mounts.map(Into::into),
             modified_seconds: seconds.into(),
             modified_nanoseconds: nanoseconds.into(),
-            state: (state | if self.is_doubtful { DOUBTFUL } else { 0 }).into(),
+            state: match self.doubt {
+                Doubt::Nothing => state,
+                Doubt::Time => state | DOUBTFUL,
+                Doubt::Content => CHANGED,
+            }
+            .into(),
             made_seconds: clock_gettime(ClockId::Realtime).tv_sec.into(),
             checksum: 0.into(),
         };
@@ -182,10 +201,12 @@ impl<'a> Noting<'a> {
     pub fn ours(&self, record: &Record) -> io::Result<Option<Ours>> {
         let modified = mtime(self.file)?;
         let likely = |is: bool| is.then_some(Ours { modified, is_certain: false });
-        if modified == record.mtime {
-            return Ok(Some(Ours { modified, is_certain: true }));
-        }
+        let is_before = modified == record.mtime;
+        let certain = Ours { modified, is_certain: true };
         let Some(at) = self.at else {
+            if is_before {
+                return Ok(Some(certain));
+            }
             let touched = mtime(self.record)?;
             let latest = (touched.0.saturating_add(WINDOW_SECONDS), touched.1);
             return Ok(likely(modified <= latest));
@@ -193,9 +214,16 @@ impl<'a> Noting<'a> {
         let mut bytes = [0; size_of::<Note>()];
         read_at(self.record, &mut bytes, at)?;
         let note = Note::read_from_bytes(&bytes).ok().filter(|n| n.checksum.get() == n.sum());
-        let Some(note) = note else { return Ok(None) };
+        let Some(note) = note else { return Ok(is_before.then_some(certain)) };
         let noted = (note.modified_seconds.get(), note.modified_nanoseconds.get());
         let (state, is_doubtful) = (note.state.get() & !DOUBTFUL, note.state.get() & DOUBTFUL != 0);
+        match state {
+            CHANGED => return Ok(None),
+            // The time of before is one that was set.
+            OTHERS if is_before => return Ok(None),
+            _ if is_before => return Ok(Some(certain)),
+            _ => {}
+        }
         if modified == noted {
             let is_certain = !is_doubtful && modified.1 != 0;
             return Ok(Some(Ours { modified, is_certain }));

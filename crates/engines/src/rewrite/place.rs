@@ -247,7 +247,7 @@ fn is_truncated(back: &[u8], fill: Fill<'_>) -> bool {
     let Fill { data, block, .. } = fill;
     let last = data.len().saturating_sub(1) / block * block;
     let same = back.iter().zip(data).take_while(|(now, then)| now == then).count();
-    same > last && back[same..].iter().all(|byte| *byte == 0)
+    (last + 1..data.len()).contains(&same) && back[same..].iter().all(|byte| *byte == 0)
 }
 
 /// Whether the device has these bytes in whole blocks of a file that was just synced: all of them are written,
@@ -266,7 +266,6 @@ pub(crate) fn is_on_device(
     let layout = fiemap::layout_within(&mut Fiemap::default(), file, range, true)?;
     let written = layout.within(range).filter(|e| e.kind != ExtentKind::Unwritten);
     let now = &mut back[..data.len()];
-    Ok(written.map(|e| e.length).sum::<u64>() == range.len()
-        && read_at(file, now, range.start)? == data.len()
-        && now == data)
+    let is_whole = read_at(file, now, range.start)? == data.len() && now == data;
+    Ok(is_whole && written.map(|e| e.length).sum::<u64>() == range.len())
 }

@@ -16,7 +16,7 @@ use super::journal::{Journal, JournalError};
 use super::leased::{Leased, State};
 use super::limits::{self, Buffers};
 use super::names::Listing;
-use super::note::{Noting, Ours, Session};
+use super::note::{Doubt, Noting, Ours, Session};
 use super::place::{Fill, Holder, Verdict, is_blank, judge, lease, mtime, put};
 use super::privileges::Lost;
 use super::record::{BadRecord, LONGEST_RANGE, Record};
@@ -370,9 +370,9 @@ impl Mending<'_> {
         lost: &'a Lost,
         state: &'a State,
         size: Option<u64>,
-        is_doubtful: bool,
+        doubt: Doubt,
     ) -> Leased<'a> {
-        let noting = Noting { is_doubtful, ..self.noting };
+        let noting = Noting { doubt, ..self.noting };
         // Of which kind the file system is does not matter here.
         Leased { lease, noting, lost, size, state, in_place: false }
     }
@@ -389,7 +389,7 @@ impl Mending<'_> {
             return Ok(None);
         }
         let (state, lost) = (State::of(modified, Some(wanted)), Lost::default());
-        let leased = self.leased(lease, &lost, &state, Some(self.record.size), false);
+        let leased = self.leased(lease, &lost, &state, Some(self.record.size), Doubt::Nothing);
         leased.set_time()?;
         // If it is not durable the time alone is another.
         let _ = rustix::fs::fsync(self.noting.file);
@@ -425,7 +425,8 @@ impl Mending<'_> {
             None => (mtime(target)?, None, None),
         };
         let (state, lost) = (State::of(known, wanted), Lost::default());
-        let leased = self.leased(lease, &lost, &state, size, !is_certain);
+        let doubt = if is_certain { Doubt::Nothing } else { Doubt::Time };
+        let leased = self.leased(lease, &lost, &state, size, doubt);
         leased.alone()?;
         // From here on the notes are of this boot and this mounting; synced, so that a power cut leaves no
         // older note beside newer blocks.
