@@ -155,6 +155,29 @@ fn loop_a_time_that_was_set_before_a_kill_is_not_set_back() {
     }
 }
 
+/// The present time may be that of a truncation, which breaks no lease through an overlay: what is missing after a kill
+/// is put back if the user decides it.
+#[test]
+fn loop_a_present_time_before_a_kill_leaves_the_decision() {
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        let file = fragmented(&image, "file");
+        let at = "half-written=stop,writing=stop";
+        let stopped = Running::start(&mut rewrite(&image, &file, at)).wait_until(is_stopped);
+        // Two writes, and then half is written.
+        let stopped = stopped_again(stopped, 2);
+        run("touch", [&file]);
+        // The look before the next write sees it.
+        let killed = stopped_again(stopped, 1);
+        killed.signal(Signal::KILL);
+        drop(killed.wait());
+        told(&image, "changed", 1);
+        let (told, code) = recover(&[&"--prefer=record", &file]);
+        assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
+        assert!(is_intact(&file, SIZE).unwrap());
+    }
+}
+
 /// Runs `fragmend recover` with these arguments until it kills itself at `step`.
 fn recovered_until(image: &Image, args: &[&str], step: &str) {
     let mut command = Command::new(FRAGMEND);

@@ -239,6 +239,8 @@ impl Leased<'_> {
             known.set(modified);
             let doubt = if may_be_truncated { Doubt::Content } else { Doubt::Time };
             self.state.keep(modified, doubt);
+            // A kill may come before the next note.
+            let _ = self.noting().at_it(modified);
         }
         Ok(())
     }
