@@ -197,6 +197,8 @@ fn loop_what_is_truncated_and_lengthened_through_an_overlay_stays_empty() {
         let further = [
             ("changed", 4, ""),
             ("changing", 5, ""),
+            ("leased", 1, "time"),
+            ("sealed", 1, "time"),
             ("synced", 1, "mode"),
             ("allocated", 1, "mode"),
             ("allocated", 1, "time"),
@@ -228,7 +230,7 @@ fn loop_what_is_truncated_and_lengthened_through_an_overlay_stays_empty() {
             let content = std::fs::read(&file).unwrap();
             assert_eq!(content.len() as u64, SIZE, "{what}");
             assert!(content[..content.len() - covered].iter().all(|b| *b == 0), "{what}");
-            is_for_the_owner(&image, &file, step != "sealed", &what);
+            is_for_the_owner(&image, &file, !["leased", "sealed"].contains(&step), &what);
         }
     }
 }
@@ -250,13 +252,15 @@ fn loop_what_is_truncated_within_the_last_block_stays_empty() {
     for file_system in [&EXT4, &XFS] {
         let image = Image::of(file_system, 320 << 20);
         let overlay = Overlay::over(&image);
-        let steps = ["punched", "allocated", "half-written", "written", "synced"];
+        let steps = ["sealed", "punched", "allocated", "half-written", "written", "synced"];
         let rewrites = steps.map(|step| (step, false));
-        let recoveries = steps[1..].iter().map(|step| (*step, true));
+        let recoveries = steps[2..].iter().map(|step| (*step, true));
         for (number, (step, recovers)) in rewrites.into_iter().chain(recoveries).enumerate() {
             let name = format!("file{number}");
             let file = fragmented(&image, &format!("upper/{name}"));
             let before = std::fs::read(&file).unwrap();
+            let like = image.path().join("like");
+            run("touch", ["-r".as_ref(), file.as_os_str(), like.as_os_str()]);
             let stopped = if recovers {
                 let killed = unseen(&image, &overlay, &file, "punched");
                 killed.signal(Signal::KILL);
@@ -268,6 +272,10 @@ fn loop_what_is_truncated_within_the_last_block_stays_empty() {
             let merged = overlay.merged.join(&name);
             truncate(&merged, SIZE - CUT);
             truncate(&merged, SIZE);
+            if step == "sealed" {
+                // Before the punch it is the time of change that shows it.
+                set_time_as(&merged, &like);
+            }
             let ended = go_on_throughout(stopped, || ());
             let what = format!("{} {step} {recovers}: {ended:?}", file_system.name);
             assert!(ended.stdout.contains("others have "), "{what}");
@@ -277,7 +285,7 @@ fn loop_what_is_truncated_within_the_last_block_stays_empty() {
             // The rest of the range was written where it was certain that only the end may be empty.
             let is_written = !["punched", "allocated"].contains(&step);
             assert_eq!(content.starts_with(rest), is_written, "{what}");
-            is_for_the_owner(&image, &file, true, &what);
+            is_for_the_owner(&image, &file, step != "sealed", &what);
         }
     }
 }
@@ -300,6 +308,22 @@ fn loop_what_is_truncated_beside_a_recovery_stays_empty() {
         let what = format!("{}: {ended:?}", file_system.name);
         assert!(ended.stdout.contains("others have changed it"), "{what}");
         assert!(std::fs::read(&file).unwrap() == vec![0; SIZE as usize], "{what}");
+        is_for_the_owner(&image, &file, true, &what);
+        // After all is durable, and the time is put back.
+        let file = fragmented(&image, "upper/other");
+        let like = image.path().join("like");
+        run("touch", ["-r".as_ref(), file.as_os_str(), like.as_os_str()]);
+        let killed = unseen(&image, &overlay, &file, "punched");
+        killed.signal(Signal::KILL);
+        drop(killed.wait());
+        let stopped = recovering(&image, "synced");
+        let merged = overlay.merged.join("other");
+        truncate(&merged, 0);
+        truncate(&merged, SIZE);
+        set_time_as(&merged, &like);
+        let ended = go_on(stopped);
+        let what = format!("{}: {ended:?}", file_system.name);
+        assert!(ended.stdout.contains("others have truncated it"), "{what}");
         is_for_the_owner(&image, &file, true, &what);
     }
 }

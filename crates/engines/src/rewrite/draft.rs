@@ -1,7 +1,7 @@
 //! A copy that is being made, and the record that it becomes.
 
 use super::journal::Journal;
-use super::note::{Noting, Session};
+use super::note::{Doubt, Noted, Noting, Session};
 use super::record::{Record, data_checksum};
 use crate::bytes::{read_at, write_at};
 use fragmend_sys::cache;
@@ -91,7 +91,7 @@ impl Draft {
         let start = self.record.data_start();
         write_at(&self.file, &self.record.encode(), 0)?;
         let own = (&self.file, &self.record);
-        Noting::of(own, file, session).settled(self.record.mtime)?;
+        Noting::of(own, file, session).note(Noted::Settled, Doubt::Nothing, self.record.mtime)?;
         rustix::fs::fsync(&self.file)?;
         cache::forget(&self.file, 0..start, || true)?;
         let mut head = vec![0; start as usize];

@@ -2,21 +2,22 @@
 //!
 //! Each change lies between two looks. The one before it finds that others are kept out, and that nobody has
 //! changed the file since the last change of ours. The one after it reads the time of modification, and only then
-//! looks at the lease: while that is held, the time is ours, and is noted as such. If it is lost, the time may be
-//! another program's, which a note must not call ours; then the record is given the note that others came.
+//! looks at the lease: while that is held, a time that the change may have set is ours, and is noted as such. If it is
+//! lost, the time may be another program's, which a note must not call ours; then it says that others came.
 //!
 //! What breaks no lease still shows. `truncate(2)` through an overlay changes the size, or leaves a hole in a range
-//! that was allocated, or, on ext4 and XFS, space that is not allocated yet where something was written again.
+//! that has space, or, on ext4 and XFS, space that is not allocated yet where something was written again.
 //! One within the last block of a range frees no space and shows in that block, once it is written: so its end is
-//! written first. Until then a truncation shows in the time of modification alone. A time that is set by the file's
-//! path (`utimensat(2)`) changes that alone, too, and is kept: unless it may be the present time, which a
-//! truncation sets as well, before the end is written. Notes say what others may have done, so that `recover`
-//! replaces neither their time nor what they have left of the file.
+//! written first. Until then a truncation shows in the time of modification. A time that is set by the file's path
+//! (`utimensat(2)`) changes that alone, too, and is kept: unless it may be the present time, which a truncation
+//! sets as well. Before anything is punched the file is left alone whatever has changed, and be it the time of change
+//! (ctime). Notes say what others may have done, so that `recover` replaces neither their time nor what they have left
+//! of the file.
 //!
 //! What falls into the call of a punch or an allocation itself, for which the kernel lets others wait, does not show:
 //! time and space are then the same as those of the call.
 
-use super::note::{Doubt, Noting};
+use super::note::{Doubt, Noted, Noting};
 use super::place::set_mtime;
 use super::privileges::Lost;
 use crate::point::{Point, reached};
@@ -24,9 +25,11 @@ use fragmend_layout::{ByteRange, ExtentKind};
 use fragmend_scan::fiemap;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::lease::Lease;
+use rustix::fs::Stat;
 use rustix::time::{ClockId, clock_gettime};
 use std::cell::Cell;
 use std::io;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// A time of modification: seconds and nanoseconds.
@@ -50,66 +53,79 @@ pub(crate) struct Leased<'a> {
     pub in_place: bool,
 }
 
+/// How far the range of a leased file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It is what it was.
+    Whole,
+    /// Some of it is a hole, or may be.
+    Empty,
+    /// It has space everywhere.
+    Allocated,
+    /// Its end is written as well, so that a truncation within its last block shows there.
+    Ended,
+}
+
 /// What is known of a leased file.
 pub(crate) struct State {
     /// The clock of file times when it was leased.
     began: Time,
-    /// The time of modification after the last change that is known to be ours.
-    known: Cell<Time>,
-    /// The one that is to be set after the last change; `None` if it is that change's own.
+    /// The times after the last change that is known to be ours.
+    known: Cell<Seen>,
+    /// The time of modification that is to be set after the last change; `None` if it is that change's own.
     wanted: Cell<Option<Time>>,
     /// Why it could not be set.
     failed: Cell<Option<io::Error>>,
-    /// A range that has space everywhere.
-    allocated: Cell<Option<ByteRange>>,
-    /// The end of the range is written.
-    has_end: Cell<bool>,
-    /// What others may have done since the file was leased.
+    /// The range that is rewritten.
+    range: ByteRange,
+    /// How far it is.
+    phase: Cell<Phase>,
+    /// What others may have done to the file.
     doubt: Cell<Doubt>,
     /// When its space was last looked at, and how long that took.
     looked: Cell<Option<(Instant, Duration)>>,
 }
 
 impl State {
-    /// Of a file that has the time `known`, and is to have the time `wanted`, or that of its last change.
-    pub fn of(known: Time, wanted: Option<Time>) -> Self {
-        let (known, wanted) = (Cell::new(known), Cell::new(wanted));
+    /// Of a range that is in this phase, in a file that was last seen with these times, and is to have the time of
+    /// modification `wanted`, or that of its last change.
+    pub fn of((range, phase): (ByteRange, Phase), known: Seen, wanted: Option<Time>) -> Self {
         Self {
             began: clock(ClockId::RealtimeCoarse),
-            known,
-            wanted,
+            known: Cell::new(known),
+            wanted: Cell::new(wanted),
             failed: Cell::new(None),
-            allocated: Cell::new(None),
-            has_end: Cell::new(false),
+            range,
+            phase: Cell::new(phase),
             doubt: Cell::new(Doubt::Nothing),
             looked: Cell::new(None),
         }
     }
 
-    /// Space was allocated for all of this range.
-    pub fn allocated(&self, range: ByteRange) {
-        self.allocated.set(Some(range));
+    /// How far the range is.
+    pub fn phase(&self) -> Phase {
+        self.phase.get()
     }
 
-    /// Whether a truncation within the last block of the range shows in its bytes, because they are written.
-    pub fn set_has_end(&self, has_end: bool) {
-        self.has_end.set(has_end);
+    /// The range is so far from now on.
+    pub fn is_in(&self, phase: Phase) {
+        self.phase.set(phase);
     }
 
     /// Others have set this time, which is kept.
     fn keep(&self, theirs: Time, doubt: Doubt) {
         self.wanted.set(Some(theirs));
+        self.add(doubt);
+    }
+
+    /// Others may have done this, too.
+    pub fn add(&self, doubt: Doubt) {
         self.doubt.set(self.doubt.get().max(doubt));
     }
 
-    /// What others may have done since the file was leased.
+    /// What others may have done to the file.
     pub fn doubt(&self) -> Doubt {
         self.doubt.get()
-    }
-
-    /// The file's time after the last change that is known to be ours.
-    pub fn known(&self) -> Time {
-        self.known.get()
     }
 
     /// Why the time could not be set, since the last call.
@@ -141,9 +157,27 @@ fn clock(id: ClockId) -> Time {
 }
 
 /// The times of modification and of change (ctime) of a file.
-struct Seen {
-    modified: Time,
-    changed: Time,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub modified: Time,
+    pub changed: Time,
+}
+
+impl Seen {
+    /// Those that a file has now.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn now(file: impl AsFd) -> io::Result<Self> {
+        Ok(Self::of(&rustix::fs::fstat(file)?))
+    }
+
+    fn of(stat: &Stat) -> Self {
+        Self {
+            modified: (stat.st_mtime, stat.st_mtime_nsec as u32),
+            changed: (stat.st_ctime, stat.st_ctime_nsec as u32),
+        }
+    }
 }
 
 /// Others may have come to the file: what is in it now is theirs.
@@ -172,7 +206,7 @@ impl Leased<'_> {
     /// looked at.
     pub fn change<T>(&self, before: Point, change: impl FnOnce() -> T) -> io::Result<T> {
         // If a note cannot be written, the change may later count as another program's.
-        let _ = self.noting().at_it(self.state.known());
+        let _ = self.note(Noted::AtIt);
         let made = || -> io::Result<(T, Time)> {
             // Nothing that takes time comes between this look and the change: what others set there is lost.
             self.alone()?;
@@ -188,18 +222,21 @@ impl Leased<'_> {
         self.has_its_space()?;
         let State { known, wanted, .. } = self.state;
         // The one that a program has set while it waited for the change.
-        let is_known = [Some(known.get()), wanted.get()].contains(&Some(seen.modified));
+        let is_known = [Some(known.get().modified), wanted.get()].contains(&Some(seen.modified));
         if !is_known && !is_since(began, seen.modified) {
             self.state.keep(seen.modified, Doubt::Time);
         }
-        known.set(seen.modified);
-        let _ = self.noting().settled(seen.modified);
+        known.set(seen);
+        let _ = self.note(Noted::Settled);
         Ok(done)
     }
 
-    /// The notes, with what others may have done meanwhile.
-    fn noting(&self) -> Noting<'_> {
-        Noting { doubt: self.noting.doubt.max(self.state.doubt()), ..self.noting }
+    /// Makes a note of what is known of the file.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn note(&self, what: Noted) -> io::Result<()> {
+        self.noting.note(what, self.state.doubt(), self.state.known.get().modified)
     }
 
     /// Sets the time of modification to what it is to be. That it cannot be set is no reason to lose the bytes:
@@ -226,22 +263,32 @@ impl Leased<'_> {
     pub fn alone(&self) -> io::Result<()> {
         self.are_kept_out()?;
         self.has_its_space()?;
-        let Seen { modified, changed } = self.seen()?;
-        let State { began, known, has_end, looked, .. } = self.state;
-        if modified != known.get() {
-            // A truncation sets the time: the space is looked at, however long that takes.
-            looked.set(None);
-            self.has_its_space()?;
-            let may_be_truncated = modified == changed || is_since(*began, modified);
-            if !has_end.get() && may_be_truncated {
-                return Err(self.others("others have changed it"));
-            }
-            known.set(modified);
-            let doubt = if may_be_truncated { Doubt::Content } else { Doubt::Time };
-            self.state.keep(modified, doubt);
-            // A kill may come before the next note.
-            let _ = self.noting().at_it(modified);
+        let seen = self.seen()?;
+        let State { began, known, phase, looked, .. } = self.state;
+        let is_other = if phase.get() == Phase::Whole {
+            seen != known.get()
+        } else {
+            seen.modified != known.get().modified
+        };
+        if !is_other {
+            return Ok(());
         }
+        // A truncation sets the time: the space is looked at, however long that takes.
+        looked.set(None);
+        self.has_its_space()?;
+        let may_be_truncated = seen.modified == seen.changed || is_since(*began, seen.modified);
+        let doubt = match phase.get() {
+            Phase::Whole => Doubt::Content,
+            _ if may_be_truncated => Doubt::Content,
+            _ => Doubt::Time,
+        };
+        if doubt == Doubt::Content && phase.get() != Phase::Ended {
+            return Err(self.changed("others have changed it"));
+        }
+        known.set(seen);
+        self.state.keep(seen.modified, doubt);
+        // A kill may come before the next note.
+        let _ = self.note(Noted::AtIt);
         Ok(())
     }
 
@@ -249,9 +296,7 @@ impl Leased<'_> {
         if self.lease.is_held() {
             return Ok(());
         }
-        let _ = self.noting().others(self.state.known());
-        let _ = rustix::fs::fsync(self.noting.record);
-        Err(others("it took too long, and others may have the file open"))
+        Err(self.ended("it took too long, and others may have the file open"))
     }
 
     /// The times of the file, if it has its size.
@@ -259,16 +304,18 @@ impl Leased<'_> {
         let stat = rustix::fs::fstat(self.noting.file)?;
         let size = stat.st_size as u64;
         if self.size.is_some_and(|ours| ours != size) {
-            return Err(self.others(&format!("others have made it {size} bytes long")));
+            return Err(self.changed(&format!("others have made it {size} bytes long")));
         }
-        let modified = (stat.st_mtime, stat.st_mtime_nsec as u32);
-        Ok(Seen { modified, changed: (stat.st_ctime, stat.st_ctime_nsec as u32) })
+        Ok(Seen::of(&stat))
     }
 
-    /// Checks that all of the range has the space that was allocated. Nothing is written back for that, which would
+    /// Checks that all of the range has its space, unless it is a hole. Nothing is written back for that, which would
     /// allocate what others have freed.
     fn has_its_space(&self) -> io::Result<()> {
-        let Some(range) = self.state.allocated.get() else { return Ok(()) };
+        let range = self.state.range;
+        if self.state.phase() == Phase::Empty {
+            return Ok(());
+        }
         let begun = Instant::now();
         // Of many extents not each time.
         let is_recent = |(at, took): (Instant, Duration)| took > LONG_LOOK && at + took > begun;
@@ -283,18 +330,19 @@ impl Leased<'_> {
         if placed.map(|e| e.length).sum::<u64>() == range.len() {
             return Ok(());
         }
-        Err(self.others("others have truncated it"))
+        Err(self.changed("others have truncated it"))
     }
 
-    /// The error that others have changed the file, which is noted as well.
-    pub fn others(&self, what: &str) -> io::Error {
-        self.state.doubt.set(Doubt::Content);
-        let _ = self.noting().settled(self.state.known());
+    /// The error that others have changed the file, or may have truncated it, which is noted as well.
+    pub fn changed(&self, what: &str) -> io::Error {
+        self.state.add(Doubt::Content);
+        self.ended(what)
+    }
+
+    /// The error that others may have come, which is noted as well.
+    fn ended(&self, what: &str) -> io::Error {
+        let _ = self.note(Noted::Others);
         let _ = rustix::fs::fsync(self.noting.record);
-        others(what)
+        io::Error::other(Others(what.to_owned()))
     }
-}
-
-fn others(what: &str) -> io::Error {
-    io::Error::other(Others(what.to_owned()))
 }

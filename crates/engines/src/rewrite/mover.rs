@@ -2,9 +2,9 @@
 
 use super::draft::{Draft, Sealed};
 use super::engine::Shared;
-use super::leased::{Leased, State, is_others};
+use super::leased::{Leased, Phase, Seen, State, is_others};
 use super::limits::{self, Buffers};
-use super::note::{Doubt, Noting, Session};
+use super::note::{Doubt, Noted, Noting, Session};
 use super::place::{Fill, is_on_device, lease, mtime, put, set_mtime};
 use super::privileges::{self, Lost};
 use super::record::{LONGEST_RANGE, Record, VERSION};
@@ -173,11 +173,18 @@ impl Rewriting {
         let _prompt = Prompt::begin();
         let started = Instant::now();
         let lease = take(&file.fd)?;
+        looks_unwritten(file, draft.record())?;
+        keeps_its_time(file, draft.record())?;
+        // What others change from here on shows in these.
+        let seen = Seen::now(&file.fd).map_err(skip_of)?;
         let is_unpinned = self.unpinned.covers(file, range)?;
         let done = match unchanged(file, &draft, &mut buffers, &lease, is_unpinned, goes_on) {
             // The slow parts of `unchanged` end early when `stop` is set.
             _ if !goes_on() => Ok(false),
-            Ok(()) => self.under_lease(file, draft, session, &mut buffers, &lease).map(|()| true),
+            Ok(()) => {
+                let leased = (&lease, seen);
+                self.under_lease(file, draft, session, &mut buffers, leased).map(|()| true)
+            }
             Err(skip) => Err(skip),
         };
         self.given_up |= lease.is_wanted();
@@ -194,22 +201,16 @@ impl Rewriting {
         draft: Draft,
         session: Session,
         buffers: &mut Buffers,
-        lease: &Lease,
+        (lease, seen): (&Lease, Seen),
     ) -> Result<(), Skip> {
         reached(Point::Leased);
-        is_alone(file, draft.record(), lease)?;
-        keeps_its_time(file, draft.record())?;
         let range = draft.record().range;
         limits::allow(range.start + draft.data().len() as u64).map_err(skip_of)?;
         let sealed = draft.seal(&file.fd, session).map_err(skip_of)?;
         reached(Point::Sealed);
         let noting = Noting::of((&sealed.file, &sealed.record), &file.fd, session);
-        // Others may have been let in while it was sealed: their time of modification stays.
-        if let Err(skip) = is_alone(file, &sealed.record, lease) {
-            return discard(sealed, skip);
-        }
         let (mtime, size) = (sealed.record.mtime, Some(sealed.record.size));
-        let state = State::of(mtime, Some(mtime));
+        let state = State::of((range, Phase::Whole), seen, Some(mtime));
         let in_place = matches!(self.shared.kind, FsKind::Ext4 | FsKind::Xfs);
         let leased = Leased { lease, noting, lost: &self.lost, size, state: &state, in_place };
         let mut holder = Rewriter {
@@ -227,21 +228,28 @@ impl Rewriting {
         // If no program waits yet, others are kept out from here on for the whole `lease-break-time`, however
         // slow the steps before this one were.
         let alone = unwanted(lease);
-        let noted = noting.at_it(state.known()).map_err(skip_of);
-        let ready = able.and(timed).and(noted).and(alone);
-        let ready = ready.and_then(|()| is_plain(file)).and_then(|()| has_space(file, range));
+        let noted = leased.note(Noted::AtIt).map_err(skip_of);
+        // What it has become by now is the better reason.
+        let ready = is_plain(file).and(able).and(timed).and(noted).and(alone);
+        let ready = ready.and_then(|()| has_space(file, range));
         if let Err(skip) = ready.and_then(|()| leased.alone().map_err(skip_of_change)) {
             return discard(sealed, skip);
         }
         let (block, data) = (file.block as usize, &sealed.data);
         buffers.release_spare();
-        let punch = || fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE);
-        if let Err(e) = leased.change(Point::Changing, punch).and_then(|done| Ok(done?))
-            && holds(file, &sealed.record, data, &mut buffers.back, || Ok(())).is_ok()
-            && rustix::fs::fsync(&file.fd).is_ok()
-            && is_on_device(&file.fd, range, data, &mut buffers.back).is_ok_and(|is| is)
-        {
-            return discard(sealed, skip_of_change(e));
+        let punch = || {
+            state.is_in(Phase::Empty);
+            fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
+        };
+        if let Err(e) = leased.change(Point::Changing, punch).and_then(|done| Ok(done?)) {
+            let back = &mut buffers.back;
+            let is_untouched = state.phase() == Phase::Whole
+                || holds(file, &sealed.record, data, back, || Ok(())).is_ok()
+                    && rustix::fs::fsync(&file.fd).is_ok()
+                    && is_on_device(&file.fd, range, data, back).is_ok_and(|is| is);
+            if is_untouched {
+                return discard(sealed, skip_of_change(e));
+            }
         }
         reached(Point::Punched);
         let whole = 0..data.len();
@@ -269,11 +277,6 @@ impl Rewriting {
             Err(e) => Err(self.shared.needs_recovery(format!("its record stays: {e}"))),
         }
     }
-}
-
-/// Checks that no other program has come to the file since it was leased.
-fn is_alone(file: &OpenFile, record: &Record, lease: &Lease) -> Result<(), Skip> {
-    if lease.is_held() { looks_unwritten(file, record) } else { unwanted(lease) }
 }
 
 /// The length of the longest range.

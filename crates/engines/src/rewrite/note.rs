@@ -1,14 +1,14 @@
 //! How far a rewrite came, noted beside its record. From the notes `recover` distinguishes a hole that a rewrite left
 //! from one that was punched afterwards.
 //!
-//! While the file is leased every change to it is the rewrite's own. So before each
-//! change the record is given a note that says "at it", and after each one another that has the file's time of
-//! modification at that moment, read while others were kept out; or, where that is not certain, one that says that
-//! others came (`leased.rs`): then no other time counts as the rewrite's, nor one that it has set itself, which
-//! hides what came before. If others have changed the file, or may have truncated it, no time does. A program that
-//! changes the file's data later gives it another time of modification, which no note has. Notes have a block of their own in the record's file and are written in
-//! place, so that they need no new space and are within one sector; the record's other blocks are never written
-//! to again.
+//! While the file is leased changes to it are the rewrite's own, but for what breaks no lease (`leased.rs`). So before
+//! each change the record is given a note that says "at it", and after each one another that has the file's time of
+//! modification at that moment, read while others were kept out. Where they may not have been, the note says that
+//! others came: then no other time counts as the rewrite's, nor the time of before, which the rewrite may have set over
+//! theirs. Where others have changed the file, or may have truncated it, it says that: then no time does. A program
+//! that changes the file's data later gives it another time of modification, which no note has. Notes have a block of
+//! their own in the record's file and are written in place, so that they need no new space and are within one sector;
+//! the record's other blocks are never written to again.
 //!
 //! A note is not made durable for its own sake, so it counts exactly only in the boot and the mounting in which
 //! it was made. After a power cut the note on the disk may be older than the file. Then a time of modification
@@ -43,7 +43,7 @@ const AT_IT: u32 = 1;
 const OTHERS: u32 = 2;
 /// Others have changed the file, or may have truncated it.
 const CHANGED: u32 = 3;
-/// Added to one of these: others may have set the time that the file had before `recover` made a change.
+/// Added to one of the first three: others may have set the file's time before the last change.
 const DOUBTFUL: u32 = 4;
 
 /// The beginning of the block for notes.
@@ -57,7 +57,7 @@ struct Note {
     mounts: [U64; 2],
     modified_seconds: I64,
     modified_nanoseconds: U32,
-    /// One of [`SETTLED`], [`AT_IT`], [`OTHERS`], [`CHANGED`], and [`DOUBTFUL`].
+    /// One of [`SETTLED`], [`AT_IT`], [`OTHERS`] and [`CHANGED`], and [`DOUBTFUL`].
     state: U32,
     made_seconds: I64,
     /// CRC-32C of what comes before it.
@@ -109,7 +109,7 @@ pub(crate) struct Ours {
     /// The time.
     pub modified: Time,
     /// Whether a note has exactly this time, or it is that of before the rewrite. Else it is one near a note, or of
-    /// a file system whose times are whole seconds, or others may have come before a recovery that was interrupted.
+    /// a file system whose times are whole seconds, or others may have set one before.
     pub is_certain: bool,
 }
 
@@ -124,6 +124,17 @@ pub(crate) enum Doubt {
     Content,
 }
 
+/// What is noted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Noted {
+    /// No change is being made.
+    Settled,
+    /// A change begins.
+    AtIt,
+    /// Others may have come to the file.
+    Others,
+}
+
 /// Notes changes to a file beside its record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Noting<'a> {
@@ -131,62 +142,47 @@ pub(crate) struct Noting<'a> {
     pub record: &'a OwnedFd,
     /// Where in it the notes are; `None` for a record of version 1, which has none: the time of modification of
     /// its own file is used instead.
-    pub at: Option<u64>,
+    at: Option<u64>,
     /// The file itself.
     pub file: &'a OwnedFd,
     /// The session in which the notes are made.
-    pub session: Session,
-    /// What others may have done before the changes that are noted.
-    pub doubt: Doubt,
+    session: Session,
 }
 
 impl<'a> Noting<'a> {
     /// For the notes of this record, by its file and its content.
     pub fn of((own, record): (&'a OwnedFd, &Record), file: &'a OwnedFd, session: Session) -> Self {
-        Self { record: own, at: record.note_start(), file, session, doubt: Doubt::Nothing }
+        Self { record: own, at: record.note_start(), file, session }
     }
 
-    /// Notes that no change is being made, and the file's time of modification.
+    /// Makes a note, with what others may have done before, and the file's time of modification after the last
+    /// change that is known to be the rewrite's.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn settled(&self, modified: Time) -> io::Result<()> {
-        self.note(SETTLED, modified)
-    }
-
-    /// Notes that a change begins.
-    ///
-    /// # Errors
-    /// As [`settled`](Self::settled).
-    pub fn at_it(&self, modified: Time) -> io::Result<()> {
-        self.note(AT_IT, modified)
-    }
-
-    /// Notes that others may have come to the file, and its time of modification before that.
-    ///
-    /// # Errors
-    /// As [`settled`](Self::settled).
-    pub fn others(&self, modified: Time) -> io::Result<()> {
-        if self.at.is_none() { Ok(()) } else { self.note(OTHERS, modified) }
-    }
-
-    fn note(&self, state: u32, (seconds, nanoseconds): Time) -> io::Result<()> {
+    pub fn note(&self, what: Noted, doubt: Doubt, modified: Time) -> io::Result<()> {
+        let state = match (what, doubt) {
+            (_, Doubt::Content) => CHANGED,
+            (Noted::Settled, _) => SETTLED,
+            (Noted::AtIt, _) => AT_IT,
+            (Noted::Others, _) => OTHERS,
+        };
         let Some(at) = self.at else {
+            if matches!(state, OTHERS | CHANGED) {
+                return Ok(());
+            }
             let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
             let times = Timestamps { last_access: now, last_modification: now };
             return Ok(rustix::fs::futimens(self.record, &times)?);
         };
+        let doubtful = if doubt == Doubt::Time { DOUBTFUL } else { 0 };
+        let (seconds, nanoseconds) = modified;
         let mut note = Note {
             boot: self.session.boot,
             mounts: self.session.mounts.map(Into::into),
             modified_seconds: seconds.into(),
             modified_nanoseconds: nanoseconds.into(),
-            state: match self.doubt {
-                Doubt::Nothing => state,
-                Doubt::Time => state | DOUBTFUL,
-                Doubt::Content => CHANGED,
-            }
-            .into(),
+            state: (state | doubtful).into(),
             made_seconds: clock_gettime(ClockId::Realtime).tv_sec.into(),
             checksum: 0.into(),
         };
@@ -217,12 +213,12 @@ impl<'a> Noting<'a> {
         let Some(note) = note else { return Ok(is_before.then_some(certain)) };
         let noted = (note.modified_seconds.get(), note.modified_nanoseconds.get());
         let (state, is_doubtful) = (note.state.get() & !DOUBTFUL, note.state.get() & DOUBTFUL != 0);
-        match state {
-            CHANGED => return Ok(None),
-            // The time of before is one that was set.
-            OTHERS if is_before => return Ok(None),
-            _ if is_before => return Ok(Some(certain)),
-            _ => {}
+        // The time of before may have been set over another program's.
+        if state == CHANGED || (state == OTHERS && is_before) {
+            return Ok(None);
+        }
+        if is_before {
+            return Ok(Some(certain));
         }
         if modified == noted {
             let is_certain = !is_doubtful && modified.1 != 0;

@@ -1,6 +1,6 @@
 //! The bytes of a range in its file: which are missing, and writing them durably.
 
-use super::leased::{Leased, Time};
+use super::leased::{Leased, Phase, Time};
 use super::record::Record;
 use super::refused;
 use crate::bytes::{read_at, write_at};
@@ -171,10 +171,13 @@ pub(crate) fn put(
 ) -> io::Result<()> {
     let Fill { range, data, .. } = fill;
     let file = leased.noting.file;
-    leased.state.set_has_end(false);
+    // In a second try the end may have been lost.
+    if leased.state.phase() == Phase::Ended {
+        leased.state.is_in(Phase::Allocated);
+    }
     let allocate = || {
         rustix::fs::fallocate(file, FallocateFlags::KEEP_SIZE, range.start, range.len())?;
-        leased.state.allocated(range);
+        leased.state.is_in(Phase::Allocated);
         Ok(())
     };
     loop {
@@ -197,45 +200,41 @@ pub(crate) fn put(
     rustix::fs::fsync(file)?;
     reached(Point::Synced);
     if !is_on_device(file, range, data, back)? {
-        return Err(match is_truncated(&back[..data.len()], fill) {
-            true => leased.others("others have truncated it"),
-            false => io::Error::other("what was read back is not what was written"),
-        });
+        if is_truncated(&back[..data.len()], fill) {
+            return Err(leased.changed("others have truncated it"));
+        }
+        leased.alone()?;
+        return Err(io::Error::other("what was read back is not what was written"));
     }
     leased.alone()?;
     reached(Point::Compared);
     Ok(())
 }
 
-/// Writes what is missing, the end of it first.
+/// Writes what is missing, from the end to the beginning.
 fn write(leased: Leased<'_>, fill: Fill<'_>) -> io::Result<()> {
     let Fill { range, data, block, missing } = fill;
-    let Some(last) = missing.last().cloned() else { return Ok(()) };
-    let write = |part: Range<usize>| -> io::Result<()> {
-        let at = range.start + part.start as u64;
-        leased.change(Point::Writing, || write_at(leased.noting.file, &data[part], at))?
-    };
-    let blocks = |bytes: usize| (bytes / block * block).max(block);
-    let all: usize = missing.iter().map(Range::len).sum();
-    let half = all - all / 2 / block * block;
-    let longest = blocks(LONGEST_WRITE);
-    let step = longest.min(blocks(half));
-    let end = last.start + (last.len() - 1) / step * step;
-    // Where it is not missing, it is there.
-    leased.state.set_has_end(last.end < data.len());
-    write(end..last.end)?;
-    leased.state.set_has_end(true);
-    let mut done = last.end - end;
-    for part in missing {
-        let (mut at, end) = (part.start, part.end.min(end));
-        while at < end {
-            if done == half {
+    let longest = (LONGEST_WRITE / block * block).max(block);
+    let mut left: usize = missing.iter().map(Range::len).sum();
+    let half = left / 2 / block * block;
+    // Where the end is not missing, it is there.
+    if missing.last().is_some_and(|last| last.end < data.len()) {
+        leased.state.is_in(Phase::Ended);
+    }
+    for part in missing.iter().rev() {
+        let mut end = part.end;
+        while end > part.start {
+            if left == half {
                 reached(Point::HalfWritten);
             }
-            let most = if done < half { longest.min(half - done) } else { longest };
-            let next = end.min(at + most);
-            write(at..next)?;
-            (at, done) = (next, done + next - at);
+            let most = if left > half { longest.min(left - half) } else { longest };
+            // Whole blocks, but for the end of the file.
+            let begin = end.saturating_sub(most).next_multiple_of(block).max(part.start);
+            let write =
+                || write_at(leased.noting.file, &data[begin..end], range.start + begin as u64);
+            leased.change(Point::Writing, write)??;
+            leased.state.is_in(Phase::Ended);
+            (left, end) = (left - (end - begin), begin);
         }
     }
     Ok(())
@@ -265,6 +264,7 @@ pub(crate) fn is_on_device(
     cache::forget(file, range.start..range.start + data.len() as u64, || true)?;
     let layout = fiemap::layout_within(&mut Fiemap::default(), file, range, true)?;
     let written = layout.within(range).filter(|e| e.kind != ExtentKind::Unwritten);
+    // Read in any case: the caller looks at what is there.
     let now = &mut back[..data.len()];
     let is_whole = read_at(file, now, range.start)? == data.len() && now == data;
     Ok(is_whole && written.map(|e| e.length).sum::<u64>() == range.len())

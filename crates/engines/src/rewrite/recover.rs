@@ -13,10 +13,10 @@
 use super::draft::read_data;
 use super::ground;
 use super::journal::{Journal, JournalError};
-use super::leased::{Leased, State};
+use super::leased::{Leased, Phase, Seen, State};
 use super::limits::{self, Buffers};
 use super::names::Listing;
-use super::note::{Doubt, Noting, Ours, Session};
+use super::note::{Doubt, Noted, Noting, Ours, Session};
 use super::place::{Fill, Holder, Verdict, is_blank, judge, lease, mtime, put};
 use super::privileges::Lost;
 use super::record::{BadRecord, LONGEST_RANGE, Record};
@@ -302,7 +302,13 @@ impl Mending<'_> {
             }
             Ok(Verdict::Missing(parts)) => match self.noting.ours(self.record) {
                 Ok(Some(ours)) => (parts, Ok(ours)),
-                Ok(None) => (parts, Err("it was modified after the rewrite".to_owned())),
+                Ok(None) => {
+                    let missing: u64 = parts.iter().map(|part| part.len()).sum();
+                    let what = format!(
+                        "it was modified after the rewrite, or may have been, and {missing} bytes of it are holes, which read as zeroes"
+                    );
+                    (parts, Err(what))
+                }
                 Err(e) => return recovered.ended(RecoveryOutcome::Failed, e.to_string()),
             },
             Ok(Verdict::Differs(at)) => {
@@ -370,11 +376,9 @@ impl Mending<'_> {
         lost: &'a Lost,
         state: &'a State,
         size: Option<u64>,
-        doubt: Doubt,
     ) -> Leased<'a> {
-        let noting = Noting { doubt, ..self.noting };
         // Of which kind the file system is does not matter here.
-        Leased { lease, noting, lost, size, state, in_place: false }
+        Leased { lease, noting: self.noting, lost, size, state, in_place: false }
     }
 
     /// Sets the time of modification of a file whose bytes are whole; returns what the user is told of it.
@@ -388,8 +392,10 @@ impl Mending<'_> {
         if modified == wanted {
             return Ok(None);
         }
-        let (state, lost) = (State::of(modified, Some(wanted)), Lost::default());
-        let leased = self.leased(lease, &lost, &state, Some(self.record.size), Doubt::Nothing);
+        let seen = Seen { modified, ..Seen::now(self.noting.file)? };
+        let state = State::of((self.record.range, Phase::Whole), seen, Some(wanted));
+        let lost = Lost::default();
+        let leased = self.leased(lease, &lost, &state, Some(self.record.size));
         leased.set_time()?;
         // If it is not durable the time alone is another.
         let _ = rustix::fs::fsync(self.noting.file);
@@ -424,13 +430,16 @@ impl Mending<'_> {
             // The user has decided that the content changes: so does the time.
             None => (mtime(target)?, None, None),
         };
-        let (state, lost) = (State::of(known, wanted), Lost::default());
-        let doubt = if is_certain { Doubt::Nothing } else { Doubt::Time };
-        let leased = self.leased(lease, &lost, &state, size, doubt);
+        let seen = Seen { modified: known, ..Seen::now(target)? };
+        let (state, lost) = (State::of((range, Phase::Empty), seen, wanted), Lost::default());
+        if !is_certain {
+            state.add(Doubt::Time);
+        }
+        let leased = self.leased(lease, &lost, &state, size);
         leased.alone()?;
         // From here on the notes are of this boot and this mounting; synced, so that a power cut leaves no
         // older note beside newer blocks.
-        leased.noting.settled(state.known())?;
+        leased.note(Noted::Settled)?;
         rustix::fs::fsync(self.noting.record)?;
         buffers.release_spare();
         for part in parts {
