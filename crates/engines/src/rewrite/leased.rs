@@ -283,7 +283,13 @@ impl Leased<'_> {
             _ => Doubt::Time,
         };
         if doubt == Doubt::Content && phase.get() != Phase::Ended {
-            return Err(self.changed("others have changed it"));
+            let what = match phase.get() {
+                Phase::Whole if seen.modified == known.get().modified => {
+                    "others have changed its attributes, its names, or its content"
+                }
+                _ => "others have changed it",
+            };
+            return Err(self.changed(what));
         }
         known.set(seen);
         self.state.keep(seen.modified, doubt);

@@ -168,10 +168,9 @@ impl<'a> Noting<'a> {
             (Noted::Others, _) => OTHERS,
         };
         let Some(at) = self.at else {
-            if matches!(state, OTHERS | CHANGED) {
-                return Ok(());
-            }
-            let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+            // Once others have come no later time counts.
+            let nanoseconds = if matches!(state, OTHERS | CHANGED) { 0 } else { UTIME_NOW };
+            let now = Timespec { tv_sec: 0, tv_nsec: nanoseconds };
             let times = Timestamps { last_access: now, last_modification: now };
             return Ok(rustix::fs::futimens(self.record, &times)?);
         };
