@@ -21,8 +21,12 @@ use support::rewrite::{
 };
 use support::{SIZE, fragmented, write_plan};
 
-/// Held by tests that wait until a lease ends, at the same time, or by one other.
+/// Held by tests that may run at the same time, or by one that must not run beside others.
 static MACHINE: RwLock<()> = RwLock::new(());
+
+fn beside() -> RwLockReadGuard<'static, ()> {
+    MACHINE.read().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn alone() -> RwLockWriteGuard<'static, ()> {
     MACHINE.write().unwrap_or_else(PoisonError::into_inner)
@@ -55,7 +59,7 @@ static TEN_SECONDS: Mutex<(usize, Option<BreakTime>)> = Mutex::new((0, None));
 
 impl TenSeconds {
     fn set() -> Self {
-        let shared = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+        let shared = beside();
         let (users, time) = &mut *TEN_SECONDS.lock().unwrap_or_else(PoisonError::into_inner);
         *users += 1;
         time.get_or_insert_with(|| BreakTime::set("10"));
@@ -196,6 +200,7 @@ fn loop_what_others_do_before_a_change_is_noted_is_theirs() {
 /// A time that is set by the file's path, for which nobody has to wait, is kept, and nothing else comes of it.
 #[test]
 fn loop_a_time_that_others_set_meanwhile_stays() {
+    let _beside = beside();
     let image = Image::ext4(320 << 20);
     let (past, now) = ("2001-02-03 04:05:06.789", "now");
     let times = [
@@ -262,6 +267,7 @@ fn loop_no_record_goes_once_others_were_let_in() {
 /// A file may only grow from now on: its bytes are put back, its time cannot be, and that is said.
 #[test]
 fn loop_a_time_that_can_no_longer_be_put_back_is_told() {
+    let _beside = beside();
     let image = Image::ext4(320 << 20);
     let file = fragmented(&image, "file");
     let before = file.metadata().unwrap().modified().unwrap();

@@ -174,10 +174,11 @@ impl Rewriting {
         let started = Instant::now();
         let lease = take(&file.fd)?;
         looks_unwritten(file, draft.record())?;
+        // Before the time is set, which is a change as well.
+        let is_unpinned = self.unpinned.covers(file, range)?;
         keeps_its_time(file, draft.record())?;
         // What others change from here on shows in these.
         let seen = Seen::now(&file.fd).map_err(skip_of)?;
-        let is_unpinned = self.unpinned.covers(file, range)?;
         let done = match unchanged(file, &draft, &mut buffers, &lease, is_unpinned, goes_on) {
             // The slow parts of `unchanged` end early when `stop` is set.
             _ if !goes_on() => Ok(false),
