@@ -8,7 +8,6 @@ use fragmend_testbed::fragment::{content, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Running, finish};
 use fragmend_testbed::tools::delete_for_good;
-use rustix::process::Signal;
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -18,8 +17,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::records::only_record;
 use support::rewrite::{
-    FRAGMEND, go_on, is_stopped, killed_at, outcomes, punched, recover, rewrite, stopped_again,
-    stopped_at,
+    FRAGMEND, go_on, is_stopped, kill, killed_at, outcomes, punched, recover, rewrite,
+    stopped_again, stopped_at, stopped_by,
 };
 use support::{SIZE, fragmented};
 
@@ -92,9 +91,7 @@ fn loop_a_time_that_may_be_another_programs_stays() {
         for step in ["allocated", "half-written", "synced"] {
             let file = fragmented(&image, step);
             // Killed in the punch: its note has no time of that.
-            let killed = stopped_again(stopped_at(&image, &file, "changed"), 2);
-            killed.signal(Signal::KILL);
-            drop(killed.wait());
+            kill(stopped_again(stopped_at(&image, &file, "changed"), 2));
             run("touch", [&file]);
             let modified = || file.metadata().unwrap().modified().unwrap();
             let theirs = modified();
@@ -162,15 +159,12 @@ fn loop_a_present_time_before_a_kill_leaves_the_decision() {
     for file_system in [&EXT4, &XFS] {
         let image = Image::of(file_system, 320 << 20);
         let file = fragmented(&image, "file");
-        let at = "half-written=stop,writing=stop";
-        let stopped = Running::start(&mut rewrite(&image, &file, at)).wait_until(is_stopped);
+        let stopped = stopped_by(&image, &file, "half-written=stop,writing=stop");
         // Two writes, and then half is written.
         let stopped = stopped_again(stopped, 2);
         run("touch", [&file]);
         // The look before the next write sees it.
-        let killed = stopped_again(stopped, 1);
-        killed.signal(Signal::KILL);
-        drop(killed.wait());
+        kill(stopped_again(stopped, 1));
         told(&image, "changed", 1);
         let (told, code) = recover(&[&"--prefer=record", &file]);
         assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");

@@ -132,7 +132,7 @@ fn loop_what_is_cold_is_not_read_once_more_under_the_lease() {
     let told = finish(&mut command).expect(&[0]);
     let summary: serde_json::Value = serde_json::from_str(told.lines().last().unwrap()).unwrap();
     let read = summary["read_bytes"].as_u64().unwrap();
-    // Copied, compared, read back from the record and from the new place: four times; it were six.
+    // Copied, compared, read back from the record and from the new place: four times. With the pages dropped under the lease it would be six.
     println!("{read} bytes read for {SIZE}");
     assert!((4 * SIZE..5 * SIZE).contains(&read), "{told}");
 }

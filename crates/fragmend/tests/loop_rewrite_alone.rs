@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use support::rewrite::{
-    FRAGMEND, go_on, go_on_throughout, is_stopped, killed_at, outcomes, recover, rewrite,
+    go_on, go_on_throughout, is_stopped, kill, killed_at, outcomes, recover, recovering, rewrite,
     stopped_again, stopped_at,
 };
 use support::{SIZE, fragmented, write_plan};
@@ -237,15 +237,9 @@ fn loop_no_record_goes_once_others_were_let_in() {
         let image = Image::of(file_system, 320 << 20);
         let file = fragmented(&image, "file");
         // Before the fifth change, which puts the time back, all is written.
-        let killed = stopped_again(stopped_at(&image, &file, "changing"), 4);
-        killed.signal(Signal::KILL);
-        drop(killed.wait());
+        kill(stopped_again(stopped_at(&image, &file, "changing"), 4));
         assert!(is_intact(&file, SIZE).unwrap());
-        let mut command = Command::new(FRAGMEND);
-        command.args(["recover", "--json"]).arg(image.path());
-        command.env("FRAGMEND_STOP_AT", "changing=stop").stdin(Stdio::null());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let stopped = Running::start(&mut command).wait_until(is_stopped);
+        let stopped = recovering(&image, "changing");
         let write = "import sys; f=open(sys.argv[1],'r+b'); f.seek(70000); f.write(b'theirs')";
         Running::start(Command::new("python3").args(["-c", write]).arg(&file)).wait().expect(&[0]);
         let ended = go_on_throughout(stopped, || ());

@@ -8,17 +8,17 @@ use fragmend_testbed::mount::MountGuard;
 use fragmend_testbed::overlay::Overlay;
 use fragmend_testbed::process::{Finished, Running, finish};
 use fragmend_testbed::tools::extents;
-use rustix::process::Signal;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use support::deaf::Deaf;
 use support::records::{journal, names};
 use support::rewrite::{
-    FRAGMEND, go_on, go_on_throughout, is_stopped, outcomes, recover, rewrite, stopped_again,
+    go_on, go_on_throughout, is_stopped, kill, outcomes, recover, recovering, rewrite,
+    stopped_again,
 };
 use support::{SIZE, fragmented};
 
@@ -131,6 +131,13 @@ fn truncate(path: &Path, bytes: u64) {
     finish(command.arg(path).arg(bytes.to_string())).expect(&[0]);
 }
 
+/// An empty file with the times that this one has now.
+fn like(image: &Image, file: &Path) -> PathBuf {
+    let like = image.path().join("like");
+    run("touch", ["-r".as_ref(), file.as_os_str(), like.as_os_str()]);
+    like
+}
+
 /// Sets the times of a file to those of another one, as `rsync` does.
 fn set_time_as(path: &Path, other: &Path) {
     let set = "import os,sys; s=os.stat(sys.argv[2]); os.utime(sys.argv[1],ns=(s.st_atime_ns,s.st_mtime_ns))";
@@ -208,8 +215,7 @@ fn loop_what_is_truncated_and_lengthened_through_an_overlay_stays_empty() {
         for (number, (step, stops, then)) in ways.into_iter().chain(further).enumerate() {
             let name = format!("file{number}");
             let file = fragmented(&image, &format!("upper/{name}"));
-            let like = image.path().join("like");
-            run("touch", ["-r".as_ref(), file.as_os_str(), like.as_os_str()]);
+            let like = like(&image, &file);
             let stopped = stopped_again(unseen(&image, &overlay, &file, step), stops - 1);
             let merged = overlay.merged.join(&name);
             truncate(&merged, 0);
@@ -235,15 +241,6 @@ fn loop_what_is_truncated_and_lengthened_through_an_overlay_stays_empty() {
     }
 }
 
-/// `fragmend recover`, stopped at `step`.
-fn recovering(image: &Image, step: &str) -> Running {
-    let mut command = Command::new(FRAGMEND);
-    command.args(["recover", "--json"]).arg(image.path());
-    command.env("FRAGMEND_STOP_AT", format!("{step}=stop")).stdin(Stdio::null());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    Running::start(&mut command).wait_until(is_stopped)
-}
-
 /// A truncation within the last block frees no space, and is not undone either.
 #[test]
 fn loop_what_is_truncated_within_the_last_block_stays_empty() {
@@ -259,12 +256,9 @@ fn loop_what_is_truncated_within_the_last_block_stays_empty() {
             let name = format!("file{number}");
             let file = fragmented(&image, &format!("upper/{name}"));
             let before = std::fs::read(&file).unwrap();
-            let like = image.path().join("like");
-            run("touch", ["-r".as_ref(), file.as_os_str(), like.as_os_str()]);
+            let like = like(&image, &file);
             let stopped = if recovers {
-                let killed = unseen(&image, &overlay, &file, "punched");
-                killed.signal(Signal::KILL);
-                drop(killed.wait());
+                kill(unseen(&image, &overlay, &file, "punched"));
                 recovering(&image, step)
             } else {
                 unseen(&image, &overlay, &file, step)
@@ -298,9 +292,7 @@ fn loop_what_is_truncated_beside_a_recovery_stays_empty() {
         let image = Image::of(file_system, 320 << 20);
         let overlay = Overlay::over(&image);
         let file = fragmented(&image, "upper/file");
-        let killed = unseen(&image, &overlay, &file, "punched");
-        killed.signal(Signal::KILL);
-        drop(killed.wait());
+        kill(unseen(&image, &overlay, &file, "punched"));
         let stopped = recovering(&image, "judged");
         truncate(&overlay.merged.join("file"), 0);
         truncate(&overlay.merged.join("file"), SIZE);
@@ -311,11 +303,8 @@ fn loop_what_is_truncated_beside_a_recovery_stays_empty() {
         is_for_the_owner(&image, &file, true, &what);
         // After all is durable, and the time is put back.
         let file = fragmented(&image, "upper/other");
-        let like = image.path().join("like");
-        run("touch", ["-r".as_ref(), file.as_os_str(), like.as_os_str()]);
-        let killed = unseen(&image, &overlay, &file, "punched");
-        killed.signal(Signal::KILL);
-        drop(killed.wait());
+        let like = like(&image, &file);
+        kill(unseen(&image, &overlay, &file, "punched"));
         let stopped = recovering(&image, "synced");
         let merged = overlay.merged.join("other");
         truncate(&merged, 0);

@@ -12,7 +12,9 @@ use rustix::fs::XattrFlags;
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
-use support::rewrite::{FRAGMEND, go_on, is_stopped, killed_at, outcomes, recover, rewrite};
+use support::rewrite::{
+    FRAGMEND, go_on, is_stopped, killed_at, outcomes, recover, stopped_at, stopped_by,
+};
 use support::{SIZE, fragmented};
 
 const NAME: &str = "security.capability";
@@ -35,17 +37,13 @@ fn capability_of(path: &Path) -> Option<Vec<u8>> {
     Some(value[..length].to_vec())
 }
 
-fn stop(image: &Image, path: &Path, at: &str) -> Running {
-    Running::start(&mut rewrite(image, path, at)).wait_until(is_stopped)
-}
-
 #[test]
 fn loop_capabilities_that_are_set_before_the_first_change_leave_a_file_alone() {
     for file_system in [&EXT4, &XFS] {
         let image = Image::of(file_system, 320 << 20);
         for step in ["copied", "leased", "sealed"] {
             let path = fragmented(&image, step);
-            let stopped = stop(&image, &path, &format!("{step}=stop"));
+            let stopped = stopped_at(&image, &path, step);
             set(&path, &capability(10));
             let told = go_on(stopped).expect(&[2]);
             assert!(told.contains("file capabilities, which writing takes away"), "{step}: {told}");
@@ -62,7 +60,7 @@ fn loop_capabilities_that_are_set_meanwhile_stay() {
         let image = Image::of(file_system, 320 << 20);
         for step in ["punched", "allocated", "half-written", "written", "synced"] {
             let path = fragmented(&image, step);
-            let stopped = stop(&image, &path, &format!("{step}=stop"));
+            let stopped = stopped_at(&image, &path, step);
             set(&path, &capability(10));
             let told = go_on(stopped).expect(&[0]);
             assert!(told.contains("\"outcome\":\"moved\""), "{step}: {told}");
@@ -72,7 +70,7 @@ fn loop_capabilities_that_are_set_meanwhile_stay() {
         // The capabilities that were set last stay, and removed ones stay removed.
         for last in [Some(capability(12)), None] {
             let path = fragmented(&image, "twice");
-            let stopped = stop(&image, &path, "punched=stop,half-written=stop");
+            let stopped = stopped_by(&image, &path, "punched=stop,half-written=stop");
             set(&path, &capability(10));
             stopped.signal(Signal::CONT);
             // It stops itself again.
@@ -111,7 +109,7 @@ fn loop_nothing_is_idle_while_others_wait() {
     let image = Image::ext4(320 << 20);
     for (step, idle) in [("copied", true), ("leased", false), ("half-written", false)] {
         let path = fragmented(&image, step);
-        let stopped = stop(&image, &path, &format!("{step}=stop"));
+        let stopped = stopped_at(&image, &path, step);
         assert_eq!(is_idle(stopped.id() as i32), Some(idle), "{step}");
         go_on(stopped).expect(&[0]);
     }

@@ -277,21 +277,19 @@ impl Leased<'_> {
         looked.set(None);
         self.has_its_space()?;
         let may_be_truncated = seen.modified == seen.changed || is_since(*began, seen.modified);
-        let doubt = match phase.get() {
-            Phase::Whole => Doubt::Content,
-            _ if may_be_truncated => Doubt::Content,
-            _ => Doubt::Time,
-        };
-        if doubt == Doubt::Content && phase.get() != Phase::Ended {
-            let what = match phase.get() {
-                Phase::Whole if seen.modified == known.get().modified => {
-                    "others have changed its attributes, its names, or its content"
-                }
-                _ => "others have changed it",
-            };
-            return Err(self.changed(what));
+        match phase.get() {
+            Phase::Whole if seen.modified == known.get().modified => {
+                let what = "others have changed its attributes, its names, or its content";
+                return Err(self.changed(what));
+            }
+            Phase::Whole => return Err(self.changed("others have changed it")),
+            Phase::Empty | Phase::Allocated if may_be_truncated => {
+                return Err(self.changed("others have changed it"));
+            }
+            _ => {}
         }
         known.set(seen);
+        let doubt = if may_be_truncated { Doubt::Content } else { Doubt::Time };
         self.state.keep(seen.modified, doubt);
         // A kill may come before the next note.
         let _ = self.note(Noted::AtIt);

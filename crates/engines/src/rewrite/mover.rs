@@ -232,8 +232,7 @@ impl Rewriting {
         let noted = leased.note(Noted::AtIt).map_err(skip_of);
         // What it has become by now is the better reason.
         let ready = is_plain(file).and(able).and(timed).and(noted).and(alone);
-        let ready = ready.and_then(|()| has_space(file, range));
-        if let Err(skip) = ready.and_then(|()| leased.alone().map_err(skip_of_change)) {
+        if let Err(skip) = ready.and_then(|()| has_space(file, range)) {
             return discard(sealed, skip);
         }
         let (block, data) = (file.block as usize, &sealed.data);

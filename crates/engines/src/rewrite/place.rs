@@ -1,6 +1,6 @@
 //! The bytes of a range in its file: which are missing, and writing them durably.
 
-use super::leased::{Leased, Phase, Time};
+use super::leased::{Leased, Phase, Seen, Time};
 use super::record::Record;
 use super::refused;
 use crate::bytes::{read_at, write_at};
@@ -99,8 +99,7 @@ pub(crate) fn is_blank(file: &OwnedFd, part: ByteRange) -> io::Result<bool> {
 
 /// A file's time of modification, as records keep it.
 pub(crate) fn mtime(file: &OwnedFd) -> io::Result<Time> {
-    let stat = rustix::fs::fstat(file)?;
-    Ok((stat.st_mtime, stat.st_mtime_nsec as u32))
+    Ok(Seen::now(file)?.modified)
 }
 
 /// Sets the time of modification; the time of access stays.

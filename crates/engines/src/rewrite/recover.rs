@@ -17,7 +17,7 @@ use super::leased::{Leased, Phase, Seen, State};
 use super::limits::{self, Buffers};
 use super::names::Listing;
 use super::note::{Doubt, Noted, Noting, Ours, Session};
-use super::place::{Fill, Holder, Verdict, is_blank, judge, lease, mtime, put};
+use super::place::{Fill, Holder, Verdict, is_blank, judge, lease, put};
 use super::privileges::Lost;
 use super::record::{BadRecord, LONGEST_RANGE, Record};
 pub use super::recovered::{Recovered, RecoveryOutcome};
@@ -422,15 +422,16 @@ impl Mending<'_> {
         let _undisturbed = Undisturbed::begin();
         reached(Point::Judged);
         let (size, is_certain) = (self.record.size, ours.is_some_and(|ours| ours.is_certain));
+        let seen = Seen::now(target)?;
         let (known, wanted, size) = match ours {
             Some(Ours { modified, .. }) => {
                 let before = if is_certain { self.record.mtime } else { modified };
                 (modified, Some(before), Some(size))
             }
             // The user has decided that the content changes: so does the time.
-            None => (mtime(target)?, None, None),
+            None => (seen.modified, None, None),
         };
-        let seen = Seen { modified: known, ..Seen::now(target)? };
+        let seen = Seen { modified: known, ..seen };
         let (state, lost) = (State::of((range, Phase::Empty), seen, wanted), Lost::default());
         if !is_certain {
             state.add(Doubt::Time);

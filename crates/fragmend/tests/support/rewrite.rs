@@ -42,8 +42,27 @@ pub fn punched(image: &Image, name: &str) -> PathBuf {
 
 /// Runs it until it stops itself at `step`.
 pub fn stopped_at(image: &Image, file: &Path, step: &str) -> Running {
-    let running = Running::start(&mut rewrite(image, file, &format!("{step}=stop")));
-    running.wait_until(is_stopped)
+    stopped_by(image, file, &format!("{step}=stop"))
+}
+
+/// Runs it until it stops itself; `at` may have further steps.
+pub fn stopped_by(image: &Image, file: &Path, at: &str) -> Running {
+    Running::start(&mut rewrite(image, file, at)).wait_until(is_stopped)
+}
+
+/// `fragmend recover --json` on all of an image, stopped at `step`.
+pub fn recovering(image: &Image, step: &str) -> Running {
+    let mut command = Command::new(FRAGMEND);
+    command.args(["recover", "--json"]).arg(image.path());
+    command.env("FRAGMEND_STOP_AT", format!("{step}=stop")).stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::start(&mut command).wait_until(is_stopped)
+}
+
+/// Ends a process that is stopped.
+pub fn kill(stopped: Running) {
+    stopped.signal(Signal::KILL);
+    drop(stopped.wait());
 }
 
 /// Continues a process that stops itself repeatedly, so many times, until it has stopped again.
