@@ -1,10 +1,11 @@
-//! The whole suite: every test binary of the workspace, one after the other, and the examples of the
-//! documentation. At the end the slowest are listed.
+//! The whole suite: every test binary of the workspace, and the examples of the documentation. At the end the
+//! slowest are listed.
 //!
-//! Not several at a time: a test of Btrfs records a device number that another test's Btrfs may have once the
-//! first is mounted again, some tests drop the page cache of the whole machine, and many measure waits. The
-//! exception are integration tests that touch no file system (none is named `loop_` or `uml_`): they run
-//! beside the others, with the processor time that those leave.
+//! What touches a file system of this machine runs one after the other: a test of Btrfs records a device number
+//! that another test's Btrfs may have once the first is mounted again, some tests drop the page cache of the
+//! whole machine, and many measure waits. Two kinds of integration tests run beside those, each one after the
+//! other, with less right to the processor ([`Room`]): tests in guests, whose file systems are another kernel's,
+//! and tests that touch no file system at all.
 //!
 //! Each binary runs as `cargo test` would run it, in its package's directory, with a limit on its time
 //! (`scripts/bounded`) and as root (`scripts/as-root`).
@@ -60,6 +61,47 @@ pub struct Binary {
     pub is_integration: bool,
 }
 
+/// Where a binary runs. Those of one room run one after the other, the rooms beside each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// The file systems of this machine.
+    Machine,
+    /// Guests with a kernel of their own: one processor at most. The machine's tests come first, but do not
+    /// starve them, as their programs have time limits too.
+    Guests,
+    /// No file system: only the processor time that all others leave.
+    Nowhere,
+}
+
+impl Room {
+    /// The room of a binary with tests of these names: a unit test may touch whatever it likes, an integration
+    /// test says by its name what it needs.
+    fn of<'a>(is_integration: bool, tests: impl Iterator<Item = &'a str>) -> Self {
+        if !is_integration {
+            return Self::Machine;
+        }
+        let mut room = Self::Nowhere;
+        for test in tests {
+            let name = test.rsplit("::").next().unwrap_or(test);
+            if name.starts_with("loop_") {
+                return Self::Machine;
+            } else if name.starts_with("uml_") {
+                room = Self::Guests;
+            }
+        }
+        room
+    }
+
+    /// The program through which its binaries run.
+    fn through(self) -> &'static [&'static str] {
+        match self {
+            Self::Machine => &[],
+            Self::Guests => &["nice", "-n", "10"],
+            Self::Nowhere => &["chrt", "--idle", "0"],
+        }
+    }
+}
+
 /// How a binary ended.
 struct Ended {
     name: String,
@@ -72,20 +114,23 @@ struct Ended {
 /// # Errors
 /// The tests do not build, or some fail: their names.
 pub fn run(root: &Path, args: &[String]) -> Result<()> {
-    let mut alone = Vec::new();
-    let mut beside = Vec::new();
+    let mut rooms = Vec::new();
     for binary in build(root)? {
-        if touches_a_file_system(&binary)? { alone.push(binary) } else { beside.push(binary) }
+        rooms.push((room(&binary)?, binary));
     }
+    let of = |room: Room| rooms.iter().filter(move |one| one.0 == room).map(|one| &one.1);
     let (mut ended, beside) = std::thread::scope(|scope| -> Result<_> {
-        let beside = scope.spawn(|| {
-            beside.iter().map(|b| run_in_idle_time(root, args, b)).collect::<Result<Vec<_>>>()
+        let beside = [Room::Guests, Room::Nowhere].map(|room| {
+            let run = move |binary| run_quietly(root, args, binary, room);
+            scope.spawn(move || of(room).map(run).collect::<Result<Vec<_>>>())
         });
         let ended: Vec<Ended> =
-            alone.iter().map(|binary| run_one(root, args, binary)).collect::<Result<_>>()?;
-        Ok((ended, beside.join().expect("no panic")?))
+            of(Room::Machine).map(|binary| run_one(root, args, binary)).collect::<Result<_>>()?;
+        let beside: Vec<_> =
+            beside.into_iter().map(|room| room.join().expect("no panic")).collect::<Result<_>>()?;
+        Ok((ended, beside))
     })?;
-    for (one, output) in beside {
+    for (one, output) in beside.into_iter().flatten() {
         io::stdout().write_all(&output)?;
         ended.push(one);
     }
@@ -93,20 +138,13 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
     summary(&mut ended)
 }
 
-/// Whether a binary must run alone: all but integration tests without a `loop_` or `uml_` test.
-fn touches_a_file_system(binary: &Binary) -> Result<bool> {
-    if !binary.is_integration {
-        return Ok(true);
-    }
+/// The room in which a binary runs. One that cannot list its tests runs where it is seen to fail.
+fn room(binary: &Binary) -> Result<Room> {
     let list = Command::new(&binary.program).args(["--list", "--format", "terse"]).output();
     let list = list.with_context(|| binary.program.display().to_string())?;
-    let names = String::from_utf8_lossy(&list.stdout).into_owned();
-    let is_of_tier = |name: &str| {
-        let name = name.rsplit("::").next().unwrap_or(name);
-        name.starts_with("loop_") || name.starts_with("uml_")
-    };
-    Ok(!list.status.success()
-        || names.lines().any(|line| is_of_tier(line.trim_end_matches(": test"))))
+    let tests = String::from_utf8_lossy(&list.stdout);
+    let tests = tests.lines().filter_map(|line| line.strip_suffix(": test"));
+    Ok(Room::of(binary.is_integration && list.status.success(), tests))
 }
 
 /// Runs the examples in the documentation, which are no binaries.
@@ -155,16 +193,21 @@ fn run_one(root: &Path, args: &[String], binary: &Binary) -> Result<Ended> {
         println!("its disks are in {}", disks.display());
     }
     let started = Instant::now();
-    let status = command(root, args, binary, &[]).status();
+    let status = command(root, args, binary, Room::Machine).status();
     let ended = Ended::of(binary, status, started)?;
     println!("{}", ended.footing());
     Ok(ended)
 }
 
-/// Runs one under `SCHED_IDLE`, and returns what it printed as well.
-fn run_in_idle_time(root: &Path, args: &[String], binary: &Binary) -> Result<(Ended, Vec<u8>)> {
+/// Runs one beside those of another room, and returns what it printed as well.
+fn run_quietly(
+    root: &Path,
+    args: &[String],
+    binary: &Binary,
+    room: Room,
+) -> Result<(Ended, Vec<u8>)> {
     let started = Instant::now();
-    let mut command = command(root, args, binary, &["chrt", "--idle", "0"]);
+    let mut command = command(root, args, binary, room);
     let (mut printed, status) = match command.stderr(Stdio::inherit()).output() {
         Ok(output) => (output.stdout, Ok(output.status)),
         Err(e) => (Vec::new(), Err(e)),
@@ -194,10 +237,10 @@ impl Ended {
     }
 }
 
-/// The command that runs a binary, as root, for at most [`LIMIT`], `through` another program if one is given.
-fn command(root: &Path, args: &[String], binary: &Binary, through: &[&str]) -> Command {
+/// The command that runs a binary in a room, as root, for at most [`LIMIT`].
+fn command(root: &Path, args: &[String], binary: &Binary, room: Room) -> Command {
     let mut command = Command::new(root.join("scripts/as-root"));
-    command.arg(root.join("scripts/bounded")).arg(LIMIT.to_string()).args(through);
+    command.arg(root.join("scripts/bounded")).arg(LIMIT.to_string()).args(room.through());
     command.arg(&binary.program).args(args).current_dir(&binary.directory).stdin(Stdio::null());
     if let Some(disks) = disks(binary) {
         command.env("FRAGMEND_DISKS", disks);
@@ -227,6 +270,16 @@ fn summary(ended: &mut [Ended]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_binary_runs_beside_others_only_if_all_its_tests_may() {
+        let room = |is_integration, tests: &[&str]| Room::of(is_integration, tests.iter().copied());
+        assert_eq!(room(true, &["plans", "a::reads"]), Room::Nowhere);
+        assert_eq!(room(true, &["plans", "a::uml_moves"]), Room::Guests);
+        assert_eq!(room(true, &["a::loop_moves", "uml_moves"]), Room::Machine);
+        assert_eq!(room(true, &["uml_moves", "loop_moves"]), Room::Machine);
+        assert_eq!(room(false, &["plans"]), Room::Machine);
+    }
 
     #[test]
     fn only_test_binaries_are_run_each_in_its_package() {
