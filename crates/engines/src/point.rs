@@ -34,6 +34,8 @@ pub(crate) enum Point {
     RoomMade,
     /// 5: new space is allocated.
     Allocated,
+    /// Another change is to be made to the file, which has not been looked at for that.
+    Looking,
     /// The lease was looked at, and a part of the range is about to be written.
     Writing,
     /// The lease was looked at, and another change is about to be made to the file.
@@ -75,6 +77,7 @@ pub(crate) fn reached(point: Point) {
         Point::Punched => "punched",
         Point::RoomMade => "room-made",
         Point::Allocated => "allocated",
+        Point::Looking => "looking",
         Point::Writing => "writing",
         Point::Changing => "changing",
         Point::Changed => "changed",

@@ -8,7 +8,6 @@ use fragmend_testbed::fragment::{content, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::{Running, finish};
 use fragmend_testbed::tools::delete_for_good;
-use serde_json::Value;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -17,17 +16,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use support::records::only_record;
 use support::rewrite::{
-    FRAGMEND, go_on, is_stopped, kill, killed_at, outcomes, punched, recover, rewrite,
-    stopped_again, stopped_at, stopped_by,
+    FRAGMEND, go_on, is_stopped, kill, killed_at, outcomes, punched, recover, recovered_until,
+    rewrite, stopped_again, stopped_at, stopped_by, told,
 };
 use support::{SIZE, fragmented};
-
-/// Recovers, and checks for this one outcome and exit code.
-fn told(image: &Image, outcome: &str, code: i32) -> Value {
-    let (told, got) = recover(&[&image.path()]);
-    assert_eq!((outcomes(&told), got), (vec![outcome.to_owned()], code), "{told}");
-    told
-}
 
 fn nothing_left(image: &Image) {
     assert_eq!(recover(&[&image.path()]).0["totals"]["records"], 0);
@@ -172,14 +164,6 @@ fn loop_a_present_time_before_a_kill_leaves_the_decision() {
     }
 }
 
-/// Runs `fragmend recover` with these arguments until it kills itself at `step`.
-fn recovered_until(image: &Image, args: &[&str], step: &str) {
-    let mut command = Command::new(FRAGMEND);
-    command.arg("recover").args(args).arg(image.path());
-    let ended = finish(command.env("FRAGMEND_STOP_AT", format!("{step}=kill")));
-    assert_eq!(ended.status.signal(), Some(9), "{step}: {ended:?}");
-}
-
 /// A clock that counts whole seconds does not tell who has written since.
 #[test]
 fn loop_a_time_of_whole_seconds_is_nobodys() {
@@ -193,21 +177,6 @@ fn loop_a_time_of_whole_seconds_is_nobodys() {
     let now = file.metadata().unwrap().modified().unwrap();
     assert!(now == after && after > before, "{told}");
     assert!(told.to_string().contains("may be another program's"), "{told}");
-}
-
-/// What the user has decided to overwrite is other content from then on, and has another time.
-#[test]
-fn loop_what_is_overwritten_by_decision_has_another_time() {
-    let image = Image::ext4(320 << 20);
-    let file = punched(&image, "file");
-    File::options().write(true).open(&file).unwrap().write_all_at(b"theirs", 5000).unwrap();
-    let theirs = file.metadata().unwrap().modified().unwrap();
-    told(&image, "changed", 1);
-    let (told, code) = recover(&[&"--prefer=record", &file]);
-    assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
-    assert!(
-        is_intact(&file, SIZE).unwrap() && file.metadata().unwrap().modified().unwrap() > theirs
-    );
 }
 
 /// However many parts are missing: each time that something is made durable, others wait for it.
@@ -300,32 +269,6 @@ fn write(file: &Path, bytes: &[u8], at: u64) {
     let file = File::options().write(true).open(file).unwrap();
     file.write_all_at(bytes, at).unwrap();
     file.sync_all().unwrap();
-}
-
-/// A name that the file had before does not name it.
-#[test]
-fn loop_prefer_decides_about_the_named_file_only() {
-    let image = Image::ext4(320 << 20);
-    let file = punched(&image, "file");
-    fs::create_dir(image.path().join("dir")).unwrap();
-    let old = image.path().join("dir/old");
-    fs::rename(&file, &old).unwrap();
-    fs::write(&file, "another").unwrap();
-    write(&old, &[7; 100], 0);
-    let now = fs::read(&old).unwrap();
-    image.remount();
-    for how in ["--prefer=record", "--prefer=file"] {
-        let (told, code) = recover(&[&how, &file]);
-        assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{told}");
-        assert_ne!(told["records"][0]["path"].as_str(), file.to_str(), "{told}");
-    }
-    assert!(fs::read(&old).unwrap() == now);
-    // By the name that it has now, which the kernel has in memory once it was looked up.
-    let (told, code) = recover(&[&"--prefer=record", &old]);
-    assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
-    assert_eq!(told["records"][0]["path"].as_str(), old.to_str(), "{told}");
-    assert!(is_intact(&old, SIZE).unwrap());
-    assert_eq!(fs::read(&file).unwrap(), b"another");
 }
 
 #[test]

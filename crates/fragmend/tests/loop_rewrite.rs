@@ -20,12 +20,14 @@ use fragmend_testbed::tools::extents;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use support::records::{journal, names};
 use support::rewrite::{
-    FRAGMEND, go_on, is_stopped, killed_at, outcomes, recover, rewrite, stopped_at,
+    FRAGMEND, go_on, go_on_throughout, is_stopped, killed_at, outcomes, recover, rewrite,
+    stopped_again, stopped_at,
 };
 use support::{SIZE, UNPACED, apply_on, fragmented, plan, reasons, write_plan};
 
@@ -203,6 +205,26 @@ fn loop_links_names_owners_and_times_stay() {
                 .chain([link.as_os_str()]),
         );
         assert_eq!(note, "kept");
+    }
+}
+
+/// A change of attributes between two changes before the punch: the file is left alone, with the time that it had.
+#[test]
+fn loop_a_change_of_mode_costs_no_time_of_modification() {
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        let file = fragmented(&image, "file");
+        let time = |path: &Path| path.metadata().unwrap().modified().unwrap();
+        let before = time(&file);
+        // The second change is to set the time that the first one has changed.
+        let stopped = stopped_again(stopped_at(&image, &file, "looking"), 1);
+        assert!(time(&file) > before);
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let ended = go_on_throughout(stopped, || ());
+        assert_eq!(ended.status.code(), Some(2), "{ended:?}");
+        assert!(ended.stdout.contains("others have changed its attributes"), "{ended:?}");
+        assert_eq!(time(&file), before, "{ended:?}");
+        assert!(is_intact(&file, SIZE).unwrap() && names(&journal(&image)).is_empty());
     }
 }
 

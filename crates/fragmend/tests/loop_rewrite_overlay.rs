@@ -8,6 +8,7 @@ use fragmend_testbed::mount::MountGuard;
 use fragmend_testbed::overlay::Overlay;
 use fragmend_testbed::process::{Finished, Running, finish};
 use fragmend_testbed::tools::extents;
+use rustix::process::Signal;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -249,10 +250,12 @@ fn loop_what_is_truncated_within_the_last_block_stays_empty() {
     for file_system in [&EXT4, &XFS] {
         let image = Image::of(file_system, 320 << 20);
         let overlay = Overlay::over(&image);
-        let steps = ["sealed", "punched", "allocated", "half-written", "written", "synced"];
-        let rewrites = steps.map(|step| (step, false));
-        let recoveries = steps[2..].iter().map(|step| (*step, true));
-        for (number, (step, recovers)) in rewrites.into_iter().chain(recoveries).enumerate() {
+        // The first change tries the allocation, the second sets the time, the third is the punch.
+        let first = [("sealed", 1), ("changing", 1), ("changing", 2), ("looking", 3)];
+        let then = ["punched", "allocated", "half-written", "written", "synced"].map(|s| (s, 1));
+        let rewrites = first.iter().chain(&then).map(|step| (*step, false));
+        let recoveries = then[1..].iter().map(|step| (*step, true));
+        for (number, ((step, stops), recovers)) in rewrites.chain(recoveries).enumerate() {
             let name = format!("file{number}");
             let file = fragmented(&image, &format!("upper/{name}"));
             let before = std::fs::read(&file).unwrap();
@@ -261,17 +264,17 @@ fn loop_what_is_truncated_within_the_last_block_stays_empty() {
                 kill(unseen(&image, &overlay, &file, "punched"));
                 recovering(&image, step)
             } else {
-                unseen(&image, &overlay, &file, step)
+                stopped_again(unseen(&image, &overlay, &file, step), stops - 1)
             };
             let merged = overlay.merged.join(&name);
             truncate(&merged, SIZE - CUT);
             truncate(&merged, SIZE);
-            if step == "sealed" {
-                // Before the punch it is the time of change that shows it.
+            if ["sealed", "looking"].contains(&step) {
+                // Right before the punch it is the time of change that shows it.
                 set_time_as(&merged, &like);
             }
             let ended = go_on_throughout(stopped, || ());
-            let what = format!("{} {step} {recovers}: {ended:?}", file_system.name);
+            let what = format!("{} {step} {stops} {recovers}: {ended:?}", file_system.name);
             assert!(ended.stdout.contains("others have "), "{what}");
             let (rest, end) = (&before[..before.len() - CUT as usize], [0; CUT as usize]);
             let content = std::fs::read(&file).unwrap();
@@ -279,8 +282,33 @@ fn loop_what_is_truncated_within_the_last_block_stays_empty() {
             // The rest of the range was written where it was certain that only the end may be empty.
             let is_written = !["punched", "allocated"].contains(&step);
             assert_eq!(content.starts_with(rest), is_written, "{what}");
-            is_for_the_owner(&image, &file, step != "sealed", &what);
+            is_for_the_owner(&image, &file, !first.contains(&(step, stops)), &what);
         }
+    }
+}
+
+/// Once a truncation was seen nothing is written, whatever the file looks like by then.
+#[test]
+fn loop_what_was_seen_truncated_stays_empty() {
+    let _alone = alone();
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        let overlay = Overlay::over(&image);
+        let file = fragmented(&image, "upper/file");
+        let (like, merged) = (like(&image, &file), overlay.merged.join("file"));
+        // The third change is the punch.
+        let stopped = stopped_again(unseen(&image, &overlay, &file, "changed=stop,punched"), 2);
+        truncate(&merged, SIZE / 2);
+        stopped.signal(Signal::CONT);
+        let ended = go_on_throughout(stopped, || {
+            truncate(&merged, SIZE);
+            set_time_as(&merged, &like);
+        });
+        let what = format!("{}: {ended:?}", file_system.name);
+        assert_eq!(ended.status.code(), Some(6), "{what}");
+        assert!(ended.stdout.contains("others have made it"), "{what}");
+        assert!(std::fs::read(&file).unwrap().iter().all(|byte| *byte == 0), "{what}");
+        is_for_the_owner(&image, &file, true, &what);
     }
 }
 

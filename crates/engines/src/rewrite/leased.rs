@@ -135,8 +135,17 @@ impl State {
 
     /// A sentence for the user about a time that could not be set since the last call.
     pub fn message(&self) -> Option<String> {
-        self.failure().map(|e| format!("its time of modification is another now: {e}"))
+        self.failure().map(|e| another_time(&e))
     }
+}
+
+/// Said of a file whose time of modification may be the rewrite's or another program's.
+pub(super) const KEEPS_ITS_TIME: &str =
+    "its time of modification stays as it is: it may be another program's";
+
+/// Said of a file whose time of modification could not be set.
+fn another_time(error: &io::Error) -> String {
+    format!("its time of modification is another now: {error}")
 }
 
 /// A look at the space that takes longer is not repeated at once.
@@ -205,6 +214,7 @@ impl Leased<'_> {
     /// Others may have come to the file ([`is_others`]), before the change, or during it; or the file cannot be
     /// looked at.
     pub fn change<T>(&self, before: Point, change: impl FnOnce() -> T) -> io::Result<T> {
+        reached(Point::Looking);
         // If a note cannot be written, the change may later count as another program's.
         let _ = self.note(Noted::AtIt);
         let made = || -> io::Result<(T, Time)> {
@@ -254,6 +264,24 @@ impl Leased<'_> {
             failed.set(Some(e));
         }
         Ok(())
+    }
+
+    /// Sets the time of modification of a file that was not touched and is left alone, if it is that of a change
+    /// here; others may have changed its attributes meanwhile. Returns what the user is told if it is another now.
+    pub fn set_time_back(&self) -> Option<String> {
+        let known = self.state.known.get().modified;
+        let wanted = self.state.wanted.get().filter(|wanted| *wanted != known)?;
+        let set = || {
+            if Seen::now(self.noting.file)?.modified != known {
+                // It is that of others.
+                return Ok(None);
+            }
+            if !self.lease.is_held() {
+                return Ok(Some(KEEPS_ITS_TIME.to_owned()));
+            }
+            set_mtime(self.noting.file, wanted).map(|()| None)
+        };
+        set().unwrap_or_else(|e| Some(another_time(&e)))
     }
 
     /// Checks that other programs are kept out, and that none has changed the file.

@@ -20,7 +20,9 @@
 //! | `privileges` | what a write to a program's file clears |
 //! | `whose` | which file a record is of |
 //! | `refused` | data that is in memory only, because the disk has refused it |
+//! | `unchanged` | whether a file is as its copy, before it is touched |
 //! | [`recover`], `recovered` | from records back to whole files; what became of each record |
+//! | `mending` | what recovering does with one record and its file |
 
 mod below;
 pub mod draft;
@@ -29,6 +31,7 @@ pub(crate) mod ground;
 pub mod journal;
 mod leased;
 pub(crate) mod limits;
+mod mending;
 pub(crate) mod mover;
 pub mod names;
 pub(crate) mod note;

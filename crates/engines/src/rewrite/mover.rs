@@ -9,7 +9,7 @@ use super::place::{Fill, is_on_device, lease, mtime, put, set_mtime};
 use super::privileges::{self, Lost};
 use super::record::{LONGEST_RANGE, Record, VERSION};
 use super::rewriter::{Patience, Rewriter};
-use super::unchanged::{holds, looks_unwritten, unchanged, unwanted};
+use super::unchanged::{ends_as_copied, holds, looks_unwritten, unchanged, unwanted};
 use super::{joined, overlay, refused};
 use crate::donor::{Space, Stage, allocation_failed, unnamed};
 use crate::errno::skip_of;
@@ -219,36 +219,24 @@ impl Rewriting {
             stage: &self.stage,
             patience: Patience::default(),
         };
-        let fallocate =
-            |how| rustix::fs::fallocate(&file.fd, how, range.start, range.end - range.start);
-        // Nothing has to be allocated yet: this shows whether the file can be allocated at all.
-        let able = leased.change(Point::Changing, || fallocate(FallocateFlags::KEEP_SIZE));
-        let able = able.and_then(|done| Ok(done?)).map_err(skip_of_change);
-        let timed = leased.set_time().map_err(skip_of_change);
-        let timed = timed.and_then(|()| state.failure().map_or(Ok(()), |e| Err(keeps_no_time(e))));
-        // If no program waits yet, others are kept out from here on for the whole `lease-break-time`, however
-        // slow the steps before this one were.
-        let alone = unwanted(lease);
-        let noted = leased.note(Noted::AtIt).map_err(skip_of);
-        // What it has become by now is the better reason.
-        let ready = is_plain(file).and(able).and(timed).and(noted).and(alone);
-        if let Err(skip) = ready.and_then(|()| has_space(file, range)) {
-            return discard(sealed, skip);
+        if let Err(skip) = ready(file, &sealed, leased, &mut buffers.back) {
+            let told = leased.set_time_back();
+            return leave(sealed, skip, told);
         }
         let (block, data) = (file.block as usize, &sealed.data);
         buffers.release_spare();
         let punch = || {
             state.is_in(Phase::Empty);
-            fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
+            allocate(file, range, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE)
         };
         if let Err(e) = leased.change(Point::Changing, punch).and_then(|done| Ok(done?)) {
-            let back = &mut buffers.back;
-            let is_untouched = state.phase() == Phase::Whole
-                || holds(file, &sealed.record, data, back, || Ok(())).is_ok()
-                    && rustix::fs::fsync(&file.fd).is_ok()
-                    && is_on_device(&file.fd, range, data, back).is_ok_and(|is| is);
-            if is_untouched {
-                return discard(sealed, skip_of_change(e));
+            if state.phase() == Phase::Whole || is_whole(file, &sealed, &mut buffers.back) {
+                let told = leased.set_time_back();
+                return leave(sealed, skip_of_change(e), told);
+            }
+            // What others have changed is not written to, whatever it looks like by now.
+            if is_others(&e) {
+                return Err(self.shared.needs_recovery(not_back(&e)));
             }
         }
         reached(Point::Punched);
@@ -266,7 +254,7 @@ impl Rewriting {
         };
         if let Err(e) = done {
             self.told.clear();
-            return Err(self.shared.needs_recovery(format!("it could not be written back: {e}")));
+            return Err(self.shared.needs_recovery(not_back(&e)));
         }
         self.told.extend(state.message());
         match sealed.remove() {
@@ -279,6 +267,14 @@ impl Rewriting {
     }
 }
 
+/// Whether a file still has all bytes of its record, in memory and on the device.
+fn is_whole(file: &OpenFile, sealed: &Sealed, back: &mut [u8]) -> bool {
+    let (record, data) = (&sealed.record, &sealed.data);
+    holds(file, record, data, back, || Ok(())).is_ok()
+        && rustix::fs::fsync(&file.fd).is_ok()
+        && is_on_device(&file.fd, record.range, data, back).is_ok_and(|is| is)
+}
+
 /// The length of the longest range.
 fn longest(ranges: &[ByteRange]) -> u64 {
     ranges.iter().map(|range| range.len()).max().unwrap_or(0)
@@ -289,12 +285,48 @@ fn skip_of_change(error: io::Error) -> Skip {
     if is_others(&error) { Skip::new(SkipReason::Busy, error.to_string()) } else { skip_of(error) }
 }
 
-/// Removes the record of a file that was not touched, and returns why the file is left alone.
-fn discard(sealed: Sealed, skip: Skip) -> Result<(), Skip> {
+/// What the user is told of a range that stays a hole.
+fn not_back(error: &io::Error) -> String {
+    format!("it could not be written back: {error}")
+}
+
+/// Removes the record of a file that was not touched, and returns why the file is left alone, with what the user is
+/// told besides.
+fn leave(sealed: Sealed, skip: Skip, told: Option<String>) -> Result<(), Skip> {
+    let detail = joined([skip.detail].into_iter().chain(told)).unwrap_or_default();
     match sealed.remove() {
-        Ok(()) => Err(skip),
+        Ok(()) => Err(Skip::new(skip.reason, detail)),
         Err(e) => Err(Skip::new(SkipReason::Failed, format!("a needless record stays: {e}"))),
     }
+}
+
+/// Steps 2 to 4 up to the punch: nothing of the content has changed when this fails.
+fn ready(
+    file: &OpenFile,
+    sealed: &Sealed,
+    leased: Leased<'_>,
+    back: &mut [u8],
+) -> Result<(), Skip> {
+    let (range, state) = (sealed.record.range, leased.state);
+    // Nothing has to be allocated yet: this shows whether the file can be allocated at all.
+    let able = leased
+        .change(Point::Changing, || allocate(file, range, FallocateFlags::KEEP_SIZE))
+        .and_then(|done| Ok(done?))
+        .map_err(skip_of_change);
+    let timed = leased.set_time().map_err(skip_of_change);
+    let timed = timed.and_then(|()| state.failure().map_or(Ok(()), |e| Err(keeps_no_time(e))));
+    // If no program waits yet, others are kept out from here on for the whole `lease-break-time`, however
+    // slow the steps before this one were.
+    let alone = unwanted(leased.lease);
+    let noted = leased.note(Noted::AtIt).map_err(skip_of);
+    // What it has become by now is the better reason.
+    is_plain(file).and(able).and(timed).and(noted).and(alone)?;
+    has_space(file, range)?;
+    ends_as_copied(file, sealed, back)
+}
+
+fn allocate(file: &OpenFile, range: ByteRange, how: FallocateFlags) -> rustix::io::Result<()> {
+    rustix::fs::fallocate(&file.fd, how, range.start, range.len())
 }
 
 /// A lease on a file that no other program has open.

@@ -35,6 +35,9 @@ const SLACK_SECONDS: i64 = 10;
 /// A rewrite is over at most this many seconds after its record was made.
 const WINDOW_SECONDS: i64 = 60;
 
+/// The time of modification of a record of version 1 once others may have come to its file.
+const OTHERS_CAME: Time = (0, 0);
+
 /// No change is being made.
 const SETTLED: u32 = 0;
 /// A change is being made.
@@ -168,9 +171,10 @@ impl<'a> Noting<'a> {
             (Noted::Others, _) => OTHERS,
         };
         let Some(at) = self.at else {
-            // Once others have come no later time counts.
-            let nanoseconds = if matches!(state, OTHERS | CHANGED) { 0 } else { UTIME_NOW };
-            let now = Timespec { tv_sec: 0, tv_nsec: nanoseconds };
+            // Once others have come no time counts, whatever is noted later.
+            let come = matches!(state, OTHERS | CHANGED) || mtime(self.record)? == OTHERS_CAME;
+            let nanoseconds = if come { OTHERS_CAME.1.into() } else { UTIME_NOW };
+            let now = Timespec { tv_sec: OTHERS_CAME.0, tv_nsec: nanoseconds };
             let times = Timestamps { last_access: now, last_modification: now };
             return Ok(rustix::fs::futimens(self.record, &times)?);
         };
@@ -199,10 +203,13 @@ impl<'a> Noting<'a> {
         let is_before = modified == record.mtime;
         let certain = Ours { modified, is_certain: true };
         let Some(at) = self.at else {
+            let touched = mtime(self.record)?;
+            if touched == OTHERS_CAME {
+                return Ok(None);
+            }
             if is_before {
                 return Ok(Some(certain));
             }
-            let touched = mtime(self.record)?;
             let latest = (touched.0.saturating_add(WINDOW_SECONDS), touched.1);
             return Ok(likely(modified <= latest));
         };
@@ -235,5 +242,50 @@ impl<'a> Noting<'a> {
             let boot = self.session.boot == note.boot || modified.0 <= session::boot_began();
             boot && within(WINDOW_SECONDS)
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::record::VERSION;
+    use super::*;
+    use fragmend_layout::ByteRange;
+    use fragmend_sys::fs_id::FsId;
+    use fragmend_sys::handle::Handle;
+    use fragmend_sys::session::Disk;
+
+    /// A record of version 1 has no note, and forgets all the same no doubt.
+    #[test]
+    fn no_time_counts_once_others_came_whatever_is_noted_later() {
+        for version in [1, VERSION] {
+            for (came, doubt) in [(Noted::Others, Doubt::Nothing), (Noted::AtIt, Doubt::Content)] {
+                let file: OwnedFd = tempfile::tempfile().unwrap().into();
+                let own: OwnedFd = tempfile::tempfile().unwrap().into();
+                let record = Record {
+                    version,
+                    disk: Disk::default(),
+                    fs: FsId { uuid: [0; 16], fsid: 0 },
+                    inode: 1,
+                    generation: 0,
+                    handle: Handle { kind: 0, bytes: Vec::new() },
+                    path: "file".into(),
+                    size: 4096,
+                    mtime: mtime(&file).unwrap(),
+                    block: 4096,
+                    range: ByteRange { start: 0, end: 4096 },
+                    data_checksum: 0,
+                };
+                let session = Session { boot: [1; 16], mounts: [1, 2] };
+                let noting = Noting::of((&own, &record), &file, session);
+                let is_ours = || noting.ours(&record).unwrap().is_some();
+                noting.note(Noted::AtIt, Doubt::Nothing, record.mtime).unwrap();
+                assert!(is_ours());
+                noting.note(came, doubt, record.mtime).unwrap();
+                assert!(!is_ours(), "{version} {came:?}");
+                // As the next `recover` begins, with what it knows by then.
+                noting.note(Noted::Settled, doubt, record.mtime).unwrap();
+                assert_eq!(is_ours(), version > 1 && doubt == Doubt::Nothing, "{version} {came:?}");
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Whether a file is as its record says: nothing has been written to it since it was copied, and the range is
 //! data of its own to which no device writes.
 
-use super::draft::Draft;
+use super::draft::{Draft, Sealed};
 use super::limits::Buffers;
 use super::place::mtime;
 use super::record::Record;
@@ -107,4 +107,21 @@ pub(super) fn unchanged(
     } else {
         Err(Skip::new(SkipReason::LayoutChanged, "not all of it is data of its own"))
     }
+}
+
+/// Checks that the last block of a range is as it was copied: a truncation within it frees no space, and does not show
+/// in the file's time once that was set.
+pub(super) fn ends_as_copied(
+    file: &OpenFile,
+    sealed: &Sealed,
+    back: &mut [u8],
+) -> Result<(), Skip> {
+    let data = &sealed.data;
+    let begin = data.len().saturating_sub(1) / file.block as usize * file.block as usize;
+    let (end, back) = (&data[begin..], &mut back[..data.len() - begin]);
+    let at = sealed.record.range.start + begin as u64;
+    if read_at(&file.fd, back, at).map_err(skip_of)? < end.len() || back != end {
+        return Err(Skip::new(SkipReason::Busy, "others have truncated it"));
+    }
+    Ok(())
 }

@@ -6,6 +6,7 @@ use fragmend_testbed::image::Image;
 use fragmend_testbed::process::{Finished, Running, finish};
 use rustix::process::Signal;
 use serde_json::Value;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -27,7 +28,6 @@ pub fn rewrite(image: &Image, file: &Path, at: &str) -> Command {
 /// Runs it until it ends itself at `step`.
 pub fn killed_at(image: &Image, file: &Path, step: &str) {
     let ended = finish(&mut rewrite(image, file, &format!("{step}=kill")));
-    use std::os::unix::process::ExitStatusExt;
     assert_eq!(ended.status.signal(), Some(9), "{step}: {}{}", ended.stdout, ended.stderr);
 }
 
@@ -120,4 +120,19 @@ pub fn recover(args: &[&dyn AsRef<std::ffi::OsStr>]) -> (Value, i32) {
 pub fn outcomes(document: &Value) -> Vec<String> {
     let records = document["records"].as_array().expect("records");
     records.iter().map(|r| r["outcome"].as_str().expect("an outcome").to_owned()).collect()
+}
+
+/// Recovers, and checks for this one outcome and exit code.
+pub fn told(image: &Image, outcome: &str, code: i32) -> Value {
+    let (told, got) = recover(&[&image.path()]);
+    assert_eq!((outcomes(&told), got), (vec![outcome.to_owned()], code), "{told}");
+    told
+}
+
+/// Runs `fragmend recover` with these arguments until it kills itself at `step`.
+pub fn recovered_until(image: &Image, args: &[&str], step: &str) {
+    let mut command = Command::new(FRAGMEND);
+    command.arg("recover").args(args).arg(image.path());
+    let ended = finish(command.env("FRAGMEND_STOP_AT", format!("{step}=kill")));
+    assert_eq!(ended.status.signal(), Some(9), "{step}: {ended:?}");
 }

@@ -1,0 +1,93 @@
+//! `fragmend recover --prefer`: what the user decides about a file that was changed.
+
+mod support;
+
+use fragmend_testbed::fragment::is_intact;
+use fragmend_testbed::image::Image;
+use std::fs::{self, File, FileTimes};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::SystemTime;
+use support::rewrite::{killed_at, outcomes, punched, recover, recovered_until, told};
+use support::{SIZE, fragmented};
+
+/// What the user has decided to overwrite is other content from then on, and has another time.
+#[test]
+fn loop_what_is_overwritten_by_decision_has_another_time() {
+    let image = Image::ext4(320 << 20);
+    let file = punched(&image, "file");
+    File::options().write(true).open(&file).unwrap().write_all_at(b"theirs", 5000).unwrap();
+    let theirs = file.metadata().unwrap().modified().unwrap();
+    told(&image, "changed", 1);
+    let (told, code) = recover(&[&"--prefer=record", &file]);
+    assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
+    assert!(
+        is_intact(&file, SIZE).unwrap() && file.metadata().unwrap().modified().unwrap() > theirs
+    );
+}
+
+/// A name that the file had before does not name it.
+#[test]
+fn loop_prefer_decides_about_the_named_file_only() {
+    let image = Image::ext4(320 << 20);
+    let file = punched(&image, "file");
+    fs::create_dir(image.path().join("dir")).unwrap();
+    let old = image.path().join("dir/old");
+    fs::rename(&file, &old).unwrap();
+    fs::write(&file, "another").unwrap();
+    File::options().write(true).open(&old).unwrap().write_all_at(&[7; 100], 0).unwrap();
+    let now = fs::read(&old).unwrap();
+    image.remount();
+    for how in ["--prefer=record", "--prefer=file"] {
+        let (told, code) = recover(&[&how, &file]);
+        assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{told}");
+        assert_ne!(told["records"][0]["path"].as_str(), file.to_str(), "{told}");
+    }
+    assert!(fs::read(&old).unwrap() == now);
+    // By the name that it has now, which the kernel has in memory once it was looked up.
+    let (told, code) = recover(&[&"--prefer=record", &old]);
+    assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
+    assert_eq!(told["records"][0]["path"].as_str(), old.to_str(), "{told}");
+    assert!(is_intact(&old, SIZE).unwrap());
+    assert_eq!(fs::read(&file).unwrap(), b"another");
+}
+
+/// It is the user's decision until all is back: what was interrupted is not completed without them.
+#[test]
+fn loop_what_was_decided_is_decided_again_after_a_kill() {
+    let image = Image::ext4(320 << 20);
+    let file = punched(&image, "file");
+    truncated_and_lengthened(&file);
+    told(&image, "changed", 1);
+    for step in ["changing", "half-written"] {
+        recovered_until(&image, &["--prefer=record"], step);
+        told(&image, "changed", 1);
+    }
+    let (told, code) = recover(&[&"--prefer=record", &file]);
+    assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
+    assert!(is_intact(&file, SIZE).unwrap());
+}
+
+fn truncated_and_lengthened(file: &Path) {
+    let file = File::options().write(true).open(file).unwrap();
+    file.set_len(0).unwrap();
+    file.set_len(SIZE).unwrap();
+}
+
+/// As many bytes are said to be missing as are put back, also of a file that ends within a block.
+#[test]
+fn loop_no_byte_behind_the_end_is_missing() {
+    let image = Image::ext4(320 << 20);
+    let file = fragmented(&image, "file");
+    File::options().write(true).open(&file).unwrap().set_len(SIZE - 1500).unwrap();
+    killed_at(&image, &file, "punched");
+    File::options().write(true).open(&file).unwrap().set_times(now()).unwrap();
+    let told = told(&image, "changed", 1).to_string();
+    assert!(told.contains(&format!("{} bytes of it are holes", SIZE - 1500)), "{told}");
+    let (told, _) = recover(&[&"--prefer=record", &file]);
+    assert_eq!(told["records"][0]["restored_bytes"], SIZE - 1500, "{told}");
+}
+
+fn now() -> FileTimes {
+    FileTimes::new().set_modified(SystemTime::now())
+}
