@@ -1,77 +1,26 @@
 //! Power cuts while files are moved under load: no engine loses a byte, and the machine finds the
-//! losses of the controls.
+//! losses of the controls. `uml_crash` does the same in guests.
 
-use fragmend_crash::choose_cuts::choose;
+mod support;
+
 use fragmend_crash::controls;
 use fragmend_crash::disk::Disk;
-use fragmend_crash::inspect::CutResults;
 use fragmend_crash::log::{Entry, Log};
 use fragmend_crash::marks::{Mark, Marks};
-use fragmend_crash::record::Recording;
-use fragmend_crash::scenario::{self, Scenario};
+use fragmend_crash::scenario;
 use fragmend_crash::serve::Served;
-use fragmend_crash::soak::Row;
 use fragmend_testbed::loop_device::LoopDevice;
 use fragmend_testbed::tools;
-use std::collections::BTreeMap;
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use support::{lose_nothing_alone, loses_nothing};
 
 const SOAK: &str = env!("CARGO_BIN_EXE_soak");
 
-fn row(name: &str) -> &'static Scenario {
-    scenario::named(name).unwrap_or_else(|| panic!("no row {name}"))
-}
-
-/// Makes one recording of a scenario, with the load of a seed, and inspects `cuts` cuts of it.
-fn cut(name: &str, cuts: usize, seed: u64) -> (Row, String) {
-    let (mut result, mut said) = (Row::default(), String::new());
-    let cuts = |recording: &Recording| choose(recording, cuts, seed);
-    result.add_recording(row(name), seed, cuts, Path::new(SOAK), |what| what.clone_into(&mut said));
-    println!("{}", Row::COLUMNS.join(" | "));
-    println!("{}\n{said}", result.cells().join(" | "));
-    (result, said)
-}
-
-/// Nothing is lost, although moves were under way.
-fn loses_nothing(name: &str, cuts: usize, seed: u64) {
-    let (row, said) = cut(name, cuts, seed);
-    assert_eq!((row.results.losses.len(), row.results.cuts), (0, cuts as u64), "{said}");
-    assert_eq!(row.unexpected(self::row(name)), Vec::<String>::new());
-    // Others have used what moved.
-    let counts = &row.moves.later_use;
-    assert!(counts.changes >= 40 && counts.syncs.values().sum::<u64>() >= 20, "{counts:?}");
-    assert!(row.moves.ranges >= 30, "only {} ranges were moved", row.moves.ranges);
-    assert!(row.moves.failed.is_empty(), "has no better reason: {:?}", row.moves.failed);
-    // Each time that a file's move was held up, what had moved was flushed.
-    assert!(row.flushes >= 24 && row.operations > row.flushes, "{row:?}");
-    // A quarter of the cuts falls where a file must be half moved, if files ever are.
-    let CutResults { under_way, halfway, half_moved, not_halfway, .. } = &row.results;
-    let least = if self::row(name).whole_files { under_way } else { halfway };
-    assert!(*least >= cuts as u64 / 4 && half_moved >= halfway, "{row:?}");
-    assert!(not_halfway.is_empty(), "not half moved, although that was synced: {not_halfway:?}");
-    assert!(row.results.files >= row.results.cuts * 17, "{row:?}");
-}
-
-/// A test for each engine, so that a failure names it. A guest is slow: F2FS has two tests, which run side by
-/// side.
-macro_rules! engines {
-    ($($test:ident => $row:literal, $cuts:literal, $seed:literal;)*) => {
-        $(#[test] fn $test() { loses_nothing($row, $cuts, $seed) })*
-
-        #[test]
-        fn every_engine_has_300_cuts() {
-            let mut cuts = BTreeMap::new();
-            $(*cuts.entry($row).or_insert(0) += $cuts;)*
-            let engines = scenario::ENGINES.each_ref().map(|scenario| (scenario.name, 300));
-            assert_eq!(cuts, BTreeMap::from(engines));
-        }
-    };
-}
-
 engines! {
+    in_guest: false;
     loop_300_cuts_of_ext4_lose_nothing => "ext4", 300, 1;
     loop_300_cuts_of_ext4_1k_lose_nothing => "ext4-1k", 300, 1;
     loop_300_cuts_of_xfs_lose_nothing => "xfs", 300, 1;
@@ -79,29 +28,13 @@ engines! {
     loop_300_cuts_of_xfs_rmap_lose_nothing => "xfs-rmap", 300, 1;
     loop_300_cuts_of_btrfs_lose_nothing => "btrfs", 300, 1;
     loop_300_cuts_of_btrfs_zstd_lose_nothing => "btrfs-zstd", 300, 1;
-    uml_150_cuts_of_f2fs_lose_nothing => "f2fs", 150, 1;
-    uml_150_cuts_of_f2fs_with_another_load_lose_nothing => "f2fs", 150, 2;
     loop_300_cuts_of_rewrite_on_ext4_lose_nothing => "rewrite-ext4", 300, 1;
     loop_300_cuts_of_rewrite_on_xfs_lose_nothing => "rewrite-xfs-plain", 300, 1;
-}
-
-/// The controls with the same load, on the host or in a guest.
-fn lose_nothing_alone(in_guest: bool) {
-    for scenario in scenario::ALONE.iter().filter(|scenario| scenario.in_guest == in_guest) {
-        let (row, said) = cut(scenario.name, 30, 1);
-        assert!(row.results.losses.is_empty(), "{said}");
-        assert_eq!((row.moves.ranges, row.results.half_moved), (0, 0));
-    }
 }
 
 #[test]
 fn loop_cuts_lose_nothing_where_nothing_is_moved() {
     lose_nothing_alone(false);
-}
-
-#[test]
-fn uml_cuts_lose_nothing_where_nothing_is_moved() {
-    lose_nothing_alone(true);
 }
 
 /// What others `fdatasync` on ext4 in files that they have open is lost if its blocks have moved and
