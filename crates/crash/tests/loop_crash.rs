@@ -15,9 +15,7 @@ use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
-use support::{lose_nothing_alone, loses_nothing};
-
-const SOAK: &str = env!("CARGO_BIN_EXE_soak");
+use support::{SOAK, lose_nothing_alone, loses_nothing};
 
 engines! {
     in_guest: false;

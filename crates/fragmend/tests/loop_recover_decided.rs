@@ -3,11 +3,10 @@
 mod support;
 
 use fragmend_testbed::fragment::is_intact;
-use fragmend_testbed::image::Image;
-use std::fs::{self, File, FileTimes};
+use fragmend_testbed::image::{Image, run};
+use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::SystemTime;
 use support::rewrite::{killed_at, outcomes, punched, recover, recovered_until, told};
 use support::{SIZE, fragmented};
 
@@ -81,13 +80,9 @@ fn loop_no_byte_behind_the_end_is_missing() {
     let file = fragmented(&image, "file");
     File::options().write(true).open(&file).unwrap().set_len(SIZE - 1500).unwrap();
     killed_at(&image, &file, "punched");
-    File::options().write(true).open(&file).unwrap().set_times(now()).unwrap();
+    run("touch", [&file]);
     let told = told(&image, "changed", 1).to_string();
     assert!(told.contains(&format!("{} bytes of it are holes", SIZE - 1500)), "{told}");
     let (told, _) = recover(&[&"--prefer=record", &file]);
     assert_eq!(told["records"][0]["restored_bytes"], SIZE - 1500, "{told}");
-}
-
-fn now() -> FileTimes {
-    FileTimes::new().set_modified(SystemTime::now())
 }

@@ -66,8 +66,8 @@ pub struct Binary {
 enum Room {
     /// The file systems of this machine.
     Machine,
-    /// Guests with a kernel of their own: one processor at most. The machine's tests come first, but do not
-    /// starve them, as their programs have time limits too.
+    /// Guests with a kernel of their own. The machine's tests come first, but do not starve them, as their programs
+    /// have time limits too.
     Guests,
     /// No file system: only the processor time that all others leave.
     Nowhere,

@@ -34,12 +34,16 @@ pub(super) fn holds(
         go_on()?;
         let now = &mut back[..then.len()];
         let at = record.range.start + (index * COMPARED) as u64;
-        let read = read_at(&file.fd, now, at).map_err(skip_of)?;
-        if read < now.len() || now != then {
+        if !reads_as(file, at, then, now)? {
             return Err(written_to());
         }
     }
     Ok(())
+}
+
+/// Whether the file has these bytes at an offset; they are read into `now`.
+fn reads_as(file: &OpenFile, at: u64, then: &[u8], now: &mut [u8]) -> Result<bool, Skip> {
+    Ok(read_at(&file.fd, now, at).map_err(skip_of)? == then.len() && now == then)
 }
 
 /// Checks that the file has the size and the time of its record.
@@ -118,10 +122,10 @@ pub(super) fn ends_as_copied(
 ) -> Result<(), Skip> {
     let data = &sealed.data;
     let begin = data.len().saturating_sub(1) / file.block as usize * file.block as usize;
-    let (end, back) = (&data[begin..], &mut back[..data.len() - begin]);
     let at = sealed.record.range.start + begin as u64;
-    if read_at(&file.fd, back, at).map_err(skip_of)? < end.len() || back != end {
-        return Err(Skip::new(SkipReason::Busy, "others have truncated it"));
+    if reads_as(file, at, &data[begin..], &mut back[..data.len() - begin])? {
+        Ok(())
+    } else {
+        Err(Skip::new(SkipReason::Busy, "others have truncated it"))
     }
-    Ok(())
 }
