@@ -13,13 +13,12 @@ use fragmend_crash::marks::Mark;
 use fragmend_crash::scenario::{self, Mover, Scenario};
 use fragmend_crash::slow::SlowMount;
 use fragmend_testbed::fragment::{alternating, interleaved_with};
-use fragmend_testbed::process::{Running, finish};
+use fragmend_testbed::process::{Running, a_program_waits, finish};
 use fragmend_testbed::steps;
 use fragmend_testbed::tools;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -238,17 +237,6 @@ impl Written {
         compare(&path, &expected, None, "in the page cache", wrong);
         Expected { step, path, method, seed, at: at as usize, before, expected }
     }
-}
-
-/// Whether a program waits until `holder` releases its lease on this file (proc_locks(5)).
-fn a_program_waits(holder: u32, path: &Path) -> bool {
-    let Ok(meta) = path.metadata() else { return false };
-    let (holder, inode) = (holder.to_string(), format!(":{}", meta.ino()));
-    let locks = fs::read_to_string("/proc/locks").expect("the locks of all");
-    locks.lines().any(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        matches!(words[..], [_, "LEASE", "BREAKING", _, pid, file, ..] if pid == holder && file.ends_with(&inode))
-    })
 }
 
 /// Compares a file, except for the block at `except`.

@@ -16,7 +16,7 @@ use fragmend_testbed::file_system::{
 use fragmend_testbed::file_system::{XFS_EXCHANGE_ALONE, XFS_RMAP};
 use fragmend_testbed::fragment::{content, interleaved, is_intact};
 use fragmend_testbed::image::{Image, run};
-use fragmend_testbed::process::{Finished, Running, finish};
+use fragmend_testbed::process::{Finished, Running, a_program_waits, finish};
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -68,6 +68,15 @@ impl Stopping {
     fn stands_again(self) -> Self {
         kill_process(Pid::from_raw(self.id.cast_signed()).unwrap(), Signal::CONT).unwrap();
         self.stands()
+    }
+
+    /// Waits until a program waits for its lease, which it cannot release while it is stopped.
+    fn is_waited_for(&self, path: &Path) {
+        let began = Instant::now();
+        while !a_program_waits(self.id, path) {
+            assert!(began.elapsed() < Duration::from_secs(20), "no lease");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Continues it to its end; returns the receipts.
@@ -197,12 +206,7 @@ fn loop_a_program_that_opens_it_meanwhile_is_let_in() {
             writer.write_all_at(NEW, AT).unwrap();
             (!closes).then_some((file, writer))
         });
-        // It waits for the lease, which the mover cannot release while it is stopped.
-        let waits = Instant::now();
-        while !fs::read_to_string("/proc/locks").unwrap().contains("BREAKING") {
-            assert!(waits.elapsed() < Duration::from_secs(20) && !opener.is_finished(), "no lease");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        mover.is_waited_for(&path);
         let receipts = mover.end();
         let open = opener.join().unwrap();
         drop(open);
@@ -225,12 +229,14 @@ fn loop_a_last_block_that_is_not_whole_is_sampled_as_well() {
         interleaved(&path, ODD, &[4096], true).unwrap();
         image.sync();
         let mover = Stopping::at(&image, &path, "moved").stands();
-        let receipts = std::thread::scope(|threads| {
-            threads.spawn(|| drop(File::open(&path).unwrap()));
-            // Until it waits for the lease.
-            std::thread::sleep(Duration::from_millis(300));
-            mover.end()
+        // Another process: what this one has open, a child of another test has open until its `exec`.
+        let opener = std::thread::spawn({
+            let path = path.clone();
+            move || run("sh", ["-c".as_ref(), ": < \"$0\"".as_ref(), path.as_os_str()])
         });
+        mover.is_waited_for(&path);
+        let receipts = mover.end();
+        opener.join().unwrap();
         println!("{}: {receipts:?}", file_system.name);
         assert_eq!(text(&receipts[0], "outcome"), "moved", "{receipts:?}");
         assert_eq!(text(&receipts[0], "primitive"), COMMIT_RANGE, "{receipts:?}");

@@ -3,7 +3,10 @@
 use crate::cleanup::{self, Ticket, Undo};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
+use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -161,6 +164,20 @@ impl Finished {
         assert!(ended_well, "{} failed ({}): {}", self.name, self.status, self.stderr.trim());
         self.stdout
     }
+}
+
+/// Whether a program waits until `holder` releases its lease on this file (proc_locks(5)).
+///
+/// # Panics
+/// `/proc/locks` cannot be read.
+pub fn a_program_waits(holder: u32, path: &Path) -> bool {
+    let Ok(meta) = path.metadata() else { return false };
+    let (holder, inode) = (holder.to_string(), format!(":{}", meta.ino()));
+    let locks = fs::read_to_string("/proc/locks").expect("the locks of all");
+    locks.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        matches!(words[..], [_, "LEASE", "BREAKING", _, pid, file, ..] if pid == holder && file.ends_with(&inode))
+    })
 }
 
 /// Runs a program to its end with both outputs kept.

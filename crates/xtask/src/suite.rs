@@ -1,21 +1,21 @@
-//! The whole suite: every test binary of the workspace, and the examples of the documentation. At the end the
-//! slowest are listed.
+//! The whole suite: every test binary of the workspace, and the examples of the documentation. At the end it lists
+//! the slowest, and repeats what those printed that failed.
 //!
-//! What touches a file system of this machine runs one after the other: a test of Btrfs records a device number
-//! that another test's Btrfs may have once the first is mounted again, some tests drop the page cache of the
-//! whole machine, and many measure waits. Two kinds of integration tests run beside those, each one after the
-//! other, with less right to the processor ([`Room`]): tests in guests, whose file systems are another kernel's,
-//! and tests that touch no file system at all.
+//! What touches the disks of this machine runs one after the other: some tests drop the page cache of the whole
+//! machine, and many measure waits. Two kinds of integration tests run beside those, each one after the other, with
+//! less right to the processor ([`Room`]): tests whose disks are in guests or are served from memory, and tests that
+//! touch no file system at all.
 //!
 //! Each binary runs as `cargo test` would run it, in its package's directory, with a limit on its time
 //! (`scripts/bounded`) and as root (`scripts/as-root`).
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::RwLock;
 use std::time::{Duration, Instant};
 
 /// Seconds after which a binary counts as hung: none needs half as long.
@@ -24,8 +24,17 @@ const LIMIT: u32 = 900;
 /// `DISKS_IN_MEMORY` names, if any. Not those with rewrites, which are refused there, as a power cut would lose
 /// their records.
 const IN_MEMORY: [&str; 1] = ["loop_apply_safety"];
+/// Those that serve their own disks from memory and measure no waits.
+const SERVED: [&str; 2] = ["loop_crash", "loop_matrix"];
+/// Those that for a while change for the whole machine whether files are rewritten: how long programs wait for a
+/// lease, an overlay of which it is not known where it writes. None of [`SERVED`] runs beside them.
+const GLOBAL: [&str; 2] = ["loop_rewrite_alone", "loop_rewrite_overlay"];
+/// Locked for writing by one of [`GLOBAL`], for reading by one of [`SERVED`].
+static MACHINE: RwLock<()> = RwLock::new(());
 /// How many of the slowest are listed at the end.
 const SLOWEST: usize = 12;
+/// How many of the last lines of a failed binary are repeated at the end.
+const REPEATED: usize = 60;
 
 /// A line of `cargo test --no-run --message-format=json`, as far as it matters here.
 #[derive(Deserialize)]
@@ -61,14 +70,20 @@ pub struct Binary {
     pub is_integration: bool,
 }
 
+impl Binary {
+    fn is_in(&self, names: &[&str]) -> bool {
+        names.contains(&self.name.as_str())
+    }
+}
+
 /// Where a binary runs. Those of one room run one after the other, the rooms beside each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
-    /// The file systems of this machine.
+    /// The disks of this machine.
     Machine,
-    /// Guests with a kernel of their own. The machine's tests come first, but do not starve them, as their programs
-    /// have time limits too.
-    Guests,
+    /// Guests with a kernel of their own, and disks that are served from memory. The machine's tests come first, but
+    /// do not starve them, as their programs have time limits too.
+    Elsewhere,
     /// No file system: only the processor time that all others leave.
     Nowhere,
 }
@@ -86,7 +101,7 @@ impl Room {
             if name.starts_with("loop_") {
                 return Self::Machine;
             } else if name.starts_with("uml_") {
-                room = Self::Guests;
+                room = Self::Elsewhere;
             }
         }
         room
@@ -96,7 +111,7 @@ impl Room {
     fn through(self) -> &'static [&'static str] {
         match self {
             Self::Machine => &[],
-            Self::Guests => &["nice", "-n", "10"],
+            Self::Elsewhere => &["nice", "-n", "10"],
             Self::Nowhere => &["chrt", "--idle", "0"],
         }
     }
@@ -107,6 +122,8 @@ struct Ended {
     name: String,
     failed: bool,
     took: Duration,
+    /// What it printed, if that was kept.
+    printed: String,
 }
 
 /// Builds all tests and runs them with these arguments.
@@ -118,20 +135,23 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
     for binary in build(root)? {
         rooms.push((room(&binary)?, binary));
     }
+    // So that these two kinds rarely wait for each other.
+    rooms.sort_by_key(|(_, binary)| (!binary.is_in(&GLOBAL), binary.is_in(&SERVED)));
     let of = |room: Room| rooms.iter().filter(move |one| one.0 == room).map(|one| &one.1);
     let (mut ended, beside) = std::thread::scope(|scope| -> Result<_> {
-        let beside = [Room::Guests, Room::Nowhere].map(|room| {
-            let run = move |binary| run_quietly(root, args, binary, room);
+        let beside = [Room::Elsewhere, Room::Nowhere].map(|room| {
+            let run = move |binary| run_one(root, args, binary, room);
             scope.spawn(move || of(room).map(run).collect::<Result<Vec<_>>>())
         });
-        let ended: Vec<Ended> =
-            of(Room::Machine).map(|binary| run_one(root, args, binary)).collect::<Result<_>>()?;
+        let ended: Vec<Ended> = of(Room::Machine)
+            .map(|one| run_one(root, args, one, Room::Machine))
+            .collect::<Result<_>>()?;
         let beside: Vec<_> =
             beside.into_iter().map(|room| room.join().expect("no panic")).collect::<Result<_>>()?;
         Ok((ended, beside))
     })?;
-    for (one, output) in beside.into_iter().flatten() {
-        io::stdout().write_all(&output)?;
+    for one in beside.into_iter().flatten() {
+        print!("{}{}", one.printed, one.footing());
         ended.push(one);
     }
     ended.push(doc_tests(root)?);
@@ -144,6 +164,9 @@ fn room(binary: &Binary) -> Result<Room> {
     let list = list.with_context(|| binary.program.display().to_string())?;
     let tests = String::from_utf8_lossy(&list.stdout);
     let tests = tests.lines().filter_map(|line| line.strip_suffix(": test"));
+    if binary.is_in(&SERVED) {
+        return Ok(Room::Elsewhere);
+    }
     Ok(Room::of(binary.is_integration && list.status.success(), tests))
 }
 
@@ -153,7 +176,12 @@ fn doc_tests(root: &Path) -> Result<Ended> {
     let mut cargo = Command::new("cargo");
     let status = cargo.args(["test", "--workspace", "--doc"]).current_dir(root).status();
     let failed = !status.context("cargo")?.success();
-    Ok(Ended { name: "documentation".into(), failed, took: started.elapsed() })
+    Ok(Ended {
+        name: "documentation".into(),
+        failed,
+        took: started.elapsed(),
+        printed: String::new(),
+    })
 }
 
 /// Builds the tests, and lists them in cargo's order.
@@ -186,52 +214,37 @@ pub fn binaries(messages: &str) -> Result<Vec<Binary>> {
     Ok(all)
 }
 
-/// Runs one, which prints what it tries.
-fn run_one(root: &Path, args: &[String], binary: &Binary) -> Result<Ended> {
-    println!("{}", heading(binary));
+/// Runs one. What it prints is shown as it comes where nothing else prints.
+fn run_one(root: &Path, args: &[String], binary: &Binary, room: Room) -> Result<Ended> {
+    let mut printed = String::new();
+    let mut print = |line: &str| {
+        if room == Room::Machine {
+            println!("{line}");
+        }
+        printed.extend([line, "\n"]);
+    };
+    print(&format!("     Running {} ({})", binary.name, binary.program.display()));
     if let Some(disks) = disks(binary) {
-        println!("its disks are in {}", disks.display());
+        print(&format!("its disks are in {}", disks.display()));
     }
+    let _shared = binary.is_in(&SERVED).then(|| MACHINE.read().expect("no panic"));
+    let _alone = binary.is_in(&GLOBAL).then(|| MACHINE.write().expect("no panic"));
     let started = Instant::now();
-    let status = command(root, args, binary, Room::Machine).status();
-    let ended = Ended::of(binary, status, started)?;
-    println!("{}", ended.footing());
+    let mut command = command(root, args, binary, room);
+    let mut child = command.stdout(Stdio::piped()).spawn().context("scripts/as-root")?;
+    let output = BufReader::new(child.stdout.take().expect("it is a pipe"));
+    for line in output.split(b'\n') {
+        print(&String::from_utf8_lossy(&line.with_context(|| binary.name.clone())?));
+    }
+    let failed = !child.wait()?.success();
+    let ended = Ended { name: binary.name.clone(), failed, took: started.elapsed(), printed };
+    if room == Room::Machine {
+        println!("{}", ended.footing());
+    }
     Ok(ended)
 }
 
-/// Runs one beside those of another room, and returns what it printed as well.
-fn run_quietly(
-    root: &Path,
-    args: &[String],
-    binary: &Binary,
-    room: Room,
-) -> Result<(Ended, Vec<u8>)> {
-    let started = Instant::now();
-    let mut command = command(root, args, binary, room);
-    let (mut printed, status) = match command.stderr(Stdio::inherit()).output() {
-        Ok(output) => (output.stdout, Ok(output.status)),
-        Err(e) => (Vec::new(), Err(e)),
-    };
-    let ended = Ended::of(binary, status, started)?;
-    printed.splice(..0, format!("{}\n", heading(binary)).into_bytes());
-    printed.extend(format!("{}\n", ended.footing()).into_bytes());
-    Ok((ended, printed))
-}
-
-fn heading(binary: &Binary) -> String {
-    format!("     Running {} ({})", binary.name, binary.program.display())
-}
-
 impl Ended {
-    /// How a binary that was begun then has ended now.
-    ///
-    /// # Errors
-    /// It could not be run.
-    fn of(binary: &Binary, status: io::Result<ExitStatus>, started: Instant) -> Result<Self> {
-        let status = status.with_context(|| binary.program.display().to_string())?;
-        Ok(Self { name: binary.name.clone(), failed: !status.success(), took: started.elapsed() })
-    }
-
     fn footing(&self) -> String {
         format!("{} took {:.1} s\n", self.name, self.took.as_secs_f64())
     }
@@ -250,20 +263,26 @@ fn command(root: &Path, args: &[String], binary: &Binary, room: Room) -> Command
 
 /// Where a binary's disks are, if not in the temporary directory.
 fn disks(binary: &Binary) -> Option<OsString> {
-    IN_MEMORY.contains(&binary.name.as_str()).then(|| std::env::var_os("DISKS_IN_MEMORY")).flatten()
+    binary.is_in(&IN_MEMORY).then(|| std::env::var_os("DISKS_IN_MEMORY")).flatten()
 }
 
-/// Prints what lasted longest; an error names what failed.
+/// Prints what lasted longest and the end of what failed; an error names that.
 fn summary(ended: &mut [Ended]) -> Result<()> {
     ended.sort_by_key(|one| std::cmp::Reverse(one.took));
     println!("The slowest of {}:", ended.len());
     for one in ended.iter().take(SLOWEST) {
         println!("{:7.1} s  {}", one.took.as_secs_f64(), one.name);
     }
-    let failed: Vec<&str> = ended.iter().filter(|e| e.failed).map(|e| e.name.as_str()).collect();
-    if !failed.is_empty() {
-        bail!("tests failed in: {}", failed.join(", "));
+    let failed = || ended.iter().filter(|one| one.failed);
+    for one in failed() {
+        let lines: Vec<&str> = one.printed.lines().collect();
+        println!("\nThe end of {}, which failed:", one.name);
+        for line in &lines[lines.len().saturating_sub(REPEATED)..] {
+            println!("{line}");
+        }
     }
+    let names: Vec<&str> = failed().map(|one| one.name.as_str()).collect();
+    ensure!(names.is_empty(), "tests failed in: {}", names.join(", "));
     Ok(())
 }
 
@@ -275,7 +294,7 @@ mod tests {
     fn a_binary_runs_beside_others_only_if_all_its_tests_may() {
         let room = |is_integration, tests: &[&str]| Room::of(is_integration, tests.iter().copied());
         assert_eq!(room(true, &["plans", "a::reads"]), Room::Nowhere);
-        assert_eq!(room(true, &["plans", "a::uml_moves"]), Room::Guests);
+        assert_eq!(room(true, &["plans", "a::uml_moves"]), Room::Elsewhere);
         assert_eq!(room(true, &["a::loop_moves", "uml_moves"]), Room::Machine);
         assert_eq!(room(true, &["uml_moves", "loop_moves"]), Room::Machine);
         assert_eq!(room(false, &["plans"]), Room::Machine);
