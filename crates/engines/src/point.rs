@@ -42,6 +42,8 @@ pub(crate) enum Point {
     Changing,
     /// A change was made to the file, and is not noted yet.
     Changed,
+    /// The file was not touched and is left alone; its record is about to be removed.
+    Leaving,
     /// `recover`: it was judged what is missing, and what is there is the rewrite's; nothing is changed yet.
     Judged,
     /// 6: half of the bytes are back.
@@ -81,6 +83,7 @@ pub(crate) fn reached(point: Point) {
         Point::Writing => "writing",
         Point::Changing => "changing",
         Point::Changed => "changed",
+        Point::Leaving => "leaving",
         Point::Judged => "judged",
         Point::HalfWritten => "half-written",
         Point::Written => "written",

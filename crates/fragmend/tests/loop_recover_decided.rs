@@ -2,12 +2,16 @@
 
 mod support;
 
+use fragmend_testbed::file_system::{EXT4, XFS};
 use fragmend_testbed::fragment::is_intact;
 use fragmend_testbed::image::{Image, run};
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
-use support::rewrite::{killed_at, outcomes, punched, recover, recovered_until, told};
+use support::rewrite::{
+    go_on_throughout, kill, killed_at, outcomes, punched, recover, recovered_until, recovering,
+    stopped_again, stopped_at, told,
+};
 use support::{SIZE, fragmented};
 
 /// What the user has decided to overwrite is other content from then on, and has another time.
@@ -65,6 +69,47 @@ fn loop_what_was_decided_is_decided_again_after_a_kill() {
     let (told, code) = recover(&[&"--prefer=record", &file]);
     assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
     assert!(is_intact(&file, SIZE).unwrap());
+}
+
+/// In another mounting times count less exactly: what was found changed before is still the user's decision, also if
+/// only a decision was begun.
+#[test]
+fn loop_what_was_found_changed_stays_so_in_another_mounting() {
+    for file_system in [&EXT4, &XFS] {
+        for decided in [false, true] {
+            let image = Image::of(file_system, 320 << 20);
+            let file = punched(&image, "file");
+            truncated_and_lengthened(&file);
+            if decided {
+                recovered_until(&image, &["--prefer=record"], "judged");
+            } else {
+                told(&image, "changed", 1);
+            }
+            image.remount();
+            told(&image, "changed", 1);
+            assert!(fs::read(&file).unwrap() == vec![0; SIZE as usize], "{}", file_system.name);
+        }
+    }
+}
+
+/// Others may change the attributes of a file that is found whole: its time is put back all the same.
+#[test]
+fn loop_a_change_of_mode_beside_a_recovery_costs_no_time_of_modification() {
+    for file_system in [&EXT4, &XFS] {
+        let image = Image::of(file_system, 320 << 20);
+        let file = fragmented(&image, "file");
+        let time = || file.metadata().unwrap().modified().unwrap();
+        let before = time();
+        // The first change sets the time.
+        kill(stopped_again(stopped_at(&image, &file, "looking"), 1));
+        assert!(time() > before);
+        let stopped = recovering(&image, "looking");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+        let ended = go_on_throughout(stopped, || ());
+        assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+        assert!(ended.stdout.contains("\"outcome\":\"whole\""), "{ended:?}");
+        assert!(time() == before && is_intact(&file, SIZE).unwrap(), "{ended:?}");
+    }
 }
 
 fn truncated_and_lengthened(file: &Path) {

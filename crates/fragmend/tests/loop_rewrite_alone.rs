@@ -11,13 +11,14 @@ use fragmend_testbed::process::{Finished, Running, finish};
 use fragmend_testbed::tools::extents;
 use rustix::process::Signal;
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use support::rewrite::{
     go_on, go_on_throughout, is_stopped, kill, killed_at, outcomes, recover, recovering, rewrite,
-    stopped_again, stopped_at,
+    stopped_again, stopped_at, stopped_by,
 };
 use support::{SIZE, fragmented, write_plan};
 
@@ -192,6 +193,42 @@ fn loop_what_others_do_before_a_change_is_noted_is_theirs() {
         for file_system in [&EXT4, &XFS] {
             for (step, changes, theirs) in cases {
                 scope.spawn(move || check(file_system, step, changes, theirs));
+            }
+        }
+    });
+}
+
+/// The kernel has let others in after the first change, whatever is noted later: their hole is theirs if the record
+/// stays by chance; and the time that this change has set cannot be put back, which is said.
+#[test]
+fn loop_that_others_were_let_in_is_not_forgotten() {
+    const HOLE: &str = "ctypes.CDLL(None).fallocate(f.fileno(), 3, ctypes.c_long(65536), ctypes.c_long(131072)); os.fsync(f.fileno())";
+    let check = |file_system, theirs: &str, then: &str| {
+        let image = Image::of(file_system, 320 << 20);
+        let file = fragmented(&image, "file");
+        let stopped = stopped_by(&image, &file, &format!("changed=stop,{then}"));
+        let program = format!("import ctypes,os,sys; f=open(sys.argv[1],'r+b'); {theirs}");
+        Running::start(Command::new("python3").args(["-c", &program]).arg(&file))
+            .wait()
+            .expect(&[0]);
+        let content = fs::read(&file).unwrap();
+        let ended = go_on_throughout(stopped, || ());
+        let (told, code) = recover(&[&image.path()]);
+        let what = format!("{} {theirs}: {ended:?} {told}", file_system.name);
+        assert!(fs::read(&file).unwrap() == content, "{what}");
+        if then.is_empty() {
+            assert!(ended.stdout.contains("its time of modification stays as it is"), "{what}");
+            assert_eq!((ended.status.code(), code, outcomes(&told).len()), (Some(2), 0, 0));
+        } else {
+            assert_eq!((ended.status.signal(), code), (Some(9), 1), "{what}");
+            assert_eq!(outcomes(&told), ["changed"], "{what}");
+        }
+    };
+    let _time = TenSeconds::set();
+    std::thread::scope(|scope| {
+        for file_system in [&EXT4, &XFS] {
+            for (theirs, then) in [(HOLE, "leaving=kill"), ("f.read(1)", "")] {
+                scope.spawn(move || check(file_system, theirs, then));
             }
         }
     });

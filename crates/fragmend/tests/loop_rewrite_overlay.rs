@@ -312,6 +312,32 @@ fn loop_what_was_seen_truncated_stays_empty() {
     }
 }
 
+/// Where times are whole seconds a truncation may have the time of our last change: it is not set back then.
+#[test]
+fn loop_a_truncation_that_is_seen_does_not_get_the_time_of_before() {
+    let _alone = alone();
+    let image = Image::ext4_with(320 << 20, &["-I", "128"], "");
+    let overlay = Overlay::over(&image);
+    for (number, bytes) in [30_000, 0].into_iter().enumerate() {
+        let name = format!("file{number}");
+        let file = fragmented(&image, &format!("upper/{name}"));
+        run("touch", ["-d", "2001-02-03 04:05:06", file.to_str().unwrap()]);
+        let time = || file.metadata().unwrap().modified().unwrap();
+        let before = time();
+        // The second change is to set the time that the first one has changed.
+        let stopped = stopped_again(unseen(&image, &overlay, &file, "looking"), 1);
+        let merged = overlay.merged.join(&name);
+        truncate(&merged, bytes);
+        if bytes == 0 {
+            truncate(&merged, SIZE);
+        }
+        let ended = go_on_throughout(stopped, || ());
+        assert!(ended.stdout.contains("others have "), "{ended:?}");
+        assert!(ended.stdout.contains("its time of modification stays as it is"), "{ended:?}");
+        assert!(time() > before, "{ended:?}");
+    }
+}
+
 /// The same between the look of `recover` and what it puts back.
 #[test]
 fn loop_what_is_truncated_beside_a_recovery_stays_empty() {

@@ -82,6 +82,8 @@ pub(crate) struct State {
     phase: Cell<Phase>,
     /// What others may have done to the file.
     doubt: Cell<Doubt>,
+    /// Whether others may have come to it.
+    others: Cell<bool>,
     /// When its space was last looked at, and how long that took.
     looked: Cell<Option<(Instant, Duration)>>,
 }
@@ -98,6 +100,7 @@ impl State {
             range,
             phase: Cell::new(phase),
             doubt: Cell::new(Doubt::Nothing),
+            others: Cell::new(false),
             looked: Cell::new(None),
         }
     }
@@ -142,6 +145,10 @@ impl State {
 /// Said of a file whose time of modification may be the rewrite's or another program's.
 pub(super) const KEEPS_ITS_TIME: &str =
     "its time of modification stays as it is: it may be another program's";
+
+/// Said of a file whose time of modification was set after others had truncated it.
+const HIDES_A_CHANGE: &str =
+    "its time of modification is that of before, although others have truncated it since";
 
 /// Said of a file whose time of modification could not be set.
 fn another_time(error: &io::Error) -> String {
@@ -241,11 +248,12 @@ impl Leased<'_> {
         Ok(done)
     }
 
-    /// Makes a note of what is known of the file.
+    /// Makes a note of what is known of the file. Once others may have come to it, each note says that.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn note(&self, what: Noted) -> io::Result<()> {
+        let what = if self.state.others.get() { Noted::Others } else { what };
         self.noting.note(what, self.state.doubt(), self.state.known.get().modified)
     }
 
@@ -267,19 +275,23 @@ impl Leased<'_> {
     }
 
     /// Sets the time of modification of a file that was not touched and is left alone, if it is that of a change
-    /// here; others may have changed its attributes meanwhile. Returns what the user is told if it is another now.
-    pub fn set_time_back(&self) -> Option<String> {
-        let known = self.state.known.get().modified;
-        let wanted = self.state.wanted.get().filter(|wanted| *wanted != known)?;
+    /// here; others may have changed its attributes meanwhile. It is not if they have truncated the file, and be it
+    /// in the same tick of a coarse clock: `ends_as_before` is whether its last block is what it was. Returns what
+    /// the user is told of its time.
+    pub fn set_time_back(&self, ends_as_before: impl FnOnce() -> bool) -> Option<String> {
+        let State { wanted, known, .. } = self.state;
+        let wanted = wanted.get()?;
         let set = || {
-            if Seen::now(self.noting.file)?.modified != known {
-                // It is that of others.
-                return Ok(None);
+            self.state.looked.set(None);
+            let is_whole = self.seen().is_ok() && self.has_its_space().is_ok() && ends_as_before();
+            let now = Seen::now(self.noting.file)?.modified;
+            if now == wanted {
+                Ok((!is_whole).then(|| HIDES_A_CHANGE.to_owned()))
+            } else if now == known.get().modified && is_whole && self.lease.is_held() {
+                set_mtime(self.noting.file, wanted).map(|()| None)
+            } else {
+                Ok(Some(KEEPS_ITS_TIME.to_owned()))
             }
-            if !self.lease.is_held() {
-                return Ok(Some(KEEPS_ITS_TIME.to_owned()));
-            }
-            set_mtime(self.noting.file, wanted).map(|()| None)
         };
         set().unwrap_or_else(|e| Some(another_time(&e)))
     }
@@ -324,7 +336,11 @@ impl Leased<'_> {
         Ok(())
     }
 
-    fn are_kept_out(&self) -> io::Result<()> {
+    /// Checks that other programs are kept out.
+    ///
+    /// # Errors
+    /// As [`change`](Self::change).
+    pub fn are_kept_out(&self) -> io::Result<()> {
         if self.lease.is_held() {
             return Ok(());
         }
@@ -373,6 +389,7 @@ impl Leased<'_> {
 
     /// The error that others may have come, which is noted as well.
     fn ended(&self, what: &str) -> io::Error {
+        self.state.others.set(true);
         let _ = self.note(Noted::Others);
         let _ = rustix::fs::fsync(self.noting.record);
         io::Error::other(Others(what.to_owned()))

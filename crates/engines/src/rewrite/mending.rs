@@ -3,14 +3,15 @@
 //! Other programs are kept out by a lease, the file is synced, its pages are dropped, and the device is read
 //! (`place`). Whose the holes are is decided by the notes beside the record (`note`).
 
-use super::leased::{KEEPS_ITS_TIME, Leased, Phase, Seen, State};
+use super::leased::{KEEPS_ITS_TIME, Leased, Phase, Seen, State, is_others};
 use super::limits::{self, Buffers};
-use super::note::{Doubt, Noted, Noting, Ours};
+use super::note::{Doubt, ModifiedBy, Noted, Noting, Ours};
 use super::place::{Fill, Holder, Verdict, is_blank, judge, lease, put};
 use super::privileges::Lost;
 use super::record::Record;
 use super::recover::{Closing, Prefer};
 use super::recovered::{Recovered, RecoveryOutcome};
+use super::unchanged::ends_as_recorded;
 use super::{joined, refused};
 use crate::point::{Point, reached};
 use fragmend_layout::ByteRange;
@@ -33,7 +34,14 @@ struct Missing {
     /// Bytes that the record has.
     parts: Vec<ByteRange>,
     /// What the rewrite has left, if these parts are holes that it made; or why that is not certain.
-    ours: Result<Ours, String>,
+    ours: Result<Ours, NotOurs>,
+}
+
+/// Why it is for the user to decide what becomes of a file.
+struct NotOurs {
+    what: String,
+    /// Whether that remains so, whatever a later run sees.
+    lasts: bool,
 }
 
 impl Mending<'_> {
@@ -72,8 +80,16 @@ impl Mending<'_> {
             (Err(_), Some(Prefer::File)) => {
                 return self.closing.close(recovered, RecoveryOutcome::Discarded);
             }
-            (Err(what), None) => return self.undecided(recovered, &what),
-            (ours, _) => ours.ok(),
+            (Err(theirs), prefer) => {
+                if let Err(e) = self.remember(&theirs) {
+                    return recovered.ended(RecoveryOutcome::Failed, format!("the record: {e}"));
+                }
+                if prefer.is_none() {
+                    return self.undecided(recovered, &theirs.what);
+                }
+                None
+            }
+            (Ok(ours), _) => Some(ours),
         };
         let bytes = missing.parts.iter().map(|part| part.len()).sum();
         let lease = match leased {
@@ -99,28 +115,47 @@ impl Mending<'_> {
     /// Why that is not known.
     fn missing(&self, alone: bool) -> Result<Option<Missing>, String> {
         let judged = judge(self.noting.file, self.record, self.data, alone);
-        let changed = |why| Ok(Some(Missing { parts: vec![self.with_data()], ours: Err(why) }));
+        let changed = |what, lasts| {
+            let ours = Err(NotOurs { what, lasts });
+            Ok(Some(Missing { parts: vec![self.with_data()], ours }))
+        };
         match judged.map_err(|e| e.to_string())? {
             Verdict::Whole => Ok(None),
             Verdict::Missing(blocks) => {
                 let part = |block: &ByteRange| block.intersect(self.with_data());
                 let parts: Vec<ByteRange> = blocks.iter().map(part).collect();
-                let ours = self.noting.ours(self.record).map_err(|e| e.to_string())?;
-                let ours = ours.ok_or_else(|| {
-                    let missing: u64 = parts.iter().map(|part| part.len()).sum();
-                    format!(
-                        "it was modified after the rewrite, or may have been, and {missing} bytes of it are holes, which read as zeroes"
-                    )
-                });
+                let by = self.noting.modified_by(self.record).map_err(|e| e.to_string())?;
+                let ours = match by {
+                    ModifiedBy::Rewrite(ours) => Ok(ours),
+                    ModifiedBy::Others | ModifiedBy::Unknown => {
+                        let missing: u64 = parts.iter().map(|part| part.len()).sum();
+                        let what = format!(
+                            "it was modified after the rewrite, or may have been, and {missing} bytes of it are holes, which read as zeroes"
+                        );
+                        Err(NotOurs { what, lasts: by == ModifiedBy::Others })
+                    }
+                };
                 Ok(Some(Missing { parts, ours }))
             }
-            Verdict::Differs(at) => changed(format!("it holds other data at {at}")),
-            Verdict::Refused(at) => changed(refused_at(at)),
+            Verdict::Differs(at) => changed(format!("it holds other data at {at}"), true),
+            Verdict::Refused(at) => changed(refused_at(at), false),
             Verdict::Resized(size) => {
                 let was = self.record.size;
-                changed(format!("it has {size} bytes now and had {was}"))
+                changed(format!("it has {size} bytes now and had {was}"), true)
             }
         }
+    }
+
+    /// Notes that it is for the user to decide, before that is said: in another mounting or boot, where times count
+    /// less exactly (`note.rs`), the holes could look like the rewrite's. If power fails before the note is durable,
+    /// the next run finds what this one has found.
+    fn remember(&self, theirs: &NotOurs) -> io::Result<()> {
+        if !theirs.lasts || self.closing.options.dry_run {
+            return Ok(());
+        }
+        let modified = Seen::now(self.noting.file)?.modified;
+        self.noting.note(Noted::Others, Doubt::Content, modified)?;
+        Ok(rustix::fs::fsync(self.noting.record)?)
     }
 
     /// Ends the record of a file that is whole. `leased` is `None` in a dry run.
@@ -172,26 +207,37 @@ impl Mending<'_> {
         Leased { lease, noting: self.noting, lost, size, state, in_place: false }
     }
 
-    /// Sets the time of modification of a file whose bytes are whole; returns what the user is told of it.
+    /// Sets the time of modification of a file whose bytes are whole; returns what the user is told of it. What
+    /// others change after it was found whole is theirs, and needs no record.
     ///
     /// # Errors
-    /// Others may have come to the file.
+    /// Others may have the file open.
     fn settle_time(&self, lease: &Lease) -> io::Result<Option<String>> {
-        let ours = self.noting.ours(self.record).ok().flatten().filter(|ours| ours.is_certain);
-        let Some(Ours { modified, .. }) = ours else { return Ok(Some(KEEPS_ITS_TIME.to_owned())) };
+        let Ok(ModifiedBy::Rewrite(Ours { modified, is_certain: true })) =
+            self.noting.modified_by(self.record)
+        else {
+            return Ok(Some(KEEPS_ITS_TIME.to_owned()));
+        };
         let wanted = self.record.mtime;
         if modified == wanted {
             return Ok(None);
         }
         let seen = Seen { modified, ..Seen::now(self.noting.file)? };
         let state = State::of((self.record.range, Phase::Whole), seen, Some(wanted));
-        let lost = Lost::default();
-        let leased = self.leased(lease, &lost, &state, Some(self.record.size));
-        leased.set_time()?;
+        let none = Lost::default();
+        let leased = self.leased(lease, &none, &state, Some(self.record.size));
+        let told = match leased.set_time() {
+            Ok(()) => state.message(),
+            Err(e) if is_others(&e) => leased.set_time_back(|| {
+                let mut last = vec![0; self.record.block as usize];
+                ends_as_recorded(self.noting.file, self.record, self.data, &mut last).is_ok()
+            }),
+            Err(e) => return Err(e),
+        };
         // If it is not durable the time alone is another.
         let _ = rustix::fs::fsync(self.noting.file);
-        leased.alone()?;
-        Ok(state.message())
+        leased.are_kept_out()?;
+        Ok(told)
     }
 
     /// Puts bytes back, and returns which properties of the file could not be kept, if any. `ours` is the time of

@@ -14,6 +14,7 @@
 //! | [`draft`] | a record that is being made |
 //! | `note` | how far a rewrite came, and whether its file was changed afterwards |
 //! | `leased` | a leased file, and each change to it |
+//! | `leaving` | a file that is left alone after its record was made |
 //! | `place` | the bytes of a range: which are missing, and writing them durably |
 //! | `rewriter` | where more space is to be had while a range is written again |
 //! | `overlay` | file systems to which an overlay writes |
@@ -30,6 +31,7 @@ pub(crate) mod engine;
 pub(crate) mod ground;
 pub mod journal;
 mod leased;
+mod leaving;
 pub(crate) mod limits;
 mod mending;
 pub(crate) mod mover;

@@ -3,13 +3,14 @@
 use super::draft::{Draft, Sealed};
 use super::engine::Shared;
 use super::leased::{Leased, Phase, Seen, State, is_others};
+use super::leaving::{leave, set_time_back};
 use super::limits::{self, Buffers};
 use super::note::{Doubt, Noted, Noting, Session};
 use super::place::{Fill, is_on_device, lease, mtime, put, set_mtime};
 use super::privileges::{self, Lost};
 use super::record::{LONGEST_RANGE, Record, VERSION};
 use super::rewriter::{Patience, Rewriter};
-use super::unchanged::{ends_as_copied, holds, looks_unwritten, unchanged, unwanted};
+use super::unchanged::{ends_as_recorded, holds, looks_unwritten, unchanged, unwanted};
 use super::{joined, overlay, refused};
 use crate::donor::{Space, Stage, allocation_failed, unnamed};
 use crate::errno::skip_of;
@@ -219,8 +220,9 @@ impl Rewriting {
             stage: &self.stage,
             patience: Patience::default(),
         };
+        let here = self.shared.keeps_records_here();
         if let Err(skip) = ready(file, &sealed, leased, &mut buffers.back) {
-            let told = leased.set_time_back();
+            let told = set_time_back(&file.fd, &sealed, leased, &mut buffers.back, here);
             return leave(sealed, skip, told);
         }
         let (block, data) = (file.block as usize, &sealed.data);
@@ -231,7 +233,7 @@ impl Rewriting {
         };
         if let Err(e) = leased.change(Point::Changing, punch).and_then(|done| Ok(done?)) {
             if state.phase() == Phase::Whole || is_whole(file, &sealed, &mut buffers.back) {
-                let told = leased.set_time_back();
+                let told = set_time_back(&file.fd, &sealed, leased, &mut buffers.back, here);
                 return leave(sealed, skip_of_change(e), told);
             }
             // What others have changed is not written to, whatever it looks like by now.
@@ -290,16 +292,6 @@ fn not_back(error: &io::Error) -> String {
     format!("it could not be written back: {error}")
 }
 
-/// Removes the record of a file that was not touched, and returns why the file is left alone, with what the user is
-/// told besides.
-fn leave(sealed: Sealed, skip: Skip, told: Option<String>) -> Result<(), Skip> {
-    let detail = joined([skip.detail].into_iter().chain(told)).unwrap_or_default();
-    match sealed.remove() {
-        Ok(()) => Err(Skip::new(skip.reason, detail)),
-        Err(e) => Err(Skip::new(SkipReason::Failed, format!("a needless record stays: {e}"))),
-    }
-}
-
 /// Steps 2 to 4 up to the punch: nothing of the content has changed when this fails.
 fn ready(
     file: &OpenFile,
@@ -322,7 +314,7 @@ fn ready(
     // What it has become by now is the better reason.
     is_plain(file).and(able).and(timed).and(noted).and(alone)?;
     has_space(file, range)?;
-    ends_as_copied(file, sealed, back)
+    ends_as_recorded(&file.fd, &sealed.record, &sealed.data, back)
 }
 
 fn allocate(file: &OpenFile, range: ByteRange, how: FallocateFlags) -> rustix::io::Result<()> {

@@ -116,6 +116,18 @@ pub(crate) struct Ours {
     pub is_certain: bool,
 }
 
+/// Who has modified a file last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ModifiedBy {
+    /// The rewrite.
+    Rewrite(Ours),
+    /// Another program, or it may have been one.
+    Others,
+    /// That cannot be known here: this process or the one that made the note has no view of the directories by
+    /// which mounted file systems are told apart.
+    Unknown,
+}
+
 /// What others may have done to a file while it was leased.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Doubt {
@@ -193,22 +205,24 @@ impl<'a> Noting<'a> {
         write_at(self.record, note.as_bytes(), at)
     }
 
-    /// The file's time of modification, if that shows that the rewrite alone has modified it.
+    /// Who has modified the file, by its time of modification.
     ///
     /// # Errors
     /// When times cannot be read.
-    pub fn ours(&self, record: &Record) -> io::Result<Option<Ours>> {
+    pub fn modified_by(&self, record: &Record) -> io::Result<ModifiedBy> {
+        use ModifiedBy::{Others, Rewrite, Unknown};
         let modified = mtime(self.file)?;
-        let likely = |is: bool| is.then_some(Ours { modified, is_certain: false });
+        let likely =
+            |is: bool| if is { Rewrite(Ours { modified, is_certain: false }) } else { Others };
         let is_before = modified == record.mtime;
-        let certain = Ours { modified, is_certain: true };
+        let certain = Rewrite(Ours { modified, is_certain: true });
         let Some(at) = self.at else {
             let touched = mtime(self.record)?;
             if touched == OTHERS_CAME {
-                return Ok(None);
+                return Ok(Others);
             }
             if is_before {
-                return Ok(Some(certain));
+                return Ok(certain);
             }
             let latest = (touched.0.saturating_add(WINDOW_SECONDS), touched.1);
             return Ok(likely(modified <= latest));
@@ -216,32 +230,36 @@ impl<'a> Noting<'a> {
         let mut bytes = [0; size_of::<Note>()];
         read_at(self.record, &mut bytes, at)?;
         let note = Note::read_from_bytes(&bytes).ok().filter(|n| n.checksum.get() == n.sum());
-        let Some(note) = note else { return Ok(is_before.then_some(certain)) };
+        let Some(note) = note else {
+            return Ok(if is_before { certain } else { Others });
+        };
         let noted = (note.modified_seconds.get(), note.modified_nanoseconds.get());
         let (state, is_doubtful) = (note.state.get() & !DOUBTFUL, note.state.get() & DOUBTFUL != 0);
         // The time of before may have been set over another program's.
         if state == CHANGED || (state == OTHERS && is_before) {
-            return Ok(None);
+            return Ok(Others);
         }
         if is_before {
-            return Ok(Some(certain));
+            return Ok(certain);
         }
         if modified == noted {
             let is_certain = !is_doubtful && modified.1 != 0;
-            return Ok(Some(Ours { modified, is_certain }));
+            return Ok(Rewrite(Ours { modified, is_certain }));
         }
         let made = note.made_seconds.get();
         let within = |seconds: i64| {
             (made.saturating_sub(1)..=made.saturating_add(seconds)).contains(&modified.0)
         };
-        Ok(likely(if self.session.made(&note) {
-            state == AT_IT && within(SLACK_SECONDS)
-        } else if state == OTHERS || self.session.may_have_made(&note) {
-            false
+        if self.session.made(&note) {
+            Ok(likely(state == AT_IT && within(SLACK_SECONDS)))
+        } else if state == OTHERS {
+            Ok(Others)
+        } else if self.session.may_have_made(&note) {
+            Ok(Unknown)
         } else {
             let boot = self.session.boot == note.boot || modified.0 <= session::boot_began();
-            boot && within(WINDOW_SECONDS)
-        }))
+            Ok(likely(boot && within(WINDOW_SECONDS)))
+        }
     }
 }
 
@@ -277,7 +295,7 @@ mod tests {
                 };
                 let session = Session { boot: [1; 16], mounts: [1, 2] };
                 let noting = Noting::of((&own, &record), &file, session);
-                let is_ours = || noting.ours(&record).unwrap().is_some();
+                let is_ours = || noting.modified_by(&record).unwrap() != ModifiedBy::Others;
                 noting.note(Noted::AtIt, Doubt::Nothing, record.mtime).unwrap();
                 assert!(is_ours());
                 noting.note(came, doubt, record.mtime).unwrap();

@@ -1,7 +1,7 @@
 //! Whether a file is as its record says: nothing has been written to it since it was copied, and the range is
 //! data of its own to which no device writes.
 
-use super::draft::{Draft, Sealed};
+use super::draft::Draft;
 use super::limits::Buffers;
 use super::place::mtime;
 use super::record::Record;
@@ -15,6 +15,7 @@ use fragmend_sys::cache;
 use fragmend_sys::fiemap::Fiemap;
 use fragmend_sys::lease::Lease;
 use fragmend_sys::same::Compare;
+use std::os::fd::OwnedFd;
 
 /// Bytes of the file that are compared between two checks for waiting programs: sixteen requests if each block
 /// of 4 KiB is an extent of its own and none is cached.
@@ -34,7 +35,7 @@ pub(super) fn holds(
         go_on()?;
         let now = &mut back[..then.len()];
         let at = record.range.start + (index * COMPARED) as u64;
-        if !reads_as(file, at, then, now)? {
+        if !reads_as(&file.fd, at, then, now)? {
             return Err(written_to());
         }
     }
@@ -42,8 +43,8 @@ pub(super) fn holds(
 }
 
 /// Whether the file has these bytes at an offset; they are read into `now`.
-fn reads_as(file: &OpenFile, at: u64, then: &[u8], now: &mut [u8]) -> Result<bool, Skip> {
-    Ok(read_at(&file.fd, now, at).map_err(skip_of)? == then.len() && now == then)
+fn reads_as(file: &OwnedFd, at: u64, then: &[u8], now: &mut [u8]) -> Result<bool, Skip> {
+    Ok(read_at(file, now, at).map_err(skip_of)? == then.len() && now == then)
 }
 
 /// Checks that the file has the size and the time of its record.
@@ -113,16 +114,17 @@ pub(super) fn unchanged(
     }
 }
 
-/// Checks that the last block of a range is as it was copied: a truncation within it frees no space, and does not show
+/// Checks that the last block of a range is as it was recorded: a truncation within it frees no space, and does not show
 /// in the file's time once that was set.
-pub(super) fn ends_as_copied(
-    file: &OpenFile,
-    sealed: &Sealed,
+pub(super) fn ends_as_recorded(
+    file: &OwnedFd,
+    record: &Record,
+    data: &[u8],
     back: &mut [u8],
 ) -> Result<(), Skip> {
-    let data = &sealed.data;
-    let begin = data.len().saturating_sub(1) / file.block as usize * file.block as usize;
-    let at = sealed.record.range.start + begin as u64;
+    let block = record.block.max(1) as usize;
+    let begin = data.len().saturating_sub(1) / block * block;
+    let at = record.range.start + begin as u64;
     if reads_as(file, at, &data[begin..], &mut back[..data.len() - begin])? {
         Ok(())
     } else {
