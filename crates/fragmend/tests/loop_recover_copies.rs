@@ -15,6 +15,7 @@ use fragmend_testbed::mount::MountGuard;
 use fragmend_testbed::process::finish;
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use support::records::{encoded, journal, make_journal, names, record_of};
 use support::rewrite::{killed_at, outcomes, recover, rewrite};
@@ -125,6 +126,27 @@ fn loop_an_older_copy_that_is_whole_does_not_use_a_record_up() {
     let own = fs::read_dir(&elsewhere).unwrap().next().unwrap().unwrap().path();
     let kept = names(&own);
     fs::rename(own.join(&kept[0]), own.join(kept[0].trim_end_matches(".kept"))).unwrap();
+    let (told, code) = recover(&[&"--journal", &elsewhere, &image.path()]);
+    assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
+    assert!(is_intact(&file, SIZE).unwrap());
+}
+
+/// What a copy has become says nothing of the original.
+#[test]
+fn loop_an_older_copy_that_was_changed_decides_nothing() {
+    let image = Image::of(&XFS, 320 << 20);
+    let file = fragmented(&image, "file");
+    let older = image.copy();
+    let disk = Image::ext4(64 << 20);
+    let elsewhere = disk.path().join("journal");
+    fs::create_dir(&elsewhere).unwrap();
+    finish(rewrite(&image, &file, "punched=kill").arg("--journal").arg(&elsewhere));
+    image.unmount();
+    let copied = older.path().join("file");
+    File::options().write(true).open(&copied).unwrap().write_all_at(b"theirs", 0).unwrap();
+    let (told, code) = recover(&[&"--journal", &elsewhere, &older.path()]);
+    assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{told}");
+    image.mount_with("");
     let (told, code) = recover(&[&"--journal", &elsewhere, &image.path()]);
     assert_eq!((outcomes(&told), code), (vec!["restored".to_owned()], 0), "{told}");
     assert!(is_intact(&file, SIZE).unwrap());

@@ -84,6 +84,8 @@ pub(crate) struct State {
     doubt: Cell<Doubt>,
     /// Whether others may have come to it.
     others: Cell<bool>,
+    /// Whether they were seen to have changed more than its attributes.
+    changed: Cell<bool>,
     /// When its space was last looked at, and how long that took.
     looked: Cell<Option<(Instant, Duration)>>,
 }
@@ -101,6 +103,7 @@ impl State {
             phase: Cell::new(phase),
             doubt: Cell::new(Doubt::Nothing),
             others: Cell::new(false),
+            changed: Cell::new(false),
             looked: Cell::new(None),
         }
     }
@@ -148,7 +151,7 @@ pub(super) const KEEPS_ITS_TIME: &str =
 
 /// Said of a file whose time of modification was set after others had truncated it.
 const HIDES_A_CHANGE: &str =
-    "its time of modification is that of before, although others have truncated it since";
+    "its time of modification is that of before, although others may have changed it since";
 
 /// Said of a file whose time of modification could not be set.
 fn another_time(error: &io::Error) -> String {
@@ -275,15 +278,16 @@ impl Leased<'_> {
     }
 
     /// Sets the time of modification of a file that was not touched and is left alone, if it is that of a change
-    /// here; others may have changed its attributes meanwhile. It is not if they have truncated the file, and be it
-    /// in the same tick of a coarse clock: `ends_as_before` is whether its last block is what it was. Returns what
-    /// the user is told of its time.
+    /// here; others may have changed its attributes meanwhile. It is not if they were seen to have changed more, and
+    /// be it in the same tick of a coarse clock: `ends_as_before` is whether the last block of the range is what it
+    /// was. Returns what the user is told of its time.
     pub fn set_time_back(&self, ends_as_before: impl FnOnce() -> bool) -> Option<String> {
         let State { wanted, known, .. } = self.state;
         let wanted = wanted.get()?;
         let set = || {
             self.state.looked.set(None);
-            let is_whole = self.seen().is_ok() && self.has_its_space().is_ok() && ends_as_before();
+            let looks_whole = self.seen().is_ok() && self.has_its_space().is_ok();
+            let is_whole = looks_whole && !self.state.changed.get() && ends_as_before();
             let now = Seen::now(self.noting.file)?.modified;
             if now == wanted {
                 Ok((!is_whole).then(|| HIDES_A_CHANGE.to_owned()))
@@ -320,7 +324,8 @@ impl Leased<'_> {
         match phase.get() {
             Phase::Whole if seen.modified == known.get().modified => {
                 let what = "others have changed its attributes, its names, or its content";
-                return Err(self.changed(what));
+                self.state.add(Doubt::Content);
+                return Err(self.ended(what));
             }
             Phase::Whole => return Err(self.changed("others have changed it")),
             Phase::Empty | Phase::Allocated if may_be_truncated => {
@@ -383,6 +388,7 @@ impl Leased<'_> {
 
     /// The error that others have changed the file, or may have truncated it, which is noted as well.
     pub fn changed(&self, what: &str) -> io::Error {
+        self.state.changed.set(true);
         self.state.add(Doubt::Content);
         self.ended(what)
     }

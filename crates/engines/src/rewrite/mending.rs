@@ -81,11 +81,11 @@ impl Mending<'_> {
                 return self.closing.close(recovered, RecoveryOutcome::Discarded);
             }
             (Err(theirs), prefer) => {
-                if let Err(e) = self.remember(&theirs) {
-                    return recovered.ended(RecoveryOutcome::Failed, format!("the record: {e}"));
-                }
+                let noted = self.remember(&theirs);
                 if prefer.is_none() {
-                    return self.undecided(recovered, &theirs.what);
+                    let unnoted = noted.err().map(|e| format!("that cannot be noted: {e}"));
+                    let what = joined([theirs.what].into_iter().chain(unnoted));
+                    return self.undecided(recovered, &what.unwrap_or_default());
                 }
                 None
             }
@@ -148,9 +148,9 @@ impl Mending<'_> {
 
     /// Notes that it is for the user to decide, before that is said: in another mounting or boot, where times count
     /// less exactly (`note.rs`), the holes could look like the rewrite's. If power fails before the note is durable,
-    /// the next run finds what this one has found.
+    /// nobody has been told yet. Of a file that may not be the record's own nothing is noted.
     fn remember(&self, theirs: &NotOurs) -> io::Result<()> {
-        if !theirs.lasts || self.closing.options.dry_run {
+        if !theirs.lasts || self.closing.options.dry_run || self.closing.sure.is_err() {
             return Ok(());
         }
         let modified = Seen::now(self.noting.file)?.modified;

@@ -123,8 +123,8 @@ pub(crate) enum ModifiedBy {
     Rewrite(Ours),
     /// Another program, or it may have been one.
     Others,
-    /// That cannot be known here: this process or the one that made the note has no view of the directories by
-    /// which mounted file systems are told apart.
+    /// That cannot be known now: this process or the one that made the note has no view of the directories by
+    /// which mounted file systems are told apart, or another boot than the note's may not have begun yet by then.
     Unknown,
 }
 
@@ -257,8 +257,10 @@ impl<'a> Noting<'a> {
         } else if self.session.may_have_made(&note) {
             Ok(Unknown)
         } else {
-            let boot = self.session.boot == note.boot || modified.0 <= session::boot_began();
-            Ok(likely(boot && within(WINDOW_SECONDS)))
+            // A clock that is still to be set may show a later beginning of this boot.
+            let is_earlier = modified.0 <= session::boot_began();
+            let is_known = self.session.boot == note.boot || is_earlier;
+            Ok(if is_known { likely(within(WINDOW_SECONDS)) } else { Unknown })
         }
     }
 }
@@ -295,7 +297,7 @@ mod tests {
                 };
                 let session = Session { boot: [1; 16], mounts: [1, 2] };
                 let noting = Noting::of((&own, &record), &file, session);
-                let is_ours = || noting.modified_by(&record).unwrap() != ModifiedBy::Others;
+                let is_ours = || matches!(noting.modified_by(&record), Ok(ModifiedBy::Rewrite(_)));
                 noting.note(Noted::AtIt, Doubt::Nothing, record.mtime).unwrap();
                 assert!(is_ours());
                 noting.note(came, doubt, record.mtime).unwrap();

@@ -213,7 +213,7 @@ pub(super) struct Closing<'a> {
     journal: &'a Journal,
     name: &'a OsStr,
     /// Whether it is certain that the record's own file was found, or why not.
-    sure: Result<(), &'static str>,
+    pub(super) sure: Result<(), &'static str>,
     pub(super) options: &'a Options,
 }
 
