@@ -63,10 +63,6 @@ fn loop_a_hole_that_was_made_after_a_kill_stays() {
 fn loop_a_hole_that_was_made_after_a_kill_stays_through_other_mounts() {
     for file_system in [&EXT4, &XFS] {
         let image = Image::of(file_system, 320 << 20);
-        let file = fragmented(&image, "file");
-        killed_at(&image, &file, "punched");
-        punch(&file);
-        let before = fs::read(&file).unwrap();
         let mut unshared = Command::new("unshare");
         unshared.args(["--mount", FRAGMEND, "recover", "--json"]).arg(image.path());
         let bound = image.scratch().join("bound");
@@ -77,13 +73,18 @@ fn loop_a_hole_that_was_made_after_a_kill_stays_through_other_mounts() {
         let mut blind = Command::new("unshare");
         blind.args(["--mount", "sh", "-c", "mount -t tmpfs none /sys && exec \"$@\"", "sh"]);
         blind.args([FRAGMEND, "recover", "--json"]).arg(image.path());
-        for command in [&mut unshared, &mut other, &mut blind] {
+        // A record for each: what one has found changed, the next would find noted.
+        for (number, command) in [&mut unshared, &mut other, &mut blind].into_iter().enumerate() {
+            let file = fragmented(&image, &format!("file{number}"));
+            killed_at(&image, &file, "punched");
+            punch(&file);
+            let before = fs::read(&file).unwrap();
             let told = finish(command).expect(&[1]);
             assert!(told.contains("\"changed\""), "{}: {told}", file_system.name);
             assert!(fs::read(&file).unwrap() == before, "{}", file_system.name);
+            left_alone(&image, &file, "other mounts");
         }
         drop(guard);
-        left_alone(&image, &file, "other mounts");
     }
 }
 
