@@ -290,7 +290,8 @@ impl Leased<'_> {
             let is_whole = looks_whole && !self.state.changed.get() && ends_as_before();
             let now = Seen::now(self.noting.file)?.modified;
             if now == wanted {
-                Ok((!is_whole).then(|| HIDES_A_CHANGE.to_owned()))
+                let shows_all = is_whole && self.lease.is_held();
+                Ok((!shows_all).then(|| HIDES_A_CHANGE.to_owned()))
             } else if now == known.get().modified && is_whole && self.lease.is_held() {
                 set_mtime(self.noting.file, wanted).map(|()| None)
             } else {

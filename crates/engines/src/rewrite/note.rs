@@ -250,18 +250,15 @@ impl<'a> Noting<'a> {
         let within = |seconds: i64| {
             (made.saturating_sub(1)..=made.saturating_add(seconds)).contains(&modified.0)
         };
-        if self.session.made(&note) {
-            Ok(likely(state == AT_IT && within(SLACK_SECONDS)))
-        } else if state == OTHERS {
-            Ok(Others)
-        } else if self.session.may_have_made(&note) {
-            Ok(Unknown)
-        } else {
-            // A clock that is still to be set may show a later beginning of this boot.
-            let is_earlier = modified.0 <= session::boot_began();
-            let is_known = self.session.boot == note.boot || is_earlier;
-            Ok(if is_known { likely(within(WINDOW_SECONDS)) } else { Unknown })
-        }
+        // A clock that is still to be set may show a later beginning of this boot.
+        let is_earlier = || modified.0 <= session::boot_began();
+        Ok(match () {
+            () if self.session.made(&note) => likely(state == AT_IT && within(SLACK_SECONDS)),
+            () if state == OTHERS || !within(WINDOW_SECONDS) => Others,
+            () if self.session.may_have_made(&note) => Unknown,
+            () if self.session.boot == note.boot || is_earlier() => likely(true),
+            () => Unknown,
+        })
     }
 }
 
@@ -274,27 +271,34 @@ mod tests {
     use fragmend_sys::handle::Handle;
     use fragmend_sys::session::Disk;
 
+    fn record(version: u32, mtime: Time) -> Record {
+        Record {
+            version,
+            disk: Disk::default(),
+            fs: FsId { uuid: [0; 16], fsid: 0 },
+            inode: 1,
+            generation: 0,
+            handle: Handle { kind: 0, bytes: Vec::new() },
+            path: "file".into(),
+            size: 4096,
+            mtime,
+            block: 4096,
+            range: ByteRange { start: 0, end: 4096 },
+            data_checksum: 0,
+        }
+    }
+
+    fn file() -> OwnedFd {
+        tempfile::tempfile().unwrap().into()
+    }
+
     /// A record of version 1 has no note, and forgets all the same no doubt.
     #[test]
     fn no_time_counts_once_others_came_whatever_is_noted_later() {
         for version in [1, VERSION] {
             for (came, doubt) in [(Noted::Others, Doubt::Nothing), (Noted::AtIt, Doubt::Content)] {
-                let file: OwnedFd = tempfile::tempfile().unwrap().into();
-                let own: OwnedFd = tempfile::tempfile().unwrap().into();
-                let record = Record {
-                    version,
-                    disk: Disk::default(),
-                    fs: FsId { uuid: [0; 16], fsid: 0 },
-                    inode: 1,
-                    generation: 0,
-                    handle: Handle { kind: 0, bytes: Vec::new() },
-                    path: "file".into(),
-                    size: 4096,
-                    mtime: mtime(&file).unwrap(),
-                    block: 4096,
-                    range: ByteRange { start: 0, end: 4096 },
-                    data_checksum: 0,
-                };
+                let (file, own) = (file(), file());
+                let record = record(version, mtime(&file).unwrap());
                 let session = Session { boot: [1; 16], mounts: [1, 2] };
                 let noting = Noting::of((&own, &record), &file, session);
                 let is_ours = || matches!(noting.modified_by(&record), Ok(ModifiedBy::Rewrite(_)));
@@ -306,6 +310,24 @@ mod tests {
                 noting.note(Noted::Settled, doubt, record.mtime).unwrap();
                 assert_eq!(is_ours(), version > 1 && doubt == Doubt::Nothing, "{version} {came:?}");
             }
+        }
+    }
+
+    /// In another boot, whose beginning depends on its clock.
+    #[test]
+    fn a_time_far_from_the_note_is_of_others_in_any_boot() {
+        let (file, own) = (file(), file());
+        let record = record(VERSION, (1, 1));
+        let then = Noting::of((&own, &record), &file, Session { boot: [1; 16], mounts: [1, 2] });
+        then.note(Noted::Settled, Doubt::Nothing, (1, 2)).unwrap();
+        let now = clock_gettime(ClockId::Realtime).tv_sec;
+        let another = Session { boot: [2; 16], mounts: [1, 2] };
+        let later = Noting::of((&own, &record), &file, another);
+        for (seconds, by) in [(3, ModifiedBy::Unknown), (3600, ModifiedBy::Others)] {
+            let time = Timespec { tv_sec: now + seconds, tv_nsec: 7 };
+            let times = Timestamps { last_access: time, last_modification: time };
+            rustix::fs::futimens(&file, &times).unwrap();
+            assert_eq!(later.modified_by(&record).unwrap(), by, "{seconds} s");
         }
     }
 }
