@@ -22,15 +22,15 @@ const SIZE: u64 = 4 << 20;
 const BESIDE: usize = 64 << 20;
 const WRITES: u32 = 12;
 
-/// Stops `apply` at a point, writes to the file, and checks how long a program that opens it waits then; with
-/// `again`, after `apply` has stopped there a second time. Returns what `apply` said.
+/// Stops `apply` at a point, writes to the file, and returns how long a program that opens it waits then, with
+/// `again`, after `apply` has stopped there a second time; and what `apply` said.
 fn waits(
     file_system: &'static FileSystem,
     planned: fn(&Path) -> Plan,
     args: &[&str],
     at: &str,
     again: bool,
-) -> Finished {
+) -> (Duration, Finished) {
     let slow_mount = SlowMount::new(file_system, 320 << 20, "");
     let path = slow_mount.root().join("file");
     interleaved(&path, SIZE, &[64 << 10], true).unwrap();
@@ -60,7 +60,7 @@ fn waits(
     File::options().write(true).open(&path).unwrap().set_len(SIZE).unwrap();
     assert!(is_intact(&path, SIZE).unwrap());
     assert!(waited < Duration::from_secs(4), "{waited:?}");
-    ended
+    (waited, ended)
 }
 
 /// The longest time that opening the file lasts, until the process ends or one open has lasted for a second.
@@ -89,7 +89,8 @@ fn halves(path: &Path) -> Plan {
 
 #[test]
 fn loop_what_others_have_just_written_keeps_nobody_out_of_a_move_on_ext4() {
-    let ended = waits(&EXT4, whole, &[], "staged", false);
+    let (waited, ended) = waits(&EXT4, whole, &[], "staged", false);
+    assert!(waited < Duration::from_secs(1), "{waited:?}");
     // It is not even leased.
     assert!(ended.stdout.contains("others have just written much to it"), "{ended:?}");
 }

@@ -24,6 +24,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use support::btrfs::{btrfs, squeezed};
 use support::rewrite::is_stopped;
@@ -70,11 +71,12 @@ impl Stopping {
         self.stands()
     }
 
-    /// Waits until a program waits for its lease, which it cannot release while it is stopped.
-    fn is_waited_for(&self, path: &Path) {
+    /// Waits until this opener waits for its lease, which it cannot release while it is stopped.
+    fn is_waited_for<T>(&self, path: &Path, opener: &JoinHandle<T>) {
         let began = Instant::now();
         while !a_program_waits(self.id, path) {
-            assert!(began.elapsed() < Duration::from_secs(20), "no lease");
+            let may_come = began.elapsed() < Duration::from_secs(20) && !opener.is_finished();
+            assert!(may_come, "no lease");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -206,7 +208,7 @@ fn loop_a_program_that_opens_it_meanwhile_is_let_in() {
             writer.write_all_at(NEW, AT).unwrap();
             (!closes).then_some((file, writer))
         });
-        mover.is_waited_for(&path);
+        mover.is_waited_for(&path, &opener);
         let receipts = mover.end();
         let open = opener.join().unwrap();
         drop(open);
@@ -234,7 +236,7 @@ fn loop_a_last_block_that_is_not_whole_is_sampled_as_well() {
             let path = path.clone();
             move || run("sh", ["-c".as_ref(), ": < \"$0\"".as_ref(), path.as_os_str()])
         });
-        mover.is_waited_for(&path);
+        mover.is_waited_for(&path, &opener);
         let receipts = mover.end();
         opener.join().unwrap();
         println!("{}: {receipts:?}", file_system.name);

@@ -16,7 +16,7 @@ use fragmend_testbed::process::finish;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use support::records::{encoded, journal, make_journal, names, record_of};
 use support::rewrite::{killed_at, outcomes, recover, rewrite};
 use support::{SIZE, fragmented};
@@ -107,17 +107,33 @@ fn loop_a_record_elsewhere_that_may_be_of_either_is_nobodys() {
     }
 }
 
+/// A file system whose only record is elsewhere, and a copy of it that was made before. It is not mounted, the copy is.
+struct Copied {
+    image: Image,
+    file: PathBuf,
+    older: Image,
+    elsewhere: PathBuf,
+    _disk: Image,
+}
+
+impl Copied {
+    fn before_a_rewrite() -> Self {
+        let image = Image::of(&XFS, 320 << 20);
+        let file = fragmented(&image, "file");
+        let older = image.copy();
+        let disk = Image::ext4(64 << 20);
+        let elsewhere = disk.path().join("journal");
+        fs::create_dir(&elsewhere).unwrap();
+        finish(rewrite(&image, &file, "punched=kill").arg("--journal").arg(&elsewhere));
+        image.unmount();
+        Self { image, file, older, elsewhere, _disk: disk }
+    }
+}
+
 /// The copy is whole, because it was made before: the original may not be.
 #[test]
 fn loop_an_older_copy_that_is_whole_does_not_use_a_record_up() {
-    let image = Image::of(&XFS, 320 << 20);
-    let file = fragmented(&image, "file");
-    let older = image.copy();
-    let disk = Image::ext4(64 << 20);
-    let elsewhere = disk.path().join("journal");
-    fs::create_dir(&elsewhere).unwrap();
-    finish(rewrite(&image, &file, "punched=kill").arg("--journal").arg(&elsewhere));
-    image.unmount();
+    let Copied { image, file, older, elsewhere, _disk } = Copied::before_a_rewrite();
     // As after a reboot in which only the copy was found.
     let (told, code) = recover(&[&"--journal", &elsewhere, &older.path()]);
     assert_eq!((outcomes(&told), code), (vec!["set_aside".to_owned()], 1), "{told}");
@@ -134,14 +150,7 @@ fn loop_an_older_copy_that_is_whole_does_not_use_a_record_up() {
 /// What a copy has become says nothing of the original.
 #[test]
 fn loop_an_older_copy_that_was_changed_decides_nothing() {
-    let image = Image::of(&XFS, 320 << 20);
-    let file = fragmented(&image, "file");
-    let older = image.copy();
-    let disk = Image::ext4(64 << 20);
-    let elsewhere = disk.path().join("journal");
-    fs::create_dir(&elsewhere).unwrap();
-    finish(rewrite(&image, &file, "punched=kill").arg("--journal").arg(&elsewhere));
-    image.unmount();
+    let Copied { image, file, older, elsewhere, _disk } = Copied::before_a_rewrite();
     let copied = older.path().join("file");
     File::options().write(true).open(&copied).unwrap().write_all_at(b"theirs", 0).unwrap();
     let (told, code) = recover(&[&"--journal", &elsewhere, &older.path()]);

@@ -149,7 +149,7 @@ impl State {
 pub(super) const KEEPS_ITS_TIME: &str =
     "its time of modification stays as it is: it may be another program's";
 
-/// Said of a file whose time of modification was set after others had truncated it.
+/// Said of a file whose time of modification may have been set after others had changed it.
 const HIDES_A_CHANGE: &str =
     "its time of modification is that of before, although others may have changed it since";
 
@@ -289,10 +289,11 @@ impl Leased<'_> {
             let looks_whole = self.seen().is_ok() && self.has_its_space().is_ok();
             let is_whole = looks_whole && !self.state.changed.get() && ends_as_before();
             let now = Seen::now(self.noting.file)?.modified;
+            // Looked at after that: the time is one of when others were kept out.
+            let is_ours = is_whole && self.lease.is_held();
             if now == wanted {
-                let shows_all = is_whole && self.lease.is_held();
-                Ok((!shows_all).then(|| HIDES_A_CHANGE.to_owned()))
-            } else if now == known.get().modified && is_whole && self.lease.is_held() {
+                Ok((!is_ours).then(|| HIDES_A_CHANGE.to_owned()))
+            } else if now == known.get().modified && is_ours {
                 set_mtime(self.noting.file, wanted).map(|()| None)
             } else {
                 Ok(Some(KEEPS_ITS_TIME.to_owned()))
