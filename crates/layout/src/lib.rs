@@ -10,12 +10,14 @@
 //! reads across it is split.
 
 mod access;
+mod cost;
 mod fragment;
 mod fs_kind;
 mod histogram;
 mod identity;
 mod layout;
 mod measures;
+mod observed;
 mod path_text;
 mod printable;
 mod profile;
@@ -27,12 +29,14 @@ mod volume;
 mod window;
 
 pub use access::{Access, FileAccesses, Op};
+pub use cost::{CostModel, CostSource, RequestCost, SeekCost, Senseless, Split};
 pub use fragment::{Alike, Fragment, LONGEST_ENCODED, fewest_extents, stored_alike};
 pub use fs_kind::FsKind;
 pub use histogram::Log2Histogram;
 pub use identity::FileId;
 pub use layout::{Extent, ExtentKind, Layout};
 pub use measures::{DeviceLimits, Measures};
+pub use observed::{ObservedLoad, ObservedRequests};
 pub use path_text::{LONGEST_PATH, PATH_MAX, PathText, shortened};
 pub use printable::{Printable, printable, printable_path, shell_word};
 pub use profile::{DeviceProfile, WindowEnds};

@@ -1,0 +1,307 @@
+//! What reads cost on a device, in time: the currency of plans.
+//!
+//! The elapsed time of a read depends on how many requests it is split into, how long they are, and how many
+//! are in flight besides. Two figures for each length and number of requests in flight say that:
+//!
+//! - `burst_ns`: how long requests last that are issued together on an idle device, until the last is done. One
+//!   program that reads, waits and reads again spends this on each access.
+//! - `interval_ns`: the mean time between completions while this many are always in flight. Many programs, or one
+//!   with a deep queue, spend this on each request.
+//!
+//! A model comes from a probe, from what was observed while recording, or is a guess by what the kernel reports;
+//! [`CostSource`] says which, and every output repeats it.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Where a cost model comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum CostSource {
+    /// Measured by `fragmend probe`.
+    Probed,
+    /// Latencies of the requests that were seen while a trace was recorded.
+    Observed,
+    /// A guess by the kind of the device, as the kernel reports it.
+    Guessed,
+}
+
+/// The cost of requests of one length, so many in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct RequestCost {
+    /// Length of each request in bytes.
+    pub request_bytes: u64,
+    /// Requests in flight, this one included.
+    pub in_flight: u32,
+    /// Nanoseconds until the last of `in_flight` requests is done that are issued together on an idle device.
+    pub burst_ns: u64,
+    /// Nanoseconds between two completions while `in_flight` requests are always in flight.
+    pub interval_ns: u64,
+}
+
+/// The additional cost of a distance on a device that seeks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SeekCost {
+    /// Bytes between the end of one request and the start of the next, in either direction.
+    pub distance_bytes: u64,
+    /// Nanoseconds that the next request lasts longer than one that continues the first.
+    pub ns: u64,
+}
+
+/// What reads cost on a device.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "Unchecked")]
+pub struct CostModel {
+    /// Where it comes from.
+    pub source: CostSource,
+    /// A cost for every length and every number in flight that occur, by length and then by number, ascending.
+    reads: Vec<RequestCost>,
+    /// By distance, ascending; empty for devices that do not seek.
+    seeks: Vec<SeekCost>,
+}
+
+/// A model as it is in a file.
+#[derive(Deserialize, JsonSchema)]
+struct Unchecked {
+    source: CostSource,
+    reads: Vec<RequestCost>,
+    #[serde(default)]
+    seeks: Vec<SeekCost>,
+}
+
+impl TryFrom<Unchecked> for CostModel {
+    type Error = Senseless;
+
+    fn try_from(file: Unchecked) -> Result<Self, Senseless> {
+        Self::new(file.source, file.reads, file.seeks)
+    }
+}
+
+/// Why figures are no cost model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Senseless(&'static str);
+
+impl std::fmt::Display for Senseless {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl std::error::Error for Senseless {}
+
+/// How a read is split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Split {
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its requests, at least one.
+    pub requests: u64,
+    /// Sum of [`CostModel::seek_ns`] over the distances between consecutive requests.
+    pub seek_ns: u64,
+}
+
+/// No time of a request is longer: a year, so that sums of many do not overflow.
+const LONGEST_NS: u64 = 365 * 24 * 3600 * 1_000_000_000;
+/// No model has more figures of a kind: sizes of 512 bytes to 1 GiB times numbers of 1 to 4096 are fewer.
+const MOST: usize = 1024;
+
+impl CostModel {
+    /// A model of these figures, in any order.
+    ///
+    /// # Errors
+    /// There are no figures, too many, a length or a number in flight is 0, a time is 0 or longer than a year, or
+    /// a combination is missing or twice there.
+    pub fn new(
+        source: CostSource,
+        mut reads: Vec<RequestCost>,
+        mut seeks: Vec<SeekCost>,
+    ) -> Result<Self, Senseless> {
+        if reads.is_empty() || reads.len() > MOST || seeks.len() > MOST {
+            return Err(Senseless("a cost model has 1 to 1024 figures"));
+        }
+        let possible = |ns: u64| (1..=LONGEST_NS).contains(&ns);
+        if !reads.iter().all(|r| possible(r.burst_ns) && possible(r.interval_ns))
+            || !seeks.iter().all(|s| s.ns <= LONGEST_NS)
+        {
+            return Err(Senseless("a time is 0 or longer than a year"));
+        }
+        if reads.iter().any(|r| r.request_bytes == 0 || r.in_flight == 0) {
+            return Err(Senseless("a length or a number in flight is 0"));
+        }
+        reads.sort_unstable_by_key(|r| (r.request_bytes, r.in_flight));
+        seeks.sort_unstable_by_key(|s| s.distance_bytes);
+        let columns =
+            reads.iter().take_while(|r| r.request_bytes == reads[0].request_bytes).count();
+        let first: Vec<u32> = reads[..columns].iter().map(|r| r.in_flight).collect();
+        let whole = reads.chunks(columns).all(|row| {
+            row.iter().map(|r| r.in_flight).eq(first.iter().copied())
+                && row.iter().all(|r| r.request_bytes == row[0].request_bytes)
+        });
+        let distinct = first.windows(2).all(|pair| pair[0] < pair[1])
+            && reads.chunks(columns).map(|row| row[0].request_bytes).is_sorted_by(|a, b| a < b)
+            && seeks.is_sorted_by(|a, b| a.distance_bytes < b.distance_bytes);
+        if !whole || !distinct {
+            return Err(Senseless(
+                "a combination of length and number in flight is missing or twice there",
+            ));
+        }
+        Ok(Self { source, reads, seeks })
+    }
+
+    /// The figures of reads, by length and then by number in flight.
+    pub fn reads(&self) -> &[RequestCost] {
+        &self.reads
+    }
+
+    /// The figures of distances; empty for devices that do not seek.
+    pub fn seeks(&self) -> &[SeekCost] {
+        &self.seeks
+    }
+
+    /// Nanoseconds by which a request lasts longer because it begins so many bytes from the end of the one before.
+    pub fn seek_ns(&self, distance_bytes: u64) -> u64 {
+        if distance_bytes == 0 || self.seeks.is_empty() {
+            return 0;
+        }
+        let points = self.seeks.iter().map(|s| (s.distance_bytes as f64, s.ns as f64));
+        between(points, distance_bytes as f64, false).max(0.0) as u64
+    }
+
+    /// Nanoseconds of elapsed time that one such read lasts on average while `depth` of them are always in flight.
+    /// `depth` of at most 1: each read is issued when the one before is done.
+    pub fn read_ns(&self, split: Split, depth: f64) -> f64 {
+        let requests = split.requests.max(1) as f64;
+        let bytes = split.bytes as f64 / requests;
+        let depth = depth.max(1.0);
+        let burst = self.burst_ns(bytes, requests) + split.seek_ns as f64;
+        if depth <= 1.0 {
+            return burst;
+        }
+        // No more than what one read costs alone can overlap with the others, and no device is quicker than its
+        // intervals.
+        (burst / depth).max(requests * self.interval_ns(bytes, requests * depth))
+    }
+
+    /// Nanoseconds until `requests` requests of `bytes` each are done, issued together on an idle device.
+    fn burst_ns(&self, bytes: f64, requests: f64) -> f64 {
+        let deepest = f64::from(self.deepest());
+        let beyond = (requests - deepest).max(0.0);
+        let burst = self.at(bytes, requests.min(deepest), |r| r.burst_ns);
+        burst + beyond * self.interval_ns(bytes, deepest)
+    }
+
+    /// Nanoseconds between completions of requests of `bytes` each, `in_flight` of them in flight.
+    fn interval_ns(&self, bytes: f64, in_flight: f64) -> f64 {
+        self.at(bytes, in_flight.min(f64::from(self.deepest())), |r| r.interval_ns)
+    }
+
+    /// The largest number in flight of which there are figures.
+    pub fn deepest(&self) -> u32 {
+        self.reads[self.reads.len() - 1].in_flight
+    }
+
+    /// A figure between those that there are: linear in the length, also beyond the longest, as a rate has no end;
+    /// linear in the number in flight.
+    fn at(&self, bytes: f64, in_flight: f64, figure: impl Fn(&RequestCost) -> u64 + Copy) -> f64 {
+        let rows = self.reads.chunk_by(|a, b| a.request_bytes == b.request_bytes);
+        let of_row = |row: &[RequestCost]| {
+            let points = row.iter().map(|r| (f64::from(r.in_flight), figure(r) as f64));
+            (row[0].request_bytes as f64, between(points, in_flight, false))
+        };
+        between(rows.map(of_row), bytes, true).max(1.0)
+    }
+}
+
+/// The value at `x` on the line through these points, which are in ascending order: that of the first point before
+/// it, and behind the last point that of the last, or if `goes_on` on the line through the last two.
+fn between(points: impl Iterator<Item = (f64, f64)>, x: f64, goes_on: bool) -> f64 {
+    let (mut before, mut last): (Option<(f64, f64)>, Option<(f64, f64)>) = (None, None);
+    for point in points {
+        (before, last) = (last, Some(point));
+        if x <= point.0 {
+            break;
+        }
+    }
+    match (before, last) {
+        (Some((x0, y0)), Some((x1, y1))) if x <= x1 || goes_on => {
+            y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+        }
+        (_, Some((_, y))) => y,
+        (_, None) => 0.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(request_bytes: u64, in_flight: u32, burst_ns: u64, interval_ns: u64) -> RequestCost {
+        RequestCost { request_bytes, in_flight, burst_ns, interval_ns }
+    }
+
+    /// One request at a time: 100 ns each, and 1 ns a byte.
+    fn card() -> CostModel {
+        let one = |bytes, n: u32| cost(bytes, n, u64::from(n) * (100 + bytes), 100 + bytes);
+        let reads = [100, 1000].into_iter().flat_map(|b| [1, 4, 32].map(|n| one(b, n)));
+        CostModel::new(CostSource::Probed, reads.collect(), Vec::new()).unwrap()
+    }
+
+    fn split(bytes: u64, requests: u64) -> Split {
+        Split { bytes, requests, seek_ns: 0 }
+    }
+
+    #[test]
+    fn each_request_of_a_serial_device_costs_the_same_at_any_depth() {
+        let card = card();
+        for depth in [0.0, 1.0, 2.5, 64.0] {
+            for requests in [1, 2, 7, 32, 100] {
+                let ns = card.read_ns(split(10_000, requests), depth);
+                let expected = 10_000.0 + 100.0 * requests as f64;
+                assert!((ns - expected).abs() < 1e-6, "{requests} at {depth}: {ns}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_hidden_behind_the_queue_costs_nothing() {
+        // Latency 80, of which any number overlaps; 1 ns between completions.
+        let wide = |n: u32| cost(4096, n, 80 + u64::from(n), (80 / u64::from(n)).max(1));
+        let wide = [1, 4, 32, 128].map(wide).to_vec();
+        let wide = CostModel::new(CostSource::Observed, wide, Vec::new()).unwrap();
+        let alone = wide.read_ns(split(4096, 1), 1.0);
+        assert_eq!((alone, wide.read_ns(split(4 * 4096, 4), 1.0)), (81.0, 84.0));
+        assert!(wide.read_ns(split(4096, 1), 32.0) <= 81.0 / 32.0);
+    }
+
+    #[test]
+    fn a_seek_costs_by_its_distance() {
+        let seeks = [(0, 0), (1000, 50), (3000, 90)];
+        let seeks = seeks.map(|(distance_bytes, ns)| SeekCost { distance_bytes, ns }).to_vec();
+        let disk = CostModel::new(CostSource::Probed, card().reads, seeks).unwrap();
+        let at = [0, 500, 1000, 2000, 3000, 1 << 40].map(|distance| disk.seek_ns(distance));
+        assert_eq!(at, [0, 25, 50, 70, 90, 90]);
+        let with = disk.read_ns(Split { seek_ns: 70, ..split(1000, 2) }, 1.0);
+        assert_eq!(with, disk.read_ns(split(1000, 2), 1.0) + 70.0);
+    }
+
+    #[test]
+    fn senseless_figures_are_no_model() {
+        let of = |reads: &[RequestCost]| CostModel::new(CostSource::Probed, reads.to_vec(), vec![]);
+        let (a, b) = (cost(1, 1, 5, 5), cost(1, 2, 5, 5));
+        assert!(of(&[b, a]).is_ok());
+        for reads in [
+            &[][..],
+            &[a, a],
+            &[a, b, cost(2, 1, 5, 5)],
+            &[a, cost(2, 2, 5, 5)],
+            &[cost(0, 1, 5, 5)],
+            &[cost(1, 0, 5, 5)],
+            &[cost(1, 1, 0, 5)],
+            &[cost(1, 1, 5, u64::MAX)],
+        ] {
+            assert!(of(reads).is_err(), "{reads:?}");
+        }
+        let twice = vec![SeekCost { distance_bytes: 1, ns: 1 }; 2];
+        assert!(CostModel::new(CostSource::Probed, vec![a], twice).is_err());
+    }
+}

@@ -1,0 +1,72 @@
+//! What a device answered while a trace was recorded: a histogram that the recorder folds in the kernel.
+
+use serde::{Deserialize, Serialize};
+
+/// Requests of one class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedRequests {
+    /// Whether they were writes.
+    pub write: bool,
+    /// Their length is at most this, a power of two, and more than half of it.
+    pub up_to_bytes: u64,
+    /// When each was issued, it was one of at most this many in flight on the device, a power of two, and of more
+    /// than half as many.
+    pub up_to_in_flight: u32,
+    /// How many there were.
+    pub count: u64,
+    /// The sum of their lengths in bytes.
+    pub bytes: u64,
+    /// The sum of the numbers in flight, each with the request itself.
+    pub in_flight: u64,
+    /// The sum of their times from issue to completion, in nanoseconds.
+    pub total_ns: u64,
+}
+
+/// What one device answered while a trace was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservedLoad {
+    /// Device number of the block device (not of a file system on several).
+    pub device: u64,
+    /// Its name, for example `nvme0n1`; for display only.
+    pub name: String,
+    /// By class, those without requests left out.
+    pub requests: Vec<ObservedRequests>,
+    /// Bursts of reads: reads that one thread issued one after the other without a completion between them.
+    pub read_bursts: u64,
+    /// The sum over these bursts of the requests in flight when each began, without itself.
+    pub in_flight_before: u64,
+}
+
+impl ObservedLoad {
+    /// Requests of reads.
+    pub fn reads(&self) -> u64 {
+        self.requests.iter().filter(|r| !r.write).map(|r| r.count).sum()
+    }
+
+    /// How many reads of programs were in flight at a time, on average, if each was split into `requests` requests
+    /// on average; at least 1. `None` if no read was seen.
+    pub fn depth(&self, requests: f64) -> Option<f64> {
+        let mean = self.in_flight_before as f64 / self.read_bursts.max(1) as f64;
+        (self.read_bursts > 0).then(|| 1.0 + mean / requests.max(1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_of_reads_however_they_are_split() {
+        let load = |read_bursts, in_flight_before| ObservedLoad {
+            read_bursts,
+            in_flight_before,
+            ..ObservedLoad::default()
+        };
+        assert_eq!(load(0, 0).depth(1.0), None);
+        // One program that waits for each of its reads.
+        assert_eq!(load(10, 0).depth(32.0), Some(1.0));
+        // 31 others of one request each, and 3 others of 8 each.
+        assert_eq!(load(10, 310).depth(1.0), Some(32.0));
+        assert_eq!(load(10, 240).depth(8.0), Some(4.0));
+    }
+}
