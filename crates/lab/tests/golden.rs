@@ -20,21 +20,19 @@ fn figures(jobs: usize) -> String {
     text
 }
 
+/// The file is written with one thread and compared with what more threads than cores find.
 #[test]
 fn the_same_bits_at_any_number_of_threads() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden.txt");
-    let found = figures(1);
     if std::env::var_os("GOLDEN").is_some_and(|what| what == "write") {
-        std::fs::write(&file, &found).unwrap();
+        std::fs::write(&file, figures(1)).unwrap();
     }
     let golden = std::fs::read_to_string(&file).unwrap();
+    let found = figures(5);
     for (golden, found) in golden.lines().zip(found.lines()) {
         assert_eq!(found, golden);
     }
     assert_eq!(found.lines().count(), golden.lines().count());
-    for jobs in [2, 5] {
-        assert!(figures(jobs) == found, "another result with {jobs} threads");
-    }
 }
 
 #[test]

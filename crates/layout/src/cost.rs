@@ -215,7 +215,8 @@ impl CostModel {
 /// The value at `x` on the line through these points, which are in ascending order: that of the first point before
 /// it, and behind the last point that of the last, or if `goes_on` on the line through the last two.
 fn between(points: impl Iterator<Item = (f64, f64)>, x: f64, goes_on: bool) -> f64 {
-    let (mut before, mut last): (Option<(f64, f64)>, Option<(f64, f64)>) = (None, None);
+    let mut before: Option<(f64, f64)> = None;
+    let mut last = None;
     for point in points {
         (before, last) = (last, Some(point));
         if x <= point.0 {

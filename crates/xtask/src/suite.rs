@@ -10,6 +10,7 @@
 //! (`scripts/bounded`) and as root (`scripts/as-root`).
 
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -122,6 +123,8 @@ struct Ended {
     name: String,
     failed: bool,
     took: Duration,
+    /// Processor time of it and of all that it started and waited for, if known.
+    used: Option<Duration>,
     /// What it printed, if that was kept.
     printed: String,
 }
@@ -180,6 +183,7 @@ fn doc_tests(root: &Path) -> Result<Ended> {
         name: "documentation".into(),
         failed,
         took: started.elapsed(),
+        used: None,
         printed: String::new(),
     })
 }
@@ -236,17 +240,43 @@ fn run_one(root: &Path, args: &[String], binary: &Binary, room: Room) -> Result<
     for line in output.split(b'\n') {
         print(&String::from_utf8_lossy(&line.with_context(|| binary.name.clone())?));
     }
+    let used = processor_time(child.id());
     let failed = !child.wait()?.success();
-    let ended = Ended { name: binary.name.clone(), failed, took: started.elapsed(), printed };
+    let ended = Ended { name: binary.name.clone(), failed, took: started.elapsed(), used, printed };
     if room == Room::Machine {
         println!("{}", ended.footing());
     }
     Ok(ended)
 }
 
+/// Waits until this child has ended, and returns the processor time of it and of the children that it has waited
+/// for (proc_pid_stat(5): `utime`, `stime`, `cutime` and `cstime`, which stay until it is waited for here).
+fn processor_time(child: u32) -> Option<Duration> {
+    let id = Pid::from_raw(child.try_into().ok()?)?;
+    waitid(WaitId::Pid(id), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).ok()?;
+    ticks(&std::fs::read_to_string(format!("/proc/{child}/stat")).ok()?)
+}
+
+/// The processor time that a line of `/proc/PID/stat` says.
+fn ticks(stat: &str) -> Option<Duration> {
+    // The program's name, in brackets, can contain anything; `utime` is the twelfth field after it.
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let mut ticks = 0;
+    for _ in 0..4 {
+        ticks += fields.next()?.parse::<u64>().ok()?;
+    }
+    Some(Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64))
+}
+
 impl Ended {
     fn footing(&self) -> String {
-        format!("{} took {:.1} s\n", self.name, self.took.as_secs_f64())
+        format!("{} took {:.1} s{}\n", self.name, self.took.as_secs_f64(), self.of_which())
+    }
+
+    fn of_which(&self) -> String {
+        self.used
+            .map(|used| format!(", {:.1} s of the processor", used.as_secs_f64()))
+            .unwrap_or_default()
     }
 }
 
@@ -271,8 +301,10 @@ fn summary(ended: &mut [Ended]) -> Result<()> {
     ended.sort_by_key(|one| std::cmp::Reverse(one.took));
     println!("The slowest of {}:", ended.len());
     for one in ended.iter().take(SLOWEST) {
-        println!("{:7.1} s  {}", one.took.as_secs_f64(), one.name);
+        println!("{:7.1} s  {}{}", one.took.as_secs_f64(), one.name, one.of_which());
     }
+    let used: Duration = ended.iter().filter_map(|one| one.used).sum();
+    println!("All of them: {:.0} s of the processor", used.as_secs_f64());
     let failed = || ended.iter().filter(|one| one.failed);
     for one in failed() {
         let lines: Vec<&str> = one.printed.lines().collect();
@@ -298,6 +330,15 @@ mod tests {
         assert_eq!(room(true, &["a::loop_moves", "uml_moves"]), Room::Machine);
         assert_eq!(room(true, &["uml_moves", "loop_moves"]), Room::Machine);
         assert_eq!(room(false, &["plans"]), Room::Machine);
+    }
+
+    #[test]
+    fn processor_time_is_read_behind_any_name() {
+        let hundredth =
+            Duration::from_secs_f64(1.0 / rustix::param::clock_ticks_per_second() as f64);
+        let line = "7 (a) b) Z 1 7 7 0 -1 4228 0 0 0 0 1 2 30 400 20 0 1 0 9 0 0";
+        assert_eq!(ticks(line), Some(433 * hundredth));
+        assert_eq!(ticks("7 (a) Z 1 7 7 0 -1 4228 0 0 0 0 1 2 30"), None);
     }
 
     #[test]
