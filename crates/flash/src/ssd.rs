@@ -1,7 +1,7 @@
 //! A flash SSD: checks commands, reserves time of its processor and its link for them, and carries them out
 //! through its translation layer.
 
-use crate::command::{Command, Completion, Hint, Refused, Units};
+use crate::command::{Command, Completion, Hint, Refused, Units, cut_units};
 use crate::counters::{Counters, ProgramCause};
 use crate::device::{Bytes, Contents, Device, Recovery, joined};
 use crate::drive::Drive;
@@ -170,13 +170,8 @@ impl Ssd {
         let mut ready = start;
         if u64::from(units.count) * unit_bytes != u64::from(bytes) {
             self.ftl.counters_mut().merged_writes += 1;
-            let (first, last) = (Units::new(units.start, 1), Units::new(units.end() - 1, 1));
-            let cuts_first = offset > 0;
-            let end = u64::from(offset) + u64::from(bytes);
-            let cuts_last = !end.is_multiple_of(unit_bytes) && (!cuts_first || last != first);
-            for (_, unit) in [(cuts_first, first), (cuts_last, last)].iter().filter(|(cut, _)| *cut)
-            {
-                ready = ready.max(self.ftl.fetch(*unit, start));
+            for unit in cut_units(units, bytes, offset, self.shape().unit_bytes) {
+                ready = ready.max(self.ftl.fetch(unit, start));
             }
         }
         self.write(ready, units, hint, contents)
