@@ -196,18 +196,6 @@ impl Ssd {
         Some((self.shape().die_of(physical), physical))
     }
 
-    /// Writes units without advancing the clock, to prepare the state of a drive.
-    ///
-    /// # Errors
-    /// As for a write.
-    pub fn precondition(&mut self, units: Units) -> Result<(), Refused> {
-        let now = self.ftl.now();
-        self.ftl.untimed(|ftl| {
-            ftl.write(units, Hint::None, ProgramCause::Host, &mut |_| None, now)?;
-            Ok(())
-        })
-    }
-
     /// Starts to record when each die is busy, for [`Self::traced`].
     pub fn trace(&mut self) {
         self.ftl.nand_mut().trace();
@@ -321,6 +309,14 @@ impl Device for Ssd {
 
     fn bytes(&self, units: Units) -> Vec<u8> {
         joined(units.each().map(|unit| self.ftl.bytes(unit)), self.unit_bytes())
+    }
+
+    fn precondition(&mut self, units: Units) -> Result<(), Refused> {
+        let now = self.ftl.now();
+        self.ftl.untimed(|ftl| {
+            ftl.write(units, Hint::None, ProgramCause::Host, &mut |_| None, now)?;
+            Ok(())
+        })
     }
 
     fn power_cut(&mut self, at: u64) -> Recovery {

@@ -11,6 +11,7 @@ use std::time::Duration;
 pub const COMMANDS: &str = "\
 quit                  ends serving, as Ctrl-C does
 reset-stats           counts begin anew; the clock goes on
+fill                  as if all of the drive had been written in order, without time; its data stays
 rest MILLISECONDS     virtual time passes with no request in flight (accounting)
 settle MICROSECONDS   how long no request must arrive before virtual time advances (accounting)
 ";
@@ -66,6 +67,7 @@ impl Control for Commands {
         match words[..] {
             ["quit"] => (self.1)(),
             ["reset-stats"] => self.0.state().table.reset(),
+            ["fill"] => self.fill()?,
             ["rest", time] => self.rest(Duration::from_millis(number(time)?))?,
             ["settle", time] => self.settle(Duration::from_micros(number(time)?))?,
             _ => return Err(Errno::INVAL.into()),
@@ -75,6 +77,14 @@ impl Control for Commands {
 }
 
 impl Commands {
+    fn fill(&self) -> io::Result<()> {
+        let mut state = self.0.state();
+        if state.table.in_flight() > 0 {
+            return Err(Errno::INVAL.into());
+        }
+        state.table.fill().map_err(|_| Errno::IO.into())
+    }
+
     fn rest(&self, time: Duration) -> io::Result<()> {
         self.is_accounting()?;
         let mut state = self.0.state();

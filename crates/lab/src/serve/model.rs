@@ -51,6 +51,15 @@ impl Model {
         Ok(done)
     }
 
+    /// Brings the drive into the state after all of it was written in order, without time.
+    ///
+    /// # Errors
+    /// Why the drive refused.
+    pub fn fill(&mut self) -> Result<(), Refused> {
+        let units = self.device.units();
+        self.device.precondition(Units::new(0, units))
+    }
+
     /// The drive's counters.
     pub fn counters(&self) -> Counters {
         self.device.counters()

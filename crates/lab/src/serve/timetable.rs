@@ -138,6 +138,17 @@ impl Timetable {
         self.model.counters().since(&self.counted_before)
     }
 
+    /// Fills the drive, see [`Model::fill`]; not counted.
+    ///
+    /// # Errors
+    /// Why the drive refused.
+    pub fn fill(&mut self) -> Result<(), Refused> {
+        let before = self.counters();
+        let filled = self.model.fill();
+        self.counted_before = self.model.counters().since(&before);
+        filled
+    }
+
     /// Begins to count anew. The time goes on.
     pub fn reset(&mut self) {
         self.tally = Tally::default();
@@ -209,6 +220,22 @@ mod tests {
             assert!(tally.in_flight_mean() > depth as f64 * 0.9, "{}", tally.in_flight_mean());
             assert!(tally.in_flight_mean() <= depth as f64);
         }
+    }
+
+    #[test]
+    fn a_filled_drive_is_in_the_flash_everywhere_and_nothing_was_counted() {
+        let mut table = table("nvme-b");
+        let unwritten = play(&mut table, scattered(100), 1);
+        let before = (table.now(), table.counters());
+        table.fill().expect("room");
+        assert_eq!((table.now(), table.counters()), before);
+        let written = play(&mut table, scattered(100), 1);
+        // A sensing, and the transfer over the channel.
+        assert_eq!(written - unwritten, 100 * (3600 + 4883));
+        assert_eq!(table.tally().reads.requests, 200);
+        // An overwrite, as on a drive that is full.
+        table.arrive(table.now(), Request { kind: Kind::Write, offset: 0, len: UNIT });
+        assert!(table.complete().is_some_and(|done| done.refused.is_none()));
     }
 
     #[test]
