@@ -73,6 +73,9 @@ _fragmend() {
             fragmend__subcmd__help__subcmd__lab,run)
                 cmd="fragmend__subcmd__help__subcmd__lab__subcmd__run"
                 ;;
+            fragmend__subcmd__help__subcmd__lab,serve)
+                cmd="fragmend__subcmd__help__subcmd__lab__subcmd__serve"
+                ;;
             fragmend__subcmd__lab,drive)
                 cmd="fragmend__subcmd__lab__subcmd__drive"
                 ;;
@@ -85,6 +88,9 @@ _fragmend() {
             fragmend__subcmd__lab,run)
                 cmd="fragmend__subcmd__lab__subcmd__run"
                 ;;
+            fragmend__subcmd__lab,serve)
+                cmd="fragmend__subcmd__lab__subcmd__serve"
+                ;;
             fragmend__subcmd__lab__subcmd__help,drive)
                 cmd="fragmend__subcmd__lab__subcmd__help__subcmd__drive"
                 ;;
@@ -96,6 +102,9 @@ _fragmend() {
                 ;;
             fragmend__subcmd__lab__subcmd__help,run)
                 cmd="fragmend__subcmd__lab__subcmd__help__subcmd__run"
+                ;;
+            fragmend__subcmd__lab__subcmd__help,serve)
+                cmd="fragmend__subcmd__lab__subcmd__help__subcmd__serve"
                 ;;
             *)
                 ;;
@@ -258,7 +267,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__help__subcmd__lab)
-            opts="list run drive"
+            opts="list run drive serve"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -300,6 +309,20 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__help__subcmd__lab__subcmd__run)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__help__subcmd__lab__subcmd__serve)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -370,7 +393,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__lab)
-            opts="-q -h --json --quiet --help list run drive help"
+            opts="-q -h --json --quiet --help list run drive serve help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -398,7 +421,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__lab__subcmd__help)
-            opts="list run drive help"
+            opts="list run drive serve help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -467,6 +490,20 @@ _fragmend() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        fragmend__subcmd__lab__subcmd__help__subcmd__serve)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         fragmend__subcmd__lab__subcmd__list)
             opts="-q -h --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -505,6 +542,36 @@ _fragmend() {
                     return 0
                     ;;
                 --drive)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__lab__subcmd__serve)
+            opts="-q -h --size --paced --sector-size --dir --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --paced)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sector-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -8,7 +8,8 @@
 
 use crate::log::{Entry, Log};
 use crate::sectors::{Origins, SECTOR, Sectors, Source};
-use crate::serve::Store;
+use crate::serve::Marked;
+use fragmend_served::store::Store;
 use fragmend_testbed::random::Random;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -234,12 +235,14 @@ impl Store for View {
         self.now.set(offset, len, Source::Zero)
     }
 
+    fn flush(&mut self, _: usize) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Marked for View {
     fn second(&self) -> Option<u64> {
         (self.second < self.now.bytes()).then_some(self.second)
-    }
-
-    fn flush(&mut self, _: bool) -> io::Result<()> {
-        Ok(())
     }
 
     /// Becomes the disk after this [`Cut`], as JSON; it must not be mounted.

@@ -4,7 +4,8 @@
 use crate::log::Log;
 use crate::marks::Mark;
 use crate::sectors::{Origins, Sectors, Source};
-use crate::serve::Store;
+use crate::serve::{Marked, SECOND};
+use fragmend_served::store::Store;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -66,12 +67,14 @@ impl Store for Disk {
         self.sectors.set(offset, len, Source::Zero)
     }
 
+    fn flush(&mut self, part: usize) -> io::Result<()> {
+        self.log.as_mut().map_or(Ok(()), |log| log.flush(part == SECOND))
+    }
+}
+
+impl Marked for Disk {
     fn second(&self) -> Option<u64> {
         self.second
-    }
-
-    fn flush(&mut self, second: bool) -> io::Result<()> {
-        self.log.as_mut().map_or(Ok(()), |log| log.flush(second))
     }
 
     fn mark(&mut self, text: &str) -> io::Result<()> {

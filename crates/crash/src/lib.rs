@@ -4,7 +4,7 @@
 //!
 //! | module | its job |
 //! |---|---|
-//! | [`serve`] | serves a disk's bytes to the kernel as a file (FUSE) |
+//! | [`serve`] | serves the disk under test to the kernel as a file, with one for marks |
 //! | [`disk`] | the disk under test, recording |
 //! | [`slow`] | the same disk, rate-limited, or with chosen requests held back |
 //! | [`log`] | the recording: writes, flushes and marks in order |

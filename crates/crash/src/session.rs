@@ -8,7 +8,7 @@ use crate::later_use::LaterUse;
 use crate::marks::{Mark, Marks};
 use crate::mount::{Mount, freeze};
 use crate::scenario::{Mover, Scenario};
-use crate::serve::{Served, Store};
+use crate::serve::{Marked, Served};
 use crate::unprotected;
 use fragmend_testbed::loop_device::LoopDevice;
 use fragmend_testbed::process::Running;
@@ -65,7 +65,7 @@ impl Nodes<'_> {
     ///
     /// # Panics
     /// As [`LoopDevice::attach`] and [`LoopDevice::detach`].
-    pub fn attached<S: Store, T>(
+    pub fn attached<S: Marked, T>(
         served: &Served<S>,
         scenario: &Scenario,
         work: impl FnOnce(Nodes<'_>) -> T,

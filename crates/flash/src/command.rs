@@ -1,5 +1,5 @@
 //! The commands of a host to a drive, and their completions. Addresses and lengths are in mapping units
-//! ("units"); a shorter write ([`Command::WritePart`]) is a read-modify-write of [`crate::ssd`].
+//! ("units"); a shorter write ([`Command::WritePart`]) is a read-modify-write of the drive.
 
 /// A run of consecutive units of a drive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,6 +25,23 @@ impl Units {
     pub fn each(self) -> std::ops::Range<u32> {
         self.start..self.end()
     }
+}
+
+/// The units of which a write of `bytes` bytes, from this offset in the first unit on, leaves a part as it was:
+/// none, the first, the last, or both. They are read before they are written.
+pub(crate) fn cut_units(
+    units: Units,
+    bytes: u32,
+    offset: u32,
+    unit_bytes: u32,
+) -> impl Iterator<Item = Units> {
+    let (first, last) = (Units::new(units.start, 1), Units::new(units.end() - 1, 1));
+    let cuts_first = offset > 0;
+    let end = u64::from(offset) + u64::from(bytes);
+    let cuts_last = !end.is_multiple_of(u64::from(unit_bytes)) && (!cuts_first || last != first);
+    [(cuts_first, first), (cuts_last, last)]
+        .into_iter()
+        .filter_map(|(cut, unit)| cut.then_some(unit))
 }
 
 /// What the host knows of a write and the drive does not (FAST'24, section 4; the bits of CDW12 and CDW2-3 of

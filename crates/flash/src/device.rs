@@ -50,6 +50,16 @@ pub trait Device {
     /// content.
     fn bytes(&self, units: Units) -> Vec<u8>;
 
+    /// Brings the drive into the state after these units were written in order, without advancing the clock. Nothing
+    /// for a drive whose times do not depend on what was written.
+    ///
+    /// # Errors
+    /// As for a write.
+    fn precondition(&mut self, units: Units) -> Result<(), Refused> {
+        let _ = units;
+        Ok(())
+    }
+
     /// Cuts the power at this time, which is no earlier than the last command, and recovers. Durable data is
     /// there afterwards.
     fn power_cut(&mut self, at: u64) -> Recovery;

@@ -1,7 +1,7 @@
 //! A flash SSD: checks commands, reserves time of its processor and its link for them, and carries them out
 //! through its translation layer.
 
-use crate::command::{Command, Completion, Hint, Refused, Units};
+use crate::command::{Command, Completion, Hint, Refused, Units, cut_units};
 use crate::counters::{Counters, ProgramCause};
 use crate::device::{Bytes, Contents, Device, Recovery, joined};
 use crate::drive::Drive;
@@ -170,13 +170,8 @@ impl Ssd {
         let mut ready = start;
         if u64::from(units.count) * unit_bytes != u64::from(bytes) {
             self.ftl.counters_mut().merged_writes += 1;
-            let (first, last) = (Units::new(units.start, 1), Units::new(units.end() - 1, 1));
-            let cuts_first = offset > 0;
-            let end = u64::from(offset) + u64::from(bytes);
-            let cuts_last = !end.is_multiple_of(unit_bytes) && (!cuts_first || last != first);
-            for (_, unit) in [(cuts_first, first), (cuts_last, last)].iter().filter(|(cut, _)| *cut)
-            {
-                ready = ready.max(self.ftl.fetch(*unit, start));
+            for unit in cut_units(units, bytes, offset, self.shape().unit_bytes) {
+                ready = ready.max(self.ftl.fetch(unit, start));
             }
         }
         self.write(ready, units, hint, contents)
@@ -199,18 +194,6 @@ impl Ssd {
     pub fn place_of(&self, unit: u32) -> Option<(u32, u32)> {
         let physical = self.ftl.space().map().in_flash(unit)?;
         Some((self.shape().die_of(physical), physical))
-    }
-
-    /// Writes units without advancing the clock, to prepare the state of a drive.
-    ///
-    /// # Errors
-    /// As for a write.
-    pub fn precondition(&mut self, units: Units) -> Result<(), Refused> {
-        let now = self.ftl.now();
-        self.ftl.untimed(|ftl| {
-            ftl.write(units, Hint::None, ProgramCause::Host, &mut |_| None, now)?;
-            Ok(())
-        })
     }
 
     /// Starts to record when each die is busy, for [`Self::traced`].
@@ -326,6 +309,14 @@ impl Device for Ssd {
 
     fn bytes(&self, units: Units) -> Vec<u8> {
         joined(units.each().map(|unit| self.ftl.bytes(unit)), self.unit_bytes())
+    }
+
+    fn precondition(&mut self, units: Units) -> Result<(), Refused> {
+        let now = self.ftl.now();
+        self.ftl.untimed(|ftl| {
+            ftl.write(units, Hint::None, ProgramCause::Host, &mut |_| None, now)?;
+            Ok(())
+        })
     }
 
     fn power_cut(&mut self, at: u64) -> Recovery {

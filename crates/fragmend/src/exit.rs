@@ -16,7 +16,8 @@ Exit status (bits add up):
   16  incomplete: interrupted, accesses were lost, or a budget was spent (plan says so with
       --check alone: a budget that is kept to be what was asked for)
 The first SIGINT (Ctrl-C), SIGTERM or SIGHUP ends record, apply and auto at the next safe point;
-another one, half a second later or more, ends the process at once, as the signal does.";
+another one, half a second later or more, ends the process at once, as the signal does. lab serve
+ends with 0 by any of them, but not while its device is in use.";
 
 /// One or more of the documented bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,6 +12,7 @@
 //! | [`experiments`] | one module for each experiment |
 //! | [`run`] | runs experiments in parallel, with the same results as one by one |
 //! | [`workload`] | a load, as a file describes it |
+//! | [`serve`] | a drive as a block device of this machine |
 //! | [`catalog`] | lists experiments and drives |
 //! | [`plot`] | pictures of results |
 //! | [`random`] | pseudo-random numbers from a seed |
@@ -27,5 +28,6 @@ pub mod random;
 pub mod raw;
 pub mod row;
 pub mod run;
+pub mod serve;
 pub mod setup;
 pub mod workload;

@@ -114,7 +114,7 @@ impl Setup {
     ///
     /// # Panics
     /// If the setup was made otherwise than by [`Setup::parse`], and is inconsistent.
-    pub fn device(&self) -> Box<dyn Device> {
+    pub fn device(&self) -> Box<dyn Device + Send> {
         match &self.drive {
             DriveKind::Flash(drive) => Box::new(Ssd::new(drive).expect("a parsed drive")),
             DriveKind::Zoned { drive, open_zones } => {

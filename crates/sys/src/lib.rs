@@ -26,6 +26,7 @@
 //! | [`listeners`] | programs that are asked before a file is opened (`/proc/PID/fdinfo` of fanotify) |
 //! | [`mounts`] | what is mounted where (`/proc/self/mountinfo`) |
 //! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
+//! | [`loop_device`] | a file as a block device (`LOOP_CONFIGURE`) |
 //! | [`bpf_table`] | the elements of a BPF hash table, many at once (`BPF_MAP_LOOKUP_BATCH`) |
 //! | [`claim`] | a lock on a block device's node, visible to all namespaces (`F_OFD_SETLK`) |
 //! | [`cache`] | writing back and dropping page cache |
@@ -67,6 +68,7 @@ pub mod kind;
 pub mod lease;
 pub mod listeners;
 pub mod locked;
+pub mod loop_device;
 pub mod mapping;
 pub mod memory;
 pub mod mounts;

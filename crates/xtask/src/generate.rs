@@ -96,6 +96,8 @@ fn schemas() -> Vec<(&'static str, Schema)> {
         ("recover", schema_of::<fragmend_report::recover::RecoverReport>()),
         ("lab-list", schema_of::<fragmend_lab::catalog::Catalog>()),
         ("lab-run", schema_of::<fragmend_lab::experiment::Report>()),
+        ("lab-serve", schema_of::<fragmend_lab::serve::Report>()),
+        ("lab-serve-stats", schema_of::<fragmend_lab::serve::stats::Stats>()),
     ]
 }
 

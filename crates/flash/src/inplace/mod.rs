@@ -11,7 +11,7 @@ mod tests;
 
 pub use description::{InPlaceDrive, Media};
 
-use crate::command::{Command, Completion, Refused, Units};
+use crate::command::{Command, Completion, Refused, Units, cut_units};
 use crate::counters::Counters;
 use crate::device::{Bytes, Contents, Device, Recovery, joined};
 use crate::timeline::{Timeline, transfer_ns};
@@ -145,6 +145,23 @@ impl Device for InPlace {
             Command::Write { units, .. } => {
                 self.check(*units)?;
                 self.counters.host_written += u64::from(units.count);
+                let done = self.access(*units);
+                self.keep(*units, done, contents);
+                done
+            }
+            Command::WritePart { units, bytes, offset, .. } => {
+                self.check(*units)?;
+                let unit = self.drive.unit_bytes;
+                let length = u64::from(units.count) * u64::from(unit);
+                if *bytes == 0 || u64::from(*offset) + u64::from(*bytes) > length {
+                    return Err(Refused::Length);
+                }
+                self.counters.merged_writes += u64::from(u64::from(*bytes) != length);
+                self.counters.host_written += u64::from(units.count);
+                // The media do what comes first before the rest, if it is in the same place.
+                for cut in cut_units(*units, *bytes, *offset, unit) {
+                    self.access(cut);
+                }
                 let done = self.access(*units);
                 self.keep(*units, done, contents);
                 done

@@ -75,6 +75,24 @@ fn ways_work_in_parallel() {
     assert!((30_000..=50_000).contains(&worst), "{worst}");
 }
 
+#[test]
+fn a_write_of_part_of_a_unit_reads_it_first() {
+    let part = |units, bytes, offset| Command::WritePart { units, bytes, offset, hint: Hint::None };
+    let media = Media::Parallel { access_ns: 10_000, part_bytes: 4096, ways: 4 };
+    let done = |command| {
+        let mut drive = InPlace::new(&with_media(media.clone()));
+        let done = drive.submit(0, &command).map(|completion| completion.done_ns);
+        (done, drive.counters().merged_writes)
+    };
+    assert_eq!(done(part(Units::new(0, 1), 4096, 0)), (Ok(20_000), 0));
+    assert_eq!(done(part(Units::new(0, 1), 512, 0)), (Ok(30_000), 1));
+    assert_eq!(done(part(Units::new(0, 1), 512, 1024)), (Ok(30_000), 1));
+    // The last unit is cut, and on another way than the first.
+    assert_eq!(done(part(Units::new(0, 2), 4608, 0)), (Ok(30_000), 1));
+    assert_eq!(done(part(Units::new(0, 1), 0, 0)), (Err(Refused::Length), 0));
+    assert_eq!(done(part(Units::new(0, 1), 4096, 512)), (Err(Refused::Length), 0));
+}
+
 fn write(drive: &mut InPlace, at: u64, unit: u32, value: u8) -> u64 {
     let write = Command::Write { units: Units::new(unit, 1), hint: Hint::None, fua: false };
     let contents = &mut |_| Some(vec![value; 4096].into());

@@ -1,6 +1,7 @@
 //! `fragmend lab`: the papers' experiments and loads of your own, on simulated drives. Touches no
-//! file but the pictures that it draws.
+//! file but the pictures that it draws, and what `serve` serves.
 
+mod serve;
 mod text;
 
 use crate::exit::{Exit, Usage};
@@ -35,6 +36,12 @@ enum LabCommand {
     Run(RunArgs),
     /// Check a drive's description and print it, as a start for one of your own
     Drive(DriveArgs),
+    /// Serve a simulated drive as a block device of this machine, for real file systems
+    ///
+    /// Beside the device there is a directory with the files clock (virtual time in nanoseconds), stats (JSON) and
+    /// control, which shows the commands that can be written to it. What is on the device is gone when this ends,
+    /// by Ctrl-C, SIGTERM or quit; while the device is in use, it does not end, but says what is in the way.
+    Serve(serve::ServeArgs),
 }
 
 /// Options of `fragmend lab run`.
@@ -74,6 +81,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         LabCommand::List => list(ui),
         LabCommand::Run(args) => run_named(args, ui),
         LabCommand::Drive(args) => drive(&args.drive, ui),
+        LabCommand::Serve(args) => serve::run(args, ui),
     }
 }
 
