@@ -1,4 +1,7 @@
-//! The settings of a block device's queue, as a [`DeviceProfile`].
+//! What a block device is and costs: the settings of its queue, as a [`DeviceProfile`], and what reading it shows
+//! ([`probe`]).
+
+pub mod probe;
 
 use fragmend_layout::{DeviceProfile, FsKind, WindowEnds};
 use fragmend_sys::block::BlockDevice;
