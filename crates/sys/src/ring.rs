@@ -39,6 +39,9 @@ impl Buffers {
         if mapped == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        // In large pages a long read is few segments, and is not split for their number. The kernel may have none.
+        // SAFETY: exactly what was mapped; its content does not change.
+        let _ = unsafe { libc::madvise(mapped, bytes, libc::MADV_HUGEPAGE) };
         Ok(Self { start: mapped.cast(), slot_bytes, bytes, leaked: false })
     }
 

@@ -15,6 +15,7 @@
 //! | [`stripe`], [`granularity`] | the two searches |
 //! | [`compare`] | the statistical test that every decision of theirs rests on |
 //! | [`sets`] | the reads of a burst |
+//! | [`ranges`] | how fast each range of a file reads |
 
 pub mod area;
 pub mod clock;
@@ -24,6 +25,7 @@ pub mod granularity;
 pub mod intervals;
 pub mod meter;
 pub mod pace;
+pub mod ranges;
 pub mod reader;
 pub mod ring;
 pub mod seeks;

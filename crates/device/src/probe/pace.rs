@@ -62,12 +62,14 @@ impl Pace {
         self.before = now;
     }
 
-    /// Counts what others did beside a burst of this many requests, and rests.
-    pub fn after(&mut self, requests: u64, lasted: Duration) {
+    /// Counts what others did beside a burst of this many bytes, and rests.
+    pub fn after(&mut self, bytes: u64, lasted: Duration) {
         self.bursts += 1;
         let now = self.device.as_ref().and_then(|device| device.counters().ok());
         if let (Some(before), Some(now)) = (self.before, now) {
-            self.disturbed += u64::from(moved(now, before) > requests);
+            // Bytes, because the kernel may split and merge requests.
+            let done = now - before;
+            self.disturbed += u64::from(done.writes > 0 || done.read_bytes > bytes);
         }
         self.before = now;
         if self.manner == Manner::Yielding {

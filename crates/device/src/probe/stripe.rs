@@ -53,6 +53,8 @@ pub struct AtDistance {
     pub ns: f64,
     /// Reads of the burst.
     pub reads: u32,
+    /// Bytes of each.
+    pub unit_bytes: u64,
 }
 
 /// Why there is no stripe.
@@ -142,6 +144,7 @@ fn slowest(
                 distance: *distance,
                 ns: times[0].exp(),
                 reads: MOST,
+                unit_bytes: field.unit,
             }));
             seen.sort_by_key(|at| at.distance);
         }
