@@ -24,13 +24,16 @@ pub enum Verdict {
 /// The share of ratios that is left out on either side.
 const TRIMMED: f64 = 0.15;
 /// Pairs before the first look.
-const FIRST: usize = 8;
+const FIRST: usize = 6;
 /// Pairs without an answer after which there will be none.
 const LAST: usize = 300;
 /// Half the width of the interval, in standard errors, of many pairs.
 const WIDTH: f64 = 5.0;
-/// The chance that a verdict is wrong: a normal variable beyond [`WIDTH`] (3e-7), times the looks that are taken.
-pub const ERROR: f64 = 1e-5;
+/// How much wider it is with few pairs, times the degrees of freedom.
+const WIDER: f64 = 14.0;
+/// The chance that a verdict is wrong, at most: that of one look at few pairs, whose times are disturbed by half (a test
+/// measures it), times the looks that are taken.
+pub const ERROR: f64 = 1e-4;
 
 /// A kind of reads: draws a list of them.
 pub type Kind<'a> = &'a mut dyn FnMut(&mut Rng) -> Vec<Read>;
@@ -87,7 +90,7 @@ fn interval(values: &mut [f64]) -> (f64, f64) {
     let freedom = (kept.len() - 1) as f64;
     let error = (squares / (kept.len() as f64 * freedom)).sqrt();
     // Student's distribution of few pairs is wider; this is more than its quantiles.
-    let width = WIDTH * (1.0 + 8.0 / freedom) * error;
+    let width = WIDTH * (1.0 + WIDER / freedom) * error;
     (mean - width, mean + width)
 }
 
@@ -131,14 +134,14 @@ mod tests {
     fn the_interval_holds_the_truth() {
         let mut rng = Rng::with_seed(7);
         let mut draw = || (0.5 + rng.f64()).ln();
-        for n in [8, 12, 30, 100] {
-            let missed = (0..20_000).filter(|_| {
+        for n in [6, 8, 12, 30, 100] {
+            let missed = (0..40_000).filter(|_| {
                 let mut ratios: Vec<f64> = (0..n).map(|_| draw() - draw()).collect();
                 let (low, high) = interval(&mut ratios);
                 low > 0.0 || high < 0.0
             });
             let missed = missed.count();
-            assert!(missed <= 2, "{missed} of 20,000 with {n} pairs");
+            assert!(missed <= 4, "{missed} of 40,000 with {n} pairs");
         }
     }
 }

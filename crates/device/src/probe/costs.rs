@@ -52,8 +52,9 @@ impl Grid {
     pub fn most(&self) -> Limits {
         let (mut bytes, mut requests) = (0, 0);
         for (length, depth) in self.cells() {
-            let each = u64::from(depth * bursts(length, depth) + run(length, depth));
-            let all = each * u64::from(rounds(length)) + u64::from(depth);
+            let runs = (0..rounds(length)).filter(|round| has_run(length, *round)).count() as u64;
+            let bursts = u64::from(depth * bursts(length, depth) * rounds(length));
+            let all = bursts + u64::from(run(length, depth)) * runs + u64::from(depth);
             requests += all;
             bytes += all * u64::from(length);
         }
@@ -75,7 +76,8 @@ fn fits(area: &Range<u64>, length: u64) -> bool {
 /// How often each figure is measured at most.
 fn rounds(length: u32) -> u32 {
     match length >> 10 {
-        0..=32 => 5,
+        0..=32 => 20,
+        33..=128 => 12,
         _ => 4,
     }
 }
@@ -83,18 +85,22 @@ fn rounds(length: u32) -> u32 {
 /// Bursts of a round. Few requests either meet on a die or do not; the mean of many varies less.
 fn bursts(length: u32, depth: u32) -> u32 {
     match length >> 10 {
-        0..=32 => (128 / depth).clamp(8, 32),
-        33..=128 => (48 / depth).clamp(4, 12),
+        0..=128 => (32 / depth).clamp(2, 8),
         _ => (16 / depth).clamp(1, 4),
     }
 }
 
-/// Fewer figures than this are not enough, unless no more were to be measured.
-const FEW: u32 = 2;
+/// Fewer rounds than this are not enough.
+const FEW: usize = 2;
 /// A figure that was measured this often, and whose standard error is a smaller share of it than [`PRECISE`], is not
 /// measured any more.
-const ENOUGH: u32 = 3;
+const ENOUGH: usize = 3;
 const PRECISE: f64 = 0.008;
+
+/// Whether there is a run in a round: it has many more requests than bursts have, and varies less.
+fn has_run(length: u32, round: u32) -> bool {
+    round.is_multiple_of(rounds(length) / 4)
+}
 
 /// Requests of the run of a round. It ends about as a burst does: the time of one is taken off for that, so the run is
 /// long beside it.
@@ -118,6 +124,7 @@ pub struct Costs {
 /// Times of a cell of the grid.
 #[derive(Default)]
 struct Cell {
+    rounds: usize,
     bursts: Vec<f64>,
     runs: Vec<f64>,
 }
@@ -143,7 +150,7 @@ pub fn measure(
             if cell.is_precise() {
                 continue;
             }
-            if let Err(why) = measure_cell(meter, &mut places, cell, (length, depth), round == 0) {
+            if let Err(why) = measure_cell(meter, &mut places, cell, (length, depth), round) {
                 end = Some(why);
                 break 'rounds;
             }
@@ -162,10 +169,8 @@ pub fn measure(
         let Some(row) = row.collect::<Option<Vec<_>>>() else { break };
         reads.extend(row);
     }
-    let often = |((length, _), cell): (&(u32, u32), &Cell)| {
-        cell.runs.len() as u32 >= FEW.min(rounds(*length))
-    };
-    let complete = reads.len() == grid.lengths.len() * grid.depths.len() && cells.iter().all(often);
+    let complete = reads.len() == grid.lengths.len() * grid.depths.len()
+        && cells.values().all(|cell| cell.rounds >= FEW);
     if reads.is_empty() { Err(Failed::Spent) } else { Ok(Costs { reads, complete }) }
 }
 
@@ -175,17 +180,20 @@ fn measure_cell(
     places: &mut Places<'_>,
     cell: &mut Cell,
     (length, depth): (u32, u32),
-    is_first: bool,
+    round: u32,
 ) -> Result<(), Failed> {
-    if is_first {
+    if round == 0 {
         // To warm up: it is not counted.
         meter.burst(&places.draw(length, depth))?;
     }
     for _ in 0..bursts(length, depth) {
         cell.bursts.push(meter.burst(&places.draw(length, depth))? as f64);
     }
-    let run = meter.elapsed(&places.draw(length, run(length, depth)), depth)?;
-    cell.runs.push(run as f64);
+    if has_run(length, round) {
+        let run = meter.elapsed(&places.draw(length, run(length, depth)), depth)?;
+        cell.runs.push(run as f64);
+    }
+    cell.rounds += 1;
     Ok(())
 }
 
@@ -198,7 +206,7 @@ impl Cell {
             let squares: f64 = times.iter().map(|ns| (ns - mean).powi(2)).sum();
             (squares / (n * (n - 1.0))).sqrt() < mean * PRECISE
         };
-        self.runs.len() as u32 >= ENOUGH && precise(&self.bursts) && precise(&self.runs)
+        self.runs.len() >= ENOUGH && precise(&self.bursts) && precise(&self.runs)
     }
 
     fn cost(&self, length: u32, depth: u32) -> RequestCost {

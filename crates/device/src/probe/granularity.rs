@@ -15,11 +15,11 @@ use fastrand::Rng;
 /// Between the time of reads of one die and of the same number on two, which is about half of that.
 const TWO_DIES: f64 = 1.3;
 /// Other places that must agree.
-const PLACES: u32 = 4;
+const PLACES: u32 = 3;
 /// Places elsewhere in the stripe that must be on other dies, and pairs of bursts for the first look at each. A
 /// device that spreads its data pseudo-randomly over a few units may seem to have a stripe, but not this.
 const ELSEWHERE: u32 = 24;
-const GLANCES: u32 = 4;
+const GLANCES: u32 = 3;
 
 /// Why there is no granularity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub fn find(
     field: &Field,
     stripe: u64,
 ) -> Result<Result<Granularity, NoGranularity>, Failed> {
-    let rows = field.rows(stripe).saturating_sub(2).min(MOST.into()) as u32;
+    let rows = field.rows(stripe).saturating_sub(2).min(u64::from(MOST / 2)) as u32;
     let count = rows / 2 * 2;
     if count < 2 * FEWEST || stripe < 2 * field.unit {
         return Ok(Err(NoGranularity::Unclear));

@@ -3,8 +3,8 @@
 //! A burst of reads at multiples of `d` lasts the longer the fewer dies it meets, and these are as many as the stripe
 //! has at the greatest common divisor of `d` and the stripe. So the search goes:
 //!
-//! 1. All distances of whole units up to [`Search::most`] are measured once, in random order; the slower half is
-//!    measured again, and so on, until one is left.
+//! 1. Powers of two are measured, in random order, the slower half again, and so on, until one is left. If nothing
+//!    comes of it, all distances of whole units up to [`Search::most`] are searched in the same way.
 //! 2. From there up: as long as multiples of a prime times `d` last longer, that is `d`.
 //! 3. And down: as long as multiples of `d` over a prime last no less, that is `d`.
 //! 4. What is left must pass three tests: it lasts longer than reads anywhere, than at its neighbours, and nearly in
@@ -88,9 +88,30 @@ pub fn find(
     search: Search,
     seen: &mut Vec<AtDistance>,
 ) -> Result<Result<Stripe, NoStripe>, Failed> {
-    let Some(slowest) = slowest(meter, rng, field, search, seen)? else {
+    let most = search.most.min((field.area.end - field.area.start) / u64::from(MOST));
+    let powers: Vec<u64> = std::iter::successors(Some(field.unit), |at| at.checked_mul(2))
+        .take_while(|at| *at <= most)
+        .collect();
+    if powers.len() < 2 {
         return Ok(Err(NoStripe::NoPattern));
-    };
+    }
+    if let Ok(found) = from(meter, rng, field, powers, seen)? {
+        return Ok(Ok(found));
+    }
+    seen.clear();
+    let all = (1..=most / field.unit).map(|units| units * field.unit).collect();
+    from(meter, rng, field, all, seen)
+}
+
+/// Looks for the stripe from the slowest of these distances on.
+fn from(
+    meter: &mut Meter<'_>,
+    rng: &mut Rng,
+    field: &Field,
+    distances: Vec<u64>,
+    seen: &mut Vec<AtDistance>,
+) -> Result<Result<Stripe, NoStripe>, Failed> {
+    let slowest = slowest(meter, rng, field, distances, seen)?;
     let mut climb = Climb { meter, rng, field, comparisons: 0 };
     // Most devices have no stripe: that is found first.
     match climb.collides(slowest)? {
@@ -107,30 +128,27 @@ pub fn find(
             Verdict::Unclear => return Ok(Err(NoStripe::Unclear)),
         }
     }
-    let again = climb.up(bytes)?;
+    // What would be worst is half of a stripe: once more.
+    let again = climb.fewer_dies(bytes, 2)?;
     let comparisons = climb.comparisons;
     Ok(match again {
-        Some(same) if same == bytes => Ok(Stripe { bytes, comparisons }),
-        Some(_) => Err(NoStripe::OtherPattern),
-        None => Err(NoStripe::Unclear),
+        Verdict::NotLonger => Ok(Stripe { bytes, comparisons }),
+        Verdict::Longer => Err(NoStripe::OtherPattern),
+        Verdict::Unclear => Err(NoStripe::Unclear),
     })
 }
 
-/// The distance whose bursts last longest.
+/// The distance, of two at least, whose bursts last longest.
 fn slowest(
     meter: &mut Meter<'_>,
     rng: &mut Rng,
     field: &Field,
-    search: Search,
+    distances: Vec<u64>,
     seen: &mut Vec<AtDistance>,
-) -> Result<Option<u64>, Failed> {
-    let most = search.most.min((field.area.end - field.area.start) / u64::from(MOST));
+) -> Result<u64, Failed> {
     let mut left: Vec<(u64, Vec<f64>)> =
-        (1..=most / field.unit).map(|units| (units * field.unit, Vec::new())).collect();
-    if left.len() < 2 {
-        return Ok(None);
-    }
-    let mut more = 1;
+        distances.into_iter().map(|distance| (distance, Vec::new())).collect();
+    let mut more = if left.len() > 64 { 1 } else { 3 };
     while left.len() > 1 {
         for _ in 0..more {
             rng.shuffle(&mut left);
@@ -139,10 +157,10 @@ fn slowest(
                 times.push((meter.burst(&reads)? as f64).ln());
             }
         }
-        if more == 1 && seen.is_empty() {
+        if seen.is_empty() {
             seen.extend(left.iter().map(|(distance, times)| AtDistance {
                 distance: *distance,
-                ns: times[0].exp(),
+                ns: median(times).exp(),
                 reads: MOST,
                 unit_bytes: field.unit,
             }));
@@ -153,7 +171,7 @@ fn slowest(
         left.truncate(left.len().div_ceil(2));
         more = if left.len() > 64 { 1 } else { 3 };
     }
-    Ok(left.first().map(|(distance, _)| *distance))
+    Ok(left[0].0)
 }
 
 /// The lower median.
