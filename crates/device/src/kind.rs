@@ -55,52 +55,60 @@ const CONTROLLERS: [&str; 9] = [
     "smart array",
 ];
 
+/// What sysfs shows of a disk.
+#[derive(Clone, Debug, Default)]
+struct Shown {
+    name: String,
+    /// Its directory, in which the names of what it hangs on are.
+    path: String,
+    transport: Option<String>,
+    /// Model and vendor, in small letters.
+    model: String,
+    rotational: bool,
+}
+
 impl Kind {
     /// The kind of a device's disk.
     pub fn of(device: &BlockDevice) -> Self {
         let disk = device.whole();
-        let name = disk.name();
-        let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
-        if starts(&["loop"]) {
-            let served = backing_file(&disk)
-                .is_some_and(|file| clock::beside(&file).is_ok_and(|clock| clock.is_some()));
-            return if served { Self::Served } else { Self::Loop };
+        let known = ["device/vendor", "device/model"].map(|name| disk.attribute(name));
+        let model = known.map(Option::unwrap_or_default).join(" ").to_lowercase();
+        let shown = Shown {
+            name: disk.name(),
+            path: disk.node().to_string_lossy().into_owned(),
+            transport: disk.attribute("device/transport"),
+            model,
+            rotational: disk.queue().is_ok_and(|queue| queue.rotational),
+        };
+        let is_served = |file: PathBuf| clock::beside(&file).is_ok_and(|clock| clock.is_some());
+        match Self::from(&shown) {
+            Self::Loop if backing_file(&disk).is_some_and(is_served) => Self::Served,
+            kind => kind,
         }
-        if starts(&["dm-", "bcache"]) {
-            return Self::Mapped;
-        }
-        if starts(&["md"]) {
-            return Self::Raid;
-        }
-        if starts(&["nbd", "rbd", "drbd"]) {
-            return Self::Network;
-        }
-        if starts(&["zram", "ram", "pmem"]) {
-            return Self::Memory;
-        }
-        if starts(&["vd", "xvd"]) {
-            return Self::Virtual;
-        }
-        Self::of_hardware(&disk)
     }
 
-    /// The kind of what shows itself as a drive.
-    fn of_hardware(disk: &BlockDevice) -> Self {
-        let says = |names: &[&str]| {
-            let known = ["device/model", "device/vendor"].iter().filter_map(|n| disk.attribute(n));
-            let known: Vec<String> = known.map(|text| text.to_lowercase()).collect();
-            known.iter().any(|text| names.iter().any(|name| text.contains(name)))
-        };
-        let path = disk.node().to_string_lossy().into_owned();
-        let transport = disk.attribute("device/transport");
-        let far = transport.is_some_and(|transport| transport != "pcie");
-        if far || path.contains("/session") || path.contains("/rport-") {
+    fn from(shown: &Shown) -> Self {
+        const BY_NAME: [(&[&str], Kind); 6] = [
+            (&["loop"], Kind::Loop),
+            (&["dm-", "bcache"], Kind::Mapped),
+            (&["md"], Kind::Raid),
+            (&["nbd", "rbd", "drbd"], Kind::Network),
+            (&["zram", "ram", "pmem"], Kind::Memory),
+            (&["vd", "xvd"], Kind::Virtual),
+        ];
+        let starts = |prefixes: &[&str]| prefixes.iter().any(|p| shown.name.starts_with(p));
+        if let Some((_, kind)) = BY_NAME.iter().find(|(prefixes, _)| starts(prefixes)) {
+            return *kind;
+        }
+        let says = |names: &[&str]| names.iter().any(|name| shown.model.contains(name));
+        let far = shown.transport.as_deref().is_some_and(|transport| transport != "pcie");
+        if far || shown.path.contains("/session") || shown.path.contains("/rport-") {
             Self::Network
         } else if says(&VIRTUAL) {
             Self::Virtual
         } else if says(&CONTROLLERS) {
             Self::Raid
-        } else if disk.queue().is_ok_and(|queue| queue.rotational) {
+        } else if shown.rotational {
             Self::Disk
         } else {
             Self::Flash
@@ -131,4 +139,46 @@ impl Kind {
 /// The file behind a loop device, by the name that it had when it was attached.
 pub fn backing_file(device: &BlockDevice) -> Option<PathBuf> {
     device.attribute("loop/backing_file").map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_told_by_what_the_kernel_shows() {
+        let kind = |name: &str, model: &str, change: fn(&mut Shown)| {
+            let (name, model) = (name.to_owned(), model.to_lowercase());
+            let mut shown = Shown { name, model, ..Shown::default() };
+            change(&mut shown);
+            Kind::from(&shown)
+        };
+        let same = |_: &mut Shown| {};
+        let over = |shown: &mut Shown| shown.transport = Some("tcp".into());
+        let pcie = |shown: &mut Shown| shown.transport = Some("pcie".into());
+        let rotates = |shown: &mut Shown| shown.rotational = true;
+        let iscsi = |shown: &mut Shown| {
+            shown.path =
+                "/sys/devices/platform/host3/session1/target3:0:0/3:0:0:1/block/sdb".into();
+        };
+        for (found, expected) in [
+            (kind("nvme0n1", "Samsung SSD 980 PRO 1TB", pcie), Kind::Flash),
+            (kind("nvme1n1", "Linux", over), Kind::Network),
+            (kind("nvme0n1", "QEMU NVMe Ctrl", pcie), Kind::Virtual),
+            (kind("nvme0n1", "Amazon Elastic Block Store", pcie), Kind::Virtual),
+            (kind("sda", "ATA      Samsung SSD 870", same), Kind::Flash),
+            (kind("sda", "ATA      ST1000DM003", rotates), Kind::Disk),
+            (kind("sda", "DELL     PERC H730 Mini", same), Kind::Raid),
+            (kind("sdb", "LIO-ORG  disk", iscsi), Kind::Network),
+            (kind("mmcblk0", " SD128", same), Kind::Flash),
+            (kind("vda", "", same), Kind::Virtual),
+            (kind("dm-3", "", same), Kind::Mapped),
+            (kind("md127", "", rotates), Kind::Raid),
+            (kind("loop0", "", rotates), Kind::Loop),
+            (kind("zram0", "", same), Kind::Memory),
+        ] {
+            assert_eq!(found, expected);
+            assert_eq!(expected.shows_dies(), expected == Kind::Flash);
+        }
+    }
 }

@@ -99,7 +99,7 @@ const TRIED: usize = 3;
 
 /// The most that [`measure`] reads, in units of this many bytes.
 pub fn most(unit_bytes: u32) -> Limits {
-    let requests = 600_000;
+    let requests = 300_000;
     Limits { bytes: requests * u64::from(unit_bytes), requests, time: Duration::MAX }
 }
 
