@@ -31,6 +31,9 @@ _fragmend() {
             fragmend,plan)
                 cmd="fragmend__subcmd__plan"
                 ;;
+            fragmend,probe)
+                cmd="fragmend__subcmd__probe"
+                ;;
             fragmend,record)
                 cmd="fragmend__subcmd__record"
                 ;;
@@ -54,6 +57,9 @@ _fragmend() {
                 ;;
             fragmend__subcmd__help,plan)
                 cmd="fragmend__subcmd__help__subcmd__plan"
+                ;;
+            fragmend__subcmd__help,probe)
+                cmd="fragmend__subcmd__help__subcmd__probe"
                 ;;
             fragmend__subcmd__help,record)
                 cmd="fragmend__subcmd__help__subcmd__record"
@@ -113,7 +119,7 @@ _fragmend() {
 
     case "${cmd}" in
         fragmend)
-            opts="-q -h -V --json --quiet --help --version scan record plan apply auto recover lab help"
+            opts="-q -h -V --json --quiet --help --version scan record plan apply auto probe recover lab help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -211,7 +217,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__help)
-            opts="scan record plan apply auto recover lab help"
+            opts="scan record plan apply auto probe recover lab help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -337,6 +343,20 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__help__subcmd__plan)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__help__subcmd__probe)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -622,6 +642,44 @@ _fragmend() {
                     return 0
                     ;;
                 --top)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        fragmend__subcmd__probe)
+            opts="-q -h --seconds --pace --clock --profiles --no-keep --no-intervals --again --out --seed --check --json --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --seconds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pace)
+                    COMPREPLY=($(compgen -W "auto max" -- "${cur}"))
+                    return 0
+                    ;;
+                --clock)
+                    COMPREPLY=($(compgen -W "auto wall" -- "${cur}"))
+                    return 0
+                    ;;
+                --profiles)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --out)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seed)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

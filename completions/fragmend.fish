@@ -33,6 +33,7 @@ complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "record" -d 'Trace
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "plan" -d 'Choose what is worth moving, and explain it'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "apply" -d 'Move the ranges of a plan, with a receipt for each'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "auto" -d 'Record, plan and apply in one go'
+complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "probe" -d 'Measure what reading a device costs, and how its flash is organized; reads only'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "recover" -d 'Put back what an interrupted `--engine rewrite` left unfinished'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "lab" -d 'Repeat the papers\' experiments on simulated drives, or run a load of your own on one'
 complete -c fragmend -n "__fish_fragmend_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -107,6 +108,21 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l dry-run -d 'R
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -l seconds -d 'How long it may last, at most; a file\'s ranges may last as long again' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -l pace -d 'How it goes beside other programs' -r -f -a "auto\t'It waits while others use the device, and rests between bursts'
+max\t'As fast as it goes'"
+complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -l clock -d 'Which clock times the reads' -r -f -a "auto\t'That of the drive, where `fragmend lab serve` serves one; else that on the wall'
+wall\t'That on the wall'"
+complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -l profiles -d 'Where profiles are kept [default: $FRAGMEND_PROFILES, or /var/lib/fragmend/profiles]' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -l out -d 'Draw pictures into this directory (SVG)' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -l seed -d 'The seed of all random places' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -l no-keep -d 'Do not keep the profile'
+complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -l no-intervals -d 'Leave out reads at intervals: costs alone, no stripe and no die granularity'
+complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -l again -d 'Of a file: probe its device first also if a profile of it is kept'
+complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -l check -d 'Put the result into the exit status: it contains 2 if something could be improved'
+complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
+complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -s q -l quiet -d 'No progress and no hints; results and errors only'
+complete -c fragmend -n "__fish_fragmend_using_subcommand probe" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l journal -d 'The directory that was given to `apply --journal`. If copies of the file system are mounted as well, nothing is done until PATH names the one that was rewritten. A record is kept as `NAME.record.kept`, exit code 1, if it is not certain that its own file was found; renamed back, it is checked again' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand recover" -l prefer -d 'What to do where a file at or below the given paths was changed after its record was made' -r -f -a "file\t'The file as it is now: remove the record'
 record\t'The recorded bytes: put them back over what is there'"
@@ -147,14 +163,15 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_s
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "drive" -d 'Check a drive\'s description and print it, as a start for one of your own'
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "serve" -d 'Serve a simulated drive as a block device of this machine, for real file systems'
 complete -c fragmend -n "__fish_fragmend_using_subcommand lab; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "scan" -d 'How fragmented files are, where, and what it costs'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "record" -d 'Trace what programs read and write, into a Parquet file'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "plan" -d 'Choose what is worth moving, and explain it'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "apply" -d 'Move the ranges of a plan, with a receipt for each'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "auto" -d 'Record, plan and apply in one go'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "recover" -d 'Put back what an interrupted `--engine rewrite` left unfinished'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "lab" -d 'Repeat the papers\' experiments on simulated drives, or run a load of your own on one'
-complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto recover lab help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "scan" -d 'How fragmented files are, where, and what it costs'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "record" -d 'Trace what programs read and write, into a Parquet file'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "plan" -d 'Choose what is worth moving, and explain it'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "apply" -d 'Move the ranges of a plan, with a receipt for each'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "auto" -d 'Record, plan and apply in one go'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "probe" -d 'Measure what reading a device costs, and how its flash is organized; reads only'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "recover" -d 'Put back what an interrupted `--engine rewrite` left unfinished'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "lab" -d 'Repeat the papers\' experiments on simulated drives, or run a load of your own on one'
+complete -c fragmend -n "__fish_fragmend_using_subcommand help; and not __fish_seen_subcommand_from scan record plan apply auto probe recover lab help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c fragmend -n "__fish_fragmend_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "list" -d 'Which experiments and drives there are'
 complete -c fragmend -n "__fish_fragmend_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "run" -d 'Run experiments: the paper\'s figures, ours, and whether they are in band'
 complete -c fragmend -n "__fish_fragmend_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "drive" -d 'Check a drive\'s description and print it, as a start for one of your own'

@@ -1,4 +1,16 @@
-//! The settings of a block device's queue, as a [`DeviceProfile`].
+//! What a block device is and costs: the settings of its queue, as a [`DeviceProfile`], and what reading it shows.
+//!
+//! | module | its job |
+//! |---|---|
+//! | [`kind`] | what a device is, by what the kernel shows |
+//! | [`probe`] | measures a device by reading it |
+//! | [`profile`] | what was measured, kept for each disk |
+//! | [`target`] | what a path leads to, and how that is opened for a probe |
+
+pub mod kind;
+pub mod probe;
+pub mod profile;
+pub mod target;
 
 use fragmend_layout::{DeviceProfile, FsKind, WindowEnds};
 use fragmend_sys::block::BlockDevice;

@@ -35,9 +35,10 @@ const fn target(name: &'static str, run: fn(&[u8]) -> bool) -> Target {
 }
 
 /// All targets.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     target("plan", targets::plan::run),
     Target { memory: (16 << 20, 1024), ..target("trace", targets::trace::run) },
+    target("profile", targets::profile::profile),
     target("record", targets::record::run),
     target("ext4-image", targets::ext4::image),
     target("ext4-tree", targets::ext4::tree),

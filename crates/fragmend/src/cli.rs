@@ -44,6 +44,13 @@ pub enum Command {
     Apply(commands::apply::Args),
     /// Record, plan and apply in one go
     Auto(commands::auto::Args),
+    /// Measure what reading a device costs, and how its flash is organized; reads only
+    ///
+    /// Safe on a mounted device: it is read past the page cache, nothing is ever written, and what is going to be read
+    /// is said before. Costs are measured by length and number in flight. On a drive that does not rotate, reads at
+    /// intervals show the die allocation granularity and the stripe, if they can be told. The result is kept as the
+    /// profile of the drive. Of a file, ranges are listed that are in one extent and yet slow.
+    Probe(commands::probe::Args),
     /// Put back what an interrupted `--engine rewrite` left unfinished
     Recover(commands::recover::Args),
     /// Repeat the papers' experiments on simulated drives, or run a load of your own on one

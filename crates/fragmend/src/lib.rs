@@ -76,6 +76,7 @@ pub fn run(parsed: Result<Cli, clap::Error>) -> ExitCode {
         Command::Plan(args) => commands::plan::run(&args, &ui),
         Command::Apply(args) => commands::apply::run(&args, &ui),
         Command::Auto(args) => commands::auto::run(&args, &ui),
+        Command::Probe(args) => commands::probe::run(&args, &ui),
         Command::Recover(args) => commands::recover::run(&args, &ui),
         Command::Lab(args) => commands::lab::run(&args, &ui),
     };

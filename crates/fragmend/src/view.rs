@@ -3,4 +3,5 @@
 
 pub mod apply;
 pub mod plan;
+pub mod probe;
 pub mod record;

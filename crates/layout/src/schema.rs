@@ -9,3 +9,5 @@ pub const PLAN_FILE: u32 = 1;
 pub const TRACE_FILE: u32 = 2;
 /// The oldest trace files that are still read: they lack the column `bytes`.
 pub const OLDEST_TRACE_FILE: u32 = 1;
+/// Profiles of devices that `probe` keeps.
+pub const PROFILE_FILE: u32 = 1;

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`figures`] | lists the figures of a structure, and renders them as a table |
 //! | [`plan`] | the document of `fragmend plan` |
+//! | [`probe`] | the document of `fragmend probe` |
 //! | [`record`] | the document of `fragmend record` |
 //! | [`recover`] | the document of `fragmend recover` |
 //! | [`scan`] | the document of `fragmend scan` |
@@ -13,6 +14,7 @@
 
 pub mod figures;
 pub mod plan;
+pub mod probe;
 pub mod record;
 pub mod recover;
 pub mod scan;

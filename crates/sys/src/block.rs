@@ -1,10 +1,15 @@
 //! A block device's queue settings and I/O counters, from sysfs (Documentation/ABI/stable/sysfs-block).
 
 use crate::mounts;
+use rustix::fs::{FileType, Mode, OFlags};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+/// The unit of sizes and counters in sysfs, on every device.
+const SECTOR: u64 = 512;
 
 /// A disk, found by the device number of a file system on it; for a partition, the whole disk.
 #[derive(Clone, Debug)]
@@ -121,6 +126,51 @@ impl BlockDevice {
         self.node.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
+    /// The bytes of the node.
+    ///
+    /// # Errors
+    /// When sysfs does not have them: the device is gone.
+    pub fn bytes(&self) -> io::Result<u64> {
+        Ok(read_number(&self.node.join("size"))? * SECTOR)
+    }
+
+    /// Whether the node is a partition of the disk.
+    pub fn is_partition(&self) -> bool {
+        self.node != self.disk
+    }
+
+    /// The whole disk as a device of its own.
+    pub fn whole(&self) -> Self {
+        Self { node: self.disk.clone(), disk: self.disk.clone(), bdi: None }
+    }
+
+    /// An attribute of the disk in sysfs, for example `device/model`; `None` if there is none, or it is empty.
+    pub fn attribute(&self, name: &str) -> Option<String> {
+        let bytes = std::fs::read(self.disk.join(name)).ok()?;
+        let text = String::from_utf8_lossy(&bytes).trim_matches(['\0', ' ', '\n', '\t']).to_owned();
+        (!text.is_empty()).then_some(text)
+    }
+
+    /// Opens the node for reading past the page cache (`O_DIRECT`), by its name in `/dev`.
+    ///
+    /// # Errors
+    /// `NotFound` when the node of this name in `/dev` is another device, or there is none; else those of `open(2)`.
+    pub fn open_direct(&self) -> io::Result<File> {
+        // The kernel writes `!` in sysfs for `/` (cciss!c0d0).
+        let path = Path::new("/dev").join(self.name().replace('!', "/"));
+        let number = std::fs::read_to_string(self.node.join("dev"))?;
+        let named = rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let there = rustix::fs::fstat(&named)?;
+        let (major, minor) = (rustix::fs::major(there.st_rdev), rustix::fs::minor(there.st_rdev));
+        let block = FileType::from_raw_mode(there.st_mode) == FileType::BlockDevice;
+        if !block || format!("{major}:{minor}") != number.trim() {
+            let why = format!("{} is not the device {}", path.display(), number.trim());
+            return Err(io::Error::new(io::ErrorKind::NotFound, why));
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::NONBLOCK;
+        crate::handle::reopen(named, flags).map(File::from)
+    }
+
     /// The file in sysfs that contains the readahead window, in KiB.
     pub fn readahead_setting(&self) -> PathBuf {
         let queue = || self.disk.join("queue");
@@ -145,7 +195,6 @@ impl BlockDevice {
 
     /// The node's present I/O counters.
     pub fn counters(&self) -> io::Result<Counters> {
-        const SECTOR: u64 = 512; // the unit of these counters on every device
         let text = std::fs::read_to_string(self.node.join("stat"))?;
         let n: Vec<u64> = text.split_whitespace().filter_map(|w| w.parse().ok()).collect();
         if n.len() < 9 {

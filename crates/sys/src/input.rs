@@ -18,13 +18,31 @@ use std::path::Path;
 /// `InvalidInput` for anything but a regular file, with the reason as text; `ResourceBusy` for one under a
 /// write lease; else those of `open(2)`.
 pub fn open(path: &Path) -> io::Result<File> {
+    open_with(path, OFlags::empty())
+}
+
+/// The same, to be read past the page cache (`O_DIRECT`).
+///
+/// # Errors
+/// As [`open`]; `InvalidInput` on a file system that has no direct I/O.
+pub fn open_direct(path: &Path) -> io::Result<File> {
+    // The time of access stays as it is, unless the file is another user's.
+    match open_with(path, OFlags::DIRECT | OFlags::NOATIME) {
+        Err(e) if e.raw_os_error() == Some(Errno::PERM.raw_os_error()) => {
+            open_with(path, OFlags::DIRECT)
+        }
+        opened => opened,
+    }
+}
+
+fn open_with(path: &Path, more: OFlags) -> io::Result<File> {
     let named = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     let what = FileType::from_raw_mode(rustix::fs::fstat(&named)?.st_mode);
     if what != FileType::RegularFile {
         let why = format!("it is {}, not a regular file", kind::name(what));
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
-    match handle::reopen(named, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY) {
+    match handle::reopen(named, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | more) {
         Err(e) if e.raw_os_error() == Some(Errno::AGAIN.raw_os_error()) => {
             let why = "another program holds a lease on it; try again when it is free";
             Err(io::Error::new(io::ErrorKind::ResourceBusy, why))

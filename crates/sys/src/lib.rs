@@ -35,6 +35,7 @@
 //! | [`memory`] | the memory that can still be allocated (`getrlimit(2)`, cgroups) |
 //! | [`priority`] | the I/O class of a thread while other programs wait for it (`ioprio_set(2)`) |
 //! | [`process`] | this process's I/O account and priority, and the kernel's version |
+//! | [`ring`] | many reads in flight (`io_uring(7)`) |
 //! | [`users`] | user names (`getpwnam_r`) |
 //! | [`output`] | output files: complete or absent, never written through a link |
 //! | [`input`] | regular files opened for reading, without blocking |
@@ -76,6 +77,7 @@ pub mod move_ext;
 pub mod output;
 pub mod priority;
 pub mod process;
+pub mod ring;
 pub mod root;
 pub mod same;
 pub mod session;

@@ -93,6 +93,8 @@ fn schemas() -> Vec<(&'static str, Schema)> {
         ("plan", schema_of::<fragmend_report::plan::PlanReport>()),
         ("plan-file", schema_of::<fragmend_plan::Plan>()),
         ("apply-event", schema_of::<fragmend_apply::Event>()),
+        ("probe", schema_of::<fragmend_report::probe::ProbeReport>()),
+        ("profile-file", schema_of::<fragmend_device::profile::Profile>()),
         ("recover", schema_of::<fragmend_report::recover::RecoverReport>()),
         ("lab-list", schema_of::<fragmend_lab::catalog::Catalog>()),
         ("lab-run", schema_of::<fragmend_lab::experiment::Report>()),

@@ -4,6 +4,7 @@ pub mod ext4;
 pub mod ioctls;
 pub mod layout;
 pub mod plan;
+pub mod profile;
 pub mod record;
 pub mod text;
 pub mod toml;

@@ -4,6 +4,7 @@ pub mod apply;
 pub mod auto;
 pub mod lab;
 pub mod plan;
+pub mod probe;
 pub mod record;
 pub mod recover;
 pub mod scan;

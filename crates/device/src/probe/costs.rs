@@ -1,0 +1,292 @@
+//! What requests cost: bursts and intervals by length and number in flight, at random places, as FAST'24's figure 7
+//! has them (each read at a multiple of its length).
+//!
+//! On a device that seeks, requests follow each other at the distance of one unit, so that no seek is part of
+//! their cost: [`super::seeks`] measures that apart, and a model adds both. The gap keeps the kernel from merging them.
+
+use super::area::Areas;
+use super::compare::usual_mean;
+use super::meter::{Limits, Meter};
+use super::reader::{Failed, Read, Reader};
+use fastrand::Rng;
+use fragmend_layout::RequestCost;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+/// Numbers of requests in flight that are measured.
+const DEPTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];
+/// The longest request that is measured.
+const LONGEST: u32 = 1 << 20;
+
+/// What is measured of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grid {
+    /// Lengths of requests in bytes, ascending.
+    pub lengths: Vec<u32>,
+    /// Numbers of requests in flight, ascending.
+    pub depths: Vec<u32>,
+}
+
+impl Grid {
+    /// Powers of two from the smallest to the longest request, and to the most in flight.
+    pub fn of(reader: &dyn Reader) -> Self {
+        let longest = reader.max_request_bytes().min(LONGEST).max(reader.unit_bytes());
+        let powers = std::iter::successors(Some(reader.unit_bytes()), |bytes| bytes.checked_mul(2));
+        let mut lengths: Vec<u32> = powers.take_while(|bytes| *bytes <= longest).collect();
+        let whole = longest / reader.unit_bytes() * reader.unit_bytes();
+        if lengths.last() != Some(&whole) {
+            lengths.push(whole);
+        }
+        let most = reader.max_depth();
+        Self { lengths, depths: DEPTHS.into_iter().filter(|depth| *depth <= most).collect() }
+    }
+
+    /// The same without lengths that fit into none of the areas.
+    pub fn within(mut self, areas: &Areas) -> Self {
+        self.lengths.retain(|length| areas.ranges.iter().any(|area| fits(area, (*length).into())));
+        self
+    }
+
+    /// The most that measuring it reads.
+    pub fn most(&self) -> Limits {
+        let (mut bytes, mut requests) = (0, 0);
+        for (length, depth) in self.cells() {
+            let runs = (0..rounds(length)).filter(|round| has_run(length, *round)).count() as u64;
+            let bursts = u64::from(depth * bursts(length, depth) * rounds(length));
+            let all = bursts + u64::from(run(length, depth)) * runs + u64::from(depth);
+            requests += all;
+            bytes += all * u64::from(length);
+        }
+        Limits { bytes, requests, time: Duration::MAX }
+    }
+
+    /// By number in flight, so that what there is no time for is missing as a whole column.
+    fn cells(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
+        let row = |depth: u32| self.lengths.iter().map(move |length| (*length, depth));
+        self.depths.iter().flat_map(move |depth| row(*depth))
+    }
+}
+
+/// Whether an area has a place for a read of this length, at a multiple of it.
+fn fits(area: &Range<u64>, length: u64) -> bool {
+    area.start.next_multiple_of(length) + length <= area.end
+}
+
+/// How often each figure is measured at most.
+fn rounds(length: u32) -> u32 {
+    match length >> 10 {
+        0..=32 => 20,
+        33..=128 => 12,
+        _ => 4,
+    }
+}
+
+/// Bursts of a round. Few requests either meet on a die or do not; the mean of many varies less.
+fn bursts(length: u32, depth: u32) -> u32 {
+    match length >> 10 {
+        0..=128 => (32 / depth).clamp(2, 8),
+        _ => (16 / depth).clamp(1, 4),
+    }
+}
+
+/// Fewer rounds than this are not enough.
+const FEW: usize = 2;
+/// A figure that was measured this often, and whose standard error is a smaller share of it than [`PRECISE`], is not
+/// measured any more.
+const ENOUGH: usize = 3;
+const PRECISE: f64 = 0.008;
+
+/// Whether there is a run in a round: it has many more requests than bursts have, and varies less.
+fn has_run(length: u32, round: u32) -> bool {
+    round.is_multiple_of(rounds(length) / 4)
+}
+
+/// Requests of the run of a round. It ends about as a burst does: the time of one is taken off for that, so the run is
+/// long beside it.
+fn run(length: u32, depth: u32) -> u32 {
+    match length >> 10 {
+        0..=32 => (16 * depth).max(96),
+        33..=128 => (5 * depth).max(40),
+        _ => (2 * depth).max(12),
+    }
+}
+
+/// The costs, and whether all of the grid was measured in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Costs {
+    /// A figure for every length and number in flight that was measured.
+    pub reads: Vec<RequestCost>,
+    /// Whether this is all that was to be measured, and often enough.
+    pub complete: bool,
+}
+
+/// Times of a cell of the grid.
+#[derive(Default)]
+struct Cell {
+    rounds: usize,
+    bursts: Vec<f64>,
+    runs: Vec<f64>,
+}
+
+/// Measures the grid. What there is no time for is left out: numbers in flight, from the largest on.
+///
+/// # Errors
+/// When a read fails, or there is no time for single requests.
+pub fn measure(
+    meter: &mut Meter<'_>,
+    rng: &mut Rng,
+    areas: &Areas,
+    grid: &Grid,
+    seeks: bool,
+) -> Result<Costs, Failed> {
+    let mut places = Places { areas, rng, next: seeks.then_some(0) };
+    let mut cells: BTreeMap<(u32, u32), Cell> = BTreeMap::new();
+    let most = grid.lengths.iter().map(|length| rounds(*length)).max().unwrap_or(0);
+    let mut end = None;
+    'rounds: for round in 0..most {
+        for (length, depth) in grid.cells().filter(|(length, _)| round < rounds(*length)) {
+            let cell = cells.entry((length, depth)).or_default();
+            if cell.is_precise() {
+                continue;
+            }
+            if let Err(why) = measure_cell(meter, &mut places, cell, (length, depth), round) {
+                end = Some(why);
+                break 'rounds;
+            }
+        }
+    }
+    match end {
+        None | Some(Failed::Spent) => {}
+        Some(why) => return Err(why),
+    }
+    let mut reads = Vec::new();
+    for depth in &grid.depths {
+        let row = grid.lengths.iter().map(|length| {
+            let cell = cells.get(&(*length, *depth)).filter(|cell| !cell.runs.is_empty())?;
+            Some(cell.cost(*length, *depth))
+        });
+        let Some(row) = row.collect::<Option<Vec<_>>>() else { break };
+        reads.extend(row);
+    }
+    let complete = reads.len() == grid.lengths.len() * grid.depths.len()
+        && cells.values().all(|cell| cell.rounds >= FEW);
+    if reads.is_empty() { Err(Failed::Spent) } else { Ok(Costs { reads, complete }) }
+}
+
+/// Measures bursts and a run of one length and depth.
+fn measure_cell(
+    meter: &mut Meter<'_>,
+    places: &mut Places<'_>,
+    cell: &mut Cell,
+    (length, depth): (u32, u32),
+    round: u32,
+) -> Result<(), Failed> {
+    if round == 0 {
+        // To warm up: it is not counted.
+        meter.burst(&places.draw(length, depth))?;
+    }
+    for _ in 0..bursts(length, depth) {
+        cell.bursts.push(meter.burst(&places.draw(length, depth))? as f64);
+    }
+    if has_run(length, round) {
+        let run = meter.elapsed(&places.draw(length, run(length, depth)), depth)?;
+        cell.runs.push(run as f64);
+    }
+    cell.rounds += 1;
+    Ok(())
+}
+
+impl Cell {
+    /// Whether more measurements would change little.
+    fn is_precise(&self) -> bool {
+        let precise = |times: &[f64]| {
+            let n = times.len() as f64;
+            let mean = times.iter().sum::<f64>() / n;
+            let squares: f64 = times.iter().map(|ns| (ns - mean).powi(2)).sum();
+            (squares / (n * (n - 1.0))).sqrt() < mean * PRECISE
+        };
+        self.runs.len() >= ENOUGH && precise(&self.bursts) && precise(&self.runs)
+    }
+
+    fn cost(&self, length: u32, depth: u32) -> RequestCost {
+        let (burst, elapsed) = (usual_mean(&self.bursts), usual_mean(&self.runs));
+        let requests = f64::from(run(length, depth));
+        let whole = elapsed / requests;
+        let interval = if depth == 1 {
+            // The same thing, measured more often.
+            burst.min(whole)
+        } else {
+            (elapsed - burst) / (requests - f64::from(depth))
+        };
+        RequestCost {
+            request_bytes: length.into(),
+            in_flight: depth,
+            burst_ns: burst.round().max(1.0) as u64,
+            interval_ns: interval.clamp(whole / 4.0, whole).round().max(1.0) as u64,
+        }
+    }
+}
+
+/// Draws places.
+struct Places<'a> {
+    areas: &'a Areas,
+    rng: &'a mut Rng,
+    /// On a device that seeks, where the next request begins; elsewhere they are at random places.
+    next: Option<u64>,
+}
+
+impl Places<'_> {
+    fn draw(&mut self, length: u32, count: u32) -> Vec<Read> {
+        (0..count).map(|_| Read { at: self.place(length.into()), bytes: length }).collect()
+    }
+
+    fn place(&mut self, length: u64) -> u64 {
+        let large: Vec<_> = self.areas.ranges.iter().filter(|area| fits(area, length)).collect();
+        if let Some(at) = self.next {
+            let area = large[0];
+            let at = if at < area.start || at + length > area.end { area.start } else { at };
+            self.next = Some(at + length + GAP);
+            return at;
+        }
+        let area = large[self.rng.usize(0..large.len())];
+        self.rng.u64(area.start.div_ceil(length)..area.end / length) * length
+    }
+}
+
+/// The distance between requests on a device that seeks.
+pub const GAP: u64 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::area::Content;
+
+    #[test]
+    fn places_are_within_areas_and_aligned() {
+        let ranges = vec![8192..1 << 20, 5 << 20..7 << 20];
+        let areas = Areas { ranges: ranges.clone(), content: Content::Unknown };
+        let within = |Read { at, bytes }: Read| {
+            ranges.iter().any(|area| area.start <= at && at + u64::from(bytes) <= area.end)
+        };
+        for length in [4096, 65536, 1 << 20] {
+            let mut places = Places { areas: &areas, rng: &mut Rng::with_seed(1), next: None };
+            let drawn = places.draw(length, 50);
+            assert!(drawn.iter().all(|read| within(*read) && read.at % u64::from(length) == 0));
+            let mut places = Places { areas: &areas, rng: &mut Rng::with_seed(1), next: Some(0) };
+            let drawn = places.draw(length, 600);
+            assert!(drawn.iter().all(|read| within(*read)));
+            let gaps =
+                drawn.windows(2).filter(|pair| pair[1].at == pair[0].at + u64::from(length) + GAP);
+            assert!(length == 1 << 20 || gaps.count() > 500);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_measured() {
+        let ranges = vec![4096..1 << 20, 0..4096];
+        let areas = Areas { ranges, content: Content::Unknown };
+        let grid = Grid { lengths: vec![4096, 1 << 19, 1 << 20], depths: vec![1] };
+        assert_eq!(grid.within(&areas).lengths, [4096, 1 << 19]);
+    }
+}
