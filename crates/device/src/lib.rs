@@ -1,6 +1,6 @@
 //! The settings of a block device's queue, as a [`DeviceProfile`].
 
-use fragmend_layout::{DeviceProfile, FsKind, WindowEnds};
+use fragmend_layout::{CostModel, DeviceKind, DeviceProfile, FsKind, WindowEnds};
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::mounts;
 use std::io;
@@ -26,7 +26,14 @@ pub fn under(path: &Path, dev: u64) -> io::Result<DeviceProfile> {
             max_request_bytes
         },
         window_ends: window_ends(&mounts::of_path(path)?.fs_type),
+        cost: cost(&device.name(), queue.rotational),
     })
+}
+
+/// What reads cost on a device. The place for a stored probe of it, which goes before a guess; what was observed while
+/// a trace was recorded replaces a guess later, when it is planned from (`fragmend_plan::costs`).
+fn cost(name: &str, rotational: bool) -> CostModel {
+    CostModel::guessed(DeviceKind::of(name, rotational))
 }
 
 /// The running kernel's defaults, for a file system without a block device of its own.
