@@ -125,6 +125,10 @@ fn lines(plan: &Plan) -> Vec<String> {
         format!("costs: {}; {}", source(plan), depth(s)),
     ];
     lines.extend(s.cost_note.as_ref().map(|note| format!("   {}", printable(note))));
+    if s.space_cost_bytes > 0 {
+        let space = bytes(s.space_cost_bytes);
+        lines.push(format!("space: {space} more, as others keep what is shared with them"));
+    }
     if let Some(rated) = s.rated_share {
         lines
             .push(format!("wear: {:.4} % of what the drive is rated to be written", rated * 100.0));

@@ -22,7 +22,7 @@ const _: () = assert!(6 * LONGEST_PATH < LONGEST_STRING);
 /// The most devices of a plan.
 const MOST_DEVICES: usize = 65_536;
 /// The most figures of the costs of all devices together.
-const MOST_FIGURES: usize = 1 << 21;
+const MOST_FIGURES: usize = 1 << 22;
 /// The most ranges of one entry for a file; a file may have several entries.
 pub const MOST_RANGES: usize = 1 << 21;
 
