@@ -14,6 +14,7 @@ pub fn under(path: &Path, dev: u64) -> io::Result<DeviceProfile> {
     let device = BlockDevice::under(path, dev)?;
     let queue = device.queue()?;
     let max_request_bytes = queue.max_request_bytes.max(4096);
+    let (cost, cost_note) = cost(&device, queue.rotational);
     // Readahead 0 means none: each read is a request of its own, of one page at least.
     Ok(DeviceProfile {
         name: device.name(),
@@ -26,14 +27,16 @@ pub fn under(path: &Path, dev: u64) -> io::Result<DeviceProfile> {
             max_request_bytes
         },
         window_ends: window_ends(&mounts::of_path(path)?.fs_type),
-        cost: cost(&device.name(), queue.rotational),
+        cost,
+        cost_note,
     })
 }
 
-/// What reads cost on a device. The place for a stored probe of it, which goes before a guess; what was observed while
-/// a trace was recorded replaces a guess later, when it is planned from (`fragmend_plan::costs`).
-fn cost(name: &str, rotational: bool) -> CostModel {
-    CostModel::guessed(DeviceKind::of(name, rotational))
+/// What reads cost on a device, and why that is not what was probed if a probe is kept that cannot be used. The place for
+/// a kept probe, which goes before a guess; what was observed while a trace was recorded replaces a guess later,
+/// when it is planned from (`fragmend_plan::costs`).
+fn cost(device: &BlockDevice, rotational: bool) -> (CostModel, Option<String>) {
+    (CostModel::guessed(DeviceKind::of(&device.name(), rotational)), None)
 }
 
 /// The running kernel's defaults, for a file system without a block device of its own.

@@ -23,6 +23,10 @@ pub struct DeviceProfile {
     pub window_ends: WindowEnds,
     /// What reads cost.
     pub cost: CostModel,
+    /// Why that is not what was probed, if a probe is kept that cannot be used. It is not kept with a plan, whose summary
+    /// says it.
+    #[serde(skip)]
+    pub cost_note: Option<String>,
 }
 
 /// A profile as it is in a file. Older ones lack the last fields.
@@ -58,6 +62,7 @@ impl From<InFile> for DeviceProfile {
             rotational: file.rotational,
             longest_window_bytes: file.longest_window_bytes,
             window_ends: file.window_ends,
+            cost_note: None,
         }
     }
 }
@@ -93,6 +98,7 @@ impl DeviceProfile {
             longest_window_bytes: Self::LONGEST_WITHOUT_QUEUE,
             window_ends: WindowEnds::default(),
             cost: CostModel::guessed(DeviceKind::Flash),
+            cost_note: None,
         }
     }
 

@@ -210,7 +210,8 @@ pub struct Summary {
     /// Where the costs of reads come from; of several devices, the least certain source.
     #[serde(default, deserialize_with = "if_known")]
     pub cost_source: Option<CostSource>,
-    /// Why it is not what was observed while recording, if requests were observed and do not determine it.
+    /// Why it is no better one: a probe is kept that cannot be used, or what was observed while recording does not determine
+    /// the costs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_note: Option<String>,
     /// Reads of programs in flight at a time; of several devices, the mean by time. 1 if that was not seen.

@@ -23,6 +23,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// The most reasons that a summary has why costs are not those of a better source: a file system may have any number of
+/// subvolumes, each a device.
+const MOST_NOTES: usize = 4;
 /// The longest planned range, in bytes.
 pub const LONGEST_RANGE: u64 = 8 << 20;
 
@@ -178,10 +181,17 @@ fn sources(
         CostSource::Probed => 2,
     };
     summary.cost_source = costs.values().map(|c| c.model.source).min_by_key(|s| certainty(*s));
-    summary.cost_note = devices.iter().find_map(|d| {
-        let why = costs[&d.device].undetermined?;
-        Some(format!("what {} answered does not say what reads cost: {why}", d.profile.name))
+    let notes = devices.iter().flat_map(|d| {
+        let name = &d.profile.name;
+        let observed = costs[&d.device].undetermined;
+        let observed =
+            observed.map(|why| format!("what {name} answered does not say what reads cost: {why}"));
+        let probed =
+            d.profile.cost_note.as_ref().map(|why| format!("{name} was probed, but {why}"));
+        [probed, observed]
     });
+    let notes: Vec<String> = notes.flatten().take(MOST_NOTES).collect();
+    summary.cost_note = (!notes.is_empty()).then(|| notes.join("; "));
     summary.min_gain_s_per_gib = costs.values().map(|c| c.min_gain_s_per_gib).fold(0.0, f64::max);
     summary.depth_seen = !costs.is_empty() && costs.values().all(|c| c.depth_seen);
     let (mut depth, mut weight) = (0.0, 0.0);

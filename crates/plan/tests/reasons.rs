@@ -2,7 +2,7 @@
 
 mod support;
 
-use fragmend_layout::{Access, CostModel, DeviceKind, Op};
+use fragmend_layout::{Access, CostModel, CostSource, DeviceKind, Op};
 use fragmend_plan::{Basis, Plan, Policy, Settings, Survey, Why, make};
 use support::*;
 
@@ -89,15 +89,32 @@ fn nobody_waits_for_buffered_writes() {
 }
 
 #[test]
+fn a_plan_says_what_it_did_without() {
+    let guess = || CostModel::guessed(DeviceKind::Card);
+    let mut survey = deep(support::survey(&fragmented(), &every_window(1), &guess()), 0);
+    survey.devices[0].profile.cost_note = Some("with other firmware; probe it again".into());
+    let s = plan(survey).summary;
+    assert_eq!(s.cost_source, Some(CostSource::Guessed));
+    assert_eq!(
+        s.cost_note.as_deref(),
+        Some(
+            "unknown was probed, but with other firmware; probe it again; what unknown answered does not say what reads cost: too few reads reached it"
+        )
+    );
+    let s = plan(support::survey(&fragmented(), &every_window(1), &serial())).summary;
+    assert_eq!((s.cost_source, s.cost_note), (Some(CostSource::Probed), None));
+}
+
+#[test]
 fn a_queue_hides_splits() {
-    // Eight requests overlap; with enough reads in flight the device is as busy with 4 as with one.
+    // The link is what is waited for, in however many requests.
     let wide = model(|bytes, n| {
         let (many, link) = (u64::from(n), bytes / 3);
         [80_000 + many * link, link.max(80_000 / many)]
     });
     let halves = scattered(vec![32 * KIB; 4 * 64]);
     let survey = || survey(&halves, &every_window(100), &wide);
-    // One at a time, the transfers of a split read overlap with nothing... and cost no more than one long one.
+    // One at a time, the requests of a split read last as long as one long one.
     let alone = leaves_it(survey(), Why::DeviceDoesNotCare).summary;
     assert_eq!((alone.depth, alone.depth_seen), (1.0, false));
     // A device whose requests cost time one by one, and none behind others.

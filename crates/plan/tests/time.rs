@@ -2,8 +2,8 @@
 
 mod support;
 
-use fragmend_layout::{Access, CostModel, Layout};
-use fragmend_plan::{Policy, make, with_curve};
+use fragmend_layout::{Access, CostModel, DeviceKind, Layout};
+use fragmend_plan::{Policy, Why, make, with_curve};
 use proptest::prelude::*;
 use support::*;
 
@@ -82,6 +82,43 @@ fn what_overlaps_on_the_device_is_not_moved() {
     let theirs = outcome(&file, &reads, &eight_abreast(), Policy::Fragpicker, budget);
     let ours = outcome(&file, &reads, &eight_abreast(), Policy::Gain, budget);
     assert!(ours.1 > 1.1 * theirs.1, "{ours:?}, {theirs:?}");
+}
+
+const GB: u64 = 1_000_000_000;
+
+#[test]
+fn on_a_disk_distance_counts() {
+    let disk = CostModel::guessed(DeviceKind::Disk);
+    // Two reads, of two fragments each: those of one are near each other, those of the other 400 GB apart.
+    let near = [10 * GB, 10 * GB + 128 * KIB];
+    let file = placed(&[near[0], near[1], 50 * GB, 450 * GB]);
+    let reads = [read(0, 128 * KIB, 100), read(128 * KIB, 128 * KIB, 100)];
+    let of = |budget| planned(&file, &reads, &disk, Policy::Gain, budget);
+    let one = of(Some(128 * KIB));
+    assert_eq!(one.files[0].ranges[0].offset, 128 * KIB, "{one:?}");
+    let seek = disk.seek_ns(400 * GB - 64 * KIB) as f64;
+    let expected = 100.0 * (seek + 50_000.0) / 1e9;
+    assert!((one.summary.seconds_saved / expected - 1.0).abs() < 1e-3, "{expected}: {one:?}");
+    let both = of(None).summary;
+    let less = both.seconds_saved - one.summary.seconds_saved;
+    let expected = 100.0 * (disk.seek_ns(64 * KIB) as f64 + 50_000.0) / 1e9;
+    assert!((less / expected - 1.0).abs() < 1e-3, "{less}, {expected}");
+}
+
+#[test]
+fn on_a_disk_no_part_of_a_read_goes_far_away() {
+    // A hot read of three fragments beside each other, and a rare one of two of them: moved by themselves, these would be
+    // a long seek away from the first.
+    let disk = CostModel::guessed(DeviceKind::Disk);
+    let place = |n: u64| 10 * GB + n * 68 * KIB;
+    let file = placed(&[place(0), place(1), place(2)]);
+    let reads = [read(0, 192 * KIB, 1000), read(64 * KIB, 128 * KIB, 1)];
+    let plan = planned(&file, &reads, &disk, Policy::Gain, None);
+    let ranges: Vec<_> = plan.files[0].ranges.iter().map(|r| (r.offset, r.length)).collect();
+    assert_eq!(ranges, [(0, 192 * KIB)]);
+    // And with space for two of them alone, nothing moves.
+    let plan = planned(&file, &reads, &disk, Policy::Gain, Some(128 * KIB));
+    assert_eq!((plan.files.len(), plan.summary.why), (0, Some(Why::OverBudget)), "{plan:?}");
 }
 
 /// A device that need not make sense but for its figures growing with the number in flight.

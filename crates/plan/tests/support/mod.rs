@@ -53,6 +53,17 @@ pub fn scattered(lengths: impl IntoIterator<Item = u64>) -> Layout {
     layout
 }
 
+/// A file with extents of 64 KiB at these places.
+pub fn placed(places: &[u64]) -> Layout {
+    let id = FileId { device: DEVICE, inode: 12, generation: 1 };
+    let mut layout = Layout::new(id, places.len() as u64 * 64 * KIB);
+    for (n, physical) in places.iter().enumerate() {
+        let (logical, length) = (n as u64 * 64 * KIB, 64 * KIB);
+        layout.push(Extent { logical, physical: *physical, length, kind: ExtentKind::Data });
+    }
+    layout
+}
+
 /// A direct read.
 pub fn read(offset: u64, length: u64, count: u32) -> Access {
     Access {
