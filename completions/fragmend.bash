@@ -163,7 +163,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__auto)
-            opts="-y -q -h --duration --policy --budget --hot --min-gain --rate --free-floor --engine --journal --force --unshare --yes --dry-run --keep --json --quiet --help"
+            opts="-y -q -h --duration --policy --budget --hot --min-gain --assume-cold --rated-writes --rate --free-floor --engine --journal --force --unshare --yes --dry-run --keep --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -186,6 +186,10 @@ _fragmend() {
                     return 0
                     ;;
                 --min-gain)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rated-writes)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -603,7 +607,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__plan)
-            opts="-t -o -q -h --trace --output --policy --budget --hot --min-gain --unshare --top --check --json --quiet --help"
+            opts="-t -o -q -h --trace --output --policy --budget --hot --min-gain --assume-cold --rated-writes --unshare --picture --top --check --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -638,6 +642,14 @@ _fragmend() {
                     return 0
                     ;;
                 --min-gain)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rated-writes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --picture)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

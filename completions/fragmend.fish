@@ -63,14 +63,17 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand record" -s q -l quiet 
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s t -l trace -d 'The trace of `fragmend record`; needed by the policies `fragpicker` and `gain`' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -s o -l output -d 'The plan file to write (JSON); without it, only the summary is printed' -r -F
-complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l policy -d 'How ranges are chosen' -r -f -a "gain\t'Fewest bytes for the most requests saved'
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l policy -d 'How ranges are chosen' -r -f -a "gain\t'The most time saved for the bytes written'
 fragpicker\t'Accessed, hot, fragmented windows, as FragPicker chooses them'
 bypass\t'Every fragmented readahead window; needs no trace'
 whole-file\t'Every fragmented file, whole; needs no trace'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l budget -d 'Move at most this many bytes, for example 500M; if more is worth moving, the exit status of auto, and of plan --check, contains 16' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l hot -d 'Consider only the hottest fraction of what was accessed, for example 0.5' -r
-complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l min-gain -d 'Requests that a move must save per replay of the trace and per MiB moved' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l min-gain -d 'Seconds that a move must save per GiB that it writes, in one replay of what was recorded. By default a sixteenth of the time that the device itself needs to read and write a GiB, so that a move has paid for itself after sixteen such replays: 0.04 s on an NVMe drive, 0.2 s on a SATA one, 0.9 s on a disk, 1.4 s on a memory card' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l rated-writes -d 'What the drive is rated to be written in its life, for example 600T: shows which share of it the plan writes' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l picture -d 'Draw what each amount of writing would save to this file (SVG)' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l top -d 'How many files to show' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l assume-cold -d 'Plan for a cold start (boot, batch job, fail-over): as if nothing were in the page cache at first, whatever reached the device while it was recorded'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l unshare -d 'Also move what is shared with snapshots or other files, which needs space for a copy'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l check -d 'Put the result into the exit status: it contains 2 if something could be improved'
 complete -c fragmend -n "__fish_fragmend_using_subcommand plan" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
@@ -88,19 +91,21 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -l json -d 'Pri
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand apply" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l duration -d 'How long to watch, for example 60s or 5m' -r
-complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l policy -d 'How ranges are chosen' -r -f -a "gain\t'Fewest bytes for the most requests saved'
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l policy -d 'How ranges are chosen' -r -f -a "gain\t'The most time saved for the bytes written'
 fragpicker\t'Accessed, hot, fragmented windows, as FragPicker chooses them'
 bypass\t'Every fragmented readahead window; needs no trace'
 whole-file\t'Every fragmented file, whole; needs no trace'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l budget -d 'Move at most this many bytes, for example 500M; if more is worth moving, the exit status of auto, and of plan --check, contains 16' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l hot -d 'Consider only the hottest fraction of what was accessed, for example 0.5' -r
-complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l min-gain -d 'Requests that a move must save per replay of the trace and per MiB moved' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l min-gain -d 'Seconds that a move must save per GiB that it writes, in one replay of what was recorded. By default a sixteenth of the time that the device itself needs to read and write a GiB, so that a move has paid for itself after sixteen such replays: 0.04 s on an NVMe drive, 0.2 s on a SATA one, 0.9 s on a disk, 1.4 s on a memory card' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l rated-writes -d 'What the drive is rated to be written in its life, for example 600T: shows which share of it the plan writes' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l rate -d 'Bytes per second, for example 20M; `max`; or `auto`, which yields while others read' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l free-floor -d 'Leave at least this many bytes free [default: a twentieth of the file system]' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l engine -d 'What moves the data' -r -f -a "native\t'The file system\'s own primitive, safe beside programs that use the files'
 rewrite\t'Copy, punch, allocate, write again: for file systems without such a primitive, and for files that no program has open; keeps a durable copy until all is done, from which `fragmend recover` continues after a crash. Never on file systems that take snapshots (Btrfs, bcachefs, nilfs2, ZFS), not even with --force'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l journal -d 'Keep the records of a rewrite in this directory, not at the top of the file system: on ext4, XFS, Btrfs or F2FS with write barriers, and where others cannot rename them. It must be given where only a directory of the file system is mounted, as in a container' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l keep -d 'Keep the trace and the plan in this directory' -r -F
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l assume-cold -d 'Plan for a cold start (boot, batch job, fail-over): as if nothing were in the page cache at first, whatever reached the device while it was recorded'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l force -d 'Also move where a power cut may do harm: nothing orders data before the journal (no journal, data=writeback), the journal cannot replay the move (long files on XFS without reflink), or other programs have the file open for writing (F2FS)'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l unshare -d 'Also move what is shared with snapshots or other files, which needs space for a copy'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s y -l yes -d 'Do not ask before writing'

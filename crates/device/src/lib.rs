@@ -12,7 +12,7 @@ pub mod probe;
 pub mod profile;
 pub mod target;
 
-use fragmend_layout::{DeviceProfile, FsKind, WindowEnds};
+use fragmend_layout::{CostModel, DeviceKind, DeviceProfile, FsKind, WindowEnds};
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::mounts;
 use std::io;
@@ -26,6 +26,7 @@ pub fn under(path: &Path, dev: u64) -> io::Result<DeviceProfile> {
     let device = BlockDevice::under(path, dev)?;
     let queue = device.queue()?;
     let max_request_bytes = queue.max_request_bytes.max(4096);
+    let (cost, cost_note) = cost(&device, queue.rotational);
     // Readahead 0 means none: each read is a request of its own, of one page at least.
     Ok(DeviceProfile {
         name: device.name(),
@@ -38,7 +39,21 @@ pub fn under(path: &Path, dev: u64) -> io::Result<DeviceProfile> {
             max_request_bytes
         },
         window_ends: window_ends(&mounts::of_path(path)?.fs_type),
+        cost,
+        cost_note,
     })
+}
+
+/// What reads cost on a device: by its kept profile, or else by a guess, with the reason if the profile that is kept
+/// cannot be used. What was observed while a trace was recorded replaces a guess later, when it is planned from
+/// (`fragmend_plan::costs`).
+fn cost(device: &BlockDevice, rotational: bool) -> (CostModel, Option<String>) {
+    let guessed = || CostModel::guessed(DeviceKind::of(&device.name(), rotational));
+    match profile::stored(device, &profile::directory(None)) {
+        Ok(Some(profile)) => (profile.costs, None),
+        Ok(None) => (guessed(), None),
+        Err(unusable) => (guessed(), Some(unusable.to_string())),
+    }
 }
 
 /// The running kernel's defaults, for a file system without a block device of its own.

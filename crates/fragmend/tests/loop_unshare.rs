@@ -26,10 +26,11 @@ fn loop_what_unsharing_costs_is_said_before_it_is_done() {
     };
     let plan = ["plan", "--policy", "whole-file", "-o", plan_file.to_str().unwrap()];
     let (said, notes, _) = fragmend(&plan, &file);
-    assert!(said.contains("space cost bytes") && !said.contains("unshare"), "{said}");
+    assert!(!said.contains("space: ") && !said.contains("unshare"), "{said}");
     assert!(notes.contains("512.0 KiB") && notes.contains("--unshare"), "{notes}");
     let (said, notes, code) = fragmend(&[&plan[..], &["--unshare"]].concat(), &file);
     assert!(said.contains("it would unshare 524288 bytes"), "{said}");
+    assert!(said.contains("space: 512.0 KiB more"), "{said}");
     assert!(notes.contains("next: fragmend apply --unshare "), "{notes}");
     assert_eq!(code, 0);
     let fragments = extents(&file);

@@ -97,7 +97,14 @@ impl Plot {
     /// # Errors
     /// When the file cannot be written.
     pub fn draw(&self, dir: &Path) -> Result<(), NotDrawn> {
-        let file = dir.join(format!("{}.svg", self.name()));
+        self.draw_to(&dir.join(format!("{}.svg", self.name())))
+    }
+
+    /// Draws it to a file of any name.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn draw_to(&self, file: &Path) -> Result<(), NotDrawn> {
         let mut text = String::new();
         let drawn = match self {
             Self::Lines { .. } => self.lines(&mut text),
@@ -105,7 +112,7 @@ impl Plot {
         };
         let not_drawn = |why: String| NotDrawn { file: file.display().to_string(), why };
         drawn.map_err(|e| not_drawn(e.to_string()))?;
-        output::write(&file, Audience::Anybody, text.as_bytes())
+        output::write(file, Audience::Anybody, text.as_bytes())
             .map_err(|e| not_drawn(e.to_string()))
     }
 

@@ -12,7 +12,10 @@
 //! [`CostSource`] says which, and every output repeats it.
 
 use schemars::JsonSchema;
+use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
 
 /// Where a cost model comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -64,9 +67,34 @@ pub struct CostModel {
 #[derive(Deserialize, JsonSchema)]
 struct Unchecked {
     source: CostSource,
+    #[serde(deserialize_with = "few")]
     reads: Vec<RequestCost>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "few")]
     seeks: Vec<SeekCost>,
+}
+
+/// Reads a list of at most [`MOST`] figures: of a longer one no more than that is ever in memory.
+fn few<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+    struct Few<T>(PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Few<T> {
+        type Value = Vec<T>;
+
+        fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+            write!(f, "at most {MOST} figures")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<T>, A::Error> {
+            let mut figures = Vec::new();
+            while let Some(figure) = list.next_element()? {
+                figures.push(figure);
+                if figures.len() > MOST {
+                    return Err(A::Error::custom("a cost model has 1 to 1024 figures"));
+                }
+            }
+            Ok(figures)
+        }
+    }
+    from.deserialize_seq(Few(PhantomData))
 }
 
 impl TryFrom<Unchecked> for CostModel {
@@ -98,6 +126,25 @@ pub struct Split {
     pub requests: u64,
     /// Sum of [`CostModel::seek_ns`] over the distances between consecutive requests.
     pub seek_ns: u64,
+}
+
+/// What a read costs but for its seeks: what [`CostModel::read_ns`] needs of the model, so that it is looked up once
+/// for all reads of one length in as many requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Unseeking {
+    /// Its share of the time, if all reads in flight overlap.
+    overlapped_ns: f64,
+    /// The time that the device needs between this read and the next.
+    paced_ns: f64,
+    depth: f64,
+}
+
+impl Unseeking {
+    /// Nanoseconds that the read lasts with these seeks. One arm does them: nothing overlaps with a seek.
+    pub fn read_ns(self, seek_ns: u64) -> f64 {
+        let seek = seek_ns as f64;
+        (self.overlapped_ns + seek / self.depth).max(self.paced_ns + seek)
+    }
 }
 
 /// No time of a request is longer: a year, so that sums of many do not overflow.
@@ -170,16 +217,28 @@ impl CostModel {
     /// Nanoseconds of elapsed time that one such read lasts on average while `depth` of them are always in flight.
     /// `depth` of at most 1: each read is issued when the one before is done.
     pub fn read_ns(&self, split: Split, depth: f64) -> f64 {
-        let requests = split.requests.max(1) as f64;
-        let bytes = split.bytes as f64 / requests;
+        self.unseeking(split.bytes, split.requests, depth).read_ns(split.seek_ns)
+    }
+
+    /// The same for reads of `bytes` in `requests` requests, whatever their seeks.
+    pub fn unseeking(&self, bytes: u64, requests: u64, depth: f64) -> Unseeking {
+        let requests = requests.max(1) as f64;
+        let bytes = bytes as f64 / requests;
         let depth = depth.max(1.0);
-        let burst = self.burst_ns(bytes, requests) + split.seek_ns as f64;
-        if depth <= 1.0 {
-            return burst;
-        }
+        let alone = self.burst_ns(bytes, requests);
         // No more than what one read costs alone can overlap with the others, and no device is quicker than its
         // intervals.
-        (burst / depth).max(requests * self.interval_ns(bytes, requests * depth))
+        let paced_ns = match depth {
+            1.0 => 0.0,
+            _ => requests * self.interval_ns(bytes, requests * depth),
+        };
+        Unseeking { overlapped_ns: alone / depth, paced_ns, depth }
+    }
+
+    /// Nanoseconds that the device needs to read so many bytes in long requests, one after the other.
+    pub fn stream_ns(&self, bytes: u64) -> f64 {
+        const LONG: f64 = 1_048_576.0;
+        bytes as f64 / LONG * self.interval_ns(LONG, f64::from(self.deepest()))
     }
 
     /// Nanoseconds until `requests` requests of `bytes` each are done, issued together on an idle device.
@@ -215,8 +274,7 @@ impl CostModel {
 /// The value at `x` on the line through these points, which are in ascending order: that of the first point before
 /// it, and behind the last point that of the last, or if `goes_on` on the line through the last two.
 fn between(points: impl Iterator<Item = (f64, f64)>, x: f64, goes_on: bool) -> f64 {
-    let mut before: Option<(f64, f64)> = None;
-    let mut last = None;
+    let [mut before, mut last] = [None; 2];
     for point in points {
         (before, last) = (last, Some(point));
         if x <= point.0 {
@@ -283,6 +341,27 @@ mod tests {
         assert_eq!(at, [0, 25, 50, 70, 90, 90]);
         let with = disk.read_ns(Split { seek_ns: 70, ..split(1000, 2) }, 1.0);
         assert_eq!(with, disk.read_ns(split(1000, 2), 1.0) + 70.0);
+        // Nothing overlaps with a seek, however many reads are in flight.
+        let with = disk.read_ns(Split { seek_ns: 70, ..split(1000, 2) }, 8.0);
+        assert_eq!(with, disk.read_ns(split(1000, 2), 8.0) + 70.0);
+    }
+
+    #[test]
+    fn a_stream_is_as_fast_as_the_longest_requests() {
+        assert_eq!(card().stream_ns(3 << 20), 3.0 * (100.0 + 1_048_576.0));
+    }
+
+    #[test]
+    fn no_more_figures_are_read_than_a_model_has() {
+        let figure = r#"{"request_bytes":1,"in_flight":1,"burst_ns":1,"interval_ns":1},"#;
+        let text = |n: usize| {
+            let list = figure.repeat(n);
+            format!(r#"{{"source":"probed","reads":[{}]}}"#, list.trim_end_matches(','))
+        };
+        let read = |n| serde_json::from_str::<CostModel>(&text(n)).map_err(|e| e.to_string());
+        assert!(read(1).is_ok());
+        assert!(read(MOST).unwrap_err().contains("twice"));
+        assert!(read(MOST + 1).unwrap_err().contains("1024"));
     }
 
     #[test]

@@ -11,8 +11,10 @@
 
 mod access;
 mod cost;
+mod fit;
 mod fragment;
 mod fs_kind;
+mod guess;
 mod histogram;
 mod identity;
 mod layout;
@@ -29,9 +31,11 @@ mod volume;
 mod window;
 
 pub use access::{Access, FileAccesses, Op};
-pub use cost::{CostModel, CostSource, RequestCost, SeekCost, Senseless, Split};
+pub use cost::{CostModel, CostSource, RequestCost, SeekCost, Senseless, Split, Unseeking};
+pub use fit::Undetermined;
 pub use fragment::{Alike, Fragment, LONGEST_ENCODED, fewest_extents, stored_alike};
 pub use fs_kind::FsKind;
+pub use guess::DeviceKind;
 pub use histogram::Log2Histogram;
 pub use identity::FileId;
 pub use layout::{Extent, ExtentKind, Layout};

@@ -26,6 +26,6 @@ pub use apply::{apply, can_move, moves_natively};
 pub use error::Error;
 pub use event::{Event, Observer, unobserved};
 pub use fragmend_apply::{Listener, Summary};
-pub use fragmend_plan::{Plan, Survey, make as plan};
+pub use fragmend_plan::{Plan, Survey, make as plan, with_curve as plan_with_curve};
 pub use record::{Recording, record};
 pub use survey::{absolute, survey};

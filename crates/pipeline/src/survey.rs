@@ -5,6 +5,7 @@
 //! again, and one that could not be found is in [`Survey::left_alone`] with the reason.
 
 mod mounted;
+mod observed;
 
 use crate::{Error, Event, Observer};
 use fragmend_engines::engine;
@@ -31,7 +32,12 @@ pub fn survey(
     observe: &Observer,
 ) -> Result<Survey, Error> {
     match trace {
-        Some(trace) => traced(trace.files, &trace.meta.paths, paths, observe),
+        Some(trace) => {
+            let mut survey = traced(trace.files, &trace.meta.paths, paths, observe)?;
+            survey.misses = observed::has_misses(trace.meta.level);
+            survey.loads = observed::by_file_system(&survey.devices, observed::loads(&trace.meta));
+            Ok(survey)
+        }
         None => walked(paths, observe),
     }
 }

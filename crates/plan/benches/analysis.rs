@@ -7,7 +7,9 @@
 //! would have done for each access, measured before and after the analysis. Both are processor time, of
 //! all threads. So a slow or a busy machine does not miss it.
 
-use fragmend_layout::{DeviceLimits, DeviceProfile, Extent, ExtentKind, FileId, FsKind, Layout};
+use fragmend_layout::{
+    CostModel, DeviceKind, DeviceLimits, DeviceProfile, Extent, ExtentKind, FileId, FsKind, Layout,
+};
 use fragmend_plan::readahead::Window;
 use fragmend_plan::{Device, Settings, Survey, SurveyedFile};
 use fragmend_trace::{Event, Existing, Filter, Level, Meta, Op, TraceWriter, read};
@@ -151,7 +153,11 @@ fn analyse(path: &Path) {
         file_system: FsKind::Ext4,
         total_bytes: 1 << 40,
         block_bytes: 4096,
-        profile: DeviceProfile::unknown(),
+        // On which something is worth moving.
+        profile: DeviceProfile {
+            cost: CostModel::guessed(DeviceKind::Card),
+            ..DeviceProfile::unknown()
+        },
     };
     let survey = Survey { files: files.collect(), devices: vec![device], ..Survey::default() };
     let plan = fragmend_plan::make(survey, &Settings::default());

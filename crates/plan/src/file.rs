@@ -3,9 +3,11 @@
 //! Nothing in it is believed when it is applied. Neighbours: [`crate::source`] reads it file by file, `check`
 //! checks whether it makes sense.
 
-use crate::input::Settings;
+use crate::input::{Basis, Settings};
+use crate::source::Mark;
+use crate::verdict::Why;
 use fragmend_layout::{
-    ByteRange, DeviceProfile, FileId, FsKind, PathText, Skip, SkipReason, schema,
+    ByteRange, CostSource, DeviceProfile, FileId, FsKind, PathText, Skip, SkipReason, schema,
 };
 use schemars::JsonSchema;
 use serde::de::IgnoredAny;
@@ -90,7 +92,7 @@ impl LeftAlone {
 }
 
 /// One file's ranges.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PlannedFile {
     /// Where it was; its identity counts, not its path.
     #[serde(flatten)]
@@ -105,7 +107,7 @@ pub struct PlannedFile {
 }
 
 /// One range to be made contiguous. Offsets and lengths are bytes, in whole blocks.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedRange {
     /// First byte.
     pub offset: u64,
@@ -119,6 +121,9 @@ pub struct PlannedRange {
     pub requests_before: u64,
     /// The same once it is contiguous (predicted).
     pub requests_after: u64,
+    /// Seconds by which the requests that touch it last less in one replay (predicted).
+    #[serde(default)]
+    pub seconds_saved: f64,
     /// Bytes of space that it needs besides, because others keep what it shares with them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub space_cost_bytes: u64,
@@ -143,13 +148,30 @@ impl PlannedRange {
     }
 }
 
-/// What a plan comes to. Requests are predictions for one replay of the trace from a cold cache
-/// (or, without a trace, for one sequential read of every file).
+/// What a plan comes to. Times and requests are predictions for one replay of what was recorded, as far as it reached the
+/// device by `basis`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
+    /// Seconds that one replay waits for the device as the files are now. The way to the first byte of each read is not
+    /// in it, as no move changes that.
+    #[schemars(extend("x-unit" = "seconds"))]
+    #[serde(default)]
+    pub seconds_before: f64,
+    /// The same once the ranges are contiguous.
+    #[schemars(extend("x-unit" = "seconds"))]
+    #[serde(default)]
+    pub seconds_after: f64,
+    /// Seconds that are saved in one replay.
+    #[schemars(extend("x-unit" = "seconds"))]
+    #[serde(default)]
+    pub seconds_saved: f64,
     /// Bytes that would be moved (read once and written once).
     #[schemars(extend("x-unit" = "bytes"))]
     pub bytes_to_move: u64,
+    /// What share of its rated life the drive would spend on that, 0 to 1; only if its rating was given.
+    #[schemars(extend("x-unit" = "share"))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rated_share: Option<f64>,
     /// Space that it occupies for good, because others keep what is shared with them.
     #[schemars(extend("x-unit" = "bytes"))]
     #[serde(default)]
@@ -182,10 +204,44 @@ pub struct Summary {
     /// Bytes of ranges that the policy wanted and the budget left out.
     #[schemars(extend("x-unit" = "bytes"))]
     pub over_budget_bytes: u64,
+    /// What is taken to have reached the device.
+    #[serde(default, deserialize_with = "if_known")]
+    pub basis: Option<Basis>,
+    /// Where the costs of reads come from; of several devices, the least certain source.
+    #[serde(default, deserialize_with = "if_known")]
+    pub cost_source: Option<CostSource>,
+    /// Why it is no better one: a probe is kept that cannot be used, or what was observed while recording does not determine
+    /// the costs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_note: Option<String>,
+    /// Reads of programs in flight at a time; of several devices, the mean by time. 1 if that was not seen.
+    #[serde(default)]
+    pub depth: f64,
+    /// Whether the depth was seen while recording.
+    #[serde(default)]
+    pub depth_seen: bool,
+    /// Seconds that a range had to save per GiB in one replay; of several devices, the most.
+    #[schemars(extend("x-unit" = "seconds"))]
+    #[serde(default)]
+    pub min_gain_s_per_gib: f64,
     /// Whether mending is worth it.
     pub worth: bool,
+    /// Why it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "if_known")]
+    pub why: Option<Why>,
     /// The same in a sentence.
     pub verdict: String,
+}
+
+/// A value of a set of names; nothing if a newer fragmend has added it.
+fn if_known<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    use serde::de::value::{Error, StrDeserializer};
+    Ok(match Mark::deserialize(from)? {
+        Mark::Text(name) => T::deserialize(StrDeserializer::<Error>::new(&name)).ok(),
+        Mark::Number(_) | Mark::Other => None,
+    })
 }
 
 /// Why a plan file cannot be used.
@@ -257,6 +313,7 @@ mod tests {
             seen: 1,
             requests_before: 2,
             requests_after: 1,
+            seconds_saved: 0.25,
             space_cost_bytes: 0,
             reason: "seen".into(),
         };

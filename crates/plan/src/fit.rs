@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::io::{self, Write};
 
 /// No range is longer in the file, in bytes.
-const RANGE: u64 = 640;
+const RANGE: u64 = 768;
 /// No file or device without its path, its ranges and its reason is, either.
 const ENTRY: u64 = 1024;
 
@@ -63,8 +63,10 @@ fn leave_out(plan: &mut Plan, out: &[PlannedFile]) {
         summary.over_budget_bytes += range.length;
         summary.space_cost_bytes -= range.space_cost_bytes;
         summary.requests_after += range.requests_before.saturating_sub(range.requests_after);
+        summary.seconds_after += range.seconds_saved;
     }
     summary.requests_after = summary.requests_after.min(summary.requests_before);
+    summary.seconds_after = summary.seconds_after.min(summary.seconds_before);
     // One file may have several entries, one after the other.
     summary.files = files.chunk_by(|a, b| a.file == b.file).count() as u64;
 }
@@ -125,6 +127,7 @@ mod tests {
             seen: 1,
             requests_before: 2,
             requests_after: 1,
+            seconds_saved: 0.001,
             space_cost_bytes: 0,
             reason: "2 fragments".into(),
         };
@@ -147,6 +150,8 @@ mod tests {
                 bytes_to_move: 3 * many * 4096,
                 requests_before: 6 * many,
                 requests_after: 3 * many,
+                seconds_before: 0.01 * many as f64,
+                seconds_after: 0.007 * many as f64,
                 ..Summary::default()
             },
             files: (0..many).map(file).collect(),
@@ -175,6 +180,8 @@ mod tests {
             // Not much is left empty, and nothing is left out in silence.
             assert!(written > most / 2, "{written} of {most}");
             assert!(summary.requests_before - summary.requests_after == 3 * summary.files);
+            let saved = summary.seconds_before - summary.seconds_after;
+            assert!((saved - 0.003 * summary.files as f64).abs() < 1e-9, "{saved}");
             let whole = summary.bytes_to_move + summary.over_budget_bytes;
             assert_eq!(whole, before.summary.bytes_to_move);
             let reasons: Vec<&str> =

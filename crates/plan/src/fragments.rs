@@ -1,18 +1,76 @@
-//! What requests cost on a layout, now and after ranges have moved.
+//! What requests cost on a layout, now and after ranges have moved: in requests, and in time.
 
+use crate::costs::Clock;
 use crate::requests::Request;
-use fragmend_layout::{ByteRange, Layout};
+use fragmend_layout::{ByteRange, CostModel, Layout, Split};
+use std::ops::{Add, AddAssign};
 
 /// The addressed fragments of a file in file order; holes and unwritten space are left out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fragments {
     fragments: Vec<ByteRange>,
+    /// Nanoseconds of the seek from the end of the fragment before to each; empty on devices that do not seek.
+    seeks: Vec<u64>,
+}
+
+/// What one replay of requests costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bill {
+    /// Device requests.
+    pub requests: u64,
+    /// Nanoseconds of elapsed time.
+    pub ns: u128,
+}
+
+impl Add for Bill {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self { requests: self.requests.saturating_add(other.requests), ns: self.ns + other.ns }
+    }
+}
+
+impl AddAssign for Bill {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl std::iter::Sum for Bill {
+    fn sum<I: Iterator<Item = Self>>(bills: I) -> Self {
+        bills.fold(Self::default(), Add::add)
+    }
+}
+
+impl Bill {
+    /// Of a read that is done so often.
+    pub fn of(split: Split, fetches: u64, clock: &mut Clock) -> Self {
+        let ns = clock.read_ns(split).round() as u64;
+        Self {
+            requests: fetches.saturating_mul(split.requests),
+            ns: u128::from(fetches) * u128::from(ns),
+        }
+    }
+
+    /// Its time in seconds.
+    pub fn seconds(self) -> f64 {
+        self.ns as f64 / 1e9
+    }
 }
 
 impl Fragments {
-    /// The fragments of the present layout.
-    pub fn of(layout: &Layout) -> Self {
-        Self { fragments: layout.all_fragments().map(|fragment| fragment.range).collect() }
+    /// The fragments of the present layout, on a device with these costs.
+    pub fn of(layout: &Layout, model: &CostModel) -> Self {
+        let fragments = layout.all_fragments().map(|fragment| fragment.range).collect();
+        if model.seeks().is_empty() {
+            return Self { fragments, seeks: Vec::new() };
+        }
+        let mut end = None;
+        let seek = |fragment: fragmend_layout::Fragment| {
+            let before = end.replace(fragment.physical_end);
+            before.map_or(0, |end| model.seek_ns(fragment.physical.abs_diff(end)))
+        };
+        let seeks = layout.all_fragments().map(seek).collect();
+        Self { fragments, seeks }
     }
 
     /// Number of fragments that `range` touches.
@@ -20,28 +78,44 @@ impl Fragments {
         self.touched(self.first_behind(range.start), range).len() as u64
     }
 
-    /// The number of device requests, each of at most `max_request` bytes, that one request for `range`
-    /// becomes.
-    pub fn cost(&self, range: ByteRange, max_request: u64) -> u64 {
-        self.cost_from(self.first_behind(range.start), range, max_request)
+    /// How a request for `range` is split into device requests, each of at most `max_request` bytes.
+    pub fn split(&self, range: ByteRange, max_request: u64) -> Split {
+        self.split_from(self.first_behind(range.start), range, max_request)
     }
 
-    /// Device requests of one replay of the trace from a cold cache. `requests` must be sorted, so that one
-    /// pass over the fragments serves them all.
-    pub fn replay_cost<'a>(
+    /// Shows how each request is split. `requests` must be sorted, so that one pass over the fragments serves them all.
+    pub fn each_split<'a>(
         &self,
         requests: impl IntoIterator<Item = &'a Request>,
         max_request: u64,
-    ) -> u64 {
+        mut show: impl FnMut(&'a Request, Split),
+    ) {
         let mut first = None;
-        let mut cost = |r: &'a Request| {
+        for r in requests {
             let first = first.get_or_insert_with(|| self.first_behind(r.range.start));
             while self.fragments.get(*first).is_some_and(|p| p.end <= r.range.start) {
                 *first += 1;
             }
-            r.fetches * self.cost_from(*first, r.range, max_request)
-        };
-        requests.into_iter().filter(|r| r.fetches > 0).map(&mut cost).sum()
+            show(r, self.split_from(*first, r.range, max_request));
+        }
+    }
+
+    /// What one replay of `requests`, which must be sorted, costs.
+    pub fn replay<'a>(
+        &self,
+        requests: impl IntoIterator<Item = &'a Request>,
+        max_request: u64,
+        clock: &mut Clock,
+    ) -> Bill {
+        let mut bill = Bill::default();
+        let fetched = requests.into_iter().filter(|r| r.fetches > 0);
+        self.each_split(fetched, max_request, |r, split| bill += Bill::of(split, r.fetches, clock));
+        bill
+    }
+
+    /// The fragments that `range` touches, as a whole.
+    pub fn touched_by(&self, range: ByteRange) -> &[ByteRange] {
+        self.touched(self.first_behind(range.start), range)
     }
 
     /// Index of the first fragment that ends behind `start`.
@@ -59,43 +133,61 @@ impl Fragments {
         &rest[..end]
     }
 
-    fn cost_from(&self, first: usize, range: ByteRange, max_request: u64) -> u64 {
+    fn split_from(&self, first: usize, range: ByteRange, max_request: u64) -> Split {
         let touched = self.touched(first, range);
-        if range.len() <= max_request {
-            return touched.len() as u64;
-        }
-        touched.iter().map(|p| p.intersect(range).len().div_ceil(max_request)).sum()
+        let lengths = || touched.iter().map(|p| p.intersect(range).len());
+        let requests = if range.len() <= max_request {
+            touched.len() as u64
+        } else {
+            lengths().map(|bytes| bytes.div_ceil(max_request)).sum()
+        };
+        let seek_ns = match self.seeks.get(first + 1..first + touched.len()) {
+            Some(seeks) => seeks.iter().sum(),
+            None => 0,
+        };
+        Split { bytes: lengths().sum(), requests, seek_ns }
     }
 
-    /// The fragments once each of `moves` (sorted, disjoint, each within one run) is contiguous.
-    pub fn after(&self, moves: &[ByteRange]) -> Self {
-        let mut out: Vec<ByteRange> = Vec::with_capacity(self.fragments.len());
+    /// The fragments once each of `moves` (sorted, disjoint, each within one run) is contiguous. A seek to or from a
+    /// moved range lasts `far_ns`.
+    pub fn after(&self, moves: &[ByteRange], far_ns: u64) -> Self {
+        let mut out = Self {
+            fragments: Vec::with_capacity(self.fragments.len()),
+            seeks: Vec::with_capacity(self.seeks.len()),
+        };
+        let seeks = !self.seeks.is_empty();
         let mut moves = moves.iter().copied().peekable();
-        for fragment in &self.fragments {
+        // Whether the last fragment has moved.
+        let mut moved = false;
+        for (n, fragment) in self.fragments.iter().enumerate() {
             let mut rest = *fragment;
             while !rest.is_empty() {
                 while moves.next_if(|m| m.end <= rest.start).is_some() {}
-                match moves.peek().copied() {
-                    Some(m) if m.start <= rest.start => {
-                        let end = m.end.min(rest.end);
-                        match out.last_mut() {
-                            // A later part of a move that has already begun is joined to it.
-                            Some(last) if last.start == m.start && last.end == rest.start => {
-                                last.end = end;
-                            }
-                            _ => out.push(ByteRange { start: rest.start, end }),
-                        }
-                        rest.start = end;
-                    }
-                    next => {
-                        let end = next.map_or(rest.end, |m| m.start.min(rest.end));
-                        out.push(ByteRange { start: rest.start, end });
-                        rest.start = end;
+                let (end, moves_here) = match moves.peek() {
+                    Some(m) if m.start <= rest.start => (m.end.min(rest.end), Some(*m)),
+                    next => (next.map_or(rest.end, |m| m.start.min(rest.end)), None),
+                };
+                let joined = moves_here.is_some_and(|m| {
+                    out.fragments
+                        .last_mut()
+                        .filter(|last| last.start == m.start && last.end == rest.start)
+                        // A later part of a move that has already begun is joined to it.
+                        .map(|last| last.end = end)
+                        .is_some()
+                });
+                if !joined {
+                    out.fragments.push(ByteRange { start: rest.start, end });
+                    if seeks {
+                        let stays = moves_here.is_none() && !moved && rest.start == fragment.start;
+                        let seek = if stays { self.seeks[n] } else { far_ns };
+                        out.seeks.push(if out.seeks.is_empty() { 0 } else { seek });
                     }
                 }
+                moved = moves_here.is_some();
+                rest.start = end;
             }
         }
-        Self { fragments: out }
+        out
     }
 }
 
@@ -109,6 +201,7 @@ mod tests {
                 .iter()
                 .map(|(start, end)| ByteRange { start: *start, end: *end })
                 .collect(),
+            seeks: Vec::new(),
         }
     }
 
@@ -119,17 +212,45 @@ mod tests {
     #[test]
     fn a_move_joins_what_it_covers_and_tears_at_its_ends() {
         let p = fragments(&[(0, 4), (4, 8), (8, 20)]);
-        assert_eq!(p.after(&[r(0, 8)]), fragments(&[(0, 8), (8, 20)]));
-        assert_eq!(p.after(&[r(4, 12)]), fragments(&[(0, 4), (4, 12), (12, 20)]));
-        assert_eq!(p.after(&[r(0, 8), r(8, 20)]), fragments(&[(0, 8), (8, 20)]));
-        assert_eq!(p.after(&[]), p);
+        assert_eq!(p.after(&[r(0, 8)], 9), fragments(&[(0, 8), (8, 20)]));
+        assert_eq!(p.after(&[r(4, 12)], 9), fragments(&[(0, 4), (4, 12), (12, 20)]));
+        assert_eq!(p.after(&[r(0, 8), r(8, 20)], 9), fragments(&[(0, 8), (8, 20)]));
+        assert_eq!(p.after(&[], 9), p);
     }
 
     #[test]
-    fn cost_counts_fragments_and_the_request_limit() {
+    fn a_split_counts_fragments_and_the_request_limit() {
         let p = fragments(&[(0, 4), (4, 8), (100, 200)]);
         assert_eq!(p.count(r(2, 6)), 2);
         assert_eq!(p.count(r(8, 100)), 0);
-        assert_eq!(p.cost(r(0, 200), 50), 1 + 1 + 2);
+        let split = |range, limit| {
+            let split = p.split(range, limit);
+            (split.bytes, split.requests)
+        };
+        assert_eq!(split(r(0, 200), 50), (108, 1 + 1 + 2));
+        assert_eq!(split(r(2, 110), 1000), (2 + 4 + 10, 3));
+        assert_eq!(split(r(8, 100), 50), (0, 0));
+    }
+
+    #[test]
+    fn seeks_are_between_the_fragments_that_a_request_touches() {
+        let seeks = |ranges: &[(u64, u64)], seeks: &[u64]| Fragments {
+            seeks: seeks.to_vec(),
+            ..fragments(ranges)
+        };
+        let p = seeks(&[(0, 4), (4, 8), (8, 12), (12, 20)], &[0, 10, 20, 40]);
+        let of = |p: &Fragments, range| p.split(range, 1000).seek_ns;
+        assert_eq!(
+            [r(0, 20), r(5, 20), r(5, 8), r(4, 9)].map(|range| of(&p, range)),
+            [70, 60, 0, 20]
+        );
+        // What has moved is far away, in both directions; what has not is where it was.
+        let after = p.after(&[r(4, 12)], 100);
+        assert_eq!(after, seeks(&[(0, 4), (4, 12), (12, 20)], &[0, 100, 100]));
+        assert_eq!(
+            p.after(&[r(0, 2)], 100),
+            seeks(&[(0, 2), (2, 4), (4, 8), (8, 12), (12, 20)], &[0, 100, 10, 20, 40])
+        );
+        assert_eq!(p.after(&[], 100), p);
     }
 }

@@ -1,4 +1,7 @@
-//! What is worth moving: a pure function of (accesses, layouts, profile, policy, budget).
+//! What is worth moving: a pure function of (accesses, layouts, profile, observed loads, policy, budget).
+//!
+//! The currency is time: seconds that programs wait for the device in one replay of what was recorded. Requests are how it
+//! comes about.
 //!
 //! No clock, no system call, no randomness: the same input results in the same plan, byte for byte.
 //!
@@ -10,9 +13,15 @@
 //! | `bounded` | accesses cut to where a file has data |
 //! | [`readahead`] | what the page cache fetches for buffered reads |
 //! | [`merge`] | overlapping requests to windows (FragPicker's algorithm 1) |
-//! | [`fragments`] | what a request costs, now and after a move |
+//! | [`costs`] | what reads cost on each device, at the depth that was seen |
+//! | [`fragments`] | how a request is split and what it costs, now and after a move |
+//! | [`outlook`] | one replay in time, and what each break costs |
 //! | [`select`] | the policies |
-//! | [`make`] | from chosen ranges to a [`Plan`] with its reasons and its verdict |
+//! | `choose` | what a policy wants, judged by the costs themselves |
+//! | `explain` | chosen ranges with their figures and reasons |
+//! | [`verdict`] | whether the plan is worth it, and why not |
+//! | [`curve`](mod@curve) | bytes against time |
+//! | [`make`](mod@make) | from a survey to a [`Plan`], step by step |
 //! | `fit` | no plan is larger than what its reader accepts |
 //! | [`file`] | the plan as a file: its structure, writing it |
 //! | [`source`] | the plan as it is carried out, file by file; reading it |
@@ -20,22 +29,30 @@
 
 mod bounded;
 mod check;
+mod choose;
+pub mod costs;
+pub mod curve;
+mod explain;
 pub mod file;
 mod fit;
 pub mod fragments;
 pub mod input;
 pub mod make;
 pub mod merge;
+pub mod outlook;
 pub mod readahead;
 pub mod requests;
 pub mod select;
 pub mod source;
 pub mod survey;
+pub mod verdict;
 
 pub use check::Totals;
+pub use curve::CurvePoint;
 pub use file::{Device, Plan, PlanError, PlannedFile, PlannedRange, Summary};
-pub use input::{Policy, Settings};
-pub use make::make;
+pub use input::{Basis, Policy, Settings};
+pub use make::{make, with_curve};
 pub use requests::Request;
 pub use source::{PlanFile, PlanSource};
 pub use survey::{Survey, SurveyedFile};
+pub use verdict::Why;

@@ -1,33 +1,45 @@
 //! From a survey and settings to a plan: analyse, choose, explain, decide whether it is worth it.
 
 use crate::bounded::Bounds;
-use crate::file::{Device, FORMAT, Plan, PlannedFile, PlannedRange, Summary};
+use crate::choose::{by_file, choose};
+use crate::costs::Costs;
+use crate::curve::{CurvePoint, curve};
+use crate::explain::entries;
+use crate::file::{Device, FORMAT, Plan, Summary};
 use crate::fit;
-use crate::fragments::Fragments;
-use crate::input::{Policy, Settings};
+use crate::fragments::Bill;
+use crate::input::{Basis, Policy, Settings};
 use crate::merge;
+use crate::outlook::{Outlook, weigh};
 use crate::requests::{self, Request, Shape};
-use crate::select::{self, Analysed, Candidate};
-use crate::source::{LARGEST_FILE, MOST_RANGES};
+use crate::select::{Analysed, Candidate};
+use crate::source::LARGEST_FILE;
 use crate::survey::{Survey, SurveyedFile};
-use fragmend_layout::{ByteRange, FileId, Layout, schema};
+use crate::verdict::{Case, judge};
+use fragmend_layout::{ByteRange, CostSource, FileId, Layout, ObservedLoad, schema};
 use rayon::prelude::*;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-/// Below this share of requests saved, mending is not worth it.
-pub const WORTH_SHARE: f64 = 0.01;
+/// The most reasons that a summary has why costs are not those of a better source: a file system may have any number of
+/// subvolumes, each a device.
+const MOST_NOTES: usize = 4;
 /// The longest planned range, in bytes.
-const LONGEST_RANGE: u64 = 8 << 20;
+pub const LONGEST_RANGE: u64 = 8 << 20;
 
 /// The part of a surveyed file that is kept once it has been analysed.
-struct Kept {
-    path: PathBuf,
-    file: FileId,
-    size: u64,
+pub struct Kept {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Which one.
+    pub file: FileId,
+    /// Its size in bytes.
+    pub size: u64,
     block_bytes: u64,
     /// The part of its layout that is shared with others: it shows how much space a copy of its own would need.
-    shared: Layout,
+    pub shared: Layout,
 }
 
 impl Kept {
@@ -41,14 +53,27 @@ impl Kept {
 /// Makes the plan for a survey, whose [`Survey::devices`] must list every device of its files. Deterministic:
 /// files are planned in the order of their identity.
 pub fn make(survey: Survey, settings: &Settings) -> Plan {
-    let Survey { mut files, devices, left_alone } = survey;
+    with_curve(survey, settings, false).0
+}
+
+/// The same, with the curve of bytes against time if `wanted`: it needs as long again as the plan.
+pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, Vec<CurvePoint>) {
+    let Survey { mut files, devices, left_alone, misses, loads } = survey;
     files.sort_by(|a, b| (a.layout.file, &a.path).cmp(&(b.layout.file, &b.path)));
     merge_same(&mut files);
-    let traced = files.iter().any(|f| !f.accesses.is_empty());
+    let traced = misses || files.iter().any(|f| !f.accesses.is_empty());
+    let basis = Basis::of(traced, misses, settings.assume_cold);
     let accesses = files.iter().flat_map(|f| &f.accesses).map(|a| u64::from(a.count)).sum::<u64>();
+    let mut costs = costs_of(&devices, &loads, settings);
     // Accesses and extents need most of the memory: they are freed file by file.
-    let (kept, mut analysed): (Vec<Kept>, Vec<Analysed>) =
-        files.into_par_iter().map(|file| analyse(file, traced, settings.unshare)).unzip();
+    let (kept, mut analysed): (Vec<Kept>, Vec<Analysed>) = files
+        .into_par_iter()
+        .map(|file| {
+            let costs = costs[&file.layout.file.device].clone();
+            analyse(file, basis, settings, costs)
+        })
+        .unzip();
+    at_depth(&mut costs, &loads, &kept, &mut analysed);
     let mut cold: Vec<Vec<Request>> = Vec::new();
     if settings.hot_fraction < 1.0 {
         cold = cool(&mut analysed, settings.hot_fraction);
@@ -56,24 +81,38 @@ pub fn make(survey: Survey, settings: &Settings) -> Plan {
     cold.resize_with(kept.len(), Vec::new);
 
     let (chosen, over_budget_bytes) = choose(&analysed, settings);
+    let curve = if wanted { curve(&analysed) } else { Vec::new() };
     let mut moves = moves(&chosen, &kept, &analysed);
+    let outlooks: Vec<Outlook> = (0..kept.len())
+        .into_par_iter()
+        .map(|i| {
+            let mut outlook = analysed[i].crossings().outlook();
+            outlook += weigh(&analysed[i], &cold[i], |_| {});
+            outlook
+        })
+        .collect();
     let mut summary = Summary {
         accesses,
         over_budget_bytes,
+        basis: Some(basis),
         left_shared_bytes: if settings.unshare {
             0
         } else {
             kept.iter().zip(&analysed).map(|(f, a)| left_shared(f, a)).sum()
         },
-        ..sum_up(&kept, &analysed, &cold, &moves)
+        ..sum_up(&kept, &analysed, &outlooks, &cold, &moves)
     };
-    judge(&mut summary, &devices, settings, traced);
+    sources(&mut summary, &devices, &costs, &kept, &outlooks);
+    let case = Case {
+        outlook: outlooks.into_iter().sum(),
+        basis,
+        min_gain_s_per_gib: summary.min_gain_s_per_gib,
+    };
+    let file_systems_bytes = devices.iter().map(|d| d.total_bytes).sum();
+    judge(&mut summary, &case, file_systems_bytes);
     if !summary.worth && settings.policy == Policy::Gain {
         moves.iter_mut().for_each(Vec::clear);
-        (summary.bytes_to_move, summary.ranges, summary.files) = (0, 0, 0);
-        summary.space_cost_bytes = 0;
-        summary.requests_after = summary.requests_before;
-        (summary.saved_share, summary.file_system_share) = (0.0, 0.0);
+        nothing_moves(&mut summary);
     }
     let mut plan = Plan {
         format: FORMAT.into(),
@@ -85,81 +124,148 @@ pub fn make(survey: Survey, settings: &Settings) -> Plan {
         left_alone,
     };
     if fit::fit(&mut plan, LARGEST_FILE) {
-        judge(&mut plan.summary, &plan.devices, settings, traced);
+        judge(&mut plan.summary, &case, file_systems_bytes);
     }
-    plan
+    let rated = settings.rated_writes_bytes;
+    plan.summary.rated_share =
+        rated.map(|rated| plan.summary.bytes_to_move as f64 / rated.max(1) as f64);
+    (plan, curve)
+}
+
+/// What reads cost on each device, one after the other.
+fn costs_of(
+    devices: &[Device],
+    loads: &BTreeMap<u64, ObservedLoad>,
+    settings: &Settings,
+) -> BTreeMap<u64, Arc<Costs>> {
+    let of = |d: &Device| (d.device, Arc::new(Costs::of(d, loads.get(&d.device), settings)));
+    devices.iter().map(of).collect()
+}
+
+/// Puts the depth that was seen on each device into its costs.
+fn at_depth(
+    costs: &mut BTreeMap<u64, Arc<Costs>>,
+    loads: &BTreeMap<u64, ObservedLoad>,
+    kept: &[Kept],
+    analysed: &mut [Analysed],
+) {
+    for (device, load) in loads {
+        let Some(of_device) = costs.get_mut(device) else { continue };
+        let on_it = |(k, _): &(&Kept, &mut Analysed)| k.file.device == *device;
+        let (mut fetches, mut requests) = (0u128, 0u128);
+        for (_, file) in kept.iter().zip(analysed.iter_mut()).filter(on_it) {
+            let fetched = file.requests.iter().filter(|r| r.fetches > 0);
+            file.fragments.each_split(fetched, file.limits.max_request, |r, split| {
+                fetches += u128::from(r.fetches);
+                requests += u128::from(r.fetches) * u128::from(split.requests);
+            });
+        }
+        let mean = requests as f64 / fetches.max(1) as f64;
+        *of_device = Arc::new(Costs::clone(of_device).at_depth_of(load, mean));
+        let files = kept.iter().zip(analysed.iter_mut()).filter(on_it);
+        files.for_each(|(_, file)| file.costs = Arc::clone(of_device));
+    }
+}
+
+/// Puts into the summary where its costs come from.
+fn sources(
+    summary: &mut Summary,
+    devices: &[Device],
+    costs: &BTreeMap<u64, Arc<Costs>>,
+    kept: &[Kept],
+    outlooks: &[Outlook],
+) {
+    let certainty = |source: CostSource| match source {
+        CostSource::Guessed => 0,
+        CostSource::Observed => 1,
+        CostSource::Probed => 2,
+    };
+    summary.cost_source = costs.values().map(|c| c.model.source).min_by_key(|s| certainty(*s));
+    let notes = devices.iter().flat_map(|d| {
+        let name = &d.profile.name;
+        let observed = costs[&d.device].undetermined;
+        let observed =
+            observed.map(|why| format!("what {name} answered does not say what reads cost: {why}"));
+        let probed =
+            d.profile.cost_note.as_ref().map(|why| format!("{name} was probed, but {why}"));
+        [probed, observed]
+    });
+    let notes: Vec<String> = notes.flatten().take(MOST_NOTES).collect();
+    summary.cost_note = (!notes.is_empty()).then(|| notes.join("; "));
+    summary.min_gain_s_per_gib = costs.values().map(|c| c.min_gain_s_per_gib).fold(0.0, f64::max);
+    summary.depth_seen = !costs.is_empty() && costs.values().all(|c| c.depth_seen);
+    let (mut depth, mut weight) = (0.0, 0.0);
+    for (file, outlook) in kept.iter().zip(outlooks) {
+        depth += costs[&file.file.device].depth * outlook.now.seconds();
+        weight += outlook.now.seconds();
+    }
+    summary.depth = if weight > 0.0 {
+        depth / weight
+    } else {
+        costs.values().map(|c| c.depth).fold(1.0, f64::max)
+    };
+}
+
+/// Corrects the summary of a plan that moves nothing after all.
+fn nothing_moves(summary: &mut Summary) {
+    (summary.bytes_to_move, summary.ranges, summary.files) = (0, 0, 0);
+    summary.space_cost_bytes = 0;
+    summary.requests_after = summary.requests_before;
+    summary.seconds_after = summary.seconds_before;
+    (summary.seconds_saved, summary.saved_share, summary.file_system_share) = (0.0, 0.0, 0.0);
 }
 
 /// The ranges to move of each file, in file order.
 fn moves(chosen: &[Candidate], files: &[Kept], analysed: &[Analysed]) -> Vec<Vec<ByteRange>> {
-    let mut moves: Vec<Vec<ByteRange>> = vec![Vec::new(); files.len()];
-    for c in chosen {
+    let cut = |c: &Candidate| {
+        let c = *c;
         let (file, block) = (&analysed[c.file], files[c.file].block_bytes);
-        let range = c.range.intersect(files[c.file].within());
-        moves[c.file].extend(short(range, file, block).into_iter().filter(|r| !r.is_empty()));
-    }
-    moves.par_iter_mut().for_each(|m| m.sort_unstable());
-    moves
+        let steps = short(c.range.intersect(files[c.file].within()), file, block);
+        steps.into_iter().filter(|r| !r.is_empty()).map(move |range| Candidate { range, ..c })
+    };
+    let cut: Vec<Candidate> = chosen.iter().flat_map(cut).collect();
+    by_file(files.len(), &cut)
 }
 
 /// The summary of the moves, without a verdict.
 fn sum_up(
     files: &[Kept],
     analysed: &[Analysed],
+    outlooks: &[Outlook],
     cold: &[Vec<Request>],
     moves: &[Vec<ByteRange>],
 ) -> Summary {
-    let outcome: Vec<FileRequests> = (0..files.len())
-        .into_par_iter()
-        .map(|i| FileRequests::of(&analysed[i], &cold[i], &moves[i]))
-        .collect();
-    let total = |figure: fn(&FileRequests) -> u64| outcome.iter().map(figure).sum::<u64>();
+    let after = |i: usize| after(&analysed[i], outlooks[i].now, &cold[i], &moves[i]);
+    let after: Bill = (0..files.len()).into_par_iter().map(after).sum();
+    let before: Bill = outlooks.iter().map(|o| o.now).sum();
     let space_cost = |(file, moves): (&Kept, &Vec<ByteRange>)| -> u64 {
         moves.iter().map(|range| file.shared.shared_bytes(*range)).sum()
     };
+    let whole = |file: &&Analysed| !file.breaks.is_empty();
+    let whole = analysed.iter().filter(whole).flat_map(|file| &file.runs).map(|r| r.len());
     Summary {
         space_cost_bytes: files.iter().zip(moves).map(space_cost).sum(),
         bytes_to_move: moves.iter().flatten().map(|m| m.len()).sum(),
         ranges: moves.iter().map(|m| m.len() as u64).sum(),
         files: moves.iter().filter(|m| !m.is_empty()).count() as u64,
         files_considered: files.len() as u64,
-        requests_before: total(|o| o.before),
-        requests_after: total(|o| o.after),
-        whole_file_bytes: total(|o| o.whole_file_bytes),
+        requests_before: before.requests,
+        requests_after: after.requests,
+        seconds_before: before.seconds(),
+        seconds_after: after.seconds(),
+        whole_file_bytes: whole.sum(),
         ..Summary::default()
     }
 }
 
-/// The planned files. Those that save most come first, so that an interrupted apply has done the best part.
-fn entries(
-    files: Vec<Kept>,
-    analysed: Vec<Analysed>,
-    moves: Vec<Vec<ByteRange>>,
-    traced: bool,
-) -> Vec<PlannedFile> {
-    // File by file, so that the memory of each analysis is freed before the next file is planned.
-    let mut planned: Vec<(u64, PlannedFile)> = (files, analysed, moves)
-        .into_par_iter()
-        .filter(|(_, _, moves)| !moves.is_empty())
-        .flat_map_iter(|(kept, analysed, moves)| {
-            let ranges = explain(&analysed, &kept.shared, &moves, traced);
-            let saved = ranges
-                .iter()
-                .map(|r| r.requests_before - r.requests_after.min(r.requests_before))
-                .sum();
-            let file = move |ranges: &[PlannedRange]| PlannedFile {
-                path: kept.path.as_path().into(),
-                file: kept.file,
-                size: kept.size,
-                ranges: ranges.to_vec(),
-            };
-            // No entry has more ranges than its reader accepts; a file may have several entries.
-            let entries = ranges.chunks(MOST_RANGES).map(file).collect::<Vec<_>>();
-            entries.into_iter().map(move |file| (saved, file))
-        })
-        .collect();
-    planned.sort_by_key(|(saved, file)| (Reverse(*saved), file.file));
-    planned.into_iter().map(|(_, file)| file).collect()
+/// What one replay costs once `moves` are contiguous, if it costs `before` now.
+fn after(file: &Analysed, before: Bill, cold: &[Request], moves: &[ByteRange]) -> Bill {
+    if moves.is_empty() {
+        return before;
+    }
+    let (fragments, limit) = (file.fragments_after(moves), file.limits.max_request);
+    let mut clock = file.costs.clock();
+    fragments.replay(&file.requests, limit, &mut clock) + fragments.replay(cold, limit, &mut clock)
 }
 
 /// Joins the entries of each file into one, under its first name: a file that was renamed while files were
@@ -197,15 +303,23 @@ fn short(range: ByteRange, file: &Analysed, block: u64) -> Vec<ByteRange> {
     steps
 }
 
-fn analyse(file: SurveyedFile, traced: bool, unshare: bool) -> (Kept, Analysed) {
+fn analyse(
+    file: SurveyedFile,
+    basis: Basis,
+    settings: &Settings,
+    costs: Arc<Costs>,
+) -> (Kept, Analysed) {
     let SurveyedFile { path, layout, accesses, block_bytes, limits, window } = file;
     let shape = Shape { file_size: layout.size, block: block_bytes, window };
-    let requests = if traced {
-        requests::of(&accesses, shape, &Bounds::of(&layout, window))
+    let requests = if basis.is_traced() {
+        requests::of(&accesses, shape, &Bounds::of(&layout, window), basis)
     } else {
         requests::sequential(&layout, shape)
     };
-    let analysed = Analysed::of(requests, &layout, limits, block_bytes, unshare);
+    drop(accesses);
+    let mut analysed =
+        Analysed::of(requests, &layout, limits, block_bytes, settings.unshare, costs);
+    analysed.apart = settings.policy == Policy::Gain;
     let (file, size, shared) = (layout.file, layout.size, layout.shared());
     (Kept { path, file, size, block_bytes, shared }, analysed)
 }
@@ -236,147 +350,6 @@ fn cool(files: &mut [Analysed], fraction: f64) -> Vec<Vec<Request>> {
             cold
         })
         .collect()
-}
-
-/// The chosen candidates, and the bytes of those that the budget left out.
-fn choose(files: &[Analysed], settings: &Settings) -> (Vec<Candidate>, u64) {
-    let bytes = |c: &[Candidate]| c.iter().map(|c| c.range.len()).sum::<u64>();
-    let budget = settings.budget_bytes;
-    let cut = |all: Vec<Candidate>| (bytes(&all), select::within_budget(all, budget));
-    let (wanted, chosen) = match settings.policy {
-        Policy::Gain => {
-            let price = select::gain::Price::per_mib(settings.min_gain_per_mib);
-            let chosen = select::gain::choose(files, price, budget);
-            let wanted = match budget {
-                Some(_) => bytes(&select::gain::choose(files, price, None)),
-                None => bytes(&chosen),
-            };
-            (wanted, chosen)
-        }
-        Policy::WholeFile => cut(select::whole_file::choose(files)),
-        Policy::Bypass => cut(select::bypass::choose(files)),
-        Policy::Fragpicker => cut(select::fragpicker::choose(files)),
-    };
-    let left_out = wanted.saturating_sub(bytes(&chosen));
-    (chosen, left_out)
-}
-
-/// One file's part in the summary.
-struct FileRequests {
-    before: u64,
-    after: u64,
-    whole_file_bytes: u64,
-}
-
-impl FileRequests {
-    fn of(file: &Analysed, cold: &[Request], moves: &[ByteRange]) -> Self {
-        let cost = |fragments: &Fragments| {
-            let limit = file.limits.max_request;
-            fragments.replay_cost(&file.requests, limit) + fragments.replay_cost(cold, limit)
-        };
-        let before = cost(&file.fragments);
-        let after = if moves.is_empty() { before } else { cost(&file.fragments.after(moves)) };
-        let fragmented = !file.breaks.is_empty();
-        let whole = if fragmented { file.runs.iter().map(|r| r.len()).sum() } else { 0 };
-        Self { before, after, whole_file_bytes: whole }
-    }
-}
-
-/// The planned ranges, each with its own figures and its reason.
-fn explain(
-    file: &Analysed,
-    shared: &Layout,
-    moves: &[ByteRange],
-    traced: bool,
-) -> Vec<PlannedRange> {
-    let after = file.fragments.after(moves);
-    moves
-        .iter()
-        .map(|range| {
-            let fragments = file.fragments.count(*range);
-            let requests = || touching(file, *range);
-            let seen: u64 = requests().map(|r| r.seen).sum();
-            let limit = file.limits.max_request;
-            let (before, now) =
-                (file.fragments.replay_cost(requests(), limit), after.replay_cost(requests(), limit));
-            let saved = file.crossings().gain(*range).max(0) as f64;
-            let per_mib = saved / (range.len() as f64 / f64::from(1 << 20));
-            let reason = if traced {
-                format!(
-                    "seen {seen} times in {fragments} fragments; {saved:.0} requests saved, {per_mib:.0} per MiB moved"
-                )
-            } else {
-                format!("{fragments} fragments")
-            };
-            PlannedRange {
-                offset: range.start,
-                length: range.len(),
-                extents: fragments,
-                seen: if traced { seen } else { 0 },
-                requests_before: before,
-                requests_after: now,
-                space_cost_bytes: shared.shared_bytes(*range),
-                reason,
-            }
-        })
-        .collect()
-}
-
-/// The requests that touch `range`. They are sorted by their start, and the longest one limits how far to look
-/// back.
-fn touching(file: &Analysed, range: ByteRange) -> impl Iterator<Item = &Request> {
-    let longest = file.longest_request;
-    let first = file.requests.partition_point(|r| r.range.start + longest <= range.start);
-    let rest = file.requests[first..].iter();
-    rest.take_while(move |r| r.range.start < range.end).filter(move |r| r.range.overlaps(range))
-}
-
-/// Sets the shares, and the verdict on whether the plan is worth it.
-fn judge(summary: &mut Summary, devices: &[Device], settings: &Settings, traced: bool) {
-    let saved = summary.requests_before.saturating_sub(summary.requests_after);
-    let ratio = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-    summary.saved_share = ratio(saved, summary.requests_before);
-    summary.file_system_share =
-        ratio(summary.bytes_to_move, devices.iter().map(|d| d.total_bytes).sum());
-    summary.worth = summary.ranges > 0 && saved > 0 && summary.saved_share >= WORTH_SHARE;
-    let what = if traced { "a replay of the trace" } else { "a sequential read of every file" };
-    let (before, after) = (summary.requests_before, summary.requests_after);
-    let rotational = devices.iter().any(|d| d.profile.rotational);
-    summary.verdict = if summary.ranges == 0 && summary.over_budget_bytes > 0 {
-        format!(
-            "the budget fits nothing: {} bytes would be worth moving, range by range; raise --budget",
-            summary.over_budget_bytes
-        )
-    } else if summary.files_considered == 0 {
-        "not worth it: no file was considered".into()
-    } else if summary.ranges == 0 && before == 0 {
-        format!("not worth it: {what} costs no device request at all")
-    } else if summary.ranges == 0 && settings.policy == Policy::Gain {
-        format!(
-            "not worth it: no range would save {} requests per MiB moved; {what} costs {before} requests as the files are",
-            settings.min_gain_per_mib
-        )
-    } else if summary.ranges == 0 {
-        format!("not worth it: nothing that matters is fragmented; {what} costs {before} requests")
-    } else if !summary.worth {
-        format!(
-            "not worth it: moving {} bytes would save only {saved} of {before} requests of {what}",
-            summary.bytes_to_move
-        )
-    } else {
-        let seeks = if rotational {
-            "; the device seeks, where distance counts too: whole-file may do better"
-        } else {
-            ""
-        };
-        let unshares = match summary.space_cost_bytes {
-            0 => String::new(),
-            bytes => format!("; it would unshare {bytes} bytes, which needs as much space"),
-        };
-        format!(
-            "worth it: {what} costs {before} requests now and {after} afterwards{seeks}{unshares}"
-        )
-    };
 }
 
 #[cfg(test)]

@@ -5,10 +5,16 @@
 //! is a list of distinct requests, each with two weights:
 //!
 //! - `seen`: how often it was asked for. This is its heat, whatever the page cache held.
-//! - `fetches`: how often it reaches the device when the trace is replayed once from a cold cache that keeps
-//!   what it has read. Direct I/O always does; a buffered page once.
+//! - `fetches`: how often it reaches the device, and somebody waits for it, in one replay. Nothing else costs time.
+//!
+//! What reaches the device is known where misses were recorded: they and direct I/O do, and what programs asked for
+//! through the page cache is heat alone. Otherwise it is imitated: a cold cache that keeps what it has read, so that
+//! direct I/O is always fetched and a buffered page once ([`Basis`]). Nobody waits for a buffered write: the kernel
+//! writes it back later, in an order of its own. A direct write is waited for, and costs as much as a read in as many
+//! requests.
 
 use crate::bounded::{self, Bounds};
+use crate::input::Basis;
 use crate::readahead::{PageCache, Window};
 use fragmend_layout::{Access, Op};
 use fragmend_layout::{ByteRange, Layout, windows};
@@ -21,7 +27,7 @@ pub struct Request {
     pub range: ByteRange,
     /// How often it was asked for.
     pub seen: u64,
-    /// How often it reaches the device in one replay from a cold cache.
+    /// How often it reaches the device in one replay, and somebody waits for it.
     pub fetches: u64,
 }
 
@@ -45,15 +51,34 @@ impl Shape {
 }
 
 /// The distinct requests that `accesses` within `bounds` cause, in ascending order of their range.
-pub fn of(accesses: &[Access], shape: Shape, bounds: &Bounds) -> Vec<Request> {
+pub fn of(accesses: &[Access], shape: Shape, bounds: &Bounds, basis: Basis) -> Vec<Request> {
     let mut cache = PageCache::new(shape.file_size, shape.window);
     let mut out = Vec::with_capacity(accesses.len());
-    let parts = accesses.iter().flat_map(|a| bounds.clip(a.range()).map(move |part| (a, part)));
+    // Where requests of programs were recorded besides, a miss is not one more.
+    let asked = accesses.iter().any(|a| !a.direct && matches!(a.op, Op::Read | Op::Fault));
+    let misses = basis == Basis::MissesRecorded;
+    let counts = |a: &&Access| a.op != Op::Miss || basis != Basis::AssumedCold;
+    let accesses = accesses.iter().filter(counts);
+    let parts = accesses.flat_map(|a| bounds.clip(a.range()).map(move |part| (a, part)));
     for (access, part) in parts {
         let Some(range) = shape.clamp(part) else { continue };
         let seen = u64::from(access.count);
-        if access.direct || access.op == Op::Miss {
+        if access.direct {
             out.push(Request { range, seen, fetches: seen });
+            continue;
+        }
+        if access.op == Op::Miss {
+            let heat = if misses && asked { 0 } else { seen };
+            out.push(Request { range, seen: heat, fetches: seen });
+            continue;
+        }
+        if misses {
+            out.push(Request { range, seen, fetches: 0 });
+            continue;
+        }
+        if access.op == Op::Write {
+            cache.add(range);
+            out.push(Request { range, seen, fetches: 0 });
             continue;
         }
         // Folded reads were widened when they were counted, and a fault that started readahead is recorded with
@@ -127,9 +152,38 @@ mod tests {
         Access { direct: true, ..read(offset, length) }
     }
 
-    fn ranges(accesses: &[Access]) -> Vec<(u64, u64, u64, u64)> {
+    fn ranges_by(basis: Basis, accesses: &[Access]) -> Vec<(u64, u64, u64, u64)> {
         let flat = |r: Request| (r.range.start / KIB, r.range.end / KIB, r.seen, r.fetches);
-        super::of(accesses, SHAPE, &Bounds::none()).into_iter().map(flat).collect()
+        super::of(accesses, SHAPE, &Bounds::none(), basis).into_iter().map(flat).collect()
+    }
+
+    fn ranges(accesses: &[Access]) -> Vec<(u64, u64, u64, u64)> {
+        ranges_by(Basis::ImitatedCache, accesses)
+    }
+
+    #[test]
+    fn what_did_not_miss_costs_nothing() {
+        let miss = Access { op: Op::Miss, ..read(0, 128 * KIB) };
+        let write = Access { op: Op::Write, ..read(512 * KIB, 4 * KIB) };
+        let mut seen = vec![miss, direct(256 * KIB, 4 * KIB), write];
+        seen.extend([read(0, 32 * KIB); 100]);
+        let by = |basis| ranges_by(basis, &seen);
+        // The miss is what the reads have asked for, and no further access.
+        let recorded = [(0, 32, 100, 0), (0, 128, 0, 1), (256, 260, 1, 1), (512, 516, 1, 0)];
+        assert_eq!(by(Basis::MissesRecorded), recorded);
+        // For a cold start the page cache is imitated: the first read fetches its window.
+        let cold = [(0, 32, 99, 0), (0, 64, 1, 1), (256, 260, 1, 1), (512, 516, 1, 0)];
+        assert_eq!(by(Basis::AssumedCold), cold);
+        // Where misses alone were recorded, they are all the heat there is.
+        assert_eq!(ranges_by(Basis::MissesRecorded, &[miss, miss]), [(0, 128, 2, 2)]);
+    }
+
+    #[test]
+    fn nobody_waits_for_a_buffered_write() {
+        let write = Access { op: Op::Write, ..read(400 * KIB, 8 * KIB) };
+        // And it leaves its pages in the cache.
+        assert_eq!(ranges(&[write, read(400 * KIB, 8 * KIB)]), [(400, 408, 2, 0)]);
+        assert_eq!(ranges(&[Access { direct: true, ..write }]), [(400, 408, 1, 1)]);
     }
 
     #[test]

@@ -5,9 +5,9 @@
 
 use crate::file::{Device, LeftAlone};
 use crate::readahead::Window;
-use fragmend_layout::{Access, FileAccesses};
+use fragmend_layout::{Access, FileAccesses, ObservedLoad};
 use fragmend_layout::{DeviceLimits, DeviceProfile, FileId, Layout, Skip, Volume};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The present state of files. Planning consumes it: a layout is freed as soon as it has been analysed.
@@ -19,6 +19,10 @@ pub struct Survey {
     pub devices: Vec<Device>,
     /// Files that could not be considered.
     pub left_alone: Vec<LeftAlone>,
+    /// Whether the trace has what missed the page cache, besides or instead of what programs asked for.
+    pub misses: bool,
+    /// What the devices answered while the trace was recorded, by the device number of the file system.
+    pub loads: BTreeMap<u64, ObservedLoad>,
 }
 
 /// One file: its layout and, if there is a trace, the accesses that were seen on it.
@@ -125,7 +129,7 @@ mod tests {
     use super::*;
     use crate::{Policy, Settings, make};
     use fragmend_layout::Op;
-    use fragmend_layout::{Extent, ExtentKind, FsKind, Movable, SkipReason};
+    use fragmend_layout::{CostModel, DeviceKind, Extent, ExtentKind, FsKind, Movable, SkipReason};
 
     const BLOCK: u64 = 4096;
 
@@ -153,6 +157,10 @@ mod tests {
         }
         fn block_bytes(&self) -> u64 {
             BLOCK
+        }
+        fn profile(&self) -> Option<DeviceProfile> {
+            let cost = CostModel::guessed(DeviceKind::Card);
+            Some(DeviceProfile { cost, ..DeviceProfile::unknown() })
         }
         fn files(&self, visit: &mut dyn FnMut(&Path, Result<FileId, Skip>)) -> Result<(), Skip> {
             visit(Path::new("/fixed/fragments"), Ok(Self::id(1)));

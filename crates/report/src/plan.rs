@@ -1,8 +1,8 @@
 //! The document of `fragmend plan`.
 
-use crate::{figures, table};
-use fragmend_layout::{SkipReason, printable, schema};
-use fragmend_plan::{Plan, PlannedFile, Summary};
+use crate::{Unit, human};
+use fragmend_layout::{CostSource, SkipReason, printable, schema};
+use fragmend_plan::{Basis, CurvePoint, Plan, PlannedFile, PlannedRange, Summary};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -20,6 +20,10 @@ pub struct PlanReport {
     /// The totals of the plan.
     #[serde(flatten)]
     pub summary: Summary,
+    /// What each amount of writing would save, from nothing to all that saves any time, whatever the budget and the least
+    /// gain: at most 25 points, ascending in both figures.
+    #[serde(default)]
+    pub curve: Vec<CurvePoint>,
     /// Files that were found but could not be considered.
     pub files_left_alone: u64,
     /// The same by reason, the most frequent first. The plan file names each file.
@@ -53,49 +57,143 @@ pub fn left_out(plan: &Plan) -> Vec<LeftOut> {
 }
 
 impl PlanReport {
-    /// The report of a plan that was written to `plan_file`.
-    pub fn of(plan: &Plan, plan_file: Option<String>) -> Self {
+    /// The report of a plan that was written to `plan_file`, with its curve.
+    pub fn of(plan: &Plan, curve: Vec<CurvePoint>, plan_file: Option<String>) -> Self {
         Self {
             schema_version: schema::DOCUMENT,
             command: "plan".into(),
             plan_file,
             summary: plan.summary.clone(),
+            curve,
             files_left_alone: plan.left_alone.len() as u64,
             skipped: left_out(plan),
         }
     }
 }
 
-/// The plan for a terminal: the `top` files for which it saves the most requests, the figures, the verdict.
+/// The plan for a terminal: the `top` files in which it saves the most time, then what is read, what that costs, what is
+/// saved and written, where the figures come from, and the verdict.
 pub fn text(plan: &Plan, top: usize) -> String {
     let mut out = String::new();
     if !plan.files.is_empty() && top > 0 {
         out.push_str(&files(&plan.files, top));
         out.push_str("\n\n");
     }
-    out.push_str(&table(&figures(&plan.summary)));
+    out.push_str(&lines(plan).join("\n"));
     for LeftOut { reason, files, .. } in left_out(plan) {
         out.push_str(&format!("\n   skipped: {files}, {}", printable(&reason)));
     }
-    out.push_str("\n\n(requests are predictions)\n");
+    out.push_str("\n\n(times and requests are predictions)\n");
     out.push_str(&plan.summary.verdict);
     out
+}
+
+fn lines(plan: &Plan) -> Vec<String> {
+    let s = &plan.summary;
+    let (time, bytes) = (|t| human(t, Unit::Seconds), |b: u64| human(b as f64, Unit::Bytes));
+    let (count, share) = (|n: u64| human(n as f64, Unit::Count), |p| human(p, Unit::Share));
+    let read = match s.basis {
+        Some(Basis::SequentialRead) | None => {
+            format!("one sequential read of {} files", count(s.files_considered))
+        }
+        Some(_) => format!("{} accesses to {} files", count(s.accesses), count(s.files_considered)),
+    };
+    let part = if s.seconds_before > 0.0 { s.seconds_saved / s.seconds_before } else { 0.0 };
+    let mut lines = vec![
+        format!("read: {read}"),
+        format!(
+            "wait for the device: {} now, {} afterwards: {} saved ({})",
+            time(s.seconds_before),
+            time(s.seconds_after),
+            time(s.seconds_saved),
+            share(part)
+        ),
+        format!(
+            "to write: {} in {} ranges of {} files, {} of the file systems (whole files: {})",
+            bytes(s.bytes_to_move),
+            count(s.ranges),
+            count(s.files),
+            share(s.file_system_share),
+            bytes(s.whole_file_bytes)
+        ),
+        format!(
+            "requests: {} now, {} afterwards",
+            count(s.requests_before),
+            count(s.requests_after)
+        ),
+        format!("what reaches the device: {}", basis(s.basis)),
+        format!("costs: {}; {}", source(plan), depth(s)),
+    ];
+    lines.extend(s.cost_note.as_ref().map(|note| format!("   {}", printable(note))));
+    if s.space_cost_bytes > 0 {
+        let space = bytes(s.space_cost_bytes);
+        lines.push(format!("space: {space} more, as others keep what is shared with them"));
+    }
+    if let Some(rated) = s.rated_share {
+        lines
+            .push(format!("wear: {:.4} % of what the drive is rated to be written", rated * 100.0));
+    }
+    if s.over_budget_bytes > 0 {
+        lines.push(format!("over the budget: {} more", bytes(s.over_budget_bytes)));
+    }
+    lines
+}
+
+fn basis(basis: Option<Basis>) -> &'static str {
+    match basis {
+        Some(Basis::MissesRecorded) => "what missed the page cache, as recorded, and direct I/O",
+        Some(Basis::ImitatedCache) => {
+            "assumed: misses were not recorded, so the page cache is imitated, empty at first"
+        }
+        Some(Basis::AssumedCold) => {
+            "assumed: a cold start (--assume-cold), with the page cache imitated"
+        }
+        Some(Basis::SequentialRead) => "assumed: nothing was recorded",
+        None => "not known",
+    }
+}
+
+fn source(plan: &Plan) -> String {
+    match plan.summary.cost_source {
+        Some(CostSource::Probed) => "probed".into(),
+        Some(CostSource::Observed) => "observed while recording".into(),
+        Some(CostSource::Guessed) => {
+            let guessed = |d: &&fragmend_plan::Device| d.profile.cost.source == CostSource::Guessed;
+            let kind = plan.devices.iter().find(guessed).map(|d| {
+                format!(
+                    " by the kind of the device: {} is taken for {}",
+                    d.profile.name,
+                    d.profile.kind()
+                )
+            });
+            format!("guessed{}", kind.unwrap_or_default())
+        }
+        None => "not known".into(),
+    }
+}
+
+fn depth(summary: &Summary) -> String {
+    if summary.depth_seen {
+        format!("{:.1} reads in flight, as seen", summary.depth)
+    } else {
+        "one read at a time, as how many were in flight was not seen".into()
+    }
 }
 
 fn files(files: &[PlannedFile], top: usize) -> String {
     use comfy_table::{CellAlignment, Table, presets};
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["file", "ranges", "to move", "fragments", "requests", "then"]);
+    table.set_header(["file", "saved", "to move", "ranges", "fragments", "requests", "then"]);
     for f in files.iter().take(top) {
-        let sum = |figure: fn(&fragmend_plan::PlannedRange) -> u64| {
-            f.ranges.iter().map(figure).sum::<u64>() as f64
-        };
-        let count = |n: f64| crate::human(n, crate::Unit::Count);
+        let sum =
+            |figure: fn(&PlannedRange) -> u64| f.ranges.iter().map(figure).sum::<u64>() as f64;
+        let count = |n: f64| human(n, Unit::Count);
         table.add_row([
             f.path.printable(),
+            human(f.ranges.iter().map(|r| r.seconds_saved).sum(), Unit::Seconds),
+            human(sum(|r| r.length), Unit::Bytes),
             count(f.ranges.len() as f64),
-            crate::human(sum(|r| r.length), crate::Unit::Bytes),
             count(sum(|r| r.extents)),
             count(sum(|r| r.requests_before)),
             count(sum(|r| r.requests_after)),
@@ -110,4 +208,151 @@ fn files(files: &[PlannedFile], top: usize) -> String {
         text.push_str(&format!("\n ... and {} more files", files.len() - top));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fragmend_layout::{CostModel, DeviceKind, DeviceProfile, FileId, FsKind};
+    use fragmend_plan::{Device, Settings, Why};
+    use std::path::Path;
+
+    fn plan(summary: Summary) -> Plan {
+        let profile = DeviceProfile {
+            name: "mmcblk0p2".into(),
+            cost: CostModel::guessed(DeviceKind::Card),
+            ..DeviceProfile::unknown()
+        };
+        let device = Device {
+            device: 7,
+            mount: Path::new("/srv").into(),
+            file_system: FsKind::Ext4,
+            total_bytes: 1 << 30,
+            block_bytes: 4096,
+            profile,
+        };
+        Plan {
+            format: String::new(),
+            schema_version: 1,
+            settings: Settings::default(),
+            devices: vec![device],
+            summary,
+            files: Vec::new(),
+            left_alone: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_plan_is_told_in_time_first() {
+        let range = PlannedRange {
+            offset: 0,
+            length: 3 << 20,
+            extents: 40,
+            seen: 5,
+            requests_before: 1200,
+            requests_after: 30,
+            seconds_saved: 0.82,
+            space_cost_bytes: 0,
+            reason: String::new(),
+        };
+        let mut plan = plan(Summary {
+            seconds_before: 2.5,
+            seconds_after: 1.68,
+            seconds_saved: 0.82,
+            bytes_to_move: 3 << 20,
+            ranges: 1,
+            files: 1,
+            files_considered: 4,
+            accesses: 1234,
+            requests_before: 3000,
+            requests_after: 1830,
+            whole_file_bytes: 1 << 29,
+            file_system_share: 0.003,
+            rated_share: Some(5e-8),
+            over_budget_bytes: 4096,
+            basis: Some(Basis::MissesRecorded),
+            cost_source: Some(CostSource::Guessed),
+            cost_note: Some("what mmcblk0p2 answered is too little".into()),
+            depth: 1.0,
+            worth: true,
+            verdict: "worth it: and so on".into(),
+            ..Summary::default()
+        });
+        plan.files.push(PlannedFile {
+            path: Path::new("/srv/a").into(),
+            file: FileId { device: 7, inode: 12, generation: 1 },
+            size: 8 << 20,
+            ranges: vec![range],
+        });
+        let lines: Vec<String> =
+            text(&plan, 10).lines().map(|line| line.trim_end().to_owned()).collect();
+        let expected = [
+            " file    saved  to move  ranges  fragments  requests  then",
+            " /srv/a  0.8 s  3.0 MiB       1         40     1 200    30",
+            "",
+            "read: 1 234 accesses to 4 files",
+            "wait for the device: 2.5 s now, 1.7 s afterwards: 0.8 s saved (32.8 %)",
+            "to write: 3.0 MiB in 1 ranges of 1 files, 0.3 % of the file systems (whole files: 512.0 MiB)",
+            "requests: 3 000 now, 1 830 afterwards",
+            "what reaches the device: what missed the page cache, as recorded, and direct I/O",
+            "costs: guessed by the kind of the device: mmcblk0p2 is taken for a memory card; one read at a time, as how many were in flight was not seen",
+            "   what mmcblk0p2 answered is too little",
+            "wear: 0.0000 % of what the drive is rated to be written",
+            "over the budget: 4.0 KiB more",
+            "",
+            "(times and requests are predictions)",
+            "worth it: and so on",
+        ];
+        assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn every_output_says_where_its_figures_come_from() {
+        for (cost, basis, depth_seen, expected) in [
+            (
+                CostSource::Probed,
+                Basis::ImitatedCache,
+                true,
+                [
+                    "costs: probed; 8.0 reads in flight, as seen",
+                    "assumed: misses were not recorded",
+                ],
+            ),
+            (
+                CostSource::Observed,
+                Basis::AssumedCold,
+                false,
+                ["costs: observed while recording; one read at a time", "assumed: a cold start"],
+            ),
+            (
+                CostSource::Guessed,
+                Basis::SequentialRead,
+                false,
+                ["costs: guessed by the kind", "assumed: nothing was recorded"],
+            ),
+        ] {
+            let plan = plan(Summary {
+                cost_source: Some(cost),
+                basis: Some(basis),
+                depth: 8.0,
+                depth_seen,
+                why: Some(Why::DeviceDoesNotCare),
+                ..Summary::default()
+            });
+            let (text, document) = (text(&plan, 10), PlanReport::of(&plan, Vec::new(), None));
+            assert!(expected.iter().all(|part| text.contains(part)), "{text}");
+            let document = serde_json::to_value(document).unwrap();
+            let of = |value: serde_json::Value, name: &str| {
+                assert_eq!(document[name], value, "{document}")
+            };
+            of(serde_json::to_value(cost).unwrap(), "cost_source");
+            of(serde_json::to_value(basis).unwrap(), "basis");
+            of("device-does-not-care".into(), "why");
+            of(depth_seen.into(), "depth_seen");
+            // What other programs have read since the first version.
+            for name in ["bytes_to_move", "ranges", "requests_before", "requests_after", "worth"] {
+                assert!(!document[name].is_null(), "{name}");
+            }
+        }
+    }
 }

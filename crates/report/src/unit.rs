@@ -33,6 +33,9 @@ pub fn human(value: f64, unit: Unit) -> String {
     match unit {
         Unit::Count => grouped(value.round() as i64),
         Unit::Bytes => bytes(value),
+        Unit::Seconds if value == 0.0 => "0.0 s".into(),
+        Unit::Seconds if value < 1e-4 => format!("{:.1} us", value * 1e6),
+        Unit::Seconds if value < 0.1 => format!("{:.1} ms", value * 1e3),
         Unit::Seconds if value < 60.0 => format!("{value:.1} s"),
         Unit::Seconds => format!("{}m {:02}s", value as u64 / 60, value as u64 % 60),
         Unit::Ratio => format!("{value:.2}"),
@@ -73,6 +76,8 @@ mod tests {
         assert_eq!(human(1536.0, Unit::Bytes), "1.5 KiB");
         assert_eq!(human(0.5, Unit::Share), "50.0 %");
         assert_eq!(human(75.0, Unit::Seconds), "1m 15s");
+        let seconds = [0.0, 2.5e-6, 2.5e-3, 0.25].map(|s| human(s, Unit::Seconds));
+        assert_eq!(seconds, ["0.0 s", "2.5 us", "2.5 ms", "0.2 s"]);
         assert_eq!(human(-1000.0, Unit::Count), "-1 000");
     }
 }

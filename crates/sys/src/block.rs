@@ -121,6 +121,16 @@ impl BlockDevice {
         &self.disk
     }
 
+    /// Device numbers of the node and of the whole disk, as far as sysfs has them.
+    pub fn numbers(&self) -> Vec<u64> {
+        let number = |device: &PathBuf| {
+            let text = std::fs::read_to_string(device.join("dev")).ok()?;
+            let (major, minor) = text.trim().split_once(':')?;
+            Some(rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?))
+        };
+        [&self.node, &self.disk].into_iter().filter_map(number).collect()
+    }
+
     /// Kernel name of the node, for example `sda1` or `loop0`.
     pub fn name(&self) -> String {
         self.node.file_name().unwrap_or_default().to_string_lossy().into_owned()

@@ -7,7 +7,7 @@ use crate::ui::{Ui, has_reader};
 use crate::view;
 use anyhow::Context;
 use fragmend_pipeline::{Error, Event, Recording, plan_file};
-use fragmend_plan::{Plan, Settings};
+use fragmend_plan::{CurvePoint, Plan, Settings};
 use fragmend_report::{Unit, human};
 use fragmend_sys::directory;
 use fragmend_sys::signals::Waiting;
@@ -77,9 +77,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let settings = args.choice.settings(args.sharing);
     let trace = recording.trace()?;
     view::record::warn(&trace, ui);
-    let planned = plan(trace, args, &settings, ui)?;
+    let (planned, curve) = plan(trace, args, &settings, ui)?;
     let kept_plan = kept("plan.json");
-    if !has_reader(view::plan::show(&planned, kept_plan.as_deref(), 10, ui))? {
+    if !has_reader(view::plan::show(&planned, &curve, kept_plan.as_deref(), 10, ui))? {
         return Ok(Exit::INCOMPLETE);
     }
     if let Some(file) = &kept_plan {
@@ -93,10 +93,16 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let options = args.pace.options(args.sharing, false);
     let summary = view::apply::carry_out(&planned, &wanted, &options, ui)?;
     // The same accesses on the layout as it is now: measured, not predicted.
-    let after = plan(recording.trace()?, args, &settings, ui)?;
+    let (after, _) = plan(recording.trace()?, args, &settings, ui)?;
+    let seconds = |s| human(s, Unit::Seconds);
     ui.note(format!(
-        "the same accesses cost {} requests before, {} on the layout as it is now ({} were predicted)",
-        planned.summary.requests_before, after.summary.requests_before, planned.summary.requests_after,
+        "the same accesses cost {} and {} requests before, {} and {} on the layout as it is now ({} and {} were predicted)",
+        seconds(planned.summary.seconds_before),
+        planned.summary.requests_before,
+        seconds(after.summary.seconds_before),
+        after.summary.requests_before,
+        seconds(planned.summary.seconds_after),
+        planned.summary.requests_after,
     ));
     if summary.interrupted {
         ui.note("stopped; what has moved is safe and stays");
@@ -123,11 +129,16 @@ fn watch(recording: &Recording, length: Duration, stop: &AtomicBool, ui: &Ui) ->
 }
 
 /// Surveys the files of a trace, and plans.
-fn plan(trace: Trace, args: &Args, settings: &Settings, ui: &Ui) -> Result<Plan, Error> {
+fn plan(
+    trace: Trace,
+    args: &Args,
+    settings: &Settings,
+    ui: &Ui,
+) -> Result<(Plan, Vec<CurvePoint>), Error> {
     // Nothing would be left half done: a signal may end the process in the middle of a long walk.
     let _waits = Waiting::begin();
     let survey = view::plan::survey(Some(trace), &args.paths, ui)?;
-    Ok(fragmend_pipeline::plan(survey, settings))
+    Ok(fragmend_pipeline::plan_with_curve(survey, settings, ui.json))
 }
 
 /// The exit code if nothing is to be moved.
@@ -167,7 +178,8 @@ fn ask(summary: &fragmend_plan::Summary, stopped: impl Fn() -> bool) -> anyhow::
         cost => format!(", which needs {} of space", human(cost as f64, Unit::Bytes)),
     };
     let mut asked = std::io::stderr();
-    write!(asked, "Move {bytes} in {} ranges{cost}? [y/N] ", summary.ranges)?;
+    let saved = human(summary.seconds_saved, Unit::Seconds);
+    write!(asked, "Write {bytes} in {} ranges{cost} to save {saved}? [y/N] ", summary.ranges)?;
     asked.flush()?;
     let (tell, told) = channel();
     // Ends with the process, where no answer comes.

@@ -7,8 +7,9 @@ use crate::view;
 use anyhow::Context;
 use fragmend_layout::shell_word;
 use fragmend_pipeline::plan_file;
+use fragmend_plan::Settings;
 use fragmend_sys::output;
-use fragmend_trace::Filter;
+use fragmend_trace::{Filter, Level, Trace};
 use std::path::{Path, PathBuf};
 
 /// Options of `fragmend plan`.
@@ -26,6 +27,9 @@ pub struct Args {
     /// What is shared
     #[command(flatten)]
     sharing: Sharing,
+    /// Draw what each amount of writing would save to this file (SVG)
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
     /// How many files to show
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
@@ -53,6 +57,12 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         None if settings.hot_fraction < 1.0 => {
             return Err(Usage("--hot needs a trace: without one nothing is hot".into()).into());
         }
+        None if settings.assume_cold => {
+            return Err(Usage(
+                "--assume-cold needs a trace: without one, every file is read cold".into(),
+            )
+            .into());
+        }
         _ => {}
     }
     // Before the survey, which may last long.
@@ -64,15 +74,21 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let trace = args.trace.as_deref().map(read).transpose()?;
     if let Some(trace) = &trace {
         view::record::warn(trace, ui);
+        can_be_cold(trace, &settings)?;
     }
-    let plan = fragmend_pipeline::plan(view::plan::survey(trace, &args.paths, ui)?, &settings);
+    let survey = view::plan::survey(trace, &args.paths, ui)?;
+    let wanted = ui.json || args.picture.is_some();
+    let (plan, curve) = fragmend_pipeline::plan_with_curve(survey, &settings, wanted);
     if let Some(output) = &args.output {
         plan_file::write(&plan, output)?;
     }
     // A plan on standard output is the result, and nothing else may be written there.
     if !args.output.as_deref().is_some_and(output::is_stdout) {
         // A closed output is no error: the plan is written, and the exit code has the result.
-        has_reader(view::plan::show(&plan, args.output.as_deref(), args.top, ui))?;
+        has_reader(view::plan::show(&plan, &curve, args.output.as_deref(), args.top, ui))?;
+    }
+    if let Some(picture) = &args.picture {
+        view::plan::picture(&plan, &curve, picture)?;
     }
     match &args.output {
         Some(output) if plan.summary.ranges > 0 && !output::is_stdout(output) => {
@@ -87,6 +103,16 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     // That a budget was kept to is what was asked for: what it left out is reported with --check alone.
     let over_budget = args.check.check && plan.summary.over_budget_bytes > 0;
     Ok(args.check.exit(plan.summary.worth) | Exit::INCOMPLETE.when(over_budget))
+}
+
+/// A cold start is imitated from what programs asked for; a trace of misses alone does not have that.
+pub fn can_be_cold(trace: &Trace, settings: &Settings) -> Result<(), Usage> {
+    if settings.assume_cold && trace.meta.level == Level::Miss {
+        return Err(Usage(
+            "--assume-cold starts from what programs ask for, and this trace has misses alone: record without --level miss".into(),
+        ));
+    }
+    Ok(())
 }
 
 /// An old plan may be replaced, any other file may not: `-o` is easily given the wrong name.

@@ -1,8 +1,9 @@
 //! The progress of a survey, and the summary of a plan.
 
 use crate::ui::Ui;
+use fragmend_lab::plot::Plot;
 use fragmend_pipeline::{Error, Event};
-use fragmend_plan::{Plan, Survey};
+use fragmend_plan::{CurvePoint, Plan, Survey};
 use fragmend_report::plan::{PlanReport, text};
 use fragmend_report::{Unit, human};
 use fragmend_trace::Trace;
@@ -24,11 +25,18 @@ pub fn survey(trace: Option<Trace>, paths: &[PathBuf], ui: &Ui) -> Result<Survey
     survey
 }
 
-/// Prints the summary of a plan.
-pub fn show(plan: &Plan, file: Option<&Path>, top: usize, ui: &Ui) -> anyhow::Result<()> {
+/// Prints the summary of a plan; its curve is in the document alone.
+pub fn show(
+    plan: &Plan,
+    curve: &[CurvePoint],
+    file: Option<&Path>,
+    top: usize,
+    ui: &Ui,
+) -> anyhow::Result<()> {
     let mut out = ui.out();
     if ui.json {
-        let report = PlanReport::of(plan, file.map(|f| f.display().to_string()));
+        let file = file.map(|f| f.display().to_string());
+        let report = PlanReport::of(plan, curve.to_vec(), file);
         writeln!(out, "{}", serde_json::to_string(&report)?)?;
         return Ok(());
     }
@@ -44,4 +52,31 @@ pub fn show(plan: &Plan, file: Option<&Path>, top: usize, ui: &Ui) -> anyhow::Re
         ui.note(format!("left alone: {} more files", plan.left_alone.len() - top));
     }
     Ok(())
+}
+
+/// Draws bytes written against time saved, with the plan itself as a point.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn picture(plan: &Plan, curve: &[CurvePoint], file: &Path) -> anyhow::Result<()> {
+    let most = curve.iter().map(|p| p.seconds_saved).fold(plan.summary.seconds_saved, f64::max);
+    let (unit, per_second) = match most {
+        m if m >= 10.0 => ("s", 1.0),
+        m if m >= 1e-2 => ("ms", 1e3),
+        _ => ("us", 1e6),
+    };
+    let of = |bytes: u64, seconds: f64| (bytes as f64 / f64::from(1 << 20), seconds * per_second);
+    let curve = curve.iter().map(|p| of(p.bytes, p.seconds_saved)).collect();
+    let this = of(plan.summary.bytes_to_move, plan.summary.seconds_saved);
+    let plot = Plot::Lines {
+        name: "plan".into(),
+        title: "What writing saves, in one replay of what was recorded".into(),
+        axes: ["MiB written".into(), format!("{unit} saved (predicted)")],
+        logarithmic: false,
+        lines: vec![
+            ("best choice for these bytes".into(), curve),
+            ("this plan".into(), vec![this]),
+        ],
+    };
+    Ok(plot.draw_to(file)?)
 }

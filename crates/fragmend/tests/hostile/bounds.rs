@@ -166,7 +166,10 @@ fn loop_a_hostile_plan_is_refused_in_little_memory() {
     let device = r#"{"device":7,"path":"/mnt","file_system":"ext4","total_bytes":1,"block_bytes":4096,"profile":{}}"#;
     let range = r#"{"offset":0,"length":4096,"extents":2,"seen":1,"requests_before":2,"requests_after":1,"reason":0}"#;
     // The beginning, what is repeated, and the end.
-    let forms: [(String, String, &str); 7] = [
+    let costly = r#"{"device":7,"path":"/mnt","file_system":"ext4","total_bytes":1,"block_bytes":4096,"profile":{"name":"x","readahead_bytes":1,"max_request_bytes":1,"rotational":false,"cost":{"source":"probed","reads":["#;
+    let figure = r#"{"request_bytes":1,"in_flight":1,"burst_ns":1,"interval_ns":1},"#;
+    let forms: [(String, String, &str); 8] = [
+        (format!("{{{marks},\"devices\":[{costly}"), figure.into(), "0]}}}]}"),
         (format!("{{{marks},\"devices\":["), "0,".into(), "0]}"),
         (format!("{{{marks},\"devices\":["), format!("{device},"), "0]}"),
         (format!("{{{marks},\"x\":["), "[],".into(), "0]}"),

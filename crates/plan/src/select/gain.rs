@@ -1,95 +1,108 @@
-//! The fewest bytes moved for the most requests saved.
+//! The fewest bytes moved for the most time saved.
 //!
-//! A request costs one device request plus one for every break that it crosses. Making a range contiguous
-//! removes the breaks inside it, and leaves or makes one at each of its ends. With `w(p)` the number of
-//! accesses that cross offset `p`, and a price `l` per byte moved, the best set of ranges of a run minimises
+//! A request costs some time, and more for every break that it crosses. Making a range contiguous removes the breaks
+//! inside it, and leaves or makes one at each of its ends. With `w(p)` the time that all requests which cross offset `p`
+//! wait for a break there ([`crate::outlook`]), and a price `l` per byte moved, the best set of ranges of a run minimises
 //!
 //! ```text
 //! sum of w(p) over the breaks that are left + l * bytes moved
 //! ```
 //!
+//! (at the ends of the ranges `w` of a break at the end of a range, which is more on a device that seeks).
+//!
 //! Only breaks and the ends of requests need to be considered as ends of a range: between two of them `w` is
 //! constant and a shorter range is cheaper. So a dynamic program over those points, with two states (stay,
-//! move), is exact, in linear time. All arithmetic is in integers. `w` counts accesses *seen*, so that heat
+//! move), is exact, in linear time. All arithmetic is in integers. `w` counts what reaches the device, so that time
 //! decides where a budget goes.
 //!
 //! FragPicker's windows are one feasible solution of this problem; for the same price the optimum never costs
 //! more. It is better where many windows overlap and become one (a hot file read in overlapping ranges), and
-//! where a request's fragmented part is small compared with the rest.
+//! where a request's fragmented part is small compared with the rest. Where time is not linear in breaks, the optimum is
+//! one of the weights, not of time: [`crate::choose`] compares.
 //!
 //! A budget is met by raising the price (the Lagrangian of the byte limit) until what is chosen fits; what is
 //! left of the budget goes to the densest further ranges.
 
+use super::price::Price;
 use super::{Analysed, Candidate};
 use fragmend_layout::ByteRange;
 use rayon::prelude::*;
 
-/// The price of one byte, in accesses; its unit is 2^-32 of an access per byte.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Price(u64);
+/// A candidate, and the nanoseconds that it saves in one replay as far as it is known before all are chosen.
+type Priced = (Candidate, i128);
 
-const UNIT: u128 = 1 << 32;
-
-impl Price {
-    /// A price in requests per MiB; a negative one, or NaN, counts as zero, but the least price is above zero,
-    /// so that bytes are never moved without a gain.
-    pub fn per_mib(requests: f64) -> Self {
-        Self(((requests * (UNIT >> 20) as f64) as u64).max(1))
-    }
+/// The ranges that are worth their price, in the order of files and ranges.
+fn priced(files: &[Analysed], price: impl Fn(&Analysed) -> Price + Sync) -> Vec<Priced> {
+    let ranges = |(i, file): (usize, &Analysed)| {
+        let (price, crossings) = (price(file), file.crossings());
+        let mut chosen: Vec<(ByteRange, i128)> = crossings
+            .best(&file.runs, price)
+            .into_iter()
+            .map(|range| (range, crossings.gain(range)))
+            .chain(crossings.isolated.best(price))
+            .collect();
+        chosen.sort_unstable();
+        chosen.into_iter().map(move |(range, ns)| (Candidate { file: i, range }, ns))
+    };
+    files.par_iter().enumerate().flat_map_iter(ranges).collect()
 }
 
-/// The ranges that are worth their price, within the budget if there is one.
-pub fn choose(files: &[Analysed], price: Price, budget: Option<u64>) -> Vec<Candidate> {
-    let profiles: Vec<&Crossings> = files.par_iter().map(Analysed::crossings).collect();
-    let at = |price: Price| -> Vec<Candidate> {
-        let ranges = |(i, crossings): (usize, &&Crossings)| {
-            let chosen = crossings.best(&files[i].runs, price);
-            chosen.into_iter().map(move |range| Candidate { file: i, range }).collect::<Vec<_>>()
-        };
-        profiles.par_iter().enumerate().flat_map_iter(ranges).collect()
+/// The ranges that are worth this price, whatever that of their device.
+pub fn at(files: &[Analysed], price: Price) -> Vec<Candidate> {
+    candidates(priced(files, |_| price))
+}
+
+fn candidates(priced: Vec<Priced>) -> Vec<Candidate> {
+    priced.into_iter().map(|(candidate, _)| candidate).collect()
+}
+
+/// The ranges that are worth the price of their device, within the budget if there is one.
+pub fn choose(files: &[Analysed], budget: Option<u64>) -> Vec<Candidate> {
+    // The price of a file's device, or one that is higher.
+    let at_least = |least: Price| priced(files, move |file| file.costs.price.max(least));
+    let unlimited = at_least(Price::LEAST);
+    let bytes_of = |priced: &[Priced]| priced.iter().map(|(c, _)| c.range.len()).sum::<u64>();
+    let Some(budget) = budget.filter(|b| bytes_of(&unlimited) > *b) else {
+        return candidates(unlimited);
     };
-    let unlimited = at(price);
-    let Some(budget) = budget.filter(|b| bytes(&unlimited) > *b) else { return unlimited };
 
     // Fewer bytes are chosen as the price rises: bisects its logarithm, then its value.
-    let (mut low, mut high) = (price.0, u64::MAX >> 1);
-    let mut chosen = Vec::new();
+    let (mut low, mut high) = (1, Price::MOST.0);
+    // What is chosen at the lowest price that fits, and at the highest that does not.
+    let (mut chosen, mut more) = (Vec::new(), Vec::new());
     for _ in 0..48 {
         if high - low <= low / 64 + 1 {
             break;
         }
         let middle =
-            if high / 4 > low { low.isqrt() * high.isqrt() } else { low + (high - low) / 2 };
+            if high / 4 > low { Price(low).between(Price(high)).0 } else { low + (high - low) / 2 };
         let middle = middle.clamp(low + 1, high - 1);
-        let tried = at(Price(middle));
-        if bytes(&tried) <= budget {
+        let tried = at_least(Price(middle));
+        if bytes_of(&tried) <= budget {
             (high, chosen) = (middle, tried);
         } else {
-            low = middle;
+            (low, more) = (middle, tried);
         }
     }
-    fill(chosen, unlimited, &profiles, budget)
+    // Ranges of one density are chosen at one price, all or none.
+    let filled = fill(candidates(chosen), more, budget);
+    fill(filled, unlimited, budget)
 }
 
-fn bytes(candidates: &[Candidate]) -> u64 {
+/// Bytes of all candidates.
+pub fn bytes(candidates: &[Candidate]) -> u64 {
     candidates.iter().map(|c| c.range.len()).sum()
 }
 
 /// Adds the densest ranges of `more` that fit into the budget and overlap no chosen one.
-fn fill(
-    mut chosen: Vec<Candidate>,
-    more: Vec<Candidate>,
-    profiles: &[&Crossings],
-    budget: u64,
-) -> Vec<Candidate> {
+fn fill(mut chosen: Vec<Candidate>, more: Vec<Priced>, budget: u64) -> Vec<Candidate> {
     let mut left = budget - bytes(&chosen);
-    let mut by_density: Vec<_> = more
-        .into_iter()
-        .map(|c| (profiles[c.file].gain(c.range), c))
-        .filter(|(gain, _)| *gain > 0)
-        .collect();
+    let mut by_density: Vec<_> =
+        more.into_iter().map(|(c, ns)| (ns, c)).filter(|(ns, _)| *ns > 0).collect();
     by_density.sort_by(|(ga, a), (gb, b)| {
-        let (da, db) = (*ga as u128 * b.range.len() as u128, *gb as u128 * a.range.len() as u128);
+        let density =
+            |gain: i128, other: ByteRange| (gain as u128).saturating_mul(other.len().into());
+        let (da, db) = (density(*ga, b.range), density(*gb, a.range));
         db.cmp(&da).then((a.file, a.range).cmp(&(b.file, b.range)))
     });
     let mut taken: std::collections::BTreeSet<(usize, ByteRange)> =
@@ -110,138 +123,48 @@ fn fill(
     chosen
 }
 
-/// The points of one file where a range may end, with the accesses that cross them.
-#[derive(Debug)]
-pub struct Crossings {
-    points: Vec<Point>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Point {
-    offset: u64,
-    /// Accesses that cross it.
-    weight: u64,
-    /// Whether the data continues elsewhere on the device here.
-    is_break: bool,
-}
-
-impl Crossings {
-    /// Collects them from a file's requests and breaks, in one sweep.
-    pub fn of(file: &Analysed) -> Self {
-        // At each offset: accesses that end, accesses that begin, and whether it is a break.
-        let mut ends: Vec<(u64, u64)> =
-            file.requests.iter().map(|r| (r.range.end, r.seen)).collect();
-        ends.par_sort_unstable();
-        let (mut begin, mut end, mut brk) = (0, 0, 0);
-        let (starts, breaks) = (&file.requests, &file.breaks);
-        let mut points = Vec::with_capacity(ends.len() + breaks.len());
-        let mut crossing = 0u64;
-        loop {
-            let next = [
-                starts.get(begin).map(|r| r.range.start),
-                ends.get(end).map(|e| e.0),
-                breaks.get(brk).copied(),
-            ];
-            let Some(offset) = next.into_iter().flatten().min() else { break };
-            while let Some((_, seen)) = ends.get(end).filter(|e| e.0 == offset) {
-                crossing -= seen;
-                end += 1;
-            }
-            // Accesses that begin here do not cross this point.
-            let weight = crossing;
-            while let Some(r) = starts.get(begin).filter(|r| r.range.start == offset) {
-                crossing += r.seen;
-                begin += 1;
-            }
-            let is_break = breaks.get(brk) == Some(&offset);
-            brk += usize::from(is_break);
-            points.push(Point { offset, weight, is_break });
-        }
-        Self { points }
-    }
-
-    /// The offset after the start of `within`, up to its end, that the fewest accesses cross: the last such
-    /// multiple of `block` at which some request begins or ends, or the data has a break.
-    pub fn quietest(&self, within: ByteRange, block: u64) -> Option<u64> {
-        let first = self.points.partition_point(|p| p.offset <= within.start);
-        let inside = self.points[first..].iter().take_while(|p| p.offset <= within.end);
-        let aligned = inside.filter(|p| p.offset.is_multiple_of(block));
-        aligned.min_by_key(|p| (p.weight, std::cmp::Reverse(p.offset))).map(|p| p.offset)
-    }
-
-    /// The requests that making `range` contiguous saves, in one replay of the accesses that were seen.
-    pub fn gain(&self, range: ByteRange) -> i64 {
-        let first = self.points.partition_point(|p| p.offset < range.start);
-        let inside = self.points[first..].iter().take_while(|p| p.offset <= range.end);
-        inside
-            .map(|p| match (p.offset == range.start || p.offset == range.end, p.is_break) {
-                (false, true) => p.weight as i64,
-                (true, false) => -(p.weight as i64),
-                _ => 0,
-            })
-            .sum()
-    }
-
-    /// The cheapest set of ranges at this price: sorted, disjoint, each within one run.
-    fn best(&self, runs: &[ByteRange], price: Price) -> Vec<ByteRange> {
-        runs.iter().flat_map(|run| self.best_in(*run, price)).collect()
-    }
-
-    fn best_in(&self, run: ByteRange, price: Price) -> Vec<ByteRange> {
-        let first = self.points.partition_point(|p| p.offset <= run.start);
-        let end = self.points.partition_point(|p| p.offset < run.end);
-        let points = &self.points[first..end.max(first)];
-        if !points.iter().any(|p| p.is_break && p.weight > 0) {
-            return Vec::new();
-        }
-        // The cost so far if the segment that ends here stays or moves, and for each state of the segment
-        // behind a point, whether the segment before it moved.
-        let segment = |from: u64, to: u64| u128::from(to - from) * u128::from(price.0);
-        let mut from = run.start;
-        let (mut stay, mut go) = (0u128, segment(from, points[0].offset));
-        let mut came_moving: Vec<[bool; 2]> = Vec::with_capacity(points.len());
-        for (i, p) in points.iter().enumerate() {
-            let crossing = u128::from(p.weight) * UNIT;
-            let stay_stay = stay + if p.is_break { crossing } else { 0 };
-            let (move_stay, stay_move, move_move) = (go + crossing, stay + crossing, go);
-            came_moving.push([move_stay < stay_stay, move_move <= stay_move]);
-            from = p.offset;
-            let to = points.get(i + 1).map_or(run.end, |n| n.offset);
-            stay = stay_stay.min(move_stay);
-            go = stay_move.min(move_move) + segment(from, to);
-        }
-        let mut moving = go < stay;
-        let mut ranges: Vec<ByteRange> = Vec::new();
-        let mut to = run.end;
-        for (p, came) in points.iter().zip(&came_moving).rev() {
-            let moved_before = came[usize::from(moving)];
-            match (moved_before, moving) {
-                (false, true) => ranges.push(ByteRange { start: p.offset, end: to }),
-                (true, false) => to = p.offset,
-                _ => {}
-            }
-            moving = moved_before;
-        }
-        if moving {
-            ranges.push(ByteRange { start: run.start, end: to });
-        }
-        ranges.reverse();
-        ranges
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::price::UNIT;
     use super::*;
+    use crate::costs::Costs;
     use crate::requests::Request;
+    use fragmend_layout::{CostModel, CostSource, RequestCost};
     use fragmend_layout::{DeviceLimits, Extent, ExtentKind, FileId, Layout};
     use proptest::prelude::*;
+    use std::sync::Arc;
 
     const LIMITS: DeviceLimits =
         DeviceLimits { largest_extent: 1 << 27, readahead: 1 << 17, max_request: 1 << 40 };
 
-    /// A file whose fragments have the given lengths, scattered.
+    /// Nanoseconds of a request on a device that serves one after the other; bytes cost nothing.
+    const REQUEST_NS: u64 = 1 << 20;
+
+    fn costs(price: Price) -> Arc<Costs> {
+        let cost = |in_flight: u32| RequestCost {
+            request_bytes: 1,
+            in_flight,
+            burst_ns: REQUEST_NS * u64::from(in_flight),
+            interval_ns: REQUEST_NS,
+        };
+        let model = CostModel::new(CostSource::Probed, [1, 64].map(cost).to_vec(), Vec::new());
+        Arc::new(Costs {
+            model: model.unwrap(),
+            depth: 1.0,
+            depth_seen: false,
+            far_ns: 0,
+            price,
+            min_gain_s_per_gib: 0.0,
+            undetermined: None,
+        })
+    }
+
+    /// A file whose fragments have the given lengths, scattered, on a device with the least price.
     fn file(lengths: &[u64], requests: &[(u64, u64, u64)]) -> Analysed {
+        file_at(Price::LEAST, lengths, requests)
+    }
+
+    fn file_at(price: Price, lengths: &[u64], requests: &[(u64, u64, u64)]) -> Analysed {
         let mut layout = Layout::new(FileId { device: 0, inode: 0, generation: 0 }, 0);
         let mut at = 0;
         for (i, length) in lengths.iter().enumerate() {
@@ -258,7 +181,7 @@ mod tests {
             })
             .collect();
         requests.sort();
-        Analysed::of(requests, &layout, LIMITS, 1, false)
+        Analysed::of(requests, &layout, LIMITS, 1, false, costs(price))
     }
 
     fn ranges(chosen: &[Candidate]) -> Vec<(u64, u64)> {
@@ -280,37 +203,37 @@ mod tests {
     #[test]
     fn only_what_is_read_across_a_break_moves() {
         let f = file(&[4, 4, 4, 4, 4], &[(0, 8, 10), (12, 16, 10)]);
-        assert_eq!(ranges(&choose(&[f], Price(1), None)), [(0, 8)]);
+        assert_eq!(ranges(&choose(&[f], None)), [(0, 8)]);
     }
 
     #[test]
     fn a_large_neighbour_is_not_dragged_along() {
         // One access crosses into a fragment of a million bytes: worth it if bytes cost nothing, but not at a
         // price; the hot one beside it is.
-        let f = file(&[4, 4, 1_000_000], &[(0, 8, 1000), (4, 1_000_008, 1)]);
-        let price = Price::per_mib(64.0);
-        assert_eq!(ranges(&choose(&[f], price, None)), [(0, 8)]);
+        let price = Price(REQUEST_NS << 20 >> 14);
+        let f = file_at(price, &[4, 4, 1_000_000], &[(0, 8, 1000), (4, 1_000_008, 1)]);
+        assert_eq!(ranges(&choose(&[f], None)), [(0, 8)]);
     }
 
     #[test]
     fn the_budget_goes_to_the_hottest() {
         let f = file(&[4; 6], &[(0, 8, 1), (8, 16, 100), (16, 24, 10)]);
-        assert_eq!(ranges(&choose(&[f], Price(1), Some(8))), [(8, 16)]);
+        assert_eq!(ranges(&choose(&[f], Some(8))), [(8, 16)]);
     }
 
     #[test]
     fn nothing_moves_for_nothing() {
-        assert!(choose(&[file(&[4; 6], &[])], Price(1), None).is_empty());
-        assert!(choose(&[file(&[24], &[(0, 24, 5)])], Price(1), None).is_empty());
+        assert!(choose(&[file(&[4; 6], &[])], None).is_empty());
+        assert!(choose(&[file(&[24], &[(0, 24, 5)])], None).is_empty());
     }
 
     /// The objective of a set of ranges, computed by its definition and not by the dynamic program.
     fn objective(f: &Analysed, moves: &[ByteRange], price: Price) -> u128 {
-        let after = f.fragments.after(moves);
+        let after = f.fragments_after(moves);
         let requests: u128 =
             f.requests.iter().map(|r| u128::from(r.seen * after.count(r.range))).sum();
         let bytes: u64 = moves.iter().map(|m| m.len()).sum();
-        requests * UNIT + u128::from(bytes) * u128::from(price.0)
+        requests * u128::from(REQUEST_NS) * UNIT + u128::from(bytes) * u128::from(price.0)
     }
 
     /// Requests, each with its start, length and count, as those of a file of `size` bytes.
@@ -343,13 +266,15 @@ mod tests {
         fn the_choice_is_optimal(
             lengths in prop::collection::vec(1u64..6, 1..5),
             raw in prop::collection::vec((0u64..20, 1u64..12, 1u64..9), 0..5),
-            price in 1u64..(8 << 32),
+            price in 1u64..((8 * REQUEST_NS) << 20),
+            apart in any::<bool>(),
         ) {
             let size: u64 = lengths.iter().sum();
-            let f = file(&lengths, &within(&raw, size));
             let price = Price(price);
+            let mut f = file_at(price, &lengths, &within(&raw, size));
+            f.apart = apart;
             let ours: Vec<_> =
-                choose(std::slice::from_ref(&f), price, None).iter().map(|c| c.range).collect();
+                choose(std::slice::from_ref(&f), None).iter().map(|c| c.range).collect();
             // Every block boundary is a possible end, not only the program's own points.
             let points: Vec<u64> = (0..=size).collect();
             prop_assume!(points.len() <= 14);
@@ -368,7 +293,7 @@ mod tests {
             budget in 0u64..400,
         ) {
             let f = file(&lengths, &within(&raw, lengths.iter().sum()));
-            let chosen = choose(&[f], Price(1), Some(budget));
+            let chosen = choose(&[f], Some(budget));
             prop_assert!(bytes(&chosen) <= budget);
             let mut sorted = ranges(&chosen);
             sorted.sort_unstable();

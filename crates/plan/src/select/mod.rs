@@ -4,17 +4,21 @@
 //! [`gain`] solves the budget itself.
 
 pub mod bypass;
+pub mod crossings;
 pub mod fragpicker;
 pub mod gain;
+pub mod isolated;
 pub mod movable;
+pub mod price;
 pub mod whole_file;
 
-use crate::fragments::Fragments;
+use crate::costs::Costs;
+use crate::fragments::{Bill, Fragments};
 use crate::merge::{self, Window};
 use crate::requests::Request;
+use crossings::Crossings;
 use fragmend_layout::{ByteRange, DeviceLimits, Layout};
-use gain::Crossings;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// One file, analysed: what every policy chooses from.
 #[derive(Debug)]
@@ -33,6 +37,10 @@ pub struct Analysed {
     pub breaks: Vec<u64>,
     /// What the device and file system allow.
     pub limits: DeviceLimits,
+    /// What reads cost on its device.
+    pub costs: Arc<Costs>,
+    /// Whether reads that overlap no other are solved by themselves: what `gain` does.
+    pub apart: bool,
     crossings: OnceLock<Crossings>,
 }
 
@@ -45,24 +53,84 @@ impl Analysed {
         limits: DeviceLimits,
         block: u64,
         unshare: bool,
+        costs: Arc<Costs>,
     ) -> Self {
         let runs = movable::movable_runs(layout, unshare);
         Self {
             longest_request: requests.iter().map(|r| r.range.len()).max().unwrap_or(0),
             windows: merge::windows(&requests),
             requests,
-            fragments: Fragments::of(layout),
+            fragments: Fragments::of(layout, &costs.model),
             runs: runs.into_iter().map(|r| r.align_outward(block)).collect(),
             breaks: layout.breaks().collect(),
             limits,
+            costs,
+            apart: false,
             crossings: OnceLock::new(),
         }
     }
 
-    /// The points where a range may end, with the accesses that cross them; computed once.
+    /// The points where a range may end, with the time that requests which cross them wait; computed once.
     pub fn crossings(&self) -> &Crossings {
-        self.crossings.get_or_init(|| Crossings::of(self))
+        self.crossings.get_or_init(|| Crossings::of(self, self.apart))
     }
+
+    /// The fragments once these ranges (sorted, disjoint, each within one run) are contiguous.
+    pub fn fragments_after(&self, moves: &[ByteRange]) -> Fragments {
+        self.fragments.after(moves, self.costs.far_ns)
+    }
+
+    /// Whether data continues on both sides of an offset, which may be moved together.
+    pub fn is_inside_run(&self, at: u64) -> bool {
+        let run = self.runs.partition_point(|run| run.end <= at);
+        self.runs.get(run).is_some_and(|run| run.start < at)
+    }
+
+    /// For each of these ranges (sorted, disjoint, each within one run) what one replay of the requests that touch it
+    /// costs now, and once all of them are contiguous.
+    pub fn bills(&self, moves: &[ByteRange]) -> Vec<[Bill; 2]> {
+        let after = self.fragments_after(moves);
+        let (limit, mut clock) = (self.limits.max_request, self.costs.clock());
+        let mut bill = |fragments: &Fragments, range: &ByteRange| {
+            fragments.replay(self.touching(*range), limit, &mut clock)
+        };
+        moves.iter().map(|range| [bill(&self.fragments, range), bill(&after, range)]).collect()
+    }
+
+    /// The requests that touch `range`. They are sorted by their start, and the longest one limits how far to look back.
+    pub fn touching(&self, range: ByteRange) -> impl Iterator<Item = &Request> {
+        let first =
+            self.requests.partition_point(|r| r.range.start + self.longest_request <= range.start);
+        let rest = self.requests[first..].iter();
+        rest.take_while(move |r| r.range.start < range.end).filter(move |r| r.range.overlaps(range))
+    }
+
+    /// The nanoseconds that one replay lasts less once these ranges (sorted, disjoint, each within one run) are
+    /// contiguous; below zero if it lasts longer. By the costs themselves, not by weights of breaks.
+    pub fn saved_ns(&self, moves: &[ByteRange]) -> i128 {
+        if moves.is_empty() {
+            return 0;
+        }
+        let touched = touching(&self.requests, moves).filter(|r| r.fetches > 0);
+        let (limit, mut clock) = (self.limits.max_request, self.costs.clock());
+        let before: Bill = self.fragments.replay(touched.clone(), limit, &mut clock);
+        let after = self.fragments_after(moves).replay(touched, limit, &mut clock);
+        before.ns as i128 - after.ns as i128
+    }
+}
+
+/// The requests (sorted) that overlap any of `moves` (sorted, disjoint), in one pass over both.
+pub fn touching<'a>(
+    requests: &'a [Request],
+    moves: &'a [ByteRange],
+) -> impl Iterator<Item = &'a Request> + Clone {
+    let mut next = 0;
+    requests.iter().filter(move |r| {
+        while moves.get(next).is_some_and(|m| m.end <= r.range.start) {
+            next += 1;
+        }
+        moves.get(next).is_some_and(|m| m.start < r.range.end)
+    })
 }
 
 /// A range that a policy wants contiguous.

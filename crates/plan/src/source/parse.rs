@@ -21,6 +21,8 @@ const LONGEST_STRING: usize = 16 << 20;
 const _: () = assert!(6 * LONGEST_PATH < LONGEST_STRING);
 /// The most devices of a plan.
 const MOST_DEVICES: usize = 65_536;
+/// The most figures of the costs of all devices together.
+const MOST_FIGURES: usize = 1 << 22;
 /// The most ranges of one entry for a file; a file may have several entries.
 pub const MOST_RANGES: usize = 1 << 21;
 
@@ -84,7 +86,7 @@ impl Read for ShortStrings<'_> {
 
 /// A number or a short text, where any value may stand.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(crate) enum Mark {
     Number(u64),
     Text(String),
     #[default]
@@ -191,10 +193,12 @@ impl<'de> Visitor<'de> for HeadSeed<'_> {
                 "format" => self.0.format = Some(map.next_value()?),
                 "schema_version" => self.0.schema_version = Some(map.next_value()?),
                 "devices" if self.0.with_devices => {
-                    let mut devices: Vec<Device> = Vec::new();
-                    map.next_value_seed(Each::new(|device| {
+                    let (mut devices, mut figures) = (Vec::new(), 0);
+                    map.next_value_seed(Each::new(|device: Device| {
+                        let cost = &device.profile.cost;
+                        figures += cost.reads().len() + cost.seeks().len();
                         devices.push(device);
-                        devices.len() <= MOST_DEVICES
+                        devices.len() <= MOST_DEVICES && figures <= MOST_FIGURES
                     }))?;
                     self.0.devices = Some(devices);
                 }

@@ -1,0 +1,109 @@
+//! The ranges that a policy wants, within the budget.
+//!
+//! `gain` chooses by the weights of breaks, which are exact only where time is linear in breaks. So what it has chosen
+//! is judged by the costs themselves: ranges that do not save their price after all are left out, and the rest is
+//! compared with what FragPicker's policy saves with the same bytes, and with the same budget. The better one is the
+//! plan's, so that `gain` never saves less time for the same bytes.
+
+use crate::input::{Policy, Settings};
+use crate::make::LONGEST_RANGE;
+use crate::select::gain::{self, bytes};
+use crate::select::{self, Analysed, Candidate};
+use fragmend_layout::ByteRange;
+use rayon::prelude::*;
+
+/// The chosen candidates, and the bytes of those that the budget left out.
+pub fn choose(files: &[Analysed], settings: &Settings) -> (Vec<Candidate>, u64) {
+    let budget = settings.budget_bytes;
+    let cut = |all: Vec<Candidate>| (bytes(&all), select::within_budget(all, budget));
+    let (wanted, chosen) = match settings.policy {
+        Policy::Gain => {
+            let chosen = most_time(files, budget);
+            let wanted = match budget {
+                Some(_) => bytes(&most_time(files, None)),
+                None => bytes(&chosen),
+            };
+            (wanted, chosen)
+        }
+        Policy::WholeFile => cut(select::whole_file::choose(files)),
+        Policy::Bypass => cut(select::bypass::choose(files)),
+        Policy::Fragpicker => cut(select::fragpicker::choose(files)),
+    };
+    let left_out = wanted.saturating_sub(bytes(&chosen));
+    (chosen, left_out)
+}
+
+/// The ranges that save the most time beyond their price.
+fn most_time(files: &[Analysed], budget: Option<u64>) -> Vec<Candidate> {
+    let ours = proved(files, gain::choose(files, budget));
+    let windows = select::fragpicker::choose(files);
+    let same_bytes = select::within_budget(windows.clone(), Some(bytes(&ours)));
+    let same_budget = select::within_budget(windows, budget);
+    let mut best = (beyond_price(files, &ours), ours);
+    for theirs in [same_bytes, same_budget] {
+        let beyond = beyond_price(files, &theirs);
+        if beyond > best.0 {
+            best = (beyond, theirs);
+        }
+    }
+    joined(files, best.1)
+}
+
+/// The ranges of each file, in file order.
+pub fn by_file(files: usize, chosen: &[Candidate]) -> Vec<Vec<ByteRange>> {
+    let mut ranges: Vec<Vec<ByteRange>> = vec![Vec::new(); files];
+    chosen.iter().for_each(|c| ranges[c.file].push(c.range));
+    ranges.par_iter_mut().for_each(|r| r.sort_unstable());
+    ranges
+}
+
+/// The nanoseconds that these ranges save in one replay, less what their bytes cost.
+fn beyond_price(files: &[Analysed], chosen: &[Candidate]) -> i128 {
+    let of = |(file, moves): (&Analysed, &Vec<ByteRange>)| {
+        let price: u128 = moves.iter().map(|m| file.costs.price.of(m.len())).sum();
+        file.saved_ns(moves) - price as i128
+    };
+    files.par_iter().zip(by_file(files.len(), chosen).par_iter()).map(of).sum()
+}
+
+/// The nanoseconds that these ranges save in one replay, by the costs themselves.
+pub fn saved_ns(files: &[Analysed], chosen: &[Candidate]) -> i128 {
+    let of = |(file, moves): (&Analysed, &Vec<ByteRange>)| file.saved_ns(moves);
+    files.par_iter().zip(by_file(files.len(), chosen).par_iter()).map(of).sum()
+}
+
+/// Leaves out the ranges whose requests, all of them together, save less than the range's price.
+fn proved(files: &[Analysed], chosen: Vec<Candidate>) -> Vec<Candidate> {
+    let keep = |(i, (file, moves)): (usize, (&Analysed, Vec<ByteRange>))| {
+        let bills = file.bills(&moves);
+        let pays = move |(range, bill): (ByteRange, [crate::fragments::Bill; 2])| {
+            let saved = bill[0].ns.saturating_sub(bill[1].ns);
+            file.costs.price.is_worth(range.len(), saved).then_some(Candidate { file: i, range })
+        };
+        moves.into_iter().zip(bills).filter_map(pays).collect::<Vec<_>>()
+    };
+    let moves = by_file(files.len(), &chosen);
+    files.par_iter().zip(moves).enumerate().flat_map_iter(keep).collect()
+}
+
+/// Joins ranges that follow each other in a run: it costs nothing, and there are fewer of them.
+fn joined(files: &[Analysed], chosen: Vec<Candidate>) -> Vec<Candidate> {
+    let join = |(i, (file, moves)): (usize, (&Analysed, Vec<ByteRange>))| {
+        let mut out: Vec<ByteRange> = Vec::with_capacity(moves.len());
+        for range in moves {
+            match out.last_mut() {
+                Some(last)
+                    if last.end == range.start
+                        && last.len() + range.len() <= LONGEST_RANGE
+                        && file.is_inside_run(range.start) =>
+                {
+                    last.end = range.end;
+                }
+                _ => out.push(range),
+            }
+        }
+        out.into_iter().map(move |range| Candidate { file: i, range })
+    };
+    let moves = by_file(files.len(), &chosen);
+    files.par_iter().zip(moves).enumerate().flat_map_iter(join).collect()
+}

@@ -1,0 +1,192 @@
+//! What reads cost on each device of a plan: the model, the depth that was seen, and the price of a byte.
+//!
+//! A device whose cost was probed keeps it. Where it is only guessed, what was observed while recording replaces the
+//! guess, if the requests that were seen determine a model ([`CostModel::observed`]); if not, the guess stays and the
+//! plan says why.
+
+use crate::file::Device;
+use crate::input::Settings;
+use crate::select::price::Price;
+use fragmend_layout::{CostModel, CostSource, ObservedLoad, Split, Undetermined, Unseeking};
+use rustc_hash::FxHashMap;
+
+/// What reads cost on one device, at the depth that was seen.
+#[derive(Clone, Debug)]
+pub struct Costs {
+    /// By length and number of requests.
+    pub model: CostModel,
+    /// How many reads of programs are in flight at a time.
+    pub depth: f64,
+    /// Whether that was seen; if not, it is 1.
+    pub depth_seen: bool,
+    /// Nanoseconds of a seek to where a moved range may be, which is not known when it is planned: a third of the
+    /// file system away, the mean distance of two places.
+    pub far_ns: u64,
+    /// What a byte that is written must save.
+    pub price: Price,
+    /// The same in seconds per GiB.
+    pub min_gain_s_per_gib: f64,
+    /// Why the requests that were observed are not where the model comes from, if there were any.
+    pub undetermined: Option<Undetermined>,
+}
+
+/// A move has to pay for itself within so many replays of what was recorded, if nothing else is asked for.
+pub const REPLAYS: f64 = 16.0;
+const GIB: u64 = 1 << 30;
+
+impl Costs {
+    /// Of a device, for reads one after the other.
+    pub fn of(device: &Device, load: Option<&ObservedLoad>, settings: &Settings) -> Self {
+        let profile = &device.profile;
+        let mut model = profile.cost.clone();
+        let mut undetermined = None;
+        if let (CostSource::Guessed, Some(load)) = (model.source, load) {
+            match CostModel::observed(load, profile.rotational) {
+                Ok(observed) => model = observed,
+                Err(why) => undetermined = Some(why),
+            }
+        }
+        // It reads and writes each byte; of writing no more is known than that it is no quicker.
+        let moved_s = 2.0 * model.stream_ns(GIB) / 1e9;
+        let min_gain_s_per_gib = settings.min_gain_s_per_gib.unwrap_or(moved_s / REPLAYS);
+        Self {
+            far_ns: model.seek_ns(device.total_bytes / 3),
+            model,
+            depth: 1.0,
+            depth_seen: false,
+            price: Price::per_gib(min_gain_s_per_gib),
+            min_gain_s_per_gib,
+            undetermined,
+        }
+    }
+
+    /// The same at the depth of `load`, in which a read was so many requests on average.
+    #[must_use]
+    pub fn at_depth_of(mut self, load: &ObservedLoad, requests: f64) -> Self {
+        if let Some(depth) = load.depth(requests) {
+            (self.depth, self.depth_seen) = (depth, true);
+        }
+        self
+    }
+
+    /// Prices reads at the depth that was seen.
+    pub fn clock(&self) -> Clock<'_> {
+        Clock { model: &self.model, depth: self.depth, known: FxHashMap::default() }
+    }
+
+    /// Prices reads one after the other.
+    pub fn clock_alone(&self) -> Clock<'_> {
+        Clock { depth: 1.0, ..self.clock() }
+    }
+}
+
+/// Prices reads, and remembers the prices: there are many more reads than kinds of them.
+#[derive(Debug)]
+pub struct Clock<'a> {
+    model: &'a CostModel,
+    depth: f64,
+    /// By bytes and requests.
+    known: FxHashMap<(u64, u64), Unseeking>,
+}
+
+/// More kinds of reads than this are not remembered.
+const MOST_KNOWN: usize = 1 << 14;
+
+impl Clock<'_> {
+    /// Nanoseconds of elapsed time of one such read; none if it reads nothing.
+    pub fn read_ns(&mut self, split: Split) -> f64 {
+        if split.requests == 0 {
+            return 0.0;
+        }
+        if self.known.len() > MOST_KNOWN {
+            self.known.clear();
+        }
+        let of = || self.model.unseeking(split.bytes, split.requests, self.depth);
+        self.known.entry((split.bytes, split.requests)).or_insert_with(of).read_ns(split.seek_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fragmend_layout::{DeviceKind, DeviceProfile, ObservedRequests};
+
+    /// What a drive of this kind answers to every class of requests.
+    pub(crate) fn load_of(kind: DeviceKind) -> ObservedLoad {
+        let drive = CostModel::guessed(kind);
+        let class = |(bytes, n): (u64, u32)| {
+            let many = u64::from(n);
+            let split = Split { bytes: bytes * many, requests: many, seek_ns: 0 };
+            ObservedRequests {
+                write: false,
+                up_to_bytes: bytes,
+                up_to_in_flight: n,
+                count: 100,
+                bytes: 100 * bytes,
+                in_flight: 100 * many,
+                total_ns: 100 * drive.read_ns(split, 1.0) as u64,
+            }
+        };
+        let lengths = [4096, 1 << 15, 1 << 17];
+        let classes = lengths.into_iter().flat_map(|bytes| [1, 4, 32].map(|n| (bytes, n)));
+        ObservedLoad { requests: classes.map(class).collect(), ..ObservedLoad::default() }
+    }
+
+    fn device(cost: CostModel, rotational: bool) -> Device {
+        let profile = DeviceProfile { cost, rotational, ..DeviceProfile::unknown() };
+        Device { profile, ..Device::example() }
+    }
+
+    #[test]
+    fn probed_goes_before_observed_and_that_before_guessed() {
+        let (seen, settings) = (load_of(DeviceKind::Card), Settings::default());
+        let guess = CostModel::guessed(DeviceKind::Flash);
+        let of = |device: &Device, load| Costs::of(device, load, &settings);
+        let guessed = of(&device(guess.clone(), false), None);
+        assert_eq!((guessed.model.source, guessed.undetermined), (CostSource::Guessed, None));
+        let observed = of(&device(guess.clone(), false), Some(&seen));
+        assert_eq!(observed.model.source, CostSource::Observed);
+        let probed =
+            CostModel::new(CostSource::Probed, guess.reads().to_vec(), Vec::new()).unwrap();
+        assert_eq!(of(&device(probed, false), Some(&seen)).model.source, CostSource::Probed);
+        // Where it is not determined, the guess stays, and why is known.
+        let disk = of(&device(CostModel::guessed(DeviceKind::Disk), true), Some(&seen));
+        assert_eq!(disk.model.source, CostSource::Guessed);
+        assert_eq!(disk.undetermined, Some(Undetermined::Seeks));
+        assert!(disk.far_ns > 4_000_000, "{}", disk.far_ns);
+    }
+
+    #[test]
+    fn the_default_price_is_a_sixteenth_of_a_move() {
+        let price = |kind, settings: &Settings| {
+            Costs::of(&device(CostModel::guessed(kind), false), None, settings).min_gain_s_per_gib
+        };
+        // 100 and 550 MB/s, there and back.
+        let default = Settings::default();
+        let of = |rate: f64| 2.0 * GIB as f64 / rate / 16.0;
+        let close = |a: f64, b: f64| (a / b - 1.0).abs() < 0.07;
+        assert!(close(price(DeviceKind::Card, &default), of(100e6)));
+        assert!(close(price(DeviceKind::Flash, &default), of(550e6)));
+        let asked = Settings { min_gain_s_per_gib: Some(3.0), ..default };
+        assert_eq!(price(DeviceKind::Card, &asked), 3.0);
+    }
+
+    #[test]
+    fn depth_is_what_was_seen_or_one() {
+        let costs = Costs::of(&Device::example(), None, &Settings::default());
+        assert_eq!((costs.depth, costs.depth_seen), (1.0, false));
+        let nothing = costs.clone().at_depth_of(&ObservedLoad::default(), 1.0);
+        assert_eq!((nothing.depth, nothing.depth_seen), (1.0, false));
+        let load = ObservedLoad { read_bursts: 2, in_flight_before: 24, ..ObservedLoad::default() };
+        let costs = costs.at_depth_of(&load, 4.0);
+        assert_eq!((costs.depth, costs.depth_seen), (4.0, true));
+        // A clock says what the model says.
+        let split = Split { bytes: 1 << 17, requests: 4, seek_ns: 0 };
+        let (mut deep, mut alone) = (costs.clock(), costs.clock_alone());
+        for _ in 0..2 {
+            assert_eq!(deep.read_ns(split), costs.model.read_ns(split, 4.0));
+            assert_eq!(alone.read_ns(split), costs.model.read_ns(split, 1.0));
+        }
+        assert_eq!(deep.read_ns(Split { bytes: 0, requests: 0, seek_ns: 0 }), 0.0);
+    }
+}

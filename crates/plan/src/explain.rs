@@ -1,0 +1,75 @@
+//! The planned files: each range with its own figures and its reason.
+
+use crate::file::{PlannedFile, PlannedRange};
+use crate::make::Kept;
+use crate::select::Analysed;
+use crate::source::MOST_RANGES;
+use fragmend_layout::{ByteRange, Layout};
+use rayon::prelude::*;
+use std::cmp::Reverse;
+
+/// The planned files. Those that save most time come first, so that an interrupted apply has done the best part.
+pub fn entries(
+    files: Vec<Kept>,
+    analysed: Vec<Analysed>,
+    moves: Vec<Vec<ByteRange>>,
+    traced: bool,
+) -> Vec<PlannedFile> {
+    // File by file, so that the memory of each analysis is freed before the next file is planned.
+    let mut planned: Vec<(u128, PlannedFile)> = (files, analysed, moves)
+        .into_par_iter()
+        .filter(|(_, _, moves)| !moves.is_empty())
+        .flat_map_iter(|(kept, analysed, moves)| {
+            let (saved, ranges) = explain(&analysed, &kept.shared, &moves, traced);
+            let file = move |ranges: &[PlannedRange]| PlannedFile {
+                path: kept.path.as_path().into(),
+                file: kept.file,
+                size: kept.size,
+                ranges: ranges.to_vec(),
+            };
+            // No entry has more ranges than its reader accepts; a file may have several entries.
+            let entries = ranges.chunks(MOST_RANGES).map(file).collect::<Vec<_>>();
+            entries.into_iter().map(move |file| (saved, file))
+        })
+        .collect();
+    planned.sort_by_key(|(saved, file)| (Reverse(*saved), file.file));
+    planned.into_iter().map(|(_, file)| file).collect()
+}
+
+/// The planned ranges of a file, and the nanoseconds that they save.
+fn explain(
+    file: &Analysed,
+    shared: &Layout,
+    moves: &[ByteRange],
+    traced: bool,
+) -> (u128, Vec<PlannedRange>) {
+    let mut total = 0;
+    let range = |(range, [before, now]): (&ByteRange, [crate::fragments::Bill; 2])| {
+        let fragments = file.fragments.count(*range);
+        let seen: u64 = file.touching(*range).fold(0, |sum, r| sum.saturating_add(r.seen));
+        let saved_ns = before.ns.saturating_sub(now.ns);
+        total += saved_ns;
+        let reason = if traced {
+            let times = before.requests.saturating_sub(now.requests);
+            let us = saved_ns as f64 / 1e3;
+            format!(
+                "seen {seen} times in {fragments} fragments; {us:.0} us and {times} requests saved"
+            )
+        } else {
+            format!("{fragments} fragments")
+        };
+        PlannedRange {
+            offset: range.start,
+            length: range.len(),
+            extents: fragments,
+            seen: if traced { seen } else { 0 },
+            requests_before: before.requests,
+            requests_after: now.requests,
+            seconds_saved: saved_ns as f64 / 1e9,
+            space_cost_bytes: shared.shared_bytes(*range),
+            reason,
+        }
+    };
+    let ranges = moves.iter().zip(file.bills(moves)).map(range).collect();
+    (total, ranges)
+}

@@ -1,0 +1,262 @@
+//! Whether a plan is worth carrying out, and if not, why: in time.
+//!
+//! It is worth it if it moves something and one replay lasts at least [`WORTH_SHARE`] less. If not, the reason is found
+//! by arithmetic, in this order:
+//!
+//! 1. `nothing-fragmented`: no access that was seen crosses a break.
+//! 2. `all-from-cache`: of the accesses that cross a break, less than a hundredth reached the device.
+//! 3. `hidden-behind-the-queue` or `device-does-not-care`: even if everything were contiguous, one replay would last less
+//!    than [`WORTH_SHARE`] less. It is the queue that hides it if that would not be so with each read by itself.
+//! 4. `too-rarely-read`: time could be saved, but no range saves enough for the bytes that it writes.
+
+use crate::file::Summary;
+use crate::input::Basis;
+use crate::outlook::Outlook;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Below this share of the time saved, mending is not worth it.
+pub const WORTH_SHARE: f64 = 0.01;
+/// Below this share of accesses that reach the device, all come from the cache.
+const REACHED_SHARE: f64 = 0.01;
+
+/// Why a plan is not worth carrying out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Why {
+    /// No file was considered.
+    NoFile,
+    /// Ranges are worth moving, and each is longer than the budget.
+    OverBudget,
+    /// Nothing that was read is fragmented.
+    NothingFragmented,
+    /// What programs read came from the page cache.
+    AllFromCache,
+    /// The requests of a split overlap with those of others in flight.
+    HiddenBehindTheQueue,
+    /// More requests last hardly longer on this device.
+    DeviceDoesNotCare,
+    /// What would be saved is less than what moving it costs.
+    TooRarelyRead,
+}
+
+/// What the verdict depends on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Case {
+    /// One replay of everything.
+    pub outlook: Outlook,
+    /// What is taken to have reached the device.
+    pub basis: Basis,
+    /// Seconds that a range must save per GiB.
+    pub min_gain_s_per_gib: f64,
+}
+
+/// The part of `whole` by which `less` is smaller; 0 of nothing.
+fn share(whole: u128, less: u128) -> f64 {
+    if whole == 0 { 0.0 } else { whole.saturating_sub(less) as f64 / whole as f64 }
+}
+
+/// Why nothing is worth moving.
+pub fn why(summary: &Summary, case: &Case) -> Why {
+    let Outlook { now, contiguous_ns, alone, asked, reached } = case.outlook;
+    let recorded = case.basis == Basis::MissesRecorded;
+    if summary.files_considered == 0 {
+        // Without a request, the recorder has seen no file.
+        return if recorded { Why::AllFromCache } else { Why::NoFile };
+    }
+    if summary.ranges == 0 && summary.over_budget_bytes > 0 {
+        return Why::OverBudget;
+    }
+    if asked == 0 {
+        return Why::NothingFragmented;
+    }
+    if reached as f64 / (asked as f64) < REACHED_SHARE {
+        return Why::AllFromCache;
+    }
+    if share(now.ns, contiguous_ns) < WORTH_SHARE {
+        let by_itself = share(alone[0], alone[1]);
+        return if by_itself < WORTH_SHARE {
+            Why::DeviceDoesNotCare
+        } else {
+            Why::HiddenBehindTheQueue
+        };
+    }
+    Why::TooRarelyRead
+}
+
+/// Sets the shares, and the verdict on whether the plan is worth it.
+pub fn judge(summary: &mut Summary, case: &Case, file_systems_bytes: u64) {
+    let ratio = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };
+    let saved = summary.requests_before.saturating_sub(summary.requests_after);
+    summary.saved_share = ratio(saved as f64, summary.requests_before as f64);
+    summary.seconds_saved = (summary.seconds_before - summary.seconds_after).max(0.0);
+    let time_share = ratio(summary.seconds_saved, summary.seconds_before);
+    summary.file_system_share = ratio(summary.bytes_to_move as f64, file_systems_bytes as f64);
+    summary.worth = summary.ranges > 0 && time_share >= WORTH_SHARE;
+    summary.why = (!summary.worth).then(|| why(summary, case));
+    summary.verdict = match summary.why {
+        Some(why) => format!("not worth it: {}", because(why, summary, case)),
+        None => worth_it(summary, time_share),
+    };
+}
+
+fn worth_it(summary: &Summary, time_share: f64) -> String {
+    let unshares = match summary.space_cost_bytes {
+        0 => String::new(),
+        bytes => format!("; it would unshare {bytes} bytes, which needs as much space"),
+    };
+    format!(
+        "worth it: {} less waiting ({:.0} %) for {} bytes written{unshares}",
+        seconds(summary.seconds_saved),
+        time_share * 100.0,
+        summary.bytes_to_move
+    )
+}
+
+/// The reason in words.
+fn because(why: Why, summary: &Summary, case: &Case) -> String {
+    let Outlook { now, contiguous_ns, alone, asked, reached } = case.outlook;
+    let lasts = || seconds(now.seconds());
+    let possible = share(now.ns, contiguous_ns) * 100.0;
+    match why {
+        Why::NoFile => "no file was considered".into(),
+        Why::OverBudget => format!(
+            "the budget fits nothing: {} bytes would be worth moving, range by range; raise --budget",
+            summary.over_budget_bytes
+        ),
+        Why::NothingFragmented => match case.basis {
+            Basis::SequentialRead => "nothing is fragmented".into(),
+            _ => "nothing that was read is fragmented".into(),
+        },
+        Why::AllFromCache if asked == 0 => {
+            "all from cache: no request for these files reached the device while it was recorded; --assume-cold plans for a cold start".into()
+        }
+        Why::AllFromCache => format!(
+            "all from cache: of {asked} accesses to what is fragmented, {reached} reached the device; --assume-cold plans for a cold start"
+        ),
+        Why::HiddenBehindTheQueue => format!(
+            "hidden behind the queue: with {:.1} reads in flight, contiguous files would save {possible:.1} % of {} ({:.0} % with one read at a time)",
+            summary.depth,
+            lasts(),
+            share(alone[0], alone[1]) * 100.0
+        ),
+        Why::DeviceDoesNotCare => format!(
+            "the device does not care: contiguous files would save {possible:.1} % of {}",
+            lasts()
+        ),
+        Why::TooRarelyRead if summary.ranges > 0 => format!(
+            "too rarely read: moving {} bytes would save {} of {}",
+            summary.bytes_to_move,
+            seconds(summary.seconds_saved),
+            lasts()
+        ),
+        Why::TooRarelyRead => format!(
+            "too rarely read: no range saves {:.2} s per GiB written (--min-gain) in one replay, which lasts {}",
+            case.min_gain_s_per_gib,
+            lasts()
+        ),
+    }
+}
+
+/// A time for people.
+fn seconds(s: f64) -> String {
+    match s {
+        s if s >= 1.0 => format!("{s:.1} s"),
+        s if s >= 1e-3 => format!("{:.1} ms", s * 1e3),
+        s => format!("{:.0} us", s * 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fragments::Bill;
+
+    /// A replay of 100 accesses of which `reached` reach the device, that lasts so many nanoseconds as the files are and
+    /// contiguous, at the depth that was seen and with one read at a time.
+    fn case(reached: u128, [now, contiguous]: [u128; 2], alone: [u128; 2]) -> Case {
+        let now = Bill { requests: 100, ns: now };
+        let outlook = Outlook { now, contiguous_ns: contiguous, alone, asked: 100, reached };
+        Case { outlook, basis: Basis::MissesRecorded, min_gain_s_per_gib: 0.5 }
+    }
+
+    fn considered(files: u64) -> Summary {
+        Summary { files_considered: files, ..Summary::default() }
+    }
+
+    #[test]
+    fn each_reason_follows_from_its_figures() {
+        let of = |case: &Case| why(&considered(1), case);
+        let slow = [1000, 500];
+        assert_eq!(of(&case(100, slow, slow)), Why::TooRarelyRead);
+        // A hundredth of the accesses, and less.
+        assert_eq!(of(&case(1, slow, slow)), Why::TooRarelyRead);
+        assert_eq!(of(&case(0, slow, slow)), Why::AllFromCache);
+        // A hundredth of the time, and less.
+        assert_eq!(of(&case(100, [1000, 990], slow)), Why::TooRarelyRead);
+        assert_eq!(of(&case(100, [1000, 991], slow)), Why::HiddenBehindTheQueue);
+        assert_eq!(of(&case(100, [1000, 991], [1000, 990])), Why::HiddenBehindTheQueue);
+        assert_eq!(of(&case(100, [1000, 991], [1000, 991])), Why::DeviceDoesNotCare);
+        // A device on which contiguous files are slower does not care either.
+        assert_eq!(of(&case(100, [1000, 1100], [1000, 1100])), Why::DeviceDoesNotCare);
+        let mut unbroken = case(100, slow, slow);
+        unbroken.outlook.asked = 0;
+        assert_eq!(of(&unbroken), Why::NothingFragmented);
+        assert_eq!(why(&considered(0), &unbroken), Why::AllFromCache);
+        let imitated = Case { basis: Basis::ImitatedCache, ..unbroken };
+        assert_eq!(why(&considered(0), &imitated), Why::NoFile);
+        let over = Summary { over_budget_bytes: 1, ..considered(1) };
+        assert_eq!(why(&over, &case(100, slow, slow)), Why::OverBudget);
+    }
+
+    #[test]
+    fn a_hundredth_of_the_time_is_worth_it() {
+        let judged = |after: f64| {
+            let mut summary = Summary {
+                ranges: 1,
+                bytes_to_move: 4096,
+                seconds_before: 1000.0,
+                seconds_after: after,
+                ..considered(1)
+            };
+            judge(&mut summary, &case(100, [1000, 500], [1000, 500]), 8192);
+            assert_eq!(summary.file_system_share, 0.5);
+            (summary.worth, summary.why, summary.seconds_saved)
+        };
+        assert_eq!(judged(990.0), (true, None, 10.0));
+        assert!(!judged(990.1).0);
+        assert_eq!(judged(990.1).1, Some(Why::TooRarelyRead));
+        assert_eq!(judged(1001.0).2, 0.0);
+    }
+
+    #[test]
+    fn each_verdict_is_a_sentence_with_its_figures() {
+        let judged = |case: &Case| {
+            let mut summary = Summary { depth: 31.6, ..considered(1) };
+            judge(&mut summary, case, 0);
+            summary.verdict
+        };
+        let ms = |n: u128| n * 1_000_000;
+        let slow = [ms(1000), ms(500)];
+        for (case, expected) in [
+            (
+                case(0, slow, slow),
+                "not worth it: all from cache: of 100 accesses to what is fragmented, 0 reached the device; --assume-cold plans for a cold start",
+            ),
+            (
+                case(100, [ms(1000), ms(995)], slow),
+                "not worth it: hidden behind the queue: with 31.6 reads in flight, contiguous files would save 0.5 % of 1.0 s (50 % with one read at a time)",
+            ),
+            (
+                case(100, [ms(1000), ms(995)], [ms(1000), ms(995)]),
+                "not worth it: the device does not care: contiguous files would save 0.5 % of 1.0 s",
+            ),
+            (
+                case(100, slow, slow),
+                "not worth it: too rarely read: no range saves 0.50 s per GiB written (--min-gain) in one replay, which lasts 1.0 s",
+            ),
+        ] {
+            assert_eq!(judged(&case), expected);
+        }
+    }
+}
