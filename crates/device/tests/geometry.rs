@@ -5,6 +5,7 @@ mod support;
 use fragmend_device::probe::intervals::{CannotTell, Geometry};
 use fragmend_device::probe::{self, Options};
 use fragmend_flash::command::Units;
+use fragmend_flash::device::Device;
 use fragmend_flash::drive::Drive;
 use fragmend_lab::presets;
 use support::{Noise, Simulated, WRITTEN, written};

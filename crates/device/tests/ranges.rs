@@ -7,6 +7,7 @@ use fragmend_device::probe::meter::Meter;
 use fragmend_device::probe::ranges::{self, Mapping};
 use fragmend_device::probe::{self, Options, intervals::CannotTell};
 use fragmend_flash::command::Units;
+use fragmend_flash::device::Device;
 use fragmend_lab::presets;
 use std::time::Duration;
 use support::{Simulated, WRITTEN, written};
