@@ -3,7 +3,7 @@
 mod support;
 
 use fragmend_layout::{Access, CostModel, DeviceKind, Layout};
-use fragmend_plan::{Policy, Why, make, with_curve};
+use fragmend_plan::{Policy, Settings, Why, make, with_curve};
 use proptest::prelude::*;
 use support::*;
 
@@ -82,6 +82,26 @@ fn what_overlaps_on_the_device_is_not_moved() {
     let theirs = outcome(&file, &reads, &eight_abreast(), Policy::Fragpicker, budget);
     let ours = outcome(&file, &reads, &eight_abreast(), Policy::Gain, budget);
     assert!(ours.1 > 1.1 * theirs.1, "{ours:?}, {theirs:?}");
+}
+
+#[test]
+fn what_saves_nothing_after_all_is_left_out() {
+    // The second request costs a millisecond, further ones nothing: to join a part of a read's fragments is useless,
+    // whatever an equal part of the cost for each break would be.
+    let second = model(|_, n| if n == 1 { [100_000, 100_000] } else { [1_100_000, 10_000] });
+    // A read of two short fragments and a long one, another that overlaps it, and far behind them a read of two.
+    let file = scattered([4 * KIB, 4 * KIB, MIB, 4 * KIB, 4 * KIB]);
+    let behind = MIB + 8 * KIB;
+    let reads = [read(0, MIB, 10), read(4 * KIB, 4 * KIB, 1), read(behind, 8 * KIB, 10)];
+    // 8 KiB are worth half of a part, and 1 MiB is not worth the whole.
+    let settings = Settings { min_gain_s_per_gib: Some(20.0), ..Settings::default() };
+    let plan = make(survey(&file, &reads, &second), &settings);
+    let ranges: Vec<_> = plan.files[0].ranges.iter().map(|r| (r.offset, r.length)).collect();
+    assert_eq!(ranges, [(behind, 8 * KIB)]);
+    let paid = |r: &fragmend_plan::PlannedRange| {
+        r.seconds_saved >= 20.0 * r.length as f64 / f64::from(1 << 30)
+    };
+    assert!(plan.files.iter().flat_map(|f| &f.ranges).all(paid));
 }
 
 const GB: u64 = 1_000_000_000;

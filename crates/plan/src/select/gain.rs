@@ -222,6 +222,31 @@ mod tests {
     }
 
     #[test]
+    fn the_ends_of_a_moved_range_are_far_away_on_a_disk() {
+        let disk = CostModel::guessed(fragmend_layout::DeviceKind::Disk);
+        let far_ns = disk.seek_ns(1 << 38);
+        let (depth_seen, price) = (false, Price::LEAST);
+        let costs =
+            Costs { model: disk, far_ns, depth_seen, price, ..Costs::clone(&costs(Price::LEAST)) };
+        // Three fragments, 4 KiB from each other, and one read of them all.
+        let mut layout = Layout::new(FileId { device: 0, inode: 0, generation: 0 }, 3 << 16);
+        for n in 0..3 {
+            let (logical, physical) = (n << 16, n * (68 << 10));
+            layout.push(Extent { logical, physical, length: 1 << 16, kind: ExtentKind::Data });
+        }
+        let range = |start: u64, end: u64| ByteRange { start: start << 16, end: end << 16 };
+        let read = Request { range: range(0, 3), seen: 5, fetches: 5 };
+        let f = Analysed::of(vec![read], &layout, LIMITS, 4096, false, Arc::new(costs));
+        // By the weights and by the costs themselves: 5 times a long seek that was a short one.
+        let part = (f.crossings().gain(range(1, 3)), f.saved_ns(&[range(1, 3)]));
+        let long = -5 * i128::from(far_ns);
+        assert!((long..long / 2).contains(&part.0), "{part:?}");
+        assert!((part.0 - part.1).abs() < 5_000_000, "{part:?}");
+        let whole = (f.crossings().gain(range(0, 3)), f.saved_ns(&[range(0, 3)]));
+        assert!(whole.0 > 0 && (whole.0 - whole.1).abs() <= 10, "{whole:?}");
+    }
+
+    #[test]
     fn nothing_moves_for_nothing() {
         assert!(choose(&[file(&[4; 6], &[])], None).is_empty());
         assert!(choose(&[file(&[24], &[(0, 24, 5)])], None).is_empty());
