@@ -44,7 +44,7 @@ fn simulated(drive: &mut Simulated, length: u64, depth: u32) -> (f64, f64) {
 fn costs_are_those_of_the_simulation() {
     for name in ["nvmevirt-fast24", "nvme-a", "nvme-c", "sata-b", "optane"] {
         let mut drive = Simulated::named(name);
-        for noise in [Noise::default(), Noise { jitter: 0.05, outliers: 0.05 }] {
+        for noise in [Noise::default(), Noise { jitter: 0.05, outliers: 0.05, phases: 0 }] {
             drive.noise = noise;
             let measured = probed(&mut drive);
             drive.noise = Noise::default();

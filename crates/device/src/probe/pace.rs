@@ -14,7 +14,7 @@ pub enum Manner {
 }
 
 /// How long others may use the device until the next burst goes beside them: there may never be a pause.
-const PATIENCE: Duration = Duration::from_millis(40);
+const PATIENCE: Duration = Duration::from_millis(15);
 /// How often is looked whether they do.
 const LOOK: Duration = Duration::from_millis(2);
 /// The longest rest after a burst, and the share of the burst's time.

@@ -20,6 +20,8 @@ pub struct Noise {
     pub jitter: f64,
     /// The share of times that are 3 to 20 times as long.
     pub outliers: f64,
+    /// Every other so many times are three times as long: something else is at work for a while. 0: never.
+    pub phases: u32,
 }
 
 /// A drive, and the host that reads it.
@@ -30,6 +32,7 @@ pub struct Simulated {
     pub noise: Noise,
     pub rng: fastrand::Rng,
     now: u64,
+    times: u32,
     request_ns: u64,
     max_request_bytes: u32,
     max_depth: u32,
@@ -65,6 +68,7 @@ impl Simulated {
             noise: Noise::default(),
             rng: fastrand::Rng::with_seed(1),
             now,
+            times: 0,
             request_ns: 500,
             max_request_bytes: 1 << 20,
             max_depth: 32,
@@ -72,10 +76,14 @@ impl Simulated {
     }
 
     fn disturbed(&mut self, ns: u64) -> u64 {
-        let Noise { jitter, outliers } = self.noise;
+        let Noise { jitter, outliers, phases } = self.noise;
+        self.times += 1;
         let mut ns = ns as f64 * (1.0 + jitter * (2.0 * self.rng.f64() - 1.0));
         if self.rng.f64() < outliers {
             ns *= 3.0 + 17.0 * self.rng.f64();
+        }
+        if phases > 0 && self.times / phases % 2 == 1 {
+            ns *= 3.0;
         }
         ns as u64
     }

@@ -204,12 +204,14 @@ pub fn draw(report: &ProbeReport, dir: &Path) -> anyhow::Result<()> {
         let rate = |at: &fragmend_device::profile::AtInterval| {
             (at.distance_bytes as f64 / 1024.0, at.mb_per_second)
         };
-        let points = report.profile.intervals.iter().map(rate).collect();
+        let points: Vec<(f64, f64)> = report.profile.intervals.iter().map(rate).collect();
+        // Powers of two alone, or every multiple of a unit.
+        let logarithmic = points.len() < 64;
         let plot = Plot::Lines {
             name: "probe-intervals".into(),
             title: format!("{}: reads at intervals", printable(&report.profile.device.name)),
             axes: ["from start to start, KiB".into(), "MB/s".into()],
-            logarithmic: false,
+            logarithmic,
             lines: vec![(printable(&report.profile.device.name).to_string(), points)],
         };
         plot.draw(dir)?;
