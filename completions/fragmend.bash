@@ -566,7 +566,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__record)
-            opts="-o -q -h --output --duration --level --pid --comm --user --cgroup --fold --max-ranges --buffer --force --json --quiet --help"
+            opts="-o -q -h --output --duration --level --pid --comm --user --cgroup --fold --max-ranges --buffer --overhead --force --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -585,7 +585,7 @@ _fragmend() {
                     return 0
                     ;;
                 --level)
-                    COMPREPLY=($(compgen -W "syscall miss" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "both syscall miss" -- "${cur}"))
                     return 0
                     ;;
                 --pid)
@@ -609,6 +609,10 @@ _fragmend() {
                     return 0
                     ;;
                 --buffer)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --overhead)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -31,7 +31,11 @@ pub fn survey(
     observe: &Observer,
 ) -> Result<Survey, Error> {
     match trace {
-        Some(trace) => traced(trace.files, &trace.meta.paths, paths, observe),
+        Some(trace) => {
+            // The misses are derived from these.
+            let trace = trace.requested();
+            traced(trace.files, &trace.meta.paths, paths, observe)
+        }
         None => walked(paths, observe),
     }
 }

@@ -3,7 +3,8 @@
 
 use fragmend_layout::FileId;
 use fragmend_trace::{
-    Access, Event, Existing, Filter, Level, Meta, Op, TraceError, TraceWriter, read, read_meta,
+    Access, Event, Existing, Filter, Level, Meta, Op, Trace, TraceError, TraceWriter, read,
+    read_meta,
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -155,6 +156,36 @@ fn a_trace_of_format_1_is_read() {
     let accesses: usize = trace.files.iter().map(|f| f.accesses.len()).sum();
     assert_eq!(accesses, 300);
     assert_eq!(trace.files[0].path, path_of(file(0)));
+}
+
+/// Format 2 does not say whether it has misses: its level does.
+#[test]
+fn a_trace_of_format_2_is_read() {
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/format-2.parquet");
+    let trace = read(&old, &Filter::default()).unwrap();
+    let meta = &trace.meta;
+    assert_eq!((meta.schema_version, meta.level, trace.skipped), (2, Level::Miss, 0));
+    assert!(meta.data.is_some() && meta.has_misses() && meta.loads.is_empty());
+    let seen: Vec<_> = trace.files[0].accesses.iter().map(|a| (a.op, a.direct, a.length)).collect();
+    let (miss, direct) = ((Op::Miss, false, 512 << 10), (Op::Read, true, 64 << 10));
+    assert_eq!((trace.files.len(), seen), (1, vec![miss, miss, direct, direct]));
+    assert_eq!(trace.clone().requested().files[0].accesses, trace.files[0].accesses);
+}
+
+/// Where both are recorded, what derives misses from reads must not see them.
+#[test]
+fn requests_are_without_the_misses_beside_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("t.parquet");
+    write(&target, (0..100).map(event));
+    let mut trace = read(&target, &Filter::default()).unwrap();
+    let count = |trace: &Trace, op: Op| -> usize {
+        trace.files.iter().flat_map(|f| &f.accesses).filter(|a| a.op == op).count()
+    };
+    assert_eq!(count(&trace.clone().requested(), Op::Miss), 25, "no requests beside them");
+    trace.meta.level = Level::Both;
+    let requested = trace.requested();
+    assert_eq!(Op::ALL.map(|op| count(&requested, op)), [25, 25, 25, 0]);
 }
 
 #[test]
