@@ -703,7 +703,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__record)
-            opts="-o -q -h --output --duration --level --pid --comm --user --cgroup --fold --max-ranges --buffer --force --json --quiet --help"
+            opts="-o -q -h --output --duration --level --pid --comm --user --cgroup --fold --max-ranges --buffer --overhead --force --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -722,7 +722,7 @@ _fragmend() {
                     return 0
                     ;;
                 --level)
-                    COMPREPLY=($(compgen -W "syscall miss" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "both syscall miss" -- "${cur}"))
                     return 0
                     ;;
                 --pid)
@@ -746,6 +746,10 @@ _fragmend() {
                     return 0
                     ;;
                 --buffer)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --overhead)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

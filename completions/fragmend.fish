@@ -48,7 +48,8 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -s q -l quiet -d
 complete -c fragmend -n "__fish_fragmend_using_subcommand scan" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -s o -l output -d 'The trace file to write (Parquet), readable by its owner alone; an older trace of this name is replaced at the end. - is standard output' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l duration -d 'How long, for example 90s, 5m or 1h 30m; until Ctrl-C if not given' -r
-complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l level -d 'What to watch' -r -f -a "syscall\t'Reads, writes and page faults as programs issue them'
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l level -d 'What to watch' -r -f -a "both\t'Both of the following, side by side; where the kernel does not show what misses the page cache, as syscall'
+syscall\t'Reads, writes and page faults as programs issue them'
 miss\t'What the page cache reads from the device, and direct I/O'"
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l pid -d 'Only this process and its children; may be repeated' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l comm -d 'Only threads of this command name' -r
@@ -56,6 +57,7 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l user -d 'On
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l cgroup -d 'Only processes in this cgroup v2 directory and below' -r -F
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l max-ranges -d 'Ranges that --fold distinguishes; some 100 bytes of kernel memory each' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l buffer -d 'Size of the buffer between kernel and recorder, for example 64M' -r
+complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l overhead -d 'What the recording may cost, in per cent of the machine\'s processor time: where everything would cost more, requests are watched in turns with pauses, and then in a part of all places; 100 records everything' -r
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l fold -d 'Count equal accesses in the kernel instead of storing each: bounded memory for long recordings'
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l force -d 'Replace the output even if it is not a trace'
 complete -c fragmend -n "__fish_fragmend_using_subcommand record" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'

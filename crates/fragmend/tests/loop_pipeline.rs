@@ -47,7 +47,7 @@ fn image_with_file_on(file_system: &'static FileSystem, bytes: u64) -> (Image, P
 fn record(image: &Image, path: &Path, requests: &[replay::Request], mode: Mode) -> PathBuf {
     let trace = image.scratch().join("trace.parquet");
     let mut command = Command::new(FRAGMEND);
-    command.args(["record", "--json", "-o"]).arg(&trace).arg(image.path());
+    command.args(["record", "--overhead", "100", "--json", "-o"]).arg(&trace).arg(image.path());
     let recorder = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
     let recorder = recorder.wait_until_it_says(WATCHING);
     replay::replay(path, requests, mode).unwrap();

@@ -24,7 +24,7 @@ fn image() -> Image {
 /// Starts a recording, and returns once it records.
 fn begin(image: &Image, output: &Path, args: &[&str]) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
-    command.args(["record", "-o"]).arg(output).args(args).arg(image.path());
+    command.args(["record", "--overhead", "100", "-o"]).arg(output).args(args).arg(image.path());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     Running::start(&mut command).wait_until_it_says(WATCHING)
 }
@@ -41,6 +41,8 @@ fn loop_a_signal_ends_a_recording_with_everything_kept() {
         assert_eq!(json["schema_version"], 1);
         assert_eq!(json["totals"]["read_bytes"], 1 << 20);
         assert_eq!(json["totals"]["lost"], 0);
+        assert_eq!((&json["level"], &json["misses"]), (&"both".into(), &"recorded".into()));
+        assert_eq!(json["loads"][0]["disk"], image.block_device().name());
         let trace = read(&output, &Filter::default()).unwrap();
         assert_eq!(trace.files.len(), 1);
         assert_eq!(trace.files[0].path, Some(image.path().join("f")));
@@ -295,6 +297,8 @@ fn loop_bad_input_is_one_line_and_leaves_nothing() {
     refused(&["record", "-o", t, "--duration", "11years", mount], 8, "ten years");
     refused(&["record", "-o", t, "--comm", "sixteen-bytes-no", mount], 8, "15 bytes");
     refused(&["record", "-o", t, "--buffer", "lots", mount], 8, "64M");
+    refused(&["record", "-o", t, "--overhead", "0", mount], 8, "between 0.1 and 100");
+    refused(&["record", "-o", t, "--overhead", "much", mount], 8, "between 0.1 and 100");
     refused(&["record", "-o", t], 8, "PATH");
 
     let precious = image.path().join("precious");

@@ -12,7 +12,7 @@ pub enum Op {
     Write = 1,
     /// A page fault on a mapping of the file.
     Fault = 2,
-    /// Pages that missed the cache and were read from the device (miss level).
+    /// Pages that missed the cache and were read from the device.
     Miss = 3,
 }
 

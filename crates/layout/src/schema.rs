@@ -6,7 +6,7 @@ pub const DOCUMENT: u32 = 1;
 /// Plan files.
 pub const PLAN_FILE: u32 = 1;
 /// Trace files: columns and metadata together.
-pub const TRACE_FILE: u32 = 2;
+pub const TRACE_FILE: u32 = 3;
 /// The oldest trace files that are still read: they lack the column `bytes`.
 pub const OLDEST_TRACE_FILE: u32 = 1;
 /// Profiles of devices that `probe` keeps.

@@ -34,8 +34,8 @@ pub fn survey(
     match trace {
         Some(trace) => {
             let mut survey = traced(trace.files, &trace.meta.paths, paths, observe)?;
-            survey.misses = observed::has_misses(trace.meta.level);
-            survey.loads = observed::by_file_system(&survey.devices, observed::loads(&trace.meta));
+            survey.misses = trace.meta.has_misses();
+            survey.loads = observed::by_file_system(&survey.devices, &trace.meta.loads);
             Ok(survey)
         }
         None => walked(paths, observe),

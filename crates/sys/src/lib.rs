@@ -27,7 +27,9 @@
 //! | [`mounts`] | what is mounted where (`/proc/self/mountinfo`) |
 //! | [`block`] | a block device's queue settings and counters (`/sys/dev/block`) |
 //! | [`loop_device`] | a file as a block device (`LOOP_CONFIGURE`) |
+//! | [`disks`] | the disks below a file system (`/sys/dev/block`, `/sys/fs/btrfs`) |
 //! | [`bpf_table`] | the elements of a BPF hash table, many at once (`BPF_MAP_LOOKUP_BATCH`) |
+//! | [`bpf_stats`] | counting the run time of BPF programs (`BPF_ENABLE_STATS`) |
 //! | [`claim`] | a lock on a block device's node, visible to all namespaces (`F_OFD_SETLK`) |
 //! | [`cache`] | writing back and dropping page cache |
 //! | [`writeback`] | writing out what is dirty now, and waiting for that alone |
@@ -49,6 +51,7 @@
 pub mod again;
 pub mod backoff;
 pub mod block;
+pub mod bpf_stats;
 pub mod bpf_table;
 pub mod btrfs;
 pub mod bulkstat;
@@ -57,6 +60,7 @@ pub mod claim;
 pub mod clone;
 pub mod dedupe;
 pub mod directory;
+pub mod disks;
 pub mod f2fs;
 pub mod fiemap;
 pub mod fs_id;

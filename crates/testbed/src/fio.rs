@@ -13,6 +13,8 @@ pub struct Figures {
     pub iops: f64,
     /// Bytes moved.
     pub bytes: u64,
+    /// The mean latency.
+    pub mean: Duration,
     /// The median latency.
     pub p50: Duration,
     /// The 99th percentile of the latency.
@@ -81,6 +83,7 @@ struct Side {
 
 #[derive(Deserialize)]
 struct Latency {
+    mean: f64,
     /// Absent when nothing was done in this direction.
     #[serde(default)]
     percentile: std::collections::BTreeMap<String, u64>,
@@ -91,6 +94,12 @@ impl From<Side> for Figures {
         let at = |percent: &str| {
             Duration::from_nanos(side.clat_ns.percentile.get(percent).copied().unwrap_or(0))
         };
-        Self { iops: side.iops, bytes: side.io_bytes, p50: at("50.000000"), p99: at("99.000000") }
+        Self {
+            iops: side.iops,
+            bytes: side.io_bytes,
+            mean: Duration::from_nanos(side.clat_ns.mean as u64),
+            p50: at("50.000000"),
+            p99: at("99.000000"),
+        }
     }
 }

@@ -72,7 +72,8 @@ impl Recording {
     /// When it cannot start, with what it printed.
     pub fn start_with(options: &[&str], trace: &Path, paths: &[&Path]) -> Self {
         let mut command = Command::new(fragmend());
-        command.arg("record").args(options).arg("-o").arg(trace);
+        // Everything, whatever that costs: what is measured must not depend on how busy the machine is.
+        command.args(["record", "--overhead", "100"]).args(options).arg("-o").arg(trace);
         command.args(["--duration", "3600s"]).args(paths);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         Self { running: Running::start(&mut command).wait_until_it_says(WATCHING) }

@@ -14,14 +14,14 @@ static __always_inline int add_bytes(void *map, struct fold_key *key, __u64 byte
 	return !!value;
 }
 
-static __always_inline int add_one(void *map, struct fold_key *key, __u64 bytes)
+static __always_inline int add_some(void *map, struct fold_key *key, __u64 count, __u64 bytes)
 {
 	struct fold_value *value = bpf_map_lookup_elem(map, key);
-	struct fold_value first = { .count = 1, .bytes = bytes };
+	struct fold_value first = { .count = count, .bytes = bytes };
 	struct stats *s;
 
 	if (value) {
-		__sync_fetch_and_add(&value->count, 1);
+		__sync_fetch_and_add(&value->count, count);
 		__sync_fetch_and_add(&value->bytes, bytes);
 		return 1;
 	}
@@ -36,7 +36,7 @@ static __always_inline int add_one(void *map, struct fold_key *key, __u64 bytes)
 	value = bpf_map_lookup_elem(map, key);
 	if (!value)
 		return 0;
-	__sync_fetch_and_add(&value->count, 1);
+	__sync_fetch_and_add(&value->count, count);
 	__sync_fetch_and_add(&value->bytes, bytes);
 	return 1;
 }
@@ -48,12 +48,13 @@ static __always_inline __u64 least(__u64 a, __u64 b)
 
 /* Counts an access by its exact range while the map has space, and by aligned COARSE ranges afterwards; `key`
  * is set to the range that was counted. */
-static __noinline int count_folded(struct fold_key *key, __u64 size, __u64 bytes)
+static __noinline int count_folded(struct fold_key *key, __u64 size, __u64 bytes, __u32 weight)
 {
 	__u64 end = key->offset + key->length;
 	struct stats *s;
 
-	if (add_one(&folded, key, bytes))
+	bytes *= weight;
+	if (add_some(&folded, key, weight, bytes))
 		return done();
 	key->offset -= key->offset % COARSE;
 	if (size < end)
@@ -62,7 +63,7 @@ static __noinline int count_folded(struct fold_key *key, __u64 size, __u64 bytes
 	s = my_stats();
 	if (!s)
 		return done();
-	if (add_one(&coarse, key, bytes))
+	if (add_some(&coarse, key, weight, bytes))
 		COUNT(s->coarsened, 1);
 	else
 		COUNT(s->lost, 1);
@@ -72,7 +73,8 @@ static __noinline int count_folded(struct fold_key *key, __u64 size, __u64 bytes
 /* A buffered read that starts where the last one ended makes the kernel read ahead: the windows that it
  * enters are counted, each once, instead of the single reads. Returns 1 when that was done, and when the
  * access entered no new window. */
-static __always_inline int fold_stream(struct fold_key *key, __u64 reader, __u64 size, __u32 window)
+static __always_inline int fold_stream(struct fold_key *key, __u64 reader, __u64 size, __u32 window,
+				       __u32 weight)
 {
 	struct stream_key at = { .reader = reader, .file = key->file };
 	struct stream *stream = bpf_map_lookup_elem(&streams, &at);
@@ -91,6 +93,7 @@ static __always_inline int fold_stream(struct fold_key *key, __u64 reader, __u64
 		key->offset = stream->window;
 		key->length = stream->length;
 		key->kind |= KIND_WINDOWED;
+		bytes *= weight;
 		if (!add_bytes(&folded, key, bytes) && !add_bytes(&coarse, key, bytes))
 			count_lost(1);
 		return 1;
@@ -103,21 +106,21 @@ static __always_inline int fold_stream(struct fold_key *key, __u64 reader, __u64
 	key->offset = from;
 	key->length = least(to, size) - from;
 	key->kind |= KIND_WINDOWED;
-	count_folded(key, size, bytes);
+	count_folded(key, size, bytes, weight);
 	stream->window = key->offset;
 	stream->length = key->length;
 	return 1;
 }
 
 static __noinline int fold(struct fold_key *key, struct file *opened, __u64 size,
-			   struct device *device)
+			   struct device *device, __u32 weight)
 {
 	__u64 reader = opened ? (__u64)opened : (__u32)bpf_get_current_pid_tgid();
 
 	if (key->kind == OP_READ && device && device->readahead_bytes &&
-	    fold_stream(key, reader, size, device->readahead_bytes))
+	    fold_stream(key, reader, size, device->readahead_bytes, weight))
 		return done();
-	return count_folded(key, size, key->length);
+	return count_folded(key, size, key->length, weight);
 }
 
 /* An event or a counter for an access that passed all filters. `opened` distinguishes streams when folding
@@ -140,7 +143,7 @@ static __noinline int emit(struct event *event, struct file *opened, __u64 size)
 			.kind = event->kind,
 		};
 
-		return fold(&key, opened, size, device);
+		return fold(&key, opened, size, device, event->weight);
 	}
 	/* User space polls the buffer: a wake-up for each event would cost more than the event. */
 	if (bpf_ringbuf_output(&events, event, sizeof(*event), BPF_RB_NO_WAKEUP))
@@ -181,7 +184,7 @@ static __noinline int admit(struct file *opened, struct inode *inode, struct eve
 	event->pid = pid_tgid >> 32;
 	event->thread = (__u32)pid_tgid;
 	event->uid = bpf_get_current_uid_gid();
-	event->pad = 0;
+	event->weight = control.weight;
 	name_of(task, event->comm);
 	return 1;
 }
@@ -212,7 +215,9 @@ static __noinline int record(struct file *opened, struct inode *inode, __u64 off
 {
 	struct event event = { .offset = offset, .length = length, .kind = kind };
 
-	if (!length || !admit(opened, inode, &event))
+	if (!length || !sampled(BPF_CORE_READ(inode, i_ino), offset, control.requests_below))
+		return done();
+	if (!admit(opened, inode, &event))
 		return done();
 	if (impossible(offset, length))
 		return drop(kind);

@@ -23,6 +23,7 @@ typedef _Bool bool;
 /* uapi/linux/bpf.h */
 enum {
 	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_CGROUP_ARRAY = 8,
 	BPF_MAP_TYPE_LRU_HASH = 9,
@@ -39,6 +40,14 @@ struct bpf_raw_tracepoint_args {
 #define S_IFREG 0100000
 #define S_IFIFO 0010000
 #define PF_IO_WORKER 0x10
+#define EEXIST 17
+
+/* include/linux/page-flags.h; its number depends on the configuration. */
+enum pageflags { PG_head };
+
+/* include/linux/blk_types.h */
+enum { REQ_OP_READ = 0, REQ_OP_WRITE = 1 };
+#define REQ_OP_MASK 0xff
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -150,10 +159,43 @@ struct address_space {
 struct folio {
 	struct address_space *mapping;
 	unsigned long index;
+	/* Of a large folio, depending on the version: */
+	unsigned int _nr_pages;
+	unsigned long _flags_1; /* the order is in the lowest byte */
 };
 
 struct file_ra_state {
 	unsigned int size;
+};
+
+struct gendisk {
+	int major;
+	int first_minor;
+};
+
+struct request_queue {
+	struct gendisk *disk;
+};
+
+struct request {
+	struct request_queue *q;
+	struct gendisk *rq_disk; /* before Linux 5.17 */
+	unsigned int cmd_flags;
+	unsigned int __data_len;
+};
+
+struct block_device {
+	struct gendisk *bd_disk;
+};
+
+struct bvec_iter {
+	unsigned int bi_size;
+};
+
+struct bio {
+	struct block_device *bi_bdev;
+	unsigned int bi_opf;
+	struct bvec_iter bi_iter;
 };
 
 struct kiocb {

@@ -91,19 +91,14 @@ struct {
 	__type(value, struct stream);
 } streams SEC(".maps");
 
-/* Miss level: the pages that `page_cache_ra_order` has just announced in this thread. */
-struct announced {
-	struct file_key file;
-	__u64 index;
-	__u64 end;
-};
-
+/* What threads are fetching into the page cache. User space reads what is left at the end. No entry may be
+ * evicted; one is deleted when its thread ends. */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 16384);
 	__type(key, __u32);
-	__type(value, struct announced);
-} announcements SEC(".maps");
+	__type(value, struct fetch);
+} fetches SEC(".maps");
 
 /* The held faults, by thread. User space reads those that are left at the end, and on_thread_exit emits that
  * of a thread that ends. No entry may be evicted: a fault that finds the map full is not held back, but
@@ -115,19 +110,6 @@ struct {
 	__type(value, struct held);
 } faults SEC(".maps");
 
-/* Miss level: the page of a thread's fault, as long as no readahead has fetched it. */
-struct missing {
-	struct file_key file;
-	__u64 index;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
-	__type(key, __u32);
-	__type(value, struct missing);
-} missing SEC(".maps");
-
 /* Rings of io_uring, by the kernel's address, whose requests were on watched file systems or on files
  * that are not known. */
 struct {
@@ -136,6 +118,38 @@ struct {
 	__type(key, __u64);
 	__type(value, __u8);
 } rings SEC(".maps");
+
+/* The disks, in the order of `config.disks`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, MAX_DISKS);
+	__type(key, __u32);
+	__type(value, struct disk);
+} disks SEC(".maps");
+
+/* Requests (or bios) in flight on them, by the kernel's address. */
+struct in_flight {
+	__u64 since_ns;
+	__u32 bytes;
+	__u32 number; /* in flight, with itself */
+	__u32 write;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, struct in_flight);
+} issued SEC(".maps");
+
+/* CLASSES of each disk; sized by user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct answers);
+} answers SEC(".maps");
 
 /* Zero, but the compiler does not know that: it would drop the constant result of a function that
  * is not inlined, and the verifier would see an arbitrary value in the result's register. */

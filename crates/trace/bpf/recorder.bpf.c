@@ -13,9 +13,12 @@
  * | kernel.h | the kernel's structures, as far as they are used |
  * | shared.h | the structures shared with user space |
  * | maps.h | settings and maps |
+ * | sampling.h | which places are recorded |
  * | filter.h | which accesses are wanted |
  * | emit.h | events and counters |
- * | pagecache.h | faults on mappings, and readahead |
+ * | faults.h | faults on mappings |
+ * | misses.h | what the page cache fetches; the tracepoints of readahead |
+ * | disks.h | what the disks answer |
  * | syscalls.h | the numbers of the system calls, and the registers of their arguments |
  * | uring.h | what requests of io_uring do, and those whose completion the kernel does not report |
  */
@@ -28,9 +31,12 @@
 
 #include "shared.h"
 #include "maps.h"
+#include "sampling.h"
 #include "filter.h"
 #include "emit.h"
-#include "pagecache.h"
+#include "misses.h"
+#include "faults.h"
+#include "disks.h"
 #include "syscalls.h"
 #include "uring.h"
 
@@ -71,7 +77,7 @@ static __noinline int record_fd(__u32 fd, __u64 offset, __u64 length, __u32 op, 
 	appends = op == OP_WRITE && ((flags & config.o_append) || (append & RWF_APPEND));
 	if (flags & config.o_direct)
 		op |= KIND_DIRECT;
-	else if (config.level_miss)
+	else if (!config.requests)
 		return done();
 	inode = BPF_CORE_READ(file, f_inode);
 	if (!inode)
@@ -290,7 +296,7 @@ static __noinline int record_ended(struct file *file, __u64 end, __u64 length, _
 		return done();
 	if (BPF_CORE_READ(file, f_flags) & config.o_direct)
 		kind |= KIND_DIRECT;
-	else if (config.level_miss)
+	else if (!config.requests)
 		return done();
 	return record(file, inode, end - length, length, kind);
 }

@@ -10,6 +10,8 @@ enum op { OP_READ, OP_WRITE, OP_FAULT, OP_MISS, OP_COUNT };
 #define KIND_DIRECT 0x100u
 #define KIND_WINDOWED 0x200u
 
+#define MAX_DISKS 16
+
 struct event {
 	__u64 time_ns;
 	__u64 inode;
@@ -21,7 +23,7 @@ struct event {
 	__u32 pid;
 	__u32 thread;
 	__u32 uid;
-	__u32 pad;
+	__u32 weight; /* stands for as many accesses */
 	char comm[16];
 };
 
@@ -32,7 +34,7 @@ struct config {
 	__u32 o_direct;
 	__u32 o_append;
 	__u32 uid;
-	__u8 level_miss;
+	__u8 requests; /* record what programs ask for */
 	__u8 fold;
 	__u8 by_pid;
 	__u8 by_uid;
@@ -41,8 +43,13 @@ struct config {
 	__u8 readahead_seen; /* the kernel has the tracepoints of readahead */
 	__u8 btrfs; /* one of the file systems is Btrfs */
 	char comm[16];
-	__u32 pad_start;
+	__u8 misses; /* record what the page cache fetches */
+	__u8 region_shift; /* of places */
+	__u8 pad_misses[2];
 	__u64 start_ns;
+	__u32 disk_count;
+	__u32 bio_disks; /* a bit for each that has bios and no requests */
+	__u32 disks[MAX_DISKS]; /* device numbers */
 };
 
 struct device {
@@ -83,6 +90,36 @@ struct held {
 #define HELD_FAULT 2 /* of a page that was not mapped because it was not in the cache */
 #define HELD_READAHEAD 4 /* and readahead followed */
 
+/* What a thread is fetching into the page cache. */
+struct fetch {
+	struct event event; /* the pages that were added one after the other; `length` is 0 if there are none */
+	__u64 inode; /* its address */
+	__u64 size; /* of the file */
+	__u64 from, to; /* the pages that readahead, or a fault, wants */
+	__u64 start, end; /* those of the event */
+};
+
+/* A disk below the watched file systems. */
+struct disk {
+	__u64 in_flight;
+	__u64 read_bursts;
+	__u64 in_flight_before;
+	__u32 last_reader; /* the thread that issued the last read */
+	__u32 completed; /* since then */
+};
+
+/* Reads or writes of one class of length and number in flight on one disk. */
+struct answers {
+	__u64 count;
+	__u64 bytes;
+	__u64 in_flight;
+	__u64 total_ns;
+};
+#define LENGTHS 24 /* up to 512 bytes, 1 KiB, ... 4 GiB */
+#define SHORTEST_LOG 9
+#define DEPTHS 17 /* 1, 2, 4, ... 65536 */
+#define CLASSES (2 * LENGTHS * DEPTHS)
+
 /* Per processor, summed by user space. */
 struct stats {
 	__u64 events[OP_COUNT];
@@ -96,15 +133,19 @@ struct stats {
 	__u64 uring; /* requests of io_uring whose completion is not reported */
 	__u64 sent; /* events in the ring buffer */
 	__u64 ranges; /* in the tables of folded accesses */
+	__u64 unanswered; /* requests of disks for which the table has no space */
 };
 
 _Static_assert(sizeof(struct event) == 72, "as in shared.rs");
-_Static_assert(sizeof(struct config) == 56, "as in shared.rs");
+_Static_assert(sizeof(struct config) == 128, "as in shared.rs");
 _Static_assert(sizeof(struct device) == 8, "as in shared.rs");
 _Static_assert(sizeof(struct file_key) == 16, "as in shared.rs");
 _Static_assert(sizeof(struct fold_key) == 32, "as in shared.rs");
 _Static_assert(sizeof(struct fold_value) == 24, "as in shared.rs");
 _Static_assert(sizeof(struct held) == 120, "as in shared.rs");
-_Static_assert(sizeof(struct stats) == 136, "as in shared.rs");
+_Static_assert(sizeof(struct fetch) == 120, "as in shared.rs");
+_Static_assert(sizeof(struct disk) == 32, "as in shared.rs");
+_Static_assert(sizeof(struct answers) == 32, "as in shared.rs");
+_Static_assert(sizeof(struct stats) == 144, "as in shared.rs");
 
 #endif

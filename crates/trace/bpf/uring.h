@@ -44,7 +44,7 @@ static __noinline int wanted_fd(__u32 fd)
 
 	if (!file)
 		return done();
-	if (config.level_miss && !(BPF_CORE_READ(file, f_flags) & config.o_direct))
+	if (!config.requests && !(BPF_CORE_READ(file, f_flags) & config.o_direct))
 		return done();
 	inode = BPF_CORE_READ(file, f_inode);
 	if (!inode)

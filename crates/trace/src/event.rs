@@ -18,7 +18,7 @@ pub struct Event {
     pub length: u32,
     /// Bytes transferred by all `count` accesses together.
     pub bytes: u64,
-    /// Number of accesses; more than one only in folded traces.
+    /// Number of accesses; more than one only in folded traces, and where it stands for others that were not recorded.
     pub count: u32,
     /// Process (thread group); 0 in folded traces.
     pub pid: u32,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`event`](Event) | an access with time, process and user: a row of the trace |
 //! | [`meta`](Meta) | how a trace was recorded |
+//! | [`sampling`](Sampling) | which accesses are in a trace |
 //! | [`record`] | the eBPF recorder |
 //! | [`file`] | the Parquet file: [`TraceWriter`], [`read()`] |
 
@@ -12,10 +13,12 @@ mod event;
 pub mod file;
 mod meta;
 pub mod record;
+mod sampling;
 
 pub use error::TraceError;
 pub use event::Event;
 pub use file::reader::{Filter, Trace, is_trace, read, read_meta, read_open};
 pub use file::writer::{Existing, FindPath, TraceWriter};
-pub use fragmend_layout::{Access, FileAccesses, Op};
-pub use meta::{DataSum, DeviceMeta, KEY as META_KEY, Level, Meta, SCHEMA_VERSION};
+pub use fragmend_layout::{Access, FileAccesses, ObservedLoad, ObservedRequests, Op};
+pub use meta::{DataSum, DeviceMeta, KEY as META_KEY, Level, Meta, Misses, SCHEMA_VERSION};
+pub use sampling::{ALL_PLACES, Overhead, Sampling, place_hash};

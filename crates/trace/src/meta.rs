@@ -3,6 +3,8 @@
 //! It is stored as one JSON value under [`KEY`] in the Parquet footer's key-value metadata, and described for
 //! other readers in `docs/trace-format.md`. Nothing in it identifies the machine.
 
+use crate::sampling::{Overhead, Sampling};
+use fragmend_layout::ObservedLoad;
 pub use fragmend_layout::schema::TRACE_FILE as SCHEMA_VERSION;
 use serde::{Deserialize, Serialize};
 
@@ -14,10 +16,46 @@ pub const KEY: &str = "fragmend.trace";
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// Reads, writes and faults as programs request them.
-    #[default]
     Syscall,
     /// What the page cache read from the device, and direct I/O.
     Miss,
+    /// Both, side by side; direct I/O once.
+    #[default]
+    Both,
+}
+
+impl Level {
+    /// The name in the metadata, in reports and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Syscall => "syscall",
+            Self::Miss => "miss",
+            Self::Both => "both",
+        }
+    }
+
+    /// Whether what programs ask for through the page cache is recorded.
+    pub fn has_requests(self) -> bool {
+        self != Self::Miss
+    }
+
+    /// Whether what missed the page cache is recorded.
+    pub fn has_misses(self) -> bool {
+        self != Self::Syscall
+    }
+}
+
+/// Whether what missed the page cache is in a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Misses {
+    /// It is; what is not was read from the page cache.
+    Recorded,
+    /// It is not: what reached the device has to be derived from what programs asked for.
+    NotRecorded,
+    /// The trace is older than this field: its level decides.
+    #[default]
+    ByLevel,
 }
 
 /// Readahead of one traced file system's device at the time of recording.
@@ -29,6 +67,9 @@ pub struct DeviceMeta {
     pub mount: String,
     /// Readahead window in bytes; `None` where the file system has no block device of its own.
     pub readahead_bytes: Option<u64>,
+    /// Device numbers of the disks below it, as in [`Meta::loads`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub disks: Vec<u64>,
 }
 
 /// Size and checksum of a trace's data: the bytes from the start of the file to the footer.
@@ -49,8 +90,11 @@ pub struct Meta {
     pub started_unix_ns: u64,
     /// Length of the recording in nanoseconds.
     pub duration_ns: u64,
-    /// The level of the recording.
+    /// The level of the recording: what this kernel could record of what was asked for.
     pub level: Level,
+    /// Whether what missed the page cache was recorded. See [`Meta::has_misses`].
+    #[serde(default)]
+    pub misses: Misses,
     /// Whether the kernel folded accesses into counts.
     pub folded: bool,
     /// Accesses that are not in the trace: the buffer or the table of ranges was full, the kernel skipped a
@@ -92,6 +136,18 @@ pub struct Meta {
     pub paths: Vec<String>,
     /// Their file systems.
     pub devices: Vec<DeviceMeta>,
+    /// How the recording was thinned out; `None` if everything was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Sampling>,
+    /// What the recording cost; `None` if that was not limited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<Overhead>,
+    /// What the disks below the file systems answered; empty if the kernel does not show it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub loads: Vec<ObservedLoad>,
+    /// Requests of disks that are not in `loads`, because the table of requests in flight was full.
+    #[serde(default)]
+    pub loads_lost: u64,
     /// The size and checksum against which the reader verifies the data. The writer fills it in; `None`
     /// before the trace is written, and in older traces, which are read unverified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -106,6 +162,7 @@ impl Meta {
             started_unix_ns,
             duration_ns: 0,
             level,
+            misses: if level.has_misses() { Misses::Recorded } else { Misses::NotRecorded },
             folded: false,
             lost: 0,
             dropped: 0,
@@ -119,7 +176,20 @@ impl Meta {
             unseen_sources: Vec::new(),
             paths: Vec::new(),
             devices: Vec::new(),
+            sampling: None,
+            overhead: None,
+            loads: Vec::new(),
+            loads_lost: 0,
             data: None,
+        }
+    }
+
+    /// Whether what missed the page cache was recorded.
+    pub fn has_misses(&self) -> bool {
+        match self.misses {
+            Misses::Recorded => true,
+            Misses::NotRecorded => false,
+            Misses::ByLevel => self.level.has_misses(),
         }
     }
 }

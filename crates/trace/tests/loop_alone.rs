@@ -92,6 +92,7 @@ fn loop_a_folded_recording_of_many_files_ends_within_a_second() {
     }
     let output = image.scratch().join("trace.parquet");
     let mut options = Options::new(&output, vec![image.path().to_owned()]);
+    options.overhead = None;
     options.max_ranges = Some(DEFAULT_MAX_RANGES);
     // Only if the load fails.
     options.duration = Some(Duration::from_secs(300));

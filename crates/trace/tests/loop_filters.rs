@@ -312,8 +312,14 @@ for n in range(300000): os.pread(f, 1, n * 7919 % 300007 * 3000)
 ";
     let file = image.path().join("in/a");
     for ranges in [400_000, 100_000] {
-        let (summary, trace) =
-            traced(&image, |o| o.max_ranges = Some(ranges), || python(load, &[&file]));
+        let (summary, trace) = traced(
+            &image,
+            |o| {
+                o.max_ranges = Some(ranges);
+                o.level = Level::Syscall;
+            },
+            || python(load, &[&file]),
+        );
         let counted: u64 =
             accesses_of(&trace, "in/a").accesses.iter().map(|a| u64::from(a.count)).sum();
         assert_eq!((counted, summary.meta.lost), (RANGES, 0), "{ranges}: {:?}", summary.meta);

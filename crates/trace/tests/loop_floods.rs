@@ -49,6 +49,7 @@ fn lateness(time: Duration, stopped: bool) -> Duration {
     let image = image_with_file(1000);
     let output = image.scratch().join("trace.parquet");
     let mut options = Options::new(&output, vec![image.path().to_owned()]);
+    options.overhead = None;
     options.duration = (!stopped).then_some(time);
     let (stop, mut begun) = (AtomicBool::new(false), None);
     let readers = flood(&image);

@@ -5,7 +5,9 @@
 mod support;
 
 use fragmend_testbed::image::Image;
+use fragmend_trace::Level;
 use fragmend_trace::Op::{Fault, Read, Write};
+use fragmend_trace::record::Options;
 use support::{URING, accesses_of, bytes_column, image_with_file, python, ranges, traced};
 
 /// Python: `libc`, and libaio by bare system calls: `submit([iocb(...), ...])` and `reap(n)`.
@@ -126,7 +128,7 @@ assert reap(1) == [92160]
 ",
         );
     };
-    let (summary, trace) = traced(&image, |_| {}, work);
+    let (summary, trace) = traced(&image, |o| o.level = Level::Syscall, work);
     let huge = accesses_of(&trace, "huge");
     assert_eq!(huge.accesses.len(), 1024);
     assert!(huge.accesses.iter().all(|a| (a.op, a.length) == (Read, MOST)));
@@ -363,9 +365,13 @@ for _ in range(3): os.pread(g, 100, 0)
         image.remount();
         python(&format!("{calls}{open}"), &[image.path(), &handle]);
     };
-    let (summary, trace) = traced(&image, |o| o.paths = vec![inside.clone()], work);
+    let inside = |o: &mut Options| {
+        o.paths = vec![inside.clone()];
+        o.level = Level::Syscall;
+    };
+    let (summary, trace) = traced(&image, inside, work);
     assert_eq!((trace.files.len(), summary.meta.unplaced, summary.events()), (0, 3, 0));
-    let (summary, trace) = traced(&image, |_| {}, work);
+    let (summary, trace) = traced(&image, |o| o.level = Level::Syscall, work);
     assert_eq!((summary.meta.unplaced, summary.meta.files_without_path), (0, 1));
     assert_eq!(trace.files[0].path, None);
     assert_eq!(ranges(&trace.files[0]), [(Read, 0, 100); 3]);

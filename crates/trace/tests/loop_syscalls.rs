@@ -15,7 +15,7 @@ fn loop_reads_and_writes_are_seen_as_they_were() {
     let image = image_with_file(100_000);
     let (summary, trace) = traced(
         &image,
-        |_| {},
+        |o| o.level = Level::Syscall,
         || {
             python(
                 "
@@ -156,7 +156,7 @@ for i in range(0, 100): m[(i * 37 + 11) * 4096]
 fn loop_faults_on_a_mapping_show_what_was_read() {
     let image = image_with_file(16 << 20);
     image.remount();
-    let (_, trace) = traced(&image, |_| {}, || touch_all(&image));
+    let (_, trace) = traced(&image, |o| o.level = Level::Syscall, || touch_all(&image));
     let f = accesses_of(&trace, "f");
     assert!(f.accesses.iter().all(|a| a.op == Fault));
     // Every byte is covered, and next to none twice.
@@ -172,7 +172,7 @@ fn loop_faults_on_a_mapping_show_what_was_read() {
     assert!(bytes < 17 * MIB, "{bytes} bytes of faults on a file of 16 MiB");
 
     image.remount();
-    let (_, trace) = traced(&image, |_| {}, || touch_some(&image));
+    let (_, trace) = traced(&image, |o| o.level = Level::Syscall, || touch_some(&image));
     let touched: Vec<_> = (0..100).map(|i| (Fault, (i * 37 + 11) * 4096, 4096)).collect();
     assert_eq!(ranges(accesses_of(&trace, "f")), touched);
 }

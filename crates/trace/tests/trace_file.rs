@@ -3,7 +3,8 @@
 
 use fragmend_layout::FileId;
 use fragmend_trace::{
-    Access, Event, Existing, Filter, Level, Meta, Op, TraceError, TraceWriter, read, read_meta,
+    Access, Event, Existing, Filter, Level, Meta, Op, Trace, TraceError, TraceWriter, read,
+    read_meta,
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -155,6 +156,19 @@ fn a_trace_of_format_1_is_read() {
     let accesses: usize = trace.files.iter().map(|f| f.accesses.len()).sum();
     assert_eq!(accesses, 300);
     assert_eq!(trace.files[0].path, path_of(file(0)));
+}
+
+/// Format 2 does not say whether it has misses: its level does.
+#[test]
+fn a_trace_of_format_2_is_read() {
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/format-2.parquet");
+    let trace = read(&old, &Filter::default()).unwrap();
+    let meta = &trace.meta;
+    assert_eq!((meta.schema_version, meta.level, trace.skipped), (2, Level::Miss, 0));
+    assert!(meta.data.is_some() && meta.has_misses() && meta.loads.is_empty());
+    let seen: Vec<_> = trace.files[0].accesses.iter().map(|a| (a.op, a.direct, a.length)).collect();
+    let (miss, direct) = ((Op::Miss, false, 512 << 10), (Op::Read, true, 64 << 10));
+    assert_eq!((trace.files.len(), seen), (1, vec![miss, miss, direct, direct]));
 }
 
 #[test]

@@ -10,13 +10,16 @@ use crate::ui::{Ui, has_reader};
 use crate::view;
 use fragmend_layout::{schema, shell_word};
 use fragmend_pipeline::Event;
-use fragmend_report::record::{RecordOperation, RecordReport, RecordTotals};
+use fragmend_report::record::{
+    RecordBudget, RecordLoad, RecordOperation, RecordReport, RecordTotals,
+};
 use fragmend_report::{Unit, figures, human, table};
 use fragmend_sys::output;
 use fragmend_trace::record::{
-    COMM_BYTES, DEFAULT_BUFFER_BYTES, DEFAULT_MAX_RANGES, OpTotal, Options, Progress, Summary,
+    COMM_BYTES, DEFAULT_BUFFER_BYTES, DEFAULT_MAX_RANGES, DEFAULT_OVERHEAD, OpTotal, Options,
+    Progress, Summary,
 };
-use fragmend_trace::{Existing, Level, Op};
+use fragmend_trace::{Existing, Level, Meta, Op, Overhead, Sampling};
 use indicatif::ProgressBar;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -33,7 +36,7 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
     /// What to watch
-    #[arg(long, value_enum, default_value_t = LevelArg::Syscall)]
+    #[arg(long, value_enum, default_value_t = LevelArg::Both)]
     level: LevelArg,
     /// Only this process and its children; may be repeated
     #[arg(long, value_name = "PID")]
@@ -58,6 +61,10 @@ pub struct Args {
     /// Size of the buffer between kernel and recorder, for example 64M
     #[arg(long, value_name = "BYTES", default_value_t = DEFAULT_BUFFER_BYTES, value_parser = buffer_bytes)]
     buffer: u32,
+    /// What the recording may cost, in per cent of the machine's processor time: where everything would cost more,
+    /// requests are watched in turns with pauses, and then in a part of all places; 100 records everything
+    #[arg(long, value_name = "PERCENT", default_value_t = DEFAULT_OVERHEAD, value_parser = percent)]
+    overhead: f64,
     /// Replace the output even if it is not a trace
     #[arg(long)]
     force: bool,
@@ -69,6 +76,8 @@ pub struct Args {
 /// Values of `--level`.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum LevelArg {
+    /// Both of the following, side by side; where the kernel does not show what misses the page cache, as syscall
+    Both,
     /// Reads, writes and page faults as programs issue them
     Syscall,
     /// What the page cache reads from the device, and direct I/O
@@ -133,6 +142,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     options.existing = if args.force { Existing::Replace } else { Existing::ReplaceTrace };
     options.duration = args.duration;
     options.level = match args.level {
+        LevelArg::Both => Level::Both,
         LevelArg::Syscall => Level::Syscall,
         LevelArg::Miss => Level::Miss,
     };
@@ -142,6 +152,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     options.cgroup.clone_from(&args.cgroup);
     options.max_ranges = args.fold.then_some(args.max_ranges);
     options.buffer_bytes = args.buffer;
+    options.overhead = (args.overhead < 100.0).then_some(args.overhead);
     Ok(options)
 }
 
@@ -161,6 +172,14 @@ fn comm(name: &str) -> Result<String, String> {
         return Err(format!("the kernel keeps {COMM_BYTES} bytes of a name: give only those"));
     }
     Ok(name.to_owned())
+}
+
+/// Parses a part of the machine's processor time, for clap.
+fn percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').trim_end().parse() {
+        Ok(percent) if (0.1..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("between 0.1 and 100 per cent".to_owned()),
+    }
 }
 
 /// Parses the size of the buffer between kernel and recorder, for clap.
@@ -210,6 +229,13 @@ fn print_summary(args: &Args, summary: &Summary, ui: &Ui) -> anyhow::Result<()> 
         let bytes = human(operation.bytes as f64, Unit::Bytes);
         text += &format!("\n{:>5}: {count} accesses, {bytes}", operation.op);
     }
+    text += &format!("\nwhat missed the page cache: {}", report.misses);
+    if let Some(budget) = &report.budget {
+        text += &format!("\n{}", budget_line(budget));
+    }
+    for load in &report.loads {
+        text += &format!("\n{}", load_line(load));
+    }
     if output::is_stdout(&args.output) {
         // The trace is on standard output.
         text.lines().for_each(|line| ui.note(line));
@@ -217,6 +243,36 @@ fn print_summary(args: &Args, summary: &Summary, ui: &Ui) -> anyhow::Result<()> 
         writeln!(ui.out(), "{text}")?;
     }
     Ok(())
+}
+
+/// What the recording cost and left out, in a line.
+fn budget_line(budget: &RecordBudget) -> String {
+    let share = |share: f64| format!("{:.2} %", share * 100.0);
+    let (used, limit) = (share(budget.used_share), share(budget.limit_share));
+    let places = |one_of: u64, what: &str| match one_of {
+        1 => String::new(),
+        n => format!(", {what} in one of {n} places"),
+    };
+    let sampled = match budget.watched_share {
+        watched if watched < 1.0 => {
+            format!(", requests watched {:.0} % of the time", watched * 100.0)
+        }
+        _ => String::new(),
+    };
+    let requests = places(budget.requests_one_of, "requests");
+    let misses = places(budget.misses_one_of, "misses");
+    format!("processor time: {used} of at most {limit}{sampled}{requests}{misses}")
+}
+
+/// What a disk answered, in a line.
+fn load_line(load: &RecordLoad) -> String {
+    let side = |count: u64, bytes: u64, seconds: f64, what: &str| {
+        let (count, bytes) = (human(count as f64, Unit::Count), human(bytes as f64, Unit::Bytes));
+        format!("{count} {what} of {bytes} in {:.3} ms each", seconds * 1e3)
+    };
+    let reads = side(load.reads, load.read_bytes, load.read_seconds, "reads");
+    let writes = side(load.writes, load.written_bytes, load.write_seconds, "writes");
+    format!("{}: {reads}, {:.1} in flight; {writes}", load.disk, load.read_in_flight)
 }
 
 fn report_of(args: &Args, summary: &Summary) -> RecordReport {
@@ -239,6 +295,7 @@ fn report_of(args: &Args, summary: &Summary) -> RecordReport {
         unseen_uring: meta.unseen_uring,
         files_without_path: meta.files_without_path,
         files_not_looked_up: meta.files_not_looked_up,
+        loads_lost: meta.loads_lost,
         trace_bytes: summary.trace_bytes,
     };
     let operation = |t: &OpTotal| RecordOperation {
@@ -250,14 +307,25 @@ fn report_of(args: &Args, summary: &Summary) -> RecordReport {
         schema_version: schema::DOCUMENT,
         command: "record".to_owned(),
         trace: args.output.to_string_lossy().into_owned(),
-        level: match meta.level {
-            Level::Syscall => "syscall",
-            Level::Miss => "miss",
-        }
-        .to_owned(),
+        level: meta.level.name().to_owned(),
+        misses: if meta.has_misses() { "recorded" } else { "not recorded" }.to_owned(),
         totals,
         operations: summary.totals.iter().map(operation).collect(),
         unseen_sources: meta.unseen_sources.clone(),
+        loads: meta.loads.iter().map(RecordLoad::of).collect(),
+        budget: meta.overhead.map(|overhead| budget_of(meta, overhead)),
+    }
+}
+
+fn budget_of(meta: &Meta, overhead: Overhead) -> RecordBudget {
+    let one_of = |op| meta.sampling.map_or(1, |s| s.one_of(op).into());
+    let watched = |s: Sampling| s.watched_ns as f64 / meta.duration_ns.max(1) as f64;
+    RecordBudget {
+        limit_share: overhead.limit_ppm as f64 / 1e6,
+        used_share: overhead.used_ppm as f64 / 1e6,
+        watched_share: meta.sampling.map_or(1.0, watched).min(1.0),
+        requests_one_of: one_of(Op::Read),
+        misses_one_of: one_of(Op::Miss),
     }
 }
 

@@ -45,5 +45,9 @@ pub fn missing(meta: &Meta) -> Vec<String> {
         "accesses were left out: it is not known whether their files are below the paths (closed during \
          the call; or, unless the whole mount is named, opened by handle or under over 1,024 directories)",
     );
+    say(
+        meta.loads_lost,
+        "requests of disks are not in what they answered: too many were in flight",
+    );
     lines
 }

@@ -1,24 +1,9 @@
-//! What a trace says of the devices under its file systems, besides the accesses: whether what missed the page cache is in
-//! it, and what each device answered.
+//! What each device answered while a trace was recorded, found again under the file systems that are mounted now.
 
 use fragmend_layout::ObservedLoad;
 use fragmend_plan::Device;
 use fragmend_sys::block::BlockDevice;
-use fragmend_trace::{Level, Meta};
 use std::collections::BTreeMap;
-
-/// Whether a trace of this level has what missed the page cache.
-pub fn has_misses(level: Level) -> bool {
-    match level {
-        Level::Syscall => false,
-        Level::Miss => true,
-    }
-}
-
-/// What the devices answered while the trace was recorded. Traces of this version hold no loads.
-pub fn loads(_: &Meta) -> &[ObservedLoad] {
-    &[]
-}
 
 /// The loads by the device numbers of the file systems. A load is of a block device: of the file system's own, or of the
 /// whole disk that a partition is on; Btrfs has other numbers than its devices.

@@ -15,6 +15,7 @@ use super::source::Source;
 use super::text;
 use crate::event::is_possible;
 use crate::meta::{KEY, Meta, SCHEMA_VERSION};
+use crate::sampling::Sampling;
 use crate::{Access, FileAccesses, Op, TraceError};
 use fragmend_layout::schema::OLDEST_TRACE_FILE;
 use fragmend_layout::{FileId, printable};
@@ -86,7 +87,8 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
         .map(|group| {
             guarded(|| {
                 bounds::pages(&source, reader.metadata().row_group(group), &COLUMNS)?;
-                read_group(reader.get_row_group(group)?.as_ref(), filter, &budget)
+                let sampling = meta.sampling.as_ref();
+                read_group(reader.get_row_group(group)?.as_ref(), filter, sampling, &budget)
             })
         })
         .collect::<Result<Vec<_>, Reason>>()
@@ -142,6 +144,9 @@ fn look(path: &Path, file: File) -> Result<Opened, TraceError> {
         }
         serde_json::from_str(json).map_err(|e| corrupt(path, e.into()))?
     };
+    if meta.sampling.is_some_and(|sampling| !sampling.is_possible()) {
+        return Err(corrupt(path, "no recording is sampled like this".into()));
+    }
     schema::check(reader.metadata().file_metadata().schema(), meta.schema_version)
         .map_err(|e| corrupt(path, e.into()))?;
     Ok((reader, source, meta))
@@ -242,6 +247,7 @@ fn number_files(group: &dyn RowGroupReader, rows: usize) -> Result<Files, Reason
 fn read_group(
     group: &dyn RowGroupReader,
     filter: &Filter,
+    sampling: Option<&Sampling>,
     budget: &Budget,
 ) -> Result<Group, Reason> {
     let rows = usize::try_from(group.metadata().num_rows())?;
@@ -274,10 +280,16 @@ fn read_group(
             skipped += 1;
             continue;
         };
+        let file = of_row[row] as usize;
+        let at = offset[row] as u64;
+        if sampling.is_some_and(|s| !s.keeps(op, ids[file].0.inode, at)) {
+            continue;
+        }
+        let times = sampling.map_or(1, |s| s.one_of(op));
         let access = Access {
-            offset: offset[row] as u64,
+            offset: at,
             length: length[row] as u32,
-            count: count[row] as u32,
+            count: (count[row] as u32).saturating_mul(times),
             thread: thread[row] as u32,
             op,
             direct: direct[row],
@@ -287,7 +299,6 @@ fn read_group(
             skipped += 1;
             continue;
         }
-        let file = of_row[row] as usize;
         if keep_file[file] && (filter.ops.is_empty() || filter.ops.contains(&op)) {
             files[file].2.push(access);
         }

@@ -12,7 +12,7 @@ use std::cell::{Cell, RefCell};
 use zerocopy::FromBytes;
 
 /// Events that are read from the buffer before they are written.
-const BATCH: usize = 32 * 1024;
+const BATCH: usize = 8 * 1024;
 
 /// `BPF_RINGBUF_HDR_SZ`: what the kernel puts before each event.
 const RECORD_HEADER: usize = 8;
@@ -96,17 +96,20 @@ impl<'a> Intake<'a> {
         Ok(false)
     }
 
-    /// Writes what the kernel side kept until it was detached: page faults that it held back and,
-    /// of a `folded` recording, the counted ranges. Returns its counters, with these faults counted
-    /// as seen, what was unreadable as dropped, and what was sent and did not arrive as lost.
+    /// Writes what the kernel side kept until it was detached: page faults that it held back, misses that may have
+    /// gone on, and, of a `folded` recording, the counted ranges. Returns its counters, with these faults and misses
+    /// counted as seen, what was unreadable as dropped, and what was sent and did not arrive as lost.
     pub fn append_kept(&mut self, kernel: &Kernel, folded: bool) -> Result<Stats, TraceError> {
         let mut stats = kernel.stats()?;
         stats.lost += stats.sent.saturating_sub(self.rows + self.arrived.unreadable.get());
         let held: Vec<Event> = kernel
             .held()
+            .chain(kernel.fetched())
             .inspect(|raw| {
-                stats.events[Op::Fault as usize] += 1;
-                stats.bytes[Op::Fault as usize] += u64::from(raw.length);
+                if let Some(op) = Op::from_number((raw.kind & shared::KIND_OP_MASK) as u8) {
+                    stats.events[op as usize] += 1;
+                    stats.bytes[op as usize] += u64::from(raw.length);
+                }
             })
             .filter_map(|raw| self.arrived.readable(Some(&raw)))
             .collect();
@@ -160,8 +163,8 @@ fn event_of(raw: &RawEvent) -> Option<Event> {
         },
         offset: raw.offset,
         length: raw.length,
-        bytes: raw.length.into(),
-        count: 1,
+        bytes: u64::from(raw.length).saturating_mul(raw.weight.into()),
+        count: raw.weight,
         pid: raw.pid,
         thread: raw.thread,
         uid: raw.uid,
@@ -170,7 +173,7 @@ fn event_of(raw: &RawEvent) -> Option<Event> {
         direct: raw.kind & shared::KIND_DIRECT != 0,
         windowed: raw.kind & shared::KIND_WINDOWED != 0,
     };
-    is_possible(event.offset, event.length).then_some(event)
+    (raw.weight > 0 && is_possible(event.offset, event.length)).then_some(event)
 }
 
 fn folded_event(key: &FoldKey, value: &FoldValue) -> Option<Event> {

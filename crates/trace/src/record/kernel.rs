@@ -1,15 +1,15 @@
-//! Loads the kernel side. The features of the running kernel are looked up in its BTF first, so that a
-//! missing one results in a clear message and not in a verifier log.
+//! Loads the kernel side and reads its tables.
 
 use super::Options;
 use super::request::{Request, with_descendants};
-use super::shared::{FoldKey, FoldValue, Held, RawEvent, Stats};
+use super::shared::{
+    Answers, CLASSES, Control, Disk, Fetch, FoldKey, FoldValue, Held, RawEvent, Stats,
+};
+use super::sources::{Choice, PAUSABLE, READAHEAD, choose};
 use crate::{Level, TraceError};
-use libbpf_rs::btf::types::{FuncProto, Ptr, Typedef};
-use libbpf_rs::btf::{Btf, BtfKind, BtfType};
+use libbpf_rs::btf::Btf;
 use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel,
-    ReferencesType,
 };
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Mutex;
@@ -17,14 +17,36 @@ use zerocopy::{FromBytes, IntoBytes};
 
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/recorder.bpf.o"));
 
+/// The variables of the kernel side that change while it runs.
+const CONTROL: &str = ".data";
+
+/// What a program of the kernel side has cost so far.
+pub(super) struct RunTime {
+    pub name: String,
+    pub ns: u64,
+    pub runs: u64,
+}
+
 /// The loaded and attached kernel side; dropping it detaches and unloads everything.
 pub(super) struct Kernel {
     links: Vec<Link>,
+    /// Those of the programs that can be paused, and their names.
+    pausable: Vec<Link>,
+    pausable_names: Vec<&'static str>,
+    control: MapHandle,
+    issued: MapHandle,
     events: MapHandle,
     stats: MapHandle,
     folded: MapHandle,
     coarse: MapHandle,
     faults: MapHandle,
+    fetches: MapHandle,
+    disks: MapHandle,
+    answers: MapHandle,
+    /// What is really recorded: the level that was asked for, or the one that this kernel can record.
+    pub level: Level,
+    /// Whether the block layer's tracepoints are recorded.
+    pub loads: bool,
     /// Sources of events that this kernel lacks.
     pub unseen_sources: Vec<String>,
     _object: Object,
@@ -41,48 +63,96 @@ pub(super) fn start(options: &Options, request: &Request) -> Result<Kernel, Trac
         ));
     }
     let btf = Btf::from_vmlinux().map_err(|e| kernel("cannot read the kernel's BTF", &e))?;
-    let (programs, unseen_sources) = choose(options, &btf)?;
+    let Choice { level, programs, unseen_sources } = choose(options, request, &btf)?;
     libbpf_rs::set_print(Some((PrintLevel::Warn, keep_warning)));
     let mut open = ObjectBuilder::default()
         .open_memory(OBJECT)
         .map_err(|e| kernel("cannot open the recorder's kernel side", &e))?;
-    tune(&mut open, options, request, &programs)?;
+    tune(&mut open, options, request, level, &programs)?;
     let object =
         open.load().map_err(|e| kernel("the kernel refuses the recorder's kernel side", &e))?;
     fill(&object, request)?;
     let mut started = Kernel {
         links: Vec::new(),
+        pausable: Vec::new(),
+        pausable_names: programs.iter().copied().filter(|p| PAUSABLE.contains(p)).collect(),
+        control: map(&object, CONTROL)?,
+        issued: map(&object, "issued")?,
         events: map(&object, "events")?,
         stats: map(&object, "stats")?,
         folded: map(&object, "folded")?,
         coarse: map(&object, "coarse")?,
         faults: map(&object, "faults")?,
+        fetches: map(&object, "fetches")?,
+        disks: map(&object, "disks")?,
+        answers: map(&object, "answers")?,
+        level,
+        loads: programs.contains(&"on_rq_issue") || programs.contains(&"on_bio_queue"),
         unseen_sources,
         _object: object,
     };
     // The fork program first: a child created between reading /proc and attaching would be missed.
-    started.attach(&["on_fork", "on_exit"])?;
+    started.links = started.attach(&["on_fork", "on_exit"])?;
     if !options.pids.is_empty() {
         let processes = map(&started._object, "processes")?;
         for pid in with_descendants(&options.pids) {
             put(&processes, &pid.to_ne_bytes(), &[1])?;
         }
     }
-    started.attach(&programs)?;
+    let rest: Vec<&str> = programs.into_iter().filter(|p| !PAUSABLE.contains(p)).collect();
+    let rest = started.attach(&rest)?;
+    started.links.extend(rest);
+    started.resume()?;
     Ok(started)
 }
 
 impl Kernel {
-    fn attach(&mut self, names: &[&str]) -> Result<(), TraceError> {
-        for program in self._object.progs_mut() {
-            let name = program.name().to_string_lossy().into_owned();
-            if names.contains(&name.as_str()) && program.autoload() {
+    /// Attaches those of these programs that were loaded, in this order.
+    fn attach(&self, names: &[&str]) -> Result<Vec<Link>, TraceError> {
+        let mut links = Vec::new();
+        for name in names {
+            for program in self._object.progs_mut().filter(|p| p.name() == *name && p.autoload()) {
                 let link =
                     program.attach().map_err(|e| kernel(&format!("cannot attach {name}"), &e))?;
-                self.links.push(link);
+                links.push(link);
             }
         }
+        Ok(links)
+    }
+
+    /// Attaches the programs that can be paused. What was in flight when they were paused is forgotten.
+    pub fn resume(&mut self) -> Result<(), TraceError> {
+        for address in self.issued.keys() {
+            let _ = self.issued.delete(&address);
+        }
+        for number in self.disks.keys() {
+            let Ok(Some(value)) = self.disks.lookup(&number, MapFlags::ANY) else { continue };
+            let Ok(disk) = Disk::read_from_bytes(&value) else { continue };
+            let disk = Disk { in_flight: 0, completed: 1, ..disk };
+            put(&self.disks, &number, disk.as_bytes())?;
+        }
+        self.pausable = self.attach(&self.pausable_names)?;
         Ok(())
+    }
+
+    /// Detaches them.
+    pub fn pause(&mut self) {
+        self.pausable.clear();
+    }
+
+    /// Sets what is recorded from now on.
+    pub fn set_control(&self, control: &Control) -> Result<(), TraceError> {
+        put(&self.control, &0u32.to_ne_bytes(), control.as_bytes())
+    }
+
+    /// The run time and the number of runs of each program, as far as the kernel counts them.
+    pub fn run_times(&self) -> Vec<RunTime> {
+        let of = |program: libbpf_rs::Program<'_>| {
+            let name = program.name().to_string_lossy().into_owned();
+            let field = |field| program_info(&program, field).unwrap_or(0);
+            RunTime { name, ns: field("run_time_ns:"), runs: field("run_cnt:") }
+        };
+        self._object.progs().filter(|p| p.autoload()).map(of).collect()
     }
 
     /// The ring buffer.
@@ -93,6 +163,7 @@ impl Kernel {
     /// Detaches the programs, and waits for those that are running: no more events arrive; those in the buffer are
     /// kept.
     pub fn detach(&mut self) {
+        self.pause();
         self.links.clear();
         fragmend_sys::grace::period();
     }
@@ -101,12 +172,7 @@ impl Kernel {
     /// where the kernel does not report them (before Linux 5.12). Which accesses such a run would have seen is not
     /// known: none, one, or those of a whole `io_submit`.
     pub fn skipped_runs(&self) -> Option<u64> {
-        let misses = |program: libbpf_rs::Program<'_>| -> Option<u64> {
-            let fd = program.as_fd().as_raw_fd();
-            let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
-            let count = info.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
-            count.trim().parse().ok()
-        };
+        let misses = |program: libbpf_rs::Program<'_>| program_info(&program, "recursion_misses:");
         self._object.progs().filter(|p| p.autoload()).map(misses).sum()
     }
 
@@ -135,6 +201,7 @@ impl Kernel {
             sum.uring += one.uring;
             sum.sent += one.sent;
             sum.ranges += one.ranges;
+            sum.unanswered += one.unanswered;
         }
         Ok(sum)
     }
@@ -146,6 +213,38 @@ impl Kernel {
             let held = Held::read_from_bytes(&value).ok()?;
             (held.state != 0).then_some(held.event)
         })
+    }
+
+    /// What threads were fetching into the page cache and may have gone on with; to be called once, after detaching.
+    pub fn fetched(&self) -> impl Iterator<Item = RawEvent> {
+        self.fetches.keys().filter_map(|thread| {
+            let value = self.fetches.lookup(&thread, MapFlags::ANY).ok()??;
+            let fetch = Fetch::read_from_bytes(&value).ok()?;
+            (fetch.event.length != 0).then_some(fetch.event)
+        })
+    }
+
+    /// A disk, by its index in the request, and its classes, summed over the processors.
+    pub fn answers(&self, index: usize) -> Result<(Disk, Vec<Answers>), TraceError> {
+        let failed = |e: libbpf_rs::Error| kernel("cannot read what the disks answered", &e);
+        let number = index as u32;
+        let disk = self.disks.lookup(&number.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
+        let disk = Disk::read_from_bytes(&disk.unwrap_or_default()).unwrap_or_default();
+        let first = number * CLASSES as u32;
+        let class = |class: u32| {
+            let per_cpu = self.answers.lookup_percpu(&class.to_ne_bytes(), MapFlags::ANY);
+            let mut sum = Answers::default();
+            for bytes in per_cpu.map_err(failed)?.unwrap_or_default() {
+                let Ok((one, _)) = Answers::read_from_prefix(&bytes) else { continue };
+                sum.count += one.count;
+                sum.bytes += one.bytes;
+                sum.in_flight += one.in_flight;
+                sum.total_ns += one.total_ns;
+            }
+            Ok(sum)
+        };
+        let classes = (first..first + CLASSES as u32).map(class).collect::<Result<_, _>>()?;
+        Ok((disk, classes))
     }
 
     /// Distinct ranges, of which there are `count`, and their counts, in no particular order. Where the kernel
@@ -167,112 +266,15 @@ impl Kernel {
     }
 }
 
+/// A figure of a loaded program.
+fn program_info(program: &libbpf_rs::Program<'_>, field: &str) -> Option<u64> {
+    let fd = program.as_fd().as_raw_fd();
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{fd}")).ok()?;
+    info.lines().find_map(|line| line.strip_prefix(field))?.trim().parse().ok()
+}
+
 fn range_of(key: &[u8], value: &[u8]) -> Option<(FoldKey, FoldValue)> {
     Some((FoldKey::read_from_bytes(key).ok()?, FoldValue::read_from_bytes(value).ok()?))
-}
-
-const RA_ORDER: &str = "page_cache_ra_order";
-const RA_UNBOUNDED: &str = "page_cache_ra_unbounded";
-const READAHEAD: [&str; 2] = ["on_ra_order", "on_ra_unbounded"];
-
-/// Which programs to run, and which sources of accesses the kernel lacks.
-fn choose(
-    options: &Options,
-    btf: &Btf<'_>,
-) -> Result<(Vec<&'static str>, Vec<String>), TraceError> {
-    let has = |tracepoint: &str| {
-        btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{tracepoint}")).is_some()
-    };
-    let mut programs = vec!["on_sys_exit"];
-    let mut unseen = Vec::new();
-    let mut optional = |programs: &mut Vec<_>, tracepoint: &str, program, usable, what: &str| {
-        if usable {
-            programs.push(program);
-        } else {
-            unseen.push(format!("{what}: this kernel has no usable tracepoint {tracepoint}"));
-        }
-    };
-    let io_uring = uring_passes_request(btf);
-    optional(&mut programs, "io_uring_complete", "on_io_uring_complete", io_uring, "io_uring");
-    if io_uring {
-        let (tracepoint, program, usable) = uring_submission(btf);
-        let what = "requests of io_uring that want no completion";
-        optional(&mut programs, tracepoint, program, usable, what);
-        let full = "io_uring_cqe_overflow";
-        let what = "requests of io_uring whose completion finds the ring full";
-        optional(&mut programs, full, "on_io_uring_overflow", has(full) && usable, what);
-        if has("io_uring_create") {
-            programs.push("on_io_uring_create");
-        }
-    }
-    match options.level {
-        Level::Syscall => {
-            for (tracepoint, program, what) in [
-                ("mm_filemap_fault", "on_fault", "page faults on mapped files"),
-                ("mm_filemap_map_pages", "on_map_pages", "faults on cached pages of mapped files"),
-            ] {
-                optional(&mut programs, tracepoint, program, has(tracepoint), what);
-            }
-            if has(RA_ORDER) && has(RA_UNBOUNDED) {
-                programs.extend(READAHEAD);
-            }
-        }
-        Level::Miss => {
-            if !has(RA_ORDER) || !has(RA_UNBOUNDED) {
-                return Err(TraceError::Kernel(
-                    "this kernel has no readahead tracepoints, which --level miss needs: record \
-                     with --level syscall"
-                        .into(),
-                ));
-            }
-            programs.extend(READAHEAD);
-            let faults = has("mm_filemap_fault") && has("mm_filemap_add_to_page_cache");
-            optional(
-                &mut programs,
-                "mm_filemap_fault",
-                "on_fault",
-                faults,
-                "faults without readahead",
-            );
-            if faults {
-                programs.push("on_add_page");
-            }
-        }
-    }
-    if programs.contains(&"on_fault") {
-        programs.push("on_thread_exit");
-    }
-    Ok((programs, unseen))
-}
-
-/// Whether `io_uring_complete` passes the request second; before Linux 5.18 it did not.
-fn uring_passes_request(btf: &Btf<'_>) -> bool {
-    parameter(btf, "io_uring_complete", 1).is_some_and(|ty| ty.kind() == BtfKind::Ptr)
-}
-
-/// The tracepoint of submitted requests, its program, and whether it passes the request first, as it
-/// does since Linux 5.19.
-fn uring_submission(btf: &Btf<'_>) -> (&'static str, &'static str, bool) {
-    let (new, old) = ("io_uring_submit_req", "io_uring_submit_sqe");
-    let passes_request = |tracepoint| {
-        let pointer = parameter(btf, tracepoint, 0).and_then(|ty| Ptr::try_from(ty).ok());
-        pointer.is_some_and(|to| to.referenced_type().name().is_some_and(|n| n == "io_kiocb"))
-    };
-    if passes_request(new) {
-        (new, "on_io_uring_submit_req", true)
-    } else {
-        (old, "on_io_uring_submit_sqe", passes_request(old))
-    }
-}
-
-/// The type of a parameter of a tracepoint.
-fn parameter<'a>(btf: &'a Btf<'_>, tracepoint: &str, index: usize) -> Option<BtfType<'a>> {
-    let typedef = btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{tracepoint}"))?;
-    let pointer = Ptr::try_from(typedef.referenced_type()).ok()?;
-    let function = FuncProto::try_from(pointer.referenced_type()).ok()?;
-    // First comes the tracepoint's private pointer.
-    let parameter = function.get(index + 1)?;
-    btf.type_by_id::<BtfType<'_>>(parameter.ty)
 }
 
 /// Sets the settings, and the sizes of the maps, before loading.
@@ -280,6 +282,7 @@ fn tune(
     open: &mut OpenObject,
     options: &Options,
     request: &Request,
+    level: Level,
     programs: &[&str],
 ) -> Result<(), TraceError> {
     let failed = |e: libbpf_rs::Error| kernel("cannot set up the recorder's kernel side", &e);
@@ -290,6 +293,8 @@ fn tune(
         program.set_autoload(wanted);
     }
     let mut config = request.config;
+    config.requests = u8::from(level != Level::Miss);
+    config.misses = u8::from(level != Level::Syscall);
     config.readahead_seen = READAHEAD.iter().all(|p| programs.contains(p)).into();
     config.start_ns = super::monotonic_ns();
     let ranges = options.max_ranges.unwrap_or(1).max(1);
@@ -298,6 +303,10 @@ fn tune(
         match name.as_str() {
             "events" => map.set_max_entries(buffer_bytes(options)?).map_err(failed)?,
             "folded" => map.set_max_entries(ranges).map_err(failed)?,
+            "answers" => {
+                let classes = request.disks.len().max(1) * CLASSES;
+                map.set_max_entries(classes as u32).map_err(failed)?;
+            }
             "coarse" => map.set_max_entries((ranges / 4).max(1)).map_err(failed)?,
             name if name.ends_with(".rodata") => {
                 map.set_initial_value(config.as_bytes()).map_err(failed)?;
@@ -339,7 +348,11 @@ fn fill(object: &Object, request: &Request) -> Result<(), TraceError> {
 }
 
 fn map(object: &Object, name: &str) -> Result<MapHandle, TraceError> {
-    let found = object.maps().find(|m| m.name() == name);
+    let is_it = |m: &libbpf_rs::Map<'_>| {
+        let found = m.name().to_string_lossy();
+        found == name || name == CONTROL && found.ends_with(CONTROL)
+    };
+    let found = object.maps().find(is_it);
     let found = found.ok_or_else(|| TraceError::Kernel(format!("no map {name} was loaded")))?;
     MapHandle::try_from(&found).map_err(|e| kernel(&format!("cannot open the map {name}"), &e))
 }

@@ -4,7 +4,11 @@
 //! | module | its job |
 //! |---|---|
 //! | `request` | checks the options and converts them into the kernel's terms |
+//! | `sources` | chooses the programs that the running kernel can run |
 //! | `kernel` | loads, attaches and reads the kernel side (`bpf/`) |
+//! | `watch` | measures what the recording costs, and pauses it |
+//! | `budget` | decides how much is recorded for that |
+//! | `loads` | what the disks answered |
 //! | `intake` | moves the kernel side's events to the trace file |
 //! | `shared` | the structures that both sides share |
 //! | `paths` | finds the paths of inodes |
@@ -13,14 +17,20 @@
 //! recorder's own I/O is not recorded, except in a pid namespace (`request`); an error leaves no file behind,
 //! with the exceptions at [`TraceWriter::finish`].
 
+mod budget;
 mod intake;
 mod kernel;
+mod loads;
 mod paths;
 mod request;
 mod shared;
+mod sources;
+mod watch;
 
 use crate::meta::Meta;
+use crate::sampling::Sampling;
 use crate::{Existing, Level, Op, TraceError, TraceWriter};
+use budget::Rates;
 use intake::{Arrived, Intake};
 use kernel::Kernel;
 use paths::Mounts;
@@ -32,6 +42,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
+use watch::Watch;
 
 /// Default size of the ring buffer: two seconds at 200,000 events a second.
 pub const DEFAULT_BUFFER_BYTES: u32 = 32 << 20;
@@ -39,11 +50,20 @@ pub const DEFAULT_BUFFER_BYTES: u32 = 32 << 20;
 /// Default number of ranges that a folded recording distinguishes.
 pub const DEFAULT_MAX_RANGES: u32 = 1_000_000;
 
+/// Per cent of the machine's processor time that a recording may cost.
+pub const DEFAULT_OVERHEAD: f64 = 1.0;
+
 /// Bytes of a command's name that the kernel keeps, without the zero byte at its end.
 pub const COMM_BYTES: usize = 15;
 
 /// How often the buffer is emptied. Polling costs less than a wake-up for each event.
 const INTERVAL: Duration = Duration::from_millis(10);
+
+/// How often a buffer is emptied that is not full before, at a million events a second.
+const LONG_INTERVAL: Duration = Duration::from_millis(40);
+
+/// The smallest such buffer.
+const LARGE_BUFFER: u32 = 16 << 20;
 
 /// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -68,8 +88,16 @@ pub struct Options {
     pub paths: Vec<PathBuf>,
     /// How long to record; `None` is until `stop`.
     pub duration: Option<Duration>,
-    /// System calls, or page cache misses.
+    /// What programs ask for, what misses the page cache, or both. Where the kernel does not show the misses,
+    /// [`Level::Both`] is recorded as [`Level::Syscall`], and [`Meta`] says so.
     pub level: Level,
+    /// What it may cost, in per cent of the machine's processor time: where everything would cost more, a part is
+    /// recorded, and [`Meta::sampling`] says which. `None` records everything.
+    pub overhead: Option<f64>,
+    /// Record only accesses in one of 2 to the power of this places, from the beginning; at most 6.
+    pub places_shift: u32,
+    /// Tracepoints to do without, as if the kernel lacked them.
+    pub without: Vec<&'static str>,
     /// Only these processes and their descendants; empty means all.
     pub pids: Vec<u32>,
     /// Only threads of this name (at most [`COMM_BYTES`]).
@@ -85,7 +113,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Everything below `paths`, by system call, until stopped.
+    /// Everything below `paths`, until stopped.
     pub fn new(output: impl Into<PathBuf>, paths: Vec<PathBuf>) -> Self {
         Self {
             output: output.into(),
@@ -93,7 +121,10 @@ impl Options {
             existing: Existing::ReplaceTrace,
             paths,
             duration: None,
-            level: Level::Syscall,
+            level: Level::Both,
+            overhead: Some(DEFAULT_OVERHEAD),
+            places_shift: 0,
+            without: Vec::new(),
             pids: Vec::new(),
             comm: None,
             uid: None,
@@ -168,15 +199,21 @@ pub fn record(
     let request = request::resolve(options)?;
     let mounts = Rc::new(request.mounts.clone());
     let writer = create(options, &mounts)?;
+    let undisturbed_ns = watch::syscall_ns();
     let mut kernel = kernel::start(options, &request)?;
     let started = Instant::now();
+    let entry_ns = (watch::syscall_ns() - undisturbed_ns).max(0.0);
+    let mut watch = Watch::new(options.overhead, options.places_shift, entry_ns);
+    kernel.set_control(&watch.rates.watching())?;
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let mut meta = Meta::new(options.level, u64::try_from(wall.as_nanos()).unwrap_or(0));
+    let mut meta = Meta::new(kernel.level, u64::try_from(wall.as_nanos()).unwrap_or(0));
 
     let arrived = Arrived::new();
     let events = kernel.events()?;
     let mut intake = Intake::new(&arrived, &events, writer)?;
     let mut last_progress = None;
+    let large = options.buffer_bytes >= LARGE_BUFFER || options.max_ranges.is_some();
+    let interval = if large { LONG_INTERVAL } else { INTERVAL };
     let over =
         |elapsed| options.duration.is_some_and(|d| elapsed >= d) || stop.load(Ordering::Relaxed);
     loop {
@@ -190,18 +227,34 @@ pub fn record(
         if over(elapsed) {
             break;
         }
+        let rest = watch.step(&mut kernel)?;
         if emptied {
-            let left = options.duration.map_or(INTERVAL, |d| d.saturating_sub(elapsed));
-            std::thread::sleep(left.min(INTERVAL));
+            let left = options.duration.map_or(interval, |d| d.saturating_sub(elapsed));
+            std::thread::sleep(left.min(interval).min(rest));
         }
     }
     kernel.detach();
     let skipped_runs = kernel.skipped_runs();
     meta.duration_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let (watched, overhead) = watch.end(started.elapsed());
+    meta.overhead = overhead;
+    let control = watch.rates.watching();
+    meta.sampling = Some(Sampling {
+        region_bytes: 1 << request.config.region_shift,
+        requests_below: control.requests_below,
+        misses_below: control.misses_below,
+        watched_ns: u64::try_from(watched.as_nanos()).unwrap_or(u64::MAX),
+    })
+    .filter(|_| watch.rates != Rates::new(0) || watch.paused);
     mounts.keep_open();
     let stats = take_rest(&mut intake, &kernel, options.max_ranges.is_some())?;
 
     count_missed(&mut meta, &stats, &kernel, skipped_runs);
+    meta.loads = loads::of(&kernel, &request.disks)?;
+    if request.unwatched_disks > 0 {
+        let what = format!("what {} disks more answered: too many", request.unwatched_disks);
+        meta.unseen_sources.push(what);
+    }
     meta.folded = options.max_ranges.is_some();
     meta.paths =
         options.paths.iter().map(|p| crate::file::text::escape(p.as_os_str().as_bytes())).collect();
@@ -245,6 +298,7 @@ fn count_missed(meta: &mut Meta, stats: &Stats, kernel: &Kernel, skipped_runs: O
     meta.unseen_splices = stats.splices;
     meta.unseen_uring = stats.uring;
     meta.coarsened = stats.coarsened;
+    meta.loads_lost = stats.unanswered;
     meta.unseen_sources = kernel.unseen_sources.clone();
     if skipped_runs.is_none() {
         let what =

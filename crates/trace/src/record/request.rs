@@ -1,10 +1,11 @@
 //! Converts the options of a recording to the settings of the kernel side. Each filter is checked
 //! here, before anything is loaded or written.
 
-use super::shared::{Config, Device, FileKey};
+use super::shared::{Config, Device, FileKey, MAX_DISKS};
 use super::{COMM_BYTES, Options, paths::Mounts};
-use crate::{DeviceMeta, Level, TraceError};
+use crate::{DeviceMeta, TraceError};
 use fragmend_sys::block::BlockDevice;
+use fragmend_sys::disks::{self, Disk};
 use fragmend_sys::mounts;
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
@@ -20,6 +21,10 @@ pub(super) struct Request {
     pub cgroup: Option<std::fs::File>,
     pub mounts: Mounts,
     pub device_meta: Vec<DeviceMeta>,
+    /// The disks below the file systems, each once.
+    pub disks: Vec<Disk>,
+    /// Disks that are too many.
+    pub unwatched_disks: usize,
 }
 
 /// A device number as the kernel keeps it in `s_dev`.
@@ -48,7 +53,6 @@ pub(super) fn resolve(options: &Options) -> Result<Request, TraceError> {
             page_shift: page.trailing_zeros(),
             o_direct: libc::O_DIRECT as u32,
             o_append: libc::O_APPEND as u32,
-            level_miss: (options.level == Level::Miss).into(),
             fold: options.max_ranges.is_some().into(),
             ..Config::default()
         },
@@ -57,10 +61,14 @@ pub(super) fn resolve(options: &Options) -> Result<Request, TraceError> {
         cgroup: None,
         mounts: Mounts::default(),
         device_meta: Vec::new(),
+        disks: Vec::new(),
+        unwatched_disks: 0,
     };
     for path in &options.paths {
         add_path(&mut request, path)?;
     }
+    set_disks(&mut request);
+    request.config.region_shift = region_shift(&request.device_meta);
     let config = &mut request.config;
     if !options.pids.is_empty() {
         if in_pid_namespace() {
@@ -107,7 +115,7 @@ fn add_path(request: &mut Request, path: &Path) -> Result<(), TraceError> {
     let mount = mounts::of_path(&real).map_err(io("cannot find its file system"))?;
     if let Some(layers) = mount.overlay_layers() {
         return Err(TraceError::Request(format!(
-            "{} is an overlay; its files are in other directories, where reads through it are              seen as page-cache misses: record those with --level miss: {layers}",
+            "{} is an overlay; its files are in other directories, where reads through it are seen as page-cache misses: record those with --level miss: {layers}",
             path.display()
         )));
     }
@@ -118,7 +126,15 @@ fn add_path(request: &mut Request, path: &Path) -> Result<(), TraceError> {
         .ok()
         .map(|q| q.read_ahead_bytes);
     let device = request.devices.entry(kernel).or_insert_with(|| {
+        let below = disks::under(&real, stat.dev()).unwrap_or_default();
+        let numbers = below.iter().map(|disk| disk.number).collect();
+        for disk in below {
+            if !request.disks.contains(&disk) {
+                request.disks.push(disk);
+            }
+        }
         request.device_meta.push(DeviceMeta {
+            disks: numbers,
             device: stat.dev(),
             mount: crate::file::text::escape(mount.point.as_os_str().as_bytes()),
             readahead_bytes: readahead,
@@ -139,6 +155,27 @@ fn add_path(request: &mut Request, path: &Path) -> Result<(), TraceError> {
         request.mounts.add_subvolumes(&mount.point);
     }
     Ok(())
+}
+
+/// The logarithm of the bytes of a place: readahead windows, which end on multiples of their size, do not cross its
+/// borders.
+fn region_shift(devices: &[DeviceMeta]) -> u8 {
+    const LEAST: u64 = 1 << 20;
+    const MOST: u64 = 1 << 30;
+    let window = devices.iter().filter_map(|d| d.readahead_bytes).max().unwrap_or(0);
+    window.clamp(LEAST, MOST).next_power_of_two().trailing_zeros() as u8
+}
+
+/// Passes the disks to the kernel side, as many as it has space for.
+fn set_disks(request: &mut Request) {
+    request.unwatched_disks = request.disks.len().saturating_sub(MAX_DISKS);
+    request.disks.truncate(MAX_DISKS);
+    let config = &mut request.config;
+    config.disk_count = request.disks.len() as u32;
+    for (i, disk) in request.disks.iter().enumerate() {
+        config.disks[i] = kernel_device(disk.number);
+        config.bio_disks |= u32::from(disk.bio_based) << i;
+    }
 }
 
 fn open_cgroup(path: &Path) -> Result<std::fs::File, TraceError> {

@@ -3,6 +3,9 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+/// Disks that are watched at most.
+pub const MAX_DISKS: usize = 16;
+
 pub const KIND_OP_MASK: u32 = 0xff;
 pub const KIND_DIRECT: u32 = 0x100;
 pub const KIND_WINDOWED: u32 = 0x200;
@@ -20,7 +23,7 @@ pub struct RawEvent {
     pub pid: u32,
     pub thread: u32,
     pub uid: u32,
-    pub pad: u32,
+    pub weight: u32,
     pub comm: [u8; 16],
 }
 
@@ -32,7 +35,7 @@ pub struct Config {
     pub o_direct: u32,
     pub o_append: u32,
     pub uid: u32,
-    pub level_miss: u8,
+    pub requests: u8,
     pub fold: u8,
     pub by_pid: u8,
     pub by_uid: u8,
@@ -41,8 +44,22 @@ pub struct Config {
     pub readahead_seen: u8,
     pub btrfs: u8,
     pub comm: [u8; 16],
-    pub pad_start: u32,
+    pub misses: u8,
+    pub region_shift: u8,
+    pub pad_misses: [u8; 2],
     pub start_ns: u64,
+    pub disk_count: u32,
+    pub bio_disks: u32,
+    pub disks: [u32; MAX_DISKS],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Control {
+    pub requests_below: u32,
+    pub misses_below: u32,
+    pub weight: u32,
+    pub pad: u32,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -90,6 +107,46 @@ pub struct Held {
     pub pad: u32,
 }
 
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Fetch {
+    pub event: RawEvent,
+    pub inode: u64,
+    pub size: u64,
+    pub from: u64,
+    pub to: u64,
+    pub start: u64,
+    pub end: u64,
+}
+
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Disk {
+    pub in_flight: u64,
+    pub read_bursts: u64,
+    pub in_flight_before: u64,
+    pub last_reader: u32,
+    pub completed: u32,
+}
+
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Answers {
+    pub count: u64,
+    pub bytes: u64,
+    pub in_flight: u64,
+    pub total_ns: u64,
+}
+
+/// Classes of length: up to 512 bytes, 1 KiB, and so on.
+pub const LENGTHS: usize = 24;
+/// The logarithm of the shortest.
+pub const SHORTEST_LOG: u32 = 9;
+/// Classes of the number in flight: 1, 2, 4 and so on.
+pub const DEPTHS: usize = 17;
+/// Classes of one disk.
+pub const CLASSES: usize = 2 * LENGTHS * DEPTHS;
+
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Stats {
@@ -104,15 +161,19 @@ pub struct Stats {
     pub uring: u64,
     pub sent: u64,
     pub ranges: u64,
+    pub unanswered: u64,
 }
 
 const _: () = {
     assert!(size_of::<RawEvent>() == 72);
-    assert!(size_of::<Config>() == 56);
+    assert!(size_of::<Config>() == 128);
     assert!(size_of::<Device>() == 8);
     assert!(size_of::<FileKey>() == 16);
     assert!(size_of::<FoldKey>() == 32);
     assert!(size_of::<FoldValue>() == 24);
     assert!(size_of::<Held>() == 120);
-    assert!(size_of::<Stats>() == 136);
+    assert!(size_of::<Fetch>() == 120);
+    assert!(size_of::<Disk>() == 32);
+    assert!(size_of::<Answers>() == 32);
+    assert!(size_of::<Stats>() == 144);
 };

@@ -30,6 +30,8 @@ pub fn traced(
 ) -> (Summary, Trace) {
     let output = image.scratch().join("trace.parquet");
     let mut options = Options::new(&output, vec![image.path().to_owned()]);
+    // Whatever that costs.
+    options.overhead = None;
     configure(&mut options);
     let output = options.output.clone();
     let stop = AtomicBool::new(false);

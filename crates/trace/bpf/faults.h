@@ -1,4 +1,4 @@
-/* Faults on mapped files, and what the page cache reads from the device.
+/* Faults on mapped files, and the tracepoints of readahead.
  *
  * A fault has up to three steps: the kernel maps what is cached around the page (mm_filemap_map_pages reports
  * the range, not which of its pages were cached), then, if the page itself was not cached, fetches it
@@ -14,23 +14,8 @@
  * Without the tracepoints of readahead, a fault is recorded with the range of the map after it. A huge page
  * that was cached before is recorded as one range, or not at all.
  */
-#ifndef FRAGMEND_PAGECACHE_H
-#define FRAGMEND_PAGECACHE_H
-
-/* The bytes of some pages of a file, up to its end; 0 when the pages begin beyond it. */
-static __always_inline __u64 page_bytes(__u64 size, __u64 index, __u64 end)
-{
-	__u64 from = index << config.page_shift, to = least(end << config.page_shift, size);
-
-	return from < to ? to - from : 0;
-}
-
-static __always_inline int record_pages(struct inode *inode, __u64 index, __u64 end)
-{
-	__u64 size = BPF_CORE_READ(inode, i_size);
-
-	return record(0, inode, index << config.page_shift, page_bytes(size, index, end), OP_MISS);
-}
+#ifndef FRAGMEND_FAULTS_H
+#define FRAGMEND_FAULTS_H
 
 static __always_inline int same_file(struct file_key *file, struct inode *inode)
 {
@@ -43,10 +28,12 @@ static __always_inline int settle(struct held *held)
 	__u32 was = held->state;
 
 	held->state = 0;
-	return was ? emit(&held->event, 0, held->size) : 0;
+	if (!was || !sampled(held->event.inode, held->event.offset, control.requests_below))
+		return 0;
+	return emit(&held->event, 0, held->size);
 }
 
-/* Otherwise the held faults of threads that have ended would fill the map. */
+/* Otherwise what is kept of threads that have ended would fill the maps. */
 SEC("raw_tp/sched_process_exit")
 int on_thread_exit(struct bpf_raw_tracepoint_args *ctx)
 {
@@ -57,7 +44,8 @@ int on_thread_exit(struct bpf_raw_tracepoint_args *ctx)
 		settle(held);
 		bpf_map_delete_elem(&faults, &thread);
 	}
-	bpf_map_delete_elem(&missing, &thread);
+	if (config.misses)
+		end_fetch(thread);
 	return 0;
 }
 
@@ -68,6 +56,13 @@ static __noinline int hold(struct inode *inode, __u64 index, __u64 end, __u32 st
 	struct held fresh = { .page = index, .state = HELD_ANY | state };
 	struct held *held;
 
+	if (!control.weight) {
+		/* Requests are not watched now. */
+		held = bpf_map_lookup_elem(&faults, &thread);
+		if (held)
+			settle(held);
+		return done();
+	}
 	fresh.size = BPF_CORE_READ(inode, i_size);
 	fresh.event.offset = index << config.page_shift;
 	fresh.event.length = page_bytes(fresh.size, index, end);
@@ -116,16 +111,10 @@ int on_fault(struct bpf_raw_tracepoint_args *ctx)
 
 	if (!inode)
 		return 0;
-	if (config.level_miss) {
-		__u32 thread = bpf_get_current_pid_tgid();
-		struct missing page = { .index = index };
-
-		page.file.inode = BPF_CORE_READ(inode, i_ino);
-		page.file.device = device_of(inode);
-		if (bpf_map_update_elem(&missing, &thread, &page, BPF_ANY))
-			count_lost(1);
+	if (config.misses)
+		announce(inode, index, index + 1);
+	if (!config.requests)
 		return 0;
-	}
 	held = held_on(inode);
 	if (held && held->state == HELD_ANY && at >= held->event.offset &&
 	    at - held->event.offset < held->event.length)
@@ -156,28 +145,29 @@ int on_map_pages(struct bpf_raw_tracepoint_args *ctx)
 	return hold(inode, index, end, 0);
 }
 
-static __always_inline void read_ahead(struct inode *inode, __u64 index, __u64 end)
+/* Readahead of these pages: by this thread's fault, if it had one. */
+static __always_inline int read_ahead(struct inode *inode, __u64 index, __u64 end)
 {
-	__u32 thread = bpf_get_current_pid_tgid();
 	struct held *held;
 	__u64 length;
 
-	if (config.level_miss) {
-		bpf_map_delete_elem(&missing, &thread);
-		return;
-	}
+	if (config.misses)
+		announce(inode, index, end);
+	if (!config.requests)
+		return 0;
 	held = held_on(inode);
 	if (!held || !(held->state & HELD_FAULT) || held->state & HELD_READAHEAD)
-		return;
+		return 0;
 	length = page_bytes(held->size, index, end);
 	if (!length)
-		return;
+		return 0;
 	held->state |= HELD_READAHEAD;
 	held->event.offset = index << config.page_shift;
 	held->event.length = length;
 	held->start = held->end == index ? held->second : index;
 	held->second = index;
 	held->end = end;
+	return 0;
 }
 
 /* Readahead in large folios, announced before it is known whether the file system supports them: if not, or
@@ -187,60 +177,18 @@ int on_ra_order(struct bpf_raw_tracepoint_args *ctx)
 {
 	struct inode *inode = (void *)ctx->args[0];
 	struct file_ra_state *ra = (void *)ctx->args[2];
-	__u32 thread = bpf_get_current_pid_tgid();
-	struct announced announced = { .index = ctx->args[1] };
+	__u64 index = ctx->args[1];
 
-	if (!inode)
-		return 0;
-	announced.end = announced.index + BPF_CORE_READ(ra, size);
-	read_ahead(inode, announced.index, announced.end);
-	if (!config.level_miss)
-		return 0;
-	announced.file.inode = BPF_CORE_READ(inode, i_ino);
-	announced.file.device = device_of(inode);
-	bpf_map_update_elem(&announcements, &thread, &announced, BPF_ANY);
-	return record_pages(inode, announced.index, announced.end);
+	return inode ? read_ahead(inode, index, index + BPF_CORE_READ(ra, size)) : 0;
 }
 
 SEC("raw_tp/page_cache_ra_unbounded")
 int on_ra_unbounded(struct bpf_raw_tracepoint_args *ctx)
 {
 	struct inode *inode = (void *)ctx->args[0];
-	__u64 index = ctx->args[1], end = index + ctx->args[2];
-	__u32 thread = bpf_get_current_pid_tgid();
-	struct announced *announced;
+	__u64 index = ctx->args[1];
 
-	if (!inode)
-		return 0;
-	read_ahead(inode, index, end);
-	if (!config.level_miss)
-		return 0;
-	announced = bpf_map_lookup_elem(&announcements, &thread);
-	if (announced && same_file(&announced->file, inode) && index >= announced->index &&
-	    end <= announced->end) {
-		bpf_map_delete_elem(&announcements, &thread);
-		return 0;
-	}
-	return record_pages(inode, index, end);
-}
-
-/* Miss level: a fault without readahead (MADV_RANDOM) adds its page to the cache by itself. */
-SEC("raw_tp/mm_filemap_add_to_page_cache")
-int on_add_page(struct bpf_raw_tracepoint_args *ctx)
-{
-	struct folio *folio = (void *)ctx->args[0];
-	struct inode *inode = BPF_CORE_READ(folio, mapping, host);
-	__u32 thread = bpf_get_current_pid_tgid();
-	struct missing *page = bpf_map_lookup_elem(&missing, &thread);
-	__u64 index;
-
-	if (!page || !inode || !same_file(&page->file, inode))
-		return 0;
-	index = page->index;
-	if (BPF_CORE_READ(folio, index) != index)
-		return 0;
-	bpf_map_delete_elem(&missing, &thread);
-	return record_pages(inode, index, index + 1);
+	return inode ? read_ahead(inode, index, index + ctx->args[2]) : 0;
 }
 
 #endif

@@ -1,0 +1,156 @@
+//! What the disks answered: against the kernel's own counters, and against fio.
+
+mod support;
+
+use fragmend_layout::{ObservedLoad, ObservedRequests};
+use fragmend_testbed::file_system::{BTRFS, EXT4, XFS};
+use fragmend_testbed::fio;
+use fragmend_testbed::image::Image;
+use fragmend_trace::Trace;
+use fragmend_trace::record::Options;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+use support::{image_with_file, python, traced};
+
+/// The sum of a field over the requests of one direction.
+fn sum(load: &ObservedLoad, write: bool, field: fn(&ObservedRequests) -> u64) -> u64 {
+    load.requests.iter().filter(|r| r.write == write).map(field).sum()
+}
+
+/// The load of the image's disk, which is the only one.
+fn load_of(image: &Image, trace: &Trace) -> ObservedLoad {
+    let [load] = &trace.meta.loads[..] else { panic!("{:?}", trace.meta.loads) };
+    let node = std::fs::metadata(image.device()).unwrap();
+    assert_eq!(
+        (load.device, load.name.as_str()),
+        (node.rdev(), image.block_device().name().as_str())
+    );
+    assert_eq!(trace.meta.devices[0].disks, [node.rdev()]);
+    for class in &load.requests {
+        assert!(class.count > 0 && class.up_to_bytes.is_power_of_two(), "{class:?}");
+        let mean = |total: u64| total as f64 / class.count as f64;
+        let (bytes, depth) = (class.up_to_bytes as f64, f64::from(class.up_to_in_flight));
+        assert!((bytes / 2.0 < mean(class.bytes) || bytes == 512.0) && mean(class.bytes) <= bytes);
+        assert!((depth / 2.0 < mean(class.in_flight) || depth == 1.0), "{class:?}");
+        assert!(mean(class.in_flight) <= depth, "{class:?}");
+    }
+    load.clone()
+}
+
+/// Whoever reads and writes, and however: the histogram counts what the kernel counts.
+#[test]
+fn loop_requests_are_counted_as_the_kernel_counts_them() {
+    for file_system in [&EXT4, &XFS, &BTRFS] {
+        let image = Image::of(file_system, 384 << 20);
+        let file = image.path().join("f");
+        std::fs::write(&file, vec![7; 32 << 20]).unwrap();
+        image.remount();
+        let mut counted = Default::default();
+        let work = || {
+            let before = image.counters();
+            for args in [
+                ["rw=randrw", "bsrange=4k-256k", "direct=1"],
+                ["rw=read", "bs=64k", "invalidate=1"],
+                ["rw=randwrite", "bs=12k", "fsync=64"],
+            ] {
+                fio::run(&file, &[&args[..], &["size=16M"]].concat());
+            }
+            image.sync();
+            counted = image.counters() - before;
+        };
+        let (summary, trace) = traced(&image, |_| {}, work);
+        let load = load_of(&image, &trace);
+        let name = file_system.name;
+        // The recording lasts a little longer, and the file system may write meanwhile.
+        let reads = (sum(&load, false, |r| r.count), sum(&load, false, |r| r.bytes));
+        assert_eq!(reads, (counted.reads, counted.read_bytes), "{name}");
+        let writes = (sum(&load, true, |r| r.count), sum(&load, true, |r| r.bytes));
+        println!("{name}: {reads:?} read, {writes:?} written, counted {counted:?}");
+        // The kernel counts flushes among the writes.
+        let near = |ours: u64, kernel: u64| ours.abs_diff(kernel) <= kernel / 50 + 16;
+        assert!(near(writes.0, counted.writes), "{name}: {writes:?}, {counted:?}");
+        assert!(writes.1 >= counted.written_bytes && counted.written_bytes >= 16 << 20, "{name}");
+        assert_eq!(summary.meta.loads_lost, 0);
+    }
+}
+
+/// Times and numbers in flight are those that fio measures, and Little's law holds.
+#[test]
+fn loop_times_and_depths_are_those_of_the_reader() {
+    let image = image_with_file(64 << 20);
+    let file = image.path().join("f");
+    for (depth, args) in [
+        (1.0, &["ioengine=psync", "iodepth=1"][..]),
+        (32.0, &["ioengine=libaio", "iodepth=32"]),
+        (32.0, &["ioengine=io_uring", "iodepth=32"]),
+        (8.0, &["ioengine=psync", "numjobs=8", "group_reporting"]),
+    ] {
+        let (mut figures, mut lasted) = (fio::JobFigures::default(), Duration::ZERO);
+        let work = || {
+            let start = Instant::now();
+            let common =
+                ["rw=randread", "bs=4k", "direct=1", "size=64M", "time_based", "runtime=1"];
+            figures = fio::run(&file, &[&common[..], args].concat());
+            lasted = start.elapsed();
+        };
+        let (_, trace) = traced(&image, |_| {}, work);
+        let load = load_of(&image, &trace);
+        let count = sum(&load, false, |r| r.count);
+        let ns = sum(&load, false, |r| r.total_ns) as f64 / count as f64;
+        let in_flight = sum(&load, false, |r| r.in_flight) as f64 / count as f64;
+        let (p50, mean) = (figures.read.p50.as_nanos() as f64, figures.read.mean.as_nanos() as f64);
+        let law = ns * figures.read.iops / 1e9;
+        let seen = load.depth(1.0).unwrap();
+        println!(
+            "{args:?}: {count} reads in {lasted:?}, {ns:.0} ns each (fio's median {p50:.0}, mean {mean:.0}), {in_flight:.1} in \
+             flight, by Little's law {law:.1}, {:.1} when a burst began, {} bursts",
+            seen, load.read_bursts
+        );
+        // fio's time includes the system call, and waiting for the processor.
+        assert!(ns <= mean * 1.1, "{args:?}: {ns} ns, {mean} ns for fio");
+        assert!(ns >= p50 * 0.2, "{args:?}: {ns} ns, {p50} ns for fio");
+        assert!(in_flight <= depth + 1.0 && in_flight >= law * 0.4, "{args:?}: {in_flight}, {law}");
+        // A reader that refills its queue at once begins a burst when little is in flight.
+        assert!((1.0..=depth + 1.0).contains(&seen), "{args:?}: {seen}");
+        if depth == 1.0 {
+            assert_eq!((load.read_bursts, load.in_flight_before), (count, 0));
+        } else {
+            assert!(in_flight > 1.5, "{args:?}: {in_flight}");
+        }
+    }
+}
+
+/// Requests into which one read is split are one burst.
+#[test]
+fn loop_a_split_read_is_one_burst() {
+    const READS: u64 = 50;
+    let image = image_with_file(64 << 20);
+    image.set_queue("max_sectors_kb", "64");
+    let work = "
+import mmap, os, sys
+f = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
+buffer = mmap.mmap(-1, 1 << 20)
+for n in range(50): assert os.preadv(f, [buffer], n << 20) == 1 << 20
+";
+    let (_, trace) = traced(&image, |_| {}, || python(work, &[&image.path().join("f")]));
+    let load = load_of(&image, &trace);
+    let reads = sum(&load, false, |r| r.count);
+    assert!(reads >= READS * 16, "{reads}");
+    // A request may be done before the last one is issued: then there are more bursts, but nothing else is in flight.
+    let depth = load.depth(reads as f64 / READS as f64).unwrap();
+    println!("{reads} requests in {} bursts, depth {depth:.2}", load.read_bursts);
+    assert!((READS..=reads).contains(&load.read_bursts), "{}", load.read_bursts);
+    assert!((1.0..2.0).contains(&depth), "{depth}");
+    let together = load.requests.iter().map(|r| r.up_to_in_flight).max();
+    assert!(load.read_bursts == reads || together > Some(1), "{together:?}");
+}
+
+#[test]
+fn loop_a_kernel_without_the_tracepoints_is_reported() {
+    let image = image_with_file(1 << 20);
+    let without = |o: &mut Options| o.without = vec!["block_rq_complete"];
+    let (_, trace) = traced(&image, without, || {});
+    assert!(trace.meta.loads.is_empty());
+    let [what] = &trace.meta.unseen_sources[..] else { panic!("{:?}", trace.meta.unseen_sources) };
+    assert!(what.contains("answered") && what.contains(&image.block_device().name()), "{what}");
+}
