@@ -26,9 +26,9 @@ pub enum Content {
 /// Places to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Areas {
-    /// Byte ranges, the most promising first, for reads at intervals.
+    /// Byte ranges, the most promising first.
     pub ranges: Vec<Range<u64>>,
-    /// Parts of them that are full of data, as far as samples show, for reads whose times are kept.
+    /// Parts of them that are full of data, as far as samples show: what is read.
     pub filled: Vec<Range<u64>>,
     /// What they hold.
     pub content: Content,
