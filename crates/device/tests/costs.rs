@@ -2,12 +2,15 @@
 
 mod support;
 
+use fragmend_device::probe::area::Content;
 use fragmend_device::probe::intervals::CannotTell;
 use fragmend_device::probe::reader::{Failed, Read, Reader};
 use fragmend_device::probe::{self, Measured, Options, ProbeError};
+use fragmend_flash::command::Units;
+use fragmend_lab::presets;
 use fragmend_layout::{CostSource, RequestCost};
 use std::time::Duration;
-use support::{Noise, Simulated, WRITTEN};
+use support::{Noise, Simulated, WRITTEN, written};
 
 fn probed(drive: &mut Simulated) -> Measured {
     let no_geometry = Some(CannotTell::NotAsked);
@@ -67,6 +70,22 @@ fn costs_are_those_of_the_simulation() {
             assert!(worst < most && mean < 0.03, "{name}");
         }
     }
+}
+
+/// Reads of what was never written are quick, and no part of the costs of a drive that is nearly empty.
+#[test]
+fn costs_are_those_of_what_holds_data() {
+    let setup = presets::named("nvme-a").expect("a drive");
+    let mut ssd = written(setup.flash(), 0);
+    ssd.precondition(Units::new(40 * 256, 64 * 256)).expect("space");
+    let mut drive = Simulated::of(&setup);
+    (drive.device, drive.written) = (Box::new(ssd), 40 << 20..104 << 20);
+    let measured = probed(&mut drive);
+    assert_eq!(measured.content, Content::Data);
+    let single = measured.costs.reads()[0];
+    // As where everything is written: sensing, channel, link, firmware, host.
+    let full = probed(&mut Simulated::named("nvme-a")).costs.reads()[0];
+    assert!(off(single.burst_ns, full.burst_ns as f64) < 0.02, "{single:?}, {full:?}");
 }
 
 /// A device that does one thing at a time costs the same at any depth.

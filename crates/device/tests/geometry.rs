@@ -20,7 +20,8 @@ fn geometry(drive: &mut Simulated, seed: u64) -> Geometry {
     let limits = probe::most(drive, &options);
     let mut meter = Meter::new(drive, limits, &|| false);
     let mut rng = Rng::with_seed(seed);
-    let areas = probe::area::find(&mut meter, &mut rng, &[]).expect("areas");
+    let mut areas = probe::area::find(&mut meter, &mut rng, &[]).expect("areas");
+    probe::area::fill(&mut meter, &mut rng, &mut areas).expect("areas");
     probe::intervals::measure(&mut meter, &mut rng, &areas, options.search).expect("reads")
 }
 
@@ -251,6 +252,22 @@ fn a_large_stripe_is_found_or_not_but_never_wrong() {
         score.add(&format!("{dies} dies of {unit} KiB"), &geometry, unit, unit * dies);
     }
     println!("{score:?}");
+}
+
+/// A drive that holds little shows its geometry there.
+#[test]
+fn a_nearly_empty_drive_shows_its_geometry() {
+    let mut score = Score::default();
+    for (n, (name, granularity, stripe)) in DRIVES.into_iter().enumerate() {
+        let setup = presets::named(name).expect("a drive");
+        let mut ssd = written(setup.flash(), 0);
+        ssd.precondition(Units::new(37 * 256, 90 * 256)).expect("space");
+        let mut drive = Simulated::of(&setup);
+        (drive.device, drive.written) = (Box::new(ssd), 37 << 20..127 << 20);
+        score.add(name, &geometry(&mut drive, n as u64), granularity, stripe);
+    }
+    println!("{score:?}");
+    assert!(score.right >= 7, "{score:?}");
 }
 
 /// What was never written is answered without the dies.

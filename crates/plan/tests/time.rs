@@ -89,10 +89,16 @@ fn what_saves_nothing_after_all_is_left_out() {
     // The second request costs a millisecond, further ones nothing: to join a part of a read's fragments is useless,
     // whatever an equal part of the cost for each break would be.
     let second = model(|_, n| if n == 1 { [100_000, 100_000] } else { [1_100_000, 10_000] });
-    // A read of two short fragments and a long one, another that overlaps it, and far behind them a read of two.
-    let file = scattered([4 * KIB, 4 * KIB, MIB, 4 * KIB, 4 * KIB]);
+    // A read of two short fragments and a long one, and another that overlaps it. Behind them the same fragments, of
+    // which the short ones are read often and all of them once: FragPicker's window is all of them.
+    let file = scattered([4 * KIB, 4 * KIB, MIB, 4 * KIB, 4 * KIB, MIB]);
     let behind = MIB + 8 * KIB;
-    let reads = [read(0, MIB, 10), read(4 * KIB, 4 * KIB, 1), read(behind, 8 * KIB, 10)];
+    let reads = [
+        read(0, MIB, 10),
+        read(4 * KIB, 4 * KIB, 1),
+        read(behind, 8 * KIB, 10),
+        read(behind, MIB, 1),
+    ];
     // 8 KiB are worth half of a part, and 1 MiB is not worth the whole.
     let settings = Settings { min_gain_s_per_gib: Some(20.0), ..Settings::default() };
     let plan = make(survey(&file, &reads, &second), &settings);

@@ -14,6 +14,8 @@ use std::ops::Range;
 pub enum Content {
     /// Data.
     Data,
+    /// Data, between zeroes: some of the times may be those of a device that does not touch its media.
+    Mixed,
     /// Only zeroes were found: the device may never have been written there, and times may be those of a device
     /// that does not touch its media.
     Zeroes,
@@ -26,6 +28,8 @@ pub enum Content {
 pub struct Areas {
     /// Byte ranges, the most promising first.
     pub ranges: Vec<Range<u64>>,
+    /// Parts of them that are full of data, as far as samples show: what is read.
+    pub filled: Vec<Range<u64>>,
     /// What they hold.
     pub content: Content,
 }
@@ -38,8 +42,12 @@ const SAMPLES: u64 = 8;
 /// Areas that are used.
 const USED: usize = 16;
 
-/// The most requests of [`find`].
-pub const MOST_REQUESTS: u64 = SAMPLED * SAMPLES;
+/// Parts of areas that are filled or not, and samples of each.
+const PART: u64 = 8 << 20;
+const PART_SAMPLES: u64 = 2;
+
+/// The most requests of [`find`] and [`fill`].
+pub const MOST_REQUESTS: u64 = SAMPLED * SAMPLES + USED as u64 * (AREA / PART) * PART_SAMPLES;
 
 /// Finds areas that hold data, of those within `within` (the whole device if it is empty).
 ///
@@ -75,7 +83,40 @@ pub fn find(meter: &mut Meter<'_>, rng: &mut Rng, within: &[Range<u64>]) -> Resu
         rng.shuffle(&mut ranges);
     }
     ranges.truncate(USED);
-    Ok(Areas { ranges, content })
+    Ok(Areas { filled: ranges.clone(), ranges, content })
+}
+
+/// Finds the parts of areas that are full of data.
+///
+/// # Errors
+/// When a read fails, or the budget is spent.
+pub fn fill(meter: &mut Meter<'_>, rng: &mut Rng, areas: &mut Areas) -> Result<(), Failed> {
+    if areas.content != Content::Data {
+        return Ok(());
+    }
+    let unit = u64::from(meter.reader().unit_bytes());
+    let mut filled: Vec<Range<u64>> = Vec::new();
+    for area in &areas.ranges {
+        for start in (area.start..area.end).step_by(PART as usize) {
+            let part = start..(start + PART).min(area.end);
+            let mut full = true;
+            for _ in 0..PART_SAMPLES {
+                let at = part.start + rng.u64(0..(part.end - part.start) / unit) * unit;
+                full &= meter.holds_data(at)? == Some(true);
+            }
+            match filled.last_mut() {
+                _ if !full => {}
+                Some(last) if last.end == part.start => last.end = part.end,
+                _ => filled.push(part),
+            }
+        }
+    }
+    if filled.is_empty() {
+        areas.content = Content::Mixed;
+    } else {
+        areas.filled = filled;
+    }
+    Ok(())
 }
 
 /// Areas spread over the device, or the given ranges cut to the size of areas, the largest first.

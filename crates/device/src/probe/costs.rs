@@ -44,7 +44,7 @@ impl Grid {
 
     /// The same without lengths that fit into none of the areas.
     pub fn within(mut self, areas: &Areas) -> Self {
-        self.lengths.retain(|length| areas.ranges.iter().any(|area| fits(area, (*length).into())));
+        self.lengths.retain(|length| areas.filled.iter().any(|area| fits(area, (*length).into())));
         self
     }
 
@@ -242,7 +242,7 @@ impl Places<'_> {
     }
 
     fn place(&mut self, length: u64) -> u64 {
-        let large: Vec<_> = self.areas.ranges.iter().filter(|area| fits(area, length)).collect();
+        let large: Vec<_> = self.areas.filled.iter().filter(|area| fits(area, length)).collect();
         if let Some(at) = self.next {
             let area = large[0];
             let at = if at < area.start || at + length > area.end { area.start } else { at };
@@ -265,7 +265,8 @@ mod tests {
     #[test]
     fn places_are_within_areas_and_aligned() {
         let ranges = vec![8192..1 << 20, 5 << 20..7 << 20];
-        let areas = Areas { ranges: ranges.clone(), content: Content::Unknown };
+        let filled = ranges.clone();
+        let areas = Areas { ranges: Vec::new(), filled, content: Content::Unknown };
         let within = |Read { at, bytes }: Read| {
             ranges.iter().any(|area| area.start <= at && at + u64::from(bytes) <= area.end)
         };
@@ -284,8 +285,8 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_not_measured() {
-        let ranges = vec![4096..1 << 20, 0..4096];
-        let areas = Areas { ranges, content: Content::Unknown };
+        let filled = vec![4096..1 << 20, 0..4096];
+        let areas = Areas { ranges: Vec::new(), filled, content: Content::Unknown };
         let grid = Grid { lengths: vec![4096, 1 << 19, 1 << 20], depths: vec![1] };
         assert_eq!(grid.within(&areas).lengths, [4096, 1 << 19]);
     }

@@ -117,8 +117,10 @@ pub fn measure(
         return Ok(Geometry::unknown(CannotTell::TooShallow));
     }
     let unit = u64::from(meter.reader().unit_bytes());
-    let fields = areas.ranges.iter().filter(|area| area.end - area.start >= LEAST_AREA);
-    let fields = fields.map(|area| Field { area: area.clone(), unit });
+    let mut fields: Vec<_> =
+        areas.filled.iter().filter(|area| area.end - area.start >= LEAST_AREA).collect();
+    fields.sort_by_key(|area| std::cmp::Reverse(area.end - area.start));
+    let fields = fields.into_iter().map(|area| Field { area: area.clone(), unit });
     let mut best = Geometry::unknown(CannotTell::TooSmall);
     let mut seen = Vec::new();
     for field in fields.take(TRIED) {

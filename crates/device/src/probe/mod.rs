@@ -145,12 +145,16 @@ pub fn probe(
     let mut meter = Meter::new(reader, limits, stop);
     let mut rng = Rng::with_seed(options.seed);
     stage(Stage::Areas);
-    let areas = area::find(&mut meter, &mut rng, &options.within)?;
+    let mut areas = area::find(&mut meter, &mut rng, &options.within)?;
     let grid = grid.within(&areas);
     if grid.lengths.is_empty() {
         return Err(ProbeError::TooSmall(unit.into()));
     }
     let seeking = seeks::is_seeking(&mut meter, &mut rng, &areas)?;
+    if !seeking {
+        area::fill(&mut meter, &mut rng, &mut areas)?;
+    }
+    let grid = grid.within(&areas);
     stage(Stage::Costs);
     // A half of the time is for the rest.
     meter.stage(Limits { time: limits.time / 2, ..grid.most() });

@@ -27,7 +27,8 @@ const COLLIDING: f64 = 1.45;
 /// Four times as many reads of one die last nearly four times as long, less the time of the host; of 67 dies, the
 /// fewest that the primes do not exclude, at random, 1.9 times at most.
 const IN_PROPORTION: f64 = 2.0;
-/// Larger distances are tried only at twice and three times what was found.
+/// Larger distances, and those of which an area has too few rows, are tried only at twice and three times what was
+/// found.
 const REACH: u64 = 16 << 20;
 /// No stripe is larger.
 const LARGEST: u64 = 64 << 20;
@@ -195,7 +196,9 @@ impl Climb<'_, '_> {
     fn up(&mut self, mut distance: u64) -> Result<Option<u64>, Failed> {
         loop {
             let mut higher = None;
-            let near = |prime: &u64| *prime <= 3 || distance * prime <= REACH;
+            let reach =
+                REACH.min((self.field.area.end - self.field.area.start) / u64::from(FEWEST));
+            let near = |prime: &u64| *prime <= 3 || distance * prime <= reach;
             for prime in PRIMES.into_iter().filter(near) {
                 match self.fewer_dies(distance, prime)? {
                     Verdict::Longer => {

@@ -57,6 +57,10 @@ fn device(out: &mut impl Write, profile: &Profile) -> std::io::Result<()> {
     }
     match profile.content {
         Content::Data => {}
+        Content::Mixed => writeln!(
+            out,
+            "  data was found only between zeroes: some of the times may not be those of the media"
+        )?,
         Content::Zeroes => writeln!(
             out,
             "  only zeroes were found: if nothing was written there, the times are not those of the media"
