@@ -3,8 +3,7 @@
 
 use fragmend_layout::FileId;
 use fragmend_trace::{
-    Access, Event, Existing, Filter, Level, Meta, Op, Trace, TraceError, TraceWriter, read,
-    read_meta,
+    Access, Event, Existing, Filter, Level, Meta, Op, TraceError, TraceWriter, read, read_meta,
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
