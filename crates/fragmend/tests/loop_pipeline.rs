@@ -37,6 +37,8 @@ fn image_with_file(bytes: u64) -> (Image, PathBuf) {
 
 fn image_with_file_on(file_system: &'static FileSystem, bytes: u64) -> (Image, PathBuf) {
     let image = Image::of(file_system, 512 * MIB);
+    // Costs are guessed as those of a disk, whatever the one under the image is: each break is waited for.
+    image.set_queue("rotational", "1");
     let path = image.path().join("file");
     interleaved(&path, bytes, &FRAGPICKER_EXTENTS, true).unwrap();
     image.sync();

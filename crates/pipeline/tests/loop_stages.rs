@@ -20,6 +20,8 @@ const SIZE: u64 = 8 << 20;
 
 fn image_with_files() -> (Image, Vec<PathBuf>, PathBuf) {
     let image = Image::ext4(256 << 20);
+    // Costs are guessed as those of a disk, whatever the one under the image is: each break is waited for.
+    image.set_queue("rotational", "1");
     let file = image.path().join("file");
     interleaved(&file, SIZE, &[4096], true).unwrap();
     image.sync();

@@ -77,6 +77,8 @@ fn huge(name: &str, file_system: &'static FileSystem, size: u64) {
         return again_within(name, 100 << 10);
     }
     let image = Image::of(file_system, 320 * MIB);
+    // Costs are guessed as those of a disk, whatever the one under the image is: each break is waited for.
+    image.set_queue("rotational", "1");
     let path = sparse(&image, size);
     for policy in [Policy::Bypass, Policy::WholeFile] {
         let plan = plan(&[&path], policy);
