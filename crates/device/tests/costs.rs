@@ -7,6 +7,7 @@ use fragmend_device::probe::intervals::CannotTell;
 use fragmend_device::probe::reader::{Failed, Read, Reader};
 use fragmend_device::probe::{self, Measured, Options, ProbeError};
 use fragmend_flash::command::Units;
+use fragmend_flash::device::Device;
 use fragmend_lab::presets;
 use fragmend_layout::{CostSource, RequestCost};
 use std::time::Duration;

@@ -9,7 +9,7 @@ use fragmend_layout::shell_word;
 use fragmend_pipeline::plan_file;
 use fragmend_plan::Settings;
 use fragmend_sys::output;
-use fragmend_trace::{Filter, Level, Trace};
+use fragmend_trace::{Filter, Trace};
 use std::path::{Path, PathBuf};
 
 /// Options of `fragmend plan`.
@@ -107,7 +107,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 
 /// A cold start is imitated from what programs asked for; a trace of misses alone does not have that.
 pub fn can_be_cold(trace: &Trace, settings: &Settings) -> Result<(), Usage> {
-    if settings.assume_cold && trace.meta.level == Level::Miss {
+    if settings.assume_cold && !trace.meta.level.has_requests() {
         return Err(Usage(
             "--assume-cold starts from what programs ask for, and this trace has misses alone: record without --level miss".into(),
         ));
