@@ -174,9 +174,9 @@ f = os.open(sys.argv[1], os.O_RDONLY)
 for n in range(300): os.pread(f, 100, n); time.sleep(0.005)
 ";
     let work = || python(slow, &[&image.path().join("f")]);
-    let (summary, trace) = traced(&image, |o| o.overhead = Some(20.0), work);
+    let (summary, trace) = traced(&image, |o| o.overhead = Some(80.0), work);
     assert_eq!(trace.meta.sampling, None);
-    assert!(trace.meta.overhead.is_some_and(|o| o.limit_ppm == 200_000 && o.used_ppm < 200_000));
+    assert!(trace.meta.overhead.is_some_and(|o| o.limit_ppm == 800_000 && o.used_ppm < 400_000));
     assert_eq!(counts(accesses_of(&trace, "f"), Op::Read).len(), 300);
     assert_eq!(summary.meta.lost, 0);
     let again = read(&image.scratch().join("trace.parquet"), &Filter::default()).unwrap();

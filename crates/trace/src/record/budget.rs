@@ -10,11 +10,12 @@ use super::shared::Control;
 use crate::sampling::ALL_PLACES;
 
 /// Requests are watched for at least one part in so many of the time.
-const MOST_PAUSED: u32 = 16;
+const MOST_PAUSED: u32 = 64;
 /// Accesses are recorded in at least one place of 2 to the power of this.
 pub(super) const MOST_SHIFT: u32 = 6;
-/// The part of the limit that is aimed at: not all that a recording costs is measured, as caches that it fills.
-const AIM: f64 = 0.7;
+/// The part of the limit that is aimed at: not all that a recording costs can be measured. A reader whose reads were to
+/// cost 1.4 % more by these measurements needed about 3 % more processor time, as its caches are used by others.
+const AIM: f64 = 0.4;
 
 /// What is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +89,7 @@ mod tests {
     #[test]
     fn what_fits_is_recorded_whole() {
         let all = Rates::new(0);
-        assert_eq!(all.next(Cost { programs: 0.003, own: 0.002, always: 0.001 }, 0.01), all);
+        assert_eq!(all.next(Cost { programs: 0.001, own: 0.001, always: 0.001 }, 0.01), all);
         assert_eq!(all.next(Cost::default(), 0.01), all);
     }
 
@@ -98,15 +99,15 @@ mod tests {
         let (all, limit) = (Rates::new(0), 0.02);
         let cost = Cost { programs: 0.1, own: 0.1, always: 0.0 };
         let paused = all.next(cost, limit);
-        assert_eq!(paused, Rates { one_in: 16, ..all });
+        assert_eq!(paused, Rates { one_in: 32, ..all });
         // Still too much: fewer places, down to the least.
-        let cost = Cost { programs: 0.4, ..cost };
+        let cost = Cost { programs: 0.9, ..cost };
         let (mut rates, mut shifts) = (paused, Vec::new());
         for _ in 0..8 {
             rates = rates.next(cost, limit);
             shifts.push(rates.requests_shift);
         }
-        assert_eq!((rates.one_in, rates.misses_shift), (16, 0));
+        assert_eq!((rates.one_in, rates.misses_shift), (64, 0));
         assert_eq!(shifts, [1, 2, 3, 4, 5, 6, 6, 6]);
     }
 

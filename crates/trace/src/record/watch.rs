@@ -16,13 +16,15 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// How long requests are watched between two pauses.
-const TURN: Duration = Duration::from_millis(50);
+const TURN: Duration = Duration::from_millis(30);
 /// How long a turn lasts where there are no pauses.
-const LONG_TURN: Duration = Duration::from_millis(1000);
+const LONG_TURN: Duration = Duration::from_millis(300);
 /// The first turn: nothing is known of the cost before its end.
 const FIRST_TURN: Duration = Duration::from_millis(30);
 /// The last part of a turn, in which run time is counted.
 const WINDOW: Duration = Duration::from_millis(20);
+/// Most of this process's time for an access that counts as its cost: the rest does not depend on accesses.
+const OWN_MOST_NS: f64 = 5000.0;
 /// The weight of the newest window in the mean cost of misses.
 const NEWEST: f64 = 0.1;
 /// Processor time of an access where run time is not counted.
@@ -46,8 +48,12 @@ pub(super) struct Watch {
     /// Whether there was a pause.
     pub paused: bool,
     programs_s: f64,
-    /// This thread's processor time at the beginning, and at the end of the last window.
-    thread_s: [f64; 2],
+    /// This thread's processor time at the beginning.
+    thread_s: f64,
+    /// The same for measuring and pausing alone.
+    upkeep_s: f64,
+    /// Both at the end of the last window.
+    last_s: [f64; 2],
     /// Accesses at the end of the last window.
     events: u64,
 }
@@ -85,7 +91,9 @@ impl Watch {
             watched: Duration::ZERO,
             paused: false,
             programs_s: 0.0,
-            thread_s: [thread; 2],
+            thread_s: thread,
+            upkeep_s: 0.0,
+            last_s: [thread, 0.0],
             events: 0,
         }
     }
@@ -93,14 +101,15 @@ impl Watch {
     /// Measures, pauses or goes on if it is time. Returns how long nothing is to be done.
     pub fn step(&mut self, kernel: &mut Kernel) -> Result<Duration, TraceError> {
         let Some(limit) = self.limit else { return Ok(Duration::MAX) };
-        let now = Instant::now();
+        let (now, thread) = (Instant::now(), thread_seconds());
+        let until = match &self.turn {
+            Turn::Watching { until, .. } | Turn::Paused { until } => *until,
+            Turn::Counting { begun, .. } => *begun + WINDOW,
+        };
+        if now < until {
+            return Ok(until - now);
+        }
         match &mut self.turn {
-            Turn::Watching { until, .. } | Turn::Paused { until } if now < *until => {
-                return Ok(*until - now);
-            }
-            Turn::Counting { begun, .. } if now < *begun + WINDOW => {
-                return Ok(*begun + WINDOW - now);
-            }
             Turn::Watching { since, .. } => {
                 let since = *since;
                 let before = bpf_stats::enable().ok().map(|fd| (fd, kernel.run_times()));
@@ -108,7 +117,7 @@ impl Watch {
             }
             Turn::Counting { since, begun, before } => {
                 let (since, window, before) = (*since, now - *begun, before.take());
-                self.cost = self.measured(kernel, window, now - since, before)?;
+                self.cost = self.measured(kernel, window, now - since, before, thread)?;
                 self.end_turn(kernel, since, limit)?;
             }
             Turn::Paused { .. } => {
@@ -118,6 +127,7 @@ impl Watch {
                 self.watch_for(TURN);
             }
         }
+        self.upkeep_s += thread_seconds() - thread;
         Ok(Duration::ZERO)
     }
 
@@ -126,20 +136,21 @@ impl Watch {
         self.turn = Turn::Watching { since: now, until: now + (time - WINDOW) };
     }
 
-    /// What the window has shown, at the end of a turn of this length.
+    /// What the window has shown, at the end of a turn of this length; `thread` is this thread's processor time.
     fn measured(
         &mut self,
         kernel: &Kernel,
         window: Duration,
         turn: Duration,
         before: Option<(OwnedFd, Vec<RunTime>)>,
+        thread: f64,
     ) -> Result<Cost, TraceError> {
-        let thread = thread_seconds();
-        let own = (thread - self.thread_s[1]) / turn.as_secs_f64();
-        self.thread_s[1] = thread;
         let events: u64 = kernel.stats()?.events.iter().sum();
         let seen = (events - self.events) as f64;
         self.events = events;
+        let last = std::mem::replace(&mut self.last_s, [thread, self.upkeep_s]);
+        let own = (thread - last[0]) - (self.upkeep_s - last[1]);
+        let own = own.clamp(0.0, seen * OWN_MOST_NS / 1e9) / turn.as_secs_f64();
         let Some((_counting, before)) = before else {
             let programs = seen * ESTIMATE_NS / 1e9 / turn.as_secs_f64();
             return Ok(Cost { programs, own, always: 0.0 });
@@ -201,7 +212,7 @@ impl Watch {
     /// called when the programs are detached.
     pub fn end(&mut self, lasted: Duration) -> (Duration, Option<Overhead>) {
         self.book();
-        let own = thread_seconds() - self.thread_s[0];
+        let own = thread_seconds() - self.thread_s;
         let all = lasted.as_secs_f64() * self.processors;
         let ppm = |processors: f64| (processors * 1e6).round() as u64;
         let overhead = self.limit.map(|limit| Overhead {
