@@ -100,8 +100,13 @@ impl Mending<'_> {
             Some(Ok(lease)) => lease,
             Some(Err(e)) => return not_leased(recovered, &e),
         };
+        let notes = self.noting.as_they_are();
         match self.put_back(&missing.parts, ours, &lease) {
             Ok(detail) => {
+                if let (Err(_), Ok(Some(notes))) = (self.closing.sure, &notes) {
+                    // Best effort: the record is kept in any case.
+                    let _ = self.noting.put_back(notes);
+                }
                 let recovered = Recovered { restored_bytes: bytes, detail, ..recovered };
                 self.closing.close(recovered, RecoveryOutcome::Restored)
             }

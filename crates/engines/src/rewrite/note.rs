@@ -205,6 +205,29 @@ impl<'a> Noting<'a> {
         write_at(self.record, note.as_bytes(), at)
     }
 
+    /// The notes as they are, for [`Self::put_back`]; `None` for a record of version 1, which has none.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn as_they_are(&self) -> io::Result<Option<[u8; size_of::<Note>()]>> {
+        let Some(at) = self.at else { return Ok(None) };
+        let mut notes = [0; size_of::<Note>()];
+        read_at(self.record, &mut notes, at)?;
+        Ok(Some(notes))
+    }
+
+    /// Puts back the notes of before, of a record that served another file than its own: of its own they still hold.
+    /// Whenever power fails, the record has the one or the other, and with those of the other file its own file is
+    /// for the user to decide.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn put_back(&self, notes: &[u8; size_of::<Note>()]) -> io::Result<()> {
+        let Some(at) = self.at else { return Ok(()) };
+        write_at(self.record, notes, at)?;
+        Ok(rustix::fs::fsync(self.record)?)
+    }
+
     /// Who has modified the file, by its time of modification.
     ///
     /// # Errors
