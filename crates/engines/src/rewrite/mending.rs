@@ -100,12 +100,12 @@ impl Mending<'_> {
             Some(Ok(lease)) => lease,
             Some(Err(e)) => return not_leased(recovered, &e),
         };
-        let notes = self.noting.as_they_are();
+        let made = self.noting.made();
         match self.put_back(&missing.parts, ours, &lease) {
             Ok(detail) => {
-                if let (Err(_), Ok(Some(notes))) = (self.closing.sure, &notes) {
+                if let (Err(_), Some(made)) = (self.closing.sure, made) {
                     // Best effort: the record is kept in any case.
-                    let _ = self.noting.put_back(notes);
+                    let _ = self.noting.date_back(made);
                 }
                 let recovered = Recovered { restored_bytes: bytes, detail, ..recovered };
                 self.closing.close(recovered, RecoveryOutcome::Restored)

@@ -205,26 +205,31 @@ impl<'a> Noting<'a> {
         write_at(self.record, note.as_bytes(), at)
     }
 
-    /// The notes as they are, for [`Self::put_back`]; `None` for a record of version 1, which has none.
-    ///
-    /// # Errors
-    /// When they cannot be read.
-    pub fn as_they_are(&self) -> io::Result<Option<[u8; size_of::<Note>()]>> {
+    /// The last note; `None` if there is none, as in a record of version 1, or it is damaged.
+    fn last(&self) -> io::Result<Option<Note>> {
         let Some(at) = self.at else { return Ok(None) };
-        let mut notes = [0; size_of::<Note>()];
-        read_at(self.record, &mut notes, at)?;
-        Ok(Some(notes))
+        let mut bytes = [0; size_of::<Note>()];
+        read_at(self.record, &mut bytes, at)?;
+        Ok(Note::read_from_bytes(&bytes).ok().filter(|n| n.checksum.get() == n.sum()))
     }
 
-    /// Puts back the notes of before, of a record that served another file than its own: of its own they still hold.
-    /// Whenever power fails, the record has the one or the other, and with those of the other file its own file is
-    /// for the user to decide.
+    /// When the last note was made, in seconds since 1970, if that is known.
+    pub fn made(&self) -> Option<i64> {
+        self.last().ok().flatten().map(|note| note.made_seconds.get())
+    }
+
+    /// Dates the last note back: the record has served another file than its own, which was last changed when the
+    /// notes of before were made. Who changed which file is still what the last note says; in any other mounting a time
+    /// counts within a window that ends earlier than without this. Whenever power fails, the note has the one time
+    /// or the other.
     ///
     /// # Errors
-    /// When they cannot be written.
-    pub fn put_back(&self, notes: &[u8; size_of::<Note>()]) -> io::Result<()> {
-        let Some(at) = self.at else { return Ok(()) };
-        write_at(self.record, notes, at)?;
+    /// When the note cannot be read or written.
+    pub fn date_back(&self, made: i64) -> io::Result<()> {
+        let (Some(at), Some(mut note)) = (self.at, self.last()?) else { return Ok(()) };
+        note.made_seconds = made.min(note.made_seconds.get()).into();
+        note.checksum = note.sum().into();
+        write_at(self.record, note.as_bytes(), at)?;
         Ok(rustix::fs::fsync(self.record)?)
     }
 
@@ -239,7 +244,7 @@ impl<'a> Noting<'a> {
             |is: bool| if is { Rewrite(Ours { modified, is_certain: false }) } else { Others };
         let is_before = modified == record.mtime;
         let certain = Rewrite(Ours { modified, is_certain: true });
-        let Some(at) = self.at else {
+        if self.at.is_none() {
             let touched = mtime(self.record)?;
             if touched == OTHERS_CAME {
                 return Ok(Others);
@@ -249,11 +254,8 @@ impl<'a> Noting<'a> {
             }
             let latest = (touched.0.saturating_add(WINDOW_SECONDS), touched.1);
             return Ok(likely(modified <= latest));
-        };
-        let mut bytes = [0; size_of::<Note>()];
-        read_at(self.record, &mut bytes, at)?;
-        let note = Note::read_from_bytes(&bytes).ok().filter(|n| n.checksum.get() == n.sum());
-        let Some(note) = note else {
+        }
+        let Some(note) = self.last()? else {
             return Ok(if is_before { certain } else { Others });
         };
         let noted = (note.modified_seconds.get(), note.modified_nanoseconds.get());
