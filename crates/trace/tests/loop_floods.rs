@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use support::image_with_file;
 
-/// How much later than asked a recording may end, beside four readers that want every processor.
-const LATEST: Duration = Duration::from_secs(3);
+/// How much later than asked a recording may end.
+const LATEST: Duration = Duration::from_secs(2);
 
 /// Reads from 6,000 deleted files that are open, in turn, for 30 s at most.
 const DELETED: &str = "
