@@ -10,6 +10,15 @@ use super::meter::Meter;
 use super::reader::{Failed, Read};
 use fastrand::Rng;
 
+/// A size that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Its bytes.
+    pub bytes: u64,
+    /// How many comparisons it rests on.
+    pub comparisons: u32,
+}
+
 /// The result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {

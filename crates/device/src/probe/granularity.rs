@@ -6,7 +6,7 @@
 //! in are found, forward and backward. Then other places must have the ends that follow from it, and reads anywhere
 //! else in the stripe must be on other dies.
 
-use super::compare::{Verdict, compare, middle_mean};
+use super::compare::{Found, Verdict, compare, middle_mean};
 use super::meter::Meter;
 use super::reader::Failed;
 use super::sets::{FEWEST, Field, MOST};
@@ -30,15 +30,6 @@ pub enum NoGranularity {
     Unclear,
 }
 
-/// A granularity, and how many comparisons it rests on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Granularity {
-    /// Its bytes.
-    pub bytes: u64,
-    /// Comparisons.
-    pub comparisons: u32,
-}
-
 /// Finds the granularity.
 ///
 /// # Errors
@@ -48,7 +39,7 @@ pub fn find(
     rng: &mut Rng,
     field: &Field,
     stripe: u64,
-) -> Result<Result<Granularity, NoGranularity>, Failed> {
+) -> Result<Result<Found, NoGranularity>, Failed> {
     let rows = field.rows(stripe).saturating_sub(2).min(u64::from(MOST / 2)) as u32;
     let count = rows / 2 * 2;
     if count < 2 * FEWEST || stripe < 2 * field.unit {
@@ -67,7 +58,7 @@ pub fn find(
     let verdict = columns.confirm(bytes, phase)?;
     let comparisons = columns.comparisons;
     Ok(match verdict {
-        Confirmed::Yes => Ok(Granularity { bytes, comparisons }),
+        Confirmed::Yes => Ok(Found { bytes, comparisons }),
         Confirmed::No => Err(NoGranularity::Irregular),
         Confirmed::Unclear => Err(NoGranularity::Unclear),
     })

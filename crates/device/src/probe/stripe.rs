@@ -12,7 +12,7 @@
 //!
 //! Every step is a comparison with a bounded error, at places that are drawn anew. If one is unclear, so is the stripe.
 
-use super::compare::{Verdict, compare};
+use super::compare::{Found, Verdict, compare};
 use super::meter::Meter;
 use super::reader::Failed;
 use super::sets::{FEWEST, Field, MOST};
@@ -70,15 +70,6 @@ pub enum NoStripe {
     Unclear,
 }
 
-/// A stripe, and how many comparisons it rests on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stripe {
-    /// Its size.
-    pub bytes: u64,
-    /// Comparisons.
-    pub comparisons: u32,
-}
-
 /// Finds the stripe. `seen` gets the distances of the first step.
 ///
 /// # Errors
@@ -89,7 +80,7 @@ pub fn find(
     field: &Field,
     search: Search,
     seen: &mut Vec<AtDistance>,
-) -> Result<Result<Stripe, NoStripe>, Failed> {
+) -> Result<Result<Found, NoStripe>, Failed> {
     let most = search.most.min((field.area.end - field.area.start) / u64::from(MOST));
     let powers: Vec<u64> = std::iter::successors(Some(field.unit), |at| at.checked_mul(2))
         .take_while(|at| *at <= most)
@@ -112,7 +103,7 @@ fn from(
     field: &Field,
     distances: Vec<u64>,
     seen: &mut Vec<AtDistance>,
-) -> Result<Result<Stripe, NoStripe>, Failed> {
+) -> Result<Result<Found, NoStripe>, Failed> {
     let slowest = slowest(meter, rng, field, distances, seen)?;
     let mut climb = Climb { meter, rng, field, comparisons: 0 };
     // Most devices have no stripe: that is found first.
@@ -134,7 +125,7 @@ fn from(
     let again = climb.fewer_dies(bytes, 2)?;
     let comparisons = climb.comparisons;
     Ok(match again {
-        Verdict::NotLonger => Ok(Stripe { bytes, comparisons }),
+        Verdict::NotLonger => Ok(Found { bytes, comparisons }),
         Verdict::Longer => Err(NoStripe::OtherPattern),
         Verdict::Unclear => Err(NoStripe::Unclear),
     })
