@@ -42,13 +42,13 @@ pub struct RecordBudget {
     /// What it cost, as far as it can be measured.
     #[schemars(extend("x-unit" = "share"))]
     pub used_share: f64,
-    /// The share of the time in which requests were watched; the counts in the trace stand for the rest, too.
+    /// The share of the time in which it was watched what programs ask for through the page cache; the counts in the
+    /// trace stand for the rest, too.
     #[schemars(extend("x-unit" = "share"))]
     pub watched_share: f64,
-    /// Requests were recorded in one of so many places; the reader of the trace multiplies the counts.
-    pub requests_one_of: u64,
-    /// Misses were recorded in one of so many places.
-    pub misses_one_of: u64,
+    /// The share of the places in which misses and direct I/O were recorded, on average; the counts stand for the rest.
+    #[schemars(extend("x-unit" = "share"))]
+    pub places_share: f64,
 }
 
 /// The figures of a recording.

@@ -130,10 +130,13 @@ static __noinline int emit(struct event *event, struct file *opened, __u64 size)
 	__u32 op = event->kind & KIND_OP_MASK;
 	struct stats *s = my_stats();
 
-	if (!s || op >= OP_COUNT)
+	/* A program may run for a moment longer when it is detached for a pause. */
+	if (!s || op >= OP_COUNT || !event->weight)
 		return done();
 	COUNT(s->events[op], 1);
 	COUNT(s->bytes[op], event->length);
+	if (op == OP_MISS || event->kind & KIND_DIRECT)
+		COUNT(s->device_events, 1);
 	if (config.fold) {
 		struct device *device = bpf_map_lookup_elem(&devices, &event->device);
 		struct fold_key key = {
@@ -215,9 +218,7 @@ static __noinline int record(struct file *opened, struct inode *inode, __u64 off
 {
 	struct event event = { .offset = offset, .length = length, .kind = kind };
 
-	if (!length || !sampled(BPF_CORE_READ(inode, i_ino), offset, control.requests_below))
-		return done();
-	if (!admit(opened, inode, &event))
+	if (!length || !admit(opened, inode, &event))
 		return done();
 	if (impossible(offset, length))
 		return drop(kind);

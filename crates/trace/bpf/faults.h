@@ -28,9 +28,7 @@ static __always_inline int settle(struct held *held)
 	__u32 was = held->state;
 
 	held->state = 0;
-	if (!was || !sampled(held->event.inode, held->event.offset, control.requests_below))
-		return 0;
-	return emit(&held->event, 0, held->size);
+	return was ? emit(&held->event, 0, held->size) : 0;
 }
 
 /* Otherwise what is kept of threads that have ended would fill the maps. */

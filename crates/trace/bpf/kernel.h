@@ -201,6 +201,12 @@ struct bio {
 struct kiocb {
 	struct file *ki_filp;
 	__s64 ki_pos;
+	void (*ki_complete)(struct kiocb *, long); /* none if the caller waits */
+};
+
+struct iov_iter {
+	bool data_source; /* of a write */
+	unsigned long count;
 };
 
 struct io_cqe {

@@ -110,6 +110,22 @@ struct {
 	__type(value, struct held);
 } faults SEC(".maps");
 
+/* Direct I/O that threads have begun and not queued or waited for yet. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct direct);
+} directs SEC(".maps");
+
+/* Threads in whose last system call direct I/O was done. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, __u8);
+} direct_callers SEC(".maps");
+
 /* Rings of io_uring, by the kernel's address, whose requests were on watched file systems or on files
  * that are not known. */
 struct {

@@ -97,9 +97,10 @@ int on_add_page(struct bpf_raw_tracepoint_args *ctx)
 	if (fetch->event.length && fetch->end != index)
 		finish_fetch(fetch);
 	if (!fetch->event.length) {
+		__u32 weight = sampled(BPF_CORE_READ(inode, i_ino), index << config.page_shift);
+
 		/* The first page decides about those that follow it, too. */
-		if ((fetch->start == NOT_SAMPLED && fetch->end == index) ||
-		    !sampled(BPF_CORE_READ(inode, i_ino), index << config.page_shift, control.misses_below)) {
+		if (!weight || (fetch->start == NOT_SAMPLED && fetch->end == index)) {
 			fetch->start = NOT_SAMPLED;
 			fetch->end = end;
 			return 0;
@@ -108,7 +109,7 @@ int on_add_page(struct bpf_raw_tracepoint_args *ctx)
 			fetch->inode = 0;
 			return 0;
 		}
-		fetch->event.weight = 1;
+		fetch->event.weight = weight;
 		fetch->start = index;
 		fetch->event.kind = OP_MISS;
 		fetch->event.offset = index << config.page_shift;

@@ -18,6 +18,7 @@
  * | emit.h | events and counters |
  * | faults.h | faults on mappings |
  * | misses.h | what the page cache fetches; the tracepoints of readahead |
+ * | direct.h | direct I/O |
  * | disks.h | what the disks answer |
  * | syscalls.h | the numbers of the system calls, and the registers of their arguments |
  * | uring.h | what requests of io_uring do, and those whose completion the kernel does not report |
@@ -36,6 +37,7 @@
 #include "emit.h"
 #include "misses.h"
 #include "faults.h"
+#include "direct.h"
 #include "disks.h"
 #include "syscalls.h"
 #include "uring.h"
@@ -60,6 +62,15 @@ static __noinline int closed(void)
 	return done();
 }
 
+/* Whether this access to a file that was opened with O_DIRECT was direct I/O, which on_dio_complete() records: what
+ * was only submitted is taken to be. */
+static __always_inline int recorded_already(__u32 flags)
+{
+	__u32 thread = bpf_get_current_pid_tgid();
+
+	return flags & SUBMITTED || !bpf_map_delete_elem(&direct_callers, &thread);
+}
+
 /* One side of a system call: `length` bytes at `offset` of `fd`. Appends ignore the given offset and end at
  * the end of the file; for a direct append that was only submitted, that end is not known. */
 static __noinline int record_fd(__u32 fd, __u64 offset, __u64 length, __u32 op, __u32 append)
@@ -75,9 +86,9 @@ static __noinline int record_fd(__u32 fd, __u64 offset, __u64 length, __u32 op, 
 	if (append & RWF_NOAPPEND)
 		flags &= ~config.o_append;
 	appends = op == OP_WRITE && ((flags & config.o_append) || (append & RWF_APPEND));
-	if (flags & config.o_direct)
+	if (flags & config.o_direct && !config.direct_seen)
 		op |= KIND_DIRECT;
-	else if (!config.requests)
+	else if (!config.requests || (flags & config.o_direct && recorded_already(append)))
 		return done();
 	inode = BPF_CORE_READ(file, f_inode);
 	if (!inode)
@@ -294,10 +305,13 @@ static __noinline int record_ended(struct file *file, __u64 end, __u64 length, _
 
 	if (!inode)
 		return done();
-	if (BPF_CORE_READ(file, f_flags) & config.o_direct)
+	if (BPF_CORE_READ(file, f_flags) & config.o_direct) {
+		if (config.direct_seen)
+			return done();
 		kind |= KIND_DIRECT;
-	else if (!config.requests)
+	} else if (!config.requests) {
 		return done();
+	}
 	return record(file, inode, end - length, length, kind);
 }
 

@@ -1,21 +1,21 @@
-/* Which accesses are recorded when recording all of them would cost too much: those in a part of all places. A
- * place is an aligned region of a file; whether it is in the part depends on a hash of inode and region alone, so
- * that a smaller part is within every larger one (SHARDS, FAST'15). docs/trace-format.md defines the hash for
- * other readers, and src/sampling.rs repeats it. */
+/* Which accesses are recorded when recording all of them would cost too much.
+ *
+ * What programs ask for is recorded in turns with pauses. What reaches the device is recorded all the time, but
+ * perhaps in a part of all places only. A place is an aligned region of a file; a hash of its inode and region (SHARDS,
+ * FAST'15) says to which part it belongs. The parts take turns, so that each place is recorded for the same time.
+ * Each event says how many it stands for. */
 #ifndef FRAGMEND_SAMPLING_H
 #define FRAGMEND_SAMPLING_H
 
-#define ALL_PLACES (1U << 24)
-
 /* User space changes this during the recording. */
 struct control {
-	__u32 requests_below; /* places whose hash is below are recorded, of ALL_PLACES */
-	__u32 misses_below;
-	__u32 weight; /* of requests: each stands for as many; 0 while they are not watched */
+	__u32 device_part; /* the part in which is recorded what reaches the device */
+	__u32 device_mask; /* the number of parts, a power of two, less one */
+	__u32 weight; /* what a program asks for stands for as many; 0 while that is not watched */
 	__u32 pad;
 };
 
-volatile struct control control = { ALL_PLACES, ALL_PLACES, 1, 0 };
+volatile struct control control = { 0, 0, 1, 0 };
 
 static __always_inline __u32 place_hash(__u64 inode, __u64 offset)
 {
@@ -26,10 +26,12 @@ static __always_inline __u32 place_hash(__u64 inode, __u64 offset)
 	return (x ^ x >> 31) >> 40;
 }
 
-/* Whether this place is in the part. */
-static __always_inline int sampled(__u64 inode, __u64 offset, __u32 below)
+/* Whether what reaches the device there is recorded, and so stands for as many: one per part. */
+static __always_inline __u32 sampled(__u64 inode, __u64 offset)
 {
-	return below >= ALL_PLACES || place_hash(inode, offset) < below;
+	__u32 mask = control.device_mask;
+
+	return !mask || !((place_hash(inode, offset) ^ control.device_part) & mask) ? mask + 1 : 0;
 }
 
 #endif

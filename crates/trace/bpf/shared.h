@@ -45,7 +45,8 @@ struct config {
 	char comm[16];
 	__u8 misses; /* record what the page cache fetches */
 	__u8 region_shift; /* of places */
-	__u8 pad_misses[2];
+	__u8 direct_seen; /* the kernel shows direct I/O where file systems do it */
+	__u8 pad_misses;
 	__u64 start_ns;
 	__u32 disk_count;
 	__u32 bio_disks; /* a bit for each that has bios and no requests */
@@ -99,6 +100,15 @@ struct fetch {
 	__u64 start, end; /* those of the event */
 };
 
+/* Direct I/O that has begun. */
+struct direct {
+	struct event event; /* without its length */
+	__u64 iocb, inode; /* their addresses */
+	__u64 size; /* of the file */
+	__u64 before; /* bytes of the call that earlier parts have done */
+	__u64 asked; /* bytes that it is to transfer */
+};
+
 /* A disk below the watched file systems. */
 struct disk {
 	__u64 in_flight;
@@ -134,6 +144,7 @@ struct stats {
 	__u64 sent; /* events in the ring buffer */
 	__u64 ranges; /* in the tables of folded accesses */
 	__u64 unanswered; /* requests of disks for which the table has no space */
+	__u64 device_events; /* of the events, those that reached the device: misses and direct I/O */
 };
 
 _Static_assert(sizeof(struct event) == 72, "as in shared.rs");
@@ -146,6 +157,6 @@ _Static_assert(sizeof(struct held) == 120, "as in shared.rs");
 _Static_assert(sizeof(struct fetch) == 120, "as in shared.rs");
 _Static_assert(sizeof(struct disk) == 32, "as in shared.rs");
 _Static_assert(sizeof(struct answers) == 32, "as in shared.rs");
-_Static_assert(sizeof(struct stats) == 144, "as in shared.rs");
+_Static_assert(sizeof(struct stats) == 152, "as in shared.rs");
 
 #endif

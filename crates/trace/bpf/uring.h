@@ -44,7 +44,7 @@ static __noinline int wanted_fd(__u32 fd)
 
 	if (!file)
 		return done();
-	if (!config.requests && !(BPF_CORE_READ(file, f_flags) & config.o_direct))
+	if (BPF_CORE_READ(file, f_flags) & config.o_direct ? config.direct_seen : !config.requests)
 		return done();
 	inode = BPF_CORE_READ(file, f_inode);
 	if (!inode)

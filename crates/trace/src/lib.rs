@@ -21,4 +21,4 @@ pub use file::reader::{Filter, Trace, is_trace, read, read_meta, read_open};
 pub use file::writer::{Existing, FindPath, TraceWriter};
 pub use fragmend_layout::{Access, FileAccesses, ObservedLoad, ObservedRequests, Op};
 pub use meta::{DataSum, DeviceMeta, KEY as META_KEY, Level, Meta, Misses, SCHEMA_VERSION};
-pub use sampling::{ALL_PLACES, Overhead, Sampling, place_hash};
+pub use sampling::{Overhead, Sampling};

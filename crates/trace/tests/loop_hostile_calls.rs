@@ -205,7 +205,13 @@ assert reap(1) == [4096]
         );
     };
     let (summary, trace) = traced(&image, |_| {}, work);
-    assert_eq!(ranges(accesses_of(&trace, "a")), [(Write, 0, 8192), (Write, 8192, 4096)]);
+    let [first, second, third] = [(Write, 0, 8192), (Write, 8192, 4096), (Write, 12288, 4096)];
+    assert_eq!(ranges(accesses_of(&trace, "a")), [first, second, third]);
+    assert_eq!(summary.meta.dropped, 0);
+    // Where only the submission is seen, the last one is counted.
+    std::fs::remove_file(image.path().join("a")).unwrap();
+    let (summary, trace) = traced(&image, |o| o.without = vec!["iomap_dio_rw_begin"], work);
+    assert_eq!(ranges(accesses_of(&trace, "a")), [first, second]);
     assert_eq!(summary.meta.dropped, 1);
 }
 

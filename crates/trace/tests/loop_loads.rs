@@ -135,10 +135,11 @@ f = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
 buffer = mmap.mmap(-1, 1 << 20)
 for n in range(50): assert os.preadv(f, [buffer], n << 20) == 1 << 20
 ";
-    let (_, trace) = traced(&image, |_| {}, || python(work, &[&image.path().join("f")]));
+    let (summary, trace) = traced(&image, |_| {}, || python(work, &[&image.path().join("f")]));
     let load = load_of(&image, &trace);
     let reads = sum(&load, false, |r| r.count);
-    assert!(reads >= READS * 16, "{reads}");
+    // The kernel may skip a program in an interrupt of the same one.
+    assert!(reads + summary.meta.lost >= READS * 16, "{reads}");
     // A request may be done before the last one is issued: then there are more bursts, but nothing else is in flight.
     let depth = load.depth(reads as f64 / READS as f64).unwrap();
     println!("{reads} requests in {} bursts, depth {depth:.2}", load.read_bursts);

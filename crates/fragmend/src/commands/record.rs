@@ -249,9 +249,11 @@ fn print_summary(args: &Args, summary: &Summary, ui: &Ui) -> anyhow::Result<()> 
 fn budget_line(budget: &RecordBudget) -> String {
     let share = |share: f64| format!("{:.2} %", share * 100.0);
     let (used, limit) = (share(budget.used_share), share(budget.limit_share));
-    let places = |one_of: u64, what: &str| match one_of {
-        1 => String::new(),
-        n => format!(", {what} in one of {n} places"),
+    let places = match budget.places_share {
+        places if places < 1.0 => {
+            format!(", misses and direct I/O in {:.0} % of the places", places * 100.0)
+        }
+        _ => String::new(),
     };
     let sampled = match budget.watched_share {
         watched if watched < 1.0 => {
@@ -259,9 +261,7 @@ fn budget_line(budget: &RecordBudget) -> String {
         }
         _ => String::new(),
     };
-    let requests = places(budget.requests_one_of, "requests");
-    let misses = places(budget.misses_one_of, "misses");
-    format!("processor time: {used} of at most {limit}{sampled}{requests}{misses}")
+    format!("processor time: {used} of at most {limit}{sampled}{places}")
 }
 
 /// What a disk answered, in a line.
@@ -318,14 +318,12 @@ fn report_of(args: &Args, summary: &Summary) -> RecordReport {
 }
 
 fn budget_of(meta: &Meta, overhead: Overhead) -> RecordBudget {
-    let one_of = |op| meta.sampling.map_or(1, |s| s.one_of(op).into());
     let watched = |s: Sampling| s.watched_ns as f64 / meta.duration_ns.max(1) as f64;
     RecordBudget {
         limit_share: overhead.limit_ppm as f64 / 1e6,
         used_share: overhead.used_ppm as f64 / 1e6,
         watched_share: meta.sampling.map_or(1.0, watched).min(1.0),
-        requests_one_of: one_of(Op::Read),
-        misses_one_of: one_of(Op::Miss),
+        places_share: meta.sampling.map_or(1.0, |s| f64::from(s.places_ppm) / 1e6),
     }
 }
 

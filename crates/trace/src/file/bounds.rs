@@ -28,7 +28,7 @@ type Reason = Box<dyn std::error::Error + Send + Sync>;
 const MAX_SCHEMA: usize = 64;
 
 /// Fewest bytes of a file for each row group beyond the first few. The writer begins a new one only when the
-/// last has 262,144 rows, whose offsets alone need 100 KB.
+/// last has 65,536 rows, whose offsets alone need 25 KB: Snappy makes nothing shorter than a twentieth.
 const BYTES_PER_ROW_GROUP: u64 = 16 << 10;
 const FEW_ROW_GROUPS: u64 = 16;
 

@@ -15,7 +15,6 @@ use super::source::Source;
 use super::text;
 use crate::event::is_possible;
 use crate::meta::{KEY, Meta, SCHEMA_VERSION};
-use crate::sampling::Sampling;
 use crate::{Access, FileAccesses, Op, TraceError};
 use fragmend_layout::schema::OLDEST_TRACE_FILE;
 use fragmend_layout::{FileId, printable};
@@ -87,8 +86,7 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
         .map(|group| {
             guarded(|| {
                 bounds::pages(&source, reader.metadata().row_group(group), &COLUMNS)?;
-                let sampling = meta.sampling.as_ref();
-                read_group(reader.get_row_group(group)?.as_ref(), filter, sampling, &budget)
+                read_group(reader.get_row_group(group)?.as_ref(), filter, &budget)
             })
         })
         .collect::<Result<Vec<_>, Reason>>()
@@ -247,7 +245,6 @@ fn number_files(group: &dyn RowGroupReader, rows: usize) -> Result<Files, Reason
 fn read_group(
     group: &dyn RowGroupReader,
     filter: &Filter,
-    sampling: Option<&Sampling>,
     budget: &Budget,
 ) -> Result<Group, Reason> {
     let rows = usize::try_from(group.metadata().num_rows())?;
@@ -281,15 +278,10 @@ fn read_group(
             continue;
         };
         let file = of_row[row] as usize;
-        let at = offset[row] as u64;
-        if sampling.is_some_and(|s| !s.keeps(op, ids[file].0.inode, at)) {
-            continue;
-        }
-        let times = sampling.map_or(1, |s| s.one_of(op));
         let access = Access {
-            offset: at,
+            offset: offset[row] as u64,
             length: length[row] as u32,
-            count: (count[row] as u32).saturating_mul(times),
+            count: count[row] as u32,
             thread: thread[row] as u32,
             op,
             direct: direct[row],

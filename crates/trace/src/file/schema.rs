@@ -65,8 +65,11 @@ pub mod column {
     pub const BYTES: usize = 15;
 }
 
-/// Rows in a row group: they need about 20 MB while they are buffered, and a long trace has enough groups for
-/// all processors to read in parallel.
+/// Rows of a row group that is written: it is encoded in a fraction of a second, in which a recording does nothing else,
+/// and a long trace has enough groups for all processors to read in parallel.
+pub const WRITTEN_ROWS: usize = 64 * 1024;
+
+/// Rows in a row group at most: older recorders wrote that many.
 pub const ROW_GROUP_ROWS: usize = 256 * 1024;
 
 /// The parsed [`MESSAGE`].
@@ -83,7 +86,7 @@ pub fn properties() -> WriterProperties {
         .set_statistics_enabled(EnabledStatistics::Chunk)
         // Page indexes would be written after the checksum of the data is known.
         .set_offset_index_disabled(true)
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_max_row_group_row_count(Some(WRITTEN_ROWS))
         .set_column_dictionary_enabled(path("time_ns"), false)
         .set_column_encoding(path("time_ns"), Encoding::DELTA_BINARY_PACKED)
         .set_column_dictionary_enabled(path("offset"), false)

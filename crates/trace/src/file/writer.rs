@@ -101,7 +101,7 @@ impl TraceWriter {
         self.names.begin_batch();
         for event in events {
             self.rows.push(event, &mut self.names);
-            if self.rows.time.len() >= schema::ROW_GROUP_ROWS || self.rows.text >= MOST_TEXT {
+            if self.rows.time.len() >= schema::WRITTEN_ROWS || self.rows.text >= MOST_TEXT {
                 self.flush_rows()?;
             }
         }

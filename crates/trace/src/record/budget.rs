@@ -1,84 +1,122 @@
 //! Keeps a recording within its budget: decides, from what it costs, how much is recorded.
 //!
 //! An attached program costs every system call of the machine some 90 ns, whatever it does, and a cached read of 4 KiB
-//! lasts some 800 ns: so no choice of places alone could keep the loss of such a reader below a few per cent. First,
-//! requests are therefore watched in turns with pauses, during which the programs are detached. Only where that does
-//! not suffice, places are left out. Misses are never paused: they are rare, and what plans are made from. Their
-//! places are thinned out if they alone cost too much.
+//! lasts some 800 ns: so no choice of places alone could keep the loss of such a reader below a few per cent. What
+//! programs ask for is therefore watched in turns with pauses, during which these programs are detached. What reaches
+//! the device is what plans are made from, so it is never paused; if it costs too much, it is recorded in a part of the
+//! places, which changes from turn to turn.
+//!
+//! The budget holds on average: what a quiet time has left over is spent on a burst, so that a short recording, or a
+//! load that comes seldom, is whole.
 
 use super::shared::Control;
-use crate::sampling::ALL_PLACES;
 
 /// Requests are watched for at least one part in so many of the time.
 const MOST_PAUSED: u32 = 64;
-/// Accesses are recorded in at least one place of 2 to the power of this.
+/// What reaches the device is recorded in at least one place of 2 to the power of this.
 pub(super) const MOST_SHIFT: u32 = 6;
 /// The part of the limit that is aimed at: not all that a recording costs can be measured. A reader whose reads were to
 /// cost 1.4 % more by these measurements needed about 3 % more processor time, as its caches are used by others.
 const AIM: f64 = 0.4;
+/// The budget of so many seconds can be saved up; a recording begins with it.
+const SAVED_S: f64 = 10.0;
 
 /// What is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rates {
     /// Requests are watched for one part in so many of the time, a power of two.
     pub one_in: u32,
-    /// They are recorded in one of 2 to the power of this places.
-    pub requests_shift: u32,
-    /// The same for misses.
-    pub misses_shift: u32,
+    /// What reaches the device is recorded in one of 2 to the power of this places.
+    pub device_shift: u32,
 }
 
 /// What a recording costs, in processors.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Cost {
-    /// While requests are watched: the programs that see them.
-    pub programs: f64,
-    /// Also then: this process, which writes the rows.
-    pub own: f64,
-    /// Always: the programs for misses, on average over some turns.
-    pub always: f64,
+    /// While requests are watched: the programs that see them, and their rows.
+    pub requests: f64,
+    /// Always: what accesses that reach the device cost, in the programs that see them and for their rows.
+    pub device: f64,
+}
+
+impl std::ops::Add for Cost {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self { requests: self.requests + other.requests, device: self.device + other.device }
+    }
+}
+
+/// What is left of the budget, in seconds of a processor.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Savings {
+    limit: f64,
+    left: f64,
+}
+
+impl Savings {
+    /// Those of a recording that begins, with a limit in processors.
+    pub fn new(limit: f64) -> Self {
+        Self { limit, left: limit * AIM * SAVED_S }
+    }
+
+    /// Enters what a time has cost.
+    pub fn spend(&mut self, passed_s: f64, cost_s: f64) {
+        let most = self.limit * AIM * SAVED_S;
+        self.left = (self.left + self.limit * AIM * passed_s - cost_s).clamp(-most, most);
+    }
+
+    /// The rates for the next turn, after one at `now` that cost this.
+    pub fn next(&self, now: Rates, cost: Cost, start: Rates) -> Rates {
+        // Once it is thinned out, it is so for a while: each turn that is whole has a high price.
+        let needed = if now == start { 0.0 } else { self.limit * AIM * SAVED_S / 2.0 };
+        if self.left > needed { start } else { now.next(cost, self.limit).at_most(start) }
+    }
 }
 
 impl Rates {
-    /// Everything, in one of 2 to the power of `shift` places.
+    /// All requests, and what reaches the device in one of 2 to the power of `shift` places.
     pub fn new(shift: u32) -> Self {
-        Self { one_in: 1, requests_shift: shift, misses_shift: shift }
+        Self { one_in: 1, device_shift: shift }
+    }
+
+    fn at_most(self, other: Self) -> Self {
+        Self {
+            one_in: self.one_in.max(other.one_in),
+            device_shift: self.device_shift.max(other.device_shift),
+        }
     }
 
     /// The rates with which a recording that costs this at these ones stays within `limit` processors.
-    pub fn next(self, cost: Cost, limit: f64) -> Self {
+    fn next(self, cost: Cost, limit: f64) -> Self {
         let aim = limit * AIM;
         let mut next = self;
-        if cost.always > aim {
-            next.misses_shift = (self.misses_shift + 1).min(MOST_SHIFT);
+        let mut device = cost.device;
+        while device > aim * 0.75 && next.device_shift < MOST_SHIFT {
+            next.device_shift += 1;
+            device /= 2.0;
         }
-        let left = (aim - cost.always).max(aim / 4.0);
-        let watching = cost.programs + cost.own;
+        if cost.device < aim * 0.25 {
+            next.device_shift = self.device_shift.saturating_sub(1);
+        }
+        let left = (aim - cost.device).max(aim / 4.0);
         let mut one_in = 1;
-        while one_in < MOST_PAUSED && watching / f64::from(one_in) > left {
+        while one_in < MOST_PAUSED && cost.requests / f64::from(one_in) > left {
             one_in *= 2;
         }
         // One step at a time back to more.
         next.one_in = one_in.max(self.one_in / 2);
-        if watching / f64::from(one_in) > left {
-            next.requests_shift = (self.requests_shift + 1).min(MOST_SHIFT);
-        }
         next
     }
 
-    /// The setting of the kernel side while requests are watched.
-    pub fn watching(self) -> Control {
-        Control {
-            requests_below: ALL_PLACES >> self.requests_shift,
-            misses_below: ALL_PLACES >> self.misses_shift,
-            weight: self.one_in,
-            pad: 0,
-        }
+    /// The setting of the kernel side while requests are watched, in this part of the places.
+    pub fn watching(self, device_part: u32) -> Control {
+        let device_mask = (1 << self.device_shift) - 1;
+        Control { device_part, device_mask, weight: self.one_in, pad: 0 }
     }
 
     /// The same in a pause.
-    pub fn paused(self) -> Control {
-        Control { weight: 0, ..self.watching() }
+    pub fn paused(self, device_part: u32) -> Control {
+        Control { weight: 0, ..self.watching(device_part) }
     }
 }
 
@@ -86,50 +124,80 @@ impl Rates {
 mod tests {
     use super::*;
 
+    const LIMIT: f64 = 0.02;
+    const ALL: Rates = Rates { one_in: 1, device_shift: 0 };
+
     #[test]
     fn what_fits_is_recorded_whole() {
-        let all = Rates::new(0);
-        assert_eq!(all.next(Cost { programs: 0.001, own: 0.001, always: 0.001 }, 0.01), all);
-        assert_eq!(all.next(Cost::default(), 0.01), all);
+        assert_eq!(ALL.next(Cost { requests: 0.001, device: 0.001 }, LIMIT), ALL);
+        assert_eq!(ALL.next(Cost::default(), LIMIT), ALL);
     }
 
     /// A reader of the page cache on two processors that loses 17 %.
     #[test]
-    fn an_expensive_recording_is_paused_first_and_thinned_out_then() {
-        let (all, limit) = (Rates::new(0), 0.02);
-        let cost = Cost { programs: 0.1, own: 0.1, always: 0.0 };
-        let paused = all.next(cost, limit);
-        assert_eq!(paused, Rates { one_in: 32, ..all });
-        // Still too much: fewer places, down to the least.
-        let cost = Cost { programs: 0.9, ..cost };
-        let (mut rates, mut shifts) = (paused, Vec::new());
-        for _ in 0..8 {
-            rates = rates.next(cost, limit);
-            shifts.push(rates.requests_shift);
+    fn requests_are_paused_and_what_reaches_the_device_is_not() {
+        let paused = ALL.next(Cost { requests: 0.2, device: 0.0 }, LIMIT);
+        assert_eq!(paused, Rates { one_in: 32, device_shift: 0 });
+        let most = ALL.next(Cost { requests: 9.0, device: 0.0 }, LIMIT);
+        assert_eq!(most, Rates { one_in: MOST_PAUSED, device_shift: 0 });
+    }
+
+    #[test]
+    fn what_reaches_the_device_is_thinned_out_by_places_and_comes_back() {
+        let (mut rates, mut shifts) = (ALL, Vec::new());
+        for device in [0.02, 0.02, 0.5, 0.001, 0.001, 0.001, 0.001, 0.001, 0.001, 0.001] {
+            rates = rates.next(Cost { requests: 0.0, device }, LIMIT);
+            shifts.push(rates.device_shift);
         }
-        assert_eq!((rates.one_in, rates.misses_shift), (64, 0));
-        assert_eq!(shifts, [1, 2, 3, 4, 5, 6, 6, 6]);
+        assert_eq!(shifts, [2, 4, 6, 5, 4, 3, 2, 1, 0, 0]);
+        assert_eq!(rates.one_in, 1);
     }
 
     #[test]
     fn a_load_that_ends_is_recorded_whole_again_step_by_step() {
-        let mut rates = Rates { one_in: 16, requests_shift: 2, misses_shift: 0 };
-        let mut steps = Vec::new();
+        let (mut rates, mut steps) = (Rates { one_in: 16, device_shift: 0 }, Vec::new());
         for _ in 0..5 {
-            rates = rates.next(Cost::default(), 0.02);
+            rates = rates.next(Cost::default(), LIMIT);
             steps.push(rates.one_in);
         }
         assert_eq!(steps, [8, 4, 2, 1, 1]);
-        assert_eq!(
-            rates.requests_shift, 2,
-            "a place that was left out once is not complete any more"
-        );
     }
 
     #[test]
-    fn misses_are_thinned_out_only_if_they_alone_cost_too_much() {
-        let cost = Cost { always: 0.5, ..Cost::default() };
-        let rates = Rates::new(0).next(cost, 0.02);
-        assert_eq!((rates.misses_shift, rates.requests_shift, rates.one_in), (1, 0, 1));
+    fn a_burst_is_whole_as_long_as_the_savings_last() {
+        let cost = Cost { requests: 0.2, device: 0.0 };
+        let mut savings = Savings::new(LIMIT);
+        let (mut rates, mut whole_s) = (ALL, 0.0);
+        while rates == ALL {
+            savings.spend(0.1, 0.1 * cost.requests);
+            rates = savings.next(rates, cost, ALL);
+            whole_s += 0.1;
+        }
+        assert!((0.3..0.6).contains(&whole_s), "{whole_s}");
+        assert_eq!(rates.one_in, 32);
+        // In the long run it keeps to the limit.
+        let mut spent = whole_s * cost.requests;
+        for _ in 0..1000 {
+            let now = cost.requests / f64::from(rates.one_in) * 0.1;
+            spent += now;
+            savings.spend(0.1, now);
+            rates = savings.next(rates, cost, ALL);
+        }
+        assert!(spent <= 100.0 * LIMIT, "{spent}");
+        // A quiet time saves up for the next burst.
+        (0..100).for_each(|_| savings.spend(0.1, 0.0));
+        assert_eq!(savings.next(rates, cost, ALL), ALL);
+    }
+
+    #[test]
+    fn what_was_asked_for_from_the_start_is_kept() {
+        let start = Rates::new(3);
+        let savings = Savings::new(LIMIT);
+        assert_eq!(savings.next(start, Cost::default(), start), start);
+        let mut poor = savings;
+        poor.spend(1.0, 10.0);
+        assert_eq!(poor.next(start, Cost::default(), start), start);
+        assert_eq!(start.watching(9).device_mask, 7);
+        assert_eq!((start.paused(9).weight, start.paused(9).device_mask), (0, 7));
     }
 }

@@ -5,7 +5,7 @@ use super::request::{Request, with_descendants};
 use super::shared::{
     Answers, CLASSES, Control, Disk, Fetch, FoldKey, FoldValue, Held, RawEvent, Stats,
 };
-use super::sources::{Choice, PAUSABLE, READAHEAD, choose};
+use super::sources::{Choice, DIRECT, MAY_BE_SKIPPED, PAUSABLE, READAHEAD, choose};
 use crate::{Level, TraceError};
 use libbpf_rs::btf::Btf;
 use libbpf_rs::{
@@ -173,7 +173,8 @@ impl Kernel {
     /// known: none, one, or those of a whole `io_submit`.
     pub fn skipped_runs(&self) -> Option<u64> {
         let misses = |program: libbpf_rs::Program<'_>| program_info(&program, "recursion_misses:");
-        self._object.progs().filter(|p| p.autoload()).map(misses).sum()
+        let counts = |p: &libbpf_rs::Program<'_>| p.autoload() && p.name() != MAY_BE_SKIPPED;
+        self._object.progs().filter(counts).map(misses).sum()
     }
 
     /// The counters, summed over the processors.
@@ -202,6 +203,7 @@ impl Kernel {
             sum.sent += one.sent;
             sum.ranges += one.ranges;
             sum.unanswered += one.unanswered;
+            sum.device_events += one.device_events;
         }
         Ok(sum)
     }
@@ -295,6 +297,7 @@ fn tune(
     let mut config = request.config;
     config.requests = u8::from(level != Level::Miss);
     config.misses = u8::from(level != Level::Syscall);
+    config.direct_seen = DIRECT.iter().all(|p| programs.contains(p)).into();
     config.readahead_seen = READAHEAD.iter().all(|p| programs.contains(p)).into();
     config.start_ns = super::monotonic_ns();
     let ranges = options.max_ranges.unwrap_or(1).max(1);

@@ -28,9 +28,7 @@ mod sources;
 mod watch;
 
 use crate::meta::Meta;
-use crate::sampling::Sampling;
 use crate::{Existing, Level, Op, TraceError, TraceWriter};
-use budget::Rates;
 use intake::{Arrived, Intake};
 use kernel::Kernel;
 use paths::Mounts;
@@ -94,7 +92,8 @@ pub struct Options {
     /// What it may cost, in per cent of the machine's processor time: where everything would cost more, a part is
     /// recorded, and [`Meta::sampling`] says which. `None` records everything.
     pub overhead: Option<f64>,
-    /// Record only accesses in one of 2 to the power of this places, from the beginning; at most 6.
+    /// Record what reaches the device in one of 2 to the power of this places only, from the beginning; at most 6.
+    /// Without `overhead` it is the same places all the time.
     pub places_shift: u32,
     /// Tracepoints to do without, as if the kernel lacked them.
     pub without: Vec<&'static str>,
@@ -204,7 +203,7 @@ pub fn record(
     let started = Instant::now();
     let entry_ns = (watch::syscall_ns() - undisturbed_ns).max(0.0);
     let mut watch = Watch::new(options.overhead, options.places_shift, entry_ns);
-    kernel.set_control(&watch.rates.watching())?;
+    kernel.set_control(&watch.control())?;
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut meta = Meta::new(kernel.level, u64::try_from(wall.as_nanos()).unwrap_or(0));
 
@@ -216,8 +215,10 @@ pub fn record(
     let interval = if large { LONG_INTERVAL } else { INTERVAL };
     let over =
         |elapsed| options.duration.is_some_and(|d| elapsed >= d) || stop.load(Ordering::Relaxed);
+    // When something else is to be done: what has arrived may take longer to be written.
+    let mut due = started;
     loop {
-        let emptied = intake.drain(|| !over(started.elapsed()))?;
+        let emptied = intake.drain(|| Instant::now() < due && !over(started.elapsed()))?;
         let elapsed = started.elapsed();
         if last_progress.is_none_or(|at| elapsed - at >= PROGRESS_INTERVAL) {
             let stats = kernel.stats()?;
@@ -228,6 +229,7 @@ pub fn record(
             break;
         }
         let rest = watch.step(&mut kernel)?;
+        due = Instant::now() + rest.min(PROGRESS_INTERVAL);
         if emptied {
             let left = options.duration.map_or(interval, |d| d.saturating_sub(elapsed));
             std::thread::sleep(left.min(interval).min(rest));
@@ -236,16 +238,8 @@ pub fn record(
     kernel.detach();
     let skipped_runs = kernel.skipped_runs();
     meta.duration_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let (watched, overhead) = watch.end(started.elapsed());
-    meta.overhead = overhead;
-    let control = watch.rates.watching();
-    meta.sampling = Some(Sampling {
-        region_bytes: 1 << request.config.region_shift,
-        requests_below: control.requests_below,
-        misses_below: control.misses_below,
-        watched_ns: u64::try_from(watched.as_nanos()).unwrap_or(u64::MAX),
-    })
-    .filter(|_| watch.rates != Rates::new(0) || watch.paused);
+    let region_bytes = 1 << request.config.region_shift;
+    (meta.sampling, meta.overhead) = watch.end(region_bytes, started.elapsed());
     mounts.keep_open();
     let stats = take_rest(&mut intake, &kernel, options.max_ranges.is_some())?;
 

@@ -46,7 +46,8 @@ pub struct Config {
     pub comm: [u8; 16],
     pub misses: u8,
     pub region_shift: u8,
-    pub pad_misses: [u8; 2],
+    pub direct_seen: u8,
+    pub pad_misses: u8,
     pub start_ns: u64,
     pub disk_count: u32,
     pub bio_disks: u32,
@@ -56,8 +57,8 @@ pub struct Config {
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Control {
-    pub requests_below: u32,
-    pub misses_below: u32,
+    pub device_part: u32,
+    pub device_mask: u32,
     pub weight: u32,
     pub pad: u32,
 }
@@ -162,6 +163,7 @@ pub struct Stats {
     pub sent: u64,
     pub ranges: u64,
     pub unanswered: u64,
+    pub device_events: u64,
 }
 
 const _: () = {
@@ -175,5 +177,5 @@ const _: () = {
     assert!(size_of::<Fetch>() == 120);
     assert!(size_of::<Disk>() == 32);
     assert!(size_of::<Answers>() == 32);
-    assert!(size_of::<Stats>() == 144);
+    assert!(size_of::<Stats>() == 152);
 };

@@ -16,6 +16,12 @@ const ADD_PAGE: &str = "mm_filemap_add_to_page_cache";
 /// The programs that see readahead.
 pub(super) const READAHEAD: [&str; 2] = ["on_ra_order", "on_ra_unbounded"];
 
+/// The programs that see direct I/O.
+pub(super) const DIRECT: [&str; 3] = ["on_dio_complete", "on_dio_queued", "on_dio_begin"];
+
+/// The program that the kernel may skip: what it would have seen then, another one has.
+pub(super) const MAY_BE_SKIPPED: &str = "on_dio_complete";
+
 /// The programs that run only while requests are watched: those that see what programs ask for, and the disks.
 pub(super) const PAUSABLE: [&str; 10] = [
     "on_sys_exit",
@@ -92,8 +98,13 @@ pub(super) fn choose(
 ) -> Result<Choice, TraceError> {
     let kernel = Tracepoints { btf, without: &options.without };
     let mut choice =
-        Choice { level: options.level, programs: vec!["on_sys_exit"], unseen_sources: Vec::new() };
-    uring(&kernel, &mut choice);
+        Choice { level: options.level, programs: Vec::new(), unseen_sources: Vec::new() };
+    direct(&kernel, &mut choice);
+    // With the misses there is only direct I/O to record.
+    if choice.programs.is_empty() || options.level != Level::Miss {
+        choice.programs.push("on_sys_exit");
+        uring(&kernel, &mut choice);
+    }
     let lacking = [RA_ORDER, RA_UNBOUNDED, ADD_PAGE].into_iter().find(|t| !kernel.has(t));
     match (options.level, lacking) {
         (Level::Miss, Some(tracepoint)) => {
@@ -131,6 +142,21 @@ pub(super) fn choose(
     }
     disks(&kernel, request, &mut choice);
     Ok(choice)
+}
+
+/// The programs for direct I/O, since Linux 6.6.
+fn direct(kernel: &Tracepoints<'_>, choice: &mut Choice) {
+    let [begin, queued, complete] =
+        ["iomap_dio_rw_begin", "iomap_dio_rw_queued", "iomap_dio_complete"];
+    let waits = kernel.passes(begin, 0, "kiocb") && kernel.passes(complete, 0, "kiocb");
+    if waits && kernel.passes(queued, 0, "inode") {
+        choice.programs.extend(DIRECT);
+    } else {
+        choice.unseen_sources.push(format!(
+            "direct I/O during pauses of the recording: this kernel has no usable tracepoints {begin}, \
+             {queued} and {complete}; it is recorded in turns, and each stands for several"
+        ));
+    }
 }
 
 /// The programs for io_uring. Before Linux 5.18 `io_uring_complete` does not pass the request.

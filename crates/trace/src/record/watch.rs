@@ -6,11 +6,12 @@
 //! processor time. Without the privilege for these statistics (`CAP_SYS_ADMIN`), the run time is an estimate by the
 //! number of accesses.
 
-use super::budget::{Cost, Rates};
+use super::budget::{Cost, Rates, Savings};
 use super::kernel::{Kernel, RunTime};
+use super::shared::Control;
 use super::sources::PAUSABLE;
 use crate::TraceError;
-use crate::sampling::Overhead;
+use crate::sampling::{Overhead, Sampling};
 use fragmend_sys::bpf_stats;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -18,44 +19,61 @@ use std::time::{Duration, Instant};
 /// How long requests are watched between two pauses.
 const TURN: Duration = Duration::from_millis(30);
 /// How long a turn lasts where there are no pauses.
-const LONG_TURN: Duration = Duration::from_millis(300);
+const LONG_TURN: Duration = Duration::from_millis(100);
+/// How long one part of the places is recorded, where not all are.
+const PART: Duration = Duration::from_millis(20);
 /// The first turn: nothing is known of the cost before its end.
 const FIRST_TURN: Duration = Duration::from_millis(30);
 /// The last part of a turn, in which run time is counted.
 const WINDOW: Duration = Duration::from_millis(20);
 /// Most of this process's time for an access that counts as its cost: the rest does not depend on accesses.
 const OWN_MOST_NS: f64 = 5000.0;
-/// The weight of the newest window in the mean cost of misses.
-const NEWEST: f64 = 0.1;
+/// The weight of the newest window in the mean cost of what reaches the device, which comes in bursts.
+const NEWEST: f64 = 0.3;
 /// Processor time of an access where run time is not counted.
 const ESTIMATE_NS: f64 = 600.0;
 
-/// What requests are watched now, and what that costs.
+/// What is recorded now, and what that costs.
 pub(super) struct Watch {
-    /// In processors; `None` without a limit.
-    limit: Option<f64>,
+    /// In processors, and what is left of it; `None` without a limit.
+    savings: Option<(f64, Savings)>,
     processors: f64,
     /// How much longer a system call lasts because a program is attached.
     entry_ns: f64,
+    /// What is recorded at most.
+    start: Rates,
     /// What is recorded.
-    pub rates: Rates,
+    rates: Rates,
+    /// Turns so far.
+    turns: u32,
+    /// The part of the places that is recorded, and until when.
+    part: (u32, Instant),
     turn: Turn,
-    /// What the last window has shown.
+    /// How long the pause was that belongs to this turn and came before it.
+    ahead: Duration,
+    /// What the last window has shown: the programs alone, and with this process's work.
+    programs: Cost,
     cost: Cost,
+    begun: Instant,
     /// Up to here, time and cost are added up.
     booked: Instant,
     watched: Duration,
+    /// The time, weighted by the part of the places that was recorded.
+    places: Duration,
     /// Whether there was a pause.
-    pub paused: bool,
+    paused: bool,
     programs_s: f64,
     /// This thread's processor time at the beginning.
     thread_s: f64,
-    /// The same for measuring and pausing alone.
+    /// The same at the last booking.
+    booked_thread_s: f64,
+    /// The time for measuring and pausing alone.
     upkeep_s: f64,
-    /// Both at the end of the last window.
+    /// Both at the end of the last window, and when that was.
     last_s: [f64; 2],
-    /// Accesses at the end of the last window.
-    events: u64,
+    last: Instant,
+    /// Accesses at the end of the last window: all, and those that reached the device.
+    events: [u64; 2],
 }
 
 enum Turn {
@@ -80,34 +98,59 @@ impl Watch {
     pub fn new(limit_percent: Option<f64>, shift: u32, entry_ns: f64) -> Self {
         let processors = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
         let (now, thread) = (Instant::now(), thread_seconds());
+        let limit = limit_percent.map(|percent| percent / 100.0 * processors);
         Self {
-            limit: limit_percent.map(|percent| percent / 100.0 * processors),
+            savings: limit.map(|limit| (limit, Savings::new(limit))),
             processors,
             entry_ns,
+            start: Rates::new(shift),
             rates: Rates::new(shift),
+            turns: 0,
+            part: (0, now),
             turn: Turn::Watching { since: now, until: now + (FIRST_TURN - WINDOW) },
+            ahead: Duration::ZERO,
+            programs: Cost::default(),
             cost: Cost::default(),
+            begun: now,
             booked: now,
             watched: Duration::ZERO,
+            places: Duration::ZERO,
             paused: false,
             programs_s: 0.0,
             thread_s: thread,
+            booked_thread_s: thread,
             upkeep_s: 0.0,
             last_s: [thread, 0.0],
-            events: 0,
+            last: now,
+            events: [0; 2],
+        }
+    }
+
+    /// The kernel side's setting for what is recorded now.
+    pub fn control(&self) -> Control {
+        match self.turn {
+            Turn::Paused { .. } => self.rates.paused(self.part.0),
+            _ => self.rates.watching(self.part.0),
         }
     }
 
     /// Measures, pauses or goes on if it is time. Returns how long nothing is to be done.
     pub fn step(&mut self, kernel: &mut Kernel) -> Result<Duration, TraceError> {
-        let Some(limit) = self.limit else { return Ok(Duration::MAX) };
+        if self.savings.is_none() {
+            return Ok(Duration::MAX);
+        }
         let (now, thread) = (Instant::now(), thread_seconds());
         let until = match &self.turn {
             Turn::Watching { until, .. } | Turn::Paused { until } => *until,
             Turn::Counting { begun, .. } => *begun + WINDOW,
         };
+        if self.rates.device_shift > 0 && now >= self.part.1 {
+            self.part = (self.part.0.wrapping_add(1), now + PART);
+            kernel.set_control(&self.control())?;
+        }
         if now < until {
-            return Ok(until - now);
+            let part = if self.rates.device_shift > 0 { self.part.1 } else { until };
+            return Ok(until.min(part) - now);
         }
         match &mut self.turn {
             Turn::Watching { since, .. } => {
@@ -117,110 +160,153 @@ impl Watch {
             }
             Turn::Counting { since, begun, before } => {
                 let (since, window, before) = (*since, now - *begun, before.take());
-                self.cost = self.measured(kernel, window, now - since, before, thread)?;
-                self.end_turn(kernel, since, limit)?;
+                self.measure(kernel, window, now - since, before, thread)?;
+                self.end_turn(kernel, now - since)?;
             }
             Turn::Paused { .. } => {
                 self.book();
-                kernel.set_control(&self.rates.watching())?;
-                kernel.resume()?;
                 self.watch_for(TURN);
+                kernel.set_control(&self.control())?;
+                kernel.resume()?;
             }
         }
         self.upkeep_s += thread_seconds() - thread;
         Ok(Duration::ZERO)
     }
 
+    /// Begins a turn.
     fn watch_for(&mut self, time: Duration) {
         let now = Instant::now();
+        self.turns += 1;
         self.turn = Turn::Watching { since: now, until: now + (time - WINDOW) };
     }
 
-    /// What the window has shown, at the end of a turn of this length; `thread` is this thread's processor time.
-    fn measured(
+    /// Enters what the window has shown, at the end of a turn of this length; `thread` is this thread's processor time.
+    fn measure(
         &mut self,
         kernel: &Kernel,
         window: Duration,
         turn: Duration,
         before: Option<(OwnedFd, Vec<RunTime>)>,
         thread: f64,
-    ) -> Result<Cost, TraceError> {
-        let events: u64 = kernel.stats()?.events.iter().sum();
-        let seen = (events - self.events) as f64;
+    ) -> Result<(), TraceError> {
+        let stats = kernel.stats()?;
+        let events = [stats.events.iter().sum(), stats.device_events];
+        let [seen, on_device] = [0, 1].map(|i| (events[i] - self.events[i]) as f64);
         self.events = events;
         let last = std::mem::replace(&mut self.last_s, [thread, self.upkeep_s]);
         let own = (thread - last[0]) - (self.upkeep_s - last[1]);
-        let own = own.clamp(0.0, seen * OWN_MOST_NS / 1e9) / turn.as_secs_f64();
-        let Some((_counting, before)) = before else {
-            let programs = seen * ESTIMATE_NS / 1e9 / turn.as_secs_f64();
-            return Ok(Cost { programs, own, always: 0.0 });
+        let own = own.clamp(0.0, seen * OWN_MOST_NS / 1e9);
+        // What reached the device came in pauses since the last window as well.
+        let now = Instant::now();
+        let since = now - std::mem::replace(&mut self.last, now);
+        let device_share = on_device / seen.max(1.0);
+        let divided = |seconds: f64| Cost {
+            requests: seconds * (1.0 - device_share) / turn.as_secs_f64(),
+            device: seconds * device_share / since.as_secs_f64(),
         };
-        let (mut programs, mut always) = (0.0, 0.0);
+        let by_number = divided(seen * ESTIMATE_NS / 1e9);
+        let programs = match before {
+            Some((_counting, before)) => self.run_times_of(kernel, before, window),
+            None => by_number,
+        };
+        self.programs.requests = programs.requests;
+        self.programs.device += (programs.device - self.programs.device) * NEWEST;
+        // The programs for the page cache run for all files of the machine: fewer places save what accesses cost alone.
+        let device = self.programs.device.min(by_number.device);
+        self.cost = Cost { device, ..self.programs } + divided(own);
+        Ok(())
+    }
+
+    /// What the programs cost in a window, before which they had run so often.
+    fn run_times_of(&self, kernel: &Kernel, before: Vec<RunTime>, window: Duration) -> Cost {
+        let mut cost = Cost::default();
         for (before, after) in before.iter().zip(kernel.run_times()) {
             // Other tracepoints do not divert system calls.
             let share = if after.name == "on_sys_exit" { 1.0 } else { 0.5 };
             let runs = (after.runs - before.runs) as f64;
             let ns = (after.ns - before.ns) as f64 + runs * self.entry_ns * share;
             let pausable = PAUSABLE.contains(&after.name.as_str());
-            *(if pausable { &mut programs } else { &mut always }) += ns / 1e9;
+            let of = if pausable { &mut cost.requests } else { &mut cost.device };
+            *of += ns / 1e9 / window.as_secs_f64();
         }
-        let seconds = window.as_secs_f64();
-        // Misses come in bursts, and a place that is left out once is not complete any more.
-        let always = self.cost.always + (always / seconds - self.cost.always) * NEWEST;
-        Ok(Cost { programs: programs / seconds, own, always })
+        cost
     }
 
-    /// Chooses what is recorded next, and pauses if requests are not to be watched all the time.
-    fn end_turn(
-        &mut self,
-        kernel: &mut Kernel,
-        since: Instant,
-        limit: f64,
-    ) -> Result<(), TraceError> {
+    /// Chooses what is recorded next, after a turn of this length, and pauses if requests are not to be watched all the
+    /// time.
+    fn end_turn(&mut self, kernel: &mut Kernel, lasted: Duration) -> Result<(), TraceError> {
         let before = self.rates;
-        self.rates = before.next(self.cost, limit);
-        if before.one_in == 1 {
-            // What this turn has seen stands for itself alone.
-            self.book();
-            kernel.set_control(&self.rates.watching())?;
-            self.watch_for(if self.rates.one_in == 1 { LONG_TURN } else { TURN });
-            return Ok(());
+        self.book();
+        if let Some((_, savings)) = self.savings {
+            self.rates = savings.next(before, self.cost, self.start);
         }
+        let one_in = self.rates.one_in;
+        if one_in == 1 && before.one_in == 1 {
+            self.watch_for(LONG_TURN);
+            return kernel.set_control(&self.control());
+        }
+        // A period is a turn and `one_in - 1` times as much in pauses. The turn is at another place in each, so that
+        // what a period stands for does not depend on when the recording, or a load, begins or ends in it.
+        let behind = (lasted * (before.one_in - 1)).saturating_sub(self.ahead);
+        self.ahead = (TURN * (one_in - 1)).mul_f64(place_in_period(self.turns));
+        self.pause(kernel, behind + self.ahead)
+    }
+
+    fn pause(&mut self, kernel: &mut Kernel, time: Duration) -> Result<(), TraceError> {
         kernel.pause();
         self.paused = true;
-        self.book();
-        kernel.set_control(&self.rates.paused())?;
-        let now = Instant::now();
-        self.turn = Turn::Paused { until: now + (now - since) * (before.one_in - 1) };
-        Ok(())
+        self.turn = Turn::Paused { until: Instant::now() + time };
+        kernel.set_control(&self.control())
     }
 
     /// Adds up time and cost since the last call.
     fn book(&mut self) {
-        let now = Instant::now();
+        let (now, thread) = (Instant::now(), thread_seconds());
         let passed = now - self.booked;
-        self.booked = now;
-        let mut cost = self.cost.always;
+        let own = thread - self.booked_thread_s;
+        (self.booked, self.booked_thread_s) = (now, thread);
+        self.places += passed / (1 << self.rates.device_shift);
+        let mut cost = self.programs.device;
         if !matches!(self.turn, Turn::Paused { .. }) {
             self.watched += passed;
-            cost += self.cost.programs;
+            cost += self.programs.requests;
         }
         self.programs_s += cost * passed.as_secs_f64();
+        if let Some((_, savings)) = &mut self.savings {
+            savings.spend(passed.as_secs_f64(), cost * passed.as_secs_f64() + own);
+        }
     }
 
-    /// How long requests were watched, and what all that cost of these limits, in a recording of this length. To be
-    /// called when the programs are detached.
-    pub fn end(&mut self, lasted: Duration) -> (Duration, Option<Overhead>) {
+    /// How the recording was thinned out, and what it cost of its limit. To be called when the programs are detached.
+    pub fn end(
+        &mut self,
+        region_bytes: u64,
+        lasted: Duration,
+    ) -> (Option<Sampling>, Option<Overhead>) {
         self.book();
         let own = thread_seconds() - self.thread_s;
         let all = lasted.as_secs_f64() * self.processors;
         let ppm = |processors: f64| (processors * 1e6).round() as u64;
-        let overhead = self.limit.map(|limit| Overhead {
+        let overhead = self.savings.map(|(limit, _)| Overhead {
             limit_ppm: ppm(limit / self.processors),
             used_ppm: ppm((self.programs_s + own) / all.max(1e-9)),
         });
-        (self.watched, overhead)
+        let lasted = self.booked.duration_since(self.begun);
+        let places = self.places.as_secs_f64() / lasted.as_secs_f64().max(1e-9);
+        let sampling = Sampling {
+            region_bytes,
+            watched_ns: u64::try_from(self.watched.as_nanos()).unwrap_or(u64::MAX),
+            places_ppm: (places * 1e6).round().min(1e6) as u32,
+        };
+        let whole = !self.paused && sampling.places_ppm == 1_000_000;
+        (Some(sampling).filter(|_| !whole), overhead)
     }
+}
+
+/// Where in its period a turn is, from 0 to 1: the multiples of the golden ratio are spread evenly.
+fn place_in_period(turn: u32) -> f64 {
+    (f64::from(turn) * 0.618_033_988_749_894_9).fract()
 }
 
 /// How long a system call lasts that does next to nothing: the least of some measurements, because other programs

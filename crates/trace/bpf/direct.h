@@ -1,0 +1,81 @@
+/* Direct I/O, as the file systems do it. iomap_dio_rw_begin shows who asks for what; the same thread then either
+ * queues it (iomap_dio_rw_queued) or waits until it is done (iomap_dio_complete), which show how much it was. These
+ * programs run all the time: direct I/O reaches the device, and no pause may hide it.
+ *
+ * What was queued completes in an interrupt, perhaps while on_dio_complete() runs on this processor: the kernel skips it
+ * then, and nothing is lost, because it has been recorded.
+ *
+ * What a file system does through the page cache although the file was opened with O_DIRECT (compressed data of Btrfs,
+ * for instance) does not come here: what it fetches is a miss, and the call is recorded like a buffered one if it waits
+ * for its result; requests of io_uring and io_submit are misses alone then.
+ */
+#ifndef FRAGMEND_DIRECT_H
+#define FRAGMEND_DIRECT_H
+
+SEC("tp_btf/iomap_dio_rw_begin")
+int BPF_PROG(on_dio_begin, struct kiocb *iocb, struct iov_iter *iter, unsigned int flags, unsigned long before)
+{
+	struct file *file = iocb->ki_filp;
+	struct direct begun = { .iocb = (__u64)iocb, .before = before, .asked = iter->count };
+	struct inode *inode = file->f_inode;
+	__u32 thread = bpf_get_current_pid_tgid(), weight;
+
+	weight = inode ? sampled(inode->i_ino, iocb->ki_pos) : 0;
+	if (!weight)
+		return 0;
+	begun.event.kind = (iter->data_source ? OP_WRITE : OP_READ) | KIND_DIRECT;
+	begun.event.offset = iocb->ki_pos;
+	if (!admit(file, inode, &begun.event))
+		return 0;
+	begun.event.weight = weight;
+	begun.inode = (__u64)inode;
+	begun.size = inode->i_size;
+	/* One that failed before it was issued is replaced. */
+	if (bpf_map_update_elem(&directs, &thread, &begun, BPF_ANY))
+		count_lost(1);
+	return 0;
+}
+
+static __always_inline int issued_direct(struct direct *begun, __u32 thread, __u64 length)
+{
+	if (length) {
+		begun->event.length = length;
+		emit(&begun->event, 0, begun->size);
+	}
+	bpf_map_delete_elem(&directs, &thread);
+	return 0;
+}
+
+/* All up to `at` is on its way. */
+SEC("tp_btf/iomap_dio_rw_queued")
+int BPF_PROG(on_dio_queued, struct inode *inode, long at)
+{
+	__u32 thread = bpf_get_current_pid_tgid();
+	struct direct *begun = bpf_map_lookup_elem(&directs, &thread);
+	__u64 end = at;
+
+	if (!begun || begun->inode != (__u64)inode || end < begun->event.offset ||
+	    end - begun->event.offset > begun->asked)
+		return 0;
+	if ((begun->event.kind & KIND_OP_MASK) == OP_READ)
+		end = least(end, begun->size);
+	return issued_direct(begun, thread, end > begun->event.offset ? end - begun->event.offset : 0);
+}
+
+/* `result` is the number of bytes up to the file position, including those of earlier parts, or an error. */
+SEC("tp_btf/iomap_dio_complete")
+int BPF_PROG(on_dio_complete, struct kiocb *iocb, int error, long result)
+{
+	__u32 thread = bpf_get_current_pid_tgid();
+	struct direct *begun = bpf_map_lookup_elem(&directs, &thread);
+	__u8 yes = 1;
+
+	/* The calling thread has not returned to its program yet: on_sys_exit() shall not record the call again. */
+	if (!iocb->ki_complete && config.requests && control.weight)
+		bpf_map_update_elem(&direct_callers, &thread, &yes, BPF_ANY);
+	if (!begun || begun->iocb != (__u64)iocb)
+		return 0;
+	return issued_direct(begun, thread, result > (long)begun->before ? result - begun->before : 0);
+}
+
+#endif
