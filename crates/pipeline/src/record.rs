@@ -41,8 +41,6 @@ impl Recording {
     ) -> Result<Self, Error> {
         let mut options = Options::new(output.unwrap_or(Path::new("the trace")), paths);
         options.duration = Some(length);
-        // What is recorded here is planned and moved at once, for short: no place may be missing.
-        options.overhead = None;
         if output.is_none() {
             // Without a name: another user could replace a named file in a directory that he owns.
             let file = tempfile::tempfile().map_err(Error::Temporary)?;

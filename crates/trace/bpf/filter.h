@@ -175,14 +175,14 @@ static __always_inline struct file *file_of(__u32 fd)
 	return file;
 }
 
-/* Whether `fd` is a file on a watched file system. */
+/* Whether `fd` is a file on a watched file system whose accesses are seen by the call alone: direct I/O is not. */
 static __noinline int watched_fd(__u32 fd)
 {
 	struct file *file = file_of(fd);
 	struct inode *inode = 0;
 	__u32 device;
 
-	if (file)
+	if (file && !(config.direct_seen && BPF_CORE_READ(file, f_flags) & config.o_direct))
 		inode = BPF_CORE_READ(file, f_inode);
 	if (!inode)
 		return done();
