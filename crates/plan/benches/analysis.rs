@@ -1,5 +1,6 @@
-//! From a trace file of 10 million accesses to a plan: time and peak memory, for the worst case
-//! of random accesses (every request distinct) and for one hot file.
+//! From a trace file to a plan: time and peak memory. For 10 million accesses without misses, in the worst case of random
+//! ones (every request distinct), in many files and in one; and for 100 million on the pages of a database, with what
+//! missed the page cache beside what was asked for.
 //!
 //! `cargo bench -p fragmend-plan --bench analysis`. Exits with 1 beyond [`STEPS`] or [`PEAK_MIB`].
 //!
@@ -19,7 +20,23 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-const EVENTS: u64 = 10_000_000;
+/// What is traced.
+struct Case {
+    name: &'static str,
+    files: u64,
+    events: u64,
+    /// Reads of a few database pages each, of which a fourth are misses.
+    pages: bool,
+}
+
+const MILLION: u64 = 1_000_000;
+const CASES: [Case; 3] = [
+    Case { name: "random, 200 files", files: 200, events: 10 * MILLION, pages: false },
+    Case { name: "random, one file", files: 1, events: 10 * MILLION, pages: false },
+    Case { name: "pages and misses, 20 files", files: 20, events: 100 * MILLION, pages: true },
+];
+/// Of a database.
+const PAGE: u64 = 16 << 10;
 const DEVICE: u64 = 0x800;
 /// All files together, in fragments of 32 KiB.
 const TOTAL_BYTES: u64 = 16 << 30;
@@ -69,10 +86,11 @@ fn main() {
     println!("| trace | accesses | seconds | accesses/s | steps an access | peak MiB | ranges |");
     println!("|---|---:|---:|---:|---:|---:|---:|");
     let (mut failed, mut reference) = (false, Reference::new());
-    for (name, files) in [("random, 200 files", 200), ("random, one file", 1)] {
+    for case in &CASES {
+        let Case { name, events, .. } = *case;
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("trace.parquet");
-        write(&path, files);
+        write(&path, case);
         // In a process of its own, so that the peak is the analysis's.
         let this = std::env::current_exe().expect("this program");
         let before = reference.step_ns();
@@ -84,9 +102,9 @@ fn main() {
         let figures: Vec<f64> =
             text.split_whitespace().map(|w| w.parse().expect("a number")).collect();
         let [seconds, busy_ns, peak, ranges] = figures[..] else { panic!("{text}") };
-        let (rate, steps) = (EVENTS as f64 / seconds, busy_ns / EVENTS as f64 / step_ns);
+        let (rate, steps) = (events as f64 / seconds, busy_ns / events as f64 / step_ns);
         println!(
-            "| {name} | {EVENTS} | {seconds:.2} | {rate:.0} | {steps:.2} | {peak:.0} | {ranges} |"
+            "| {name} | {events} | {seconds:.2} | {rate:.0} | {steps:.2} | {peak:.0} | {ranges} |"
         );
         failed |= steps > STEPS || peak > PEAK_MIB;
     }
@@ -95,27 +113,36 @@ fn main() {
     std::process::exit(i32::from(failed));
 }
 
-fn write(path: &Path, files: u64) {
+fn write(path: &Path, case: &Case) {
+    let Case { files, events, pages, .. } = *case;
     let mut writer =
         TraceWriter::create(path, Existing::Replace, Box::new(|_| None)).expect("create");
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;
+    let align = if pages { PAGE } else { 4096 };
+    let length = |random: u64| if pages { 4 * PAGE as u32 } else { 4096 << (random % 5) };
+    let kind = |random: u64| match random % 20 {
+        n if pages && n < 5 => (Op::Miss, false),
+        _ if pages => (Op::Read, false),
+        n if n.is_multiple_of(5) => (Op::Write, random.is_multiple_of(3)),
+        _ => (Op::Read, random.is_multiple_of(3)),
+    };
     let event = |i: u64, random: u64| Event {
         time_ns: i * 5000,
         file: FileId { device: DEVICE, inode: 12 + random % files, generation: 7 },
-        offset: (random >> 20) % (TOTAL_BYTES / files / 4096) * 4096,
-        length: 4096 << (random % 5),
-        bytes: 4096 << (random % 5),
+        offset: (random >> 20) % (TOTAL_BYTES / files / align) * align,
+        length: length(random),
+        bytes: length(random).into(),
         count: 1,
         pid: 1000,
         thread: 1000 + (random % 8) as u32,
         uid: 0,
         comm: *b"postgres\0\0\0\0\0\0\0\0",
-        op: if random.is_multiple_of(5) { Op::Write } else { Op::Read },
-        direct: random.is_multiple_of(3),
+        op: kind(random).0,
+        direct: kind(random).1,
         windowed: false,
     };
     let mut batch = Vec::new();
-    for i in 0..EVENTS {
+    for i in 0..events {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
@@ -126,13 +153,16 @@ fn write(path: &Path, files: u64) {
         }
     }
     writer.append(&batch).expect("append");
-    writer.finish(&Meta::new(Level::Syscall, 0)).expect("finish");
+    let level = if pages { Level::Both } else { Level::Syscall };
+    writer.finish(&Meta::new(level, 0)).expect("finish");
 }
 
 /// Prints seconds, nanoseconds of processor time, the most MiB used, and ranges planned.
 fn analyse(path: &Path) {
     let (start, start_ns) = (Instant::now(), cpu_ns());
-    let trace = read(path, &Filter::default()).expect("read");
+    let filter = Filter { fold_if_misses: true, ..Filter::default() };
+    let trace = read(path, &filter).expect("read");
+    let misses = trace.meta.has_misses();
     let read_seconds = start.elapsed().as_secs_f64();
     let bytes = TOTAL_BYTES / trace.files.len() as u64;
     let files = trace.files.into_iter().map(|f| SurveyedFile {
@@ -159,7 +189,8 @@ fn analyse(path: &Path) {
             ..DeviceProfile::unknown()
         },
     };
-    let survey = Survey { files: files.collect(), devices: vec![device], ..Survey::default() };
+    let devices = vec![device];
+    let survey = Survey { files: files.collect(), devices, misses, ..Survey::default() };
     let plan = fragmend_plan::make(survey, &Settings::default());
     let (seconds, busy_ns) = (start.elapsed().as_secs_f64(), cpu_ns() - start_ns);
     eprintln!("read {read_seconds:.2} s, plan {:.2} s", seconds - read_seconds);

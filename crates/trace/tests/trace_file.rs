@@ -5,6 +5,7 @@ use fragmend_layout::FileId;
 use fragmend_trace::{
     Access, Event, Existing, Filter, Level, Meta, Op, TraceError, TraceWriter, read, read_meta,
 };
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -98,7 +99,8 @@ fn a_filter_keeps_what_it_names() {
     let dir = tempfile::tempdir().unwrap();
     let target = dir.path().join("t.parquet");
     write(&target, (0..1000).map(event));
-    let filter = Filter { devices: vec![0x701], ops: vec![Op::Read, Op::Fault] };
+    let filter =
+        Filter { devices: vec![0x701], ops: vec![Op::Read, Op::Fault], ..Filter::default() };
     let trace = read(&target, &filter).unwrap();
     let kept = |i: &u64| i % FILES % 2 == 1 && i.is_multiple_of(2);
     let expected = (0..1000).filter(kept).count();
@@ -330,4 +332,49 @@ fn flipped_bytes_never_crash_the_reader() {
     }
     assert!(in_data > 300, "only {in_data} of 3000 files had an undamaged footer");
     assert!(in_footer > 1000, "only {in_footer} files with a damaged footer were noticed");
+}
+
+/// What is counted is the same however many row groups there are; only order and threads are gone.
+#[test]
+fn equal_accesses_are_counted_once_where_misses_were_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("trace.parquet");
+    // Each access comes some thirty times, in several row groups.
+    let again = |i: u64| Event { thread: (i % 5) as u32, ..event(i % 20_000) };
+    let write_at = |level: Level| {
+        let mut writer =
+            TraceWriter::create(&target, Existing::ReplaceTrace, Box::new(path_of)).unwrap();
+        let events: Vec<Event> = (0..EVENTS).map(again).collect();
+        writer.append(&events).unwrap();
+        writer.finish(&Meta::new(level, 0)).unwrap();
+    };
+    let folded = Filter { fold_if_misses: true, ..Filter::default() };
+    type Counts = BTreeMap<(u64, u32, u8, bool, bool), u64>;
+    type Counted = (FileId, Option<PathBuf>, Counts, usize);
+    let counted = |filter: &Filter| -> Vec<Counted> {
+        let trace = read(&target, filter).unwrap();
+        let counts = |accesses: &[Access]| {
+            let mut counts = Counts::new();
+            for a in accesses {
+                let key = (a.offset, a.length, a.op as u8, a.direct, a.windowed);
+                *counts.entry(key).or_default() += u64::from(a.count);
+            }
+            counts
+        };
+        let of = |f: fragmend_trace::FileAccesses| {
+            (f.file, f.path, counts(&f.accesses), f.accesses.len())
+        };
+        trace.files.into_iter().map(of).collect()
+    };
+    write_at(Level::Both);
+    let (whole, part) = (counted(&Filter::default()), counted(&folded));
+    assert_eq!(whole.len(), FILES as usize);
+    for (whole, part) in whole.iter().zip(&part) {
+        assert_eq!((&whole.0, &whole.1, &whole.2), (&part.0, &part.1, &part.2));
+        assert_eq!(part.3, part.2.len(), "each once");
+        assert!(whole.3 > 20 * part.3);
+    }
+    // Without misses their order is needed.
+    write_at(Level::Syscall);
+    assert_eq!(counted(&folded), counted(&Filter::default()));
 }

@@ -69,8 +69,8 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if let Some(output) = &args.output {
         refuse_to_overwrite(output)?;
     }
-    let everything = Filter::default();
-    let read = |path| fragmend_trace::read(path, &everything);
+    let filter = Filter { fold_if_misses: !settings.assume_cold, ..Filter::default() };
+    let read = |path| fragmend_trace::read(path, &filter);
     let trace = args.trace.as_deref().map(read).transpose()?;
     if let Some(trace) = &trace {
         view::record::warn(trace, ui);

@@ -216,6 +216,11 @@ impl Budget {
         Self { proportion: proportion.into(), room: room.into() }
     }
 
+    /// Takes back what accesses of so many bytes need that were folded with others.
+    pub(super) fn give_back(&self, accesses: usize) {
+        self.room.fetch_add(accesses as u64 * ACCESS_TIMES, Ordering::Relaxed);
+    }
+
     /// Subtracts the bytes of accesses, and of everything else.
     pub(super) fn charge(&self, accesses: usize, other: usize) -> Result<(), Reason> {
         let (accesses, other) = (accesses as u64, other as u64);

@@ -7,6 +7,7 @@
 //! | [`names`] | paths and command names, and how long paths are looked up ([`budget`]) |
 //! | [`counts`] | counts files that are no longer kept |
 //! | [`reader`] | a file to accesses per file, in parallel |
+//! | [`join`] | what was decoded, joined file by file |
 //! | [`checksum`] | computes and verifies the checksum of all bytes before the footer |
 //! | [`bounds`] | limits the memory for a file, before any of it is decoded |
 //! | [`thrift`] | walks the structures around the data before they are decoded |
@@ -17,6 +18,7 @@ mod bounds;
 mod budget;
 mod checksum;
 mod counts;
+mod join;
 mod names;
 pub mod reader;
 pub mod schema;

@@ -10,9 +10,9 @@
 
 use super::bounds::{self, Budget, MAX_TEXT};
 use super::checksum;
+use super::join::{self, Folded, Group};
 use super::schema::{self, column};
 use super::source::Source;
-use super::text;
 use crate::event::is_possible;
 use crate::meta::{KEY, Meta, SCHEMA_VERSION};
 use crate::{Access, FileAccesses, Op, TraceError};
@@ -28,7 +28,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Once;
 
 /// A trace, grouped by file.
@@ -49,6 +49,9 @@ pub struct Filter {
     pub devices: Vec<u64>,
     /// Operations; empty means any.
     pub ops: Vec<Op>,
+    /// Where misses were recorded, equal accesses are counted once, by the row groups one after the other, and their order
+    /// and threads are forgotten: nothing has to be imitated then, and a trace may be larger than memory.
+    pub fold_if_misses: bool,
 }
 
 /// Reads a trace.
@@ -81,18 +84,31 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
         return Err(corrupt(path, "its data do not match their checksum".into()));
     }
     let budget = Budget::new(&source, reader.num_row_groups());
-    let groups = (0..reader.num_row_groups())
-        .into_par_iter()
-        .map(|group| {
-            guarded(|| {
-                bounds::pages(&source, reader.metadata().row_group(group), &COLUMNS)?;
-                read_group(reader.get_row_group(group)?.as_ref(), filter, &budget)
-            })
+    let group = |group| {
+        guarded(|| {
+            bounds::pages(&source, reader.metadata().row_group(group), &COLUMNS)?;
+            read_group(reader.get_row_group(group)?.as_ref(), filter, &budget)
         })
-        .collect::<Result<Vec<_>, Reason>>()
-        .map_err(|e| corrupt(path, e))?;
-    let skipped = groups.iter().map(|group| group.skipped).sum();
-    Ok(Trace { files: join(groups), meta, skipped })
+    };
+    let groups = |range: std::ops::Range<usize>| -> Result<Vec<Group>, TraceError> {
+        let groups = range.into_par_iter().map(group).collect::<Result<_, Reason>>();
+        groups.map_err(|e| corrupt(path, e))
+    };
+    let all = 0..reader.num_row_groups();
+    if !(filter.fold_if_misses && meta.has_misses()) {
+        let groups = groups(all)?;
+        let skipped = groups.iter().map(|group| group.skipped).sum();
+        return Ok(Trace { files: join::in_order(groups), meta, skipped });
+    }
+    let (mut folded, mut skipped) = (Folded::default(), 0);
+    let at_a_time = 4 * rayon::current_num_threads();
+    for first in all.clone().step_by(at_a_time) {
+        for group in groups(first..all.end.min(first + at_a_time))? {
+            skipped += group.skipped;
+            folded.add(group, &budget);
+        }
+    }
+    Ok(Trace { files: folded.files(&budget), meta, skipped })
 }
 
 /// Reads only a trace's metadata.
@@ -178,12 +194,6 @@ fn corrupt(path: &Path, reason: Reason) -> TraceError {
     const LONGEST: usize = 300;
     let reason = printable(&reason.to_string()).to_string();
     TraceError::Corrupt { path: path.to_owned(), reason: reason.chars().take(LONGEST).collect() }
-}
-
-/// The accesses of one row group, files in order of first appearance.
-struct Group {
-    files: Vec<(FileId, Option<ByteArray>, Vec<Access>)>,
-    skipped: u64,
 }
 
 /// The columns that are read.
@@ -350,39 +360,6 @@ fn first_paths(
         paths.push(value.pop().map(|path| ByteArray::from(path.data().to_vec())));
     }
     Ok(paths)
-}
-
-/// Joins the row groups in file order, and frees each group's memory once it is merged.
-fn join(groups: Vec<Group>) -> Vec<FileAccesses> {
-    let mut index_of: HashMap<FileId, usize> = HashMap::new();
-    let mut sizes: Vec<usize> = Vec::new();
-    let mut files: Vec<FileAccesses> = Vec::new();
-    for (id, path, accesses) in groups.iter().flat_map(|group| &group.files) {
-        let index = *index_of.entry(*id).or_insert_with(|| {
-            sizes.push(0);
-            files.push(FileAccesses { file: *id, path: None, accesses: Vec::new() });
-            files.len() - 1
-        });
-        sizes[index] += accesses.len();
-        if let (None, Some(path)) = (&files[index].path, path) {
-            files[index].path = Some(unescaped(path));
-        }
-    }
-    for (id, _, mut accesses) in groups.into_iter().flat_map(|group| group.files) {
-        let index = index_of[&id];
-        let all = &mut files[index].accesses;
-        if all.is_empty() && accesses.len() == sizes[index] {
-            *all = accesses;
-        } else {
-            all.reserve_exact(sizes[index] - all.len());
-            all.append(&mut accesses);
-        }
-    }
-    files
-}
-
-fn unescaped(path: &ByteArray) -> PathBuf {
-    text::unescape_path(path.data())
 }
 
 thread_local! {
