@@ -110,6 +110,44 @@ fn loop_a_record_elsewhere_that_may_be_of_either_is_nobodys() {
     }
 }
 
+/// What the owner does to a file beside a copy that is recovered with its record is the owner's: what was noted for the
+/// file is noted again, and what comes after the copy was served is not the rewrite's.
+#[test]
+fn loop_a_record_that_has_served_a_copy_claims_no_later_hole() {
+    let image = Image::of(&EXT4, 320 << 20);
+    let disk = Image::ext4(64 << 20);
+    let elsewhere = disk.path().join("journal");
+    for remounted in [false, true] {
+        let file = fragmented(&image, "file");
+        fs::create_dir(&elsewhere).unwrap();
+        finish(rewrite(&image, &file, "half-written=kill").arg("--journal").arg(&elsewhere));
+        let copy = image.copy_while_mounted();
+        let punch =
+            || run("fallocate", ["-p", "-o", "8192", "-l", "65536", file.to_str().unwrap()]);
+        if !remounted {
+            punch();
+        }
+        let (told, code) = recover(&[&"--journal", &elsewhere, &copy.path()]);
+        assert_eq!((outcomes(&told), code), (vec!["set_aside".to_owned()], 1), "{told}");
+        drop(copy);
+        if remounted {
+            // Where times count less exactly.
+            std::thread::sleep(Duration::from_millis(1100));
+            punch();
+            image.unmount();
+            image.mount_with("");
+        }
+        let own = fs::read_dir(&elsewhere).unwrap().next().unwrap().unwrap().path();
+        let kept = names(&own);
+        fs::rename(own.join(&kept[0]), own.join(kept[0].trim_end_matches(".kept"))).unwrap();
+        let before = fs::read(&file).unwrap();
+        let (told, code) = recover(&[&"--journal", &elsewhere, &image.path()]);
+        assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{remounted}: {told}");
+        assert!(fs::read(&file).unwrap() == before, "{remounted}");
+        fs::remove_dir_all(&elsewhere).unwrap();
+    }
+}
+
 /// A file system whose only record is elsewhere, and a copy of it that was made before. It is not mounted, the copy is.
 struct Copied {
     image: Image,

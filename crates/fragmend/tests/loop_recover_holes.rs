@@ -10,11 +10,12 @@ use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::mount::MountGuard;
 use fragmend_testbed::process::finish;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, SystemTime};
 use support::records::{journal, names};
-use support::rewrite::{FRAGMEND, killed_at, outcomes, recover};
+use support::rewrite::{FRAGMEND, kill, killed_at, outcomes, recover, recovering};
 use support::{SIZE, fragmented};
 
 /// Bytes of a note before its checksum: boot, two mounts, times.
@@ -25,6 +26,17 @@ fn punch(file: &Path) {
         "fallocate",
         ["-p", "-o", "8192", "-l", "65536"].map(OsStr::new).into_iter().chain([file.as_os_str()]),
     );
+}
+
+/// Changes a byte of the only record's note.
+fn change_note(image: &Image, at: usize) {
+    let record = journal(image).join(&names(&journal(image))[0]);
+    let mut bytes = fs::read(&record).unwrap();
+    let note = Record::decode(&bytes).unwrap().note_start().unwrap() as usize;
+    bytes[note + at] ^= 1;
+    let sum = data_checksum(&bytes[note..note + NOTE]);
+    bytes[note + NOTE..note + NOTE + 4].copy_from_slice(&sum.to_le_bytes());
+    fs::write(&record, bytes).unwrap();
 }
 
 /// Recovers, and checks that neither the file nor the record has changed.
@@ -94,14 +106,8 @@ fn loop_a_hole_that_was_made_after_a_reboot_stays() {
     for (at, expected) in [(0, "changed"), (16, "restored"), (24, "restored")] {
         let file = fragmented(&image, "file");
         killed_at(&image, &file, "half-written");
-        let record = journal(&image).join(&names(&journal(&image))[0]);
         // As if the note had been made in another boot, or under other mounts of this one.
-        let mut bytes = fs::read(&record).unwrap();
-        let note = Record::decode(&bytes).unwrap().note_start().unwrap() as usize;
-        bytes[note + at] ^= 1;
-        let sum = data_checksum(&bytes[note..note + NOTE]);
-        bytes[note + NOTE..note + NOTE + 4].copy_from_slice(&sum.to_le_bytes());
-        fs::write(&record, bytes).unwrap();
+        change_note(&image, at);
         punch(&file);
         match expected {
             // Modified since this boot began, so not by a rewrite that ended before.
@@ -113,5 +119,30 @@ fn loop_a_hole_that_was_made_after_a_reboot_stays() {
                 assert!(is_intact(&file, SIZE).unwrap());
             }
         }
+    }
+}
+
+/// In another mounting a time counts that is near the last note. A `recover` that was killed has made a new one, which
+/// covers what it writes itself, and no more.
+#[test]
+fn loop_a_killed_recover_does_not_claim_a_later_hole() {
+    let image = Image::ext4(320 << 20);
+    for (recovers, expected) in [(false, "restored"), (true, "changed")] {
+        let file = fragmented(&image, "file");
+        killed_at(&image, &file, "half-written");
+        if recovers {
+            kill(recovering(&image, "changing"));
+        }
+        change_note(&image, 16);
+        punch(&file);
+        // Within the minute that a rewrite may last, and after all that a recover writes.
+        let later = SystemTime::now() + Duration::from_secs(20);
+        File::options().write(true).open(&file).unwrap().set_modified(later).unwrap();
+        if recovers {
+            left_alone(&image, &file, "killed recover");
+            continue;
+        }
+        let (told, code) = recover(&[&image.path()]);
+        assert_eq!((outcomes(&told), code), (vec![expected.to_owned()], 0), "{told}");
     }
 }

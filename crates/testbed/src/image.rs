@@ -56,11 +56,26 @@ impl Image {
     /// Another image with the same content and layout, on a device of its own. This one is
     /// unmounted while it is copied, and both are then mounted with default options.
     pub fn copy(&self) -> Self {
-        let disks = scratch::for_disks();
         self.unmount();
+        let disks = self.copied();
+        self.mount_with("");
+        self.mounted_copy(disks)
+    }
+
+    /// The same of the disk as it is, with the file system mounted: what was not synced is not in the copy.
+    pub fn copy_while_mounted(&self) -> Self {
+        self.sync();
+        self.mounted_copy(self.copied())
+    }
+
+    fn copied(&self) -> tempfile::TempDir {
+        let disks = scratch::for_disks();
         let args = ["--sparse=always", "--reflink=auto"].map(OsString::from);
         run("cp", args.into_iter().chain([disk(&self.disks).into(), disk(&disks).into()]));
-        self.mount_with("");
+        disks
+    }
+
+    fn mounted_copy(&self, disks: tempfile::TempDir) -> Self {
         let copy = Self::attach(self.file_system, disks);
         copy.mount_with("");
         // The copy itself must not disturb what is measured next.

@@ -5,7 +5,7 @@
 
 use super::leased::{KEEPS_ITS_TIME, Leased, Phase, Seen, State, is_others};
 use super::limits::{self, Buffers};
-use super::note::{Doubt, ModifiedBy, Noted, Noting, Ours};
+use super::note::{Doubt, ModifiedBy, Noted, Noting, Ours, now_seconds};
 use super::place::{Fill, Holder, Verdict, is_blank, judge, lease, put};
 use super::privileges::Lost;
 use super::record::Record;
@@ -100,12 +100,12 @@ impl Mending<'_> {
             Some(Ok(lease)) => lease,
             Some(Err(e)) => return not_leased(recovered, &e),
         };
-        let made = self.noting.made();
+        let (before, began) = (self.noting.notes(), now_seconds());
         match self.put_back(&missing.parts, ours, &lease) {
             Ok(detail) => {
-                if let (Err(_), Some(made)) = (self.closing.sure, made) {
+                if let (Err(_), Ok(Some(before))) = (self.closing.sure, before) {
                     // Best effort: the record is kept in any case.
-                    let _ = self.noting.date_back(made);
+                    let _ = self.noting.put_back(before, began);
                 }
                 let recovered = Recovered { restored_bytes: bytes, detail, ..recovered };
                 self.closing.close(recovered, RecoveryOutcome::Restored)

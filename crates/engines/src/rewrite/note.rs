@@ -12,7 +12,8 @@
 //!
 //! A note is not made durable for its own sake, so it counts exactly only in the boot and the mounting in which
 //! it was made. After a power cut the note on the disk may be older than the file. Then a time of modification
-//! counts as the rewrite's if it is within [`WINDOW_SECONDS`] of the note, and before this boot. Where this
+//! counts as the rewrite's if it is within [`WINDOW_SECONDS`] of the note, and before this boot; of a note of `recover`,
+//! within [`RECOVERY_SECONDS`]. Where this
 //! does not decide, the change counts as another program's: the record stays, and that is reported. Two changes
 //! are not noticed: one that puts the time of modification back, and one within a tick of the file system's
 //! clock (a second on an ext4 with inodes of 128 bytes).
@@ -34,6 +35,8 @@ const SLACK_SECONDS: i64 = 10;
 
 /// A rewrite is over at most this many seconds after its record was made.
 const WINDOW_SECONDS: i64 = 60;
+/// What `recover` writes is written at most this many seconds after its first note, which is durable by then.
+const RECOVERY_SECONDS: i64 = 10;
 
 /// The time of modification of a record of version 1 once others may have come to its file.
 const OTHERS_CAME: Time = (0, 0);
@@ -48,19 +51,21 @@ const OTHERS: u32 = 2;
 const CHANGED: u32 = 3;
 /// Added to one of the first three: others may have set the file's time before the last change.
 const DOUBTFUL: u32 = 4;
+/// Added to any: it was made by `recover`.
+const RECOVERING: u32 = 8;
 
 /// The beginning of the block for notes.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
 )]
 #[repr(C)]
-struct Note {
+pub(crate) struct Note {
     boot: [u8; 16],
     /// The mounted file systems of the record and of the file.
     mounts: [U64; 2],
     modified_seconds: I64,
     modified_nanoseconds: U32,
-    /// One of [`SETTLED`], [`AT_IT`], [`OTHERS`] and [`CHANGED`], and [`DOUBTFUL`].
+    /// One of [`SETTLED`], [`AT_IT`], [`OTHERS`] and [`CHANGED`], and [`DOUBTFUL`] and [`RECOVERING`].
     state: U32,
     made_seconds: I64,
     /// CRC-32C of what comes before it.
@@ -72,6 +77,50 @@ impl Note {
         let bytes = self.as_bytes();
         data_checksum(&bytes[..bytes.len() - size_of::<U32>()])
     }
+}
+
+/// Behind the note, in the same sector: after this time nothing was the rewrite's, because the record has served another
+/// file since, and that may have been this one.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(C)]
+pub(crate) struct Served {
+    since_seconds: I64,
+    /// CRC-32C of that; another number where the record has served no other file.
+    checksum: U32,
+}
+
+impl Served {
+    fn since(seconds: i64) -> Self {
+        let since_seconds = I64::from(seconds);
+        Self { since_seconds, checksum: data_checksum(since_seconds.as_bytes()).into() }
+    }
+
+    fn seconds(&self) -> Option<i64> {
+        let sum = data_checksum(self.since_seconds.as_bytes());
+        (sum == self.checksum.get()).then(|| self.since_seconds.get())
+    }
+}
+
+/// What is in a record's block for notes.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub(crate) struct Notes {
+    last: Note,
+    served: Served,
 }
 
 /// This boot, and the mounted file systems of record and file (`fragmend_sys::session::mounted_of`).
@@ -162,12 +211,20 @@ pub(crate) struct Noting<'a> {
     pub file: &'a OwnedFd,
     /// The session in which the notes are made.
     session: Session,
+    /// [`RECOVERING`], or nothing.
+    by: u32,
 }
 
 impl<'a> Noting<'a> {
     /// For the notes of this record, by its file and its content.
     pub fn of((own, record): (&'a OwnedFd, &Record), file: &'a OwnedFd, session: Session) -> Self {
-        Self { record: own, at: record.note_start(), file, session }
+        Self { record: own, at: record.note_start(), file, session, by: 0 }
+    }
+
+    /// The same for `recover`.
+    #[must_use]
+    pub fn of_recovery(self) -> Self {
+        Self { by: RECOVERING, ..self }
     }
 
     /// Makes a note, with what others may have done before, and the file's time of modification after the last
@@ -197,39 +254,39 @@ impl<'a> Noting<'a> {
             mounts: self.session.mounts.map(Into::into),
             modified_seconds: seconds.into(),
             modified_nanoseconds: nanoseconds.into(),
-            state: (state | doubtful).into(),
-            made_seconds: clock_gettime(ClockId::Realtime).tv_sec.into(),
+            state: (state | doubtful | self.by).into(),
+            made_seconds: now_seconds().into(),
             checksum: 0.into(),
         };
         note.checksum = note.sum().into();
-        write_at(self.record, note.as_bytes(), at)
+        let notes = Notes { last: note, served: Served::default() };
+        write_at(self.record, notes.as_bytes(), at)
     }
 
-    /// The last note; `None` if there is none, as in a record of version 1, or it is damaged.
-    fn last(&self) -> io::Result<Option<Note>> {
-        let Some(at) = self.at else { return Ok(None) };
-        let mut bytes = [0; size_of::<Note>()];
-        read_at(self.record, &mut bytes, at)?;
-        Ok(Note::read_from_bytes(&bytes).ok().filter(|n| n.checksum.get() == n.sum()))
-    }
-
-    /// When the last note was made, in seconds since 1970, if that is known.
-    pub fn made(&self) -> Option<i64> {
-        self.last().ok().flatten().map(|note| note.made_seconds.get())
-    }
-
-    /// Dates the last note back: the record has served another file than its own, which was last changed when the
-    /// notes of before were made. Who changed which file is still what the last note says; in any other mounting a time
-    /// counts within a window that ends earlier than without this. Whenever power fails, the note has the one time
-    /// or the other.
+    /// What is noted; `None` if there is no note, as in a record of version 1, or it is damaged.
     ///
     /// # Errors
-    /// When the note cannot be read or written.
-    pub fn date_back(&self, made: i64) -> io::Result<()> {
-        let (Some(at), Some(mut note)) = (self.at, self.last()?) else { return Ok(()) };
-        note.made_seconds = made.min(note.made_seconds.get()).into();
-        note.checksum = note.sum().into();
-        write_at(self.record, note.as_bytes(), at)?;
+    /// When it cannot be read.
+    pub fn notes(&self) -> io::Result<Option<Notes>> {
+        let Some(at) = self.at else { return Ok(None) };
+        let mut bytes = [0; size_of::<Notes>()];
+        read_at(self.record, &mut bytes, at)?;
+        let notes = Notes::read_from_bytes(&bytes).ok();
+        Ok(notes.filter(|n| n.last.checksum.get() == n.last.sum()))
+    }
+
+    /// Puts back what was noted before the record served this file, of which it is not certain that it is its own. If it
+    /// was, what happens to it from now on is not the rewrite's, and for the other one nothing is lost: no time counts
+    /// as the rewrite's that is after `began` (seconds since 1970), when this file was served, unless it is a noted
+    /// one. Whenever power fails, the notes are these or those: they are in one sector.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn put_back(&self, before: Notes, began: i64) -> io::Result<()> {
+        let Some(at) = self.at else { return Ok(()) };
+        let first = before.served.seconds().map_or(began, |earlier| earlier.min(began));
+        let notes = Notes { served: Served::since(first), ..before };
+        write_at(self.record, notes.as_bytes(), at)?;
         Ok(rustix::fs::fsync(self.record)?)
     }
 
@@ -255,11 +312,13 @@ impl<'a> Noting<'a> {
             let latest = (touched.0.saturating_add(WINDOW_SECONDS), touched.1);
             return Ok(likely(modified <= latest));
         }
-        let Some(note) = self.last()? else {
+        let Some(Notes { last: note, served }) = self.notes()? else {
             return Ok(if is_before { certain } else { Others });
         };
         let noted = (note.modified_seconds.get(), note.modified_nanoseconds.get());
-        let (state, is_doubtful) = (note.state.get() & !DOUBTFUL, note.state.get() & DOUBTFUL != 0);
+        let flags = note.state.get();
+        let (state, is_doubtful) = (flags & !(DOUBTFUL | RECOVERING), flags & DOUBTFUL != 0);
+        let window = if flags & RECOVERING == 0 { WINDOW_SECONDS } else { RECOVERY_SECONDS };
         // The time of before may have been set over another program's.
         if state == CHANGED || (state == OTHERS && is_before) {
             return Ok(Others);
@@ -273,18 +332,25 @@ impl<'a> Noting<'a> {
         }
         let made = note.made_seconds.get();
         let within = |seconds: i64| {
-            (made.saturating_sub(1)..=made.saturating_add(seconds)).contains(&modified.0)
+            let is_near =
+                (made.saturating_sub(1)..=made.saturating_add(seconds)).contains(&modified.0);
+            is_near && served.seconds().is_none_or(|since| modified.0 < since)
         };
         // A clock that is still to be set may show a later beginning of this boot.
         let is_earlier = || modified.0 <= session::boot_began();
         Ok(match () {
             () if self.session.made(&note) => likely(state == AT_IT && within(SLACK_SECONDS)),
-            () if state == OTHERS || !within(WINDOW_SECONDS) => Others,
+            () if state == OTHERS || !within(window) => Others,
             () if self.session.may_have_made(&note) => Unknown,
             () if self.session.boot == note.boot || is_earlier() => likely(true),
             () => Unknown,
         })
     }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now_seconds() -> i64 {
+    clock_gettime(ClockId::Realtime).tv_sec
 }
 
 #[cfg(test)]

@@ -203,7 +203,7 @@ fn one(journal: &Journal, name: &OsStr, home: Option<&Home>, options: &Options) 
             return recovered.ended(RecoveryOutcome::Unreachable, format!("cannot be opened: {e}"));
         }
     };
-    let noting = Noting::of((&file, &record), &target, session);
+    let noting = Noting::of((&file, &record), &target, session).of_recovery();
     Mending { closing, record: &record, data: &data, noting }.mend(recovered)
 }
 
