@@ -58,6 +58,12 @@ pub fn write(measurement: &Measurement, out: &mut impl Write) -> io::Result<()> 
     if m.predicted.is_some() || m.measured.is_some() {
         table.lines().try_for_each(|line| writeln!(out, "{}", line.trim_end()))?;
     }
+    if let (Some(predicted), Some(measured)) = (&m.predicted, &m.measured)
+        && predicted.seconds_saved > 0.0
+    {
+        let share = measured.seconds_saved / predicted.seconds_saved;
+        writeln!(out, "saved: {} of what was predicted", human(share, Unit::Share))?;
+    }
     if let Some(noise) = m.noise {
         writeln!(out, "the rounds differ by {}", human(noise, Unit::Share))?;
     }
@@ -109,6 +115,7 @@ mod tests {
             "40 of 1000 recorded reads replayed, 5.0 MiB, 1 in flight, the median of 3 rounds, by the clock on the wall:",
             "predicted  200.0 ms   74.2 ms  125.8 ms",
             "measured   100.0 ms  120.0 ms  -20.0 ms",
+            "saved: -15.9 % of what was predicted",
             "the rounds differ by 3.1 %",
         ] {
             assert!(told.contains(part), "{part}: {told}");
