@@ -15,7 +15,7 @@ build: ## Build the release binary, target/release/fragmend
 	@scripts/prerequisites build
 	$(CARGO) build --release --bin fragmend
 
-demo: ## See it work: a database fragments on a loop device, is mended, and is measured
+demo: ## See it work: one database on two simulated drives; on one it pays to mend it, on the other not
 	@scripts/prerequisites demo
 	$(CARGO) build --release --bin fragmend --bin demo
 	@scripts/as-root $(binaries)/demo

@@ -163,7 +163,7 @@ _fragmend() {
             return 0
             ;;
         fragmend__subcmd__auto)
-            opts="-y -q -h --duration --policy --budget --hot --min-gain --assume-cold --rated-writes --rate --free-floor --engine --journal --force --unshare --yes --dry-run --keep --json --quiet --help"
+            opts="-y -q -h --duration --policy --budget --hot --min-gain --assume-cold --rated-writes --rate --free-floor --engine --journal --force --unshare --yes --dry-run --watch-again --keep --json --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

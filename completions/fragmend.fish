@@ -112,6 +112,7 @@ complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l force -d 'Als
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l unshare -d 'Also move what is shared with snapshots or other files, which needs space for a copy'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s y -l yes -d 'Do not ask before writing'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l dry-run -d 'Record and plan, move nothing'
+complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l watch-again -d 'Afterwards watch the service again, for as long as it was recorded, and compare the time of its disks; without this, a sample of the recorded reads is replayed before and after'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -l json -d 'Print one JSON document (JSON Lines for long-running verbs) instead of text'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s q -l quiet -d 'No progress and no hints; results and errors only'
 complete -c fragmend -n "__fish_fragmend_using_subcommand auto" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -10,17 +10,20 @@
 //! | [`run`] | the plan, file by file, batch by batch, step by step |
 //! | `look` | the last check of a range before it is touched |
 //! | [`environment`] | time, other programs' load, our own input and output |
+//! | [`measurement`] | prediction beside measurement, which `auto` adds to the summary |
 //! | [`pace`] | how fast, and when to yield to others |
 //! | [`receipt`] | what was done: events, receipts, the summary |
 
 pub mod drive;
 pub mod environment;
 mod look;
+pub mod measurement;
 pub mod pace;
 pub mod receipt;
 pub mod run;
 
 pub use environment::{Environment, OwnIo};
+pub use measurement::Measurement;
 pub use pace::Rate;
 pub use receipt::{Event, Listener, Outcome, Receipt, Skipped, Summary};
 pub use run::{ApplyError, Options, Volumes, apply};

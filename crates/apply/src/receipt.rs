@@ -1,5 +1,6 @@
 //! What was done, as it is reported: events while the run goes on, a receipt per range, a summary.
 
+use crate::measurement::Measurement;
 use fragmend_layout::{PathText, SkipReason};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -181,6 +182,9 @@ pub struct Summary {
     pub skipped_by_reason: BTreeMap<SkipReason, u64>,
     /// What was left alone, by file and reason: the first 10,000; each range has a receipt besides.
     pub skipped: Vec<Skipped>,
+    /// Prediction and measurement side by side; of `auto` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measurement: Option<Measurement>,
 }
 
 impl Summary {

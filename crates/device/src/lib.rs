@@ -5,11 +5,13 @@
 //! | [`kind`] | what a device is, by what the kernel shows |
 //! | [`probe`] | measures a device by reading it |
 //! | [`profile`] | what was measured, kept for each disk |
+//! | [`replay`] | reads of files, timed: what was recorded is repeated |
 //! | [`target`] | what a path leads to, and how that is opened for a probe |
 
 pub mod kind;
 pub mod probe;
 pub mod profile;
+pub mod replay;
 pub mod target;
 
 use fragmend_layout::{CostModel, DeviceKind, DeviceProfile, FsKind, WindowEnds};

@@ -123,7 +123,7 @@ fn open(device: &BlockDevice, file: std::fs::File, bytes: u64, how: How) -> io::
 }
 
 /// The clock that times a device.
-fn clock_of(device: &BlockDevice) -> io::Result<Clock> {
+pub(crate) fn clock_of(device: &BlockDevice) -> io::Result<Clock> {
     match Kind::of(device) {
         Kind::Served | Kind::Loop => {
             let served = match kind::backing_file(&device.whole()) {

@@ -2,6 +2,7 @@
 //! same stage show it in the same way.
 
 pub mod apply;
+pub mod measurement;
 pub mod plan;
 pub mod probe;
 pub mod record;

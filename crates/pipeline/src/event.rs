@@ -13,6 +13,23 @@ pub enum Event<'a> {
     ToSurvey(u64),
     /// The number of further files that have been surveyed. Any thread may report it.
     Surveyed(u64),
+    /// Recorded reads that are about to be repeated, to measure what they cost.
+    ToReplay(Replayed),
+    /// The number of further reads that were repeated.
+    Replayed(u64),
+}
+
+/// How much is repeated on each layout, at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// Reads of one round.
+    pub reads: u64,
+    /// Bytes of one round.
+    pub bytes: u64,
+    /// Rounds.
+    pub rounds: u32,
+    /// Reads that were recorded.
+    pub recorded_reads: u64,
 }
 
 /// Receives the events.

@@ -7,6 +7,7 @@
 //! | [`survey()`] | the trace, or paths alone | a [`Survey`]: files with their present layouts |
 //! | [`plan()`] | the survey and settings | a [`Plan`]: ranges, predictions, reasons |
 //! | [`apply()`] | the plan | receipts, and their [`Summary`] |
+//! | [`measure`] | recorded reads, before and after | prediction beside measurement |
 //!
 //! Nothing here prints, asks, or knows of a terminal. The first two stages run long without a result, so they
 //! report progress to an [`Observer`]. `apply` reports every receipt to a [`Listener`], and waits for a slow
@@ -18,13 +19,14 @@
 mod apply;
 mod error;
 mod event;
+pub mod measure;
 pub mod plan_file;
 mod record;
 pub mod survey;
 
 pub use apply::{apply, can_move, moves_natively};
 pub use error::Error;
-pub use event::{Event, Observer, unobserved};
+pub use event::{Event, Observer, Replayed, unobserved};
 pub use fragmend_apply::{Listener, Summary};
 pub use fragmend_plan::{Plan, Survey, make as plan, with_curve as plan_with_curve};
 pub use record::{Recording, record};

@@ -4,7 +4,7 @@
 use io_uring::{IoUring, opcode, types};
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// A file, and as many buffers as there can be reads in flight.
@@ -112,6 +112,33 @@ impl ReadRing {
     /// # Panics
     /// When a read is longer than a buffer.
     pub fn elapsed(&mut self, reads: &[(u64, u32)], depth: u32) -> io::Result<Duration> {
+        let own = self.file.as_raw_fd();
+        self.carry_out(reads.iter().map(|(at, bytes)| (own, *at, *bytes)), depth)
+    }
+
+    /// The same for reads of several files: index in `files`, offset and bytes. The ring's own file is not read.
+    ///
+    /// # Errors
+    /// As [`Self::elapsed`].
+    ///
+    /// # Panics
+    /// As [`Self::elapsed`], and for an index behind the last file.
+    pub fn elapsed_across(
+        &mut self,
+        files: &[File],
+        reads: &[(usize, u64, u32)],
+        depth: u32,
+    ) -> io::Result<Duration> {
+        let reads = reads.iter().map(|(file, at, bytes)| (files[*file].as_raw_fd(), *at, *bytes));
+        // The files are borrowed until none of the reads is in flight.
+        self.carry_out(reads, depth)
+    }
+
+    fn carry_out(
+        &mut self,
+        mut rest: impl ExactSizeIterator<Item = (RawFd, u64, u32)>,
+        depth: u32,
+    ) -> io::Result<Duration> {
         if self.buffers.leaked {
             return Err(io::Error::other("the ring failed before"));
         }
@@ -122,16 +149,15 @@ impl ReadRing {
             asked: vec![0; depth as usize],
             failed: None,
         };
-        let mut rest = reads.iter();
         let begun = Instant::now();
         loop {
             while flight.failed.is_none()
                 && let Some(slot) = flight.free.last().copied()
-                && let Some((at, bytes)) = rest.next()
+                && let Some((fd, at, bytes)) = rest.next()
             {
                 flight.free.pop();
-                self.push(slot, *at, *bytes);
-                flight.asked[slot as usize] = *bytes;
+                self.push(slot, fd, at, bytes);
+                flight.asked[slot as usize] = bytes;
                 flight.in_flight += 1;
             }
             if flight.in_flight == 0 {
@@ -161,9 +187,9 @@ impl ReadRing {
     }
 
     /// Puts a read into the queue.
-    fn push(&mut self, slot: u32, at: u64, bytes: u32) {
+    fn push(&mut self, slot: u32, fd: RawFd, at: u64, bytes: u32) {
         assert!(bytes as usize <= self.buffers.slot_bytes, "a read that is longer than its buffer");
-        let (fd, to) = (types::Fd(self.file.as_raw_fd()), self.buffers.slot(slot));
+        let (fd, to) = (types::Fd(fd), self.buffers.slot(slot));
         let entry = if self.registered {
             opcode::ReadFixed::new(fd, to, bytes, 0).offset(at).build()
         } else {
@@ -171,7 +197,7 @@ impl ReadRing {
         };
         let entry = entry.user_data(slot.into());
         // SAFETY: the buffer is this slot's, which no other read uses, and lives until no read is in flight
-        // (`elapsed` does not return before); the file is open as long.
+        // (`carry_out` does not return before); the file is open as long.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         // The queue has as many entries as there are slots.
         assert!(pushed.is_ok(), "the queue is full");
@@ -231,6 +257,22 @@ mod tests {
         assert!(ring.elapsed(&reads, 4).unwrap() > Duration::ZERO);
         assert!(ring.elapsed(&reads, 99).is_ok());
         assert!(ring.elapsed(&[], 4).is_ok());
+    }
+
+    #[test]
+    fn reads_of_several_files_are_carried_out_together() {
+        let file = |pages: usize| {
+            let mut file = tempfile();
+            file.write_all(&vec![1; pages * 4096]).unwrap();
+            file
+        };
+        let files = [file(1), file(8)];
+        let mut ring = ReadRing::new(tempfile(), 4, 4096).unwrap();
+        let reads: Vec<_> = (0..8).flat_map(|n| [(0, 0, 4096), (1, n * 4096, 4096)]).collect();
+        assert!(ring.elapsed_across(&files, &reads, 4).unwrap() > Duration::ZERO);
+        // The first file has one page.
+        let error = ring.elapsed_across(&files, &[(0, 4096, 4096)], 4).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 
     #[test]

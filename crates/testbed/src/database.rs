@@ -31,6 +31,8 @@ pub struct Growth {
     pub commits: u64,
     /// Cache entries that are removed per commit, which leaves the holes that the database fills.
     pub evictions: usize,
+    /// The largest entry of the cache in bytes, the smallest being a block: the holes are as long.
+    pub entry_bytes: u64,
     /// Bytes reserved in one extent meanwhile and free afterwards: the space that moving needs.
     pub archive_bytes: u64,
     /// Decides sizes and order of everything.
@@ -44,19 +46,23 @@ pub struct Database {
 }
 
 impl Database {
-    /// Fills `image` with a cache, lets the database grow in it beside the cache's evictions,
-    /// then retires the cache.
+    /// Fills a file system, whose root is `root`, with a cache, lets the database grow in it beside the cache's
+    /// evictions, then retires the cache.
     ///
     /// # Panics
     /// When sqlite3 or the disk refuses.
-    pub fn grow(image: &Image, growth: Growth) -> Self {
-        let path = image.path().join("service.db");
-        let archive = image.path().join("archive.tar");
+    pub fn grow(root: &Path, growth: Growth) -> Self {
+        let sync = || {
+            let root = std::fs::File::open(root).expect("the root of the file system");
+            rustix::fs::syncfs(root).expect("the file system can be synced");
+        };
+        let path = root.join("service.db");
+        let archive = root.join("archive.tar");
         aging::reserve(&archive, growth.archive_bytes);
-        let mut cache = Cache::fill(&image.path().join("cache"), 32 << 10, growth.seed);
+        let mut cache = Cache::fill(&root.join("cache"), growth.entry_bytes, growth.seed);
         // Space for the first commits and their journal.
         cache.evict(growth.evictions * 16);
-        image.sync();
+        sync();
         let mut shell = Shell::open(&path, &[]);
         let mut run = |sql: &str| shell.run(sql).expect("sqlite3 takes its statements");
         run(SCHEMA);
@@ -67,7 +73,7 @@ impl Database {
         shell.close();
         cache.retire();
         std::fs::remove_file(archive).expect("the archive can be removed");
-        image.sync();
+        sync();
         Self { path, commits: growth.commits }
     }
 

@@ -9,6 +9,7 @@
 //! | [`file_system`] | how each kind is made, mounted and checked |
 //! | [`guest`] | a User Mode Linux guest, for file systems that the host's kernel lacks |
 //! | [`older`] | a kernel that lacks a system call |
+//! | [`served`] | a drive of the lab that `fragmend lab serve` serves |
 //! | [`thin`] | a disk with less space than its size |
 //! | [`mount`] | further mounts |
 //! | [`overlay`] | an overlay over directories of an image |
@@ -57,6 +58,7 @@ pub mod random;
 pub mod reader;
 pub mod replay;
 pub mod scratch;
+pub mod served;
 pub mod sqlite;
 pub mod steps;
 pub mod thin;

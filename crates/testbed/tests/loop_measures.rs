@@ -61,8 +61,14 @@ fn loop_a_copy_has_the_same_content_and_layout() {
 #[test]
 fn loop_a_database_truly_fragments_and_answers_the_same_from_a_cold_cache() {
     let image = Image::ext4_with(128 * MIB, &["-m", "0", "-N", "16384"], "");
-    let growth = Growth { commits: 100, evictions: 12, archive_bytes: 32 * MIB, seed: 5 };
-    let database = Database::grow(&image, growth);
+    let growth = Growth {
+        commits: 100,
+        evictions: 12,
+        entry_bytes: 32 << 10,
+        archive_bytes: 32 * MIB,
+        seed: 5,
+    };
+    let database = Database::grow(image.path(), growth);
     assert!(database.bytes() > 100 * 64 * 1000, "{} bytes", database.bytes());
     let extents = tools::extents(database.path());
     assert!(extents > 100, "only {extents} extents");

@@ -35,7 +35,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if twice > 0 {
         ui.note(format!("{twice} ranges are left out: the plan lists their files twice"));
     }
-    let summary = view::apply::carry_out(&plan, &wanted, &options, ui)?;
+    let summary = view::apply::carry_out(&plan, &wanted, &options, None, ui)?;
     if summary.interrupted && summary.ranges_left > 0 {
         ui.note(format!("stopped; go on with: fragmend apply {}", shell_word(&args.plan)));
     } else if args.dry_run {

@@ -1,4 +1,6 @@
-//! `fragmend auto`: record, plan and apply in one go, and ask before anything is written.
+//! `fragmend auto`: record, plan and apply in one go, and ask before anything is written; then measure what was predicted.
+
+mod meet;
 
 use crate::exit::{Exit, Usage};
 use crate::interrupt;
@@ -6,12 +8,15 @@ use crate::options::{Choice, Pace, Sharing, duration};
 use crate::ui::{Ui, has_reader};
 use crate::view;
 use anyhow::Context;
+use fragmend_apply::Summary;
+use fragmend_pipeline::measure::Watched;
 use fragmend_pipeline::{Error, Event, Recording, plan_file};
 use fragmend_plan::{CurvePoint, Plan, Settings};
 use fragmend_report::{Unit, human};
 use fragmend_sys::directory;
 use fragmend_sys::signals::Waiting;
 use fragmend_trace::Trace;
+use meet::Before;
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +44,10 @@ pub struct Args {
     /// Record and plan, move nothing
     #[arg(long)]
     dry_run: bool,
+    /// Afterwards watch the service again, for as long as it was recorded, and compare the time of its disks; without
+    /// this, a sample of the recorded reads is replayed before and after
+    #[arg(long, conflicts_with = "dry_run")]
+    watch_again: bool,
     /// Keep the trace and the plan in this directory
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -68,7 +77,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 
     let trace = kept("trace.parquet");
     let recording = Recording::new(args.paths.clone(), args.duration, trace.as_deref())?;
+    let watched = args.watch_again.then(|| Watched::begin(&args.paths));
     watch(&recording, args.duration, stop, ui)?;
+    let watched = watched.map(|watched| watched.and_then(|watched| watched.end()));
     if stopped() {
         ui.note("stopped while watching; nothing was moved");
         return Ok(Exit::INCOMPLETE);
@@ -91,8 +102,17 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
 
     let options = args.pace.options(args.sharing, false);
-    let summary = view::apply::carry_out(&planned, &wanted, &options, ui)?;
-    // The same accesses on the layout as it is now: measured, not predicted.
+    let before = match watched {
+        Some(seen) => Before::Watched(seen),
+        None => Before::replay(&recording, args, &planned, stop, ui),
+    };
+    let mut before = Some(before);
+    let mut measure = |summary: &Summary| {
+        let before = before.take().expect("it is measured once");
+        before.meets(summary, &planned, args, stop, ui)
+    };
+    let summary = view::apply::carry_out(&planned, &wanted, &options, Some(&mut measure), ui)?;
+    // The same accesses by the same costs, on the layout as it is now.
     let (after, _) = plan(recording.trace()?, args, &settings, ui)?;
     let seconds = |s| human(s, Unit::Seconds);
     ui.note(format!(
@@ -122,7 +142,7 @@ fn watch(recording: &Recording, length: Duration, stop: &AtomicBool, ui: &Ui) ->
             bar.set_position(progress.elapsed.as_secs());
             bar.set_message(format!("{} accesses", human(progress.events as f64, Unit::Count)));
         }
-        Event::ToSurvey(_) | Event::Surveyed(_) => {}
+        _ => {}
     });
     bar.finish_and_clear();
     recorded.map(drop)

@@ -104,7 +104,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let result = fragmend_pipeline::record(&options, stop, &|event| match event {
         Event::Watching => bar.suspend(|| ui.announce(watching(args))),
         Event::Recorded(progress) => show(&bar, &options, progress),
-        Event::ToSurvey(_) | Event::Surveyed(_) => {}
+        _ => {}
     });
     bar.finish_and_clear();
     let summary = result?;

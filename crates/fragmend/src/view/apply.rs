@@ -4,7 +4,7 @@ use crate::exit::Exit;
 use crate::interrupt;
 use crate::outlet::Outlet;
 use crate::ui::{Ui, has_reader};
-use fragmend_apply::{Event, Listener, Options, Outcome, Summary};
+use fragmend_apply::{Event, Listener, Measurement, Options, Outcome, Summary};
 use fragmend_engines::begin::Wanted;
 use fragmend_layout::{SkipReason, printable};
 use fragmend_plan::PlanSource;
@@ -14,7 +14,8 @@ use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Applies a plan with progress, events and a closing table.
+/// Applies a plan with progress, events and a closing table. With `measure`, the summary is reported once that has
+/// measured what the run has brought.
 ///
 /// # Errors
 /// Before anything was touched: files cannot be moved on a file system. Later: the output cannot be written.
@@ -22,6 +23,7 @@ pub fn carry_out(
     plan: &dyn PlanSource,
     wanted: &Wanted,
     options: &Options,
+    measure: Option<&mut dyn FnMut(&Summary) -> Measurement>,
     ui: &Ui,
 ) -> anyhow::Result<Summary> {
     let stop = interrupt::install()?;
@@ -29,10 +31,18 @@ pub fn carry_out(
         Some(plan.totals().bytes),
         "{wide_bar} {bytes}/{total_bytes}, {bytes_per_sec}, {eta} left, {msg}",
     );
-    let mut teller = Teller { out: Outlet::output(), bar, ui, stop, broken: None };
+    let (out, holds_summary) = (Outlet::output(), measure.is_some());
+    let mut teller = Teller { out, bar, ui, stop, broken: None, holds_summary };
     let summary = fragmend_pipeline::apply(plan, wanted, options, stop, &mut teller);
     teller.bar.finish_and_clear();
     let mut summary = summary?;
+    if let Some(measure) = measure {
+        summary.measurement = Some(measure(&summary));
+        teller.holds_summary = false;
+        let mut teller = &mut teller;
+        teller.tell(Event::Summary(summary.clone()));
+        teller.catch_up(None);
+    }
     if summary.skipped_by_reason.contains_key(&SkipReason::NeedsRecovery) {
         ui.warn("a range could not be written back; its bytes are safe: run fragmend recover");
     }
@@ -53,6 +63,8 @@ struct Teller<'a> {
     ui: &'a Ui,
     stop: &'static AtomicBool,
     broken: Option<anyhow::Error>,
+    /// The summary is reported later.
+    holds_summary: bool,
 }
 
 impl Listener for &mut Teller<'_> {
@@ -66,6 +78,9 @@ impl Listener for &mut Teller<'_> {
         if let Event::Summary(_) = &event {
             // The bar is removed before the table is written.
             self.bar.finish_and_clear();
+            if self.holds_summary {
+                return;
+            }
         }
         if self.broken.is_some() {
             return;
@@ -113,6 +128,9 @@ fn write(event: &Event, json: bool, out: &mut impl Write) -> anyhow::Result<()> 
         }
         if summary.skipped.len() > 20 {
             writeln!(out, "left alone: {} ranges in all, see --json", summary.ranges_skipped)?;
+        }
+        if let Some(measurement) = &summary.measurement {
+            super::measurement::write(measurement, out)?;
         }
     }
     Ok(())

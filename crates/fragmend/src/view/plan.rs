@@ -19,7 +19,7 @@ pub fn survey(trace: Option<Trace>, paths: &[PathBuf], ui: &Ui) -> Result<Survey
     let survey = fragmend_pipeline::survey(trace, paths, &|event| match event {
         Event::ToSurvey(files) => bar.set_length(files),
         Event::Surveyed(files) => bar.inc(files),
-        Event::Watching | Event::Recorded(_) => {}
+        _ => {}
     });
     bar.finish_and_clear();
     survey

@@ -25,8 +25,14 @@ pub fn run(sizes: Sizes, limits: &mut Limits) {
     let image_bytes = archive_bytes + database_bytes * 4 + (96 << 20);
     let inodes = (image_bytes >> 13).to_string();
     let master = Image::ext4_with(image_bytes, &["-m", "0", "-N", &inodes], "");
-    let growth = Growth { commits: sizes.commits, evictions: 12, archive_bytes, seed: 3 };
-    let grown = Database::grow(&master, growth);
+    let growth = Growth {
+        commits: sizes.commits,
+        evictions: 12,
+        entry_bytes: 32 << 10,
+        archive_bytes,
+        seed: 3,
+    };
+    let grown = Database::grow(master.path(), growth);
     let queries = grown.queries(sizes.queries, 17);
     let mut rows = Vec::new();
     for readahead in READAHEADS {

@@ -9,7 +9,7 @@ fn main() -> ExitCode {
         eprintln!("demo: it takes no options; run it as root");
         return ExitCode::from(8);
     }
-    let programs = ["mkfs.ext4", "losetup", "mount", "sqlite3", "filefrag", "sha256sum"];
+    let programs = ["mkfs.ext4", "losetup", "mount", "sqlite3", "filefrag", "sha256sum", "e2fsck"];
     if let Err(why) = tools::require(&programs) {
         eprintln!("demo: {why}");
         return ExitCode::from(8);

@@ -1,28 +1,28 @@
-//! The whole pipeline on a database, step by step: it fragments, is recorded, planned for and
-//! defragmented, and answers the same queries with fewer requests. Every figure was counted by the
-//! kernel on the image's device.
+//! What fragmentation costs depends on the device, step by step: the same SQLite database grows in the same way on two
+//! drives of the lab, a memory card and an NVMe drive. fragmend probes both, records the same queries, and plans: on the
+//! card it mends a part of the file, on the NVMe drive it says why that would not pay, and writes nothing.
+//!
+//! The times are measured, in the virtual time of the drives (`fragmend lab serve` in accounting mode): what their models
+//! need for the requests that this kernel sends them. So they are the same on any machine, busy or not.
 //!
 //! | module | its job |
 //! |---|---|
+//! | [`drive`] | one drive, from serving to the end |
 //! | [`verdict`] | the figures side by side, and whether the demo shows what it claims |
 
+pub mod drive;
 pub mod verdict;
 
-use crate::database::{Database, Growth, Queries};
-use crate::image::Image;
-use crate::measure::{Cost, drop_caches, measured};
-use crate::tools::{self, Recording, fragmend_event, fragmend_json};
-use std::ffi::OsStr;
+use crate::cleanup::{self, Undo};
+use crate::scratch;
+use crate::tools;
+use drive::Drive;
 use std::path::Path;
 use std::time::Instant;
-use verdict::{State, Verdict};
+use verdict::{Asked, OnDrive, Outcome, Verdict, ms};
 
-/// How the demo's database grows: some 130 MB in thousands of extents.
-const GROWTH: Growth =
-    Growth { commits: 2000, evictions: 12, archive_bytes: 256 << 20, seed: 2021 };
-
-/// Window queries in the load.
-const QUERIES: usize = 120;
+/// The drive where it pays, and the one where it does not.
+const DRIVES: [&str; 2] = ["microsd", "nvme-b"];
 
 /// Runs it, prints a line for each step, and returns the results.
 ///
@@ -31,118 +31,66 @@ const QUERIES: usize = 120;
 pub fn run() -> Verdict {
     let start = Instant::now();
     let step = |line: &str| println!("[{:>4.1} s] {line}", start.elapsed().as_secs_f64());
+    let dir = scratch::directory("demo");
+    let _ticket = cleanup::register(Undo::Tree(dir.path().to_owned()));
+    let (card, _) = on_drive(DRIVES[0], dir.path(), false, &step);
+    let (nvme, all) = on_drive(DRIVES[1], dir.path(), true, &step);
+    drop(dir);
+    step("cleaned up");
+    Verdict { card, nvme, all_the_same: all.expect("it was moved") }
+}
 
-    step(
-        "an ext4 file system in a 1 GiB image on a loop device, readahead 128 KiB as on most disks",
-    );
-    let image = Image::ext4_with(1 << 30, &["-m", "0", "-N", "98304"], "");
-    // A loop device has a window of megabytes. By the queue's setting costs are guessed: those of a disk, where each
-    // break is waited for. A guessed flash drive would hide this file's breaks behind its link.
-    image.set_readahead(128);
-    image.set_queue("rotational", "1");
-    step("a cache fills the disk and throws entries out; a SQLite database grows in the holes");
-    let database = Database::grow(&image, GROWTH);
+/// The whole path on one drive. With `and_all`, all of the database is moved in the end, and the queries are asked again.
+fn on_drive(
+    name: &'static str,
+    scratch: &Path,
+    and_all: bool,
+    step: &dyn Fn(&str),
+) -> (OnDrive, Option<(Asked, Outcome)>) {
+    step(&format!("fragmend lab serve {name}: a simulated drive as a block device, with an ext4"));
+    let mut drive = Drive::serve(name, scratch);
+    step("  a cache fills it and throws entries out; a SQLite database grows in the holes");
+    let database = drive.grow();
     let file = database.path().to_owned();
     let hash = tools::sha256(&file);
+    let queries = drive.queries(&database);
+    let before = drive.ask(&database, &queries);
     step(&format!(
-        "the database has {} MiB in {} extents; sha256 {}...",
+        "  {} MiB in {} extents; {} queries from a cold cache wait {} ms for the drive (virtual time)",
         database.bytes() >> 20,
-        tools::extents(&file),
-        &hash[..16]
+        before.extents,
+        queries.count(),
+        ms(before.ns)
     ));
-
-    let queries = database.queries(QUERIES, 7);
-    step(&format!("{} queries on a part of one of its two tables, cold cache", queries.count()));
-    let (answers, before) = asked(&image, &database, &queries);
-    let before = State::new(tools::extents(&file), before);
-
-    step("fragmend record: the same queries, watched");
-    let trace = image.scratch().join("trace.parquet");
-    let recording = Recording::start(&trace, &[&file]);
-    let _ = database.run(&queries);
-    recording.finish();
-
-    step("fragmend plan: what is worth moving");
-    let plan = image.scratch().join("plan.json");
-    let summary = planned(&plan, Some(&trace), "gain", &file);
-    let whole = planned(&image.scratch().join("whole.json"), None, "whole-file", &file);
+    let probed = drive.probe();
     step(&format!(
-        "as on a disk, the plan moves {:.1} MiB in {} ranges (the whole file would be {:.1} MiB) and foresees \
-         {} requests instead of {}",
-        mib(summary.bytes_to_move),
-        summary.ranges,
-        mib(whole.bytes_to_move),
-        summary.requests_after,
-        summary.requests_before,
+        "  fragmend probe: what reads cost, {} of them, by the drive's own clock",
+        probed["read_requests"]
     ));
-
-    step("fragmend apply: moving it");
-    let (done, mending) =
-        measured(&image, || fragmend_event([OsStr::new("apply"), plan.as_os_str()], "summary"));
-    step(&format!("{} ranges moved, {} left alone", done["ranges_moved"], done["ranges_skipped"]));
-
-    step("the same queries again");
-    let (answers_after, after) = asked(&image, &database, &queries);
-    let after = State::new(tools::extents(&file), after);
-
-    step("checking the database and the file system");
-    let verdict = Verdict {
-        before,
-        after,
-        mending,
-        whole_file_bytes: whole.bytes_to_move,
-        same_content: tools::sha256(&file) == hash,
-        same_answers: answers == answers_after,
-        integrity: database.integrity(),
-    };
-    image.fsck();
-    drop(image);
-    step("cleaned up");
-    verdict
-}
-
-/// Runs the queries three times, each with nothing in memory, and returns the cost of the run that lasted the
-/// median time, because other programs use the disk, too.
-fn asked(image: &Image, database: &Database, queries: &Queries) -> (String, Cost) {
-    let mut runs: Vec<(String, Cost)> = (0..3)
-        .map(|_| {
-            image.remount();
-            drop_caches(image.path());
-            measured(image, || database.ask(queries))
-        })
-        .collect();
-    runs.sort_by_key(|(_, cost)| cost.elapsed);
-    runs.swap_remove(1)
-}
-
-/// The totals of a plan.
-struct Planned {
-    bytes_to_move: u64,
-    ranges: u64,
-    requests_before: u64,
-    requests_after: u64,
-}
-
-fn planned(plan: &Path, trace: Option<&Path>, policy: &str, file: &Path) -> Planned {
-    let mut args: Vec<&OsStr> = ["plan", "--policy", policy, "-o"].map(OsStr::new).to_vec();
-    args.push(plan.as_os_str());
-    if let Some(trace) = trace {
-        args.extend([OsStr::new("-t"), trace.as_os_str()]);
-    }
-    args.push(file.as_os_str());
-    let document = fragmend_json(args);
-    let figure = |name: &str| {
-        let found = document[name].as_u64();
-        found.unwrap_or_else(|| panic!("fragmend plan printed no {name}: {document}"))
-    };
-    Planned {
-        bytes_to_move: figure("bytes_to_move"),
-        ranges: figure("ranges"),
-        requests_before: figure("requests_before"),
-        requests_after: figure("requests_after"),
-    }
-}
-
-fn mib(bytes: u64) -> f64 {
-    bytes as f64 / f64::from(1 << 20)
+    step("  fragmend record, plan, apply: the same queries, watched");
+    let (planned, outcome) = drive.mend(&database, &queries, before.requests);
+    step(&format!("    {}", planned.verdict));
+    let after = drive.ask(&database, &queries);
+    step(&format!(
+        "  {} ranges moved, {:.1} MiB written; the same queries wait {} ms ({:.1} ms predicted)",
+        outcome.ranges_moved,
+        outcome.written_bytes as f64 / f64::from(1 << 20),
+        ms(after.ns),
+        planned.seconds[1] * 1e3
+    ));
+    let sha256 = [hash, tools::sha256(&file)];
+    let integrity = database.integrity();
+    step(&format!(
+        "  integrity_check: {integrity}; sha256 {}; answers {}",
+        if sha256[0] == sha256[1] { "unchanged" } else { "CHANGED" },
+        if before.answers == after.answers { "the same" } else { "DIFFERENT" },
+    ));
+    let all = and_all.then(|| {
+        step("  a test of that: all of the file is moved nevertheless");
+        let outcome = drive.move_all(&database);
+        (drive.ask(&database, &queries), outcome)
+    });
+    drive.end();
+    let on = OnDrive { drive: name, before, after, planned, outcome, sha256, integrity };
+    (on, all)
 }

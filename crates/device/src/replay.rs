@@ -1,0 +1,127 @@
+//! Reads of files on one disk, past the page cache, timed by the clock on the wall, or by that of a served drive. It is
+//! the probe's way of reading, for several files at a time.
+
+use crate::probe::clock::{Clock, ClockKind};
+use crate::probe::pace::{Manner, Pace};
+use crate::probe::ring::DEPTH;
+use crate::target;
+use fragmend_sys::block::BlockDevice;
+use fragmend_sys::ring::ReadRing;
+use std::fs::File;
+use std::io;
+use std::time::Duration;
+
+/// A read: the index of its file, its offset and its bytes, both in whole blocks of the file.
+pub type FileRead = (usize, u64, u32);
+
+/// Files on one disk that are read past the page cache.
+pub struct Replayer {
+    ring: ReadRing,
+    files: Vec<File>,
+    clock: Clock,
+    pace: Pace,
+}
+
+impl Replayer {
+    /// The most reads in flight.
+    pub const MOST_IN_FLIGHT: u32 = DEPTH;
+
+    /// Of files that were opened with `O_DIRECT`, on this device. No read is longer than `longest`, in whole pages.
+    ///
+    /// # Errors
+    /// Where there is no io_uring, no file, or a served drive's clock cannot be opened.
+    pub fn new(files: Vec<File>, device: &BlockDevice, longest: u32) -> io::Result<Self> {
+        let first = files.first().ok_or(io::ErrorKind::NotFound)?.try_clone()?;
+        let ring = ReadRing::new(first, DEPTH, longest.max(4096) as usize)?;
+        let clock = target::clock_of(device)?;
+        let pace = Pace::new(Manner::Yielding, Some(device.whole()));
+        Ok(Self { ring, files, clock, pace })
+    }
+
+    /// Which clock times it.
+    pub fn clock(&self) -> ClockKind {
+        self.clock.kind()
+    }
+
+    /// Carries out reads, `depth` of them in flight, once other programs leave the disk alone for a moment; returns
+    /// the time until the last was done.
+    ///
+    /// # Errors
+    /// When a read fails, or ends early because its file has become shorter.
+    pub fn elapsed(&mut self, reads: &[FileRead], depth: u32) -> io::Result<Duration> {
+        self.pace.before();
+        let time = |clock: &Clock| clock.read().map_err(io::Error::other);
+        let begun = time(&self.clock)?;
+        let wall = self.ring.elapsed_across(&self.files, reads, depth)?;
+        let ended = time(&self.clock)?;
+        self.pace.after(reads.iter().map(|(.., bytes)| u64::from(*bytes)).sum(), wall);
+        Ok(match (begun, ended) {
+            (Some(begun), Some(ended)) => Duration::from_nanos(ended.saturating_sub(begun)),
+            _ => wall,
+        })
+    }
+}
+
+/// How long a disk has been busy, with anything.
+pub struct Busy {
+    disk: BlockDevice,
+    clock: Clock,
+}
+
+/// What a disk has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Time during which something was in flight.
+    pub busy: Duration,
+    /// Bytes read.
+    pub read_bytes: u64,
+}
+
+impl std::ops::Sub for Done {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            busy: self.busy.saturating_sub(earlier.busy),
+            read_bytes: self.read_bytes.saturating_sub(earlier.read_bytes),
+        }
+    }
+}
+
+/// The field of `/sys/block/*/stat` with the milliseconds during which something was in flight
+/// (Documentation/block/stat.rst).
+const IO_TICKS: usize = 9;
+
+impl Busy {
+    /// Of the disk of a device.
+    ///
+    /// # Errors
+    /// When a served drive's clock cannot be opened.
+    pub fn of(device: &BlockDevice) -> io::Result<Self> {
+        Ok(Self { disk: device.whole(), clock: target::clock_of(device)? })
+    }
+
+    /// Which clock times it.
+    pub fn clock(&self) -> ClockKind {
+        self.clock.kind()
+    }
+
+    /// What it has done so far. A served drive's virtual time goes on only while something is in flight.
+    ///
+    /// # Errors
+    /// When the kernel does not count it, or the clock cannot be read.
+    pub fn done(&self) -> io::Result<Done> {
+        let read_bytes = self.disk.counters()?.read_bytes;
+        let busy = match self.clock.read().map_err(io::Error::other)? {
+            Some(ns) => Duration::from_nanos(ns),
+            None => {
+                let stat = self.disk.attribute("stat").unwrap_or_default();
+                let ticks = stat.split_ascii_whitespace().nth(IO_TICKS);
+                let ticks = ticks.and_then(|ms| ms.parse().ok());
+                let absent = || io::Error::new(io::ErrorKind::InvalidData, "no io_ticks in stat");
+                Duration::from_millis(ticks.ok_or_else(absent)?)
+            }
+        };
+        Ok(Done { busy, read_bytes })
+    }
+}

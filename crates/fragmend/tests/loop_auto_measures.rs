@@ -1,0 +1,178 @@
+//! `fragmend auto` sets what it predicted beside what it then measured, and says why where nothing could be measured.
+
+use fragmend_testbed::file_system::EXT4;
+use fragmend_testbed::fragment::{interleaved, is_intact};
+use fragmend_testbed::image::Image;
+use fragmend_testbed::loop_device::unmount;
+use fragmend_testbed::mount::MountGuard;
+use fragmend_testbed::process::{Finished, Running, finish};
+use fragmend_testbed::replay::{self, Mode};
+use fragmend_testbed::scratch;
+use fragmend_testbed::served::ServedDrive;
+use fragmend_testbed::tools::WATCHING;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const MIB: u64 = 1 << 20;
+const SIZE: u64 = 4 * MIB;
+const FRAGMEND: &str = env!("CARGO_BIN_EXE_fragmend");
+
+/// A memory card that is served and probed, with an ext4 and two files in fragments of 16 KiB.
+struct Card {
+    // Unmounted first.
+    mounted: MountGuard,
+    served: ServedDrive,
+    scratch: tempfile::TempDir,
+}
+
+impl Card {
+    fn new() -> Self {
+        let scratch = scratch::directory("auto");
+        let served = ServedDrive::start(&["microsd", "--size", "96M"]);
+        EXT4.make(&served.node(), &[]);
+        let mount = scratch.path().join("mnt");
+        std::fs::create_dir(&mount).unwrap();
+        let mounted = MountGuard::mount(&[served.node()], &mount);
+        let card = Self { mounted, served, scratch };
+        for file in ["once", "again"] {
+            interleaved(&card.file(file), SIZE, &[16 << 10], true).unwrap();
+        }
+        rustix::fs::syncfs(File::open(&mount).unwrap()).unwrap();
+        // A card does one command at a time, so it does not matter when the next ones arrive.
+        card.served.control("settle 1").unwrap();
+        let mut probe = card.command();
+        let args = ["probe", "-q", "--no-intervals", "--pace", "max", "--seconds", "10m"];
+        finish(probe.args(args).arg(card.served.node())).expect(&[0]);
+        card
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.mounted.path().join(name)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(FRAGMEND);
+        command.env("FRAGMEND_PROFILES", self.scratch.path().join("profiles"));
+        command
+    }
+
+    /// Starts `auto` on a file, and waits until it says that it watches.
+    fn auto(&self, args: &[&str], file: &Path) -> Running {
+        let mut command = self.command();
+        command.args(["auto", "--yes", "--duration", "3s"]).args(args).arg(file);
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Running::start(command).wait_until_it_says(WATCHING)
+    }
+
+    fn end(self) {
+        for file in ["once", "again"] {
+            assert!(is_intact(&self.file(file), SIZE).unwrap());
+        }
+        let (node, mount) = (self.served.node(), self.mounted.path().to_owned());
+        unmount(&node, &mount);
+        EXT4.check(&node).unwrap();
+        self.served.quit();
+    }
+}
+
+/// The measurement in the summary, which is the last event.
+fn measurement(finished: Finished, codes: &[i32]) -> Value {
+    let said = finished.expect(codes);
+    let last = said.lines().next_back().expect("events");
+    let summary: Value = serde_json::from_str(last).unwrap_or_else(|e| panic!("{e}: {said}"));
+    assert_eq!(summary["event"], "summary", "{said}");
+    summary["measurement"].clone()
+}
+
+fn seconds(times: &Value, name: &str) -> f64 {
+    times[name].as_f64().unwrap_or_else(|| panic!("{name}: {times}"))
+}
+
+#[test]
+fn loop_prediction_is_set_beside_measurement_on_a_served_drive() {
+    let card = Card::new();
+    replayed(&card);
+    watched_again(&card);
+    card.end();
+}
+
+/// The recorded reads are replayed before and after.
+fn replayed(card: &Card) {
+    let file = card.file("once");
+    let running = card.auto(&["--json"], &file);
+    replay::replay(&file, &replay::zipfian(SIZE, 3), Mode::Direct).unwrap();
+    let found = measurement(running.wait(), &[0]);
+    assert_eq!(
+        (&found["method"], &found["clock"], &found["not_measured"]),
+        (&"replayed".into(), &"served".into(), &Value::Null),
+        "{found}"
+    );
+    // All of what was recorded, as it is little.
+    assert_eq!((&found["reads"], &found["recorded_reads"]), (&32.into(), &32.into()), "{found}");
+    assert_eq!(found["read_bytes"], SIZE, "{found}");
+    let (predicted, measured) = (&found["predicted"], &found["measured"]);
+    let saved = [predicted, measured].map(|times| seconds(times, "seconds_saved"));
+    assert!(saved[1] > 0.5 * seconds(measured, "seconds_before"), "{found}");
+    assert!((saved[0] - saved[1]).abs() < 0.15 * saved[1], "{found}");
+    let noise = found["noise"].as_f64().unwrap();
+    assert!(noise < 0.15, "{found}");
+}
+
+/// A service reads all the time, from before the first watch to after the second.
+fn watched_again(card: &Card) {
+    let file = card.file("again");
+    // The service has the file open while ranges move.
+    let running = card.auto(&["--force", "--watch-again"], &file);
+    let code = "while :; do dd if=\"$1\" of=/dev/null bs=128K iflag=direct status=none; done";
+    let mut service = Command::new("bash");
+    let service = Running::start(service.args(["-c", code, "bash"]).arg(&file));
+    let finished = running.wait();
+    drop(service);
+    let said = finished.expect(&[0, 2]);
+    let row = said.lines().find(|line| line.trim_start().starts_with("measured "));
+    let row = row.unwrap_or_else(|| panic!("nothing was measured: {said}"));
+    for part in ["the service watched again", "predicted ", "by the drive's own (virtual) clock"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(!row.contains('-'), "it is quicker: {said}");
+}
+
+#[test]
+fn loop_what_cannot_be_measured_says_why_and_is_no_failure() {
+    // A file that another program has open is left alone, so nothing moves.
+    let image = Image::ext4(256 * MIB);
+    image.set_queue("rotational", "1");
+    let path = image.path().join("file");
+    interleaved(&path, SIZE, &[4096], true).unwrap();
+    image.sync();
+    let auto = |args: &[&str]| {
+        let mut command = Command::new(FRAGMEND);
+        command.args(["auto", "--yes", "--json", "--duration", "2s"]).args(args).arg(image.path());
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let running = Running::start(command).wait_until_it_says(WATCHING);
+        replay::replay(&path, &replay::sequential(SIZE), Mode::Direct).unwrap();
+        running
+    };
+    let held = File::open(&path).unwrap();
+    let found = measurement(auto(&[]).wait(), &[2]);
+    assert_eq!(
+        (&found["not_measured"], &found["measured"]),
+        (&"nothing-moved".into(), &Value::Null)
+    );
+    assert!(found["predicted"]["seconds_before"].as_f64().unwrap() > 0.0, "{found}");
+    drop(held);
+    // Stopped in the middle of the moves.
+    let running = auto(&["--rate", "1M"]);
+    std::thread::sleep(std::time::Duration::from_secs(4));
+    running.signal(Signal::INT);
+    let found = measurement(running.wait(), &[16, 18]);
+    assert_eq!(found["not_measured"], "interrupted", "{found}");
+    // And by the clock on the wall, with its noise.
+    let found = measurement(auto(&[]).wait(), &[0]);
+    assert_eq!((&found["clock"], &found["not_measured"]), (&"wall".into(), &Value::Null));
+    assert!(seconds(&found["measured"], "seconds_before") > 0.0 && found["noise"].is_f64());
+    assert!(is_intact(&path, SIZE).unwrap());
+}

@@ -1,0 +1,259 @@
+//! Prediction meets measurement: what reads cost before the ranges of a plan are moved, and afterwards.
+//!
+//! | module | its job |
+//! |---|---|
+//! | [`sample`] | the recorded reads, and what is predicted for them |
+//! | [`watch`] | a service that is watched again |
+//!
+//! The same reads are replayed past the page cache on both layouts, some rounds each; or the service is watched
+//! again. What could not be measured is no error: the [`Measurement`] says why.
+
+mod sample;
+mod watch;
+
+use crate::event::Replayed;
+use crate::{Event, Observer};
+use fragmend_apply::measurement::{MeasuredBy, Measurement, Method, NotMeasured, Times};
+use fragmend_device::probe::clock::ClockKind;
+use fragmend_device::replay::{FileRead, Replayer};
+use fragmend_sys::block::BlockDevice;
+use fragmend_sys::input;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+pub use sample::Sample;
+pub use watch::{Watched, watched_again};
+
+/// Rounds on each layout. On a served drive they differ only by what else reads it.
+pub const ROUNDS: u32 = 3;
+/// The longest that a round may last, by the clock on the wall: what the first one does not reach is left out.
+const LONGEST_ROUND: Duration = Duration::from_secs(5);
+
+/// Why something could not be measured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CouldNot {
+    /// By name.
+    pub why: NotMeasured,
+    /// In words.
+    pub detail: String,
+}
+
+impl CouldNot {
+    fn new(why: NotMeasured, detail: impl Into<String>) -> Self {
+        Self { why, detail: detail.into() }
+    }
+
+    fn interrupted() -> Self {
+        Self::new(NotMeasured::Interrupted, "it was stopped")
+    }
+
+    fn failed(error: &io::Error) -> Self {
+        Self::new(NotMeasured::Failed, error.to_string())
+    }
+}
+
+/// The rounds on one layout.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rounds {
+    /// Seconds of each, in ascending order.
+    seconds: Vec<f64>,
+    /// Whose clock it was.
+    clock: MeasuredBy,
+}
+
+impl Rounds {
+    fn median(&self) -> f64 {
+        self.seconds[self.seconds.len() / 2]
+    }
+
+    /// How far they are apart, as a share of the median.
+    fn noise(&self) -> f64 {
+        let (least, most) = (self.seconds[0], self.seconds[self.seconds.len() - 1]);
+        (most - least) / self.median().max(f64::MIN_POSITIVE)
+    }
+}
+
+/// Replays the sample on the present layout. The `first` time, what is not reached in time is left out of it.
+///
+/// # Errors
+/// See [`CouldNot`].
+pub fn replay(
+    sample: &mut Sample,
+    first: bool,
+    stop: &AtomicBool,
+    observe: &Observer,
+) -> Result<Rounds, CouldNot> {
+    let mut disks = Disk::open(sample)?;
+    let (reads, bytes) = sample.size();
+    let (rounds, recorded_reads) = (ROUNDS, sample.recorded);
+    observe(Event::ToReplay(Replayed { reads, bytes, rounds, recorded_reads }));
+    let mut seconds = Vec::new();
+    for round in 0..ROUNDS {
+        let begun = Instant::now();
+        let (mut sum, mut done) = (Duration::ZERO, 0);
+        for run in &sample.runs {
+            if stop.load(Ordering::Relaxed) {
+                return Err(CouldNot::interrupted());
+            }
+            if first && round == 0 && done > 0 && begun.elapsed() > LONGEST_ROUND {
+                break;
+            }
+            let of_it = |disk: &&mut Disk| disk.device == run.device;
+            let Some(disk) = disks.iter_mut().find(of_it) else { continue };
+            sum += disk.elapsed(run, sample.in_flight).map_err(|e| CouldNot::failed(&e))?;
+            done += 1;
+            observe(Event::Replayed(run.reads.len() as u64));
+        }
+        if first && round == 0 {
+            sample.runs.truncate(done);
+        }
+        seconds.push(sum.as_secs_f64());
+    }
+    seconds.sort_by(f64::total_cmp);
+    let served = disks.iter().all(|disk| disk.replayer.clock() == ClockKind::Served);
+    Ok(Rounds { seconds, clock: if served { MeasuredBy::Served } else { MeasuredBy::Wall } })
+}
+
+/// The files of a sample on one file system.
+struct Disk {
+    /// Its device number.
+    device: u64,
+    replayer: Replayer,
+    /// The index in `replayer` of each file of the sample.
+    files: Vec<Option<usize>>,
+}
+
+impl Disk {
+    /// Opens the files of the sample, by device.
+    fn open(sample: &Sample) -> Result<Vec<Self>, CouldNot> {
+        let mut numbers: Vec<u64> = sample.runs.iter().map(|run| run.device).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        if numbers.is_empty() {
+            let detail =
+                "no read of the device was recorded that can be repeated past the page cache";
+            return Err(CouldNot::new(NotMeasured::NothingToRead, detail));
+        }
+        numbers.into_iter().map(|device| Self::open_one(sample, device)).collect()
+    }
+
+    fn open_one(sample: &Sample, device: u64) -> Result<Self, CouldNot> {
+        let mut files = vec![None; sample.files.len()];
+        let (mut opened, mut below, mut longest) = (Vec::new(), None, 0);
+        let runs = sample.runs.iter().filter(|run| run.device == device);
+        for (index, range) in runs.flat_map(|run| &run.reads) {
+            longest = longest.max(range.len());
+            if files[*index].is_some() {
+                continue;
+            }
+            let (path, wanted) = (&sample.files[*index].path, sample.files[*index].layout.file);
+            let named = |e: io::Error| {
+                let refused = [ErrorKind::InvalidInput, ErrorKind::Unsupported];
+                let refused = refused.contains(&e.kind());
+                let why = if refused { NotMeasured::Refused } else { NotMeasured::Failed };
+                CouldNot::new(why, format!("{}: {e}", sample.name(*index)))
+            };
+            let file = input::open_direct(path).map_err(named)?;
+            let found = file.metadata().map_err(named)?;
+            if (found.dev(), found.ino()) != (wanted.device, wanted.inode) {
+                let detail = format!("{} is another file now", sample.name(*index));
+                return Err(CouldNot::new(NotMeasured::Failed, detail));
+            }
+            if below.is_none() {
+                below = Some(BlockDevice::under(path, device).map_err(named)?);
+            }
+            files[*index] = Some(opened.len());
+            opened.push(file);
+        }
+        let nothing = || CouldNot::new(NotMeasured::NothingToRead, "no file is left");
+        let below = below.ok_or_else(nothing)?;
+        let replayer = Replayer::new(opened, &below, longest.next_multiple_of(4096) as u32)
+            .map_err(|e| {
+                CouldNot::new(NotMeasured::Refused, format!("io_uring cannot be used: {e}"))
+            })?;
+        Ok(Self { device, replayer, files })
+    }
+
+    fn elapsed(&mut self, run: &sample::Run, in_flight: u32) -> io::Result<Duration> {
+        let place = |(file, range): &(usize, fragmend_layout::ByteRange)| {
+            Some((self.files[*file]?, range.start, range.len() as u32))
+        };
+        let reads: Vec<FileRead> = run.reads.iter().filter_map(place).collect();
+        self.replayer.elapsed(&reads, in_flight)
+    }
+}
+
+/// A measurement of a sample that was replayed.
+pub fn replayed(
+    sample: &Sample,
+    before: Result<Rounds, CouldNot>,
+    after: Result<Rounds, CouldNot>,
+) -> Measurement {
+    let (reads, read_bytes) = sample.size();
+    let (now, then) = sample.predicted();
+    let predicted = (reads > 0).then(|| Times::new(now, then));
+    let mut measurement = Measurement {
+        reads,
+        read_bytes,
+        predicted,
+        rounds: ROUNDS,
+        recorded_reads: sample.recorded,
+        in_flight: sample.in_flight.into(),
+        ..empty(Method::Replayed)
+    };
+    match before.and_then(|before| Ok((before, after?))) {
+        Ok((before, after)) => {
+            measurement.measured = Some(Times::new(before.median(), after.median()));
+            measurement.noise = Some(before.noise().max(after.noise()));
+            measurement.clock = Some(before.clock);
+        }
+        Err(why) => refuse(&mut measurement, why),
+    }
+    measurement
+}
+
+fn empty(method: Method) -> Measurement {
+    Measurement {
+        method,
+        predicted: None,
+        measured: None,
+        not_measured: None,
+        detail: String::new(),
+        clock: None,
+        noise: None,
+        rounds: 0,
+        reads: 0,
+        read_bytes: 0,
+        recorded_reads: 0,
+        in_flight: 0.0,
+        read_bytes_again: None,
+    }
+}
+
+fn refuse(measurement: &mut Measurement, why: CouldNot) {
+    (measurement.not_measured, measurement.detail) = (Some(why.why), why.detail);
+}
+
+/// Nothing moved: there is nothing to compare.
+pub fn nothing_moved() -> CouldNot {
+    CouldNot::new(NotMeasured::NothingMoved, "nothing was moved, so there is nothing to compare")
+}
+
+/// Another reason, with which nothing can be measured at all.
+pub fn failed(detail: impl std::fmt::Display) -> CouldNot {
+    CouldNot::new(NotMeasured::Failed, detail.to_string())
+}
+
+/// A measurement that has not even begun.
+pub fn not_measured(method: Method, why: CouldNot) -> Measurement {
+    let mut measurement = empty(method);
+    refuse(&mut measurement, why);
+    measurement
+}
+
+/// The run was stopped.
+pub fn interrupted() -> CouldNot {
+    CouldNot::interrupted()
+}

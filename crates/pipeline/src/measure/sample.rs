@@ -1,0 +1,358 @@
+//! The reads of the device that were recorded, or a sample of them where they are many, and what is predicted for them.
+//!
+//! A sample consists of runs of consecutive reads of a file, drawn at random with a fixed seed, so that it is the same
+//! each time. What is predicted for it is what the planner says of these reads, on the layouts as they are, and on the
+//! same ones with the planned ranges contiguous; both at the depth at which they are replayed.
+
+use crate::{Error, Observer, survey};
+use fastrand::Rng;
+use fragmend_layout::{
+    Access, ByteRange, Extent, FileId, Layout, ObservedLoad, Op, printable_path,
+};
+use fragmend_plan::readahead::PageCache;
+use fragmend_plan::{Basis, Device, Plan, Policy, Settings, Survey, SurveyedFile};
+use fragmend_trace::Trace;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+
+/// The most that is replayed in a round.
+const MOST_READS: usize = 2048;
+const MOST_BYTES: u64 = 64 << 20;
+/// The most files, each of which is open meanwhile.
+const MOST_FILES: usize = 256;
+/// Consecutive reads that are drawn together, at least, and for each that is in flight: between two such runs the
+/// disk is idle.
+const RUN: usize = 64;
+const RUN_FOR_EACH_IN_FLIGHT: usize = 16;
+/// Longer reads are cut.
+pub(super) const LONGEST: u64 = 4 << 20;
+/// A folded access counts as so many at most.
+const MOST_TIMES: u32 = 64;
+
+/// Reads of files of one device.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    /// The device number of the file system.
+    pub device: u64,
+    /// Index of the file, offset and bytes.
+    pub reads: Vec<(usize, ByteRange)>,
+}
+
+/// A sample.
+pub struct Sample {
+    pub(super) files: Vec<SurveyedFile>,
+    pub(super) runs: Vec<Run>,
+    devices: Vec<Device>,
+    loads: BTreeMap<u64, ObservedLoad>,
+    settings: Settings,
+    /// The planned ranges.
+    moves: HashMap<FileId, Vec<ByteRange>>,
+    /// All reads of the device that were recorded.
+    pub(super) recorded: u64,
+    /// Reads in flight at a time.
+    pub(super) in_flight: u32,
+}
+
+impl Sample {
+    /// Draws one from the trace that `plan` was made from.
+    ///
+    /// # Errors
+    /// As [`survey`](mod@crate::survey).
+    pub fn draw(
+        trace: Trace,
+        paths: &[PathBuf],
+        plan: &Plan,
+        most_in_flight: u32,
+        observe: &Observer,
+    ) -> Result<Self, Error> {
+        let Survey { files, devices, loads, .. } = survey(Some(trace), paths, observe)?;
+        let basis = plan.summary.basis.unwrap_or_default();
+        let in_flight = plan.summary.depth.round().clamp(1.0, most_in_flight.into()) as u32;
+        let length = RUN.max(RUN_FOR_EACH_IN_FLIGHT * in_flight as usize);
+        let mut runs: Vec<Run> = Vec::new();
+        let mut recorded = 0;
+        for (index, file) in files.iter().enumerate() {
+            // Of what is compressed, reads past the cache may come from it after all.
+            if file.layout.extents().iter().any(|e| e.kind.is_encoded()) {
+                continue;
+            }
+            let device = file.layout.file.device;
+            for range in fetched(file, basis) {
+                recorded += 1;
+                let full = |run: &Run| run.device != device || run.reads.len() >= length;
+                if runs.last().is_none_or(full) {
+                    runs.push(Run { device, reads: Vec::with_capacity(length) });
+                }
+                let last = runs.last_mut().expect("just pushed");
+                last.reads.push((index, range));
+            }
+        }
+        Rng::with_seed(1).shuffle(&mut runs);
+        limit(&mut runs);
+        let moves = plan.files.iter().map(|file| {
+            let ranges = file.ranges.iter().map(|r| r.range()).collect();
+            (file.file, ranges)
+        });
+        let moves = moves.collect();
+        // What was seen is what matters here, not what would be chosen of it.
+        let settings = Settings { policy: Policy::Gain, ..Settings::default() };
+        let mut sample = Self { files, runs, devices, loads, settings, moves, recorded, in_flight };
+        sample.forget_accesses();
+        Ok(sample)
+    }
+
+    fn forget_accesses(&mut self) {
+        self.files.iter_mut().for_each(|file| file.accesses = Vec::new());
+    }
+
+    /// Reads and bytes of one round.
+    pub fn size(&self) -> (u64, u64) {
+        let reads = self.runs.iter().flat_map(|run| &run.reads);
+        reads.fold((0, 0), |(n, bytes), (_, range)| (n + 1, bytes + range.len()))
+    }
+
+    /// Seconds that are predicted for a round, as the files are and with the planned ranges contiguous.
+    pub fn predicted(&self) -> (f64, f64) {
+        let as_it_is = |file: &SurveyedFile| file.layout.clone();
+        (self.cost(&as_it_is), self.cost(&|file: &SurveyedFile| self.moved(file)))
+    }
+
+    /// The layout of a file with its planned ranges in one extent each, a third of the file system away.
+    fn moved(&self, file: &SurveyedFile) -> Layout {
+        let none = Vec::new();
+        let ranges = self.moves.get(&file.layout.file).unwrap_or(&none);
+        let away = |d: &Device| (d.device == file.layout.file.device).then_some(d.total_bytes / 3);
+        let away = self.devices.iter().find_map(away).unwrap_or(0);
+        let mut moved = Layout::new(file.layout.file, file.layout.size);
+        let mut parts: Vec<Extent> = Vec::new();
+        for extent in file.layout.extents() {
+            let mut at = extent.logical;
+            let end = extent.range().end;
+            let part = |from: u64, to: u64| Extent {
+                logical: from,
+                physical: extent.physical + (from - extent.logical),
+                length: to - from,
+                kind: extent.kind,
+            };
+            for range in ranges.iter().map(|r| r.intersect(extent.range())) {
+                if range.is_empty() {
+                    continue;
+                }
+                if at < range.start {
+                    parts.push(part(at, range.start));
+                }
+                parts.push(part(range.start, range.end));
+                at = range.end;
+            }
+            if at < end {
+                parts.push(part(at, end));
+            }
+        }
+        let mut target: Option<(u64, u64)> = None;
+        for mut part in parts {
+            let planned = ranges.iter().find(|r| r.overlaps(part.range()));
+            if let (Some(range), true) = (planned, part.kind.is_placed()) {
+                let begun = target.filter(|(start, _)| *start == range.start);
+                let (start, physical) = begun.unwrap_or((range.start, part.physical + away));
+                target = Some((start, physical));
+                part.physical = physical + (part.logical - range.start);
+            }
+            moved.push(part);
+        }
+        moved
+    }
+
+    /// Seconds that the planner predicts for these reads on these layouts.
+    fn cost(&self, layout: &dyn Fn(&SurveyedFile) -> Layout) -> f64 {
+        let mut accesses: Vec<Vec<Access>> = vec![Vec::new(); self.files.len()];
+        for (file, range) in self.runs.iter().flat_map(|run| &run.reads) {
+            accesses[*file].push(direct(*range));
+        }
+        let used = || self.files.iter().zip(&accesses).filter(|(_, seen)| !seen.is_empty());
+        let survey = |loads: BTreeMap<u64, ObservedLoad>| Survey {
+            files: used()
+                .map(|(file, seen)| SurveyedFile {
+                    path: file.path.clone(),
+                    layout: layout(file),
+                    accesses: seen.clone(),
+                    block_bytes: file.block_bytes,
+                    limits: file.limits,
+                    window: file.window,
+                })
+                .collect(),
+            devices: self.devices.clone(),
+            left_alone: Vec::new(),
+            misses: true,
+            loads,
+        };
+        let summary = |load| fragmend_plan::make(survey(load), &self.settings).summary;
+        // The depth is that of the replay, whatever number of requests a read is split into.
+        let first = summary(self.loads.clone());
+        let mean = first.requests_before as f64 / self.size().0.max(1) as f64;
+        let bursts = 1_000_000.0;
+        let before = (f64::from(self.in_flight) - 1.0) * mean.max(1.0) * bursts;
+        let at_depth = |load: &ObservedLoad| ObservedLoad {
+            read_bursts: bursts as u64,
+            in_flight_before: before as u64,
+            ..load.clone()
+        };
+        let loads = self.loads.iter().map(|(device, load)| (*device, at_depth(load))).collect();
+        summary(loads).seconds_before
+    }
+
+    /// The file of an error, for people.
+    pub(super) fn name(&self, file: usize) -> String {
+        printable_path(&self.files[file].path).to_string()
+    }
+}
+
+/// Leaves out what is beyond the limits of a round.
+fn limit(runs: &mut Vec<Run>) {
+    let (mut reads, mut bytes) = (0, 0);
+    let mut files: Vec<usize> = Vec::new();
+    runs.retain_mut(|run| {
+        run.reads.retain(|(file, range)| {
+            let known = files.contains(file);
+            let fits = reads < MOST_READS
+                && bytes + range.len() <= MOST_BYTES
+                && (known || files.len() < MOST_FILES);
+            if fits {
+                (reads, bytes) = (reads + 1, bytes + range.len());
+                files.extend((!known).then_some(*file));
+            }
+            fits
+        });
+        !run.reads.is_empty()
+    });
+}
+
+fn direct(range: ByteRange) -> Access {
+    Access {
+        offset: range.start,
+        length: range.len() as u32,
+        count: 1,
+        thread: 0,
+        op: Op::Read,
+        direct: true,
+        windowed: false,
+    }
+}
+
+/// The reads of the device by a file's accesses, in whole blocks, none longer than [`LONGEST`].
+fn fetched(file: &SurveyedFile, basis: Basis) -> Vec<ByteRange> {
+    let size = file.layout.size / file.block_bytes * file.block_bytes;
+    let mut cache = PageCache::new(file.layout.size, file.window);
+    let mut out = Vec::new();
+    let mut take = |range: ByteRange, times: u32| {
+        let whole = range.align_outward(file.block_bytes);
+        let whole = whole.intersect(ByteRange { start: 0, end: size });
+        for _ in 0..times {
+            out.extend(whole.steps(LONGEST).filter(|part| !part.is_empty()));
+        }
+    };
+    for access in &file.accesses {
+        let times = access.count.min(MOST_TIMES);
+        let range = access.range();
+        match (access.op, basis) {
+            (Op::Read, _) if access.direct => take(range, times),
+            (Op::Miss, Basis::MissesRecorded) => take(range, times),
+            (Op::Read | Op::Fault, Basis::ImitatedCache | Basis::AssumedCold) => {
+                cache.read(access.thread, range, |fetch| take(fetch, 1));
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fragmend_layout::{CostModel, DeviceKind, DeviceProfile, ExtentKind, FsKind};
+
+    const BLOCK: u64 = 4096;
+
+    fn device() -> Device {
+        let cost = CostModel::guessed(DeviceKind::Card);
+        Device {
+            device: 7,
+            mount: std::path::Path::new("/mnt").into(),
+            file_system: FsKind::Ext4,
+            total_bytes: 3 << 30,
+            block_bytes: BLOCK,
+            profile: DeviceProfile { cost, ..DeviceProfile::unknown() },
+        }
+    }
+
+    /// A file of eight blocks, no two of which follow each other on the device.
+    fn file(accesses: Vec<Access>) -> SurveyedFile {
+        let mut layout = Layout::new(FileId { device: 7, inode: 12, generation: 1 }, 8 * BLOCK);
+        for n in 0..8 {
+            let (logical, physical) = (n * BLOCK, 2 * n * BLOCK);
+            layout.push(Extent { logical, physical, length: BLOCK, kind: ExtentKind::Data });
+        }
+        SurveyedFile::new("/mnt/file".into(), layout, accesses, &device())
+    }
+
+    fn sample(moves: &[(u64, u64)], in_flight: u32) -> Sample {
+        let file = file(Vec::new());
+        let range = |(from, to): &(u64, u64)| ByteRange { start: from * BLOCK, end: to * BLOCK };
+        let moves = HashMap::from([(file.layout.file, moves.iter().map(range).collect())]);
+        let whole = ByteRange { start: 0, end: 8 * BLOCK };
+        Sample {
+            files: vec![file],
+            runs: vec![Run { device: 7, reads: vec![(0, whole); 10] }],
+            devices: vec![device()],
+            loads: BTreeMap::from([(7, ObservedLoad::default())]),
+            settings: Settings::default(),
+            moves,
+            recorded: 10,
+            in_flight,
+        }
+    }
+
+    #[test]
+    fn planned_ranges_are_predicted_in_one_extent_and_others_as_they_are() {
+        let extents = |moves: &[(u64, u64)]| {
+            let sample = sample(moves, 1);
+            sample.moved(&sample.files[0]).extents().len()
+        };
+        assert_eq!((extents(&[]), extents(&[(0, 8)]), extents(&[(2, 5)])), (8, 1, 6));
+        assert_eq!(extents(&[(0, 4), (4, 8)]), 2, "each range has a donor of its own");
+        let (before, after) = sample(&[(0, 8)], 1).predicted();
+        assert!(after > 0.0 && before > 4.0 * after, "{before} {after}");
+        assert_eq!(sample(&[], 1).predicted().1, before);
+        // A card does one at a time, whatever is in flight.
+        let deep = sample(&[(0, 8)], 8).predicted();
+        assert!((deep.0 / before - 1.0).abs() < 0.01, "{deep:?} {before}");
+    }
+
+    #[test]
+    fn what_reached_the_device_is_replayed_within_limits() {
+        let access = |op, is_direct, at: u64, bytes: u32| Access {
+            op,
+            direct: is_direct,
+            length: bytes,
+            ..direct(ByteRange { start: at, end: at + 1 })
+        };
+        let seen = vec![
+            access(Op::Read, false, 0, 100),
+            access(Op::Miss, false, 0, 100),
+            access(Op::Read, true, 3 * BLOCK, 4096),
+            access(Op::Write, true, 0, 4096),
+            access(Op::Read, true, 7 * BLOCK, 1 << 20),
+        ];
+        let blocks = |basis| -> Vec<(u64, u64)> {
+            let ranges = fetched(&file(seen.clone()), basis);
+            ranges.into_iter().map(|r| (r.start / BLOCK, r.end / BLOCK)).collect()
+        };
+        assert_eq!(blocks(Basis::MissesRecorded), [(0, 1), (3, 4), (7, 8)]);
+        // Without misses the page cache is imitated, with its readahead.
+        let imitated = blocks(Basis::AssumedCold);
+        assert!(imitated.len() == 3 && imitated[0].1 >= 1, "{imitated:?}");
+        let range = ByteRange { start: 0, end: 1 << 20 };
+        let mut runs = vec![Run { device: 7, reads: vec![(0, range); 100] }];
+        limit(&mut runs);
+        assert_eq!(runs[0].reads.len() as u64, MOST_BYTES >> 20);
+    }
+}
