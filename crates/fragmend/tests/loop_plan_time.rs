@@ -110,6 +110,49 @@ fn loop_what_comes_from_the_page_cache_is_left_alone() {
     );
 }
 
+/// A picture replaces a picture, and nothing else that has its name.
+#[test]
+fn loop_a_picture_replaces_nothing_but_a_picture() {
+    let (image, file) = fragmented();
+    let trace = record(&image, "both", || drop(fs::read(&file).unwrap()));
+    let at = |picture: &str, more: &[&str]| {
+        let args = ["plan", "-t", text(&trace), "--picture", picture];
+        fragmend(&[&args[..], more, &[text(image.path())]].concat())
+    };
+    let before = [fs::read(&trace).unwrap(), fs::read(&file).unwrap()];
+    for taken in [&trace, &file] {
+        let refused = at(text(taken), &[]);
+        assert_eq!(refused.status.code(), Some(4), "{}", refused.stderr);
+        assert!(refused.stderr.contains("is no SVG"), "{}", refused.stderr);
+    }
+    assert!(before == [fs::read(&trace).unwrap(), fs::read(&file).unwrap()]);
+    let both = image.scratch().join("both");
+    for (picture, more) in
+        [("-", vec![]), ("/dev/stdout", vec!["--json"]), (text(&both), vec!["-o", text(&both)])]
+    {
+        assert_eq!(at(picture, &more).status.code(), Some(8), "{picture}");
+    }
+    assert!(!both.exists());
+    let picture = image.scratch().join("plan.svg");
+    for _ in 0..2 {
+        at(text(&picture), &[]).expect(&[0]);
+        assert!(fs::read_to_string(&picture).unwrap().starts_with("<svg"));
+    }
+}
+
+/// What was recorded of a file that is gone was not from the page cache.
+#[test]
+fn loop_a_file_that_is_gone_was_not_in_the_cache() {
+    let (image, file) = fragmented();
+    drop_caches(&file);
+    let trace = record(&image, "both", || drop(fs::read(&file).unwrap()));
+    fs::remove_file(&file).unwrap();
+    let plan = planned(&["-t", text(&trace), text(image.path())]);
+    let verdict = plan["verdict"].as_str().unwrap();
+    assert_eq!(plan["why"], "no-file", "{verdict}");
+    assert!(verdict.contains("1 that were recorded could not be"), "{verdict}");
+}
+
 #[test]
 fn loop_the_curve_is_in_the_document_and_as_a_picture() {
     let (image, file) = fragmented();

@@ -35,6 +35,7 @@ pub fn survey(
         Some(trace) => {
             let mut survey = traced(trace.files, &trace.meta.paths, paths, observe)?;
             survey.misses = trace.meta.has_misses();
+            survey.unread = trace.skipped;
             survey.loads = observed::by_file_system(&survey.devices, &trace.meta.loads);
             Ok(survey)
         }

@@ -58,7 +58,7 @@ pub fn make(survey: Survey, settings: &Settings) -> Plan {
 
 /// The same, with the curve of bytes against time if `wanted`: it needs as long again as the plan.
 pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, Vec<CurvePoint>) {
-    let Survey { mut files, devices, left_alone, misses, loads } = survey;
+    let Survey { mut files, devices, left_alone, misses, loads, unread } = survey;
     files.sort_by(|a, b| (a.layout.file, &a.path).cmp(&(b.layout.file, &b.path)));
     merge_same(&mut files);
     let traced = misses || files.iter().any(|f| !f.accesses.is_empty());
@@ -107,6 +107,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         outlook: outlooks.into_iter().sum(),
         basis,
         min_gain_s_per_gib: summary.min_gain_s_per_gib,
+        left_out: left_alone.len() as u64 + unread,
     };
     let file_systems_bytes = devices.iter().map(|d| d.total_bytes).sum();
     judge(&mut summary, &case, file_systems_bytes);

@@ -21,6 +21,8 @@ pub struct Survey {
     pub left_alone: Vec<LeftAlone>,
     /// Whether the trace has what missed the page cache, besides or instead of what programs asked for.
     pub misses: bool,
+    /// Accesses in the trace that cannot be true, or are of a later version, and were left out.
+    pub unread: u64,
     /// What the devices answered while the trace was recorded, by the device number of the file system.
     pub loads: BTreeMap<u64, ObservedLoad>,
 }

@@ -4,7 +4,7 @@
 //! by arithmetic, in this order:
 //!
 //! 1. `nothing-fragmented`: no access that was seen crosses a break.
-//! 2. `all-from-cache`: of the accesses that cross a break, less than a hundredth reached the device.
+//! 2. `all-from-cache`: misses were recorded, and of the accesses that cross a break less than a hundredth reached the device.
 //! 3. `hidden-behind-the-queue` or `device-does-not-care`: even if everything were contiguous, one replay would last less
 //!    than [`WORTH_SHARE`] less. It is the queue that hides it if that would not be so with each read by itself.
 //! 4. `too-rarely-read`: time could be saved, but no range saves enough for the bytes that it writes.
@@ -49,6 +49,8 @@ pub struct Case {
     pub basis: Basis,
     /// Seconds that a range must save per GiB.
     pub min_gain_s_per_gib: f64,
+    /// Files that could not be considered, and accesses that could not be read.
+    pub left_out: u64,
 }
 
 /// The part of `whole` by which `less` is smaller; 0 of nothing.
@@ -62,7 +64,8 @@ pub fn why(summary: &Summary, case: &Case) -> Why {
     let recorded = case.basis == Basis::MissesRecorded;
     if summary.files_considered == 0 {
         // Without a request, the recorder has seen no file.
-        return if recorded { Why::AllFromCache } else { Why::NoFile };
+        let unseen = recorded && case.left_out == 0;
+        return if unseen { Why::AllFromCache } else { Why::NoFile };
     }
     if summary.ranges == 0 && summary.over_budget_bytes > 0 {
         return Why::OverBudget;
@@ -70,7 +73,10 @@ pub fn why(summary: &Summary, case: &Case) -> Why {
     if asked == 0 {
         return Why::NothingFragmented;
     }
-    if reached as f64 / (asked as f64) < REACHED_SHARE {
+    // An imitated cache fetches once what was asked for, however often that was.
+    let few =
+        if recorded { (reached as f64) / (asked as f64) < REACHED_SHARE } else { reached == 0 };
+    if few {
         return Why::AllFromCache;
     }
     if share(now.ns, contiguous_ns) < WORTH_SHARE {
@@ -119,6 +125,10 @@ fn because(why: Why, summary: &Summary, case: &Case) -> String {
     let lasts = || seconds(now.seconds());
     let possible = share(now.ns, contiguous_ns) * 100.0;
     match why {
+        Why::NoFile if case.left_out > 0 => format!(
+            "no file was considered: {} that were recorded could not be; see what was left alone",
+            case.left_out
+        ),
         Why::NoFile => "no file was considered".into(),
         Why::OverBudget => format!(
             "the budget fits nothing: {} bytes would be worth moving, range by range; raise --budget",
@@ -131,9 +141,15 @@ fn because(why: Why, summary: &Summary, case: &Case) -> String {
         Why::AllFromCache if asked == 0 => {
             "all from cache: no request for these files reached the device while it was recorded; --assume-cold plans for a cold start".into()
         }
-        Why::AllFromCache => format!(
-            "all from cache: of {asked} accesses to what is fragmented, {reached} reached the device; --assume-cold plans for a cold start"
-        ),
+        Why::AllFromCache => {
+            let cold = match case.basis {
+                Basis::AssumedCold => "",
+                _ => "; --assume-cold plans for a cold start",
+            };
+            format!(
+                "all from cache: of {asked} accesses to what is fragmented, {reached} reached the device{cold}"
+            )
+        }
         Why::HiddenBehindTheQueue => format!(
             "hidden behind the queue: with {:.1} reads in flight, contiguous files would save {possible:.1} % of {} ({:.0} % with one read at a time)",
             summary.depth,
@@ -177,7 +193,7 @@ mod tests {
     fn case(reached: u128, [now, contiguous]: [u128; 2], alone: [u128; 2]) -> Case {
         let now = Bill { requests: 100, ns: now };
         let outlook = Outlook { now, contiguous_ns: contiguous, alone, asked: 100, reached };
-        Case { outlook, basis: Basis::MissesRecorded, min_gain_s_per_gib: 0.5 }
+        Case { outlook, basis: Basis::MissesRecorded, min_gain_s_per_gib: 0.5, left_out: 0 }
     }
 
     fn considered(files: u64) -> Summary {
@@ -205,6 +221,12 @@ mod tests {
         assert_eq!(why(&considered(0), &unbroken), Why::AllFromCache);
         let imitated = Case { basis: Basis::ImitatedCache, ..unbroken };
         assert_eq!(why(&considered(0), &imitated), Why::NoFile);
+        // What was recorded is gone now.
+        assert_eq!(why(&considered(0), &Case { left_out: 1, ..unbroken }), Why::NoFile);
+        // An imitated cache fetches what it was asked for once.
+        let mut often = case(1, [1000, 1000], [1000, 1000]);
+        (often.basis, often.outlook.asked) = (Basis::AssumedCold, 1000);
+        assert_eq!(of(&often), Why::DeviceDoesNotCare);
         let over = Summary { over_budget_bytes: 1, ..considered(1) };
         assert_eq!(why(&over, &case(100, slow, slow)), Why::OverBudget);
     }

@@ -10,6 +10,7 @@ use fragmend_pipeline::plan_file;
 use fragmend_plan::Settings;
 use fragmend_sys::output;
 use fragmend_trace::{Filter, Trace};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// Options of `fragmend plan`.
@@ -69,6 +70,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if let Some(output) = &args.output {
         refuse_to_overwrite(output)?;
     }
+    if let Some(picture) = &args.picture {
+        refuse_picture(picture, args.output.as_deref())?;
+    }
     let filter = Filter { fold_if_misses: !settings.assume_cold, ..Filter::default() };
     let read = |path| fragmend_trace::read(path, &filter);
     let trace = args.trace.as_deref().map(read).transpose()?;
@@ -113,6 +117,31 @@ pub fn can_be_cold(trace: &Trace, settings: &Settings) -> Result<(), Usage> {
         ));
     }
     Ok(())
+}
+
+/// Refuses a picture that would replace something else, or be mixed with something else.
+fn refuse_picture(picture: &Path, plan: Option<&Path>) -> anyhow::Result<()> {
+    if output::is_stdout(picture) {
+        return Err(Usage("--picture needs a file: standard output has the summary".into()).into());
+    }
+    if plan == Some(picture) {
+        return Err(Usage("-o and --picture name the same file".into()).into());
+    }
+    let exists = output::replaces(picture).with_context(|| picture.display().to_string())?;
+    if exists && picture.metadata().is_ok_and(|m| m.len() > 0) && !is_picture(picture) {
+        anyhow::bail!(
+            "{} exists and is no SVG; choose another name or remove it",
+            picture.display()
+        );
+    }
+    Ok(())
+}
+
+/// Whether a file begins as an SVG does.
+fn is_picture(path: &Path) -> bool {
+    let mut first = [0; 4];
+    let read = fragmend_sys::input::open(path).and_then(|mut f| f.read_exact(&mut first));
+    read.is_ok() && first == *b"<svg"
 }
 
 /// An old plan may be replaced, any other file may not: `-o` is easily given the wrong name.

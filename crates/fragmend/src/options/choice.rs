@@ -27,8 +27,16 @@ pub struct Choice {
     #[arg(long)]
     pub assume_cold: bool,
     /// What the drive is rated to be written in its life, for example 600T: shows which share of it the plan writes
-    #[arg(long, value_name = "SIZE", value_parser = size::bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = rated)]
     rated_writes: Option<u64>,
+}
+
+/// What a drive is rated to be written, for clap.
+fn rated(text: &str) -> Result<u64, String> {
+    match size::bytes(text)? {
+        0 => Err("no drive is rated for nothing; say for example 600T".to_owned()),
+        bytes => Ok(bytes),
+    }
 }
 
 /// Values of `--policy`.

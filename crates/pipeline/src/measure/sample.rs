@@ -181,9 +181,9 @@ impl Sample {
                 })
                 .collect(),
             devices: self.devices.clone(),
-            left_alone: Vec::new(),
             misses: true,
             loads,
+            ..Survey::default()
         };
         let summary = |load| fragmend_plan::make(survey(load), &self.settings).summary;
         // The depth is that of the replay, whatever number of requests a read is split into.
