@@ -121,6 +121,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
             None => return Ok(interrupted(ui)),
         },
     };
+    if report.profile.device.identity.as_ref().is_some_and(Identity::is_cached) {
+        notes.push(format!("{}: {}", report.profile.device.name, profile::THROUGH_CACHE));
+    }
     let mut incomplete = !report.profile.complete;
     if let (Target::File(path, device), Some(map)) = (&target, map) {
         match probe_file(args, (path, map), device, &report.profile, stop, ui)? {
