@@ -232,7 +232,7 @@ fn probe_device(
 /// What is going to be read, before it is.
 fn announce(path: &Path, what: &str, limits: Limits, ui: &Ui) {
     ui.announce(format_args!(
-        "{}, {what}: reading at most {} in {} requests, for at most {}; nothing is written",
+        "{}, {what}: reading at most {} in {} requests, for at most {} and as long as the requests last that are in flight then; nothing is written",
         printable_path(path),
         human(limits.bytes as f64, Unit::Bytes),
         human(limits.requests as f64, Unit::Count),
