@@ -47,12 +47,15 @@ pub fn under(path: &Path, dev: u64) -> io::Result<DeviceProfile> {
 }
 
 /// What reads cost on a device: by its kept profile, or else by a guess, with the reason if the profile that is kept
-/// cannot be used. What was observed while a trace was recorded replaces a guess later, when it is planned from
+/// cannot be used, or with what must be said of it. What was observed while a trace was recorded replaces a guess later, when it is planned from
 /// (`fragmend_plan::costs`).
 fn cost(device: &BlockDevice, rotational: bool) -> (CostModel, Option<String>) {
     let guessed = || CostModel::guessed(DeviceKind::of(&device.name(), rotational));
     match profile::stored(device, &profile::directory(None)) {
-        Ok(Some(profile)) => (profile.costs, None),
+        Ok(Some(profile)) => match profile.caveat() {
+            Ok(caveat) => (profile.costs, caveat),
+            Err(why) => (guessed(), Some(why)),
+        },
         Ok(None) => (guessed(), None),
         Err(unusable) => (guessed(), Some(unusable.to_string())),
     }

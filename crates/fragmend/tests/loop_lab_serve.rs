@@ -412,6 +412,24 @@ fn what_cannot_be_served_is_said_in_a_line() {
     }
 }
 
+/// In a directory of another user, that user could have the drive's files mounted anywhere.
+#[test]
+fn loop_a_directory_that_others_control_is_refused() {
+    let dir = scratch::directory("lab");
+    let theirs = dir.path().join("theirs");
+    let below = theirs.join("below");
+    fs::create_dir_all(&below).unwrap();
+    std::os::unix::fs::chown(&theirs, Some(65534), None).unwrap();
+    for place in [&theirs, &below] {
+        let place = place.to_str().unwrap();
+        let (code, said) = refused(&["nvme-b", "--size", "1M", "--dir", place]);
+        assert_eq!(code, Some(4), "{said}");
+        let theirs = theirs.to_str().unwrap();
+        assert!(said.contains(&format!("{theirs}: another user may rename")), "{said}");
+    }
+    assert_eq!(fs::read_dir(&below).unwrap().count(), 0);
+}
+
 #[test]
 fn loop_what_is_missing_is_said_in_a_line() {
     let mut command = Command::new("setpriv");

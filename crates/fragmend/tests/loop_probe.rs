@@ -95,6 +95,26 @@ fn loop_a_probe_keeps_to_its_budget_and_its_profile_is_found() {
     assert!(profile::stored(&device(Path::new(other.node())), &profiles).unwrap().is_none());
 }
 
+/// Without direct I/O a loop device is as fast as memory: that is said, and holds for it alone.
+#[test]
+fn loop_what_comes_through_the_page_cache_is_said_and_is_not_the_drives() {
+    let dir = scratch::for_disks();
+    let disk = disk(dir.path(), 8);
+    let (node, profiles) = (Path::new(disk.node()), dir.path().join("profiles"));
+    run("losetup", ["--direct-io=off", disk.node()]);
+    let found = document(&["--no-intervals", "--pace", "max"], node, &profiles);
+    let note = found["notes"][0].as_str().unwrap();
+    assert!(note.contains("it reads its file through the page cache of this machine"), "{note}");
+    let stored = profile::stored(&device(node), &profiles).unwrap().expect("a profile");
+    assert!(stored.caveat().unwrap().unwrap().contains("through the page cache"));
+    run("losetup", ["--direct-io=on", disk.node()]);
+    assert!(profile::stored(&device(node), &profiles).unwrap().is_none());
+    let found = document(&["--no-intervals", "--pace", "max"], node, &profiles);
+    assert_eq!(found["notes"], serde_json::json!([]));
+    let stored = profile::stored(&device(node), &profiles).unwrap().expect("a profile");
+    assert_eq!(stored.caveat(), Ok(None));
+}
+
 #[test]
 fn loop_a_mounted_file_is_read_range_by_range() {
     let image = Image::ext4(256 * MIB);

@@ -23,8 +23,8 @@ pub struct DeviceProfile {
     pub window_ends: WindowEnds,
     /// What reads cost.
     pub cost: CostModel,
-    /// Why that is not what was probed, if a probe is kept that cannot be used. It is not kept with a plan, whose summary
-    /// says it.
+    /// Why that is not what was probed, if a probe is kept that cannot be used, or what must be said of it if it is
+    /// used. It is not kept with a plan, whose summary says it.
     #[serde(skip)]
     pub cost_note: Option<String>,
 }

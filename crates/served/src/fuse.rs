@@ -1,7 +1,7 @@
 //! The requests of the kernel to the files of a server: a FUSE file system with one directory.
 
 use crate::request::{Answer, Arrived, Disk, Kind, Reply};
-use crate::server::Control;
+use crate::server::{Control, OnPanic};
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
@@ -51,12 +51,18 @@ pub(crate) struct Files {
     next_handle: AtomicU64,
     /// By handle, the content of a control file as it was when its first byte was read.
     contents: Mutex<HashMap<u64, Vec<u8>>>,
+    on_panic: OnPanic,
 }
 
 impl Files {
-    pub fn new(nodes: Vec<Node>, in_flight: Option<u16>, block_bytes: u32) -> Self {
+    pub fn new(
+        nodes: Vec<Node>,
+        in_flight: Option<u16>,
+        block_bytes: u32,
+        on_panic: OnPanic,
+    ) -> Self {
         let (next_handle, contents) = (AtomicU64::new(1), Mutex::default());
-        Self { nodes, in_flight, block_bytes, next_handle, contents }
+        Self { nodes, in_flight, block_bytes, next_handle, contents, on_panic }
     }
 
     fn file(&self, inode: INodeNo) -> Option<&File> {
@@ -76,7 +82,7 @@ impl Files {
     fn content(&self, at: Read, control: &dyn Control, reply: ReplyData) {
         let mut contents = self.contents();
         if at.offset == 0 {
-            match control.read() {
+            match self.caught(|| control.read()).unwrap_or_else(|| Err(broken())) {
                 Ok(content) => contents.insert(at.handle, content),
                 Err(e) => return reply.error(e.into()),
             };
@@ -84,6 +90,18 @@ impl Files {
         let content = contents.get(&at.handle).map_or(&[][..], Vec::as_slice);
         let from = usize::try_from(at.offset).unwrap_or(usize::MAX).min(content.len());
         reply.data(&content[from..content.len().min(from + at.size as usize)]);
+    }
+
+    /// Carries out a request. A panic there must not end the thread that answers the kernel: it is reported, and
+    /// `None` returned.
+    fn caught<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let done = catch_unwind(AssertUnwindSafe(work));
+        done.map_err(|_| (self.on_panic)()).ok()
+    }
+
+    /// Has a disk carry out a request. If that panics, its answer is dropped, which is an error.
+    fn carry_out(&self, disk: &dyn Disk, arrived: &Arrived<'_>, reply: Reply) {
+        let _ = self.caught(|| disk.carry_out(arrived, Answer::from(reply)));
     }
 
     fn attributes(&self, inode: INodeNo) -> FileAttr {
@@ -119,10 +137,9 @@ struct Read {
     size: u32,
 }
 
-/// Has a disk carry out a request. A panic there is reported as any other, and must not end the thread that
-/// answers the kernel: its answer is dropped, which is an error.
-fn carry_out(disk: &dyn Disk, arrived: &Arrived, reply: Reply) {
-    let _ = catch_unwind(AssertUnwindSafe(|| disk.carry_out(arrived, Answer::from(reply))));
+/// What a request is answered with that has panicked.
+fn broken() -> io::Error {
+    rustix::io::Errno::IO.into()
 }
 
 fn answer(reply: ReplyEmpty, result: io::Result<()>) {
@@ -244,7 +261,7 @@ impl Filesystem for Files {
             Some(File::Disk(disk)) => {
                 let len = u64::from(size).min(disk.bytes().saturating_sub(offset));
                 let arrived = Arrived { kind: Kind::Read, offset, len, bytes: &[] };
-                carry_out(disk.as_ref(), &arrived, Reply::Data(reply));
+                self.carry_out(disk.as_ref(), &arrived, Reply::Data(reply));
             }
             None => reply.error(Errno::EISDIR),
         }
@@ -264,17 +281,19 @@ impl Filesystem for Files {
     ) {
         let len = data.len() as u32;
         match self.file(inode) {
-            Some(File::Control { control, .. }) => match control.write(data) {
-                Ok(()) => reply.written(len),
-                Err(e) => reply.error(e.into()),
-            },
+            Some(File::Control { control, .. }) => {
+                match self.caught(|| control.write(data)).unwrap_or_else(|| Err(broken())) {
+                    Ok(()) => reply.written(len),
+                    Err(e) => reply.error(e.into()),
+                }
+            }
             Some(File::Disk(disk)) => {
                 if offset.saturating_add(u64::from(len)) > disk.bytes() {
                     return reply.error(Errno::ENOSPC);
                 }
                 let arrived =
                     Arrived { kind: Kind::Write, offset, len: u64::from(len), bytes: data };
-                carry_out(disk.as_ref(), &arrived, Reply::Written(reply, len));
+                self.carry_out(disk.as_ref(), &arrived, Reply::Written(reply, len));
             }
             None => reply.error(Errno::EISDIR),
         }
@@ -287,7 +306,7 @@ impl Filesystem for Files {
     fn fsync(&self, _: &Request, inode: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         let Some(disk) = self.disk(inode) else { return reply.ok() };
         let arrived = Arrived { kind: Kind::Flush, offset: 0, len: 0, bytes: &[] };
-        carry_out(disk.as_ref(), &arrived, Reply::Done(reply));
+        self.carry_out(disk.as_ref(), &arrived, Reply::Done(reply));
     }
 
     /// Discards and zeroing arrive as punched holes and zeroed ranges.
@@ -314,6 +333,10 @@ impl Filesystem for Files {
         if len == 0 {
             return answer(reply, Ok(()));
         }
-        carry_out(disk.as_ref(), &Arrived { kind, offset, len, bytes: &[] }, Reply::Done(reply));
+        self.carry_out(
+            disk.as_ref(),
+            &Arrived { kind, offset, len, bytes: &[] },
+            Reply::Done(reply),
+        );
     }
 }

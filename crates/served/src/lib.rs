@@ -8,6 +8,7 @@
 //! | [`request`] | a request to a disk, and its answer, which may come at any later time |
 //! | [`store`] | the content of disks that carry out each request at once |
 //! | [`gate`] | where requests to such a disk wait |
+//! | `mount` | the mount, by held descriptors |
 //! | `fuse` | the kernel's requests |
 //!
 //! Nothing here knows what a disk is for: the crash machine records what is written to one, the lab answers
@@ -15,6 +16,7 @@
 
 mod fuse;
 pub mod gate;
+mod mount;
 pub mod request;
 pub mod server;
 pub mod store;

@@ -1,7 +1,7 @@
 //! Served files as programs see them, and how serving ends when something goes wrong.
 
 use fragmend_served::request::{Answer, Arrived, Disk, Kind};
-use fragmend_served::server::{Control, Offer, Server};
+use fragmend_served::server::{Control, Offer, Server, Unended};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io;
@@ -100,7 +100,7 @@ fn loop_a_panic_is_an_error_for_its_request_alone() {
     disk.read_exact_at(&mut bytes, 0).unwrap();
     assert_eq!(bytes, [7; 512]);
     // It is in use: it goes on.
-    let server = server.end().expect_err("a file is open");
+    let Err(Unended::InUse(server)) = server.end() else { panic!("a file is open") };
     disk.read_exact_at(&mut bytes, 0).unwrap();
     drop(disk);
     drop(server);
@@ -120,8 +120,76 @@ fn loop_an_abort_lets_nobody_wait() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(!reader.is_finished());
-    server.abort();
+    server.abort().unwrap();
     assert!(reader.join().unwrap().is_err());
     assert!(!mounted(dir.path()));
     assert!(started.elapsed() < Duration::from_secs(20));
+}
+
+/// Panics, whatever is asked.
+struct Panics;
+
+impl Control for Panics {
+    fn read(&self) -> io::Result<Vec<u8>> {
+        panic!("told to")
+    }
+
+    fn write(&self, _: &[u8]) -> io::Result<()> {
+        panic!("told to")
+    }
+}
+
+#[test]
+fn loop_a_panic_of_a_control_file_is_an_error_and_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let reported = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&reported);
+    let offer = Offer::new("fragmend-test").control("panics", 0, Panics).on_panic(move || {
+        count.fetch_add(1, Ordering::Relaxed);
+    });
+    let server = Server::start(offer, dir.path()).unwrap();
+    let path = dir.path().join("panics");
+    let io = Some(Errno::IO.raw_os_error());
+    assert_eq!(fs::write(&path, "x").unwrap_err().raw_os_error(), io);
+    assert_eq!(fs::read(&path).unwrap_err().raw_os_error(), io);
+    assert_eq!(reported.load(Ordering::Relaxed), 2);
+    // It serves on.
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    server.end().unwrap();
+    assert!(!mounted(dir.path()));
+}
+
+#[test]
+fn loop_whoever_renames_the_directory_does_not_lead_the_mount_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let [own, away, victim] = ["own", "away", "victim"].map(|name| dir.path().join(name));
+    fs::create_dir_all(own.join("drive")).unwrap();
+    fs::create_dir(&victim).unwrap();
+    // A link is not mounted on.
+    std::os::unix::fs::symlink(&victim, own.join("link")).unwrap();
+    let offer = || Offer::new("fragmend-test").disk("disk", Odd::default());
+    assert!(Server::start(offer(), &own.join("link")).is_err());
+    // The place is known by what it is, not by what its path leads to at the end.
+    let on_victim = Server::start(offer(), &victim).unwrap();
+    let server = Server::start(offer(), &own.join("drive")).unwrap();
+    fs::rename(&own, &away).unwrap();
+    fs::create_dir(&own).unwrap();
+    std::os::unix::fs::symlink(&victim, own.join("drive")).unwrap();
+    server.end().unwrap();
+    assert!(mounted(&victim) && !mounted(&away));
+    on_victim.end().unwrap();
+    assert!(!mounted(dir.path()));
+}
+
+#[test]
+fn loop_the_end_of_what_is_not_mounted_any_more_is_not_waited_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = serve(dir.path(), &Odd::default());
+    let disk = File::open(dir.path().join("disk")).unwrap();
+    // Somebody else has unmounted it, and it is in use nevertheless.
+    rustix::mount::unmount(dir.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
+    let started = Instant::now();
+    assert!(matches!(server.end(), Err(Unended::Elsewhere)));
+    assert!(started.elapsed() < Duration::from_secs(20));
+    drop(disk);
 }

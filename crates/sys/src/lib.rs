@@ -20,6 +20,7 @@
 //! | [`again`] | opening a file that was found again, if it is the same |
 //! | [`grace`] | waiting for what the kernel has running (`membarrier(2)`) |
 //! | [`handle`] | a file by inode number, without its path (`open_by_handle_at`) |
+//! | [`held`] | whether others can rename what is ours in a directory (`lstat(2)`) |
 //! | [`root`] | a mounted file system, held open, and files by path below it (`openat2`) |
 //! | [`fs_id`] | which file system this is (`FS_IOC_GETFSUUID`, `fstatfs`) |
 //! | [`lease`] | keeping other programs from opening a file (`F_SETLEASE`) |
@@ -67,6 +68,7 @@ pub mod fs_id;
 pub mod fsmap;
 pub mod grace;
 pub mod handle;
+pub mod held;
 pub mod inode;
 pub mod input;
 pub mod kind;

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4C0A;
 const LOOP_CLR_FD: libc::c_ulong = 0x4C01;
+const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
 /// `LO_FLAGS_DIRECT_IO`: the file is read and written with direct I/O.
 const DIRECT_IO: u32 = 16;
 /// How often a free device is looked for: another process may take the one that was free.
@@ -121,6 +122,36 @@ pub fn detach(device: &File) -> io::Result<()> {
     // SAFETY: the ioctl takes no argument.
     let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_CLR_FD, 0 as libc::c_ulong) };
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// What a loop device is attached to, by the kernel's own account and not by a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behind {
+    /// The device number of the file system of the file, or of the node of a block device.
+    pub device: u64,
+    /// The number of the file, or of the node.
+    pub inode: u64,
+    /// The number of the block device that the node stands for; 0 for a file.
+    pub block_device: u64,
+    /// Whether it is read and written with direct I/O.
+    pub direct: bool,
+}
+
+/// What an open loop device is attached to.
+///
+/// # Errors
+/// Those of `LOOP_GET_STATUS64`: `ENXIO` for one that is not attached.
+pub fn behind(device: &File) -> io::Result<Behind> {
+    // SAFETY: all fields are integers, which may be zero.
+    let mut info: Info = unsafe { std::mem::zeroed() };
+    // SAFETY: the ioctl writes one `struct loop_info64`, whose size is checked above.
+    let rc = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) };
+    if rc < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let Info { device, inode, rdevice, flags, .. } = info;
+    // The kernel's `huge_encode_dev` and glibc's `makedev` are the same for numbers that it can have.
+    Ok(Behind { device, inode, block_device: rdevice, direct: flags & DIRECT_IO != 0 })
 }
 
 /// The directory of a device in sysfs.

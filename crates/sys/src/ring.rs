@@ -112,11 +112,29 @@ impl ReadRing {
     /// # Panics
     /// When a read is longer than a buffer.
     pub fn elapsed(&mut self, reads: &[(u64, u32)], depth: u32) -> io::Result<Duration> {
-        let own = self.file.as_raw_fd();
-        self.carry_out(reads.iter().map(|(at, bytes)| (own, *at, *bytes)), depth)
+        let all = self.elapsed_until(reads, depth, &|| false)?;
+        all.ok_or_else(|| io::ErrorKind::Interrupted.into())
     }
 
-    /// The same for reads of several files: index in `files`, offset and bytes. The ring's own file is not read.
+    /// The same, but once `ended` returns true, no read is issued any more, and `None` returned as soon as no read is
+    /// in flight: the kernel cancels none that a device has.
+    ///
+    /// # Errors
+    /// As [`Self::elapsed`].
+    ///
+    /// # Panics
+    /// As [`Self::elapsed`].
+    pub fn elapsed_until(
+        &mut self,
+        reads: &[(u64, u32)],
+        depth: u32,
+        ended: &dyn Fn() -> bool,
+    ) -> io::Result<Option<Duration>> {
+        let own = self.file.as_raw_fd();
+        self.carry_out(reads.iter().map(|(at, bytes)| (own, *at, *bytes)), depth, ended)
+    }
+
+    /// [`Self::elapsed`] for reads of several files: index in `files`, offset and bytes. The ring's own file is not read.
     ///
     /// # Errors
     /// As [`Self::elapsed`].
@@ -131,14 +149,16 @@ impl ReadRing {
     ) -> io::Result<Duration> {
         let reads = reads.iter().map(|(file, at, bytes)| (files[*file].as_raw_fd(), *at, *bytes));
         // The files are borrowed until none of the reads is in flight.
-        self.carry_out(reads, depth)
+        let all = self.carry_out(reads, depth, &|| false)?;
+        all.ok_or_else(|| io::ErrorKind::Interrupted.into())
     }
 
     fn carry_out(
         &mut self,
         mut rest: impl ExactSizeIterator<Item = (RawFd, u64, u32)>,
         depth: u32,
-    ) -> io::Result<Duration> {
+        ended: &dyn Fn() -> bool,
+    ) -> io::Result<Option<Duration>> {
         if self.buffers.leaked {
             return Err(io::Error::other("the ring failed before"));
         }
@@ -149,9 +169,12 @@ impl ReadRing {
             asked: vec![0; depth as usize],
             failed: None,
         };
+        let mut cut = false;
         let begun = Instant::now();
         loop {
+            cut |= rest.len() > 0 && ended();
             while flight.failed.is_none()
+                && !cut
                 && let Some(slot) = flight.free.last().copied()
                 && let Some((fd, at, bytes)) = rest.next()
             {
@@ -164,12 +187,12 @@ impl ReadRing {
                 break;
             }
             // With nothing left to issue, all of them are waited for at once.
-            let wanted = if rest.len() == 0 { flight.in_flight } else { 1 };
+            let wanted = if rest.len() == 0 || cut { flight.in_flight } else { 1 };
             self.wait(wanted as usize)?;
             self.reap(&mut flight);
         }
         let elapsed = begun.elapsed();
-        flight.failed.map_or(Ok(elapsed), Err)
+        flight.failed.map_or(Ok((!cut).then_some(elapsed)), Err)
     }
 
     /// Reads once, and returns what was read, until the next read.
@@ -283,6 +306,31 @@ mod tests {
         let error = ring.elapsed(&[(0, 4096), (4096, 8192), (0, 4096), (0, 4096)], 2).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
         assert!(ring.read(4096, 4096).unwrap().iter().all(|byte| *byte == 1));
+    }
+
+    #[test]
+    fn no_read_is_issued_once_it_has_ended() {
+        let mut file = tempfile();
+        file.write_all(&[1; 8192]).unwrap();
+        let mut ring = ReadRing::new(file, 2, 4096).unwrap();
+        let asked = std::cell::Cell::new(0);
+        let after = |times| {
+            asked.set(0);
+            move |asked: &std::cell::Cell<u32>| {
+                asked.set(asked.get() + 1);
+                asked.get() > times
+            }
+        };
+        // Behind the end of the file a read is an error: the third one is not issued.
+        let reads = [(0, 4096), (4096, 4096), (8192, 4096), (8192, 4096)];
+        let ended = after(1);
+        assert!(ring.elapsed_until(&reads, 2, &|| ended(&asked)).unwrap().is_none());
+        let ended = after(0);
+        assert!(ring.elapsed_until(&reads, 2, &|| ended(&asked)).unwrap().is_none());
+        let ended = after(9);
+        assert!(ring.elapsed_until(&reads[..2], 2, &|| ended(&asked)).unwrap().is_some());
+        let ended = after(9);
+        assert!(ring.elapsed_until(&reads, 2, &|| ended(&asked)).is_err());
     }
 
     fn tempfile() -> File {

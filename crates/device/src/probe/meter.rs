@@ -71,14 +71,20 @@ impl<'a> Meter<'a> {
         self.begun.elapsed()
     }
 
-    /// As [`Reader::elapsed`].
+    /// As [`Reader::elapsed`], but no read is issued after the end of all time, or once it is to stop.
     ///
     /// # Errors
-    /// [`Failed::Spent`] where the reads would exceed the limits, and [`Failed::Stopped`]: nothing was read then.
+    /// [`Failed::Spent`] where the reads would exceed the limits, and [`Failed::Stopped`].
     pub fn elapsed(&mut self, reads: &[Read], depth: u32) -> Result<u64, Failed> {
         self.charge(reads.len() as u64, reads.iter().map(|read| u64::from(read.bytes)).sum())?;
-        // A clock may be too coarse for a short time.
-        Ok(self.reader.elapsed(reads, depth)?.max(1))
+        let (stop, end) = (self.stop, self.begun + self.limits.time);
+        let ended = || stop() || Instant::now() >= end;
+        match self.reader.elapsed_until(reads, depth, &ended) {
+            // A clock may be too coarse for a short time.
+            Ok(ns) => Ok(ns.max(1)),
+            Err(Failed::Stopped) if !stop() => Err(Failed::Spent),
+            Err(why) => Err(why),
+        }
     }
 
     /// As [`Reader::burst`].

@@ -49,6 +49,21 @@ pub trait Reader {
     /// When a read fails.
     fn elapsed(&mut self, reads: &[Read], depth: u32) -> Result<u64, Failed>;
 
+    /// The same, but once `ended` returns true no read is issued any more, and those in flight are waited for: a burst of
+    /// a slow device may last longer than a probe. A reader in virtual time need not look.
+    ///
+    /// # Errors
+    /// [`Failed::Stopped`] where reads were left out; else as [`Self::elapsed`].
+    fn elapsed_until(
+        &mut self,
+        reads: &[Read],
+        depth: u32,
+        ended: &dyn Fn() -> bool,
+    ) -> Result<u64, Failed> {
+        let _ = ended;
+        self.elapsed(reads, depth)
+    }
+
     /// The same for reads that are issued together, as far as they can be.
     ///
     /// # Errors

@@ -100,12 +100,22 @@ impl Reader for RingReader {
     }
 
     fn elapsed(&mut self, reads: &[Read], depth: u32) -> Result<u64, Failed> {
+        self.elapsed_until(reads, depth, &|| false)
+    }
+
+    fn elapsed_until(
+        &mut self,
+        reads: &[Read],
+        depth: u32,
+        ended: &dyn Fn() -> bool,
+    ) -> Result<u64, Failed> {
         let places: Vec<(u64, u32)> =
             reads.iter().map(|read| (self.extent.start + read.at, read.bytes)).collect();
         self.pace.before();
         let begun = self.clock.read()?;
-        let wall = match self.ring.elapsed(&places, depth) {
-            Ok(wall) => wall,
+        let wall = match self.ring.elapsed_until(&places, depth, ended) {
+            Ok(Some(wall)) => wall,
+            Ok(None) => return Err(Failed::Stopped),
             Err(error) => return Err(self.failed(error)),
         };
         let ns = match (begun, self.clock.read()?) {

@@ -2,13 +2,13 @@
 //! name.
 
 use crate::kind::{self, Kind};
+use crate::target;
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::fs_id::FsId;
-use fragmend_sys::session;
+use fragmend_sys::{input, loop_device, session};
 use rustix::fs::{AtFlags, StatxFlags};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
 /// The identity of a disk.
@@ -34,18 +34,28 @@ pub struct NoIdentity;
 const NAMES: [&str; 7] =
     ["wwid", "device/wwid", "device/serial", "serial", "device/cid", "dm/uuid", "md/uuid"];
 
+/// What is appended to the identity of a loop device that reads through the page cache of this machine.
+const CACHED: &str = " through the page cache";
+/// Loop devices on loop devices, at most.
+const DEEPEST: u32 = 8;
+
 impl Identity {
     /// The identity of the disk of a device.
     ///
     /// # Errors
     /// It has none.
     pub fn of(device: &BlockDevice) -> Result<Self, NoIdentity> {
+        Self::at(device, 0)
+    }
+
+    /// The same below so many loop devices.
+    fn at(device: &BlockDevice, depth: u32) -> Result<Self, NoIdentity> {
         let disk = device.whole();
         let bytes = disk.bytes().map_err(|_| NoIdentity)?;
         let named = |name: &&str| Some(format!("{name} {}", disk.attribute(name)?));
         let id = match Kind::of(&disk) {
-            Kind::Loop => behind_loop(&disk, false),
-            Kind::Served => behind_loop(&disk, true),
+            Kind::Loop => behind_loop(&disk, false, depth),
+            Kind::Served => behind_loop(&disk, true, depth),
             _ => NAMES.iter().find_map(named),
         };
         let first = |names: &[&str]| names.iter().find_map(|name| disk.attribute(name));
@@ -55,6 +65,12 @@ impl Identity {
             firmware: first(&["device/firmware_rev", "device/rev", "device/fwrev"]),
             bytes,
         })
+    }
+
+    /// Whether it is a loop device that reads its file through the page cache: what was measured of it then are times
+    /// of memory, wherever the file is cached. With direct I/O it is another device.
+    pub fn is_cached(&self) -> bool {
+        self.id.ends_with(CACHED)
     }
 
     /// A name for its file, of letters, digits, dots, hyphens and underscores. Two disks may have the same: their
@@ -67,12 +83,27 @@ impl Identity {
     }
 }
 
-/// The file behind a loop device: its file system, its number, and when it was made. A served drive is another one
-/// whenever it is served anew.
-fn behind_loop(disk: &BlockDevice, served: bool) -> Option<String> {
-    let path = kind::backing_file(disk)?;
-    let file = File::open(path).ok()?;
+/// What is behind a loop device, and whether it is read directly: a file by its file system, its number, and when it was
+/// made; a block device by its own identity, because its node may stand for another one later. A served drive is another
+/// one whenever it is served anew.
+///
+/// The kernel reports the file's path as it is now, so that another file may be there: it must be the one that is
+/// attached, by the kernel's own account. Nobody else's pipe is waited for.
+fn behind_loop(disk: &BlockDevice, served: bool, depth: u32) -> Option<String> {
+    let behind = loop_device::behind(&disk.open_direct().ok()?).ok()?;
+    let how = if behind.direct { "" } else { CACHED };
+    if behind.block_device != 0 {
+        let below = BlockDevice::from_dev(behind.block_device).ok().filter(|_| depth < DEEPEST)?;
+        let Identity { id, .. } = Identity::at(&below, depth + 1).ok()?;
+        let start = target::partition_start(&below).unwrap_or(0);
+        let how = if id.ends_with(CACHED) { "" } else { how };
+        return Some(format!("from {start} of {id}{how}"));
+    }
+    let file = input::open(&kind::backing_file(disk)?).ok()?;
     let found = file.metadata().ok()?;
+    if (found.dev(), found.ino()) != (behind.device, behind.inode) {
+        return None;
+    }
     if served {
         let boot = u128::from_be_bytes(session::boot().ok()?);
         let mounted = Some(session::mounted_of(&file).ok()?).filter(|number| *number != 0)?;
@@ -85,7 +116,7 @@ fn behind_loop(disk: &BlockDevice, served: bool) -> Option<String> {
     } else {
         return None;
     };
-    Some(format!("file {} {} {made}", FsId::of(&file).ok()?.name(), found.ino()))
+    Some(format!("file {} {} {made}{how}", FsId::of(&file).ok()?.name(), found.ino()))
 }
 
 #[cfg(test)]

@@ -20,6 +20,11 @@ use fragmend_layout::{CostModel, CostSource, RequestCost, schema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+/// Costs are not used if others used the device beside a larger share of the bursts.
+const MOST_DISTURBED: f64 = 0.5;
+/// What the costs of a loop device without direct I/O are.
+pub const THROUGH_CACHE: &str = "it reads its file through the page cache of this machine, so these may be times of memory (`losetup --direct-io=on` makes it another device)";
+
 /// A device as it was probed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProfiledDevice {
@@ -132,6 +137,39 @@ impl Profile {
             complete,
             probed_at: now.map_or(0, |now| now.as_secs()),
         }
+    }
+
+    /// What must be said wherever its costs are used: they may be others than programs meet. `None` if nothing is known
+    /// against them.
+    ///
+    /// # Errors
+    /// Why they are not to be used at all.
+    pub fn caveat(&self) -> Result<Option<String>, String> {
+        if !self.complete {
+            return Err(
+                "there was no time for all of it: probe it again with more (--seconds)".into()
+            );
+        }
+        if let Some(share) = self.disturbed.filter(|share| *share > MOST_DISTURBED) {
+            let percent = (share * 100.0).round();
+            return Err(format!(
+                "other programs used it beside {percent} % of the bursts: probe it again while it is idle"
+            ));
+        }
+        let mut caveats = Vec::new();
+        if self.device.identity.as_ref().is_some_and(Identity::is_cached) {
+            caveats.push(THROUGH_CACHE);
+        }
+        if self.content == Content::Zeroes {
+            caveats.push(
+                "only zeroes were read: if nothing was written there, reads of data last longer",
+            );
+        }
+        if self.clock == ClockKind::Served {
+            caveats
+                .push("by the clock of the drive of the lab that it is, not by that on the wall");
+        }
+        Ok((!caveats.is_empty()).then(|| caveats.join("; and ")))
     }
 
     /// What is wrong with it, beyond what parsing finds.

@@ -132,3 +132,32 @@ fn no_link_is_followed_and_nothing_is_written_without_an_identity() {
     let nowhere = dir.path().join("nowhere");
     assert!(keep(&nameless, &nowhere).is_err() && !nowhere.exists());
 }
+
+#[test]
+fn costs_that_programs_may_not_meet_are_used_with_a_note_or_not_at_all() {
+    let changed = |change: fn(&mut Profile)| {
+        let mut profile = profile("serial x");
+        change(&mut profile);
+        profile.caveat()
+    };
+    assert_eq!(changed(|_| {}), Ok(None));
+    assert_eq!(changed(|p| p.disturbed = Some(0.4)), Ok(None));
+    let refused = [
+        (changed(|p| p.complete = false), "there was no time for all of it"),
+        (changed(|p| p.disturbed = Some(1.0)), "other programs used it beside 100 % of the bursts"),
+    ];
+    for (caveat, why) in refused {
+        assert!(caveat.clone().is_err_and(|said| said.starts_with(why)), "{caveat:?}");
+    }
+    let noted = [
+        (changed(|p| p.content = Content::Zeroes), "only zeroes were read"),
+        (changed(|p| p.clock = ClockKind::Served), "by the clock of the drive of the lab"),
+        (
+            changed(|p| p.device.identity.as_mut().unwrap().id += " through the page cache"),
+            "it reads its file through the page cache",
+        ),
+    ];
+    for (caveat, why) in noted {
+        assert!(caveat.clone().is_ok_and(|said| said.unwrap().starts_with(why)), "{caveat:?}");
+    }
+}

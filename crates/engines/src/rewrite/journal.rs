@@ -12,11 +12,12 @@
 
 use super::draft::Draft;
 use super::names::{self, Listing};
-use super::parent::{Parent, is_ours};
+use super::parent::Parent;
 use super::record::{BadRecord, LONGEST_RANGE, MAGIC, Record};
 use crate::bytes::read_at;
 use fragmend_layout::{Skip, SkipReason};
 pub use fragmend_scan::journal::{DIRECTORY, ELSEWHERE};
+use fragmend_sys::held::is_ours;
 use fragmend_sys::{handle, root};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags, SeekFrom, Stat};
 use rustix::io::Errno;

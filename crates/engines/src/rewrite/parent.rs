@@ -5,8 +5,8 @@
 //! there.
 
 use super::journal::JournalError;
-use fragmend_sys::root;
-use rustix::fs::{Mode, OFlags, Stat};
+use fragmend_sys::held;
+use rustix::fs::{Mode, OFlags};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -40,17 +40,9 @@ impl Parent {
     /// [`JournalError::OpenToOthers`].
     pub fn held_by_nobody_else(&self) -> Result<(), JournalError> {
         let io = |source| JournalError::Io { path: self.path.clone(), source };
-        let (mut paths, mut at) = (self.path.ancestors(), None);
-        loop {
-            let (dir, path) = (at.as_ref().unwrap_or(&self.dir), paths.next());
-            if !holds_what_is_ours(&rustix::fs::fstat(dir).map_err(|e| io(e.into()))?) {
-                let path = path.unwrap_or(Path::new("/"));
-                return Err(JournalError::OpenToOthers(path.to_owned()));
-            }
-            match root::above(dir).map_err(|e| io(e.into()))? {
-                Some(above) => at = Some(above),
-                None => return Ok(()),
-            }
+        match held::open_to_others_on_mount(&self.dir, &self.path).map_err(io)? {
+            Some(path) => Err(JournalError::OpenToOthers(path)),
+            None => Ok(()),
         }
     }
 }
@@ -62,15 +54,4 @@ impl Parent {
 fn directory(path: &Path) -> io::Result<OwnedFd> {
     let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Ok(rustix::fs::open(path, how, Mode::empty())?)
-}
-
-/// Whether a file or directory is this user's.
-pub(super) fn is_ours(stat: &Stat) -> bool {
-    stat.st_uid == rustix::process::geteuid().as_raw()
-}
-
-/// Whether no other user can rename what is ours in a directory.
-fn holds_what_is_ours(stat: &Stat) -> bool {
-    const STICKY: u32 = 0o1000;
-    (is_ours(stat) || stat.st_uid == 0) && (stat.st_mode & 0o022 == 0 || stat.st_mode & STICKY != 0)
 }

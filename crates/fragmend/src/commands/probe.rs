@@ -121,6 +121,9 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
             None => return Ok(interrupted(ui)),
         },
     };
+    if report.profile.device.identity.as_ref().is_some_and(Identity::is_cached) {
+        notes.push(format!("{}: {}", report.profile.device.name, profile::THROUGH_CACHE));
+    }
     let mut incomplete = !report.profile.complete;
     if let (Target::File(path, device), Some(map)) = (&target, map) {
         match probe_file(args, (path, map), device, &report.profile, stop, ui)? {
@@ -229,7 +232,7 @@ fn probe_device(
 /// What is going to be read, before it is.
 fn announce(path: &Path, what: &str, limits: Limits, ui: &Ui) {
     ui.announce(format_args!(
-        "{}, {what}: reading at most {} in {} requests, for at most {}; nothing is written",
+        "{}, {what}: reading at most {} in {} requests, for at most {} and as long as the requests last that are in flight then; nothing is written",
         printable_path(path),
         human(limits.bytes as f64, Unit::Bytes),
         human(limits.requests as f64, Unit::Count),

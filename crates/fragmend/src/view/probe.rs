@@ -74,7 +74,7 @@ fn device(out: &mut impl Write, profile: &Profile) -> std::io::Result<()> {
     match (profile.die_granularity_bytes, profile.stripe_bytes, profile.cannot_tell) {
         (Some(granularity), Some(stripe), _) => writeln!(
             out,
-            "  die granularity {}, stripe {} ({} dies); confidence {:.4}",
+            "  as the data there was written: die granularity {}, stripe {} ({} dies); confidence {:.4}\n  (they are the drive's own if one program wrote it in order)",
             human(granularity as f64, Unit::Bytes),
             human(stripe as f64, Unit::Bytes),
             stripe / granularity,

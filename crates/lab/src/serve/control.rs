@@ -1,6 +1,6 @@
 //! The small files beside a served drive: `clock`, `stats` and `control`.
 
-use super::drive::Drive;
+use super::drive::{Drive, LATEST_NS};
 use super::mode::Mode;
 use fragmend_served::server::Control;
 use rustix::io::Errno;
@@ -91,7 +91,10 @@ impl Commands {
         if state.table.in_flight() > 0 || time > LONGEST {
             return Err(Errno::INVAL.into());
         }
-        let until = state.table.now() + time.as_nanos() as u64;
+        let until = state.table.now().saturating_add(time.as_nanos() as u64);
+        if until > LATEST_NS {
+            return Err(Errno::INVAL.into());
+        }
         state.table.advance(until);
         Ok(())
     }
@@ -107,5 +110,30 @@ impl Commands {
 
     fn is_accounting(&self) -> io::Result<()> {
         if self.0.inner().mode == Mode::Accounting { Ok(()) } else { Err(Errno::INVAL.into()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::data::Data;
+    use super::super::model::Model;
+    use super::*;
+    use crate::presets;
+
+    #[test]
+    fn virtual_time_has_an_end_which_is_refused_and_not_overrun() {
+        let setup = presets::named("nvme-b").expect("a preset");
+        let data = Data::create(&std::env::temp_dir(), 1 << 20).unwrap();
+        let model = Model::new(setup.device());
+        let drive = Drive::new(model, 32, data, 1 << 20, Mode::Accounting);
+        let commands = Commands(drive.clone(), Box::new(|| {}));
+        let rest = || commands.write(b"rest 86400000\n");
+        // 213504 days are longer than a u64 of nanoseconds.
+        let refused = (0..213_505).find_map(|day| Some((day, rest().err()?)));
+        let (days, error) = refused.expect("the end of time");
+        assert_eq!(error.raw_os_error(), Some(Errno::INVAL.raw_os_error()));
+        assert!(days > 50_000 && drive.clock_ns() <= LATEST_NS, "{days} days");
+        // Shorter ones are still possible.
+        commands.write(b"rest 1\n").unwrap();
     }
 }

@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// How long the host must be quiet unless `settle` of the control file says otherwise.
 pub const SETTLE: Duration = Duration::from_millis(2);
 
+/// The latest virtual time in nanoseconds, 146 years: what requests last is added to it without an overflow.
+pub const LATEST_NS: u64 = u64::MAX / 4;
+
 /// A drive that is served, shared by the kernel's requests, the worker and the control files.
 #[derive(Clone)]
 pub struct Drive(Arc<Inner>);
@@ -50,7 +53,7 @@ pub(super) struct State {
     pub failed: u64,
     /// Serving has ended: what arrives is answered at once.
     pub over: bool,
-    /// The worker has panicked: what arrives is answered with an error.
+    /// Something has panicked: what arrives is answered with an error.
     pub broken: bool,
 }
 
@@ -158,7 +161,7 @@ impl Inner {
     /// The virtual time of this instant, if the time goes by itself.
     pub fn virtual_now(&self) -> Option<u64> {
         let real = self.started.elapsed().as_nanos() as u64;
-        self.mode.factor().map(|factor| (real as f64 / factor) as u64)
+        self.mode.factor().map(|factor| ((real as f64 / factor) as u64).min(LATEST_NS))
     }
 
     /// When an instant of virtual time is, with this factor.

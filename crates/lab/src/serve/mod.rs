@@ -42,8 +42,8 @@ use device::{Device, InTheWay};
 use drive::Drive;
 use fragmend_flash::inplace::{InPlaceDrive, Media};
 use fragmend_layout::schema;
-use fragmend_served::server::{Offer, Server};
-use fragmend_sys::loop_device;
+use fragmend_served::server::{Offer, Server, Unended};
+use fragmend_sys::{held, loop_device};
 use mode::{Mode, ModeName};
 use model::Model;
 use schemars::JsonSchema;
@@ -125,6 +125,11 @@ pub enum ServeError {
     /// FUSE could not be mounted.
     #[error("FUSE cannot be mounted: {0}; it needs root and /dev/fuse (`modprobe fuse`)")]
     Fuse(#[source] io::Error),
+    /// Another user could lead the mount, and its end, elsewhere.
+    #[error(
+        "{}: another user may rename or replace what is in it, and could so have this drive's files mounted anywhere; name another directory with --dir (one of your own, below directories of root or your own)", .0.display()
+    )]
+    OpenToOthers(PathBuf),
     /// There is no place for data or files.
     #[error("{}: {source}; name another directory with --dir, whose file system supports holes", dir.display())]
     Dir {
@@ -171,8 +176,20 @@ pub struct Report {
     pub warnings: Vec<String>,
 }
 
+/// Why serving has not ended, or not well.
+#[derive(Debug, thiserror::Error)]
+pub enum EndError {
+    /// The device is in use: serving goes on.
+    #[error("{0}")]
+    InTheWay(InTheWay),
+    /// It has ended, and something had failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
 /// A drive that is being served.
 pub struct Serving {
+    drive: Drive,
     report: Report,
     device: Option<Device>,
     worker: Option<Worker>,
@@ -219,27 +236,31 @@ impl Serving {
         setup: &Setup,
         name: &str,
         options: &Options,
-        quit: impl Fn() + Send + Sync + 'static,
+        quit: impl Fn() + Clone + Send + Sync + 'static,
     ) -> Result<Self, ServeError> {
         let sizes = Sizes::of(setup, options)?;
         loop_device::check().map_err(ServeError::Control)?;
         // What this process allocates must not wait for the writeback of a file system that it serves itself.
         let flusher = rustix::process::configure_io_flusher_behavior(true);
-        let place = options.dir.clone().unwrap_or_else(std::env::temp_dir);
+        let place = place(options)?;
         let wrong = |source| ServeError::Dir { dir: place.clone(), source };
-        let place = place.canonicalize().map_err(wrong)?;
-        let wrong = |source| ServeError::Dir { dir: place.clone(), source };
+        // Making the model of a large drive lasts, and needs no directory.
+        let model = Model::new(setup.device());
         let data = Data::create(&place, sizes.bytes).map_err(wrong)?;
         let prefix = format!("fragmend-lab-{}-", std::process::id());
         let dir = tempfile::Builder::new().prefix(&prefix).tempdir_in(&place).map_err(wrong)?;
         let directory = dir.path().join("drive");
         std::fs::create_dir(&directory).map_err(wrong)?;
 
-        let model = Model::new(setup.device());
         let drive = Drive::new(model, setup.host.queue_depth, data, sizes.bytes, options.mode);
+        let (broken, end) = (drive.clone(), quit.clone());
         let offer = Offer::new(SOURCE)
             .in_flight(IN_FLIGHT)
             .block_bytes(sizes.unit_bytes)
+            .on_panic(move || {
+                broken.state().fail();
+                end();
+            })
             .disk("disk", drive.clone())
             .control("clock", 0, Clock(drive.clone()))
             .control("stats", 0, StatsFile(drive.clone()))
@@ -248,7 +269,7 @@ impl Serving {
         let server = Some(Server::start(offer, &directory).map_err(ServeError::Fuse)?);
         // From here on, what is dropped is ended in order.
         let report = report(setup, name, options, &sizes, &directory, &place);
-        let mut serving = Self { report, device: None, worker, server, _dir: dir };
+        let mut serving = Self { drive, report, device: None, worker, server, _dir: dir };
         if let Err(e) = flusher {
             serving.warn(format!(
                 "where memory is short, this may be slow: the kernel lets this process wait for its own disk (prctl: {e}; needs CAP_SYS_RESOURCE)"
@@ -292,10 +313,10 @@ impl Serving {
     /// Ends serving; if the device is in use, nothing has changed, and serving goes on.
     ///
     /// # Errors
-    /// What uses it.
-    pub fn end(&mut self) -> Result<(), InTheWay> {
+    /// What uses it, or what had failed.
+    pub fn end(&mut self) -> Result<(), EndError> {
         if let Some(device) = &self.device {
-            device.detach()?;
+            device.detach().map_err(EndError::InTheWay)?;
         }
         self.device = None;
         // Nothing can be in flight any more but requests of those who read the file `disk` themselves.
@@ -304,10 +325,19 @@ impl Serving {
         while let Some(server) = self.server.take() {
             match server.end() {
                 Ok(()) => break,
-                Err(busy) if started.elapsed() < PATIENCE => self.server = Some(busy),
-                Err(busy) => busy.abort(),
+                Err(Unended::InUse(busy)) if started.elapsed() < PATIENCE => {
+                    self.server = Some(busy);
+                }
+                Err(Unended::InUse(busy)) => {
+                    busy.abort().map_err(|e| EndError::Failed(e.to_string()))?;
+                }
+                Err(other) => return Err(EndError::Failed(other.to_string())),
             }
             std::thread::sleep(Duration::from_millis(20));
+        }
+        if self.drive.state().broken {
+            let why = "the drive's model has failed (a fault of this program: the panic is above), and its requests were answered with errors since";
+            return Err(EndError::Failed(why.into()));
         }
         Ok(())
     }
@@ -319,9 +349,20 @@ impl Drop for Serving {
             // There is no other way out: what uses the device gets errors, and is not left to wait.
             self.worker = None;
             if let Some(server) = self.server.take() {
-                server.abort();
+                let _ = server.abort();
             }
         }
+    }
+}
+
+/// The directory for data and files: nobody else can rename what is in it, or replace it.
+fn place(options: &Options) -> Result<PathBuf, ServeError> {
+    let given = options.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let wrong = |source| ServeError::Dir { dir: given.clone(), source };
+    let place = given.canonicalize().map_err(wrong)?;
+    match held::open_to_others(&place).map_err(wrong)? {
+        Some(open) => Err(ServeError::OpenToOthers(open)),
+        None => Ok(place),
     }
 }
 
@@ -347,5 +388,38 @@ fn report(
         unit_bytes: sizes.unit_bytes,
         data_directory: place.to_owned(),
         warnings: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loop_an_end_after_a_panic_is_no_good_end() {
+        let setup = crate::presets::named("nvme-b").expect("a preset");
+        for broken in [false, true] {
+            let dir = None;
+            let options =
+                Options { size: Some(1 << 20), mode: Mode::Accounting, dir, sector_bytes: None };
+            let mut serving = Serving::start(&setup, "nvme-b", &options, || {}).unwrap();
+            let directory = serving.report().directory.clone();
+            if broken {
+                serving.drive.state().fail();
+            }
+            let started = Instant::now();
+            let ended = loop {
+                match serving.end() {
+                    // udev may look at the device.
+                    Err(EndError::InTheWay(_)) if started.elapsed() < PATIENCE * 5 => {
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    ended => break ended,
+                }
+            };
+            assert_eq!(matches!(ended, Err(EndError::Failed(_))), broken, "{ended:?}");
+            let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+            assert!(!mounts.contains(directory.to_str().unwrap()));
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::ui::Ui;
 use anyhow::Context;
 use fragmend_lab::serve::device::InTheWay;
 use fragmend_lab::serve::mode::Mode;
-use fragmend_lab::serve::{Options, Report, ServeError, Serving};
+use fragmend_lab::serve::{EndError, Options, Report, ServeError, Serving};
 use fragmend_report::{Unit, human};
 use fragmend_sys::signals;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -73,7 +73,7 @@ pub(super) fn run(args: &ServeArgs, ui: &Ui) -> anyhow::Result<Exit> {
     show(serving.report(), ui)?;
     // The sender is in the file `control`, which is served until the end.
     let _ = asked.recv();
-    end(&mut serving, &asked, ui);
+    end(&mut serving, &asked, ui)?;
     Ok(Exit::DONE)
 }
 
@@ -104,11 +104,14 @@ fn listen(ask: Sender<()>) -> anyhow::Result<()> {
 }
 
 /// Ends serving as soon as nothing uses the device.
-fn end(serving: &mut Serving, asked: &Receiver<()>, ui: &Ui) {
+fn end(serving: &mut Serving, asked: &Receiver<()>, ui: &Ui) -> Result<(), EndError> {
     let started = Instant::now();
     let mut said = None;
     loop {
-        let Err(in_the_way) = serving.end() else { return };
+        let in_the_way = match serving.end() {
+            Err(EndError::InTheWay(in_the_way)) => in_the_way,
+            ended => return ended,
+        };
         let is_new = said.as_ref() != Some(&in_the_way);
         if is_new && started.elapsed() > PASSING {
             say(serving.report(), &in_the_way, ui);

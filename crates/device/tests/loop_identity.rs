@@ -1,0 +1,81 @@
+//! The identity of loop devices: of what is really behind them, whatever is at the path, and never waiting for it.
+
+use fragmend_device::profile::{Identity, NoIdentity};
+use fragmend_sys::block::BlockDevice;
+use fragmend_testbed::loop_device::LoopDevice;
+use fragmend_testbed::process::run;
+use fragmend_testbed::scratch;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+fn image(dir: &Path, name: &str) -> PathBuf {
+    let path = dir.join(name);
+    File::create(&path).unwrap().set_len(4 << 20).unwrap();
+    path
+}
+
+/// The identity of a node's device, which must come soon.
+fn identity(node: &str) -> Result<Identity, NoIdentity> {
+    let device = BlockDevice::from_dev(Path::new(node).metadata().unwrap().rdev()).unwrap();
+    let (send, receive) = channel();
+    std::thread::spawn(move || send.send(Identity::of(&device)));
+    receive.recv_timeout(Duration::from_secs(20)).expect("it waits for something")
+}
+
+#[test]
+fn loop_another_file_at_the_path_is_no_identity_and_a_pipe_is_not_waited_for() {
+    let dir = scratch::for_disks();
+    let path = image(dir.path(), "a.img");
+    let device = LoopDevice::attach(&path);
+    let first = identity(device.node()).unwrap();
+    assert_eq!(identity(device.node()), Ok(first));
+    fs::remove_file(&path).unwrap();
+    assert_eq!(identity(device.node()), Err(NoIdentity));
+    // What the kernel names it now.
+    let named = dir.path().join("a.img (deleted)");
+    mknodat(CWD, &named, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    assert_eq!(identity(device.node()), Err(NoIdentity));
+    fs::remove_file(&named).unwrap();
+    image(dir.path(), "a.img (deleted)");
+    assert_eq!(identity(device.node()), Err(NoIdentity));
+    device.detach();
+}
+
+#[test]
+fn loop_direct_io_makes_it_another_device() {
+    let dir = scratch::for_disks();
+    let device = LoopDevice::attach(&image(dir.path(), "a.img"));
+    let of = |direct: &str| {
+        run("losetup", [&format!("--direct-io={direct}"), device.node()]);
+        identity(device.node()).unwrap()
+    };
+    let (direct, cached) = (of("on"), of("off"));
+    assert!(!direct.is_cached() && cached.is_cached(), "{direct:?} {cached:?}");
+    assert_ne!((&direct.id, direct.file_name()), (&cached.id, cached.file_name()));
+    assert_eq!(of("on"), direct);
+    device.detach();
+}
+
+/// A node in /dev stays when another disk is attached to it.
+#[test]
+fn loop_of_a_block_device_it_is_the_identity_of_that_device() {
+    let dir = scratch::for_disks();
+    let below = LoopDevice::attach(&image(dir.path(), "a.img"));
+    let node = below.node().to_owned();
+    let above = LoopDevice::attach(Path::new(&node));
+    let (first, whole) = (identity(above.node()).unwrap(), identity(&node).unwrap());
+    assert!(first.id.contains(&whole.id), "{first:?} {whole:?}");
+    above.detach();
+    below.detach();
+    let image = image(dir.path(), "b.img");
+    run("losetup", [node.as_ref(), image.as_os_str()]);
+    let above = LoopDevice::attach(Path::new(&node));
+    let second = identity(above.node());
+    above.detach();
+    run("losetup", ["--detach", &node]);
+    assert_ne!(second.unwrap().id, first.id);
+}
