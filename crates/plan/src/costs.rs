@@ -50,7 +50,7 @@ impl Costs {
         let moved_s = 2.0 * model.stream_ns(GIB) / 1e9;
         let min_gain_s_per_gib = settings.min_gain_s_per_gib.unwrap_or(moved_s / REPLAYS);
         Self {
-            far_ns: model.seek_ns(device.total_bytes / 3),
+            far_ns: model.seek_either_ns(device.total_bytes / 3),
             model,
             depth: 1.0,
             depth_seen: false,

@@ -69,6 +69,15 @@ struct Flight {
     failed: Option<io::Error>,
 }
 
+/// The priority of a read: the class of all others, and one of two neighbouring levels in turn, so that the block layer
+/// does not merge reads that are beside each other on the device (`blk_rq_merge_ok`, block/blk-merge.c).
+fn priority(at: u64, bytes: u32) -> u16 {
+    /// `IOPRIO_CLASS_BE`, and the level of a process that asks for none (ioprio_set(2)).
+    const BEST_EFFORT: u16 = 2 << 13;
+    const USUAL: u16 = 4;
+    BEST_EFFORT | (USUAL + u16::from((at / u64::from(bytes.max(1))) % 2 == 1))
+}
+
 impl ReadRing {
     /// A ring for at most `slots` reads at a time of at most `slot_bytes` each, which is whole pages.
     ///
@@ -164,10 +173,11 @@ impl ReadRing {
     fn push(&mut self, slot: u32, at: u64, bytes: u32) {
         assert!(bytes as usize <= self.buffers.slot_bytes, "a read that is longer than its buffer");
         let (fd, to) = (types::Fd(self.file.as_raw_fd()), self.buffers.slot(slot));
+        let priority = priority(at, bytes);
         let entry = if self.registered {
-            opcode::ReadFixed::new(fd, to, bytes, 0).offset(at).build()
+            opcode::ReadFixed::new(fd, to, bytes, 0).offset(at).ioprio(priority).build()
         } else {
-            opcode::Read::new(fd, to, bytes).offset(at).build()
+            opcode::Read::new(fd, to, bytes).offset(at).ioprio(priority).build()
         };
         let entry = entry.user_data(slot.into());
         // SAFETY: the buffer is this slot's, which no other read uses, and lives until no read is in flight
