@@ -276,11 +276,29 @@ impl CostModel {
         let paced_ns = if depth == 1.0 {
             0.0
         } else if requests > 1.0 && self.knows_neighbours() {
-            // The media are as busy as with the read in one request, and the way to them with each of its requests.
-            self.interval_ns(whole, depth).max(requests * self.one_more_ns(bytes))
+            // The device is as busy as with the read in one request, and longer by what its requests need more than one.
+            let more = requests * self.one_more_ns(bytes) - self.one_more_ns(whole);
+            self.interval_ns(whole, depth) + more.max(0.0)
         } else {
             requests * self.interval_ns(bytes, requests * depth)
         };
+        Unseeking { overlapped_ns: alone / depth, paced_ns, depth }
+    }
+
+    /// The same if the requests of the read were at places that have nothing to do with each other, as those of data are that
+    /// was written at different times. Which it is cannot be seen: the two are how well the cost of a split is known.
+    pub fn unseeking_apart(&self, bytes: u64, requests: u64, depth: f64) -> Unseeking {
+        if requests <= 1 || !self.knows_neighbours() {
+            return self.unseeking(bytes, requests, depth);
+        }
+        let requests = requests as f64;
+        let (bytes, depth) = (bytes as f64 / requests, depth.max(1.0));
+        let deepest = f64::from(self.deepest());
+        let beyond = (requests - deepest).max(0.0);
+        let burst = self.at(bytes, requests.min(deepest), |r| r.burst_ns);
+        let alone = burst + beyond * self.interval_ns(bytes, deepest);
+        let paced_ns =
+            if depth == 1.0 { 0.0 } else { requests * self.interval_ns(bytes, requests * depth) };
         Unseeking { overlapped_ns: alone / depth, paced_ns, depth }
     }
 
@@ -422,7 +440,11 @@ mod tests {
         let ns = |bytes, requests, depth| drive.read_ns(split(bytes, requests), depth);
         assert_eq!([ns(1000, 1, 1.0), ns(4000, 4, 1.0), ns(8000, 8, 1.0)], [400.0, 440.0, 520.0]);
         assert_eq!(ns(16_000, 16, 1.0), 520.0 + 8.0 * 20.0);
-        // With others in flight, the drive is as busy with it as with one request of 8000 bytes, or with the requests.
+        let apart =
+            |requests, depth| drive.unseeking_apart(1000 * requests, requests, depth).read_ns(0);
+        assert_eq!([apart(1, 1.0), apart(4, 1.0), apart(10, 1.0)], [400.0, 1600.0, 3360.0]);
+        assert_eq!(apart(4, 4.0), 400.0);
+        // With others in flight, the drive is as busy with it as with one request of 8000 bytes: that needs more than eight.
         assert_eq!([ns(8000, 1, 4.0), ns(8000, 8, 4.0)], [400.0; 2]);
         assert_eq!(ns(64_000, 64, 64.0), 400.0 + 56_000.0 * 320.0 / 7000.0);
     }

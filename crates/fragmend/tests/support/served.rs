@@ -1,5 +1,7 @@
 //! A drive of the lab that `fragmend lab serve` serves.
 
+#![allow(dead_code)] // each test file uses its part
+
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fragmend_testbed::process::{Finished, Running};
 use rustix::process::Signal;
