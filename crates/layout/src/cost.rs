@@ -8,6 +8,13 @@
 //! - `interval_ns`: the mean time between completions while this many are always in flight. Many programs, or one
 //!   with a deep queue, spend this on each request.
 //!
+//! Both are of requests at places that have nothing to do with each other. The fragments of one read do: what a program
+//! reads together it has usually written together, and a flash drive places data by when it is written, wherever the file
+//! system has put it. So they are spread over the dies as one long request is, and share flash pages. A third figure says
+//! what that costs:
+//!
+//! - `split_ns`: a burst of neighbours, which together are one contiguous part of the device.
+//!
 //! A model comes from a probe, from what was observed while recording, or is a guess by what the kernel reports;
 //! [`CostSource`] says which, and every output repeats it.
 
@@ -40,15 +47,37 @@ pub struct RequestCost {
     pub burst_ns: u64,
     /// Nanoseconds between two completions while `in_flight` requests are always in flight.
     pub interval_ns: u64,
+    /// Nanoseconds until the last of `in_flight` requests is done that are issued together and read one contiguous part of
+    /// the device; none where it was not measured, and `burst_ns` stands for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub split_ns: Option<u64>,
+}
+
+impl RequestCost {
+    /// The burst of neighbours, or of any requests where that was not measured.
+    fn neighbours_ns(&self) -> u64 {
+        self.split_ns.unwrap_or(self.burst_ns)
+    }
 }
 
 /// The additional cost of a distance on a device that seeks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SeekCost {
-    /// Bytes between the end of one request and the start of the next, in either direction.
+    /// Bytes between the end of one request and the start of the next.
     pub distance_bytes: u64,
     /// Nanoseconds that the next request lasts longer than one that continues the first.
     pub ns: u64,
+    /// The same for a request that begins before the end of the first: while a short way forward passes under the head, the
+    /// same way back is a rotation. Where it is not known, it is as forward.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub back_ns: Option<u64>,
+}
+
+impl SeekCost {
+    /// The seek in the other direction.
+    fn back_ns(&self) -> u64 {
+        self.back_ns.unwrap_or(self.ns)
+    }
 }
 
 /// What reads cost on a device.
@@ -124,7 +153,7 @@ pub struct Split {
     pub bytes: u64,
     /// Its requests, at least one.
     pub requests: u64,
-    /// Sum of [`CostModel::seek_ns`] over the distances between consecutive requests.
+    /// Sum of [`CostModel::seek_ns`] over consecutive requests.
     pub seek_ns: u64,
 }
 
@@ -167,9 +196,10 @@ impl CostModel {
             return Err(Senseless("a cost model has 1 to 1024 figures"));
         }
         let possible = |ns: u64| (1..=LONGEST_NS).contains(&ns);
-        if !reads.iter().all(|r| possible(r.burst_ns) && possible(r.interval_ns))
-            || !seeks.iter().all(|s| s.ns <= LONGEST_NS)
-        {
+        let read = |r: &RequestCost| {
+            possible(r.burst_ns) && possible(r.interval_ns) && possible(r.neighbours_ns())
+        };
+        if !reads.iter().all(read) || !seeks.iter().all(|s| s.ns.max(s.back_ns()) <= LONGEST_NS) {
             return Err(Senseless("a time is 0 or longer than a year"));
         }
         if reads.iter().any(|r| r.request_bytes == 0 || r.in_flight == 0) {
@@ -205,12 +235,26 @@ impl CostModel {
         &self.seeks
     }
 
-    /// Nanoseconds by which a request lasts longer because it begins so many bytes from the end of the one before.
-    pub fn seek_ns(&self, distance_bytes: u64) -> u64 {
+    /// Nanoseconds by which a request that begins at byte `start` of the device lasts longer because the one before it
+    /// ended at byte `end`.
+    pub fn seek_ns(&self, end: u64, start: u64) -> u64 {
+        if start < end {
+            self.seek_by(end - start, SeekCost::back_ns)
+        } else {
+            self.seek_by(start - end, |seek| seek.ns)
+        }
+    }
+
+    /// The same over this distance, in a direction that is not known.
+    pub fn seek_either_ns(&self, distance_bytes: u64) -> u64 {
+        self.seek_ns(0, distance_bytes).midpoint(self.seek_ns(distance_bytes, 0))
+    }
+
+    fn seek_by(&self, distance_bytes: u64, ns: impl Fn(&SeekCost) -> u64) -> u64 {
         if distance_bytes == 0 || self.seeks.is_empty() {
             return 0;
         }
-        let points = self.seeks.iter().map(|s| (s.distance_bytes as f64, s.ns as f64));
+        let points = self.seeks.iter().map(|s| (s.distance_bytes as f64, ns(s) as f64));
         between(points, distance_bytes as f64, false).max(0.0) as u64
     }
 
@@ -222,16 +266,39 @@ impl CostModel {
 
     /// The same for reads of `bytes` in `requests` requests, whatever their seeks.
     pub fn unseeking(&self, bytes: u64, requests: u64, depth: f64) -> Unseeking {
+        let whole = bytes as f64;
         let requests = requests.max(1) as f64;
-        let bytes = bytes as f64 / requests;
+        let bytes = whole / requests;
         let depth = depth.max(1.0);
         let alone = self.burst_ns(bytes, requests);
         // No more than what one read costs alone can overlap with the others, and no device is quicker than its
         // intervals.
-        let paced_ns = match depth {
-            1.0 => 0.0,
-            _ => requests * self.interval_ns(bytes, requests * depth),
+        let paced_ns = if depth == 1.0 {
+            0.0
+        } else if requests > 1.0 && self.knows_neighbours() {
+            // The device is as busy as with the read in one request, and longer by what its requests need more than one.
+            let more = requests * self.one_more_ns(bytes) - self.one_more_ns(whole);
+            self.interval_ns(whole, depth) + more.max(0.0)
+        } else {
+            requests * self.interval_ns(bytes, requests * depth)
         };
+        Unseeking { overlapped_ns: alone / depth, paced_ns, depth }
+    }
+
+    /// The same if the requests of the read were at places that have nothing to do with each other, as those of data are that
+    /// was written at different times. Which it is cannot be seen: the two are how well the cost of a split is known.
+    pub fn unseeking_apart(&self, bytes: u64, requests: u64, depth: f64) -> Unseeking {
+        if requests <= 1 || !self.knows_neighbours() {
+            return self.unseeking(bytes, requests, depth);
+        }
+        let requests = requests as f64;
+        let (bytes, depth) = (bytes as f64 / requests, depth.max(1.0));
+        let deepest = f64::from(self.deepest());
+        let beyond = (requests - deepest).max(0.0);
+        let burst = self.at(bytes, requests.min(deepest), |r| r.burst_ns);
+        let alone = burst + beyond * self.interval_ns(bytes, deepest);
+        let paced_ns =
+            if depth == 1.0 { 0.0 } else { requests * self.interval_ns(bytes, requests * depth) };
         Unseeking { overlapped_ns: alone / depth, paced_ns, depth }
     }
 
@@ -241,12 +308,33 @@ impl CostModel {
         bytes as f64 / LONG * self.interval_ns(LONG, f64::from(self.deepest()))
     }
 
-    /// Nanoseconds until `requests` requests of `bytes` each are done, issued together on an idle device.
+    /// Nanoseconds until the `requests` requests of one read, of `bytes` each, are done, issued together on an idle device.
     fn burst_ns(&self, bytes: f64, requests: f64) -> f64 {
+        if requests <= 1.0 {
+            return self.at(bytes, 1.0, |r| r.burst_ns);
+        }
         let deepest = f64::from(self.deepest());
+        let burst = self.at(bytes, requests.min(deepest), RequestCost::neighbours_ns);
         let beyond = (requests - deepest).max(0.0);
-        let burst = self.at(bytes, requests.min(deepest), |r| r.burst_ns);
-        burst + beyond * self.interval_ns(bytes, deepest)
+        if beyond == 0.0 { burst } else { burst + beyond * self.one_more_ns(bytes) }
+    }
+
+    /// Nanoseconds that a further request of `bytes` adds to a read that is in many: where neighbours were not measured, an
+    /// interval.
+    fn one_more_ns(&self, bytes: f64) -> f64 {
+        let columns = self.reads.chunk_by(|a, b| a.request_bytes == b.request_bytes).next();
+        let before = columns.and_then(|row| row.len().checked_sub(2).map(|i| row[i].in_flight));
+        let deepest = f64::from(self.deepest());
+        let Some(before) = before.filter(|_| self.knows_neighbours()).map(f64::from) else {
+            return self.interval_ns(bytes, deepest);
+        };
+        let burst = |requests| self.at(bytes, requests, RequestCost::neighbours_ns);
+        ((burst(deepest) - burst(before)) / (deepest - before)).max(0.0)
+    }
+
+    /// Whether bursts of neighbours were measured.
+    fn knows_neighbours(&self) -> bool {
+        self.reads.iter().any(|r| r.split_ns.is_some())
     }
 
     /// Nanoseconds between completions of requests of `bytes` each, `in_flight` of them in flight.
@@ -295,7 +383,7 @@ mod tests {
     use super::*;
 
     fn cost(request_bytes: u64, in_flight: u32, burst_ns: u64, interval_ns: u64) -> RequestCost {
-        RequestCost { request_bytes, in_flight, burst_ns, interval_ns }
+        RequestCost { request_bytes, in_flight, burst_ns, interval_ns, split_ns: None }
     }
 
     /// One request at a time: 100 ns each, and 1 ns a byte.
@@ -333,12 +421,52 @@ mod tests {
     }
 
     #[test]
+    fn a_split_costs_what_neighbours_do() {
+        // At random places, four of 1000 bytes last four times as long as one, as if they met on a die; of one contiguous
+        // part they last 10 % longer, and each further one 20 ns.
+        let one = |request_bytes, in_flight, burst_ns, interval_ns, split_ns| RequestCost {
+            split_ns,
+            ..cost(request_bytes, in_flight, burst_ns, interval_ns)
+        };
+        let reads = vec![
+            one(1000, 1, 400, 400, None),
+            one(1000, 4, 1600, 100, Some(440)),
+            one(1000, 8, 3200, 80, Some(520)),
+            one(8000, 1, 500, 500, None),
+            one(8000, 4, 2000, 400, None),
+            one(8000, 8, 4000, 400, None),
+        ];
+        let drive = CostModel::new(CostSource::Probed, reads, Vec::new()).unwrap();
+        let ns = |bytes, requests, depth| drive.read_ns(split(bytes, requests), depth);
+        assert_eq!([ns(1000, 1, 1.0), ns(4000, 4, 1.0), ns(8000, 8, 1.0)], [400.0, 440.0, 520.0]);
+        assert_eq!(ns(16_000, 16, 1.0), 520.0 + 8.0 * 20.0);
+        let apart =
+            |requests, depth| drive.unseeking_apart(1000 * requests, requests, depth).read_ns(0);
+        assert_eq!([apart(1, 1.0), apart(4, 1.0), apart(10, 1.0)], [400.0, 1600.0, 3360.0]);
+        assert_eq!(apart(4, 4.0), 400.0);
+        // With others in flight, the drive is as busy with it as with one request of 8000 bytes: that needs more than eight.
+        assert_eq!([ns(8000, 1, 4.0), ns(8000, 8, 4.0)], [400.0; 2]);
+        assert_eq!(ns(64_000, 64, 64.0), 400.0 + 56_000.0 * 320.0 / 7000.0);
+    }
+
+    #[test]
     fn a_seek_costs_by_its_distance() {
         let seeks = [(0, 0), (1000, 50), (3000, 90)];
-        let seeks = seeks.map(|(distance_bytes, ns)| SeekCost { distance_bytes, ns }).to_vec();
+        let seeks = seeks.map(|(distance_bytes, ns)| SeekCost {
+            distance_bytes,
+            ns,
+            back_ns: (distance_bytes == 1000).then_some(80),
+        });
+        let seeks = seeks.to_vec();
         let disk = CostModel::new(CostSource::Probed, card().reads, seeks).unwrap();
-        let at = [0, 500, 1000, 2000, 3000, 1 << 40].map(|distance| disk.seek_ns(distance));
-        assert_eq!(at, [0, 25, 50, 70, 90, 90]);
+        let distances = [0, 500, 1000, 2000, 3000, 1 << 40];
+        assert_eq!(
+            distances.map(|distance| disk.seek_ns(7, 7 + distance)),
+            [0, 25, 50, 70, 90, 90]
+        );
+        // Backward.
+        assert_eq!(distances.map(|distance| disk.seek_ns(distance, 0)), [0, 40, 80, 85, 90, 90]);
+        assert_eq!(disk.seek_either_ns(1000), 65);
         let with = disk.read_ns(Split { seek_ns: 70, ..split(1000, 2) }, 1.0);
         assert_eq!(with, disk.read_ns(split(1000, 2), 1.0) + 70.0);
         // Nothing overlaps with a seek, however many reads are in flight.
@@ -381,7 +509,7 @@ mod tests {
         ] {
             assert!(of(reads).is_err(), "{reads:?}");
         }
-        let twice = vec![SeekCost { distance_bytes: 1, ns: 1 }; 2];
+        let twice = vec![SeekCost { distance_bytes: 1, ns: 1, back_ns: None }; 2];
         assert!(CostModel::new(CostSource::Probed, vec![a], twice).is_err());
     }
 }

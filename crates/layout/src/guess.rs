@@ -114,6 +114,7 @@ impl Overlapping {
                 in_flight,
                 burst_ns: (latency + many * pace) as u64,
                 interval_ns: pace.max((latency + pace) / many) as u64,
+                split_ns: None,
             }
         };
         model(lengths.into_iter().flat_map(|bytes| IN_FLIGHT.map(|n| cost(bytes, n))), Vec::new())
@@ -125,19 +126,23 @@ fn serial(command_ns: f64, byte_ns: f64, seeks: Vec<SeekCost>) -> CostModel {
     let cost = |request_bytes: u64, in_flight: u32| {
         let one = command_ns + request_bytes as f64 * byte_ns;
         let burst_ns = (one * f64::from(in_flight)) as u64;
-        RequestCost { request_bytes, in_flight, burst_ns, interval_ns: one as u64 }
+        RequestCost { request_bytes, in_flight, burst_ns, interval_ns: one as u64, split_ns: None }
     };
     model(LENGTHS.into_iter().flat_map(|bytes| [1, 32].map(|n| cost(bytes, n))), seeks)
 }
 
 fn seeks() -> Vec<SeekCost> {
-    // Up to where the arm is quicker, the disk waits until the bytes between have passed.
-    let passing =
-        SeekCost { distance_bytes: 1 << 19, ns: ((1 << 19) as f64 * DISK_BYTE_NS) as u64 };
-    let arm = DISK_ARM
-        .map(|(distance_bytes, ns)| SeekCost { distance_bytes, ns: ns + DISK_HALF_ROTATION_NS });
-    let here = SeekCost { distance_bytes: 0, ns: 0 };
-    [here, passing].into_iter().chain(arm).collect()
+    // Up to where the arm is quicker, the disk waits until the bytes between have passed. Backward, it turns until they
+    // come by again.
+    let passing = |distance_bytes: u64| {
+        let ns = (distance_bytes as f64 * DISK_BYTE_NS) as u64;
+        SeekCost { distance_bytes, ns, back_ns: Some(2 * DISK_HALF_ROTATION_NS - ns) }
+    };
+    let arm = DISK_ARM.map(|(distance_bytes, ns)| {
+        let ns = ns + DISK_HALF_ROTATION_NS;
+        SeekCost { distance_bytes, ns, back_ns: None }
+    });
+    [passing(0), passing(1 << 19)].into_iter().chain(arm).collect()
 }
 
 fn model(reads: impl Iterator<Item = RequestCost>, seeks: Vec<SeekCost>) -> CostModel {
@@ -189,7 +194,7 @@ mod tests {
             assert!((rate / of_sheet - 1.0).abs() < 0.06, "{kind:?}: {rate}");
         }
         // A seek over a third of the disk, as is usual for the average, and the rest of the rotation.
-        let seek = CostModel::guessed(DeviceKind::Disk).seek_ns(333_000_000_000);
+        let seek = CostModel::guessed(DeviceKind::Disk).seek_either_ns(333_000_000_000);
         assert!((12_000_000..14_500_000).contains(&seek), "{seek}");
     }
 

@@ -50,7 +50,7 @@ impl Costs {
         let moved_s = 2.0 * model.stream_ns(GIB) / 1e9;
         let min_gain_s_per_gib = settings.min_gain_s_per_gib.unwrap_or(moved_s / REPLAYS);
         Self {
-            far_ns: model.seek_ns(device.total_bytes / 3),
+            far_ns: model.seek_either_ns(device.total_bytes / 3),
             model,
             depth: 1.0,
             depth_seen: false,
@@ -71,7 +71,13 @@ impl Costs {
 
     /// Prices reads at the depth that was seen.
     pub fn clock(&self) -> Clock<'_> {
-        Clock { model: &self.model, depth: self.depth, known: FxHashMap::default() }
+        let known = FxHashMap::default();
+        Clock { model: &self.model, depth: self.depth, apart: false, known }
+    }
+
+    /// Prices reads whose requests are at places that have nothing to do with each other.
+    pub fn clock_apart(&self) -> Clock<'_> {
+        Clock { apart: true, ..self.clock() }
     }
 
     /// Prices reads one after the other.
@@ -85,6 +91,8 @@ impl Costs {
 pub struct Clock<'a> {
     model: &'a CostModel,
     depth: f64,
+    /// Whether the requests of a read are not neighbours.
+    apart: bool,
     /// By bytes and requests.
     known: FxHashMap<(u64, u64), Unseeking>,
 }
@@ -101,8 +109,15 @@ impl Clock<'_> {
         if self.known.len() > MOST_KNOWN {
             self.known.clear();
         }
-        let of = || self.model.unseeking(split.bytes, split.requests, self.depth);
-        self.known.entry((split.bytes, split.requests)).or_insert_with(of).read_ns(split.seek_ns)
+        let Split { bytes, requests, seek_ns } = split;
+        let look_up = || {
+            if self.apart {
+                self.model.unseeking_apart(bytes, requests, self.depth)
+            } else {
+                self.model.unseeking(bytes, requests, self.depth)
+            }
+        };
+        self.known.entry((bytes, requests)).or_insert_with(look_up).read_ns(seek_ns)
     }
 }
 

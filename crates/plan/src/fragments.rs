@@ -1,8 +1,14 @@
 //! What requests cost on a layout, now and after ranges have moved: in requests, and in time.
+//!
+//! A read is as many requests as it touches fragments, with one exception. While the fragments of a read are issued, the
+//! block layer holds the last request back (`blk_attempt_plug_merge`, block/blk-merge.c), and what continues that one on the
+//! device becomes part of it: behind it, where a hole of the file lies between, or in front of it, where a file was written
+//! from its end to its beginning. So the fragments of one read that touch on the device in this way are one request, though
+//! the file is in as many extents.
 
 use crate::costs::Clock;
 use crate::requests::Request;
-use fragmend_layout::{ByteRange, CostModel, Layout, Split};
+use fragmend_layout::{ByteRange, CostModel, Fragment, Layout, Split};
 use std::ops::{Add, AddAssign};
 
 /// The addressed fragments of a file in file order; holes and unwritten space are left out.
@@ -11,6 +17,32 @@ pub struct Fragments {
     fragments: Vec<ByteRange>,
     /// Nanoseconds of the seek from the end of the fragment before to each; empty on devices that do not seek.
     seeks: Vec<u64>,
+    /// How each fragment touches the one before it on the device; empty where none does.
+    joins: Vec<Join>,
+}
+
+/// How a fragment touches the one before it on the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Join {
+    /// Not at all.
+    #[default]
+    Apart,
+    /// It begins where that one ends; in the file there is a hole between.
+    Behind,
+    /// It ends where that one begins.
+    InFront,
+}
+
+impl Join {
+    fn of(before: &Fragment, next: &Fragment) -> Self {
+        if next.physical == before.physical_end {
+            Self::Behind
+        } else if next.physical_end == before.physical {
+            Self::InFront
+        } else {
+            Self::Apart
+        }
+    }
 }
 
 /// What one replay of requests costs.
@@ -61,16 +93,23 @@ impl Fragments {
     /// The fragments of the present layout, on a device with these costs.
     pub fn of(layout: &Layout, model: &CostModel) -> Self {
         let fragments = layout.all_fragments().map(|fragment| fragment.range).collect();
-        if model.seeks().is_empty() {
-            return Self { fragments, seeks: Vec::new() };
-        }
-        let mut end = None;
-        let seek = |fragment: fragmend_layout::Fragment| {
-            let before = end.replace(fragment.physical_end);
-            before.map_or(0, |end| model.seek_ns(fragment.physical.abs_diff(end)))
+        let pairs = || layout.all_fragments().zip(layout.all_fragments().skip(1));
+        let joins = || pairs().map(|(before, next)| Join::of(&before, &next));
+        let joins = if joins().any(|join| join != Join::Apart) {
+            std::iter::once(Join::Apart).chain(joins()).collect()
+        } else {
+            Vec::new()
         };
-        let seeks = layout.all_fragments().map(seek).collect();
-        Self { fragments, seeks }
+        let seek = |(before, next): (Fragment, Fragment)| match Join::of(&before, &next) {
+            Join::Apart => model.seek_ns(before.physical_end, next.physical),
+            _ => 0,
+        };
+        let seeks = if model.seeks().is_empty() {
+            Vec::new()
+        } else {
+            std::iter::once(0).chain(pairs().map(seek)).collect()
+        };
+        Self { fragments, seeks, joins }
     }
 
     /// Number of fragments that `range` touches.
@@ -136,7 +175,9 @@ impl Fragments {
     fn split_from(&self, first: usize, range: ByteRange, max_request: u64) -> Split {
         let touched = self.touched(first, range);
         let lengths = || touched.iter().map(|p| p.intersect(range).len());
-        let requests = if range.len() <= max_request {
+        let requests = if !self.joins.is_empty() {
+            self.joined(first, touched, range, max_request)
+        } else if range.len() <= max_request {
             touched.len() as u64
         } else {
             lengths().map(|bytes| bytes.div_ceil(max_request)).sum()
@@ -148,14 +189,36 @@ impl Fragments {
         Split { bytes: lengths().sum(), requests, seek_ns }
     }
 
+    /// The requests of a read whose fragments may touch on the device.
+    fn joined(&self, first: usize, touched: &[ByteRange], range: ByteRange, limit: u64) -> u64 {
+        let (mut requests, mut bytes) = (0, 0u64);
+        for (i, fragment) in touched.iter().enumerate() {
+            let part = fragment.intersect(range);
+            let joins = i > 0
+                && match self.joins.get(first + i).copied().unwrap_or_default() {
+                    Join::Apart => false,
+                    Join::Behind => true,
+                    // The read has all of the first, from its start, and all of this one, up to its end.
+                    Join::InFront => part == *fragment && range.start <= touched[i - 1].start,
+                };
+            if !joins {
+                requests += bytes.div_ceil(limit);
+                bytes = 0;
+            }
+            bytes += part.len();
+        }
+        requests + bytes.div_ceil(limit)
+    }
+
     /// The fragments once each of `moves` (sorted, disjoint, each within one run) is contiguous. A seek to or from a
     /// moved range lasts `far_ns`.
     pub fn after(&self, moves: &[ByteRange], far_ns: u64) -> Self {
         let mut out = Self {
             fragments: Vec::with_capacity(self.fragments.len()),
             seeks: Vec::with_capacity(self.seeks.len()),
+            joins: Vec::with_capacity(self.joins.len()),
         };
-        let seeks = !self.seeks.is_empty();
+        let (seeks, joins) = (!self.seeks.is_empty(), !self.joins.is_empty());
         let mut moves = moves.iter().copied().peekable();
         // Whether the last fragment has moved.
         let mut moved = false;
@@ -177,8 +240,17 @@ impl Fragments {
                 });
                 if !joined {
                     out.fragments.push(ByteRange { start: rest.start, end });
+                    let stays = moves_here.is_none() && !moved && rest.start == fragment.start;
+                    if joins {
+                        let join = self.joins[n];
+                        // What ends in front of the one before it must be whole, and that one from its start.
+                        let before = n.checked_sub(1).map(|n| self.fragments[n].start);
+                        let last =
+                            out.fragments.len().checked_sub(2).map(|n| out.fragments[n].start);
+                        let whole = join != Join::InFront || end == fragment.end && last == before;
+                        out.joins.push(if stays && whole { join } else { Join::Apart });
+                    }
                     if seeks {
-                        let stays = moves_here.is_none() && !moved && rest.start == fragment.start;
                         let seek = if stays { self.seeks[n] } else { far_ns };
                         out.seeks.push(if out.seeks.is_empty() { 0 } else { seek });
                     }
@@ -202,6 +274,7 @@ mod tests {
                 .map(|(start, end)| ByteRange { start: *start, end: *end })
                 .collect(),
             seeks: Vec::new(),
+            joins: Vec::new(),
         }
     }
 
@@ -230,6 +303,42 @@ mod tests {
         assert_eq!(split(r(0, 200), 50), (108, 1 + 1 + 2));
         assert_eq!(split(r(2, 110), 1000), (2 + 4 + 10, 3));
         assert_eq!(split(r(8, 100), 50), (0, 0));
+    }
+
+    #[test]
+    fn what_touches_on_the_device_is_one_request_of_a_read() {
+        let (kind, block) = (fragmend_layout::ExtentKind::Data, 4096);
+        let of = |places: &[(u64, u64)]| {
+            let id = fragmend_layout::FileId { device: 1, inode: 2, generation: 3 };
+            let mut layout = Layout::new(id, 1 << 20);
+            for (logical, physical) in places {
+                let [logical, physical] = [logical, physical].map(|n| n * block);
+                layout.push(fragmend_layout::Extent { logical, physical, length: block, kind });
+            }
+            let flash = CostModel::guessed(fragmend_layout::DeviceKind::Flash);
+            Fragments::of(&layout, &flash)
+        };
+        let requests = |p: &Fragments, start: u64, end: u64| {
+            p.split(r(start * block, end * block), 1 << 20).requests
+        };
+        // Linux 6.18 has done so with files of such blocks, shared in this order on XFS: written backward, with a hole
+        // behind each block, in pairs that have changed places, and each somewhere else.
+        let backward = of(&[0, 1, 2, 3, 4, 5, 6, 7].map(|n| (n, 100 - n)));
+        assert_eq!((requests(&backward, 0, 8), requests(&backward, 3, 6)), (1, 1));
+        let holes = of(&[0, 1, 2, 3].map(|n| (2 * n, 100 + n)));
+        assert_eq!((requests(&holes, 0, 8), requests(&holes, 1, 4)), (1, 1));
+        let pairs = of(&[0, 1, 2, 3, 4, 5, 6, 7].map(|n| (n, 100 + (n ^ 1))));
+        assert_eq!((requests(&pairs, 0, 8), requests(&pairs, 1, 8)), (4, 4));
+        assert_eq!(requests(&of(&[0, 1, 2, 3].map(|n| (n, 100 + n * 5 % 64))), 0, 4), 4);
+        // The longest request still cuts it, and a read that begins or ends within a block has a gap there.
+        assert_eq!(backward.split(r(0, 8 * block), 3 * block).requests, 3);
+        assert_eq!(backward.split(r(block / 2, 2 * block), 1 << 20).requests, 2);
+        assert_eq!(backward.split(r(0, block + block / 2), 1 << 20).requests, 2);
+        // What moves touches nothing any more.
+        let after = backward.after(&[r(2 * block, 4 * block)], 0);
+        assert_eq!(requests(&after, 0, 8), 3);
+        let after = backward.after(&[r(0, block / 2)], 0);
+        assert_eq!(requests(&after, 0, 2), 3);
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub struct Outlook {
     pub now: Bill,
     /// Nanoseconds if every run of data were contiguous.
     pub contiguous_ns: u128,
+    /// Nanoseconds as the files are if the fragments of a read were at places of the drive that have nothing to do with each
+    /// other.
+    pub apart_ns: u128,
     /// Nanoseconds as the files are and if they were contiguous, with each read issued when the one before is done.
     pub alone: [u128; 2],
     /// Accesses that cross a break, as often as they were seen.
@@ -28,10 +31,20 @@ pub struct Outlook {
     pub reached: u128,
 }
 
+impl Outlook {
+    /// Whether what contiguous files would save is no more than what depends on where the drive keeps the fragments, which no
+    /// extent map shows.
+    pub fn is_in_doubt(&self) -> bool {
+        let possible = self.now.ns.saturating_sub(self.contiguous_ns);
+        possible > 0 && possible <= self.now.ns.abs_diff(self.apart_ns)
+    }
+}
+
 impl AddAssign for Outlook {
     fn add_assign(&mut self, other: Self) {
         self.now += other.now;
         self.contiguous_ns += other.contiguous_ns;
+        self.apart_ns += other.apart_ns;
         self.alone[0] += other.alone[0];
         self.alone[1] += other.alone[1];
         self.asked += other.asked;
@@ -72,6 +85,7 @@ pub fn weigh<'a>(
     let limit = file.limits.max_request;
     let costs = &*file.costs;
     let (mut clock, mut alone) = (costs.clock(), costs.clock_alone());
+    let mut apart = costs.clock_apart();
     let mut outlook = Outlook::default();
     let mut breaks = Breaks { offsets: &file.breaks, next: 0 };
     file.fragments.each_split(requests, limit, |r, split| {
@@ -89,6 +103,7 @@ pub fn weigh<'a>(
         let best_bill = if crossed > 0 { Bill::of(best, r.fetches, &mut clock) } else { bill };
         outlook.now += bill;
         outlook.contiguous_ns += best_bill.ns;
+        outlook.apart_ns += Bill::of(split, r.fetches, &mut apart).ns;
         if costs.depth > 1.0 {
             outlook.alone[0] += Bill::of(split, r.fetches, &mut alone).ns;
             outlook.alone[1] += Bill::of(best, r.fetches, &mut alone).ns;

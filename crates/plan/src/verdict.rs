@@ -6,7 +6,8 @@
 //! 1. `nothing-fragmented`: no access that was seen crosses a break.
 //! 2. `all-from-cache`: misses were recorded, and of the accesses that cross a break less than a hundredth reached the device.
 //! 3. `hidden-behind-the-queue` or `device-does-not-care`: even if everything were contiguous, one replay would last less
-//!    than [`WORTH_SHARE`] less. It is the queue that hides it if that would not be so with each read by itself.
+//!    than [`WORTH_SHARE`] less, or less by no more than where the drive keeps the fragments may matter
+//!    ([`Outlook::is_in_doubt`]). It is the queue that hides it if that would not be so with each read by itself.
 //! 4. `too-rarely-read`: time could be saved, but no range saves enough for the bytes that it writes.
 
 use crate::file::Summary;
@@ -60,7 +61,7 @@ fn share(whole: u128, less: u128) -> f64 {
 
 /// Why nothing is worth moving.
 pub fn why(summary: &Summary, case: &Case) -> Why {
-    let Outlook { now, contiguous_ns, alone, asked, reached } = case.outlook;
+    let Outlook { now, contiguous_ns, alone, asked, reached, .. } = case.outlook;
     let recorded = case.basis == Basis::MissesRecorded;
     if summary.files_considered == 0 {
         // Without a request, the recorder has seen no file.
@@ -78,6 +79,9 @@ pub fn why(summary: &Summary, case: &Case) -> Why {
         if recorded { (reached as f64) / (asked as f64) < REACHED_SHARE } else { reached == 0 };
     if few {
         return Why::AllFromCache;
+    }
+    if case.outlook.is_in_doubt() {
+        return Why::DeviceDoesNotCare;
     }
     if share(now.ns, contiguous_ns) < WORTH_SHARE {
         let by_itself = share(alone[0], alone[1]);
@@ -98,7 +102,8 @@ pub fn judge(summary: &mut Summary, case: &Case, file_systems_bytes: u64) {
     summary.seconds_saved = (summary.seconds_before - summary.seconds_after).max(0.0);
     let time_share = ratio(summary.seconds_saved, summary.seconds_before);
     summary.file_system_share = ratio(summary.bytes_to_move as f64, file_systems_bytes as f64);
-    summary.worth = summary.ranges > 0 && time_share >= WORTH_SHARE;
+    let known = time_share >= WORTH_SHARE && !case.outlook.is_in_doubt();
+    summary.worth = summary.ranges > 0 && known;
     summary.why = (!summary.worth).then(|| why(summary, case));
     summary.verdict = match summary.why {
         Some(why) => format!("not worth it: {}", because(why, summary, case)),
@@ -121,7 +126,7 @@ fn worth_it(summary: &Summary, time_share: f64) -> String {
 
 /// The reason in words.
 fn because(why: Why, summary: &Summary, case: &Case) -> String {
-    let Outlook { now, contiguous_ns, alone, asked, reached } = case.outlook;
+    let Outlook { now, contiguous_ns, alone, asked, reached, .. } = case.outlook;
     let lasts = || seconds(now.seconds());
     let possible = share(now.ns, contiguous_ns) * 100.0;
     match why {
@@ -155,6 +160,10 @@ fn because(why: Why, summary: &Summary, case: &Case) -> String {
             summary.depth,
             lasts(),
             share(alone[0], alone[1]) * 100.0
+        ),
+        Why::DeviceDoesNotCare if case.outlook.is_in_doubt() => format!(
+            "the device does not care: contiguous files would save {possible:.1} % of {}, and where it keeps the fragments matters as much",
+            lasts()
         ),
         Why::DeviceDoesNotCare => format!(
             "the device does not care: contiguous files would save {possible:.1} % of {}",
@@ -192,7 +201,9 @@ mod tests {
     /// contiguous, at the depth that was seen and with one read at a time.
     fn case(reached: u128, [now, contiguous]: [u128; 2], alone: [u128; 2]) -> Case {
         let now = Bill { requests: 100, ns: now };
-        let outlook = Outlook { now, contiguous_ns: contiguous, alone, asked: 100, reached };
+        let apart_ns = now.ns;
+        let outlook =
+            Outlook { now, contiguous_ns: contiguous, apart_ns, alone, asked: 100, reached };
         Case { outlook, basis: Basis::MissesRecorded, min_gain_s_per_gib: 0.5, left_out: 0 }
     }
 
@@ -215,6 +226,12 @@ mod tests {
         assert_eq!(of(&case(100, [1000, 991], [1000, 991])), Why::DeviceDoesNotCare);
         // A device on which contiguous files are slower does not care either.
         assert_eq!(of(&case(100, [1000, 1100], [1000, 1100])), Why::DeviceDoesNotCare);
+        // The fragments may be where they cost that much more, or less.
+        for apart_ns in [1501, 500] {
+            let mut doubtful = case(100, slow, slow);
+            doubtful.outlook.apart_ns = apart_ns;
+            assert_eq!(of(&doubtful), Why::DeviceDoesNotCare);
+        }
         let mut unbroken = case(100, slow, slow);
         unbroken.outlook.asked = 0;
         assert_eq!(of(&unbroken), Why::NothingFragmented);
@@ -258,6 +275,15 @@ mod tests {
             judge(&mut summary, case, 0);
             summary.verdict
         };
+        let doubtful = Outlook {
+            apart_ns: 400_000_000,
+            ..case(100, [1_000_000_000, 500_000_000], [2; 2]).outlook
+        };
+        let doubtful = Case { outlook: doubtful, ..case(100, [2; 2], [2; 2]) };
+        assert_eq!(
+            judged(&doubtful),
+            "not worth it: the device does not care: contiguous files would save 50.0 % of 1.0 s, and where it keeps the fragments matters as much"
+        );
         let ms = |n: u128| n * 1_000_000;
         let slow = [ms(1000), ms(500)];
         for (case, expected) in [

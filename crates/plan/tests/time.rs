@@ -122,12 +122,12 @@ fn on_a_disk_distance_counts() {
     let of = |budget| planned(&file, &reads, &disk, Policy::Gain, budget);
     let one = of(Some(128 * KIB));
     assert_eq!(one.files[0].ranges[0].offset, 128 * KIB, "{one:?}");
-    let seek = disk.seek_ns(400 * GB - 64 * KIB) as f64;
+    let seek = disk.seek_ns(0, 400 * GB - 64 * KIB) as f64;
     let expected = 100.0 * (seek + 50_000.0) / 1e9;
     assert!((one.summary.seconds_saved / expected - 1.0).abs() < 1e-3, "{expected}: {one:?}");
     let both = of(None).summary;
     let less = both.seconds_saved - one.summary.seconds_saved;
-    let expected = 100.0 * (disk.seek_ns(64 * KIB) as f64 + 50_000.0) / 1e9;
+    let expected = 100.0 * (disk.seek_ns(0, 64 * KIB) as f64 + 50_000.0) / 1e9;
     assert!((less / expected - 1.0).abs() < 1e-3, "{less}, {expected}");
 }
 

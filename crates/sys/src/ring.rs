@@ -69,6 +69,25 @@ struct Flight {
     failed: Option<io::Error>,
 }
 
+/// A read to be issued.
+#[derive(Clone, Copy)]
+struct Queued {
+    fd: RawFd,
+    at: u64,
+    bytes: u32,
+    /// As of ioprio_set(2); 0 is that of the process.
+    priority: u16,
+}
+
+/// The priority of a read: the class of all others, and one of two neighbouring levels in turn, so that the block layer
+/// does not merge reads that are beside each other on the device (`blk_rq_merge_ok`, block/blk-merge.c).
+fn unmerged(at: u64, bytes: u32) -> u16 {
+    /// `IOPRIO_CLASS_BE`, and the level of a process that asks for none (ioprio_set(2)).
+    const BEST_EFFORT: u16 = 2 << 13;
+    const USUAL: u16 = 4;
+    BEST_EFFORT | (USUAL + u16::from((at / u64::from(bytes.max(1))) % 2 == 1))
+}
+
 impl ReadRing {
     /// A ring for at most `slots` reads at a time of at most `slot_bytes` each, which is whole pages.
     ///
@@ -103,7 +122,7 @@ impl ReadRing {
     }
 
     /// Carries out reads (offset and bytes), at most `depth` of them in flight, the next whenever one is done, and
-    /// returns the time until the last was done.
+    /// returns the time until the last was done. Those beside each other are not merged.
     ///
     /// # Errors
     /// That of the first read that failed, once no read is in flight any more; `UnexpectedEof` where a read was
@@ -131,10 +150,15 @@ impl ReadRing {
         ended: &dyn Fn() -> bool,
     ) -> io::Result<Option<Duration>> {
         let own = self.file.as_raw_fd();
-        self.carry_out(reads.iter().map(|(at, bytes)| (own, *at, *bytes)), depth, ended)
+        let reads = reads.iter().map(|(at, bytes)| {
+            let (at, bytes) = (*at, *bytes);
+            Queued { fd: own, at, bytes, priority: unmerged(at, bytes) }
+        });
+        self.carry_out(reads, depth, ended)
     }
 
     /// [`Self::elapsed`] for reads of several files: index in `files`, offset and bytes. The ring's own file is not read.
+    /// The kernel may merge them, as it does with any program's.
     ///
     /// # Errors
     /// As [`Self::elapsed`].
@@ -147,7 +171,10 @@ impl ReadRing {
         reads: &[(usize, u64, u32)],
         depth: u32,
     ) -> io::Result<Duration> {
-        let reads = reads.iter().map(|(file, at, bytes)| (files[*file].as_raw_fd(), *at, *bytes));
+        let reads = reads.iter().map(|(file, at, bytes)| {
+            let fd = files[*file].as_raw_fd();
+            Queued { fd, at: *at, bytes: *bytes, priority: 0 }
+        });
         // The files are borrowed until none of the reads is in flight.
         let all = self.carry_out(reads, depth, &|| false)?;
         all.ok_or_else(|| io::ErrorKind::Interrupted.into())
@@ -155,7 +182,7 @@ impl ReadRing {
 
     fn carry_out(
         &mut self,
-        mut rest: impl ExactSizeIterator<Item = (RawFd, u64, u32)>,
+        mut rest: impl ExactSizeIterator<Item = Queued>,
         depth: u32,
         ended: &dyn Fn() -> bool,
     ) -> io::Result<Option<Duration>> {
@@ -176,11 +203,11 @@ impl ReadRing {
             while flight.failed.is_none()
                 && !cut
                 && let Some(slot) = flight.free.last().copied()
-                && let Some((fd, at, bytes)) = rest.next()
+                && let Some(read) = rest.next()
             {
                 flight.free.pop();
-                self.push(slot, fd, at, bytes);
-                flight.asked[slot as usize] = bytes;
+                self.push(slot, read);
+                flight.asked[slot as usize] = read.bytes;
                 flight.in_flight += 1;
             }
             if flight.in_flight == 0 {
@@ -210,13 +237,15 @@ impl ReadRing {
     }
 
     /// Puts a read into the queue.
-    fn push(&mut self, slot: u32, fd: RawFd, at: u64, bytes: u32) {
+    fn push(&mut self, slot: u32, read: Queued) {
+        let Queued { fd, at, bytes, priority } = read;
+        let fd = types::Fd(fd);
         assert!(bytes as usize <= self.buffers.slot_bytes, "a read that is longer than its buffer");
-        let (fd, to) = (types::Fd(fd), self.buffers.slot(slot));
+        let to = self.buffers.slot(slot);
         let entry = if self.registered {
-            opcode::ReadFixed::new(fd, to, bytes, 0).offset(at).build()
+            opcode::ReadFixed::new(fd, to, bytes, 0).offset(at).ioprio(priority).build()
         } else {
-            opcode::Read::new(fd, to, bytes).offset(at).build()
+            opcode::Read::new(fd, to, bytes).offset(at).ioprio(priority).build()
         };
         let entry = entry.user_data(slot.into());
         // SAFETY: the buffer is this slot's, which no other read uses, and lives until no read is in flight

@@ -1,6 +1,9 @@
 //! What requests cost: bursts and intervals by length and number in flight, at random places, as FAST'24's figure 7
 //! has them (each read at a multiple of its length).
 //!
+//! What a *split* costs is measured apart: a burst of neighbours, which are one contiguous part of the device. What one read
+//! fetches was usually written at one time, and so is spread over the dies as this is, wherever the file system has put it.
+//!
 //! On a device that seeks, requests follow each other at the distance of one unit, so that no seek is part of
 //! their cost: [`super::seeks`] measures that apart, and a model adds both. The gap keeps the kernel from merging them.
 
@@ -55,8 +58,9 @@ impl Grid {
             let runs = (0..rounds(length)).filter(|round| has_run(length, *round)).count() as u64;
             let bursts = u64::from(depth * bursts(length, depth) * rounds(length));
             let all = bursts + u64::from(run(length, depth)) * runs + u64::from(depth);
-            requests += all;
-            bytes += all * u64::from(length);
+            let splits = if is_split(length, depth) { bursts } else { 0 };
+            requests += all + splits;
+            bytes += (all + splits) * u64::from(length);
         }
         Limits { bytes, requests, time: Duration::MAX }
     }
@@ -88,6 +92,14 @@ fn bursts(length: u32, depth: u32) -> u32 {
         0..=128 => (32 / depth).clamp(2, 8),
         _ => (16 / depth).clamp(1, 4),
     }
+}
+
+/// The most bytes of a burst of neighbours: a read of many fragments, and no more than what is surely full of data.
+const WIDEST: u64 = 4 << 20;
+
+/// Whether a burst of so many neighbours is measured.
+fn is_split(length: u32, depth: u32) -> bool {
+    depth > 1 && u64::from(length) * u64::from(depth) <= WIDEST
 }
 
 /// Fewer rounds than this are not enough.
@@ -127,6 +139,8 @@ struct Cell {
     rounds: usize,
     bursts: Vec<f64>,
     runs: Vec<f64>,
+    /// Bursts of neighbours.
+    splits: Vec<f64>,
 }
 
 /// Measures the grid. What there is no time for is left out: numbers in flight, from the largest on.
@@ -189,6 +203,12 @@ fn measure_cell(
     for _ in 0..bursts(length, depth) {
         cell.bursts.push(meter.burst(&places.draw(length, depth))? as f64);
     }
+    if is_split(length, depth) {
+        for _ in 0..bursts(length, depth) {
+            let Some(neighbours) = places.neighbours(length, depth) else { break };
+            cell.splits.push(meter.burst(&neighbours)? as f64);
+        }
+    }
     if has_run(length, round) {
         let run = meter.elapsed(&places.draw(length, run(length, depth)), depth)?;
         cell.runs.push(run as f64);
@@ -206,7 +226,8 @@ impl Cell {
             let squares: f64 = times.iter().map(|ns| (ns - mean).powi(2)).sum();
             (squares / (n * (n - 1.0))).sqrt() < mean * PRECISE
         };
-        self.runs.len() >= ENOUGH && precise(&self.bursts) && precise(&self.runs)
+        let splits = self.splits.is_empty() || precise(&self.splits);
+        self.runs.len() >= ENOUGH && precise(&self.bursts) && precise(&self.runs) && splits
     }
 
     fn cost(&self, length: u32, depth: u32) -> RequestCost {
@@ -219,11 +240,13 @@ impl Cell {
         } else {
             (elapsed - burst) / (requests - f64::from(depth))
         };
+        let split = (!self.splits.is_empty()).then(|| usual_mean(&self.splits));
         RequestCost {
             request_bytes: length.into(),
             in_flight: depth,
             burst_ns: burst.round().max(1.0) as u64,
             interval_ns: interval.clamp(whole / 4.0, whole).round().max(1.0) as u64,
+            split_ns: split.map(|ns| ns.round().max(1.0) as u64),
         }
     }
 }
@@ -239,6 +262,18 @@ struct Places<'a> {
 impl Places<'_> {
     fn draw(&mut self, length: u32, count: u32) -> Vec<Read> {
         (0..count).map(|_| Read { at: self.place(length.into()), bytes: length }).collect()
+    }
+
+    /// Neighbours at a random place, from the first to the last; none where there is no space for them, or on a device that
+    /// seeks, whose requests follow each other anyway.
+    fn neighbours(&mut self, length: u32, count: u32) -> Option<Vec<Read>> {
+        let whole = u64::from(length) * u64::from(count);
+        if self.next.is_some() || !self.areas.filled.iter().any(|area| fits(area, whole)) {
+            return None;
+        }
+        let start = self.place(whole);
+        let read = |n| Read { at: start + u64::from(n) * u64::from(length), bytes: length };
+        Some((0..count).map(read).collect())
     }
 
     fn place(&mut self, length: u64) -> u64 {

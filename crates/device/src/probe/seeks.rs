@@ -1,5 +1,8 @@
-//! What a distance costs on a device that seeks: how much longer a read lasts that begins so many bytes from the
-//! end of the one before, in either direction, than one that continues it.
+//! What a distance costs on a device that seeks: how much longer a read lasts that begins so many bytes behind the end of
+//! the one before, or before it, than one that continues it.
+//!
+//! The two directions are two figures: a short way forward passes under the head while it reads on, the same way back is
+//! most of a rotation.
 
 use super::area::Areas;
 use super::compare::middle_mean;
@@ -9,10 +12,12 @@ use super::reader::{Failed, Read};
 use fastrand::Rng;
 use fragmend_layout::SeekCost;
 
-/// Distances grow by this factor.
-const STEP: u64 = 4;
-/// The first distance.
-const FIRST: u64 = 64 << 10;
+/// Distances grow by this factor, up to [`NEAR`]; beyond, by its square: there the arm's time grows slowly.
+const STEP: u64 = 2;
+/// Fragments of one read are seldom farther from each other, and what a disk reads ahead ends before.
+const NEAR: u64 = 16 << 20;
+/// The first distance behind the gap that all requests have.
+const FIRST: u64 = 16 << 10;
 /// How often each distance is measured in each direction: what varies is the angle of the disk.
 const ROUNDS: u32 = 12;
 /// A read at a random place of a device that seeks lasts longer than this, in nanoseconds, and this many times
@@ -58,57 +63,56 @@ pub fn measure(meter: &mut Meter<'_>, rng: &mut Rng) -> Result<Vec<SeekCost>, Fa
     let unit = u64::from(meter.reader().unit_bytes());
     let end = meter.reader().capacity_bytes() / unit * unit;
     let mut seeks = Vec::new();
-    let base = match times(meter, rng, GAP, end, unit) {
-        Ok(base) => base,
-        Err(Failed::Spent) => return Ok(seeks),
-        Err(why) => return Err(why),
-    };
     let longest = (end / 2).max(FIRST);
-    let distances = std::iter::successors(Some(FIRST), |distance| distance.checked_mul(STEP));
+    let next =
+        |distance: &u64| distance.checked_mul(if *distance < NEAR { STEP } else { STEP * STEP });
+    let distances = std::iter::successors(Some(FIRST), next);
     let distances = distances.take_while(|distance| *distance < longest).chain([longest]);
-    for distance in distances {
-        let distance_bytes = distance / unit * unit;
-        match times(meter, rng, distance_bytes, end, unit) {
-            Ok(ns) => {
-                let ns = (ns - base).max(0.0) as u64;
-                seeks.push(SeekCost { distance_bytes, ns });
-            }
+    // What all requests of `costs` are apart is no seek forward.
+    let mut base = None;
+    for distance in std::iter::once(GAP).chain(distances) {
+        let distance_bytes = distance.next_multiple_of(unit);
+        let [forward, backward] = match times(meter, rng, distance_bytes, end, unit) {
+            Ok(times) => times,
             Err(Failed::Spent) => break,
             Err(why) => return Err(why),
+        };
+        let base = *base.get_or_insert(forward);
+        let [ns, back] = [forward, backward].map(|ns| (ns - base).max(0.0) as u64);
+        if seeks.last().is_none_or(|last: &SeekCost| last.distance_bytes < distance_bytes) {
+            seeks.push(SeekCost { distance_bytes, ns, back_ns: Some(back) });
         }
     }
     Ok(seeks)
 }
 
-/// The mean time of a read at this distance from the one before.
+/// The mean time of a read so far behind the end of the one before, and of one so far before it.
 fn times(
     meter: &mut Meter<'_>,
     rng: &mut Rng,
     distance: u64,
     end: u64,
     unit: u64,
-) -> Result<f64, Failed> {
+) -> Result<[f64; 2], Failed> {
     let (mut forward, mut backward) = (Vec::new(), Vec::new());
-    if distance + 2 * unit > end {
+    let varied = (distance / 4).min(VARIED) / unit;
+    if distance + (varied + 3) * unit > end {
         return Err(Failed::Spent);
     }
     for _ in 0..ROUNDS {
         // Otherwise the disk would turn by the same angle each time.
-        let less = (distance / 4).min(VARIED) / unit;
-        let distance = distance - rng.u64(0..=less) * unit;
-        let span = distance + 2 * unit;
+        let distance = distance + rng.u64(0..=varied) * unit - varied / 2 * unit;
+        let span = distance + 3 * unit;
         let low = rng.u64(0..=(end - span) / unit) * unit;
         let high = low + unit + distance;
         let one = |at: u64| [Read { at, bytes: unit as u32 }];
         meter.burst(&one(low))?;
         forward.push(meter.burst(&one(high))? as f64);
-        if distance >= FIRST / 2 {
-            // The end of the first is as far from the start of the second as in the other direction.
-            let high = (high - 2 * unit).max(low);
-            meter.burst(&one(high))?;
-            backward.push(meter.burst(&one(low))? as f64);
-        }
+        // The end of the first is as far from the start of the second as in the other direction, but for two reads that
+        // would be one: the second is the one before the first then.
+        let high = (high - 2 * unit).max(low + unit);
+        meter.burst(&one(high))?;
+        backward.push(meter.burst(&one(low))? as f64);
     }
-    let forward = middle_mean(&forward);
-    Ok(if backward.is_empty() { forward } else { (forward + middle_mean(&backward)) / 2.0 })
+    Ok([middle_mean(&forward), middle_mean(&backward)])
 }

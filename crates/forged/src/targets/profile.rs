@@ -29,7 +29,7 @@ pub fn profile(input: &[u8]) -> bool {
     for (bytes, requests, depth) in
         [(4096, 1, 1.0), (1 << 20, 7, 3.5), (u64::MAX / 2, 1 << 40, 1e9)]
     {
-        let seek_ns = profile.costs.seek_ns(bytes);
+        let seek_ns = profile.costs.seek_either_ns(bytes);
         let ns = profile.costs.read_ns(Split { bytes, requests, seek_ns }, depth);
         assert!(ns.is_finite() && ns > 0.0, "{ns}");
     }

@@ -146,6 +146,7 @@ mod tests {
             in_flight,
             burst_ns: REQUEST_NS * u64::from(in_flight),
             interval_ns: REQUEST_NS,
+            split_ns: None,
         };
         let model = CostModel::new(CostSource::Probed, [1, 64].map(cost).to_vec(), Vec::new());
         Arc::new(Costs {
@@ -224,7 +225,7 @@ mod tests {
     #[test]
     fn the_ends_of_a_moved_range_are_far_away_on_a_disk() {
         let disk = CostModel::guessed(fragmend_layout::DeviceKind::Disk);
-        let far_ns = disk.seek_ns(1 << 38);
+        let far_ns = disk.seek_either_ns(1 << 38);
         let (depth_seen, price) = (false, Price::LEAST);
         let costs =
             Costs { model: disk, far_ns, depth_seen, price, ..Costs::clone(&costs(Price::LEAST)) };

@@ -41,7 +41,9 @@ impl Isolated {
     pub fn add(&mut self, file: &Analysed, r: &Request, split: Split, clock: &mut Clock) -> bool {
         let fragments = file.fragments.touched_by(r.range);
         let whole = r.range.len() <= file.limits.max_request;
-        if !whole || split.seek_ns > 0 || fragments.len() > MOST_FRAGMENTS {
+        // Fragments that touch on the device are one request: it is not the breaks that count.
+        let apart = split.requests == fragments.len() as u64;
+        if !whole || !apart || split.seek_ns > 0 || fragments.len() > MOST_FRAGMENTS {
             return false;
         }
         let parts = parts(file, fragments, r.range);
