@@ -238,6 +238,44 @@ fn an_aged_drive_shows_nothing_wrong() {
     }
 }
 
+/// Where one part was written in order and another by two writers in turn, each part shows its own pattern: none is told.
+#[test]
+fn places_that_were_written_differently_contradict_each_other() {
+    const PLACE: u64 = 128 << 20;
+    const TURN: u32 = 8;
+    let drive = presets::named("nvme-b").expect("a drive").flash().clone();
+    let ask = |turns: [bool; 2]| {
+        let mut ssd = written(&drive, 0);
+        let units = (PLACE / 4096) as u32;
+        for (place, in_turns) in (0..).zip(turns) {
+            let start = place * 2 * units;
+            let half = units / 2;
+            for at in (0..half).step_by(TURN as usize) {
+                let first = if in_turns { [at, half + at] } else { [2 * at, 2 * at + TURN] };
+                for at in first {
+                    ssd.precondition(Units::new(start + at, TURN)).expect("space");
+                }
+            }
+        }
+        let places = vec![0..PLACE, 2 * PLACE..3 * PLACE];
+        let content = probe::area::Content::Data;
+        let areas = probe::area::Areas { ranges: places.clone(), filled: places, content };
+        let mut drive = Simulated::new(Box::new(ssd), 3 * PLACE);
+        let options = Options::default();
+        let limits = probe::most(&drive, &options);
+        let mut meter = probe::meter::Meter::new(&mut drive, limits, &|| false);
+        let mut rng = fastrand::Rng::with_seed(3);
+        let found = probe::intervals::measure(&mut meter, &mut rng, &areas, options.search);
+        let geometry = found.expect("reads");
+        (self::found(&geometry), geometry.cannot_tell)
+    };
+    assert_eq!(ask([false, false]), ((Some(32), Some(256)), None));
+    let differ = ((None, None), Some(CannotTell::PlacesDiffer));
+    assert_eq!((ask([false, true]), ask([true, false])), (differ, differ));
+    // What cannot be told by reading: the pattern of the turns is everywhere.
+    assert_eq!(ask([true, true]), ((Some(32), Some(128)), None));
+}
+
 /// Stripes that are larger than what is searched first.
 #[test]
 fn a_large_stripe_is_found_or_not_but_never_wrong() {

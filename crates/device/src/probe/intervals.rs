@@ -1,12 +1,12 @@
 //! Reads at intervals (FAST'24, figure 8): stripe and die allocation granularity, or why they cannot be told.
 
 use super::area::{Areas, Content};
-use super::compare::{ERROR, middle_mean};
+use super::compare::{ERROR, Verdict, compare, middle_mean};
 use super::granularity::{self, NoGranularity};
 use super::meter::{Limits, Meter};
 use super::reader::Failed;
 use super::sets::{Field, MOST};
-use super::stripe::{self, AtDistance, NoStripe, Search};
+use super::stripe::{self, AtDistance, FEWER_DIES, NoStripe, Search};
 use fastrand::Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,8 @@ pub enum CannotTell {
     NoPattern,
     /// Some intervals make reads slower, but not as those of one die after the other do.
     OtherPattern,
+    /// Another place of the device shows something else: the data at one of them, or at both, was not written in order.
+    PlacesDiffer,
     /// The times vary too much, or differ too little.
     Unclear,
     /// The budget was spent before it was clear.
@@ -53,6 +55,9 @@ impl CannotTell {
             }
             Self::OtherPattern => {
                 "reads at some intervals are slower, but not as those of one die after the other are"
+            }
+            Self::PlacesDiffer => {
+                "another place of the device shows something else: not all of its data was written in order"
             }
             Self::Unclear => "the times vary too much, or differ too little, for an answer",
             Self::Budget => "the budget was spent before it was clear",
@@ -96,6 +101,8 @@ const LEAST_AREA: u64 = 16 << 20;
 const PARALLEL: f64 = 1.5;
 /// Areas that are tried until one shows a stripe.
 const TRIED: usize = 3;
+/// Further areas that must show the same, if there are any.
+const CONFIRMED: usize = 2;
 
 /// The most that [`measure`] reads, in units of this many bytes.
 pub fn most(unit_bytes: u32) -> Limits {
@@ -120,10 +127,10 @@ pub fn measure(
     let mut fields: Vec<_> =
         areas.filled.iter().filter(|area| area.end - area.start >= LEAST_AREA).collect();
     fields.sort_by_key(|area| std::cmp::Reverse(area.end - area.start));
-    let fields = fields.into_iter().map(|area| Field { area: area.clone(), unit });
+    let mut fields = fields.into_iter().map(|area| Field { area: area.clone(), unit });
     let mut best = Geometry::unknown(CannotTell::TooSmall);
     let mut seen = Vec::new();
-    for field in fields.take(TRIED) {
+    for field in fields.by_ref().take(TRIED) {
         match of_field(meter, rng, &field, search, &mut seen) {
             Ok(found) => best = found,
             Err(Failed::Spent) => best = Geometry::unknown(CannotTell::Budget),
@@ -136,8 +143,43 @@ pub fn measure(
             break;
         }
     }
+    if let (Some(stripe), Some(granularity)) = (best.stripe, best.granularity)
+        && differ(meter, rng, fields.take(CONFIRMED), (stripe.bytes, granularity.bytes))?
+    {
+        best = Geometry::unknown(CannotTell::PlacesDiffer);
+    }
     best.seen = seen;
     Ok(best)
+}
+
+/// Whether one of these places contradicts what was found at another: reads at the stripe meet more dies there than
+/// those at twice as much, or the granularity is another. One where nothing is clear does not, nor does one for which the
+/// budget is too small.
+fn differ(
+    meter: &mut Meter<'_>,
+    rng: &mut Rng,
+    places: impl Iterator<Item = Field>,
+    (stripe, granularity): (u64, u64),
+) -> Result<bool, Failed> {
+    for place in places {
+        let count = place.reads(2 * stripe);
+        let mut far = |rng: &mut Rng| place.at_multiples(rng, 2 * stripe, count, 1);
+        let mut near = |rng: &mut Rng| place.at_multiples(rng, stripe, count, 2);
+        match compare(meter, rng, &mut far, &mut near, FEWER_DIES) {
+            Ok(Verdict::Longer) => return Ok(true),
+            Ok(_) => {}
+            Err(Failed::Spent) => break,
+            Err(why) => return Err(why),
+        }
+        match granularity::find(meter, rng, &place, stripe) {
+            Ok(Ok(found)) if found.bytes == granularity => {}
+            Ok(Err(NoGranularity::Unclear)) => {}
+            Ok(Ok(_) | Err(NoGranularity::Irregular)) => return Ok(true),
+            Err(Failed::Spent) => break,
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(false)
 }
 
 fn of_field(

@@ -21,7 +21,7 @@ use fastrand::Rng;
 /// Primes by which a stripe may be larger than what was found: its number of dies, or of units of a die, has them.
 const PRIMES: [u64; 18] = [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61];
 /// Twice as many dies halve the time of a burst that one die answers; this is well between that and no difference.
-const FEWER_DIES: f64 = 1.22;
+pub(super) const FEWER_DIES: f64 = 1.22;
 /// Reads of one die against reads anywhere.
 const COLLIDING: f64 = 1.45;
 /// Four times as many reads of one die last nearly four times as long, less the time of the host; of 67 dies, the
