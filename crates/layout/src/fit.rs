@@ -121,7 +121,7 @@ fn classes(load: &ObservedLoad) -> Result<Vec<Class>, Undetermined> {
         }
     };
     let reads: Vec<_> = load.requests.iter().filter(usable).collect();
-    if reads.iter().map(|r| r.count).sum::<u64>() < FEWEST {
+    if reads.iter().map(|r| r.count).fold(0, u64::saturating_add) < FEWEST {
         return Err(Undetermined::TooFew);
     }
     let classes: Vec<Class> = reads.into_iter().map(class).collect();

@@ -40,7 +40,9 @@ pub struct ObservedLoad {
 impl ObservedLoad {
     /// Requests of reads.
     pub fn reads(&self) -> u64 {
-        self.requests.iter().filter(|r| !r.write).map(|r| r.count).sum()
+        // A trace may say anything.
+        let counts = self.requests.iter().filter(|r| !r.write).map(|r| r.count);
+        counts.fold(0, u64::saturating_add)
     }
 
     /// How many reads of programs were in flight at a time, on average, if each was split into `requests` requests
@@ -54,6 +56,23 @@ impl ObservedLoad {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn impossible_numbers_do_not_overflow() {
+        let class = |up_to_bytes| ObservedRequests {
+            write: false,
+            up_to_bytes,
+            up_to_in_flight: 1,
+            count: u64::MAX - 1,
+            bytes: u64::MAX,
+            in_flight: u64::MAX,
+            total_ns: u64::MAX,
+        };
+        let requests = vec![class(4096), class(1 << 17)];
+        let load = ObservedLoad { requests, ..ObservedLoad::default() };
+        assert_eq!(load.reads(), u64::MAX);
+        assert!(crate::CostModel::observed(&load, false).is_err());
+    }
 
     #[test]
     fn depth_is_of_reads_however_they_are_split() {
