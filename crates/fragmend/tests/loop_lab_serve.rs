@@ -135,7 +135,7 @@ fn loop_reads_cost_what_the_model_says() {
     let served = ServedDrive::start(&["nvme-b", "--size", "256M"]);
     fill(&served.node(), FILLED);
     // What is buffered is programmed meanwhile.
-    served.control("rest 10000").unwrap();
+    served.rest(Duration::from_secs(10));
     let reads = &scattered(FILLED)[..READS as usize];
     let setup = presets::named("nvme-b").unwrap();
     let model = |depth, count: usize| {
@@ -211,7 +211,7 @@ fn loop_a_card_does_one_command_at_a_time() {
 fn loop_virtual_time_is_the_same_each_time() {
     let served = ServedDrive::start(&["nvme-a", "--size", "256M"]);
     fill(&served.node(), 16384);
-    served.control("rest 10000").unwrap();
+    served.rest(Duration::from_secs(10));
     let job = ["rw=randread", "bs=16k", "direct=1", "ioengine=io_uring", "iodepth=8", "size=64M"];
     let lasted = || {
         let before = served.clock();
@@ -289,7 +289,7 @@ fn loop_control_files_answer_afresh_and_refuse_what_they_do_not_know() {
     let mut clock = File::open(served.file("clock")).unwrap();
     let mut text = String::new();
     clock.read_to_string(&mut text).unwrap();
-    served.control("rest 7").unwrap();
+    served.rest(Duration::from_millis(7));
     clock.rewind().unwrap();
     let mut later = String::new();
     clock.read_to_string(&mut later).unwrap();

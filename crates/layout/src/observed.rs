@@ -47,9 +47,15 @@ impl ObservedLoad {
 
     /// How many reads of programs were in flight at a time, on average, if each was split into `requests` requests
     /// on average; at least 1. `None` if no read was seen.
+    ///
+    /// A burst of more requests than one read has is several reads that a program issued together: beside what was in flight
+    /// before, each of them meets half of the others, on average.
     pub fn depth(&self, requests: f64) -> Option<f64> {
-        let mean = self.in_flight_before as f64 / self.read_bursts.max(1) as f64;
-        (self.read_bursts > 0).then(|| 1.0 + mean / requests.max(1.0))
+        let bursts = self.read_bursts.max(1) as f64;
+        let before = self.in_flight_before as f64 / bursts;
+        let reads = self.reads() as f64 / bursts / requests.max(1.0);
+        let together = (reads - 1.0).max(0.0) / 2.0;
+        (self.read_bursts > 0).then(|| 1.0 + before / requests.max(1.0) + together)
     }
 }
 
@@ -87,5 +93,16 @@ mod tests {
         // 31 others of one request each, and 3 others of 8 each.
         assert_eq!(load(10, 310).depth(1.0), Some(32.0));
         assert_eq!(load(10, 240).depth(8.0), Some(4.0));
+        // A program that issues 9 reads of 8 requests each, and waits for all of them.
+        let requests = vec![ObservedRequests {
+            write: false,
+            up_to_bytes: 4096,
+            up_to_in_flight: 128,
+            count: 720,
+            bytes: 720 * 4096,
+            in_flight: 720 * 40,
+            total_ns: 1,
+        }];
+        assert_eq!(ObservedLoad { requests, ..load(10, 0) }.depth(8.0), Some(5.0));
     }
 }

@@ -147,7 +147,11 @@ impl RecordLoad {
     /// The figures of a load.
     pub fn of(load: &ObservedLoad) -> Self {
         let sum = |write: bool, field: fn(&ObservedRequests) -> u64| -> u64 {
-            load.requests.iter().filter(|r| r.write == write).map(field).fold(0, u64::saturating_add)
+            load.requests
+                .iter()
+                .filter(|r| r.write == write)
+                .map(field)
+                .fold(0, u64::saturating_add)
         };
         let mean = |write, field| sum(write, field) as f64 / sum(write, |r| r.count).max(1) as f64;
         Self {

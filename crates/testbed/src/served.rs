@@ -69,6 +69,19 @@ impl ServedDrive {
         serde_json::from_slice(&fs::read(self.file("stats")).expect("the file")).expect("JSON")
     }
 
+    /// Lets so much virtual time pass, once nothing is in flight any more.
+    ///
+    /// # Panics
+    /// When something still is after [`PATIENCE`], or the drive is paced.
+    pub fn rest(&self, time: Duration) {
+        let begun = Instant::now();
+        while let Err(e) = self.control(&format!("rest {}", time.as_millis())) {
+            let busy = e.raw_os_error() == Some(rustix::io::Errno::BUSY.raw_os_error());
+            assert!(busy && begun.elapsed() < PATIENCE, "{e}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
     /// Writes a command to the control file.
     pub fn control(&self, command: &str) -> std::io::Result<()> {
         fs::write(self.file("control"), command)

@@ -94,11 +94,11 @@ fn beside(image: &Image, way: &str, configure: impl FnOnce(&mut Options)) -> (Su
 }
 
 /// Every byte that the disk reads for the page cache is a miss, and every miss is read.
-fn misses_are_what_the_disk_reads(file_system: &'static FileSystem) {
+fn misses_are_what_the_disk_reads(file_system: &'static FileSystem, ways: &[(&str, &str)]) {
     let image = Image::of(file_system, 384 << 20);
     std::fs::write(image.path().join("f"), vec![7; FILE as usize]).unwrap();
     image.remount();
-    for (name, way) in WAYS {
+    for (name, way) in ways {
         let (summary, trace, device) = beside(&image, way, |_| {});
         let meta = &trace.meta;
         assert_eq!((meta.level, meta.misses), (Level::Both, Misses::Recorded));
@@ -121,17 +121,17 @@ fn misses_are_what_the_disk_reads(file_system: &'static FileSystem) {
 
 #[test]
 fn loop_misses_on_ext4_are_what_the_disk_reads() {
-    misses_are_what_the_disk_reads(&EXT4);
+    misses_are_what_the_disk_reads(&EXT4, &WAYS);
 }
 
 #[test]
 fn loop_misses_on_xfs_are_what_the_disk_reads() {
-    misses_are_what_the_disk_reads(&XFS);
+    misses_are_what_the_disk_reads(&XFS, &WAYS[4..]);
 }
 
 #[test]
 fn loop_misses_on_btrfs_are_what_the_disk_reads() {
-    misses_are_what_the_disk_reads(&BTRFS);
+    misses_are_what_the_disk_reads(&BTRFS, &WAYS[4..]);
 }
 
 /// A buffered read is a read, what the page cache fetched for it a miss; a hit is a read alone.

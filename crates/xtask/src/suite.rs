@@ -27,6 +27,15 @@ const LIMIT: u32 = 900;
 const IN_MEMORY: [&str; 1] = ["loop_apply_safety"];
 /// Those that serve their own disks from memory and measure no waits.
 const SERVED: [&str; 2] = ["loop_crash", "loop_matrix"];
+/// Those on disks of this machine that measure no waits and do not mind if others empty the page cache.
+const UNHURRIED: [&str; 6] = [
+    "loop_auto_measures",
+    "loop_filters",
+    "loop_hostile_calls",
+    "loop_loads",
+    "loop_uring",
+    "loop_walkthrough",
+];
 /// Those that for a while change for the whole machine whether files are rewritten: how long programs wait for a
 /// lease, an overlay of which it is not known where it writes. None of [`SERVED`] runs beside them.
 const GLOBAL: [&str; 2] = ["loop_rewrite_alone", "loop_rewrite_overlay"];
@@ -82,8 +91,8 @@ impl Binary {
 enum Room {
     /// The disks of this machine.
     Machine,
-    /// Guests with a kernel of their own, and disks that are served from memory. The machine's tests come first, but
-    /// do not starve them, as their programs have time limits too.
+    /// Guests with a kernel of their own, disks that are served from memory, and the unhurried. The machine's tests come
+    /// first, but do not starve them, as their programs have time limits too.
     Elsewhere,
     /// No file system: only the processor time that all others leave.
     Nowhere,
@@ -163,7 +172,7 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
 
 /// The room in which a binary runs. One that cannot list its tests runs where it is seen to fail.
 fn room(binary: &Binary) -> Result<Room> {
-    if binary.is_in(&SERVED) {
+    if binary.is_in(&SERVED) || binary.is_in(&UNHURRIED) {
         return Ok(Room::Elsewhere);
     }
     let list = Command::new(&binary.program).args(["--list", "--format", "terse"]).output();

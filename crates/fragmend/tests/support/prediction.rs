@@ -24,6 +24,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use tempfile::TempDir;
 
 const KIB: u64 = 1024;
@@ -245,7 +246,7 @@ impl Bed {
     fn settle(&self) {
         let all = File::open(self.dir.path()).expect("the mount");
         rustix::fs::syncfs(all).expect("it is synced");
-        self.drive.control("rest 3000").expect("a command");
+        self.drive.rest(Duration::from_secs(3));
     }
 
     /// Writes a file for each load into holes, and frees space to mend them afterwards.

@@ -80,7 +80,7 @@ impl Commands {
     fn fill(&self) -> io::Result<()> {
         let mut state = self.0.state();
         if state.table.in_flight() > 0 {
-            return Err(Errno::INVAL.into());
+            return Err(Errno::BUSY.into());
         }
         state.table.fill().map_err(|_| Errno::IO.into())
     }
@@ -88,7 +88,10 @@ impl Commands {
     fn rest(&self, time: Duration) -> io::Result<()> {
         self.is_accounting()?;
         let mut state = self.0.state();
-        if state.table.in_flight() > 0 || time > LONGEST {
+        if state.table.in_flight() > 0 {
+            return Err(Errno::BUSY.into());
+        }
+        if time > LONGEST {
             return Err(Errno::INVAL.into());
         }
         let until = state.table.now().saturating_add(time.as_nanos() as u64);
