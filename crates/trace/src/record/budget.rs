@@ -39,13 +39,6 @@ pub(super) struct Cost {
     pub device: f64,
 }
 
-impl std::ops::Add for Cost {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        Self { requests: self.requests + other.requests, device: self.device + other.device }
-    }
-}
-
 /// What is left of the budget, in seconds of a processor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Savings {

@@ -18,8 +18,10 @@ use std::time::{Duration, Instant};
 
 /// How long requests are watched between two pauses.
 const TURN: Duration = Duration::from_millis(30);
-/// How long a turn lasts where there are no pauses.
-const LONG_TURN: Duration = Duration::from_millis(100);
+/// How long a turn lasts where there are no pauses: to measure needs up to 10 ms, whatever is recorded.
+const LONG_TURN: Duration = Duration::from_secs(3);
+/// How often it is looked in such a turn whether a load has begun, which ends the turn.
+const LOOK: Duration = Duration::from_millis(50);
 /// How long one part of the places is recorded, where not all are.
 const PART: Duration = Duration::from_millis(20);
 /// The first turn: nothing is known of the cost before its end.
@@ -28,8 +30,8 @@ const FIRST_TURN: Duration = Duration::from_millis(30);
 const WINDOW: Duration = Duration::from_millis(20);
 /// Most of this process's time for an access that counts as its cost: the rest does not depend on accesses.
 const OWN_MOST_NS: f64 = 5000.0;
-/// The weight of the newest window in the mean cost of what reaches the device, which comes in bursts.
-const NEWEST: f64 = 0.3;
+/// The time over which the cost of what reaches the device is averaged, in seconds.
+const MEAN_S: f64 = 1.0;
 /// Processor time of an access where run time is not counted.
 const ESTIMATE_NS: f64 = 600.0;
 
@@ -148,13 +150,15 @@ impl Watch {
             self.part = (self.part.0.wrapping_add(1), now + PART);
             kernel.set_control(&self.control())?;
         }
-        if now < until {
+        if now < until && !self.has_begun(kernel, now)? {
             let part = if self.rates.device_shift > 0 { self.part.1 } else { until };
-            return Ok(until.min(part) - now);
+            return Ok((until.min(part) - now).min(LOOK));
         }
         match &mut self.turn {
             Turn::Watching { since, .. } => {
                 let since = *since;
+                // By what was known: a load that has begun meanwhile is not of the whole turn.
+                self.book();
                 let before = bpf_stats::enable().ok().map(|fd| (fd, kernel.run_times()));
                 self.turn = Turn::Counting { since, begun: Instant::now(), before };
             }
@@ -172,6 +176,20 @@ impl Watch {
         }
         self.upkeep_s += thread_seconds() - thread;
         Ok(Duration::ZERO)
+    }
+
+    /// Whether so much arrives in this long turn that what it costs has to be measured now.
+    fn has_begun(&self, kernel: &Kernel, now: Instant) -> Result<bool, TraceError> {
+        let (Turn::Watching { since, .. }, Some((limit, _))) = (&self.turn, &self.savings) else {
+            return Ok(false);
+        };
+        let watched = now - *since;
+        if watched < LOOK {
+            return Ok(false);
+        }
+        let events: u64 = kernel.stats()?.events.iter().sum();
+        let cost = (events - self.events[0]) as f64 * ESTIMATE_NS / 1e9;
+        Ok(cost > limit * watched.as_secs_f64())
     }
 
     /// Begins a turn.
@@ -210,11 +228,15 @@ impl Watch {
             Some((_counting, before)) => self.run_times_of(kernel, before, window),
             None => by_number,
         };
+        // What reaches the device comes in bursts: the mean over about a second counts.
+        let newest = since.as_secs_f64() / (since.as_secs_f64() + MEAN_S);
         self.programs.requests = programs.requests;
-        self.programs.device += (programs.device - self.programs.device) * NEWEST;
+        self.programs.device += (programs.device - self.programs.device) * newest;
         // The programs for the page cache run for all files of the machine: fewer places save what accesses cost alone.
-        let device = self.programs.device.min(by_number.device);
-        self.cost = Cost { device, ..self.programs } + divided(own);
+        let own = divided(own);
+        let device = programs.device.min(by_number.device) + own.device;
+        self.cost.requests = programs.requests + own.requests;
+        self.cost.device += (device - self.cost.device) * newest;
         Ok(())
     }
 
