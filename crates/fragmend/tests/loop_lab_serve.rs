@@ -142,21 +142,31 @@ fn loop_reads_cost_what_the_model_says() {
         let drive = raw::preconditioned(&setup, FILLED);
         raw::read(drive, scattered(FILLED).into_iter().take(count), depth, 0)
     };
-    let (ours, alone) = (read_one_by_one(&served, reads), model(1, READS as usize));
+    // Something else may read the device meanwhile, as udev does: then it is tried again.
+    let undisturbed = || {
+        served.control("reset-stats").unwrap();
+        let ours = read_one_by_one(&served, reads);
+        (served.stats()["reads"]["requests"] == READS).then_some(ours)
+    };
+    let ours = (0..5).find_map(|_| undisturbed()).expect("nothing else reads it for a moment");
+    let alone = model(1, READS as usize);
     assert!(ours.abs_diff(alone) * 100 <= alone, "{ours} ns, and {alone} in the model");
 
-    served.control("reset-stats").unwrap();
-    let before = served.clock();
     let size = format!("size={}", u64::from(FILLED) * UNIT as u64);
     let job = ["rw=randread", "bs=4k", "direct=1", "ioengine=io_uring", "iodepth=32", &size];
-    fio::run(&served.node(), &job);
-    let (ours, many) = (served.clock() - before, model(32, FILLED as usize));
+    let undisturbed = || {
+        served.control("reset-stats").unwrap();
+        let before = served.clock();
+        fio::run(&served.node(), &job);
+        let (ours, stats) = (served.clock() - before, served.stats());
+        (stats["reads"]["requests"] == FILLED).then_some((ours, stats))
+    };
+    let (ours, stats) = (0..5).find_map(|_| undisturbed()).expect("nothing else reads it");
+    let many = model(32, FILLED as usize);
     assert!(ours.abs_diff(many) * 20 <= many, "{ours} ns, and {many} in the model");
     assert!(many * 10 < model(1, FILLED as usize), "dies work in parallel");
-    let stats = served.stats();
     assert_eq!(stats["in_flight_max"], 32, "{stats}");
     assert!(stats["in_flight_mean"].as_f64().unwrap() > 29.0, "{stats}");
-    assert_eq!(stats["reads"]["requests"], FILLED, "{stats}");
     served.quit();
 }
 
