@@ -35,7 +35,7 @@ fn simulated(drive: &mut Simulated, length: u64, depth: u32) -> (f64, f64) {
     let mut elapsed = |count: u32| {
         let place = |_| Read { at: rng.u64(0..WRITTEN / length) * length, bytes: length as u32 };
         let reads: Vec<Read> = (0..count).map(place).collect();
-        drive.elapsed(&reads, depth).expect("reads") as f64
+        drive.elapsed(&reads, depth, &|| false).expect("reads") as f64
     };
     let bursts = 300;
     let burst = (0..bursts).map(|_| elapsed(depth)).sum::<f64>() / f64::from(bursts);

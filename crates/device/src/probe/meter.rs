@@ -79,7 +79,7 @@ impl<'a> Meter<'a> {
         self.charge(reads.len() as u64, reads.iter().map(|read| u64::from(read.bytes)).sum())?;
         let (stop, end) = (self.stop, self.begun + self.limits.time);
         let ended = || stop() || Instant::now() >= end;
-        match self.reader.elapsed_until(reads, depth, &ended) {
+        match self.reader.elapsed(reads, depth, &ended) {
             // A clock may be too coarse for a short time.
             Ok(ns) => Ok(ns.max(1)),
             Err(Failed::Stopped) if !stop() => Err(Failed::Spent),
@@ -87,13 +87,12 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// As [`Reader::burst`].
+    /// The same for reads that are issued together, as far as they can be.
     ///
     /// # Errors
     /// As [`Self::elapsed`].
     pub fn burst(&mut self, reads: &[Read]) -> Result<u64, Failed> {
-        self.charge(reads.len() as u64, reads.iter().map(|read| u64::from(read.bytes)).sum())?;
-        Ok(self.reader.burst(reads)?.max(1))
+        self.elapsed(reads, reads.len() as u32)
     }
 
     /// As [`Reader::holds_data`].

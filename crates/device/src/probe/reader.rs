@@ -43,34 +43,17 @@ pub trait Reader {
     fn max_depth(&self) -> u32;
 
     /// Carries out reads, `depth` of them in flight, the next whenever one is done. Returns the nanoseconds until
-    /// the last is done. The device is idle before, as far as this reader is concerned.
+    /// the last is done. The device is idle before, as far as this reader is concerned. Once `ended` returns true no read
+    /// is issued any more, and those in flight are waited for: reads of a slow device may last longer than a probe.
     ///
     /// # Errors
-    /// When a read fails.
-    fn elapsed(&mut self, reads: &[Read], depth: u32) -> Result<u64, Failed>;
-
-    /// The same, but once `ended` returns true no read is issued any more, and those in flight are waited for: a burst of
-    /// a slow device may last longer than a probe. A reader in virtual time need not look.
-    ///
-    /// # Errors
-    /// [`Failed::Stopped`] where reads were left out; else as [`Self::elapsed`].
-    fn elapsed_until(
+    /// When a read fails; [`Failed::Stopped`] where reads were left out.
+    fn elapsed(
         &mut self,
         reads: &[Read],
         depth: u32,
         ended: &dyn Fn() -> bool,
-    ) -> Result<u64, Failed> {
-        let _ = ended;
-        self.elapsed(reads, depth)
-    }
-
-    /// The same for reads that are issued together, as far as they can be.
-    ///
-    /// # Errors
-    /// When a read fails.
-    fn burst(&mut self, reads: &[Read]) -> Result<u64, Failed> {
-        self.elapsed(reads, reads.len() as u32)
-    }
+    ) -> Result<u64, Failed>;
 
     /// Whether the unit at this offset holds anything but zeroes; `None` where the reader cannot tell. A unit of
     /// zeroes may never have been written, or be trimmed: such reads need not touch the media.

@@ -99,11 +99,7 @@ impl Reader for RingReader {
         DEPTH
     }
 
-    fn elapsed(&mut self, reads: &[Read], depth: u32) -> Result<u64, Failed> {
-        self.elapsed_until(reads, depth, &|| false)
-    }
-
-    fn elapsed_until(
+    fn elapsed(
         &mut self,
         reads: &[Read],
         depth: u32,

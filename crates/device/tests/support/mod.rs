@@ -114,7 +114,8 @@ impl Reader for Simulated {
         32
     }
 
-    fn elapsed(&mut self, reads: &[Read], depth: u32) -> Result<u64, Failed> {
+    /// In virtual time, which nobody waits for.
+    fn elapsed(&mut self, reads: &[Read], depth: u32, _: &dyn Fn() -> bool) -> Result<u64, Failed> {
         let start = self.now.max(self.device.idle_at());
         let depth = depth.min(self.max_depth) as usize;
         let (mut now, mut last, mut in_flight) = (start, start, BinaryHeap::new());
