@@ -5,10 +5,8 @@
 //! cargo bench -p fragmend --bench prediction [-- DRIVE...]
 //! ```
 
-#[path = "../tests/support/prediction.rs"]
+#[path = "support/prediction.rs"]
 mod prediction;
-#[path = "../tests/support/served.rs"]
-mod served;
 
 use prediction::{Bed, LOADS, Load, Outcome};
 

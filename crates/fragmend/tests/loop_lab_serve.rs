@@ -1,8 +1,5 @@
 //! `fragmend lab serve`: real file systems on simulated drives, what that costs in virtual time, and how it ends.
 
-#[path = "support/served.rs"]
-mod served;
-
 use fragmend_crash::mount::Mount;
 use fragmend_flash::command::{Command as DriveCommand, Units};
 use fragmend_lab::{presets, raw};
@@ -12,9 +9,9 @@ use fragmend_testbed::process::{finish, run, try_run};
 use fragmend_testbed::random::Random;
 use fragmend_testbed::replay::{Aligned, Mode, open};
 use fragmend_testbed::scratch;
+use fragmend_testbed::served::ServedDrive;
 use rustix::process::Signal;
 use serde_json::Value;
-use served::ServedDrive;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};

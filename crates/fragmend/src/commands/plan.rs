@@ -68,7 +68,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
     // Before the survey, which may last long.
     if let Some(output) = &args.output {
-        refuse_to_overwrite(output)?;
+        refuse_to_overwrite(output, plan_file::is_at, "plan")?;
     }
     if let Some(picture) = &args.picture {
         refuse_picture(picture, args.output.as_deref())?;
@@ -127,14 +127,7 @@ fn refuse_picture(picture: &Path, plan: Option<&Path>) -> anyhow::Result<()> {
     if plan == Some(picture) {
         return Err(Usage("-o and --picture name the same file".into()).into());
     }
-    let exists = output::replaces(picture).with_context(|| picture.display().to_string())?;
-    if exists && picture.metadata().is_ok_and(|m| m.len() > 0) && !is_picture(picture) {
-        anyhow::bail!(
-            "{} exists and is no SVG; choose another name or remove it",
-            picture.display()
-        );
-    }
-    Ok(())
+    refuse_to_overwrite(picture, is_picture, "SVG")
 }
 
 /// Whether a file begins as an SVG does.
@@ -144,11 +137,14 @@ fn is_picture(path: &Path) -> bool {
     read.is_ok() && first == *b"<svg"
 }
 
-/// An old plan may be replaced, any other file may not: `-o` is easily given the wrong name.
-fn refuse_to_overwrite(path: &Path) -> anyhow::Result<()> {
+/// An output may replace an older one of its kind, and nothing else: it is easily given the wrong name.
+fn refuse_to_overwrite(path: &Path, is_one: fn(&Path) -> bool, kind: &str) -> anyhow::Result<()> {
     let exists = output::replaces(path).with_context(|| path.display().to_string())?;
-    if exists && path.metadata().is_ok_and(|m| m.len() > 0) && !plan_file::is_at(path) {
-        anyhow::bail!("{} exists and is no plan; choose another name or remove it", path.display());
+    if exists && path.metadata().is_ok_and(|m| m.len() > 0) && !is_one(path) {
+        anyhow::bail!(
+            "{} exists and is no {kind}; choose another name or remove it",
+            path.display()
+        );
     }
     Ok(())
 }

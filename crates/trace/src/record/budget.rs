@@ -52,6 +52,11 @@ impl Savings {
         Self { limit, left: limit * AIM * SAVED_S }
     }
 
+    /// The limit, in processors.
+    pub fn limit(&self) -> f64 {
+        self.limit
+    }
+
     /// Enters what a time has cost.
     pub fn spend(&mut self, passed_s: f64, cost_s: f64) {
         let most = self.limit * AIM * SAVED_S;

@@ -37,8 +37,8 @@ const ESTIMATE_NS: f64 = 600.0;
 
 /// What is recorded now, and what that costs.
 pub(super) struct Watch {
-    /// In processors, and what is left of it; `None` without a limit.
-    savings: Option<(f64, Savings)>,
+    /// What is left of the limit; `None` without one.
+    savings: Option<Savings>,
     processors: f64,
     /// How much longer a system call lasts because a program is attached.
     entry_ns: f64,
@@ -102,7 +102,7 @@ impl Watch {
         let (now, thread) = (Instant::now(), thread_seconds());
         let limit = limit_percent.map(|percent| percent / 100.0 * processors);
         Self {
-            savings: limit.map(|limit| (limit, Savings::new(limit))),
+            savings: limit.map(Savings::new),
             processors,
             entry_ns,
             start: Rates::new(shift),
@@ -180,7 +180,7 @@ impl Watch {
 
     /// Whether so much arrives in this long turn that what it costs has to be measured now.
     fn has_begun(&self, kernel: &Kernel, now: Instant) -> Result<bool, TraceError> {
-        let (Turn::Watching { since, .. }, Some((limit, _))) = (&self.turn, &self.savings) else {
+        let (Turn::Watching { since, .. }, Some(savings)) = (&self.turn, &self.savings) else {
             return Ok(false);
         };
         let watched = now - *since;
@@ -189,7 +189,7 @@ impl Watch {
         }
         let events: u64 = kernel.stats()?.events.iter().sum();
         let cost = (events - self.events[0]) as f64 * ESTIMATE_NS / 1e9;
-        Ok(cost > limit * watched.as_secs_f64())
+        Ok(cost > savings.limit() * watched.as_secs_f64())
     }
 
     /// Begins a turn.
@@ -260,7 +260,7 @@ impl Watch {
     fn end_turn(&mut self, kernel: &mut Kernel, lasted: Duration) -> Result<(), TraceError> {
         let before = self.rates;
         self.book();
-        if let Some((_, savings)) = self.savings {
+        if let Some(savings) = self.savings {
             self.rates = savings.next(before, self.cost, self.start);
         }
         let one_in = self.rates.one_in;
@@ -295,7 +295,7 @@ impl Watch {
             cost += self.programs.requests;
         }
         self.programs_s += cost * passed.as_secs_f64();
-        if let Some((_, savings)) = &mut self.savings {
+        if let Some(savings) = &mut self.savings {
             savings.spend(passed.as_secs_f64(), cost * passed.as_secs_f64() + own);
         }
     }
@@ -310,8 +310,8 @@ impl Watch {
         let own = thread_seconds() - self.thread_s;
         let all = lasted.as_secs_f64() * self.processors;
         let ppm = |processors: f64| (processors * 1e6).round() as u64;
-        let overhead = self.savings.map(|(limit, _)| Overhead {
-            limit_ppm: ppm(limit / self.processors),
+        let overhead = self.savings.map(|savings| Overhead {
+            limit_ppm: ppm(savings.limit() / self.processors),
             used_ppm: ppm((self.programs_s + own) / all.max(1e-9)),
         });
         let lasted = self.booked.duration_since(self.begun);
