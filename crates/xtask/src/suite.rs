@@ -45,6 +45,8 @@ static MACHINE: RwLock<()> = RwLock::new(());
 const SLOWEST: usize = 12;
 /// How many of the last lines of a failed binary are repeated at the end.
 const REPEATED: usize = 60;
+/// How much of what a failed test says of itself is repeated last: lines, and characters of each.
+const SAID: (usize, usize) = (8, 2000);
 
 /// A line of `cargo test --no-run --message-format=json`, as far as it matters here.
 #[derive(Deserialize)]
@@ -322,14 +324,47 @@ fn summary(ended: &mut [Ended]) -> Result<()> {
             println!("{line}");
         }
     }
+    // Last, so that a log of which only the end is kept has it.
+    for one in failed() {
+        println!("\nWhat failed in {}:", one.name);
+        panics(&one.printed).for_each(|line| println!("{line}"));
+    }
     let names: Vec<&str> = failed().map(|one| one.name.as_str()).collect();
     ensure!(names.is_empty(), "tests failed in: {}", names.join(", "));
     Ok(())
 }
 
+/// What tests said when they failed, without the calls that led there: of each the line with its place, and the first
+/// lines of its message.
+fn panics(printed: &str) -> impl Iterator<Item = String> {
+    let mut left = 0;
+    printed.lines().filter_map(move |line| {
+        if line.contains("' panicked at ") || line.contains(") panicked at ") {
+            left = SAID.0;
+        } else if line.is_empty() || line == "stack backtrace:" || line.starts_with("note: ") {
+            left = 0;
+        }
+        left = left.saturating_sub(1);
+        (left > 0).then(|| line.chars().take(SAID.1).collect())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_failed_test_said_is_told_without_the_calls() {
+        let long = "x".repeat(3000);
+        let printed = format!(
+            "test a ... ok\nthread 'b' (7) panicked at crates/b.rs:1:2:\nassertion failed\n left: {long}\n\
+             stack backtrace:\n 0: c\nthread 'd' panicked at e.rs:3:4:\nlost\nnote: run with\ntest f"
+        );
+        let said: Vec<String> = panics(&printed).collect();
+        assert_eq!(said.len(), 5, "{said:?}");
+        assert_eq!(said[2].len(), SAID.1);
+        assert_eq!(said[3..], ["thread 'd' panicked at e.rs:3:4:", "lost"]);
+    }
 
     #[test]
     fn a_binary_runs_beside_others_only_if_all_its_tests_may() {
