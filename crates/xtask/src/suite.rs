@@ -24,8 +24,10 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-/// Seconds after which a binary counts as hung: none needs half as long.
+/// Seconds after which a process counts as hung on the disks of this machine: none needs half as long.
 const LIMIT: u32 = 900;
+/// The same for those that have less right to the processor.
+const LIMIT_BESIDE: u32 = 1800;
 /// Those that wait for flushes of the machine's own disk for minutes: their disks are in the directory that
 /// `DISKS_IN_MEMORY` names, if any. Not those with rewrites, which are refused there, as a power cut would lose
 /// their records.
@@ -126,6 +128,11 @@ impl Room {
         room
     }
 
+    /// After how many seconds a process counts as hung.
+    fn limit(self) -> u32 {
+        if self == Self::Machine { LIMIT } else { LIMIT_BESIDE }
+    }
+
     /// The program through which its binaries run.
     fn through(self) -> &'static [&'static str] {
         match self {
@@ -202,11 +209,7 @@ impl Listed {
 
     /// The processes in which the tests run.
     fn parts(&self) -> Vec<Part> {
-        if self.room == Room::Machine && !self.binary.is_in(&TOGETHER) {
-            Part::of(&self.tests)
-        } else {
-            vec![Part::All]
-        }
+        if self.binary.is_in(&TOGETHER) { vec![Part::All] } else { Part::of(&self.tests) }
     }
 }
 
@@ -336,11 +339,12 @@ impl Ended {
     }
 }
 
-/// The command that runs tests of a binary in its room, as root, for at most [`LIMIT`].
+/// The command that runs tests of a binary in its room, as root, for a limited time.
 fn command(root: &Path, args: &[String], listed: &Listed, part: &Part) -> Command {
     let binary = &listed.binary;
     let mut command = Command::new(root.join("scripts/as-root"));
-    command.arg(root.join("scripts/bounded")).arg(LIMIT.to_string()).args(listed.room.through());
+    let limit = listed.room.limit().to_string();
+    command.arg(root.join("scripts/bounded")).arg(limit).args(listed.room.through());
     command
         .arg(&binary.program)
         .args(part.arguments())
