@@ -5,12 +5,37 @@
  * What was queued completes in an interrupt, perhaps while on_dio_complete() runs on this processor: the kernel skips it
  * then, and nothing is lost, because it has been recorded.
  *
- * What a file system does through the page cache although the file was opened with O_DIRECT (compressed data of Btrfs,
- * for instance) does not come here: what it fetches is a miss, and the call is recorded like a buffered one if it waits
- * for its result; requests of io_uring and io_submit are misses alone then.
+ * What a file system does through the page cache although the file was opened with O_DIRECT does not come here, or in
+ * part: Btrfs reads compressed data and writes all that has checksums so. That part is recorded like a buffered access,
+ * and what it fetches is a miss. A call of io_submit is taken to be all of one kind; and on other file systems (ext4
+ * with data=journal) what io_uring and io_submit do so are misses alone.
  */
 #ifndef FRAGMEND_DIRECT_H
 #define FRAGMEND_DIRECT_H
+
+/* Whether the file's file system is known to do some direct I/O through the page cache. */
+static __always_inline int may_fall_back(struct inode *inode)
+{
+	return config.btrfs && BPF_CORE_READ(inode, i_sb, s_magic) == BTRFS_SUPER_MAGIC;
+}
+
+/* Notes that the present call does direct I/O, `bytes` of which are done. */
+static __always_inline void note_direct_call(__u64 bytes)
+{
+	__u32 thread = bpf_get_current_pid_tgid();
+	struct direct_call call = { .bytes = bytes };
+
+	if (config.requests && control.weight)
+		bpf_map_update_elem(&direct_calls, &thread, &call, BPF_ANY);
+}
+
+/* The present call ends. */
+static __always_inline void end_direct_call(void)
+{
+	__u32 thread = bpf_get_current_pid_tgid();
+
+	bpf_map_delete_elem(&direct_calls, &thread);
+}
 
 SEC("tp_btf/iomap_dio_rw_begin")
 int BPF_PROG(on_dio_begin, struct kiocb *iocb, struct iov_iter *iter, unsigned int flags, unsigned long before)
@@ -29,6 +54,8 @@ int BPF_PROG(on_dio_begin, struct kiocb *iocb, struct iov_iter *iter, unsigned i
 		return 0;
 	begun.event.weight = weight;
 	begun.inode = (__u64)inode;
+	/* A call that waits is known by its result. */
+	begun.falls_back = iocb->ki_complete && may_fall_back(inode);
 	begun.size = inode->i_size;
 	/* One that failed before it was issued is replaced. */
 	if (bpf_map_update_elem(&directs, &thread, &begun, BPF_ANY))
@@ -38,7 +65,13 @@ int BPF_PROG(on_dio_begin, struct kiocb *iocb, struct iov_iter *iter, unsigned i
 
 static __always_inline int issued_direct(struct direct *begun, __u32 thread, __u64 length)
 {
+	__u8 yes = 1;
+
 	if (length) {
+		if (begun->falls_back) {
+			bpf_map_update_elem(&direct_iocbs, &begun->iocb, &yes, BPF_ANY);
+			note_direct_call(0);
+		}
 		begun->event.length = length;
 		emit(&begun->event, 0, begun->size);
 	}
@@ -68,11 +101,10 @@ int BPF_PROG(on_dio_complete, struct kiocb *iocb, int error, long result)
 {
 	__u32 thread = bpf_get_current_pid_tgid();
 	struct direct *begun = bpf_map_lookup_elem(&directs, &thread);
-	__u8 yes = 1;
 
-	/* The calling thread has not returned to its program yet: on_sys_exit() shall not record the call again. */
-	if (!iocb->ki_complete && config.requests && control.weight)
-		bpf_map_update_elem(&direct_callers, &thread, &yes, BPF_ANY);
+	/* The calling thread has not returned to its program yet: on_sys_exit() shall not record this part again. */
+	if (!iocb->ki_complete && result > 0)
+		note_direct_call(result);
 	if (!begun || begun->iocb != (__u64)iocb)
 		return 0;
 	return issued_direct(begun, thread, result > (long)begun->before ? result - begun->before : 0);

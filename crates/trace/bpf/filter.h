@@ -104,23 +104,32 @@ static __always_inline int admits(__u8 verdict)
 	return verdict == BELOW;
 }
 
+/* How long a verdict is kept: a directory above the file may have been renamed. */
+#define VERDICT_NS 1000000000ULL
+
+/* A verdict is one on the name by which the file was opened, where that name was. */
 static __always_inline int wanted_file(struct file *file, struct inode *inode, struct file_key *key)
 {
-	__u8 *known, verdict;
-	struct dentry *dentry;
+	struct dentry *dentry = file ? BPF_CORE_READ(file, f_path.dentry) : any_name(inode);
+	struct placed placed = { .dentry = (__u64)dentry, .at_ns = bpf_ktime_get_ns() }, *known;
 
+	if (dentry)
+		placed.parent = (__u64)BPF_CORE_READ(dentry, d_parent);
 	known = bpf_map_lookup_elem(&verdicts, key);
-	if (known) {
-		verdict = *known;
-		return admits(verdict);
+	if (known && placed.at_ns - known->at_ns < VERDICT_NS) {
+		int same = known->dentry == placed.dentry;
+
+		if (same && known->parent == placed.parent)
+			return admits(known->verdict);
+		/* Any name may be another one than that by which it was opened. */
+		if (!file && !same && known->verdict == BELOW)
+			return admits(BELOW);
 	}
-	dentry = file ? BPF_CORE_READ(file, f_path.dentry) : any_name(inode);
-	verdict = below_a_root(dentry);
-	/* OUTSIDE is kept only for an inode with one name, because another name may be below a root. UNPLACED
-	 * is not kept, because the place may become known later. */
-	if (verdict == BELOW || (verdict == OUTSIDE && BPF_CORE_READ(inode, i_nlink) <= 1))
-		bpf_map_update_elem(&verdicts, key, &verdict, BPF_ANY);
-	return admits(verdict);
+	placed.verdict = below_a_root(dentry);
+	/* UNPLACED is not kept, because the place may become known later. */
+	if (placed.verdict != UNPLACED)
+		bpf_map_update_elem(&verdicts, key, &placed, BPF_ANY);
+	return admits(placed.verdict);
 }
 
 static __always_inline void name_of(struct task_struct *task, char comm[16])

@@ -33,12 +33,19 @@ struct {
 	__type(value, __u8);
 } roots SEC(".maps");
 
-/* A cache of whether a file is below one of the roots, so that the walk is done once. */
+/* Whether a name of a file is below one of the roots. */
+struct placed {
+	__u64 dentry, parent; /* the addresses of the name and of its directory */
+	__u64 at_ns;
+	__u64 verdict;
+};
+
+/* A cache of them, so that not every access needs the walk. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
 	__type(key, struct file_key);
-	__type(value, __u8);
+	__type(value, struct placed);
 } verdicts SEC(".maps");
 
 /* The watched processes; fork and exit keep the map current. */
@@ -118,13 +125,25 @@ struct {
 	__type(value, struct direct);
 } directs SEC(".maps");
 
-/* Threads in whose last system call direct I/O was done. */
+/* The direct I/O of the system call that a thread is in. */
+struct direct_call {
+	__u64 bytes; /* that it has waited for */
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, __u32);
+	__type(value, struct direct_call);
+} direct_calls SEC(".maps");
+
+/* Requests of direct I/O, by their kiocb's address, on file systems that do some of it through the page cache. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
 	__type(value, __u8);
-} direct_callers SEC(".maps");
+} direct_iocbs SEC(".maps");
 
 /* Rings of io_uring, by the kernel's address, whose requests were on watched file systems or on files
  * that are not known. */

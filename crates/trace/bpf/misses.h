@@ -6,7 +6,8 @@
  * recorded when all announced pages were added, when the thread's next fetch begins, or when it ends; the time is
  * that of the first page.
  *
- * A page that is added without an announcement is one that a program writes: it is not read.
+ * A page that is added without an announcement is one that a program writes: it is not read. So is one that is added in
+ * another system call than the announcement was made in, or once all announced pages were added.
  */
 #ifndef FRAGMEND_MISSES_H
 #define FRAGMEND_MISSES_H
@@ -45,6 +46,20 @@ static __always_inline int finish_fetch(struct fetch *fetch)
 	return 0;
 }
 
+/* The number of the system call that this thread is in. */
+static __always_inline __u64 present_call(void)
+{
+	return NUMBER_AT(bpf_task_pt_regs(bpf_get_current_task_btf()));
+}
+
+/* All that was announced was added, or the thread does something else now. */
+static __always_inline int disarm(struct fetch *fetch)
+{
+	finish_fetch(fetch);
+	fetch->inode = 0;
+	return 0;
+}
+
 /* This thread wants these pages. */
 static __noinline int announce(struct inode *inode, __u64 from, __u64 to)
 {
@@ -52,13 +67,17 @@ static __noinline int announce(struct inode *inode, __u64 from, __u64 to)
 	__u32 device = BPF_CORE_READ(inode, i_sb, s_dev);
 	__u64 size = BPF_CORE_READ(inode, i_size);
 	struct fetch *fetch;
+	__u64 call;
 
 	if (!bpf_map_lookup_elem(&devices, &device))
 		return done();
+	call = present_call();
 	to = least(to, (size + (1ULL << config.page_shift) - 1) >> config.page_shift);
 	fetch = bpf_map_lookup_elem(&fetches, &thread);
 	if (!fetch) {
-		struct fetch fresh = { .inode = (__u64)inode, .size = size, .from = from, .to = to };
+		struct fetch fresh = {
+			.inode = (__u64)inode, .size = size, .from = from, .to = to, .call = call
+		};
 
 		if (bpf_map_update_elem(&fetches, &thread, &fresh, BPF_ANY))
 			count_lost(1);
@@ -73,6 +92,7 @@ static __noinline int announce(struct inode *inode, __u64 from, __u64 to)
 	fetch->size = size;
 	fetch->from = from;
 	fetch->to = to;
+	fetch->call = call;
 	return done();
 }
 
@@ -90,6 +110,8 @@ int on_add_page(struct bpf_raw_tracepoint_args *ctx)
 	inode = BPF_CORE_READ(folio, mapping, host);
 	if (!inode || fetch->inode != (__u64)inode)
 		return 0;
+	if (fetch->call != present_call())
+		return disarm(fetch);
 	index = BPF_CORE_READ(folio, index);
 	end = index + folio_pages(folio);
 	if (end <= fetch->from || index >= fetch->to)
@@ -103,6 +125,8 @@ int on_add_page(struct bpf_raw_tracepoint_args *ctx)
 		if (!weight || (fetch->start == NOT_SAMPLED && fetch->end == index)) {
 			fetch->start = NOT_SAMPLED;
 			fetch->end = end;
+			if (end >= fetch->to)
+				fetch->inode = 0;
 			return 0;
 		}
 		if (!admit(0, inode, &fetch->event)) {
@@ -116,7 +140,7 @@ int on_add_page(struct bpf_raw_tracepoint_args *ctx)
 	}
 	fetch->end = end;
 	fetch->event.length = page_bytes(fetch->size, fetch->start, end);
-	return end >= fetch->to ? finish_fetch(fetch) : 0;
+	return end >= fetch->to ? disarm(fetch) : 0;
 }
 
 /* What a thread was fetching when it ends. */

@@ -35,11 +35,11 @@
 #include "sampling.h"
 #include "filter.h"
 #include "emit.h"
+#include "syscalls.h"
 #include "misses.h"
 #include "faults.h"
 #include "direct.h"
 #include "disks.h"
-#include "syscalls.h"
 #include "uring.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -62,13 +62,21 @@ static __noinline int closed(void)
 	return done();
 }
 
-/* Whether this access to a file that was opened with O_DIRECT was direct I/O, which on_dio_complete() records: what
- * was only submitted is taken to be. */
-static __always_inline int recorded_already(__u32 flags)
+/* How many of the bytes of this call on a file that was opened with O_DIRECT were direct I/O, which on_dio_complete()
+ * records. What was only submitted is taken to be, unless the file system does it through the page cache. */
+static __noinline __u64 recorded_already(struct inode *inode, __u32 flags, __u64 length)
 {
 	__u32 thread = bpf_get_current_pid_tgid();
+	struct direct_call *call = bpf_map_lookup_elem(&direct_calls, &thread);
+	__u64 bytes;
 
-	return flags & SUBMITTED || !bpf_map_delete_elem(&direct_callers, &thread);
+	if (flags & SUBMITTED)
+		return call || !may_fall_back(inode) ? length : 0;
+	if (!call)
+		return 0;
+	bytes = call->bytes;
+	bpf_map_delete_elem(&direct_calls, &thread);
+	return least(bytes, length);
 }
 
 /* One side of a system call: `length` bytes at `offset` of `fd`. Appends ignore the given offset and end at
@@ -77,6 +85,7 @@ static __noinline int record_fd(__u32 fd, __u64 offset, __u64 length, __u32 op, 
 {
 	struct file *file = file_of(fd);
 	struct inode *inode;
+	__u64 directly = 0;
 	__u32 flags;
 	int appends;
 
@@ -88,10 +97,14 @@ static __noinline int record_fd(__u32 fd, __u64 offset, __u64 length, __u32 op, 
 	appends = op == OP_WRITE && ((flags & config.o_append) || (append & RWF_APPEND));
 	if (flags & config.o_direct && !config.direct_seen)
 		op |= KIND_DIRECT;
-	else if (!config.requests || (flags & config.o_direct && recorded_already(append)))
+	else if (!config.requests)
 		return done();
 	inode = BPF_CORE_READ(file, f_inode);
 	if (!inode)
+		return done();
+	if (flags & config.o_direct && config.direct_seen)
+		directly = recorded_already(inode, append, length);
+	if (directly >= length)
 		return done();
 	if (offset == AT_POSITION)
 		offset = BPF_CORE_READ(file, f_pos) - length;
@@ -99,7 +112,8 @@ static __noinline int record_fd(__u32 fd, __u64 offset, __u64 length, __u32 op, 
 		offset = NOWHERE;
 	else if (appends)
 		offset = BPF_CORE_READ(inode, i_size) - length;
-	return record(file, inode, offset, length, op);
+	/* The rest of it went through the page cache. */
+	return record(file, inode, offset + directly, length - directly, op);
 }
 
 /* The offset before a call that has advanced it through a pointer. */
@@ -291,6 +305,7 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result)
 	case NR_io_submit:
 		for (i = 0; i < MAX_IOCBS && i < length; i++)
 			submitted(call.args[2], i);
+		end_direct_call();
 		if (length > MAX_IOCBS && wanted_task(bpf_get_current_task_btf()))
 			count_lost(length - MAX_IOCBS);
 		return 0;
@@ -298,17 +313,19 @@ int BPF_PROG(on_sys_exit, struct pt_regs *regs, long result)
 	return 0;
 }
 
-/* One side of a request of io_uring that ended with `length` bytes, up to `end` of the file. */
-static __noinline int record_ended(struct file *file, __u64 end, __u64 length, __u32 kind)
+/* One side of a request of io_uring that ended with `length` bytes, up to `end` of the file. `iocb` is its address. */
+static __noinline int record_ended(struct file *file, __u64 end, __u64 length, __u32 kind, __u64 iocb)
 {
 	struct inode *inode = BPF_CORE_READ(file, f_inode);
 
 	if (!inode)
 		return done();
 	if (BPF_CORE_READ(file, f_flags) & config.o_direct) {
-		if (config.direct_seen)
+		if (!config.direct_seen)
+			kind |= KIND_DIRECT;
+		else if (!may_fall_back(inode) || !bpf_map_delete_elem(&direct_iocbs, &iocb) ||
+			 !config.requests)
 			return done();
-		kind |= KIND_DIRECT;
 	} else if (!config.requests) {
 		return done();
 	}
@@ -347,11 +364,11 @@ static __noinline int uring_spliced(struct io_kiocb *request, __u64 length)
 	out = BPF_CORE_READ(splice, file_out);
 	if (out && (BPF_CORE_READ(out, f_inode, i_mode) & S_IFMT) != S_IFIFO)
 		return record_ended(out, spliced_to(BPF_CORE_READ(splice, off_out), out), length,
-				    OP_WRITE);
+				    OP_WRITE, 0);
 	in = spliced_file(splice);
 	if (in)
 		return record_ended(in, spliced_to(BPF_CORE_READ(splice, off_in), in), length,
-				    OP_READ);
+				    OP_READ, 0);
 unseen:
 	s = my_stats();
 	if (s && wanted_task(bpf_get_current_task_btf()))
@@ -383,7 +400,7 @@ int on_io_uring_complete(struct bpf_raw_tracepoint_args *ctx)
 	file = BPF_CORE_READ(kiocb, ki_filp);
 	if (!file)
 		return 0;
-	return record_ended(file, BPF_CORE_READ(kiocb, ki_pos), result, kind);
+	return record_ended(file, BPF_CORE_READ(kiocb, ki_pos), result, kind, (__u64)kiocb);
 }
 
 SEC("raw_tp/sched_process_fork")

@@ -98,6 +98,7 @@ struct fetch {
 	__u64 size; /* of the file */
 	__u64 from, to; /* the pages that readahead, or a fault, wants */
 	__u64 start, end; /* those of the event */
+	__u64 call; /* the number of the system call in which they are wanted; none in a fault */
 };
 
 /* Direct I/O that has begun. */
@@ -107,6 +108,7 @@ struct direct {
 	__u64 size; /* of the file */
 	__u64 before; /* bytes of the call that earlier parts have done */
 	__u64 asked; /* bytes that it is to transfer */
+	__u64 falls_back; /* whether the file system may do it through the page cache, and the call does not wait */
 };
 
 /* A disk below the watched file systems. */
@@ -154,7 +156,7 @@ _Static_assert(sizeof(struct file_key) == 16, "as in shared.rs");
 _Static_assert(sizeof(struct fold_key) == 32, "as in shared.rs");
 _Static_assert(sizeof(struct fold_value) == 24, "as in shared.rs");
 _Static_assert(sizeof(struct held) == 120, "as in shared.rs");
-_Static_assert(sizeof(struct fetch) == 120, "as in shared.rs");
+_Static_assert(sizeof(struct fetch) == 128, "as in shared.rs");
 _Static_assert(sizeof(struct disk) == 32, "as in shared.rs");
 _Static_assert(sizeof(struct answers) == 32, "as in shared.rs");
 _Static_assert(sizeof(struct stats) == 152, "as in shared.rs");

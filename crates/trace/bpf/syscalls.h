@@ -44,6 +44,9 @@ static __always_inline __u64 syscall_number(struct pt_regs *regs)
 	return regs->orig_ax;
 }
 
+/* That of the registers at an address that the verifier does not know. */
+#define NUMBER_AT(regs) BPF_CORE_READ((struct pt_regs *)(regs), orig_ax)
+
 static __always_inline int is_compat(struct task_struct *task)
 {
 	return task->thread_info.status & TS_COMPAT;
@@ -136,6 +139,8 @@ static __always_inline __u64 syscall_number(struct pt_regs *regs)
 {
 	return regs->syscallno;
 }
+
+#define NUMBER_AT(regs) BPF_CORE_READ((struct pt_regs *)(regs), syscallno)
 
 static __always_inline int is_compat(struct task_struct *task)
 {

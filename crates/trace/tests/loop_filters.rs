@@ -65,6 +65,46 @@ fn loop_only_what_lies_below_the_path_is_seen() {
     );
 }
 
+/// What is written beside a directory and then renamed or linked into it is below it from then on, and what is renamed
+/// out of it no longer.
+#[test]
+fn loop_what_is_renamed_into_the_path_is_seen() {
+    let image = image();
+    let at = |name: &str| image.path().join(name);
+    std::fs::create_dir(at("out/tree")).unwrap();
+    std::fs::write(at("out/tree/d"), vec![1; 4096]).unwrap();
+    let moves = "
+import time
+root = sys.argv[1]
+def read(name):
+    f = os.open(root + name, os.O_RDONLY); os.pread(f, 7, 0); os.close(f)
+for into in (os.rename, os.link):
+    name = into.__name__ + 'd'
+    f = os.open(root + '/out/' + name, os.O_RDWR | os.O_CREAT); os.write(f, bytes(4096)); os.close(f)
+    read('/out/' + name)
+    into(root + '/out/' + name, root + '/in/' + name)
+    read('/in/' + name)
+read('/out/tree/d')
+os.rename(root + '/out/tree', root + '/in/tree')
+# A directory above a file is not looked at for a second.
+time.sleep(1.1)
+read('/in/tree/d')
+read('/in/a')
+os.rename(root + '/in/a', root + '/out/a')
+read('/out/a')
+";
+    let code = format!("import os, sys{moves}");
+    let (_, trace) =
+        traced(&image, |o| o.paths = vec![at("in")], || python(&code, &[image.path()]));
+    for name in ["in/renamed", "in/linkd", "in/tree/d", "out/a"] {
+        let inode = std::fs::metadata(at(name)).unwrap().ino();
+        let file = trace.files.iter().find(|file| file.file.inode == inode);
+        let reads = file.map_or(0, |f| f.accesses.iter().filter(|a| a.op == Op::Read).count());
+        // `out/a` was read once before.
+        assert_eq!(reads, 1, "{name}");
+    }
+}
+
 /// An overlay's files have inodes of their own without blocks; the layers below see the misses.
 #[test]
 fn loop_reads_through_an_overlay_are_misses_below_it() {

@@ -182,6 +182,36 @@ os.fsync(f)
     assert_eq!(summary.bytes(Op::Miss), 0);
 }
 
+/// Pages that a program writes after it has read them from the device once.
+#[test]
+fn loop_pages_that_are_written_anew_are_no_misses() {
+    for file_system in [&EXT4, &XFS, &BTRFS] {
+        let image = Image::of(file_system, 384 << 20);
+        std::fs::write(image.path().join("f"), vec![7; MIB as usize]).unwrap();
+        image.remount();
+        let way = "
+while os.read(f, 65536): pass
+g = os.open(sys.argv[1], os.O_RDWR)
+for _ in range(30):
+    os.ftruncate(g, 0)
+    for n in range(16): os.pwrite(g, bytes(65536), n * 65536)
+# Readahead that finds a part in the cache is not over.
+for _ in range(30):
+    os.fsync(g)
+    os.posix_fadvise(g, 0, 32768, os.POSIX_FADV_DONTNEED)
+    os.posix_fadvise(g, 0, 65536, os.POSIX_FADV_WILLNEED)
+    os.ftruncate(g, 0)
+    for n in range(16): os.pwrite(g, bytes(65536), n * 65536)
+";
+        let (summary, trace, device) = beside(&image, way, |_| {});
+        let missed = bytes_of(accesses_of(&trace, "f"), Op::Miss);
+        let off = missed.abs_diff(device) as f64 / device as f64;
+        let name = file_system.name;
+        assert!(off < 0.03, "{name}: the disk read {device} bytes, {missed} were missed");
+        assert_eq!((summary.bytes(Op::Write), summary.meta.lost), (60 * MIB, 0), "{name}");
+    }
+}
+
 #[test]
 fn loop_a_folded_recording_has_the_same_misses() {
     let image = image_with_file(FILE as usize);

@@ -2,6 +2,7 @@
 
 mod support;
 
+use fragmend_testbed::file_system::{BTRFS, BTRFS_ZSTD};
 use fragmend_testbed::image::{Image, run};
 use fragmend_trace::{Level, Op};
 use std::collections::BTreeSet;
@@ -124,6 +125,30 @@ fn loop_every_fio_engine_is_seen_exactly() {
     let uring = ["--ioengine=io_uring", "--direct=1", "--iodepth=8", "--rw=randread"];
     for extra in ["--sqthread_poll=1", "--fixedbufs=1", "--registerfiles=1"] {
         fio(&image, &[&uring[..], &[extra]].concat(), Read, true);
+    }
+}
+
+/// Btrfs writes data with checksums through the page cache, also of files that were opened with `O_DIRECT`.
+#[test]
+fn loop_direct_writes_that_go_through_the_cache_are_seen() {
+    let image = Image::of(&BTRFS, 384 << 20);
+    std::fs::write(image.path().join("f"), vec![7; 16 << 20]).unwrap();
+    image.sync();
+    for engine in ["psync", "libaio", "io_uring"] {
+        let ioengine = format!("--ioengine={engine}");
+        fio(&image, &[&ioengine, "--direct=1", "--iodepth=16", "--rw=randwrite"], Write, false);
+    }
+}
+
+/// Compressed data is read through the page cache.
+#[test]
+fn loop_direct_reads_that_go_through_the_cache_are_seen() {
+    let image = Image::of(&BTRFS_ZSTD, 384 << 20);
+    std::fs::write(image.path().join("f"), vec![7; 16 << 20]).unwrap();
+    image.sync();
+    for engine in ["psync", "libaio", "io_uring"] {
+        let ioengine = format!("--ioengine={engine}");
+        fio(&image, &[&ioengine, "--direct=1", "--iodepth=16", "--rw=randread"], Read, false);
     }
 }
 

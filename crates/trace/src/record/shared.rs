@@ -118,6 +118,7 @@ pub struct Fetch {
     pub to: u64,
     pub start: u64,
     pub end: u64,
+    pub call: u64,
 }
 
 #[derive(Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -174,7 +175,7 @@ const _: () = {
     assert!(size_of::<FoldKey>() == 32);
     assert!(size_of::<FoldValue>() == 24);
     assert!(size_of::<Held>() == 120);
-    assert!(size_of::<Fetch>() == 120);
+    assert!(size_of::<Fetch>() == 128);
     assert!(size_of::<Disk>() == 32);
     assert!(size_of::<Answers>() == 32);
     assert!(size_of::<Stats>() == 152);
