@@ -145,6 +145,7 @@ mod tests {
             op: Op::Read,
             direct: false,
             windowed: false,
+            follows: false,
         }
     }
 

@@ -210,6 +210,7 @@ mod tests {
             op: Op::Read,
             direct: true,
             windowed: false,
+            follows: false,
         };
         let seen =
             |inode| FileAccesses { file: Fixed::id(inode), path: None, accesses: vec![access] };

@@ -235,6 +235,7 @@ fn direct(range: ByteRange) -> Access {
         op: Op::Read,
         direct: true,
         windowed: false,
+        follows: false,
     }
 }
 
