@@ -233,9 +233,10 @@ fn loop_auto_does_it_all_and_asks_first() {
     assert_eq!(asked.status.code(), Some(8));
     assert!(asked.stderr.contains("--yes"), "{}", asked.stderr);
     auto(&["--dry-run"]).expect(&[2]);
-    auto(&["--dry-run", "--budget", "4M"]).expect(&[18]);
+    // On a disk the head goes to what has moved and back: a small part of a sequential read is not worth that.
+    auto(&["--dry-run", "--budget", "16M"]).expect(&[18]);
     assert_eq!(extents(&path), before, "a dry run moves nothing");
-    auto(&["--yes", "--budget", "4M"]).expect(&[16]);
+    auto(&["--yes", "--budget", "16M"]).expect(&[16]);
     let out = auto(&["--yes", "--json"]).expect(&[0]);
     let events: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     let summary = events.iter().find(|e| e["event"] == "summary").expect("a summary");

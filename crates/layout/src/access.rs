@@ -59,6 +59,9 @@ pub struct Access {
     /// Already widened to the readahead window by the recorder, which saw the order (folded
     /// traces only).
     pub windowed: bool,
+    /// Whether the head of a disk was where the access before it in the list has left it: no access of another file came
+    /// between them. False where the order was not kept.
+    pub follows: bool,
 }
 
 impl Access {

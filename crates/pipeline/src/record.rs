@@ -1,8 +1,9 @@
 //! The first stage: which threads read and write what.
 
+use crate::survey::MOST_ORDERED;
 use crate::{Error, Event, Observer};
 use fragmend_trace::record::{Options, Summary};
-use fragmend_trace::{Filter, Trace};
+use fragmend_trace::{Filter, Order, Trace};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -57,12 +58,13 @@ impl Recording {
         record(&self.options, stop, observe)
     }
 
-    /// The recorded trace.
+    /// The recorded trace, in the order of a cold start if one is planned for (`cold`).
     ///
     /// # Errors
     /// [`Error::Trace`] before it was recorded, or if another program has changed it since.
-    pub fn trace(&self) -> Result<Trace, Error> {
-        let (everything, output) = (Filter::default(), &self.options.output);
+    pub fn trace(&self, cold: bool) -> Result<Trace, Error> {
+        let order = Some(Order { up_to: MOST_ORDERED, cold });
+        let (everything, output) = (Filter { order, ..Filter::default() }, &self.options.output);
         Ok(match &self.options.unnamed {
             Some(file) => fragmend_trace::read_open(file, output, &everything)?,
             None => fragmend_trace::read(output, &everything)?,

@@ -14,7 +14,7 @@ use fragmend_plan::file::LeftAlone;
 use fragmend_plan::{Survey, SurveyedFile};
 use fragmend_scan::{Cause, Entry, Source, WalkOptions, fiemap};
 use fragmend_sys::fiemap::Fiemap;
-use fragmend_trace::{Access, FileAccesses, Trace};
+use fragmend_trace::{Access, DeviceMeta, FileAccesses, Meta, Order, Trace};
 use mounted::{FoundFile, MOST_HINTS, Mounts, SurveyedMount};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -36,11 +36,29 @@ pub fn survey(
             let mut survey = traced(trace.files, &trace.meta.paths, paths, observe)?;
             survey.misses = trace.meta.has_misses();
             survey.unread = trace.skipped;
+            survey.ordered = trace.ordered;
             survey.loads = observed::by_file_system(&survey.devices, &trace.meta.loads);
             Ok(survey)
         }
         None => walked(paths, observe),
     }
+}
+
+/// The accesses of a trace whose order is kept at most: some hundred MiB of them while a plan is made, and hours of what a
+/// disk does.
+pub const MOST_ORDERED: u64 = 4_000_000;
+
+/// The order that a plan needs of a trace that was recorded so, `cold` if a cold start is planned for: where none of its file
+/// systems is on a device that seeks, none.
+pub fn order(meta: &Meta, cold: bool) -> Option<Order> {
+    let recorded: Vec<PathBuf> = meta.paths.iter().map(|p| unescaped(p)).collect();
+    let mut mounts = Mounts::default();
+    let mut seeks = |device: &DeviceMeta| {
+        let mount = mounts.of(device.device, recorded.iter().map(PathBuf::as_path));
+        mount.is_some_and(|mount| !mount.device.profile.cost.seeks().is_empty())
+    };
+    let needed = meta.devices.iter().any(&mut seeks);
+    needed.then_some(Order { up_to: MOST_ORDERED, cold })
 }
 
 /// What was found so far.

@@ -59,7 +59,7 @@ fn loop_from_a_recording_to_receipts() {
     let settings = Settings::default();
     let (to_survey, surveyed) = (AtomicU64::new(0), AtomicU64::new(0));
     let planned = || {
-        let survey = survey(Some(recording.trace()?), &paths, &|event| match event {
+        let survey = survey(Some(recording.trace(false)?), &paths, &|event| match event {
             Event::ToSurvey(files) => to_survey.store(files, Ordering::Relaxed),
             Event::Surveyed(files) => drop(surveyed.fetch_add(files, Ordering::Relaxed)),
             other => panic!("{other:?}"),
@@ -78,7 +78,7 @@ fn loop_from_a_recording_to_receipts() {
     assert_eq!((summary.unwrap().ranges_moved, receipts), (before.summary.ranges, receipts));
     assert_eq!(receipts, before.summary.ranges);
     assert!(extents(&file) < fragmented / 10, "{} of {fragmented}", extents(&file));
-    let again = survey(Some(recording.trace().unwrap()), &paths, &unobserved).unwrap();
+    let again = survey(Some(recording.trace(false).unwrap()), &paths, &unobserved).unwrap();
     let after = plan(again, &settings).summary;
     assert_eq!((after.ranges, after.requests_before), (0, before.summary.requests_after));
     image.fsck();
@@ -110,7 +110,7 @@ fn loop_a_stage_that_cannot_go_on_says_why() {
     // Before it has recorded there is no trace, and after that its path is known.
     let kept = image.scratch().join("trace.parquet");
     let recording = Recording::new(paths.clone(), Duration::from_secs(1), Some(&kept)).unwrap();
-    assert!(matches!(recording.trace(), Err(Error::Trace(_))));
+    assert!(matches!(recording.trace(false), Err(Error::Trace(_))));
 
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     std::fs::write(memory.path().join("file"), [1; 8192]).unwrap();

@@ -3,11 +3,12 @@
 //! `gain` chooses by the weights of breaks, which are exact only where time is linear in breaks. So what it has chosen
 //! is judged by the costs themselves: ranges that do not save their price after all are left out, and the rest is
 //! compared with what FragPicker's policy saves with the same bytes, and with the same budget. The better one is the
-//! plan's, so that `gain` never saves less time for the same bytes.
+//! plan's, so that `gain` never saves less time for the same bytes. On a device that seeks, all of a file is compared too.
 
 use crate::input::{Policy, Settings};
 use crate::make::LONGEST_RANGE;
 use crate::select::gain::{self, bytes};
+use crate::select::price::Price;
 use crate::select::{self, Analysed, Candidate};
 use fragmend_layout::ByteRange;
 use rayon::prelude::*;
@@ -40,13 +41,37 @@ fn most_time(files: &[Analysed], budget: Option<u64>) -> Vec<Candidate> {
     let same_bytes = select::within_budget(windows.clone(), Some(bytes(&ours)));
     let same_budget = select::within_budget(windows, budget);
     let mut best = (beyond_price(files, &ours), ours);
-    for theirs in [same_bytes, same_budget] {
+    let whole = or_whole(files, &best.1, |file| file.costs.price);
+    let whole = whole.map(|whole| select::within_budget(whole, budget));
+    for theirs in [Some(same_bytes), Some(same_budget), whole].into_iter().flatten() {
         let beyond = beyond_price(files, &theirs);
         if beyond > best.0 {
             best = (beyond, theirs);
         }
     }
     joined(files, best.1)
+}
+
+/// The same ranges, but all of each file where that saves more beyond this price by the ways between its reads: weights of
+/// breaks say nothing of how far apart ranges are. `None` where there are no ways.
+pub fn or_whole(
+    files: &[Analysed],
+    chosen: &[Candidate],
+    price: impl Fn(&Analysed) -> Price + Sync,
+) -> Option<Vec<Candidate>> {
+    if files.iter().all(|file| file.ways.is_empty()) {
+        return None;
+    }
+    let mut whole = select::whole_file::choose(files);
+    whole.retain(|c| !files[c.file].ways.is_empty());
+    let better = |(i, (some, all)): (usize, (Vec<ByteRange>, Vec<ByteRange>))| {
+        let beyond = |moves: &[ByteRange]| files[i].beyond(moves, price(&files[i]));
+        let better = if !all.is_empty() && beyond(&all) > beyond(&some) { all } else { some };
+        better.into_iter().map(move |range| Candidate { file: i, range })
+    };
+    let some = by_file(files.len(), chosen);
+    let whole = by_file(files.len(), &whole);
+    Some(some.into_par_iter().zip(whole).enumerate().flat_map_iter(better).collect())
 }
 
 /// The ranges of each file, in file order.
@@ -59,10 +84,7 @@ pub fn by_file(files: usize, chosen: &[Candidate]) -> Vec<Vec<ByteRange>> {
 
 /// The nanoseconds that these ranges save in one replay, less what their bytes cost.
 fn beyond_price(files: &[Analysed], chosen: &[Candidate]) -> i128 {
-    let of = |(file, moves): (&Analysed, &Vec<ByteRange>)| {
-        let price: u128 = moves.iter().map(|m| file.costs.price.of(m.len())).sum();
-        file.saved_ns(moves) - price as i128
-    };
+    let of = |(file, moves): (&Analysed, &Vec<ByteRange>)| file.beyond(moves, file.costs.price);
     files.par_iter().zip(by_file(files.len(), chosen).par_iter()).map(of).sum()
 }
 

@@ -69,6 +69,11 @@ impl Costs {
         self
     }
 
+    /// Whether the device seeks.
+    pub fn seeks(&self) -> bool {
+        !self.model.seeks().is_empty()
+    }
+
     /// Prices reads at the depth that was seen.
     pub fn clock(&self) -> Clock<'_> {
         let known = FxHashMap::default();

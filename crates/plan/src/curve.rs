@@ -1,6 +1,6 @@
 //! What each amount of writing saves: bytes against time, by the same choice at many prices.
 
-use crate::choose::saved_ns;
+use crate::choose::{or_whole, saved_ns};
 use crate::select::Analysed;
 use crate::select::gain::{self, bytes};
 use crate::select::price::Price;
@@ -25,6 +25,7 @@ pub const MOST_POINTS: usize = 24;
 pub fn curve(files: &[Analysed]) -> Vec<CurvePoint> {
     let at = |price: Price| {
         let chosen = gain::at(files, price);
+        let chosen = or_whole(files, &chosen, |_| price).unwrap_or(chosen);
         let seconds_saved = saved_ns(files, &chosen) as f64 / 1e9;
         (price, CurvePoint { bytes: bytes(&chosen), seconds_saved })
     };

@@ -152,8 +152,8 @@ impl PlannedRange {
 /// device by `basis`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
-    /// Seconds that one replay waits for the device as the files are now. The way to the first byte of each read is not
-    /// in it, as no move changes that.
+    /// Seconds that one replay waits for the device as the files are now. On a disk, the way from the read before to the
+    /// first byte of each is in it where the order of reads is known.
     #[schemars(extend("x-unit" = "seconds"))]
     #[serde(default)]
     pub seconds_before: f64,
@@ -210,8 +210,8 @@ pub struct Summary {
     /// Where the costs of reads come from; of several devices, the least certain source.
     #[serde(default, deserialize_with = "if_known")]
     pub cost_source: Option<CostSource>,
-    /// Why it is no better one: a probe is kept that cannot be used, or what was observed while recording does not determine
-    /// the costs.
+    /// Why it is no better one: a probe is kept that cannot be used, what was observed while recording does not determine
+    /// the costs, or on a disk the order of reads is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_note: Option<String>,
     /// Reads of programs in flight at a time; of several devices, the mean by time. 1 if that was not seen.

@@ -83,6 +83,11 @@ impl Bill {
         }
     }
 
+    /// Of ways between reads, which are no requests.
+    pub fn way(ns: u128) -> Self {
+        Self { requests: 0, ns }
+    }
+
     /// Its time in seconds.
     pub fn seconds(self) -> f64 {
         self.ns as f64 / 1e9

@@ -15,6 +15,7 @@
 //! | [`merge`] | overlapping requests to windows (FragPicker's algorithm 1) |
 //! | [`costs`] | what reads cost on each device, at the depth that was seen |
 //! | [`fragments`] | how a request is split and what it costs, now and after a move |
+//! | [`ways`] | the way of a disk's head from one read to the next |
 //! | [`outlook`] | one replay in time, and what each break costs |
 //! | [`select`] | the policies |
 //! | `choose` | what a policy wants, judged by the costs themselves |
@@ -46,6 +47,7 @@ pub mod select;
 pub mod source;
 pub mod survey;
 pub mod verdict;
+pub mod ways;
 
 pub use check::Totals;
 pub use curve::CurvePoint;

@@ -16,6 +16,7 @@ use crate::select::{Analysed, Candidate};
 use crate::source::LARGEST_FILE;
 use crate::survey::{Survey, SurveyedFile};
 use crate::verdict::{Case, judge};
+use crate::ways::{Head, Ways};
 use fragmend_layout::{ByteRange, CostSource, FileId, Layout, ObservedLoad, schema};
 use rayon::prelude::*;
 use std::cmp::Reverse;
@@ -26,6 +27,8 @@ use std::sync::Arc;
 /// The most reasons that a summary has why costs are not those of a better source: a file system may have any number of
 /// subvolumes, each a device.
 const MOST_NOTES: usize = 4;
+/// Why the ways between reads are not counted on a disk.
+const NO_ORDER: &str = "the order of the accesses is not known, so that the way from one read to the next is not counted";
 /// The longest planned range, in bytes.
 pub const LONGEST_RANGE: u64 = 8 << 20;
 
@@ -58,7 +61,7 @@ pub fn make(survey: Survey, settings: &Settings) -> Plan {
 
 /// The same, with the curve of bytes against time if `wanted`: it needs as long again as the plan.
 pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, Vec<CurvePoint>) {
-    let Survey { mut files, devices, left_alone, misses, loads, unread } = survey;
+    let Survey { mut files, devices, left_alone, misses, loads, unread, ordered } = survey;
     files.sort_by(|a, b| (a.layout.file, &a.path).cmp(&(b.layout.file, &b.path)));
     merge_same(&mut files);
     let traced = misses || files.iter().any(|f| !f.accesses.is_empty());
@@ -88,6 +91,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         .map(|i| {
             let mut outlook = analysed[i].crossings().outlook();
             outlook += weigh(&analysed[i], &cold[i], |_| {});
+            outlook += Outlook::of_ways(&analysed[i]);
             outlook
         })
         .collect();
@@ -103,6 +107,10 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         ..sum_up(&kept, &analysed, &outlooks, &cold, &moves)
     };
     sources(&mut summary, &devices, &costs, &kept, &outlooks);
+    if basis.is_traced() && !ordered && costs.values().any(|c| c.seeks()) {
+        let notes = summary.cost_note.into_iter().chain([NO_ORDER.to_owned()]);
+        summary.cost_note = Some(notes.collect::<Vec<_>>().join("; "));
+    }
     let case = Case {
         outlook: outlooks.into_iter().sum(),
         basis,
@@ -266,7 +274,8 @@ fn after(file: &Analysed, before: Bill, cold: &[Request], moves: &[ByteRange]) -
     }
     let (fragments, limit) = (file.fragments_after(moves), file.limits.max_request);
     let mut clock = file.costs.clock();
-    fragments.replay(&file.requests, limit, &mut clock) + fragments.replay(cold, limit, &mut clock)
+    let requests = fragments.replay(&file.requests, limit, &mut clock);
+    requests + fragments.replay(cold, limit, &mut clock) + Bill::way(file.ways_ns(moves))
 }
 
 /// Joins the entries of each file into one, under its first name: a file that was renamed while files were
@@ -312,15 +321,17 @@ fn analyse(
 ) -> (Kept, Analysed) {
     let SurveyedFile { path, layout, accesses, block_bytes, limits, window } = file;
     let shape = Shape { file_size: layout.size, block: block_bytes, window };
+    let mut head = Head::new(costs.seeks());
     let requests = if basis.is_traced() {
-        requests::of(&accesses, shape, &Bounds::of(&layout, window), basis)
+        requests::of(&accesses, shape, &Bounds::of(&layout, window), basis, &mut head)
     } else {
         requests::sequential(&layout, shape)
     };
     drop(accesses);
+    let ways = Ways::of(head, &layout, &costs);
     let mut analysed =
         Analysed::of(requests, &layout, limits, block_bytes, settings.unshare, costs);
-    analysed.apart = settings.policy == Policy::Gain;
+    (analysed.apart, analysed.ways) = (settings.policy == Policy::Gain, ways);
     let (file, size, shared) = (layout.file, layout.size, layout.shared());
     (Kept { path, file, size, block_bytes, shared }, analysed)
 }

@@ -32,6 +32,13 @@ pub struct Outlook {
 }
 
 impl Outlook {
+    /// Of the ways between the reads of a file, which are the same at any depth: one arm goes them.
+    pub fn of_ways(file: &Analysed) -> Self {
+        let (now, contiguous_ns) = (Bill::way(file.ways.now_ns()), file.ways_ns(&file.runs));
+        let alone = [now.ns, contiguous_ns];
+        Self { now, contiguous_ns, apart_ns: now.ns, alone, ..Self::default() }
+    }
+
     /// Whether what contiguous files would save is no more than what depends on where the drive keeps the fragments, which no
     /// extent map shows.
     pub fn is_in_doubt(&self) -> bool {

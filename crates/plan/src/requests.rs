@@ -16,6 +16,7 @@
 use crate::bounded::{self, Bounds};
 use crate::input::Basis;
 use crate::readahead::{PageCache, Window};
+use crate::ways::Head;
 use fragmend_layout::{Access, Op};
 use fragmend_layout::{ByteRange, Layout, windows};
 use rayon::slice::ParallelSliceMut;
@@ -50,8 +51,15 @@ impl Shape {
     }
 }
 
-/// The distinct requests that `accesses` within `bounds` cause, in ascending order of their range.
-pub fn of(accesses: &[Access], shape: Shape, bounds: &Bounds, basis: Basis) -> Vec<Request> {
+/// The distinct requests that `accesses` within `bounds` cause, in ascending order of their range; `head` goes where they
+/// reach the device.
+pub fn of(
+    accesses: &[Access],
+    shape: Shape,
+    bounds: &Bounds,
+    basis: Basis,
+    head: &mut Head,
+) -> Vec<Request> {
     let mut cache = PageCache::new(shape.file_size, shape.window);
     let mut out = Vec::with_capacity(accesses.len());
     // Where requests of programs were recorded besides, a miss is not one more.
@@ -59,15 +67,22 @@ pub fn of(accesses: &[Access], shape: Shape, bounds: &Bounds, basis: Basis) -> V
     let misses = basis == Basis::MissesRecorded;
     let counts = |a: &&Access| a.op != Op::Miss || basis != Basis::AssumedCold;
     let accesses = accesses.iter().filter(counts);
-    let parts = accesses.flat_map(|a| bounds.clip(a.range()).map(move |part| (a, part)));
-    for (access, part) in parts {
+    let parts = accesses
+        .flat_map(|a| bounds.clip(a.range()).enumerate().map(move |(n, part)| (a, part, n == 0)));
+    for (access, part, is_first) in parts {
+        let reaches = access.direct || access.op != Op::Write && (access.op == Op::Miss) == misses;
+        if reaches && is_first {
+            head.begin(access);
+        }
         let Some(range) = shape.clamp(part) else { continue };
         let seen = u64::from(access.count);
         if access.direct {
+            head.pass(range);
             out.push(Request { range, seen, fetches: seen });
             continue;
         }
         if access.op == Op::Miss {
+            head.pass(range);
             let heat = if misses && asked { 0 } else { seen };
             out.push(Request { range, seen: heat, fetches: seen });
             continue;
@@ -85,12 +100,16 @@ pub fn of(accesses: &[Access], shape: Shape, bounds: &Bounds, basis: Basis) -> V
         // the window that it fetched.
         if access.op != Op::Read || access.windowed {
             let fetches = u64::from(cache.add(range));
+            if fetches > 0 {
+                head.pass(range);
+            }
             out.push(Request { range, seen, fetches });
             continue;
         }
         let before = out.len();
         cache.read(access.thread, part, |fetched| {
             let range = shape.clamp(fetched).unwrap_or(fetched);
+            head.pass(range);
             out.push(Request { range, seen, fetches: 1 });
         });
         if out.len() == before {
@@ -145,6 +164,7 @@ mod tests {
             op: Op::Read,
             direct: false,
             windowed: false,
+            follows: false,
         }
     }
 
@@ -154,7 +174,10 @@ mod tests {
 
     fn ranges_by(basis: Basis, accesses: &[Access]) -> Vec<(u64, u64, u64, u64)> {
         let flat = |r: Request| (r.range.start / KIB, r.range.end / KIB, r.seen, r.fetches);
-        super::of(accesses, SHAPE, &Bounds::none(), basis).into_iter().map(flat).collect()
+        super::of(accesses, SHAPE, &Bounds::none(), basis, &mut Head::new(true))
+            .into_iter()
+            .map(flat)
+            .collect()
     }
 
     fn ranges(accesses: &[Access]) -> Vec<(u64, u64, u64, u64)> {

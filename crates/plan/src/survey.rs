@@ -23,6 +23,9 @@ pub struct Survey {
     pub misses: bool,
     /// Accesses in the trace that cannot be true, or are of a later version, and were left out.
     pub unread: u64,
+    /// Whether accesses that reached a device are in their order, and say which of them
+    /// [follow](Access::follows) each other.
+    pub ordered: bool,
     /// What the devices answered while the trace was recorded, by the device number of the file system.
     pub loads: BTreeMap<u64, ObservedLoad>,
 }
@@ -210,6 +213,7 @@ mod tests {
             op: Op::Read,
             direct: true,
             windowed: false,
+            follows: false,
         };
         let seen =
             |inode| FileAccesses { file: Fixed::id(inode), path: None, accesses: vec![access] };

@@ -3,7 +3,8 @@
 
 use fragmend_layout::FileId;
 use fragmend_trace::{
-    Access, Event, Existing, Filter, Level, Meta, Op, TraceError, TraceWriter, read, read_meta,
+    Access, Event, Existing, Filter, Level, Meta, Op, Order, Trace, TraceError, TraceWriter, read,
+    read_meta,
 };
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -87,6 +88,7 @@ fn what_goes_in_comes_out_in_order() {
                 op: e.op,
                 direct: e.direct,
                 windowed: e.windowed,
+                follows: false,
             })
             .collect();
         assert!(found.accesses == expected, "file {n} differs");
@@ -377,4 +379,70 @@ fn equal_accesses_are_counted_once_where_misses_were_recorded() {
     // Without misses their order is needed.
     write_at(Level::Syscall);
     assert_eq!(counted(&folded), counted(&Filter::default()));
+}
+
+/// Reads of two files from one disk, and of a third one from another; reads that come from the cache lie between.
+#[test]
+fn what_reaches_the_device_stays_in_its_order_up_to_a_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = dir.path().join("trace.parquet");
+    let access = |n: u64, block: u64, op, direct| Event {
+        file: FileId { device: 0x700 + n / 2, inode: n, generation: 1 },
+        offset: block * 4096,
+        length: 4096,
+        count: 1,
+        windowed: false,
+        op,
+        direct,
+        ..event(0)
+    };
+    let miss = |n, block| access(n, block, Op::Miss, false);
+    let cached = access(1, 9, Op::Read, false);
+    let events = [
+        miss(0, 5),
+        cached,
+        miss(0, 1),
+        access(2, 7, Op::Read, true),
+        miss(0, 5),
+        Event { count: 3, ..miss(0, 6) },
+        miss(0, 7),
+        miss(0, 8),
+        cached,
+        miss(1, 0),
+        miss(0, 9),
+    ];
+    let write = |meta: &Meta| {
+        let mut writer =
+            TraceWriter::create(&target, Existing::ReplaceTrace, Box::new(path_of)).unwrap();
+        writer.append(&events).unwrap();
+        writer.finish(meta).unwrap();
+    };
+    let whole = Meta::new(Level::Both, 0);
+    let kept = |fold_if_misses, up_to, cold| {
+        let order = Some(Order { up_to, cold });
+        let trace = read(&target, &Filter { fold_if_misses, order, ..Filter::default() }).unwrap();
+        let of = |a: &Access| (a.offset / 4096, a.follows);
+        let misses = trace.files[0].accesses.iter().filter(|a| a.op == Op::Miss).map(of);
+        (trace.ordered, misses.collect::<Vec<_>>())
+    };
+    let ordered = [(5, false), (1, true), (5, true), (6, false), (7, false), (8, true), (9, false)];
+    write(&whole);
+    for fold in [false, true] {
+        assert_eq!(kept(fold, 9, false), (true, ordered.to_vec()), "{fold}");
+        let (is_ordered, beyond) = kept(fold, 8, false);
+        assert!(!is_ordered && !beyond.iter().any(|(_, follows)| *follows), "{fold}, {beyond:?}");
+    }
+    assert_eq!(kept(true, 8, false).1.len(), 6, "the two equal ones are one");
+    // For a cold start it is the order of what was asked for.
+    let trace = |order| read(&target, &Filter { order, ..Filter::default() }).unwrap();
+    let cold = trace(Some(Order { up_to: 9, cold: true }));
+    let follows = |trace: &Trace, n: usize| -> Vec<bool> {
+        trace.files[n].accesses.iter().map(|a| a.follows).collect()
+    };
+    assert!(cold.ordered && !follows(&cold, 0).contains(&true));
+    assert_eq!(follows(&cold, 1), [false, true, false]);
+    // Not asked for, there is none; and a folded recording has none.
+    assert!(!trace(None).ordered && !follows(&trace(None), 0).contains(&true));
+    write(&Meta { folded: true, ..whole });
+    assert!(!kept(false, 9, false).0 && !kept(true, 9, false).0);
 }

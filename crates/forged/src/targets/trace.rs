@@ -3,9 +3,11 @@
 
 use crate::bytes::with_file;
 use fragmend_trace::{
-    Event, Existing, Filter, Meta, SCHEMA_VERSION, Trace, TraceWriter, is_trace, read, read_meta,
+    Event, Existing, Filter, Meta, Order, SCHEMA_VERSION, Trace, TraceWriter, is_trace, read,
+    read_meta,
 };
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use tempfile::TempDir;
 
 /// A trace file.
@@ -33,6 +35,7 @@ fn check(input: &[u8]) -> bool {
         assert!(is_trace(file.path()), "read, but not recognised");
         assert_eq!(read_meta(file.path()).expect("it was read"), trace.meta);
         sensible(&trace);
+        ordered(file.path(), &trace);
         // For some inputs only, because it is slow.
         if crc32c::crc32c(input).is_multiple_of(16) {
             same_again(&trace);
@@ -50,6 +53,22 @@ fn sensible(trace: &Trace) {
             let end = access.offset.checked_add(access.length.into());
             assert!(end.is_some_and(|end| end <= i64::MAX as u64), "{access:?} has no end");
         }
+    }
+}
+
+/// What is counted is the same however much of the order is kept.
+fn ordered(path: &Path, trace: &Trace) {
+    let count = |trace: &Trace| {
+        let all = trace.files.iter().flat_map(|file| &file.accesses);
+        all.map(|access| u64::from(access.count)).sum::<u64>()
+    };
+    for up_to in [3, 1000] {
+        let order = Some(Order { up_to, cold: false });
+        let filter = Filter { fold_if_misses: true, order, ..Filter::default() };
+        let kept = read(path, &filter).expect("it was read");
+        assert_eq!((kept.files.len(), count(&kept)), (trace.files.len(), count(trace)));
+        let mut all = kept.files.iter().flat_map(|file| &file.accesses);
+        assert!(kept.ordered || !all.any(|access| access.follows), "an order that was not kept");
     }
 }
 

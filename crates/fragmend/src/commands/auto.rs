@@ -86,7 +86,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     }
 
     let settings = args.choice.settings(args.sharing);
-    let trace = recording.trace()?;
+    let trace = recording.trace(settings.assume_cold)?;
     view::record::warn(&trace, ui);
     let (planned, curve) = plan(trace, args, &settings, ui)?;
     let kept_plan = kept("plan.json");
@@ -113,7 +113,7 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     };
     let summary = view::apply::carry_out(&planned, &wanted, &options, Some(&mut measure), ui)?;
     // The same accesses by the same costs, on the layout as it is now.
-    let (after, _) = plan(recording.trace()?, args, &settings, ui)?;
+    let (after, _) = plan(recording.trace(settings.assume_cold)?, args, &settings, ui)?;
     let seconds = |s| human(s, Unit::Seconds);
     ui.note(format!(
         "the same accesses cost {} and {} requests before, {} and {} on the layout as it is now ({} and {} were predicted)",

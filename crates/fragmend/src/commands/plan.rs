@@ -6,7 +6,7 @@ use crate::ui::{Ui, has_reader};
 use crate::view;
 use anyhow::Context;
 use fragmend_layout::shell_word;
-use fragmend_pipeline::plan_file;
+use fragmend_pipeline::{plan_file, survey};
 use fragmend_plan::Settings;
 use fragmend_sys::output;
 use fragmend_trace::{Filter, Trace};
@@ -73,8 +73,11 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     if let Some(picture) = &args.picture {
         refuse_picture(picture, args.output.as_deref())?;
     }
-    let filter = Filter { fold_if_misses: !settings.assume_cold, ..Filter::default() };
-    let read = |path| fragmend_trace::read(path, &filter);
+    let read = |path| {
+        let order = survey::order(&fragmend_trace::read_meta(path)?, settings.assume_cold);
+        let filter = Filter { fold_if_misses: !settings.assume_cold, order, ..Filter::default() };
+        fragmend_trace::read(path, &filter)
+    };
     let trace = args.trace.as_deref().map(read).transpose()?;
     if let Some(trace) = &trace {
         view::record::warn(trace, ui);

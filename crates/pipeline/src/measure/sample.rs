@@ -117,7 +117,8 @@ impl Sample {
         (self.cost(&as_it_is), self.cost(&|file: &SurveyedFile| self.moved(file)))
     }
 
-    /// The layout of a file with its planned ranges in one extent each, a third of the file system away.
+    /// The layout of a file with its planned ranges in one extent each, one after the other, a third of the file system
+    /// away.
     fn moved(&self, file: &SurveyedFile) -> Layout {
         let none = Vec::new();
         let ranges = self.moves.get(&file.layout.file).unwrap_or(&none);
@@ -148,13 +149,18 @@ impl Sample {
                 parts.push(part(at, end));
             }
         }
-        let mut target: Option<(u64, u64)> = None;
+        // The range that is being placed, and its beginning on the device.
+        let mut target: Option<(ByteRange, u64)> = None;
         for mut part in parts {
             let planned = ranges.iter().find(|r| r.overlaps(part.range()));
             if let (Some(range), true) = (planned, part.kind.is_placed()) {
-                let begun = target.filter(|(start, _)| *start == range.start);
-                let (start, physical) = begun.unwrap_or((range.start, part.physical + away));
-                target = Some((start, physical));
+                let physical = match target {
+                    Some((placed, physical)) if placed == *range => physical,
+                    // A block lies between, so that two ranges are in two extents.
+                    Some((last, physical)) => physical + last.len() + file.block_bytes,
+                    None => part.physical + away,
+                };
+                target = Some((*range, physical));
                 part.physical = physical + (part.logical - range.start);
             }
             moved.push(part);
@@ -165,8 +171,12 @@ impl Sample {
     /// Seconds that the planner predicts for these reads on these layouts.
     fn cost(&self, layout: &dyn Fn(&SurveyedFile) -> Layout) -> f64 {
         let mut accesses: Vec<Vec<Access>> = vec![Vec::new(); self.files.len()];
-        for (file, range) in self.runs.iter().flat_map(|run| &run.reads) {
-            accesses[*file].push(direct(*range));
+        for run in &self.runs {
+            let mut last = None;
+            for (file, range) in &run.reads {
+                let follows = last.replace(*file) == Some(*file);
+                accesses[*file].push(Access { follows, ..direct(*range) });
+            }
         }
         let used = || self.files.iter().zip(&accesses).filter(|(_, seen)| !seen.is_empty());
         let survey = |loads: BTreeMap<u64, ObservedLoad>| Survey {
@@ -182,6 +192,7 @@ impl Sample {
                 .collect(),
             devices: self.devices.clone(),
             misses: true,
+            ordered: true,
             loads,
             ..Survey::default()
         };
@@ -235,6 +246,7 @@ fn direct(range: ByteRange) -> Access {
         op: Op::Read,
         direct: true,
         windowed: false,
+        follows: false,
     }
 }
 

@@ -28,10 +28,9 @@ struct Point {
     is_break: bool,
 }
 
-/// Where requests begin and end, and what each weighs.
+/// Where requests, and short ways between them, begin and end, and what each weighs.
 #[derive(Default)]
 struct Sweep {
-    /// In ascending order.
     starts: Vec<(u64, u64)>,
     ends: Vec<(u64, u64)>,
 }
@@ -44,6 +43,10 @@ impl Sweep {
 
     /// The points, each with the weight of all requests that cross it.
     fn points(mut self, breaks: &[u64]) -> Vec<Point> {
+        // Requests come in ascending order, and ways behind them.
+        if !self.starts.is_sorted() {
+            self.starts.par_sort_unstable();
+        }
         self.ends.par_sort_unstable();
         let Self { starts, ends } = self;
         let (mut begin, mut end, mut brk) = (0, 0, 0);
@@ -108,6 +111,10 @@ impl Crossings {
         });
         if let Some((w, overlaps)) = last {
             take(w, overlaps);
+        }
+        for way in file.ways.near(&file.breaks, file.block, &file.costs) {
+            weights.add(way.range, way.weight);
+            torn.add(way.range, way.torn);
         }
         let torn = if far {
             torn.points(&file.breaks).into_iter().map(|p| p.weight).collect()

@@ -16,8 +16,10 @@ use crate::costs::Costs;
 use crate::fragments::{Bill, Fragments};
 use crate::merge::{self, Window};
 use crate::requests::Request;
+use crate::ways::Ways;
 use crossings::Crossings;
 use fragmend_layout::{ByteRange, DeviceLimits, Layout};
+use price::Price;
 use std::sync::{Arc, OnceLock};
 
 /// One file, analysed: what every policy chooses from.
@@ -37,6 +39,10 @@ pub struct Analysed {
     pub breaks: Vec<u64>,
     /// What the device and file system allow.
     pub limits: DeviceLimits,
+    /// Its allocation block in bytes.
+    pub block: u64,
+    /// The ways between its reads, on a device that seeks.
+    pub ways: Ways,
     /// What reads cost on its device.
     pub costs: Arc<Costs>,
     /// Whether reads that overlap no other are solved by themselves: what `gain` does.
@@ -64,6 +70,8 @@ impl Analysed {
             runs: runs.into_iter().map(|r| r.align_outward(block)).collect(),
             breaks: layout.breaks().collect(),
             limits,
+            block,
+            ways: Ways::default(),
             costs,
             apart: false,
             crossings: OnceLock::new(),
@@ -72,7 +80,7 @@ impl Analysed {
 
     /// The points where a range may end, with the time that requests which cross them wait; computed once.
     pub fn crossings(&self) -> &Crossings {
-        self.crossings.get_or_init(|| Crossings::of(self, self.apart))
+        self.crossings.get_or_init(|| Crossings::of(self, self.apart && self.ways.is_empty()))
     }
 
     /// The fragments once these ranges (sorted, disjoint, each within one run) are contiguous.
@@ -87,14 +95,24 @@ impl Analysed {
     }
 
     /// For each of these ranges (sorted, disjoint, each within one run) what one replay of the requests that touch it
-    /// costs now, and once all of them are contiguous.
+    /// costs now, and once all of them are contiguous; with the ways to it, and those from it to what stays.
     pub fn bills(&self, moves: &[ByteRange]) -> Vec<[Bill; 2]> {
         let after = self.fragments_after(moves);
         let (limit, mut clock) = (self.limits.max_request, self.costs.clock());
         let mut bill = |fragments: &Fragments, range: &ByteRange| {
             fragments.replay(self.touching(*range), limit, &mut clock)
         };
-        moves.iter().map(|range| [bill(&self.fragments, range), bill(&after, range)]).collect()
+        let bills = moves.iter().map(|range| [bill(&self.fragments, range), bill(&after, range)]);
+        let ways = self.ways.of_each(moves, &self.costs);
+        bills
+            .zip(ways)
+            .map(|([a, b], [now, then])| [a + Bill::way(now), b + Bill::way(then)])
+            .collect()
+    }
+
+    /// The nanoseconds of all ways between reads once these ranges (sorted, disjoint) are contiguous.
+    pub fn ways_ns(&self, moves: &[ByteRange]) -> u128 {
+        self.ways.after_ns(moves, &self.costs)
     }
 
     /// The requests that touch `range`. They are sorted by their start, and the longest one limits how far to look back.
@@ -103,6 +121,12 @@ impl Analysed {
             self.requests.partition_point(|r| r.range.start + self.longest_request <= range.start);
         let rest = self.requests[first..].iter();
         rest.take_while(move |r| r.range.start < range.end).filter(move |r| r.range.overlaps(range))
+    }
+
+    /// The nanoseconds of [`saved_ns`](Self::saved_ns), less what the bytes of these ranges cost at this price.
+    pub fn beyond(&self, moves: &[ByteRange], price: Price) -> i128 {
+        let price: u128 = moves.iter().map(|m| price.of(m.len())).sum();
+        self.saved_ns(moves) - price as i128
     }
 
     /// The nanoseconds that one replay lasts less once these ranges (sorted, disjoint, each within one run) are
@@ -115,7 +139,8 @@ impl Analysed {
         let (limit, mut clock) = (self.limits.max_request, self.costs.clock());
         let before: Bill = self.fragments.replay(touched.clone(), limit, &mut clock);
         let after = self.fragments_after(moves).replay(touched, limit, &mut clock);
-        before.ns as i128 - after.ns as i128
+        let ways = self.ways.now_ns() as i128 - self.ways_ns(moves) as i128;
+        before.ns as i128 - after.ns as i128 + ways
     }
 }
 

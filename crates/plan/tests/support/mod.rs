@@ -74,6 +74,7 @@ pub fn read(offset: u64, length: u64, count: u32) -> Access {
         op: Op::Read,
         direct: true,
         windowed: false,
+        follows: false,
     }
 }
 

@@ -1,6 +1,7 @@
 //! Joins what was decoded of the row groups of a trace, file by file.
 
 use super::bounds::Budget;
+use super::order::Reached;
 use super::text;
 use crate::{Access, FileAccesses};
 use fragmend_layout::FileId;
@@ -45,27 +46,41 @@ pub(super) fn in_order(groups: Vec<Group>) -> Vec<FileAccesses> {
 }
 
 /// Files whose equal accesses are counted once, in no particular order: what a plan needs where nothing has to be
-/// imitated. It is as large as there are different accesses, however many there were.
-#[derive(Default)]
+/// imitated. It is as large as there are different accesses, however many there were. What reaches the device may stay in
+/// its order, up to a limit.
 pub(super) struct Folded {
     index_of: HashMap<FileId, usize>,
     files: Vec<FileAccesses>,
     /// How many accesses of each file are folded; those behind are not yet.
     folded: Vec<usize>,
+    /// What stays in its order; nothing once it was too much.
+    reached: Option<Reached>,
+    /// How many more accesses may.
+    left: u64,
+    /// These accesses, of each file.
+    ordered: Vec<Vec<Access>>,
 }
 
 /// So many accesses may wait to be folded, beside as many as there are.
 const WAITING: usize = 1 << 16;
 
 impl Folded {
+    /// No files yet, of which at most `up_to` of the accesses that have `reached` the device stay in their order.
+    pub fn new(reached: Option<Reached>, up_to: u64) -> Self {
+        let (index_of, files, folded) = (HashMap::new(), Vec::new(), Vec::new());
+        Self { index_of, files, folded, reached, left: up_to, ordered: Vec::new() }
+    }
+
     /// Adds a row group, and gives back to `budget` what it needs less now.
     pub fn add(&mut self, group: Group, budget: &Budget) {
         for (id, path, mut accesses) in group.files {
             let index = *self.index_of.entry(id).or_insert_with(|| {
                 self.folded.push(0);
+                self.ordered.push(Vec::new());
                 self.files.push(FileAccesses { file: id, path: None, accesses: Vec::new() });
                 self.files.len() - 1
             });
+            self.keep_order(index, &mut accesses);
             let file = &mut self.files[index];
             if let (None, Some(path)) = (&file.path, path) {
                 file.path = Some(unescaped(&path));
@@ -77,6 +92,26 @@ impl Folded {
         }
     }
 
+    /// Takes what stays in its order out of `accesses`; beyond the limit, nothing does.
+    fn keep_order(&mut self, index: usize, accesses: &mut Vec<Access>) {
+        let Some(reached) = self.reached else { return };
+        let many = accesses.iter().filter(|a| reached.has(a)).count() as u64;
+        let Some(left) = self.left.checked_sub(many) else {
+            self.reached = None;
+            for (file, ordered) in self.files.iter_mut().zip(&mut self.ordered) {
+                file.accesses.append(ordered);
+            }
+            return;
+        };
+        self.left = left;
+        let ordered = &mut self.ordered[index];
+        accesses.retain(|a| {
+            let stays = reached.has(a);
+            ordered.extend(stays.then_some(*a));
+            !stays
+        });
+    }
+
     fn fold(&mut self, index: usize, budget: &Budget) {
         let accesses = &mut self.files[index].accesses;
         let before = accesses.len();
@@ -85,14 +120,25 @@ impl Folded {
         self.folded[index] = accesses.len();
     }
 
-    /// The files, in the order in which they were first seen.
-    pub fn files(mut self, budget: &Budget) -> Vec<FileAccesses> {
+    /// The files, in the order in which they were first seen, and whether what reached the device is in its order.
+    pub fn files(mut self, budget: &Budget) -> (Vec<FileAccesses>, bool) {
         for index in 0..self.files.len() {
             self.fold(index, budget);
-            self.files[index].accesses.shrink_to_fit();
+            let accesses = &mut self.files[index].accesses;
+            accesses.append(&mut self.ordered[index]);
+            accesses.shrink_to_fit();
         }
-        self.files
+        let ordered = self.reached.is_some();
+        if !ordered {
+            forget_order(&mut self.files);
+        }
+        (self.files, ordered)
     }
+}
+
+/// No access says any more that it follows another.
+pub(super) fn forget_order(files: &mut [FileAccesses]) {
+    files.iter_mut().flat_map(|file| &mut file.accesses).for_each(|access| access.follows = false);
 }
 
 /// Counts equal accesses of one file once, whichever thread did them.

@@ -8,6 +8,7 @@
 //! | [`counts`] | counts files that are no longer kept |
 //! | [`reader`] | a file to accesses per file, in parallel |
 //! | [`join`] | what was decoded, joined file by file |
+//! | [`order`] | which accesses reach a device, and follow each other there |
 //! | [`checksum`] | computes and verifies the checksum of all bytes before the footer |
 //! | [`bounds`] | limits the memory for a file, before any of it is decoded |
 //! | [`thrift`] | walks the structures around the data before they are decoded |
@@ -20,6 +21,7 @@ mod checksum;
 mod counts;
 mod join;
 mod names;
+mod order;
 pub mod reader;
 pub mod schema;
 mod source;

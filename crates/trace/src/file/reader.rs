@@ -11,6 +11,7 @@
 use super::bounds::{self, Budget, MAX_TEXT};
 use super::checksum;
 use super::join::{self, Folded, Group};
+use super::order::{Heads, Reached};
 use super::schema::{self, column};
 use super::source::Source;
 use crate::event::is_possible;
@@ -40,6 +41,8 @@ pub struct Trace {
     pub meta: Meta,
     /// Rows that are impossible, or of an operation that this version does not know; they are left out.
     pub skipped: u64,
+    /// Whether the order of what reaches the device is in it ([`Access::follows`]).
+    pub ordered: bool,
 }
 
 /// Which accesses to keep; the default keeps all.
@@ -52,6 +55,18 @@ pub struct Filter {
     /// Where misses were recorded, equal accesses are counted once, by the row groups one after the other, and their order
     /// and threads are forgotten: nothing has to be imitated then, and a trace may be larger than memory.
     pub fold_if_misses: bool,
+    /// What reaches the device stays in its order, also where the rest is counted once, and each such access says whether
+    /// it [follows](Access::follows) the one before it.
+    pub order: Option<Order>,
+}
+
+/// Which order is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    /// Of so many accesses at most; of more, none.
+    pub up_to: u64,
+    /// Of what programs ask for, although misses were recorded.
+    pub cold: bool,
 }
 
 /// Reads a trace.
@@ -84,10 +99,19 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
         return Err(corrupt(path, "its data do not match their checksum".into()));
     }
     let budget = Budget::new(&source, reader.num_row_groups());
+    let misses = |order: &Order| meta.has_misses() && !order.cold;
+    // Folded or thinned out while it was recorded, it has no order. Of pauses, what reaches the device knows nothing.
+    let whole = |order: &Order| match meta.sampling {
+        _ if meta.folded => false,
+        Some(sampling) => misses(order) && sampling.places_ppm == 1_000_000,
+        None => true,
+    };
+    let order = filter.order.filter(whole);
+    let reached = order.map(|order| Reached { misses: misses(&order) });
     let group = |group| {
         guarded(|| {
             bounds::pages(&source, reader.metadata().row_group(group), &COLUMNS)?;
-            read_group(reader.get_row_group(group)?.as_ref(), filter, &budget)
+            read_group(reader.get_row_group(group)?.as_ref(), filter, reached, &budget)
         })
     };
     let groups = |range: std::ops::Range<usize>| -> Result<Vec<Group>, TraceError> {
@@ -98,9 +122,17 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
     if !(filter.fold_if_misses && meta.has_misses()) {
         let groups = groups(all)?;
         let skipped = groups.iter().map(|group| group.skipped).sum();
-        return Ok(Trace { files: join::in_order(groups), meta, skipped });
+        let mut files = join::in_order(groups);
+        let all = || files.iter().flat_map(|file| &file.accesses);
+        let ordered = order.is_some_and(|order| {
+            all().filter(|a| reached.is_some_and(|r| r.has(a))).count() as u64 <= order.up_to
+        });
+        if !ordered {
+            join::forget_order(&mut files);
+        }
+        return Ok(Trace { files, meta, skipped, ordered });
     }
-    let (mut folded, mut skipped) = (Folded::default(), 0);
+    let (mut folded, mut skipped) = (Folded::new(reached, order.map_or(0, |o| o.up_to)), 0);
     let at_a_time = 4 * rayon::current_num_threads();
     for first in all.clone().step_by(at_a_time) {
         for group in groups(first..all.end.min(first + at_a_time))? {
@@ -108,7 +140,8 @@ fn decode(path: &Path, opened: Opened, filter: &Filter) -> Result<Trace, TraceEr
             folded.add(group, &budget);
         }
     }
-    Ok(Trace { files: folded.files(&budget), meta, skipped })
+    let (files, ordered) = folded.files(&budget);
+    Ok(Trace { files, meta, skipped, ordered })
 }
 
 /// Reads only a trace's metadata.
@@ -255,6 +288,7 @@ fn number_files(group: &dyn RowGroupReader, rows: usize) -> Result<Files, Reason
 fn read_group(
     group: &dyn RowGroupReader,
     filter: &Filter,
+    reached: Option<Reached>,
     budget: &Budget,
 ) -> Result<Group, Reason> {
     let rows = usize::try_from(group.metadata().num_rows())?;
@@ -281,14 +315,14 @@ fn read_group(
     let length = values::<Int32Type>(group, column::LENGTH, rows)?;
     let count = values::<Int32Type>(group, column::COUNT, rows)?;
     let thread = values::<Int32Type>(group, column::THREAD, rows)?;
-    let mut skipped = 0;
+    let (mut skipped, mut heads) = (0, Heads::default());
     for row in 0..rows {
         let Some(op) = Op::from_name(ops[row].data()) else {
             skipped += 1;
             continue;
         };
         let file = of_row[row] as usize;
-        let access = Access {
+        let mut access = Access {
             offset: offset[row] as u64,
             length: length[row] as u32,
             count: count[row] as u32,
@@ -296,10 +330,14 @@ fn read_group(
             op,
             direct: direct[row],
             windowed: windowed[row],
+            follows: false,
         };
         if !is_possible(access.offset, access.length) || access.count == 0 {
             skipped += 1;
             continue;
+        }
+        if reached.is_some_and(|reached| reached.has(&access)) {
+            access.follows = heads.follows(ids[file].0, &access);
         }
         if keep_file[file] && (filter.ops.is_empty() || filter.ops.contains(&op)) {
             files[file].2.push(access);

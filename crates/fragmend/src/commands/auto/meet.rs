@@ -39,7 +39,7 @@ impl Before {
         let sample = {
             // Nothing has moved yet: a signal may end the process in the middle of a long walk.
             let _waits = Waiting::begin();
-            recording.trace().and_then(draw)
+            recording.trace(planned.settings.assume_cold).and_then(draw)
         };
         match sample {
             Ok(mut sample) => {

@@ -1,0 +1,147 @@
+//! Plans on disks, where the way from one read to the next counts; and on devices that do not seek, where it is nothing.
+
+mod support;
+
+use fragmend_layout::{Access, CostModel, DeviceKind, Op};
+use fragmend_plan::{Plan, Policy, Settings, Survey, make, with_curve};
+use proptest::prelude::*;
+use support::*;
+
+const GB: u64 = 1_000_000_000;
+
+/// The same reads, each where the one before has left the head.
+fn in_order(reads: &[Access]) -> Vec<Access> {
+    reads.iter().map(|read| Access { follows: true, ..*read }).collect()
+}
+
+/// Plans for reads of these slots of 64 KiB, one after the other, on a file with extents of 64 KiB at these places.
+fn plan(places: &[u64], slots: &[u64], ordered: bool) -> Plan {
+    let disk = CostModel::guessed(DeviceKind::Disk);
+    let reads: Vec<Access> = slots.iter().map(|n| read(n * 64 * KIB, 64 * KIB, 1)).collect();
+    let reads = if ordered { in_order(&reads) } else { reads };
+    let survey = Survey { ordered, ..survey(&placed(places), &reads, &disk) };
+    make(survey, &Settings::default())
+}
+
+fn ranges(plan: &Plan) -> Vec<(u64, u64)> {
+    plan.files.iter().flat_map(|f| &f.ranges).map(|r| (r.offset, r.length)).collect()
+}
+
+#[test]
+fn breaks_between_reads_are_mended() {
+    // No read crosses a break, and between any two is a seek of some rotations.
+    let places: Vec<u64> = (0..64).map(|n| 10 * GB + n * 37 % 64 * 300 * KIB).collect();
+    let slots: Vec<u64> = (0..64).collect();
+    let found = plan(&places, &slots, true);
+    assert_eq!(ranges(&found), [(0, 4 * MIB)], "{:?}", found.summary);
+    // Nothing but the transfer is left.
+    let streamed = 64.0 * (50e-6 + 65_536.0 / 150e6);
+    let after = found.summary.seconds_after;
+    assert!((after / streamed - 1.0).abs() < 0.02, "{after}, {streamed}");
+    assert!(found.summary.seconds_before > 5.0 * after);
+    // Without the order there is nothing to see, and the plan says that it is not known.
+    let blind = plan(&places, &slots, false);
+    assert!(ranges(&blind).is_empty());
+    let note = blind.summary.cost_note.expect("a note");
+    assert!(note.contains("order of the accesses is not known"), "{note}");
+    assert_eq!(found.summary.cost_note, None);
+}
+
+#[test]
+fn what_is_read_in_order_is_not_torn() {
+    // Windows of four extents: every second is broken, the others are not, and all are read one after the other. To move
+    // the broken ones alone would send the head away and back for each.
+    let near = |n: u64| 10 * GB + n * 68 * KIB;
+    let places: Vec<u64> = (0..64)
+        .map(|n| if n / 4 % 2 == 0 { near(n) } else { near(n / 4 * 4) + n % 4 * 64 * KIB })
+        .collect();
+    let disk = CostModel::guessed(DeviceKind::Disk);
+    let reads: Vec<Access> = (0..16).map(|n| read(n * 256 * KIB, 256 * KIB, 1)).collect();
+    let of = |reads: &[Access]| {
+        let survey = Survey { ordered: true, ..survey(&placed(&places), reads, &disk) };
+        ranges(&make(survey, &Settings { min_gain_s_per_gib: Some(0.0), ..Settings::default() }))
+    };
+    assert_eq!(of(&in_order(&reads)), [(0, 4 * MIB)]);
+    // Of reads that follow others, nothing is known.
+    assert_eq!(of(&reads).len(), 8);
+}
+
+#[test]
+fn a_stride_is_predicted_with_the_ways_between() {
+    // Every third slot of a scattered file.
+    let places: Vec<u64> = (0..96).map(|n| 10 * GB + n * 29 % 96 * 200 * KIB).collect();
+    let slots: Vec<u64> = (0..32).map(|n| n * 3).collect();
+    let found = plan(&places, &slots, true).summary;
+    let disk = CostModel::guessed(DeviceKind::Disk);
+    let place = |slot: u64| places[slot as usize];
+    let way = |pair: &[u64]| disk.seek_ns(place(pair[0]) + 64 * KIB, place(pair[1]));
+    let ways: u64 = slots.windows(2).map(way).sum();
+    let reads = 32.0 * (50e-6 + 65_536.0 / 150e6);
+    let before = ways as f64 / 1e9 + reads;
+    assert!((found.seconds_before / before - 1.0).abs() < 1e-3, "{found:?}, {before}");
+    // All of the file moves, and the head passes over two slots.
+    let after = 31.0 * disk.seek_ns(0, 128 * KIB) as f64 / 1e9 + reads;
+    assert!((found.seconds_after / after - 1.0).abs() < 1e-3, "{found:?}, {after}");
+}
+
+#[test]
+fn a_buffered_write_does_not_move_the_head() {
+    let disk = CostModel::guessed(DeviceKind::Disk);
+    let file = placed(&[10 * GB, 20 * GB, 30 * GB]);
+    let reads = in_order(&[0, 1, 2].map(|n| read(n * 64 * KIB, 64 * KIB, 1)));
+    let write = Access { op: Op::Write, direct: false, ..read(0, 4 * KIB, 1) };
+    let between: Vec<Access> = reads.iter().flat_map(|read| [write, *read]).collect();
+    let seconds = |accesses: &[Access], misses| {
+        let survey = Survey { misses, ordered: true, ..survey(&file, accesses, &disk) };
+        make(survey, &Settings::default()).summary.seconds_before
+    };
+    let ways = disk.seek_ns(0, 10 * GB - 64 * KIB) as f64 / 1e9;
+    for misses in [false, true] {
+        assert_eq!(seconds(&between, misses), seconds(&reads, misses));
+        assert!(seconds(&reads, misses) > 2.0 * ways);
+    }
+}
+
+/// Devices that do not seek.
+fn any_flash() -> impl Strategy<Value = CostModel> {
+    prop_oneof![
+        Just(serial()),
+        Just(eight_abreast()),
+        Just(CostModel::guessed(DeviceKind::Card)),
+        Just(CostModel::guessed(DeviceKind::Flash)),
+        Just(CostModel::guessed(DeviceKind::Nvme)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn where_nothing_seeks_the_order_changes_nothing(
+        lengths in prop::collection::vec(1u64..40, 1..50),
+        raw in prop::collection::vec((0u64..2000, 1u64..48, any::<bool>()), 1..60),
+        cost in any_flash(),
+        others in prop_oneof![Just(0u64), 1u64..40],
+        policy in prop_oneof![Just(Policy::Gain), Just(Policy::Fragpicker), Just(Policy::WholeFile)],
+        budget in prop::option::of(1u64..200),
+    ) {
+        let file = scattered(lengths.iter().map(|blocks| blocks * BLOCK));
+        let blocks: u64 = lengths.iter().sum();
+        let reads: Vec<Access> = raw
+            .iter()
+            .map(|(start, length, follows)| {
+                let start = start % blocks;
+                let length = (*length).min(blocks - start);
+                Access { follows: *follows, ..read(start * BLOCK, length * BLOCK, 1) }
+            })
+            .collect();
+        let unordered: Vec<Access> =
+            reads.iter().map(|read| Access { follows: false, ..*read }).collect();
+        let settings = any_gain(policy, budget.map(|blocks| blocks * BLOCK));
+        let plan = |reads: &[Access], ordered| {
+            let survey = Survey { ordered, ..deep(survey(&file, reads, &cost), others) };
+            with_curve(survey, &settings, true)
+        };
+        prop_assert_eq!(plan(&reads, true), plan(&unordered, false));
+    }
+}
