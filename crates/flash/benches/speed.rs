@@ -9,8 +9,6 @@
 //! that time, measured next to each sample. Both are processor time, which does not pass while other
 //! processes run. So a slow or a busy machine does not miss the limits.
 
-use criterion::measurement::WallTime;
-use criterion::{BenchmarkGroup, Criterion, SamplingMode, Throughput};
 use fragmend_flash::command::{Command, Hint, Units};
 use fragmend_flash::device::Device;
 use fragmend_flash::drive::{BufferSpec, Drive, Firmware, Timing};
@@ -23,8 +21,13 @@ use std::time::{Duration, Instant};
 
 /// Commands in flight.
 const DEPTH: usize = 64;
-/// Commands of one measurement.
-const BATCH: u64 = 100_000;
+/// Commands of one sample.
+const BATCH: u64 = 1_000_000;
+/// How long samples are taken before they count.
+const WARM_UP: Duration = Duration::from_secs(1);
+/// How long they are taken then, and how many at least.
+const MEASURED: Duration = Duration::from_secs(5);
+const FEWEST: usize = 10;
 /// The most steps of the reference loop for a random read, a program of a unit, a program of a flash page of
 /// 16 KiB, and a unit of filling.
 const READ: f64 = 6.0;
@@ -123,20 +126,31 @@ struct Samples {
 
 impl Samples {
     /// Times an action, which returns how many things it has done.
-    fn time(&mut self, reference: &mut Reference, action: impl FnOnce() -> u64) -> Duration {
+    fn time(&mut self, reference: &mut Reference, action: impl FnOnce() -> u64) {
         let before = reference.step_ns();
-        let (start, start_ns) = (Instant::now(), cpu_ns());
+        let start_ns = cpu_ns();
         let count = action();
-        let (took, took_ns) = (start.elapsed(), cpu_ns() - start_ns);
+        let took_ns = cpu_ns() - start_ns;
         let step_ns = (before + reference.step_ns()) / 2.0;
         let ns = took_ns / count as f64;
         self.ns.push(ns);
         self.steps.push(ns / step_ns);
-        took
     }
 
-    fn is_empty(&self) -> bool {
-        self.ns.is_empty()
+    /// Takes samples for [`MEASURED`], after [`WARM_UP`].
+    fn take(name: &str, mut sample: impl FnMut(&mut Self)) -> Self {
+        eprintln!("{name}...");
+        let mut warm = Self::default();
+        let start = Instant::now();
+        while start.elapsed() < WARM_UP {
+            sample(&mut warm);
+        }
+        let mut samples = Self::default();
+        let start = Instant::now();
+        while start.elapsed() < MEASURED || samples.ns.len() < FEWEST {
+            sample(&mut samples);
+        }
+        samples
     }
 
     /// Millions a second.
@@ -190,14 +204,14 @@ impl Player {
 }
 
 /// A drive whose units are all written; each unit is one thing of a sample.
-fn filled(page_kib: u32, reference: &mut Reference, samples: &mut Samples) -> (Ssd, Duration) {
+fn filled(page_kib: u32, reference: &mut Reference, samples: &mut Samples) -> Ssd {
     let mut ssd = Ssd::new(&drive(page_kib)).expect("a drive");
-    let took = samples.time(reference, || {
+    samples.time(reference, || {
         let units = ssd.units();
         ssd.precondition(Units::new(0, units)).expect("room");
         units.into()
     });
-    (ssd, took)
+    ssd
 }
 
 fn median(mut values: Vec<f64>) -> f64 {
@@ -214,28 +228,18 @@ fn peak_bytes() -> Option<usize> {
 
 /// Random writes to a drive in the steady state: samples of the time for each unit that is programmed, and
 /// the write amplification.
-fn written(
-    group: &mut BenchmarkGroup<'_, WallTime>,
-    name: &str,
-    player: &mut Player,
-    reference: &mut Reference,
-) -> (Samples, f64) {
+fn written(name: &str, player: &mut Player, reference: &mut Reference) -> (Samples, f64) {
     // Each unit is overwritten more than once.
     for _ in 0..3 * u64::from(player.ssd.units()) / 2 {
         let unit = player.unit();
         player.ssd.precondition(unit).expect("room");
     }
     let steady = player.ssd.counters();
-    let mut samples = Samples::default();
-    group.bench_function(name, |bencher| {
-        bencher.iter_custom(|rounds| {
-            samples.time(reference, || {
-                let before = player.ssd.counters();
-                for _ in 0..rounds * BATCH {
-                    player.write();
-                }
-                player.ssd.counters().since(&before).flash_written()
-            })
+    let samples = Samples::take(name, |samples| {
+        samples.time(reference, || {
+            let before = player.ssd.counters();
+            (0..BATCH).for_each(|_| player.write());
+            player.ssd.counters().since(&before).flash_written()
         });
     });
     let waf = player.ssd.counters().since(&steady).waf_per_mille();
@@ -250,49 +254,30 @@ struct Limit {
 }
 
 fn main() {
-    let mut criterion = Criterion::default()
-        .warm_up_time(Duration::from_secs(1))
-        .measurement_time(Duration::from_secs(5))
-        .configure_from_args();
-    let mut group = criterion.benchmark_group("speed");
-    group.sample_size(10).sampling_mode(SamplingMode::Flat);
-
     let before = peak_bytes();
     let mut reference = Reference::new();
     let reference_bytes = Reference::ENTRIES as usize * size_of::<u32>();
-    let (mut fills, mut reads) = (Samples::default(), Samples::default());
     // Before the other drive is made, because the peak is to be that of one drive.
-    let (ssd, _) = filled(32, &mut reference, &mut fills);
+    let ssd = filled(32, &mut reference, &mut Samples::default());
     let peak = before.and(peak_bytes()).map(|peak| peak - reference_bytes);
     let (tables, mapped) = (ssd.memory_bytes(), ssd.units() as usize);
     let mut player = Player::new(ssd);
 
-    group.throughput(Throughput::Elements(BATCH));
-    group.bench_function("random reads", |bencher| {
-        bencher.iter_custom(|rounds| {
-            reads.time(&mut reference, || {
-                (0..rounds * BATCH).for_each(|_| player.read());
-                rounds * BATCH
-            })
+    let reads = Samples::take("random reads", |samples| {
+        samples.time(&mut reference, || {
+            (0..BATCH).for_each(|_| player.read());
+            BATCH
         });
     });
-    let (units, waf) = written(&mut group, "random writes", &mut player, &mut reference);
+    let (units, waf) = written("random writes", &mut player, &mut reference);
     drop(player);
-    let mut small = Player::new(filled(16, &mut reference, &mut Samples::default()).0);
+    let mut small = Player::new(filled(16, &mut reference, &mut Samples::default()));
     let name = "random writes, pages of 16 KiB";
-    let (small_units, _) = written(&mut group, name, &mut small, &mut reference);
+    let (small_units, _) = written(name, &mut small, &mut reference);
     drop(small);
-
-    group.throughput(Throughput::Elements(mapped as u64));
-    group.bench_function("filling", |bencher| {
-        bencher.iter_custom(|rounds| {
-            (0..rounds).map(|_| black_box(filled(32, &mut reference, &mut fills)).1).sum()
-        });
+    let fills = Samples::take("filling", |samples| {
+        black_box(filled(32, &mut reference, samples));
     });
-    group.finish();
-    if reads.is_empty() || units.is_empty() || small_units.is_empty() {
-        return; // only listed, or filtered
-    }
     let per_unit = |bytes: usize| bytes as f64 / mapped as f64;
     let missed = judge(&[
         Limit { name: "random read, in steps", limit: READ, measured: reads.median_steps() },

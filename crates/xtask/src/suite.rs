@@ -6,21 +6,28 @@
 //! less right to the processor ([`Room`]): tests whose disks are in guests or are served from memory, and tests that
 //! touch no file system at all.
 //!
+//! Each test on the disks of this machine has a process of its own ([`parts`]).
+//!
 //! Each binary runs as `cargo test` would run it, in its package's directory, with a limit on its time
 //! (`scripts/bounded`) and as root (`scripts/as-root`).
 
+mod parts;
+
 use anyhow::{Context, Result, ensure};
+use parts::{Part, Parts};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde::Deserialize;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::RwLock;
+use std::sync::{Mutex, RwLock};
 use std::time::{Duration, Instant};
 
-/// Seconds after which a binary counts as hung: none needs half as long.
+/// Seconds after which a process counts as hung on the disks of this machine: none needs half as long.
 const LIMIT: u32 = 900;
+/// The same for those that have less right to the processor.
+const LIMIT_BESIDE: u32 = 1800;
 /// Those that wait for flushes of the machine's own disk for minutes: their disks are in the directory that
 /// `DISKS_IN_MEMORY` names, if any. Not those with rewrites, which are refused there, as a power cut would lose
 /// their records.
@@ -39,6 +46,8 @@ const UNHURRIED: [&str; 6] = [
 /// Those that for a while change for the whole machine whether files are rewritten: how long programs wait for a
 /// lease, an overlay of which it is not known where it writes. None of [`SERVED`] runs beside them.
 const GLOBAL: [&str; 2] = ["loop_rewrite_alone", "loop_rewrite_overlay"];
+/// Those whose tests exclude each other by a lock in their process.
+const TOGETHER: [&str; 3] = ["loop_rewrite_alone", "loop_rewrite_overlay", "loop_alone"];
 /// Locked for writing by one of [`GLOBAL`], for reading by one of [`SERVED`].
 static MACHINE: RwLock<()> = RwLock::new(());
 /// How many of the slowest are listed at the end.
@@ -119,6 +128,11 @@ impl Room {
         room
     }
 
+    /// After how many seconds a process counts as hung.
+    fn limit(self) -> u32 {
+        if self == Self::Machine { LIMIT } else { LIMIT_BESIDE }
+    }
+
     /// The program through which its binaries run.
     fn through(self) -> &'static [&'static str] {
         match self {
@@ -145,21 +159,18 @@ struct Ended {
 /// # Errors
 /// The tests do not build, or some fail: their names.
 pub fn run(root: &Path, args: &[String]) -> Result<()> {
-    let mut rooms = Vec::new();
-    for binary in build(root)? {
-        rooms.push((room(&binary)?, binary));
-    }
+    let mut listed: Vec<Listed> =
+        build(root)?.into_iter().map(Listed::of).collect::<Result<_>>()?;
     // So that these two kinds rarely wait for each other.
-    rooms.sort_by_key(|(_, binary)| (!binary.is_in(&GLOBAL), binary.is_in(&SERVED)));
-    let of = |room: Room| rooms.iter().filter(move |one| one.0 == room).map(|one| &one.1);
+    listed.sort_by_key(|one| (!one.binary.is_in(&GLOBAL), one.binary.is_in(&SERVED)));
+    let of = |room: Room| listed.iter().filter(move |one| one.room == room);
     let (mut ended, beside) = std::thread::scope(|scope| -> Result<_> {
         let beside = [Room::Elsewhere, Room::Nowhere].map(|room| {
-            let run = move |binary| run_one(root, args, binary, room);
+            let run = move |one| run_one(root, args, one);
             scope.spawn(move || of(room).map(run).collect::<Result<Vec<_>>>())
         });
-        let ended: Vec<Ended> = of(Room::Machine)
-            .map(|one| run_one(root, args, one, Room::Machine))
-            .collect::<Result<_>>()?;
+        let ended: Vec<Ended> =
+            of(Room::Machine).map(|one| run_one(root, args, one)).collect::<Result<_>>()?;
         let beside: Vec<_> =
             beside.into_iter().map(|room| room.join().expect("no panic")).collect::<Result<_>>()?;
         Ok((ended, beside))
@@ -172,16 +183,34 @@ pub fn run(root: &Path, args: &[String]) -> Result<()> {
     summary(&mut ended)
 }
 
-/// The room in which a binary runs. One that cannot list its tests runs where it is seen to fail.
-fn room(binary: &Binary) -> Result<Room> {
-    if binary.is_in(&SERVED) || binary.is_in(&UNHURRIED) {
-        return Ok(Room::Elsewhere);
+/// A binary, where it runs, and its tests.
+struct Listed {
+    binary: Binary,
+    room: Room,
+    tests: Vec<String>,
+}
+
+impl Listed {
+    /// One that cannot list its tests runs where it is seen to fail.
+    fn of(binary: Binary) -> Result<Self> {
+        let list = Command::new(&binary.program).args(["--list", "--format", "terse"]).output();
+        let list = list.with_context(|| binary.program.display().to_string())?;
+        let tests = String::from_utf8_lossy(&list.stdout);
+        let tests = tests.lines().filter_map(|line| line.strip_suffix(": test"));
+        let tests: Vec<String> = tests.map(str::to_owned).collect();
+        let room = if binary.is_in(&SERVED) || binary.is_in(&UNHURRIED) {
+            Room::Elsewhere
+        } else {
+            let is_integration = binary.is_integration && list.status.success();
+            Room::of(is_integration, tests.iter().map(String::as_str))
+        };
+        Ok(Self { binary, room, tests })
     }
-    let list = Command::new(&binary.program).args(["--list", "--format", "terse"]).output();
-    let list = list.with_context(|| binary.program.display().to_string())?;
-    let tests = String::from_utf8_lossy(&list.stdout);
-    let tests = tests.lines().filter_map(|line| line.strip_suffix(": test"));
-    Ok(Room::of(binary.is_integration && list.status.success(), tests))
+
+    /// The processes in which the tests run.
+    fn parts(&self) -> Vec<Part> {
+        if self.binary.is_in(&TOGETHER) { vec![Part::All] } else { Part::of(&self.tests) }
+    }
 }
 
 /// Runs the examples in the documentation, which are no binaries.
@@ -230,9 +259,11 @@ pub fn binaries(messages: &str) -> Result<Vec<Binary>> {
 }
 
 /// Runs one. What it prints is shown as it comes where nothing else prints.
-fn run_one(root: &Path, args: &[String], binary: &Binary, room: Room) -> Result<Ended> {
-    let mut printed = String::new();
-    let mut print = |line: &str| {
+fn run_one(root: &Path, args: &[String], listed: &Listed) -> Result<Ended> {
+    let (binary, room) = (&listed.binary, listed.room);
+    let printed = Mutex::new(String::new());
+    let print = |line: &str| {
+        let mut printed = printed.lock().expect("no panic");
         if room == Room::Machine {
             println!("{line}");
         }
@@ -245,19 +276,36 @@ fn run_one(root: &Path, args: &[String], binary: &Binary, room: Room) -> Result<
     let _shared = binary.is_in(&SERVED).then(|| MACHINE.read().expect("no panic"));
     let _alone = binary.is_in(&GLOBAL).then(|| MACHINE.write().expect("no panic"));
     let started = Instant::now();
-    let mut command = command(root, args, binary, room);
-    let mut child = command.stdout(Stdio::piped()).spawn().context("scripts/as-root")?;
-    let output = BufReader::new(child.stdout.take().expect("it is a pipe"));
-    for line in output.split(b'\n') {
-        print(&String::from_utf8_lossy(&line.with_context(|| binary.name.clone())?));
-    }
-    let used = processor_time(child.id());
-    let failed = !child.wait()?.success();
+    let run = |part: &Part, line: &mut dyn FnMut(&str)| {
+        run_part(command(root, args, listed, part), line).with_context(|| binary.name.clone())
+    };
+    let parts = listed.parts();
+    let (failed, used) = if let [Part::All] = parts[..] {
+        run(&Part::All, &mut |line| print(line))?
+    } else {
+        Parts::run(parts, &run, &print)?
+    };
+    let printed = printed.into_inner().expect("no panic");
     let ended = Ended { name: binary.name.clone(), failed, took: started.elapsed(), used, printed };
     if room == Room::Machine {
         println!("{}", ended.footing());
     }
     Ok(ended)
+}
+
+/// Runs a command, and returns whether it failed, and its processor time. `line` is called with each line that it
+/// prints.
+fn run_part(
+    mut command: Command,
+    line: &mut dyn FnMut(&str),
+) -> std::io::Result<(bool, Option<Duration>)> {
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let output = BufReader::new(child.stdout.take().expect("it is a pipe"));
+    for one in output.split(b'\n') {
+        line(&String::from_utf8_lossy(&one?));
+    }
+    let used = processor_time(child.id());
+    Ok((!child.wait()?.success(), used))
 }
 
 /// Waits until this child has ended, and returns the processor time of it and of the children that it has waited
@@ -291,11 +339,18 @@ impl Ended {
     }
 }
 
-/// The command that runs a binary in a room, as root, for at most [`LIMIT`].
-fn command(root: &Path, args: &[String], binary: &Binary, room: Room) -> Command {
+/// The command that runs tests of a binary in its room, as root, for a limited time.
+fn command(root: &Path, args: &[String], listed: &Listed, part: &Part) -> Command {
+    let binary = &listed.binary;
     let mut command = Command::new(root.join("scripts/as-root"));
-    command.arg(root.join("scripts/bounded")).arg(LIMIT.to_string()).args(room.through());
-    command.arg(&binary.program).args(args).current_dir(&binary.directory).stdin(Stdio::null());
+    let limit = listed.room.limit().to_string();
+    command.arg(root.join("scripts/bounded")).arg(limit).args(listed.room.through());
+    command
+        .arg(&binary.program)
+        .args(part.arguments())
+        .args(args)
+        .current_dir(&binary.directory)
+        .stdin(Stdio::null());
     if let Some(disks) = disks(binary) {
         command.env("FRAGMEND_DISKS", disks);
     }
