@@ -1,9 +1,12 @@
 //! The first stage: which threads read and write what.
 
 use crate::{Error, Event, Observer};
+use fragmend_sys::output::{self, Audience, Output};
 use fragmend_trace::record::{Options, Summary};
-use fragmend_trace::{Filter, Trace};
+use fragmend_trace::{Existing, Filter, Trace, TraceError};
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -23,9 +26,13 @@ pub fn record(options: &Options, stop: &AtomicBool, observe: &Observer) -> Resul
     Ok(recorded?)
 }
 
-/// A recording whose trace is read again, perhaps several times.
+/// A recording whose trace is read again, perhaps several times: from the file that was written, whatever another
+/// user has put in its place meanwhile.
 pub struct Recording {
     options: Options,
+    file: Arc<File>,
+    /// The name that the file gets.
+    kept: Option<Output>,
 }
 
 impl Recording {
@@ -33,7 +40,8 @@ impl Recording {
     /// this value.
     ///
     /// # Errors
-    /// [`Error::Temporary`] where a file without a name cannot be made.
+    /// [`Error::Temporary`] where a file without a name cannot be made; [`Error::Trace`] where the trace cannot be
+    /// kept at `output`.
     pub fn new(
         paths: Vec<PathBuf>,
         length: Duration,
@@ -41,31 +49,42 @@ impl Recording {
     ) -> Result<Self, Error> {
         let mut options = Options::new(output.unwrap_or(Path::new("the trace")), paths);
         options.duration = Some(length);
-        if output.is_none() {
-            // Without a name: another user could replace a named file in a directory that he owns.
-            let file = tempfile::tempfile().map_err(Error::Temporary)?;
-            options.unnamed = Some(file.into());
-        }
-        Ok(Self { options })
+        let kept = output.map(|at| begin(at, options.existing)).transpose()?;
+        let file = match &kept {
+            Some(kept) => kept.file().try_clone(),
+            None => tempfile::tempfile(),
+        };
+        let file = Arc::new(file.map_err(Error::Temporary)?);
+        options.unnamed = Some(Arc::clone(&file));
+        Ok(Self { options, file, kept })
     }
 
-    /// Records.
+    /// Records; to be called once.
     ///
     /// # Errors
-    /// As [`record`].
-    pub fn run(&self, stop: &AtomicBool, observe: &Observer) -> Result<Summary, Error> {
-        record(&self.options, stop, observe)
+    /// As [`record`]; or another program has put another file in the place of the trace.
+    pub fn run(&mut self, stop: &AtomicBool, observe: &Observer) -> Result<Summary, Error> {
+        let summary = record(&self.options, stop, observe)?;
+        if let Some(kept) = self.kept.take() {
+            kept.commit().map_err(|e| TraceError::output(&self.options.output, e))?;
+        }
+        Ok(summary)
     }
 
     /// The recorded trace.
     ///
     /// # Errors
-    /// [`Error::Trace`] before it was recorded, or if another program has changed it since.
+    /// [`Error::Trace`] before it was recorded.
     pub fn trace(&self) -> Result<Trace, Error> {
-        let (everything, output) = (Filter::default(), &self.options.output);
-        Ok(match &self.options.unnamed {
-            Some(file) => fragmend_trace::read_open(file, output, &everything)?,
-            None => fragmend_trace::read(output, &everything)?,
-        })
+        Ok(fragmend_trace::read_open(&self.file, &self.options.output, &Filter::default())?)
     }
+}
+
+/// Begins the file of a trace that is kept.
+fn begin(at: &Path, existing: Existing) -> Result<Output, TraceError> {
+    let failed = |e| TraceError::output(at, e);
+    // First, because this refuses a pipe or a device, the opening of which may have effects.
+    let output = Output::create(at, Audience::Owner).map_err(failed)?;
+    existing.permits(at, output::replaces(at).map_err(failed)?)?;
+    Ok(output)
 }

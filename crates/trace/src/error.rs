@@ -85,7 +85,8 @@ impl TraceError {
         move |source| Self::Io { path, what, source }
     }
 
-    pub(crate) fn output(path: &std::path::Path, error: io::Error) -> Self {
+    /// The trace cannot be written to `path`.
+    pub fn output(path: &std::path::Path, error: io::Error) -> Self {
         let mut reason = error.to_string();
         if error.kind() == io::ErrorKind::InvalidInput && !reason.contains(';') {
             reason += "; name a regular file, or - for standard output";

@@ -91,7 +91,8 @@ fn loop_what_is_planted_where_kept_files_and_pictures_go_is_refused() {
         std::fs::create_dir(&keep).unwrap();
         symlink(&victim, keep.join(name)).unwrap();
         let (keep, path) = (keep.to_str().unwrap(), image.path().to_str().unwrap());
-        let done = fragmend(["auto", "-q", "--dry-run", "--duration", "1s", "--keep", keep, path]);
+        // Before the recording, which would last longer than is waited for here.
+        let done = fragmend(["auto", "-q", "--dry-run", "--duration", "60s", "--keep", keep, path]);
         refused(&done, name);
         unharmed(&victim);
     }

@@ -36,6 +36,19 @@ pub enum Existing {
     Replace,
 }
 
+impl Existing {
+    /// Checks whether the file that is at `target`, if any is `there`, may be replaced.
+    ///
+    /// # Errors
+    /// [`TraceError::WouldOverwrite`].
+    pub fn permits(self, target: &Path, there: bool) -> Result<(), TraceError> {
+        if there && self == Self::ReplaceTrace && !super::reader::is_trace(target) {
+            return Err(TraceError::WouldOverwrite { path: target.to_owned() });
+        }
+        Ok(())
+    }
+}
+
 /// Bytes of the paths of a row group after which it is written, however few rows it has.
 const MOST_TEXT: usize = 64 << 20;
 
@@ -65,9 +78,7 @@ impl TraceWriter {
         let output =
             Output::create(target, Audience::Owner).map_err(|e| TraceError::output(target, e))?;
         let there = output::replaces(target).map_err(|e| TraceError::output(target, e))?;
-        if there && existing == Existing::ReplaceTrace && !super::reader::is_trace(target) {
-            return Err(TraceError::WouldOverwrite { path: target.to_owned() });
-        }
+        existing.permits(target, there)?;
         Self::begin(output, target, find_path)
     }
 
