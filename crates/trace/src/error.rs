@@ -24,6 +24,14 @@ pub enum TraceError {
         /// Why not, and what to do.
         reason: String,
     },
+    /// The trace goes to a pipe or a socket that is not read.
+    #[error("{}: the trace is incomplete", path.display())]
+    Unread {
+        /// The output.
+        path: PathBuf,
+        /// For how long nothing was read.
+        source: io::Error,
+    },
     /// Some other kind of file.
     #[error("{} is not a trace made by `fragmend record`{}", path.display(), detail(reason))]
     NotATrace {
