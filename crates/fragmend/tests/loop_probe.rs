@@ -5,7 +5,7 @@ use fragmend_device::profile;
 use fragmend_sys::block::BlockDevice;
 use fragmend_testbed::image::Image;
 use fragmend_testbed::loop_device::LoopDevice;
-use fragmend_testbed::process::run;
+use fragmend_testbed::process::{Running, run};
 use fragmend_testbed::scratch;
 use serde_json::Value;
 use std::fs::{self, File};
@@ -113,6 +113,24 @@ fn loop_what_comes_through_the_page_cache_is_said_and_is_not_the_drives() {
     assert_eq!(found["notes"], serde_json::json!([]));
     let stored = profile::stored(&device(node), &profiles).unwrap().expect("a profile");
     assert_eq!(stored.caveat(), Ok(None));
+}
+
+/// A loop device that is read in another way from some moment on has no profile of one of the two.
+#[test]
+fn loop_what_becomes_another_device_meanwhile_has_no_profile() {
+    let dir = scratch::for_disks();
+    let disk = disk(dir.path(), 64);
+    let profiles = dir.path().join("profiles");
+    run("losetup", ["--direct-io=off", disk.node()]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+    command.args(["probe", "--no-intervals", "--profiles"]).arg(&profiles).arg(disk.node());
+    let probe = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    std::thread::sleep(Duration::from_millis(300));
+    run("losetup", ["--direct-io=on", disk.node()]);
+    let ended = probe.wait();
+    assert_eq!(ended.status.code(), Some(4), "{ended:?}");
+    assert!(ended.stderr.contains("read in another way, since the probe began"), "{ended:?}");
+    assert!(!profiles.exists(), "{ended:?}");
 }
 
 #[test]

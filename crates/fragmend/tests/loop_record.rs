@@ -4,7 +4,10 @@ use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::process::Running;
 use fragmend_testbed::tools::WATCHING;
 use fragmend_trace::{Filter, read};
+use rustix::process::Signal;
 use std::collections::BTreeSet;
+use std::fs::DirEntry;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -71,7 +74,7 @@ for turn in range(1000000):
     command.args(["-c", load]).arg(image.path()).stderr(Stdio::piped());
     let load = Running::start(&mut command).wait_until_it_says("all were read");
     let start = Instant::now();
-    recorder.signal(rustix::process::Signal::INT);
+    recorder.signal(Signal::INT);
     let out = recorder.wait().expect(&[0]);
     let lasted = start.elapsed();
     drop(load);
@@ -86,7 +89,7 @@ fn loop_a_killed_recorder_leaves_nothing() {
     let image = image();
     let output = image.scratch().join("t.parquet");
     let recorder = begin(&image, &output, &[]);
-    recorder.signal(rustix::process::Signal::KILL);
+    recorder.signal(Signal::KILL);
     assert_eq!(recorder.wait().status.code(), None);
     assert_eq!(std::fs::read_dir(image.scratch()).unwrap().count(), 1, "the mount point");
 }
@@ -165,6 +168,76 @@ fn loop_a_trace_goes_to_standard_output_alone() {
     assert_eq!(trace.files.len(), 1);
     let path = image.path().to_str().unwrap();
     one_line(&fragmend(&["--json", "record", "-o", "-", path]), 8, "cannot both go");
+}
+
+/// Reads single bytes of a file at random places, so that a trace grows by megabytes a second.
+fn busy(image: &Image) -> Running {
+    let load = "
+import os, random, sys
+f = os.open(sys.argv[1], os.O_RDONLY)
+while True: os.pread(f, 1, random.randrange(1 << 20))
+";
+    let mut command = Command::new("python3");
+    Running::start(command.args(["-c", load]).arg(image.path().join("f")))
+}
+
+#[test]
+fn loop_a_recording_to_a_pipe_that_nobody_reads_ends() {
+    const LATEST: Duration = Duration::from_secs(4);
+    let image = image();
+    for (length, signal) in [("3s", None), ("60s", Some(Signal::TERM))] {
+        let mut recorder = begin(&image, Path::new("-"), &["--duration", length]);
+        let unread = recorder.child().stdout.take().unwrap();
+        let load = busy(&image);
+        std::thread::sleep(Duration::from_secs(3));
+        let over = Instant::now();
+        signal.into_iter().for_each(|signal| recorder.signal(signal));
+        while recorder.child().try_wait().unwrap().is_none() {
+            assert!(over.elapsed() < LATEST, "it waits for a reader");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        println!("{:?}", over.elapsed());
+        let ended = recorder.wait();
+        assert_eq!(ended.status.code(), Some(16), "{ended:?}");
+        let said: Vec<_> =
+            ended.stderr.lines().filter(|line| !line.starts_with(WATCHING)).collect();
+        assert!(matches!(said[..], [line] if line.contains("incomplete")), "{said:?}");
+        drop((unread, load));
+    }
+}
+
+/// The BPF programs that a process has attached.
+fn attached(process: u32) -> usize {
+    let open = std::fs::read_dir(format!("/proc/{process}/fd")).unwrap();
+    let leads_to = |entry: std::io::Result<DirEntry>| std::fs::read_link(entry.ok()?.path()).ok();
+    open.filter_map(leads_to).filter(|to| to.to_string_lossy().contains("bpf_link")).count()
+}
+
+/// The reader begins a second after the end, when nothing is attached any more, and is slow.
+#[test]
+fn loop_a_slow_reader_of_a_trace_gets_all_of_it() {
+    let image = image();
+    let mut recorder = begin(&image, Path::new("-"), &["--duration", "2s"]);
+    let mut slow = recorder.child().stdout.take().unwrap();
+    let load = busy(&image);
+    assert!(attached(recorder.id()) > 0);
+    std::thread::sleep(Duration::from_secs(3));
+    drop(load);
+    assert_eq!(attached(recorder.id()), 0);
+    let (mut trace, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+    loop {
+        match slow.read(&mut buffer).unwrap() {
+            0 => break,
+            bytes => trace.extend_from_slice(&buffer[..bytes]),
+        }
+        std::thread::sleep(Duration::from_millis(30));
+    }
+    // The buffer may have been full while nothing was read.
+    recorder.wait().expect(&[0, 16]);
+    assert!(trace.len() > 256 << 10, "{}", trace.len());
+    let output = image.scratch().join("t.parquet");
+    std::fs::write(&output, trace).unwrap();
+    assert_eq!(read(&output, &Filter::default()).unwrap().files.len(), 1);
 }
 
 /// The recorder is stopped until the kernel has dropped the names of the files from memory: the files

@@ -2,9 +2,12 @@
 
 use crate::survey::MOST_ORDERED;
 use crate::{Error, Event, Observer};
+use fragmend_sys::output::{self, Audience, Output};
 use fragmend_trace::record::{Options, Summary};
-use fragmend_trace::{Filter, Order, Trace};
+use fragmend_trace::{Existing, Filter, Order, Trace, TraceError};
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -24,9 +27,13 @@ pub fn record(options: &Options, stop: &AtomicBool, observe: &Observer) -> Resul
     Ok(recorded?)
 }
 
-/// A recording whose trace is read again, perhaps several times.
+/// A recording whose trace is read again, perhaps several times: from the file that was written, whatever another
+/// user has put in its place meanwhile.
 pub struct Recording {
     options: Options,
+    file: Arc<File>,
+    /// The name that the file gets.
+    kept: Option<Output>,
 }
 
 impl Recording {
@@ -34,7 +41,8 @@ impl Recording {
     /// this value.
     ///
     /// # Errors
-    /// [`Error::Temporary`] where a file without a name cannot be made.
+    /// [`Error::Temporary`] where a file without a name cannot be made; [`Error::Trace`] where the trace cannot be
+    /// kept at `output`.
     pub fn new(
         paths: Vec<PathBuf>,
         length: Duration,
@@ -42,32 +50,44 @@ impl Recording {
     ) -> Result<Self, Error> {
         let mut options = Options::new(output.unwrap_or(Path::new("the trace")), paths);
         options.duration = Some(length);
-        if output.is_none() {
-            // Without a name: another user could replace a named file in a directory that he owns.
-            let file = tempfile::tempfile().map_err(Error::Temporary)?;
-            options.unnamed = Some(file.into());
-        }
-        Ok(Self { options })
+        let kept = output.map(|at| begin(at, options.existing)).transpose()?;
+        let file = match &kept {
+            Some(kept) => kept.file().try_clone(),
+            None => tempfile::tempfile(),
+        };
+        let file = Arc::new(file.map_err(Error::Temporary)?);
+        options.unnamed = Some(Arc::clone(&file));
+        Ok(Self { options, file, kept })
     }
 
-    /// Records.
+    /// Records; to be called once.
     ///
     /// # Errors
-    /// As [`record`].
-    pub fn run(&self, stop: &AtomicBool, observe: &Observer) -> Result<Summary, Error> {
-        record(&self.options, stop, observe)
+    /// As [`record`]; or another program has put another file in the place of the trace.
+    pub fn run(&mut self, stop: &AtomicBool, observe: &Observer) -> Result<Summary, Error> {
+        let summary = record(&self.options, stop, observe)?;
+        if let Some(kept) = self.kept.take() {
+            kept.commit().map_err(|e| TraceError::output(&self.options.output, e))?;
+        }
+        Ok(summary)
     }
 
     /// The recorded trace, in the order of a cold start if one is planned for (`cold`).
     ///
     /// # Errors
-    /// [`Error::Trace`] before it was recorded, or if another program has changed it since.
+    /// [`Error::Trace`] before it was recorded.
     pub fn trace(&self, cold: bool) -> Result<Trace, Error> {
         let order = Some(Order { up_to: MOST_ORDERED, cold });
-        let (everything, output) = (Filter { order, ..Filter::default() }, &self.options.output);
-        Ok(match &self.options.unnamed {
-            Some(file) => fragmend_trace::read_open(file, output, &everything)?,
-            None => fragmend_trace::read(output, &everything)?,
-        })
+        let everything = Filter { order, ..Filter::default() };
+        Ok(fragmend_trace::read_open(&self.file, &self.options.output, &everything)?)
     }
+}
+
+/// Begins the file of a trace that is kept.
+fn begin(at: &Path, existing: Existing) -> Result<Output, TraceError> {
+    let failed = |e| TraceError::output(at, e);
+    // First, because this refuses a pipe or a device, the opening of which may have effects.
+    let output = Output::create(at, Audience::Owner).map_err(failed)?;
+    existing.permits(at, output::replaces(at).map_err(failed)?)?;
+    Ok(output)
 }

@@ -14,9 +14,11 @@ use fragmend_plan::file::LeftAlone;
 use fragmend_plan::{Survey, SurveyedFile};
 use fragmend_scan::{Cause, Entry, Source, WalkOptions, fiemap};
 use fragmend_sys::fiemap::Fiemap;
+use fragmend_sys::{btrfs, root};
 use fragmend_trace::{Access, DeviceMeta, FileAccesses, Meta, Order, Trace};
 use mounted::{FoundFile, MOST_HINTS, Mounts, SurveyedMount};
-use std::collections::HashMap;
+use rustix::fs::{Mode, OFlags};
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -192,8 +194,9 @@ fn name(
     }
     let mut names: HashMap<(u64, u64), Option<PathBuf>> =
         unnamed.iter().map(|f| ((f.file.device, f.file.inode), None)).collect();
-    let places = if roots.is_empty() { recorded } else { roots };
-    if let Ok(tree) = fragmend_scan::files(places, &WalkOptions::default(), &|_| {}) {
+    let devices: HashSet<u64> = unnamed.iter().map(|f| f.file.device).collect();
+    let places = places_on(&devices, if roots.is_empty() { recorded } else { roots });
+    if let Ok(tree) = fragmend_scan::files(&places, &WalkOptions::default(), &|_| {}) {
         for entry in tree.entries() {
             let number = (tree.file_system(entry).dev, entry.inode);
             if let Some(name) = names.get_mut(&number).filter(|_| tree.can_be_opened_by_path(entry))
@@ -225,6 +228,31 @@ fn name(
             Err(skip) => found.leave_for(&path, &skip),
         }
     }
+}
+
+/// Those of `places` that are on these file systems, to be walked each within its own, without what is below another
+/// of them: a forged trace may name any number of places.
+fn places_on(devices: &HashSet<u64>, places: &[PathBuf]) -> Vec<PathBuf> {
+    let names = OFlags::PATH | OFlags::CLOEXEC;
+    let on = |place: &PathBuf| {
+        let place = place.canonicalize().ok()?;
+        let file = rustix::fs::open(&place, names, Mode::empty()).ok()?;
+        let device = rustix::fs::fstat(&file).ok()?.st_dev;
+        // A subvolume below it has another number.
+        let has_subvolumes = || btrfs::holds(&file).unwrap_or(false);
+        (devices.contains(&device) || has_subvolumes())
+            .then(|| ((device, root::mount_id(&file)), place))
+    };
+    let mut found: Vec<_> = places.iter().filter_map(on).collect();
+    // What is below a directory follows it, and on the same mount no other one is in between.
+    found.sort();
+    let mut kept: Vec<(_, PathBuf)> = Vec::new();
+    for (mount, place) in found {
+        if kept.last().is_none_or(|(last, above)| *last != mount || !place.starts_with(above)) {
+            kept.push((mount, place));
+        }
+    }
+    kept.into_iter().map(|(_, place)| place).collect()
 }
 
 /// Some paths of each device in a trace, for finding its file system: the first few suffice.

@@ -40,7 +40,7 @@ fn loop_from_a_recording_to_receipts() {
     let stop = AtomicBool::new(false);
     let (request, reads) = (128 << 10, SIZE / (128 << 10));
     let watching = AtomicU64::new(0);
-    let recording = Recording::new(paths.clone(), Duration::from_secs(60), None).unwrap();
+    let mut recording = Recording::new(paths.clone(), Duration::from_secs(60), None).unwrap();
     let recorded = recording.run(&stop, &|event| match event {
         Event::Watching => {
             watching.fetch_add(1, Ordering::Relaxed);
@@ -128,4 +128,37 @@ fn loop_a_stage_that_cannot_go_on_says_why() {
         |_: Moved| {},
     );
     assert!(matches!(refused, Err(Error::Unready(_))), "{refused:?}");
+}
+
+/// The directory belongs to another user, who puts another trace in the place of the one that was kept.
+#[test]
+fn loop_what_is_put_in_the_place_of_a_kept_trace_is_not_planned_from() {
+    let (image, paths, _) = image_with_files();
+    let record = |name: &str, to_read: &str| {
+        let (kept, to_read) = (image.scratch().join(name), image.path().join(to_read));
+        let mut recording =
+            Recording::new(paths.clone(), Duration::from_secs(60), Some(&kept)).unwrap();
+        let stop = AtomicBool::new(false);
+        recording
+            .run(&stop, &|event| {
+                if matches!(event, Event::Watching) {
+                    run("cat", [&to_read]);
+                    stop.store(true, Ordering::Relaxed);
+                }
+            })
+            .unwrap();
+        (recording, kept)
+    };
+    std::fs::write(image.path().join("ours"), [1; 8192]).unwrap();
+    std::fs::write(image.path().join("theirs"), [1; 8192]).unwrap();
+    let (ours, kept) = record("ours.parquet", "ours");
+    let (_, theirs) = record("theirs.parquet", "theirs");
+    std::fs::rename(theirs, &kept).unwrap();
+    for _ in 0..2 {
+        let trace = ours.trace(false).unwrap();
+        let paths: Vec<_> = trace.files.iter().filter_map(|f| f.path.clone()).collect();
+        assert_eq!(paths, [image.path().join("ours")]);
+    }
+    std::fs::remove_file(kept).unwrap();
+    assert_eq!(ours.trace(false).unwrap().files.len(), 1);
 }

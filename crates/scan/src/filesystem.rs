@@ -3,6 +3,7 @@
 use fragmend_layout::DeviceProfile;
 use fragmend_layout::{DeviceLimits, FsKind};
 use fragmend_sys::block::BlockDevice;
+use fragmend_sys::btrfs;
 use fragmend_sys::mounts::{self, Mount};
 use std::fs::File;
 use std::io;
@@ -53,12 +54,10 @@ impl FileSystem {
         let mounts = mounts::all()?;
         let shows_it = |m: &&Mount| m.dev == dev && mounts::is_visible(&mounts, m);
         let mount = mounts.iter().rev().find(shows_it).cloned();
-        // Btrfs subvolumes have device numbers that no mount shows: ask for the magic number
-        // (linux/magic.h).
-        const BTRFS_MAGIC: u64 = 0x9123_683E;
+        // Btrfs subvolumes have device numbers that no mount shows.
         let type_name = match &mount {
             Some(m) => m.fs_type.clone(),
-            None if stat.f_type as u64 == BTRFS_MAGIC => "btrfs".into(),
+            None if btrfs::holds(&file).unwrap_or(false) => "btrfs".into(),
             None => "unknown".into(),
         };
         Ok(Self {

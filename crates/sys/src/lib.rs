@@ -81,6 +81,7 @@ pub mod memory;
 pub mod mounts;
 pub mod move_ext;
 pub mod output;
+pub mod patience;
 pub mod priority;
 pub mod process;
 pub mod ring;

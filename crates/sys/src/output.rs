@@ -71,6 +71,24 @@ pub fn replaces(target: &Path) -> io::Result<bool> {
     }
 }
 
+/// Whether two outputs would be one file: one name in one directory, whatever the spelling of its path.
+///
+/// # Errors
+/// A directory that does not exist, or that [`Output::create`] refuses.
+pub fn are_same(a: &Path, b: &Path) -> io::Result<bool> {
+    if is_stdout(a) || is_stdout(b) {
+        return Ok(is_stdout(a) && is_stdout(b));
+    }
+    if a.file_name() != b.file_name() {
+        return Ok(false);
+    }
+    let identity = |path| -> io::Result<_> {
+        let stat = rustix::fs::fstat(directory::open(parent_of(path))?)?;
+        Ok((stat.st_dev, stat.st_ino))
+    };
+    Ok(identity(a)? == identity(b)?)
+}
+
 impl Output {
     /// Begins a file that is to be named `target`. Whatever has that name keeps it until [`Output::commit`].
     ///
@@ -200,11 +218,14 @@ fn replaceable(there: &Stat) -> io::Result<()> {
 
 /// The directory of `target`.
 fn directory_of(target: &Path) -> io::Result<OwnedFd> {
-    let parent = match target.parent() {
+    directory::readable(directory::open(parent_of(target))?)
+}
+
+fn parent_of(target: &Path) -> &Path {
+    match target.parent() {
         Some(p) if !p.as_os_str().is_empty() => p,
         _ => Path::new("."),
-    };
-    directory::readable(directory::open(parent)?)
+    }
 }
 
 /// Creates a file in `directory`, without a name if possible; returns it and its name.

@@ -24,6 +24,14 @@ pub enum TraceError {
         /// Why not, and what to do.
         reason: String,
     },
+    /// The trace goes to a pipe or a socket that is not read.
+    #[error("{}: the trace is incomplete", path.display())]
+    Unread {
+        /// The output.
+        path: PathBuf,
+        /// For how long nothing was read.
+        source: io::Error,
+    },
     /// Some other kind of file.
     #[error("{} is not a trace made by `fragmend record`{}", path.display(), detail(reason))]
     NotATrace {
@@ -85,7 +93,8 @@ impl TraceError {
         move |source| Self::Io { path, what, source }
     }
 
-    pub(crate) fn output(path: &std::path::Path, error: io::Error) -> Self {
+    /// The trace cannot be written to `path`.
+    pub fn output(path: &std::path::Path, error: io::Error) -> Self {
         let mut reason = error.to_string();
         if error.kind() == io::ErrorKind::InvalidInput && !reason.contains(';') {
             reason += "; name a regular file, or - for standard output";

@@ -2,6 +2,7 @@
 
 mod meet;
 
+use super::plan::refuse_to_overwrite;
 use crate::exit::{Exit, Usage};
 use crate::interrupt;
 use crate::options::{Choice, Pace, Sharing, duration};
@@ -75,10 +76,13 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let stop = interrupt::install()?;
     let stopped = || stop.load(Ordering::Relaxed);
 
-    let trace = kept("trace.parquet");
-    let recording = Recording::new(args.paths.clone(), args.duration, trace.as_deref())?;
+    let (trace, kept_plan) = (kept("trace.parquet"), kept("plan.json"));
+    if let Some(plan) = &kept_plan {
+        refuse_to_overwrite(plan, plan_file::is_at, "plan")?;
+    }
+    let mut recording = Recording::new(args.paths.clone(), args.duration, trace.as_deref())?;
     let watched = args.watch_again.then(|| Watched::begin(&args.paths));
-    watch(&recording, args.duration, stop, ui)?;
+    watch(&mut recording, args.duration, stop, ui)?;
     let watched = watched.map(|watched| watched.and_then(|watched| watched.end()));
     if stopped() {
         ui.note("stopped while watching; nothing was moved");
@@ -89,7 +93,6 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
     let trace = recording.trace(settings.assume_cold)?;
     view::record::warn(&trace, ui);
     let (planned, curve) = plan(trace, args, &settings, ui)?;
-    let kept_plan = kept("plan.json");
     if !has_reader(view::plan::show(&planned, &curve, kept_plan.as_deref(), 10, ui))? {
         return Ok(Exit::INCOMPLETE);
     }
@@ -131,7 +134,12 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
 }
 
 /// Records with progress.
-fn watch(recording: &Recording, length: Duration, stop: &AtomicBool, ui: &Ui) -> Result<(), Error> {
+fn watch(
+    recording: &mut Recording,
+    length: Duration,
+    stop: &AtomicBool,
+    ui: &Ui,
+) -> Result<(), Error> {
     let bar = ui.progress(Some(length.as_secs()), "{wide_bar} {eta} left, {msg}");
     let recorded = recording.run(stop, &|event| match event {
         Event::Watching => {

@@ -127,7 +127,8 @@ fn refuse_picture(picture: &Path, plan: Option<&Path>) -> anyhow::Result<()> {
     if output::is_stdout(picture) {
         return Err(Usage("--picture needs a file: standard output has the summary".into()).into());
     }
-    if plan == Some(picture) {
+    let is_plan = plan.map_or(Ok(false), |plan| output::are_same(plan, picture));
+    if is_plan.with_context(|| picture.display().to_string())? {
         return Err(Usage("-o and --picture name the same file".into()).into());
     }
     refuse_to_overwrite(picture, is_picture, "SVG")
@@ -141,7 +142,14 @@ fn is_picture(path: &Path) -> bool {
 }
 
 /// An output may replace an older one of its kind, and nothing else: it is easily given the wrong name.
-fn refuse_to_overwrite(path: &Path, is_one: fn(&Path) -> bool, kind: &str) -> anyhow::Result<()> {
+///
+/// # Errors
+/// A file of another kind, or what [`output::replaces`] refuses.
+pub fn refuse_to_overwrite(
+    path: &Path,
+    is_one: fn(&Path) -> bool,
+    kind: &str,
+) -> anyhow::Result<()> {
     let exists = output::replaces(path).with_context(|| path.display().to_string())?;
     if exists && path.metadata().is_ok_and(|m| m.len() > 0) && !is_one(path) {
         anyhow::bail!(

@@ -194,6 +194,7 @@ fn probe_device(
         anyhow::bail!("{}: {why}", printable_path(&node));
     }
     let kind = Kind::of(device);
+    let identity = Identity::of(device).ok();
     let no_geometry = match (args.no_intervals, kind) {
         (true, _) => Some(CannotTell::NotAsked),
         (false, Kind::Disk) => Some(CannotTell::Seeks),
@@ -218,10 +219,14 @@ fn probe_device(
         }
         other => other.with_context(|| printable_path(&node).to_string())?,
     };
+    if Identity::of(device).ok() != identity {
+        let why = "it has become another device, or is read in another way, since the probe began; probe it again";
+        anyhow::bail!("{}: {why}", printable_path(&node));
+    }
     let profiled = ProfiledDevice {
         name: device.name(),
         kind,
-        identity: Identity::of(device).ok(),
+        identity,
         partition_start_bytes: target::partition_start(device),
     };
     let mut profile = Profile::new(profiled, measured, clock);

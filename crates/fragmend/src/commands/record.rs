@@ -9,7 +9,7 @@ use crate::size;
 use crate::ui::{Ui, has_reader};
 use crate::view;
 use fragmend_layout::{schema, shell_word};
-use fragmend_pipeline::Event;
+use fragmend_pipeline::{Error, Event};
 use fragmend_report::record::{
     RecordBudget, RecordLoad, RecordOperation, RecordReport, RecordTotals,
 };
@@ -19,7 +19,7 @@ use fragmend_trace::record::{
     COMM_BYTES, DEFAULT_BUFFER_BYTES, DEFAULT_MAX_RANGES, DEFAULT_OVERHEAD, OpTotal, Options,
     Progress, Summary,
 };
-use fragmend_trace::{Existing, Level, Meta, Op, Overhead, Sampling};
+use fragmend_trace::{Existing, Level, Meta, Op, Overhead, Sampling, TraceError};
 use indicatif::ProgressBar;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
@@ -107,7 +107,13 @@ pub fn run(args: &Args, ui: &Ui) -> anyhow::Result<Exit> {
         _ => {}
     });
     bar.finish_and_clear();
-    let summary = result?;
+    let summary = match result {
+        Err(Error::Trace(unread @ TraceError::Unread { .. })) => {
+            ui.error(&unread.into());
+            return Ok(Exit::INCOMPLETE);
+        }
+        result => result?,
+    };
     // A closed output is no error: the trace is written, and the exit code has the result.
     has_reader(print_summary(args, &summary, ui))?;
     for missing in view::record::missing(&summary.meta) {

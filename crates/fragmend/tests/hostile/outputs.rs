@@ -6,7 +6,9 @@ use fragmend_lab::plot::Plot;
 use fragmend_plan::{PlanSource, Policy};
 use fragmend_sys::output::{self, Audience};
 use fragmend_testbed::image::Image;
+use fragmend_testbed::process::finish;
 use std::os::unix::fs::{MetadataExt, symlink};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 #[test]
@@ -89,7 +91,8 @@ fn loop_what_is_planted_where_kept_files_and_pictures_go_is_refused() {
         std::fs::create_dir(&keep).unwrap();
         symlink(&victim, keep.join(name)).unwrap();
         let (keep, path) = (keep.to_str().unwrap(), image.path().to_str().unwrap());
-        let done = fragmend(["auto", "-q", "--dry-run", "--duration", "1s", "--keep", keep, path]);
+        // Before the recording, which would last longer than is waited for here.
+        let done = fragmend(["auto", "-q", "--dry-run", "--duration", "60s", "--keep", keep, path]);
         refused(&done, name);
         unharmed(&victim);
     }
@@ -109,6 +112,38 @@ fn loop_what_is_planted_where_kept_files_and_pictures_go_is_refused() {
         unharmed(&victim);
     }
     plot.draw(dir.path()).unwrap();
+}
+
+/// One file by two spellings: refused before anything is written.
+#[test]
+fn loop_a_picture_does_not_replace_the_plan_whatever_its_spelling() {
+    let image = Image::ext4(64 << 20);
+    std::fs::write(image.path().join("file"), "data").unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("out")).unwrap();
+    symlink("out", dir.path().join("way")).unwrap();
+    let absolute = dir.path().join("p.json");
+    let absolute = absolute.to_str().unwrap();
+    let plan = |output: &str, picture: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
+        command.args(["plan", "--policy", "whole-file", "-o", output, "--picture", picture]);
+        finish(command.arg(image.path()).current_dir(dir.path()))
+    };
+    for (output, picture) in [
+        ("p.json", "p.json"),
+        ("p.json", "./p.json"),
+        ("p.json", "out/../p.json"),
+        ("p.json", absolute),
+        (absolute, "p.json"),
+        ("out/p.json", "way/p.json"),
+    ] {
+        let done = plan(output, picture);
+        assert_eq!(done.status.code(), Some(8), "{output} {picture}: {}", done.stderr);
+        assert!(done.stderr.contains("the same file"), "{}", done.stderr);
+        assert!(!dir.path().join(output).exists(), "{output} {picture}");
+    }
+    plan("p.json", "out/p.json").expect(&[0]);
+    assert!(std::fs::read_to_string(absolute).unwrap().starts_with('{'));
 }
 
 /// A user who may write to the directory creates and removes a link there as fast as possible.

@@ -16,8 +16,9 @@ use crate::{Event, Observer};
 use fragmend_apply::measurement::{MeasuredBy, Measurement, Method, NotMeasured, Times};
 use fragmend_device::probe::clock::ClockKind;
 use fragmend_device::replay::{FileRead, Replayer};
+use fragmend_layout::FileId;
 use fragmend_sys::block::BlockDevice;
-use fragmend_sys::input;
+use fragmend_sys::{inode, input};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -157,7 +158,10 @@ impl Disk {
             };
             let file = input::open_direct(path).map_err(named)?;
             let found = file.metadata().map_err(named)?;
-            if (found.dev(), found.ino()) != (wanted.device, wanted.inode) {
+            // A file that is made anew may get the number of the one that was deleted.
+            let generation = inode::generation_or_zero(&file).map_err(named)?;
+            let identity = FileId { device: found.dev(), inode: found.ino(), generation };
+            if identity != wanted {
                 let detail = format!("{} is another file now", sample.name(*index));
                 return Err(CouldNot::new(NotMeasured::Failed, detail));
             }

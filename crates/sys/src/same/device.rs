@@ -4,6 +4,7 @@
 //! not in the tree yet (`lock_extent_direct()`, fs/btrfs/direct-io.c), which is later than its pages are clean.
 //! With `RWF_NOWAIT` the kernel returns `EAGAIN` there, since Linux 5.19.
 
+use crate::btrfs;
 use crate::cache;
 use crate::priority::Prompt;
 use rustix::fs::OFlags;
@@ -17,8 +18,7 @@ const SECTOR: usize = 512;
 
 /// Whether the kernel may serve direct reads of a file from the page cache without reporting it.
 pub(crate) fn may_deceive(file: BorrowedFd) -> io::Result<bool> {
-    const BTRFS: u64 = 0x9123_683E;
-    Ok(rustix::fs::fstatfs(file)?.f_type as u64 == BTRFS)
+    btrfs::holds(file)
 }
 
 /// Reads a run surely from the device; returns its place in `buffer`. `None` while the run is being written

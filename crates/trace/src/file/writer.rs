@@ -13,6 +13,7 @@ use crate::meta::{KEY, Meta};
 use crate::{Event, TraceError};
 use fragmend_layout::FileId;
 use fragmend_sys::output::{self, Audience, Output};
+use fragmend_sys::patience::{NotRead, Patience, PatientWriter};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
@@ -36,10 +37,23 @@ pub enum Existing {
     Replace,
 }
 
+impl Existing {
+    /// Checks whether the file that is at `target`, if any is `there`, may be replaced.
+    ///
+    /// # Errors
+    /// [`TraceError::WouldOverwrite`].
+    pub fn permits(self, target: &Path, there: bool) -> Result<(), TraceError> {
+        if there && self == Self::ReplaceTrace && !super::reader::is_trace(target) {
+            return Err(TraceError::WouldOverwrite { path: target.to_owned() });
+        }
+        Ok(())
+    }
+}
+
 /// Bytes of the paths of a row group after which it is written, however few rows it has.
 const MOST_TEXT: usize = 64 << 20;
 
-type Sink = Summed<BufWriter<File>>;
+type Sink = Summed<BufWriter<PatientWriter>>;
 
 /// Writes one trace.
 pub struct TraceWriter {
@@ -48,6 +62,9 @@ pub struct TraceWriter {
     parquet: SerializedFileWriter<Sink>,
     rows: Rows,
     names: Names,
+    /// Whether the output is a pipe or a socket.
+    has_reader: bool,
+    patience: Patience,
 }
 
 impl TraceWriter {
@@ -65,9 +82,7 @@ impl TraceWriter {
         let output =
             Output::create(target, Audience::Owner).map_err(|e| TraceError::output(target, e))?;
         let there = output::replaces(target).map_err(|e| TraceError::output(target, e))?;
-        if there && existing == Existing::ReplaceTrace && !super::reader::is_trace(target) {
-            return Err(TraceError::WouldOverwrite { path: target.to_owned() });
-        }
+        existing.permits(target, there)?;
         Self::begin(output, target, find_path)
     }
 
@@ -81,7 +96,11 @@ impl TraceWriter {
     }
 
     fn begin(output: Output, target: &Path, find_path: FindPath) -> Result<Self, TraceError> {
-        let file = output.file().try_clone().map_err(|e| TraceError::output(target, e))?;
+        let patience = Patience::default();
+        let file = output.file().try_clone();
+        let file = file.and_then(|file| PatientWriter::new(file, patience.clone()));
+        let file = file.map_err(|e| TraceError::output(target, e))?;
+        let has_reader = file.has_reader();
         let parquet = SerializedFileWriter::new(
             Summed::new(BufWriter::with_capacity(1 << 20, file)),
             schema::message(),
@@ -90,7 +109,7 @@ impl TraceWriter {
         .map_err(|e| encode(target, e))?;
         let target = target.to_owned();
         let names = Names::new(find_path);
-        Ok(Self { target, output, parquet, rows: Rows::default(), names })
+        Ok(Self { target, output, parquet, rows: Rows::default(), names, has_reader, patience })
     }
 
     /// Adds accesses, in the order of their recording.
@@ -106,6 +125,16 @@ impl TraceWriter {
             }
         }
         Ok(())
+    }
+
+    /// Whether the output is a pipe or a socket, whose reader may be slow or never read.
+    pub fn has_reader(&self) -> bool {
+        self.has_reader
+    }
+
+    /// How long such a reader is waited for; writes fail with [`TraceError::Unread`] if it is given up.
+    pub fn patience(&self) -> Patience {
+        self.patience.clone()
     }
 
     /// Allows look-ups of paths for so long from now on, beyond their share of the time.
@@ -155,6 +184,7 @@ fn encode(target: &Path, error: ParquetError) -> TraceError {
     let path = target.to_owned();
     match error {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {
+            Ok(io) if NotRead::is(&io) => TraceError::Unread { path, source: *io },
             Ok(io) => TraceError::Io { path, what: "cannot write the trace", source: *io },
             Err(other) => TraceError::Encode { path, reason: other.to_string() },
         },

@@ -1,6 +1,7 @@
 //! Loads the kernel side and reads its tables.
 
 use super::Options;
+use super::links::Links;
 use super::request::{Request, with_descendants};
 use super::shared::{
     Answers, CLASSES, Control, Disk, Fetch, FoldKey, FoldValue, Held, RawEvent, Stats,
@@ -29,9 +30,8 @@ pub(super) struct RunTime {
 
 /// The loaded and attached kernel side; dropping it detaches and unloads everything.
 pub(super) struct Kernel {
-    links: Vec<Link>,
-    /// Those of the programs that can be paused, and their names.
-    pausable: Vec<Link>,
+    links: Links,
+    /// The programs that can be paused.
     pausable_names: Vec<&'static str>,
     control: MapHandle,
     issued: MapHandle,
@@ -73,8 +73,7 @@ pub(super) fn start(options: &Options, request: &Request) -> Result<Kernel, Trac
         open.load().map_err(|e| kernel("the kernel refuses the recorder's kernel side", &e))?;
     fill(&object, request)?;
     let mut started = Kernel {
-        links: Vec::new(),
-        pausable: Vec::new(),
+        links: Links::default(),
         pausable_names: programs.iter().copied().filter(|p| PAUSABLE.contains(p)).collect(),
         control: map(&object, CONTROL)?,
         issued: map(&object, "issued")?,
@@ -92,7 +91,7 @@ pub(super) fn start(options: &Options, request: &Request) -> Result<Kernel, Trac
         _object: object,
     };
     // The fork program first: a child created between reading /proc and attaching would be missed.
-    started.links = started.attach(&["on_fork", "on_exit"])?;
+    started.links.keep(started.attach(&["on_fork", "on_exit"])?);
     if !options.pids.is_empty() {
         let processes = map(&started._object, "processes")?;
         for pid in with_descendants(&options.pids) {
@@ -100,8 +99,7 @@ pub(super) fn start(options: &Options, request: &Request) -> Result<Kernel, Trac
         }
     }
     let rest: Vec<&str> = programs.into_iter().filter(|p| !PAUSABLE.contains(p)).collect();
-    let rest = started.attach(&rest)?;
-    started.links.extend(rest);
+    started.links.keep(started.attach(&rest)?);
     started.resume()?;
     Ok(started)
 }
@@ -131,13 +129,13 @@ impl Kernel {
             let disk = Disk { in_flight: 0, completed: 1, ..disk };
             put(&self.disks, &number, disk.as_bytes())?;
         }
-        self.pausable = self.attach(&self.pausable_names)?;
+        self.links.resume(self.attach(&self.pausable_names)?);
         Ok(())
     }
 
     /// Detaches them.
     pub fn pause(&mut self) {
-        self.pausable.clear();
+        self.links.pause();
     }
 
     /// Sets what is recorded from now on.
@@ -160,12 +158,9 @@ impl Kernel {
         MapHandle::try_from(&self.events).map_err(|e| kernel("cannot open the event buffer", &e))
     }
 
-    /// Detaches the programs, and waits for those that are running: no more events arrive; those in the buffer are
-    /// kept.
-    pub fn detach(&mut self) {
-        self.pause();
-        self.links.clear();
-        fragmend_sys::grace::period();
+    /// What detaches the programs: no more events arrive then; those in the buffer are kept.
+    pub fn links(&self) -> Links {
+        self.links.clone()
     }
 
     /// Runs that the kernel skipped because the same program was already running on that processor; `None`

@@ -6,6 +6,7 @@
 //! | `request` | checks the options and converts them into the kernel's terms |
 //! | `sources` | chooses the programs that the running kernel can run |
 //! | `kernel` | loads, attaches and reads the kernel side (`bpf/`) |
+//! | `links` | detaches it, also while the trace's reader is waited for |
 //! | `watch` | measures what the recording costs, and pauses it |
 //! | `budget` | decides how much is recorded for that |
 //! | `loads` | what the disks answered |
@@ -20,6 +21,7 @@
 mod budget;
 mod intake;
 mod kernel;
+mod links;
 mod loads;
 mod paths;
 mod request;
@@ -207,44 +209,80 @@ pub fn record(
     let wall = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut meta = Meta::new(kernel.level, u64::try_from(wall.as_nanos()).unwrap_or(0));
 
-    let arrived = Arrived::new();
-    let events = kernel.events()?;
-    let mut intake = Intake::new(&arrived, &events, writer)?;
+    let over =
+        || options.duration.is_some_and(|d| started.elapsed() >= d) || stop.load(Ordering::Relaxed);
+    let (links, patience, has_reader) = (kernel.links(), writer.patience(), writer.has_reader());
+    let end = || {
+        links.detach();
+        patience.limit();
+    };
+    let work = || {
+        let arrived = Arrived::new();
+        let events = kernel.events()?;
+        let mut intake = Intake::new(&arrived, &events, writer)?;
+        take(options, &mut intake, &mut kernel, &mut watch, (started, &over), on_progress)?;
+        let elapsed = links.detach() - started;
+        let skipped_runs = kernel.skipped_runs();
+        meta.duration_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+        let region_bytes = 1 << request.config.region_shift;
+        (meta.sampling, meta.overhead) = watch.end(region_bytes, elapsed);
+        mounts.keep_open();
+        let stats = take_rest(&mut intake, &kernel, options.max_ranges.is_some())?;
+        count_missed(&mut meta, &stats, &kernel, skipped_runs);
+        describe(&mut meta, options, &request, &kernel)?;
+        let Intake { writer, rows, .. } = intake;
+        let counts = writer.counts();
+        meta.files_without_path = counts.without_path;
+        meta.files_not_looked_up = counts.not_looked_up;
+        let trace_bytes = writer.finish(&meta)?;
+        Ok(Summary { meta, totals: totals(&stats), rows, files: counts.files, trace_bytes })
+    };
+    // A reader that never reads keeps this thread from ending the recording.
+    if has_reader { links::ending(&over, &end, work) } else { work() }
+}
+
+/// Writes events as they arrive, until the recording, which began at `started`, is `over`.
+fn take(
+    options: &Options,
+    intake: &mut Intake<'_>,
+    kernel: &mut Kernel,
+    watch: &mut Watch,
+    (started, over): (Instant, &dyn Fn() -> bool),
+    on_progress: &mut dyn FnMut(&Progress),
+) -> Result<(), TraceError> {
     let mut last_progress = None;
     let large = options.buffer_bytes >= LARGE_BUFFER || options.max_ranges.is_some();
     let interval = if large { LONG_INTERVAL } else { INTERVAL };
-    let over =
-        |elapsed| options.duration.is_some_and(|d| elapsed >= d) || stop.load(Ordering::Relaxed);
     // When something else is to be done: what has arrived may take longer to be written.
     let mut due = started;
     loop {
-        let emptied = intake.drain(|| Instant::now() < due && !over(started.elapsed()))?;
+        let emptied = intake.drain(|| Instant::now() < due && !over())?;
         let elapsed = started.elapsed();
         if last_progress.is_none_or(|at| elapsed - at >= PROGRESS_INTERVAL) {
             let stats = kernel.stats()?;
             on_progress(&Progress { elapsed, events: stats.events.iter().sum(), lost: stats.lost });
             last_progress = Some(elapsed);
         }
-        if over(elapsed) {
-            break;
+        if over() {
+            return Ok(());
         }
-        let rest = watch.step(&mut kernel)?;
+        let rest = watch.step(kernel)?;
         due = Instant::now() + rest.min(PROGRESS_INTERVAL);
         if emptied {
             let left = options.duration.map_or(interval, |d| d.saturating_sub(elapsed));
             std::thread::sleep(left.min(interval).min(rest));
         }
     }
-    kernel.detach();
-    let skipped_runs = kernel.skipped_runs();
-    meta.duration_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    let region_bytes = 1 << request.config.region_shift;
-    (meta.sampling, meta.overhead) = watch.end(region_bytes, started.elapsed());
-    mounts.keep_open();
-    let stats = take_rest(&mut intake, &kernel, options.max_ranges.is_some())?;
+}
 
-    count_missed(&mut meta, &stats, &kernel, skipped_runs);
-    meta.loads = loads::of(&kernel, &request.disks)?;
+/// Enters what was recorded, and what the disks answered.
+fn describe(
+    meta: &mut Meta,
+    options: &Options,
+    request: &request::Request,
+    kernel: &Kernel,
+) -> Result<(), TraceError> {
+    meta.loads = loads::of(kernel, &request.disks)?;
     if request.unwatched_disks > 0 {
         let what = format!("what {} disks more answered: too many", request.unwatched_disks);
         meta.unseen_sources.push(what);
@@ -252,13 +290,8 @@ pub fn record(
     meta.folded = options.max_ranges.is_some();
     meta.paths =
         options.paths.iter().map(|p| crate::file::text::escape(p.as_os_str().as_bytes())).collect();
-    meta.devices = request.device_meta;
-    let Intake { writer, rows, .. } = intake;
-    let counts = writer.counts();
-    meta.files_without_path = counts.without_path;
-    meta.files_not_looked_up = counts.not_looked_up;
-    let trace_bytes = writer.finish(&meta)?;
-    Ok(Summary { meta, totals: totals(&stats), rows, files: counts.files, trace_bytes })
+    meta.devices.clone_from(&request.device_meta);
+    Ok(())
 }
 
 /// Writes what is left when the kernel side is detached, in limited time.

@@ -118,9 +118,9 @@ fn replay(
 /// Watches the service once more, for as long as it was recorded.
 fn watch_again(args: &Args, stop: &AtomicBool, ui: &Ui) -> Seen {
     let again = Recording::new(args.paths.clone(), args.duration, None);
-    let again = again.map_err(measure::failed)?;
+    let mut again = again.map_err(measure::failed)?;
     let watched = Watched::begin(&args.paths)?;
-    watch(&again, args.duration, stop, ui).map_err(measure::failed)?;
+    watch(&mut again, args.duration, stop, ui).map_err(measure::failed)?;
     if stop.load(Ordering::Relaxed) {
         return Err(measure::interrupted());
     }
