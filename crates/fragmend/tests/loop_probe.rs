@@ -9,7 +9,7 @@ use fragmend_testbed::process::{Running, run};
 use fragmend_testbed::scratch;
 use serde_json::Value;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -124,12 +124,18 @@ fn loop_what_becomes_another_device_meanwhile_has_no_profile() {
     run("losetup", ["--direct-io=off", disk.node()]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_fragmend"));
     command.args(["probe", "--no-intervals", "--profiles"]).arg(&profiles).arg(disk.node());
-    let probe = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
-    std::thread::sleep(Duration::from_millis(300));
+    let mut probe = Running::start(command.stdout(Stdio::null()).stderr(Stdio::piped()));
+    let mut said = BufReader::new(probe.child().stderr.take().expect("its messages"));
+    let mut text = String::new();
+    // It says what it is going to read, and has seen by then which device that is.
+    while !text.contains("nothing is written") {
+        assert!(said.read_line(&mut text).unwrap() > 0, "{text}");
+    }
     run("losetup", ["--direct-io=on", disk.node()]);
+    said.read_to_string(&mut text).unwrap();
     let ended = probe.wait();
-    assert_eq!(ended.status.code(), Some(4), "{ended:?}");
-    assert!(ended.stderr.contains("read in another way, since the probe began"), "{ended:?}");
+    assert_eq!(ended.status.code(), Some(4), "{text}");
+    assert!(text.contains("read in another way, since the probe began"), "{text}");
     assert!(!profiles.exists(), "{ended:?}");
 }
 
