@@ -57,7 +57,7 @@ impl FileSystem {
         // Btrfs subvolumes have device numbers that no mount shows.
         let type_name = match &mount {
             Some(m) => m.fs_type.clone(),
-            None if btrfs::holds(&file).unwrap_or(false) => "btrfs".into(),
+            None if stat.f_type as u64 == btrfs::MAGIC => "btrfs".into(),
             None => "unknown".into(),
         };
         Ok(Self {

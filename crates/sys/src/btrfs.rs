@@ -11,21 +11,22 @@ const BTRFS_IOC_TREE_SEARCH: libc::c_ulong = 0xD000_9411;
 const BTRFS_IOC_WAIT_SYNC: libc::c_ulong = 0x4008_9416;
 const BTRFS_IOC_START_SYNC: libc::c_ulong = 0x8008_9418;
 const ROOT_TREE: u64 = 1;
-/// Whether a file or directory is on a Btrfs (`BTRFS_SUPER_MAGIC`, linux/magic.h).
-///
-/// # Errors
-/// Those of `fstatfs(2)`.
-pub fn holds(file: impl AsFd) -> io::Result<bool> {
-    const MAGIC: u64 = 0x9123_683E;
-    Ok(rustix::fs::fstatfs(file)?.f_type as u64 == MAGIC)
-}
-
+/// The kind of file system that `fstatfs(2)` reports (`BTRFS_SUPER_MAGIC`, linux/magic.h).
+pub const MAGIC: u64 = 0x9123_683E;
 /// In a search: the tree of the subvolume that the file is in.
 const ITS_OWN_TREE: u64 = 0;
 const ROOT_ITEM: u32 = 132;
 const EXTENT_DATA: u32 = 108;
 const FS_TREE: u64 = 5;
 const LAST_FREE_OBJECTID: u64 = u64::MAX - 255;
+
+/// Whether a file or directory is on a Btrfs.
+///
+/// # Errors
+/// Those of `fstatfs(2)`.
+pub fn holds(file: impl AsFd) -> io::Result<bool> {
+    Ok(rustix::fs::fstatfs(file)?.f_type as u64 == MAGIC)
+}
 
 /// `struct btrfs_ioctl_search_args`.
 #[repr(C)]

@@ -23,10 +23,9 @@ static __always_inline int may_fall_back(struct inode *inode)
 static __always_inline void note_direct_call(__u64 bytes)
 {
 	__u32 thread = bpf_get_current_pid_tgid();
-	struct direct_call call = { .bytes = bytes };
 
 	if (config.requests && control.weight)
-		bpf_map_update_elem(&direct_calls, &thread, &call, BPF_ANY);
+		bpf_map_update_elem(&direct_calls, &thread, &bytes, BPF_ANY);
 }
 
 /* The present call ends. */

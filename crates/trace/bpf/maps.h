@@ -125,16 +125,12 @@ struct {
 	__type(value, struct direct);
 } directs SEC(".maps");
 
-/* The direct I/O of the system call that a thread is in. */
-struct direct_call {
-	__u64 bytes; /* that it has waited for */
-};
-
+/* Threads in whose present system call direct I/O is done, and how many bytes of it they have waited for. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, __u32);
-	__type(value, struct direct_call);
+	__type(value, __u64);
 } direct_calls SEC(".maps");
 
 /* Requests of direct I/O, by their kiocb's address, on file systems that do some of it through the page cache. */

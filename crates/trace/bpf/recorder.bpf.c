@@ -67,14 +67,13 @@ static __noinline int closed(void)
 static __noinline __u64 recorded_already(struct inode *inode, __u32 flags, __u64 length)
 {
 	__u32 thread = bpf_get_current_pid_tgid();
-	struct direct_call *call = bpf_map_lookup_elem(&direct_calls, &thread);
-	__u64 bytes;
+	__u64 *done = bpf_map_lookup_elem(&direct_calls, &thread), bytes;
 
 	if (flags & SUBMITTED)
-		return call || !may_fall_back(inode) ? length : 0;
-	if (!call)
+		return done || !may_fall_back(inode) ? length : 0;
+	if (!done)
 		return 0;
-	bytes = call->bytes;
+	bytes = *done;
 	bpf_map_delete_elem(&direct_calls, &thread);
 	return least(bytes, length);
 }

@@ -100,7 +100,7 @@ read('/out/a')
         let inode = std::fs::metadata(at(name)).unwrap().ino();
         let file = trace.files.iter().find(|file| file.file.inode == inode);
         let reads = file.map_or(0, |f| f.accesses.iter().filter(|a| a.op == Op::Read).count());
-        // `out/a` was read once before.
+        // Of `out/a`, the read at its place of before.
         assert_eq!(reads, 1, "{name}");
     }
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use fragmend_testbed::file_system::{BTRFS, BTRFS_ZSTD};
+use fragmend_testbed::file_system::{BTRFS, BTRFS_ZSTD, FileSystem};
 use fragmend_testbed::image::{Image, run};
 use fragmend_trace::{Level, Op};
 use std::collections::BTreeSet;
@@ -128,28 +128,27 @@ fn loop_every_fio_engine_is_seen_exactly() {
     }
 }
 
-/// Btrfs writes data with checksums through the page cache, also of files that were opened with `O_DIRECT`.
-#[test]
-fn loop_direct_writes_that_go_through_the_cache_are_seen() {
-    let image = Image::of(&BTRFS, 384 << 20);
+/// What the file system does through the page cache, although the file was opened with `O_DIRECT`.
+fn through_the_cache(file_system: &'static FileSystem, rw: &str, op: Op) {
+    let image = Image::of(file_system, 384 << 20);
     std::fs::write(image.path().join("f"), vec![7; 16 << 20]).unwrap();
     image.sync();
     for engine in ["psync", "libaio", "io_uring"] {
         let ioengine = format!("--ioengine={engine}");
-        fio(&image, &[&ioengine, "--direct=1", "--iodepth=16", "--rw=randwrite"], Write, false);
+        fio(&image, &[&ioengine, "--direct=1", "--iodepth=16", rw], op, false);
     }
 }
 
-/// Compressed data is read through the page cache.
+/// Btrfs writes data with checksums so.
+#[test]
+fn loop_direct_writes_that_go_through_the_cache_are_seen() {
+    through_the_cache(&BTRFS, "--rw=randwrite", Write);
+}
+
+/// It reads compressed data so.
 #[test]
 fn loop_direct_reads_that_go_through_the_cache_are_seen() {
-    let image = Image::of(&BTRFS_ZSTD, 384 << 20);
-    std::fs::write(image.path().join("f"), vec![7; 16 << 20]).unwrap();
-    image.sync();
-    for engine in ["psync", "libaio", "io_uring"] {
-        let ioengine = format!("--ioengine={engine}");
-        fio(&image, &[&ioengine, "--direct=1", "--iodepth=16", "--rw=randread"], Read, false);
-    }
+    through_the_cache(&BTRFS_ZSTD, "--rw=randread", Read);
 }
 
 fn touch_all(image: &Image) {
