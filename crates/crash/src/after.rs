@@ -1,9 +1,9 @@
 //! The file system that a power cut leaves of a recorded disk, mounted.
 
 use crate::cut::{Cut, View};
+use crate::cut_disk::CutDisk;
 use crate::log::Log;
 use crate::mount::Mount;
-use crate::slow::SlowDisk;
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use fragmend_testbed::file_system::FileSystem;
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// be mounted beside its copy ([`FileSystem::beside_copy`]), the recorded one must be unmounted.
 pub struct AfterCut {
     mounted: Option<Mount>,
-    disk: SlowDisk<View>,
+    disk: Option<CutDisk>,
     dir: tempfile::TempDir,
     _tree: Ticket,
 }
@@ -32,15 +32,15 @@ impl AfterCut {
     ) -> Self {
         let dir = fragmend_testbed::scratch::directory("after");
         let tree = cleanup::register(Undo::Tree(dir.path().to_owned()));
-        let (served, mnt) = (dir.path().join("served"), dir.path().join("mnt"));
-        fs::create_dir(&served).and_then(|()| fs::create_dir(&mnt)).expect("directories");
+        let mnt = dir.path().join("mnt");
+        fs::create_dir(&mnt).expect("a directory");
         let base = base.try_clone().expect("the image");
-        let mut view = View::new(base, Arc::clone(log), atom).expect("a view");
-        view.set(cut).expect("the log fits the disk");
-        let disk = SlowDisk::start(view, &served).expect("a disk through FUSE");
+        let view = View::new(base, Arc::clone(log), atom).expect("a view");
+        let mut disk = CutDisk::new(view).expect("a disk in memory");
+        disk.set(cut).expect("the log fits the disk");
         let mounted = Mount::new(file_system, disk.node(), &mnt, "");
         let mounted = mounted.unwrap_or_else(|why| panic!("{cut:?}: {why}"));
-        Self { mounted: Some(mounted), disk, dir, _tree: tree }
+        Self { mounted: Some(mounted), disk: Some(disk), dir, _tree: tree }
     }
 
     /// Where it is mounted.
@@ -55,12 +55,16 @@ impl AfterCut {
 
     /// The path of the block device.
     pub fn node(&self) -> &Path {
-        self.disk.node()
+        self.disk.as_ref().expect("there until it is dropped").node()
     }
 }
 
 impl Drop for AfterCut {
     fn drop(&mut self) {
         drop(self.mounted.take());
+        let disk = self.disk.take();
+        if !std::thread::panicking() {
+            disk.into_iter().for_each(CutDisk::detach);
+        }
     }
 }

@@ -48,7 +48,7 @@ impl Store for Disk {
 
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let log = self.log.as_ref().map(Log::file);
-        self.sectors.read(offset, buffer, &Origins { base: &self.base, log, scratch: &[] })
+        self.sectors.read(offset, buffer, &Origins { base: &self.base, log })
     }
 
     fn write(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {

@@ -4,16 +4,13 @@
 use crate::check::{Checked, Expected, Mismatch};
 use crate::choose_cuts::{halfway, under_way};
 use crate::cut::Cut;
-use crate::marks::Marks;
+use crate::cut_disk::CutDisk;
 use crate::mount::Mount;
 use crate::record::Recording;
 use crate::scenario::Scenario;
-use crate::session::Nodes;
-use fragmend_sys::block::forget_buffers;
 use fragmend_testbed::process::finish;
 use fragmend_testbed::tools;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 
@@ -66,13 +63,11 @@ impl CutResults {
     }
 }
 
-/// Inspects each of the cuts, which come in order of their positions, on a served
-/// [`View`](crate::cut::View).
+/// Inspects each of the cuts, which come in order of their positions.
 ///
 /// # Panics
 /// When something fails that has nothing to do with the disk's content.
-pub fn inspect(recording: &Recording, cuts: &[Cut], nodes: Nodes, mnt: &Path) -> CutResults {
-    let disk = Marks::open(nodes.marks).expect("a disk that can be cut");
+pub fn inspect(recording: &Recording, cuts: &[Cut], disk: &mut CutDisk, mnt: &Path) -> CutResults {
     let (halfway, under_way) = (halfway(recording), under_way(recording));
     let mut marks = recording.marks.iter().peekable();
     let mut expected = Expected::initial(&recording.run.files, recording.scenario.promise);
@@ -81,11 +76,8 @@ pub fn inspect(recording: &Recording, cuts: &[Cut], nodes: Nodes, mnt: &Path) ->
         while let Some((_, mark)) = marks.next_if(|(place, _)| *place < cut.position) {
             expected.apply(*mark);
         }
-        disk.write(cut).expect("the log fits the disk");
-        for node in [Some(nodes.disk), nodes.second].into_iter().flatten() {
-            File::open(node).and_then(forget_buffers).expect("nothing is left of the last cut");
-        }
-        let checked = check_disk(recording, nodes, mnt, &expected);
+        disk.set(*cut).expect("the log fits the disk");
+        let checked = check_disk(recording, disk, mnt, &expected);
         results.cuts += 1;
         results.under_way += u64::from(under_way.iter().any(|s| s.contains(&cut.position)));
         results.half_moved += u64::from(!checked.half_moved.is_empty());
@@ -139,12 +131,12 @@ fn leaves_changed_files(output: &str) -> bool {
 }
 
 /// Mounts the disk as it is now, compares the files, unmounts it, and runs the file system's check.
-fn check_disk(recording: &Recording, nodes: Nodes, mnt: &Path, expected: &Expected) -> Checked {
-    let scenario = recording.scenario;
+fn check_disk(recording: &Recording, disk: &CutDisk, mnt: &Path, expected: &Expected) -> Checked {
+    let (scenario, node) = (recording.scenario, disk.node());
     let beside = scenario.file_system.beside_copy.unwrap_or_default();
-    let options = [beside, &scenario.mount_options(nodes.second)].join(",");
+    let options = [beside, &scenario.mount_options(disk.second())].join(",");
     let options = options.trim_matches(',');
-    let mut checked = match Mount::new(scenario.file_system, nodes.disk, mnt, options) {
+    let mut checked = match Mount::new(scenario.file_system, node, mnt, options) {
         Err(why) => Checked { wrong: vec![complaint("mount", why)], ..Checked::default() },
         Ok(mounted) => {
             let found = recover(scenario, mnt).and_then(|()| expected.check(mnt));
@@ -153,7 +145,7 @@ fn check_disk(recording: &Recording, nodes: Nodes, mnt: &Path, expected: &Expect
             found.unwrap_or_else(|wrong| Checked { wrong: vec![wrong], ..Checked::default() })
         }
     };
-    if let Err(why) = scenario.check(nodes.disk, nodes.second) {
+    if let Err(why) = scenario.check(node, disk.second()) {
         checked.wrong.push(complaint("the file system's check", why));
     }
     checked

@@ -1,10 +1,9 @@
 //! Inspects many cuts of a recording, in several threads.
 
 use crate::cut::{Cut, View};
+use crate::cut_disk::CutDisk;
 use crate::inspect::{CutResults, inspect};
 use crate::record::{Recording, in_guest};
-use crate::serve::Served;
-use crate::session::Nodes;
 use fragmend_testbed::cleanup::{self, Undo};
 use fragmend_testbed::guest;
 use std::fs;
@@ -39,15 +38,17 @@ fn check_in_order(recording: &Recording, cuts: &[Cut], soak: &Path) -> CutResult
     }
     let dir = fragmend_testbed::scratch::directory("cut");
     let _tree = cleanup::register(Undo::Tree(dir.path().to_owned()));
-    let (served, mnt) = (dir.path().join("served"), dir.path().join("mnt"));
-    fs::create_dir(&served).and_then(|()| fs::create_dir(&mnt)).expect("directories");
+    let mnt = dir.path().join("mnt");
+    fs::create_dir(&mnt).expect("a directory");
     let base = recording.base().expect("the recording's image");
     let scenario = recording.scenario;
     let second = scenario.second.map(|_| scenario.bytes);
     let view = View::two(base, Arc::clone(&recording.log), scenario.atom, second)
         .expect("a view of the image");
-    let served = Served::start(view, &served).expect("a view through FUSE");
-    Nodes::attached(&served, scenario, |nodes| inspect(recording, cuts, nodes, &mnt))
+    let mut disk = CutDisk::new(view).expect("a disk in memory");
+    let results = inspect(recording, cuts, &mut disk, &mnt);
+    disk.detach();
+    results
 }
 
 /// Inspects all of them in one guest.

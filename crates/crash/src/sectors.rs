@@ -1,5 +1,4 @@
-//! The source of each sector of a disk: the image when recording began, the log, or writes to a
-//! view of it. The disk at any instant is one such map; nothing is copied.
+//! The source of each sector of a disk: the image when recording began, or the log. The disk at any instant is one such map; nothing is copied.
 
 use std::fs::File;
 use std::io;
@@ -17,8 +16,6 @@ pub enum Source {
     Zero,
     /// In the log's file, at this byte.
     Log(u64),
-    /// In a view's scratch space, at this byte.
-    Scratch(u64),
 }
 
 impl Source {
@@ -28,7 +25,6 @@ impl Source {
             Self::Base => 0,
             Self::Zero => 1,
             Self::Log(at) => at << 2 | 2,
-            Self::Scratch(at) => at << 2 | 3,
         }
     }
 
@@ -36,8 +32,7 @@ impl Source {
         match word & 3 {
             0 => Self::Base,
             1 => Self::Zero,
-            2 => Self::Log(word >> 2),
-            _ => Self::Scratch(word >> 2),
+            _ => Self::Log(word >> 2),
         }
     }
 
@@ -45,7 +40,6 @@ impl Source {
     fn next(self) -> Self {
         match self {
             Self::Log(at) => Self::Log(at + SECTOR),
-            Self::Scratch(at) => Self::Scratch(at + SECTOR),
             same => same,
         }
     }
@@ -61,8 +55,6 @@ pub struct Origins<'a> {
     pub base: &'a File,
     /// The log's file, if there is one.
     pub log: Option<&'a File>,
-    /// Writes to a view.
-    pub scratch: &'a [u8],
 }
 
 impl Sectors {
@@ -92,6 +84,13 @@ impl Sectors {
             source = source.next();
         }
         Ok(())
+    }
+
+    /// Where the sectors that begin in `len` bytes from `offset` on come from; those beyond the end are left out.
+    pub fn sources(&self, offset: u64, len: u64) -> impl Iterator<Item = Source> {
+        let first = (offset / SECTOR) as usize;
+        let end = self.0.len().min(first + len.div_ceil(SECTOR) as usize);
+        self.0[first..end].iter().map(|word| Source::unpack(*word))
     }
 
     /// Becomes a copy of `from`, without allocating.
@@ -125,9 +124,6 @@ impl Sectors {
                     let log = origins.log.ok_or(io::ErrorKind::NotFound)?;
                     log.read_exact_at(part, at)?;
                 }
-                Source::Scratch(at) => {
-                    part.copy_from_slice(&origins.scratch[at as usize..][..part.len()]);
-                }
             }
             done += run * SECTOR;
         }
@@ -148,16 +144,15 @@ mod tests {
             File::open(path).unwrap()
         };
         let (base, log) = (file("base", 1), file("log", 2));
-        let scratch = [3; 1024];
         let mut sectors = Sectors::all_base(4096);
         sectors.set(512, 1024, Source::Log(8)).unwrap();
         sectors.set(1024, 512, Source::Zero).unwrap();
-        sectors.set(2048, 1024, Source::Scratch(0)).unwrap();
+        sectors.set(2048, 1024, Source::Log(1024)).unwrap();
         let mut got = [9; 4096];
-        let origins = Origins { base: &base, log: Some(&log), scratch: &scratch };
+        let origins = Origins { base: &base, log: Some(&log) };
         sectors.read(0, &mut got, &origins).unwrap();
         let firsts: Vec<u8> = got.chunks(512).map(|s| s[0]).collect();
-        assert_eq!(firsts, [1, 2, 0, 1, 3, 3, 1, 1]);
+        assert_eq!(firsts, [1, 2, 0, 1, 2, 2, 1, 1]);
         assert!(got.chunks(512).all(|s| s.iter().all(|b| *b == s[0])));
         assert!(sectors.set(256, 512, Source::Zero).is_err());
         assert!(sectors.set(4096, 512, Source::Zero).is_err());

@@ -5,7 +5,7 @@ use crate::disk::Disk;
 use crate::log::Log;
 use crate::marks::{Mark, Marks};
 use crate::mount::Mount;
-use crate::serve::{Marked, Served};
+use crate::serve::Served;
 pub use fragmend_served::gate::{Gate, Hold};
 pub use fragmend_served::request::{Arrived, Kind};
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
@@ -17,21 +17,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A served disk as a block device behind a [`Gate`].
-pub struct SlowDisk<S = Disk> {
+pub struct SlowDisk {
     device: Option<LoopDevice>,
     gate: Gate,
-    served: Option<Served<S>>,
+    served: Option<Served<Disk>>,
 }
 
-impl<S: Marked> SlowDisk<S> {
-    /// Serves a store in `dir`, an empty directory, and attaches a loop device to it. Its gate lets
+impl SlowDisk {
+    /// Serves a disk in `dir`, an empty directory, and attaches a loop device to it. Its gate lets
     /// all requests pass at first.
     ///
     /// # Errors
     /// When FUSE cannot be mounted there.
-    pub fn start(store: S, dir: &Path) -> io::Result<Self> {
+    pub fn start(disk: Disk, dir: &Path) -> io::Result<Self> {
         let gate = Gate::default();
-        let served = Served::start_slow(store, dir, gate.clone())?;
+        let served = Served::start_slow(disk, dir, gate.clone())?;
         let device = Some(LoopDevice::attach(&served.disk()));
         Ok(Self { device, gate, served: Some(served) })
     }
@@ -52,7 +52,7 @@ impl<S: Marked> SlowDisk<S> {
     }
 }
 
-impl<S> Drop for SlowDisk<S> {
+impl Drop for SlowDisk {
     fn drop(&mut self) {
         self.gate.open_for_good();
         if let Some(device) = self.device.take() {

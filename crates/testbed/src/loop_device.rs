@@ -2,11 +2,17 @@
 
 use crate::cleanup::{self, Ticket, Undo};
 use crate::process::{run, try_run};
+use fragmend_sys::loop_device::is_attached;
 use std::ffi::OsString;
 use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// Bytes of a sector of those without other wishes.
+const SECTOR_BYTES: u32 = 512;
 
 /// A loop device; detached when dropped, or when a signal ends the process.
 #[derive(Debug)]
@@ -33,6 +39,19 @@ impl LoopDevice {
         Self { node, file: file.to_owned(), detached: false, _ticket: ticket }
     }
 
+    /// Attaches a loop device with direct I/O, as far as the file has it, to an open file, which need not have a name.
+    ///
+    /// # Errors
+    /// Those of [`fragmend_sys::loop_device::attach`].
+    pub fn attach_open(file: &File) -> io::Result<Self> {
+        let node = fragmend_sys::loop_device::attach(file, SECTOR_BYTES)?;
+        let node = node.to_string_lossy().into_owned();
+        let ticket = cleanup::register(Undo::Loop(node.clone()));
+        // As the kernel names it, also where it has no name.
+        let file = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+        Ok(Self { node, file, detached: false, _ticket: ticket })
+    }
+
     /// Its node, for example `/dev/loop3`.
     pub fn node(&self) -> &str {
         &self.node
@@ -46,13 +65,8 @@ impl LoopDevice {
         // Not twice: by then the node may belong to another process.
         self.detached = true;
         let Self { node, file, .. } = &self;
-        let name = Path::new(node).file_name().unwrap_or_default();
-        let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
-        let is_ours = |text: String| Path::new(text.trim_end()) == file;
         Undo::Loop(node.clone()).run();
-        wait_until(&format!("{node} to be detached"), || {
-            !std::fs::read_to_string(&backing).is_ok_and(is_ours)
-        });
+        wait_until(&format!("{node} to be detached"), || !is_attached(Path::new(node), file));
     }
 }
 

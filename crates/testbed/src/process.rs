@@ -1,17 +1,20 @@
 //! Child processes: started, asked to end, and never left behind.
 
 use crate::cleanup::{self, Ticket, Undo};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::channel;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// How long a program that was asked to end may take to do so.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A running child; killed by its id when dropped.
 pub struct Running {
@@ -197,9 +200,21 @@ pub fn try_run<S: AsRef<OsStr>>(
     program: &str,
     args: impl IntoIterator<Item = S>,
 ) -> Result<String, String> {
-    let out = Command::new(program).args(args).stdin(Stdio::null()).output().unwrap_or_else(|e| {
+    let child = piped(program, args);
+    told(program, child.wait_with_output().expect("a child can be waited for"))
+}
+
+/// A child that was started, with nothing to read and its output piped.
+fn piped<S: AsRef<OsStr>>(program: &str, args: impl IntoIterator<Item = S>) -> Child {
+    let mut command = Command::new(program);
+    let command = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped());
+    command.stderr(Stdio::piped()).spawn().unwrap_or_else(|e| {
         panic!("{program} cannot be started ({e}): is it installed, are we root?")
-    });
+    })
+}
+
+/// The output of a program that succeeded, or what it printed when it failed.
+fn told(program: &str, out: Output) -> Result<String, String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if out.status.success() {
         return Ok(text(&out.stdout));
@@ -220,16 +235,34 @@ pub fn try_run_within<S: AsRef<OsStr>>(
     program: &str,
     args: impl IntoIterator<Item = S>,
 ) -> Result<String, String> {
-    let limit = seconds.to_string();
-    let how = ["-k", "5", limit.as_str(), program].map(OsStr::new).map(OsStr::to_owned);
-    let args = args.into_iter().map(|arg| arg.as_ref().to_owned());
-    let started = Instant::now();
-    try_run("timeout", how.into_iter().chain(args)).map_err(|said| {
-        if started.elapsed() >= Duration::from_secs(seconds.into()) {
-            return format!("{program} was ended after {seconds} s: {said}");
-        }
-        said.replacen("timeout", program, 1)
-    })
+    let child = piped(program, args);
+    // Names this process and no later one of its id.
+    let id = Pid::from_child(&child);
+    let process = pidfd_open(id, PidfdFlags::empty()).expect("a child that is not waited for yet");
+    let (ended, end) = channel::<()>();
+    let (out, was_ended) = std::thread::scope(|scope| {
+        let watcher = scope.spawn(move || {
+            let mut left = Duration::from_secs(seconds.into());
+            for signal in [Signal::TERM, Signal::KILL] {
+                // Told, or hung up on.
+                if end.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
+                    return signal != Signal::TERM;
+                }
+                let _ = pidfd_send_signal(&process, signal);
+                left = PATIENCE;
+            }
+            true
+        });
+        let out = child.wait_with_output().expect("a child can be waited for");
+        drop(ended);
+        (out, watcher.join().expect("no panic"))
+    });
+    let said = told(program, out);
+    if was_ended {
+        let what = said.unwrap_or_else(|said| said);
+        return Err(format!("{program} was ended after {seconds} s: {what}"));
+    }
+    said
 }
 
 /// As [`try_run`], for tools that must succeed.
@@ -246,4 +279,21 @@ fn read_all(pipe: Option<impl Read>) -> String {
         let _ = pipe.read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lasts_too_long_is_ended_also_if_it_does_not_heed_that() {
+        assert_eq!(try_run_within(60, "echo", ["done"]).unwrap(), "done\n");
+        let failed = try_run_within(60, "sh", ["-c", "echo no >&2; exit 3"]).unwrap_err();
+        assert_eq!(failed, "sh failed: no\n");
+        let ended = try_run_within(1, "sh", ["-c", "echo begun; exec sleep 60"]).unwrap_err();
+        assert_eq!(ended, "sh was ended after 1 s: sh failed: begun\n");
+        let deaf = "trap '' TERM; echo deaf; while :; do sleep 0.1; done";
+        let ended = try_run_within(1, "sh", ["-c", deaf]).unwrap_err();
+        assert_eq!(ended, "sh was ended after 1 s: sh failed: deaf\n");
+    }
 }
