@@ -144,9 +144,9 @@ impl View {
     }
 
     /// The bytes of each disk.
-    pub fn disks(&self) -> Vec<Range<u64>> {
+    pub fn disks(&self) -> impl Iterator<Item = Range<u64>> {
         let (all, second) = (self.now.bytes(), self.second);
-        if second < all { vec![0..second, second..all] } else { vec![0..all] }
+        std::iter::once(0..second.min(all)).chain((second < all).then_some(second..all))
     }
 
     /// Becomes the disk after this cut; quick when cuts come in order of their positions.

@@ -30,7 +30,7 @@ impl CutDisk {
     /// # Errors
     /// Those of making a file in memory and of attaching a loop device.
     pub fn new(view: View) -> io::Result<Self> {
-        let disks = view.disks().into_iter().map(Copied::new).collect::<io::Result<_>>()?;
+        let disks = view.disks().map(Copied::new).collect::<io::Result<_>>()?;
         Ok(Self { view, disks })
     }
 

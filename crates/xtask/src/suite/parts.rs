@@ -1,16 +1,18 @@
-//! The tests of one binary in several processes, as many at a time as there are processors.
+//! The tests of one binary in several processes, and what they amount to.
 //!
 //! Each test that has a disk of this machine runs in a process of its own. In one process, a test that starts a
 //! program duplicates the open files of all others, until the program has been read from the disk: beside it a file
-//! that a test has closed is still open, and is not moved where only files are that nobody has open.
+//! that a test has closed is still open, and is not moved where only files are that nobody has open. A test with a
+//! guest has one too, so that no two binaries with guests run as many of them as both have tests.
 
-use anyhow::Result;
-use std::collections::VecDeque;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::borrow::Cow;
+use std::time::Duration;
 
-/// The name of a test with a disk of this machine begins with this.
-const DISK: &str = "loop_";
+/// The names of tests with a disk of this machine, and with a guest, begin with these.
+const OF_THEIR_OWN: [&str; 2] = ["loop_", "uml_"];
+
+/// How a line of the test harness begins that says how many passed.
+const RESULT: &str = "test result: ";
 
 /// Tests of a binary that run in one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +29,8 @@ impl Part {
     /// The parts of a binary with these tests.
     pub fn of(tests: &[String]) -> Vec<Self> {
         // As `--skip` compares.
-        let has_disk = |test: &&String| test.contains(DISK);
-        let mut parts: Vec<Self> = tests.iter().filter(has_disk).cloned().map(Self::Test).collect();
+        let is_one = |test: &&String| OF_THEIR_OWN.iter().any(|name| test.contains(name));
+        let mut parts: Vec<Self> = tests.iter().filter(is_one).cloned().map(Self::Test).collect();
         if parts.is_empty() {
             return vec![Self::All];
         }
@@ -39,11 +41,11 @@ impl Part {
     }
 
     /// What its process is told.
-    pub fn arguments(&self) -> Vec<String> {
+    pub fn arguments(&self) -> Vec<&str> {
         match self {
             Self::All => Vec::new(),
-            Self::Others => vec!["--skip".into(), DISK.into()],
-            Self::Test(name) => vec!["--exact".into(), name.clone()],
+            Self::Others => OF_THEIR_OWN.iter().flat_map(|name| ["--skip", name]).collect(),
+            Self::Test(name) => vec!["--exact", name],
         }
     }
 }
@@ -61,82 +63,62 @@ pub(super) struct Parts {
     used: Option<Duration>,
 }
 
-/// Runs a part, calls the function with each line that it prints, and returns whether it failed, and its processor time.
-pub(super) type Run<'a> =
-    dyn Fn(&Part, &mut dyn FnMut(&str)) -> Result<(bool, Option<Duration>)> + Sync + 'a;
-
 impl Parts {
-    /// Runs parts, and prints what each has printed once it has ended, and then a result like that of one process.
-    /// Returns whether any failed, and the processor time of all, if known.
-    ///
-    /// # Errors
-    /// A part cannot be run.
-    pub fn run(
-        parts: Vec<Part>,
-        run: &Run<'_>,
-        print: &(dyn Fn(&str) + Sync),
-    ) -> Result<(bool, Option<Duration>)> {
-        let started = Instant::now();
-        let left = Mutex::new(VecDeque::from(parts));
-        let all = Mutex::new(Self { used: Some(Duration::ZERO), ..Self::default() });
-        let work = || -> Result<()> {
-            loop {
-                let Some(part) = left.lock().expect("no panic").pop_front() else { return Ok(()) };
-                let mut lines = Vec::new();
-                let (failed, used) = run(&part, &mut |line| lines.push(line.to_owned()))?;
-                // Locked while it is printed, so that lines of one test are not between those of another.
-                all.lock().expect("no panic").add(&part, failed, used, &lines, print);
-            }
-        };
-        let workers = std::thread::available_parallelism().map_or(1, usize::from);
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-            workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
-        })?;
-        let all = all.into_inner().expect("no panic");
-        all.result(started.elapsed()).iter().for_each(|line| print(line));
-        Ok((all.is_failed, all.used))
+    /// None so far.
+    pub fn new() -> Self {
+        Self { used: Some(Duration::ZERO), ..Self::default() }
     }
 
-    /// Adds a part that has ended.
-    fn add(
+    /// Whether any failed.
+    pub fn is_failed(&self) -> bool {
+        self.is_failed
+    }
+
+    /// The processor time of all, if known.
+    pub fn used(&self) -> Option<Duration> {
+        self.used
+    }
+
+    /// Adds a part that has ended, with the lines that it printed; returns what of them is to be printed.
+    pub fn add<'a>(
         &mut self,
         part: &Part,
         failed: bool,
         used: Option<Duration>,
-        lines: &[String],
-        print: &dyn Fn(&str),
-    ) {
-        let mut was_told = false;
-        for line in lines {
-            if let Some(counts) = line.strip_prefix("test result: ") {
-                let count = |what| count_of(counts, what);
+        lines: &'a [String],
+    ) -> Vec<Cow<'a, str>> {
+        let mut print = Vec::new();
+        // The last one: a test in a guest prints one of its own.
+        let told = lines.iter().rposition(|line| line.starts_with(RESULT));
+        for (n, line) in lines.iter().enumerate() {
+            if Some(n) == told {
+                let count = |what| count_of(&line[RESULT.len()..], what);
                 self.passed += count(" passed");
                 self.failed += count(" failed");
                 self.ignored += count(" ignored");
-                was_told = true;
             } else if !(line.is_empty() || line == "running 1 test" || line == "successes:") {
-                print(line);
+                print.push(Cow::from(line));
             }
             let name = line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED"));
             self.failures.extend(name.map(str::to_owned));
         }
-        if failed && !was_told {
+        if failed && told.is_none() {
             // It was ended, or ended itself.
             let name = match part {
                 Part::Test(name) => name,
                 _ => "(a process)",
             };
-            print(&format!("test {name} ... FAILED, with its process"));
+            print.push(format!("test {name} ... FAILED, with its process").into());
             self.failed += 1;
             self.failures.push(name.to_owned());
         }
         self.is_failed |= failed;
         self.used = self.used.zip(used).map(|(all, one)| all + one);
+        print
     }
 
     /// The result of all, in the form of the test harness.
-    fn result(&self, took: Duration) -> Vec<String> {
+    pub fn result(&self, took: Duration) -> Vec<String> {
         let mut lines = vec![String::new()];
         if !self.failures.is_empty() {
             lines.push("failures:".into());
@@ -181,44 +163,45 @@ mod tests {
     /// What processes print becomes one result, and one that was killed counts as a failed test.
     #[test]
     fn results_of_processes_are_added() {
-        let run = |part: &Part, line: &mut dyn FnMut(&str)| {
-            let lines: &[&str] = match part {
-                Part::Others => &[
-                    "running 3 tests",
-                    "test a ... ok",
-                    "test b ... FAILED",
-                    "test c ... ignored",
-                    "test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 4 filtered out",
-                ],
-                Part::Test(name) if name == "loop_d" => &["running 1 test", "begun"],
-                _ => &[
-                    "running 1 test",
-                    "test loop_e ... ok",
-                    "",
-                    "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 6 filtered out",
-                ],
-            };
-            lines.iter().for_each(|one| line(one));
-            let failed = !matches!(part, Part::Test(name) if name == "loop_e");
-            Ok((failed, Some(Duration::from_secs(1))))
+        let mut parts = Parts::new();
+        let mut printed = Vec::new();
+        let mut add = |part: Part, failed: bool, lines: &[&str]| {
+            let lines: Vec<String> = lines.iter().map(|&line| line.to_owned()).collect();
+            let used = Some(Duration::from_secs(1));
+            printed.extend(parts.add(&part, failed, used, &lines).into_iter().map(Cow::into_owned));
         };
-        let printed = Mutex::new(Vec::new());
-        let print = |line: &str| printed.lock().unwrap().push(line.to_owned());
-        let parts = Part::of(&names(&["a", "b", "c", "loop_d", "loop_e"]));
-        let result = Parts::run(parts, &run, &print).unwrap();
-        assert_eq!(result, (true, Some(Duration::from_secs(3))));
-        let printed = printed.into_inner().unwrap();
-        assert!(!printed.iter().any(|line| line == "running 1 test"), "{printed:?}");
-        assert!(
-            printed.contains(&"test loop_d ... FAILED, with its process".into()),
-            "{printed:?}"
-        );
-        let results: Vec<_> = printed.iter().filter(|l| l.starts_with("test result")).collect();
-        let [result] = results[..] else { panic!("{printed:?}") };
-        let expected = "FAILED. 2 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out;";
-        assert!(result.contains(expected), "{result}");
-        for name in ["    b", "    loop_d"] {
-            assert!(printed.iter().any(|line| line == name), "{name}: {printed:?}");
-        }
+        let others = [
+            "running 3 tests",
+            "test a ... ok",
+            "test b ... FAILED",
+            "test c ... ignored",
+            "test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 4 filtered out",
+        ];
+        add(Part::Others, true, &others);
+        add(Part::Test("loop_d".into()), true, &["running 1 test", "begun"]);
+        let with_guest = [
+            "running 1 test",
+            "test uml_e ... ok",
+            "",
+            "test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured; 9 filtered out",
+            "test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 6 filtered out",
+        ];
+        add(Part::Test("uml_e".into()), false, &with_guest);
+        assert_eq!((parts.is_failed(), parts.used()), (true, Some(Duration::from_secs(3))));
+        let expected = [
+            "running 3 tests",
+            "test a ... ok",
+            "test b ... FAILED",
+            "test c ... ignored",
+            "begun",
+            "test loop_d ... FAILED, with its process",
+            "test uml_e ... ok",
+            with_guest[3],
+        ];
+        assert_eq!(printed, expected);
+        let result = parts.result(Duration::from_millis(1500));
+        assert_eq!(result[1..4], ["failures:", "    b", "    loop_d"]);
+        let expected = "test result: FAILED. 2 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out; finished in 1.50s";
+        assert!(result.contains(&expected.to_owned()), "{result:?}");
     }
 }
