@@ -276,6 +276,60 @@ fn places_that_were_written_differently_contradict_each_other() {
     assert_eq!(ask([true, true]), ((Some(32), Some(128)), None));
 }
 
+/// What is found is the turn of whatever answers one read at a time: of channels whose transfers last longer than reads, and
+/// of planes that read alone. Where these are not one after the other in the stripe, nothing is told.
+#[test]
+fn what_else_takes_turns_counts_as_dies() {
+    let like = |change: &dyn Fn(&mut Drive)| {
+        let mut drive = presets::named("nvme-b").expect("a drive").flash().clone();
+        change(&mut drive);
+        let of = &drive.geometry;
+        let dies = u64::from(of.channels * of.dies_per_channel);
+        let block = u64::from(of.flash_page_bytes) * u64::from(of.pages_per_block);
+        let planes = dies * u64::from(of.planes_per_die);
+        drive.geometry.blocks_per_plane = (WRITTEN * 2 / planes / block + 16) as u32;
+        drive.geometry.over_provisioning_per_mille = 600;
+        drive
+    };
+    let slow_channels = like(&|drive| {
+        (drive.geometry.channels, drive.geometry.dies_per_channel) = (4, 2);
+        drive.timing.channel_bytes_per_second = 400_000_000;
+    });
+    let planes_in_turn = like(&|drive| {
+        (drive.geometry.channels, drive.geometry.dies_per_channel) = (4, 2);
+        drive.geometry.planes_per_die = 2;
+        drive.geometry.stripe_unit_bytes = 64 << 10;
+        drive.timing.read_ns = vec![5000];
+        drive.timing.small_read_ns = Vec::new();
+        drive.timing.small_read_bytes = 0;
+        drive.timing.channel_bytes_per_second = 838_000_000;
+    });
+    let planes_by_blocks = like(&|drive| {
+        let of = &mut drive.geometry;
+        (of.channels, of.dies_per_channel, of.planes_per_die) = (2, 4, 2);
+        (of.planes_together, of.planes_read_alone, of.pages_per_block) = (false, true, 48);
+        (of.flash_page_bytes, of.program_unit_bytes) = (8 << 10, 8 << 10);
+        of.stripe_unit_bytes = 16 << 10;
+        drive.timing.read_ns = vec![19_700];
+        drive.timing.channel_bytes_per_second = 838_000_000;
+    });
+    for (name, drive, turn) in [
+        // Two dies on each of four channels.
+        ("slow channels", slow_channels, Some((32, 128))),
+        // Eight dies of two planes.
+        ("planes in turn", planes_in_turn, Some((32, 512))),
+        // Planes change with each block, every 3 MiB of the stripe.
+        ("planes by blocks", planes_by_blocks, None),
+    ] {
+        for seed in 0..20 {
+            let mut drive = Simulated::new(Box::new(written(&drive, WRITTEN)), WRITTEN);
+            let geometry = geometry(&mut drive, seed);
+            let expected = (turn.map(|turn| turn.0), turn.map(|turn| turn.1));
+            assert_eq!(found(&geometry), expected, "{name}, seed {seed}");
+        }
+    }
+}
+
 /// Stripes that are larger than what is searched first.
 #[test]
 fn a_large_stripe_is_found_or_not_but_never_wrong() {

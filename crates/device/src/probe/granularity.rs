@@ -5,6 +5,9 @@
 //! die, a burst lasts as long as before; on another die, about half as long. So the ends of the unit that a place is
 //! in are found, forward and backward. Then other places must have the ends that follow from it, and reads anywhere
 //! else in the stripe must be on other dies.
+//!
+//! A "die" is here whatever answers one read at a time: a plane, where planes read alone, and where transfers last
+//! longer than reads all dies of a channel.
 
 use super::compare::{Found, Verdict, compare, middle_mean};
 use super::meter::Meter;
@@ -149,10 +152,14 @@ impl Columns<'_, '_> {
                 }
             }
         }
-        for _ in 0..ELSEWHERE {
-            let base = self.base();
-            let beside = self.rng.u64(bytes / unit..=(self.stripe - bytes) / unit) * unit;
-            let beside = beside.cast_signed();
+        // Those a part of the stripe away are the likeliest to be on the same die again, and others are drawn.
+        let units = self.stripe / bytes;
+        let divisors = (1..units).filter(|n| units.is_multiple_of(*n)).map(|n| n * bytes);
+        let random: Vec<u64> = (0..ELSEWHERE)
+            .map(|_| self.rng.u64(bytes / unit..=(self.stripe - bytes) / unit) * unit)
+            .collect();
+        for beside in divisors.chain(random) {
+            let (base, beside) = (self.base(), beside.cast_signed());
             // Most places are clearly on another die; only the others are looked at closely.
             if self.seems_together(base, beside)? {
                 match self.together(base, beside)? {
