@@ -17,9 +17,10 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 use support::records::{encoded, journal, make_journal, names, record_of};
-use support::rewrite::{killed_at, outcomes, recover, rewrite};
+use support::rewrite::{FRAGMEND, killed_at, outcomes, recover, rewrite};
 use support::{SIZE, fragmented};
 
 fn is_zero(path: &Path) -> bool {
@@ -146,6 +147,28 @@ fn loop_a_record_that_has_served_a_copy_claims_no_later_hole() {
         assert!(fs::read(&file).unwrap() == before, "{remounted}");
         fs::remove_dir_all(&elsewhere).unwrap();
     }
+}
+
+/// Nor does it while it serves one: `recover` is killed before it has noted again what it has found.
+#[test]
+fn loop_a_recover_of_a_copy_that_is_killed_claims_no_later_hole() {
+    let image = Image::of(&EXT4, 320 << 20);
+    let disk = Image::ext4(64 << 20);
+    let elsewhere = disk.path().join("journal");
+    fs::create_dir(&elsewhere).unwrap();
+    let file = fragmented(&image, "file");
+    finish(rewrite(&image, &file, "half-written=kill").arg("--journal").arg(&elsewhere));
+    let copy = image.copy_while_mounted();
+    let mut killed = Command::new(FRAGMEND);
+    killed.args(["recover", "--journal"]).args([&elsewhere, copy.path()]);
+    let killed = finish(killed.env("FRAGMEND_STOP_AT", "changing=kill"));
+    assert_eq!(killed.status.code(), None, "{killed:?}");
+    drop(copy);
+    run("fallocate", ["-p", "-o", "8192", "-l", "65536", file.to_str().unwrap()]);
+    let before = fs::read(&file).unwrap();
+    let (told, code) = recover(&[&"--journal", &elsewhere, &image.path()]);
+    assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{told}");
+    assert!(fs::read(&file).unwrap() == before);
 }
 
 /// A file system whose only record is elsewhere, and a copy of it that was made before. It is not mounted, the copy is.

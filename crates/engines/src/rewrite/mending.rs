@@ -101,9 +101,13 @@ impl Mending<'_> {
             Some(Err(e)) => return not_leased(recovered, &e),
         };
         let (before, began) = (self.noting.notes(), now_seconds());
-        match self.put_back(&missing.parts, ours, &lease) {
+        let (before, is_sure) = (before.ok().flatten(), self.closing.sure.is_ok());
+        // What a kill leaves is a note that claims nothing of the other file.
+        let noting =
+            if is_sure { self.noting } else { self.noting.of_another(before.as_ref(), began) };
+        match (Self { noting, ..*self }).put_back(&missing.parts, ours, &lease) {
             Ok(detail) => {
-                if let (Err(_), Ok(Some(before))) = (self.closing.sure, before) {
+                if let (false, Some(before)) = (is_sure, before) {
                     // Best effort: the record is kept in any case.
                     let _ = self.noting.put_back(before, began);
                 }

@@ -107,6 +107,12 @@ impl Served {
         Self { since_seconds, checksum: data_checksum(since_seconds.as_bytes()).into() }
     }
 
+    /// Behind notes of a record that has also served another file, from `began` on.
+    fn again(before: Option<&Notes>, began: i64) -> Self {
+        let earlier = before.and_then(|notes| notes.served.seconds());
+        Self::since(earlier.map_or(began, |earlier| earlier.min(began)))
+    }
+
     fn seconds(&self) -> Option<i64> {
         let sum = data_checksum(self.since_seconds.as_bytes());
         (sum == self.checksum.get()).then(|| self.since_seconds.get())
@@ -213,18 +219,29 @@ pub(crate) struct Noting<'a> {
     session: Session,
     /// [`RECOVERING`], or nothing.
     by: u32,
+    /// Stands behind each note.
+    served: Served,
 }
 
 impl<'a> Noting<'a> {
     /// For the notes of this record, by its file and its content.
     pub fn of((own, record): (&'a OwnedFd, &Record), file: &'a OwnedFd, session: Session) -> Self {
-        Self { record: own, at: record.note_start(), file, session, by: 0 }
+        let served = Served::default();
+        Self { record: own, at: record.note_start(), file, session, by: 0, served }
     }
 
     /// The same for `recover`.
     #[must_use]
     pub fn of_recovery(self) -> Self {
         Self { by: RECOVERING, ..self }
+    }
+
+    /// The same for a file of which it is not certain that it is the record's own, with what was noted before, if
+    /// anything: if this is killed, no change to the other file from `began` on (seconds since 1970) counts as the
+    /// rewrite's.
+    #[must_use]
+    pub fn of_another(self, before: Option<&Notes>, began: i64) -> Self {
+        Self { served: Served::again(before, began), ..self }
     }
 
     /// Makes a note, with what others may have done before, and the file's time of modification after the last
@@ -259,7 +276,7 @@ impl<'a> Noting<'a> {
             checksum: 0.into(),
         };
         note.checksum = note.sum().into();
-        let notes = Notes { last: note, served: Served::default() };
+        let notes = Notes { last: note, served: self.served };
         write_at(self.record, notes.as_bytes(), at)
     }
 
@@ -284,8 +301,7 @@ impl<'a> Noting<'a> {
     /// When that cannot be written.
     pub fn put_back(&self, before: Notes, began: i64) -> io::Result<()> {
         let Some(at) = self.at else { return Ok(()) };
-        let first = before.served.seconds().map_or(began, |earlier| earlier.min(began));
-        let notes = Notes { served: Served::since(first), ..before };
+        let notes = Notes { served: Served::again(Some(&before), began), ..before };
         write_at(self.record, notes.as_bytes(), at)?;
         Ok(rustix::fs::fsync(self.record)?)
     }
@@ -402,6 +418,40 @@ mod tests {
                 assert_eq!(is_ours(), version > 1 && doubt == Doubt::Nothing, "{version} {came:?}");
             }
         }
+    }
+
+    /// `recover` serves a file that may not be the record's own, and is killed: a later change to the own file is not its.
+    #[test]
+    fn what_begins_on_another_file_claims_no_later_change() {
+        let (file, other, own) = (file(), file(), file());
+        let record = record(VERSION, (1, 1));
+        let boot = session::boot().unwrap();
+        let here = Noting::of((&own, &record), &file, Session { boot, mounts: [1, 2] });
+        here.note(Noted::AtIt, Doubt::Nothing, (1, 1)).unwrap();
+        let now = now_seconds();
+        let modify = |seconds: i64| {
+            let time = Timespec { tv_sec: now + seconds, tv_nsec: 7 };
+            rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time })
+                .unwrap();
+            here.modified_by(&record).unwrap()
+        };
+        assert!(matches!(modify(1), ModifiedBy::Rewrite(_)));
+        let there = Noting::of((&own, &record), &other, Session { boot, mounts: [1, 3] });
+        let there = there.of_recovery();
+        // As it was before it was known of which file the notes are.
+        there.note(Noted::AtIt, Doubt::Nothing, (1, 1)).unwrap();
+        assert!(matches!(modify(1), ModifiedBy::Rewrite(_)));
+        here.note(Noted::AtIt, Doubt::Nothing, (1, 1)).unwrap();
+        let before = here.notes().unwrap().unwrap();
+        for (before, began) in [(Some(&before), now), (Some(&before), now + 5), (None, now)] {
+            there.of_another(before, began).note(Noted::AtIt, Doubt::Nothing, (1, 1)).unwrap();
+            assert_eq!(modify(6), ModifiedBy::Others);
+        }
+        // The first time counts, whichever file was served again.
+        there.of_another(Some(&before), now).note(Noted::AtIt, Doubt::Nothing, (1, 1)).unwrap();
+        let again = here.notes().unwrap().unwrap();
+        there.of_another(Some(&again), now + 5).note(Noted::AtIt, Doubt::Nothing, (1, 1)).unwrap();
+        assert_eq!(modify(1), ModifiedBy::Others);
     }
 
     /// In another boot, whose beginning depends on its clock.
