@@ -44,21 +44,28 @@ impl Replayer {
     }
 
     /// Carries out reads, `depth` of them in flight, once other programs leave the disk alone for a moment; returns
-    /// the time until the last was done.
+    /// the time until the last was done, or `None` if `ended` returned that no further one is to be issued.
     ///
     /// # Errors
     /// When a read fails, or ends early because its file has become shorter.
-    pub fn elapsed(&mut self, reads: &[FileRead], depth: u32) -> io::Result<Duration> {
+    pub fn elapsed(
+        &mut self,
+        reads: &[FileRead],
+        depth: u32,
+        ended: &dyn Fn() -> bool,
+    ) -> io::Result<Option<Duration>> {
         self.pace.before();
         let time = |clock: &Clock| clock.read().map_err(io::Error::other);
         let begun = time(&self.clock)?;
-        let wall = self.ring.elapsed_across(&self.files, reads, depth)?;
-        let ended = time(&self.clock)?;
+        let Some(wall) = self.ring.elapsed_across(&self.files, reads, depth, ended)? else {
+            return Ok(None);
+        };
+        let now = time(&self.clock)?;
         self.pace.after(reads.iter().map(|(.., bytes)| u64::from(*bytes)).sum(), wall);
-        Ok(match (begun, ended) {
-            (Some(begun), Some(ended)) => Duration::from_nanos(ended.saturating_sub(begun)),
+        Ok(Some(match (begun, now) {
+            (Some(begun), Some(now)) => Duration::from_nanos(now.saturating_sub(begun)),
             _ => wall,
-        })
+        }))
     }
 }
 

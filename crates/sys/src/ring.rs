@@ -157,8 +157,8 @@ impl ReadRing {
         self.carry_out(reads, depth, ended)
     }
 
-    /// [`Self::elapsed`] for reads of several files: index in `files`, offset and bytes. The ring's own file is not read.
-    /// The kernel may merge them, as it does with any program's.
+    /// [`Self::elapsed_until`] for reads of several files: index in `files`, offset and bytes. The ring's own file is not
+    /// read. The kernel may merge them, as it does with any program's.
     ///
     /// # Errors
     /// As [`Self::elapsed`].
@@ -170,14 +170,14 @@ impl ReadRing {
         files: &[File],
         reads: &[(usize, u64, u32)],
         depth: u32,
-    ) -> io::Result<Duration> {
+        ended: &dyn Fn() -> bool,
+    ) -> io::Result<Option<Duration>> {
         let reads = reads.iter().map(|(file, at, bytes)| {
             let fd = files[*file].as_raw_fd();
             Queued { fd, at: *at, bytes: *bytes, priority: 0 }
         });
         // The files are borrowed until none of the reads is in flight.
-        let all = self.carry_out(reads, depth, &|| false)?;
-        all.ok_or_else(|| io::ErrorKind::Interrupted.into())
+        self.carry_out(reads, depth, ended)
     }
 
     fn carry_out(
@@ -321,9 +321,11 @@ mod tests {
         let files = [file(1), file(8)];
         let mut ring = ReadRing::new(tempfile(), 4, 4096).unwrap();
         let reads: Vec<_> = (0..8).flat_map(|n| [(0, 0, 4096), (1, n * 4096, 4096)]).collect();
-        assert!(ring.elapsed_across(&files, &reads, 4).unwrap() > Duration::ZERO);
+        let lasted = ring.elapsed_across(&files, &reads, 4, &|| false).unwrap();
+        assert!(lasted.is_some_and(|lasted| lasted > Duration::ZERO));
+        assert_eq!(ring.elapsed_across(&files, &reads, 4, &|| true).unwrap(), None);
         // The first file has one page.
-        let error = ring.elapsed_across(&files, &[(0, 4096, 4096)], 4).unwrap_err();
+        let error = ring.elapsed_across(&files, &[(0, 4096, 4096)], 4, &|| false).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 

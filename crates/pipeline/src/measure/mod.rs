@@ -31,6 +31,8 @@ pub use watch::{Watched, watched_again};
 pub const ROUNDS: u32 = 3;
 /// The longest that a round may last, by the clock on the wall: what the first one does not reach is left out.
 const LONGEST_ROUND: Duration = Duration::from_secs(5);
+/// How long any other may last, or the first run of consecutive reads: another load may make the disk slow.
+const TOO_LONG: Duration = Duration::from_secs(20);
 
 /// Why something could not be measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +50,11 @@ impl CouldNot {
 
     fn interrupted() -> Self {
         Self::new(NotMeasured::Interrupted, "it was stopped")
+    }
+
+    fn too_slow() -> Self {
+        let detail = format!("the disk needs more than {} s for a round", TOO_LONG.as_secs());
+        Self::new(NotMeasured::Failed, detail)
     }
 
     fn failed(error: &io::Error) -> Self {
@@ -94,16 +101,19 @@ pub fn replay(
     for round in 0..ROUNDS {
         let begun = Instant::now();
         let (mut sum, mut done) = (Duration::ZERO, 0);
+        let is_over = || stop.load(Ordering::Relaxed) || begun.elapsed() > TOO_LONG;
         for run in &sample.runs {
-            if stop.load(Ordering::Relaxed) {
-                return Err(CouldNot::interrupted());
-            }
             if first && round == 0 && done > 0 && begun.elapsed() > LONGEST_ROUND {
                 break;
             }
             let of_it = |disk: &&mut Disk| disk.device == run.device;
             let Some(disk) = disks.iter_mut().find(of_it) else { continue };
-            sum += disk.elapsed(run, sample.in_flight).map_err(|e| CouldNot::failed(&e))?;
+            let elapsed = disk.elapsed(run, sample.in_flight, &is_over);
+            sum += match elapsed.map_err(|e| CouldNot::failed(&e))? {
+                Some(elapsed) => elapsed,
+                None if stop.load(Ordering::Relaxed) => return Err(CouldNot::interrupted()),
+                None => return Err(CouldNot::too_slow()),
+            };
             done += 1;
             observe(Event::Replayed(run.reads.len() as u64));
         }
@@ -180,12 +190,17 @@ impl Disk {
         Ok(Self { device, replayer, files })
     }
 
-    fn elapsed(&mut self, run: &sample::Run, in_flight: u32) -> io::Result<Duration> {
+    fn elapsed(
+        &mut self,
+        run: &sample::Run,
+        in_flight: u32,
+        ended: &dyn Fn() -> bool,
+    ) -> io::Result<Option<Duration>> {
         let place = |(file, range): &(usize, fragmend_layout::ByteRange)| {
             Some((self.files[*file]?, range.start, range.len() as u32))
         };
         let reads: Vec<FileRead> = run.reads.iter().filter_map(place).collect();
-        self.replayer.elapsed(&reads, in_flight)
+        self.replayer.elapsed(&reads, in_flight, ended)
     }
 }
 
