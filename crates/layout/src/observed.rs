@@ -35,6 +35,10 @@ pub struct ObservedLoad {
     pub read_bursts: u64,
     /// The sum over these bursts of the requests in flight when each began, without itself.
     pub in_flight_before: u64,
+    /// Reads that the device has completed during the whole recording, by its own counter, also where it was not watched;
+    /// `None` where it does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_reads: Option<u64>,
 }
 
 impl ObservedLoad {

@@ -38,6 +38,8 @@ pub fn survey(
             let mut survey = traced(trace.files, &trace.meta.paths, paths, observe)?;
             survey.misses = trace.meta.has_misses();
             survey.unread = trace.skipped;
+            let places = trace.meta.sampling.map(|sampling| sampling.places_ppm);
+            survey.places_ppm = places.filter(|ppm| *ppm < 1_000_000);
             survey.ordered = trace.ordered;
             survey.loads = observed::by_file_system(&survey.devices, &trace.meta.loads);
             Ok(survey)

@@ -8,10 +8,11 @@ use fragmend_engines::engine::volume_for;
 use fragmend_pipeline::{
     Error, Event, Recording, Survey, apply, can_move, plan, survey, unobserved,
 };
-use fragmend_plan::{Policy, Settings};
+use fragmend_plan::{Policy, Settings, Why};
 use fragmend_testbed::fragment::{interleaved, is_intact};
 use fragmend_testbed::image::{Image, run};
 use fragmend_testbed::tools::extents;
+use fragmend_trace::record;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -83,6 +84,59 @@ fn loop_from_a_recording_to_receipts() {
     assert_eq!((after.ranges, after.requests_before), (0, before.summary.requests_after));
     image.fsck();
     assert!(is_intact(&file, SIZE).unwrap());
+}
+
+/// Reads a cached file again and again, and then a part of another one past the cache, in less than a turn of 20 ms.
+const BURST: &str = "
+import mmap, os, sys, time
+cached = os.open(sys.argv[1] + '/file', os.O_RDONLY)
+for _ in range(40):
+    for at in range(0, 8 << 20, 131072): os.pread(cached, 131072, at)
+direct, pages = os.open(sys.argv[1] + '/other', os.O_RDONLY | os.O_DIRECT), mmap.mmap(-1, 16384)
+time.sleep(0.1)
+for at in range(0, 1 << 20, 16384): os.preadv(direct, [pages], at)
+time.sleep(0.1)
+";
+
+/// A sixty-fourth of all places is recorded at a time. That the others were read from the cache is not said where the
+/// device has done more reads than were recorded.
+#[test]
+fn loop_a_burst_that_was_not_recorded_is_not_said_to_come_from_the_cache() {
+    let (image, paths, file) = image_with_files();
+    interleaved(&image.path().join("other"), SIZE, &[4096], true).unwrap();
+    image.sync();
+    std::fs::read(&file).unwrap();
+    let output = image.scratch().join("trace");
+    let planned = |places_shift: u32, code: &str| {
+        let _ = std::fs::remove_file(&output);
+        let mut options = record::Options::new(&output, paths.clone());
+        (options.overhead, options.places_shift) = (None, places_shift);
+        let (stop, mut begun) = (AtomicBool::new(false), false);
+        let recorded = record::record(&options, &stop, &mut |_| {
+            if !std::mem::replace(&mut begun, true) {
+                run("python3", ["-c", code, image.path().to_str().unwrap()]);
+                stop.store(true, Ordering::Relaxed);
+            }
+        });
+        let rows = recorded.unwrap().rows;
+        let trace = fragmend_trace::read(&output, &fragmend_trace::Filter::default()).unwrap();
+        let survey = survey(Some(trace), &paths, &unobserved).unwrap();
+        let direct = survey.files.iter().flat_map(|f| &f.accesses).filter(|a| a.direct).count();
+        let summary = plan(survey, &Settings::default()).summary;
+        println!("{rows} rows, {direct} of them direct: {}", summary.verdict);
+        (summary, direct)
+    };
+    let alone = BURST.replace("0, 1 << 20", "0, 0");
+    for shift in [0, 6] {
+        assert_eq!(planned(shift, &alone).0.why, Some(Why::AllFromCache));
+    }
+    let (whole, direct) = planned(0, BURST);
+    assert_eq!((whole.worth, direct), (true, 64), "{}", whole.verdict);
+    // The place of the burst is in turn a sixty-fourth of the time.
+    let unseen = (0..3).map(|_| planned(6, BURST)).find(|(_, direct)| *direct == 0);
+    let (unseen, _) = unseen.expect("one burst that was not recorded");
+    assert_eq!(unseen.why, Some(Why::NotSeenEnough), "{}", unseen.verdict);
+    assert!(unseen.verdict.contains("1.6 % of all places"), "{}", unseen.verdict);
 }
 
 /// What is planned for a mounted file system as a volume is what is planned for its mount point.

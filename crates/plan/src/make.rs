@@ -15,7 +15,7 @@ use crate::requests::{self, Request, Shape};
 use crate::select::{Analysed, Candidate};
 use crate::source::LARGEST_FILE;
 use crate::survey::{Survey, SurveyedFile};
-use crate::verdict::{Case, judge};
+use crate::verdict::{Case, Thinned, judge};
 use crate::ways::{Head, Ways};
 use fragmend_layout::{ByteRange, CostSource, FileId, Layout, ObservedLoad, schema};
 use rayon::prelude::*;
@@ -61,7 +61,8 @@ pub fn make(survey: Survey, settings: &Settings) -> Plan {
 
 /// The same, with the curve of bytes against time if `wanted`: it needs as long again as the plan.
 pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, Vec<CurvePoint>) {
-    let Survey { mut files, devices, left_alone, misses, loads, unread, ordered } = survey;
+    let thinned = Thinned::of(&survey);
+    let Survey { mut files, devices, left_alone, misses, loads, unread, ordered, .. } = survey;
     files.sort_by(|a, b| (a.layout.file, &a.path).cmp(&(b.layout.file, &b.path)));
     merge_same(&mut files);
     let traced = misses || files.iter().any(|f| !f.accesses.is_empty());
@@ -116,6 +117,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         basis,
         min_gain_s_per_gib: summary.min_gain_s_per_gib,
         left_out: left_alone.len() as u64 + unread,
+        thinned,
     };
     let file_systems_bytes = devices.iter().map(|d| d.total_bytes).sum();
     judge(&mut summary, &case, file_systems_bytes);

@@ -28,6 +28,8 @@ pub struct Survey {
     pub ordered: bool,
     /// What the devices answered while the trace was recorded, by the device number of the file system.
     pub loads: BTreeMap<u64, ObservedLoad>,
+    /// The share of the places in which that was recorded which reached a device, in millionths; `None` if it was all.
+    pub places_ppm: Option<u32>,
 }
 
 /// One file: its layout and, if there is a trace, the accesses that were seen on it.

@@ -5,6 +5,7 @@
 //!
 //! 1. `nothing-fragmented`: no access that was seen crosses a break.
 //! 2. `all-from-cache`: misses were recorded, and of the accesses that cross a break less than a hundredth reached the device.
+//!    `not-seen-enough` instead, if not all places were recorded at a time and that may be the reason ([`Thinned`]).
 //! 3. `hidden-behind-the-queue` or `device-does-not-care`: even if everything were contiguous, one replay would last less
 //!    than [`WORTH_SHARE`] less, or less by no more than where the drive keeps the fragments may matter
 //!    ([`Outlook::is_in_doubt`]). It is the queue that hides it if that would not be so with each read by itself.
@@ -13,8 +14,11 @@
 use crate::file::Summary;
 use crate::input::Basis;
 use crate::outlook::Outlook;
+use crate::survey::Survey;
+use fragmend_layout::Op;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Below this share of the time saved, mending is not worth it.
 pub const WORTH_SHARE: f64 = 0.01;
@@ -33,6 +37,8 @@ pub enum Why {
     NothingFragmented,
     /// What programs read came from the page cache.
     AllFromCache,
+    /// What programs read may have come from the page cache, or was not recorded: not all places were at a time.
+    NotSeenEnough,
     /// The requests of a split overlap with those of others in flight.
     HiddenBehindTheQueue,
     /// More requests last hardly longer on this device.
@@ -52,6 +58,41 @@ pub struct Case {
     pub min_gain_s_per_gib: f64,
     /// Files that could not be considered, and accesses that could not be read.
     pub left_out: u64,
+    /// If not all places were recorded at a time.
+    pub thinned: Option<Thinned>,
+}
+
+/// What the devices read while a part of all places was recorded at a time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Thinned {
+    /// The part, from 0 to 1.
+    share: f64,
+    /// Reads of the devices for which no access was recorded: of other files, of metadata, or of places that were not
+    /// recorded just then. `None` if the kernel did not count what the devices read.
+    unexplained: Option<u64>,
+}
+
+impl Thinned {
+    /// That of a survey; `None` if all was recorded.
+    pub fn of(survey: &Survey) -> Option<Self> {
+        let share = f64::from(survey.places_ppm?) / 1e6;
+        let accesses = survey.files.iter().flat_map(|file| &file.accesses);
+        let reached = accesses.filter(|a| a.op == Op::Miss || (a.direct && a.op == Op::Read));
+        let explained = reached.map(|a| u64::from(a.count)).fold(0, u64::saturating_add);
+        // File systems on the same disk each have its load.
+        let loads: BTreeMap<u64, Option<u64>> =
+            survey.loads.values().map(|load| (load.device, load.counted_reads)).collect();
+        let reads: Option<Vec<u64>> = loads.into_values().collect();
+        let reads = reads.filter(|reads| !reads.is_empty());
+        let reads = reads.map(|reads| reads.into_iter().fold(0, u64::saturating_add));
+        Some(Self { share, unexplained: reads.map(|reads| reads.saturating_sub(explained)) })
+    }
+
+    /// Whether so many of these accesses may have reached a device that they do not all come from the page cache.
+    fn may_hide(self, asked: u128) -> bool {
+        let most = self.unexplained.map_or(f64::INFINITY, |reads| reads as f64);
+        most > 0.0 && most >= asked as f64 * REACHED_SHARE
+    }
 }
 
 /// The part of `whole` by which `less` is smaller; 0 of nothing.
@@ -63,10 +104,14 @@ fn share(whole: u128, less: u128) -> f64 {
 pub fn why(summary: &Summary, case: &Case) -> Why {
     let Outlook { now, contiguous_ns, alone, asked, reached, .. } = case.outlook;
     let recorded = case.basis == Basis::MissesRecorded;
+    let from_cache = || {
+        let is_unsure = recorded && case.thinned.is_some_and(|thinned| thinned.may_hide(asked));
+        if is_unsure { Why::NotSeenEnough } else { Why::AllFromCache }
+    };
     if summary.files_considered == 0 {
         // Without a request, the recorder has seen no file.
         let unseen = recorded && case.left_out == 0;
-        return if unseen { Why::AllFromCache } else { Why::NoFile };
+        return if unseen { from_cache() } else { Why::NoFile };
     }
     if summary.ranges == 0 && summary.over_budget_bytes > 0 {
         return Why::OverBudget;
@@ -78,7 +123,7 @@ pub fn why(summary: &Summary, case: &Case) -> Why {
     let few =
         if recorded { (reached as f64) / (asked as f64) < REACHED_SHARE } else { reached == 0 };
     if few {
-        return Why::AllFromCache;
+        return from_cache();
     }
     if case.outlook.is_in_doubt() {
         return Why::DeviceDoesNotCare;
@@ -155,6 +200,7 @@ fn because(why: Why, summary: &Summary, case: &Case) -> String {
                 "all from cache: of {asked} accesses to what is fragmented, {reached} reached the device{cold}"
             )
         }
+        Why::NotSeenEnough => not_seen_enough(case),
         Why::HiddenBehindTheQueue => format!(
             "hidden behind the queue: with {:.1} reads in flight, contiguous files would save {possible:.1} % of {} ({:.0} % with one read at a time)",
             summary.depth,
@@ -183,6 +229,22 @@ fn because(why: Why, summary: &Summary, case: &Case) -> String {
     }
 }
 
+/// What was not seen, and what to do.
+fn not_seen_enough(case: &Case) -> String {
+    let share = case.thinned.map_or(1.0, |thinned| thinned.share) * 100.0;
+    let reads = match case.thinned.and_then(|thinned| thinned.unexplained) {
+        Some(reads) => {
+            format!(
+                "{reads} reads of the device are of none of the files that were seen, or were not recorded"
+            )
+        }
+        None => "how much the device read is not known".into(),
+    };
+    format!(
+        "not seen enough: {share:.1} % of all places were recorded at a time, and {reads}; record for longer, or with a larger --overhead"
+    )
+}
+
 /// A time for people.
 fn seconds(s: f64) -> String {
     match s {
@@ -204,7 +266,13 @@ mod tests {
         let apart_ns = now.ns;
         let outlook =
             Outlook { now, contiguous_ns: contiguous, apart_ns, alone, asked: 100, reached };
-        Case { outlook, basis: Basis::MissesRecorded, min_gain_s_per_gib: 0.5, left_out: 0 }
+        Case {
+            outlook,
+            basis: Basis::MissesRecorded,
+            min_gain_s_per_gib: 0.5,
+            left_out: 0,
+            thinned: None,
+        }
     }
 
     fn considered(files: u64) -> Summary {
@@ -236,6 +304,16 @@ mod tests {
         unbroken.outlook.asked = 0;
         assert_eq!(of(&unbroken), Why::NothingFragmented);
         assert_eq!(why(&considered(0), &unbroken), Why::AllFromCache);
+        // Reads of which it is not known whose they are: a hundredth of what was asked for, and less.
+        for (reads, why) in [(Some(1), Why::NotSeenEnough), (Some(0), Why::AllFromCache)] {
+            let thinned = Some(Thinned { share: 0.1, unexplained: reads });
+            assert_eq!(of(&Case { thinned, ..case(0, slow, slow) }), why);
+            assert_eq!(super::why(&considered(0), &Case { thinned, ..unbroken }), why);
+            // What has reached the device is enough.
+            assert_eq!(of(&Case { thinned, ..case(100, slow, slow) }), Why::TooRarelyRead);
+        }
+        let unknown = Some(Thinned { share: 0.1, unexplained: None });
+        assert_eq!(of(&Case { thinned: unknown, ..case(0, slow, slow) }), Why::NotSeenEnough);
         let imitated = Case { basis: Basis::ImitatedCache, ..unbroken };
         assert_eq!(why(&considered(0), &imitated), Why::NoFile);
         // What was recorded is gone now.
@@ -286,7 +364,16 @@ mod tests {
         );
         let ms = |n: u128| n * 1_000_000;
         let slow = [ms(1000), ms(500)];
+        let thinned = |unexplained| Some(Thinned { share: 0.016, unexplained });
         for (case, expected) in [
+            (
+                Case { thinned: thinned(Some(70)), ..case(0, slow, slow) },
+                "not worth it: not seen enough: 1.6 % of all places were recorded at a time, and 70 reads of the device are of none of the files that were seen, or were not recorded; record for longer, or with a larger --overhead",
+            ),
+            (
+                Case { thinned: thinned(None), ..case(0, slow, slow) },
+                "not worth it: not seen enough: 1.6 % of all places were recorded at a time, and how much the device read is not known; record for longer, or with a larger --overhead",
+            ),
             (
                 case(0, slow, slow),
                 "not worth it: all from cache: of 100 accesses to what is fragmented, 0 reached the device; --assume-cold plans for a cold start",

@@ -267,7 +267,13 @@ fn budget_line(budget: &RecordBudget) -> String {
         }
         _ => String::new(),
     };
-    format!("processor time: {used} of at most {limit}{sampled}{places}")
+    // What the kernel does for every page of the machine that is read ahead or faulted cannot be paused.
+    let verdict = if budget.used_share > budget.limit_share {
+        format!("{used}, more than {limit}, as much is read ahead or faulted on this machine")
+    } else {
+        format!("{used} of at most {limit}")
+    };
+    format!("processor time: {verdict}{sampled}{places}")
 }
 
 /// What a disk answered, in a line.

@@ -4,14 +4,31 @@ use super::kernel::Kernel;
 use super::shared::{Answers, DEPTHS, LENGTHS, SHORTEST_LOG};
 use crate::TraceError;
 use fragmend_layout::{ObservedLoad, ObservedRequests};
+use fragmend_sys::block::BlockDevice;
 use fragmend_sys::disks::Disk;
 
-/// The loads of these disks, in the order of the request; to be called after detaching.
-pub(super) fn of(kernel: &Kernel, disks: &[Disk]) -> Result<Vec<ObservedLoad>, TraceError> {
+/// The reads that each of these disks has completed so far; `None` where they are not counted.
+pub(super) fn counted_reads(disks: &[Disk]) -> Vec<Option<u64>> {
+    let reads = |disk: &Disk| {
+        let device = BlockDevice::from_dev(disk.number).ok()?;
+        let counts = device.attribute("queue/iostats").is_none_or(|on| on.trim() != "0");
+        device.counters().ok().filter(|_| counts).map(|counters| counters.reads)
+    };
+    disks.iter().map(reads).collect()
+}
+
+/// The loads of these disks, in the order of the request, with [`counted_reads`] of before; to be called after detaching.
+pub(super) fn of(
+    kernel: &Kernel,
+    disks: &[Disk],
+    before: &[Option<u64>],
+) -> Result<Vec<ObservedLoad>, TraceError> {
     if !kernel.loads {
         return Ok(Vec::new());
     }
-    let load = |(index, disk): (usize, &Disk)| {
+    let now = counted_reads(disks);
+    let counted = before.iter().zip(now).map(|(before, now)| now?.checked_sub((*before)?));
+    let load = |((index, disk), counted_reads): ((usize, &Disk), Option<u64>)| {
         let (state, classes) = kernel.answers(index)?;
         Ok(ObservedLoad {
             device: disk.number,
@@ -19,9 +36,10 @@ pub(super) fn of(kernel: &Kernel, disks: &[Disk]) -> Result<Vec<ObservedLoad>, T
             requests: classes.iter().enumerate().filter_map(class).collect(),
             read_bursts: state.read_bursts,
             in_flight_before: state.in_flight_before,
+            counted_reads,
         })
     };
-    disks.iter().enumerate().map(load).collect()
+    disks.iter().enumerate().zip(counted).map(load).collect()
 }
 
 /// The requests of a class by its place in the table; `None` if there were none.

@@ -203,6 +203,7 @@ pub fn record(
     let undisturbed_ns = watch::syscall_ns();
     let mut kernel = kernel::start(options, &request)?;
     let started = Instant::now();
+    let reads = loads::counted_reads(&request.disks);
     let entry_ns = (watch::syscall_ns() - undisturbed_ns).max(0.0);
     let mut watch = Watch::new(options.overhead, options.places_shift, entry_ns);
     kernel.set_control(&watch.control())?;
@@ -229,7 +230,8 @@ pub fn record(
         mounts.keep_open();
         let stats = take_rest(&mut intake, &kernel, options.max_ranges.is_some())?;
         count_missed(&mut meta, &stats, &kernel, skipped_runs);
-        describe(&mut meta, options, &request, &kernel)?;
+        meta.loads = loads::of(&kernel, &request.disks, &reads)?;
+        describe(&mut meta, options, &request);
         let Intake { writer, rows, .. } = intake;
         let counts = writer.counts();
         meta.files_without_path = counts.without_path;
@@ -275,14 +277,8 @@ fn take(
     }
 }
 
-/// Enters what was recorded, and what the disks answered.
-fn describe(
-    meta: &mut Meta,
-    options: &Options,
-    request: &request::Request,
-    kernel: &Kernel,
-) -> Result<(), TraceError> {
-    meta.loads = loads::of(kernel, &request.disks)?;
+/// Enters what was recorded.
+fn describe(meta: &mut Meta, options: &Options, request: &request::Request) {
     if request.unwatched_disks > 0 {
         let what = format!("what {} disks more answered: too many", request.unwatched_disks);
         meta.unseen_sources.push(what);
@@ -291,7 +287,6 @@ fn describe(
     meta.paths =
         options.paths.iter().map(|p| crate::file::text::escape(p.as_os_str().as_bytes())).collect();
     meta.devices.clone_from(&request.device_meta);
-    Ok(())
 }
 
 /// Writes what is left when the kernel side is detached, in limited time.
