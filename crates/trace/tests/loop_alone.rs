@@ -43,7 +43,8 @@ for _ in range(50):
         );
     };
     let (summary, _) = traced(&image, |_| {}, work);
-    assert_eq!(summary.rows + summary.meta.unplaced, 50, "{:?}", summary.meta);
+    // A program elsewhere on the machine may have closed one, too.
+    assert!(summary.rows <= 50 && summary.rows + summary.meta.unplaced >= 50, "{summary:?}");
     println!("{} of 50 were closed meanwhile", summary.meta.unplaced);
     assert!(summary.meta.unplaced > 0, "nothing was tried");
 }

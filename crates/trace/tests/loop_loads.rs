@@ -3,6 +3,7 @@
 mod support;
 
 use fragmend_layout::{ObservedLoad, ObservedRequests};
+use fragmend_sys::block::Counters;
 use fragmend_testbed::file_system::{BTRFS, EXT4, XFS};
 use fragmend_testbed::fio;
 use fragmend_testbed::image::Image;
@@ -45,25 +46,32 @@ fn loop_requests_are_counted_as_the_kernel_counts_them() {
         let file = image.path().join("f");
         std::fs::write(&file, vec![7; 32 << 20]).unwrap();
         image.remount();
-        let mut counted = Default::default();
-        let work = || {
-            let before = image.counters();
-            for args in [
-                ["rw=randrw", "bsrange=4k-256k", "direct=1"],
-                ["rw=read", "bs=64k", "invalidate=1"],
-                ["rw=randwrite", "bs=12k", "fsync=64"],
-            ] {
-                fio::run(&file, &[&args[..], &["size=16M"]].concat());
-            }
-            image.sync();
-            counted = image.counters() - before;
-        };
-        let (summary, trace) = traced(&image, |_| {}, work);
-        let load = load_of(&image, &trace);
         let name = file_system.name;
-        // The recording lasts a little longer, and the file system may write meanwhile.
-        let reads = (sum(&load, false, |r| r.count), sum(&load, false, |r| r.bytes));
-        assert_eq!(reads, (counted.reads, counted.read_bytes), "{name}");
+        let one = || {
+            let mut counted = Counters::default();
+            let work = || {
+                let before = image.counters();
+                for args in [
+                    ["rw=randrw", "bsrange=4k-256k", "direct=1"],
+                    ["rw=read", "bs=64k", "invalidate=1"],
+                    ["rw=randwrite", "bs=12k", "fsync=64"],
+                ] {
+                    fio::run(&file, &[&args[..], &["size=16M"]].concat());
+                }
+                image.sync();
+                counted = image.counters() - before;
+            };
+            let (summary, trace) = traced(&image, |_| {}, work);
+            let load = load_of(&image, &trace);
+            let reads = (sum(&load, false, |r| r.count), sum(&load, false, |r| r.bytes));
+            let alike = reads == (counted.reads, counted.read_bytes);
+            println!("{name}: {reads:?} read, {counted:?}");
+            alike.then_some((summary, load, reads, counted))
+        };
+        // The recording lasts a little longer, in which something else may read the device, as `mkfs.btrfs` does with
+        // all of the machine: then it is tried again.
+        let (summary, load, reads, counted) =
+            (0..5).find_map(|_| one()).expect("nothing else reads it for a moment");
         let writes = (sum(&load, true, |r| r.count), sum(&load, true, |r| r.bytes));
         println!("{name}: {reads:?} read, {writes:?} written, counted {counted:?}");
         // The kernel counts flushes among the writes.
@@ -85,17 +93,28 @@ fn loop_times_and_depths_are_those_of_the_reader() {
         (32.0, &["ioengine=io_uring", "iodepth=32"]),
         (8.0, &["ioengine=psync", "numjobs=8", "group_reporting"]),
     ] {
-        let (mut figures, mut lasted) = (fio::JobFigures::default(), Duration::ZERO);
-        let work = || {
-            let start = Instant::now();
-            let common =
-                ["rw=randread", "bs=4k", "direct=1", "size=64M", "time_based", "runtime=1"];
-            figures = fio::run(&file, &[&common[..], args].concat());
-            lasted = start.elapsed();
+        let measured = || {
+            let (mut figures, mut lasted) = (fio::JobFigures::default(), Duration::ZERO);
+            let work = || {
+                let start = Instant::now();
+                let common =
+                    ["rw=randread", "bs=4k", "direct=1", "size=64M", "time_based", "runtime=1"];
+                figures = fio::run(&file, &[&common[..], args].concat());
+                lasted = start.elapsed();
+            };
+            let (_, trace) = traced(&image, |_| {}, work);
+            let load = load_of(&image, &trace);
+            let count = sum(&load, false, |r| r.count);
+            (figures, lasted, load, count)
         };
-        let (_, trace) = traced(&image, |_| {}, work);
-        let load = load_of(&image, &trace);
-        let count = sum(&load, false, |r| r.count);
+        // What the file system writes meanwhile is in flight besides. What else reads the device, as `mkfs.btrfs` does
+        // with all of the machine, reads much at a time: then it is tried again.
+        let others = |count: u64| count / 20;
+        let is_alone = |load: &ObservedLoad, count| load.in_flight_before <= others(count);
+        let (figures, lasted, load, count) = (0..5)
+            .map(|_| measured())
+            .find(|(_, _, load, count)| depth > 1.0 || is_alone(load, *count))
+            .expect("nothing else reads it for a second");
         let ns = sum(&load, false, |r| r.total_ns) as f64 / count as f64;
         let in_flight = sum(&load, false, |r| r.in_flight) as f64 / count as f64;
         let (p50, mean) = (figures.read.p50.as_nanos() as f64, figures.read.mean.as_nanos() as f64);
@@ -113,10 +132,7 @@ fn loop_times_and_depths_are_those_of_the_reader() {
         // A reader that refills its queue at once begins a burst when little is in flight.
         assert!((1.0..=depth + 1.0).contains(&seen), "{args:?}: {seen}");
         if depth == 1.0 {
-            // What the file system writes meanwhile is in flight besides.
-            let others = count / 20;
-            assert!(load.read_bursts + others >= count, "{args:?}: {load:?}");
-            assert!(load.in_flight_before <= others, "{args:?}: {load:?}");
+            assert!(load.read_bursts + others(count) >= count, "{args:?}: {load:?}");
         } else {
             assert!(in_flight > 1.5, "{args:?}: {in_flight}");
         }

@@ -14,26 +14,23 @@ pub(super) const IN_MEMORY: [&str; 1] = ["loop_apply_safety"];
 /// Those that serve their own disks from memory and measure no waits.
 pub(super) const SERVED: [&str; 2] = ["loop_crash", "loop_matrix"];
 /// Those on disks of this machine that measure no waits and do not mind if others empty the page cache.
-pub(super) const UNHURRIED: [&str; 6] = [
-    "loop_auto_measures",
-    "loop_filters",
-    "loop_hostile_calls",
-    "loop_loads",
-    "loop_uring",
-    "loop_walkthrough",
-];
+pub(super) const UNHURRIED: [&str; 5] =
+    ["loop_auto_measures", "loop_filters", "loop_hostile_calls", "loop_uring", "loop_walkthrough"];
 /// Those that for a while change for the whole machine whether files are rewritten: how long programs wait for a
 /// lease, an overlay of which it is not known where it writes. None of [`SERVED`] runs beside them.
 pub(super) const GLOBAL: [&str; 2] = ["loop_rewrite_alone", "loop_rewrite_overlay"];
 /// Those whose tests exclude each other by a lock in their process.
 pub(super) const TOGETHER: [&str; 3] = ["loop_rewrite_alone", "loop_rewrite_overlay", "loop_alone"];
 /// Those that measure what the machine does while they run, or empty the page cache that others look at.
-const ALONE: [&str; 8] = [
+const ALONE: [&str; 11] = [
     "loop_budget",
     "loop_floods",
+    "loop_lab_serve",
+    "loop_loads",
     "loop_measures",
     "loop_misses",
     "loop_page_cache",
+    "loop_pipeline",
     "loop_plan_time",
     "loop_readahead",
     "loop_syscalls",
