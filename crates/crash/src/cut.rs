@@ -10,6 +10,7 @@ use crate::log::{Entry, Log};
 use crate::sectors::{Origins, SECTOR, Sectors, Source};
 use fragmend_testbed::random::Random;
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
@@ -212,7 +213,11 @@ impl View {
     ///
     /// # Errors
     /// As [`Sectors::read`], and those of reading and writing the file.
+    ///
+    /// # Panics
+    /// When the range does not begin with a whole block.
     pub fn copy_to(&self, range: Range<u64>, file: &File) -> io::Result<()> {
+        assert!(range.start.is_multiple_of(BLOCK), "blocks of the image are looked at as a whole");
         let (mut wanted, mut found) = (vec![0; CHUNK as usize], vec![0; CHUNK as usize]);
         let mut at = range.start;
         while at < range.end {
@@ -286,7 +291,11 @@ fn filled_blocks(file: &File, bytes: u64) -> io::Result<Vec<bool>> {
     let mut at = 0;
     while at < bytes {
         // Behind the last data there is nothing to find (`ENXIO`).
-        let Ok(data) = rustix::fs::seek(file, SeekFrom::Data(at)) else { break };
+        let data = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            Err(Errno::NXIO) => break,
+            Err(e) => return Err(e.into()),
+        };
         at = data / CHUNK * CHUNK;
         let part = &mut buffer[..CHUNK.min(bytes - at) as usize];
         file.read_exact_at(part, at)?;

@@ -76,8 +76,10 @@ impl Copied {
     }
 
     fn copy(&self, view: &View) -> io::Result<()> {
+        // Nothing is left of the last cut: what is still to be written of it goes first.
+        let forget = || File::open(self.device.node()).and_then(forget_buffers);
+        forget()?;
         view.copy_to(self.range.clone(), &self.file)?;
-        // Nothing is left of the last cut.
-        File::open(self.device.node()).and_then(forget_buffers)
+        forget()
     }
 }

@@ -2,8 +2,11 @@
 
 use crate::probe::clock;
 use fragmend_sys::block::BlockDevice;
+use fragmend_sys::{input, loop_device};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io;
 use std::path::PathBuf;
 
 /// What a block device is.
@@ -80,9 +83,8 @@ impl Kind {
             model,
             rotational: disk.queue().is_ok_and(|queue| queue.rotational),
         };
-        let is_served = |file: PathBuf| clock::beside(&file).is_ok_and(|clock| clock.is_some());
         match Self::from(&shown) {
-            Self::Loop if backing_file(&disk).is_some_and(is_served) => Self::Served,
+            Self::Loop if served_clock(&disk).is_ok_and(|clock| clock.is_some()) => Self::Served,
             kind => kind,
         }
     }
@@ -139,6 +141,23 @@ impl Kind {
 /// The file behind a loop device, by the name that it had when it was attached.
 pub fn backing_file(device: &BlockDevice) -> Option<PathBuf> {
     device.attribute("loop/backing_file").map(PathBuf::from)
+}
+
+/// The clock of the served drive that a loop device is attached to; `None` if that is another file, or none of a served
+/// drive. Whoever may not open the device has only the file's name for that.
+///
+/// # Errors
+/// As [`clock::beside`].
+pub(crate) fn served_clock(device: &BlockDevice) -> io::Result<Option<File>> {
+    let disk = device.whole();
+    let Some(file) = backing_file(&disk) else { return Ok(None) };
+    let Some((clock, _)) = clock::beside(&file)? else { return Ok(None) };
+    let attached = disk.open_direct().and_then(|disk| loop_device::behind(&disk));
+    let is_another = match (attached, input::open(&file).and_then(|file| file.metadata())) {
+        (Ok(behind), found) => !found.is_ok_and(|found| behind.is(&found)),
+        (Err(_), _) => false,
+    };
+    Ok((!is_another).then_some(clock))
 }
 
 #[cfg(test)]

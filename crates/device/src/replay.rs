@@ -7,6 +7,8 @@ use crate::probe::ring::DEPTH;
 use crate::target;
 use fragmend_sys::block::BlockDevice;
 use fragmend_sys::ring::ReadRing;
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::time::Duration;
@@ -43,6 +45,14 @@ impl Replayer {
         self.clock.kind()
     }
 
+    /// How many bytes of these reads are data, and no hole.
+    ///
+    /// # Errors
+    /// Those of `lseek(2)`.
+    pub fn data_bytes(&self, reads: &[FileRead]) -> io::Result<u64> {
+        data_bytes(&self.files, reads)
+    }
+
     /// Carries out reads, `depth` of them in flight, once other programs leave the disk alone for a moment; returns
     /// the time until the last was done, or `None` if `ended` returned that no further one is to be issued.
     ///
@@ -67,6 +77,27 @@ impl Replayer {
             _ => wall,
         }))
     }
+}
+
+fn data_bytes(files: &[File], reads: &[FileRead]) -> io::Result<u64> {
+    let mut bytes = 0;
+    for (file, start, len) in reads {
+        let (mut at, end) = (*start, start + u64::from(*len));
+        while at < end {
+            let data = match seek(&files[*file], SeekFrom::Data(at)) {
+                Ok(data) => data,
+                // No data up to the end of the file.
+                Err(Errno::NXIO) => break,
+                Err(e) => return Err(e.into()),
+            };
+            if data >= end {
+                break;
+            }
+            at = seek(&files[*file], SeekFrom::Hole(data))?;
+            bytes += at.min(end) - data;
+        }
+    }
+    Ok(bytes)
 }
 
 /// How long a disk has been busy, with anything.
@@ -130,5 +161,25 @@ impl Busy {
             }
         };
         Ok(Done { busy, read_bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn holes_are_no_data() {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(&[1; 16384], 0).unwrap();
+        file.write_all_at(&[1; 16384], 49152).unwrap();
+        let files = [file];
+        for (at, len, data) in
+            [(0, 65536, 32768), (16384, 4096, 0), (12288, 8192, 4096), (45056, 8192, 4096)]
+        {
+            assert_eq!(data_bytes(&files, &[(0, at, len)]).unwrap(), data, "{at} {len}");
+        }
+        assert_eq!(data_bytes(&files, &[(0, 0, 4096), (0, 65536, 4096)]).unwrap(), 4096);
     }
 }

@@ -2,7 +2,7 @@
 //! probe.
 
 use crate::kind::{self, Kind};
-use crate::probe::clock::{self, Clock};
+use crate::probe::clock::Clock;
 use crate::probe::pace::Manner;
 use crate::probe::ring::{Extent, RingReader};
 use fragmend_sys::block::BlockDevice;
@@ -126,11 +126,7 @@ fn open(device: &BlockDevice, file: std::fs::File, bytes: u64, how: How) -> io::
 pub(crate) fn clock_of(device: &BlockDevice) -> io::Result<Clock> {
     match Kind::of(device) {
         Kind::Served | Kind::Loop => {
-            let served = match kind::backing_file(&device.whole()) {
-                Some(file) => clock::beside(&file)?,
-                None => None,
-            };
-            Ok(served.map_or(Clock::Wall, |(clock, _)| Clock::Served(clock)))
+            Ok(kind::served_clock(device)?.map_or(Clock::Wall, Clock::Served))
         }
         _ => Ok(Clock::Wall),
     }

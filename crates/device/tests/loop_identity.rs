@@ -3,9 +3,10 @@
 use fragmend_device::profile::{Identity, NoIdentity};
 use fragmend_sys::block::BlockDevice;
 use fragmend_testbed::loop_device::LoopDevice;
-use fragmend_testbed::process::run;
+use fragmend_testbed::process::{run, try_run};
 use fragmend_testbed::scratch;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -60,6 +61,28 @@ fn loop_direct_io_makes_it_another_device() {
     device.detach();
 }
 
+/// Two parts of one image.
+#[test]
+fn loop_each_part_of_a_file_is_a_device() {
+    let dir = scratch::for_disks();
+    let image = image(dir.path(), "a.img");
+    let whole = LoopDevice::attach(&image);
+    let of = |args: &[&str]| {
+        let args = args.iter().map(OsStr::new).chain([image.as_os_str()]);
+        let node =
+            run("losetup", [OsStr::new("--find"), OsStr::new("--show")].into_iter().chain(args));
+        let found = identity(node.trim());
+        run("losetup", ["--detach", node.trim()]);
+        found.unwrap().id
+    };
+    let direct = "--direct-io=on";
+    let first = of(&[direct]);
+    assert_eq!(first, identity(whole.node()).unwrap().id);
+    let parts = [of(&[direct, "--offset=1048576"]), of(&[direct, "--offset=2097152"])];
+    assert!(parts[0] != first && parts[0] != parts[1] && parts[1] != first, "{first} {parts:?}");
+    whole.detach();
+}
+
 /// A node in /dev stays when another disk is attached to it.
 #[test]
 fn loop_of_a_block_device_it_is_the_identity_of_that_device() {
@@ -72,7 +95,13 @@ fn loop_of_a_block_device_it_is_the_identity_of_that_device() {
     above.detach();
     below.detach();
     let image = image(dir.path(), "b.img");
-    run("losetup", [node.as_ref(), image.as_os_str()]);
+    // Another test may have it for a while.
+    let attached = || try_run("losetup", [node.as_ref(), image.as_os_str()]);
+    let tried = (0..200).map(|_| {
+        std::thread::sleep(Duration::from_millis(50));
+        attached()
+    });
+    tried.into_iter().find_map(Result::ok).expect("its node is free at last");
     let above = LoopDevice::attach(Path::new(&node));
     let second = identity(above.node());
     above.detach();

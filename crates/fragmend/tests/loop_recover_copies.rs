@@ -149,26 +149,37 @@ fn loop_a_record_that_has_served_a_copy_claims_no_later_hole() {
     }
 }
 
-/// Nor does it while it serves one: `recover` is killed before it has noted again what it has found.
+/// Nor does it while it serves one: `recover` is killed before it has noted again what it has found. On the copy the next
+/// one goes on.
 #[test]
 fn loop_a_recover_of_a_copy_that_is_killed_claims_no_later_hole() {
-    let image = Image::of(&EXT4, 320 << 20);
-    let disk = Image::ext4(64 << 20);
-    let elsewhere = disk.path().join("journal");
-    fs::create_dir(&elsewhere).unwrap();
-    let file = fragmented(&image, "file");
-    finish(rewrite(&image, &file, "half-written=kill").arg("--journal").arg(&elsewhere));
-    let copy = image.copy_while_mounted();
-    let mut killed = Command::new(FRAGMEND);
-    killed.args(["recover", "--journal"]).args([&elsewhere, copy.path()]);
-    let killed = finish(killed.env("FRAGMEND_STOP_AT", "changing=kill"));
-    assert_eq!(killed.status.code(), None, "{killed:?}");
-    drop(copy);
-    run("fallocate", ["-p", "-o", "8192", "-l", "65536", file.to_str().unwrap()]);
-    let before = fs::read(&file).unwrap();
-    let (told, code) = recover(&[&"--journal", &elsewhere, &image.path()]);
-    assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{told}");
-    assert!(fs::read(&file).unwrap() == before);
+    for goes_on in [true, false] {
+        let image = Image::of(&EXT4, 320 << 20);
+        let disk = Image::ext4(64 << 20);
+        let elsewhere = disk.path().join("journal");
+        fs::create_dir(&elsewhere).unwrap();
+        let file = fragmented(&image, "file");
+        finish(rewrite(&image, &file, "half-written=kill").arg("--journal").arg(&elsewhere));
+        let copy = image.copy_while_mounted();
+        let mut killed = Command::new(FRAGMEND);
+        killed.args(["recover", "--journal"]).args([&elsewhere, copy.path()]);
+        // Right behind a change, which is not noted yet; and before the first one.
+        let instant = if goes_on { "changed=kill" } else { "changing=kill" };
+        let killed = finish(killed.env("FRAGMEND_STOP_AT", instant));
+        assert_eq!(killed.status.code(), None, "{killed:?}");
+        if goes_on {
+            let (told, code) = recover(&[&"--journal", &elsewhere, &copy.path()]);
+            assert_eq!((outcomes(&told), code), (vec!["set_aside".to_owned()], 1), "{told}");
+            assert!(is_intact(&copy.path().join("file"), SIZE).unwrap());
+            continue;
+        }
+        drop(copy);
+        run("fallocate", ["-p", "-o", "8192", "-l", "65536", file.to_str().unwrap()]);
+        let before = fs::read(&file).unwrap();
+        let (told, code) = recover(&[&"--journal", &elsewhere, &image.path()]);
+        assert_eq!((outcomes(&told), code), (vec!["changed".to_owned()], 1), "{told}");
+        assert!(fs::read(&file).unwrap() == before);
+    }
 }
 
 /// A file system whose only record is elsewhere, and a copy of it that was made before. It is not mounted, the copy is.

@@ -41,6 +41,7 @@ pub fn survey(
             let places = trace.meta.sampling.map(|sampling| sampling.places_ppm);
             survey.places_ppm = places.filter(|ppm| *ppm < 1_000_000);
             survey.ordered = trace.ordered;
+            survey.device_reads = observed::device_reads(&trace.meta);
             survey.loads = observed::by_file_system(&survey.devices, &trace.meta.loads);
             Ok(survey)
         }

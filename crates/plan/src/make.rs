@@ -53,6 +53,12 @@ impl Kept {
     }
 }
 
+/// Adds to what is noted of the costs.
+fn add_note(summary: &mut Summary, note: &str) {
+    let notes = summary.cost_note.take().into_iter().chain([note.to_owned()]);
+    summary.cost_note = Some(notes.collect::<Vec<_>>().join("; "));
+}
+
 /// Makes the plan for a survey, whose [`Survey::devices`] must list every device of its files. Deterministic:
 /// files are planned in the order of their identity.
 pub fn make(survey: Survey, settings: &Settings) -> Plan {
@@ -78,10 +84,9 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
         })
         .unzip();
     at_depth(&mut costs, &loads, &kept, &mut analysed);
-    let mut cold: Vec<Vec<Request>> = Vec::new();
-    if settings.hot_fraction < 1.0 {
-        cold = cool(&mut analysed, settings.hot_fraction);
-    }
+    let is_cooled = settings.hot_fraction < 1.0;
+    let mut cold: Vec<Vec<Request>> =
+        if is_cooled { cool(&mut analysed, settings.hot_fraction) } else { Vec::new() };
     cold.resize_with(kept.len(), Vec::new);
 
     let (chosen, over_budget_bytes) = choose(&analysed, settings);
@@ -109,8 +114,7 @@ pub fn with_curve(survey: Survey, settings: &Settings, wanted: bool) -> (Plan, V
     };
     sources(&mut summary, &devices, &costs, &kept, &outlooks);
     if basis.is_traced() && !ordered && costs.values().any(|c| c.seeks()) {
-        let notes = summary.cost_note.into_iter().chain([NO_ORDER.to_owned()]);
-        summary.cost_note = Some(notes.collect::<Vec<_>>().join("; "));
+        add_note(&mut summary, NO_ORDER);
     }
     let case = Case {
         outlook: outlooks.into_iter().sum(),

@@ -30,6 +30,9 @@ pub struct Survey {
     pub loads: BTreeMap<u64, ObservedLoad>,
     /// The share of the places in which that was recorded which reached a device, in millionths; `None` if it was all.
     pub places_ppm: Option<u32>,
+    /// Reads that all disks below the recorded file systems have completed meanwhile, whoever issued them; `None` if one
+    /// of them does not count its reads.
+    pub device_reads: Option<u64>,
 }
 
 /// One file: its layout and, if there is a trace, the accesses that were seen on it.

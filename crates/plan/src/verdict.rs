@@ -18,7 +18,6 @@ use crate::survey::Survey;
 use fragmend_layout::Op;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// Below this share of the time saved, mending is not worth it.
 pub const WORTH_SHARE: f64 = 0.01;
@@ -78,14 +77,10 @@ impl Thinned {
         let share = f64::from(survey.places_ppm?) / 1e6;
         let accesses = survey.files.iter().flat_map(|file| &file.accesses);
         let reached = accesses.filter(|a| a.op == Op::Miss || (a.direct && a.op == Op::Read));
-        let explained = reached.map(|a| u64::from(a.count)).fold(0, u64::saturating_add);
-        // File systems on the same disk each have its load.
-        let loads: BTreeMap<u64, Option<u64>> =
-            survey.loads.values().map(|load| (load.device, load.counted_reads)).collect();
-        let reads: Option<Vec<u64>> = loads.into_values().collect();
-        let reads = reads.filter(|reads| !reads.is_empty());
-        let reads = reads.map(|reads| reads.into_iter().fold(0, u64::saturating_add));
-        Some(Self { share, unexplained: reads.map(|reads| reads.saturating_sub(explained)) })
+        let counts = reached.map(|a| u64::from(a.count)).fold(0, u64::saturating_add);
+        // Counts stand for places that were not recorded as well: what was not seen explains nothing.
+        let seen = (counts as f64 * share) as u64;
+        Some(Self { share, unexplained: survey.device_reads.map(|all| all.saturating_sub(seen)) })
     }
 
     /// Whether so many of these accesses may have reached a device that they do not all come from the page cache.

@@ -2,7 +2,7 @@
 
 mod support;
 
-use fragmend_layout::{Access, CostModel, CostSource, DeviceKind, ObservedLoad, Op};
+use fragmend_layout::{Access, CostModel, CostSource, DeviceKind, Op};
 use fragmend_plan::{Basis, Plan, Policy, Settings, Survey, Why, make};
 use support::*;
 
@@ -72,11 +72,19 @@ fn reads_from_the_page_cache_weigh_nothing() {
     assert!((s.seconds_saved - 50.0 * 64.0 * 31.0 * 500e-6).abs() < 1e-4, "{}", s.seconds_saved);
     assert_eq!(plan.files[0].ranges.iter().map(|r| r.seen).sum::<u64>(), 64 * 3000);
     // The device did reads that may have been of places that were not recorded at the time.
-    for (reads, why) in [(64 * 30, Why::NotSeenEnough), (64 * 29, Why::AllFromCache)] {
-        let load = ObservedLoad { counted_reads: Some(reads), ..ObservedLoad::default() };
-        let loads = [(DEVICE, load)].into();
-        let s = leaves_it(Survey { places_ppm: Some(20_000), loads, ..seen(true) }, why).summary;
+    for (device_reads, why) in [(64 * 30, Why::NotSeenEnough), (64 * 29, Why::AllFromCache)] {
+        let thinned = |survey| Survey {
+            places_ppm: Some(20_000),
+            device_reads: Some(device_reads),
+            ..survey
+        };
+        let s = leaves_it(thinned(seen(true)), why).summary;
         assert_eq!(s.verdict.contains("2.0 % of all places"), why == Why::NotSeenEnough, "{s:?}");
+        // Ten that were seen stand for 500, and explain ten.
+        let mut accesses = reads.clone();
+        accesses.push(read(0, 4 * KIB, 500));
+        let more = thinned(survey(&fragmented(), &accesses, &serial()));
+        leaves_it(Survey { misses: true, device_reads: Some(device_reads + 10), ..more }, why);
     }
     // No row at all: the recorder has seen no miss, and so no file.
     let nothing = Survey { misses: true, devices: vec![device(serial())], ..Survey::default() };

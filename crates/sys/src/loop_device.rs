@@ -6,9 +6,10 @@
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4C82;
@@ -133,8 +134,17 @@ pub struct Behind {
     pub inode: u64,
     /// The number of the block device that the node stands for; 0 for a file.
     pub block_device: u64,
+    /// Where in it the device begins, in bytes.
+    pub offset: u64,
     /// Whether it is read and written with direct I/O.
     pub direct: bool,
+}
+
+impl Behind {
+    /// Whether it is this file.
+    pub fn is(&self, file: &Metadata) -> bool {
+        (file.dev(), file.ino()) == (self.device, self.inode)
+    }
 }
 
 /// What an open loop device is attached to.
@@ -149,9 +159,9 @@ pub fn behind(device: &File) -> io::Result<Behind> {
     if rc < 0 {
         return Err(io::Error::last_os_error());
     }
-    let Info { device, inode, rdevice, flags, .. } = info;
+    let Info { device, inode, rdevice, offset, flags, .. } = info;
     // The kernel's `huge_encode_dev` and glibc's `makedev` are the same for numbers that it can have.
-    Ok(Behind { device, inode, block_device: rdevice, direct: flags & DIRECT_IO != 0 })
+    Ok(Behind { device, inode, block_device: rdevice, offset, direct: flags & DIRECT_IO != 0 })
 }
 
 /// The directory of a device in sysfs.

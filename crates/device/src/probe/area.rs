@@ -36,7 +36,7 @@ pub struct Areas {
 
 /// The size of an area: large enough for some dozens of stripes of every size that is looked for.
 const AREA: u64 = 256 << 20;
-/// How many areas are sampled, and places in each.
+/// How many areas are sampled, and places in each; of fewer areas as many places in all.
 const SAMPLED: u64 = 64;
 const SAMPLES: u64 = 8;
 /// Areas that are used.
@@ -58,9 +58,11 @@ pub fn find(meter: &mut Meter<'_>, rng: &mut Rng, within: &[Range<u64>]) -> Resu
     let capacity = meter.reader().capacity_bytes() / unit * unit;
     let mut scored = Vec::new();
     let mut known = false;
-    for area in candidates(within, capacity, unit) {
+    let all = candidates(within, capacity, unit);
+    let samples = SAMPLED * SAMPLES / (all.len() as u64).max(1);
+    for area in all {
         let mut data = 0;
-        for _ in 0..SAMPLES {
+        for _ in 0..samples {
             let at = area.start + rng.u64(0..(area.end - area.start) / unit) * unit;
             let held = meter.holds_data(at)?;
             known |= held.is_some();

@@ -95,13 +95,13 @@ fn behind_loop(disk: &BlockDevice, served: bool, depth: u32) -> Option<String> {
     if behind.block_device != 0 {
         let below = BlockDevice::from_dev(behind.block_device).ok().filter(|_| depth < DEEPEST)?;
         let Identity { id, .. } = Identity::at(&below, depth + 1).ok()?;
-        let start = target::partition_start(&below).unwrap_or(0);
+        let start = target::partition_start(&below).unwrap_or(0).saturating_add(behind.offset);
         let how = if id.ends_with(CACHED) { "" } else { how };
         return Some(format!("from {start} of {id}{how}"));
     }
     let file = input::open(&kind::backing_file(disk)?).ok()?;
     let found = file.metadata().ok()?;
-    if (found.dev(), found.ino()) != (behind.device, behind.inode) {
+    if !behind.is(&found) {
         return None;
     }
     if served {
@@ -116,7 +116,9 @@ fn behind_loop(disk: &BlockDevice, served: bool, depth: u32) -> Option<String> {
     } else {
         return None;
     };
-    Some(format!("file {} {} {made}{how}", FsId::of(&file).ok()?.name(), found.ino()))
+    // Two partitions of an image, or two parts of it, are two devices.
+    let start = if behind.offset == 0 { String::new() } else { format!(" from {}", behind.offset) };
+    Some(format!("file {} {} {made}{start}{how}", FsId::of(&file).ok()?.name(), found.ino()))
 }
 
 #[cfg(test)]

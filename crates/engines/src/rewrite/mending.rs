@@ -47,6 +47,24 @@ struct NotOurs {
 impl Mending<'_> {
     /// Makes the file whole, if that is certain to be right, and ends its record.
     pub(super) fn mend(&self, recovered: Recovered) -> Recovered {
+        if self.closing.sure.is_ok() || self.closing.options.dry_run {
+            return self.mend_own(recovered);
+        }
+        // It may be another's: what a kill leaves is a note that claims nothing of that one.
+        let (before, began) = (self.noting.notes().ok().flatten(), now_seconds());
+        let noting = self.noting.of_another(before.as_ref(), began);
+        let ended = Self { noting, ..*self }.mend_own(recovered);
+        if let Some(before) = before
+            && ended.outcome == RecoveryOutcome::SetAside
+            && self.noting.notes().ok().flatten() != Some(before)
+        {
+            // Best effort: the record is kept in any case.
+            let _ = self.noting.put_back(before, began);
+        }
+        ended
+    }
+
+    fn mend_own(&self, recovered: Recovered) -> Recovered {
         let options = self.closing.options;
         let target = self.noting.file;
         // Before this process consumes an error that the kernel reports once: the next opener should get it.
@@ -100,17 +118,8 @@ impl Mending<'_> {
             Some(Ok(lease)) => lease,
             Some(Err(e)) => return not_leased(recovered, &e),
         };
-        let (before, began) = (self.noting.notes(), now_seconds());
-        let (before, is_sure) = (before.ok().flatten(), self.closing.sure.is_ok());
-        // What a kill leaves is a note that claims nothing of the other file.
-        let noting =
-            if is_sure { self.noting } else { self.noting.of_another(before.as_ref(), began) };
-        match (Self { noting, ..*self }).put_back(&missing.parts, ours, &lease) {
+        match self.put_back(&missing.parts, ours, &lease) {
             Ok(detail) => {
-                if let (false, Some(before)) = (is_sure, before) {
-                    // Best effort: the record is kept in any case.
-                    let _ = self.noting.put_back(before, began);
-                }
                 let recovered = Recovered { restored_bytes: bytes, detail, ..recovered };
                 self.closing.close(recovered, RecoveryOutcome::Restored)
             }

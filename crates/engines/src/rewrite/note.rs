@@ -53,6 +53,8 @@ const CHANGED: u32 = 3;
 const DOUBTFUL: u32 = 4;
 /// Added to any: it was made by `recover`.
 const RECOVERING: u32 = 8;
+/// Added besides: on a file that may be another than the record's own.
+const ANOTHER: u32 = 16;
 
 /// The beginning of the block for notes.
 #[derive(
@@ -65,7 +67,7 @@ pub(crate) struct Note {
     mounts: [U64; 2],
     modified_seconds: I64,
     modified_nanoseconds: U32,
-    /// One of [`SETTLED`], [`AT_IT`], [`OTHERS`] and [`CHANGED`], and [`DOUBTFUL`] and [`RECOVERING`].
+    /// One of [`SETTLED`], [`AT_IT`], [`OTHERS`] and [`CHANGED`], and [`DOUBTFUL`], [`RECOVERING`] and [`ANOTHER`].
     state: U32,
     made_seconds: I64,
     /// CRC-32C of what comes before it.
@@ -73,6 +75,11 @@ pub(crate) struct Note {
 }
 
 impl Note {
+    /// One of [`SETTLED`], [`AT_IT`], [`OTHERS`] and [`CHANGED`].
+    fn doing(&self) -> u32 {
+        self.state.get() & !(DOUBTFUL | RECOVERING | ANOTHER)
+    }
+
     fn sum(&self) -> u32 {
         let bytes = self.as_bytes();
         data_checksum(&bytes[..bytes.len() - size_of::<U32>()])
@@ -217,17 +224,19 @@ pub(crate) struct Noting<'a> {
     pub file: &'a OwnedFd,
     /// The session in which the notes are made.
     session: Session,
-    /// [`RECOVERING`], or nothing.
+    /// [`RECOVERING`] and [`ANOTHER`], or nothing.
     by: u32,
     /// Stands behind each note.
     served: Served,
+    /// What stays noted of others whatever is noted: [`OTHERS`], [`CHANGED`], or nothing.
+    stays: u32,
 }
 
 impl<'a> Noting<'a> {
     /// For the notes of this record, by its file and its content.
     pub fn of((own, record): (&'a OwnedFd, &Record), file: &'a OwnedFd, session: Session) -> Self {
         let served = Served::default();
-        Self { record: own, at: record.note_start(), file, session, by: 0, served }
+        Self { record: own, at: record.note_start(), file, session, by: 0, served, stays: 0 }
     }
 
     /// The same for `recover`.
@@ -238,10 +247,12 @@ impl<'a> Noting<'a> {
 
     /// The same for a file of which it is not certain that it is the record's own, with what was noted before, if
     /// anything: if this is killed, no change to the other file from `began` on (seconds since 1970) counts as the
-    /// rewrite's.
+    /// rewrite's, and what was noted of others still holds.
     #[must_use]
     pub fn of_another(self, before: Option<&Notes>, began: i64) -> Self {
-        Self { served: Served::again(before, began), ..self }
+        let state = before.map_or(SETTLED, |notes| notes.last.doing());
+        let stays = if matches!(state, OTHERS | CHANGED) { state } else { 0 };
+        Self { by: self.by | ANOTHER, served: Served::again(before, began), stays, ..self }
     }
 
     /// Makes a note, with what others may have done before, and the file's time of modification after the last
@@ -256,6 +267,7 @@ impl<'a> Noting<'a> {
             (Noted::AtIt, _) => AT_IT,
             (Noted::Others, _) => OTHERS,
         };
+        let state = if state == CHANGED || self.stays == 0 { state } else { self.stays };
         let Some(at) = self.at else {
             // Once others have come no time counts, whatever is noted later.
             let come = matches!(state, OTHERS | CHANGED) || mtime(self.record)? == OTHERS_CAME;
@@ -333,7 +345,7 @@ impl<'a> Noting<'a> {
         };
         let noted = (note.modified_seconds.get(), note.modified_nanoseconds.get());
         let flags = note.state.get();
-        let (state, is_doubtful) = (flags & !(DOUBTFUL | RECOVERING), flags & DOUBTFUL != 0);
+        let (state, is_doubtful) = (note.doing(), flags & DOUBTFUL != 0);
         let window = if flags & RECOVERING == 0 { WINDOW_SECONDS } else { RECOVERY_SECONDS };
         // The time of before may have been set over another program's.
         if state == CHANGED || (state == OTHERS && is_before) {
@@ -347,15 +359,19 @@ impl<'a> Noting<'a> {
             return Ok(Rewrite(Ours { modified, is_certain }));
         }
         let made = note.made_seconds.get();
-        let within = |seconds: i64| {
-            let is_near =
-                (made.saturating_sub(1)..=made.saturating_add(seconds)).contains(&modified.0);
-            is_near && served.seconds().is_none_or(|since| modified.0 < since)
+        let is_near = |seconds: i64| {
+            (made.saturating_sub(1)..=made.saturating_add(seconds)).contains(&modified.0)
         };
+        let was_before = served.seconds().is_none_or(|since| modified.0 < since);
+        let within = |seconds: i64| is_near(seconds) && was_before;
         // A clock that is still to be set may show a later beginning of this boot.
         let is_earlier = || modified.0 <= session::boot_began();
         Ok(match () {
-            () if self.session.made(&note) => likely(state == AT_IT && within(SLACK_SECONDS)),
+            () if self.session.made(&note) => {
+                // What served another file served this one, in this very mounting.
+                let is_its = was_before || flags & ANOTHER != 0;
+                likely(state == AT_IT && is_near(SLACK_SECONDS) && is_its)
+            }
             () if state == OTHERS || !within(window) => Others,
             () if self.session.may_have_made(&note) => Unknown,
             () if self.session.boot == note.boot || is_earlier() => likely(true),
@@ -399,6 +415,12 @@ mod tests {
         tempfile::tempfile().unwrap().into()
     }
 
+    fn set_modified(file: &OwnedFd, (seconds, nanoseconds): Time) {
+        let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds.into() };
+        let times = Timestamps { last_access: time, last_modification: time };
+        rustix::fs::futimens(file, &times).unwrap();
+    }
+
     /// A record of version 1 has no note, and forgets all the same no doubt.
     #[test]
     fn no_time_counts_once_others_came_whatever_is_noted_later() {
@@ -430,22 +452,27 @@ mod tests {
         here.note(Noted::AtIt, Doubt::Nothing, (1, 1)).unwrap();
         let now = now_seconds();
         let modify = |seconds: i64| {
-            let time = Timespec { tv_sec: now + seconds, tv_nsec: 7 };
-            rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time })
-                .unwrap();
+            set_modified(&file, (now + seconds, 7));
             here.modified_by(&record).unwrap()
         };
         assert!(matches!(modify(1), ModifiedBy::Rewrite(_)));
         let there = Noting::of((&own, &record), &other, Session { boot, mounts: [1, 3] });
         let there = there.of_recovery();
-        // As it was before it was known of which file the notes are.
-        there.note(Noted::AtIt, Doubt::Nothing, (1, 1)).unwrap();
-        assert!(matches!(modify(1), ModifiedBy::Rewrite(_)));
-        here.note(Noted::AtIt, Doubt::Nothing, (1, 1)).unwrap();
         let before = here.notes().unwrap().unwrap();
         for (before, began) in [(Some(&before), now), (Some(&before), now + 5), (None, now)] {
             there.of_another(before, began).note(Noted::AtIt, Doubt::Nothing, (1, 1)).unwrap();
             assert_eq!(modify(6), ModifiedBy::Others);
+        }
+        // The file that it served, in the same mounting, is gone on with.
+        set_modified(&other, (now + 1, 7));
+        assert!(matches!(there.modified_by(&record).unwrap(), ModifiedBy::Rewrite(_)));
+        // What was noted of others holds, whatever is noted then.
+        here.note(Noted::Others, Doubt::Nothing, (1, 1)).unwrap();
+        let come = here.notes().unwrap();
+        for what in [Noted::AtIt, Noted::Settled] {
+            there.of_another(come.as_ref(), now).note(what, Doubt::Nothing, (1, 1)).unwrap();
+            set_modified(&file, record.mtime);
+            assert_eq!(here.modified_by(&record).unwrap(), ModifiedBy::Others, "{what:?}");
         }
         // The first time counts, whichever file was served again.
         there.of_another(Some(&before), now).note(Noted::AtIt, Doubt::Nothing, (1, 1)).unwrap();
@@ -465,9 +492,7 @@ mod tests {
         let another = Session { boot: [2; 16], mounts: [1, 2] };
         let later = Noting::of((&own, &record), &file, another);
         for (seconds, by) in [(3, ModifiedBy::Unknown), (3600, ModifiedBy::Others)] {
-            let time = Timespec { tv_sec: now + seconds, tv_nsec: 7 };
-            let times = Timestamps { last_access: time, last_modification: time };
-            rustix::fs::futimens(&file, &times).unwrap();
+            set_modified(&file, (now + seconds, 7));
             assert_eq!(later.modified_by(&record).unwrap(), by, "{seconds} s");
         }
     }

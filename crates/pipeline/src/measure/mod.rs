@@ -53,7 +53,10 @@ impl CouldNot {
     }
 
     fn too_slow() -> Self {
-        let detail = format!("the disk needs more than {} s for a round", TOO_LONG.as_secs());
+        let detail = format!(
+            "a round lasts more than {} s beside what else uses the disk",
+            TOO_LONG.as_secs()
+        );
         Self::new(NotMeasured::Failed, detail)
     }
 
@@ -94,6 +97,10 @@ pub fn replay(
     observe: &Observer,
 ) -> Result<Rounds, CouldNot> {
     let mut disks = Disk::open(sample)?;
+    if !first && data_bytes(&disks, sample)? < sample.data_bytes {
+        let detail = "a file has holes now where it was read, which need no device";
+        return Err(CouldNot::new(NotMeasured::Failed, detail));
+    }
     let (reads, bytes) = sample.size();
     let (rounds, recorded_reads) = (ROUNDS, sample.recorded);
     observe(Event::ToReplay(Replayed { reads, bytes, rounds, recorded_reads }));
@@ -122,9 +129,23 @@ pub fn replay(
         }
         seconds.push(sum.as_secs_f64());
     }
+    if first {
+        sample.data_bytes = data_bytes(&disks, sample)?;
+    }
     seconds.sort_by(f64::total_cmp);
     let served = disks.iter().all(|disk| disk.replayer.clock() == ClockKind::Served);
     Ok(Rounds { seconds, clock: if served { MeasuredBy::Served } else { MeasuredBy::Wall } })
+}
+
+/// Bytes of all reads that are data, and no hole.
+fn data_bytes(disks: &[Disk], sample: &Sample) -> Result<u64, CouldNot> {
+    let mut bytes = 0;
+    for run in &sample.runs {
+        let Some(disk) = disks.iter().find(|disk| disk.device == run.device) else { continue };
+        let of_run = disk.replayer.data_bytes(&disk.reads(run));
+        bytes += of_run.map_err(|e| CouldNot::failed(&e))?;
+    }
+    Ok(bytes)
 }
 
 /// The files of a sample on one file system.
@@ -190,16 +211,21 @@ impl Disk {
         Ok(Self { device, replayer, files })
     }
 
+    /// The reads of a run as the replayer has them.
+    fn reads(&self, run: &sample::Run) -> Vec<FileRead> {
+        let place = |(file, range): &(usize, fragmend_layout::ByteRange)| {
+            Some((self.files[*file]?, range.start, range.len() as u32))
+        };
+        run.reads.iter().filter_map(place).collect()
+    }
+
     fn elapsed(
         &mut self,
         run: &sample::Run,
         in_flight: u32,
         ended: &dyn Fn() -> bool,
     ) -> io::Result<Option<Duration>> {
-        let place = |(file, range): &(usize, fragmend_layout::ByteRange)| {
-            Some((self.files[*file]?, range.start, range.len() as u32))
-        };
-        let reads: Vec<FileRead> = run.reads.iter().filter_map(place).collect();
+        let reads = self.reads(run);
         self.replayer.elapsed(&reads, in_flight, ended)
     }
 }

@@ -51,6 +51,8 @@ pub struct Sample {
     pub(super) recorded: u64,
     /// Reads in flight at a time.
     pub(super) in_flight: u32,
+    /// Bytes of the reads that were data, and no hole, when they were replayed first.
+    pub(super) data_bytes: u64,
 }
 
 impl Sample {
@@ -96,7 +98,9 @@ impl Sample {
         let moves = moves.collect();
         // What was seen is what matters here, not what would be chosen of it.
         let settings = Settings { policy: Policy::Gain, ..Settings::default() };
-        let mut sample = Self { files, runs, devices, loads, settings, moves, recorded, in_flight };
+        let data_bytes = 0;
+        let mut sample =
+            Self { files, runs, devices, loads, settings, moves, recorded, in_flight, data_bytes };
         sample.forget_accesses();
         Ok(sample)
     }
@@ -319,6 +323,7 @@ mod tests {
             settings: Settings::default(),
             moves,
             recorded: 10,
+            data_bytes: 0,
             in_flight,
         }
     }

@@ -3,7 +3,8 @@
 use fragmend_layout::ObservedLoad;
 use fragmend_plan::Device;
 use fragmend_sys::block::BlockDevice;
-use std::collections::BTreeMap;
+use fragmend_trace::Meta;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The loads by the device numbers of the file systems. A load is of a block device: of the file system's own, or of the
 /// whole disk that a partition is on; Btrfs has other numbers than its devices.
@@ -17,6 +18,18 @@ pub fn by_file_system(
         Some((file_system.device, load.clone()))
     };
     if loads.is_empty() { BTreeMap::new() } else { file_systems.iter().filter_map(of).collect() }
+}
+
+/// The reads that all disks of a trace have completed meanwhile; `None` if those of one are not known.
+pub fn device_reads(meta: &Meta) -> Option<u64> {
+    let counted: BTreeMap<u64, Option<u64>> =
+        meta.loads.iter().map(|load| (load.device, load.counted_reads)).collect();
+    // A file system without a disk, as one on a network, has no number.
+    let has_numbers = meta.devices.iter().all(|device| !device.disks.is_empty());
+    let disks: BTreeSet<u64> = meta.devices.iter().flat_map(|d| d.disks.iter().copied()).collect();
+    let reads = disks.iter().map(|disk| counted.get(disk).copied().flatten());
+    let sum = reads.collect::<Option<Vec<u64>>>()?.into_iter().fold(0, u64::saturating_add);
+    has_numbers.then_some(sum)
 }
 
 /// The numbers of the block devices under a file system, the nearest first.
@@ -33,6 +46,7 @@ mod tests {
     use fragmend_layout::{DeviceProfile, FsKind};
     use fragmend_testbed::file_system::BTRFS;
     use fragmend_testbed::image::Image;
+    use fragmend_trace::{DeviceMeta, Level};
     use std::os::unix::fs::MetadataExt;
     use std::path::Path;
 
@@ -49,6 +63,32 @@ mod tests {
 
     fn load(device: u64) -> ObservedLoad {
         ObservedLoad { device, read_bursts: device, ..ObservedLoad::default() }
+    }
+
+    #[test]
+    fn reads_are_those_of_all_disks_or_not_known() {
+        let reads = |disks: &[&[u64]], counted: &[(u64, Option<u64>)]| {
+            let mut meta = Meta::new(Level::Both, 0);
+            let system = |disks: &&[u64]| DeviceMeta {
+                device: 1,
+                mount: String::new(),
+                readahead_bytes: None,
+                disks: disks.to_vec(),
+            };
+            meta.devices = disks.iter().map(system).collect();
+            let load = |(device, counted_reads): &(u64, Option<u64>)| ObservedLoad {
+                counted_reads: *counted_reads,
+                ..load(*device)
+            };
+            meta.loads = counted.iter().map(load).collect();
+            device_reads(&meta)
+        };
+        // Two file systems on one of two disks.
+        assert_eq!(reads(&[&[7, 8], &[7]], &[(7, Some(10)), (8, Some(5))]), Some(15));
+        assert_eq!(reads(&[&[7, 8]], &[(7, Some(10))]), None);
+        assert_eq!(reads(&[&[7]], &[(7, None)]), None);
+        assert_eq!(reads(&[&[7], &[]], &[(7, Some(10))]), None);
+        assert_eq!(reads(&[&[7]], &[]), None);
     }
 
     #[test]

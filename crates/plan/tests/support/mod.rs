@@ -12,7 +12,7 @@ use std::path::Path;
 pub const KIB: u64 = 1024;
 pub const MIB: u64 = 1024 * KIB;
 pub const BLOCK: u64 = 4096;
-pub const DEVICE: u64 = 7;
+const DEVICE: u64 = 7;
 
 /// A device that serves requests one after the other: 500 us each, and 10 ns a byte.
 pub fn serial() -> CostModel {

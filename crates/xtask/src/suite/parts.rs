@@ -90,20 +90,30 @@ impl Parts {
         let mut print = Vec::new();
         // The last one: a test in a guest prints one of its own.
         let told = lines.iter().rposition(|line| line.starts_with(RESULT));
+        let counts = told.map_or([0; 3], |n| {
+            [" passed", " failed", " ignored"].map(|what| count_of(&lines[n][RESULT.len()..], what))
+        });
+        for (all, one) in
+            [&mut self.passed, &mut self.failed, &mut self.ignored].into_iter().zip(counts)
+        {
+            *all += one;
+        }
         for (n, line) in lines.iter().enumerate() {
             if Some(n) == told {
-                let count = |what| count_of(&line[RESULT.len()..], what);
-                self.passed += count(" passed");
-                self.failed += count(" failed");
-                self.ignored += count(" ignored");
-            } else if !(line.is_empty() || line == "running 1 test" || line == "successes:") {
+                continue;
+            }
+            if !(line.is_empty() || line == "running 1 test" || line == "successes:") {
                 print.push(Cow::from(line));
             }
             let name = line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED"));
             self.failures.extend(name.map(str::to_owned));
         }
-        if failed && told.is_none() {
-            // It was ended, or ended itself.
+        // It was ended, or ended itself, or another test was run in its place.
+        let is_lost = match part {
+            Part::Test(_) => told.is_none() || counts.iter().sum::<u64>() != 1,
+            Part::All | Part::Others => told.is_none(),
+        };
+        if is_lost || (failed && counts[1] == 0) {
             let name = match part {
                 Part::Test(name) => name,
                 _ => "(a process)",
@@ -112,7 +122,7 @@ impl Parts {
             self.failed += 1;
             self.failures.push(name.to_owned());
         }
-        self.is_failed |= failed;
+        self.is_failed |= failed || is_lost;
         self.used = self.used.zip(used).map(|(all, one)| all + one);
         print
     }
@@ -188,6 +198,13 @@ mod tests {
         ];
         add(Part::Test("uml_e".into()), false, &with_guest);
         assert_eq!((parts.is_failed(), parts.used()), (true, Some(Duration::from_secs(3))));
+        // One that ends itself, or runs nothing, has not passed, whatever it ends with.
+        let nothing = "test result: ok. 0 passed; 0 failed; 0 ignored; 0 measured; 7 filtered out";
+        for lines in [vec!["running 1 test".into()], vec![nothing.into()]] {
+            let mut parts = Parts::new();
+            parts.add(&Part::Test("loop_f".into()), false, None, &lines);
+            assert!(parts.is_failed() && parts.result(Duration::ZERO)[2] == "    loop_f");
+        }
         let expected = [
             "running 3 tests",
             "test a ... ok",

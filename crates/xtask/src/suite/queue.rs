@@ -42,11 +42,10 @@ pub(super) fn in_order<J: Sync>(
     };
     let work = || -> Result<()> {
         while let Some(job) = next() {
+            let ends = Ends { job, state: &state, changed: &changed };
             let done = run(job);
-            let mut now = lock();
-            now.running.retain(|one| !std::ptr::eq(*one, job));
-            now.is_over |= done.is_err();
-            changed.notify_all();
+            lock().is_over |= done.is_err();
+            drop(ends);
             done?;
         }
         Ok(())
@@ -56,6 +55,22 @@ pub(super) fn in_order<J: Sync>(
         let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
         ended.into_iter().try_for_each(|one| one.expect("no panic"))
     })
+}
+
+/// A job that runs; it has ended when this is dropped, also by a panic, after which none begins.
+struct Ends<'a, 'b, J> {
+    job: &'a J,
+    state: &'b Mutex<State<'a, J>>,
+    changed: &'b Condvar,
+}
+
+impl<J> Drop for Ends<'_, '_, J> {
+    fn drop(&mut self) {
+        let mut now = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        now.running.retain(|one| !std::ptr::eq(*one, self.job));
+        now.is_over |= std::thread::panicking();
+        self.changed.notify_all();
+    }
 }
 
 #[cfg(test)]
@@ -102,5 +117,16 @@ mod tests {
     #[test]
     fn after_one_that_cannot_be_done_none_begins() {
         assert_eq!(history("abC", 1, 'b'), ("+a-a+b-b".into(), true));
+    }
+
+    #[test]
+    fn a_panic_ends_the_others_too() {
+        let run = |job: &char| {
+            std::thread::sleep(Duration::from_millis(20));
+            assert!(*job != 'a', "it fails");
+            Ok(())
+        };
+        let all = || in_order(&['a', 'b', 'C'], 2, &|_, job| *job != 'C', &run);
+        assert!(std::panic::catch_unwind(all).is_err());
     }
 }

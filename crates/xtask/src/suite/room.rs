@@ -22,8 +22,9 @@ pub(super) const GLOBAL: [&str; 2] = ["loop_rewrite_alone", "loop_rewrite_overla
 /// Those whose tests exclude each other by a lock in their process.
 pub(super) const TOGETHER: [&str; 3] = ["loop_rewrite_alone", "loop_rewrite_overlay", "loop_alone"];
 /// Those that measure what the machine does while they run, or empty the page cache that others look at.
-const ALONE: [&str; 11] = [
+const ALONE: [&str; 12] = [
     "loop_budget",
+    "loop_filters",
     "loop_floods",
     "loop_lab_serve",
     "loop_loads",
