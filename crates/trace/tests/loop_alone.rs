@@ -42,9 +42,16 @@ for _ in range(50):
             &[image.path()],
         );
     };
-    let (summary, _) = traced(&image, |_| {}, work);
-    // A program elsewhere on the machine may have closed one, too.
-    assert!(summary.rows <= 50 && summary.rows + summary.meta.unplaced >= 50, "{summary:?}");
+    // A program elsewhere on the machine may have closed one, too: then it is tried again.
+    let mut all = Vec::new();
+    let summary = loop {
+        let (summary, _) = traced(&image, |_| {}, work);
+        all.push((summary.rows, summary.meta.unplaced));
+        if summary.rows + summary.meta.unplaced == 50 {
+            break summary;
+        }
+        assert!(all.len() < 3, "{all:?}");
+    };
     println!("{} of 50 were closed meanwhile", summary.meta.unplaced);
     assert!(summary.meta.unplaced > 0, "nothing was tried");
 }

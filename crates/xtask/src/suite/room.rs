@@ -14,8 +14,8 @@ pub(super) const IN_MEMORY: [&str; 1] = ["loop_apply_safety"];
 /// Those that serve their own disks from memory and measure no waits.
 pub(super) const SERVED: [&str; 2] = ["loop_crash", "loop_matrix"];
 /// Those on disks of this machine that measure no waits and do not mind if others empty the page cache.
-pub(super) const UNHURRIED: [&str; 5] =
-    ["loop_auto_measures", "loop_filters", "loop_hostile_calls", "loop_uring", "loop_walkthrough"];
+pub(super) const UNHURRIED: [&str; 4] =
+    ["loop_auto_measures", "loop_hostile_calls", "loop_uring", "loop_walkthrough"];
 /// Those that for a while change for the whole machine whether files are rewritten: how long programs wait for a
 /// lease, an overlay of which it is not known where it writes. None of [`SERVED`] runs beside them.
 pub(super) const GLOBAL: [&str; 2] = ["loop_rewrite_alone", "loop_rewrite_overlay"];
@@ -129,6 +129,16 @@ impl Room {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_runs_alone_is_in_the_room_where_that_counts() {
+        assert!(
+            !ALONE
+                .iter()
+                .chain(&TOGETHER)
+                .any(|name| SERVED.contains(name) || UNHURRIED.contains(name))
+        );
+    }
 
     #[test]
     fn a_binary_runs_beside_others_only_if_all_its_tests_may() {
