@@ -8,9 +8,9 @@
 
 use crate::log::{Entry, Log};
 use crate::sectors::{Origins, SECTOR, Sectors, Source};
+use fragmend_sys::cache::next_data;
 use fragmend_testbed::random::Random;
-use rustix::fs::{FallocateFlags, SeekFrom, fallocate};
-use rustix::io::Errno;
+use rustix::fs::{FallocateFlags, fallocate};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
@@ -289,13 +289,9 @@ fn filled_blocks(file: &File, bytes: u64) -> io::Result<Vec<bool>> {
     let mut filled = vec![false; bytes.div_ceil(BLOCK) as usize];
     let mut buffer = vec![0; CHUNK as usize];
     let mut at = 0;
-    while at < bytes {
-        // Behind the last data there is nothing to find (`ENXIO`).
-        let data = match rustix::fs::seek(file, SeekFrom::Data(at)) {
-            Ok(data) => data,
-            Err(Errno::NXIO) => break,
-            Err(e) => return Err(e.into()),
-        };
+    while at < bytes
+        && let Some(data) = next_data(file, at)
+    {
         at = data / CHUNK * CHUNK;
         let part = &mut buffer[..CHUNK.min(bytes - at) as usize];
         file.read_exact_at(part, at)?;

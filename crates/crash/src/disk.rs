@@ -4,7 +4,7 @@
 use crate::log::Log;
 use crate::marks::Mark;
 use crate::sectors::{Origins, Sectors, Source};
-use crate::serve::{Marked, SECOND};
+use crate::serve::SECOND;
 use fragmend_served::store::Store;
 use std::fs::File;
 use std::io;
@@ -39,6 +39,25 @@ impl Disk {
         let (dir, sectors) = (dir.to_owned(), Sectors::all_base(bytes));
         Ok(Self { dir, base: file, sectors, second, log: None })
     }
+
+    /// Where the second disk begins, if there is one.
+    pub fn second(&self) -> Option<u64> {
+        self.second
+    }
+
+    /// Logs a mark of a user of the disk: see [`crate::marks`].
+    ///
+    /// # Errors
+    /// What the write of the mark is answered with.
+    pub fn mark(&mut self, text: &str) -> io::Result<()> {
+        if let Some(log) = &mut self.log {
+            return log.mark(text);
+        }
+        if serde_json::from_str::<Mark>(text)? == Mark::Recording {
+            self.log = Some(Log::create(&self.dir.join(LOG))?);
+        }
+        Ok(())
+    }
 }
 
 impl Store for Disk {
@@ -69,21 +88,5 @@ impl Store for Disk {
 
     fn flush(&mut self, part: usize) -> io::Result<()> {
         self.log.as_mut().map_or(Ok(()), |log| log.flush(part == SECOND))
-    }
-}
-
-impl Marked for Disk {
-    fn second(&self) -> Option<u64> {
-        self.second
-    }
-
-    fn mark(&mut self, text: &str) -> io::Result<()> {
-        if let Some(log) = &mut self.log {
-            return log.mark(text);
-        }
-        if serde_json::from_str::<Mark>(text)? == Mark::Recording {
-            self.log = Some(Log::create(&self.dir.join(LOG))?);
-        }
-        Ok(())
     }
 }

@@ -1,45 +1,33 @@
 //! Serves a disk to the kernel as a file ([`fragmend_served`]), with a second disk beside it if there is one, and
-//! a file for marks: what is written to that goes to [`Marked::mark`].
+//! a file for marks: what is written to that goes to [`Disk::mark`].
 //!
 //! Each request is carried out and answered before the next, unless it waits at a [`Gate`]: see
 //! [`crate::slow`].
 
+use crate::disk::Disk;
 use crate::marks::{MARK_BYTES, text_in};
 use fragmend_served::gate::{Gate, Keeper, MOST_IN_FLIGHT};
 use fragmend_served::server::{Control, Offer, Server};
 use fragmend_served::store::{Part, Shared, Store};
 use fragmend_testbed::cleanup::{self, Ticket, Undo};
 use std::io;
-use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
-
-/// The content of a disk, or of two, that takes marks.
-pub trait Marked: Store {
-    /// Where the second disk begins, if there is one.
-    fn second(&self) -> Option<u64>;
-    /// Logs a mark of a user of the disk: see [`crate::marks`].
-    ///
-    /// # Errors
-    /// What the write of the mark is answered with.
-    fn mark(&mut self, text: &str) -> io::Result<()>;
-}
 
 /// The number of the second disk, as a part of its store.
 pub(crate) const SECOND: usize = 1;
 
-/// A store that is being served; unmounted when dropped.
-pub struct Served<S> {
+/// A disk that is being served; unmounted when dropped.
+pub struct Served {
     server: Option<Server>,
     dir: PathBuf,
     keeper: Option<Keeper>,
     _ticket: Ticket,
-    _of: PhantomData<S>,
 }
 
 /// The file for marks.
-struct MarkFile<S>(Shared<S>);
+struct MarkFile(Shared<Disk>);
 
-impl<S: Marked> Control for MarkFile<S> {
+impl Control for MarkFile {
     fn read(&self) -> io::Result<Vec<u8>> {
         Ok(vec![0; MARK_BYTES])
     }
@@ -49,25 +37,25 @@ impl<S: Marked> Control for MarkFile<S> {
     }
 }
 
-impl<S: Marked> Served<S> {
-    /// Serves a store as a file in `dir`, an empty directory.
+impl Served {
+    /// Serves a disk as a file in `dir`, an empty directory.
     ///
     /// # Errors
     /// When FUSE cannot be mounted there.
-    pub fn start(store: S, dir: &Path) -> io::Result<Self> {
-        Self::start_at(store, dir, None)
+    pub fn start(disk: Disk, dir: &Path) -> io::Result<Self> {
+        Self::start_at(disk, dir, None)
     }
 
     /// The same behind a gate.
-    pub(crate) fn start_slow(store: S, dir: &Path, gate: Gate) -> io::Result<Self> {
-        Self::start_at(store, dir, Some(gate))
+    pub(crate) fn start_slow(disk: Disk, dir: &Path, gate: Gate) -> io::Result<Self> {
+        Self::start_at(disk, dir, Some(gate))
     }
 
-    fn start_at(store: S, dir: &Path, gate: Option<Gate>) -> io::Result<Self> {
-        let all = store.bytes();
-        let second = store.second();
+    fn start_at(disk: Disk, dir: &Path, gate: Option<Gate>) -> io::Result<Self> {
+        let all = disk.bytes();
+        let second = disk.second();
         let first = second.unwrap_or(all);
-        let store = Shared::new(store);
+        let store = Shared::new(disk);
         let mut offer = Offer::new("fragmend-crash")
             .disk("disk", Part::new(&store, 0, 0..first, gate.clone()))
             .control("marks", MARK_BYTES as u64, MarkFile(store.clone()));
@@ -80,11 +68,9 @@ impl<S: Marked> Served<S> {
         let ticket = cleanup::register(Undo::Served(dir.to_owned()));
         let server = Some(Server::start(offer, dir)?);
         let keeper = gate.map(|gate| gate.keeper());
-        Ok(Self { server, dir: dir.to_owned(), keeper, _ticket: ticket, _of: PhantomData })
+        Ok(Self { server, dir: dir.to_owned(), keeper, _ticket: ticket })
     }
-}
 
-impl<S> Served<S> {
     /// The disk.
     pub fn disk(&self) -> PathBuf {
         self.dir.join("disk")
@@ -101,7 +87,7 @@ impl<S> Served<S> {
     }
 }
 
-impl<S> Drop for Served<S> {
+impl Drop for Served {
     fn drop(&mut self) {
         // What waits at the gate is answered first: the server ends when nobody has its files open any more.
         drop(self.keeper.take());

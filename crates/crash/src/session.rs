@@ -8,7 +8,7 @@ use crate::later_use::LaterUse;
 use crate::marks::{Mark, Marks};
 use crate::mount::{Mount, freeze};
 use crate::scenario::{Mover, Scenario};
-use crate::serve::{Marked, Served};
+use crate::serve::Served;
 use crate::unprotected;
 use fragmend_testbed::loop_device::LoopDevice;
 use fragmend_testbed::process::Running;
@@ -65,8 +65,8 @@ impl Nodes<'_> {
     ///
     /// # Panics
     /// As [`LoopDevice::attach`] and [`LoopDevice::detach`].
-    pub fn attached<S: Marked, T>(
-        served: &Served<S>,
+    pub fn attached<T>(
+        served: &Served,
         scenario: &Scenario,
         work: impl FnOnce(Nodes<'_>) -> T,
     ) -> T {

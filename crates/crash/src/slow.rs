@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub struct SlowDisk {
     device: Option<LoopDevice>,
     gate: Gate,
-    served: Option<Served<Disk>>,
+    served: Option<Served>,
 }
 
 impl SlowDisk {

@@ -6,9 +6,9 @@ use crate::probe::pace::{Manner, Pace};
 use crate::probe::ring::DEPTH;
 use crate::target;
 use fragmend_sys::block::BlockDevice;
+use fragmend_sys::cache::next_data;
 use fragmend_sys::ring::ReadRing;
 use rustix::fs::{SeekFrom, seek};
-use rustix::io::Errno;
 use std::fs::File;
 use std::io;
 use std::time::Duration;
@@ -83,16 +83,9 @@ fn data_bytes(files: &[File], reads: &[FileRead]) -> io::Result<u64> {
     let mut bytes = 0;
     for (file, start, len) in reads {
         let (mut at, end) = (*start, start + u64::from(*len));
-        while at < end {
-            let data = match seek(&files[*file], SeekFrom::Data(at)) {
-                Ok(data) => data,
-                // No data up to the end of the file.
-                Err(Errno::NXIO) => break,
-                Err(e) => return Err(e.into()),
-            };
-            if data >= end {
-                break;
-            }
+        while at < end
+            && let Some(data) = next_data(&files[*file], at).filter(|data| *data < end)
+        {
             at = seek(&files[*file], SeekFrom::Hole(data))?;
             bytes += at.min(end) - data;
         }
