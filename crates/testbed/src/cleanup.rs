@@ -6,12 +6,13 @@
 //! [`Ticket`] here, and the first SIGINT, SIGTERM or SIGHUP undoes whatever has a ticket, newest
 //! first, and then ends the process as the signal would have.
 
+use fragmend_sys::loop_device;
+use rustix::mount::{UnmountFlags, unmount};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
-use std::ffi::OsStr;
+use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::time::Duration;
@@ -68,18 +69,18 @@ impl Undo {
             Self::Process(pid) => end_process(*pid),
             Self::Mount(path) => {
                 // A process that was just ended may hold the mount for a moment longer.
-                if !quietly("umount", &[path.as_os_str()]) {
-                    quietly("umount", &[OsStr::new("-l"), path.as_os_str()]);
+                if unmount(path, UnmountFlags::NOFOLLOW).is_err() {
+                    let _ = unmount(path, UnmountFlags::DETACH);
                 }
             }
             Self::Served(path) => {
                 // By force, which ends its connection: a process that waits for an answer would not get one,
                 // and would keep this process from ending.
-                quietly("umount", &[OsStr::new("-f"), path.as_os_str()]);
-                quietly("umount", &[OsStr::new("-l"), path.as_os_str()]);
+                let _ = unmount(path, UnmountFlags::FORCE);
+                let _ = unmount(path, UnmountFlags::DETACH);
             }
             Self::Loop(node) => {
-                quietly("losetup", &[OsStr::new("-d"), OsStr::new(node)]);
+                let _ = File::open(node).and_then(|device| loop_device::detach(&device));
             }
             Self::Tree(path) => {
                 let _ = std::fs::remove_dir_all(path);
@@ -111,16 +112,6 @@ pub fn pause_if_ending() {
     while ENDING.load(Ordering::SeqCst) {
         std::thread::park();
     }
-}
-
-fn quietly(program: &str, args: &[&OsStr]) -> bool {
-    Command::new(program)
-        .args(args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|s| s.success())
 }
 
 /// From now on a panic prints one line on standard error that begins with `program`; for programs

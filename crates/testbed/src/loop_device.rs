@@ -1,9 +1,8 @@
 //! A file as a block device.
 
 use crate::cleanup::{self, Ticket, Undo};
-use crate::process::{run, try_run};
 use fragmend_sys::loop_device::is_attached;
-use std::ffi::OsString;
+use rustix::mount::UnmountFlags;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -24,19 +23,15 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Attaches a loop device to `file`.
+    /// Attaches a loop device to `file`. With direct I/O to the file, the device's counters are those of a disk, and
+    /// the file is not cached twice. In a guest, the host's files have no direct I/O.
     ///
     /// # Panics
-    /// When losetup fails.
+    /// When it cannot be opened or attached.
     pub fn attach(file: &Path) -> Self {
-        // With direct I/O to the file, the loop device's counters are those of a disk, and the file is not
-        // cached twice. In a guest, the host's files have no direct I/O.
-        let direct = crate::replay::open(file, crate::replay::Mode::Direct).is_ok();
-        let direct = if direct { "--direct-io=on" } else { "--direct-io=off" };
-        let args = ["--find", "--show", direct].map(OsString::from);
-        let node = run("losetup", args.into_iter().chain([file.into()])).trim().to_owned();
-        let ticket = cleanup::register(Undo::Loop(node.clone()));
-        Self { node, file: file.to_owned(), detached: false, _ticket: ticket }
+        let open = File::options().read(true).write(true).open(file);
+        let device = open.and_then(|file| Self::attach_open(&file));
+        device.unwrap_or_else(|e| panic!("{} as a loop device: {e}", file.display()))
     }
 
     /// Attaches a loop device with direct I/O, as far as the file has it, to an open file, which need not have a name.
@@ -80,7 +75,7 @@ impl LoopDevice {
 /// When it is in use for half a minute.
 pub fn unmount(node: &Path, dir: &Path) {
     wait_until(&format!("{} to be left by all", dir.display()), || {
-        try_run("umount", [dir]).is_ok()
+        rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW).is_ok()
     });
     let alone = rustix::fs::OFlags::EXCL.bits().cast_signed();
     let free = || File::options().read(true).custom_flags(alone).open(node).is_ok();
