@@ -7,15 +7,12 @@
 //! [`crate::scenario`]). A seed decides what survives.
 
 use crate::log::{Entry, Log};
-use crate::sectors::{Origins, SECTOR, Sectors, Source};
-use fragmend_sys::cache::next_data;
+use crate::sectors::{SECTOR, Sectors, Source};
 use fragmend_testbed::random::Random;
-use rustix::fs::{FallocateFlags, fallocate};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// A power cut: its position in the log, and the seed for what survives.
@@ -100,8 +97,6 @@ impl SurvivingWrites {
 /// The disk after a cut. The recording does not change.
 pub struct View {
     base: File,
-    /// Which blocks of the base hold anything but zeroes.
-    filled: Vec<bool>,
     log: Arc<Log>,
     /// Sectors of an atom.
     atom: u64,
@@ -112,11 +107,6 @@ pub struct View {
     flushed: [usize; 2],
     now: Sectors,
 }
-
-/// Bytes of a block, the unit in which a view is copied.
-const BLOCK: u64 = 4096;
-/// The most bytes that are copied at once.
-const CHUNK: u64 = 1 << 20;
 
 impl View {
     /// The disk when recording began; its atomic write unit is `atom_bytes`.
@@ -138,10 +128,9 @@ impl View {
         second: Option<u64>,
     ) -> io::Result<Self> {
         let durable = Sectors::all_base(base.metadata()?.len());
-        let filled = filled_blocks(&base, durable.bytes())?;
         let (atom, now) = (atom_bytes / SECTOR, durable.clone());
         let second = second.unwrap_or(u64::MAX);
-        Ok(Self { base, filled, log, atom, second, now, durable, flushed: [0; 2] })
+        Ok(Self { base, log, atom, second, now, durable, flushed: [0; 2] })
     }
 
     /// The bytes of each disk.
@@ -199,56 +188,19 @@ impl View {
         Ok(())
     }
 
-    /// Reads whole sectors.
-    ///
-    /// # Errors
-    /// As [`Sectors::read`].
-    pub fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.now.read(offset, buffer, &Origins { base: &self.base, log: Some(self.log.file()) })
+    /// The sources of all sectors after the cut.
+    pub fn now(&self) -> &Sectors {
+        &self.now
     }
 
-    /// Makes a file hold what a range of whole blocks holds. Blocks that hold it already, which after a cut close by
-    /// are nearly all, are not written: a page is compared in half the time in which it is made. Blocks of zeroes
-    /// become holes.
-    ///
-    /// # Errors
-    /// As [`Sectors::read`], and those of reading and writing the file.
-    ///
-    /// # Panics
-    /// When the range does not begin with a whole block.
-    pub fn copy_to(&self, range: Range<u64>, file: &File) -> io::Result<()> {
-        assert!(range.start.is_multiple_of(BLOCK), "blocks of the image are looked at as a whole");
-        let (mut wanted, mut found) = (vec![0; CHUNK as usize], vec![0; CHUNK as usize]);
-        let mut at = range.start;
-        while at < range.end {
-            let is_filled = self.is_filled(at);
-            let most = if is_filled { CHUNK.min(range.end - at) } else { range.end - at };
-            let mut len = 0;
-            while len < most && self.is_filled(at + len) == is_filled {
-                len += BLOCK.min(most - len);
-            }
-            let to = at - range.start;
-            if is_filled {
-                let (wanted, found) = (&mut wanted[..len as usize], &mut found[..len as usize]);
-                self.read(at, wanted)?;
-                file.read_exact_at(found, to)?;
-                write_differing(file, to, wanted, found)?;
-            } else {
-                let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-                fallocate(file, how, to, len)?;
-            }
-            at += len;
-        }
-        Ok(())
+    /// The image when recording began.
+    pub fn base(&self) -> &File {
+        &self.base
     }
 
-    /// Whether a block may hold anything but zeroes.
-    fn is_filled(&self, at: u64) -> bool {
-        self.now.sources(at, BLOCK).any(|source| match source {
-            Source::Base => self.filled[(at / BLOCK) as usize],
-            Source::Zero => false,
-            Source::Log(_) => true,
-        })
+    /// What reached the disk since.
+    pub fn log(&self) -> &Arc<Log> {
+        &self.log
     }
 
     fn disk_of(&self, entry: &Entry) -> usize {
@@ -259,48 +211,6 @@ impl View {
             Entry::Flush { .. } | Entry::Mark { .. } => 0,
         }
     }
-}
-
-/// Writes the blocks that differ from what was found at `offset` of a file, as few writes as they allow.
-fn write_differing(file: &File, offset: u64, wanted: &[u8], found: &[u8]) -> io::Result<()> {
-    let block = BLOCK as usize;
-    let differs = |at: usize| {
-        let end = wanted.len().min(at + block);
-        wanted[at..end] != found[at..end]
-    };
-    let mut at = 0;
-    while at < wanted.len() {
-        let mut end = at;
-        while end < wanted.len() && differs(end) {
-            end = wanted.len().min(end + block);
-        }
-        if end == at {
-            at += block;
-            continue;
-        }
-        file.write_all_at(&wanted[at..end], offset + at as u64)?;
-        at = end;
-    }
-    Ok(())
-}
-
-/// Which blocks of the first `bytes` bytes of a file hold anything but zeroes.
-fn filled_blocks(file: &File, bytes: u64) -> io::Result<Vec<bool>> {
-    let mut filled = vec![false; bytes.div_ceil(BLOCK) as usize];
-    let mut buffer = vec![0; CHUNK as usize];
-    let mut at = 0;
-    while at < bytes
-        && let Some(data) = next_data(file, at)
-    {
-        at = data / CHUNK * CHUNK;
-        let part = &mut buffer[..CHUNK.min(bytes - at) as usize];
-        file.read_exact_at(part, at)?;
-        for (n, block) in part.chunks(BLOCK as usize).enumerate() {
-            filled[(at / BLOCK) as usize + n] = block.iter().any(|byte| *byte != 0);
-        }
-        at += CHUNK;
-    }
-    Ok(filled)
 }
 
 /// Entries before the cut that a device without honest flushes may lose.
@@ -332,8 +242,8 @@ fn apply(sectors: &mut Sectors, entry: &Entry, from: u64, to: u64) -> io::Result
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sectors::Origins;
     use std::collections::HashSet;
-    use std::os::unix::fs::MetadataExt;
 
     /// A disk of 16 KiB: a flushed write of 1s, then 2s, 3s over half of them, and zeroes.
     fn view(dir: &std::path::Path, atom: u64) -> View {
@@ -352,7 +262,8 @@ mod tests {
     fn sectors_after(view: &mut View, cut: Cut) -> Vec<u8> {
         view.set(cut).unwrap();
         let mut bytes = vec![0; 16384];
-        view.read(0, &mut bytes).unwrap();
+        let origins = Origins { base: &view.base, log: Some(view.log.file()) };
+        view.now.read(0, &mut bytes, &origins).unwrap();
         let whole = |s: &[u8]| s.iter().all(|b| *b == s[0]);
         assert!(bytes.chunks(512).all(whole), "a torn sector");
         bytes.chunks(512).map(|s| s[0]).collect()
@@ -397,42 +308,6 @@ mod tests {
         // Backwards, too, and before anything was flushed.
         let now = sectors_after(&mut view, Cut { position: 0, seed: 1, honest: true });
         assert_eq!(now, [9; 32]);
-    }
-
-    /// Also blocks of zeroes in the image, over data in the log and the other way round, and a last block that is none.
-    #[test]
-    fn a_copy_holds_what_is_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let (zeroes, base) = (3 * CHUNK, dir.path().join("base"));
-        let file = File::create(&base).unwrap();
-        file.write_all_at(&[9; 5 * BLOCK as usize], zeroes).unwrap();
-        file.write_all_at(&[0; BLOCK as usize], zeroes + BLOCK).unwrap();
-        file.set_len(zeroes + 2 * CHUNK + SECTOR).unwrap();
-        let mut log = Log::create(&dir.path().join("log")).unwrap();
-        log.write(CHUNK - SECTOR, &[1; 2 * SECTOR as usize]).unwrap();
-        log.write(zeroes + BLOCK, &[2; SECTOR as usize]).unwrap();
-        log.zero(zeroes + 3 * BLOCK, BLOCK).unwrap();
-        log.write(zeroes + 2 * CHUNK, &[3; SECTOR as usize]).unwrap();
-        log.flush(false).unwrap();
-        let mut view = View::new(File::open(base).unwrap(), Arc::new(log), SECTOR).unwrap();
-        let ranges = [2 * CHUNK..zeroes + 2 * CHUNK + SECTOR, 0..zeroes];
-        let copies = ranges.map(|range| (tempfile::tempfile().unwrap(), range));
-        for position in [0, 5, 0] {
-            view.set(Cut { position, seed: 1, honest: true }).unwrap();
-            for (copy, range) in &copies {
-                let mut expected = vec![7; (range.end - range.start) as usize];
-                view.read(range.start, &mut expected).unwrap();
-                // As a file system that was mounted leaves it.
-                copy.set_len(expected.len() as u64).unwrap();
-                copy.write_all_at(&[6; 3 * BLOCK as usize], CHUNK - BLOCK).unwrap();
-                view.copy_to(range.clone(), copy).unwrap();
-                let mut got = vec![7; expected.len()];
-                copy.read_exact_at(&mut got, 0).unwrap();
-                assert!(got == expected, "{position}");
-                let filled = expected.chunks(BLOCK as usize).filter(|b| b.iter().any(|b| *b != 0));
-                assert!(copy.metadata().unwrap().blocks() <= 8 * (filled.count() as u64 + 8));
-            }
-        }
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! The disk after a cut as a file in memory behind a loop device: it is mounted, read and checked without requests to
 //! a server, which would take longer than all else. So is a second disk, if there is one.
 
+use crate::copy::DiskCopy;
 use crate::cut::{Cut, View};
 use fragmend_sys::block::forget_buffers;
+use fragmend_testbed::guest;
 use fragmend_testbed::loop_device::LoopDevice;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::fs::File;
@@ -20,8 +22,7 @@ pub struct CutDisk {
 /// A part of a view, copied to a file in memory.
 struct Copied {
     device: LoopDevice,
-    file: File,
-    range: Range<u64>,
+    copy: DiskCopy,
 }
 
 impl CutDisk {
@@ -30,7 +31,8 @@ impl CutDisk {
     /// # Errors
     /// Those of making a file in memory and of attaching a loop device.
     pub fn new(view: View) -> io::Result<Self> {
-        let disks = view.disks().map(Copied::new).collect::<io::Result<_>>()?;
+        let disks =
+            view.disks().map(|range| Copied::new(&view, range)).collect::<io::Result<_>>()?;
         Ok(Self { view, disks })
     }
 
@@ -40,7 +42,7 @@ impl CutDisk {
     /// When the log does not fit the disk; those of reading the recording.
     pub fn set(&mut self, cut: Cut) -> io::Result<()> {
         self.view.set(cut)?;
-        self.disks.iter().try_for_each(|disk| disk.copy(&self.view))
+        self.disks.iter_mut().try_for_each(|disk| disk.make(&self.view))
     }
 
     /// The path of the block device.
@@ -63,7 +65,7 @@ impl CutDisk {
 }
 
 impl Copied {
-    fn new(range: Range<u64>) -> io::Result<Self> {
+    fn new(view: &View, range: Range<u64>) -> io::Result<Self> {
         // `scripts/tidy` detaches the devices of processes that were killed. A name of its own, because `btrfs check`
         // takes devices for the same whose files have one name.
         static MADE: AtomicU32 = AtomicU32::new(0);
@@ -72,14 +74,16 @@ impl Copied {
         let file = memfd_create(&name, MemfdFlags::CLOEXEC)?;
         ftruncate(&file, range.end - range.start)?;
         let file = File::from(file);
-        Ok(Self { device: LoopDevice::attach_open(&file)?, file, range })
+        let device = LoopDevice::attach_open(&file)?;
+        Ok(Self { device, copy: DiskCopy::new(view, range, file, !guest::inside())? })
     }
 
-    fn copy(&self, view: &View) -> io::Result<()> {
+    fn make(&mut self, view: &View) -> io::Result<()> {
         // Nothing is left of the last cut: what is still to be written of it goes first.
-        let forget = || File::open(self.device.node()).and_then(forget_buffers);
+        let node = self.device.node();
+        let forget = || File::open(node).and_then(forget_buffers);
         forget()?;
-        view.copy_to(self.range.clone(), &self.file)?;
+        self.copy.make(view)?;
         forget()
     }
 }

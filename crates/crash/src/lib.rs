@@ -10,6 +10,7 @@
 //! | [`log`] | the recording: writes, flushes and marks in order |
 //! | [`sectors`] | where each sector of a disk comes from |
 //! | [`cut`] | the fault model, and the disk after a cut |
+//! | [`copy`] | a file that holds it |
 //! | [`cut_disk`] | the same as a block device in memory |
 //! | [`after`] | the file system after a cut, mounted |
 //! | [`content`] | self-describing file content |
@@ -42,6 +43,7 @@ pub mod check;
 pub mod choose_cuts;
 pub mod content;
 pub mod controls;
+pub mod copy;
 pub mod cut;
 pub mod cut_disk;
 pub mod disk;

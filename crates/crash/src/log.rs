@@ -142,6 +142,11 @@ impl Log {
         &self.file
     }
 
+    /// Bytes of that file.
+    pub fn bytes(&self) -> u64 {
+        self.end
+    }
+
     /// The marks with their positions among the entries, oldest first.
     pub fn marks(&self) -> impl Iterator<Item = io::Result<(usize, String)>> {
         self.entries.iter().enumerate().filter_map(|(index, entry)| {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// Bytes of a sector, which a device writes atomically.
@@ -93,6 +94,25 @@ impl Sectors {
         self.0[first..end].iter().map(|word| Source::unpack(*word))
     }
 
+    /// The longest parts of the `len` bytes from `offset` on whose bytes are one after the other in one place: that place,
+    /// and which bytes of the disk they are. Both must be whole sectors within the disk.
+    pub fn runs(&self, offset: u64, len: u64) -> impl Iterator<Item = (Source, Range<u64>)> {
+        let (mut at, end) = (offset, offset + len);
+        std::iter::from_fn(move || {
+            let start = at;
+            let first = (start < end).then(|| self.at(start))?;
+            let mut next = first;
+            while at < end && self.at(at) == next {
+                (at, next) = (at + SECTOR, next.next());
+            }
+            Some((first, start..at))
+        })
+    }
+
+    fn at(&self, offset: u64) -> Source {
+        Source::unpack(self.0[(offset / SECTOR) as usize])
+    }
+
     /// Becomes a copy of `from`, without allocating.
     pub fn copy_from(&mut self, from: &Self) {
         self.0.copy_from_slice(&from.0);
@@ -108,24 +128,16 @@ impl Sectors {
         if !within || !offset.is_multiple_of(SECTOR) || !len.is_multiple_of(SECTOR) {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         }
-        let mut done = 0;
-        while done < len {
-            let first = ((offset + done) / SECTOR) as usize;
-            let source = Source::unpack(self.0[first]);
-            let (mut run, mut next) = (1, source.next());
-            while done + run * SECTOR < len && self.0[first + run as usize] == next.pack() {
-                (run, next) = (run + 1, next.next());
-            }
-            let part = &mut buffer[done as usize..(done + run * SECTOR) as usize];
+        for (source, range) in self.runs(offset, len) {
+            let part = &mut buffer[(range.start - offset) as usize..(range.end - offset) as usize];
             match source {
-                Source::Base => origins.base.read_exact_at(part, offset + done)?,
+                Source::Base => origins.base.read_exact_at(part, range.start)?,
                 Source::Zero => part.fill(0),
                 Source::Log(at) => {
                     let log = origins.log.ok_or(io::ErrorKind::NotFound)?;
                     log.read_exact_at(part, at)?;
                 }
             }
-            done += run * SECTOR;
         }
         Ok(())
     }

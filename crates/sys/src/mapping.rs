@@ -4,13 +4,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::{self, NonNull};
 
-/// A shared, writable mapping of a file from its beginning on; unmapped when dropped.
+/// A shared mapping of a file from its beginning on; unmapped when dropped.
 ///
 /// Loading or storing beyond the end of the file ends the process (SIGBUS).
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<libc::c_void>,
     len: usize,
+    is_writable: bool,
 }
 
 // SAFETY: the mapping is memory that any thread may use; nothing in it belongs to a thread.
@@ -22,21 +23,35 @@ impl Mapping {
     /// # Errors
     /// Those of `mmap(2)`.
     pub fn new(file: impl AsFd, len: usize) -> io::Result<Self> {
-        let (access, fd) = (libc::PROT_READ | libc::PROT_WRITE, file.as_fd().as_raw_fd());
+        Self::with(file, len, true)
+    }
+
+    /// The same of a file that is open for reading; nothing can be stored.
+    ///
+    /// # Errors
+    /// Those of `mmap(2)`.
+    pub fn to_read(file: impl AsFd, len: usize) -> io::Result<Self> {
+        Self::with(file, len, false)
+    }
+
+    fn with(file: impl AsFd, len: usize, is_writable: bool) -> io::Result<Self> {
+        let access = libc::PROT_READ | if is_writable { libc::PROT_WRITE } else { 0 };
+        let fd = file.as_fd().as_raw_fd();
         // SAFETY: the kernel chooses the address, so no memory of this process is touched.
         let start = unsafe { libc::mmap(ptr::null_mut(), len, access, libc::MAP_SHARED, fd, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let start = NonNull::new(start).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        Ok(Self { start, len })
+        Ok(Self { start, len, is_writable })
     }
 
     /// Stores words from byte `offset` on, each in one store.
     ///
     /// # Panics
-    /// When `offset` is not a multiple of 8, or the words extend beyond the mapping.
+    /// When `offset` is not a multiple of 8, or the words extend beyond the mapping, or it is one to read.
     pub fn store(&mut self, offset: usize, words: &[u64]) {
+        assert!(self.is_writable);
         let end = words.len().checked_mul(8).and_then(|len| offset.checked_add(len));
         assert!(offset.is_multiple_of(8) && end.is_some_and(|end| end <= self.len));
         // SAFETY: within the mapping, and aligned, because the mapping starts on a page; volatile because the
@@ -54,12 +69,40 @@ impl Mapping {
     /// Stores bytes from byte `offset` on, one by one.
     ///
     /// # Panics
-    /// When they extend beyond the mapping.
+    /// When they extend beyond the mapping, or it is one to read.
     pub fn write(&mut self, offset: usize, bytes: &[u8]) {
+        assert!(self.is_writable);
         let start = self.within(offset, bytes.len());
         for (n, byte) in bytes.iter().enumerate() {
             // SAFETY: checked to be within the mapping; volatile as in `store`.
             unsafe { start.add(n).write_volatile(*byte) };
+        }
+    }
+
+    /// Makes `len` bytes from byte `offset` on the same as those of another file from byte `from` on. Pieces of
+    /// `piece` bytes that are the same already are not stored to. Nothing else may change either file meanwhile.
+    ///
+    /// # Panics
+    /// When they extend beyond a mapping, or this is one to read.
+    pub fn make_equal(
+        &mut self,
+        offset: usize,
+        other: &Self,
+        from: usize,
+        len: usize,
+        piece: usize,
+    ) {
+        assert!(self.is_writable);
+        let (to, from) = (self.within(offset, len), other.within(from, len));
+        for at in (0..len).step_by(piece) {
+            let len = piece.min(len - at);
+            // SAFETY: checked to be within the mappings, which do not overlap: `other` is not `self`.
+            unsafe {
+                let (to, from) = (to.add(at), from.add(at));
+                if libc::memcmp(to.cast(), from.cast(), len) != 0 {
+                    ptr::copy_nonoverlapping(from, to, len);
+                }
+            }
         }
     }
 
