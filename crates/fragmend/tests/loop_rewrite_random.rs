@@ -42,6 +42,9 @@ fn fresh(image: &Image, round: u32) -> PathBuf {
     path
 }
 
+/// A look takes a few microseconds; without a pause it would keep a processor from the rewrite.
+const BETWEEN_LOOKS: Duration = Duration::from_micros(50);
+
 /// Waits until a random instant: of the whole run, or, mostly, of the short time for which there is a
 /// record.
 fn wait(image: &Image, random: &mut Random) {
@@ -56,7 +59,7 @@ fn wait(image: &Image, random: &mut Random) {
     while since.elapsed() < Duration::from_millis(500)
         && !fs::read_dir(&journal).is_ok_and(|mut names| names.any(is_record))
     {
-        std::thread::yield_now();
+        std::thread::sleep(BETWEEN_LOOKS);
     }
     std::thread::sleep(Duration::from_micros(random.below(25_000)));
 }
@@ -67,7 +70,7 @@ fn wait_for_a_hole(path: &Path, apply: &mut Running) {
     let blocks = || path.metadata().map_or(0, |m| m.blocks());
     let before = blocks();
     while blocks() >= before && apply.child().try_wait().is_ok_and(|ended| ended.is_none()) {
-        std::hint::spin_loop();
+        std::thread::sleep(BETWEEN_LOOKS);
     }
 }
 

@@ -72,7 +72,10 @@ fn filled(bytes: usize) -> io::Result<Vec<u8>> {
     let refused =
         |_| io::Error::new(io::ErrorKind::OutOfMemory, "no memory for a range (ulimit -v, -d)");
     buffer.try_reserve_exact(bytes).map_err(refused)?;
-    buffer.resize(bytes, 1);
+    let page = [1; 4096];
+    while buffer.len() < bytes {
+        buffer.extend_from_slice(&page[..page.len().min(bytes - buffer.len())]);
+    }
     Ok(black_box(buffer))
 }
 
